@@ -292,6 +292,13 @@ int pprun_curves_draw(struct pprun *p, struct pp_err *err) PP_MUST_USE;
 void pprun_curves_add(struct pprun *p, const struct pp_step_report *r);
 void pprun_curves_free(struct pprun *p);
 
+/* --print-metadata-hash: write a line for each rank; fail if the ranks of a
+ * data-parallel lane differ. */
+void pprun_write_metadata(const struct pprun *p, const struct pp_step_report *r,
+                          FILE *f);
+int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
+                         struct pp_err *err) PP_MUST_USE;
+
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;

@@ -73,6 +73,11 @@ static int check_supported(const struct pprun *p)
                        "divide sequences too; take a schedule without slices "
                        "or ppsplit --cp 1",
                        m->mesh.cp);
+    if (p->job.metadata && m->graph.n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/slices: '%d', but --print-metadata-hash "
+                       "compares whole sequences",
+                       m->graph.n_slices);
     int s = pp_graph_break(&m->graph);
     if (s >= 0)
         return pp_fail(err, PP_EXIT_INPUT,

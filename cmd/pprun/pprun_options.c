@@ -263,6 +263,8 @@ const struct tool_option pprun_option_table[] = {
      AT(options.trace), .needs = TRAINING},
     {0, "trace-steps", "N", "with --trace: the last N steps (1)",
      AT(options.trace_steps), 1, 1 << 20, .needs = "trace"},
+    {0, "print-metadata-hash", NULL, "print a hash of each rank's sequences",
+     AT(job.metadata), .needs = "steps|?epochs", .excludes = "verify"},
     {0, "svg", "FILE", "draw the curves of the run, again and again",
      AT(options.svg), .needs = TRAINING, .excludes = "verify"},
     {0, "time-products", NULL, "add the share of matrix products to each line",

@@ -52,6 +52,8 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     char *line = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&line, &n);
+    if (f && r->metadata)
+        pprun_write_metadata(p, r, f);
     if (f)
         write_step(p, r, f);
     int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
@@ -59,6 +61,8 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
                  ? pprun_lines_write(p, line, n, r->stop, err)
                  : 0;
     free(line);
+    if (rc == 0 && r->metadata)
+        rc = pprun_check_metadata(p, r, err);
     pprun_curves_add(p, r);
     if (rc || r->stop) /* standard error may have the same reader */
         return rc;

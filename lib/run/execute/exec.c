@@ -295,6 +295,16 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     return weight ? pp_stage_bwd_weight(s, mb, blocks, err) : 0;
 }
 
+static int take_metadata(const struct pp_exec *e, struct pp_action a,
+                         const struct pp_microbatch *host, struct pp_err *err)
+{
+    size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
+                (size_t)a.microbatch;
+    return pp_metadata_take(e->metadata, at, a.stage, host, err)
+               ? pp_exec_fail_at(e, a, err)
+               : 0;
+}
+
 /* Computes the action at this place of the row. */
 static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
@@ -306,6 +316,8 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
     if (e->recorder)
         pp_recorder_begin(e->recorder, place, on->device);
     if (view(e, on, a, &mb, &host, err))
+        return -1;
+    if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     find_blocks(e, a, blocks);
     if (e->recorder)

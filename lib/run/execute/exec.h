@@ -13,6 +13,7 @@
 #include "comm/collective.h"
 #include "comm/comm.h"
 #include "run/execute/engine.h"
+#include "run/execute/metadata.h"
 #include "run/execute/progress.h"
 #include "run/execute/recorder.h"
 #include "run/execute/job.h"
@@ -91,7 +92,9 @@ struct pp_exec {
     struct pp_recorder *recorder;     /* borrowed, or NULL */
     uint64_t messages, message_bytes; /* sent since pp_exec_init */
 
-    struct pp_scoring *scoring; /* borrowed; NULL without an objective */
+    struct pp_scoring *scoring;   /* borrowed; NULL without an objective */
+    struct pp_metadata *metadata; /* borrowed; takes the sequences of every
+                                     forward; or NULL */
 
     const struct pp_pass *pass; /* the current one */
 };

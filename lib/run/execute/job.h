@@ -49,6 +49,8 @@ struct pp_step_report {
                  step, and its checkpoint is complete; else 0 */
     double val_loss;                  /* NAN if nothing is scored */
     const double *metrics;            /* of the objective; NULL without one */
+    const uint64_t *metadata;         /* by rank: hash of the packed sequences
+                                         (metadata.h); NULL if not wanted */
     const int *peak_slots;            /* by rank; counted, not planned */
     uint64_t messages, message_bytes; /* between stages, of all ranks */
 };
@@ -132,6 +134,9 @@ struct pp_job {
         int n_steps;
         bool layers;
     } record;
+
+    bool metadata; /* reports have the hashes of the packed sequences. Without
+                      slices */
 
     /* Called by rank 0 alone; a failure ends the run. recorded is called once,
      * after the last step, if something is recorded. */

@@ -220,6 +220,22 @@ static int make_scoring(struct pp_rank *r, const struct pp_table_counts *c,
     return s->shared ? 0 : -1;
 }
 
+/* Makes room for the packed sequences of a step. It is not in the plan of
+ * memory, as only a check needs it. */
+static int make_metadata(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (!j->metadata)
+        return 0;
+    r->train.metadata = &r->metadata;
+    r->hashes = pp_calloc((size_t)r->comm->size, sizeof *r->hashes, err);
+    return r->hashes ? pp_metadata_init(&r->metadata,
+                                        (size_t)j->schedule->n_microbatches *
+                                            (size_t)j->accumulate,
+                                        err)
+                     : -1;
+}
+
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_table_counts c = pp_job_tables(r->job, r->worker.place.row);
@@ -317,7 +333,8 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     r->worker.progress = j->progress;
     if (pp_job_memory(j, r->worker.place.row, &r->memory, err) ||
         pp_rank_make_params(r, err) || make_engines(r, err) ||
-        make_syncs(r, err) || make_execs(r, err) || make_gather(r, err))
+        make_syncs(r, err) || make_execs(r, err) || make_gather(r, err) ||
+        make_metadata(r, err))
         return -1;
     return check_memory(r, err);
 }
@@ -332,6 +349,8 @@ static void rank_finish(struct pp_rank *r)
     pp_engine_finish(&r->worker.overlap);
     pp_engine_finish(&r->worker.engine);
     pp_recorder_finish(&r->recorder);
+    pp_metadata_finish(&r->metadata);
+    free(r->hashes);
     pp_parameters_finish(&r->params);
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);

@@ -38,11 +38,13 @@ struct pp_rank {
     void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* records train if the job asks for it */
     struct pp_device *device;
-    struct pp_device *overlap; /* a second handle (engine.h), or NULL */
-    void *stream;              /* the kernels' argument */
-    void *rope_cos, *rope_sin; /* on the device */
-    double *squares;           /* (pp_table_squares) on the device */
-    double *squares_host;      /* the same on the host of a GPU, or NULL */
+    struct pp_device *overlap;   /* a second handle (engine.h), or NULL */
+    void *stream;                /* the kernels' argument */
+    void *rope_cos, *rope_sin;   /* on the device */
+    double *squares;             /* (pp_table_squares) on the device */
+    double *squares_host;        /* the same on the host of a GPU, or NULL */
+    struct pp_metadata metadata; /* of train, if the job wants it */
+    uint64_t *hashes;            /* (ranks) of it, or NULL */
     struct pp_scoring scoring; /* of both execs, if the job has an objective */
     double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
                         NULL: a rank that divides sequences has its own */

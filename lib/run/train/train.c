@@ -96,6 +96,16 @@ static bool finds_damage(const struct pp_job *j)
     return j->check_files && j->check_files(j->ctx, false, &ignored);
 }
 
+/* Collective. Exchanges the hashes of the packed sequences of the step. */
+static int gather_metadata(struct pp_rank *r, struct pp_step_report *rep,
+                           struct pp_err *err)
+{
+    const uint64_t mine = pp_metadata_hash(&r->metadata);
+    pp_metadata_clear(&r->metadata);
+    rep->metadata = r->hashes;
+    return r->comm->ops->allgather(r->comm, &mine, r->hashes, sizeof mine, err);
+}
+
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       struct pp_err *err)
 {
@@ -122,6 +132,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         .message_bytes = r->train.message_bytes - bytes,
     };
     if (pp_rank_exchange(r, &own, err))
+        return -1;
+    if (j->metadata && gather_metadata(r, rep, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     bool damage = false;

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+/* metadata - what attention is told of the packed sequences: the same on every
+ * rank of a data-parallel lane, whatever its stages, and its place among
+ * context- and tensor-parallel ranks. A rank that loses it computes across the
+ * bounds of sequences, and no shape tells. */
+#ifndef PP_RUN_EXECUTE_METADATA_H
+#define PP_RUN_EXECUTE_METADATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "run/parts/layer.h"
+
+/* The sequences of the microbatches of a step. */
+struct pp_metadata {
+    struct pp_metadata_of {
+        uint32_t *words; /* (n) or NULL: count, real and padded cu_seqlens,
+                            maximum length */
+        size_t n;
+        int stage; /* the first to which they came */
+    } * at;        /* (n_microbatches) */
+    size_t n_microbatches;
+};
+
+int pp_metadata_init(struct pp_metadata *m, size_t n_microbatches,
+                     struct pp_err *err) PP_MUST_USE;
+void pp_metadata_finish(struct pp_metadata *m);
+
+/* Begins a step. */
+void pp_metadata_clear(struct pp_metadata *m);
+
+/* Takes the sequences that a stage is about to compute, in host memory: for a
+ * context-parallel rank whole ones. Fails if there are none but there are
+ * tokens, or if an earlier stage of the rank had others. */
+int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
+                     const struct pp_microbatch *mb,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* Returns the FNV-1a of all microbatches in order: 32-bit little-endian
+ * integers. */
+uint64_t pp_metadata_hash(const struct pp_metadata *m);
+
+#endif
