@@ -27,6 +27,17 @@ PP_EMBEDDING_FWD(PP_KERNEL(embedding_fwd))
     return 0;
 }
 
+PP_EMBEDDING_FWD(PP_KERNEL(embedding_add))
+{
+    (void)stream;
+    real *out = y;
+    const real *table = w;
+    for (size_t t = 0; t < N; t++)
+        if (ids[t] >= 0)
+            add_row(out + t * C, table + (size_t)ids[t] * C, C);
+    return 0;
+}
+
 PP_EMBEDDING_BWD_WEIGHT(PP_KERNEL(embedding_bwd_weight))
 {
     (void)stream;

@@ -23,6 +23,21 @@ static __global__ void embedding_fwd_kernel(elem *y, const int32_t *ids,
     }
 }
 
+template <int V>
+static __global__ void embedding_add_kernel(elem *y, const int32_t *ids,
+                                            const elem *w, size_t C)
+{
+    int32_t id = ids[blockIdx.x];
+    elem *out = y + (size_t)blockIdx.x * C;
+    for (size_t c = threadIdx.x * V; id >= 0 && c < C; c += THREADS * V) {
+        pack<V> a = *(const pack<V> *)(out + c);
+        pack<V> b = *(const pack<V> *)(w + (size_t)id * C + c);
+        for (int j = 0; j < V; j++)
+            store(&a.at[j], to_float(a.at[j]) + to_float(b.at[j]));
+        *(pack<V> *)(out + c) = a;
+    }
+}
+
 /* The tokens with a given id among THREADS consecutive tokens, as bits and as a
  * list. */
 struct matches {
@@ -108,6 +123,17 @@ PP_EMBEDDING_FWD(PP_CUDA(embedding_fwd))
         return PP_LAUNCH((embedding_fwd_kernel<PP_PACK>), (unsigned)N, THREADS,
                          0, stream, (elem *)y, ids, (const elem *)w, C);
     return PP_LAUNCH((embedding_fwd_kernel<1>), (unsigned)N, THREADS, 0, stream,
+                     (elem *)y, ids, (const elem *)w, C);
+}
+
+PP_EMBEDDING_FWD(PP_CUDA(embedding_add))
+{
+    if (!N)
+        return 0;
+    if (packs(y, C, 0) && packs(w, C, 0))
+        return PP_LAUNCH((embedding_add_kernel<PP_PACK>), (unsigned)N, THREADS,
+                         0, stream, (elem *)y, ids, (const elem *)w, C);
+    return PP_LAUNCH((embedding_add_kernel<1>), (unsigned)N, THREADS, 0, stream,
                      (elem *)y, ids, (const elem *)w, C);
 }
 

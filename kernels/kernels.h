@@ -80,6 +80,32 @@ typedef PP_RMSNORM_FWD(pp_rmsnorm_fwd_fn);
 typedef PP_RMSNORM_BWD_INPUT(pp_rmsnorm_bwd_input_fn);
 typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
 
+/* layernorm - y = (x - mean) rstd w + b, rstd = 1 / sqrt(var + eps)
+ *
+ * Mean and variance are those of each row (Ba et al., "Layer Normalization",
+ * 2016); the variance is the mean of squares, not divided by C - 1.
+ *   x           (N, C)       w, b  (C)
+ *   y           (N, C)       written; not x
+ *   mean, rstd  (N)          written
+ * Backward, from the same x:
+ *   bwd_input    dx     (N, C)    written; dx may be dy
+ *   bwd_weight   dw, db (C)       accumulated, rows ascending; each may be
+ *                                 NULL */
+#define PP_LAYERNORM_FWD(name)                                               \
+    int(name)(void *y, void *mean, void *rstd, const void *x, const void *w, \
+              const void *b, size_t N, size_t C, double eps, void *stream)
+#define PP_LAYERNORM_BWD_INPUT(name)                                     \
+    int(name)(void *dx, const void *dy, const void *x, const void *mean, \
+              const void *rstd, const void *w, size_t N, size_t C,       \
+              void *stream)
+#define PP_LAYERNORM_BWD_WEIGHT(name)                                 \
+    int(name)(void *dw, void *db, const void *dy, const void *x,      \
+              const void *mean, const void *rstd, size_t N, size_t C, \
+              void *stream)
+typedef PP_LAYERNORM_FWD(pp_layernorm_fwd_fn);
+typedef PP_LAYERNORM_BWD_INPUT(pp_layernorm_bwd_input_fn);
+typedef PP_LAYERNORM_BWD_WEIGHT(pp_layernorm_bwd_weight_fn);
+
 /* rope - rotary position embedding, half-split: element i pairs with i + HD/2.
  *
  *   x         (N, G, HD), ldx            updated in place; G heads of each row
@@ -181,11 +207,28 @@ typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
 typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn);
 typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
 
+/* gelu - y = x P(X <= x) for normal X (Hendrycks and Gimpel, "Gaussian Error
+ * Linear Units", 2016)
+ *
+ *   y, x        (n)    y written
+ *   dx, dy, x   (n)    dx written; dx may be dy
+ * The probability is (1 + erf(x / sqrt 2)) / 2 if exact. Else it is
+ * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as in GPT-2. */
+#define PP_GELU_FWD(name) \
+    int(name)(void *y, const void *x, size_t n, bool exact, void *stream)
+#define PP_GELU_BWD(name)                                                    \
+    int(name)(void *dx, const void *dy, const void *x, size_t n, bool exact, \
+              void *stream)
+typedef PP_GELU_FWD(pp_gelu_fwd_fn);
+typedef PP_GELU_BWD(pp_gelu_bwd_fn);
+
 /* embedding - y[t] = w[ids[t]]
  *
  *   ids (N), each below V: the caller checks them before step 0
  *   w   (V, C)     y (N, C) written     dw (V, C) accumulated, rows ascending
  * A negative id is padding: y is 0, and dw does not change.
+ *
+ * embedding_add - y[t] += w[ids[t]], but nothing if the id is negative
  *
  * scatter - y[rows[t]] = x[t], with distinct rows; other rows of y do not
  * change */
@@ -198,7 +241,7 @@ typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
 #define PP_SCATTER(name)                                                       \
     int(name)(void *y, const void *x, const int32_t *rows, size_t N, size_t C, \
               void *stream)
-typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn);
+typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn); /* and embedding_add */
 typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);
 typedef PP_SCATTER(pp_scatter_fn);
 
@@ -283,13 +326,19 @@ typedef PP_SGD(pp_sgd_fn);
     K(rmsnorm_fwd, pp_rmsnorm_fwd_fn)                   \
     K(rmsnorm_bwd_input, pp_rmsnorm_bwd_input_fn)       \
     K(rmsnorm_bwd_weight, pp_rmsnorm_bwd_weight_fn)     \
+    K(layernorm_fwd, pp_layernorm_fwd_fn)               \
+    K(layernorm_bwd_input, pp_layernorm_bwd_input_fn)   \
+    K(layernorm_bwd_weight, pp_layernorm_bwd_weight_fn) \
     K(rope, pp_rope_fn)                                 \
     K(attention_scratch, pp_attention_scratch_fn)       \
     K(attention_fwd, pp_attention_fwd_fn)               \
     K(attention_bwd, pp_attention_bwd_fn)               \
     K(swiglu_fwd, pp_swiglu_fwd_fn)                     \
     K(swiglu_bwd, pp_swiglu_bwd_fn)                     \
+    K(gelu_fwd, pp_gelu_fwd_fn)                         \
+    K(gelu_bwd, pp_gelu_bwd_fn)                         \
     K(embedding_fwd, pp_embedding_fwd_fn)               \
+    K(embedding_add, pp_embedding_fwd_fn)               \
     K(embedding_bwd_weight, pp_embedding_bwd_weight_fn) \
     K(scatter, pp_scatter_fn)                           \
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \

@@ -199,6 +199,27 @@ static int check_chunks(const struct pprun *p, const char *dir,
     return 0;
 }
 
+/* Checks that learned positions reach to the end of every sequence. */
+static int check_positions(const struct pprun *p, const char *dir,
+                           const struct pp_packed *data)
+{
+    size_t most = p->model.max_position;
+    for (size_t i = 0; data->max_seqlen > most && i < data->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        for (uint32_t s = 0; s < b.n_sequences; s++) {
+            int32_t n = b.cu_seqlens[s + 1] - b.cu_seqlens[s];
+            if ((size_t)n > most)
+                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                               "%s: bin %zu: sequence %u has '%d' tokens, but "
+                               "the model has %zu positions; pack with "
+                               "pppack -l %zu --oversize split",
+                               dir, i, s, n, most, most);
+        }
+    }
+    return 0;
+}
+
 static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
@@ -214,6 +235,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     if (check_chunks(p, dir, out) || check_objective(p, dir, out) ||
         check_bytes(p, dir, out))
         return -1;
+    if (!pp_model_rotary(&p->model))
+        return check_positions(p, dir, out);
     if (out->max_seqlen > p->model.max_position)
         tool_say(p->tool, TOOL_NOTE,
                  "%s: sequences have up to %u tokens, more than the model's "

@@ -287,6 +287,10 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);
+    if (p->model.dropout && !p->options.logprobs)
+        tool_say(p->tool, TOOL_NOTE,
+                 "'%s' asks for dropout, which pprun does not apply",
+                 p->manifest.model.source);
     if (p->options.dtype == PPRUN_BF16 &&
         (p->model.hidden % 2 || p->model.intermediate % 2))
         return pp_fail(err, PP_EXIT_INPUT,

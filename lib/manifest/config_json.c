@@ -87,7 +87,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                         .attention_bias = true,
                         .moe = true,
                         .mla = true},
-    [PP_GPT2] = {.model_type = "gpt2"},
+    [PP_GPT2] = {.model_type = "gpt2", .qkv_bias = true, .o_bias = true},
 };
 
 /* Finds an architecture by its model_type or by its class. The message also
@@ -210,13 +210,10 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
 
 static int check_features(const struct pp_value *root)
 {
-    struct pp_value at;
-    if (pp_config_find_set(root, "quantization_config", &at))
-        return pp_value_fail(&at, "quantized weights are not supported");
-    if (pp_config_only_text(root, "hidden_act", "silu") ||
-        pp_config_only_number(root, "attention_dropout", 0))
-        return -1;
-    return 0;
+    return pp_config_only_text(root, "hidden_act", "silu") ||
+                   pp_config_only_number(root, "attention_dropout", 0)
+               ? -1
+               : 0;
 }
 
 static int read_switches(const struct pp_value *root, const struct family *f,
@@ -287,10 +284,15 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     m->dtype = read_dtype(root);
     if (vision || !pp_architecture_trained(m->architecture))
         return 0;
+    if (pp_config_find_set(root, "quantization_config", &at))
+        return pp_value_fail(&at, "quantized weights are not supported");
+    if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
+        return -1;
+    if (m->architecture == PP_GPT2)
+        return pp_config_read_gpt2_rest(root, m);
     if (check_features(root) ||
         (families[m->architecture].window && pp_config_read_window(root, m)) ||
-        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps) ||
-        pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
+        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
         return -1;
     return pp_config_read_rope(root, m);
 }

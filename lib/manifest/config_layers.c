@@ -285,26 +285,3 @@ int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)
     m->head_dim = a->nope_dim + a->rope_dim;
     return 0;
 }
-
-int pp_config_read_gpt2(const struct pp_value *root, struct pp_model *m)
-{
-    struct pp_value at;
-    if (pp_config_get_size(root, "vocab_size", INT_MAX, &m->vocab) ||
-        pp_config_get_size(root, "n_embd", INT_MAX, &m->hidden) ||
-        pp_config_get_size(root, "n_layer", PP_SET_LAYERS, &m->n_layers) ||
-        pp_config_get_size(root, "n_head", INT_MAX, &m->n_heads))
-        return -1;
-    m->intermediate = 4 * m->hidden;
-    m->max_position = 1024;
-    m->tied = true;
-    if (pp_config_opt_size(root, "n_inner", &m->intermediate) ||
-        pp_config_opt_size(root, "n_positions", &m->max_position))
-        return -1;
-    pp_value_find(root, "n_embd", &at);
-    if (m->hidden % m->n_heads)
-        return pp_value_fail(&at, "'%zu' is not a multiple of n_head, %zu",
-                             m->hidden, m->n_heads);
-    m->n_kv_heads = m->n_heads;
-    m->head_dim = m->hidden / m->n_heads;
-    return 0;
-}

@@ -78,4 +78,8 @@ int pp_config_read_language(const struct pp_value *root,
 int pp_config_read_gpt2(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
 
+/* Reads what a run of GPT-2 needs besides the sizes. */
+int pp_config_read_gpt2_rest(const struct pp_value *root,
+                             struct pp_model *m) PP_MUST_USE;
+
 #endif

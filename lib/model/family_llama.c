@@ -3,10 +3,10 @@
 #include "model/parts.h"
 
 static const struct pp_names names = {
-    .embedding = "model.embed_tokens",
+    .embedding = "model.embed_tokens.weight",
+    .norm = "model.norm.weight",
+    .head = "lm_head.weight",
     .layers = "model.layers",
-    .norm = "model.norm",
-    .head = "lm_head",
     .layer =
         {
             [PP_P_NORM1] = "input_layernorm.weight",
@@ -28,6 +28,8 @@ static const struct pp_names names = {
             [PP_P_DOWN] = "mlp.down_proj.weight",
             [PP_P_DOWN_BIAS] = "mlp.down_proj.bias",
         },
+    /* Old checkpoints hold the frequencies of the rotary positions. */
+    .buffers = {".inv_freq"},
 };
 
 #define FAMILY(id, text, attention_, mlp_)    \

@@ -87,30 +87,9 @@ static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
         pp_weights_add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
 }
 
-/* GPT-2 has biases everywhere, also in its norms, and an MLP of two products.
- */
-static void add_gpt2_layer(const struct pp_model *m, struct pp_weight_list *l)
-{
-    size_t h = m->hidden, i = m->intermediate;
-    for (size_t j = 0; j < 4; j++)
-        pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
-    pp_weights_add_vector(l, 3 * h, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, h, h, PP_SHARE_TENSOR);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, i, h, PP_SHARE_TENSOR);
-    pp_weights_add_vector(l, i, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, h, i, PP_SHARE_TENSOR);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-}
-
 static void add_layer(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_weight_list *l)
 {
-    if (m->architecture == PP_GPT2) {
-        add_gpt2_layer(m, l);
-        return;
-    }
     add_params(m, u, l);
     if (m->sinks)
         pp_weights_add_vector(l, m->n_heads, PP_SHARE_TENSOR);
@@ -129,25 +108,17 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
     struct pp_weight_list l = {out, 0, 1};
-    bool gpt2 = m->architecture == PP_GPT2;
     switch (u.kind) {
     case PP_UNIT_EMBED: /* a lookup copies a row and multiplies nothing */
-        out[l.n++] = (struct pp_weight_group){m->vocab, m->hidden, 1, 0,
-                                              PP_SHARE_TENSOR};
-        if (gpt2)
-            out[l.n++] = (struct pp_weight_group){m->max_position, m->hidden, 1,
-                                                  0, PP_SHARE_NONE};
+        l.used = 0;
+        add_params(m, u, &l);
         break;
     case PP_UNIT_LAYER:
         add_layer(m, u, &l);
         break;
     case PP_UNIT_NORM:
-        pp_weights_add_vector(&l, m->hidden, PP_SHARE_NONE);
-        if (gpt2)
-            pp_weights_add_vector(&l, m->hidden, PP_SHARE_NONE);
-        break;
     case PP_UNIT_HEAD:
-        pp_weights_add_matrix(&l, m->vocab, m->hidden, PP_SHARE_TENSOR);
+        add_params(m, u, &l);
         break;
     default:
         return pp_vision_inventory(m, u, out);

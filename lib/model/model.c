@@ -122,7 +122,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 
 size_t pp_model_rotary(const struct pp_model *m)
 {
-    if (m->table || m->architecture == PP_GPT2) /* it adds positions */
+    if (m->table || pp_family_of(m->architecture)->names->positions)
         return 0;
     return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
 }

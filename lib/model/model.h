@@ -113,8 +113,10 @@ struct pp_model {
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
-    bool qk_norm;  /* RMSNorm of every query and key head, before RoPE */
-    size_t window; /* positions that a windowed layer attends, or 0 */
+    bool exact_gelu; /* of an MLP without gate: by erf, not tanh */
+    bool dropout;    /* config.json asks for some; pprun has none */
+    bool qk_norm;    /* RMSNorm of every query and key head, before RoPE */
+    size_t window;   /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     /* Only architectures that pprun does not train have these: */
     bool sinks; /* a learned attention sink per head */
@@ -215,6 +217,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
  * product. */
 enum pp_layer_param {
     PP_P_NORM1,
+    PP_P_NORM1_BIAS,
     PP_P_Q,
     PP_P_K,
     PP_P_V,
@@ -226,6 +229,7 @@ enum pp_layer_param {
     PP_P_O,
     PP_P_O_BIAS,
     PP_P_NORM2,
+    PP_P_NORM2_BIAS,
     PP_P_GATE,
     PP_P_UP,
     PP_P_GATE_BIAS,
@@ -234,15 +238,23 @@ enum pp_layer_param {
     PP_P_DOWN_BIAS,
     PP_N_LAYER_PARAMS
 };
-enum { PP_P_WEIGHT = 0 }; /* the only parameter of embedding, norm and head */
+/* Parameters of embedding, norm and head: a weight; that of the positions of an
+ * embedding, or the bias of a norm. */
+enum {
+    PP_P_WEIGHT,
+    PP_P_POSITIONS,
+    PP_P_BIAS = PP_P_POSITIONS,
+    PP_N_END_PARAMS
+};
 
 /* Fills the unit's parameter table. out[i].name is "" if the model has no such
- * parameter, or has it in another form. Returns the number of entries, 1 for
- * all but layers. The head's parameter is lm_head.weight even if it is tied. */
+ * parameter, or has it in another form. Returns the number of entries. The
+ * head's parameter is lm_head.weight even if it is tied. */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS]);
 
-/* Returns the elements of a query head that RoPE rotates. */
+/* Returns the elements of a query head that RoPE rotates, or 0: the model adds
+ * learned positions to the embedding instead. */
 size_t pp_model_rotary(const struct pp_model *m);
 
 /* Returns the number of tensors in the tables of all units. */
@@ -296,6 +308,7 @@ struct pp_saved {
 enum pp_layer_saved {
     PP_S_X,        /* ACT_W: the layer's input, hidden */
     PP_S_RSTD1,    /* ACT_W: 1 */
+    PP_S_MEAN1,    /* ACT_W: 1; width 0 with RMSNorm */
     PP_S_NORM1,    /* ACT_W: normed input, hidden */
     PP_S_QKV_RAW,  /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
                       0 without QK-norm */
@@ -305,23 +318,25 @@ enum pp_layer_saved {
     PP_S_ATTN,     /* ACT_W: attention output, NH head_dim */
     PP_S_MID,      /* ACT_W: x + attention block, hidden */
     PP_S_RSTD2,    /* ACT_W: 1 */
+    PP_S_MEAN2,    /* ACT_W: 1; width 0 with RMSNorm */
     PP_S_NORM2,    /* ACT_W: hidden */
-    PP_S_GATE_UP,  /* ACT_I: gate and up before SwiGLU, 2 intermediate */
-    PP_S_ACT,      /* ACT_W: silu(gate) * up, intermediate */
+    PP_S_GATE_UP,  /* ACT_I: gate and up before SwiGLU, 2 intermediate; of an
+                      MLP without gate, the first product, intermediate */
+    PP_S_ACT,      /* ACT_W: output of the activation, intermediate */
     PP_S_DNORM1,   /* GRAD_W: gradient of NORM1, hidden */
     PP_S_DQK_NORM, /* GRAD_W: gradient of normed q and k before RoPE,
                       (NH + NKV) head_dim; width 0 without QK-norm */
     PP_S_DQKV,     /* GRAD_W: gradient of the q, k, v products, QKV */
     PP_S_DMID,     /* GRAD_W: gradient of MID, which is o_proj's, hidden */
     PP_S_DNORM2,   /* GRAD_W: hidden */
-    PP_S_DGATE_UP, /* GRAD_W: 2 intermediate */
+    PP_S_DGATE_UP, /* GRAD_W: like PP_S_GATE_UP */
     PP_S_DY,       /* GRAD_W: gradient of the layer's output, hidden */
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
 enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
-enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_DY, PP_N_NORM_SAVED };
-/* ACT_W hidden, ACT_W 1, GRAD_W hidden */
+enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
+/* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
 enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
 /* ACT_W all. SCALE: minus the derivative of the loss by each log-probability */
 

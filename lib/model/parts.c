@@ -5,12 +5,12 @@
 #include <string.h>
 
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
-    [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_S_X, PP_S_RSTD1, PP_S_NORM1,
-                             PP_S_DNORM1},
-    [PP_BEFORE_MLP] = {PP_P_NORM2, PP_S_MID, PP_S_RSTD2, PP_S_NORM2,
-                       PP_S_DNORM2},
-    [PP_BEFORE_HEAD] = {PP_P_WEIGHT, PP_S_FN_X, PP_S_FN_RSTD, PP_NO_SLOT,
-                        PP_S_FN_DY},
+    [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
+                             PP_S_MEAN1, PP_S_NORM1, PP_S_DNORM1},
+    [PP_BEFORE_MLP] = {PP_P_NORM2, PP_P_NORM2_BIAS, PP_S_MID, PP_S_RSTD2,
+                       PP_S_MEAN2, PP_S_NORM2, PP_S_DNORM2},
+    [PP_BEFORE_HEAD] = {PP_P_WEIGHT, PP_P_BIAS, PP_S_FN_X, PP_S_FN_RSTD,
+                        PP_S_FN_MEAN, PP_NO_SLOT, PP_S_FN_DY},
 };
 
 /* --- shapes of parameters --- */
@@ -76,6 +76,22 @@ static void head_saved(const struct pp_model *m, const struct pp_model_part *p,
     out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
 }
 
+static void positions_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    set_matrix(&out[PP_P_POSITIONS], m->max_position, m->hidden, PP_SPLIT_NONE,
+               1);
+}
+
+/* The embedding saves what positions need. */
+static void nothing_saved(const struct pp_model *m,
+                          const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)m, (void)p, (void)out;
+}
+
 /* --- norms --- */
 
 static void rms_norm_tensors(const struct pp_model *m,
@@ -96,6 +112,23 @@ static void rms_norm_saved(const struct pp_model *m,
         out[n->y] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
 }
 
+static void layer_norm_tensors(const struct pp_model *m,
+                               const struct pp_model_part *p,
+                               struct pp_tensor_info *out)
+{
+    rms_norm_tensors(m, p, out);
+    set_bias(&out[pp_norm_slots[p->place].bias], m->hidden, PP_SPLIT_NONE, 1);
+}
+
+static void layer_norm_saved(const struct pp_model *m,
+                             const struct pp_model_part *p,
+                             struct pp_saved *out)
+{
+    rms_norm_saved(m, p, out);
+    out[pp_norm_slots[p->place].mean] =
+        (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+}
+
 /* --- attention --- */
 
 /* The bias of o_proj follows the sum over tensor-parallel ranks, so that each
@@ -108,12 +141,14 @@ static void attention_tensors(const struct pp_model *m,
     size_t h = m->hidden, nq = m->n_heads, nkv = m->n_kv_heads;
     size_t q = nq * m->head_dim, kv = nkv * m->head_dim;
     bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_K];
-    size_t first = fused ? q + 2 * kv : q, n_parts = fused ? 3 * nkv : nq;
-    set_matrix(&out[PP_P_Q], first, h, PP_SPLIT_ROWS, n_parts);
     set_matrix(&out[PP_P_O], h, q, PP_SPLIT_COLUMNS, nq);
+    set_matrix(&out[PP_P_Q], fused ? 3 * q : q, h, PP_SPLIT_ROWS, nq);
     if (m->qkv_bias)
-        set_bias(&out[PP_P_Q_BIAS], first, PP_SPLIT_ROWS, n_parts);
-    if (!fused) {
+        set_bias(&out[PP_P_Q_BIAS], fused ? 3 * q : q, PP_SPLIT_ROWS, nq);
+    if (fused) { /* there are as many key heads */
+        out[PP_P_Q].n_segments = 3;
+        out[PP_P_Q_BIAS].n_segments = 3;
+    } else {
         set_matrix(&out[PP_P_K], kv, h, PP_SPLIT_ROWS, nkv);
         set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
     }
@@ -173,10 +208,35 @@ static void gated_mlp_saved(const struct pp_model *m,
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
 }
 
+static void plain_mlp_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t h = m->hidden, i = m->intermediate;
+    set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
+    set_bias(&out[PP_P_UP_BIAS], i, PP_SPLIT_ROWS, i);
+    set_matrix(&out[PP_P_DOWN], h, i, PP_SPLIT_COLUMNS, i);
+    set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
+}
+
+static void plain_mlp_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t i = m->intermediate;
+    out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, i};
+    out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
+    out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};
+}
+
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 {
     static const struct pp_part_row rows[PP_N_PARTS] = {
         [PP_PART_EMBEDDING] = {vocabulary_tensors, embedding_saved},
+        [PP_PART_POSITIONS] = {positions_tensors, nothing_saved},
+        [PP_PART_LAYER_NORM] = {layer_norm_tensors, layer_norm_saved},
+        [PP_PART_PLAIN_MLP] = {plain_mlp_tensors, plain_mlp_saved},
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
@@ -212,7 +272,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     switch (u.kind) {
     case PP_UNIT_EMBED:
         out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
-        return 1;
+        out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
+        return f->names->positions ? 2 : 1;
     case PP_UNIT_LAYER:
         out[0] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
         out[1] = (struct pp_model_part){.kind = f->attention};
@@ -244,19 +305,28 @@ bool pp_architecture_trained(enum pp_architecture a)
     return is_listed(f->norm) && is_listed(f->attention) && is_listed(f->mlp);
 }
 
-/* Writes the name of a tensor. All names are shorter; the bounds are for the
- * compiler's checks. */
-static void set_name(const struct pp_names *names, struct pp_unit_id u,
-                     size_t slot, struct pp_tensor_info *t)
+/* Names a tensor of a unit, and says how files have it. All names are shorter;
+ * the bounds are for the compiler's checks. */
+static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
+                     struct pp_tensor_info *t)
 {
-    const char *const units[] = {[PP_UNIT_EMBED] = names->embedding,
-                                 [PP_UNIT_NORM] = names->norm,
-                                 [PP_UNIT_HEAD] = names->head};
-    if (u.kind == PP_UNIT_LAYER)
+    const struct pp_family *f = pp_family_of(m->architecture);
+    const struct pp_names *names = f->names;
+    const char *const ends[][PP_N_END_PARAMS] = {
+        [PP_UNIT_EMBED] = {names->embedding, names->positions},
+        [PP_UNIT_NORM] = {names->norm, names->norm_bias},
+        [PP_UNIT_HEAD] = {names->head}};
+    if (u.kind == PP_UNIT_LAYER) {
         snprintf(t->name, sizeof t->name, "%.24s.%zu.%.46s", names->layers,
                  u.layer, names->layer[slot]);
-    else
-        snprintf(t->name, sizeof t->name, "%.48s.weight", units[u.kind]);
+        t->transposed = t->n_dims == 2 && names->transposed;
+        if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
+            t->init = PP_INIT_RESIDUAL;
+    } else {
+        snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
+    }
+    if (u.kind == PP_UNIT_HEAD && m->tied)
+        t->tied_to = names->embedding;
 }
 
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
@@ -264,13 +334,13 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
 {
     struct pp_model_part parts[PP_MAX_PARTS];
     size_t n_parts = pp_unit_parts(m, u, parts);
-    size_t n = u.kind == PP_UNIT_LAYER ? PP_N_LAYER_PARAMS : n_parts;
+    size_t n = u.kind == PP_UNIT_LAYER ? PP_N_LAYER_PARAMS : PP_N_END_PARAMS;
     memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
         if (is_listed(parts[i].kind))
             pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows)
-            set_name(pp_family_of(m->architecture)->names, u, slot, &out[slot]);
-    return n;
+            set_name(m, u, slot, &out[slot]);
+    return n_parts ? n : 0;
 }

@@ -12,15 +12,16 @@
 
 enum pp_part_kind {
     PP_PART_EMBEDDING,
+    PP_PART_POSITIONS, /* learned, added to the embedding */
     PP_PART_RMS_NORM,
-    PP_PART_ATTENTION, /* grouped queries, rotated by their positions */
+    PP_PART_LAYER_NORM, /* with a bias */
+    PP_PART_ATTENTION, /* grouped queries, rotated unless positions are added */
     PP_PART_GATED_MLP,
+    PP_PART_PLAIN_MLP, /* two products with GELU between them */
     PP_PART_HEAD,
     /* Plans only know the sums of these: */
     PP_PART_LATENT_ATTENTION,
     PP_PART_EXPERTS,
-    PP_PART_LAYER_NORM,
-    PP_PART_PLAIN_MLP,
     PP_N_PARTS
 };
 
@@ -41,8 +42,8 @@ struct pp_model_part {
  * its output: y is PP_NO_SLOT. */
 enum { PP_NO_SLOT = -1 };
 struct pp_norm_slots {
-    int weight;         /* parameters */
-    int x, rstd, y, dy; /* saved tensors */
+    int weight, bias;         /* parameters */
+    int x, rstd, mean, y, dy; /* saved tensors */
 };
 extern const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES];
 
@@ -67,13 +68,18 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 
 /* Names in files of weights. */
 struct pp_names {
-    /* Begin the names of the tensors of these units: "model.embed_tokens". The
-     * number of the layer follows "model.layers". */
-    const char *embedding, *layers, *norm, *head;
+    const char *embedding, *positions; /* "model.embed_tokens.weight" */
+    const char *norm, *norm_bias, *head;
+    const char *layers; /* "model.layers", which the number of one follows */
     /* By slot: "input_layernorm.weight". NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
      * values. */
     const char *layer[PP_N_LAYER_PARAMS];
+    bool transposed;        /* files have matrices of layers as (in, out) */
+    const char *optional;   /* how names may begin: "transformer." Released
+                               weights of the family lack it */
+    const char *buffers[2]; /* how the names of tensors end that files may have
+                               and nobody reads; or NULL */
 };
 
 /* An architecture: its class, its names, and the parts of its layers. A layer
@@ -82,6 +88,7 @@ struct pp_family {
     const char *architecture; /* "LlamaForCausalLM" */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
+    bool residual_init; /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
 

@@ -13,10 +13,12 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
 {
     switch (slot) {
     case PP_S_RSTD1:
+    case PP_S_MEAN1:
     case PP_S_NORM1:
     case PP_S_LSE:
     case PP_S_ATTN:
     case PP_S_RSTD2:
+    case PP_S_MEAN2:
     case PP_S_NORM2:
     case PP_S_ACT:
         return r != PP_RECOMPUTE_NONE;
@@ -165,26 +167,20 @@ static struct layer_widths experts(const struct pp_model *m)
 
 static struct layer_widths mlp(const struct pp_model *m, size_t layer)
 {
-    size_t i = m->intermediate;
-    if (pp_layer_set_has(&m->moe.layers, layer))
-        return experts(m);
-    /* GPT-2's MLP has one product before the activation. */
-    if (m->architecture == PP_GPT2)
-        return (struct layer_widths){{i, i, i}, {0, i}};
-    return gated(i);
+    return pp_layer_set_has(&m->moe.layers, layer) ? experts(m)
+                                                   : gated(m->intermediate);
 }
 
 /* Adds to attention and MLP: the input, the sum after attention, both after
  * their norms, and statistics; and the gradients of the sum, the norms and the
- * output. LayerNorm has a mean besides the deviation. */
+ * output. */
 static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
 {
-    size_t statistics = m->architecture == PP_GPT2 ? 4 : 2;
     struct layer_widths w = m->mla.kv_rank ? mla(m) : attention(m);
     struct layer_widths inner = mlp(m, layer);
-    w.block[PP_SAVED_ACT_W] += 4 * m->hidden + statistics;
+    w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 2;
     w.block[PP_SAVED_GRAD_W] += 4 * m->hidden;
-    w.again[PP_SAVED_ACT_W] += 2 * m->hidden + statistics;
+    w.again[PP_SAVED_ACT_W] += 2 * m->hidden + 2;
     /* Multi-token prediction: both inputs, raw and after their norms. */
     if (layer >= m->n_layers) {
         w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 3;

@@ -8,18 +8,27 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
 #define PP_FQN_TEXT 96
 
-enum pp_tensor_init { PP_INIT_NORMAL, PP_INIT_ONES, PP_INIT_ZEROS };
+enum pp_tensor_init {
+    PP_INIT_NORMAL,
+    PP_INIT_RESIDUAL, /* normal, divided by the root of the number of sums that
+                         a token passes: two for each layer (GPT-2) */
+    PP_INIT_ONES,
+    PP_INIT_ZEROS
+};
 
 /* Tensor-parallel ranks divide nothing, as with norms, whose gradients
  * are then sums over these ranks; the rows of a product's outputs; the columns
  * of its inputs. */
 enum pp_tensor_split { PP_SPLIT_NONE, PP_SPLIT_ROWS, PP_SPLIT_COLUMNS };
 
-/* Shapes are Hugging Face's: (rows, cols) row-major, cols 1 for a vector. */
+/* Shapes are (rows, cols) row-major, cols 1 for a vector: a product has as many
+ * outputs as rows. They are Hugging Face's unless the file has the transpose.
+ */
 struct pp_tensor_info {
     char name[PP_FQN_TEXT]; /* "model.norm.weight"; "": the model has no such
                                tensor, or has it in another form */
@@ -27,8 +36,13 @@ struct pp_tensor_info {
     int n_dims; /* in the file */
     enum pp_tensor_init init;
     enum pp_tensor_split split;
-    size_t n_parts; /* what is divided is never cut inside one of these equal
-                       parts, such as the rows of a head; 1 if nothing is */
+    size_t n_parts;    /* what is divided is never cut inside one of these equal
+                          parts, such as the rows of a head; 1 if nothing is */
+    size_t n_segments; /* if not 0: of the rows. Ranks divide each of them, and
+                          each has n_parts. 3 for queries, keys, values */
+    bool transposed;   /* the file has (cols, rows) */
+    const char *tied_to; /* NULL, or the tensor that has its values: this one is
+                            not in files */
 };
 
 /* Returns the number of elements. */
@@ -56,6 +70,24 @@ static inline size_t pp_piece_elements(const struct pp_tensor_piece *p)
  * ranks. The pieces that are not replicas cover each element once. */
 struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
                                        size_t size, size_t rank);
+
+/* Returns the piece as it lies in the file: of the transpose, if the file has
+ * that. */
+struct pp_tensor_piece pp_tensor_in_file(const struct pp_tensor_info *t,
+                                         const struct pp_tensor_piece *p);
+
+/* Writes the transpose of in (rows, cols), whose elements have 2, 4 or 8 bytes.
+ */
+void pp_transpose(void *out, const void *in, size_t rows, size_t cols,
+                  size_t element_bytes);
+
+/* Sets the two sizes of the tensor in the file. */
+static inline void pp_tensor_file_sizes(const struct pp_tensor_info *t,
+                                        uint64_t sizes[2])
+{
+    sizes[t->transposed] = t->rows;
+    sizes[!t->transposed] = t->cols;
+}
 
 /* Returns the elements of the largest of these pieces. */
 size_t pp_tensor_most(const struct pp_tensor_info *t, size_t size);

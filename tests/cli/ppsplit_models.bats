@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit and architectures that pprun does not train: mixtures of experts,
-# latent attention, windows, GPT-2. Unit tests compare the totals.
+# ppsplit and architectures whose layers differ: mixtures of experts, latent
+# attention, windows, GPT-2. Unit tests compare the totals.
 
 bats_require_minimum_version 1.5.0
 
@@ -88,18 +88,18 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 }
 
 @test "weights are not read if the architecture is not trained" {
-    gpt2
+    config mixtral '"num_local_experts": 8'
     printf 'nothing of the kind' >m/model.safetensors
     ppsplit -p 2 m >/dev/null
 }
 
 @test "pprun refuses an architecture that it does not train" {
-    gpt2
+    config mixtral '"num_local_experts": 8'
     ppsplit -p 2 m | ppsched -s 1f1b -m 2 >plan.json
     run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = "pprun: plan.json: /model/architecture: 'GPT2LMHeadModel' \
+    [ "$stderr" = "pprun: plan.json: /model/architecture: 'MixtralForCausalLM' \
 can be planned, but pprun does not train it yet" ]
 }
 

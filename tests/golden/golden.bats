@@ -103,14 +103,18 @@ logprobs() {
     one_step qwen2-window
 }
 
+@test "gpt2: loss and every gradient of one step" { one_step gpt2; }
+
 @test "llama: the losses of ten AdamW steps" { ten_steps llama; }
 @test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
 @test "qwen3: the losses of ten AdamW steps" { ten_steps qwen3; }
 @test "mistral: the losses of ten AdamW steps" { ten_steps mistral; }
+@test "gpt2: the losses of ten AdamW steps, with decay" { ten_steps gpt2; }
 
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }
 @test "qwen3: log-probabilities" { logprobs qwen3; }
+@test "gpt2: log-probabilities" { logprobs gpt2; }
 
 @test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old

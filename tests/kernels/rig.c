@@ -26,7 +26,7 @@ static void pack(struct rig *r, const struct packing *p)
         r->cu_padded[i + 1] = r->cu_padded[i] + p->padded[i];
         for (int j = 0; j < p->padded[i]; j++, t++) {
             bool real = j < p->real[i];
-            r->positions[t] = j;
+            r->positions[t] = real ? j : 0;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
             /* Every third row is not scored. */
             if (real && j + 1 < p->real[i] && j % 3 != 1) {

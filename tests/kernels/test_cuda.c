@@ -88,6 +88,52 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     finish(c);
 }
 
+static void compare_layernorm(struct call *c, size_t N, size_t C)
+{
+    struct tensor *x = in(c, ELEMENT, N * C), *w = in(c, ELEMENT, C);
+    struct tensor *b = in(c, ELEMENT, C), *dy = in(c, ELEMENT, N * C);
+    struct tensor *y = out(c, ELEMENT, N * C), *mean = out(c, ACCUMULATED, N);
+    struct tensor *rstd = out(c, ACCUMULATED, N);
+    struct tensor *dx = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, C);
+    struct tensor *db = in(c, ACCUMULATED, C);
+    void *s = gpu_stream();
+    const struct pp_kernels *k = c->k;
+    int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, w->at, b->at, N,
+                              C, 1e-5, s) ||
+             k->layernorm_bwd_input(dx->at, dy->at, x->at, mean->at, rstd->at,
+                                    w->at, N, C, s) ||
+             k->layernorm_bwd_weight(dw->at, db->at, dy->at, x->at, mean->at,
+                                     rstd->at, N, C, s);
+    ref->layernorm_fwd(y->want, mean->want, rstd->want, x->want, w->want,
+                       b->want, N, C, 1e-5, NULL);
+    ref->layernorm_bwd_input(dx->want, dy->want, x->want, mean->want,
+                             rstd->want, w->want, N, C, NULL);
+    ref->layernorm_bwd_weight(dw->want, db->want, dy->want, x->want, mean->want,
+                              rstd->want, N, C, NULL);
+    ok(!rc, "%s layernorm of %zu x %zu runs", k->name, N, C);
+    close_to(c, y, bound_of(c, 1e-5, 1e-11), "layernorm_fwd");
+    close_to(c, mean, 1e-11, "layernorm_fwd mean");
+    close_to(c, rstd, 1e-11, "layernorm_fwd rstd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-11), "layernorm_bwd_input");
+    close_to(c, dw, 1e-11, "layernorm_bwd_weight");
+    close_to(c, db, 1e-11, "layernorm_bwd_weight bias");
+    finish(c);
+}
+
+static void compare_gelu(struct call *c, size_t n, bool exact)
+{
+    struct tensor *x = in(c, ELEMENT, n), *dy = in(c, ELEMENT, n);
+    struct tensor *y = out(c, ELEMENT, n), *dx = out(c, ELEMENT, n);
+    int rc = c->k->gelu_fwd(y->at, x->at, n, exact, gpu_stream()) ||
+             c->k->gelu_bwd(dx->at, dy->at, x->at, n, exact, gpu_stream());
+    ref->gelu_fwd(y->want, x->want, n, exact, NULL);
+    ref->gelu_bwd(dx->want, dy->want, x->want, n, exact, NULL);
+    ok(!rc, "%s gelu of %zu%s runs", c->k->name, n, exact ? ", exact," : "");
+    close_to(c, y, bound_of(c, 1e-5, 1e-12), "gelu_fwd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-12), "gelu_bwd");
+    finish(c);
+}
+
 static void compare_rope(struct call *c, size_t N, size_t G, size_t HD,
                          size_t gap)
 {
@@ -129,15 +175,17 @@ static void compare_embedding(struct call *c, size_t N, size_t C, size_t V)
 {
     struct tensor *w = in(c, ELEMENT, V * C), *dy = in(c, ELEMENT, N * C);
     struct tensor *y = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, V * C);
-    struct tensor *rows = in(c, ELEMENT, V * C);
+    struct tensor *rows = in(c, ELEMENT, V * C), *sum = in(c, ELEMENT, N * C);
     int32_t *ids = malloc((N + V + 1) * sizeof *ids);
     for (size_t i = 0; i < N; i++)
         ids[i] = (int32_t)(i * i % (V + 1)) - 1;
     int32_t *at = ids_on_device(ids, N);
     void *s = gpu_stream();
     int rc = c->k->embedding_fwd(y->at, at, w->at, N, C, s) ||
+             c->k->embedding_add(sum->at, at, w->at, N, C, s) ||
              c->k->embedding_bwd_weight(dw->at, dy->at, at, N, C, s);
     ref->embedding_fwd(y->want, ids, w->want, N, C, NULL);
+    ref->embedding_add(sum->want, ids, w->want, N, C, NULL);
     ref->embedding_bwd_weight(dw->want, dy->want, ids, N, C, NULL);
     gpu_free(at);
     size_t some = N < V ? N : V;
@@ -148,6 +196,7 @@ static void compare_embedding(struct call *c, size_t N, size_t C, size_t V)
     ref->scatter(rows->want, dy->want, ids, some, C, NULL);
     ok(!rc, "%s embedding of %zu in %zu x %zu runs", c->k->name, N, V, C);
     close_to(c, y, 0, "embedding_fwd");
+    close_to(c, sum, bound_of(c, 1e-5, 1e-13), "embedding_add");
     close_to(c, dw, 1e-12, "embedding_bwd_weight");
     close_to(c, rows, 0, "scatter");
     free(ids);
@@ -434,6 +483,19 @@ static void compare_norms_and_rope(struct call *c)
         compare_rmsnorm(c, 9, 1, 2056);
         compare_rmsnorm(c, 9, 1, 2049);
         compare_rmsnorm(c, 700, 1, 3);
+    }
+    if (wanted(c, "layernorm")) {
+        compare_layernorm(c, 5, 33);
+        compare_layernorm(c, 40, 1040);
+        compare_layernorm(c, 9, 2056);
+        compare_layernorm(c, 9, 2049);
+        compare_layernorm(c, 700, 3);
+    }
+    if (wanted(c, "gelu")) {
+        compare_gelu(c, 5 * 24, false);
+        compare_gelu(c, 5 * 24, true);
+        compare_gelu(c, 35, false);
+        compare_gelu(c, 35, true);
     }
     if (wanted(c, "rope")) {
         compare_rope(c, 9, 3, 16, 5);

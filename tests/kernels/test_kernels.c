@@ -160,6 +160,14 @@ static void test_embedding(const struct pp_kernels *k)
             get(&y, i) ==
                 (ids[i / C] < 0 ? 0 : get(&w, (size_t)ids[i / C] * C + i % C));
     ok(same && guard_whole(&y), "%s embedding forward", k->name);
+    fill(&y, 5);
+    same = !k->embedding_add(y.at, ids, w.at, N, C, NULL);
+    for (size_t i = 0; i < N * C; i++)
+        same = same && get(&y, i) ==
+                           5 + (ids[i / C] < 0
+                                    ? 0
+                                    : get(&w, (size_t)ids[i / C] * C + i % C));
+    ok(same && guard_whole(&y), "%s embedding added", k->name);
     fill_integers(&y, "dy", 9);
     fill(&dw, 2);
     fill(&want, 2);
@@ -328,6 +336,10 @@ static void test_empty(const struct pp_kernels *k)
            !k->copy(NULL, NULL, 0, 4, 4, 4, NULL) && !k->zero(NULL, 0, NULL) &&
            !k->sum_squares(&sum, NULL, 0, NULL) && sum == 0 &&
            !k->embedding_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
+           !k->embedding_add(NULL, NULL, NULL, 0, 4, NULL) &&
+           !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
+                             NULL) &&
+           !k->gelu_fwd(NULL, NULL, 0, false, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 1, NULL) &&
            !k->adamw(NULL, NULL, NULL, NULL, NULL, 0, &s, NULL) &&
            !k->sgd(NULL, NULL, NULL, 0, &s, NULL),

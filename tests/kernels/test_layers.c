@@ -13,6 +13,8 @@ struct variant {
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
     size_t hidden, n_kv_heads; /* 0: the rig's */
     enum pp_recompute mode;
+    enum pp_architecture architecture; /* 0: Llama */
+    bool exact_gelu;
 };
 
 static const struct variant variants[] = {
@@ -34,12 +36,23 @@ static const struct variant variants[] = {
      PP_RECOMPUTE_SELECTIVE},
     {"decoder, QK-norm, full", PP_UNIT_LAYER, 0, 0, 0, 1, 0, 1,
      PP_RECOMPUTE_FULL},
+    {"GPT-2 embedding", PP_UNIT_EMBED, .architecture = PP_GPT2},
+    {"GPT-2 norm", PP_UNIT_NORM, .architecture = PP_GPT2},
+    {"GPT-2 decoder", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
+     .architecture = PP_GPT2},
+    {"GPT-2 decoder, exact, selective", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_GPT2,
+     .exact_gelu = true},
+    {"GPT-2 decoder, full", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
+     .mode = PP_RECOMPUTE_FULL, .architecture = PP_GPT2},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
 static struct pp_model model_of(const struct variant *v)
 {
     struct pp_model m = rig_model();
+    m.architecture = v->architecture;
+    m.exact_gelu = v->exact_gelu;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;

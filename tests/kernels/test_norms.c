@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_norms - tests rmsnorm, swiglu, cross-entropy, exp and the rotary tables
- * against simple loops and finite differences in fp64, and fp32 against fp64.
+/* test_norms - tests rmsnorm, layernorm, swiglu, gelu, cross-entropy, exp and
+ * the rotary tables against simple loops and finite differences in fp64, and
+ * fp32 against fp64.
  */
 #define PP_REAL_F32
 #include "real.h"
@@ -73,6 +74,111 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
         fine = fine && (i % ld >= G * C || (get(&x, i) == get(&y, i) &&
                                             get(&dy, i) == get(&dx, i)));
     ok(fine, "%s rmsnorm in place", k->name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
+/* Tests rows of mean 3, whose sum of squares is no variance. */
+static void test_layernorm(const struct pp_kernels *k, size_t C)
+{
+    const size_t N = 3;
+    const double eps = 1e-3;
+    struct values x = values_new(k, N * C, 1), y = values_new(k, N * C, 0);
+    struct values w = values_new(k, C, 0), b = values_new(k, C, 0);
+    struct values mean = values_new(k, N, 0), rstd = values_new(k, N, 0);
+    struct values dy = values_new(k, N * C, 0), dx = values_new(k, N * C, 0);
+    struct values dw = values_new(k, C, 0), db = values_new(k, C, 0);
+    struct values want_y = values_new(k, N * C, 0);
+    struct values want_dx = values_new(k, N * C, 0);
+    struct values want_dw = values_new(k, C, 0), want_db = values_new(k, C, 0);
+    struct values *all[] = {&x,      &y,       &w,       &b,      &mean,
+                            &rstd,   &dy,      &dx,      &dw,     &db,
+                            &want_y, &want_dx, &want_dw, &want_db};
+    fill_normal(&x, "x", 1);
+    fill_normal(&w, "w", 1);
+    fill_normal(&b, "b", 1);
+    fill_normal(&dy, "dy", 1);
+    fill(&dw, 2);
+    fill(&want_dw, 2);
+    fill(&db, 3);
+    fill(&want_db, 3);
+    for (size_t t = 0; t < N; t++) {
+        double m = 0, squares = 0, sum = 0, normed = 0, n = (double)C;
+        for (size_t i = t * C; i < t * C + C; i++) {
+            set(&x, i, get(&x, i) + 3);
+            m += get(&x, i) / n;
+        }
+        for (size_t i = t * C; i < t * C + C; i++)
+            squares += (get(&x, i) - m) * (get(&x, i) - m);
+        double r = 1 / sqrt(squares / n + eps);
+        for (size_t i = 0; i < C; i++) {
+            double hat = (get(&x, t * C + i) - m) * r, d = get(&dy, t * C + i);
+            sum += d * get(&w, i) / n;
+            normed += d * get(&w, i) * hat / n;
+            set(&want_y, t * C + i, hat * get(&w, i) + get(&b, i));
+            set(&want_dw, i, get(&want_dw, i) + d * hat);
+            set(&want_db, i, get(&want_db, i) + d);
+        }
+        for (size_t i = 0; i < C; i++)
+            set(&want_dx, t * C + i,
+                r * (get(&dy, t * C + i) * get(&w, i) - sum -
+                     (get(&x, t * C + i) - m) * r * normed));
+    }
+    bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, w.at, b.at, N,
+                                  C, eps, NULL) &&
+                !k->layernorm_bwd_input(dx.at, dy.at, x.at, mean.at, rstd.at,
+                                        w.at, N, C, NULL) &&
+                !k->layernorm_bwd_weight(dw.at, db.at, dy.at, x.at, mean.at,
+                                         rstd.at, N, C, NULL);
+    /* eps is most of a small variance: 1 / sqrt(eps) is 32. */
+    double more = C == 1 ? 100 : 10;
+    ok((values_near(&y, &want_y, more * bound(k), 1, "y") &&
+        values_near(&dx, &want_dx, more * bound(k), 1, "dx") &&
+        values_near(&dw, &want_dw, more * bound(k), 1, "dw") &&
+        values_near(&db, &want_db, bound(k), 1, "db")) &&
+           fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&mean) &&
+           guard_whole(&rstd) && guard_whole(&dw) && guard_whole(&db),
+       "%s layernorm of %zu", k->name, C);
+    fine = !k->layernorm_bwd_input(dy.at, dy.at, x.at, mean.at, rstd.at, w.at,
+                                   N, C, NULL) &&
+           same_bits(&dy, &dx);
+    ok(fine, "%s layernorm gradient in place", k->name);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
+/* The formulas of kernels.h. */
+static double gelu(double x, bool exact)
+{
+    double u = sqrt(2 / M_PI) * (x + 0.044715 * x * x * x);
+    return 0.5 * x * (1 + (exact ? erf(x / sqrt(2)) : tanh(u)));
+}
+
+static void test_gelu(const struct pp_kernels *k, size_t n, bool exact)
+{
+    struct values x = values_new(k, n, 1), y = values_new(k, n, 0);
+    struct values dy = values_new(k, n, 0), dx = values_new(k, n, 0);
+    struct values want_y = values_new(k, n, 0), want = values_new(k, n, 0);
+    struct values *all[] = {&x, &y, &dy, &dx, &want_y, &want};
+    const double h = 1e-5;
+    fill_normal(&x, "x", 4);
+    fill_normal(&dy, "dy", 1);
+    set(&x, 0, -200); /* both exps end there */
+    for (size_t i = 0; i < n; i++) {
+        double a = get(&x, i);
+        set(&want_y, i, gelu(a, exact));
+        set(&want, i,
+            get(&dy, i) * (gelu(a + h, exact) - gelu(a - h, exact)) / (2 * h));
+    }
+    bool fine = !k->gelu_fwd(y.at, x.at, n, exact, NULL) &&
+                !k->gelu_bwd(dx.at, dy.at, x.at, n, exact, NULL);
+    ok(values_near(&y, &want_y, bound(k), 1, "y") && fine && guard_whole(&y),
+       "%s gelu forward of %zu%s", k->name, n, exact ? ", exact" : "");
+    ok(values_near(&dx, &want, k->element_bytes == 8 ? 1e-9 : 2e-6, 1, "dx") &&
+           guard_whole(&dx) &&
+           !k->gelu_bwd(dy.at, dy.at, x.at, n, exact, NULL) &&
+           same_bits(&dy, &dx),
+       "%s gelu backward of %zu%s", k->name, n, exact ? ", exact" : "");
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         values_free(all[i]);
 }
@@ -217,8 +323,12 @@ int main(void)
         for (size_t j = 0; j < N_SIZES; j++) {
             test_rmsnorm(tables[i], 1 + j % 3, sizes[j]);
             test_swiglu(tables[i], sizes[j]);
+            test_layernorm(tables[i], sizes[j]);
+            test_gelu(tables[i], sizes[j], j % 2);
             test_cross_entropy(tables[i], sizes[j], 3);
         }
+        test_gelu(tables[i], 700, false);
+        test_gelu(tables[i], 700, true);
         test_cross_entropy(tables[i], 1537, 200);
     }
     test_exp();

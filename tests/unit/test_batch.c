@@ -56,7 +56,7 @@ static void test_ranks(const struct pp_packed *p)
                           &mb, &err),
        "views the rows of the first rank");
     is_int((long long)mb.tokens, 4, "a rank has half of the rows");
-    is_ints(mb.positions, (int32_t[]){0, 3, 0, 3}, 4, "first and last chunks");
+    is_ints(mb.positions, (int32_t[]){0, 0, 0, 0}, 4, "padding is at 0");
     is_ints(mb.input_ids, (int32_t[]){5, -1, 8, -1}, 4, "their ids");
     is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 1, 2, 2}, 5, "real rows");
     is_ints(mb.targets, (int32_t[]){9, 6}, 2,
@@ -69,6 +69,7 @@ static void test_ranks(const struct pp_packed *p)
                       &err),
        "views the rows of the second rank");
     is_ints(mb.input_ids, (int32_t[]){6, 7, 9, -1}, 4, "ids of the middle");
+    is_ints(mb.positions, (int32_t[]){1, 2, 1, 0}, 4, "middle chunks");
     is_ints(mb.targets, (int32_t[]){7}, 1, "the last token predicts nothing");
     is_ints((const int32_t *)mb.keys,
             (int32_t[]){0, 2, 1, 0, 3, 2, 4, 2, 1, 4, 0, 0}, 12,
@@ -86,7 +87,7 @@ static void test_views(const struct pp_packed *p)
                           &err),
        "views a bin");
     is_int((long long)mb.tokens, 8, "tokens include the padding");
-    is_ints(mb.positions, (int32_t[]){0, 1, 2, 3, 0, 1, 2, 3}, 8, "positions");
+    is_ints(mb.positions, (int32_t[]){0, 1, 2, 0, 0, 1, 0, 0}, 8, "positions");
     is_ints(mb.input_ids, (int32_t[]){5, 6, 7, -1, 8, 9, -1, -1}, 8, "ids");
     is_int((long long)mb.n_scored, 2, "two rows are scored");
     is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2,
@@ -114,7 +115,7 @@ static void test_views(const struct pp_packed *p)
        "the middle one of three slices");
     ok(mb.context == 2 && mb.n_before == 1 && mb.continues,
        "the slice has a context");
-    is_ints(mb.positions, (int32_t[]){2, 3, 0}, 3, "positions continue");
+    is_ints(mb.positions, (int32_t[]){2, 0, 0}, 3, "positions continue");
     is_ints(mb.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");
     is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 2}, 3, "real rows");
     is_ints(mb.cu_seqlens_padded, (int32_t[]){0, 2, 3}, 3, "all rows");

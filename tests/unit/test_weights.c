@@ -205,6 +205,84 @@ static void test_load(const char *path)
     pp_parameters_finish(&p);
 }
 
+/* Writes what the released weights of GPT-2 have: names without their prefix,
+ * transposed matrices, no head, and a buffer. */
+static void write_released(const char *path, const struct pp_parameters *p)
+{
+    struct pp_tensor_spec specs[64] = {{"h.0.attn.bias", PP_DTYPE_F32, 1, {1}}};
+    size_t n = 1;
+    struct pp_err err = {0};
+    struct pp_tensor_writer *w;
+    static float data[8192];
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_tensor_info *t = &p->at[i].info;
+        if (p->at[i].tied_copy)
+            continue;
+        specs[n] = (struct pp_tensor_spec){
+            t->name + strlen("transformer."), PP_DTYPE_F32, t->n_dims, {0}};
+        pp_tensor_file_sizes(t, specs[n++].dims);
+    }
+    int rc = pp_tensor_writer_open(path, specs, n, &w, &err) ||
+             pp_tensor_writer_put(w, data, sizeof *data, &err);
+    for (size_t i = 0; rc == 0 && i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        if (t->tied_copy)
+            continue;
+        size_t rows = t->info.transposed ? t->info.rows : 1;
+        pp_transpose(data, t->w, rows, t->n / rows, sizeof *data);
+        rc = pp_tensor_writer_put(w, data, t->n * sizeof *data, &err);
+    }
+    if (rc || pp_tensor_writer_close(w, &err))
+        printf("Bail out! %s\n", err.text);
+}
+
+static double spread(const struct pp_parameter *t)
+{
+    double squares = 0;
+    for (size_t i = 0; i < t->n; i++)
+        squares += pow((double)((const float *)t->w)[i], 2);
+    return sqrt(squares / (double)t->n);
+}
+
+static void test_gpt2(const char *path)
+{
+    struct pp_model m = tiny;
+    m.architecture = PP_GPT2;
+    m.n_kv_heads = m.n_heads;
+    m.max_position = 16;
+    m.o_bias = m.mlp_bias = true;
+    m.intermediate = 200;
+    struct pp_parameters p = make(&m, 0, N_UNITS, sizeof(float));
+    struct pp_parameters q = make(&m, 0, N_UNITS, sizeof(float));
+    init(&p, &m, 3);
+    double up = spread(pp_parameters_find(&p, 0, 1, PP_P_UP));
+    double down = spread(pp_parameters_find(&p, 0, 1, PP_P_DOWN));
+    ok(down > 0.45 * up && down < 0.55 * up,
+       "the last product of two layers begins at half");
+    write_released(path, &p);
+    struct pp_err err = load(path, &m, &q);
+    is_str(err.text, "", "loads the released names");
+    bool same = true;
+    for (size_t i = 0; i < p.n; i++)
+        same = same && !memcmp(p.at[i].w, q.at[i].w, p.at[i].n * sizeof(float));
+    ok(same, "every value is the same, also where the file has the transpose");
+    struct pp_tensors *t = NULL;
+    const char *first;
+    ok(pp_tensors_open(path, &t, &err) == 0 &&
+           pp_weights_check(&m, t, &err) == 0 &&
+           pp_weights_unused(&m, t, &first) == 0,
+       "no tensor is missing or left over");
+    pp_tensors_close(t);
+    m.intermediate = 100;
+    struct pp_parameters other = make(&m, 0, N_UNITS, sizeof(float));
+    err = load(path, &m, &other);
+    is_str(err.text, "'h.0.mlp.c_fc.weight' is [8, 200], expected [8, 100]",
+           "names another shape as the file has it");
+    pp_parameters_finish(&other);
+    pp_parameters_finish(&q);
+    pp_parameters_finish(&p);
+}
+
 int main(void)
 {
     char dir[SCRATCH_TEXT], path[64];
@@ -213,6 +291,7 @@ int main(void)
     test_values();
     test_splits();
     test_load(path);
+    test_gpt2(path);
     scratch_remove(dir);
     return done();
 }

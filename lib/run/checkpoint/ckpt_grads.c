@@ -13,7 +13,7 @@
  */
 struct dumped_tensor {
     char name[PP_FQN_TEXT];
-    uint64_t rows, cols, order; /* of the whole */
+    uint64_t sizes[2], order; /* of the whole */
     struct pp_tensor_piece piece;
     int32_t n_dims, rank;
 };
@@ -47,12 +47,12 @@ static void list_dumped(const struct pp_parameters *p, int rank,
         const struct pp_parameter *t = &p->at[i];
         if (!pp_parameter_counts(t))
             continue;
-        *out = (struct dumped_tensor){.rows = t->info.rows,
-                                      .cols = t->info.cols,
-                                      .order = t->order,
-                                      .piece = t->piece,
-                                      .n_dims = t->info.n_dims,
-                                      .rank = rank};
+        *out = (struct dumped_tensor){
+            .order = t->order,
+            .piece = pp_tensor_in_file(&t->info, &t->piece),
+            .n_dims = t->info.n_dims,
+            .rank = rank};
+        pp_tensor_file_sizes(&t->info, out->sizes);
         memcpy(out->name, t->info.name, sizeof out->name);
         out++;
     }
@@ -126,7 +126,7 @@ static size_t list_specs(const struct dump *d)
         const struct dumped_tensor *t = &d->list[i];
         if (i == 0 || t->order != d->list[i - 1].order)
             d->specs[n++] = (struct pp_tensor_spec){
-                t->name, PP_DTYPE_F32, t->n_dims, {t->rows, t->cols}};
+                t->name, PP_DTYPE_F32, t->n_dims, {t->sizes[0], t->sizes[1]}};
     }
     return n;
 }
@@ -143,7 +143,7 @@ static int open_dump(struct dump *d, const char *path, struct pp_err *err)
         most = larger(most, d->params->at[i].n);
     for (size_t i = 0; i < d->n; i++) {
         const struct dumped_tensor *t = &d->list[i];
-        most = larger(most, t->rows * t->cols);
+        most = larger(most, t->sizes[0] * t->sizes[1]);
         if (t->piece.n > 1)
             runs = larger(runs, pp_piece_elements(&t->piece));
     }
@@ -169,11 +169,13 @@ static int read_gradient(struct dump *d, const struct pp_parameter *t,
     const void *g = pp_staging_read(&d->staging, t, PP_BLOCK_G, err);
     if (!g)
         return -1;
-    if (d->params->accumulator_bytes == sizeof(double))
-        for (size_t i = 0; i < t->n; i++)
-            to[i] = (float)((const double *)g)[i];
-    else
-        memcpy(to, g, t->n * sizeof *to);
+    bool wide = d->params->accumulator_bytes == sizeof(double);
+    size_t rows = t->info.transposed ? t->piece.rows : t->n;
+    for (size_t i = 0; i < t->n; i++) {
+        /* Element i of the file, if it has the transpose. */
+        size_t at = i % rows * (t->n / rows) + i / rows;
+        to[i] = wide ? (float)((const double *)g)[at] : ((const float *)g)[at];
+    }
     return 0;
 }
 
@@ -236,8 +238,9 @@ static int write_gradients(struct dump *d, struct pp_err *err)
         if (take_piece(d, t, &rc, err))
             return -1;
         if (rc == 0 && last)
-            rc = pp_tensor_writer_put(d->writer, d->buf,
-                                      t->rows * t->cols * sizeof *d->buf, err);
+            rc = pp_tensor_writer_put(
+                d->writer, d->buf, t->sizes[0] * t->sizes[1] * sizeof *d->buf,
+                err);
     }
     return rc;
 }

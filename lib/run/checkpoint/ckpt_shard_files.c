@@ -41,8 +41,8 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
             .dtype = size == sizeof(double)  ? PP_DTYPE_F64
                      : size == sizeof(float) ? PP_DTYPE_F32
                                              : PP_DTYPE_BF16,
-            .n_dims = t->n_dims,
-            .dims = {t->rows, t->cols}};
+            .n_dims = t->n_dims};
+        pp_tensor_file_sizes(t, specs[i].dims);
     }
     int rc = pp_tensor_header_make(specs, n, header, bytes, data_bytes, err);
     free(specs);
@@ -143,6 +143,22 @@ static int write_piece(int fd, const char *path, const char *data,
     return 0;
 }
 
+/* Writes the transpose of a piece. */
+static int write_transposed(int fd, const char *path, const void *data,
+                            const struct pp_parameter *t,
+                            struct element_sizes bytes, uint64_t offset,
+                            struct pp_err *err)
+{
+    struct pp_tensor_piece p = pp_tensor_in_file(&t->info, &t->piece);
+    void *buf = malloc(t->n * bytes.here + 1);
+    if (!buf)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    pp_transpose(buf, data, p.cols, p.rows, bytes.here);
+    int rc = write_piece(fd, path, buf, &p, bytes, offset, err);
+    free(buf);
+    return rc;
+}
+
 /* Writes the pieces of this rank of tensors whose data start at this offset. */
 static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, int fd, const char *path,
@@ -153,13 +169,15 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
         pp_parameters_bytes(staging->params, source),
         s->blocks[f->block].element_bytes};
     for (size_t i = f->first; i < f->end; i++) {
-        if (s->mine[i]) {
-            const void *data =
-                pp_staging_read(staging, s->mine[i], source, err);
-            if (!data || write_piece(fd, path, data, &s->mine[i]->piece, bytes,
-                                     offset, err))
-                return -1;
-        }
+        const struct pp_parameter *t = s->mine[i];
+        const void *data = t ? pp_staging_read(staging, t, source, err) : NULL;
+        if (t && !data)
+            return -1;
+        if (t &&
+            (t->info.transposed
+                 ? write_transposed(fd, path, data, t, bytes, offset, err)
+                 : write_piece(fd, path, data, &t->piece, bytes, offset, err)))
+            return -1;
         offset += pp_tensor_elements(&s->tensors[i]) * bytes.there;
     }
     return 0;

@@ -75,7 +75,7 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
 {
     int32_t real_end = r->start + r->n;
     for (int32_t t = r->from; t < r->to; t++, at++) {
-        b->positions[at] = t - r->start;
+        b->positions[at] = t < real_end ? t - r->start : 0;
         b->input_ids[at] = t < real_end ? bin->input_ids[t] : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
@@ -97,8 +97,9 @@ static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
     for (size_t i = 0; i < mb->n_sequences; i++) {
         int32_t of = b->sequence[i], start = bin->cu_seqlens_padded[of];
         int32_t n = bin->cu_seqlens[of + 1] - bin->cu_seqlens[of];
-        int32_t end = b->cu_seqlens_padded[i + 1];
-        for (int32_t at = b->cu_seqlens_padded[i]; at < end; at++) {
+        int32_t first = b->cu_seqlens_padded[i];
+        int32_t end = first + b->cu_seqlens[i + 1] - b->cu_seqlens[i];
+        for (int32_t at = first; at < end; at++) {
             int32_t next = b->positions[at] + 1;
             if (next >= n || bin->labels[start + next] != PP_LABEL_IGNORE)
                 continue;

@@ -32,7 +32,7 @@ struct pp_parameter {
     int stage, copy;   /* copy of the weights that the stage has */
     bool replica;      /* a rank before this one, of its row, has it too */
     bool tied_copy;    /* the head of a tied model: its name in files is
-                          model.embed_tokens.weight, which is saved once */
+                          info.tied_to, which is saved once */
     void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
 };
 

@@ -3,6 +3,7 @@
  * moves them between device and host. */
 #include "run/parameters/weights.h"
 
+#include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,7 @@
 #include "base/elements.h"
 #include "base/num.h"
 #include "base/rng.h"
+#include "model/parts.h"
 
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block)
@@ -23,7 +25,7 @@ void *pp_parameter_data(const struct pp_parameter *t,
 
 const char *pp_parameter_file_name(const struct pp_parameter *t)
 {
-    return t->tied_copy ? "model.embed_tokens.weight" : t->info.name;
+    return t->tied_copy ? t->info.tied_to : t->info.name;
 }
 
 /* --- between device and host --- */
@@ -133,8 +135,11 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     for (size_t i = 0; rc == 0 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         void *to = pp_staging_open(&s, t, PP_BLOCK_W);
+        double sums = 2 * (double)m->n_layers;
         if (t->info.init == PP_INIT_NORMAL)
             fill_normal(p, t, to, seed, m->init_range);
+        else if (t->info.init == PP_INIT_RESIDUAL)
+            fill_normal(p, t, to, seed, m->init_range / sqrt(sums));
         else
             fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
         rc = pp_staging_store(&s, t, PP_BLOCK_W, err);
@@ -159,29 +164,50 @@ static int read_piece(const struct pp_parameters *p,
     return 0;
 }
 
+/* Does the same for a tensor whose transpose is in the file. */
+static int read_transposed(const struct pp_parameters *p,
+                           const struct pp_parameter *t,
+                           const struct pp_tensor *x, void *to,
+                           struct pp_err *err)
+{
+    struct pp_tensor_piece piece = pp_tensor_in_file(&t->info, &t->piece);
+    void *buf = malloc(t->n * p->accumulator_bytes + 1);
+    if (!buf)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = read_piece(p, &piece, x, buf, err);
+    if (rc == 0)
+        pp_transpose(to, buf, piece.rows, piece.cols, p->accumulator_bytes);
+    free(buf);
+    return rc;
+}
+
 static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        enum pp_weights_block block, const struct pp_tensors *in,
-                       bool tied, struct pp_err *err)
+                       const struct pp_model *m, struct pp_err *err)
 {
     const char *name = pp_parameter_file_name(t);
-    const struct pp_tensor *x = pp_weights_find(in, name, tied);
+    const struct pp_tensor *x =
+        m ? pp_weights_find(in, m, name) : pp_tensors_find(in, name);
     if (!x)
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
     if (pp_weights_check_tensor(&t->info, x, err))
         return -1;
     void *to = pp_staging_open(s, t, block);
-    if (read_piece(s->params, &t->piece, x, to, err))
+    if (t->info.transposed ? read_transposed(s->params, t, x, to, err)
+                           : read_piece(s->params, &t->piece, x, to, err))
         return -1;
     return pp_staging_store(s, t, block, err);
 }
 
+/* m may be NULL: then names have no second form. */
 static int read_block(struct pp_parameters *p, enum pp_weights_block block,
-                      const struct pp_tensors *t, bool tied, struct pp_err *err)
+                      const struct pp_tensors *t, const struct pp_model *m,
+                      struct pp_err *err)
 {
     struct pp_staging s;
     int rc = pp_staging_init(&s, p, err);
     for (size_t i = 0; rc == 0 && i < p->n; i++)
-        rc = read_tensor(&s, &p->at[i], block, t, tied, err);
+        rc = read_tensor(&s, &p->at[i], block, t, m, err);
     pp_staging_finish(&s);
     return rc;
 }
@@ -189,21 +215,22 @@ static int read_block(struct pp_parameters *p, enum pp_weights_block block,
 int pp_weights_read(struct pp_parameters *p, enum pp_weights_block block,
                     const struct pp_tensors *t, struct pp_err *err)
 {
-    return read_block(p, block, t, false, err);
+    return read_block(p, block, t, NULL, err);
 }
 
 int pp_weights_load(struct pp_parameters *p, const struct pp_model *m,
                     const struct pp_tensors *t, struct pp_err *err)
 {
-    return read_block(p, PP_BLOCK_W, t, m->tied, err);
+    return read_block(p, PP_BLOCK_W, t, m, err);
 }
 
 int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
                           struct pp_err *err)
 {
     enum { PART = 4096 };
-    const struct pp_tensor *a = pp_tensors_find(t, "model.embed_tokens.weight");
-    const struct pp_tensor *b = pp_tensors_find(t, "lm_head.weight");
+    const struct pp_names *names = pp_family_of(m->architecture)->names;
+    const struct pp_tensor *a = pp_weights_find(t, m, names->embedding);
+    const struct pp_tensor *b = pp_tensors_find(t, names->head);
     double x[PART], y[PART];
     if (!m->tied || !a || !b)
         return 0;
@@ -220,7 +247,7 @@ int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
     if (same)
         return 0;
     return pp_fail(err, PP_EXIT_INPUT,
-                   "'lm_head.weight' differs from 'model.embed_tokens.weight', "
-                   "but tie_word_embeddings is true; set it to false in "
-                   "config.json");
+                   "'%s' differs from '%s', but tie_word_embeddings is true; "
+                   "set it to false in config.json",
+                   b->name, a->name);
 }

@@ -9,9 +9,9 @@
 #include "data/safetensors.h"
 #include "run/parameters/parameters.h"
 
-/* Initialises like transformers: matrices normal(0, init_range), norm weights
- * 1, biases 0. The values of a tensor depend on seed and name alone, so every
- * split gets the same. */
+/* Initialises like transformers: matrices normal(0, init_range), some of them
+ * smaller (tensor.h), norm weights 1, biases 0. The values of a tensor depend
+ * on seed and name alone, so every split gets the same. */
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
                     uint64_t seed, struct pp_err *err) PP_MUST_USE;
 
@@ -36,9 +36,11 @@ int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first);
 
-/* Finds a tensor. With tied, the embedding may have the name of the head. */
+/* Finds a tensor of the model, whose name may lack what is optional. If the
+ * model is tied, the embedding may have the name of the head. */
 const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
-                                        const char *name, bool tied);
+                                        const struct pp_model *m,
+                                        const char *name);
 
 /* Checks shape and type of one tensor, but not its name. */
 int pp_weights_check_tensor(const struct pp_tensor_info *p,

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/parts.h"
 #include "run/parameters/weights.h"
 
 enum { SHAPE_TEXT = 24 * PP_MAX_DIMS };
@@ -23,12 +24,15 @@ int pp_weights_check_tensor(const struct pp_tensor_info *p,
                             const struct pp_tensor *t, struct pp_err *err)
 {
     char got[SHAPE_TEXT], want[64];
-    bool same = t->n_dims == p->n_dims && t->dims[0] == p->rows &&
-                (p->n_dims == 1 || t->dims[1] == p->cols);
+    uint64_t sizes[2];
+    pp_tensor_file_sizes(p, sizes);
+    bool same = t->n_dims == p->n_dims && t->dims[0] == sizes[0] &&
+                (p->n_dims == 1 || t->dims[1] == sizes[1]);
     if (!same) {
         format_shape(t, got);
         if (p->n_dims == 2)
-            snprintf(want, sizeof want, "[%zu, %zu]", p->rows, p->cols);
+            snprintf(want, sizeof want, "[%" PRIu64 ", %" PRIu64 "]", sizes[0],
+                     sizes[1]);
         else
             snprintf(want, sizeof want, "[%zu]", p->rows);
         return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", t->name,
@@ -42,11 +46,16 @@ int pp_weights_check_tensor(const struct pp_tensor_info *p,
 }
 
 const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
-                                        const char *name, bool tied)
+                                        const struct pp_model *m,
+                                        const char *name)
 {
+    const struct pp_names *names = pp_family_of(m->architecture)->names;
     const struct pp_tensor *x = pp_tensors_find(t, name);
-    if (!x && tied && !strcmp(name, "model.embed_tokens.weight"))
-        x = pp_tensors_find(t, "lm_head.weight");
+    size_t n = names->optional ? strlen(names->optional) : 0;
+    if (!x && n && !strncmp(name, names->optional, n))
+        x = pp_tensors_find(t, name + n);
+    if (!x && m->tied && !strcmp(name, names->embedding))
+        x = pp_tensors_find(t, names->head);
     return x;
 }
 
@@ -74,8 +83,7 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
         for (size_t j = 0; j < n; j++) {
             if (!params[j].name[0])
                 continue;
-            const struct pp_tensor *x =
-                pp_weights_find(t, params[j].name, m->tied);
+            const struct pp_tensor *x = pp_weights_find(t, m, params[j].name);
             if (!x && u.kind == PP_UNIT_HEAD && m->tied)
                 continue;
             if (!x)
@@ -87,12 +95,17 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
     return 0;
 }
 
-/* Returns whether the model has no use for the tensor. Old checkpoints of
- * Llama hold the frequencies of the rotary positions, which are computed. */
-static bool is_unused(const struct pp_tensor *x, bool used)
+/* Returns whether the tensor is one of those that files may have and nobody
+ * reads. */
+static bool is_buffer(const struct pp_names *names, const struct pp_tensor *x)
 {
-    const char *dot = strrchr(x->name, '.');
-    return !used && strcmp(dot ? dot + 1 : x->name, "inv_freq");
+    size_t n = strlen(x->name);
+    for (int i = 0; i < 2 && names->buffers[i]; i++) {
+        size_t end = strlen(names->buffers[i]);
+        if (n >= end && !strcmp(x->name + n - end, names->buffers[i]))
+            return true;
+    }
+    return false;
 }
 
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
@@ -105,14 +118,16 @@ size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
     for (size_t i = 0; used && i < pp_model_n_units(m); i++) {
         size_t k = pp_unit_params(m, pp_model_unit(m, i), params);
         for (size_t j = 0; j < k; j++) {
-            const struct pp_tensor *x = pp_tensors_find(t, params[j].name);
-            if (params[j].name[0] && x)
+            const struct pp_tensor *x =
+                params[j].name[0] ? pp_weights_find(t, m, params[j].name)
+                                  : NULL;
+            if (x)
                 used[x - pp_tensors_at(t, 0)] = true;
         }
     }
     for (size_t i = 0; used && i < n; i++) {
         const struct pp_tensor *x = pp_tensors_at(t, i);
-        if (!is_unused(x, used[i]))
+        if (used[i] || is_buffer(pp_family_of(m->architecture)->names, x))
             continue;
         if (unused++ == 0)
             *first = x->name;

@@ -21,6 +21,7 @@ const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind)
 {
     static const struct pp_norm_ops *const ops[PP_N_PARTS] = {
         [PP_PART_RMS_NORM] = &pp_part_rms_norm,
+        [PP_PART_LAYER_NORM] = &pp_part_layer_norm,
     };
     return ops[kind];
 }
@@ -30,6 +31,7 @@ const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind)
     static const struct pp_block_ops *const ops[PP_N_PARTS] = {
         [PP_PART_ATTENTION] = &pp_part_attention,
         [PP_PART_GATED_MLP] = &pp_part_gated_mlp,
+        [PP_PART_PLAIN_MLP] = &pp_part_plain_mlp,
     };
     return ops[kind];
 }

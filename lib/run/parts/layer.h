@@ -29,7 +29,7 @@ struct pp_microbatch {
     size_t tokens; /* rows of every activation, padding included; may be 0 */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
-    const int32_t *positions; /* (tokens) in the sequence */
+    const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
     const int32_t *input_ids; /* (tokens) -1 on padding */
 
     /* For the head: the rows whose prediction is scored, and the token that

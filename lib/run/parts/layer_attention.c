@@ -82,6 +82,20 @@ static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return qk_norm_fwd(l, T, s, err);
 }
 
+/* Rotates queries and keys by their positions, unless the model adds positions
+ * to the embedding. */
+static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  void *qkv, int direction, struct pp_err *err)
+{
+    const struct pp_model *m = l->model;
+    if (pp_model_rotary(m))
+        PP_LAYER_RUN(l->kernels->rope(qkv, l->rope_cos, l->rope_sin,
+                                      mb->positions, mb->tokens,
+                                      m->n_heads + m->n_kv_heads, m->head_dim,
+                                      widths(m).qkv, direction, l->stream));
+    return 0;
+}
+
 /* All keys and values are in the microbatch. */
 static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_attention_shape *a,
@@ -146,10 +160,8 @@ static int attention_fwd(const struct pp_layer *l,
     size_t T = mb->tokens, C = m->hidden;
     if (qkv_fwd(l, T, s, err))
         return -1;
-    PP_LAYER_RUN(k->rope(s[PP_S_QKV], l->rope_cos, l->rope_sin, mb->positions,
-                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, 1,
-                         l->stream));
-    if (heads_fwd(l, mb, b, s, scratch, err))
+    if (rotate(l, mb, s[PP_S_QKV], 1, err) ||
+        heads_fwd(l, mb, b, s, scratch, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ATTN], l->w[PP_P_O], l->w[PP_P_O_BIAS],
                                s[PP_S_X], T, w.q, C, C, w.q, l->stream));
@@ -203,9 +215,8 @@ static int attention_bwd_input(const struct pp_layer *l,
                                      l->stream));
     if (l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
         return -1;
-    PP_LAYER_RUN(k->rope(s[PP_S_DQKV], l->rope_cos, l->rope_sin, mb->positions,
-                         T, m->n_heads + m->n_kv_heads, m->head_dim, w.qkv, -1,
-                         l->stream));
+    if (rotate(l, mb, s[PP_S_DQKV], -1, err))
+        return -1;
     if (m->qk_norm && qk_norm_bwd(l, T, s, err))
         return -1;
     PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM1], s[PP_S_DQKV], l->w[PP_P_Q],

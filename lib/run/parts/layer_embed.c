@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_embed - the token embedding. It has no input gradient: its I only keeps
+/* layer_embed - the token embedding, and the learned positions that a model may
+ * add to it. It has no input gradient: its I only keeps
  * the gradient for W. */
 #include "run/parts/layer_impl.h"
 
@@ -8,9 +9,13 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *scratch, struct pp_err *err)
 {
     (void)x, (void)b, (void)scratch;
-    PP_LAYER_RUN(l->kernels->embedding_fwd(y, mb->input_ids, l->w[PP_P_WEIGHT],
-                                           mb->tokens, l->model->hidden,
-                                           l->stream));
+    const struct pp_kernels *k = l->kernels;
+    size_t T = mb->tokens, C = l->model->hidden;
+    PP_LAYER_RUN(
+        k->embedding_fwd(y, mb->input_ids, l->w[PP_P_WEIGHT], T, C, l->stream));
+    if (l->w[PP_P_POSITIONS])
+        PP_LAYER_RUN(k->embedding_add(y, mb->positions, l->w[PP_P_POSITIONS], T,
+                                      C, l->stream));
     return 0;
 }
 
@@ -39,6 +44,10 @@ static int embed_bwd_weight(const struct pp_layer *l,
     if (l->g[PP_P_WEIGHT])
         PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
             l->g[PP_P_WEIGHT], s[PP_S_EMBED_DY], mb->input_ids, mb->tokens,
+            l->model->hidden, l->stream));
+    if (l->g[PP_P_POSITIONS])
+        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
+            l->g[PP_P_POSITIONS], s[PP_S_EMBED_DY], mb->positions, mb->tokens,
             l->model->hidden, l->stream));
     return 0;
 }

@@ -12,8 +12,8 @@ static int gate_and_up(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
-static int activation(const struct pp_layer *l, size_t T, void *const *s,
-                      struct pp_err *err)
+static int swiglu(const struct pp_layer *l, size_t T, void *const *s,
+                  struct pp_err *err)
 {
     PP_LAYER_RUN(l->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T,
                                         l->model->intermediate, l->stream));
@@ -26,7 +26,7 @@ static int mlp_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     (void)b, (void)scratch;
     size_t T = mb->tokens, C = l->model->hidden, I = l->model->intermediate;
-    if (gate_and_up(l, T, s, err) || activation(l, T, s, err))
+    if (gate_and_up(l, T, s, err) || swiglu(l, T, s, err))
         return -1;
     PP_LAYER_RUN(l->kernels->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
                                         l->w[PP_P_DOWN_BIAS], s[PP_S_MID], T, I,
@@ -42,7 +42,7 @@ static int mlp_recompute(const struct pp_layer *l,
     (void)b, (void)scratch;
     if (l->recompute == PP_RECOMPUTE_FULL && gate_and_up(l, mb->tokens, s, err))
         return -1;
-    return activation(l, mb->tokens, s, err);
+    return swiglu(l, mb->tokens, s, err);
 }
 
 /* The gradient of the activation, (T, I), is in the scratch. */

@@ -45,6 +45,44 @@ const struct pp_norm_ops pp_part_rms_norm = {
     .bwd_weight = rms_bwd_weight,
 };
 
+/* --- LayerNorm --- */
+
+static int layer_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
+                     size_t T, void *y, const void *x, void *const *s,
+                     struct pp_err *err)
+{
+    PP_LAYER_RUN(l->kernels->layernorm_fwd(
+        y, s[n->mean], s[n->rstd], x, l->w[n->weight], l->w[n->bias], T,
+        l->model->hidden, l->model->norm_eps, l->stream));
+    return 0;
+}
+
+static int layer_bwd_input(const struct pp_layer *l,
+                           const struct pp_norm_slots *n, size_t T, void *dx,
+                           const void *dy, void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(l->kernels->layernorm_bwd_input(dx, dy, s[n->x], s[n->mean],
+                                                 s[n->rstd], l->w[n->weight], T,
+                                                 l->model->hidden, l->stream));
+    return 0;
+}
+
+static int layer_bwd_weight(const struct pp_layer *l,
+                            const struct pp_norm_slots *n, size_t T,
+                            void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(l->kernels->layernorm_bwd_weight(
+        l->g[n->weight], l->g[n->bias], s[n->dy], s[n->x], s[n->mean],
+        s[n->rstd], T, l->model->hidden, l->stream));
+    return 0;
+}
+
+const struct pp_norm_ops pp_part_layer_norm = {
+    .fwd = layer_fwd,
+    .bwd_input = layer_bwd_input,
+    .bwd_weight = layer_bwd_weight,
+};
+
 /* --- the last norm --- */
 
 static const struct pp_norm_slots *const last = &pp_norm_slots[PP_BEFORE_HEAD];

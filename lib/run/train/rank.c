@@ -66,7 +66,7 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
     struct pp_table_counts c = pp_job_tables(j, w->place.row);
-    if (make_rope(r, c.positions, err))
+    if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
         return -1;
     struct pp_stage_env env = {.model = j->model,
                                .kernels = &r->kernels,
