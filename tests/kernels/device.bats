@@ -252,8 +252,8 @@ END
             --steps 1)
         "${run_it[@]}" --plan >need.json
         need=$(jq 'map(.total) | add' need.json)
-        jq -e 'all(.total == .weights + .gradients + .optimizer + .activations
-            + .workspace + .tables)' need.json
+        jq -e 'all(.total == ([.weights, .gradients, .optimizer,
+            .activations, .messages, .workspace, .tables] | add))' need.json
         echo "$plan $need"
         # The device rounds up to pages.
         PP_EMULATED_BYTES=$((need + 40 * 4096)) "${run_it[@]}" >/dev/null
