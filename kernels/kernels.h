@@ -264,6 +264,23 @@ typedef PP_SCATTER(pp_scatter_fn);
 typedef PP_CROSS_ENTROPY_FWD(pp_cross_entropy_fwd_fn);
 typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
 
+/* distribution - what a row of logits says about the next token.
+ *
+ *   logits   (N, V)
+ *   lse      (N)     as of cross_entropy
+ *   entropy  (N)     nats, accumulated type, written
+ *   top_k    values (N, k) of the accumulated type and ids (N, k), written: the
+ *            largest logits in descending order, the lowest id first among
+ *            equals; k <= V */
+#define PP_ENTROPY(name)                                                    \
+    int(name)(void *entropy, const void *logits, const void *lse, size_t N, \
+              size_t V, void *stream)
+#define PP_TOP_K(name)                                                  \
+    int(name)(void *values, int32_t *ids, const void *logits, size_t N, \
+              size_t V, size_t k, void *stream)
+typedef PP_ENTROPY(pp_entropy_fn);
+typedef PP_TOP_K(pp_top_k_fn);
+
 /* elementwise - operations on whole tensors.
  *
  *   add           y = a + b       n elements; y may be a or b
@@ -343,6 +360,8 @@ typedef PP_SGD(pp_sgd_fn);
     K(scatter, pp_scatter_fn)                           \
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \
     K(cross_entropy_bwd, pp_cross_entropy_bwd_fn)       \
+    K(entropy, pp_entropy_fn)                           \
+    K(top_k, pp_top_k_fn)                               \
     K(add, pp_add_fn)                                   \
     K(add_gradient, pp_add_fn)                          \
     K(copy, pp_copy_fn)                                 \

@@ -37,6 +37,7 @@ struct pprun_options {
     int transport;                     /* enum pprun_transport */
     int shapes;                        /* enum pp_message_size */
     int blas_threads;
+    int top_k; /* 0: none */
     bool row_invariant;
     bool plan;
     bool verify, shrink, json;

@@ -308,6 +308,11 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->score = p->options.logprobs != NULL;
     j->shapes = (enum pp_message_size)p->options.shapes;
     j->scored = pprun_scored;
+    j->top_k = (size_t)p->options.top_k;
+    if (j->top_k > p->model.vocab)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--top-k: '%zu' is more than the vocabulary of %zu",
+                       j->top_k, p->model.vocab);
     if (p->options.plan)
         return pprun_open_data(p);
     return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/json_writer.h"
+#include "base/num.h"
 #include "pprun.h"
 
 /* Opens a file without a name beside the result, or in the directory for
@@ -82,10 +83,12 @@ int pprun_scores_open(struct pprun *p)
 {
     struct pprun_scores *s = &p->scores;
     const char *path = p->options.logprobs;
-    size_t n = p->data.n_inputs, at = 0;
+    size_t n = p->data.n_inputs, at = 0, values;
     if (strcmp(path, "-") && tool_open(p->tool, path, &s->file))
         return -1;
-    if (map_unnamed(p, (n + 1 + p->data.n_positions) * sizeof(double)))
+    if (pp_mul(p->data.n_positions, pp_job_score_width(&p->job), &values,
+               &p->tool->err) ||
+        map_unnamed(p, (n + 1 + values) * sizeof(double)))
         return -1;
     s->first = s->map;
     s->values = (double *)(s->first + n + 1);
@@ -107,6 +110,19 @@ void pprun_scores_close(struct pprun *p)
         munmap(s->map, s->bytes);
 }
 
+/* Returns the values of a token. */
+static double *values_of(const struct pprun *p, uint64_t token)
+{
+    return p->scores.values + token * pp_job_score_width(&p->job);
+}
+
+/* Returns the place of the ids among the values of a token. The logits follow
+ * them. */
+static size_t first_id(const struct pprun *p)
+{
+    return 1 + p->job.entropy;
+}
+
 static bool is_before(struct pp_token_place a, struct pp_token_place b)
 {
     return a.sequence != b.sequence ? a.sequence < b.sequence
@@ -118,28 +134,65 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
 {
     struct pprun *p = ctx;
     struct pprun_scores *s = &p->scores;
-    for (size_t k = 0; k < n; k++) {
-        s->values[s->first[at[k].sequence] + at[k].position] = values[k];
-        if (isfinite(values[k]) || (s->has_bad && is_before(s->bad, at[k])))
+    size_t width = pp_job_score_width(&p->job);
+    for (size_t k = 0; k < n; k++, values += width) {
+        double *to = values_of(p, s->first[at[k].sequence] + at[k].position);
+        memcpy(to, values, width * sizeof *values);
+        /* 0 is for tokens without a score. */
+        for (size_t i = 0; i < p->job.top_k; i++)
+            to[first_id(p) + i] += 1;
+        if (isfinite(*values) || (s->has_bad && is_before(s->bad, at[k])))
             continue;
         s->has_bad = true;
         s->bad = at[k];
-        s->bad_value = values[k];
+        s->bad_value = *values;
     }
+}
+
+/* Writes the ids or the logits of every token of a sequence as a list of
+ * lists. */
+static void write_lists(const struct pprun *p, struct pp_json_writer *w,
+                        size_t sequence, const char *name, bool are_ids)
+{
+    const uint64_t *first = p->scores.first + sequence;
+    pp_json_array(w, name, PP_JSON_INLINE);
+    for (uint64_t i = first[0]; i < first[1]; i++) {
+        const double *x = values_of(p, i) + first_id(p);
+        pp_json_array(w, NULL, PP_JSON_INLINE);
+        for (size_t k = 0; *x > 0 && k < p->job.top_k; k++)
+            if (are_ids)
+                pp_json_int(w, NULL, (int64_t)x[k] - 1);
+            else
+                pp_json_real(w, NULL, x[p->job.top_k + k]);
+        pp_json_end(w);
+    }
+    pp_json_end(w);
+}
+
+static void write_numbers(const struct pprun *p, struct pp_json_writer *w,
+                          size_t sequence, const char *name, size_t from)
+{
+    const uint64_t *first = p->scores.first + sequence;
+    pp_json_array(w, name, PP_JSON_INLINE);
+    for (uint64_t i = first[0]; i < first[1]; i++)
+        pp_json_real(w, NULL, values_of(p, i)[from]);
+    pp_json_end(w);
 }
 
 static void write_line(const struct pprun *p, size_t sequence, FILE *f)
 {
-    const struct pprun_scores *s = &p->scores;
     struct pp_json_writer w = {.f = f};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_uint(&w, "sequence", sequence);
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
-    pp_json_array(&w, "logprobs", PP_JSON_INLINE);
-    for (uint64_t i = s->first[sequence]; i < s->first[sequence + 1]; i++)
-        pp_json_real(&w, NULL, s->values[i]);
-    pp_json_end(&w);
+    write_numbers(p, &w, sequence, "logprobs", 0);
+    if (p->job.entropy)
+        write_numbers(p, &w, sequence, "entropy", 1);
+    if (p->job.top_k) {
+        write_lists(p, &w, sequence, "topk_ids", true);
+        write_lists(p, &w, sequence, "topk_logits", false);
+    }
     pp_json_end(&w);
     putc('\n', f);
 }

@@ -297,7 +297,9 @@ static size_t statistics(const struct pp_table_counts *c)
     size_t own = PP_OWN_NUMBERS * sizeof(double);
     return pp_line_bytes(times(c->n_losses, sizeof(double))) +
            pp_line_bytes(times(c->n_eval, sizeof(double))) +
-           2 * pp_line_bytes(times(c->n_scores, sizeof(double))) +
+           pp_line_bytes(times(c->n_scores, sizeof(double))) +
+           pp_line_bytes(
+               times(times(c->n_scores, c->score_width), sizeof(double))) +
            2 * pp_line_bytes(numbers) + pp_line_bytes(times(numbers, 2)) +
            pp_line_bytes(times(c->n_ranks, own)) +
            pp_line_bytes(times(c->n_ranks, sizeof(int)));

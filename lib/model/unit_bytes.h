@@ -100,6 +100,7 @@ struct pp_table_counts {
                          that divide it; 0: it has no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
     size_t n_scores;  /* tokens that a scoring pass keeps */
+    size_t score_width; /* numbers of each */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */

@@ -53,6 +53,43 @@ agrees() {
     agrees dpo 1e-5 1e-4
 }
 
+# scores SPLIT CP SCHED OPTION...: scores the rollouts, and compares with PyTorch.
+scores() {
+    # shellcheck disable=SC2086
+    ppsplit -q --zero 0 $1 --cp "$2" "$GOLDEN/model" | ppsched -q $3 -m 2 >plan.json
+    pppack -q -l 96 --cp "$2" -o packed "$GOLDEN/grpo.jsonl"
+    pprun -q --data packed --weights "$GOLDEN/model" --dtype fp64 --top-k 5 \
+        --entropy --logprobs lines "${@:4}" plan.json
+    # A line has the sequences of a group.
+    jq -s '[.[] | to_entries | map(.value |= if type == "array" then . else [] end) |
+            from_entries] | {
+        logprobs: map(.logprobs[]), entropy: map(.entropy[]),
+        topk_ids: map(.topk_ids[]), topk_logits: map(.topk_logits[])}' \
+        lines >found.json
+    jq -s '{logprobs: map(.logprobs[]), entropy: map(.entropy[]),
+        topk_ids: map(.topk_ids[]), topk_logits: map(.topk_logits[])}' \
+        "$GOLDEN/scores.jsonl" >wanted.json
+    jq -es '.[0] as $found | .[1] | to_entries[] | .key as $name |
+        [[.value, $found[$name]] | map(flatten) | transpose[] |
+            .[0] - .[1] | fabs] | max |
+        if . < 1e-9 then . else error("\($name) is off by \(.)") end' \
+        found.json wanted.json >off || return
+    jq -es '.[0].topk_ids == .[1].topk_ids and
+        (.[0].topk_ids | map(length) | unique) == [0, 5]' found.json wanted.json
+}
+
+@test "--logprobs: entropies and the largest logits, on any mesh" {
+    scores '-p 1' 1 '-s gpipe' --temperature 0.8
+    scores '-p 2' 1 '-s 1f1b --slices 1' --temperature 0.8
+    scores '-p 2' 1 '-s seq1f1b --slices 3' --temperature 0.8
+    scores '-p 2 --dp 2' 2 '-s 1f1b' --temperature 0.8
+    run ! scores '-p 1' 1 '-s gpipe'
+    [[ $output == *'entropy is off by'* || $output == *'logprobs is off by'* ]]
+    run -2 --separate-stderr pprun --data packed --weights "$GOLDEN/model" \
+        --logprobs - --top-k 99 plan.json
+    [ "$stderr" = "pprun: --top-k: '99' is more than the vocabulary of 32" ]
+}
+
 @test "the comparison sees every option" {
     local without
     for without in '--clip-low 0.1' '--clip-high 0.4' '--importance-max 1.3' \

@@ -259,6 +259,50 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
         values_free(all[i]);
 }
 
+/* Logits are integers, so that there are ties. */
+static void test_distribution(const struct pp_kernels *k, size_t V, size_t top)
+{
+    const size_t N = 3;
+    struct values x = values_new(k, N * V, 1), h = values_new(k, N, 0);
+    struct values lse = values_new(k, N, 0), want = values_new(k, N, 0);
+    struct values best = values_new(k, N * top, 0);
+    int32_t *ids = calloc(N * top, sizeof *ids);
+    bool right = true;
+    fill_normal(&x, "logits", 3);
+    for (size_t t = 0; t < N; t++) {
+        double sum = 0, expected = 0;
+        for (size_t i = 0; i < V; i++) {
+            set(&x, t * V + i, round(get(&x, t * V + i)));
+            sum += exp(get(&x, t * V + i));
+        }
+        for (size_t i = 0; i < V; i++) {
+            double p = exp(get(&x, t * V + i)) / sum;
+            expected -= p * log(p);
+        }
+        set(&lse, t, log(sum));
+        set(&want, t, expected);
+    }
+    bool fine = !k->entropy(h.at, x.at, lse.at, N, V, NULL) &&
+                !k->top_k(best.at, ids, x.at, N, V, top, NULL);
+    for (size_t i = 0; i < N * top; i++) {
+        size_t t = i / top, before = 0, id = (size_t)ids[i];
+        double value = get(&x, t * V + id);
+        for (size_t j = 0; j < V; j++)
+            before += get(&x, t * V + j) > value ||
+                      (get(&x, t * V + j) == value && j < id);
+        right &= before == i % top && get(&best, i) == value;
+    }
+    ok(fine && values_near(&h, &want, bound(k), 1, "entropy") &&
+           guard_whole(&h),
+       "%s entropy over %zu", k->name, V);
+    ok(right && guard_whole(&best), "%s the %zu largest of %zu", k->name, top,
+       V);
+    struct values *all[] = {&x, &h, &lse, &want, &best};
+    for (size_t i = 0; i < 5; i++)
+        values_free(all[i]);
+    free(ids);
+}
+
 static double ulps(float got, double want)
 {
     int e;
@@ -330,6 +374,8 @@ int main(void)
         test_gelu(tables[i], 700, false);
         test_gelu(tables[i], 700, true);
         test_cross_entropy(tables[i], 1537, 200);
+        test_distribution(tables[i], 1537, 20);
+        test_distribution(tables[i], 5, 5);
     }
     test_exp();
     test_rope_tables();

@@ -191,6 +191,12 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->scale = p->scale;
     host->temperature = p->temperature;
     host->logps = p->logps ? on->batch.logps : NULL;
+    host->top_k = p->top_k;
+    host->entropy = p->entropy;
+    if (p->top_k || p->entropy) {
+        host->details = p->scored->values + p->scored->n * p->scored->width + 1;
+        host->details_stride = p->scored->width;
+    }
     if (p->objective) {
         host->logps = pp_scoring_logps(e->scoring);
         host->objective = pp_exec_ops.score;

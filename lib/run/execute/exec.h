@@ -99,6 +99,14 @@ struct pp_exec {
     const struct pp_pass *pass; /* the current one */
 };
 
+/* Scores of this rank's tokens in a pass: the log-probability of each, and
+ * details (struct pp_microbatch). */
+struct pp_scored {
+    struct pp_token_place *at;
+    double *values; /* (room, width) */
+    size_t n, width;
+};
+
 /* One execution of the row. Microbatch k is the bin at place first + k stride,
  * and empty if that is not before end. */
 struct pp_pass {
@@ -123,6 +131,9 @@ struct pp_pass {
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
     void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+    const struct pp_scored *scored; /* with logps: where the details go */
+    size_t top_k;
+    bool entropy;
     /* Called after the forward of a stage that has an output, or NULL: see
      * struct pp_job. On a device it needs exec.output_host. */
     void (*output)(void *ctx, int stage, size_t bin,

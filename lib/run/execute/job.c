@@ -138,6 +138,11 @@ static size_t n_eval(const struct pp_job *j)
     return j->eval ? ((size_t)j->eval->n_bins + m - 1) / m * m : 0;
 }
 
+size_t pp_job_score_width(const struct pp_job *j)
+{
+    return 1 + j->entropy + 2 * j->top_k;
+}
+
 /* Returns the rows that a rank of this row may score in a pass. */
 static size_t n_scores(const struct pp_job *j, int row)
 {
@@ -164,6 +169,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
         .n_scores = n_scores(j, row),
+        .score_width = pp_job_score_width(j),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,

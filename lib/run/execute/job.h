@@ -111,8 +111,10 @@ struct pp_job {
 
     /* With score, the job scores every sequence of data and does not train.
      * Rank 0 calls scored for the tokens of all ranks, after each pass, with
-     * the log-probability of each. */
-    bool score;
+     * (n, pp_job_score_width) values: of each the log-probability, then the
+     * entropy if wanted, top_k ids and top_k logits. */
+    bool score, entropy;
+    size_t top_k;
     void (*scored)(void *ctx, const struct pp_token_place *at,
                    const double *values, size_t n);
 
@@ -154,6 +156,9 @@ struct pp_job {
     int (*check_files)(void *ctx, bool end, struct pp_err *err);
     void *ctx;
 };
+
+/* Returns the number of values of a scored token. */
+size_t pp_job_score_width(const struct pp_job *j);
 
 /* Returns what the backward of a stage computes again. */
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage);

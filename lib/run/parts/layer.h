@@ -23,6 +23,8 @@ struct pp_slice_blocks {
     void *block[PP_N_UNIT_BLOCKS];
 };
 
+enum { PP_MOST_TOP_K = 1024 };
+
 /* The input of every layer: one microbatch, or one slice of it. The rows are
  * those of the slice then. The integer arrays are device memory. */
 struct pp_microbatch {
@@ -43,6 +45,12 @@ struct pp_microbatch {
     double *loss;       /* F writes: sum of -logp over scored rows, in row
                            order, times scale; or that of `objective` */
     double *logps;      /* (n_scored) F writes; may be NULL without objective */
+    /* If wanted, F writes the entropy at every scored row, then top_k ids and
+     * as many logits, details_stride apart. */
+    size_t top_k; /* at most PP_MOST_TOP_K */
+    bool entropy;
+    double *details; /* (n_scored) or NULL */
+    size_t details_stride;
     /* Turns log-probabilities of the scored rows, x, into the loss, and
      * replaces them by its negative gradient. With slices the last one does so
      * for all, whose x come one before the other; a slice that continues leaves

@@ -19,6 +19,7 @@
 struct head_scratch {
     size_t rows;
     void *logits, *x, *dx, *logp;
+    size_t dx_bytes;
 };
 
 static struct head_scratch head_buffers(const struct pp_layer *l,
@@ -33,6 +34,7 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
     h.x = pp_layer_at(l, h.logits, room * l->model->vocab);
     h.dx = pp_layer_at(l, h.x, room * l->model->hidden);
     h.logp = pp_layer_at(l, h.dx, room * l->model->hidden);
+    h.dx_bytes = room * l->model->hidden * l->kernels->element_bytes;
     return h;
 }
 
@@ -187,6 +189,11 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
             pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
             pp_layer_statistic_at(l, h.logp, at), h.logits, mb->targets + at, n,
             l->model->vocab, l->stream));
+        const struct pp_head_block block = {
+            h.logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.dx,
+            h.dx_bytes};
+        if (mb->details && pp_head_details(l, mb, &block, at, n, err))
+            return -1;
     }
     if (read_logps(l, mb, h.logp, &sum, err))
         return -1;

@@ -36,6 +36,18 @@ static inline void *pp_layer_statistic_at(const struct pp_layer *l,
     return (char *)p + n * l->kernels->accumulator_bytes;
 }
 
+/* A block of logits, and unused room beside it. */
+struct pp_head_block {
+    const void *logits, *lse;
+    void *room;
+    size_t room_bytes;
+};
+
+/* Writes mb->details of n rows from `at` on, whose block begins with them. */
+int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_head_block *h, size_t at, size_t n,
+                    struct pp_err *err);
+
 /* Fails because a kernel returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
 

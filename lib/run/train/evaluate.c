@@ -30,6 +30,9 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
             .step = step,
             .losses = losses ? losses + first + lane : r->losses,
             .logps = j->score ? pp_rank_note_scores : NULL,
+            .scored = &r->scored,
+            .top_k = j->score ? j->top_k : 0,
+            .entropy = j->score && j->entropy,
             .ctx = r,
         };
         if (pp_exec_ops.run(&r->forward, &pass, err) ||

@@ -257,7 +257,9 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
         pp_device_alloc(r->device, n, sizeof *r->squares, "norms", err);
     r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
     r->scored.at = make(r, c.n_scores, sizeof *r->scored.at, err);
-    r->scored.values = make(r, c.n_scores, sizeof *r->scored.values, err);
+    r->scored.width = c.score_width;
+    r->scored.values =
+        make(r, c.n_scores * c.score_width, sizeof *r->scored.values, err);
     return r->scored.at && r->scored.values && r->losses && r->mine &&
                    r->sums && r->entries && r->of_ranks && r->peak_slots &&
                    r->eval_losses && r->squares && (is_host || r->squares_host)

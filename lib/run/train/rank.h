@@ -17,14 +17,6 @@ struct pp_entry {
     double value;
 };
 
-/* Scores of this rank's tokens in a pass. There is room for PP_SCORES_PART or
- * more. */
-struct pp_scored {
-    struct pp_token_place *at;
-    double *values;
-    size_t n;
-};
-
 struct pp_rank {
     const struct pp_job *job;
     struct pp_comm *comm;
@@ -49,11 +41,11 @@ struct pp_rank {
     double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
                         NULL: a rank that divides sequences has its own */
     double combined[PP_MAX_METRICS]; /* metrics of the last step */
-    double *losses;      /* (accumulate x n_microbatches) of one step */
-    double *eval_losses; /* (n_eval) one for each microbatch */
-    bool eval_scored;    /* the last evaluation had a scored token */
-    struct pp_scored scored;
-    size_t n_eval; /* microbatches of the passes over the eval data */
+    double *losses;          /* (accumulate x n_microbatches) of one step */
+    double *eval_losses;     /* (n_eval) one for each microbatch */
+    bool eval_scored;        /* the last evaluation had a scored token */
+    struct pp_scored scored; /* room for PP_SCORES_PART or more */
+    size_t n_eval;           /* microbatches of the passes over the eval data */
     /* Exchanged after a step: a sum of squares for every tensor of the model, a
      * loss and metrics for every microbatch. */
     size_t n_numbers;

@@ -23,7 +23,7 @@ void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb)
         /* The row of position t predicts position t + 1. */
         r->scored.at[r->scored.n] = (struct pp_token_place){
             b.source[of], b.start[of] + (uint32_t)mb->positions[row] + 1};
-        r->scored.values[r->scored.n++] = mb->logps[k];
+        r->scored.values[r->scored.n++ * r->scored.width] = mb->logps[k];
     }
 }
 
@@ -42,8 +42,8 @@ static int send_scores(struct pp_rank *r, struct pp_err *err)
         part = part_of(s->n - at);
         if (pp_comm_send_host(r->comm, 0, s->at + at, part * sizeof *s->at,
                               err) ||
-            pp_comm_send_host(r->comm, 0, s->values + at,
-                              part * sizeof *s->values, err))
+            pp_comm_send_host(r->comm, 0, s->values + at * s->width,
+                              part * s->width * sizeof *s->values, err))
             return -1;
     }
     return 0;
@@ -61,7 +61,7 @@ static int take_scores(struct pp_rank *r, int from, struct pp_err *err)
         if (pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, s->at,
                             part * sizeof *s->at, err) ||
             pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, s->values,
-                            part * sizeof *s->values, err))
+                            part * s->width * sizeof *s->values, err))
             return -1;
         r->job->scored(r->job->ctx, s->at, s->values, part);
     }

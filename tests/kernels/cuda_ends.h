@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* cuda_ends - compares the kernels of the embedding and of the head. For
+ * test_cuda.c. */
+#ifndef PP_TESTS_CUDA_ENDS_H
+#define PP_TESTS_CUDA_ENDS_H
+
+#include "cuda_call.h"
+
+static void compare_embedding(struct call *c, size_t N, size_t C, size_t V)
+{
+    struct tensor *w = in(c, ELEMENT, V * C), *dy = in(c, ELEMENT, N * C);
+    struct tensor *y = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, V * C);
+    struct tensor *rows = in(c, ELEMENT, V * C), *sum = in(c, ELEMENT, N * C);
+    int32_t *ids = malloc((N + V + 1) * sizeof *ids);
+    for (size_t i = 0; i < N; i++)
+        ids[i] = (int32_t)(i * i % (V + 1)) - 1;
+    int32_t *at = ids_on_device(ids, N);
+    void *s = gpu_stream();
+    int rc = c->k->embedding_fwd(y->at, at, w->at, N, C, s) ||
+             c->k->embedding_add(sum->at, at, w->at, N, C, s) ||
+             c->k->embedding_bwd_weight(dw->at, dy->at, at, N, C, s);
+    ref->embedding_fwd(y->want, ids, w->want, N, C, NULL);
+    ref->embedding_add(sum->want, ids, w->want, N, C, NULL);
+    ref->embedding_bwd_weight(dw->want, dy->want, ids, N, C, NULL);
+    gpu_free(at);
+    size_t some = N < V ? N : V;
+    for (size_t i = 0; i < some; i++)
+        ids[i] = (int32_t)(V - 1 - i);
+    at = ids_on_device(ids, some);
+    rc = rc || c->k->scatter(rows->at, dy->at, at, some, C, s);
+    ref->scatter(rows->want, dy->want, ids, some, C, NULL);
+    ok(!rc, "%s embedding of %zu in %zu x %zu runs", c->k->name, N, V, C);
+    close_to(c, y, 0, "embedding_fwd");
+    close_to(c, sum, bound_of(c, 1e-5, 1e-13), "embedding_add");
+    close_to(c, dw, 1e-12, "embedding_bwd_weight");
+    close_to(c, rows, 0, "scatter");
+    free(ids);
+    gpu_free(at);
+    finish(c);
+}
+
+/* Logits are small integers, so that there are ties. */
+static void compare_distribution(struct call *c, size_t N, size_t V, size_t k)
+{
+    bool integers = c->integers;
+    c->integers = true;
+    struct tensor *x = in(c, ELEMENT, N * V);
+    c->integers = integers;
+    struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
+    struct tensor *h = out(c, ACCUMULATED, N);
+    struct tensor *best = out(c, ACCUMULATED, N * k);
+    int32_t *ids = calloc(N * k + 1, sizeof *ids), *got = calloc(N * k + 1, 4);
+    int32_t *zeros = ids_on_device(ids, N), *at = ids_on_device(ids, N * k);
+    void *s = gpu_stream();
+    int rc =
+        c->k->cross_entropy_fwd(lse->at, logp->at, x->at, zeros, N, V, s) ||
+        c->k->entropy(h->at, x->at, lse->at, N, V, s) ||
+        c->k->top_k(best->at, at, x->at, N, V, k, s);
+    ref->cross_entropy_fwd(lse->want, logp->want, x->want, ids, N, V, NULL);
+    ref->entropy(h->want, x->want, lse->want, N, V, NULL);
+    ref->top_k(best->want, ids, x->want, N, V, k, NULL);
+    gpu_get(got, at, N * k * sizeof *got);
+    ok(!rc && !memcmp(got, ids, N * k * sizeof *ids),
+       "%s the ids of the %zu largest of %zu", c->k->name, k, V);
+    close_to(c, h, 1e-11, "entropy");
+    close_to(c, best, 0, "top_k");
+    gpu_free(zeros);
+    gpu_free(at);
+    free(ids);
+    free(got);
+    finish(c);
+}
+
+static void compare_cross_entropy(struct call *c, size_t N, size_t V)
+{
+    struct tensor *x = in(c, ELEMENT, N * V);
+    struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
+    struct tensor *scale = in(c, ACCUMULATED, N);
+    int32_t *targets = malloc((N + 1) * sizeof *targets);
+    for (size_t i = 0; i < N; i++)
+        targets[i] = (int32_t)((i * 7 + 3) % V);
+    int32_t *at = ids_on_device(targets, N);
+    void *s = gpu_stream();
+    int rc = c->k->cross_entropy_fwd(lse->at, logp->at, x->at, at, N, V, s) ||
+             c->k->cross_entropy_bwd(x->at, lse->at, at, scale->at, N, V, s);
+    ref->cross_entropy_fwd(lse->want, logp->want, x->want, targets, N, V, NULL);
+    ref->cross_entropy_bwd(x->want, lse->want, targets, scale->want, N, V,
+                           NULL);
+    ok(!rc, "%s cross_entropy of %zu x %zu runs", c->k->name, N, V);
+    close_to(c, lse, 1e-12, "cross_entropy_fwd lse");
+    close_to(c, logp, 1e-12, "cross_entropy_fwd logp");
+    close_to(c, x, bound_of(c, 1e-5, 1e-12), "cross_entropy_bwd");
+    free(targets);
+    gpu_free(at);
+    finish(c);
+}
+
+#endif
