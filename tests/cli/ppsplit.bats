@@ -197,7 +197,7 @@ fails() {
         .model as $m | ($m.tensors + 4) as $numbers |
         ((1025 * (8 + 13 * 4) | lines) + 2 * (1024 * $m.rotary_dim / 2 * 4)
             + (8 * $m.tensors | lines) + 2 * (8 * $numbers | lines)
-            + (16 * $numbers | lines) + (8 * 4 | lines) + 3 * 64) as $tables |
+            + (16 * $numbers | lines) + (8 * 4 | lines) + 5 * 64) as $tables |
         .stages[0] | .params * 16 + (.act_bytes | add) * 1024
             + $workspace + $tables')
     run --separate-stderr ppsplit -p 1 --memory 1G --seq-len 1024 m

@@ -232,7 +232,7 @@ completes() {
     completes '' pprun --steps ''
     completes '--dp' pppack --dp
     # Former names are not offered.
-    completes '--print-memory' pprun --pri
+    completes '--print-memory --print-metadata-hash' pprun --pri
     completes '--profile' pprun --pro
     mkdir data && touch data.jsonl
     completes 'data' pprun --data da

@@ -95,7 +95,8 @@ planned() {
     ppsched --stats --data packed "plan-$1.json" >stats
     pprun --plan --data packed --init 5 --steps 1 "plan-$1.json" >need
     jq -e --slurpfile need need '.rank_bytes == [$need[0][].total] and
-        .arena_bytes == [$need[0][] | .activations + .workspace]' stats
+        .arena_bytes == [$need[0][] |
+            .activations + .messages + .workspace]' stats
 }
 
 @test "memory: ppsched plans what pprun allocates, to the byte" {
