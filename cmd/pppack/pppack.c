@@ -362,6 +362,7 @@ int main(int argc, char **argv)
         .tp = 1,
         .bins_multiple = 1,
         .seed = PP_PACK_SEED,
+        .baseline = -1,
     };
     if (pack_read_options(&j, argc, argv) == 0)
         run(&j, argc, argv);

@@ -54,6 +54,7 @@ struct pack_job {
     int64_t skip_bad;
     bool index_only, has_modes;
     const char *column_files[PP_N_COLUMNS]; /* --add-column, or NULL */
+    int baseline;             /* --advantages: enum pp_baseline, or -1 */
     bool modes[256];          /* --modes, by an int8 as an unsigned number */
     const char *export_to;    /* format, or NULL */
     const char *parts_wanted; /* --split, or NULL */
@@ -89,7 +90,7 @@ int pack_parse_modes(struct pack_job *j, const char *s) PP_MUST_USE;
 /* Parses --add-column: NAME=FILE. */
 int pack_parse_column(struct pack_job *j, const char *s) PP_MUST_USE;
 
-/* Adds the columns of --add-column to the documents. */
+/* Adds the columns of --add-column and --advantages to the documents. */
 int pack_add_columns(struct pack_job *j) PP_MUST_USE;
 
 /* Reads the operands, or standard input if there are none. */

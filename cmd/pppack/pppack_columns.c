@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack_columns - does --add-column: columns from files of log-probabilities.
- */
+/* pppack_columns - does --add-column, columns from files of log-probabilities,
+ * and --advantages. */
 #include "pppack.h"
 
 #include <errno.h>
@@ -31,6 +31,10 @@ int pack_parse_column(struct pack_job *j, const char *s)
 
 int pack_add_columns(struct pack_job *j)
 {
+    if (j->baseline >= 0 &&
+        pp_documents_add_advantages(&j->docs, (enum pp_baseline)j->baseline,
+                                    &j->t.err))
+        return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         const char *name = j->column_files[c];
         if (!name)

@@ -67,6 +67,7 @@ static const char *const fp8_words[] = {"none", "tensorwise", "mxfp8",
 static const uint32_t fp8_tokens[] = {1, 16, 32, 128};
 /* In the order of enum pack_balance. */
 static const char *const balance_words[] = {"none", "tokens", "flops", NULL};
+static const char *const baseline_words[] = {"group", "leave-one-out", NULL};
 static const char *const empty_words[] = {"error", "drop", NULL};
 static const char *const export_words[] = {"megatron", "safetensors", NULL};
 
@@ -156,6 +157,9 @@ const struct tool_option pack_options[] = {
      LARGEST, .excludes = "lengths"},
     {0, "add-column", "NAME=FILE", "add what pprun --logprobs wrote",
      .parse = parse_column, .needs = "output",
+     .excludes = "lengths index-only"},
+    {0, "advantages", "NAME", "from rewards: group or leave-one-out",
+     AT(baseline), .words = baseline_words, .needs = "output",
      .excludes = "lengths index-only"},
 
     {.group = "Bins"},

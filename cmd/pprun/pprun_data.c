@@ -104,9 +104,10 @@ static int fail_column(const struct pprun *p, const char *dir,
     const char *name = pp_columns[c].name;
     if (c == PP_COLUMN_ADVANTAGES)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: --objective %s needs the column %s: give it in "
-                       "the input of pppack",
-                       dir, objective, name);
+                       "%s: --objective %s needs the column %s: pppack -l %u "
+                       "--advantages leave-one-out -o NEW %s makes it from "
+                       "rewards",
+                       dir, objective, name, data->capacity, dir);
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s: --objective %s needs the column %s: write FILE with "
                    "pprun --logprobs, then pppack -l %u --add-column %s=FILE "

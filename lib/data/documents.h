@@ -167,6 +167,17 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
 float *pp_documents_make_column(struct pp_documents *d, enum pp_column column,
                                 struct pp_err *err) PP_MUST_USE;
 
+/* The responses that a reward is compared with: those of its group, or the
+ * others of it. */
+enum pp_baseline { PP_BASELINE_GROUP, PP_BASELINE_LEAVE_ONE_OUT };
+
+/* Makes the column of advantages from that of rewards: 0 at the tokens without
+ * a label. Fails with PP_EXIT_INPUT unless the documents are rollouts with
+ * rewards. (advantages.c) */
+int pp_documents_add_advantages(struct pp_documents *d,
+                                enum pp_baseline baseline,
+                                struct pp_err *err) PP_MUST_USE;
+
 /* Checks that the last document, now complete, has the columns and the kind of
  * the earlier ones. */
 int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,

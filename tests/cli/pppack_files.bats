@@ -292,6 +292,40 @@ pppack: three/test: not written, since it has no documents' ]
         --stats in.jsonl
 }
 
+@test "--advantages compares the rewards of a group" {
+    cat >in.jsonl <<'END'
+{"prompt":[1,1],"responses":[[2,3],[4],[5,6,7]],"rewards":[1,0.5,-2]}
+{"prompt":[1],"responses":[[2],[3]],"rewards":[3,5]}
+{"prompt":[1],"responses":[[2],[3],[4],[5]],"rewards":[1,1,1,0]}
+{"prompt":[1],"responses":[[2]],"rewards":[7]}
+{"prompt":[1],"responses":[[2],[3]],"rewards":[4,4]}
+END
+    local how
+    for how in group leave-one-out; do
+        pppack -q -a next-fit --no-shuffle -l 64 --advantages $how -o $how in.jsonl
+        # NeMo-RL's formula: the deviation is from the mean of squares.
+        jq -s --arg how $how '[.[] | .rewards as $r | (.prompt | length) as $p |
+            .responses | to_entries[] | .key as $i | .value as $tokens |
+            [$r | to_entries[] | select($how == "group" or .key != $i).value] |
+            length as $n | (if $n == 0 then $r[$i] else add / $n end) as $mean |
+            (if $n < 2 then 0 else
+                ((map(. * .) | add / $n) - $mean * $mean) * $n / ($n - 1) |
+                if . > 1e-12 then sqrt else 0 end end) as $std |
+            (($r[$i] - $mean) / (if $std > 0 then $std + 1e-6 else 1 end)) as $a |
+            ([range($p) | 0] + [$tokens[] | $a])[]]' in.jsonl >want
+        float32 $how/advantages | jq -R 'split(" ") | map(tonumber)' >got
+        jq -es '.[0] as $got | .[1] | [., $got] | (map(length) | .[0] == .[1]) and
+            all(transpose[]; .[0] - .[1] | fabs < 1e-5)' got want
+    done
+    run ! cmp group/advantages leave-one-out/advantages
+    jq -c 'del(.rewards)' in.jsonl >bare.jsonl
+    refused 'advantages need rollouts with rewards, and the input has no rewards' \
+        -l 64 --advantages group -o no bare.jsonl
+    documents 3 >plain.jsonl
+    refused 'advantages need rollouts with rewards, and the input has documents' \
+        -l 64 --advantages group -o no plain.jsonl
+}
+
 @test "--skip-bad skips malformed lines and counts them" {
     { documents 5; echo '{"input_ids":[1,'; documents 3; echo nonsense; } >in
     run --separate-stderr pppack -l 8 --skip-bad 2 --stats -o out in

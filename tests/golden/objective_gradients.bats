@@ -31,7 +31,7 @@ gradients() {
 # agrees NAME LOSS GRADIENT: compares with PyTorch; relative bounds.
 agrees() {
     jq -se --arg name "$1" --argjson bound "$2" '.[0].loss / .[1].losses[$name]
-        - 1 | fabs < $bound' steps.jsonl "$GOLDEN/expected.json"
+        - 1 | fabs < $bound' steps.jsonl "$GOLDEN/expected.json" || return
     "$BUILDDIR/tests/golden/compare_tensors" "$3" 0 grads.safetensors \
         "$GOLDEN/$1.safetensors"
 }
@@ -44,6 +44,26 @@ agrees() {
 @test "dpo: the loss and every gradient, fp64" {
     gradients dpo 32 --dtype fp64 "${DPO[@]}"
     agrees dpo 1e-9 1e-6
+}
+
+@test "sequence ratios, CISPO and a dual clip: the loss and every gradient" {
+    local base=(--kl none --temperature 0.8 --dtype fp64 --objective grpo)
+    gradients grpo 48 "${base[@]}" --ratio sequence --clip-low 0.05 \
+        --clip-high 0.05 --aggregate seq-mean-mean
+    agrees gspo 1e-9 1e-6
+    gradients grpo 48 "${base[@]}" --policy-loss cispo --clip-high 0.25
+    agrees cispo 1e-9 1e-6
+    gradients grpo 48 "${base[@]}" --dual-clip 1.15
+    agrees dual 1e-9 1e-6
+    # Each differs from the others and from other limits.
+    run -1 agrees cispo 1e-9 1e-4
+    gradients grpo 48 "${base[@]}" --dual-clip 1.16
+    run -1 agrees dual 1e-9 1e-4
+    gradients grpo 48 "${base[@]}" --policy-loss cispo
+    run -1 agrees cispo 1e-9 1e-4
+    gradients grpo 48 "${base[@]}" --ratio sequence --clip-low 0.05 \
+        --clip-high 0.06 --aggregate seq-mean-mean
+    run -1 agrees gspo 1e-9 1e-4
 }
 
 @test "grpo and dpo: the loss and every gradient, fp32" {
