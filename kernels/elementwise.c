@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "kernel_sizes.h"
 #include "real.h"
 
 #define BLOCK 1024
@@ -69,10 +70,12 @@ PP_SUM_SQUARES(PP_KERNEL(sum_squares))
 {
     (void)stream;
     const real *in = x;
-    double sum = 0;
-    for (size_t at = 0; at < n; at += BLOCK)
-        sum += block_squares(in + at, n - at < BLOCK ? n - at : BLOCK);
-    *out = sum;
+    for (size_t at = 0; at < n; at += BLOCK) {
+        double sum = block_squares(in + at, n - at < BLOCK ? n - at : BLOCK);
+        if (at % PP_SQUARES_BLOCK == 0)
+            out[at / PP_SQUARES_BLOCK] = 0;
+        out[at / PP_SQUARES_BLOCK] += sum;
+    }
     return 0;
 }
 

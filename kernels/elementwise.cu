@@ -4,7 +4,6 @@
 #include "device.cuh"
 
 #define THREADS 256
-#define SQUARES_BLOCKS 1024 /* most blocks; enough to fill a GPU */
 
 template <int V>
 static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
@@ -65,25 +64,16 @@ static __device__ double block_sum(double x)
     return threadIdx.x ? 0 : sums[0];
 }
 
-static __global__ void squares_kernel(double *partial, const float *x, size_t n)
+static __global__ void squares_kernel(double *out, const float *x, size_t n)
 {
+    size_t first = blockIdx.x * PP_SQUARES_BLOCK;
+    size_t end = first + PP_SQUARES_BLOCK < n ? first + PP_SQUARES_BLOCK : n;
     double sum = 0;
-    for (size_t i = grid_thread(); i < n; i += grid_threads())
+    for (size_t i = first + threadIdx.x; i < end; i += THREADS)
         sum += (double)x[i] * (double)x[i];
     sum = block_sum(sum);
     if (threadIdx.x == 0)
-        partial[blockIdx.x] = sum;
-}
-
-static __global__ void fold_kernel(double *out, const double *partial,
-                                   unsigned blocks)
-{
-    double sum = 0;
-    for (unsigned i = threadIdx.x; i < blocks; i += THREADS)
-        sum += partial[i];
-    sum = block_sum(sum);
-    if (threadIdx.x == 0)
-        *out = sum;
+        out[blockIdx.x] = sum;
 }
 
 PP_ADD(PP_CUDA(add))
@@ -141,15 +131,10 @@ PP_SCALE_BY(PP_CUDA(scale_by))
 
 PP_SUM_SQUARES(PP_CUDA(sum_squares))
 {
-    double *partial = (double *)((struct pp_cuda_stream *)stream)->partials;
-    unsigned blocks = blocks_for(n, THREADS);
-    if (blocks > SQUARES_BLOCKS)
-        blocks = SQUARES_BLOCKS;
-    int rc = PP_LAUNCH(squares_kernel, blocks, THREADS, 0, stream, partial,
-                       (const float *)x, n);
-    return rc ? rc
-              : PP_LAUNCH(fold_kernel, 1, THREADS, 0, stream, out,
-                          (const double *)partial, blocks);
+    if (!n)
+        return 0;
+    return PP_LAUNCH(squares_kernel, (unsigned)pp_squares_blocks(n), THREADS, 0,
+                     stream, out, (const float *)x, n);
 }
 
 /* --- rope --- */

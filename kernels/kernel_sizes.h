@@ -26,6 +26,15 @@
 /* Size of a stream's buffer of partial sums, for reductions over rows. */
 #define PP_CUDA_PARTIAL_BYTES ((size_t)8 << 20)
 
+/* Elements whose squares are one sum. */
+#define PP_SQUARES_BLOCK ((size_t)1 << 16)
+
+/* Returns the number of these sums of n elements. */
+static inline size_t pp_squares_blocks(size_t n)
+{
+    return n / PP_SQUARES_BLOCK + (n % PP_SQUARES_BLOCK > 0);
+}
+
 /* Returns the rows that a saved tensor is allocated for. On a GPU it is rounded
  * up, so that the next tensor has the alignment that kernels need. The choice
  * of kernels, and so the bits, would otherwise depend on the split. */

@@ -288,9 +288,10 @@ typedef PP_TOP_K(pp_top_k_fn);
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
  *   scale_by      y = factor y    n elements
- *   sum_squares   *out = sum x^2  of accumulated values, in double, in an order
- *                                 that depends on n only. The CPU adds blocks
- * of 1024 in ascending order, each with dot_rows of real.h. */
+ *   sum_squares   out[k] = sum x^2  of the k-th PP_SQUARES_BLOCK accumulated
+ *                                 values, in double, for all of them; the last
+ * has fewer. The order depends on their number only. The CPU adds blocks of
+ * 1024 in ascending order, each with dot_rows of real.h. */
 #define PP_ADD(name) \
     int(name)(void *y, const void *a, const void *b, size_t n, void *stream)
 #define PP_COPY(name)                                                 \

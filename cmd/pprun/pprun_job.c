@@ -62,11 +62,6 @@ static int check_supported(const struct pprun *p)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/mesh/%s: '%d', but pprun supports only 1 so far",
                            names[i], sizes[i]);
-    bool alike = m->mesh.dp * m->mesh.cp > 1;
-    if (alike && !m->mesh.whole_state)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/zero: '1', but pprun does not divide the "
-                       "optimizer's state yet; try ppsplit --zero 0");
     if (m->mesh.cp > 1 && m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp: '%d', but the schedule has slices, which "

@@ -6,6 +6,8 @@
 #ifndef PP_BASE_GROUP_H
 #define PP_BASE_GROUP_H
 
+#include <stddef.h>
+
 struct pp_group {
     int n, index;    /* members, and the number of this rank among them */
     int base;        /* rank whose indices on the group's axes are all 0 */
@@ -21,6 +23,16 @@ static inline int pp_group_rank(const struct pp_group *g, int i)
     return g->base + at % g->size[0] * g->stride[0] +
            inner % g->size[1] * g->stride[1] +
            inner / g->size[1] * g->stride[2];
+}
+
+/* Divides total values in n parts of whole grains, as equal as can be; the last
+ * grain may be smaller. Returns where part k begins, and total for part n. */
+static inline size_t pp_part_begin(size_t total, size_t grain, size_t n,
+                                   size_t k)
+{
+    size_t grains = total / grain + (total % grain > 0);
+    size_t at = (grains / n * k + grains % n * k / n) * grain;
+    return at < total ? at : total;
 }
 
 #endif

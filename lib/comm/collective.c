@@ -9,11 +9,15 @@ struct span {
     size_t first, n;
 };
 
-size_t pp_collective_begin(const struct pp_collective *c, const size_t *at,
-                           size_t total, int i)
+/* Returns the part of a member. */
+static struct span part_of(const struct pp_collective *c, const size_t *at,
+                           size_t total, int member)
 {
-    size_t n = (size_t)c->group.n, k = (size_t)i;
-    return at ? at[i] : total / n * k + (total % n < k ? total % n : k);
+    size_t n = (size_t)c->group.n, grain = c->grain ? c->grain : 1;
+    size_t k = ((size_t)member + n - c->turn % n) % n;
+    size_t first = at ? at[member] : pp_part_begin(total, grain, n, k);
+    size_t end = at ? at[member + 1] : pp_part_begin(total, grain, n, k + 1);
+    return (struct span){first, end - first};
 }
 
 static void *value_at(const struct pp_collective *c, const void *buf, size_t i)
@@ -70,8 +74,8 @@ static int settle(const struct pp_collective *c, struct pp_err *err)
 static struct span window(const struct pp_collective *c, const size_t *at,
                           size_t total, int member, size_t round, size_t step)
 {
-    size_t first = pp_collective_begin(c, at, total, member) + round * step;
-    size_t end = pp_collective_begin(c, at, total, member + 1);
+    struct span part = part_of(c, at, total, member);
+    size_t first = part.first + round * step, end = part.first + part.n;
     if (first >= end)
         return (struct span){end, 0};
     return (struct span){first, end - first < step ? end - first : step};

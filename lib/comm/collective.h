@@ -9,10 +9,10 @@
  * functions in the same order; a group of one exchanges nothing.
  *
  * With parts, member i has the values at[i] .. at[i + 1] - 1 of a buffer; all
- * members pass the same n + 1 numbers. With NULL the parts are equal, but for
- * one value. A large sum moves 2 (n - 1) / n of its bytes from each rank and to
- * it, the least possible (Patarasuk and Yuan, "Bandwidth Optimal All-reduce
- * Algorithms for Clusters of Workstations", 2009). */
+ * members pass the same n + 1 numbers. With NULL the parts are as equal as
+ * pp_part_begin makes them. A large sum moves 2 (n - 1) / n of its bytes from
+ * each rank and to it, the least possible (Patarasuk and Yuan, "Bandwidth
+ * Optimal All-reduce Algorithms for Clusters of Workstations", 2009). */
 #ifndef PP_COMM_COLLECTIVE_H
 #define PP_COMM_COLLECTIVE_H
 
@@ -37,11 +37,9 @@ struct pp_collective {
     void *room;   /* (room_values) for received values, where the messages
                      are; room_values >= group.n */
     size_t room_values;
+    size_t grain; /* parts are multiples of it; 0: 1 */
+    size_t turn;  /* the member, modulo n, that has part 0; others follow */
 };
-
-/* Returns the first value of member i's part of total values. */
-size_t pp_collective_begin(const struct pp_collective *c, const size_t *at,
-                           size_t total, int i);
 
 /* Replaces this member's part of buf (total values) by the sum over the
  * members. Leaves the other parts as they are. */

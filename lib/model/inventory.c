@@ -159,6 +159,14 @@ uint64_t pp_model_n_params(const struct pp_model *m)
     return sum;
 }
 
+uint64_t pp_model_n_elements(const struct pp_model *m)
+{
+    uint64_t sum = 0;
+    for (size_t i = 0; i < pp_model_n_units(m); i++)
+        sum += pp_unit_n_params(m, pp_model_unit(m, i));
+    return sum;
+}
+
 double pp_model_estimate(const struct pp_model *m)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];

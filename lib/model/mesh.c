@@ -155,6 +155,18 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b > 0);
 }
 
+/* Only the tensors of models that pprun trains are all known. */
+static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
+                         struct pp_unit_id u)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t owners = pp_mesh_owners(x);
+    if (owners == 1 || !pp_model_trained(m))
+        return 0;
+    return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp,
+                         owners);
+}
+
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u)
 {
@@ -192,5 +204,6 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
     /* A layer for multi-token prediction has a copy of the embedding. */
     if (pp_unit_is_mtp(m, u))
         held.dense += divide_up(m->vocab, tp) * m->hidden;
+    held.owned = owned_by(x, m, u);
     return held;
 }

@@ -70,9 +70,18 @@ int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
  * hold the same dense weights, dp * cp / ep ranks the same experts. */
 struct pp_held {
     uint64_t dense, experts;
+    /* Elements whose optimizer state a rank has, if ranks divide it and the
+     * tensors are known; else 0. On the rank with most of them. */
+    uint64_t owned;
 };
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);
+
+/* Returns the ranks that divide the optimizer's state of dense weights. */
+static inline size_t pp_mesh_owners(const struct pp_mesh *x)
+{
+    return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
+}
 
 /* Returns the ranks that divide a unit's operations, activations and messages.
  */

@@ -266,6 +266,9 @@ uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u);
 /* Returns the number of elements of all parameters, without a tied head. */
 uint64_t pp_model_n_params(const struct pp_model *m);
 
+/* Returns the same with a tied head: the sum over all units. */
+uint64_t pp_model_n_elements(const struct pp_model *m);
+
 /* A unit saves tensors between forward and backward, each with a width in
  * elements per token. They lie in three blocks, by lifetime. */
 enum pp_saved_block {

@@ -3,11 +3,8 @@
 
 #include <string.h>
 
-/* Returns the first part of a rank. */
-static size_t part_begin(size_t n_parts, size_t size, size_t rank)
-{
-    return n_parts / size * rank + n_parts % size * rank / size;
-}
+#include "base/group.h"
+#include "kernel_sizes.h"
 
 static size_t at_least(size_t a, size_t b)
 {
@@ -20,8 +17,8 @@ struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
     /* A tensor that is not divided is one part, which all ranks hold. */
     size_t n_parts = t->split == PP_SPLIT_NONE ? 1 : t->n_parts;
     size_t n_segments = at_least(t->n_segments, 1);
-    size_t first = part_begin(n_parts, size, rank);
-    size_t end = at_least(part_begin(n_parts, size, rank + 1), first + 1);
+    size_t first = pp_part_begin(n_parts, 1, size, rank);
+    size_t end = at_least(pp_part_begin(n_parts, 1, size, rank + 1), first + 1);
     bool by_cols = t->split == PP_SPLIT_COLUMNS;
     size_t segment = t->rows / n_segments; /* rows of one */
     size_t width = (by_cols ? t->cols : segment) / n_parts;
@@ -30,7 +27,8 @@ struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
         .rows = n_segments * rows,
         .cols = by_cols ? (end - first) * width : t->cols,
         .offset = first * width * (by_cols ? 1 : t->cols),
-        .replica = rank > 0 && part_begin(n_parts, size, rank - 1) == first,
+        .replica =
+            rank > 0 && pp_part_begin(n_parts, 1, size, rank - 1) == first,
     };
     if (p.rows == t->rows && p.cols == t->cols) { /* whole */
         p.n = 1;
@@ -90,6 +88,48 @@ void pp_transpose(void *out, const void *in, size_t rows, size_t cols,
         transpose(out, in, rows, cols, 4);
     else
         transpose(out, in, rows, cols, 8);
+}
+
+bool pp_piece_run(const struct pp_tensor_piece *p, struct pp_range range,
+                  size_t at, struct pp_run *r)
+{
+    if (at >= range.n)
+        return false;
+    size_t element = range.first + at;
+    size_t run = element / p->count, in = element % p->count;
+    size_t left = range.n - at, n = p->count - in;
+    *r = (struct pp_run){.whole = p->offset + run * p->stride + in,
+                         .at = at,
+                         .n = n < left ? n : left};
+    return true;
+}
+
+struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank)
+{
+    size_t k = (rank + size - turn % size) % size;
+    size_t first = pp_part_begin(n, PP_SQUARES_BLOCK, size, k);
+    size_t end = pp_part_begin(n, PP_SQUARES_BLOCK, size, k + 1);
+    return (struct pp_range){first, end - first};
+}
+
+size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
+                     size_t size)
+{
+    size_t most = 0;
+    for (size_t rank = 0; rank < tp * size; rank++) {
+        size_t sum = 0;
+        for (size_t slot = 0; slot < n; slot++) {
+            if (!table[slot].name[0])
+                continue;
+            struct pp_tensor_piece p =
+                pp_tensor_piece(&table[slot], tp, rank / size);
+            sum +=
+                pp_owned_range(pp_piece_elements(&p), slot, size, rank % size)
+                    .n;
+        }
+        most = at_least(most, sum);
+    }
+    return most;
 }
 
 size_t pp_tensor_most(const struct pp_tensor_info *t, size_t size)

@@ -92,4 +92,32 @@ static inline void pp_tensor_file_sizes(const struct pp_tensor_info *t,
 /* Returns the elements of the largest of these pieces. */
 size_t pp_tensor_most(const struct pp_tensor_info *t, size_t size);
 
+/* Some consecutive elements of a piece. */
+struct pp_range {
+    size_t first, n;
+};
+
+/* A run of a range: element `whole` of the tensor and the n - 1 after it are
+ * elements `at` and on of the range. */
+struct pp_run {
+    size_t whole, at, n;
+};
+
+/* Sets *r to the run of a range of a piece that begins at element `at` of the
+ * range. Returns false at the end of the range. */
+bool pp_piece_run(const struct pp_tensor_piece *p, struct pp_range range,
+                  size_t at, struct pp_run *r);
+
+/* Returns the range of a piece of n elements whose optimizer state a rank
+ * holds, of `size` ranks that hold the same piece (ZeRO-1). It is whole blocks
+ * of PP_SQUARES_BLOCK, so that sums of squares do not depend on the owners.
+ * `turn` is the slot of the tensor in its unit: small tensors go to the ranks
+ * in turn. */
+struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank);
+
+/* Returns the most elements of a unit's n tensors that one of `size` owners of
+ * any of `tp` pieces has. Entries without a name count nothing. */
+size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
+                     size_t size);
+
 #endif

@@ -233,7 +233,9 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
     size_t experts =
         quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
     size_t held_here = padded(held.dense + held.experts, p);
-    size_t parted = padded(quotient_up(held.dense, alike) + experts, p);
+    uint64_t dense =
+        shared && held.owned ? held.owned : quotient_up(held.dense, alike);
+    size_t parted = padded(dense + experts, p);
     size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
     return (struct pp_state_bytes){
         .weights = times(held_here, p->element_bytes),
@@ -275,7 +277,9 @@ size_t pp_step_numbers(const struct pp_table_counts *c)
 
 size_t pp_table_squares(const struct pp_table_counts *c)
 {
-    return c->n_tensors * (c->copies ? 2 : 1);
+    /* A tensor may end with a smaller block. */
+    size_t blocks = c->n_tensors + c->n_params / PP_SQUARES_BLOCK;
+    return blocks * (c->copies ? 2 : 1);
 }
 
 /* The metrics of every microbatch, and the rows of one. */
@@ -287,15 +291,17 @@ static size_t scoring(const struct pp_table_counts *c)
                         : 0;
 }
 
-/* Losses of a step and of an evaluation; places and values of scores; the
- * numbers of this rank, their sums
+/* The places of the sums of squares of owners; losses of a step and of an
+ * evaluation; places and values of scores; the numbers of this rank, their sums
  * and their entries, which have an index; the own numbers of all ranks, and
  * their slots. */
 static size_t statistics(const struct pp_table_counts *c)
 {
     size_t numbers = times(pp_step_numbers(c), sizeof(double));
     size_t own = PP_OWN_NUMBERS * sizeof(double);
-    return pp_line_bytes(times(c->n_losses, sizeof(double))) +
+    size_t owners = times(2 * c->n_owners + 1, sizeof(size_t));
+    return (c->n_owners > 1 ? pp_line_bytes(owners) : 0) +
+           pp_line_bytes(times(c->n_losses, sizeof(double))) +
            pp_line_bytes(times(c->n_eval, sizeof(double))) +
            pp_line_bytes(times(c->n_scores, sizeof(double))) +
            pp_line_bytes(

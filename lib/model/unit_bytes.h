@@ -95,6 +95,8 @@ struct pp_table_counts {
     size_t positions; /* of the longest sequence */
     size_t rotary;    /* rotated elements of a head; 0: no tables of angles */
     size_t n_tensors; /* of the whole model; a tied head counts */
+    size_t n_params;  /* of all its units */
+    size_t n_owners;  /* ranks that divide the optimizer's state */
     size_t n_losses;  /* microbatches of a step */
     size_t n_metrics; /* numbers of an objective for each of them, by all ranks
                          that divide it; 0: it has no rows of its own */

@@ -231,6 +231,8 @@ static void set_tables(struct pp_split_run *run)
             .positions = (size_t)q->microbatch.seq_len,
             .rotary = pp_model_rotary(m),
             .n_tensors = pp_model_n_tensors(m),
+            .n_params = pp_model_n_elements(m),
+            .n_owners = pp_mesh_owners(&q->mesh),
             .n_losses = (size_t)run->n_microbatches * dp,
             .n_ranks = (size_t)run->graph.n_rows * dp * cp,
             .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},

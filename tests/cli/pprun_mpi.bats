@@ -97,10 +97,10 @@ says() {
 }
 
 @test "processes give the bits of threads: lines, gradients, checkpoints" {
-    ppsplit -q --zero 0 -p 2 --dp 2 model-llama |
+    ppsplit -q -p 2 --dp 2 model-llama |
         ppsched -q -s zb-h1 -m 2 >lanes.json
     pppack -q -l 48 --cp 2 -o parts data.jsonl
-    ppsplit -q --zero 0 -p 2 --cp 2 --cp-exchange a2a model-llama |
+    ppsplit -q -p 2 --cp 2 --cp-exchange a2a model-llama |
         ppsched -q -s zb-h1 -m 2 >parts.json
     for n in 2:two 4:four 4:lanes 4:parts; do
         rm -rf a b

@@ -121,7 +121,7 @@ near() {
 @test "context-parallel ranks: the CPU's gradients" {
     plan whole.json llama -s gpipe -m 1 -- -p 1
     head -n 2 long.jsonl | pppack -q -l 160 --cp 4 -o chunks
-    plan parts.json llama -s 1f1b -m 1 -- -p 2 --cp 4 --zero 0
+    plan parts.json llama -s 1f1b -m 1 -- -p 2 --cp 4
     packed=chunks cpu host whole.json
     packed=chunks gpu parts parts.json
     near 1e-4 parts host
@@ -132,7 +132,7 @@ near() {
     packed=chunks cpu host whole.json
     packed=chunks gpu whole whole.json --dtype bf16 --optimizer sgd
     for how in gather a2a; do
-        plan parts.json heads -s 1f1b -m 1 -- -p 2 --cp 2 --zero 0 \
+        plan parts.json heads -s 1f1b -m 1 -- -p 2 --cp 2 \
             --cp-exchange $how
         packed=chunks gpu parts parts.json
         near 1e-4 parts host
@@ -196,10 +196,19 @@ near() {
 }
 
 @test "replicas have the CPU's gradients" {
-    plan replicas.json qwen3 -s 1f1b -m 4 -- -p 2 --dp 2 --zero 0
+    plan replicas.json qwen3 -s 1f1b -m 4 -- -p 2 --dp 2
     cpu host replicas.json
     PP_EMULATED_JITTER=5 gpu replicas replicas.json
     near 1e-4 replicas host
+}
+
+@test "dividing the optimizer's state changes no bit on a device" {
+    plan divided.json qwen3 -s 1f1b -m 2 -- -p 2 --dp 2
+    plan whole.json qwen3 -s 1f1b -m 2 -- -p 2 --dp 2 --zero 0
+    for name in divided whole; do
+        PP_EMULATED_JITTER=5 gpu "$name" "$name.json" --dtype bf16
+    done
+    same divided whole
 }
 
 @test "a missing copy in the sum of gradients is detected" {

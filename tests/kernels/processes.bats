@@ -101,10 +101,10 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
 @test "two and four processes give the bits of threads" {
     # There are more GPUs than ranks; the others must not be used.
     export PP_EMULATED_GPUS=8
-    ppsplit -q --zero 0 -p 2 --dp 2 model | ppsched -q -s 1f1b -m 2 >lanes.json
+    ppsplit -q -p 2 --dp 2 model | ppsched -q -s 1f1b -m 2 >lanes.json
     # Each rank has a part of every sequence.
     pppack -q -l 48 --cp 2 -o parts data.jsonl
-    ppsplit -q --zero 0 -p 2 --cp 2 model |
+    ppsplit -q -p 2 --cp 2 model |
         ppsched -q -s 1f1b -m 2 >parts.json
     for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' \
         'parts 4 bf16'; do

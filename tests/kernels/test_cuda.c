@@ -179,7 +179,8 @@ static void compare_elementwise(struct call *c, size_t N, size_t C,
     struct tensor *a = in_at(c, ELEMENT, n, shift), *b = in(c, ELEMENT, n);
     struct tensor *y = out(c, ELEMENT, n), *z = out(c, ELEMENT, N * (C + 3));
     struct tensor *f = in(c, ACCUMULATED, n), *g = in(c, ACCUMULATED, n);
-    struct tensor *sum = out(c, DOUBLES, 1), *zero = out(c, ELEMENT, n);
+    struct tensor *sum = out(c, DOUBLES, pp_squares_blocks(n)),
+                  *zero = out(c, ELEMENT, n);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc = k->add(y->at, a->at, b->at, n, s) ||

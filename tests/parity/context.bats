@@ -50,7 +50,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         --mesh-order dp-pp-cp-tp
 }
 @test "context-parallel ranks score all sequences" {
-    ppsplit --zero 0 -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 3 >four.json
+    ppsplit -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 3 >four.json
     pprun four.json --data packed --weights base-llama/ckpt/latest \
         --dtype fp64 --logprobs four.scores
     pprun llama.json --data packed --weights base-llama/ckpt/latest \
@@ -74,7 +74,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     score llama
     for how in "4" "2 --cp-exchange a2a"; do
         # shellcheck disable=SC2086
-        ppsplit --zero 0 -p 2 --cp $how model-llama |
+        ppsplit -p 2 --cp $how model-llama |
             ppsched -s 1f1b -m 4 >parts.json
         rm -f parts.scores
         score parts
@@ -83,7 +83,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "resuming gives the same bits" {
-    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     rm -rf whole half
     train whole two.json
     pprun two.json --data packed --init 5 --steps 3 --lr 1e-2 --clip 0.5 \
@@ -96,7 +96,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 @test "ppsched gives the memory of context-parallel ranks" {
     for how in "4" "2 --cp-exchange a2a"; do
         # shellcheck disable=SC2086
-        ppsplit --zero 0 -p 2 --cp $how model-llama |
+        ppsplit -p 2 --cp $how model-llama |
             ppsched -s 1f1b -m 4 --data packed >plan.json
         pprun plan.json --print-memory --dtype fp32 | jq -c 'map(.total)' >pprun
         ppsched --stats plan.json | jq -c .rank_bytes >ppsched
@@ -114,13 +114,13 @@ caught() {
 }
 
 @test "the verification judges context-parallel ranks, and finds their faults" {
-    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     caught context-order two.json
     caught context-labels two.json
     caught context-unsummed two.json
     caught context-doubled two.json
     pprun --verify --shrink two.json | grep -q '^the same'
-    ppsplit --zero 0 -p 2 --cp 2 --cp-exchange a2a model-llama |
+    ppsplit -p 2 --cp 2 --cp-exchange a2a model-llama |
         ppsched -s 1f1b -m 4 >two.json
     caught context-order two.json
     pprun --verify --shrink two.json | grep -q '^the same'
@@ -130,7 +130,7 @@ caught() {
     run -2 --separate-stderr ppsplit -p 2 --cp 4 --cp-exchange a2a model-llama
     [[ $stderr == *"the model's 4 heads and 2 key and value heads do not \
 divide by 4 ranks (cp); try --cp-exchange gather"* ]]
-    ppsplit --zero 0 -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 4 |
+    ppsplit -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 4 |
         jq '.mesh.cp_exchange = "a2a"' >four.json
     run -2 --separate-stderr pprun four.json --data packed --init 1 --steps 1
     [[ $stderr == *"do not divide by 4 ranks (cp)"* ]]
@@ -138,15 +138,12 @@ divide by 4 ranks (cp); try --cp-exchange gather"* ]]
 
 @test "data, schedules and states that cannot be divided are refused" {
     pppack -l 64 -o plain data.jsonl
-    ppsplit --zero 0 -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
+    ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     run -2 --separate-stderr pprun two.json --data plain --init 1 --steps 1
     [[ $stderr == *"the padded length of sequence 0 is not a multiple of \
 2 x cp = 4; pack with pppack --cp 2" ]]
-    ppsplit --zero 0 -p 2 --cp 2 model-llama |
+    ppsplit -p 2 --cp 2 model-llama |
         ppsched -s seq1f1b -m 4 --slices 2 >slices.json
     run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1
     [[ $stderr == *"/mesh/cp: '2', but the schedule has slices"* ]]
-    ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >zero1.json
-    run -2 --separate-stderr pprun zero1.json --data packed --init 1 --steps 1
-    [[ $stderr == *"/mesh/zero: '1'"* ]]
 }

@@ -37,7 +37,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 @test "context-parallel ranks and replicas differ only by the order of sums" {
     train base64 one.json --dtype fp64
-    ppsplit -q --zero 0 -p 2 --cp 2 --dp 2 model-gpt2 |
+    ppsplit -q -p 2 --cp 2 --dp 2 model-gpt2 |
         ppsched -q -s 1f1b -m 2 >plan.json
     train ranks plan.json --dtype fp64
     near ranks base64
@@ -84,4 +84,19 @@ model has 40 positions; pack with pppack -l 40 --oversize split" ]]
     [ "$status" -eq 0 ]
     [ "$stderr" = \
         "pprun: 'dropout' asks for dropout, which pprun does not apply" ]
+}
+
+@test "ranks divide the state of transposed tensors, and any number reads it" {
+    mkdir -p model-wide
+    jq '.n_embd = 96 | .n_inner = 1500 | .n_layer = 1' \
+        model-gpt2/config.json >model-wide/config.json
+    for zero in 0 1; do
+        ppsplit -q --zero $zero -p 1 --dp 3 model-wide |
+            ppsched -q -s 1f1b -m 1 >"zero$zero.json"
+        pprun -q "zero$zero.json" --data packed --init 5 --steps 2 --lr 1e-2 \
+            --save "zero$zero" >/dev/null
+    done
+    diff -r zero0 zero1
+    pprun -q zero1.json --data packed --resume zero0 --steps 2 --save back
+    diff -r zero0 back
 }

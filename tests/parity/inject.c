@@ -15,6 +15,7 @@
 #include "comm/comm.h"
 #include "data/packed_format.h"
 #include "run/execute/exec_impl.h"
+#include "run/execute/sync.h"
 
 /* The state of this rank. Every run has threads of its own. */
 static _Thread_local struct pp_exec *exec;
@@ -504,9 +505,28 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
     return g ? real.add_gradient(g, g, g, n, e->worker->engine.stream) : 0;
 }
 
+/* gather-missing: the last rank keeps the weights of other owners as they
+ * were. */
+static int faulty_gather(const struct pp_worker *w, enum pp_weights_block block,
+                         struct pp_err *err)
+{
+    bool chosen = block == PP_BLOCK_W && w->rank + 1 == w->comm->size &&
+                  is("gather-missing");
+    size_t bytes = w->params->n_elements * w->params->element_bytes;
+    void *old = chosen ? malloc(bytes) : NULL;
+    if (old)
+        memcpy(old, w->params->blocks[PP_BLOCK_W], bytes);
+    int rc = pp_sync_gather(w, block, err);
+    if (old)
+        memcpy(w->params->blocks[PP_BLOCK_W], old, bytes);
+    free(old);
+    return rc;
+}
+
 const struct pp_exec_ops pp_exec_ops = {
     .run = faulty_run,
     .view = faulty_view,
     .score = faulty_score,
     .player = {faulty_compute, noted_send, pp_exec_receive, faulty_sync},
+    .gather = faulty_gather,
 };

@@ -89,7 +89,7 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
     # Two ranks of replicas take half of the microbatches each.
     [ $(($(bins rollouts) % 2)) -eq 0 ]
     step one 1 1f1b rollouts "${o[@]}"
-    ppsplit -q -p 2 --dp 2 --zero 0 model-llama |
+    ppsplit -q -p 2 --dp 2 model-llama |
         ppsched -q -s 1f1b -m $(($(bins rollouts) / 2)) >dp.plan
     pprun -q --data rollouts --init 1 --steps 1 --clip 0 --optimizer sgd \
         --dump-grads dp.grads "${o[@]}" dp.plan >dp.log
@@ -110,7 +110,7 @@ divided() {
         --clip 0 --optimizer sgd --lr 100 "$@")
     ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$(bins "$data")" >one.plan
     # shellcheck disable=SC2086
-    ppsplit -q --zero 0 $mesh model-llama | ppsched -q -s $kind -m "$m" >"$name.plan"
+    ppsplit -q $mesh model-llama | ppsched -q -s $kind -m "$m" >"$name.plan"
     rm -rf one.saved "$name.saved"
     for run in one "$name"; do
         pprun -q "${o[@]}" --save "$run.saved" "$run.plan" >"$run.log"

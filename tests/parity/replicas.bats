@@ -37,7 +37,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 @test "2 replicas of both copies" {
     ppsplit -p 1 model-llama | ppsched -s gpipe -m 8 >eight.json
     train eight eight.json --eval eval --dtype fp64
-    ppsplit --zero 0 -p 2 --placement both-ways -s dualpipe --dp 2 model-llama |
+    ppsplit -p 2 --placement both-ways -s dualpipe --dp 2 model-llama |
         ppsched -s dualpipe -m 4 >plan.json
     rm -rf run
     train run plan.json --eval eval --dtype fp64
@@ -45,7 +45,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "replicas score with the bits of one rank" {
-    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     pprun two.json --data packed --weights base-llama/ckpt/latest \
         --logprobs two.scores
     pprun llama.json --data packed --weights base-llama/ckpt/latest \
@@ -54,7 +54,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "resuming gives the same bits, and keeps the microbatches of a step" {
-    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     rm -rf whole half
     train whole two.json
     pprun two.json --data packed --init 5 --steps 3 --lr 1e-2 --clip 0.5 \
@@ -63,17 +63,17 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         --weight-decay 0.1 --save half --resume half
     compare whole/ckpt/latest half/latest
     # At another number of replicas, but with as many microbatches in a step.
-    ppsplit --zero 0 -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 2 >three.json
+    ppsplit -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 2 >three.json
     pprun three.json --data packed --steps 6 --resume half >log
     [ "$(jq .step log)" -eq 6 ]
-    ppsplit --zero 0 -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 3 >nine.json
+    ppsplit -p 1 --dp 3 model-llama | ppsched -s 1f1b -m 3 >nine.json
     run -2 --separate-stderr pprun nine.json --data packed --steps 7 \
         --resume half
     [[ $stderr == *"with 6 microbatches a step, not 9" ]]
 }
 
 @test "the verification judges replicas" {
-    ppsplit --zero 0 -p 2 --dp 2 model-qwen3-tied | ppsched -s zb-h1 -m 4 |
+    ppsplit -p 2 --dp 2 model-qwen3-tied | ppsched -s zb-h1 -m 4 |
         pprun --verify --shrink --eval eval >out
     grep -q '^the same' out
 }
@@ -89,14 +89,23 @@ caught() {
 its weight gradients and their sum over replicas"* ]]
 }
 
+@test "the verification finds weights that are not fetched after an update" {
+    ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    run -1 env PP_INJECT=gather-missing \
+        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
+        --data packed two.json
+    [[ ${lines[-1]} == *"the first step agrees and a later one differs: look \
+at the update and at what is kept"*"weights that replicas fetch"* ]]
+}
+
 @test "the verification finds a reduction that is missing or done twice" {
-    ppsplit --zero 0 -p 3 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    ppsplit -p 3 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     caught reduce-missing
     caught reduce-twice
 }
 
 @test "a plan that does not list its reductions gives the same bits" {
-    ppsplit --zero 0 -p 2 -c 2 --placement v --dp 2 model-llama |
+    ppsplit -p 2 -c 2 --placement v --dp 2 model-llama |
         ppsched -s zbv -m 3 >listed.json
     jq '.schedule.actions |= map(gsub(" [0-9]REDUCE_GRAD"; ""))' listed.json \
         >old.json
@@ -110,7 +119,7 @@ its weight gradients and their sum over replicas"* ]]
 }
 
 @test "traces have a row of each pipeline rank" {
-    ppsplit --zero 0 -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
+    ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     pprun two.json --data packed --init 1 --steps 3 --trace trace.json
     jq -e '[.traceEvents[] | select(.name == "thread_name")] | length > 2' \
         trace.json
@@ -128,16 +137,60 @@ its weight gradients and their sum over replicas"* ]]
     for name in uneven long; do
         pppack -l 48 -a none --rows 1 --no-shuffle -o $name $name.jsonl
     done
-    ppsplit --zero 0 -p 2 --dp 2 model-llama |
+    ppsplit -p 2 --dp 2 model-llama |
         ppsched -s 1f1b -m 3 --data uneven --stats | jq .makespan >first
     ppsplit -p 2 model-llama |
         ppsched -s 1f1b -m 3 --data long --stats | jq .makespan >alone
     cmp first alone
 }
 
-@test "replicas that divide the optimizer's state are refused" {
-    ppsplit -p 1 --dp 2 model-llama | ppsched -s 1f1b -m 3 >zero1.json
-    run -2 --separate-stderr pprun zero1.json --data packed --init 1 --steps 1
-    [[ $stderr == *"/mesh/zero: '1', but pprun does not divide the \
-optimizer's state yet; try ppsplit --zero 0"* ]]
+# whole_and_divided NAME KIND M SPLIT...: trains with whole optimizer states
+# and with divided ones.
+whole_and_divided() {
+    local name=$1 kind=$2 m=$3
+    shift 3
+    for zero in 0 1; do
+        ppsplit --zero "$zero" "$@" "model-$name" |
+            ppsched -s "$kind" -m "$m" >"plan$zero.json"
+        rm -rf "zero$zero"
+        train "zero$zero" "plan$zero.json" --eval eval
+    done
+    same zero0 zero1
+    diff -r zero0/ckpt/latest/ zero1/ckpt/latest/
+}
+
+@test "dividing the optimizer's state changes no bit" {
+    whole_and_divided llama 1f1b 3 -p 2 --dp 2
+    whole_and_divided qwen3-tied zbv 2 -p 2 -c 2 --placement v --dp 3
+    whole_and_divided qwen3-tied dualpipe 4 -p 2 --placement both-ways \
+        -s dualpipe --dp 2
+}
+
+@test "nor does dividing a tensor, under any split" {
+    mkdir -p model-wide
+    jq '.vocab_size = 4100 | .num_hidden_layers = 1' \
+        model-qwen3-tied/config.json >model-wide/config.json
+    whole_and_divided wide 1f1b 2 -p 1 --dp 2
+    mv zero1 one
+    whole_and_divided wide 1f1b 2 -p 2 --dp 2
+    same one zero1
+    whole_and_divided wide 1f1b 1 -p 2 --dp 4
+}
+
+@test "a divided state takes the memory that the plans say" {
+    for how in "--dp 2" "--dp 2 --zero 0" "--dp 3 --placement both-ways"; do
+        kind=1f1b
+        [[ $how != *both-ways ]] || kind=dualpipe
+        # shellcheck disable=SC2086 # a list of words
+        ppsplit --dtype fp32 -p 2 $how -s $kind model-qwen3-tied |
+            ppsched -s $kind -m 4 --data packed >plan.json
+        pprun plan.json --data packed --dtype fp32 --print-memory |
+            jq -c 'map(.total)' >pprun
+        ppsched --stats plan.json | jq -c .rank_bytes >ppsched
+        diff pprun ppsched
+        # Every rank allocates what its plan says, or fails.
+        pprun plan.json --data packed --dtype fp32 --init 1 --steps 1
+        mv pprun "bytes${how//[^0-9]/}"
+    done
+    [ "$(jq '.[0]' bytes2)" -lt "$(jq '.[0]' bytes20)" ]
 }

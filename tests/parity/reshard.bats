@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# reshard - what one setting of ranks, schedule and dp saves, another loads and
-# saves with the same bytes. PP_RESHARD=all tries all pairs of more settings.
+# reshard - what one setting of ranks, schedule, dp and zero saves, another loads
+# and saves with the same bytes. PP_RESHARD=all tries all pairs of more settings.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -13,16 +13,17 @@ settings=(
     'two:-p 2:-s 1f1b -m 8'
     'four:-p 4:-s zb-h1 -m 8'
     'chunks:-p 2 --chunks 2:-s interleaved -m 8'
-    'lanes:-p 2 --dp 2 --zero 0:-s 1f1b -m 4'
+    'lanes:-p 2 --dp 2:-s 1f1b -m 4'
+    'whole:-p 2 --dp 2 --zero 0:-s 1f1b -m 4'
     'copies:-p 2 --placement both-ways:-s dualpipe -m 8'
 )
 more=(
     'three:-p 3:-s gpipe -m 8'
     'vee:-p 2 --chunks 2 --placement v:-s zbv -m 8'
     'waves:-p 3 --chunks 2 --placement v:-s hanayo -m 8'
-    'lanes4:-p 1 --dp 4 --zero 0:-s gpipe -m 2'
-    'chunks-lanes:-p 2 --chunks 2 --dp 2 --zero 0:-s interleaved -m 4'
-    'context:-p 2 --cp 2 --zero 0:-s 1f1b -m 8'
+    'lanes4:-p 1 --dp 4:-s gpipe -m 2'
+    'chunks-lanes:-p 2 --chunks 2 --dp 2:-s interleaved -m 4'
+    'context:-p 2 --cp 2:-s 1f1b -m 8'
 )
 if [ "${PP_RESHARD-}" = all ]; then
     settings+=("${more[@]}")
@@ -58,6 +59,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         diff -r at-one "at-$name"
     done
     [ "$(find at-one/step-00000002 -name 'model-*' | wc -l)" -gt 4 ]
+    diff -r at-lanes at-whole
     diff -rq at-one at-lanes && return 1
     run_from one --init 6 --save other --shard-size 40kB -o other.log
     run ! diff -rq at-one other

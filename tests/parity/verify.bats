@@ -68,7 +68,7 @@ caught() {
 
 @test "objectives verify, and so do their slices and parts of sequences" {
     local kind data plan
-    ppsplit -q --zero 0 -p 2 --cp 2 model-llama | ppsched -q -s 1f1b -m 4 >parts.json
+    ppsplit -q -p 2 --cp 2 model-llama | ppsched -q -s 1f1b -m 4 >parts.json
     rollouts 5 12 >rollouts.jsonl
     pairs 6 12 >pairs.jsonl
     for kind in grpo dpo; do

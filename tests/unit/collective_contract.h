@@ -78,6 +78,23 @@ static void try_sums(struct collective_try *y)
     expect_sums(y, 0, y->total);
 }
 
+/* Parts of whole grains, which begin at some member. */
+static void try_grains(struct collective_try *y, size_t grain, size_t turn)
+{
+    struct pp_err err = {0};
+    size_t n = (size_t)y->c.group.n;
+    size_t part = ((size_t)y->c.group.index + n - turn % n) % n;
+    y->c.grain = grain;
+    y->c.turn = turn;
+    fill_originals(y);
+    expect(y->t, !pp_reduce_scatter(&y->c, y->buf, NULL, y->total, &err));
+    expect_sums(y, pp_part_begin(y->total, grain, n, part),
+                pp_part_begin(y->total, grain, n, part + 1));
+    expect(y->t, !pp_all_gather(&y->c, y->buf, NULL, y->total, &err));
+    expect_sums(y, 0, y->total);
+    y->c.grain = y->c.turn = 0;
+}
+
 /* Member m sends member k its values at[k] .. at[k + 1] - 1. */
 static void try_all_to_all(struct collective_try *y)
 {
@@ -131,6 +148,7 @@ __attribute__((unused)) static void collective_body(struct contract *t,
                 y.at[i - 1] + (r >> 24 << i) % (y.total - y.at[i - 1] + 1);
         y.at[n] = y.total;
         try_sums(&y);
+        try_grains(&y, 1 + (r >> 40) % 9, (r >> 48) % 7);
         try_all_to_all(&y);
     }
 }

@@ -106,6 +106,16 @@ static void test_state(void)
            "fewer ranks share the state of experts");
     is_int((long long)state(&dp4, odd, "bf16"), 32 * 6 + 32 * 12,
            "each part has whole cache lines");
+    /* Four owners of a layer have up to a block more of each matrix. */
+    struct pp_held layer = pp_mesh_held(&dp4, &llama, layer0);
+    ok(layer.owned >= layer.dense / 4 &&
+           layer.owned < layer.dense / 4 + 9 * ((uint64_t)1 << 16) &&
+           state(&dp4, layer, "bf16") ==
+               layer.dense * 6 + (layer.owned + 31) / 32 * 32 * 12,
+       "%llu of %llu elements are owned", (unsigned long long)layer.owned,
+       (unsigned long long)layer.dense);
+    is_int((long long)pp_mesh_held(&one, &llama, layer0).owned, 0,
+           "a single rank divides nothing");
     is_int(pp_mesh_sharers(&mixed), 2, "context-parallel ranks share a unit");
 }
 

@@ -126,10 +126,54 @@ static void test_limits(void)
        "missing memory fails");
 }
 
+/* Owners of the optimizer's state hold each element once, in blocks of one
+ * size. */
+static void test_owners(void)
+{
+    enum { OWNERS = 3 };
+    struct pp_err err = {0};
+    struct pp_parameters p[OWNERS];
+    struct pp_unit_range all = {0, 0, pp_model_n_units(&tiny), 0};
+    size_t n = 0, sum = 0;
+    bool made = true, inside = true;
+    for (size_t o = 0; o < OWNERS; o++) {
+        const struct pp_parameter_memory where = {
+            .element_bytes = sizeof(float),
+            .accumulator_bytes = sizeof(float),
+            .owners = OWNERS,
+            .owner = o};
+        made = made &&
+               !pp_parameters_init_on(&p[o], &tiny, &all, 1, &where,
+                                      PP_WITH_GRADS | PP_WITH_MOMENTS, &err);
+    }
+    if (!ok(made, "three owners"))
+        return;
+    for (size_t i = 0; i < p[0].n; i++) {
+        n += p[0].at[i].n;
+        for (size_t o = 0; o < OWNERS; o++) {
+            const struct pp_parameter *t = &p[o].at[i];
+            float *m = t->m, *block = p[o].blocks[PP_BLOCK_M];
+            sum += t->own.n;
+            inside = inside && m >= block &&
+                     m + t->own.n <= block + p[o].n_owned &&
+                     (i == 0 || p[o].at[i - 1].unit != t->unit ||
+                      (float *)p[o].at[i - 1].m + p[o].at[i - 1].own.n == m);
+        }
+    }
+    ok(sum == n, "they own every element once");
+    ok(inside, "their parts follow each other in the blocks");
+    ok(p[0].n_owned == p[1].n_owned && p[1].n_owned == p[2].n_owned &&
+           p[0].n_owned < p[0].n_elements,
+       "their blocks have one size");
+    for (size_t o = 0; o < OWNERS; o++)
+        pp_parameters_finish(&p[o]);
+}
+
 int main(void)
 {
     test_whole_model();
     test_two_stages();
     test_limits();
+    test_owners();
     return done();
 }

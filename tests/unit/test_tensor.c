@@ -2,9 +2,11 @@
 /* test_tensor - the pieces of tensors that tensor-parallel ranks hold. */
 #include "tap.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernel_sizes.h"
 #include "model/tensor.h"
 
 /* Counts how many pieces hold each element, replicas apart. Returns false if a
@@ -159,10 +161,121 @@ static void test_in_file(void)
        "ranks divide queries, keys and values alike");
 }
 
+/* --- owners --- */
+
+/* Reports whether each element of a piece has one owner, who has whole blocks.
+ */
+static bool is_owned_once(size_t n, size_t turn, size_t size)
+{
+    size_t sum = 0;
+    for (size_t k = 0; k < size; k++) {
+        struct pp_range r = pp_owned_range(n, turn, size, (turn + k) % size);
+        if (r.first != sum || (r.n > 0 && r.first % PP_SQUARES_BLOCK))
+            return false;
+        sum += r.n;
+    }
+    return sum == n;
+}
+
+static void test_owners(void)
+{
+    const size_t block = PP_SQUARES_BLOCK;
+    const size_t lengths[] = {1, block - 1, block, block + 1, 7 * block + 3};
+    bool once = true;
+    for (size_t i = 0; i < 5; i++)
+        for (size_t size = 1; size <= 5; size++)
+            for (size_t turn = 0; turn < 12; turn++)
+                once = once && is_owned_once(lengths[i], turn, size);
+    ok(once, "each element has one owner");
+    size_t least = SIZE_MAX, most = 0;
+    for (size_t rank = 0; rank < 4; rank++) {
+        size_t n = pp_owned_range(10 * block, 3, 4, rank).n;
+        least = n < least ? n : least;
+        most = n > most ? n : most;
+    }
+    ok(least == 2 * block && most == 3 * block, "large tensors are divided");
+    size_t by_rank[4] = {0};
+    for (size_t rank = 0; rank < 4; rank++)
+        for (size_t slot = 0; slot < 8; slot++)
+            by_rank[rank] += pp_owned_range(5, slot, 4, rank).n;
+    ok(by_rank[0] == 10 && by_rank[1] == 10 && by_rank[2] == 10 &&
+           by_rank[3] == 10,
+       "small tensors go round");
+}
+
+/* The most elements of an owner are those of the largest, on any piece. */
+static void test_most(void)
+{
+    const struct pp_tensor_info unit[] = {
+        {.name = "norm", .rows = 7, .cols = 1, .n_parts = 1},
+        {.name = "", .rows = 900, .cols = 1, .n_parts = 1},
+        {.name = "rows",
+         .rows = 4100,
+         .cols = 64,
+         .split = PP_SPLIT_ROWS,
+         .n_parts = 4100},
+        {.name = "columns",
+         .rows = 300,
+         .cols = 900,
+         .split = PP_SPLIT_COLUMNS,
+         .n_parts = 9},
+    };
+    for (size_t tp = 1; tp <= 4; tp++)
+        for (size_t owners = 1; owners <= 4; owners++) {
+            size_t most = 0, all = 0;
+            for (size_t t = 0; t < tp; t++)
+                for (size_t o = 0; o < owners; o++) {
+                    size_t sum = 0;
+                    for (size_t slot = 0; slot < 4; slot += slot ? 1 : 2) {
+                        struct pp_tensor_piece p =
+                            pp_tensor_piece(&unit[slot], tp, t);
+                        sum += pp_owned_range(pp_piece_elements(&p), slot,
+                                              owners, o)
+                                   .n;
+                    }
+                    most = sum > most ? sum : most;
+                    all += sum;
+                }
+            ok(pp_owned_most(unit, 4, tp, owners) == most &&
+                   most * tp * owners >= all,
+               "%zu owners of %zu pieces", owners, tp);
+        }
+}
+
+/* The runs of a range are the elements of the piece. */
+static void test_runs(void)
+{
+    const struct pp_tensor_info t = {
+        .rows = 5, .cols = 24, .split = PP_SPLIT_COLUMNS, .n_parts = 8};
+    bool same = true;
+    for (size_t rank = 0; rank < 3; rank++) {
+        struct pp_tensor_piece p = pp_tensor_piece(&t, 3, rank);
+        size_t n = pp_piece_elements(&p);
+        for (size_t first = 0; first < n; first++) {
+            const struct pp_range range = {first, (n - first + 1) / 2};
+            struct pp_run r;
+            size_t at = 0;
+            for (; pp_piece_run(&p, range, at, &r); at += r.n)
+                for (size_t i = 0; i < r.n; i++) {
+                    size_t element = first + at + i;
+                    same = same && r.at == at &&
+                           r.whole + i == p.offset +
+                                              element / p.count * p.stride +
+                                              element % p.count;
+                }
+            same = same && at == range.n;
+        }
+    }
+    ok(same, "ranges of pieces have their runs");
+}
+
 int main(void)
 {
     test_in_file();
     test_cover();
     test_shapes();
+    test_owners();
+    test_most();
+    test_runs();
     return done();
 }

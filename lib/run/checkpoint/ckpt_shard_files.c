@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,10 +19,19 @@
 #include "base/elements.h"
 #include "base/file.h"
 
+/* Returns the range of tensor i that this rank writes to a file. */
+static struct pp_range written(const struct pp_shards *s,
+                               const struct pp_shard *f, size_t i)
+{
+    return s->mine[i] ? pp_parameter_written(s->params, s->mine[i],
+                                             s->blocks[f->block].source)
+                      : (struct pp_range){0, 0};
+}
+
 static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
 {
-    const struct pp_parameter *first = s->mine[f->first];
-    return first && first->piece.offset == 0;
+    struct pp_range r = written(s, f, f->first);
+    return r.n > 0 && r.first == 0 && s->mine[f->first]->piece.offset == 0;
 }
 
 /* Makes the header of a file, which the caller frees. */
@@ -128,38 +138,55 @@ static int write_elements(int fd, const char *path, const char *data, size_t n,
     return 0;
 }
 
-/* Writes the runs of a piece of a tensor that begins at this offset. */
-static int write_piece(int fd, const char *path, const char *data,
-                       const struct pp_tensor_piece *p,
+/* Writes a range of a piece of a tensor that begins at this offset. */
+static int write_range(int fd, const char *path, const char *data,
+                       const struct pp_tensor_piece *p, struct pp_range range,
                        struct element_sizes bytes, uint64_t offset,
                        struct pp_err *err)
 {
-    for (size_t run = 0; run < p->n; run++) {
-        uint64_t at = (uint64_t)(p->offset + run * p->stride) * bytes.there;
-        if (write_elements(fd, path, data + run * p->count * bytes.here,
-                           p->count, bytes, offset + at, err))
+    struct pp_run r;
+    for (size_t at = 0; pp_piece_run(p, range, at, &r); at += r.n)
+        if (write_elements(fd, path, data + at * bytes.here, r.n, bytes,
+                           offset + (uint64_t)r.whole * bytes.there, err))
             return -1;
-    }
     return 0;
 }
 
-/* Writes the transpose of a piece. */
-static int write_transposed(int fd, const char *path, const void *data,
-                            const struct pp_parameter *t,
+/* Writes a range of a piece whose transpose is in the file. Each column is a
+ * run there, unless the range is the whole piece. */
+static int write_transposed(int fd, const char *path, const char *data,
+                            const struct pp_parameter *t, struct pp_range range,
                             struct element_sizes bytes, uint64_t offset,
                             struct pp_err *err)
 {
-    struct pp_tensor_piece p = pp_tensor_in_file(&t->info, &t->piece);
-    void *buf = malloc(t->n * bytes.here + 1);
-    if (!buf)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    pp_transpose(buf, data, p.cols, p.rows, bytes.here);
-    int rc = write_piece(fd, path, buf, &p, bytes, offset, err);
-    free(buf);
+    struct pp_tensor_piece f = pp_tensor_in_file(&t->info, &t->piece);
+    size_t cols = t->piece.cols, row = range.first / cols;
+    size_t skip = range.first % cols,
+           end = skip + range.n; /* from the row on */
+    size_t rows = (end + cols - 1) / cols;
+    char *in = calloc(rows * cols + 1, bytes.here);
+    char *out = calloc(rows * cols + 1, bytes.here);
+    int rc =
+        in && out ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    if (rc == 0) {
+        memcpy(in + skip * bytes.here, data, range.n * bytes.here);
+        pp_transpose(out, in, rows, cols, bytes.here);
+    }
+    if (rc == 0 && range.n == t->n)
+        rc = write_range(fd, path, out, &f, range, bytes, offset, err);
+    for (size_t c = 0; rc == 0 && range.n < t->n && c < cols; c++) {
+        size_t from = c < skip, to = c < end ? (end - c - 1) / cols + 1 : 0;
+        const struct pp_range run = {c * f.cols + row + from,
+                                     to > from ? to - from : 0};
+        rc = write_range(fd, path, out + (c * rows + from) * bytes.here, &f,
+                         run, bytes, offset, err);
+    }
+    free(in);
+    free(out);
     return rc;
 }
 
-/* Writes the pieces of this rank of tensors whose data start at this offset. */
+/* Writes the ranges of this rank of tensors whose data start at this offset. */
 static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, int fd, const char *path,
                          uint64_t offset, struct pp_err *err)
@@ -169,14 +196,17 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
         pp_parameters_bytes(staging->params, source),
         s->blocks[f->block].element_bytes};
     for (size_t i = f->first; i < f->end; i++) {
-        const struct pp_parameter *t = s->mine[i];
-        const void *data = t ? pp_staging_read(staging, t, source, err) : NULL;
-        if (t && !data)
+        const struct pp_parameter *p = s->mine[i];
+        struct pp_range range = written(s, f, i);
+        const void *data =
+            range.n > 0 ? pp_staging_read(staging, p, source, err) : NULL;
+        if (range.n > 0 && !data)
             return -1;
-        if (t &&
-            (t->info.transposed
-                 ? write_transposed(fd, path, data, t, bytes, offset, err)
-                 : write_piece(fd, path, data, &t->piece, bytes, offset, err)))
+        if (data &&
+            (p->info.transposed ? write_transposed(fd, path, data, p, range,
+                                                   bytes, offset, err)
+                                : write_range(fd, path, data, &p->piece, range,
+                                              bytes, offset, err)))
             return -1;
         offset += pp_tensor_elements(&s->tensors[i]) * bytes.there;
     }
@@ -207,7 +237,7 @@ static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
 static bool has_any(const struct pp_shards *s, const struct pp_shard *f)
 {
     for (size_t i = f->first; i < f->end; i++)
-        if (s->mine[i])
+        if (written(s, f, i).n > 0)
             return true;
     return false;
 }

@@ -23,8 +23,9 @@ extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 
 struct pp_shards {
     struct pp_tensor_info *tensors; /* (n); without the head of a tied model */
-    const struct pp_parameter **mine; /* (n) those of which this rank writes
-                                         its piece; NULL: other ranks do */
+    const struct pp_parameters *params;
+    const struct pp_parameter **mine; /* (n) those of which this rank may write
+                                         a range; NULL: other ranks do */
     size_t n;
     struct {
         size_t *first; /* (n_files + 1) first tensor of each file; then n */

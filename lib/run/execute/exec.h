@@ -161,6 +161,9 @@ struct pp_exec_ops {
     int (*score)(void *ctx, const struct pp_microbatch *mb, double *x,
                  double *loss, struct pp_err *err);
     struct pp_player player; /* its ctx is the exec */
+    /* pp_sync_gather (sync.h) */
+    int (*gather)(const struct pp_worker *w, enum pp_weights_block block,
+                  struct pp_err *err);
 };
 extern const struct pp_exec_ops pp_exec_ops;
 

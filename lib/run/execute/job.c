@@ -165,6 +165,8 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     struct pp_table_counts c = {
         .rotary = pp_model_rotary(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
+        .n_params = pp_model_n_elements(j->model),
+        .n_owners = pp_mesh_owners(&l.components[0].mesh),
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
         .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
@@ -201,8 +203,11 @@ static void add_state(const struct pp_job *j, int stage,
     for (size_t i = u->first; i < u->first + u->n; i++) {
         struct pp_held held =
             pp_mesh_held(&mesh, j->model, pp_model_unit(j->model, i));
-        struct pp_state_bytes s = pp_state_bytes(NULL, held, &types);
-        s.optimizer -= adamw ? 0 : 2 * s.gradients;
+        struct pp_state_bytes s = pp_state_bytes(&mesh, held, &types);
+        if (!adamw) /* it keeps master weights alone, if any */
+            s.optimizer = types.element_bytes < types.accumulator_bytes
+                              ? s.optimizer / 3
+                              : 0;
         if (!pp_job_trains(j))
             s.gradients = s.optimizer = 0;
         pp_rank_add_state(sum, s);

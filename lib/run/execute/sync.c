@@ -3,8 +3,9 @@
 #include "run/execute/sync.h"
 
 #include "comm/collective.h"
+#include "kernel_sizes.h"
 
-/* The gradients of a stage that has two copies. */
+/* Gradients that two ranks hold, or one rank twice. */
 struct copied {
     char *at[2]; /* first and second copy; NULL if on another rank */
     int peer;    /* rank of the other copy */
@@ -46,8 +47,8 @@ static int add_part(const struct pp_worker *w, const struct copied *c,
                     : add(w, mine, w->room, mine, n, err);
 }
 
-static int add_stage(const struct pp_worker *w, const struct copied *c,
-                     struct pp_err *err)
+static int add_copies(const struct pp_worker *w, const struct copied *c,
+                      struct pp_err *err)
 {
     if (c->n == 0)
         return 0;
@@ -62,22 +63,58 @@ static int add_stage(const struct pp_worker *w, const struct copied *c,
     return 0;
 }
 
-int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
+/* The stages of one copy; those of the second follow. */
+static int copied_stages(const struct pp_worker *w)
 {
-    const struct pp_graph *g = w->graph;
-    int copied = g->n_stages / g->n_copies;
-    for (int s = 0; s < copied; s++) {
-        struct copied c = {.peer = -1};
-        for (int k = 0; k < g->n_copies; k++) {
-            int stage = s + k * copied;
-            if (g->stages[stage].row == w->place.row)
-                c.at[k] = pp_parameters_stage_grads(w->params, stage, &c.n);
+    return w->graph->n_stages / w->graph->n_copies;
+}
+
+/* Adds the whole gradients of a stage. */
+static int add_stage(const struct pp_worker *w, int stage, struct pp_err *err)
+{
+    struct copied c = {.peer = -1};
+    for (int k = 0; k < PP_MAX_COPIES; k++) {
+        int copy = stage + k * copied_stages(w);
+        if (w->graph->stages[copy].row == w->place.row)
+            c.at[k] = pp_parameters_stage_grads(w->params, copy, &c.n);
+        else
+            c.peer = pp_worker_peer(w, w->graph->stages[copy].row);
+    }
+    return add_copies(w, &c, err);
+}
+
+/* Adds what this rank owns of the gradients of a stage. */
+static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
+{
+    const struct pp_parameters *p = w->params;
+    int here = stage; /* a copy on this rank */
+    if (w->graph->stages[here].row != w->place.row)
+        here += copied_stages(w);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        struct copied c = {.peer = -1, .n = t->own.n};
+        if (t->stage != here)
+            continue;
+        for (int k = 0; k < PP_MAX_COPIES; k++) {
+            const struct pp_parameter *at =
+                pp_parameters_find(p, k, t->unit, t->slot);
+            int row = w->graph->stages[stage + k * copied_stages(w)].row;
+            if (at)
+                c.at[k] = (char *)at->g + at->own.first * p->accumulator_bytes;
             else
-                c.peer = pp_worker_peer(w, g->stages[stage].row);
+                c.peer = pp_worker_peer(w, row);
         }
-        if (add_stage(w, &c, err))
+        if (add_copies(w, &c, err))
             return -1;
     }
+    return 0;
+}
+
+int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
+{
+    for (int s = 0; s < copied_stages(w); s++)
+        if (w->params->owners > 1 ? add_owned(w, s, err) : add_stage(w, s, err))
+            return -1;
     return 0;
 }
 
@@ -106,18 +143,50 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
-int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
+/* The means to exchange values with the ranks that hold the same weights. */
+static struct pp_collective replicas(const struct pp_worker *w,
+                                     size_t value_bytes)
 {
-    size_t n;
-    void *grads = pp_parameters_stage_grads(w->params, stage, &n);
-    const struct pp_collective c = {
+    return (struct pp_collective){
         .comm = w->comm,
         .group = pp_layout_group(&w->layout, &w->place, PP_GROUP_DATA),
         .direction = PP_DIRECTION_DATA,
-        .value_bytes = w->kernels->accumulator_bytes,
+        .value_bytes = value_bytes,
         .sum = w->kernels->add_gradient,
         .stream = w->engine.stream,
         .room = w->room,
-        .room_values = PP_COPIED_PART};
-    return grads ? pp_all_reduce(&c, grads, n, err) : 0;
+        .room_values = PP_COPIED_PART,
+        .grain = PP_SQUARES_BLOCK};
+}
+
+int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
+{
+    const struct pp_parameters *p = w->params;
+    struct pp_collective c = replicas(w, w->kernels->accumulator_bytes);
+    size_t n;
+    void *grads = pp_parameters_stage_grads(p, stage, &n);
+    if (p->owners == 1)
+        return grads ? pp_all_reduce(&c, grads, n, err) : 0;
+    for (size_t i = 0; i < p->n; i++) {
+        c.turn = p->at[i].slot;
+        if (p->at[i].stage == stage &&
+            pp_reduce_scatter(&c, p->at[i].g, NULL, p->at[i].n, err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
+                   struct pp_err *err)
+{
+    const struct pp_parameters *p = w->params;
+    struct pp_collective c = replicas(w, pp_parameters_bytes(p, block));
+    for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        c.turn = t->slot;
+        if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,
+                          err))
+            return -1;
+    }
+    return 0;
 }

@@ -17,8 +17,15 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 
 /* REDUCE_GRAD: adds the gradients of a stage on the ranks that hold the same
- * weights and divide the tokens of a step, in the order of the ranks. */
+ * weights and divide the tokens of a step, in the order of the ranks. If they
+ * divide the optimizer's state, each gets the sums that it owns; the other two
+ * functions then add those alone. */
 int pp_sync_replicas(const struct pp_worker *w, int stage,
                      struct pp_err *err) PP_MUST_USE;
+
+/* If ranks divide the optimizer's state: fetches the elements of W or G that
+ * other ranks own. */
+int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
+                   struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -40,10 +40,12 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
         struct pp_parameter *a = &p->at[i];
         bool decays = o->decay_all || a->info.n_dims > 1;
         s.weight_decay = decays ? o->weight_decay : 0;
-        int rc =
-            o->optimizer == PP_ADAMW_OPTIMIZER
-                ? k->adamw(a->w, a->master, a->m, a->v, a->g, a->n, &s, stream)
-                : k->sgd(a->w, a->master, a->g, a->n, &s, stream);
+        void *w = (char *)a->w + a->own.first * p->element_bytes;
+        void *g = (char *)a->g + a->own.first * p->accumulator_bytes;
+        size_t n = a->own.n;
+        int rc = o->optimizer == PP_ADAMW_OPTIMIZER
+                     ? k->adamw(w, a->master, a->m, a->v, g, n, &s, stream)
+                     : k->sgd(w, a->master, g, n, &s, stream);
         if (rc)
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed: %d",
                            a->info.name, rc);

@@ -32,7 +32,7 @@ double pp_optim_lr(const struct pp_optim *o, int64_t step);
  * torch.nn.utils.clip_grad_norm_. */
 double pp_optim_clip(const struct pp_optim *o, double norm);
 
-/* Updates every parameter of the rank. */
+/* Updates what the rank owns of every parameter. */
 int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
                     struct pp_parameters *p, int64_t step, double g_scale,
                     void *stream, struct pp_err *err) PP_MUST_USE;

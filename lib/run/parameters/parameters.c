@@ -22,7 +22,8 @@ static size_t widest(const struct pp_parameters *p)
 /* The state of the layout. */
 struct cursor {
     size_t n;     /* tensors placed */
-    size_t end;   /* elements of a block used */
+    size_t end;   /* elements of W and G used */
+    size_t owned; /* of the other blocks */
     size_t order; /* number of the next tensor of the model */
 };
 
@@ -71,13 +72,21 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
     t->piece = pp_tensor_piece(info, tp, where->tp_rank);
     t->n = pp_piece_elements(&t->piece);
     t->replica = t->piece.replica;
+    t->own = p->owners > 1
+                 ? pp_owned_range(t->n, t->slot, p->owners, where->owner)
+                 : (struct pp_range){0, t->n};
     at->n++;
     return grow(at, pp_tensor_most(info, tp), widest(p), err);
 }
 
-/* Counts the tensors of a unit, and places them if r is not NULL. offsets are
- * in elements, from the start of the block. */
-static int place_unit(struct pp_parameters *p, size_t *offsets,
+/* The places of a tensor, in elements from the start of a block. */
+struct offsets {
+    size_t at;    /* in W and G */
+    size_t owned; /* in the others */
+};
+
+/* Counts the tensors of a unit, and places them if r is not NULL. */
+static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
                       const struct pp_unit_range *r,
                       const struct pp_parameter_memory *where,
@@ -85,24 +94,34 @@ static int place_unit(struct pp_parameters *p, size_t *offsets,
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct pp_unit_id id = pp_model_unit(m, unit);
-    size_t n_slots = pp_unit_params(m, id, table);
+    size_t n_slots = pp_unit_params(m, id, table), begin = at->end;
+    size_t owned = at->owned;
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!table[slot].name[0])
             continue;
         if (r) {
             struct pp_parameter *t = &p->at[at->n];
-            offsets[at->n] = at->end;
+            offsets[at->n] = (struct offsets){at->end, owned};
             t->unit = unit;
             t->slot = slot;
             t->stage = r->stage;
             t->copy = r->copy;
             t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
+            size_t from = at->end;
             if (place_tensor(p, at, &table[slot], where, err))
                 return -1;
+            owned += p->owners > 1 ? t->own.n : at->end - from;
         }
         at->order++;
     }
-    at->end = pp_round_up(at->end, PP_LINE_BYTES / p->element_bytes);
+    /* Every owner has room for the largest share. */
+    size_t share = r && p->owners > 1
+                       ? pp_owned_most(table, n_slots,
+                                       where->tp ? where->tp : 1, p->owners)
+                       : at->end - begin;
+    size_t line = PP_LINE_BYTES / p->element_bytes;
+    at->end = pp_round_up(at->end, line);
+    at->owned = pp_round_up(at->owned + share, line);
     return 0;
 }
 
@@ -119,33 +138,36 @@ static int allocate_blocks(struct pp_parameters *p, int flags,
     };
     memcpy(p->wanted, wanted, sizeof wanted);
     for (int b = 0; b < PP_N_BLOCKS; b++) {
-        if (!wanted[b] || p->n_elements == 0)
+        size_t n = pp_block_is_owned((enum pp_weights_block)b) ? p->n_owned
+                                                               : p->n_elements;
+        if (!wanted[b] || n == 0)
             continue;
         size_t size = pp_parameters_bytes(p, (enum pp_weights_block)b);
-        p->blocks[b] =
-            pp_device_alloc(p->device, p->n_elements, size, "parameters", err);
+        p->blocks[b] = pp_device_alloc(p->device, n, size, "parameters", err);
         if (!p->blocks[b])
             return -1;
     }
     return 0;
 }
 
-static void set_addresses(struct pp_parameters *p, const size_t *offsets)
+static void set_addresses(struct pp_parameters *p,
+                          const struct offsets *offsets)
 {
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *t = &p->at[i];
         void **fields[PP_N_BLOCKS] = {&t->w, &t->g, &t->m, &t->v, &t->master};
-        for (int b = 0; b < PP_N_BLOCKS; b++)
+        for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
+            size_t at = pp_block_is_owned(b) ? offsets[i].owned : offsets[i].at;
             if (p->blocks[b])
-                *fields[b] = (char *)p->blocks[b] +
-                             offsets[i] * pp_parameters_bytes(
-                                              p, (enum pp_weights_block)b);
+                *fields[b] =
+                    (char *)p->blocks[b] + at * pp_parameters_bytes(p, b);
+        }
     }
 }
 
 /* Places the units of one copy of the weights: the ranges r up to last,
  * exclusive. */
-static int place_copy(struct pp_parameters *p, size_t *offsets,
+static int place_copy(struct pp_parameters *p, struct offsets *offsets,
                       struct cursor *at, const struct pp_model *m,
                       const struct pp_unit_range *r,
                       const struct pp_unit_range *last,
@@ -182,11 +204,12 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     *p = (struct pp_parameters){.element_bytes = where->element_bytes,
                                 .accumulator_bytes = where->accumulator_bytes,
                                 .device = where->device,
-                                .tp_rank = where->tp_rank};
+                                .tp_rank = where->tp_rank,
+                                .owners = where->owners ? where->owners : 1};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i]);
     /* A rank may hold nothing, so allocate one more than needed. */
-    size_t *offsets = calloc(p->n + 1, sizeof *offsets);
+    struct offsets *offsets = calloc(p->n + 1, sizeof *offsets);
     p->at = calloc(p->n + 1, sizeof *p->at);
     if (!offsets || !p->at) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -201,6 +224,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     }
     assert(at.n == p->n && "ranges ascend within each copy");
     p->n_elements = at.end;
+    p->n_owned = at.owned;
     if (allocate_blocks(p, flags, err))
         goto out;
     set_addresses(p, offsets);
@@ -245,6 +269,16 @@ struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
 bool pp_parameter_counts(const struct pp_parameter *t)
 {
     return !t->tied_copy && !t->replica && t->copy == 0;
+}
+
+struct pp_range pp_parameter_written(const struct pp_parameters *p,
+                                     const struct pp_parameter *t,
+                                     enum pp_weights_block block)
+{
+    struct pp_range none = {0, 0};
+    if (p->owners > 1 && pp_block_is_owned(block))
+        return t->tied_copy || t->copy > 0 || t->piece.replica ? none : t->own;
+    return pp_parameter_counts(t) ? (struct pp_range){0, t->n} : none;
 }
 
 void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,

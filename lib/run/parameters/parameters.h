@@ -28,12 +28,17 @@ struct pp_parameter {
     size_t n;                     /* elements of the piece */
     size_t order; /* index in the model: units in order, slots ascending. Norms
                      are summed in this order */
-    size_t unit, slot; /* index of the unit in the model; the slot */
-    int stage, copy;   /* copy of the weights that the stage has */
-    bool replica;      /* a rank before this one, of its row, has it too */
-    bool tied_copy;    /* the head of a tied model: its name in files is
-                          info.tied_to, which is saved once */
-    void *w, *g, *m, *v, *master; /* (n) each; all but w may be NULL */
+    size_t unit, slot;   /* index of the unit in the model; the slot */
+    int stage, copy;     /* copy of the weights that the stage has */
+    bool replica;        /* a rank before this one, of its row, has it too */
+    bool tied_copy;      /* the head of a tied model: its name in files is
+                            model.embed_tokens.weight, which is saved once */
+    struct pp_range own; /* elements of the piece whose optimizer state this
+                            rank has: all, unless ranks divide it (ZeRO-1) */
+    /* (n) of w and g, (own.n) of the others; all but w may be NULL. With
+     * REDUCE_GRAD, ranks that divide the state have the sum in g of their own
+     * elements alone. */
+    void *w, *g, *m, *v, *master;
 };
 
 /* The parameters of a rank. In w and g, these are contiguous in each layer: q,
@@ -42,13 +47,15 @@ struct pp_parameters {
     struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
     size_t element_bytes, accumulator_bytes;
-    size_t n_elements; /* elements of a block: all tensors, and the gaps between
+    size_t n_elements; /* elements of W and G: all tensors, and the gaps between
                           units */
+    size_t n_owned;    /* elements of each of the other blocks */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
                                   without tensors */
     struct pp_device *device;  /* NULL: the CPU */
     size_t tp_rank;            /* number among the tensor-parallel ranks */
+    size_t owners; /* ranks that divide the optimizer's state; 1 without ZeRO */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -74,8 +81,10 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
 struct pp_parameter_memory {
     struct pp_device *device; /* NULL: the CPU */
     size_t element_bytes, accumulator_bytes;
-    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
-                           tp 0 is 1 */
+    size_t tp, tp_rank;   /* tensor-parallel ranks, and the number of this one;
+                             tp 0 is 1 */
+    size_t owners, owner; /* ranks that divide the optimizer's state, and the
+                             number of this one; owners 0 is 1 */
 };
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
@@ -89,6 +98,19 @@ static inline size_t pp_parameters_bytes(const struct pp_parameters *p,
     return block == PP_BLOCK_W ? p->element_bytes : p->accumulator_bytes;
 }
 
+/* Reports whether the block is the optimizer's: moments or master weights. */
+static inline bool pp_block_is_owned(enum pp_weights_block block)
+{
+    return block != PP_BLOCK_W && block != PP_BLOCK_G;
+}
+
+/* Returns the elements of a piece that the rank has in that block. */
+static inline struct pp_range pp_parameter_range(const struct pp_parameter *t,
+                                                 enum pp_weights_block block)
+{
+    return pp_block_is_owned(block) ? t->own : (struct pp_range){0, t->n};
+}
+
 /* Returns the tensor of that copy, unit and slot, or NULL. */
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
@@ -96,6 +118,12 @@ struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
 /* Reports whether the piece counts in a norm or a file, where each element
  * counts once: replicas, second copies and the head of a tied model do not. */
 bool pp_parameter_counts(const struct pp_parameter *t);
+
+/* Returns the elements of the piece that this rank writes to files of the
+ * block: each element counts once, and owners write what they own. */
+struct pp_range pp_parameter_written(const struct pp_parameters *p,
+                                     const struct pp_parameter *t,
+                                     enum pp_weights_block block);
 
 /* Returns the gradients of all tensors of a stage, which have the same layout
  * in every copy of the stage. *n is the number of elements, with the zeros

@@ -63,8 +63,9 @@ const void *pp_staging_read(struct pp_staging *s, const struct pp_parameter *t,
                             enum pp_weights_block block, struct pp_err *err)
 {
     return pp_device_read(s->params->device, pp_parameter_data(t, block),
-                          t->n * pp_parameters_bytes(s->params, block), s->buf,
-                          err);
+                          pp_parameter_range(t, block).n *
+                              pp_parameters_bytes(s->params, block),
+                          s->buf, err);
 }
 
 void *pp_staging_open(struct pp_staging *s, const struct pp_parameter *t,
@@ -73,12 +74,16 @@ void *pp_staging_open(struct pp_staging *s, const struct pp_parameter *t,
     return is_host(s) ? pp_parameter_data(t, block) : s->buf;
 }
 
+/* Copies the elements of a block to the device, from this element of the buffer
+ * on. */
 static int put(struct pp_staging *s, const struct pp_parameter *t,
-               enum pp_weights_block block, struct pp_err *err)
+               enum pp_weights_block block, size_t from, struct pp_err *err)
 {
     struct pp_device *d = s->params->device;
-    return d->ops->put(d, pp_parameter_data(t, block), s->buf,
-                       t->n * pp_parameters_bytes(s->params, block), err);
+    size_t size = pp_parameters_bytes(s->params, block);
+    return d->ops->put(d, pp_parameter_data(t, block),
+                       (char *)s->buf + from * size,
+                       pp_parameter_range(t, block).n * size, err);
 }
 
 int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
@@ -88,12 +93,12 @@ int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
     if (is_host(s))
         return 0;
     if (block != PP_BLOCK_W || p->element_bytes == p->accumulator_bytes)
-        return put(s, t, block, err);
-    if (t->master && put(s, t, PP_BLOCK_MASTER, err))
+        return put(s, t, block, 0, err);
+    if (t->master && put(s, t, PP_BLOCK_MASTER, t->own.first, err))
         return -1;
     pp_elements_convert(s->buf, p->element_bytes, s->buf, p->accumulator_bytes,
                         t->n);
-    return put(s, t, PP_BLOCK_W, err);
+    return put(s, t, PP_BLOCK_W, 0, err);
 }
 
 /* --- initialising and reading --- */
@@ -118,13 +123,12 @@ static void fill_normal(const struct pp_parameters *p,
                         const struct pp_parameter *t, void *to, uint64_t seed,
                         double range)
 {
-    const struct pp_tensor_piece *x = &t->piece;
+    const struct pp_range all = {0, t->n};
     uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
-    for (size_t run = 0, at = 0; run < x->n; run++)
-        for (size_t i = 0; i < x->count; i++, at++)
-            set_element(
-                p, to, at,
-                range * pp_rng_normal(key, x->offset + run * x->stride + i));
+    struct pp_run r;
+    for (size_t at = 0; pp_piece_run(&t->piece, all, at, &r); at += r.n)
+        for (size_t i = 0; i < r.n; i++)
+            set_element(p, to, at + i, range * pp_rng_normal(key, r.whole + i));
 }
 
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
@@ -148,17 +152,18 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     return rc;
 }
 
-/* Reads the runs of a piece, in the accumulated type. */
-static int read_piece(const struct pp_parameters *p,
+/* Reads a range of a piece, in the accumulated type. */
+static int read_range(const struct pp_parameters *p,
                       const struct pp_tensor_piece *piece,
-                      const struct pp_tensor *x, void *to, struct pp_err *err)
+                      struct pp_range range, const struct pp_tensor *x,
+                      void *to, struct pp_err *err)
 {
-    for (size_t run = 0; run < piece->n; run++) {
-        size_t from = piece->offset + run * piece->stride;
-        void *at = (char *)to + run * piece->count * p->accumulator_bytes;
+    struct pp_run r;
+    for (size_t at = 0; pp_piece_run(piece, range, at, &r); at += r.n) {
+        void *here = (char *)to + at * p->accumulator_bytes;
         if (p->accumulator_bytes == sizeof(double)
-                ? pp_tensor_read_f64(x, from, piece->count, at, err)
-                : pp_tensor_read_f32(x, from, piece->count, at, err))
+                ? pp_tensor_read_f64(x, r.whole, r.n, here, err)
+                : pp_tensor_read_f32(x, r.whole, r.n, here, err))
             return -1;
     }
     return 0;
@@ -166,18 +171,22 @@ static int read_piece(const struct pp_parameters *p,
 
 /* Does the same for a tensor whose transpose is in the file. */
 static int read_transposed(const struct pp_parameters *p,
-                           const struct pp_parameter *t,
+                           const struct pp_parameter *t, struct pp_range range,
                            const struct pp_tensor *x, void *to,
                            struct pp_err *err)
 {
+    const struct pp_range all = {0, t->n};
     struct pp_tensor_piece piece = pp_tensor_in_file(&t->info, &t->piece);
-    void *buf = malloc(t->n * p->accumulator_bytes + 1);
-    if (!buf)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    int rc = read_piece(p, &piece, x, buf, err);
-    if (rc == 0)
-        pp_transpose(to, buf, piece.rows, piece.cols, p->accumulator_bytes);
-    free(buf);
+    size_t size = p->accumulator_bytes;
+    char *in = malloc(t->n * size + 1), *out = malloc(t->n * size + 1);
+    int rc = in && out ? read_range(p, &piece, all, x, in, err)
+                       : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (rc == 0) {
+        pp_transpose(out, in, piece.rows, piece.cols, size);
+        memcpy(to, out + range.first * size, range.n * size);
+    }
+    free(in);
+    free(out);
     return rc;
 }
 
@@ -193,8 +202,10 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     if (pp_weights_check_tensor(&t->info, x, err))
         return -1;
     void *to = pp_staging_open(s, t, block);
-    if (t->info.transposed ? read_transposed(s->params, t, x, to, err)
-                           : read_piece(s->params, &t->piece, x, to, err))
+    const struct pp_range range = pp_parameter_range(t, block);
+    if (t->info.transposed
+            ? read_transposed(s->params, t, range, x, to, err)
+            : read_range(s->params, &t->piece, range, x, to, err))
         return -1;
     return pp_staging_store(s, t, block, err);
 }

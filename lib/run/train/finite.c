@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "run/checkpoint/ckpt_agree.h"
+#include "run/train/squares.h"
 
 int pp_rank_leave_to_0(struct pp_rank *r, enum pp_exit code, struct pp_err *err)
 {
@@ -33,28 +34,17 @@ int pp_rank_check_step(struct pp_rank *r, const struct pp_step_report *rep,
 static int check_block(struct pp_rank *r, enum pp_weights_block block,
                        struct pp_err *err)
 {
-    size_t n = r->params.n;
-    for (size_t i = 0; i < n; i++) {
-        const struct pp_parameter *p = &r->params.at[i];
-        const void *x = block == PP_BLOCK_G ? p->g : p->master;
-        if (r->kernels.sum_squares(&r->squares[i], x ? x : p->w, p->n,
-                                   r->stream))
-            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
-                           p->info.name);
-    }
-    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
-                                        r->squares_host, err);
-    if (!sums)
+    const struct pp_parameter *found;
+    if (pp_squares_find_infinite(r, block, &found, err))
         return -1;
-    for (size_t i = 0; i < n; i++)
-        if (!isfinite(sums[i]))
-            return pp_fail(err, PP_EXIT_SYSTEM,
-                           "after step %lld %s'%s' is not finite: no "
-                           "checkpoint is written",
-                           (long long)r->step,
-                           block == PP_BLOCK_G ? "the gradient of " : "",
-                           r->params.at[i].info.name);
-    return 0;
+    if (!found)
+        return 0;
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "after step %lld %s'%s' is not finite: no checkpoint is "
+                   "written",
+                   (long long)r->step,
+                   block == PP_BLOCK_G ? "the gradient of " : "",
+                   found->info.name);
 }
 
 int pp_rank_check_weights(struct pp_rank *r, struct pp_err *err)

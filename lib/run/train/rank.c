@@ -11,6 +11,7 @@
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
+#include "run/train/squares.h"
 
 /* Allocates zeroed host memory. On the CPU it is in the plan of memory. */
 static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)
@@ -82,6 +83,16 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
                : 0;
 }
 
+/* Returns the gradients that this rank owns, NULL without gradients. The
+ * embedding and the head have the same owners: one shape, and slot 0. */
+static void *own_gradients(const struct pp_rank *r,
+                           const struct pp_parameter *t)
+{
+    if (!t->g)
+        return NULL;
+    return (char *)t->g + t->own.first * r->params.accumulator_bytes;
+}
+
 /* Finds the gradients of the tied embedding and head in a copy of the weights,
  * and the rank that holds the other one. */
 static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
@@ -95,9 +106,9 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     if (!e && !h)
         return 0;
     t->used = true;
-    t->embed = e ? e->g : NULL;
-    t->head = h ? h->g : NULL;
-    t->n = e ? e->n : h->n;
+    t->embed = e ? own_gradients(r, e) : NULL;
+    t->head = h ? own_gradients(r, h) : NULL;
+    t->n = e ? e->own.n : h->own.n;
     int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
     t->peer = e && h ? -1 : pp_worker_peer(&r->worker, g->stages[other].row);
     if (t->peer < 0)
@@ -251,6 +262,12 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->entries = make(r, r->n_numbers, sizeof *r->entries, err);
     r->of_ranks = make(r, c.n_ranks * PP_OWN_NUMBERS, sizeof *r->of_ranks, err);
     r->peak_slots = make(r, c.n_ranks, sizeof *r->peak_slots, err);
+    if (c.n_owners > 1) {
+        r->owned_at = make(r, 2 * c.n_owners + 1, sizeof *r->owned_at, err);
+        if (!r->owned_at)
+            return -1;
+        pp_squares_layout(r);
+    }
     size_t n = pp_table_squares(&c);
     bool is_host = r->device->ops->is_host;
     r->squares =
@@ -359,11 +376,11 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->device, r->squares);
     pp_device_free(r->device, r->scoring.shared);
     pp_device_free(r->device, r->arena);
-    void *made[] = {r->metrics,      r->scoring.room, r->losses,
-                    r->eval_losses,  r->mine,         r->sums,
-                    r->entries,      r->of_ranks,     r->peak_slots,
-                    r->output_host,  r->squares_host, r->scored.at,
-                    r->scored.values};
+    void *made[] = {r->metrics,       r->scoring.room, r->losses,
+                    r->eval_losses,   r->mine,         r->sums,
+                    r->entries,       r->of_ranks,     r->peak_slots,
+                    r->output_host,   r->squares_host, r->scored.at,
+                    r->scored.values, r->owned_at};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->comm->ops->detach(r->comm);

@@ -37,6 +37,9 @@ struct pp_rank {
     double *squares_host;        /* the same on the host of a GPU, or NULL */
     struct pp_metadata metadata; /* of train, if the job wants it */
     uint64_t *hashes;            /* (ranks) of it, or NULL */
+    /* If ranks divide the optimizer's state: where the sums of squares of each
+     * begin (owners + 1), and a place in each (owners); else NULL. */
+    size_t *owned_at;
     struct pp_scoring scoring; /* of both execs, if the job has an objective */
     double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
                         NULL: a rank that divides sequences has its own */

@@ -25,15 +25,20 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
                     ? PP_WITH_GRADS | PP_WITH_MOMENTS
                     : PP_WITH_GRADS;
+    const struct pp_mesh *mesh = &r->worker.layout.components[0].mesh;
+    const struct pp_group data =
+        pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
     const struct pp_parameter_memory where = {
-        r->device, r->kernels.element_bytes, r->kernels.accumulator_bytes,
-        (size_t)r->worker.layout.components[0].mesh.tp,
-        (size_t)r->worker.place.tp};
+        .device = r->device,
+        .element_bytes = r->kernels.element_bytes,
+        .accumulator_bytes = r->kernels.accumulator_bytes,
+        .tp = (size_t)mesh->tp,
+        .tp_rank = (size_t)r->worker.place.tp,
+        .owners = pp_mesh_owners(mesh),
+        .owner = (size_t)data.index};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);
-    const struct pp_group data =
-        pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
     for (size_t i = 0; rc == 0 && i < r->params.n; i++)
         r->params.at[i].replica |= data.index > 0;
     return rc;

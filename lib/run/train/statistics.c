@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "run/train/rank.h"
+#include "run/train/squares.h"
 
 /* The numbers of a rank alone; every rank gets those of all. Integers below
  * 2^53 are exact. */
@@ -85,26 +85,6 @@ int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
     return 0;
 }
 
-/* Computes the sum of squares of every tensor of this rank that counts. A
- * second copy has the order of the first and must not overwrite it. */
-static int sum_squares(struct pp_rank *r, struct pp_err *err)
-{
-    size_t n = r->params.n;
-    for (size_t i = 0; i < n; i++) {
-        const struct pp_parameter *p = &r->params.at[i];
-        if (pp_parameter_counts(p) &&
-            r->kernels.sum_squares(&r->squares[i], p->g, p->n, r->stream))
-            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed",
-                           p->info.name);
-    }
-    const double *sums = pp_device_read(r->device, r->squares, n * sizeof *sums,
-                                        r->squares_host, err);
-    for (size_t i = 0; sums && i < n; i++)
-        if (pp_parameter_counts(&r->params.at[i]))
-            r->mine[r->params.at[i].order] = sums[i];
-    return sums ? 0 : -1;
-}
-
 int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
                      struct pp_err *err)
 {
@@ -120,7 +100,7 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
     };
     size_t n_losses = pp_rank_n_losses(r);
     memset(r->mine, 0, r->n_numbers * sizeof *r->mine);
-    if (sum_squares(r, err))
+    if (pp_squares_of_gradients(r, err))
         return -1;
     memcpy(r->mine + r->n_tensors, r->losses, n_losses * sizeof *r->losses);
     if (r->metrics)

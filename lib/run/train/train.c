@@ -87,7 +87,12 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const struct pp_inspection at = {r->comm->rank, r->step, &r->params};
-    return j->inspect ? j->inspect(j->ctx, &at, err) : 0;
+    if (!j->inspect)
+        return 0;
+    return pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
+                   j->inspect(j->ctx, &at, err)
+               ? -1
+               : 0;
 }
 
 static bool finds_damage(const struct pp_job *j)
@@ -151,7 +156,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
                         pp_optim_clip(&j->optim, rep->grad_norm), r->stream,
-                        err))
+                        err) ||
+        pp_exec_ops.gather(&r->worker, PP_BLOCK_W, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
@@ -261,7 +267,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (rep.has_val_loss && pp_rank_check_evaluation(r, rep.val_loss, err))
             return -1;
         if (j->dump_grads && last &&
-            pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err))
+            (pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
+             pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err)))
             return -1;
         if (!stop && j->save && is_due(j->save_every, r, last) &&
             save(r, false, err))

@@ -226,6 +226,9 @@ static void hint_later(const struct pp_verify *v, char *text)
                  "update and at what is kept from step to step%s",
                  v->evaluates
                      ? ", such as the sizes of the evaluation in between"
+                 : v->graph->replicas
+                     ? ", such as the weights that replicas fetch from each "
+                       "other"
                      : "");
 }
 

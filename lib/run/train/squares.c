@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* squares - sums of squares of gradients and weights.
+ *
+ * The kernel makes a sum of each PP_SQUARES_BLOCK elements. If ranks divide the
+ * optimizer's state, each makes those of its own blocks and gets those of the
+ * others. The sums of a tensor are added in the order of its blocks, so all
+ * numbers of owners give the same bits. */
+#include "run/train/squares.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernel_sizes.h"
+
+/* Reports whether a tensor counts in the norm on this rank or on an owner of
+ * the same piece. */
+static bool is_summed(const struct pp_rank *r, const struct pp_parameter *t)
+{
+    return r->params.owners > 1
+               ? !t->tied_copy && t->copy == 0 && !t->piece.replica
+               : pp_parameter_counts(t);
+}
+
+static struct pp_group owners_of(const struct pp_rank *r)
+{
+    return pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
+}
+
+void pp_squares_layout(struct pp_rank *r)
+{
+    size_t n = r->params.owners;
+    for (size_t owner = 0; n > 1 && owner < n; owner++) {
+        size_t blocks = 0;
+        for (size_t i = 0; i < r->params.n; i++) {
+            const struct pp_parameter *t = &r->params.at[i];
+            struct pp_range own = pp_owned_range(t->n, t->slot, n, owner);
+            blocks += is_summed(r, t) ? pp_squares_blocks(own.n) : 0;
+        }
+        r->owned_at[owner + 1] = r->owned_at[owner] + blocks;
+    }
+}
+
+/* Queues the sums of n values at x, and moves *at behind them. */
+static int queue(struct pp_rank *r, const struct pp_parameter *t, const void *x,
+                 size_t n, size_t *at, struct pp_err *err)
+{
+    if (n > 0 && r->kernels.sum_squares(&r->squares[*at], x, n, r->stream))
+        return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed", t->info.name);
+    *at += pp_squares_blocks(n);
+    return 0;
+}
+
+/* Returns n sums in host memory, or NULL with *err filled. */
+static const double *fetch(struct pp_rank *r, size_t n, struct pp_err *err)
+{
+    return pp_device_read(r->device, r->squares, n * sizeof(double),
+                          r->squares_host, err);
+}
+
+static int gather_sums(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_collective c = {.comm = r->comm,
+                                    .group = owners_of(r),
+                                    .direction = PP_DIRECTION_DATA,
+                                    .value_bytes = sizeof(double),
+                                    .stream = r->stream};
+    return pp_all_gather(&c, r->squares, r->owned_at, r->owned_at[c.group.n],
+                         err);
+}
+
+/* Adds the sums of a tensor's blocks. next: the place of the next sum of each
+ * owner, or of all if there is one. */
+static double add_blocks(const struct pp_parameter *t, size_t owners,
+                         const double *sums, size_t *next)
+{
+    double sum = 0;
+    for (size_t k = 0; k < owners; k++) {
+        size_t owner = (k + t->slot) % owners;
+        struct pp_range own = pp_owned_range(t->n, t->slot, owners, owner);
+        for (size_t n = pp_squares_blocks(own.n); n > 0; n--)
+            sum += sums[next[owner]++];
+    }
+    return sum;
+}
+
+int pp_squares_of_gradients(struct pp_rank *r, struct pp_err *err)
+{
+    size_t owners = r->params.owners, at = 0, all = 0, *next = &all;
+    bool reports = true;
+    if (owners > 1) {
+        size_t me = (size_t)owners_of(r).index;
+        reports = me == 0;
+        at = r->owned_at[me];
+        next = r->owned_at + owners + 1;
+        memcpy(next, r->owned_at, owners * sizeof *next);
+    }
+    for (size_t i = 0; i < r->params.n; i++) {
+        const struct pp_parameter *t = &r->params.at[i];
+        size_t first = t->own.first * r->params.accumulator_bytes;
+        if (is_summed(r, t) &&
+            queue(r, t, (char *)t->g + first, t->own.n, &at, err))
+            return -1;
+    }
+    if (owners > 1 && gather_sums(r, err))
+        return -1;
+    const double *sums = fetch(r, owners > 1 ? r->owned_at[owners] : at, err);
+    for (size_t i = 0; sums && reports && i < r->params.n; i++) {
+        const struct pp_parameter *t = &r->params.at[i];
+        if (is_summed(r, t))
+            r->mine[t->order] = add_blocks(t, owners, sums, next);
+    }
+    return sums ? 0 : -1;
+}
+
+struct checked_values {
+    const void *at;
+    size_t n;
+};
+
+/* Returns the values of a tensor that tell whether the block is finite. */
+static struct checked_values checked(const struct pp_parameter *t,
+                                     enum pp_weights_block block)
+{
+    if (block == PP_BLOCK_G)
+        return (struct checked_values){t->g, t->n};
+    return t->master ? (struct checked_values){t->master, t->own.n}
+                     : (struct checked_values){t->w, t->n};
+}
+
+int pp_squares_find_infinite(struct pp_rank *r, enum pp_weights_block block,
+                             const struct pp_parameter **found,
+                             struct pp_err *err)
+{
+    size_t n = 0, at = 0;
+    *found = NULL;
+    for (size_t i = 0; i < r->params.n; i++) {
+        const struct pp_parameter *t = &r->params.at[i];
+        struct checked_values x = checked(t, block);
+        if (queue(r, t, x.at, x.n, &n, err))
+            return -1;
+    }
+    const double *sums = fetch(r, n, err);
+    for (size_t i = 0; sums && !*found && i < r->params.n; i++) {
+        const struct pp_parameter *t = &r->params.at[i];
+        double sum = 0;
+        for (size_t k = pp_squares_blocks(checked(t, block).n); k > 0; k--)
+            sum += sums[at++];
+        if (!isfinite(sum))
+            *found = t;
+    }
+    return sums ? 0 : -1;
+}
