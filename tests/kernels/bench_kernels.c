@@ -129,6 +129,14 @@ static void bench_rows(struct arrays *a)
     BENCH(
         "rmsnorm_bwd_weight", 2 * tc, "GB/s",
         k->rmsnorm_bwd_weight(a->vocab[1].at, y, x, r, T, 1, C, C, C, 1, NULL));
+    void *mean = (char *)r + T * k->element_bytes;
+    BENCH("layernorm_fwd", 2 * tc, "GB/s",
+          k->layernorm_fwd(y, mean, r, x, w, w, T, C, 1e-5, NULL));
+    BENCH("layernorm_bwd_input", 3 * tc, "GB/s",
+          k->layernorm_bwd_input(z, y, x, mean, r, w, T, C, NULL));
+    BENCH("layernorm_bwd_weight", 2 * tc, "GB/s",
+          k->layernorm_bwd_weight(a->vocab[1].at, a->big[3].at, y, x, mean, r,
+                                  T, C, NULL));
     BENCH("rope", 2 * tc, "GB/s",
           k->rope(x, a->wide[0].at, a->wide[1].at, a->positions, T, NH, HD, C,
                   1, NULL));
@@ -136,6 +144,15 @@ static void bench_rows(struct arrays *a)
           k->swiglu_fwd(y, a->wide[0].at, T, I, NULL));
     BENCH("swiglu_bwd", 5 * ti, "GB/s",
           k->swiglu_bwd(z, y, a->wide[0].at, T, I, NULL));
+    void *wide = a->wide[0].at;
+    BENCH("gelu_fwd", 2 * ti, "GB/s",
+          k->gelu_fwd(y, wide, (size_t)T * I, false, NULL));
+    BENCH("gelu_bwd", 3 * ti, "GB/s",
+          k->gelu_bwd(z, y, wide, (size_t)T * I, false, NULL));
+    BENCH("gelu_fwd, exact", 2 * ti, "GB/s",
+          k->gelu_fwd(y, wide, (size_t)T * I, true, NULL));
+    BENCH("gelu_bwd, exact", 3 * ti, "GB/s",
+          k->gelu_bwd(z, y, wide, (size_t)T * I, true, NULL));
     BENCH("embedding_fwd", 2 * tc, "GB/s",
           k->embedding_fwd(y, a->ids, w, T, C, NULL));
     BENCH("embedding_bwd_weight", 3 * tc, "GB/s",

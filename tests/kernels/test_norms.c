@@ -183,6 +183,24 @@ static void test_gelu(const struct pp_kernels *k, size_t n, bool exact)
         values_free(all[i]);
 }
 
+/* Finds the largest error of the form by erf in fp32, relative to the value, or
+ * to 1e-3 where that is more. */
+static void test_exact_gelu(void)
+{
+    double worst = 0, where = 0;
+    for (int i = -120000; i <= 120000; i++) {
+        float x = (float)i * 1e-4f, y;
+        pp_kernels_f32.gelu_fwd(&y, &x, 1, true, NULL);
+        double want = 0.5 * (double)x * erfc(-(double)x / sqrt(2));
+        double off = fabs((double)y - want) / fmax(1e-3, fabs(want));
+        if (off > worst) {
+            worst = off;
+            where = (double)x;
+        }
+    }
+    ok(worst < 1e-6, "exact gelu within 1e-6 (worst %.2g at %g)", worst, where);
+}
+
 static double silu(double g)
 {
     return g / (1 + exp(-g));
@@ -378,6 +396,7 @@ int main(void)
         test_distribution(tables[i], 5, 5);
     }
     test_exp();
+    test_exact_gelu();
     test_rope_tables();
     return done();
 }
