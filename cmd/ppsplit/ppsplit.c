@@ -99,6 +99,7 @@ static int complete_request(struct split_job *j)
 {
     const struct pp_vision *v = &j->model.vision;
     struct pp_split_request *q = &j->request;
+    set_request(j);
     if (split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
@@ -121,9 +122,6 @@ static int complete_request(struct split_job *j)
 static int plan(struct split_job *j)
 {
     const struct pp_recompute_found *chosen = &j->plan.run.chosen;
-    set_request(j);
-    if (complete_request(j))
-        return -1;
     int rc = j->method == SPLIT_JOINT
                  ? split_plan_jointly(j)
                  : pp_split_plan(&j->request, &j->plan, &j->t.err);
@@ -245,8 +243,12 @@ static void say(struct split_job *j)
 
 static int run(struct split_job *j, int argc, char **argv)
 {
-    if (split_read_options(j, argc, argv) || read_model(j) || plan(j) ||
-        check_memory(j) || print(j, argc, argv))
+    if (split_read_options(j, argc, argv) || read_model(j) ||
+        complete_request(j))
+        return -1;
+    if (j->compare)
+        return split_compare(j);
+    if (plan(j) || check_memory(j) || print(j, argc, argv))
         return -1;
     say(j);
     return 0;

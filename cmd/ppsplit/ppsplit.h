@@ -71,6 +71,7 @@ struct split_job {
     bool account_embedding, account_loss;
     bool table;
     enum split_export export;
+    const char *compare, *svg; /* kinds; a file */
 
     /* The problem, made from the options. */
     struct pp_arena arena;
@@ -134,6 +135,12 @@ void split_print_tried(const struct split_job *j, FILE *f);
 /* Adds the order that the method joint found, and what it was chosen from. */
 int split_set_order(const struct split_job *j, struct pp_arena *a,
                     struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
+
+/* Compares kinds: prints a table, and draws a picture with --svg. */
+int split_compare(struct split_job *j) PP_MUST_USE;
+
+/* Writes a time without its unit, at most 10 characters. */
+void split_format_time(const struct split_job *j, double time, char buf[32]);
 
 /* Prints the table for people. */
 int split_print_table(const struct split_job *j, FILE *f,

@@ -255,6 +255,12 @@ const struct tool_option split_options[] = {
 
     {.group = "Output"},
     {'t', "table", NULL, "print a table for people", AT(table)},
+    {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
+     AT(compare),
+     .excludes = "schedule method layers fqns layout first last table export "
+                 "encoder-ranks"},
+    {0, "svg", "FILE", "with --compare: also draw a picture", AT(svg),
+     .needs = "compare"},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
      AT(export), .words = split_export_names, .parse = parse_word_from_1,
      .excludes = "table"},
@@ -306,6 +312,12 @@ int split_read_options(struct split_job *j, int argc, char **argv)
                           "%" PRId64 " ranks of %" PRId64
                           " chunks are more than %d stages",
                           j->n_ranks, j->n_chunks, SPLIT_MAX_RANKS);
+    if (j->svg && !strcmp(j->svg, "-") && !t->output)
+        return tool_usage(t, "only one of --svg and the table can go to "
+                             "standard output");
+    if (j->compare && j->recompute_auto)
+        return tool_usage(t, "--compare and --recompute auto exclude each "
+                             "other");
     if (j->method == SPLIT_LAYERS && !j->layers)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)

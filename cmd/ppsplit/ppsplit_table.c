@@ -308,6 +308,12 @@ static void print_foot(const struct split_job *j, FILE *f)
     print_mesh(j, f);
 }
 
+void split_format_time(const struct split_job *j, double time, char buf[32])
+{
+    (void)j;
+    snprintf(buf, 32, "%.4g", time);
+}
+
 /* Writes a step: "1.25 s", "3.2e+12 flop". */
 static void format_step(const struct split_job *j, double step, char buf[48])
 {

@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "draw/chart_marks.h"
+#include "draw/page.h"
 
 enum {
     EDGE = 16,    /* margin of the page, and between charts */
@@ -16,7 +17,6 @@ enum {
     LEFT = 62,    /* ticks of y */
     TOP = 44,     /* title and legend of a chart */
     BOTTOM = 40,  /* ticks and label of x */
-    HEIGHT = 180, /* between the axes */
     LINE = 16
 };
 
@@ -24,8 +24,10 @@ enum {
 static const double character = 6.2;
 
 static const char *const colors[2][PP_CHART_COLORS] = {
-    {"#2f76c0", "#d0603f", "#1f8f84", "#c98f12", "#8250df", "#8c959f"},
-    {"#6ab0f3", "#f08a6a", "#4fc7ba", "#f0c04a", "#bc8cff", "#6e7781"},
+    {"#2f76c0", "#d0603f", "#1f8f84", "#c98f12", "#8250df", "#8c959f",
+     "#8a5a2b"},
+    {"#6ab0f3", "#f08a6a", "#4fc7ba", "#f0c04a", "#bc8cff", "#6e7781",
+     "#c9986a"},
 };
 
 static void print_colors(FILE *f, int theme)
@@ -41,30 +43,13 @@ static void print_colors(FILE *f, int theme)
 
 static void print_style(FILE *f)
 {
-    fputs("<style>\n"
-          "text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',"
-          "sans-serif;font-size:11px;fill:#24292f}\n"
-          ".bg{fill:#ffffff}.h{font-size:14px;font-weight:600}"
-          ".t{font-size:12px;font-weight:600}"
-          ".m{fill:#57606a}.e{text-anchor:end}.c{text-anchor:middle}\n"
-          ".g{stroke:#8c959f;stroke-opacity:.28;fill:none}"
-          ".k{stroke:#cf222e;stroke-dasharray:5 3;fill:none}\n",
-          f);
+    pp_svg_style_begin(f);
+    fputs(".t{font-size:12px;font-weight:600}\n", f);
     print_colors(f, 0);
-    fputs("@media screen and (prefers-color-scheme:dark){\n"
-          "text{fill:#d7dde3}.bg{fill:#14181d}.m{fill:#98a2ad}"
-          ".k{stroke:#ff7b72}\n",
-          f);
+    pp_svg_style_dark(f);
+    fputc('\n', f);
     print_colors(f, 1);
-    fputs("}\n</style>\n", f);
-}
-
-static void text_at(FILE *f, const char *class, double x, double y,
-                    const char *text)
-{
-    fprintf(f, "<text class=\"%s\" x=\"%.1f\" y=\"%.1f\">", class, x, y);
-    pp_chart_text(f, text);
-    fputs("</text>\n", f);
+    pp_svg_style_end(f);
 }
 
 /* --- ticks --- */
@@ -123,7 +108,7 @@ static void ticks_of_y(FILE *f, const struct pp_chart *c,
         fprintf(f, "<path class=\"g\" d=\"M%.1f %.1fH%.1f\"/>\n", a->left, y,
                 a->left + a->width);
         format_tick(v, step, c->bytes, text);
-        text_at(f, "m e", a->left - 6, y + 4, text);
+        pp_svg_text(f, "m e", a->left - 6, y + 4, text);
     }
 }
 
@@ -141,18 +126,23 @@ static void ticks_of_x(FILE *f, const struct pp_chart *c,
         double room = pp_chart_x(a, 1) - pp_chart_x(a, 0);
         int each = (int)ceil(character * (double)(longest + 1) / room);
         for (int i = 0; i < c->n_groups; i += each)
-            text_at(f, "m c", pp_chart_x(a, i), y, c->groups[i]);
+            pp_svg_text(f, "m c", pp_chart_x(a, i), y, c->groups[i]);
         return;
     }
     double step = tick_step(a->x1 - a->x0, 6, false);
     for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + step * 1e-9;
          v += step) {
         format_tick(v, step, false, text);
-        text_at(f, "m c", pp_chart_x(a, v), y, text);
+        pp_svg_text(f, "m c", pp_chart_x(a, v), y, text);
     }
 }
 
 /* --- charts --- */
+
+static double height_of(const struct pp_chart *c)
+{
+    return c->height > 0 ? c->height : 180;
+}
 
 static void legend_item(FILE *f, const char *class, enum pp_chart_mark mark,
                         const char *name, double *x, double y)
@@ -168,7 +158,7 @@ static void legend_item(FILE *f, const char *class, enum pp_chart_mark mark,
     else
         fprintf(f, "<circle class=\"%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"4\"/>\n",
                 class, *x + 8, y - 4);
-    text_at(f, "m", *x + 21, y, name);
+    pp_svg_text(f, "m", *x + 21, y, name);
     *x += 21 + character * (double)strlen(name) + 14;
 }
 
@@ -195,13 +185,13 @@ static void chart(FILE *f, const struct pp_chart *c, double left, double top,
     struct pp_chart_area a = {.left = left + LEFT,
                               .top = top + TOP,
                               .width = width - LEFT,
-                              .height = HEIGHT};
+                              .height = height_of(c)};
     fputs("<g>\n", f);
     if (c->title)
-        text_at(f, "t", a.left, top + LINE - 4, c->title);
+        pp_svg_text(f, "t", a.left, top + LINE - 4, c->title);
     if (!pp_chart_range(c, &a)) {
-        text_at(f, "m c", a.left + a.width / 2, a.top + HEIGHT / 2,
-                "nothing yet");
+        pp_svg_text(f, "m c", a.left + a.width / 2, a.top + a.height / 2,
+                    "nothing yet");
         fputs("</g>\n", f);
         return;
     }
@@ -215,14 +205,15 @@ static void chart(FILE *f, const struct pp_chart *c, double left, double top,
     ticks_of_y(f, c, &a);
     ticks_of_x(f, c, &a);
     pp_chart_marks(f, c, &a);
+    pp_chart_labels(f, c, &a);
     if (c->limit > 0)
         fprintf(f, "<path class=\"k\" d=\"M%.1f %.1fh%.1f\"/>\n", a.left,
                 pp_chart_y(&a, c->limit), a.width);
     if (c->x_label)
-        text_at(f, "m c", a.left + a.width / 2, a.top + HEIGHT + 32,
-                c->x_label);
+        pp_svg_text(f, "m c", a.left + a.width / 2, a.top + a.height + 32,
+                    c->x_label);
     if (c->y_label)
-        text_at(f, "m e", left + width, top + LINE - 4, c->y_label);
+        pp_svg_text(f, "m e", left + width, top + LINE - 4, c->y_label);
     fputs("</g>\n", f);
 }
 
@@ -230,23 +221,19 @@ void pp_charts(FILE *f, const char *title, const struct pp_chart *charts, int n,
                int columns, double width)
 {
     int rows = (n + columns - 1) / columns;
-    double top = title ? EDGE + HEADING : EDGE, pitch = TOP + HEIGHT + BOTTOM;
+    double top = title ? EDGE + HEADING : EDGE, pitch = 0;
+    for (int i = 0; i < n; i++)
+        pitch = fmax(pitch, TOP + height_of(&charts[i]) + BOTTOM);
     width = width > 0 ? width : 900;
     double each = (width - EDGE * (columns + 1)) / columns;
     double height = top + rows * pitch + EDGE;
-    fprintf(f,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" "
-            "height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\">\n",
-            width, height, width, height);
-    if (title) {
-        fputs("<title>", f);
-        pp_chart_text(f, title);
-        fputs("</title>\n", f);
-    }
+    pp_svg_begin(f, width, height);
+    pp_svg_escape(f, title ? title : "");
+    fputs("</title>\n", f);
     print_style(f);
     fputs("<rect class=\"bg\" width=\"100%\" height=\"100%\"/>\n", f);
     if (title)
-        text_at(f, "h", EDGE, EDGE + 14, title);
+        pp_svg_text(f, "h", EDGE, EDGE + 14, title);
     for (int i = 0; i < n; i++)
         chart(f, &charts[i], EDGE + i % columns * (each + EDGE),
               top + i / columns * pitch, each);

@@ -23,10 +23,12 @@ struct pp_series {
     bool hollow;              /* points: a ring */
     const double *x, *y;      /* (n) x ascends for lines */
     const char *const *notes; /* (n) what a viewer shows for a point; or NULL */
+    const char *const *labels; /* (n) text beside points, where there is room;
+                                  or NULL */
     size_t n;
 };
 
-enum { PP_CHART_COLORS = 6 };
+enum { PP_CHART_COLORS = 7 };
 
 /* A chart: axes and the series between them. Zeroed members have defaults. */
 struct pp_chart {
@@ -38,6 +40,7 @@ struct pp_chart {
     bool from_zero;   /* the y axis begins at 0; with bars it always does */
     bool bytes;       /* y are bytes: ticks are GiB and so on */
     double bar_width; /* in x; 0: 0.8 */
+    double height;    /* between the axes, in pixels; 0: 180 */
     double limit;     /* y of a dashed line; 0: none */
     const char *limit_label; /* in the legend */
 };

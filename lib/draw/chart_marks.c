@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-enum { RADIUS = 4 };
+#include "draw/page.h"
 
 static bool is_point(const struct pp_series *s, size_t i)
 {
@@ -57,27 +57,6 @@ bool pp_chart_range(const struct pp_chart *c, struct pp_chart_area *a)
     return a->x0 <= a->x1;
 }
 
-void pp_chart_text(FILE *f, const char *s)
-{
-    for (; *s; s++)
-        switch (*s) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        default: /* XML cannot hold control characters */
-            fputc((unsigned char)*s < ' ' ? ' ' : *s, f);
-        }
-}
-
 /* Ends an element that may have a note. */
 static void close_element(FILE *f, const struct pp_series *s, size_t i,
                           const char *name)
@@ -87,7 +66,7 @@ static void close_element(FILE *f, const struct pp_series *s, size_t i,
         return;
     }
     fputs("><title>", f);
-    pp_chart_text(f, s->notes[i]);
+    pp_svg_escape(f, s->notes[i]);
     fprintf(f, "</title></%s>\n", name);
 }
 
@@ -99,7 +78,7 @@ static void points(FILE *f, const struct pp_series *s,
             continue;
         fprintf(f, "<circle class=\"%s%d\" cx=\"%.1f\" cy=\"%.1f\" r=\"%d\"",
                 s->hollow ? "o" : "a", s->color, pp_chart_x(a, s->x[i]),
-                pp_chart_y(a, s->y[i]), RADIUS);
+                pp_chart_y(a, s->y[i]), PP_CHART_RADIUS);
         close_element(f, s, i, "circle");
     }
 }

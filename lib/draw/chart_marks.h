@@ -19,8 +19,11 @@ bool pp_chart_range(const struct pp_chart *c, struct pp_chart_area *a);
 void pp_chart_marks(FILE *f, const struct pp_chart *c,
                     const struct pp_chart_area *a);
 
-/* Writes s as XML text or as part of an attribute. */
-void pp_chart_text(FILE *f, const char *s);
+/* Writes the labels of points where they cover no point and no other label. */
+void pp_chart_labels(FILE *f, const struct pp_chart *c,
+                     const struct pp_chart_area *a);
+
+enum { PP_CHART_RADIUS = 4 }; /* of a point */
 
 static inline double pp_chart_x(const struct pp_chart_area *a, double x)
 {

@@ -67,7 +67,7 @@ schedule/csv base schedule/ir
 schedule/simulate base schedule/ir schedule/memory
 schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
-schedule/draw base schedule/ir schedule/memory schedule/simulate
+schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
 split base model schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base

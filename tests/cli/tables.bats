@@ -34,6 +34,7 @@ fits() {
     done
     fits ppsplit -t -p 3 -c 10 --units units.json
     fits ppsplit -t -p 2 -m 4 --method joint m
+    fits ppsplit -p 2 -m 4 --memory 3G --compare all m
     ppsplit -p 4 m >stages.json
     fits ppsched --compare all -m 8 stages.json
     fits ppsched --compare all -p 4 -m 8 --max-in-flight 3 --cost 1e9,1e9,1e9,7

@@ -192,42 +192,7 @@ static double page_width(const struct page *g)
     return LEFT + g->plot + g->right;
 }
 
-/* Writes s as XML text or as part of an attribute. Control characters, which
- * XML cannot hold, become spaces. */
-static void put_text(FILE *f, const char *s)
-{
-    for (; *s; s++)
-        switch (*s) {
-        case '&':
-            fputs("&amp;", f);
-            break;
-        case '<':
-            fputs("&lt;", f);
-            break;
-        case '>':
-            fputs("&gt;", f);
-            break;
-        case '"':
-            fputs("&quot;", f);
-            break;
-        default:
-            fputc((unsigned char)*s < ' ' ? ' ' : *s, f);
-        }
-}
-
 /* --- output --- */
-
-static void text_at(const struct page *g, const char *class, double x, double y,
-                    const char *text)
-{
-    fprintf(g->f, "<text class=\"%s\" x=\"", class);
-    pp_svg_number(g->f, x);
-    fputs("\" y=\"", g->f);
-    pp_svg_number(g->f, y);
-    fputs("\">", g->f);
-    put_text(g->f, text);
-    fputs("</text>\n", g->f);
-}
 
 static void describe(const struct pp_svg_panel *p, char *text, size_t n)
 {
@@ -261,7 +226,7 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
     if (p->bound > 0)
         snprintf(text + n, sizeof text - (size_t)n, ", lower bound %s%s%s",
                  bound, *unit ? " " : "", unit);
-    text_at(g, "m", EDGE, 35, text);
+    pp_svg_text(g->f, "m", EDGE, 35, text);
 }
 
 static void print_heading(const struct page *g, const struct pp_svg_panel *p)
@@ -269,11 +234,11 @@ static void print_heading(const struct page *g, const struct pp_svg_panel *p)
     char text[200];
     double right = LEFT + g->plot + g->right - EDGE;
     describe(p, text, sizeof text);
-    text_at(g, "h", EDGE, 18, text);
+    pp_svg_text(g->f, "h", EDGE, 18, text);
     print_figures(g, p);
-    text_at(g, "m e", LEFT + g->plot + IDLE, 35, "idle");
+    pp_svg_text(g->f, "m e", LEFT + g->plot + IDLE, 35, "idle");
     if (p->memory)
-        text_at(g, "m e", right, 35, "peak");
+        pp_svg_text(g->f, "m e", right, 35, "peak");
 }
 
 static void print_sides(const struct page *g, const struct pp_svg_panel *p,
@@ -284,13 +249,13 @@ static void print_sides(const struct page *g, const struct pp_svg_panel *p,
     double y = g->rows.height / 2 + 4;
     double idle = p->sim->makespan > 0 ? 1 - row->busy / p->sim->makespan : 0;
     snprintf(text, sizeof text, "rank %d", r);
-    text_at(g, "e", -8, y, text);
+    pp_svg_text(g->f, "e", -8, y, text);
     snprintf(text, sizeof text, "%.1f%%", 100 * fmax(idle, 0));
-    text_at(g, "m e", g->plot + IDLE, y, text);
+    pp_svg_text(g->f, "m e", g->plot + IDLE, y, text);
     if (!p->memory)
         return;
     format_memory(p, p->memory[r].peak, false, text);
-    text_at(g, "m e", g->plot + g->right - EDGE, y, text);
+    pp_svg_text(g->f, "m e", g->plot + g->right - EDGE, y, text);
 }
 
 /* Draws vertical lines behind a panel's rows: ticks, and the bound. */
@@ -374,11 +339,12 @@ static void print_panel(struct page *g, int panel, double y)
 static void print_axis(const struct page *g, double y)
 {
     double step = pp_axis_step(60 / g->rows.scale);
-    text_at(g, "m e", LEFT - 8, y + 12, g->o->unit ? g->o->unit : "time");
+    pp_svg_text(g->f, "m e", LEFT - 8, y + 12,
+                g->o->unit ? g->o->unit : "time");
     for (int k = 0; k * step * g->rows.scale <= g->plot + .01; k++) {
         char text[PP_AXIS_TEXT];
         pp_axis_format(k * step, text);
-        text_at(g, "m c", LEFT + k * step * g->rows.scale, y + 12, text);
+        pp_svg_text(g->f, "m c", LEFT + k * step * g->rows.scale, y + 12, text);
     }
 }
 
@@ -392,16 +358,8 @@ static void print_page(struct page *g)
         height += panel_height(g, &g->panels[i]);
     height += AXIS + legend;
     describe(&g->panels[0], title, sizeof title);
-    fputs("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", g->f);
-    pp_svg_number(g->f, width);
-    fputs("\" height=\"", g->f);
-    pp_svg_number(g->f, height);
-    fputs("\" viewBox=\"0 0 ", g->f);
-    pp_svg_number(g->f, width);
-    fputs(" ", g->f);
-    pp_svg_number(g->f, height);
-    fputs("\" role=\"img\">\n<title>", g->f);
-    put_text(g->f, title);
+    pp_svg_begin(g->f, width, height);
+    pp_svg_escape(g->f, title);
     if (g->n_panels > 1)
         fprintf(g->f, ", and %d more", g->n_panels - 1);
     fputs("</title>\n", g->f);

@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-void pp_svg_number(FILE *f, double v)
-{
-    char text[32];
-    int n = snprintf(text, sizeof text, "%.2f", v);
-    while (text[n - 1] == '0')
-        n--;
-    if (text[n - 1] == '.')
-        n--;
-    text[n] = '\0';
-    fputs(strcmp(text, "-0") ? text : "0", f);
-}
-
 static void put(FILE *f, const char *before, double v)
 {
     fputs(before, f);

@@ -5,6 +5,7 @@
 #ifndef PP_SCHEDULE_DRAW_SVG_ROW_H
 #define PP_SCHEDULE_DRAW_SVG_ROW_H
 
+#include "draw/page.h"
 #include "schedule/draw/svg.h"
 
 /* Sizes in pixels, and what the ranks of a panel have in common. */
@@ -27,9 +28,6 @@ static inline double pp_svg_digits(int n, double font)
 {
     return 0.62 * font * n;
 }
-
-/* Writes v with at most two decimals. */
-void pp_svg_number(FILE *f, double v);
 
 /* Draws the background of the row, and the strip with its limit and its peak.
  * The origin is the row's upper left corner. */

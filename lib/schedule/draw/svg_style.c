@@ -56,31 +56,17 @@ static void print_colors(FILE *f, int n_shades, double brightness)
 
 void pp_svg_style(FILE *f, int n_shades, double font)
 {
-    fputs("<style>\n"
-          "text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',"
-          "sans-serif;font-size:11px;fill:#24292f}\n"
-          ".bg{fill:#ffffff}.h{font-size:14px;font-weight:600}"
-          ".m{fill:#57606a}.e{text-anchor:end}.c{text-anchor:middle}\n"
-          ".l{fill:#eceff2}.g{stroke:#8c959f;stroke-opacity:.3;fill:none}"
-          ".s{fill:#d3dae1;stroke:#7d8793;stroke-width:.7}.p{fill:#24292f}"
-          ".k{stroke:#cf222e;stroke-dasharray:5 3;fill:none}"
-          ".u{stroke:#8250df;stroke-width:1.5;stroke-dasharray:2 3;fill:none}"
-          ".x{stroke:#57606a;stroke-opacity:.55;stroke-width:.8;fill:none}\n"
-          ".d path{stroke:#ffffff;stroke-width:.7}",
-          f);
+    pp_svg_style_begin(f);
     fprintf(f,
+            ".d path{stroke:#ffffff;stroke-width:.7}"
             ".n text{font-size:%.3gpx;fill:#10151a;text-anchor:middle}"
             ".n .t{font-size:7px}\n",
             font);
     print_colors(f, n_shades, 1);
-    fputs("@media screen and (prefers-color-scheme:dark){\n"
-          "text{fill:#d7dde3}.bg{fill:#14181d}.m{fill:#98a2ad}"
-          ".l{fill:#232a31}.s{fill:#3c4650;stroke:#8b97a3}.p{fill:#e6ebf0}"
-          ".k{stroke:#ff7b72}.u{stroke:#bc8cff}.x{stroke:#98a2ad}"
-          ".d path{stroke:#14181d}.n text{fill:#0b0e12}\n",
-          f);
+    pp_svg_style_dark(f);
+    fputs(".d path{stroke:#14181d}.n text{fill:#0b0e12}\n", f);
     print_colors(f, n_shades, .88);
-    fputs("}\n</style>\n", f);
+    pp_svg_style_end(f);
 }
 
 /* The place of the legend's next item. */

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_compare - --compare: the kinds of schedule, each on its best split,
+ * as a table and as a picture of bubble against memory. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "draw/chart.h"
+#include "ppsplit.h"
+#include "split/split_compare.h"
+
+enum { KIND_COLUMNS = 15 };
+
+static void tell(void *ctx, const struct pp_kind *kind, int n_chunks)
+{
+    struct split_job *j = ctx;
+    tool_progress(&j->t, "planning %s, %d chunk%s on each rank", kind->name,
+                  n_chunks, n_chunks == 1 ? "" : "s");
+}
+
+/* Adds the kinds of one name of the list, each once. */
+static int add_name(struct split_job *j, const char *name,
+                    const struct pp_kind *kinds[], size_t *n)
+{
+    const char *known[PP_MAX_KINDS];
+    bool all = !strcmp(name, "all");
+    pp_kind_names(known);
+    int i = all ? 0 : tool_word(&j->t, "--compare", name, known);
+    if (i < 0)
+        return -1;
+    if (!all && !strcmp(known[i], "auto"))
+        return tool_usage(&j->t, "--compare: for the best order use --method "
+                                 "joint, which also prints a table");
+    for (const struct pp_kind *const *k = pp_kinds; *k; k++) {
+        bool known_already = false;
+        for (size_t x = 0; x < *n; x++)
+            known_already |= kinds[x] == *k;
+        if (!known_already && (all || !strcmp((*k)->name, known[i])))
+            kinds[(*n)++] = *k;
+    }
+    return 0;
+}
+
+/* kinds has room for PP_MAX_KINDS, and gets a NULL at its end. */
+static int read_kinds(struct split_job *j, const struct pp_kind *kinds[])
+{
+    char *text = pp_arena_strdup(&j->arena, j->compare), *name;
+    size_t n = 0;
+    if (!text)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    while ((name = strsep(&text, ",")))
+        if (add_name(j, name, kinds, &n))
+            return -1;
+    kinds[n] = NULL;
+    return 0;
+}
+
+static const char *stages_name(const struct pp_split_row *r)
+{
+    return r->placement == PP_PLACEMENT_BOTH_WAYS ? "both ways"
+           : r->n_chunks == 1                     ? "chain"
+           : r->placement == PP_PLACEMENT_LOOP    ? "loop"
+                                                  : "v";
+}
+
+static void format_place(const struct pp_split_row *r, char buf[32])
+{
+    snprintf(buf, 32, r->n_chunks > 1 ? "%s %d" : "%s", stages_name(r),
+             r->n_chunks);
+}
+
+/* --- the table --- */
+
+static void print_refusal(const struct split_job *j,
+                          const struct pp_split_row *r, FILE *f)
+{
+    char text[600], need[32], limit[32], place[32];
+    if (r->why) {
+        snprintf(text, sizeof text, "cannot run: %.500s", r->why);
+    } else {
+        format_place(r, place);
+        pp_format_size(pp_size_of(r->need), need);
+        pp_format_size(j->memory_bytes, limit);
+        snprintf(text, sizeof text, "%s: does not fit: rank %d needs %s, of %s",
+                 place, r->rank, need, limit);
+    }
+    tool_entry(f, KIND_COLUMNS, r->kind->name, text);
+}
+
+static void print_row(const struct split_job *j, const struct pp_split_row *r,
+                      const struct pp_split_row *best, FILE *f)
+{
+    char place[32], memory[32], step[32];
+    if (!r->fits) {
+        print_refusal(j, r, f);
+        return;
+    }
+    format_place(r, place);
+    pp_format_short_size(pp_size_of(r->need), memory);
+    split_format_time(j, r->step, step);
+    fprintf(f, "%-14s %-9s %10s %6.1f%% %7s %7.1f%%%s\n", r->kind->name, place,
+            step, 100 * r->idle, memory, 100 * (r->step / best->step - 1),
+            r == best ? "  best" : "");
+}
+
+static void print_rows(const struct split_job *j,
+                       const struct pp_split_comparison *c, FILE *f)
+{
+    bool any = c->n > 0 && c->rows[0].fits;
+    tool_paragraph(f,
+                   "%s: %lld microbatches of %lld tokens on %lld ranks, each "
+                   "kind on its best split. Memory is all of the fullest "
+                   "rank.",
+                   j->source, (long long)j->request.n_microbatches,
+                   (long long)j->tokens, (long long)j->n_ranks);
+    if (any)
+        fprintf(f, "\n%-14s %-9s %10s %7s %7s %8s\n", "kind", "stages", "step",
+                "bubble", "memory", "longer");
+    for (size_t i = 0; i < c->n; i++)
+        print_row(j, &c->rows[i], &c->rows[0], f);
+}
+
+/* --- the picture --- */
+
+/* The series of the picture. */
+enum { CHAIN, LOOP, V, BOTH_WAYS, UNFIT, BEST, N_SERIES };
+
+static int series_of(const struct pp_split_comparison *c,
+                     const struct pp_split_row *r)
+{
+    return !r->fits                                 ? UNFIT
+           : r == c->rows                           ? BEST
+           : r->placement == PP_PLACEMENT_BOTH_WAYS ? BOTH_WAYS
+           : r->n_chunks == 1                       ? CHAIN
+           : r->placement == PP_PLACEMENT_LOOP      ? LOOP
+                                                    : V;
+}
+
+/* Adds a row to its series. */
+static int add_point(struct split_job *j, const struct pp_split_row *r,
+                     struct pp_series *s, double *x, double *y,
+                     const char **label, const char **note)
+{
+    char text[160], place[32], memory[32], step[32];
+    format_place(r, place);
+    snprintf(text, sizeof text, "%s%s%s", r->kind->name,
+             r->n_chunks > 1 ? ", " : "", r->n_chunks > 1 ? place : "");
+    label[s->n] = pp_arena_strdup(&j->arena, text);
+    pp_format_size(pp_size_of(r->need), memory);
+    split_format_time(j, r->step, step);
+    snprintf(text, sizeof text, "%s, %s: step %s, bubble %.1f %%, %s",
+             r->kind->name, place, step, 100 * r->idle, memory);
+    note[s->n] = pp_arena_strdup(&j->arena, text);
+    if (!label[s->n] || !note[s->n])
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    x[s->n] = 100 * r->idle;
+    y[s->n++] = r->need;
+    return 0;
+}
+
+/* Fills the series; those without a point have no name in the legend. */
+static int fill_series(struct split_job *j, const struct pp_split_comparison *c,
+                       struct pp_series series[N_SERIES])
+{
+    static const char *const names[N_SERIES] = {
+        "chain", "loop", "V", "both ways", "does not fit", "shortest step"};
+    static const int colors[N_SERIES] = {0, 2, 1, 3, 5, 4};
+    for (int k = 0; k < N_SERIES; k++) {
+        double *x = pp_arena_alloc(&j->arena, c->n + 1, sizeof *x);
+        double *y = pp_arena_alloc(&j->arena, c->n + 1, sizeof *y);
+        const char **label = pp_arena_alloc(&j->arena, c->n + 1, sizeof *label);
+        const char **note = pp_arena_alloc(&j->arena, c->n + 1, sizeof *note);
+        if (!x || !y || !label || !note)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        series[k] = (struct pp_series){.mark = PP_CHART_POINTS,
+                                       .color = colors[k],
+                                       .hollow = k == UNFIT,
+                                       .x = x,
+                                       .y = y,
+                                       .labels = label,
+                                       .notes = note};
+        for (size_t i = 0; i < c->n; i++)
+            if (c->rows[i].need > 0 && series_of(c, &c->rows[i]) == k &&
+                add_point(j, &c->rows[i], &series[k], x, y, label, note))
+                return -1;
+        series[k].name = series[k].n > 0 ? names[k] : NULL;
+    }
+    return 0;
+}
+
+static int draw(struct split_job *j, const struct pp_split_comparison *c)
+{
+    struct pp_series series[N_SERIES];
+    const struct pp_chart chart = {.x_label = "bubble: percent of the step "
+                                              "that ranks wait",
+                                   .y_label = "memory of the fullest rank",
+                                   .series = series,
+                                   .n_series = N_SERIES,
+                                   .bytes = true,
+                                   .height = 360,
+                                   .limit = (double)j->memory_bytes,
+                                   .limit_label = "--memory"};
+    char title[160];
+    struct pp_output file;
+    snprintf(title, sizeof title,
+             "Kinds of schedule: %lld ranks, %lld microbatches",
+             (long long)j->n_ranks, (long long)j->request.n_microbatches);
+    if (fill_series(j, c, series) || tool_open(&j->t, j->svg, &file))
+        return -1;
+    pp_charts(file.f, title, &chart, 1, 1, 0);
+    return tool_close(&j->t, &file);
+}
+
+int split_compare(struct split_job *j)
+{
+    const struct pp_kind *kinds[PP_MAX_KINDS];
+    const struct pp_split_contest contest = {
+        .request = &j->request,
+        .kinds = kinds,
+        .has_chunks = tool_given(&j->t, "chunks"),
+        .has_placement = tool_given(&j->t, "placement"),
+        .tell = tell,
+        .ctx = j};
+    struct pp_split_comparison c = {.n = 0};
+    FILE *f = NULL;
+    int rc = read_kinds(j, kinds) ||
+             pp_split_compare(&contest, &c, &j->t.err) ||
+             (j->svg && draw(j, &c)) || !(f = tool_output(&j->t));
+    tool_erase(&j->t);
+    if (!rc) {
+        print_rows(j, &c, f);
+        if (c.n == 0 || !c.rows[0].fits)
+            j->t.status = PP_EXIT_NO;
+    }
+    pp_split_comparison_finish(&c);
+    return rc ? -1 : 0;
+}

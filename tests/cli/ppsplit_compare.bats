@@ -1,0 +1,89 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --compare: the kinds of schedule, each on its best split.
+
+bats_require_minimum_version 1.5.0
+load split_helpers
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+    llama 6 16000 >model.json
+}
+
+@test "each row is the plan of its kind" {
+    ppsplit -p 2 -m 6 --compare all model.json | tee rows
+    # Shortest first, and one is the best.
+    sed -n '/^kind /,$p' rows | awk '/%/ { print $(NF - (/best$/ ? 1 : 0)) }' |
+        tr -d % | tee longer | sort -gc
+    [ "$(head -n 1 longer)" = 0.0 ]
+    [ "$(grep -c '  best$' rows)" -eq 1 ]
+    for how in '1f1b chain' 'zbv v 2' 'interleaved loop 3' \
+        'dualpipe both ways' 'seq1f1b chain'; do
+        read -r kind place chunks <<<"$how"
+        case $place in
+        chain) args='' ;;
+        both) args='--placement both-ways' ;;
+        *) args="-c $chunks --placement $place" ;;
+        esac
+        # shellcheck disable=SC2086 # options
+        ppsplit -p 2 -m 6 -s "$kind" $args -t model.json | tr '\n' ' ' >plan
+        step=$(sed 's/.* takes \([^ ]*\) flop.*/\1/' plan)
+        idle=$(sed 's/.* ranks are idle \([^ ]*\) .*/\1/' plan)
+        most=$(ppsplit -p 2 -m 6 -s "$kind" $args -t model.json |
+            awk '/^rank weights/ { on = 1; next } !NF { on = 0 } on' |
+            awk '{ n = $NF; u = substr(n, length(n)); sub(/[KMGT]/, "", n)
+                n *= u == "K" ? 1 : u == "M" ? 1024 : 1048576
+                if (n > best) { best = n; text = $NF } } END { print text }')
+        grep "^$kind  *$place.* $step  *$idle%  *$most " rows
+    done
+}
+
+@test "kinds that do not fit or cannot run have a reason" {
+    ppsplit -p 2 -m 6 --compare gpipe,1f1b --memory 3G model.json | tee rows
+    grep -q '^1f1b .* best$' rows
+    need=$(sed -n 's/^gpipe  *chain: does not fit: rank [01] needs \(.*\), of 3.00 GiB$/\1/p' rows)
+    [ -n "$need" ]
+    # The plan of that kind is refused with the same need.
+    run -1 --separate-stderr ppsplit -p 2 -m 6 -s gpipe --memory 3G model.json
+    [[ "$stderr" == *" needs $need, "* ]]
+    run -1 ppsplit -p 2 -m 6 --compare all --memory 1M model.json
+    [[ "$output" != *"  best"* ]]
+    run -0 ppsplit -p 3 -m 6 --compare dualpipe,1F1B model.json
+    [[ "$output" == *'1f1b '*' best'*'dualpipe '*'cannot run: '*'even number'* ]]
+    # Chunks and a placement restrict the rows.
+    ppsplit -p 2 -m 6 -c 2 --placement v --compare all model.json >rows
+    [ -z "$(sed -n '/^kind /,$p' rows | grep -E ' (loop|chain|both|v [34])')" ]
+    grep -q '^zbv  *v 2 ' rows
+}
+
+@test "--compare --svg draws bubble against memory" {
+    ppsplit -p 2 -m 6 --compare all --memory 3G --svg kinds.svg model.json >rows
+    xmllint --noout kinds.svg
+    [ -z "$(grep -E '[^a-z](nan|inf)[^a-z]' kinds.svg)" ]
+    # A point for each split, hollow if it does not fit, and one is the best.
+    # The legend has a point for each series too.
+    series=$(grep -cE 'class="m".*>(chain|loop|V|both ways|does not fit|shortest step)<' kinds.svg)
+    [ "$series" -ge 4 ]
+    splits=$(grep -cE '%|does not fit' rows)
+    [ "$(grep -c '<circle ' kinds.svg)" -eq $((splits + series)) ]
+    unfit=$(grep -c 'does not fit' rows)
+    [ "$unfit" -gt 0 ]
+    [ "$(grep -c '<circle class="o5"' kinds.svg)" -eq $((unfit + 1)) ]
+    best=$(awk '/  best$/ { print $1 }' rows)
+    step=$(awk '/  best$/ { print $(NF - 4) }' rows)
+    grep -q "<circle class=\"a4\".*<title>$best, .*: step $step, " kinds.svg
+    grep -q '>--memory<' kinds.svg
+    # Standard output has the table or the picture.
+    run -2 --separate-stderr ppsplit -p 2 -m 6 --compare all --svg - model.json
+    [[ "$stderr" == *"only one of "* ]]
+}
+
+@test "options that --compare excludes are refused" {
+    refuses '--compare and -s exclude each other' -p 2 --compare all -s 1f1b \
+        model.json
+    refuses '--svg needs --compare' -p 2 --svg x.svg model.json
+    refuses "--compare: for the best order use --method joint, which also prints a table" \
+        -p 2 --compare auto model.json
+    run -2 --separate-stderr ppsplit -p 2 --compare nosuch model.json
+    [[ "$stderr" == *"--compare: 'nosuch' is not one of"* ]]
+}
