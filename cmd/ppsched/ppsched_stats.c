@@ -44,6 +44,17 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
                                             : "flops");
 }
 
+/* Returns the tokens of a step of all data-parallel ranks. */
+static double step_tokens(const struct ppsched *p)
+{
+    size_t n = (size_t)p->schedule->n_microbatches *
+               (size_t)p->schedule->graph->n_slices;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += p->costs.tokens[i];
+    return sum * p->manifest.mesh.dp;
+}
+
 static void print_times(const struct ppsched *p, struct pp_json_writer *w,
                         const struct pp_sim *sim, const struct pp_sim *at,
                         double strict)
@@ -58,8 +69,11 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_real(w, "bubble", at->bubble);
     pp_json_real(w, "strict", strict);
     pp_json_end(w);
-    if (!p->costs.literal && p->costs.stage.profile)
-        pp_json_real(w, "step", at->makespan + pp_step_rest(&p->costs.stage));
+    if (p->costs.literal || !p->costs.stage.profile)
+        return;
+    double step = at->makespan + pp_step_rest(&p->costs.stage);
+    pp_json_real(w, "step", step);
+    pp_json_real(w, "tokens_per_s", step_tokens(p) / step);
 }
 
 static void print_bound(struct pp_json_writer *w, const struct pp_sim *sim,

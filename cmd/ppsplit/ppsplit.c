@@ -63,6 +63,7 @@ static void set_request(struct split_job *j)
     if (!j->precision)
         j->precision = j->model.dtype ? pp_precision_find(j->model.dtype)
                                       : &pp_precisions[0];
+    split_choose_gpu(j);
     if (j->seq_len == 0)
         j->seq_len =
             most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
@@ -104,8 +105,8 @@ static int complete_request(struct split_job *j)
         return -1;
     j->n_units = pp_model_n_units(&j->model);
     j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
-    if (split_read_costs(j) || split_read_speeds(j) || split_read_modes(j) ||
-        split_set_bounds(j))
+    if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||
+        split_read_modes(j) || split_set_bounds(j))
         return -1;
     q->n_chunks = j->n_chunks;
     q->speeds = j->speeds;
@@ -129,7 +130,8 @@ static int plan(struct split_job *j)
     if (rc == 0 && j->bounds && j->recompute_auto && chosen->fits)
         tool_say(&j->t, TOOL_DETAIL,
                  "recomputation: a step of %g %s, at least %g for this split",
-                 chosen->makespan, j->costs_file ? "s" : "flop", chosen->bound);
+                 chosen->makespan, split_has_seconds(j) ? "s" : "flop",
+                 chosen->bound);
     return rc;
 }
 
@@ -237,7 +239,7 @@ static void say(struct split_job *j)
                  "%s, %" PRId64 " microbatches: a step of %g %s, at least %g "
                  "for any split (gap %.2f %%), %zu simulated",
                  run->name, run->n_microbatches, x->makespan,
-                 j->costs_file ? "s" : "flop", x->bound,
+                 split_has_seconds(j) ? "s" : "flop", x->bound,
                  100 * (1 - x->bound / x->makespan), x->n_simulated);
 }
 

@@ -53,7 +53,9 @@ struct split_job {
     struct pp_mesh mesh; /* pp is n_ranks */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
-    bool search_order; /* kind is auto */
+    const char *gpu;    /* a name of pp_gpus */
+    double flops, link; /* operations and bytes a second; 0: unknown */
+    bool search_order;  /* kind is auto */
     int64_t n_microbatches;
     size_t memory_bytes;
     enum pp_recompute recompute; /* one mode for all units */
@@ -77,7 +79,8 @@ struct split_job {
     struct pp_arena arena;
     struct pp_model model;
     size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
-    struct pp_profile profile;      /* read from costs_file */
+    struct pp_profile profile;      /* read from costs_file, or of a GPU */
+    double peak;                    /* operations a second; 0: unknown */
     double *speeds;                 /* read from rank_speed */
     enum pp_recompute *stage_modes; /* read from recompute_list */
     const char *symbols;            /* the layout, expanded */
@@ -138,6 +141,26 @@ int split_set_order(const struct split_job *j, struct pp_arena *a,
 
 /* Compares kinds: prints a table, and draws a picture with --svg. */
 int split_compare(struct split_job *j) PP_MUST_USE;
+
+/* Returns true if times are seconds, not operations. */
+bool split_has_seconds(const struct split_job *j);
+
+/* Takes peak, link and memory of --gpu where no option says otherwise. */
+void split_choose_gpu(struct split_job *j);
+
+/* Sets the profile from --gpu, --flops and --link, for a mesh that is set. */
+int split_set_seconds(struct split_job *j) PP_MUST_USE;
+
+/* The share of attended pairs that are in the window of a unit. */
+double split_seen(const struct split_job *j, struct pp_flops f);
+
+/* A step with its update, in seconds, tokens a second of all ranks, and the
+ * useful operations over the peak; 0 if the peak is unknown. */
+struct split_speed {
+    double step, tokens, mfu;
+};
+struct split_speed split_speed_of(const struct split_job *j, double makespan,
+                                  double most_params, int64_t n_microbatches);
 
 /* Writes a time without its unit, at most 10 characters. */
 void split_format_time(const struct split_job *j, double time, char buf[32]);

@@ -6,6 +6,7 @@
 
 #include "base/num.h"
 #include "draw/chart.h"
+#include "draw/page.h"
 #include "ppsplit.h"
 #include "split/split_compare.h"
 
@@ -87,10 +88,28 @@ static void print_refusal(const struct split_job *j,
     tool_entry(f, KIND_COLUMNS, r->kind->name, text);
 }
 
+/* Writes what the last columns have: the time over the shortest, or rates if
+ * times are seconds. */
+static void format_end(const struct split_job *j, const struct pp_split_row *r,
+                       const struct pp_split_row *best, char buf[64])
+{
+    char tokens[PP_AXIS_TEXT], mfu[32] = "-";
+    if (!split_has_seconds(j)) {
+        snprintf(buf, 64, "%7.1f%%", 100 * (r->step / best->step - 1));
+        return;
+    }
+    const struct split_speed s =
+        split_speed_of(j, r->step, r->most_params, j->request.n_microbatches);
+    pp_axis_format(s.tokens, tokens);
+    if (s.mfu > 0)
+        snprintf(mfu, sizeof mfu, "%.1f%%", 100 * s.mfu);
+    snprintf(buf, 64, "%8s %6s", tokens, mfu);
+}
+
 static void print_row(const struct split_job *j, const struct pp_split_row *r,
                       const struct pp_split_row *best, FILE *f)
 {
-    char place[32], memory[32], step[32];
+    char place[32], memory[32], step[32], end[64];
     if (!r->fits) {
         print_refusal(j, r, f);
         return;
@@ -98,9 +117,9 @@ static void print_row(const struct split_job *j, const struct pp_split_row *r,
     format_place(r, place);
     pp_format_short_size(pp_size_of(r->need), memory);
     split_format_time(j, r->step, step);
-    fprintf(f, "%-14s %-9s %10s %6.1f%% %7s %7.1f%%%s\n", r->kind->name, place,
-            step, 100 * r->idle, memory, 100 * (r->step / best->step - 1),
-            r == best ? "  best" : "");
+    format_end(j, r, best, end);
+    fprintf(f, "%-14s %-9s %10s %6.1f%% %7s %s%s\n", r->kind->name, place, step,
+            100 * r->idle, memory, end, r == best ? "  best" : "");
 }
 
 static void print_rows(const struct split_job *j,
@@ -114,10 +133,11 @@ static void print_rows(const struct split_job *j,
                    j->source, (long long)j->request.n_microbatches,
                    (long long)j->tokens, (long long)j->n_ranks);
     if (any)
-        fprintf(f, "\n%-14s %-9s %10s %7s %7s %8s\n", "kind", "stages", "step",
-                "bubble", "memory", "longer");
+        fprintf(f, "\n%-14s %-9s %10s %7s %7s %s\n", "kind", "stages",
+                split_has_seconds(j) ? "step (s)" : "step", "bubble", "memory",
+                split_has_seconds(j) ? "tokens/s    MFU" : "  longer");
     for (size_t i = 0; i < c->n; i++)
-        print_row(j, &c->rows[i], &c->rows[0], f);
+        print_row(j, &c->rows[i], c->rows, f);
 }
 
 /* --- the picture --- */

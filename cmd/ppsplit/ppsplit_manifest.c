@@ -6,8 +6,7 @@
 #include "ppsplit.h"
 #include "version.h"
 
-/* Returns the share of the attended pairs that are in the unit's window. */
-static double seen(const struct split_job *j, struct pp_flops f)
+double split_seen(const struct split_job *j, struct pp_flops f)
 {
     double length = (double)j->seq_len;
     return pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
@@ -26,7 +25,7 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_manifest_mode mode = {
         .known = true,
-        .recompute_flops = {f.per_token / n, f.per_pair * seen(j, f) / n},
+        .recompute_flops = {f.per_token / n, f.per_pair * split_seen(j, f) / n},
         .workspace_bytes =
             (double)(rates.workspace.token - kept.workspace.token) / n};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
@@ -54,7 +53,7 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
             return -1;
         x->params = pp_unit_n_params(&j->model, u);
         x->fwd_flops[0] = f.per_token / n;
-        x->fwd_flops[1] = f.per_pair * seen(j, f) / n;
+        x->fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
             x->act_bytes[b] = rates.act[b] / n;
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
@@ -146,7 +145,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     set_stages(j, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
-        (j->costs_file && pp_manifest_set_profile(m, &j->profile, err)) ||
+        (split_has_seconds(j) &&
+         pp_manifest_set_profile(m, &j->profile, err)) ||
         pp_manifest_set_microbatch(m, &j->request.microbatch, err) ||
         pp_manifest_set_stages(m, &mesh, &j->plan.graph, stages, err) ||
         set_components(j, m, err) ||

@@ -5,7 +5,9 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/cost.h"
+#include "model/gpu_figures.h"
 #include "ppsplit.h"
 
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
@@ -81,6 +83,13 @@ static int parse_dtype(struct tool *t, const struct tool_option *o,
     if (i >= 0)
         j->precision = pp_precision_find(o->words[i]);
     return i < 0 ? -1 : 0;
+}
+
+static int parse_rate(struct tool *t, const struct tool_option *o,
+                      const char *arg)
+{
+    return pp_parse_rate(arg, tool_spell(o).text,
+                         (double *)((char *)t->base + o->at), &t->err);
 }
 
 static int parse_memory_limit(struct tool *t, const struct tool_option *o,
@@ -206,6 +215,12 @@ const struct tool_option split_options[] = {
      AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",
      AT(costs_file)},
+    {0, "gpu", "NAME", "seconds at the peak of a GPU; its memory", AT(gpu),
+     .list = pp_gpu_names, .excludes = "costs"},
+    {0, "flops", "RATE", "operations a second of a rank, such as 400T",
+     AT(flops), .parse = parse_rate, .excludes = "costs"},
+    {0, "link", "BYTES/S", "between ranks, such as 50GB", AT(link),
+     .parse = parse_rate, .needs = "gpu|flops"},
 
     {.group = "Memory"},
     {0, "memory", "SIZE", "limit of a rank, such as 80GiB",

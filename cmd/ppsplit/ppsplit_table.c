@@ -317,7 +317,7 @@ void split_format_time(const struct split_job *j, double time, char buf[32])
 /* Writes a step: "1.25 s", "3.2e+12 flop". */
 static void format_step(const struct split_job *j, double step, char buf[48])
 {
-    snprintf(buf, 48, j->costs_file ? "%.4g s" : "%.4g flop", step);
+    snprintf(buf, 48, split_has_seconds(j) ? "%.4g s" : "%.4g flop", step);
 }
 
 /* Writes how much less a better split could take. */
@@ -357,6 +357,25 @@ static void print_step(const struct split_job *j, FILE *f)
                    100 * (1 - busy / (n * x->makespan)), busiest,
                    100 * (1 - j->plan.ranks[busiest].busy / x->makespan),
                    bound);
+}
+
+/* Prints the rates of a step that has seconds. */
+static void print_speed(const struct split_job *j, FILE *f)
+{
+    uint64_t most = 0;
+    char tokens[32], mfu[48] = "";
+    if (!split_has_seconds(j) || !j->plan.run.simulated)
+        return;
+    for (int r = 0; r < j->plan.graph.n_rows; r++)
+        most = j->plan.ranks[r].params > most ? j->plan.ranks[r].params : most;
+    const struct split_speed s =
+        split_speed_of(j, j->plan.run.found.makespan, (double)most,
+                       j->plan.run.n_microbatches);
+    format_count((uint64_t)(s.tokens + 0.5), tokens);
+    if (s.mfu > 0)
+        snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * s.mfu);
+    tool_paragraph(f, "With the update it takes %.4g s: %s tokens/s%s.", s.step,
+                   tokens, mfu);
 }
 
 /* Prints a sentence that ends in a list with an item for each of n. */
@@ -401,6 +420,7 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_memory(j, f);
     print_foot(j, f);
     print_step(j, f);
+    print_speed(j, f);
     if (j->recompute_list || j->recompute_auto)
         print_list(j, "Stages 0, 1, ... recompute:", g->n_stages, print_mode,
                    f);

@@ -120,6 +120,27 @@ int pp_parse_real(const char *s, const char *what, double min, double max,
     return 0;
 }
 
+int pp_parse_rate(const char *s, const char *what, double *out,
+                  struct pp_err *err)
+{
+    static const char units[] = "KMGTP";
+    char *end;
+    double v = strtod(s, &end);
+    const char *unit =
+        *end ? strchr(units, toupper((unsigned char)*end)) : NULL;
+    for (; unit && unit >= units; unit--)
+        v *= 1000;
+    end += *end && strchr(units, toupper((unsigned char)*end)) ? 1 : 0;
+    end += *end == 'B' || *end == 'b';
+    if (!strcmp(end, "/s"))
+        end += 2;
+    if (!starts_a_number(s) || *end || !isfinite(v) || v <= 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s' is not a rate such as 400T or 50GB", what, s);
+    *out = v;
+    return 0;
+}
+
 void pp_format_real(double x, char *buf)
 {
     char text[32];

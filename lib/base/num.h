@@ -38,6 +38,11 @@ bool pp_is_digits(const char *s);
 int pp_parse_real(const char *s, const char *what, double min, double max,
                   double *out, struct pp_err *err) PP_MUST_USE;
 
+/* Reads a positive rate such as "400T", "50GB" or "50GB/s": K, M, G, T and P
+ * are powers of 1000. The whole of s must match. */
+int pp_parse_rate(const char *s, const char *what, double *out,
+                  struct pp_err *err) PP_MUST_USE;
+
 /* Writes the shortest decimal that reads back as x, without an exponent if that
  * is not longer. buf has 32 bytes. */
 void pp_format_real(double x, char *buf);

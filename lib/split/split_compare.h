@@ -13,9 +13,10 @@ struct pp_split_row {
     const struct pp_kind *kind;
     enum pp_placement placement;
     int n_chunks;
-    double step, idle; /* of the split; idle is the share that ranks wait */
-    double need;       /* bytes of the fullest rank; 0: the kind cannot run */
-    int rank;          /* the fullest */
+    double step, idle;  /* of the split; idle is the share that ranks wait */
+    double need;        /* bytes of the fullest rank; 0: the kind cannot run */
+    int rank;           /* the fullest */
+    double most_params; /* of a rank */
     bool fits;
     const char *why; /* the kind cannot run: the reason; else NULL */
 };

@@ -149,6 +149,11 @@ static void test_parse(void)
     ok(pp_size_of(1e30) == (size_t)1e18 && pp_size_of(1.5) == 1 &&
            pp_size_of(-1) == 0 && pp_size_of(NAN) == 0,
        "bytes beyond a size");
+    double rate = 0;
+    ok(!pp_parse_rate("400T", "x", &rate, &err) && rate == 400e12 &&
+           !pp_parse_rate("50GB/s", "x", &rate, &err) && rate == 50e9 &&
+           !pp_parse_rate("7", "x", &rate, &err) && rate == 7,
+       "rates");
     pp_format_size(1536, buf);
     is_str(buf, "1.50 KiB", "bytes for people");
     static const struct {

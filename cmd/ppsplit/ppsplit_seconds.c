@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_seconds - --gpu, --flops and --link: the operations of a model as
+ * seconds, tokens a second, and the use of a GPU's peak. */
+#include <math.h>
+
+#include "model/gpu_figures.h"
+#include "ppsplit.h"
+
+bool split_has_seconds(const struct split_job *j)
+{
+    return j->costs_file || j->flops > 0;
+}
+
+void split_choose_gpu(struct split_job *j)
+{
+    const struct pp_gpu *g = j->gpu ? pp_gpu_find(j->gpu) : NULL;
+    if (!g)
+        return;
+    j->peak = pp_gpu_peak(g, j->precision->name);
+    j->flops = j->flops > 0 ? j->flops : j->peak;
+    j->link = j->link > 0 ? j->link : g->link;
+    if (j->memory_bytes == 0)
+        j->memory_bytes = (size_t)g->memory;
+}
+
+/* Returns the bytes that AdamW moves for a parameter: the gradient, the weight
+ * or master weight and two moments, all but the gradient twice, and a narrow
+ * weight. */
+static double update_bytes(const struct pp_precision *p)
+{
+    double wide = (double)p->accumulator_bytes;
+    bool narrow = p->element_bytes < p->accumulator_bytes;
+    return 7 * wide + (narrow ? (double)p->element_bytes : 0);
+}
+
+int split_set_seconds(struct split_job *j)
+{
+    const struct pp_gpu *g = j->gpu ? pp_gpu_find(j->gpu) : NULL;
+    double rate = j->flops * pp_mesh_sharers(&j->mesh);
+    if (!(j->flops > 0))
+        return 0;
+    struct pp_unit_seconds *units =
+        pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
+    if (!units)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < j->n_units; i++) {
+        char fqn[PP_FQN_TEXT];
+        struct pp_unit_id u = pp_model_unit(&j->model, i);
+        const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+        double pairs = f.per_pair * split_seen(j, f);
+        const struct pp_cost dense =
+            pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
+        const struct pp_cost attended = pp_cost_of(0, pairs, false);
+        pp_model_fqn(&j->model, u, fqn);
+        units[i] = (struct pp_unit_seconds){
+            .fqn = pp_arena_strdup(&j->arena, fqn),
+            .fwd = {dense.forward / rate, attended.forward / rate},
+            .input = {dense.input_grad / rate, attended.input_grad / rate},
+            .weight = {dense.weight_grad / rate, attended.weight_grad / rate}};
+        if (!units[i].fqn)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    j->profile = (struct pp_profile){
+        .units = units,
+        .n_units = j->n_units,
+        .seconds_per_byte = j->link > 0 ? 1 / j->link : 0,
+        .seconds_per_param = g ? update_bytes(j->precision) / g->bandwidth : 0};
+    j->request.profile = &j->profile;
+    return 0;
+}
+
+/* Returns the operations of a step that a model needs: three times those of its
+ * forward, without what is computed again. */
+static double useful_flops(const struct split_job *j)
+{
+    const struct pp_default_microbatch_part all =
+        pp_default_microbatch_slice(&j->request.microbatch, 0, 1);
+    double sum = 0;
+    for (size_t i = 0; i < j->n_units; i++) {
+        const struct pp_flops f =
+            pp_unit_fwd_flops(&j->model, pp_model_unit(&j->model, i));
+        sum += f.per_token * all.tokens +
+               f.per_pair * split_seen(j, f) * all.pairs;
+    }
+    return 3 * sum;
+}
+
+struct split_speed split_speed_of(const struct split_job *j, double makespan,
+                                  double most_params, int64_t n_microbatches)
+{
+    double n = (double)n_microbatches;
+    double step = makespan + most_params * j->profile.seconds_per_param;
+    double ranks = (double)j->n_ranks * pp_mesh_sharers(&j->mesh);
+    return (struct split_speed){
+        .step = step,
+        .tokens = n * (double)j->tokens * j->mesh.dp / step,
+        .mfu =
+            j->peak > 0 ? n * useful_flops(j) / (step * ranks * j->peak) : 0};
+}
