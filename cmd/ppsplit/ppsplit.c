@@ -89,7 +89,7 @@ static void set_request(struct split_job *j)
         .encoder_ranks = j->encoder_ranks,
         .recompute = j->recompute,
         .recompute_auto = j->recompute_auto,
-        .plan_buffers = j->table,
+        .plan_buffers = j->table || j->svg,
         .progress = show_progress,
         .ctx = j,
     };
@@ -250,7 +250,8 @@ static int run(struct split_job *j, int argc, char **argv)
         return -1;
     if (j->compare)
         return split_compare(j);
-    if (plan(j) || check_memory(j) || print(j, argc, argv))
+    if (plan(j) || check_memory(j) || (j->svg && split_draw(j)) ||
+        print(j, argc, argv))
         return -1;
     say(j);
     return 0;

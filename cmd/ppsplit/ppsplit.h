@@ -142,6 +142,9 @@ int split_set_order(const struct split_job *j, struct pp_arena *a,
 /* Compares kinds: prints a table, and draws a picture with --svg. */
 int split_compare(struct split_job *j) PP_MUST_USE;
 
+/* Draws cost and memory of the ranks to the file of --svg. */
+int split_draw(struct split_job *j) PP_MUST_USE;
+
 /* Returns true if times are seconds, not operations. */
 bool split_has_seconds(const struct split_job *j);
 

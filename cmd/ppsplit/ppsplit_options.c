@@ -274,8 +274,7 @@ const struct tool_option split_options[] = {
      AT(compare),
      .excludes = "schedule method layers fqns layout first last table export "
                  "encoder-ranks"},
-    {0, "svg", "FILE", "with --compare: also draw a picture", AT(svg),
-     .needs = "compare"},
+    {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(svg)},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
      AT(export), .words = split_export_names, .parse = parse_word_from_1,
      .excludes = "table"},
@@ -328,7 +327,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
                           " chunks are more than %d stages",
                           j->n_ranks, j->n_chunks, SPLIT_MAX_RANKS);
     if (j->svg && !strcmp(j->svg, "-") && !t->output)
-        return tool_usage(t, "only one of --svg and the table can go to "
+        return tool_usage(t, "only one of --svg and the result can go to "
                              "standard output");
     if (j->compare && j->recompute_auto)
         return tool_usage(t, "--compare and --recompute auto exclude each "

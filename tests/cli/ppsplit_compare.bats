@@ -78,10 +78,25 @@ setup() {
     [[ "$stderr" == *"only one of "* ]]
 }
 
+@test "--svg draws cost and memory of the ranks" {
+    ppsplit -p 3 -c 2 -m 6 --memory 8G --svg plan.svg model.json >plan.json
+    xmllint --noout plan.svg
+    [ -z "$(grep -E '[^a-z](nan|inf)[^a-z]' plan.svg)" ]
+    # Bars for two stages and for every part of the memory of each rank, and
+    # the legend's.
+    [ "$(grep -c '<rect class="a' plan.svg)" -eq $((3 * (2 + 7) + 2 + 7)) ]
+    for name in weights gradients optimizer activations messages workspace \
+        tables --memory; do
+        grep -q ">$name<" plan.svg
+    done
+    # The plan does not depend on the picture.
+    ppsplit -p 3 -c 2 -m 6 --memory 8G model.json |
+        diff <(jq 'del(.history)' plan.json) <(jq 'del(.history)')
+}
+
 @test "options that --compare excludes are refused" {
     refuses '--compare and -s exclude each other' -p 2 --compare all -s 1f1b \
         model.json
-    refuses '--svg needs --compare' -p 2 --svg x.svg model.json
     refuses "--compare: for the best order use --method joint, which also prints a table" \
         -p 2 --compare auto model.json
     run -2 --separate-stderr ppsplit -p 2 --compare nosuch model.json

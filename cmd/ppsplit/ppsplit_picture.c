@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_picture - --svg: the cost of each rank by stage, and its memory by
+ * purpose, as stacked bars against the limit. */
+#include "draw/chart.h"
+#include "ppsplit.h"
+
+/* A rank's chunks beyond these share the last colour. */
+enum { COST_COLORS = PP_CHART_COLORS };
+
+/* Fills one series for each chunk: percent of the cost of all ranks. */
+static int fill_costs(struct split_job *j, const double *x,
+                      struct pp_series series[COST_COLORS], int *n)
+{
+    static const char *const names[COST_COLORS] = {
+        "1st stage", "2nd stage", "3rd stage", "4th stage",
+        "5th stage", "6th stage", "others"};
+    const struct pp_graph *g = &j->plan.graph;
+    double total = 0, *y[COST_COLORS];
+    int *chunk = pp_arena_alloc(&j->arena, (size_t)g->n_rows, sizeof *chunk);
+    *n = 0;
+    for (int k = 0; k < COST_COLORS; k++) {
+        y[k] = pp_arena_alloc(&j->arena, (size_t)g->n_rows, sizeof *y[k]);
+        if (!y[k] || !chunk)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        series[k] = (struct pp_series){.name = names[k],
+                                       .mark = PP_CHART_BARS,
+                                       .color = k,
+                                       .x = x,
+                                       .y = y[k],
+                                       .n = (size_t)g->n_rows};
+    }
+    for (int r = 0; r < g->n_rows; r++)
+        total += j->plan.ranks[r].cost;
+    for (int s = 0; s < g->n_stages; s++) {
+        int row = g->stages[s].row, k = chunk[row]++;
+        k = k < COST_COLORS ? k : COST_COLORS - 1;
+        y[k][row] += 100 * j->plan.stages[s].cost / total;
+        *n = k >= *n ? k + 1 : *n;
+    }
+    if (*n == 1)
+        series[0].name = NULL;
+    return 0;
+}
+
+static int fill_memory(struct split_job *j, const double *x,
+                       struct pp_series series[PP_N_MEMORY_PARTS])
+{
+    size_t n = (size_t)j->plan.graph.n_rows;
+    for (int k = 0; k < PP_N_MEMORY_PARTS; k++) {
+        double *y = pp_arena_alloc(&j->arena, n, sizeof *y);
+        if (!y)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        for (size_t r = 0; r < n; r++)
+            y[r] = (double)j->plan.ranks[r].bytes.part[k];
+        series[k] = (struct pp_series){.name = pp_memory_part_names[k],
+                                       .mark = PP_CHART_BARS,
+                                       .color = k,
+                                       .x = x,
+                                       .y = y,
+                                       .n = n};
+    }
+    return 0;
+}
+
+int split_draw(struct split_job *j)
+{
+    struct pp_series costs[COST_COLORS], memory[PP_N_MEMORY_PARTS];
+    size_t n = (size_t)j->plan.graph.n_rows;
+    double *x = pp_arena_alloc(&j->arena, n, sizeof *x);
+    char title[200];
+    struct pp_output file;
+    int n_costs;
+    if (!x)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t r = 0; r < n; r++)
+        x[r] = (double)r;
+    if (fill_costs(j, x, costs, &n_costs) || fill_memory(j, x, memory))
+        return -1;
+    const struct pp_chart charts[] = {{.title = "Cost",
+                                       .x_label = "rank",
+                                       .y_label = "percent of all ranks",
+                                       .series = costs,
+                                       .n_series = n_costs},
+                                      {.title = "Memory",
+                                       .x_label = "rank",
+                                       .series = memory,
+                                       .n_series = PP_N_MEMORY_PARTS,
+                                       .bytes = true,
+                                       .limit = (double)j->memory_bytes,
+                                       .limit_label = "--memory"}};
+    snprintf(title, sizeof title, "%.80s: %d stages on %d ranks, %s",
+             pp_model_architecture(&j->model), j->plan.graph.n_stages,
+             j->plan.graph.n_rows, j->plan.run.name);
+    if (tool_open(&j->t, j->svg, &file))
+        return -1;
+    pp_charts(file.f, title, charts, 2, 1, 0);
+    return tool_close(&j->t, &file);
+}
