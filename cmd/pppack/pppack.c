@@ -304,6 +304,17 @@ static int print_stats(struct pack_job *j)
     return 0;
 }
 
+/* Says what was written, unless statistics do. */
+static int report_part(struct pack_job *j)
+{
+    char path[4096];
+    if (j->stats && !j->svg)
+        return 0;
+    snprintf(path, sizeof path, "%s%s%s", j->t.output, j->part ? "/" : "",
+             j->part ? j->part : "");
+    return pack_report(j, path, false);
+}
+
 /* Packs one directory, or prints its bins. */
 static int pack_part(struct pack_job *j)
 {
@@ -315,7 +326,7 @@ static int pack_part(struct pack_job *j)
     tool_say(&j->t, TOOL_DETAIL,
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
-    if (directory && pack_write(j) != 0)
+    if (directory && (pack_write(j) != 0 || report_part(j) != 0))
         return -1;
     if (j->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)
         return -1;
@@ -327,6 +338,8 @@ static int run(struct pack_job *j, int argc, char **argv)
 {
     if (j->check)
         return pack_check(j);
+    if (j->stats_of)
+        return pack_report(j, j->stats_of, true);
     if (j->export_to)
         return pack_export(j, argv[optind]);
     bool directory = j->t.output && !j->from_lengths;

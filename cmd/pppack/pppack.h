@@ -51,6 +51,8 @@ struct pack_job {
     bool keeps_order; /* --no-shuffle */
     bool shuffled;    /* until known: --shuffle */
     const char *check;
+    const char *svg;
+    const char *stats_of; /* a packed directory to report on */
     int64_t skip_bad;
     bool index_only, has_modes;
     const char *column_files[PP_N_COLUMNS]; /* --add-column, or NULL */
@@ -121,5 +123,9 @@ int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
 
 /* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;
+
+/* Says in a line what a packed directory holds, draws it with --svg, and with
+ * json prints figures. */
+int pack_report(struct pack_job *j, const char *dir, bool json) PP_MUST_USE;
 
 #endif

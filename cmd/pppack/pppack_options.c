@@ -213,7 +213,10 @@ const struct tool_option pack_options[] = {
     {0, "export", "FORMAT", "write a packed DIR as megatron or safetensors",
      AT(export_to), .words = export_words, .needs = "output",
      .excludes = "capacity"},
-    {0, "stats", NULL, "print statistics as JSON", AT(stats)},
+    {0, "stats", NULL, "print statistics as JSON, of data or a packed DIR",
+     AT(stats)},
+    {0, "svg", "FILE", "also draw lengths and fill of the packed DIR", AT(svg),
+     .excludes = "lengths check export split"},
     {0, "check", "DIR", "check a packed directory: 0 consistent, 1 not",
      AT(check), .excludes = "capacity output lengths"},
     {0},
@@ -355,6 +358,8 @@ static int check_packing(struct pack_job *j, int argc)
     struct tool *t = &j->t;
     if (!j->capacity)
         return tool_usage(t, "a capacity is needed (-l)");
+    if (j->svg && (!t->output || !strcmp(j->svg, "-")))
+        return tool_usage(t, "--svg needs -o DIR, and a file of its own");
     if (!t->output && !j->from_lengths && !j->stats)
         return tool_usage(t, "an output directory is needed (-o)");
     if (j->compat && check_compat(j) != 0)
@@ -396,6 +401,11 @@ int pack_read_options(struct pack_job *j, int argc, char **argv)
     if (tool_read_options(t, argc, argv) || tool_check_options(t))
         return -1;
     set_order(j);
+    if (j->stats && !j->capacity && optind + 1 == argc &&
+        pp_packed_is(argv[optind])) {
+        j->stats_of = argv[optind];
+        return 0;
+    }
     return j->export_to || j->check ? check_directory(j, argc)
                                     : check_packing(j, argc);
 }

@@ -29,6 +29,9 @@ nothing_left() {
     run --separate-stderr pppack -l 8 --no-shuffle -o out in.jsonl
     [ "$status" -eq 0 ]
     [ -z "$output" ]
+    # It says what it did, unless -q is given.
+    [ "$stderr" = 'pppack: out: 4 sequences of 14 tokens in 2 bins of 8, 87.5 % full' ]
+    run --separate-stderr pppack -q -l 8 --no-shuffle -o out in.jsonl
     [ -z "$stderr" ]
     [ "$(int32 out/input_ids | paste -sd ' ')" = \
         '1 2 3 4 5 1 2 3 1 2 3 4 1 2' ]
@@ -52,6 +55,29 @@ nothing_left() {
     for dir in two three four; do
         diff -r one "$dir"
     done
+}
+
+@test "--stats and --svg report on a packed directory" {
+    documents 5 3 4 2 >in.jsonl
+    pppack -q -l 8 --pad-to 2 -o out --svg fill.svg in.jsonl
+    pppack --stats out >stats.json
+    jq -e '.sequences == 4 and .tokens == 14 and .scored == 10 and
+        .bins == 2 and .capacity == 8 and .align == 2 and .longest == 6 and
+        .padding == 2 and .efficiency == 14 / 16' stats.json
+    # They are those of the packing.
+    pppack -l 8 --pad-to 2 --stats in.jsonl >packing.json
+    for key in sequences tokens scored bins padding efficiency; do
+        diff <(jq ".$key" stats.json) <(jq ".$key" packing.json)
+    done
+    # The bars add up to four sequences and two bins, in 3 and 1 to 2 buckets.
+    xmllint --noout fill.svg
+    [ "$(grep -c '<rect class="a0"' fill.svg)" -eq 4 ]
+    [[ "$(grep -c '<rect class="a2"' fill.svg)" == [12] ]]
+    grep -q '4 sequences in 2 bins of 8 tokens: 87.5 % full' fill.svg
+    run -2 --separate-stderr pppack -l 8 --stats --svg x.svg in.jsonl
+    [[ "$stderr" == *'--svg needs -o DIR'* ]]
+    run -2 --separate-stderr pppack --stats nosuch
+    [[ "$stderr" == *'a capacity is needed (-l)'* ]]
 }
 
 @test "--bytes makes bytes and ends of documents" {

@@ -203,7 +203,7 @@ tensor() {
     documents 5 3 4 2 >in.jsonl
     pppack -l 8 -o copy in.jsonl
     pppack --export megatron -o m copy
-    run --separate-stderr pppack -l 4 --oversize split --index-only -o out m
+    run --separate-stderr pppack -q -l 4 --oversize split --index-only -o out m
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     [ "$(ls out)" = index ]
@@ -280,7 +280,8 @@ tensor() {
     [ "$(ls two)" = train ]
     head -n 1 in.jsonl >one.jsonl
     run --separate-stderr pppack -l 25 --split 98,1,1 -o three one.jsonl
-    [ "$stderr" = 'pppack: three/valid: not written, since it has no documents
+    [ "$stderr" = 'pppack: three/train: 1 sequences of 1 tokens in 1 bins of 25, 4.0 % full
+pppack: three/valid: not written, since it has no documents
 pppack: three/test: not written, since it has no documents' ]
     refused "--split: '0,0' must be one to three positive numbers, such as \
 98,1,1" \

@@ -55,7 +55,7 @@ documents() {
     for name in data data.idx data.bin 'data.bin data.idx' 'data.idx data.bin'
     do
         # shellcheck disable=SC2086
-        run --separate-stderr pppack -l 8 -o got $name
+        run --separate-stderr pppack -q -l 8 -o got $name
         [ "$status" -eq 0 ]
         [ -z "$output" ]
         [ -z "$stderr" ]

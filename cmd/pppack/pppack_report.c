@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT */
+/* pppack_report - what a packed directory holds: one line for people, figures
+ * as JSON, and a picture of lengths and fill. */
+#include <inttypes.h>
+#include <math.h>
+
+#include "base/num.h"
+#include "draw/chart.h"
+#include "pppack.h"
+
+enum { BUCKETS = 40 };
+
+static double fill_of(const struct pp_packed *p)
+{
+    double room = (double)p->n_bins * p->capacity;
+    return room > 0 ? (double)p->n_tokens / room : 0;
+}
+
+static int print_json(struct pack_job *j, const struct pp_packed *p)
+{
+    uint64_t scored = 0;
+    char efficiency[32];
+    FILE *f = tool_output(&j->t);
+    if (!f)
+        return -1;
+    for (size_t b = 0; b < p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(p, b, &bin);
+        scored += bin.scored;
+    }
+    pp_format_real(fill_of(p), efficiency);
+    fprintf(f,
+            "{\n  \"inputs\": %zu,\n  \"sequences\": %zu,\n"
+            "  \"groups\": %zu,\n  \"tokens\": %" PRIu64
+            ",\n  \"scored\": %" PRIu64 ",\n  \"bins\": %zu,\n"
+            "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32
+            ",\n  \"longest\": %" PRIu32 ",\n  \"fullest\": %" PRIu32
+            ",\n  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s\n}\n",
+            p->n_inputs, p->n_sequences, p->n_groups, p->n_tokens, scored,
+            p->n_bins, p->capacity, p->align, p->max_seqlen, p->max_tokens,
+            p->n_positions - p->n_tokens, efficiency);
+    return 0;
+}
+
+static size_t bucket_of(double x, double most)
+{
+    size_t i = (size_t)(BUCKETS * x / most);
+    return i < BUCKETS ? i : BUCKETS - 1;
+}
+
+/* Counts the sequences by length and the bins by tokens. */
+static void count(const struct pp_packed *p, double lengths[BUCKETS],
+                  double fills[BUCKETS])
+{
+    for (size_t b = 0; b < p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(p, b, &bin);
+        int32_t tokens = bin.cu_seqlens[bin.n_sequences];
+        fills[bucket_of(tokens, p->capacity)]++;
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            lengths[bucket_of(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
+                              p->max_seqlen)]++;
+    }
+}
+
+static int draw(struct pack_job *j, const struct pp_packed *p)
+{
+    double lengths[BUCKETS] = {0}, fills[BUCKETS] = {0};
+    double length[BUCKETS], fill[BUCKETS];
+    char title[160];
+    struct pp_output file;
+    count(p, lengths, fills);
+    for (int i = 0; i < BUCKETS; i++) {
+        length[i] = (i + .5) * p->max_seqlen / BUCKETS;
+        fill[i] = 100 * (i + .5) / BUCKETS;
+    }
+    const struct pp_series series[2] = {
+        {.mark = PP_CHART_BARS, .x = length, .y = lengths, .n = BUCKETS},
+        {.mark = PP_CHART_BARS,
+         .color = 2,
+         .x = fill,
+         .y = fills,
+         .n = BUCKETS}};
+    const struct pp_chart charts[] = {
+        {.title = "Lengths",
+         .x_label = "tokens of a sequence",
+         .y_label = "sequences",
+         .series = &series[0],
+         .n_series = 1,
+         .bar_width = .9 * p->max_seqlen / BUCKETS},
+        {.title = "Fill",
+         .x_label = "tokens of a bin, percent of the capacity",
+         .y_label = "bins",
+         .series = &series[1],
+         .n_series = 1,
+         .bar_width = .9 * 100 / BUCKETS}};
+    snprintf(title, sizeof title,
+             "%zu sequences in %zu bins of %" PRIu32 " tokens: %.1f %% full",
+             p->n_sequences, p->n_bins, p->capacity, 100 * fill_of(p));
+    if (tool_open(&j->t, j->svg, &file))
+        return -1;
+    pp_charts(file.f, title, charts, 2, 1, 0);
+    return tool_close(&j->t, &file);
+}
+
+int pack_report(struct pack_job *j, const char *dir, bool json)
+{
+    struct pp_packed p;
+    if (pp_packed_open(dir, &p, &j->t.err) != 0)
+        return -1;
+    tool_say(&j->t, json ? TOOL_DETAIL : TOOL_NOTE,
+             "%s: %zu sequences of %" PRIu64 " tokens in %zu bins of %" PRIu32
+             ", %.1f %% full",
+             dir, p.n_sequences, p.n_tokens, p.n_bins, p.capacity,
+             100 * fill_of(&p));
+    int rc = (j->svg && draw(j, &p)) || (json && print_json(j, &p)) ? -1 : 0;
+    pp_packed_finish(&p);
+    return rc;
+}
