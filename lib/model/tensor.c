@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/tensor.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/group.h"
@@ -112,22 +113,40 @@ struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank)
     return (struct pp_range){first, end - first};
 }
 
+enum { MOST_TENSORS = 64 }; /* of a unit */
+
+/* Fills in the elements of the pieces of a rank, 0 without a name. Returns
+ * whether they were the same before. */
+static bool count_elements(const struct pp_tensor_info *table, size_t n,
+                           size_t tp, size_t rank, size_t *elements)
+{
+    bool same = true;
+    for (size_t slot = 0; slot < n; slot++) {
+        size_t now = 0;
+        if (table[slot].name[0]) {
+            struct pp_tensor_piece p = pp_tensor_piece(&table[slot], tp, rank);
+            now = pp_piece_elements(&p);
+        }
+        same = same && now == elements[slot];
+        elements[slot] = now;
+    }
+    return same;
+}
+
 size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
                      size_t size)
 {
-    size_t most = 0;
-    for (size_t rank = 0; rank < tp * size; rank++) {
-        size_t sum = 0;
-        for (size_t slot = 0; slot < n; slot++) {
-            if (!table[slot].name[0])
-                continue;
-            struct pp_tensor_piece p =
-                pp_tensor_piece(&table[slot], tp, rank / size);
-            sum +=
-                pp_owned_range(pp_piece_elements(&p), slot, size, rank % size)
-                    .n;
+    size_t elements[MOST_TENSORS] = {0}, most = 0;
+    assert(n <= MOST_TENSORS);
+    for (size_t rank = 0; rank < tp; rank++) {
+        if (count_elements(table, n, tp, rank, elements))
+            continue;
+        for (size_t owner = 0; owner < size; owner++) {
+            size_t sum = 0;
+            for (size_t slot = 0; slot < n; slot++)
+                sum += pp_owned_range(elements[slot], slot, size, owner).n;
+            most = at_least(most, sum);
         }
-        most = at_least(most, sum);
     }
     return most;
 }
