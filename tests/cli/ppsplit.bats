@@ -196,7 +196,8 @@ fails() {
             + .[2] * (.[3] | least(1024)) | lines) | max) as $workspace |
         .model as $m | ($m.tensors + 4) as $numbers |
         ((1025 * (8 + 13 * 4) | lines) + 2 * (1024 * $m.rotary_dim / 2 * 4)
-            + (8 * $m.tensors | lines) + 2 * (8 * $numbers | lines)
+            + (8 * ($m.tensors + ($m.params / 65536 | floor)) | lines)
+            + 2 * (8 * $numbers | lines)
             + (16 * $numbers | lines) + (8 * 4 | lines) + 5 * 64) as $tables |
         .stages[0] | .params * 16 + (.act_bytes | add) * 1024
             + $workspace + $tables')
