@@ -154,6 +154,8 @@ static int run_command(struct pprun *p, const char *manifest)
     if (p->options.verify)
         return pprun_verify(p);
     pprun_handle_signals(p);
+    if (p->options.generate && pprun_generate_open(p))
+        return -1;
     if (p->options.logprobs && pprun_scores_open(p))
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
@@ -166,6 +168,8 @@ static int run_command(struct pprun *p, const char *manifest)
     if (rc == 0 && p->job.save)
         rc = pprun_lines_finish(p);
     if (pprun_record_close(p) || rc)
+        return -1;
+    if (p->options.generate && pprun_generate_write(p))
         return -1;
     if (p->options.logprobs && pprun_scores_write(p))
         return -1;
@@ -219,6 +223,8 @@ int main(int argc, char **argv)
     struct pprun p = {
         .tool = &t,
         .options = {.seed = -1,
+                    .sample = -1,
+                    .stop_id = -1,
                     .dtype = -1,
                     .blas_threads = 1,
                     .stall_timeout = 30},

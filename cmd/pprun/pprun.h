@@ -37,7 +37,9 @@ struct pprun_options {
     int transport;                     /* enum pprun_transport */
     int shapes;                        /* enum pp_message_size */
     int blas_threads;
-    int top_k; /* 0: none */
+    int top_k;               /* 0: none */
+    int generate;            /* tokens; 0: none */
+    int64_t sample, stop_id; /* or -1 */
     bool row_invariant;
     bool plan;
     bool verify, shrink, json;
@@ -103,6 +105,12 @@ struct pprun_scores {
     double bad_value;
 };
 
+/* A token of --generate. */
+struct pprun_drawn {
+    int32_t id;
+    double logprob;
+};
+
 /* A job and all that it borrows. */
 struct pprun {
     struct tool *tool;
@@ -140,6 +148,9 @@ struct pprun {
     struct pprun_curve curve;
     struct pprun_history history;
     struct pprun_scores scores;
+    struct pp_packed extended; /* --generate: data with room behind it */
+    struct pprun_drawn *drawn; /* (sequences, --generate), on rank 0 */
+    uint32_t *n_drawn;         /* (sequences) */
 };
 
 extern const struct tool_option pprun_option_table[];
@@ -312,6 +323,14 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
 int pprun_scores_open(struct pprun *p) PP_MUST_USE;
 int pprun_scores_write(struct pprun *p) PP_MUST_USE;
 void pprun_scores_close(struct pprun *p);
+
+/* --generate. prepare changes the job; open makes room for the tokens before
+ * the run, on rank 0, and write writes the lines after it. */
+int pprun_generate_prepare(struct pprun *p) PP_MUST_USE;
+int pprun_generate_open(struct pprun *p) PP_MUST_USE;
+void pprun_generated(void *ctx, const struct pp_token_place *at,
+                     const double *values, size_t n);
+int pprun_generate_write(struct pprun *p) PP_MUST_USE;
 
 /* Prints the result of every case of --objective-cases. */
 int pprun_objective_cases(struct pprun *p) PP_MUST_USE;

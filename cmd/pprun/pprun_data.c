@@ -283,6 +283,8 @@ int pprun_open_data(struct pprun *p)
     if (m->has_data && dir != o->eval && match_data(p, dir))
         return -1;
     p->job.data = &p->data;
+    if (o->generate)
+        return pprun_generate_prepare(p);
     if (count_steps(p))
         return -1;
     if (!o->eval)

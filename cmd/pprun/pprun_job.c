@@ -300,7 +300,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->forward = &p->forward;
     j->stages = p->stages;
     j->recompute = p->recompute;
-    j->score = p->options.logprobs != NULL;
+    j->score = p->options.logprobs != NULL || p->options.generate > 0;
     j->shapes = (enum pp_message_size)p->options.shapes;
     j->scored = pprun_scored;
     j->top_k = (size_t)p->options.top_k;
@@ -319,6 +319,9 @@ int pprun_prepare(struct pprun *p, const char *manifest)
 void pprun_finish(struct pprun *p)
 {
     pprun_scores_close(p);
+    pp_packed_finish(&p->extended);
+    free(p->drawn);
+    free(p->n_drawn);
     if (p->save_lock > 0)
         close(p->save_lock);
     pprun_lines_free(p);

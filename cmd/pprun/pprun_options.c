@@ -244,6 +244,13 @@ const struct tool_option pprun_option_table[] = {
      .also = "eval-steps eval-interval"},
     {0, "logprobs", "FILE", "score the data instead of training",
      AT(options.logprobs), .excludes = "steps epochs eval"},
+    {0, "generate", "N", "continue every sequence of the data by N tokens",
+     AT(options.generate), 1, 1 << 20,
+     .excludes = "steps epochs eval logprobs verify"},
+    {0, "sample", "SEED", "with --generate: draw samples, not the best token",
+     AT(options.sample), 0, LARGEST, .needs = "generate"},
+    {0, "stop-id", "ID", "with --generate: a sequence ends with this token",
+     AT(options.stop_id), 0, INT32_MAX, .needs = "generate"},
     {0, "top-k", "K", "write the K largest logits of each token too",
      AT(options.top_k), 1, PP_MOST_TOP_K, .needs = "logprobs"},
     {0, "entropy", NULL, "write the entropy at each token too", AT(job.entropy),
@@ -315,10 +322,10 @@ static int check_purpose(struct pprun *p)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
     if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
-        !o->plan && !o->verify && !o->cases)
+        !o->generate && !o->plan && !o->verify && !o->cases)
         return tool_usage(p->tool,
                           "nothing to do: give --steps, --eval, --logprobs, "
-                          "--print-memory or --verify");
+                          "--generate, --print-memory or --verify");
     return 0;
 }
 

@@ -383,10 +383,14 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
                      agree(p, j, pprun_choose_lr(p))
                  ? -1
                  : 0;
+    if (rc == 0 && p->options.generate)
+        rc = agree(p, j, p->rank == 0 ? pprun_generate_open(p) : 0);
     if (rc == 0 && p->options.logprobs)
         rc = agree(p, j, p->rank == 0 ? pprun_scores_open(p) : 0);
     if (rc == 0)
         rc = run_job(p, j, status);
+    if (rc == 0 && p->options.generate && p->rank == 0)
+        rc = pprun_generate_write(p);
     if (rc == 0 && p->options.logprobs && p->rank == 0)
         rc = pprun_scores_write(p);
     if (rc && !p->tool->told)

@@ -189,6 +189,11 @@ int pp_packed_take(const struct pp_packed *p, size_t n_bins,
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Puts every sequence of p, in order, into its own bin, with `extra` tokens of
+ * id 0 behind it that have no label. */
+int pp_packed_extend(const struct pp_packed *p, uint32_t extra,
+                     struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
+
 struct pp_synthetic_data {
     uint32_t tokens;        /* approximate positions of the largest bin */
     uint32_t max_sequences; /* per bin; others are left out */

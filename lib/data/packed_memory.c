@@ -198,9 +198,9 @@ static void copy_columns(const struct sequence_columns *to,
 }
 
 /* Adds the sequences of one bin as they are or, with single above 0, that many
- * in a bin without padding. */
+ * in a bin without padding, and each with `extra` tokens that have no label. */
 static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
-                     uint32_t single)
+                     uint32_t single, uint32_t extra)
 {
     if (!single)
         open_bin(b);
@@ -212,17 +212,19 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
         if (single && i % single == 0)
             open_bin(b);
         struct sequence_columns to = append_sequence_to(
-            b, bin->start[i], length, single ? length : padded);
+            b, bin->start[i], length + extra, single ? length + extra : padded);
         if (!to.ids)
             continue;
         memcpy(to.ids, bin->input_ids + at, length * sizeof *to.ids);
         memcpy(to.labels, bin->labels + at, length * sizeof *to.labels);
+        for (uint32_t t = length; t < length + extra; t++)
+            to.labels[t] = PP_LABEL_IGNORE;
         copy_columns(&to, bin, i, length);
     }
 }
 
 static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
-                     struct pp_packed *out, struct pp_err *err)
+                     uint32_t extra, struct pp_packed *out, struct pp_err *err)
 {
     struct set_builder b = {0};
     struct pp_bin bin;
@@ -231,7 +233,7 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             read_bin(&b, p, i, &bin);
-            copy_bin(&b, &bin, single);
+            copy_bin(&b, &bin, single, extra);
         }
     }
     out->align = single ? 1 : p->align;
@@ -242,13 +244,20 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err)
 {
-    return copy_bins(p, n_bins, 0, out, err);
+    return copy_bins(p, n_bins, 0, 0, out, err);
 }
 
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err)
 {
-    return copy_bins(p, p->n_bins, p->kind == PP_DATA_PAIRS ? 2 : 1, out, err);
+    return copy_bins(p, p->n_bins, p->kind == PP_DATA_PAIRS ? 2 : 1, 0, out,
+                     err);
+}
+
+int pp_packed_extend(const struct pp_packed *p, uint32_t extra,
+                     struct pp_packed *out, struct pp_err *err)
+{
+    return copy_bins(p, p->n_bins, 1, extra, out, err);
 }
 
 /* Scales n, to at least 1. */

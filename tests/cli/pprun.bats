@@ -86,8 +86,8 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval, --logprobs, --print-memory\
- or --verify" ]
+        "pprun: nothing to do: give --steps, --eval, --logprobs, --generate,\
+ --print-memory or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 

@@ -147,6 +147,16 @@ says() {
     cmp lines.want lines
 }
 
+@test "processes draw the tokens of threads" {
+    data 4 9 | jq -c '{input_ids: .input_ids[:12]}' |
+        pppack -q -l 32 -o prompts
+    local draw=(--data prompts --init 1 --generate 3 --sample 3 two.json)
+    pprun -q "${draw[@]}" >drawn.want
+    mpi 2 pprun -q --transport mpi "${draw[@]}" >drawn
+    [ "$(wc -l <drawn)" -eq 9 ]
+    cmp drawn.want drawn
+}
+
 @test "a trace and a profile of processes" {
     mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 3 \
         --trace trace.json --profile profile.json >out

@@ -193,7 +193,9 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->logps = p->logps ? on->batch.logps : NULL;
     host->top_k = p->top_k;
     host->entropy = p->entropy;
-    if (p->top_k || p->entropy) {
+    host->sampler = p->sampler;
+    host->draw = p->draw + (uint64_t)part.bin * p->draws;
+    if (p->top_k || p->entropy || p->sampler) {
         host->details = p->scored->values + p->scored->n * p->scored->width + 1;
         host->details_stride = p->scored->width;
     }

@@ -134,6 +134,9 @@ struct pp_pass {
     const struct pp_scored *scored; /* with logps: where the details go */
     size_t top_k;
     bool entropy;
+    const struct pp_sampler *sampler;
+    uint64_t draw;  /* of the first bin; another bin has this much more */
+    uint64_t draws; /* of a bin, in all passes */
     /* Called after the forward of a stage that has an output, or NULL: see
      * struct pp_job. On a device it needs exec.output_host. */
     void (*output)(void *ctx, int stage, size_t bin,

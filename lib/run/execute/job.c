@@ -140,7 +140,7 @@ static size_t n_eval(const struct pp_job *j)
 
 size_t pp_job_score_width(const struct pp_job *j)
 {
-    return 1 + j->entropy + 2 * j->top_k;
+    return j->generate.n ? 3 : 1 + j->entropy + 2 * j->top_k;
 }
 
 /* Returns the rows that a rank of this row may score in a pass. */

@@ -70,6 +70,10 @@ struct pp_token_place {
     uint32_t sequence, position;
 };
 
+/* Takes n tokens and their values. */
+typedef void pp_take_scores_fn(void *ctx, const struct pp_token_place *at,
+                               const double *values, size_t n);
+
 struct pp_job {
     const struct pp_model *model;
     const struct pp_schedule *schedule; /* lowered; carries the graph */
@@ -115,8 +119,17 @@ struct pp_job {
      * entropy if wanted, top_k ids and top_k logits. */
     bool score, entropy;
     size_t top_k;
-    void (*scored)(void *ctx, const struct pp_token_place *at,
-                   const double *values, size_t n);
+    pp_take_scores_fn *scored;
+    /* With n above 0, the job generates instead: the bins of data are sequences
+     * of their own, which end in n tokens without a label. These are drawn, the
+     * largest logit or samples, until `stop` is. scored gets each, at its
+     * position, with 3 values: its id and log-probability are the last two. */
+    struct {
+        size_t n;
+        bool samples;
+        uint64_t seed;
+        int32_t stop; /* or -1 */
+    } generate;
 
     /* For the verification; each may be NULL. Every rank calls inspect before
      * every update and after the last one. It calls output after every forward

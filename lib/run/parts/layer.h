@@ -25,6 +25,13 @@ struct pp_slice_blocks {
 
 enum { PP_MOST_TOP_K = 1024 };
 
+/* How the head draws tokens. */
+struct pp_sampler {
+    bool greedy;  /* the largest logit */
+    uint64_t key; /* of the noise */
+    void *room;   /* (vocab) elements in host memory */
+};
+
 /* The input of every layer: one microbatch, or one slice of it. The rows are
  * those of the slice then. The integer arrays are device memory. */
 struct pp_microbatch {
@@ -51,6 +58,10 @@ struct pp_microbatch {
     bool entropy;
     double *details; /* (n_scored) or NULL */
     size_t details_stride;
+    /* Instead, F draws a token for every scored row, and writes its id and its
+     * log-probability. */
+    const struct pp_sampler *sampler; /* or NULL */
+    uint64_t draw; /* number of the first one; a row has one of its own */
     /* Turns log-probabilities of the scored rows, x, into the loss, and
      * replaces them by its negative gradient. With slices the last one does so
      * for all, whose x come one before the other; a slice that continues leaves

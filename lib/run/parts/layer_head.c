@@ -192,7 +192,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         const struct pp_head_block block = {
             h.logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.dx,
             h.dx_bytes};
-        if (mb->details && pp_head_details(l, mb, &block, at, n, err))
+        if (mb->details && (mb->sampler ? pp_head_sample : pp_head_details)(
+                               l, mb, &block, at, n, err))
             return -1;
     }
     if (read_logps(l, mb, h.logp, &sum, err))

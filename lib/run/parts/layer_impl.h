@@ -48,6 +48,11 @@ int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_head_block *h, size_t at, size_t n,
                     struct pp_err *err);
 
+/* The same if mb has a sampler. */
+int pp_head_sample(const struct pp_layer *l, const struct pp_microbatch *mb,
+                   const struct pp_head_block *h, size_t at, size_t n,
+                   struct pp_err *err);
+
 /* Fails because a kernel returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
 

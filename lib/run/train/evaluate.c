@@ -5,13 +5,25 @@
 
 #include "run/train/rank.h"
 
-/* Runs all bins of p through the forward schedule, in passes of n_microbatches.
+/* A way through all bins of a set. */
+struct forward {
+    const struct pp_packed *packed;
+    double scale, *losses; /* as in struct pp_pass; losses may be NULL */
+    bool score_all;
+    pp_take_scores_fn *take; /* or NULL: nothing is scored */
+    void *ctx;
+    const struct pp_sampler *sampler; /* or NULL */
+    uint64_t draw;
+};
+
+/* Runs all bins through the forward schedule, in passes of n_microbatches.
  * Empty microbatches fill up the last pass. Writes a loss for each microbatch
- * if this rank runs its head; losses may be NULL. */
-static int run_forward(struct pp_rank *r, const struct pp_packed *p,
-                       double scale, double *losses, struct pp_err *err)
+ * if this rank runs its head. */
+static int run_forward(struct pp_rank *r, const struct forward *f,
+                       struct pp_err *err)
 {
     const struct pp_job *j = r->job;
+    const struct pp_packed *p = f->packed;
     struct pp_objective_counts step = {0};
     for (size_t i = 0; j->objective && !j->score && i < p->n_bins; i++)
         pp_scoring_count(j->objective, p, i, &step);
@@ -23,20 +35,23 @@ static int run_forward(struct pp_rank *r, const struct pp_packed *p,
             .first = first + lane,
             .end = p->n_bins,
             .stride = (uint64_t)pp_rank_lanes(r),
-            .scale = scale,
+            .scale = f->scale,
             .temperature = j->temperature,
-            .score_all = j->score,
+            .score_all = f->score_all,
             .objective = j->score ? NULL : j->objective,
             .step = step,
-            .losses = losses ? losses + first + lane : r->losses,
-            .logps = j->score ? pp_rank_note_scores : NULL,
+            .losses = f->losses ? f->losses + first + lane : r->losses,
+            .logps = f->take ? pp_rank_note_scores : NULL,
             .scored = &r->scored,
             .top_k = j->score ? j->top_k : 0,
             .entropy = j->score && j->entropy,
+            .sampler = f->sampler,
+            .draw = f->draw,
+            .draws = j->generate.n,
             .ctx = r,
         };
         if (pp_exec_ops.run(&r->forward, &pass, err) ||
-            (j->score && pp_rank_hand_over(r, err)))
+            (f->take && pp_rank_hand_over(r, f->take, f->ctx, err)))
             return -1;
     }
     return 0;
@@ -67,7 +82,10 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
         scored += b.scored;
     }
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
-    if (run_forward(r, p, scored ? 1 / (double)scored : 0, r->eval_losses, err))
+    const struct forward f = {.packed = p,
+                              .scale = scored ? 1 / (double)scored : 0,
+                              .losses = r->eval_losses};
+    if (run_forward(r, &f, err))
         return -1;
     if (add_losses(r, p->n_bins, loss, err))
         return -1;
@@ -79,5 +97,18 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
 
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)
 {
-    return run_forward(r, r->job->data, 0, NULL, err);
+    const struct forward f = {.packed = r->job->data,
+                              .score_all = true,
+                              .take = r->job->scored,
+                              .ctx = r->job->ctx};
+    return run_forward(r, &f, err);
+}
+
+int pp_rank_draw(struct pp_rank *r, const struct pp_packed *p,
+                 const struct pp_sampler *s, uint64_t draw,
+                 pp_take_scores_fn *take, void *ctx, struct pp_err *err)
+{
+    const struct forward f = {
+        .packed = p, .take = take, .ctx = ctx, .sampler = s, .draw = draw};
+    return run_forward(r, &f, err);
 }

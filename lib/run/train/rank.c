@@ -409,6 +409,8 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
         /* A stopped run has no time, and is continued by another. */
         return *status == PP_EXIT_OK ? pp_rank_check_files(r, true, err) : 0;
     }
+    if (j->generate.n)
+        return pp_rank_generate(r, err);
     if (j->score)
         return pp_rank_score(r, err) || pp_rank_check_files(r, true, err) ? -1
                                                                           : 0;

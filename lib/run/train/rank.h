@@ -123,8 +123,20 @@ int pp_rank_check_files(struct pp_rank *r, bool end,
 
 /* Notes the scores of a microbatch; ctx is the rank (struct pp_pass). */
 void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb);
-/* Collective. Hands the scores that all ranks have noted to the job. */
-int pp_rank_hand_over(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+/* Collective. Hands the scores that all ranks have noted to rank 0's
+ * function. */
+int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Draws a token for every labelled row of p, one in each bin; draw is the
+ * number of those that a bin has drawn before. */
+int pp_rank_draw(struct pp_rank *r, const struct pp_packed *p,
+                 const struct pp_sampler *s, uint64_t draw,
+                 pp_take_scores_fn *take, void *ctx,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Continues every sequence of the data (struct pp_job). */
+int pp_rank_generate(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Hands the log-probabilities of every sequence of the data to the job. */
 int pp_rank_score(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;

@@ -49,7 +49,8 @@ static int send_scores(struct pp_rank *r, struct pp_err *err)
     return 0;
 }
 
-static int take_scores(struct pp_rank *r, int from, struct pp_err *err)
+static int take_scores(struct pp_rank *r, int from, pp_take_scores_fn *take,
+                       void *ctx, struct pp_err *err)
 {
     struct pp_scored *s = &r->scored;
     uint64_t left;
@@ -63,21 +64,22 @@ static int take_scores(struct pp_rank *r, int from, struct pp_err *err)
             pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, s->values,
                             part * s->width * sizeof *s->values, err))
             return -1;
-        r->job->scored(r->job->ctx, s->at, s->values, part);
+        take(ctx, s->at, s->values, part);
     }
     return 0;
 }
 
-int pp_rank_hand_over(struct pp_rank *r, struct pp_err *err)
+int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,
+                      struct pp_err *err)
 {
     struct pp_scored *s = &r->scored;
     int rc = 0;
     if (r->comm->rank > 0)
         rc = send_scores(r, err);
     else
-        r->job->scored(r->job->ctx, s->at, s->values, s->n);
+        take(ctx, s->at, s->values, s->n);
     s->n = 0;
     for (int k = 1; r->comm->rank == 0 && k < r->comm->size && rc == 0; k++)
-        rc = take_scores(r, k, err);
+        rc = take_scores(r, k, take, ctx, err);
     return rc;
 }

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_generate - --generate: gives the sequences of the data room for new
+ * tokens, and writes them as rollouts, which pppack reads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/json_writer.h"
+#include "base/num.h"
+#include "pprun.h"
+
+int pprun_generate_prepare(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    if (p->manifest.mesh.cp > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--generate needs a plan with cp 1, and this one has %d",
+                       p->manifest.mesh.cp);
+    if (o->stop_id >= (int64_t)p->model.vocab)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "--stop-id: '%d' is not in the vocabulary of %zu",
+                       (int)o->stop_id, p->model.vocab);
+    if (pp_packed_extend(&p->data, (uint32_t)o->generate, &p->extended, err))
+        return -1;
+    p->job.data = &p->extended;
+    p->job.scored = pprun_generated;
+    p->job.generate.n = (size_t)o->generate;
+    p->job.generate.samples = o->sample >= 0;
+    p->job.generate.seed = (uint64_t)o->sample;
+    p->job.generate.stop = (int32_t)o->stop_id;
+    return 0;
+}
+
+int pprun_generate_open(struct pprun *p)
+{
+    size_t n;
+    if (pp_mul(p->extended.n_bins, (size_t)p->options.generate, &n,
+               &p->tool->err))
+        return -1;
+    p->drawn = calloc(n, sizeof *p->drawn);
+    p->n_drawn = calloc(p->extended.n_bins, sizeof *p->n_drawn);
+    return p->drawn && p->n_drawn
+               ? 0
+               : pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+void pprun_generated(void *ctx, const struct pp_token_place *at,
+                     const double *values, size_t n)
+{
+    struct pprun *p = ctx;
+    size_t width = pp_job_score_width(&p->job), most = p->job.generate.n;
+    for (size_t i = 0; i < n; i++, values += width) {
+        size_t k = at[i].sequence;
+        p->drawn[k * most + p->n_drawn[k]++] =
+            (struct pprun_drawn){(int32_t)values[1], values[2]};
+    }
+}
+
+/* A sequence of the data, and its number among those of all bins. */
+struct prompt {
+    uint32_t source, start;
+    size_t number;
+};
+
+static int in_input_order(const void *va, const void *vb)
+{
+    const struct prompt *a = va, *b = vb;
+    if (a->source != b->source)
+        return a->source < b->source ? -1 : 1;
+    return (a->start > b->start) - (a->start < b->start);
+}
+
+static void write_prompt(const struct pprun *p, const struct prompt *s)
+{
+    FILE *f = p->tool->out;
+    struct pp_json_writer w = {.f = f};
+    struct pp_bin b;
+    const struct pprun_drawn *drawn = p->drawn + s->number * p->job.generate.n;
+    uint32_t n = p->n_drawn[s->number];
+    pp_packed_bin(&p->extended, s->number, &b);
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    pp_json_uint(&w, "sequence", s->source);
+    if (p->job.temperature > 0)
+        pp_json_real(&w, "temperature", p->job.temperature);
+    pp_json_array(&w, "prompt", PP_JSON_INLINE);
+    for (uint32_t t = 0; t + p->job.generate.n < b.tokens; t++)
+        pp_json_int(&w, NULL, b.input_ids[t]);
+    pp_json_end(&w);
+    pp_json_array(&w, "response", PP_JSON_INLINE);
+    for (uint32_t t = 0; t < n; t++)
+        pp_json_int(&w, NULL, drawn[t].id);
+    pp_json_end(&w);
+    pp_json_array(&w, "logprobs", PP_JSON_INLINE);
+    for (uint32_t t = 0; t < n; t++)
+        pp_json_real(&w, NULL, drawn[t].logprob);
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
+}
+
+int pprun_generate_write(struct pprun *p)
+{
+    size_t n = p->data.n_sequences, k = 0;
+    struct prompt *prompts = calloc(n + 1, sizeof *prompts);
+    if (!prompts)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < p->data.n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(&p->data, i, &b);
+        for (uint32_t s = 0; s < b.n_sequences; s++, k++)
+            prompts[k] = (struct prompt){b.source[s], b.start[s], k};
+    }
+    qsort(prompts, n, sizeof *prompts, in_input_order);
+    for (size_t i = 0; i < n; i++)
+        write_prompt(p, &prompts[i]);
+    free(prompts);
+    return 0;
+}

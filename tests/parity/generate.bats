@@ -1,0 +1,123 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# generate - pprun --generate: the same tokens on every mesh, with the
+# log-probabilities and the frequencies of the model, and rollouts that train.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+    data 4 9 | jq -c '{input_ids: .input_ids[:12]}' >prompts.jsonl
+    pppack -q -l 32 -o prompts prompts.jsonl
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 2 >one.json
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 3 >two.json
+    ppsplit -q -p 2 model-llama | ppsched -q -s seq1f1b -m 3 --slices 2 >slices.json
+    ppsplit -q --zero 0 -p 2 --dp 2 model-llama | ppsched -q -s 1f1b -m 2 >four.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# generate DATA PLAN OPTION...
+generate() {
+    pprun -q --data "$1" --init 1 --dtype fp64 --generate "${@:3}" "$2"
+}
+
+# scored OPTION...: adds what --logprobs says about the lines of `out`.
+scored() {
+    jq -c '{input_ids: (.prompt + .response)}' out >whole.jsonl
+    pppack -q -l 64 -o whole whole.jsonl
+    pprun -q --data whole --init 1 --dtype fp64 --logprobs scores "$@" one.json
+    paste out scores | jq -c --slurp '[range(0; length; 2) as $i |
+        .[$i] + {scores: .[$i + 1]} | .n = (.prompt | length)][]' >both
+}
+
+@test "greedy tokens are the largest logits" {
+    generate prompts one.json 6 >out
+    [ "$(jq -s length out)" -eq 9 ]
+    diff <(jq -c .prompt out) <(jq -c .input_ids prompts.jsonl)
+    scored --top-k 1
+    jq -es 'all(.[]; .n as $n | .response == [.scores.topk_ids[$n:][][0]] and
+        ([.logprobs, .scores.logprobs[$n:]] | transpose | length == 6 and
+            all(.[]; .[0] - .[1] | fabs < 1e-12)))' both
+}
+
+@test "every mesh draws the same tokens" {
+    local plan
+    generate prompts one.json 6 --sample 3 --temperature 1.5 >out
+    for plan in two slices four; do
+        generate prompts $plan.json 6 --sample 3 --temperature 1.5 >other
+        diff <(jq -c .response out) <(jq -c .response other)
+        paste out other | jq -es '[range(0; length; 2) as $i | [.[$i], .[$i + 1]] |
+            map(.logprobs) | transpose[] | .[0] - .[1] | fabs] | max < 1e-12'
+    done
+    scored --temperature 1.5
+    jq -es 'all(.[]; .temperature == 1.5 and (.n as $n |
+        [.logprobs, .scores.logprobs[$n:]] | transpose |
+            all(.[]; .[0] - .[1] | fabs < 1e-12)))' both
+    generate prompts one.json 6 --sample 4 --temperature 1.5 >other
+    run ! diff <(jq -c .response out) <(jq -c .response other)
+}
+
+@test "samples have the frequencies of the model" {
+    head -n 1 prompts.jsonl >same.jsonl
+    for _ in $(seq 599); do head -n 1 prompts.jsonl; done >>same.jsonl
+    pppack -q -l 4096 -o same same.jsonl
+    generate same one.json 1 --sample 1 --temperature 0.2 >out
+    generate same one.json 1 | head -n 1 |
+        jq -c '{input_ids: (.prompt + .response)}' | pppack -q -l 64 -o whole
+    pprun -q --data whole --init 1 --dtype fp64 --temperature 0.2 --top-k 67 \
+        --logprobs scores one.json
+    # Chi-squared; tokens that are expected less than five times are one cell.
+    jq -ne --slurpfile score scores --slurpfile lines out '
+        [$lines[].response[0]] as $drawn | $score[0] |
+        [.topk_ids[-1], (.topk_logits[-1] | map(exp) | add as $z |
+            map(. / $z * 600))] | transpose |
+        map([.[1], (.[0] as $id | [$drawn[] | select(. == $id)] | length)]) |
+        map(select(.[0] >= 5)) + [[map(select(.[0] < 5)) | transpose[] | add]] |
+        length as $cells | map(.[1] - .[0] | . * .) as $off |
+        [$off, map(.[0])] | transpose | map(.[0] / .[1]) | add |
+        if $cells > 8 and . < 3 * $cells then . else
+            error("chi-squared of \($cells) cells is \(.)") end'
+}
+
+@test "a sequence ends with the stop token" {
+    local stop
+    generate prompts one.json 6 --sample 3 >out
+    stop=$(jq -s '.[0].response[2]' out)
+    generate prompts two.json 6 --sample 3 --stop-id "$stop" >ended
+    paste out ended | jq -es --argjson stop "$stop" '
+        [range(0; length; 2) as $i | .[$i].response as $all | .[$i + 1] |
+            ($all | index($stop) // 5) as $last |
+            .response == $all[:$last + 1] and
+            (.logprobs | length) == (.response | length)] | all'
+    jq -e --argjson stop "$stop" '.response | length <= 3 and .[-1] == $stop' \
+        <(head -n 1 ended)
+}
+
+@test "generated rollouts train, and agree with the sampler" {
+    local options=(--init 1 --dtype fp64 --temperature 0.8)
+    jq -c '., .' prompts.jsonl | pppack -q -l 32 -o twice
+    pprun -q --data twice "${options[@]}" --generate 4 --sample 5 two.json |
+        jq -c '.group = (.sequence / 2 | floor) | .rewards = (.response[0] % 7) |
+            del(.sequence, .temperature)' >rollouts.jsonl
+    pppack -q -l 96 --bins-multiple 2 -o once rollouts.jsonl
+    pprun -q --data once "${options[@]}" --logprobs scores two.json
+    pppack -q -l 96 --bins-multiple 2 --advantages leave-one-out -o rollouts \
+        --add-column prev_logprobs=scores rollouts.jsonl
+    pprun -q --data rollouts "${options[@]}" --steps 1 --objective grpo \
+        --kl none two.json | jq -e '.gen_kl_error < 1e-12 and .grad_norm > 0 and
+            (.probs_ratio_max - 1 | fabs < 1e-6)'
+}
+
+@test "context-parallel ranks and unknown tokens are refused" {
+    ppsplit -q --zero 0 -p 1 --cp 2 model-llama | ppsched -q -s gpipe -m 2 >cp.json
+    pppack -q -l 32 --cp 2 -o even prompts.jsonl
+    run -2 --separate-stderr generate even cp.json 3
+    [ "$stderr" = 'pprun: --generate needs a plan with cp 1, and this one has 2' ]
+    run -2 --separate-stderr generate prompts one.json 3 --stop-id 67
+    [ "$stderr" = "pprun: --stop-id: '67' is not in the vocabulary of 67" ]
+    run -2 --separate-stderr generate prompts one.json 3 --logprobs -
+    [[ $stderr == *'--generate'*'--logprobs'* ]]
+}
