@@ -41,7 +41,9 @@ PP_CROSS_ENTROPY_FWD(PP_KERNEL(cross_entropy_fwd))
         real max = largest_logit(x, V);
         double rest = log(sum_exp(x, V, max));
         l[t] = (real)((double)max + rest);
-        p[t] = (real)((double)x[targets[t]] - (double)max - rest);
+        p[t] = targets[t] < 0
+                   ? -(real)INFINITY
+                   : (real)((double)x[targets[t]] - (double)max - rest);
     }
     return 0;
 }
@@ -52,9 +54,31 @@ PP_CROSS_ENTROPY_BWD(PP_KERNEL(cross_entropy_bwd))
     const real *l = lse, *s = scale;
     real *x = logits;
     for (size_t t = 0; t < N; t++, x += V) {
-        real at_target = x[targets[t]];
+        real at_target = targets[t] < 0 ? 0 : x[targets[t]];
         row_gradient(x, V, l[t], s[t]);
-        x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * s[t];
+        if (targets[t] >= 0)
+            x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * s[t];
+    }
+    return 0;
+}
+
+PP_CROSS_ENTROPY_MERGE(PP_KERNEL(cross_entropy_merge))
+{
+    (void)stream;
+    const real *x = parts;
+    real *l = lse, *p = logp;
+    for (size_t t = 0; t < N; t++) {
+        double max = -INFINITY, sum = 0, found = -INFINITY;
+        for (size_t k = 0; k < P; k++)
+            max = fmax(max, (double)x[2 * k * N + t]);
+        for (size_t k = 0; k < P; k++)
+            sum += exp((double)x[2 * k * N + t] - max);
+        for (size_t k = 0; k < P; k++) {
+            double part = (double)x[2 * k * N + t] - max - log(sum);
+            found = fmax(found, (double)x[(2 * k + 1) * N + t] + part);
+        }
+        l[t] = (real)(max + log(sum));
+        p[t] = (real)found;
     }
     return 0;
 }

@@ -56,7 +56,9 @@ cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
     }
     if (threadIdx.x)
         return;
-    float rest = logf(sums[0].sum), target = to_float(x[targets[blockIdx.x]]);
+    int32_t word = targets[blockIdx.x];
+    float rest = logf(sums[0].sum);
+    float target = word < 0 ? -INFINITY : to_float(x[word]);
     lse[blockIdx.x] = sums[0].max + rest;
     logp[blockIdx.x] = target - sums[0].max - rest;
 }
@@ -68,7 +70,7 @@ static __global__ void cross_entropy_bwd_kernel(elem *logits, const float *lse,
 {
     pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
     float shift = lse[blockIdx.x], scale = scales[blockIdx.x];
-    size_t target = (size_t)targets[blockIdx.x];
+    size_t target = (size_t)targets[blockIdx.x]; /* beyond V if negative */
     for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
         pack<P> v = x[i];
         for (int j = 0; j < P; j++) {
@@ -97,4 +99,35 @@ PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
                                       : cross_entropy_bwd_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
                      (const float *)lse, targets, (const float *)scale, V);
+}
+
+static __global__ void cross_entropy_merge_kernel(float *lse, float *logp,
+                                                  const float *parts, size_t N,
+                                                  size_t P)
+{
+    size_t t = blockIdx.x * (size_t)THREADS + threadIdx.x;
+    struct exp_sum all = {-INFINITY, 0};
+    float found = -INFINITY;
+    if (t >= N)
+        return;
+    for (size_t k = 0; k < P; k++) {
+        struct exp_sum part = {parts[2 * k * N + t], 1};
+        all = merge_sums(all, part);
+    }
+    float rest = logf(all.sum);
+    for (size_t k = 0; k < P; k++)
+        found = fmaxf(found, parts[(2 * k + 1) * N + t] +
+                                 (parts[2 * k * N + t] - all.max - rest));
+    lse[t] = all.max + rest;
+    logp[t] = found;
+}
+
+PP_CROSS_ENTROPY_MERGE(PP_CUDA(cross_entropy_merge))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(cross_entropy_merge_kernel,
+                     (unsigned)((N + THREADS - 1) / THREADS), THREADS, 0,
+                     stream, (float *)lse, (float *)logp, (const float *)parts,
+                     N, P);
 }

@@ -248,11 +248,14 @@ typedef PP_SCATTER(pp_scatter_fn);
 /* cross_entropy - softmax cross-entropy of a block of logits.
  *
  *   logits   (N, V)
- *   targets  (N)     each in [0, V)
- *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written
+ *   targets  (N)     each in [0, V), or negative: not one of these words
+ *   fwd      lse (N) written, logp (N) = logits[t, target] - lse, written;
+ *            -INFINITY without a target
  *   scale    (N)     accumulated type
  *   bwd      replaces logits with the gradient of sum(scale * -logp):
  *            (exp(logits - lse) - onehot(target)) * scale
+ *   merge    lse (N), logp (N) of all words, written, from those of P parts of
+ *            the vocabulary: parts (P, 2, N), lse and logp of each
  * The caller computes the logits block by block, so that no buffer holds
  * [T,V]. */
 #define PP_CROSS_ENTROPY_FWD(name)                       \
@@ -261,6 +264,10 @@ typedef PP_SCATTER(pp_scatter_fn);
 #define PP_CROSS_ENTROPY_BWD(name)                                   \
     int(name)(void *logits, const void *lse, const int32_t *targets, \
               const void *scale, size_t N, size_t V, void *stream)
+#define PP_CROSS_ENTROPY_MERGE(name)                                        \
+    int(name)(void *lse, void *logp, const void *parts, size_t N, size_t P, \
+              void *stream)
+typedef PP_CROSS_ENTROPY_MERGE(pp_cross_entropy_merge_fn);
 typedef PP_CROSS_ENTROPY_FWD(pp_cross_entropy_fwd_fn);
 typedef PP_CROSS_ENTROPY_BWD(pp_cross_entropy_bwd_fn);
 
@@ -361,6 +368,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(scatter, pp_scatter_fn)                           \
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \
     K(cross_entropy_bwd, pp_cross_entropy_bwd_fn)       \
+    K(cross_entropy_merge, pp_cross_entropy_merge_fn)   \
     K(entropy, pp_entropy_fn)                           \
     K(top_k, pp_top_k_fn)                               \
     K(add, pp_add_fn)                                   \

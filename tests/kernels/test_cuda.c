@@ -461,6 +461,7 @@ static void compare_ends(struct call *c)
     if (wanted(c, "cross_entropy")) {
         compare_cross_entropy(c, 3, 1000);
         compare_cross_entropy(c, 2, 5);
+        compare_merge(c, 700, 3);
     }
     if (wanted(c, "distribution")) {
         compare_distribution(c, 3, 1000, 20);

@@ -321,6 +321,62 @@ static void test_distribution(const struct pp_kernels *k, size_t V, size_t top)
     free(ids);
 }
 
+/* Cuts the vocabulary in two parts of uneven size. Their numbers merge to those
+ * of the whole, and both compute its gradient. */
+static void test_merged_cross_entropy(const struct pp_kernels *k, size_t V,
+                                      double size)
+{
+    const size_t N = 3, first = V / 3 + 1, n[2] = {first, V - first};
+    const int32_t targets[3] = {0, (int32_t)(V - 1), (int32_t)first};
+    struct values x = values_new(k, N * V, 1), scales = values_new(k, N, 0);
+    struct values want = values_new(k, N * V, 1);
+    struct values wlse = values_new(k, N, 0), wlogp = values_new(k, N, 0);
+    struct values lse = values_new(k, N, 0), logp = values_new(k, N, 0);
+    struct values numbers = values_new(k, 4 * N, 0);
+    fill_normal(&x, "logits", size);
+    for (size_t i = 0; i < N * V; i++)
+        set(&want, i, get(&x, i));
+    for (size_t t = 0; t < N; t++)
+        set(&scales, t, 0.5 + (double)t);
+    int rc =
+        k->cross_entropy_fwd(wlse.at, wlogp.at, want.at, targets, N, V, NULL) ||
+        k->cross_entropy_bwd(want.at, wlse.at, targets, scales.at, N, V, NULL);
+    for (int merged = 0; merged < 2; merged++) {
+        for (size_t part = 0, at = 0; part < 2; at += n[part++]) {
+            struct values y = values_new(k, N * n[part], 1);
+            int32_t here[3];
+            for (size_t t = 0; t < N; t++) {
+                int32_t i = targets[t] - (int32_t)at;
+                here[t] = i >= 0 && i < (int32_t)n[part] ? i : -1;
+                for (size_t c = 0; c < n[part]; c++)
+                    set(&y, t * n[part] + c, get(&x, t * V + at + c));
+            }
+            char *to = (char *)numbers.at + 2 * part * N * k->accumulator_bytes;
+            rc |= merged
+                      ? k->cross_entropy_bwd(y.at, lse.at, here, scales.at, N,
+                                             n[part], NULL)
+                      : k->cross_entropy_fwd(to, to + N * k->accumulator_bytes,
+                                             y.at, here, N, n[part], NULL);
+            for (size_t t = 0; merged && t < N; t++)
+                for (size_t c = 0; c < n[part]; c++)
+                    set(&x, t * V + at + c, get(&y, t * n[part] + c));
+            values_free(&y);
+        }
+        if (!merged)
+            rc |=
+                k->cross_entropy_merge(lse.at, logp.at, numbers.at, N, 2, NULL);
+    }
+    double b = bound(k) * (size > 10 ? size : 2);
+    ok(!rc && values_near(&lse, &wlse, b, 1, "lse") &&
+           values_near(&logp, &wlogp, b, 1, "logp") &&
+           values_near(&x, &want, b, 1, "dlogits"),
+       "%s two parts of a vocabulary of %zu, spread %g", k->name, V, size);
+    struct values *all[] = {&x,   &scales, &want,    &wlse,
+                            &lse, &wlogp,  &numbers, &logp};
+    for (size_t i = 0; i < 8; i++)
+        values_free(all[i]);
+}
+
 static double ulps(float got, double want)
 {
     int e;
@@ -394,6 +450,8 @@ int main(void)
         test_cross_entropy(tables[i], 1537, 200);
         test_distribution(tables[i], 1537, 20);
         test_distribution(tables[i], 5, 5);
+        test_merged_cross_entropy(tables[i], 61, 3);
+        test_merged_cross_entropy(tables[i], 1537, 200);
     }
     test_exp();
     test_exact_gelu();
