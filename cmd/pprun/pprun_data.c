@@ -221,6 +221,29 @@ static int check_positions(const struct pprun *p, const char *dir,
     return 0;
 }
 
+/* Checks that tensor-parallel ranks can divide the rows of every microbatch. */
+static int check_rows(const struct pprun *p, const char *dir,
+                      const struct pp_packed *data)
+{
+    const struct pp_mesh *x = &p->manifest.mesh;
+    uint32_t sharers = (uint32_t)pp_mesh_sharers(x);
+    char with_cp[32] = "";
+    if (x->cp > 1)
+        snprintf(with_cp, sizeof with_cp, "--cp %d ", x->cp);
+    for (size_t i = 0; x->tp > 1 && i < data->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        if (b.tokens % sharers)
+            return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                           "%s: bin %zu: its %u tokens, padding included, are "
+                           "not a multiple of %s = %u; pack with pppack %s--tp "
+                           "%d",
+                           dir, i, b.tokens, x->cp > 1 ? "cp x tp" : "tp",
+                           sharers, with_cp, x->tp);
+    }
+    return 0;
+}
+
 static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
@@ -233,8 +256,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%s: token id '%u' is not in the model's vocabulary of "
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
-    if (check_chunks(p, dir, out) || check_objective(p, dir, out) ||
-        check_bytes(p, dir, out))
+    if (check_chunks(p, dir, out) || check_rows(p, dir, out) ||
+        check_objective(p, dir, out) || check_bytes(p, dir, out))
         return -1;
     if (!pp_model_rotary(&p->model))
         return check_positions(p, dir, out);

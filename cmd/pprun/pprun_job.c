@@ -55,19 +55,18 @@ static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    const int sizes[] = {m->mesh.tp, m->mesh.ep};
-    static const char *const names[] = {"tp", "ep"};
-    for (int i = 0; i < 2; i++)
-        if (sizes[i] != 1)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/mesh/%s: '%d', but pprun supports only 1 so far",
-                           names[i], sizes[i]);
-    if (m->mesh.cp > 1 && m->graph.n_slices > 1)
+    if (m->mesh.ep != 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/cp: '%d', but the schedule has slices, which "
+                       "/mesh/ep: '%d', but pprun supports only 1 so far",
+                       m->mesh.ep);
+    if (m->graph.n_slices > 1 && (m->mesh.cp > 1 || m->mesh.tp > 1)) {
+        const char *axis = m->mesh.cp > 1 ? "cp" : "tp";
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/%s: '%d', but the schedule has slices, which "
                        "divide sequences too; take a schedule without slices "
-                       "or ppsplit --cp 1",
-                       m->mesh.cp);
+                       "or ppsplit --%s 1",
+                       axis, m->mesh.cp > 1 ? m->mesh.cp : m->mesh.tp, axis);
+    }
     if (p->job.metadata && m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/schedule/slices: '%d', but --print-metadata-hash "
@@ -99,7 +98,7 @@ static int match_model(struct pprun *p)
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",
                        name);
-    if (pp_mesh_check_exchange(&m->mesh, &p->model, err))
+    if (pp_mesh_check(&m->mesh, &p->model, 0, err))
         return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -308,6 +307,12 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--top-k: '%zu' is more than the vocabulary of %zu",
                        j->top_k, p->model.vocab);
+    if ((j->top_k || j->entropy || p->options.generate) && j->mesh.tp > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/tp: '%d', but --generate, --top-k and --entropy "
+                       "need the whole vocabulary on one rank; take ppsplit "
+                       "--tp 1",
+                       j->mesh.tp);
     if (p->options.plan)
         return pprun_open_data(p);
     return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||

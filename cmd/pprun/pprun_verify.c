@@ -48,15 +48,15 @@ static int take_bins(struct pprun *p, const struct pp_packed *set,
 int pprun_verify_prepare(struct pprun *p)
 {
     struct pp_job *j = &p->job;
+    size_t tp = (size_t)j->mesh.tp, cp = (size_t)j->mesh.cp;
+    bool exchanges = cp > 1 && j->mesh.cp_exchange == PP_CP_A2A;
     j->optim.optimizer = PP_SGD_OPTIMIZER;
     j->optim.steps = PP_VERIFY_STEPS;
     j->optim.clip = j->optim.weight_decay = 0;
     j->optim.warmup = 0;
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
-        pp_model_synthetic(&p->model, j->mesh.cp_exchange == PP_CP_A2A
-                                          ? (size_t)j->mesh.cp
-                                          : 1);
+        pp_model_synthetic(&p->model, tp, exchanges ? cp * tp : 1);
     size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     size_t slots = ALL_SLOTS / n;
     const struct pp_synthetic_data likeness = {
@@ -65,7 +65,7 @@ int pprun_verify_prepare(struct pprun *p)
                                                  : slots),
         .max_sequences = MAX_SEQUENCES,
         .vocab = (uint32_t)p->model.vocab,
-        .align = j->mesh.cp > 1 ? 2 * (uint32_t)j->mesh.cp : 1,
+        .align = (uint32_t)(tp * (cp > 1 ? 2 * cp : 1)),
         .seed = j->seed,
     };
     if (take_bins(p, j->data, n, &likeness, &p->data))
@@ -139,8 +139,9 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->eval_every = 1;
     j->report = pp_verify_report;
     j->inspect = pp_verify_inspect;
-    /* The parts of a sequence on several ranks have no common sum. */
-    j->output = p->manifest.mesh.cp > 1 ? NULL : pp_verify_output;
+    /* The rows of a sequence on several ranks have no common sum. */
+    j->output =
+        pp_mesh_sharers(&p->manifest.mesh) > 1 ? NULL : pp_verify_output;
     j->stop = NULL;
     j->check_files = NULL; /* pprun_check_data has done it */
     j->ctx = &ctx;

@@ -74,6 +74,21 @@ static void add_state(const struct ppsched *p, int rank,
     }
 }
 
+/* Returns the elements of the head on the tensor-parallel rank that has the
+ * most of its rows. The unit before passes on rows of one width. */
+static size_t most_words(const struct ppsched *p,
+                         const struct pp_manifest_unit *head, size_t at)
+{
+    const struct pp_mesh *x = &p->manifest.mesh;
+    size_t tp = (size_t)x->tp;
+    if (tp == 1)
+        return head->params;
+    /* The manifest has the bytes of one rank for each token of all. */
+    double row = p->manifest.model.units[at - 1].out_bytes * pp_mesh_sharers(x);
+    size_t hidden = (size_t)rint(row / (double)p->costs.backend.element_bytes);
+    return (head->params / hidden + tp - 1) / tp * hidden;
+}
+
 /* Returns the elements of gradients of a tied embedding or head that a rank
  * receives in a copy of the weights. */
 static size_t tied_elements(const struct ppsched *p, int rank, int copy)
@@ -87,7 +102,7 @@ static size_t tied_elements(const struct ppsched *p, int rank, int copy)
     const struct pp_manifest_stage *s = &p->manifest.stages[g->tied[1]];
     size_t last = s->first_unit + s->n_units - 1;
     return embed != head && (rank == embed || rank == head)
-               ? p->manifest.model.units[last].params
+               ? most_words(p, &p->manifest.model.units[last], last)
                : 0;
 }
 
@@ -100,6 +115,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
     const struct pp_row *row = &s->rows[rank];
     size_t dp = (size_t)p->manifest.mesh.dp;
     size_t alike = dp * (size_t)p->manifest.mesh.cp;
+    size_t tp = (size_t)p->manifest.mesh.tp;
     size_t params = 0;
     bool pairs = false;
     for (size_t i = 0; i < row->n; i++)
@@ -114,10 +130,10 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .n_params = params,
         .n_owners = pp_mesh_owners(&p->manifest.mesh),
         .n_losses = (size_t)s->n_microbatches * dp,
-        .n_ranks = (size_t)p->manifest.graph.n_rows * alike,
+        .n_ranks = (size_t)p->manifest.graph.n_rows * alike * tp,
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .copies = p->manifest.graph.n_copies > 1,
-        .replicas = alike > 1,
+        .replicas = alike * tp > 1,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }

@@ -35,9 +35,9 @@ enum pp_direction {
     PP_DIRECTION_FORWARD,
     PP_DIRECTION_BACKWARD,
     PP_DIRECTION_SYNC, /* gradients of shared weights, outside the schedule */
-    PP_DIRECTION_DATA, /* between the ranks that hold the same weights: their
-                          gradients, and keys and values of sequences that
-                          they divide */
+    PP_DIRECTION_DATA, /* between the ranks of a row: gradients of weights that
+                          both hold, keys and values of sequences and rows of
+                          products that they divide */
     PP_DIRECTION_HOST, /* host memory, only to and from rank 0, for checkpoints
                           and sums. send and recv may block until their message
                           is received. */

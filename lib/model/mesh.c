@@ -6,17 +6,6 @@
 #include "model/inventory.h"
 #include "model/vision.h"
 
-static int check_tp(const struct pp_mesh *x, size_t n, const char *what,
-                    struct pp_err *err)
-{
-    if (n % (size_t)x->tp == 0)
-        return 0;
-    return pp_fail_setting(err, PP_EXIT_INPUT, "tp", NULL,
-                           "the model's %zu %s do not divide by %d "
-                           "tensor-parallel ranks",
-                           n, what, x->tp);
-}
-
 static bool has_experts(const struct pp_model *m)
 {
     for (size_t i = 0; i < m->n_layers; i++)
@@ -31,6 +20,73 @@ static bool has_dense(const struct pp_model *m)
         if (!pp_layer_set_has(&m->moe.layers, i))
             return true;
     return false;
+}
+
+static uint64_t gcd(uint64_t a, uint64_t b)
+{
+    return b ? gcd(b, a % b) : a;
+}
+
+/* Key and value heads divide by the ranks, or the ranks by the heads. */
+static bool divides_kv_heads(const struct pp_model *m, size_t tp)
+{
+    return m->n_kv_heads % tp == 0 ||
+           (pp_model_trained(m) && tp % m->n_kv_heads == 0);
+}
+
+/* Returns the most tensor-parallel ranks below those of x that can divide the
+ * model. */
+static size_t fewer_ranks(const struct pp_mesh *x, const struct pp_model *m)
+{
+    const struct pp_vision *v = &m->vision;
+    const struct pp_moe *e = &m->moe;
+    uint64_t all = m->n_heads;
+    all = has_dense(m) ? gcd(all, m->intermediate) : all;
+    if (has_experts(m))
+        all =
+            gcd(gcd(all, x->experts_over_tp ? 0 : e->intermediate), e->shared);
+    if (v->kind != PP_VISION_NONE)
+        all = gcd(gcd(all, v->n_heads), v->intermediate);
+    size_t tp = (size_t)x->tp - 1;
+    while (tp > 1 && (all % tp || !divides_kv_heads(m, tp) || m->vocab < tp))
+        tp--;
+    return tp;
+}
+
+static int fail_tp(const struct pp_mesh *x, const struct pp_model *m, size_t n,
+                   const char *what, struct pp_err *err)
+{
+    char value[32];
+    snprintf(value, sizeof value, "%zu", fewer_ranks(x, m));
+    return pp_fail_setting(err, PP_EXIT_INPUT, "tp", value,
+                           "the model's %zu %s do not divide by %d "
+                           "tensor-parallel ranks",
+                           n, what, x->tp);
+}
+
+static int check_tp(const struct pp_mesh *x, const struct pp_model *m, size_t n,
+                    const char *what, struct pp_err *err)
+{
+    return n % (size_t)x->tp ? fail_tp(x, m, n, what, err) : 0;
+}
+
+static int check_kv_heads(const struct pp_mesh *x, const struct pp_model *m,
+                          struct pp_err *err)
+{
+    return divides_kv_heads(m, (size_t)x->tp)
+               ? 0
+               : fail_tp(x, m, m->n_kv_heads, "key and value heads", err);
+}
+
+static int check_words(const struct pp_mesh *x, const struct pp_model *m,
+                       struct pp_err *err)
+{
+    return m->vocab >= (size_t)x->tp
+               ? 0
+               : pp_fail_setting(err, PP_EXIT_INPUT, "tp", NULL,
+                                 "the model's vocabulary of %zu is too small "
+                                 "for %d tensor-parallel ranks",
+                                 m->vocab, x->tp);
 }
 
 static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
@@ -56,9 +112,9 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                                "expert-parallel ranks",
                                e->n_experts, x->ep);
     if (!x->experts_over_tp &&
-        check_tp(x, e->intermediate, "columns of an expert", err))
+        check_tp(x, m, e->intermediate, "columns of an expert", err))
         return -1;
-    return check_tp(x, e->shared, "columns of the shared experts", err);
+    return check_tp(x, m, e->shared, "columns of the shared experts", err);
 }
 
 /* Context-parallel ranks divide sequences, but an image is not one. */
@@ -73,9 +129,9 @@ static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
                                "%d context-parallel ranks cannot divide the "
                                "images of an encoder",
                                x->cp);
-    if (check_tp(x, v->n_heads, "heads of the encoder", err))
+    if (check_tp(x, m, v->n_heads, "heads of the encoder", err))
         return -1;
-    return check_tp(x, v->intermediate, "columns of the encoder's MLP", err);
+    return check_tp(x, m, v->intermediate, "columns of the encoder's MLP", err);
 }
 
 static int check_table(const struct pp_mesh *x, struct pp_err *err)
@@ -139,10 +195,11 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
 {
     if (m->table)
         return check_table(x, err);
-    if (check_tp(x, m->n_heads, "heads", err) ||
-        check_tp(x, m->n_kv_heads, "key and value heads", err))
+    if (check_tp(x, m, m->n_heads, "heads", err) || check_kv_heads(x, m, err) ||
+        check_words(x, m, err))
         return -1;
-    if (has_dense(m) && check_tp(x, m->intermediate, "columns of an MLP", err))
+    if (has_dense(m) &&
+        check_tp(x, m, m->intermediate, "columns of an MLP", err))
         return -1;
     if (check_experts(x, m, err) || check_vision(x, m, err) ||
         pp_mesh_check_exchange(x, m, err))
@@ -206,4 +263,18 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
         held.dense += divide_up(m->vocab, tp) * m->hidden;
     held.owned = owned_by(x, m, u);
     return held;
+}
+
+struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
+{
+    struct pp_model share = *m;
+    size_t tp = x ? (size_t)x->tp : 1;
+    if (tp == 1 || m->table || !pp_model_trained(m))
+        return share;
+    share.tp = tp;
+    share.n_heads /= tp;
+    share.n_kv_heads = m->n_kv_heads < tp ? 1 : m->n_kv_heads / tp;
+    share.intermediate /= tp;
+    share.vocab = (size_t)divide_up(m->vocab, tp);
+    return share;
 }

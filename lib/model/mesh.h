@@ -54,7 +54,8 @@ void pp_mesh_write_order(const struct pp_mesh *x,
 bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 
 /* Checks that the model and sequences of seq_len tokens divide by the mesh. The
- * vocabulary need not divide: one rank may have fewer rows. An error carries
+ * vocabulary need not divide: a rank may have a row fewer. Of fewer key and
+ * value heads than ranks, each is on several ranks. An error carries
  * the setting: tp, cp, ep or seq-len. */
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
@@ -82,6 +83,12 @@ static inline size_t pp_mesh_owners(const struct pp_mesh *x)
 {
     return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
 }
+
+/* Returns the sizes of a model that pprun trains on one tensor-parallel rank:
+ * its heads, key and value heads, columns of an MLP, and the most words of its
+ * vocabulary. Others are returned whole. */
+struct pp_model pp_mesh_share(const struct pp_mesh *x,
+                              const struct pp_model *m);
 
 /* Returns the ranks that divide a unit's operations, activations and messages.
  */

@@ -161,16 +161,24 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-void pp_model_synthetic(struct pp_model *m, size_t share)
+/* Reports whether tensor-parallel ranks can divide so many key heads. */
+static bool divides_heads(size_t tp, size_t n_kv_heads, size_t ratio)
+{
+    return n_kv_heads * ratio % tp == 0 &&
+           (n_kv_heads % tp == 0 || tp % n_kv_heads == 0);
+}
+
+void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
 {
     size_t ratio = m->n_heads / m->n_kv_heads;
-    m->n_kv_heads = ratio > 8 ? 1 : least(m->n_kv_heads, 2);
-    m->n_kv_heads = m->n_kv_heads < share ? share : m->n_kv_heads;
+    size_t n = ratio > 8 ? 1 : least(m->n_kv_heads, 2);
+    n = n < share ? share : n;
+    m->n_kv_heads = divides_heads(tp, n, ratio) ? n : least(m->n_kv_heads, tp);
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = least(m->head_dim, HEAD_DIM);
     m->hidden = least(m->hidden, HIDDEN);
-    m->intermediate = least(m->intermediate, INTERMEDIATE);
-    m->vocab = least(m->vocab, VOCAB);
+    m->intermediate = (least(m->intermediate, INTERMEDIATE) + tp - 1) / tp * tp;
+    m->vocab = least(m->vocab, tp < VOCAB ? VOCAB : tp);
     m->window = least(m->window, WINDOW);
     m->init_range = 1 / sqrt((double)m->hidden);
 }

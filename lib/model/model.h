@@ -128,7 +128,15 @@ struct pp_model {
     struct pp_vision vision;           /* its units come first */
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
                                           n_layers above is used */
+    size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
+                  (pp_mesh_share); 0: of the whole model */
 };
+
+/* Returns the ranks that divide the model. */
+static inline size_t pp_model_tp(const struct pp_model *m)
+{
+    return m->tp ? m->tp : 1;
+}
 
 /* Returns the name in config.json's architectures, such as "LlamaForCausalLM".
  * a is not PP_TABLE: a table carries its own name. */
@@ -296,6 +304,10 @@ enum pp_recompute {
 /* With recomputation, a tensor may lie in other blocks in F than in I and W. */
 enum pp_saved_when { PP_IN_FORWARD, PP_IN_BACKWARD };
 
+/* A row is a token of this rank: tensor-parallel ranks divide the tokens of
+ * what lies between their products. A tensor inside, which has the heads or
+ * columns of a rank for the tokens of all tp ranks, counts tp times its width.
+ */
 struct pp_saved {
     enum pp_saved_block block;
     size_t width;
@@ -412,8 +424,9 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u);
 /* Makes a synthetic model: a small one that a pipeline cannot tell from *m. It
  * keeps the units, query heads per key head, biases, QK-norm, the RoPE type and
  * tying; it reduces hidden, heads, widths and vocabulary. init_range becomes
- * large enough for attention to matter at that width. It keeps at least `share`
- * key heads, so that ranks can divide them. */
-void pp_model_synthetic(struct pp_model *m, size_t share);
+ * large enough for attention to matter at that width. tp ranks that divide the
+ * tensors of *m can divide those of the result. It keeps at least `share` key
+ * heads, so that ranks can exchange them. */
+void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share);
 
 #endif

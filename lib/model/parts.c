@@ -72,8 +72,9 @@ static void head_saved(const struct pp_model *m, const struct pp_model_part *p,
 {
     (void)p;
     out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
-    out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-    out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+    size_t tp = pp_model_tp(m);
+    out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
+    out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
 }
 
 static void positions_tensors(const struct pp_model *m,
@@ -168,8 +169,9 @@ static void attention_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t nh = m->n_heads, hd = m->head_dim;
-    size_t qk = nh + m->n_kv_heads, qkv = qk + m->n_kv_heads;
+    size_t tp = pp_model_tp(m), hd = m->head_dim;
+    size_t nh = tp * m->n_heads, nkv = tp * m->n_kv_heads;
+    size_t qk = nh + nkv, qkv = qk + nkv;
     size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
     out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk, true};
@@ -202,7 +204,7 @@ static void gated_mlp_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t i = m->intermediate;
+    size_t i = pp_model_tp(m) * m->intermediate;
     out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * i};
     out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
@@ -224,7 +226,7 @@ static void plain_mlp_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t i = m->intermediate;
+    size_t i = pp_model_tp(m) * m->intermediate;
     out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, i};
     out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};

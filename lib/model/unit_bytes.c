@@ -76,21 +76,29 @@ size_t pp_head_room_rows(size_t block_rows, size_t tokens)
  * workspace. */
 enum { N_PARTS = 4 };
 
-/* The MLP and attention use the same memory, one after the other. */
+size_t pp_gathered_row_bytes(const struct pp_model *m,
+                             const struct pp_backend *b)
+{
+    return greater(m->hidden * b->element_bytes,
+                   2 * pp_model_tp(m) * b->accumulator_bytes);
+}
+
+/* The MLP and attention use the same memory, one after the other, for the
+ * tokens of all tensor-parallel ranks. */
 static void add_layer_scratch(const struct pp_model *m,
                               const struct pp_backend *b,
                               struct pp_workspace *w)
 {
     size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
-    size_t q = m->n_heads * width, e = b->element_bytes;
+    size_t q = m->n_heads * width, e = b->element_bytes, tp = pp_model_tp(m);
     size_t mlp = m->moe.n_experts ? m->moe.intermediate * m->moe.top_k : 0;
-    w->token += greater(greater(m->intermediate, mlp), q) * e;
-    w->keys = 2 * m->n_kv_heads * width * e;
+    w->token += tp * greater(greater(m->intermediate, mlp), q) * e;
+    w->keys = tp * 2 * m->n_kv_heads * width * e;
     if (b->is_host) {
         w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
                                                  m->head_dim, width);
     } else {
-        w->token += m->n_heads * sizeof(float);
+        w->token += tp * m->n_heads * sizeof(float);
         w->fixed += pp_attention_cuda_scratch(0, m->n_heads);
     }
 }
@@ -107,20 +115,23 @@ static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
     /* Sent and received: queries, keys and values, outputs and their
      * gradients. */
     if (x->cp_exchange == PP_CP_A2A)
-        return 2 * (3 * m->n_heads * width * b->element_bytes + w->keys);
+        return 2 * (3 * pp_model_tp(m) * m->n_heads * width * b->element_bytes +
+                    w->keys);
     /* Keys and values of all ranks by rank, the same by sequence, and their
      * gradients. */
     return times(3 * (size_t)x->cp, w->keys);
 }
 
 /* The head has blocks of logits, and of rows of its input and their gradients;
- * and the log-probability of every row. */
+ * and the log-probability of every row. Rows are tokens of all tensor-parallel
+ * ranks: tp of them count as one of this rank. */
 static void add_head_scratch(const struct pp_model *m,
                              const struct pp_backend *b, struct pp_workspace *w)
 {
-    w->token += b->accumulator_bytes;
-    w->rows = pp_head_block_rows(b, m->vocab);
-    w->row = plus(m->vocab, 2 * m->hidden) * b->element_bytes;
+    size_t tp = pp_model_tp(m);
+    w->token += tp * b->accumulator_bytes;
+    w->rows = quotient_up(pp_head_block_rows(b, m->vocab), tp);
+    w->row = times(tp, plus(m->vocab, 2 * m->hidden) * b->element_bytes);
 }
 
 static struct pp_workspace
@@ -131,6 +142,10 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     if (m->table)
         return pp_unit_row(m, u)->workspace;
     w.token = 2 * m->hidden * b->element_bytes + recomputed;
+    if (m->tp) {
+        w.token += 2 * m->tp * pp_gathered_row_bytes(m, b);
+        w.fixed += 2 * PP_LINE_BYTES;
+    }
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, b, &w);
         w.token += exchanged(x, m, &w, b);
@@ -171,10 +186,11 @@ static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
 }
 
 struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
-                                   const struct pp_model *m,
+                                   const struct pp_model *whole,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b)
 {
+    const struct pp_model share = pp_mesh_share(x, whole), *m = &share;
     const struct pp_precision types = {.element_bytes = b->element_bytes,
                                        .accumulator_bytes =
                                            b->accumulator_bytes};

@@ -25,6 +25,13 @@ struct pp_backend pp_backend_of(const struct pp_precision *p, bool is_host);
 size_t pp_head_block_rows(const struct pp_backend *b, size_t vocab);
 size_t pp_head_room_rows(size_t block_rows, size_t tokens);
 
+/* Returns the bytes that each row of the room has in which tensor-parallel
+ * ranks gather the rows of all, or add them up. A workspace has two such rooms,
+ * for the rows of all of them. They also hold the two numbers of each part of
+ * the vocabulary. */
+size_t pp_gathered_row_bytes(const struct pp_model *m,
+                             const struct pp_backend *b);
+
 /* Returns the bytes of a workspace for so many rows. copied: rows of keys and
  * values that attention copies (pp_copied_keys). */
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
@@ -44,7 +51,7 @@ struct pp_unit_rates {
 
 /* x is NULL if there are pipeline ranks alone. */
 struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
-                                   const struct pp_model *m,
+                                   const struct pp_model *whole,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b);
 
@@ -107,7 +114,7 @@ struct pp_table_counts {
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
                        embedding or head that come from another rank */
     bool copies;    /* weights have two copies */
-    bool replicas;  /* other ranks of the row have the same weights */
+    bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
     bool overlap;   /* a second queue computes the forward of overlap pairs */
 };

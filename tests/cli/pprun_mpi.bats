@@ -99,14 +99,15 @@ says() {
 @test "processes give the bits of threads: lines, gradients, checkpoints" {
     ppsplit -q -p 2 --dp 2 model-llama |
         ppsched -q -s zb-h1 -m 2 >lanes.json
-    pppack -q -l 48 --cp 2 -o parts data.jsonl
+    pppack -q -l 48 --cp 2 --tp 2 -o parts data.jsonl
     ppsplit -q -p 2 --cp 2 --cp-exchange a2a model-llama |
         ppsched -q -s zb-h1 -m 2 >parts.json
-    for n in 2:two 4:four 4:lanes 4:parts; do
+    ppsplit -q -p 2 --tp 2 model-llama | ppsched -q -s zb-h1 -m 2 >tensors.json
+    for n in 2:two 4:four 4:lanes 4:parts 4:tensors; do
         rm -rf a b
         mkdir a b
         more=(--eval packed --eval-every 1 --save-every 1)
-        [ "$n" != 4:parts ] || more+=(--data parts --eval parts)
+        case $n in 4:parts | 4:tensors) more+=(--data parts --eval parts) ;; esac
         pprun "${n#*:}.json" "${options[@]}" "${more[@]}" --save a/ckpt \
             --dump-grads a/grads -o a/log
         mpi "${n%:*}" pprun --transport mpi "${n#*:}.json" "${options[@]}" \

@@ -21,10 +21,11 @@ END
     ppsplit -p 2 dense.json >one.json
     ppsplit -p 2 --tp 4 --cp 2 --dp 3 dense.json >mesh.json
     jq -e '.mesh == {"pp": 2, "dp": 3, "tp": 4, "cp": 2, "ep": 1}' mesh.json
-    # Operations, activations and messages are divided by tp x cp. Parameters
-    # are those of the whole unit.
+    # Operations, activations and messages are divided by tp x cp, but every
+    # tensor-parallel rank has two numbers of each row of logits. Parameters are
+    # those of the whole unit.
     jq -s -e '
-        def part($k): [.[0].model.units, .[1].model.units]
+        def part($k): [.[0].model.units[:-1], .[1].model.units[:-1]]
             | transpose | all(((.[0][$k] | arrays) // [.[0][$k]]) as $a |
                 ((.[1][$k] | arrays) // [.[1][$k]]) as $b |
                 [$a, $b] | transpose | all(.[0] == 8 * .[1]));
@@ -75,10 +76,10 @@ END
 }
 
 @test "a mesh that does not divide the model is refused" {
-    refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; see --tp" \
+    refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; try --tp 2" \
         -p 2 --tp 3 dense.json
-    refuses "the model's 8 key and value heads do not divide by 16 tensor-parallel ranks; see --tp" \
-        -p 2 --tp 16 dense.json
+    refuses "the model's 16 heads do not divide by 24 tensor-parallel ranks; try --tp 16" \
+        -p 2 --tp 24 dense.json
     refuses "the model has no experts for 2 expert-parallel ranks; try --ep 1" \
         -p 2 --dp 2 --ep 2 dense.json
     refuses "dp x cp is 2 ranks, which do not divide by 4 expert-parallel ranks; see --ep" \
@@ -121,7 +122,7 @@ END
     # 2 bytes. One of 4 ranks has 8 of the 24 blocks of a layer.
     awk '$1 == "0" && NF == 9 { sub("M", "", $2); sub("M", "", $4)
         exit $4 / $2 < 1.5 || $4 / $2 > 2 }' table
-    ppsplit -p 2 --tp 2 dense.json | ppsched -s 1f1b -m 4 >plan.json
+    ppsplit -p 2 --dp 2 --ep 2 moe.json | ppsched -s 1f1b -m 4 >plan.json
     run -2 --separate-stderr pprun --init 1 --data none --steps 1 plan.json
-    [[ "$stderr" == *"/mesh/tp: '2', but pprun supports only 1 so far" ]]
+    [[ "$stderr" == *"/mesh/ep: '2', but pprun supports only 1 so far" ]]
 }

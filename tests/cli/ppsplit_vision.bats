@@ -115,10 +115,10 @@ flops() {
     # Norms, and biases that are added after a sum, are whole.
     jq -e '.model.units[1] | .state_bytes ==
         16 * ((.params - 6 * 1280) / 2 + 6 * 1280)' two.json
-    refuses "the model's 2 key and value heads do not divide by 4 tensor-parallel ranks; see --tp" \
+    refuses "the model's 2 key and value heads do not divide by 4 tensor-parallel ranks; try --tp 2" \
         -p 2 --tp 4 "$DATA/qwen2-vl-2b.json"
     edited qwen2-vl-7b '.vision_config.num_heads = 10'
-    refuses "the model's 10 heads of the encoder do not divide by 4 tensor-parallel ranks; see --tp" \
+    refuses "the model's 10 heads of the encoder do not divide by 4 tensor-parallel ranks; try --tp 2" \
         -p 2 --tp 4 config.json
     refuses "2 context-parallel ranks cannot divide the images of an encoder; try --cp 1" \
         -p 2 --cp 2 "$DATA/qwen2-vl-2b.json"

@@ -102,17 +102,18 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     # There are more GPUs than ranks; the others must not be used.
     export PP_EMULATED_GPUS=8
     ppsplit -q -p 2 --dp 2 model | ppsched -q -s 1f1b -m 2 >lanes.json
-    # Each rank has a part of every sequence.
-    pppack -q -l 48 --cp 2 -o parts data.jsonl
+    # Each rank has a part of every sequence, or of every tensor.
+    pppack -q -l 48 --cp 2 --tp 2 -o parts data.jsonl
     ppsplit -q -p 2 --cp 2 model |
         ppsched -q -s 1f1b -m 2 >parts.json
+    ppsplit -q -p 2 --tp 2 model | ppsched -q -s 1f1b -m 2 >tensors.json
     for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' \
-        'parts 4 bf16'; do
+        'parts 4 bf16' 'tensors 4 bf16'; do
         read -r plan n dtype <<<"$run"
         rm -rf a b
         mkdir a b
         data=packed
-        [ "$plan" != parts ] || data=parts
+        case $plan in parts | tensors) data=parts ;; esac
         more=(--data "$data" --eval "$data" --dtype "$dtype")
         "$PPRUN" --device cuda "$plan.json" "${options[@]}" "${more[@]}" \
             --save a/ckpt --dump-grads a/grads -o a/log

@@ -17,7 +17,7 @@ setup_file() {
  "embd_pdrop": 0, "resid_pdrop": 0}
 END
     { data 1 20; jq -nc '{input_ids: [range(40)]}'; } >data.jsonl
-    pppack -q -l 64 --cp 2 -o packed data.jsonl
+    pppack -q -l 64 --cp 2 --tp 2 -o packed data.jsonl
     ppsplit -q -p 1 model-gpt2 | ppsched -q -s gpipe -m 4 >one.json
 }
 
@@ -35,12 +35,21 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     same full base
 }
 
-@test "context-parallel ranks and replicas differ only by the order of sums" {
+@test "ranks that divide sequences and tensors, and replicas, add in another order" {
     train base64 one.json --dtype fp64
     ppsplit -q -p 2 --cp 2 --dp 2 model-gpt2 |
         ppsched -q -s 1f1b -m 2 >plan.json
     train ranks plan.json --dtype fp64
     near ranks base64
+    for mesh in '--tp 4 --recompute selective' '--tp 2 --cp 2'; do
+        rm -rf ranks
+        # shellcheck disable=SC2086
+        ppsplit -q -p 2 $mesh model-gpt2 |
+            ppsched -q -s 1f1b -m 4 >plan.json
+        train ranks plan.json --dtype fp64
+        near ranks base64
+    done
+    pprun --verify --shrink plan.json | grep -q '^the same'
 }
 
 @test "--verify agrees with slices" {

@@ -205,9 +205,25 @@ static PP_ADD(keep_first)
     return is("context-unsummed") ? 0 : real.add(y, a, b, n, stream);
 }
 
-/* context-doubled: the gradients of the other ranks of a row count twice. */
+/* Returns the parameter whose gradients these are, or NULL. */
+static const struct pp_parameter *parameter_of(const void *g)
+{
+    const struct pp_parameters *p = exec->worker->params;
+    for (size_t i = 0; i < p->n; i++)
+        if (p->at[i].g == g)
+            return &p->at[i];
+    return NULL;
+}
+
+/* tensor-unsummed: tensor-parallel ranks do not add the gradients of norms.
+ * keys-unsummed: nor those of key heads that two of them hold.
+ * context-doubled: the gradients of the other ranks of a row count twice. */
 static PP_ADD(faulty_add_gradient)
 {
+    const struct pp_parameter *p = parameter_of(y);
+    bool divided = p && p->info.split != PP_SPLIT_NONE;
+    if (p && is(divided ? "keys-unsummed" : "tensor-unsummed"))
+        return 0;
     int rc = real.add_gradient(y, a, b, n, stream);
     return rc || !is("context-doubled") ? rc
                                         : real.add_gradient(y, y, b, n, stream);
@@ -280,7 +296,8 @@ static void exchange_columns(struct pp_packed *p)
     *ref = kept;
 }
 
-/* tied-unsummed, copies-unsummed: the last pass does not know that it is.
+/* norm-replicas: every rank counts the tensors that several hold.
+ * tied-unsummed, copies-unsummed: the last pass does not know that it is.
  * dummy-counted: a sequence that only fills a bin counts as scored.
  * eval-wrapped: an evaluation starts again instead of ending.
  * last-rank: the loss is that of the last rank, which has no head in a V. */
@@ -313,6 +330,8 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
                                              "nothing", err));
     if (is("tied-unsummed") || is("copies-unsummed"))
         pass.sync = false;
+    for (size_t i = 0; is("norm-replicas") && i < e->worker->params->n; i++)
+        e->worker->params->at[i].replica = false;
     if (is("dummy-counted"))
         count_dummy();
     if (is("exchanged-columns"))
@@ -373,7 +392,8 @@ static void cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
     mb->n_scored = n;
 }
 
-/* context-labels: see cut_labels.
+/* words: tensor-parallel ranks but the first take the next word for a target.
+ * context-labels: see cut_labels.
  * context-order: gathered keys stay in the order of the ranks.
  * label-shift: see shift_labels.
  * positions: they do not restart at the start of a sequence.
@@ -387,6 +407,9 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     static _Thread_local int32_t whole[2];
     if (pp_batch_view(b, p, part, mb, err))
         return -1;
+    for (size_t k = 0; part->first_word && is("words") && k < mb->n_scored; k++)
+        b->targets[k] +=
+            b->targets[k] >= 0 && b->targets[k] + 1 < part->n_words;
     if (is("context-labels"))
         cut_labels(b, mb);
     for (size_t t = 0; mb->order && is("context-order") && t < mb->key_rows;

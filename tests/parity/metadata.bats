@@ -46,13 +46,14 @@ hashes() {
 }
 
 @test "all ranks have one hash, which is that of the sequences" {
-    for mesh in '-p 1' '-p 3' '-p 2 --cp 2' '-p 2 --cp 2 --cp-exchange a2a'; do
+    for mesh in '-p 1' '-p 3' '-p 2 --cp 2' '-p 2 --cp 2 --cp-exchange a2a' \
+        '-p 2 --tp 2' '-p 1 --tp 4' '-p 2 --cp 2 --tp 2'; do
         # shellcheck disable=SC2086
         hashes 1f1b 4 $mesh >lines
         [ "$(jq -r .hash lines | sort -u)" = "$(expected 0 1 2 3)" ]
     done
     [ "$(jq -c '[.rank, .row, .dp, .cp, .tp, .stages, .step]' lines |
-        tail -n 1)" = '[3,1,0,1,0,[1],1]' ]
+        tail -n 1)" = '[7,1,0,1,1,[1],1]' ]
     hashes zbv 4 -p 2 -c 2 --placement v >lines
     [ "$(jq -r .hash lines | sort -u)" = "$(expected 0 1 2 3)" ]
     [ "$(jq -c .stages lines | head -n 1)" = '[0,3]' ]

@@ -135,6 +135,9 @@ divided() {
         divided cp2 "${two[0]}" '-p 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
         divided sliced "${two[0]}" '-p 2' "$m" 'seq1f1b --slices 3' -- "${two[@]:1}"
     done
+    divided tp2 "${two[0]}" '-p 2 --tp 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
+    divided tp4 rollouts.parts '-p 1 --tp 4' "$(bins rollouts.parts)" gpipe \
+        -- "${GRPO[@]}"
     divided cp4 "${two[0]}" '-p 1 --cp 4' "$m" gpipe -- "${two[@]:1}"
     divided both "${two[0]}" '-p 2 -c 2 --placement v --cp 2 --dp 2 --cp-exchange a2a' \
         "$((m / 2))" zbv -- "${two[@]:1}"

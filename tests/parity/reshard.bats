@@ -16,6 +16,7 @@ settings=(
     'lanes:-p 2 --dp 2:-s 1f1b -m 4'
     'whole:-p 2 --dp 2 --zero 0:-s 1f1b -m 4'
     'copies:-p 2 --placement both-ways:-s dualpipe -m 8'
+    'tensors:-p 2 --tp 2:-s 1f1b -m 8'
 )
 more=(
     'three:-p 3:-s gpipe -m 8'
@@ -24,6 +25,8 @@ more=(
     'lanes4:-p 1 --dp 4:-s gpipe -m 2'
     'chunks-lanes:-p 2 --chunks 2 --dp 2:-s interleaved -m 4'
     'context:-p 2 --cp 2:-s 1f1b -m 8'
+    'tensors4:-p 1 --tp 4:-s gpipe -m 8'
+    'all:-p 2 --tp 2 --cp 2 --dp 2:-s 1f1b -m 4'
 )
 if [ "${PP_RESHARD-}" = all ]; then
     settings+=("${more[@]}")
@@ -41,7 +44,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     model qwen2-tied true
     data 1 60 >data.jsonl
-    pppack -q -l 64 --cp 2 -o packed data.jsonl
+    pppack -q -l 64 --cp 2 --tp 4 -o packed data.jsonl
     local name split schedule
     for setting in "${settings[@]}"; do
         IFS=: read -r name split schedule <<<"$setting"

@@ -150,6 +150,10 @@ static void test_workspace(void)
 
 static void test_check(void)
 {
+    /* pprun does not train it. */
+    static struct pp_model planned;
+    planned = llama;
+    planned.architecture = PP_MIXTRAL;
     static const struct {
         const struct pp_model *m;
         struct pp_mesh x;
@@ -162,7 +166,8 @@ static void test_check(void)
          {1, 1, 3, 1, 1},
          4096,
          "the model's 32 heads do not divide by 3 tensor-parallel ranks"},
-        {&llama,
+        {&llama, {1, 1, 16, 1, 1}, 4096, ""},
+        {&planned,
          {1, 1, 16, 1, 1},
          4096,
          "the model's 8 key and value heads do not divide by 16 "
@@ -205,6 +210,11 @@ static void test_check(void)
        "a sequence length that does not divide is refused");
     is_str(hint.setting, "seq-len", "the setting to change");
     is_str(hint.value, "4112", "the next length that divides");
+    hint = (struct pp_err){0};
+    ok(pp_mesh_check(&(struct pp_mesh){1, 1, 24, 1, 1}, &llama, 4104, &hint) !=
+           0,
+       "heads that do not divide are refused");
+    is_str(hint.value, "16", "the most ranks below that can divide the model");
     struct pp_model odd = llama;
     struct pp_err err = {0};
     odd.intermediate = 14339;

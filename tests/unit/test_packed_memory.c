@@ -120,14 +120,14 @@ static void test_shrink(void)
                          .tied = true,
                          .qk_norm = true};
     struct pp_model tiny = m;
-    pp_model_synthetic(&m, 1);
+    pp_model_synthetic(&m, 1, 1);
     ok(m.n_layers == 36 && m.n_heads == 4 * m.n_kv_heads && m.n_kv_heads > 1,
        "layers and heads per key head stay");
     ok(m.tied && m.qk_norm && !m.qkv_bias && m.head_dim % 2 == 0,
        "what it has stays");
     ok(m.hidden < 64 && m.vocab < 100 && m.intermediate < 100, "small");
     tiny.hidden = tiny.intermediate = tiny.vocab = 2;
-    pp_model_synthetic(&tiny, 1);
+    pp_model_synthetic(&tiny, 1, 1);
     ok(tiny.hidden == 2 && tiny.intermediate == 2 && tiny.vocab == 2,
        "a set is never scaled up");
 }

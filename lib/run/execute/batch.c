@@ -67,31 +67,41 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
+/* Returns the number of a word on this rank, or -1. */
+static int32_t word_here(const struct pp_batch_part *part, int32_t id)
+{
+    int32_t i = id - part->first_word;
+    return part->n_words == 0 ? id : i >= 0 && i < part->n_words ? i : -1;
+}
+
 /* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an
  * id is not a token. */
 static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
-                      const struct rows *r, bool score_all, int32_t at,
-                      struct pp_microbatch *mb, int32_t *bad)
+                      const struct rows *r, const struct pp_batch_part *part,
+                      int32_t at, struct pp_microbatch *mb, int32_t *bad)
 {
     int32_t real_end = r->start + r->n;
     for (int32_t t = r->from; t < r->to; t++, at++) {
         b->positions[at] = t < real_end ? t - r->start : 0;
-        b->input_ids[at] = t < real_end ? bin->input_ids[t] : -1;
+        b->input_ids[at] =
+            t < real_end ? word_here(part, bin->input_ids[t]) : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
         if (t + 1 >= real_end || bin->labels[t + 1] == PP_LABEL_IGNORE)
             continue;
-        int32_t target = score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
+        int32_t target =
+            part->score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
         if (!is_token(b, *bad = target))
             return false;
         b->scored_rows[mb->n_scored] = at;
-        b->targets[mb->n_scored++] = target;
+        b->targets[mb->n_scored++] = word_here(part, target);
     }
     return true;
 }
 
 /* Appends the rows that have a next token but no label for it. */
 static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
+                         const struct pp_batch_part *part,
                          struct pp_microbatch *mb, int32_t *bad)
 {
     for (size_t i = 0; i < mb->n_sequences; i++) {
@@ -106,7 +116,7 @@ static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
             if (!is_token(b, *bad = bin->input_ids[start + next]))
                 return false;
             b->scored_rows[mb->n_scored] = at;
-            b->targets[mb->n_scored++] = *bad;
+            b->targets[mb->n_scored++] = word_here(part, *bad);
         }
     }
     return true;
@@ -124,8 +134,8 @@ static int fail_token(const struct pp_batch *b, size_t bin, int32_t bad,
 /* Appends a part of a sequence; it may be empty. Its keys are those of the
  * whole sequence up to its last row, from row first_key on. */
 static bool view_part(struct pp_batch *b, const struct pp_bin *bin,
-                      const struct rows *r, bool score_all, int32_t first_key,
-                      struct pp_microbatch *mb, int32_t *bad)
+                      const struct rows *r, const struct pp_batch_part *part,
+                      int32_t first_key, struct pp_microbatch *mb, int32_t *bad)
 {
     if (r->from >= r->to)
         return true;
@@ -137,7 +147,7 @@ static bool view_part(struct pp_batch *b, const struct pp_bin *bin,
     b->cu_seqlens_padded[at + 1] = row + r->to - r->from;
     b->sequence[at] = (int32_t)r->sequence;
     b->keys[at] = (struct pp_attention_keys){first_key, before + real, before};
-    return view_rows(b, bin, r, score_all, row, mb, bad);
+    return view_rows(b, bin, r, part, row, mb, bad);
 }
 
 static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
@@ -150,7 +160,8 @@ static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
 
 /* Appends the rows of sequence i that are in the slice; there may be none. */
 static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
-                       bool score_all, struct pp_microbatch *mb, int32_t *bad)
+                       const struct pp_batch_part *part,
+                       struct pp_microbatch *mb, int32_t *bad)
 {
     int32_t first = (int32_t)mb->first_row, end = first + (int32_t)mb->tokens;
     struct rows r = sequence_of(bin, i);
@@ -161,7 +172,7 @@ static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
     /* The keys of the context come before those of the slice. */
     int32_t row = b->cu_seqlens_padded[mb->n_sequences];
     int32_t key = mb->n_sequences ? row + (int32_t)mb->context : 0;
-    return view_part(b, bin, &r, score_all, key, mb, bad);
+    return view_part(b, bin, &r, part, key, mb, bad);
 }
 
 /* Appends the two chunks of sequence i of a context-parallel rank, and lists
@@ -177,7 +188,7 @@ static bool view_chunks(struct pp_batch *b, const struct pp_bin *bin,
     for (int k = 0; k < 2; k++) {
         r.from = start + chunks[k] * length;
         r.to = r.from + length;
-        if (!view_part(b, bin, &r, part->score_all, start, mb, bad))
+        if (!view_part(b, bin, &r, part, start, mb, bad))
             return false;
     }
     int32_t of_rank = (int32_t)mb->tokens, first = start / part->n_ranks;
@@ -221,12 +232,11 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .continues = part->slice + 1 < part->n_slices,
     };
     for (uint32_t i = 0; i < v.n_sequences; i++)
-        if (part->n_ranks > 1
-                ? !view_chunks(b, &v, i, part, mb, &bad)
-                : !view_slice(b, &v, i, part->score_all, mb, &bad))
+        if (part->n_ranks > 1 ? !view_chunks(b, &v, i, part, mb, &bad)
+                              : !view_slice(b, &v, i, part, mb, &bad))
             return fail_token(b, part->bin, bad, err);
     mb->n_labelled = mb->n_scored;
-    if (part->score_all && !score_others(b, &v, mb, &bad))
+    if (part->score_all && !score_others(b, &v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
     if (part->n_ranks > 1 || part->n_slices > 1) {
         mb->keys = b->keys;

@@ -26,6 +26,8 @@ struct pp_batch_part {
      * there is one slice, and the padded length of every sequence divides by
      * 2 x n_ranks. */
     int n_ranks, rank;
+    /* The words of a tensor-parallel rank; 0 words: all of the vocabulary. */
+    int32_t first_word, n_words;
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries
@@ -71,6 +73,8 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * many pairs of a query and a key (Llama Team, "The Llama 3 Herd of Models",
  * 2024). *mb has each chunk as a sequence. The target of its last row may be a
  * token of another rank.
+ *
+ * Ids and targets are numbers among the words of the rank, and -1 for others.
  *
  * Leaves scale, loss, logps and before unset. Fails with PP_EXIT_INPUT if an id
  * is outside the vocabulary: opening a directory maps the columns but does not

@@ -128,8 +128,9 @@ size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
 size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
-    size_t cp = (size_t)e->worker->layout.components[0].mesh.cp;
-    size_t tokens = pp_exec_tokens(e->pass, a) / cp;
+    const struct pp_mesh *x = &e->worker->layout.components[0].mesh;
+    size_t sharers = (size_t)pp_mesh_sharers(x);
+    size_t tokens = pp_exec_tokens(e->pass, a) / sharers;
     return pp_slice_begin(tokens, a.slice + 1, n) -
            pp_slice_begin(tokens, a.slice, n);
 }
@@ -178,12 +179,16 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
                 struct pp_microbatch *host, struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    const struct pp_batch_part part = {bin_of(p, a),
-                                       a.slice,
-                                       e->schedule->graph->n_slices,
-                                       p->score_all,
-                                       e->worker->layout.components[0].mesh.cp,
-                                       e->worker->place.cp};
+    const struct pp_worker *w = e->worker;
+    const struct pp_batch_part part = {.bin = bin_of(p, a),
+                                       .slice = a.slice,
+                                       .n_slices = e->schedule->graph->n_slices,
+                                       .score_all = p->score_all,
+                                       .n_ranks =
+                                           w->layout.components[0].mesh.cp,
+                                       .rank = w->place.cp,
+                                       .first_word = w->first_word,
+                                       .n_words = w->n_words};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);
@@ -254,7 +259,9 @@ static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
     s->step = p->step;
     s->packed = p->packed;
     s->bin = bin_of(p, a);
-    s->metrics = p->metrics ? p->metrics + at + own : NULL;
+    /* All tensor-parallel ranks have the same metrics. */
+    s->metrics =
+        p->metrics && e->worker->place.tp == 0 ? p->metrics + at + own : NULL;
     s->rows = host;
     e->before[a.slice].n_scored = e->trains ? host->n_scored : 0;
 }
@@ -274,11 +281,13 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     if (pp_stage_fwd(s, mb, y, input_of(e, a), blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;
-    /* The slices of a microbatch come in order, so their losses add up. */
+    /* The slices of a microbatch come in order, so their losses add up. All
+     * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
-    if (has_head)
+    bool reports = has_head && e->worker->place.tp == 0;
+    if (reports)
         *sum = (a.slice ? *sum : 0) + loss;
-    if (e->pass->logps && has_head)
+    if (e->pass->logps && reports)
         e->pass->logps(e->pass->ctx, bin_of(e->pass, a), host);
     return 0;
 }

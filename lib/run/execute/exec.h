@@ -43,6 +43,8 @@ struct pp_worker {
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
     struct pp_collective context; /* with the ranks that divide sequences */
+    struct pp_collective tensor;  /* with those that divide tensors */
+    int32_t first_word, n_words;  /* of the vocabulary, on this rank */
     void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
                    weights; NULL if there are none */
 };

@@ -95,7 +95,7 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
 {
     const struct pp_row *row = &j->schedule->rows[row_number];
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
-        j->optim.steps == 0 || j->score || j->mesh.cp > 1)
+        j->optim.steps == 0 || j->score || j->mesh.cp > 1 || j->mesh.tp > 1)
         return false;
     for (size_t i = 0; i < row->n; i++)
         if (row->actions[i].overlap)
@@ -175,7 +175,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,
-        .replicas = pp_job_replicas(j) > 1,
+        .replicas = pp_job_replicas(j) > 1 || tensor_ranks(j) > 1,
         .divided = cp > 1,
         .overlap = pp_job_overlaps(j, row),
     };
@@ -365,9 +365,12 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
                   g->stages[g->tied[1] + k * copied].row);
     for (int i = copied; i < g->n_stages; i++)
         sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
-    struct pp_group data = pp_layout_group(&u->layout, p, PP_GROUP_DATA);
-    for (int i = 0; i < data.n; i++)
-        use_both_ways(u, rank, pp_group_rank(&data, i), PP_DIRECTION_DATA);
+    static const enum pp_group_kind kinds[] = {PP_GROUP_DATA, PP_GROUP_TP};
+    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        struct pp_group group = pp_layout_group(&u->layout, p, kinds[k]);
+        for (int i = 0; i < group.n; i++)
+            use_both_ways(u, rank, pp_group_rank(&group, i), PP_DIRECTION_DATA);
+    }
 }
 
 /* Sorts pairs whose lower rank is even before the others. */

@@ -222,8 +222,9 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
 
 /* Reports whether a rank of this row opens a second handle, for the forward
  * of overlap pairs: the device must run it beside the backward, and nothing may
- * be timed that needs one queue (products, layers). Context-parallel ranks have
- * one queue, because both actions of a pair would exchange keys. */
+ * be timed that needs one queue (products, layers). Context-parallel and
+ * tensor-parallel ranks have one queue, because both actions of a pair would
+ * exchange rows. */
 bool pp_job_overlaps(const struct pp_job *j, int row);
 
 /* Sets *most to the most receives of a channel of s that are posted and whose

@@ -143,6 +143,45 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
+/* Returns the tensor-parallel ranks that hold the same piece as this one. They
+ * are consecutive. */
+static struct pp_group holders_of(const struct pp_worker *w,
+                                  const struct pp_parameter *t)
+{
+    struct pp_group g = w->tensor.group;
+    size_t size = (size_t)g.n, mine = t->piece.offset;
+    int first = g.n, n = 0;
+    for (size_t i = 0; i < size; i++)
+        if (pp_tensor_piece(&t->info, size, i).offset == mine) {
+            first = (int)i < first ? (int)i : first;
+            n++;
+        }
+    g.first += first * g.step;
+    g.index -= first;
+    g.n = n;
+    return g;
+}
+
+int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
+{
+    const struct pp_parameters *p = w->params;
+    struct pp_collective c = w->tensor;
+    c.value_bytes = w->kernels->accumulator_bytes;
+    c.sum = w->kernels->add_gradient;
+    c.room = w->room;
+    c.room_values = PP_COPIED_PART;
+    for (size_t i = 0; w->tensor.group.n > 1 && i < p->n; i++) {
+        c.group = holders_of(w, &p->at[i]);
+        /* Owners of optimizer state need the sum of their own elements. */
+        const struct pp_range own = p->at[i].own;
+        char *g = p->at[i].g;
+        if (g &&
+            pp_all_reduce(&c, g + own.first * p->accumulator_bytes, own.n, err))
+            return -1;
+    }
+    return 0;
+}
+
 /* The means to exchange values with the ranks that hold the same weights. */
 static struct pp_collective replicas(const struct pp_worker *w,
                                      size_t value_bytes)

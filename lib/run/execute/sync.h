@@ -16,6 +16,10 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 
+/* Adds the gradients of tensors that several tensor-parallel ranks hold, such
+ * as norms, in the order of the ranks: each has those of its rows or heads. */
+int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
+
 /* REDUCE_GRAD: adds the gradients of a stage on the ranks that hold the same
  * weights and divide the tokens of a step, in the order of the ranks. If they
  * divide the optimizer's state, each gets the sums that it owns; the other two

@@ -51,7 +51,8 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
 {
     struct pp_saved s[PP_MAX_SAVED];
     size_t n = pp_unit_saved(l->model, l->unit, l->recompute, when, s);
-    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host, tokens);
+    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host,
+                                tokens / pp_model_tp(l->model));
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
         size_t statistics = s[i].statistics * rows;

@@ -35,11 +35,14 @@ struct pp_sampler {
 /* The input of every layer: one microbatch, or one slice of it. The rows are
  * those of the slice then. The integer arrays are device memory. */
 struct pp_microbatch {
-    size_t tokens; /* rows of every activation, padding included; may be 0 */
+    size_t tokens; /* rows, padding included; may be 0. Each tensor-parallel
+                      rank has a part of them between products */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
-    const int32_t *input_ids; /* (tokens) -1 on padding */
+    const int32_t *input_ids; /* (tokens) -1 on padding, and for words of
+                                 other tensor-parallel ranks; else an index
+                                 into the words of this one */
 
     /* For the head: the rows whose prediction is scored, and the token that
      * each should predict, already shifted inside its sequence. The first
@@ -97,7 +100,8 @@ struct pp_attention_exchange;
 struct pp_layer {
     struct pp_unit_id unit;
     enum pp_recompute recompute;
-    const struct pp_model *model;
+    const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
+    size_t n_words; /* rows of its embedding or head; 0: model->vocab */
     const struct pp_kernels *kernels;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
@@ -105,9 +109,18 @@ struct pp_layer {
     const struct pp_attention_exchange *exchange;
     const struct pp_collective *context; /* the ranks that divide sequences;
                                             NULL if there is one */
+    const struct pp_collective *tensor;  /* those that divide tensors; NULL: one
+                                          */
     struct pp_device *device;            /* NULL: the CPU */
     void *stream;
 };
+
+/* Returns the rows of this rank between products. */
+static inline size_t pp_layer_rows(const struct pp_layer *l,
+                                   const struct pp_microbatch *mb)
+{
+    return mb->tokens / pp_model_tp(l->model);
+}
 
 /* Returns how attention reaches the keys of other slices, or of the
  * context-parallel ranks of a mesh. */
@@ -122,12 +135,15 @@ struct pp_layer_blocks {
                                         workspace if it is empty */
     size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before this unit in
                                         the blocks of the stage */
+    /* (tokens, hidden) each, in the workspace: rows gathered from, and sums
+     * over, the tensor-parallel ranks; empty if there is one. */
+    void *gathered, *summed;
 };
 
 /* scratch has the bytes of the workspace of the unit (unit_bytes.h) that are
  * behind the part that it recomputes. */
 struct pp_layer_ops {
-    /* Writes y (tokens, hidden) from x. The embedding has no x, the head no y.
+    /* Writes y (rows, hidden) from x. The embedding has no x, the head no y.
      */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,

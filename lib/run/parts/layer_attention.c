@@ -60,23 +60,27 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
-static int qkv_fwd(const struct pp_layer *l, size_t T, void *const *s,
+static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                   const struct pp_layer_blocks *b, void *const *s,
                    struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
     struct qkv_widths w = widths(m);
-    size_t C = m->hidden;
+    size_t T = mb->tokens, C = m->hidden;
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
+    if (!x)
+        return -1;
     if (!m->qk_norm) {
-        PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], s[PP_S_NORM1], l->w[PP_P_Q],
+        PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], x, l->w[PP_P_Q],
                                    l->w[PP_P_Q_BIAS], NULL, T, C, w.qkv, w.qkv,
                                    C, l->stream));
         return 0;
     }
-    PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV_RAW], s[PP_S_NORM1], l->w[PP_P_Q],
+    PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV_RAW], x, l->w[PP_P_Q],
                                l->w[PP_P_Q_BIAS], NULL, T, C, w.qk, w.qk, C,
                                l->stream));
-    PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), s[PP_S_NORM1],
+    PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), x,
                                l->w[PP_P_V], l->w[PP_P_V_BIAS], NULL, T, C,
                                w.qkv - w.qk, w.qkv, C, l->stream));
     return qk_norm_fwd(l, T, s, err);
@@ -94,6 +98,11 @@ static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
                                       m->n_heads + m->n_kv_heads, m->head_dim,
                                       widths(m).qkv, direction, l->stream));
     return 0;
+}
+
+static struct pp_joined output_of(const struct pp_layer *l)
+{
+    return (struct pp_joined){PP_P_O, PP_P_O_BIAS, widths(l->model).q};
 }
 
 /* All keys and values are in the microbatch. */
@@ -154,18 +163,13 @@ static int attention_fwd(const struct pp_layer *l,
                          const struct pp_layer_blocks *b, void *const *s,
                          void *scratch, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
-    size_t T = mb->tokens, C = m->hidden;
-    if (qkv_fwd(l, T, s, err))
-        return -1;
-    if (rotate(l, mb, s[PP_S_QKV], 1, err) ||
-        heads_fwd(l, mb, b, s, scratch, err))
-        return -1;
-    PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_ATTN], l->w[PP_P_O], l->w[PP_P_O_BIAS],
-                               s[PP_S_X], T, w.q, C, C, w.q, l->stream));
-    return 0;
+    const struct pp_joined o = output_of(l);
+    return qkv_fwd(l, mb, b, s, err) || rotate(l, mb, s[PP_S_QKV], 1, err) ||
+                   heads_fwd(l, mb, b, s, scratch, err) ||
+                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, s[PP_S_X],
+                                     err)
+               ? -1
+               : 0;
 }
 
 static int attention_recompute(const struct pp_layer *l,
@@ -205,23 +209,21 @@ static int attention_bwd_input(const struct pp_layer *l,
                                const struct pp_layer_blocks *b, void *const *s,
                                void *scratch, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
     struct qkv_widths w = widths(m);
     struct pp_attention_shape a = shape(l, mb);
-    size_t T = mb->tokens, C = m->hidden;
+    const struct pp_joined o = output_of(l);
+    size_t T = mb->tokens;
     void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
-    PP_LAYER_RUN(k->linear_bwd_input(dattn, dy, l->w[PP_P_O], T, w.q, C, w.q, C,
-                                     l->stream));
-    if (l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
+    if (pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
+        l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
         return -1;
     if (rotate(l, mb, s[PP_S_DQKV], -1, err))
         return -1;
     if (m->qk_norm && qk_norm_bwd(l, T, s, err))
         return -1;
-    PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM1], s[PP_S_DQKV], l->w[PP_P_Q],
-                                     T, C, w.qkv, C, w.qkv, l->stream));
-    return 0;
+    return pp_layer_split_bwd_input(l, mb, b, s[PP_S_DNORM1], s[PP_S_DQKV],
+                                    PP_P_Q, w.qkv, err);
 }
 
 static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
@@ -244,22 +246,26 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
     return 0;
 }
 
-static int attention_bwd_weight(const struct pp_layer *l, size_t T,
-                                void *const *s, struct pp_err *err)
+static int attention_bwd_weight(const struct pp_layer *l,
+                                const struct pp_microbatch *mb,
+                                const struct pp_layer_blocks *b, void *const *s,
+                                struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
     struct qkv_widths w = widths(l->model);
-    size_t C = l->model->hidden;
-    if (l->g[PP_P_O])
-        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_O], l->g[PP_P_O_BIAS],
-                                          s[PP_S_DMID], s[PP_S_ATTN], T, w.q, C,
-                                          C, w.q, l->stream));
+    const struct pp_joined o = output_of(l);
+    size_t C = l->model->hidden, T = mb->tokens;
+    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DMID], s[PP_S_ATTN], &o, err))
+        return -1;
     if (l->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
+        return -1;
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
+    if (!x)
         return -1;
     if (l->g[PP_P_Q])
         PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_Q], l->g[PP_P_Q_BIAS],
-                                          s[PP_S_DQKV], s[PP_S_NORM1], T, C,
-                                          w.qkv, w.qkv, C, l->stream));
+                                          s[PP_S_DQKV], x, T, C, w.qkv, w.qkv,
+                                          C, l->stream));
     return 0;
 }
 

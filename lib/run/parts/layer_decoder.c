@@ -27,13 +27,13 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *scratch, struct pp_err *err)
 {
     struct decoder d = decoder_of(l);
-    size_t T = mb->tokens, C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[PP_S_X], x, T, C, C, C, l->stream));
-    return d.norm->fwd(l, d.first, T, s[PP_S_NORM1], s[PP_S_X], s, err) ||
+    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[PP_S_X], x, R, C, C, C, l->stream));
+    return d.norm->fwd(l, d.first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
                    d.attention->fwd(l, mb, s[PP_S_MID], b, s, scratch, err) ||
-                   d.norm->fwd(l, d.second, T, s[PP_S_NORM2], s[PP_S_MID], s,
+                   d.norm->fwd(l, d.second, R, s[PP_S_NORM2], s[PP_S_MID], s,
                                err) ||
                    d.mlp->fwd(l, mb, y, b, s, scratch, err)
                ? -1
@@ -47,10 +47,10 @@ static int recompute(const struct pp_layer *l, const struct decoder *d,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err)
 {
-    size_t T = mb->tokens;
-    return d->norm->fwd(l, d->first, T, s[PP_S_NORM1], s[PP_S_X], s, err) ||
+    size_t R = pp_layer_rows(l, mb);
+    return d->norm->fwd(l, d->first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
                    d->attention->recompute(l, mb, b, s, scratch, err) ||
-                   d->norm->fwd(l, d->second, T, s[PP_S_NORM2], s[PP_S_MID], s,
+                   d->norm->fwd(l, d->second, R, s[PP_S_NORM2], s[PP_S_MID], s,
                                 err) ||
                    d->mlp->recompute(l, mb, b, s, scratch, err)
                ? -1
@@ -64,20 +64,20 @@ static int decoder_bwd_input(const struct pp_layer *l,
 {
     struct decoder d = decoder_of(l);
     const struct pp_kernels *k = l->kernels;
-    size_t T = mb->tokens, C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, T, C, C, C, l->stream));
+    PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, R, C, C, C, l->stream));
     if (d.mlp->bwd_input(l, mb, dy, b, s, scratch, err) ||
-        d.norm->bwd_input(l, d.second, T, s[PP_S_DMID], s[PP_S_DNORM2], s, err))
+        d.norm->bwd_input(l, d.second, R, s[PP_S_DMID], s[PP_S_DNORM2], s, err))
         return -1;
-    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, T * C, l->stream));
+    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, R * C, l->stream));
     if (d.attention->bwd_input(l, mb, s[PP_S_DMID], b, s, scratch, err) ||
-        d.norm->bwd_input(l, d.first, T, dx, s[PP_S_DNORM1], s, err))
+        d.norm->bwd_input(l, d.first, R, dx, s[PP_S_DNORM1], s, err))
         return -1;
-    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], T * C, l->stream));
+    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], R * C, l->stream));
     return 0;
 }
 
@@ -88,13 +88,13 @@ static int decoder_bwd_weight(const struct pp_layer *l,
 {
     (void)scratch;
     struct decoder d = decoder_of(l);
-    size_t T = mb->tokens;
+    size_t R = pp_layer_rows(l, mb);
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    return d.mlp->bwd_weight(l, T, s, err) ||
-                   d.norm->bwd_weight(l, d.second, T, s, err) ||
-                   d.attention->bwd_weight(l, T, s, err) ||
-                   d.norm->bwd_weight(l, d.first, T, s, err)
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    return d.mlp->bwd_weight(l, mb, b, s, err) ||
+                   d.norm->bwd_weight(l, d.second, R, s, err) ||
+                   d.attention->bwd_weight(l, mb, b, s, err) ||
+                   d.norm->bwd_weight(l, d.first, R, s, err)
                ? -1
                : 0;
 }

@@ -8,14 +8,18 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err)
 {
-    (void)x, (void)b, (void)scratch;
+    (void)x, (void)scratch;
     const struct pp_kernels *k = l->kernels;
-    size_t T = mb->tokens, C = l->model->hidden;
-    PP_LAYER_RUN(
-        k->embedding_fwd(y, mb->input_ids, l->w[PP_P_WEIGHT], T, C, l->stream));
+    size_t C = l->model->hidden;
+    /* A word is on one rank. The others add zeros. */
+    PP_LAYER_RUN(k->embedding_fwd(pp_layer_part(l, b, y), mb->input_ids,
+                                  l->w[PP_P_WEIGHT], mb->tokens, C, l->stream));
+    if (pp_layer_reduce(l, mb, b, y, err))
+        return -1;
     if (l->w[PP_P_POSITIONS])
-        PP_LAYER_RUN(k->embedding_add(y, mb->positions, l->w[PP_P_POSITIONS], T,
-                                      C, l->stream));
+        PP_LAYER_RUN(k->embedding_add(
+            y, mb->positions + pp_layer_first_row(l, mb), l->w[PP_P_POSITIONS],
+            pp_layer_rows(l, mb), C, l->stream));
     return 0;
 }
 
@@ -28,8 +32,8 @@ static int embed_bwd_input(const struct pp_layer *l,
     size_t C = l->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(
-        l->kernels->copy(s[PP_S_EMBED_DY], dy, mb->tokens, C, C, C, l->stream));
+    PP_LAYER_RUN(l->kernels->copy(s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C,
+                                  C, C, l->stream));
     return 0;
 }
 
@@ -41,13 +45,17 @@ static int embed_bwd_weight(const struct pp_layer *l,
     (void)scratch;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    const void *dy = pp_layer_gather(l, mb, b, s[PP_S_EMBED_DY], err);
+    if (!dy)
+        return -1;
     if (l->g[PP_P_WEIGHT])
         PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
-            l->g[PP_P_WEIGHT], s[PP_S_EMBED_DY], mb->input_ids, mb->tokens,
-            l->model->hidden, l->stream));
+            l->g[PP_P_WEIGHT], dy, mb->input_ids, mb->tokens, l->model->hidden,
+            l->stream));
     if (l->g[PP_P_POSITIONS])
         PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
-            l->g[PP_P_POSITIONS], s[PP_S_EMBED_DY], mb->positions, mb->tokens,
+            l->g[PP_P_POSITIONS], s[PP_S_EMBED_DY],
+            mb->positions + pp_layer_first_row(l, mb), pp_layer_rows(l, mb),
             l->model->hidden, l->stream));
     return 0;
 }

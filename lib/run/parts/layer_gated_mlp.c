@@ -2,13 +2,23 @@
 /* layer_gated_mlp - y = mid + down(silu(gate) * up) of the normed mid. */
 #include "run/parts/layer_impl.h"
 
-static int gate_and_up(const struct pp_layer *l, size_t T, void *const *s,
+static struct pp_joined down(const struct pp_layer *l)
+{
+    return (struct pp_joined){PP_P_DOWN, PP_P_DOWN_BIAS,
+                              l->model->intermediate};
+}
+
+static int gate_and_up(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct pp_layer_blocks *b, void *const *s,
                        struct pp_err *err)
 {
     size_t C = l->model->hidden, I = l->model->intermediate;
-    PP_LAYER_RUN(l->kernels->linear_fwd(
-        s[PP_S_GATE_UP], s[PP_S_NORM2], l->w[PP_P_GATE], l->w[PP_P_GATE_BIAS],
-        NULL, T, C, 2 * I, 2 * I, C, l->stream));
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
+    if (!x)
+        return -1;
+    PP_LAYER_RUN(l->kernels->linear_fwd(s[PP_S_GATE_UP], x, l->w[PP_P_GATE],
+                                        l->w[PP_P_GATE_BIAS], NULL, mb->tokens,
+                                        C, 2 * I, 2 * I, C, l->stream));
     return 0;
 }
 
@@ -24,14 +34,13 @@ static int mlp_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                    void *y, const struct pp_layer_blocks *b, void *const *s,
                    void *scratch, struct pp_err *err)
 {
-    (void)b, (void)scratch;
-    size_t T = mb->tokens, C = l->model->hidden, I = l->model->intermediate;
-    if (gate_and_up(l, T, s, err) || swiglu(l, T, s, err))
-        return -1;
-    PP_LAYER_RUN(l->kernels->linear_fwd(y, s[PP_S_ACT], l->w[PP_P_DOWN],
-                                        l->w[PP_P_DOWN_BIAS], s[PP_S_MID], T, I,
-                                        C, C, I, l->stream));
-    return 0;
+    (void)scratch;
+    const struct pp_joined p = down(l);
+    return gate_and_up(l, mb, b, s, err) || swiglu(l, mb->tokens, s, err) ||
+                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ACT], &p, s[PP_S_MID],
+                                     err)
+               ? -1
+               : 0;
 }
 
 static int mlp_recompute(const struct pp_layer *l,
@@ -39,8 +48,8 @@ static int mlp_recompute(const struct pp_layer *l,
                          const struct pp_layer_blocks *b, void *const *s,
                          void *scratch, struct pp_err *err)
 {
-    (void)b, (void)scratch;
-    if (l->recompute == PP_RECOMPUTE_FULL && gate_and_up(l, mb->tokens, s, err))
+    (void)scratch;
+    if (l->recompute == PP_RECOMPUTE_FULL && gate_and_up(l, mb, b, s, err))
         return -1;
     return swiglu(l, mb->tokens, s, err);
 }
@@ -51,32 +60,32 @@ static int mlp_bwd_input(const struct pp_layer *l,
                          const struct pp_layer_blocks *b, void *const *s,
                          void *scratch, struct pp_err *err)
 {
-    (void)b;
-    const struct pp_kernels *k = l->kernels;
-    size_t T = mb->tokens, C = l->model->hidden, I = l->model->intermediate;
-    PP_LAYER_RUN(k->linear_bwd_input(scratch, dy, l->w[PP_P_DOWN], T, I, C, I,
-                                     C, l->stream));
-    PP_LAYER_RUN(k->swiglu_bwd(s[PP_S_DGATE_UP], scratch, s[PP_S_GATE_UP], T, I,
-                               l->stream));
-    PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DNORM2], s[PP_S_DGATE_UP],
-                                     l->w[PP_P_GATE], T, C, 2 * I, C, 2 * I,
-                                     l->stream));
-    return 0;
+    const struct pp_joined p = down(l);
+    size_t I = l->model->intermediate;
+    if (pp_layer_join_bwd_input(l, mb, b, scratch, dy, &p, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->swiglu_bwd(
+        s[PP_S_DGATE_UP], scratch, s[PP_S_GATE_UP], mb->tokens, I, l->stream));
+    return pp_layer_split_bwd_input(l, mb, b, s[PP_S_DNORM2], s[PP_S_DGATE_UP],
+                                    PP_P_GATE, 2 * I, err);
 }
 
-static int mlp_bwd_weight(const struct pp_layer *l, size_t T, void *const *s,
+static int mlp_bwd_weight(const struct pp_layer *l,
+                          const struct pp_microbatch *mb,
+                          const struct pp_layer_blocks *b, void *const *s,
                           struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_joined p = down(l);
     size_t C = l->model->hidden, I = l->model->intermediate;
-    if (l->g[PP_P_DOWN])
-        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_DOWN], l->g[PP_P_DOWN_BIAS],
-                                          s[PP_S_DY], s[PP_S_ACT], T, I, C, C,
-                                          I, l->stream));
+    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DY], s[PP_S_ACT], &p, err))
+        return -1;
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
+    if (!x)
+        return -1;
     if (l->g[PP_P_GATE])
-        PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_GATE], l->g[PP_P_GATE_BIAS],
-                                          s[PP_S_DGATE_UP], s[PP_S_NORM2], T, C,
-                                          2 * I, 2 * I, C, l->stream));
+        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+            l->g[PP_P_GATE], l->g[PP_P_GATE_BIAS], s[PP_S_DGATE_UP], x,
+            mb->tokens, C, 2 * I, 2 * I, C, l->stream));
     return 0;
 }
 

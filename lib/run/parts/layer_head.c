@@ -45,6 +45,12 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
     return end - at < rows ? end - at : rows;
 }
 
+/* Returns the words of this rank. */
+static size_t words(const struct pp_layer *l)
+{
+    return l->n_words ? l->n_words : l->model->vocab;
+}
+
 /* Divides n rows by the temperature, if there is one. */
 static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
                 void *rows, size_t n, struct pp_err *err)
@@ -64,7 +70,7 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
                        size_t n, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = l->model->vocab;
+    size_t C = l->model->hidden, V = words(l);
     PP_LAYER_RUN(
         k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->stream));
     if (cool(l, mb, h->x, n, err))
@@ -77,15 +83,16 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
 /* Makes the logits, then overwrites them with the gradient of the loss. */
 static int make_gradient(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
-                         const struct head_scratch *h, void *const *s,
-                         size_t at, size_t n, struct pp_err *err)
+                         const struct head_scratch *h, const void *x,
+                         void *const *s, size_t at, size_t n,
+                         struct pp_err *err)
 {
-    if (make_logits(l, mb, h, s[PP_S_HEAD_X], at, n, err))
+    if (make_logits(l, mb, h, x, at, n, err))
         return -1;
     PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
         h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
         mb->targets + at, pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at), n,
-        l->model->vocab, l->stream));
+        words(l), l->stream));
     return 0;
 }
 
@@ -180,15 +187,19 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     void *s[PP_MAX_SAVED];
     double sum = 0;
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, mb->tokens, C, C, C, l->stream));
+    PP_LAYER_RUN(
+        k->copy(s[PP_S_HEAD_X], x, pp_layer_rows(l, mb), C, C, C, l->stream));
+    x = pp_layer_gather(l, mb, b, x, err);
+    if (!x)
+        return -1;
     for (size_t at = 0; at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
         if (make_logits(l, mb, &h, x, at, n, err))
             return -1;
-        PP_LAYER_RUN(k->cross_entropy_fwd(
-            pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
-            pp_layer_statistic_at(l, h.logp, at), h.logits, mb->targets + at, n,
-            l->model->vocab, l->stream));
+        PP_LAYER_RUN(
+            k->cross_entropy_fwd(pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
+                                 pp_layer_statistic_at(l, h.logp, at), h.logits,
+                                 mb->targets + at, n, words(l), l->stream));
         const struct pp_head_block block = {
             h.logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.dx,
             h.dx_bytes};
@@ -196,6 +207,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                l, mb, &block, at, n, err))
             return -1;
     }
+    if (pp_layer_merge_words(l, mb, b, s[PP_S_HEAD_LSE], h.logp, err))
+        return -1;
     if (read_logps(l, mb, h.logp, &sum, err))
         return -1;
     *mb->loss = sum * mb->scale;
@@ -214,15 +227,18 @@ static int head_gradients(const struct pp_layer *l,
                           struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = l->model->vocab, n;
+    size_t C = l->model->hidden, V = words(l), n;
     struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED];
+    void *s[PP_MAX_SAVED], *part = dx ? pp_layer_part(l, b, dx) : NULL;
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
+    if (!x)
+        return -1;
     if (dx)
-        PP_LAYER_RUN(k->zero(dx, mb->tokens * C, l->stream));
+        PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->stream));
     for (size_t at = 0; (dx || dw) && at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
-        if (make_gradient(l, mb, &h, s, at, n, err))
+        if (make_gradient(l, mb, &h, x, s, at, n, err))
             return -1;
         if (dx) {
             PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],
@@ -230,13 +246,13 @@ static int head_gradients(const struct pp_layer *l,
             if (cool(l, mb, h.dx, n, err))
                 return -1;
             PP_LAYER_RUN(
-                k->scatter(dx, h.dx, mb->scored_rows + at, n, C, l->stream));
+                k->scatter(part, h.dx, mb->scored_rows + at, n, C, l->stream));
         }
         if (dw)
             PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h.logits, h.x, n, C, V,
                                               V, C, l->stream));
     }
-    return 0;
+    return dx ? pp_layer_reduce(l, mb, b, dx, err) : 0;
 }
 
 static int head_bwd_input(const struct pp_layer *l,

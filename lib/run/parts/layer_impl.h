@@ -64,10 +64,72 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
-/* The operations of parts, whose tensors are in model/parts.h. s are the saved
- * tensors of the unit by slot, T its rows. */
+/* Tensor-parallel ranks (layer_tensor.c). x, y and dy are rows of this rank,
+ * (rows, hidden), unless stated otherwise. */
 
-/* A norm, at slots n. */
+/* Returns the rows of all ranks, (tokens, hidden): x itself, or b->gathered.
+ * Returns NULL with *err filled on failure. */
+const void *pp_layer_gather(const struct pp_layer *l,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, const void *x,
+                            struct pp_err *err);
+
+/* Returns the number of this rank's first row among those of all. */
+size_t pp_layer_first_row(const struct pp_layer *l,
+                          const struct pp_microbatch *mb);
+
+/* Returns where a kernel writes what pp_layer_reduce then adds up over the
+ * ranks, (tokens, hidden): y itself, or b->summed. The sum's rows of this rank
+ * go to y. It overwrites b->gathered. */
+void *pp_layer_part(const struct pp_layer *l, const struct pp_layer_blocks *b,
+                    void *y);
+int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_layer_blocks *b, void *y,
+                    struct pp_err *err);
+
+/* A product whose inputs are divided: each rank has `width` of them, (tokens,
+ * width), and the sum over the ranks has hidden outputs. */
+struct pp_joined {
+    size_t weight, bias; /* slots of parameters */
+    size_t width;
+};
+
+/* y = residual + x w^T + b */
+int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b, void *y, const void *x,
+                      const struct pp_joined *p, const void *residual,
+                      struct pp_err *err);
+/* dx (tokens, width) */
+int pp_layer_join_bwd_input(const struct pp_layer *l,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, void *dx,
+                            const void *dy, const struct pp_joined *p,
+                            struct pp_err *err);
+int pp_layer_join_bwd_weight(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, const void *dy,
+                             const void *x, const struct pp_joined *p,
+                             struct pp_err *err);
+
+/* The input gradient of a product whose outputs are divided: dy (tokens, width)
+ * has those of this rank. */
+int pp_layer_split_bwd_input(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, void *dx,
+                             const void *dy, size_t weight, size_t width,
+                             struct pp_err *err);
+
+/* Replaces the log-sum-exp and the log-probabilities of the scored rows over
+ * the words of this rank by those over all words. It overwrites b->gathered. */
+int pp_layer_merge_words(const struct pp_layer *l,
+                         const struct pp_microbatch *mb,
+                         const struct pp_layer_blocks *b, void *lse, void *logp,
+                         struct pp_err *err);
+
+/* The operations of parts, whose tensors are in model/parts.h. s are the saved
+ * tensors of the unit by slot. */
+
+/* A norm of T rows, at slots n. */
 struct pp_norm_ops {
     int (*fwd)(const struct pp_layer *l, const struct pp_norm_slots *n,
                size_t T, void *y, const void *x, void *const *s,
@@ -95,7 +157,8 @@ struct pp_block_ops {
                      const void *dy, const struct pp_layer_blocks *b,
                      void *const *s, void *scratch, struct pp_err *err);
     /* dy is in PP_S_DMID for attention, in PP_S_DY for an MLP. */
-    int (*bwd_weight)(const struct pp_layer *l, size_t T, void *const *s,
+    int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b, void *const *s,
                       struct pp_err *err);
 };
 

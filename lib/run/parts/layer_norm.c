@@ -99,11 +99,11 @@ static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t T = mb->tokens, C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[last->x], x, T, C, C, C, l->stream));
-    return ops_of(l)->fwd(l, last, T, y, x, s, err);
+    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[last->x], x, R, C, C, C, l->stream));
+    return ops_of(l)->fwd(l, last, R, y, x, s, err);
 }
 
 static int norm_bwd_input(const struct pp_layer *l,
@@ -112,11 +112,11 @@ static int norm_bwd_input(const struct pp_layer *l,
                           void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t T = mb->tokens, C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, T, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[last->dy], dy, T, C, C, C, l->stream));
-    return ops_of(l)->bwd_input(l, last, T, dx, dy, s, err);
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[last->dy], dy, R, C, C, C, l->stream));
+    return ops_of(l)->bwd_input(l, last, R, dx, dy, s, err);
 }
 
 static int norm_bwd_weight(const struct pp_layer *l,
@@ -127,7 +127,7 @@ static int norm_bwd_weight(const struct pp_layer *l,
     (void)scratch;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    return ops_of(l)->bwd_weight(l, last, mb->tokens, s, err);
+    return ops_of(l)->bwd_weight(l, last, pp_layer_rows(l, mb), s, err);
 }
 
 const struct pp_layer_ops pp_layer_norm = {

@@ -32,6 +32,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
         .rope_sin = env->rope_sin,
         .exchange = env->exchange,
         .context = env->context,
+        .tensor = env->tensor,
         .device = env->device,
         .stream = env->stream,
     };
@@ -41,6 +42,10 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
         l->w[slot] = p ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }
+    const struct pp_parameter *first =
+        pp_parameters_find(env->params, env->copy, unit, PP_P_WEIGHT);
+    if (l->unit.kind == PP_UNIT_HEAD && first)
+        l->n_words = first->piece.rows;
 }
 
 int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
@@ -56,6 +61,12 @@ int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
     s->in_width = pp_boundary_width(env->model, first);
     s->out_width = pp_boundary_width(env->model, first + n);
     s->input_grad = input_grad;
+    s->tp = pp_model_tp(env->model);
+    if (s->tp > 1) {
+        struct pp_backend b = pp_kernels_backend(
+            env->kernels, pp_device_ops(env->device)->is_host);
+        s->gathered_row_bytes = pp_gathered_row_bytes(env->model, &b);
+    }
     s->layers = calloc(n + 1, sizeof *s->layers);
     int failed = !s->layers;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
@@ -91,7 +102,8 @@ void pp_stage_finish(struct pp_stage *s)
 static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, size_t k)
 {
-    size_t bytes = pp_line_bytes(s->hidden * mb->tokens * s->element_bytes);
+    size_t rows = mb->tokens / s->tp;
+    size_t bytes = pp_line_bytes(s->hidden * rows * s->element_bytes);
     return (char *)blocks[PP_SAVED_WORKSPACE] + k * bytes;
 }
 
@@ -103,12 +115,15 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
 {
     struct pp_layer_blocks b;
     bool is_host = pp_device_ops(s->layers[i].device)->is_host;
-    size_t rows = pp_saved_rows(is_host, mb->tokens);
+    size_t rows = pp_saved_rows(is_host, mb->tokens / s->tp);
+    size_t room = pp_line_bytes(s->gathered_row_bytes * mb->tokens);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
         b.offset[k] = s->offsets[k][i];
         b.block[k] = blocks[k] ? (char *)blocks[k] + b.offset[k] * rows : NULL;
     }
-    char *rest = handed_on(s, mb, blocks, 2);
+    b.gathered = handed_on(s, mb, blocks, 2);
+    b.summed = (char *)b.gathered + room;
+    char *rest = (char *)b.summed + room;
     b.offset[PP_SAVED_WORKSPACE] = 0;
     b.block[PP_SAVED_WORKSPACE] = rest;
     *scratch = rest + pp_line_bytes(s->offsets[PP_SAVED_WORKSPACE][i] * rows);
@@ -123,8 +138,8 @@ static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
     size_t width = s->in_width;
     if (!width)
         return 0;
-    int rc =
-        s->kernels->copy(to, from, mb->tokens, width, width, width, s->stream);
+    int rc = s->kernels->copy(to, from, mb->tokens / s->tp, width, width, width,
+                              s->stream);
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
 

@@ -11,16 +11,16 @@
 
 /* The environment of the layers of a stage. */
 struct pp_stage_env {
-    const struct pp_model *model;
+    const struct pp_model *model; /* the share of this rank */
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
     int copy; /* copy of the weights: 0 or 1 */
     enum pp_recompute recompute;
     const void *rope_cos, *rope_sin;
     const struct pp_attention_exchange *exchange;
-    const struct pp_collective *context; /* see struct pp_layer */
-    struct pp_device *device;            /* NULL: the CPU */
-    void *stream;                        /* the kernels' argument */
+    const struct pp_collective *context, *tensor; /* see struct pp_layer */
+    struct pp_device *device;                     /* NULL: the CPU */
+    void *stream;                                 /* the kernels' argument */
 };
 
 struct pp_stage {
@@ -35,6 +35,8 @@ struct pp_stage {
                                    or 0 before the embedding and after the
                                    head */
     size_t hidden, element_bytes;
+    size_t tp;                 /* ranks that divide the rows */
+    size_t gathered_row_bytes; /* 0: one rank (unit_bytes.h) */
     bool input_grad;
     struct pp_layer_times *layer_times; /* borrowed; NULL: not recorded */
 };
@@ -50,8 +52,8 @@ void pp_stage_finish(struct pp_stage *s);
 size_t pp_boundary_width(const struct pp_model *m, size_t at);
 
 /* blocks: the saved blocks of the stage for this microbatch, and the workspace
- * (unit_bytes.h). x, y, dx and dy are (tokens, width), or NULL if the width is
- * 0. */
+ * (unit_bytes.h). x, y, dx and dy are (tokens / tp, width), or NULL if the
+ * width is 0. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *y, const void *x, void *const *blocks,
                  struct pp_err *err) PP_MUST_USE;

@@ -69,12 +69,13 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     struct pp_table_counts c = pp_job_tables(j, w->place.row);
     if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
         return -1;
-    struct pp_stage_env env = {.model = j->model,
+    struct pp_stage_env env = {.model = &r->share,
                                .kernels = &r->kernels,
                                .params = &r->params,
                                .rope_cos = r->rope_cos,
                                .rope_sin = r->rope_sin,
                                .context = &w->context,
+                               .tensor = &w->tensor,
                                .device = r->device,
                                .stream = r->stream};
     return pp_engine_init(&w->engine, j, w->place.row, &env, c.tokens, err) ||
@@ -129,7 +130,8 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         if (make_tied(r, k, err))
             return -1;
-    if (g->n_copies == 1 && pp_job_replicas(r->job) == 1)
+    if (g->n_copies == 1 && pp_job_replicas(r->job) == 1 &&
+        r->worker.tensor.group.n == 1)
         return 0;
     r->worker.room =
         pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
@@ -312,6 +314,33 @@ static int open_device(struct pp_rank *r, struct pp_err *err)
     return 0;
 }
 
+/* Returns the means to exchange elements in a group of this rank's. */
+static struct pp_collective collective_of(const struct pp_rank *r,
+                                          enum pp_group_kind kind)
+{
+    const struct pp_worker *w = &r->worker;
+    return (struct pp_collective){
+        .comm = r->comm,
+        .group = pp_layout_group(&w->layout, &w->place, kind),
+        .direction = PP_DIRECTION_DATA,
+        .value_bytes = r->kernels.element_bytes,
+        .sum = r->kernels.add,
+        .stream = r->stream};
+}
+
+/* Finds the words of this rank: the rows of its embedding and head. */
+static void find_words(struct pp_rank *r)
+{
+    struct pp_worker *w = &r->worker;
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    pp_unit_params(r->job->model, pp_model_unit(r->job->model, 0), table);
+    const struct pp_tensor_piece p =
+        pp_tensor_piece(&table[PP_P_WEIGHT], (size_t)w->tensor.group.n,
+                        (size_t)w->tensor.group.index);
+    w->first_word = (int32_t)(p.offset / p.cols);
+    w->n_words = (int32_t)p.rows;
+}
+
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
                      struct pp_comm *comm, struct pp_err *err)
 {
@@ -338,14 +367,10 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        comm->rank);
     r->worker.comm = comm;
-    r->worker.context = (struct pp_collective){
-        .comm = comm,
-        .group =
-            pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_CP),
-        .direction = PP_DIRECTION_DATA,
-        .value_bytes = r->kernels.element_bytes,
-        .sum = r->kernels.add,
-        .stream = r->stream};
+    r->share = pp_mesh_share(&r->worker.layout.components[0].mesh, j->model);
+    r->worker.context = collective_of(r, PP_GROUP_CP);
+    r->worker.tensor = collective_of(r, PP_GROUP_TP);
+    find_words(r);
     r->worker.kernels = &r->kernels;
     r->worker.graph = j->schedule->graph;
     r->worker.params = &r->params;

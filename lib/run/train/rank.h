@@ -22,6 +22,7 @@ struct pp_rank {
     struct pp_comm *comm;
     struct pp_kernels kernels; /* the job's, or timed */
     struct pp_timed_stream timed;
+    struct pp_model share; /* of the model, on this rank */
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */

@@ -62,7 +62,7 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
     return to;
 }
 
-/* Gathers n doubles of one rank for each row: its first data-parallel rank. */
+/* Gathers n doubles of one rank for each row, its first. */
 static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
                            struct pp_err *err)
 {
@@ -70,7 +70,7 @@ static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
     double *all = gather(r, mine, n, err);
     struct pp_place p;
     for (int rank = 0; all && rank < r->comm->size; rank++)
-        if (pp_layout_place(l, 0, rank, &p) && p.dp == 0)
+        if (pp_layout_place(l, 0, rank, &p) && p.dp + p.cp + p.tp == 0)
             memmove(all + (size_t)p.row * n, all + (size_t)rank * n,
                     n * sizeof *all);
     return all;

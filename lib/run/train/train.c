@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/execute/sync.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
@@ -80,7 +81,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             return -1;
     }
     pp_recorder_mark(&r->recorder, PP_MARK_PLAYED);
-    return 0;
+    return pp_sync_tensor(&r->worker, err);
 }
 
 static int inspect(const struct pp_rank *r, struct pp_err *err)

@@ -26,8 +26,12 @@ static int count_tensors(struct pp_verify *v, struct pp_err *err)
             for (size_t i = 0; i < n; i++) {
                 if (!slots[i].name[0])
                     continue;
-                if (fill)
+                if (fill) {
                     memcpy(v->tensors[k].name, slots[i].name, PP_FQN_TEXT);
+                    v->tensors[k].shared =
+                        v->tp > 1 &&
+                        pp_tensor_piece(&slots[i], v->tp, 1).replica;
+                }
                 k++;
             }
         }

@@ -62,6 +62,7 @@ struct pp_verify_row {
     struct pp_verify_error gradient, weights;
     double factor; /* the gradient over the reference; 1 if they agree */
     double worst;  /* the larger of error / bound */
+    bool shared;   /* several tensor-parallel ranks hold it */
 };
 
 /* The output of a stage in the first step. */

@@ -73,6 +73,16 @@ static bool is_tied(const struct pp_verify *v)
     return any;
 }
 
+/* Reports whether only tensors differ that several tensor-parallel ranks hold.
+ */
+static bool is_shared(const struct pp_verify *v)
+{
+    for (size_t i = 0; i < v->n_rows; i++)
+        if (beyond(v->rows[i].gradient) && !v->rows[i].shared)
+            return false;
+    return true;
+}
+
 /* Reports whether the gradients of the copies of a tensor add up to the right
  * one. */
 static bool is_copied(const struct pp_verify *v)
@@ -170,6 +180,11 @@ static void hint_backward(const struct pp_verify *v, char *text)
                  "only the gradients of the tied embedding and head differ: "
                  "those of stages %d and %d are not added correctly",
                  v->graph->tied[0], v->graph->tied[1]);
+    else if (is_shared(v))
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "all outputs and the loss agree, and only gradients of "
+                 "tensors differ that several tensor-parallel ranks hold: "
+                 "look at their sum over these ranks");
     else if (is_copied(v))
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "all outputs and the loss agree, and the gradients of the "

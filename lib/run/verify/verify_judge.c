@@ -113,6 +113,7 @@ static struct pp_verify_row judge_tensor(const struct pp_verify *v,
         .weights = {ratio(pipeline.w, w),
                     bound(later, ratio(twin->w, w), ratio(shaken->w, w))},
         .factor = pipeline.dot,
+        .shared = t->shared,
     };
     r.weights.bound += update_rounding(later, t, w);
     r.worst = fmax(worst(r.gradient), worst(r.weights));

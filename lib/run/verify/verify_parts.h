@@ -11,6 +11,7 @@
 struct pp_verify_tensor {
     char name[PP_FQN_TEXT];
     size_t n;
+    bool shared;   /* several tensor-parallel ranks of the pipeline hold it */
     double *g, *w; /* (n) */
     double g_norm, w_norm, moved;
 };

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_tensor - products that tensor-parallel ranks divide, with sequence
+ * parallelism (Korthikanti et al., "Reducing Activation Recomputation in Large
+ * Transformer Models", MLSys 2023).
+ *
+ * Each rank has a part of the rows between products. It gathers the rows of all
+ * before a product whose outputs are divided, and adds up the parts of a
+ * product whose inputs are. Sums go through the ranks in their order. One rank
+ * alone moves nothing. */
+#include "run/parts/layer_impl.h"
+
+#include "comm/collective.h"
+
+static bool is_alone(const struct pp_layer *l)
+{
+    return !l->tensor || l->tensor->group.n == 1;
+}
+
+size_t pp_layer_first_row(const struct pp_layer *l,
+                          const struct pp_microbatch *mb)
+{
+    return is_alone(l) ? 0
+                       : (size_t)l->tensor->group.index * pp_layer_rows(l, mb);
+}
+
+/* Returns the rows of this rank among those of all. */
+static void *rows_of_rank(const struct pp_layer *l,
+                          const struct pp_microbatch *mb, const void *all)
+{
+    return pp_layer_at(l, all, pp_layer_first_row(l, mb) * l->model->hidden);
+}
+
+const void *pp_layer_gather(const struct pp_layer *l,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, const void *x,
+                            struct pp_err *err)
+{
+    size_t C = l->model->hidden, n = pp_layer_rows(l, mb);
+    if (is_alone(l))
+        return x;
+    int code = l->kernels->copy(rows_of_rank(l, mb, b->gathered), x, n, C, C, C,
+                                l->stream);
+    if (code) {
+        pp_layer_fail(l, code, err);
+        return NULL;
+    }
+    return pp_all_gather(l->tensor, b->gathered, NULL, mb->tokens * C, err)
+               ? NULL
+               : b->gathered;
+}
+
+void *pp_layer_part(const struct pp_layer *l, const struct pp_layer_blocks *b,
+                    void *y)
+{
+    return is_alone(l) ? y : b->summed;
+}
+
+int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_layer_blocks *b, void *y,
+                    struct pp_err *err)
+{
+    size_t C = l->model->hidden, total = mb->tokens * C;
+    if (is_alone(l) || total == 0)
+        return 0;
+    struct pp_collective c = *l->tensor;
+    c.room = b->gathered;
+    c.room_values = total;
+    if (pp_reduce_scatter(&c, b->summed, NULL, total, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->copy(y, rows_of_rank(l, mb, b->summed),
+                                  pp_layer_rows(l, mb), C, C, C, l->stream));
+    return 0;
+}
+
+/* One rank has the bias, so that it is added once. */
+static bool has_bias(const struct pp_layer *l)
+{
+    return is_alone(l) || l->tensor->group.index == 0;
+}
+
+int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b, void *y, const void *x,
+                      const struct pp_joined *p, const void *residual,
+                      struct pp_err *err)
+{
+    const struct pp_kernels *k = l->kernels;
+    size_t C = l->model->hidden;
+    const void *bias = has_bias(l) ? l->w[p->bias] : NULL;
+    PP_LAYER_RUN(k->linear_fwd(pp_layer_part(l, b, y), x, l->w[p->weight], bias,
+                               is_alone(l) ? residual : NULL, mb->tokens,
+                               p->width, C, C, p->width, l->stream));
+    if (is_alone(l))
+        return 0;
+    if (pp_layer_reduce(l, mb, b, y, err))
+        return -1;
+    PP_LAYER_RUN(k->add(y, y, residual, pp_layer_rows(l, mb) * C, l->stream));
+    return 0;
+}
+
+int pp_layer_join_bwd_input(const struct pp_layer *l,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, void *dx,
+                            const void *dy, const struct pp_joined *p,
+                            struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    const void *all = pp_layer_gather(l, mb, b, dy, err);
+    if (!all)
+        return -1;
+    PP_LAYER_RUN(l->kernels->linear_bwd_input(dx, all, l->w[p->weight],
+                                              mb->tokens, p->width, C, p->width,
+                                              C, l->stream));
+    return 0;
+}
+
+int pp_layer_join_bwd_weight(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, const void *dy,
+                             const void *x, const struct pp_joined *p,
+                             struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    const void *all = pp_layer_gather(l, mb, b, dy, err);
+    if (!all)
+        return -1;
+    if (l->g[p->weight])
+        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+            l->g[p->weight], has_bias(l) ? l->g[p->bias] : NULL, all, x,
+            mb->tokens, p->width, C, C, p->width, l->stream));
+    return 0;
+}
+
+int pp_layer_split_bwd_input(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, void *dx,
+                             const void *dy, size_t weight, size_t width,
+                             struct pp_err *err)
+{
+    size_t C = l->model->hidden;
+    PP_LAYER_RUN(l->kernels->linear_bwd_input(pp_layer_part(l, b, dx), dy,
+                                              l->w[weight], mb->tokens, C,
+                                              width, C, width, l->stream));
+    return pp_layer_reduce(l, mb, b, dx, err);
+}
+
+int pp_layer_merge_words(const struct pp_layer *l,
+                         const struct pp_microbatch *mb,
+                         const struct pp_layer_blocks *b, void *lse, void *logp,
+                         struct pp_err *err)
+{
+    if (is_alone(l) || mb->n_scored == 0)
+        return 0;
+    const struct pp_device_ops *ops = pp_device_ops(l->device);
+    struct pp_collective c = *l->tensor;
+    size_t n = mb->n_scored, bytes = n * l->kernels->accumulator_bytes;
+    char *own = (char *)b->gathered + (size_t)c.group.index * 2 * bytes;
+    c.value_bytes = l->kernels->accumulator_bytes;
+    if (ops->copy(l->device, own, lse, bytes, err) ||
+        ops->copy(l->device, own + bytes, logp, bytes, err) ||
+        pp_all_gather(&c, b->gathered, NULL, (size_t)c.group.n * 2 * n, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->cross_entropy_merge(lse, logp, b->gathered, n,
+                                                 (size_t)c.group.n, l->stream));
+    return 0;
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# tensor_parallel - ranks that divide tensors: against one rank in fp64, so that
+# only the order of sums differs. The 67 words do not divide by 2 or 4, and 4
+# ranks share 2 key and value heads.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    data 1 40 >data.jsonl
+    pppack -q -l 64 --cp 2 --tp 4 -o packed data.jsonl
+    data 2 9 >eval.jsonl
+    pppack -q -l 64 --cp 2 --tp 4 -o eval eval.jsonl
+    local tied
+    for name in llama qwen3-tied qwen2; do
+        [ "$name" = qwen3-tied ] && tied=true || tied=false
+        model "$name" "$tied"
+        sed -i 's/"num_hidden_layers": 6/"num_hidden_layers": 4/' \
+            "model-$name/config.json"
+        ppsplit -q -p 1 "model-$name" | ppsched -q -s gpipe -m 4 >"$name.json"
+        train "base-$name" "$name.json" --eval eval --dtype fp64
+    done
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# plan FILE KIND M MODEL SPLIT...
+plan() {
+    local file=$1 kind=$2 m=$3 name=$4
+    shift 4
+    ppsplit -q "$@" "model-$name" |
+        ppsched -q -s "$kind" -m "$m" >"$file"
+}
+
+# divided MODEL KIND M SPLIT...: trains the split, and compares it with one rank.
+divided() {
+    local name=$1 kind=$2 m=$3
+    shift 3
+    plan plan.json "$kind" "$m" "$name" "$@"
+    rm -rf run
+    train run plan.json --eval eval --dtype fp64
+    near run "base-$name"
+}
+
+@test "2 tensor-parallel ranks" { divided llama gpipe 4 -p 1 --tp 2; }
+@test "4, more than key and value heads, with biases" {
+    divided qwen2 gpipe 4 -p 1 --tp 4
+}
+@test "2 of zero-bubble V, tied, with selective recomputation" {
+    divided qwen3-tied zbv 4 -p 2 -c 2 --placement v --tp 2 \
+        --recompute selective
+}
+@test "4 of 1f1b, tied, with full recomputation" {
+    divided qwen3-tied 1f1b 4 -p 2 --tp 4 --recompute full
+}
+@test "2 of interleaved on 2 replicas" {
+    divided qwen2 interleaved 2 -p 2 -c 2 --tp 2 --dp 2 \
+        --mesh-order dp-pp-cp-tp
+}
+@test "2 of 1f1b on 2 context-parallel ranks" {
+    divided llama 1f1b 4 -p 2 --tp 2 --cp 2
+}
+@test "2 of two copies" {
+    divided llama dualpipe 4 -p 2 --placement both-ways --tp 2
+}
+
+@test "they score all sequences" {
+    plan four.json 1f1b 3 llama -p 2 --tp 4
+    for name in four llama; do
+        pprun "$name.json" --data packed --weights base-llama/ckpt/latest \
+            --dtype fp64 --logprobs "$name.scores"
+    done
+    paste four.scores llama.scores | jq -se '
+        [range(0; length; 2) as $i | .[$i].sequence == .[$i + 1].sequence and
+            ([.[$i].logprobs, .[$i + 1].logprobs] | transpose |
+                all(.[]; .[0] - .[1] | fabs < 1e-12))] |
+        length == 40 and all'
+}
+
+@test "a checkpoint of 2 goes on alone with the same numbers, and back" {
+    plan two.json 1f1b 4 llama -p 2 --tp 2
+    go() { pprun -q "$1.json" --data packed --lr 1e-2 "${@:2}"; }
+    go two --init 5 --steps 2 --save at-two --shard-size 20kB -o two.log
+    go llama --steps 2 --resume at-two --save at-one --shard-size 20kB
+    diff -r at-two at-one
+    go two --steps 3 --resume at-one --save one-two --dump-grads a.grads
+    go two --steps 3 --resume at-two --save two-two --dump-grads b.grads
+    cmp a.grads b.grads
+    compare one-two/latest two-two/latest
+}
+
+@test "ppsched gives the memory of tensor-parallel ranks" {
+    for how in "--tp 4" "--tp 2 --cp 2" "--tp 4 --recompute full" \
+        "--tp 2 --dp 2 --zero 0"; do
+        for name in qwen3-tied llama; do
+            # shellcheck disable=SC2086
+            ppsplit -q -p 2 $how "model-$name" |
+                ppsched -q -s 1f1b -m 4 --data packed >plan.json
+            pprun plan.json --print-memory --dtype fp32 |
+                jq -c 'map(.total)' >pprun
+            ppsched -q --stats plan.json | jq -c .rank_bytes >ppsched
+            diff pprun ppsched
+        done
+    done
+}
+
+# caught FAULT PLAN HINT: the verification names the fault.
+caught() {
+    run -1 env PP_INJECT="$1" "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed "$2"
+    [[ $output == *"not the same"*"$3"* ]]
+}
+
+@test "the verification judges tensor-parallel ranks, and finds their faults" {
+    plan two.json 1f1b 4 llama -p 1 --tp 2
+    plan four.json 1f1b 4 llama -p 1 --tp 4
+    run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
+        --verify --init 1 --data packed four.json
+    local shared="gradients of tensors differ that several tensor-parallel \
+ranks hold"
+    caught tensor-unsummed two.json "$shared"
+    caught keys-unsummed four.json "$shared"
+    caught norm-replicas two.json "their norm differs"
+    caught words two.json "the loss differs: look at the labels"
+    pprun --verify --shrink four.json | grep -q '^the same'
+}
+
+@test "sizes that cannot be divided are refused" {
+    run -2 --separate-stderr ppsplit -p 1 --tp 3 model-llama
+    [[ $stderr == *"the model's 4 heads do not divide by 3 tensor-parallel \
+ranks; try --tp 2"* ]]
+    plan two.json 1f1b 4 llama -p 1 --tp 2
+    jq '.mesh.tp = 3' two.json >three.json
+    run -2 --separate-stderr pprun three.json --data packed --init 1 --steps 1
+    [[ $stderr == *"the model's 4 heads do not divide by 3"* ]]
+    pppack -q -l 64 -o plain data.jsonl
+    run -2 --separate-stderr pprun two.json --data plain --init 1 --steps 1
+    [[ $stderr == *"are not a multiple of tp = 2; pack with pppack --tp 2" ]]
+    ppsplit -q -p 2 --tp 2 model-llama |
+        ppsched -q -s seq1f1b -m 4 --slices 2 >slices.json
+    run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1
+    [[ $stderr == *"/mesh/tp: '2', but the schedule has slices"* ]]
+    run -2 --separate-stderr pprun two.json --data packed --init 1 \
+        --logprobs scores --entropy
+    [[ $stderr == *"/mesh/tp: '2', but --generate, --top-k and"* ]]
+}
