@@ -171,7 +171,7 @@ static void fill(struct scene *s)
 static bool build(struct scene *s, int rank)
 {
     size_t n_layers[2] = {0}, units = pp_model_n_units(&model);
-    const struct pp_recording kept = {STEPS, 1, true};
+    const struct pp_recording kept = {STEPS, 1, true, 1};
     *s = (struct scene){0};
     chain(&s->f, 2, 1, PP_PLACEMENT_LOOP);
     if (emit(&s->f, "1f1b", M, 0) || pp_lower(&s->f.s, &s->f.err))

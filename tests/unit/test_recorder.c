@@ -137,7 +137,7 @@ int main(void)
                      .cu = {0, 3, 5},
                      .cu_padded = {0, 4, 8},
                      .n_layers = 2};
-    const struct pp_recording kept = {KEPT, PASSES, true};
+    const struct pp_recording kept = {KEPT, PASSES, true, 1};
     pp_recorder_step(&r);
     pp_recorder_mark(&r, PP_MARK_EXCHANGED);
     ok(!pp_recorder_read(&r, &f.err) && r.n_done == 0,

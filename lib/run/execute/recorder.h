@@ -33,6 +33,7 @@ struct pp_recording {
     int n_steps;  /* keep the last ones of the run */
     int n_passes; /* passes of a step */
     bool layers;  /* record the time of each layer too */
+    int share;    /* tensor-parallel ranks that divide the work of a token */
 };
 
 struct pp_recorder {

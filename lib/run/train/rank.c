@@ -147,7 +147,8 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
     if (j->record.n_steps == 0)
         return 0;
     const struct pp_recording kept = {j->record.n_steps, j->accumulate,
-                                      j->record.layers};
+                                      j->record.layers,
+                                      r->worker.layout.components[0].mesh.tp};
     size_t *n_layers = calloc((size_t)n, sizeof *n_layers);
     if (!n_layers)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
