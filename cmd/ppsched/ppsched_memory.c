@@ -146,7 +146,7 @@ static struct pp_rank_bytes rank_bytes(const struct ppsched *p,
     struct pp_rank_bytes b = {{0}};
     add_state(p, rank, &b);
     pp_rank_set_arena(&b, m->arena_bytes, m->message_bytes, m->workspace_bytes);
-    b.part[PP_PART_TABLES] = table_bytes(p, s, rank);
+    b.part[PP_MEMORY_TABLES] = table_bytes(p, s, rank);
     return b;
 }
 
@@ -155,9 +155,9 @@ static int refuse_bytes(struct ppsched *p, int rank, const struct pp_memory *m)
     char text[6][32], at[PP_ACTION_TEXT + 40];
     const struct pp_rank_bytes b = rank_bytes(p, p->schedule, rank, m);
     const size_t bytes[] = {
-        pp_rank_total(&b),      pp_rank_total(&b) - p->options.memory,
-        pp_rank_arena(&b),      pp_rank_state(&b),
-        b.part[PP_PART_TABLES], p->options.memory};
+        pp_rank_total(&b),        pp_rank_total(&b) - p->options.memory,
+        pp_rank_arena(&b),        pp_rank_state(&b),
+        b.part[PP_MEMORY_TABLES], p->options.memory};
     for (int i = 0; i < 6; i++)
         pp_format_size(bytes[i], text[i]);
     tell_place(p, rank, m->peak_place, at, sizeof at);

@@ -7,32 +7,32 @@ const char *const pp_memory_part_names[PP_N_MEMORY_PARTS] = {
 
 void pp_rank_add_state(struct pp_rank_bytes *b, struct pp_state_bytes s)
 {
-    b->part[PP_PART_WEIGHTS] += s.weights;
-    b->part[PP_PART_GRADIENTS] += s.gradients;
-    b->part[PP_PART_OPTIMIZER] += s.optimizer;
+    b->part[PP_MEMORY_WEIGHTS] += s.weights;
+    b->part[PP_MEMORY_GRADIENTS] += s.gradients;
+    b->part[PP_MEMORY_OPTIMIZER] += s.optimizer;
 }
 
 void pp_rank_set_arena(struct pp_rank_bytes *b, size_t arena, size_t messages,
                        size_t workspace)
 {
-    b->part[PP_PART_ACTIVATIONS] = arena - messages - workspace;
-    b->part[PP_PART_MESSAGES] = messages;
-    b->part[PP_PART_WORKSPACE] = workspace;
+    b->part[PP_MEMORY_ACTIVATIONS] = arena - messages - workspace;
+    b->part[PP_MEMORY_MESSAGES] = messages;
+    b->part[PP_MEMORY_WORKSPACE] = workspace;
 }
 
 size_t pp_rank_arena(const struct pp_rank_bytes *b)
 {
-    return b->part[PP_PART_ACTIVATIONS] + b->part[PP_PART_MESSAGES] +
-           b->part[PP_PART_WORKSPACE];
+    return b->part[PP_MEMORY_ACTIVATIONS] + b->part[PP_MEMORY_MESSAGES] +
+           b->part[PP_MEMORY_WORKSPACE];
 }
 
 size_t pp_rank_state(const struct pp_rank_bytes *b)
 {
-    return b->part[PP_PART_WEIGHTS] + b->part[PP_PART_GRADIENTS] +
-           b->part[PP_PART_OPTIMIZER];
+    return b->part[PP_MEMORY_WEIGHTS] + b->part[PP_MEMORY_GRADIENTS] +
+           b->part[PP_MEMORY_OPTIMIZER];
 }
 
 size_t pp_rank_total(const struct pp_rank_bytes *b)
 {
-    return pp_rank_state(b) + pp_rank_arena(b) + b->part[PP_PART_TABLES];
+    return pp_rank_state(b) + pp_rank_arena(b) + b->part[PP_MEMORY_TABLES];
 }

@@ -7,14 +7,14 @@
 #include "model/unit_bytes.h"
 
 enum pp_memory_part {
-    PP_PART_WEIGHTS,
-    PP_PART_GRADIENTS,
-    PP_PART_OPTIMIZER,   /* moments and master weights */
-    PP_PART_ACTIVATIONS, /* the arena without the next two: saved activations,
+    PP_MEMORY_WEIGHTS,
+    PP_MEMORY_GRADIENTS,
+    PP_MEMORY_OPTIMIZER,   /* moments and master weights */
+    PP_MEMORY_ACTIVATIONS, /* the arena without the next two: saved activations,
                             output gradients, and gaps between buffers */
-    PP_PART_MESSAGES,    /* at the peak of the arena */
-    PP_PART_WORKSPACE,   /* of actions */
-    PP_PART_TABLES,
+    PP_MEMORY_MESSAGES,    /* at the peak of the arena */
+    PP_MEMORY_WORKSPACE,   /* of actions */
+    PP_MEMORY_TABLES,
     PP_N_MEMORY_PARTS
 };
 extern const char *const pp_memory_part_names[PP_N_MEMORY_PARTS];

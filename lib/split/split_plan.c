@@ -88,7 +88,7 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
         rank->tables_bytes = run->tables[r];
         pp_rank_set_arena(&rank->bytes, m.arena_bytes, m.message_bytes,
                           m.workspace_bytes);
-        rank->bytes.part[PP_PART_TABLES] = pp_size_of(run->tables[r]);
+        rank->bytes.part[PP_MEMORY_TABLES] = pp_size_of(run->tables[r]);
         pp_memory_finish(&m);
     }
     if (g->n_stages == g->n_rows)
@@ -155,7 +155,7 @@ static int add_all(struct pp_split_plan *plan, struct pp_err *err)
         rank->activations_bytes += sum->activations_bytes;
         for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
             rank->bytes.part[k] += sum->bytes.part[k];
-        rank->bytes.part[PP_PART_ACTIVATIONS] =
+        rank->bytes.part[PP_MEMORY_ACTIVATIONS] =
             pp_size_of(rank->activations_bytes);
     }
     return measure_ranks(plan, err);

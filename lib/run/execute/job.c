@@ -243,7 +243,7 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     struct pp_table_counts counts = pp_job_tables(j, row);
     *m = (struct pp_rank_memory){.slots = 0};
-    m->bytes.part[PP_PART_TABLES] = pp_table_bytes(&counts, &b);
+    m->bytes.part[PP_MEMORY_TABLES] = pp_table_bytes(&counts, &b);
     for (int s = 0; s < g->n_stages; s++)
         if (g->stages[s].row == row)
             add_state(j, s, &m->bytes);
