@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* --compare: several kinds of schedule for the same work, as a table and as
- * one picture.
+/* --compare: several kinds of schedule, CSV files and the manifest's own
+ * schedule for the same work, as a table and as one picture.
  *
  * With -p each kind gets the stages that it is made for, and the work of a rank
  * is the same for all: if a rank has c stages, each costs a c-th of --cost.
  * Memory is counted in microbatches of a whole rank, so a slot is a c-th of
  * one. A message costs the same for all; kinds with more stages send more. */
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/num.h"
 #include "ppsched.h"
 #include "schedule/kinds/kind.h"
 
-/* One kind. It has a run of its own, whose error says why it does not fit. */
+/* One row. It has a run of its own, whose error says why it does not fit. */
 struct entry {
-    const struct pp_kind *kind;
+    const char *name;           /* in the table */
+    const struct pp_kind *kind; /* NULL: a file, or the manifest's own */
+    const char *csv;            /* the file, or NULL */
     struct tool tool;
     struct ppsched run;
     bool borrowed; /* the manifest is not the run's own */
@@ -33,13 +37,34 @@ static const struct pp_kind automatic = {.name = "auto"};
 
 struct comparison {
     struct ppsched *p;
+    char *list; /* the argument, cut into names */
     struct entry *entries;
     int n, n_fit;
 };
 
 static void add_kind(struct comparison *c, const struct pp_kind *kind)
 {
+    c->entries[c->n].name = kind->name;
     c->entries[c->n++].kind = kind;
+}
+
+/* Adds the manifest's own schedule, or that of a CSV file. */
+static int add_given(struct comparison *c, const char *name, bool is_file)
+{
+    struct ppsched *p = c->p;
+    if (p->options.n_ranks)
+        return tool_usage(p->tool,
+                          "--compare %s needs a manifest in place of -p", name);
+    if (is_file && access(name, R_OK) != 0)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT, "%s: %s", name,
+                       strerror(errno));
+    if (!is_file && !p->manifest.has_schedule)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "%s: has no schedule, which --compare own needs",
+                       p->name);
+    c->entries[c->n++] =
+        (struct entry){.name = name, .csv = is_file ? name : NULL};
+    return 0;
 }
 
 /* Adds one name of the list. "all" leaves out auto, as its search is slow. */
@@ -51,6 +76,10 @@ static int add_name(struct comparison *c, const char *name)
             add_kind(c, *k);
         return 0;
     }
+    const char *end = strrchr(name, '.');
+    bool is_file = end && !strcmp(end, ".csv");
+    if (is_file || !strcmp(name, "own"))
+        return add_given(c, name, is_file);
     pp_kind_names(known);
     int i = tool_word(c->p->tool, "--compare", name, known);
     if (i < 0)
@@ -63,16 +92,16 @@ static int add_name(struct comparison *c, const char *name)
 static int read_kinds(struct comparison *c)
 {
     struct tool *t = c->p->tool;
-    char *copy = strdup(c->p->options.compare), *rest = copy, *name;
+    char *rest, *name;
+    c->list = rest = strdup(c->p->options.compare);
     /* No name is shorter than "all", which stands for many. */
     size_t n = (strlen(c->p->options.compare) / 4 + 1) * PP_MAX_KINDS;
     c->entries = calloc(n, sizeof *c->entries);
-    int rc = copy && c->entries
+    int rc = c->list && c->entries
                  ? 0
                  : pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     while (!rc && (name = strsep(&rest, ",")))
         rc = add_name(c, name);
-    free(copy);
     return rc;
 }
 
@@ -94,15 +123,17 @@ static int place(struct comparison *c, struct entry *e)
     e->run.tool = &e->tool;
     e->run.data = c->p->data;
     *o = c->p->options;
-    o->kind = e->kind->name;
+    o->kind = e->kind ? e->kind->name : NULL;
+    o->csv = e->csv;
     o->has_memory =
         o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
-    if (!e->kind->slices)
+    if (!e->kind || !e->kind->slices)
         o->slices = 0;
     if (!o->n_ranks) {
+        e->run.name = c->p->name;
         e->run.manifest = c->p->manifest;
         e->borrowed = true;
-        return 0;
+        return e->csv ? ppsched_csv_read(&e->run, true) : 0;
     }
     int chunks = e->kind->n_chunks ? e->kind->n_chunks : 1;
     bool asked = e->kind == &automatic || (chunks > 1 && !e->kind->v);
@@ -151,6 +182,15 @@ static void scale_view(struct entry *e)
     }
 }
 
+/* Refuses a given schedule of other work. */
+static int check_work(const struct comparison *c, struct entry *e)
+{
+    int n = e->run.schedule->n_microbatches, m = c->p->options.n_microbatches;
+    return n == m ? 0
+                  : pp_fail(&e->tool.err, PP_EXIT_NO,
+                            "it has %d microbatches, not %d", n, m);
+}
+
 static int find_memory(struct entry *e)
 {
     size_t n = (size_t)e->run.manifest.graph.n_rows;
@@ -165,9 +205,9 @@ static int find_memory(struct entry *e)
 static int plan(struct comparison *c, struct entry *e)
 {
     struct ppsched *q = &e->run;
-    int rc = place(c, e) || ppsched_prepare(q) || check_slots(c, e) ||
-             find_memory(e) || ppsched_view_init(q, &e->view) ||
-             ppsched_strict(q, &e->strict);
+    int rc = place(c, e) || ppsched_prepare(q) || check_work(c, e) ||
+             check_slots(c, e) || find_memory(e) ||
+             ppsched_view_init(q, &e->view) || ppsched_strict(q, &e->strict);
     e->fits = !rc;
     c->n_fit += e->fits;
     if (e->fits)
@@ -208,7 +248,7 @@ static void print_entry(const struct entry *e, FILE *f)
     if (!e->fits) {
         char text[sizeof e->tool.err.text + 32];
         snprintf(text, sizeof text, "does not fit: %s", e->tool.err.text);
-        tool_entry(f, KIND_COLUMNS, e->kind->name, text);
+        tool_entry(f, KIND_COLUMNS, e->name, text);
         return;
     }
     format_time(sim->makespan, makespan);
@@ -218,8 +258,8 @@ static void print_entry(const struct entry *e, FILE *f)
                  100 * (sim->makespan / e->view.bound - 1));
     if (e->view.bytes)
         pp_format_short_size(most_bytes(e), memory);
-    fprintf(f, "%-14s %6.3g %5d %8s %5.1f%% %5.1f%% %6s %8s %4.3g",
-            e->kind->name, e->chunks, e->run.schedule->channel_depth, makespan,
+    fprintf(f, "%-14s %6.3g %5d %8s %5.1f%% %5.1f%% %6s %8s %4.3g", e->name,
+            e->chunks, e->run.schedule->channel_depth, makespan,
             100 * sim->bubble, 100 * ppsched_span_bubble(sim), gap, strict,
             e->peak);
     if (e->view.bytes)
@@ -272,6 +312,7 @@ static void finish_entry(struct entry *e)
     free(e->bytes);
     ppsched_costs_finish(&e->run.costs);
     pp_schedule_finish(&e->run.built);
+    pp_csv_finish(&e->run.csv);
     pp_packed_finish(&e->run.packed);
     if (!e->borrowed)
         pp_manifest_finish(&e->run.manifest);
@@ -292,5 +333,6 @@ int ppsched_compare(struct ppsched *p, FILE *f)
     for (int i = 0; i < c.n; i++)
         finish_entry(&c.entries[i]);
     free(c.entries);
+    free(c.list);
     return rc ? -1 : 0;
 }

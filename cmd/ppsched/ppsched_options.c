@@ -112,7 +112,7 @@ const struct tool_option ppsched_option_table[] = {
      AT(dialect), .words = dialect_words, .needs = "csv|export=csv-comms"},
     {0, "lenient", NULL, "with --csv: skip empty cells", AT(lenient),
      .needs = "csv"},
-    {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
+    {0, "compare", "KINDS", "a table: of kinds A,B,..., all, own, FILE.csv",
      AT(compare), .needs = "microbatches",
      .excludes = "schedule csv check stats timeline export trace overlay "
                  "placement group"},

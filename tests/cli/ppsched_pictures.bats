@@ -244,6 +244,25 @@ END
     grep -q 'memory, up to 6 microbatches' all.svg
 }
 
+@test "--compare has the manifest's own schedule, and files" {
+    ppsplit -q -p 2 -m 4 "$SRCDIR/tests/golden/llama/model" >stages.json
+    ppsched -q -s zb-h1 -m 4 stages.json >plan.json
+    ppsched -s 1f1b -m 4 --export csv stages.json >same.csv
+    ppsched -s 1f1b -m 6 --export csv stages.json >more.csv
+    ppsched --compare own,zb-h1,same.csv,1f1b,more.csv -m 4 plan.json \
+        >got 2>/dev/null
+    diff <(sed -n 's/^own *//p' got) <(sed -n 's/^zb-h1 *//p' got)
+    diff <(sed -n 's/^same.csv *//p' got) <(sed -n 's/^1f1b *//p' got)
+    grep -q '^more.csv *does not fit: more.csv:[12]:' got
+    run -2 --separate-stderr ppsched --compare own -m 4 stages.json
+    [[ $stderr == *"has no schedule, which --compare own needs" ]]
+    run -2 --separate-stderr ppsched --compare no.csv -m 4 stages.json
+    [ "$stderr" = "ppsched: no.csv: No such file or directory" ]
+    ppsched -q -s 1f1b -m 6 stages.json |
+        ppsched --compare own,1f1b -m 4 >got 2>/dev/null
+    grep -q '^own *does not fit: it has 6 microbatches, not 4' got
+}
+
 @test "--compare takes chunks and costs" {
     ppsched --compare interleaved -p 2 -c 4 -m 4 --cost 4,4,4,1 >got
     ppsched -p 2 -c 4 -s interleaved -m 4 --cost 1,1,1,1 --stats >want
