@@ -261,7 +261,9 @@ int main(int argc, char **argv)
 {
     struct split_job j = {
         .t = {.name = "ppsplit",
-              .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL",
+              .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
+                          "       ppsplit -t | --export FORM | --svg FILE "
+                          "[options] MANIFEST",
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
               .options = split_options},

@@ -74,6 +74,8 @@ struct split_job {
     bool table;
     enum split_export export;
     const char *compare, *svg; /* kinds; a file */
+    bool given;                /* source is that of a manifest, which has the
+                                  split */
 
     /* The problem, made from the options. */
     struct pp_arena arena;
@@ -102,6 +104,10 @@ extern const char *const split_export_names[];
 /* Reads the command line and checks which options go together. Returns 0, or -1
  * if the run is over: help was printed, or j->t.err is filled. */
 int split_read_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
+
+/* Takes the split of a manifest, a file name or "-", for -t, --export and
+ * --svg. */
+int split_take_given(struct split_job *j, const char *name) PP_MUST_USE;
 
 /* Checks the options of methods and placements. */
 int split_check_methods(struct split_job *j) PP_MUST_USE;

@@ -362,7 +362,7 @@ static int split_by_units(struct split_job *j)
 
 int split_set_bounds(struct split_job *j)
 {
-    if (j->method == SPLIT_BALANCED || j->method == SPLIT_JOINT)
+    if (j->method == SPLIT_BALANCED || j->method == SPLIT_JOINT || j->bounds)
         return 0;
     j->bounds = pp_arena_alloc(&j->arena, j->n_stages + 1, sizeof *j->bounds);
     if (!j->bounds)

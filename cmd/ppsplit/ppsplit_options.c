@@ -319,7 +319,8 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     if (tool_read_options(t, argc, argv))
         return -1;
     j->search_order = j->kind && !strcmp(j->kind, "auto");
-    if (j->n_ranks == 0)
+    bool is_manifest = j->n_ranks == 0;
+    if (is_manifest && (j->units || argc - optind != 1))
         return tool_usage(t, "give the number of ranks (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
         return tool_usage(t,
@@ -336,7 +337,9 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t, "--method layers needs --layers");
     if (j->method == SPLIT_FQNS && !j->fqns)
         return tool_usage(t, "--method fqns needs --fqns");
-    if (tool_check_options(t) || split_check_methods(j) || check_recompute(j))
+    if (tool_check_options(t) || (!is_manifest && split_check_methods(j)) ||
+        check_recompute(j))
         return -1;
-    return set_source(j, argc, argv);
+    return is_manifest ? split_take_given(j, argv[optind])
+                       : set_source(j, argc, argv);
 }

@@ -153,7 +153,7 @@ static void print_head(const struct split_job *j, FILE *f)
         : j->n_chunks == 1                  ? ""
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
                                             : " in a V",
-        split_method_names[j->method], j->seq_len);
+        j->given ? "given" : split_method_names[j->method], j->seq_len);
     fputc('\n', f);
 }
 
@@ -421,7 +421,7 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_foot(j, f);
     print_step(j, f);
     print_speed(j, f);
-    if (j->recompute_list || j->recompute_auto)
+    if (j->stage_modes || j->recompute_auto)
         print_list(j, "Stages 0, 1, ... recompute:", g->n_stages, print_mode,
                    f);
     if (j->memory_bytes > 0)

@@ -131,3 +131,30 @@ best() {
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: 8 stages are too many for 4 layers: a layout keeps norm and last layer together" ]
 }
+
+@test "a manifest is printed in every form, as a table and as a picture" {
+    model=$SRCDIR/tests/golden/llama/model
+    for split in '-p 2 --for 1f1b' '-p 2 -c 2 --for interleaved' \
+        '-p 2 -c 2 --placement v --recompute full,none,none,full --for zbv'; do
+        # shellcheck disable=SC2086
+        set -- $split -m 4 "$model"
+        ppsplit -q "$@" | ppsched -q -s "${split##* }" -m 4 >plan.json
+        for form in torchtitan torchtitan-output deepspeed fqns; do
+            ppsplit -q --export $form "$@" >want
+            ppsplit -q --export $form plan.json | cmp - want
+        done
+        # The lines break in other places.
+        ppsplit -q -t "$@" | tr -s '\n ' '  ' |
+            sed 's/balanced;/given;/; s/ No split takes [^A-Z]*less\.//' >want
+        ppsplit -q -t - <plan.json | tr -s '\n ' '  ' >got
+        grep -Fq "$(cat want)" got
+        ppsplit -q --svg given.svg -t plan.json >got
+        xmllint --noout given.svg
+    done
+    run -2 --separate-stderr ppsplit plan.json
+    [[ $stderr == *"give the number of ranks (-p)"* ]]
+    run -2 --separate-stderr ppsplit -t -c 2 plan.json
+    [[ $stderr == *"a manifest has its split"* ]]
+    run -2 --separate-stderr ppsplit -t "$model/config.json"
+    [[ $stderr == *"with a model give the number of ranks (-p)"* ]]
+}

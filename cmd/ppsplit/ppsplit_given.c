@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_given - the split of a manifest in place of a model: to print it as a
+ * table, as a picture, or in the form of another system. */
+#include <errno.h>
+#include <string.h>
+
+#include "manifest/manifest.h"
+#include "ppsplit.h"
+#include "schedule/kinds/kind.h"
+
+static int read_manifest(struct split_job *j, const char *name,
+                         struct pp_manifest *m)
+{
+    bool is_stdin = !strcmp(name, "-");
+    FILE *f = is_stdin ? stdin : fopen(name, "r");
+    if (!f)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
+                       strerror(errno));
+    if (is_stdin)
+        name = "standard input";
+    int rc = pp_manifest_read(f, name, m, &j->t.err);
+    if (!is_stdin)
+        fclose(f);
+    if (rc) {
+        struct pp_err why = j->t.err;
+        j->t.err = (struct pp_err){0};
+        return pp_fail(&j->t.err, why.code,
+                       "%s; with a model give the number of ranks (-p)",
+                       why.text);
+    }
+    if (!m->has_model || !m->has_stages) {
+        pp_manifest_finish(m);
+        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
+                     "%s: has no %s; give a model, and the number of ranks "
+                     "(-p)",
+                     name, m->has_model ? "stages" : "model");
+    }
+    return rc;
+}
+
+/* Finds the placement of a manifest's stages. */
+static int find_placement(struct split_job *j, const struct pp_graph *g)
+{
+    for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
+        if (pp_graph_is(g, (enum pp_placement)k)) {
+            j->placement = (enum pp_placement)k;
+            return 0;
+        }
+    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                   "the manifest's stages are not in a loop, in a V or both "
+                   "ways");
+}
+
+/* Copies the stages' bounds and modes. */
+static int take_stages(struct split_job *j, const struct pp_manifest *m)
+{
+    size_t n = (size_t)(m->graph.n_stages / m->graph.n_copies);
+    j->bounds = pp_arena_alloc(&j->arena, n + 1, sizeof *j->bounds);
+    j->stage_modes = pp_arena_alloc(&j->arena, n, sizeof *j->stage_modes);
+    j->source = pp_arena_strdup(&j->arena, m->model.source);
+    if (!j->bounds || !j->stage_modes || !j->source)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    bool alike = true;
+    j->recompute = m->stages[0].recompute;
+    for (size_t s = 0; s < n; s++) {
+        j->bounds[s] = m->stages[s].first_unit;
+        j->stage_modes[s] = m->stages[s].recompute;
+        alike &= m->stages[s].recompute == j->recompute;
+    }
+    j->bounds[n] = m->model.n_units;
+    if (alike)
+        j->stage_modes = NULL;
+    return 0;
+}
+
+/* Takes what the split was made for, unless options say otherwise. */
+static void take_assumptions(struct split_job *j, const struct pp_manifest *m)
+{
+    const struct pp_kind *kind =
+        m->has_schedule ? pp_kind_find(m->schedule.kind) : NULL;
+    if (m->has_microbatch && j->tokens == 0 && j->seq_len == 0) {
+        j->tokens = m->microbatch.tokens;
+        j->seq_len = m->microbatch.seq_len;
+    }
+    if (m->has_schedule && j->n_microbatches == 0)
+        j->n_microbatches = m->schedule.n_microbatches;
+    if (kind && !j->kind)
+        j->kind = kind->name;
+    if (m->model.dtype && !j->precision)
+        j->precision = pp_precision_find(m->model.dtype);
+    if (j->device == 0)
+        j->device = m->model.gpu ? 2 : 1;
+}
+
+int split_take_given(struct split_job *j, const char *name)
+{
+    struct pp_manifest m;
+    if (!j->table && !j->export && !j->svg)
+        return tool_usage(&j->t, "give the number of ranks (-p)");
+    if (j->has_method || j->n_chunks || j->layers || j->fqns || j->layout)
+        return tool_usage(&j->t, "a manifest has its split; give -p and a "
+                                 "model to make another");
+    if (read_manifest(j, name, &m))
+        return -1;
+    int rc = find_placement(j, &m.graph) || take_stages(j, &m) ? -1 : 0;
+    j->given = true;
+    j->mesh = m.mesh;
+    j->n_ranks = m.mesh.pp;
+    j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
+    j->method = SPLIT_FQNS;
+    if (rc == 0)
+        take_assumptions(j, &m);
+    pp_manifest_finish(&m);
+    return rc;
+}
