@@ -194,9 +194,15 @@ static int run_all(struct verify *y)
     }
     if (check_later(y, calm) ||
         run_variant(y, PP_VERIFY_PIPELINE, lr, PP_VERIFY_STEPS) ||
-        (!calm && run_wide(y, lr)))
+        (!calm && run_wide(y, lr)) || pp_verify_judge(&y->v, err))
         return -1;
-    return pp_verify_judge(&y->v, err);
+    /* Rounding errors of another order of sums, as tensor-parallel ranks have,
+     * can grow more than those of the twin. In fp64 they stay small, and a
+     * fault stays. */
+    if (!pp_verify_differs_later(&y->v) || y->v.later == PP_VERIFY_WIDE ||
+        !y->p->job.device->is_host)
+        return 0;
+    return run_wide(y, lr) || pp_verify_judge(&y->v, err) ? -1 : 0;
 }
 
 static const char *verdict(struct pp_verify_error e)

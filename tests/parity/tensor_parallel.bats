@@ -146,3 +146,10 @@ ranks; try --tp 2"* ]]
         --logprobs scores --entropy
     [[ $stderr == *"/mesh/tp: '2', but --generate, --top-k and"* ]]
 }
+
+@test "rounding that grows in later steps is no fault" {
+    model qwen2 false
+    ppsplit -q -p 2 --tp 4 --recompute selective model-qwen2 |
+        ppsched -q -s 1f1b -m 4 |
+        pprun -q --verify --shrink --init 120 | grep -q '^the same'
+}

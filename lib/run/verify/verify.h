@@ -16,8 +16,8 @@
  * PP_VERIFY_CAP, so that a fault of the twin does not pass as rounding.
  *
  * In some models the rounding of fp32 grows from step to step until the twin
- * diverges. If no learning rate keeps it small, later steps are judged in fp64,
- * by two further runs:
+ * diverges. If no learning rate keeps it small, or if the pipeline differs in
+ * later steps only, these are judged in fp64, by two further runs:
  *
  *   shaken     the reference, with a change of PP_VERIFY_SHAKE in its weights
  *              before step 2
@@ -156,6 +156,9 @@ bool pp_verify_is_calm(const struct pp_verify *v);
 
 /* Fills rows, outputs, scalars and the verdict, after all runs. */
 int pp_verify_judge(struct pp_verify *v, struct pp_err *err) PP_MUST_USE;
+
+/* Returns whether the first step agrees and a later one does not. */
+bool pp_verify_differs_later(const struct pp_verify *v);
 
 /* Writes one sentence about the likely place of the fault; "" if there is no
  * difference. (verify_hint.c) */

@@ -247,6 +247,15 @@ static void hint_later(const struct pp_verify *v, char *text)
                      : "");
 }
 
+bool pp_verify_differs_later(const struct pp_verify *v)
+{
+    for (int s = 0; s < v->graph->n_stages; s++)
+        if (beyond(v->outputs[s].e))
+            return false;
+    return !v->same && !beyond(v->scalars[PP_VERIFY_LOSS].e) &&
+           !beyond(v->scalars[PP_VERIFY_NORM].e) && !has_bad_gradient(v);
+}
+
 void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
 {
     text[0] = '\0';
