@@ -190,7 +190,7 @@ static int build(struct ppsched *p)
     struct pp_graph *g = &p->manifest.graph;
     int slices = o->slices || !kind ? o->slices : kind->slices;
     g->n_slices = slices ? slices : 1;
-    /* Who gives a time of reductions has replicas, also without a mesh. */
+    /* A time of reductions implies replicas, also without a mesh. */
     g->replicas |= o->reduce != NULL;
     if (check_recompute(p))
         return -1;
