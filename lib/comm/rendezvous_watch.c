@@ -114,7 +114,8 @@ static void read_note(struct pp_rendezvous *j, int rank)
     if (n < 0 && (errno == EAGAIN || errno == EINTR))
         return;
     if (n <= 0) {
-        errno = n < 0 ? errno : 0;
+        /* A process that ends with beats unread resets the connection. */
+        errno = n < 0 && errno != ECONNRESET ? errno : 0;
         report_lost(j, rank);
         return;
     }

@@ -86,6 +86,16 @@ line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
     ! grep '^pprun' err.1
 }
 
+@test "a rank that is killed with beats unread has ended" {
+    start --stall-timeout 1
+    until_or_end test -s out
+    kill -STOP "$(cat pid.1)"
+    until_or_end grep -qs meanwhile err.0
+    kill -KILL "$(cat pid.1)"
+    ends 3 137
+    [ "$(line 3)" = "rank 1 on $(hostname) is lost: its process has ended" ]
+}
+
 @test "with --stall-abort it ends the run" {
     start --stall-timeout 1 --stall-abort
     until_or_end test -s out
