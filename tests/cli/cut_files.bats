@@ -81,7 +81,10 @@ emptied() {
     pprun -q plan.json --data packed --init 1 --steps 1000000 --save ckpt \
         --save-every 1 --keep 2 >out 2>err &
     pid=$!
-    until [ -e ckpt/step-00000003 ] || ! kill -0 "$pid"; do sleep 0.02; done
+    # --keep removes a step soon after it was saved.
+    until [[ $(readlink ckpt/latest) > step-00000002 ]] || ! kill -0 "$pid"; do
+        sleep 0.02
+    done
     truncate -s 0 packed/input_ids
     local status=0
     wait "$pid" || status=$?
