@@ -122,6 +122,11 @@ static inline unsigned blocks_for(size_t n, size_t threads)
     return (unsigned)(blocks < 1 ? 1 : blocks > most ? most : blocks);
 }
 
+static __device__ inline float sigmoid(float x)
+{
+    return 1 / (1 + expf(-x));
+}
+
 /* Return the index of this thread in the grid, and the number of threads in the
  * grid. */
 static __device__ inline size_t grid_thread(void)

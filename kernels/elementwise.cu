@@ -182,11 +182,6 @@ PP_ROPE(PP_CUDA(rope))
 
 /* --- swiglu --- */
 
-static __device__ inline float sigmoid(float x)
-{
-    return 1 / (1 + expf(-x));
-}
-
 template <int V>
 static __global__ void swiglu_fwd_kernel(elem *y, const elem *gu, size_t N,
                                          size_t C)

@@ -9,6 +9,7 @@
 
 #define ROOT ((real)0.79788456080286535588) /* sqrt(2 / pi) */
 #define CUBE ((real)0.044715)
+#define STEEP ((real)1.702)
 #define ROOT_HALF 0.70710678118654752440
 #define DENSITY 0.39894228040143267794 /* 1 / sqrt(2 pi) */
 
@@ -76,16 +77,37 @@ PP_CLONES static void erf_bwd(real *dx, const real *dy, const real *x, size_t n)
     }
 }
 
+PP_CLONES static void sigmoid_fwd(real *restrict y, const real *restrict x,
+                                  size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = x[i] / (1 + fast_exp(-STEEP * x[i]));
+}
+
+PP_CLONES static void sigmoid_bwd(real *dx, const real *dy, const real *x,
+                                  size_t n)
+{
+    PP_INDEPENDENT
+    for (size_t i = 0; i < n; i++) {
+        real a = x[i], s = 1 / (1 + fast_exp(-STEEP * a));
+        dx[i] = dy[i] * (s + a * s * (1 - s) * STEEP);
+    }
+}
+
 PP_GELU_FWD(PP_KERNEL(gelu_fwd))
 {
     (void)stream;
-    (exact ? erf_fwd : tanh_fwd)(y, x, n);
+    (form == PP_GELU_TANH  ? tanh_fwd
+     : form == PP_GELU_ERF ? erf_fwd
+                           : sigmoid_fwd)(y, x, n);
     return 0;
 }
 
 PP_GELU_BWD(PP_KERNEL(gelu_bwd))
 {
     (void)stream;
-    (exact ? erf_bwd : tanh_bwd)(dx, dy, x, n);
+    (form == PP_GELU_TANH  ? tanh_bwd
+     : form == PP_GELU_ERF ? erf_bwd
+                           : sigmoid_bwd)(dx, dy, x, n);
     return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* kernel_sizes - the memory that kernels need besides their operands.
+/* kernel_sizes - the memory that kernels need besides their operands, and the
+ * forms of a kernel that a model chooses.
  *
  * It declares no kernel, so that planning programs can include it without
  * linking one. */
@@ -8,6 +9,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+
+/* Forms of gelu, which kernels.h has. */
+enum pp_gelu { PP_GELU_TANH, PP_GELU_ERF, PP_GELU_SIGMOID };
 
 /* Most logits, and most of their rows, that the head computes at a time. */
 #define PP_CPU_HEAD_LOGITS ((size_t)8 << 20) /* 32 MiB in fp32 */

@@ -28,6 +28,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel_sizes.h"
+
 /* linear - y = x W^T + b + r
  *
  *   x  (N, C), ldx           w  (OC, C)
@@ -212,13 +214,15 @@ typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
  *
  *   y, x        (n)    y written
  *   dx, dy, x   (n)    dx written; dx may be dy
- * The probability is (1 + erf(x / sqrt 2)) / 2 if exact. Else it is
- * (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as in GPT-2. */
+ * The probability is, by form,
+ *   ERF      (1 + erf(x / sqrt 2)) / 2
+ *   TANH     (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, as in GPT-2
+ *   SIGMOID  sigmoid(1.702 x), as in CLIP */
 #define PP_GELU_FWD(name) \
-    int(name)(void *y, const void *x, size_t n, bool exact, void *stream)
-#define PP_GELU_BWD(name)                                                    \
-    int(name)(void *dx, const void *dy, const void *x, size_t n, bool exact, \
-              void *stream)
+    int(name)(void *y, const void *x, size_t n, enum pp_gelu form, void *stream)
+#define PP_GELU_BWD(name)                                        \
+    int(name)(void *dx, const void *dy, const void *x, size_t n, \
+              enum pp_gelu form, void *stream)
 typedef PP_GELU_FWD(pp_gelu_fwd_fn);
 typedef PP_GELU_BWD(pp_gelu_bwd_fn);
 

@@ -41,7 +41,7 @@ static int read_activation(const struct pp_value *root, struct pp_model *m)
     if (pp_value_text(&at, &text))
         return -1;
     int i = pp_config_word(&at, text, words);
-    m->exact_gelu = i == 0;
+    m->gelu = i == 0 ? PP_GELU_ERF : PP_GELU_TANH;
     return i < 0 ? -1 : 0;
 }
 

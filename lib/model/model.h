@@ -14,6 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel_sizes.h"
 #include "model/tensor.h"
 
 enum pp_architecture {
@@ -113,10 +114,10 @@ struct pp_model {
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
-    bool exact_gelu; /* of an MLP without gate: by erf, not tanh */
-    bool dropout;    /* config.json asks for some; pprun has none */
-    bool qk_norm;    /* RMSNorm of every query and key head, before RoPE */
-    size_t window;   /* positions that a windowed layer attends, or 0 */
+    enum pp_gelu gelu; /* of an MLP without gate */
+    bool dropout;      /* config.json asks for some; pprun has none */
+    bool qk_norm;      /* RMSNorm of every query and key head, before RoPE */
+    size_t window;     /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     /* Only architectures that pprun does not train have these: */
     bool sinks; /* a learned attention sink per head */

@@ -146,13 +146,13 @@ static void bench_rows(struct arrays *a)
           k->swiglu_bwd(z, y, a->wide[0].at, T, I, NULL));
     void *wide = a->wide[0].at;
     BENCH("gelu_fwd", 2 * ti, "GB/s",
-          k->gelu_fwd(y, wide, (size_t)T * I, false, NULL));
+          k->gelu_fwd(y, wide, (size_t)T * I, PP_GELU_TANH, NULL));
     BENCH("gelu_bwd", 3 * ti, "GB/s",
-          k->gelu_bwd(z, y, wide, (size_t)T * I, false, NULL));
+          k->gelu_bwd(z, y, wide, (size_t)T * I, PP_GELU_TANH, NULL));
     BENCH("gelu_fwd, exact", 2 * ti, "GB/s",
-          k->gelu_fwd(y, wide, (size_t)T * I, true, NULL));
+          k->gelu_fwd(y, wide, (size_t)T * I, PP_GELU_ERF, NULL));
     BENCH("gelu_bwd, exact", 3 * ti, "GB/s",
-          k->gelu_bwd(z, y, wide, (size_t)T * I, true, NULL));
+          k->gelu_bwd(z, y, wide, (size_t)T * I, PP_GELU_ERF, NULL));
     BENCH("embedding_fwd", 2 * tc, "GB/s",
           k->embedding_fwd(y, a->ids, w, T, C, NULL));
     BENCH("embedding_bwd_weight", 3 * tc, "GB/s",

@@ -366,7 +366,7 @@ static void test_empty(const struct pp_kernels *k)
            !k->embedding_add(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
                              NULL) &&
-           !k->gelu_fwd(NULL, NULL, 0, false, NULL) &&
+           !k->gelu_fwd(NULL, NULL, 0, PP_GELU_ERF, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 1, NULL) &&
            !k->adamw(NULL, NULL, NULL, NULL, NULL, 0, &s, NULL) &&
            !k->sgd(NULL, NULL, NULL, 0, &s, NULL),

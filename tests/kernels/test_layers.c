@@ -14,7 +14,7 @@ struct variant {
     size_t hidden, n_kv_heads; /* 0: the rig's */
     enum pp_recompute mode;
     enum pp_architecture architecture; /* 0: Llama */
-    bool exact_gelu;
+    enum pp_gelu gelu;
 };
 
 static const struct variant variants[] = {
@@ -42,7 +42,7 @@ static const struct variant variants[] = {
      .architecture = PP_GPT2},
     {"GPT-2 decoder, exact, selective", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
      .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_GPT2,
-     .exact_gelu = true},
+     .gelu = PP_GELU_ERF},
     {"GPT-2 decoder, full", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
      .mode = PP_RECOMPUTE_FULL, .architecture = PP_GPT2},
 };
@@ -52,7 +52,7 @@ static struct pp_model model_of(const struct variant *v)
 {
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
-    m.exact_gelu = v->exact_gelu;
+    m.gelu = v->gelu;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;

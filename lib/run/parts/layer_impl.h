@@ -168,8 +168,8 @@ const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind);
 const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 
 extern const struct pp_norm_ops pp_part_rms_norm, pp_part_layer_norm;
-extern const struct pp_block_ops pp_part_attention, pp_part_gated_mlp,
-    pp_part_plain_mlp;
+/* A gated MLP and a plain one have the same operations. */
+extern const struct pp_block_ops pp_part_attention, pp_part_mlp;
 
 /* How attention reaches keys and values that are not in the microbatch. a is
  * the shape of its rows; tiles is the scratch of the kernel, then that of the
