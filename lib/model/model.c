@@ -132,9 +132,8 @@ size_t pp_model_n_tensors(const struct pp_model *m)
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     size_t n = 0;
     for (size_t u = 0; !m->table && u < pp_model_n_units(m); u++) {
-        size_t n_slots = pp_unit_params(m, pp_model_unit(m, u), table);
-        for (size_t i = 0; i < n_slots; i++)
-            n += table[i].name[0] != '\0';
+        size_t n_rows = pp_unit_params(m, pp_model_unit(m, u), table);
+        n += pp_table_tensors(table, n_rows);
     }
     return n;
 }

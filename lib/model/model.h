@@ -256,9 +256,9 @@ enum {
     PP_N_END_PARAMS
 };
 
-/* Fills the unit's parameter table. out[i].name is "" if the model has no such
- * parameter, or has it in another form. Returns the number of entries. The
- * head's parameter is lm_head.weight even if it is tied. */
+/* Fills the unit's parameter table (tensor.h). out[i].name is "" if the model
+ * has no such parameter, or has it in another form. Returns the number of rows.
+ * The head's parameter is lm_head.weight even if it is tied. */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS]);
 

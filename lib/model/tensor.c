@@ -2,6 +2,7 @@
 #include "model/tensor.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/group.h"
@@ -10,6 +11,55 @@
 static size_t at_least(size_t a, size_t b)
 {
     return a < b ? b : a;
+}
+
+/* Returns the number of rows that stand for one tensor each. */
+static size_t single_rows(const struct pp_tensor_info *table, size_t n)
+{
+    size_t first = 0;
+    while (first < n && !table[first].n_equal)
+        first++;
+    return first;
+}
+
+size_t pp_table_slots(const struct pp_tensor_info *table, size_t n)
+{
+    size_t first = single_rows(table, n);
+    return first < n ? first + (n - first) * table[first].n_equal : n;
+}
+
+/* Returns the row of a slot, and sets *number. */
+static size_t row_of(size_t first, size_t n, size_t slot, size_t *number)
+{
+    *number = slot < first ? 0 : (slot - first) / (n - first);
+    return slot < first ? slot : first + (slot - first) % (n - first);
+}
+
+bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
+                 struct pp_tensor_info *t)
+{
+    size_t number, first = single_rows(table, n);
+    *t = table[row_of(first, n, slot, &number)];
+    const char *sign = t->n_equal ? strchr(t->name, '%') : NULL;
+    if (sign) {
+        char name[PP_FQN_TEXT];
+        int before = (int)(sign - t->name);
+        /* The bounds are for the compiler's checks. */
+        snprintf(name, sizeof name, "%.*s%zu%.26s", before < 48 ? before : 48,
+                 t->name, number, sign + 1);
+        memcpy(t->name, name, sizeof name);
+    }
+    t->n_equal = 0;
+    return t->name[0];
+}
+
+size_t pp_table_tensors(const struct pp_tensor_info *table, size_t n)
+{
+    size_t sum = 0;
+    for (size_t row = 0; row < n; row++)
+        if (table[row].name[0])
+            sum += at_least(table[row].n_equal, 1);
+    return sum;
 }
 
 struct pp_tensor_piece pp_tensor_piece(const struct pp_tensor_info *t,
@@ -113,22 +163,22 @@ struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank)
     return (struct pp_range){first, end - first};
 }
 
-enum { MOST_TENSORS = 64 }; /* of a unit */
+enum { MOST_ROWS = 64 }; /* of the table of a unit */
 
-/* Fills in the elements of the pieces of a rank, 0 without a name. Returns
- * whether they were the same before. */
+/* Fills in the elements of the pieces of a rank by row, 0 without a name.
+ * Returns whether they were the same before. */
 static bool count_elements(const struct pp_tensor_info *table, size_t n,
                            size_t tp, size_t rank, size_t *elements)
 {
     bool same = true;
-    for (size_t slot = 0; slot < n; slot++) {
+    for (size_t row = 0; row < n; row++) {
         size_t now = 0;
-        if (table[slot].name[0]) {
-            struct pp_tensor_piece p = pp_tensor_piece(&table[slot], tp, rank);
+        if (table[row].name[0]) {
+            struct pp_tensor_piece p = pp_tensor_piece(&table[row], tp, rank);
             now = pp_piece_elements(&p);
         }
-        same = same && now == elements[slot];
-        elements[slot] = now;
+        same = same && now == elements[row];
+        elements[row] = now;
     }
     return same;
 }
@@ -136,15 +186,18 @@ static bool count_elements(const struct pp_tensor_info *table, size_t n,
 size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
                      size_t size)
 {
-    size_t elements[MOST_TENSORS] = {0}, most = 0;
-    assert(n <= MOST_TENSORS);
+    size_t elements[MOST_ROWS] = {0}, most = 0, number;
+    size_t first = single_rows(table, n), slots = pp_table_slots(table, n);
+    assert(n <= MOST_ROWS);
     for (size_t rank = 0; rank < tp; rank++) {
         if (count_elements(table, n, tp, rank, elements))
             continue;
         for (size_t owner = 0; owner < size; owner++) {
             size_t sum = 0;
-            for (size_t slot = 0; slot < n; slot++)
-                sum += pp_owned_range(elements[slot], slot, size, owner).n;
+            for (size_t slot = 0; slot < slots; slot++) {
+                size_t row = row_of(first, n, slot, &number);
+                sum += pp_owned_range(elements[row], slot, size, owner).n;
+            }
             most = at_least(most, sum);
         }
     }

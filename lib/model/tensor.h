@@ -43,7 +43,27 @@ struct pp_tensor_info {
     bool transposed;   /* the file has (cols, rows) */
     const char *tied_to; /* NULL, or the tensor that has its values: this one is
                             not in files */
+    size_t n_equal;      /* in a table of a unit: 0, or the tensors that the row
+                            stands for. They have a number each, which is '%' in the
+                            name: "model.layers.0.mlp.experts.%.up_proj.weight" */
 };
+
+/* The tensors of a unit are the rows of its table. Rows of several tensors come
+ * last and have as many tensors each: the tensors of number 0 follow each other
+ * in the order of the rows, then those of number 1, and so on. So the matrices
+ * of one expert are adjacent, and every tensor has a slot, which is its row if
+ * no row stands for several. */
+
+/* Returns the number of slots of a table of n rows. */
+size_t pp_table_slots(const struct pp_tensor_info *table, size_t n);
+
+/* Sets *t to the tensor in a slot. Returns false if the model has none there.
+ */
+bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
+                 struct pp_tensor_info *t);
+
+/* Returns the number of tensors. */
+size_t pp_table_tensors(const struct pp_tensor_info *table, size_t n);
 
 /* Returns the number of elements. */
 static inline size_t pp_tensor_elements(const struct pp_tensor_info *t)
@@ -115,8 +135,9 @@ bool pp_piece_run(const struct pp_tensor_piece *p, struct pp_range range,
  * in turn. */
 struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank);
 
-/* Returns the most elements of a unit's n tensors that one of `size` owners of
- * any of `tp` pieces has. Entries without a name count nothing. */
+/* Returns the most elements of a unit's tensors, a table of n rows, that one of
+ * `size` owners of any of `tp` pieces has. Rows without a name count nothing.
+ */
 size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
                      size_t size);
 

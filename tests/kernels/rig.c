@@ -51,17 +51,19 @@ static void pack(struct rig *r, const struct packing *p)
 
 static void bind_parameters(struct rig *r, size_t shift)
 {
-    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
-    size_t n = pp_unit_params(&r->m, r->l.unit, p), at = 0;
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], t;
+    size_t n = pp_unit_params(&r->m, r->l.unit, table), at = 0;
     r->w = values_new(r->l.kernels, pp_unit_n_params(&r->m, r->l.unit), shift);
     r->g = values_new(r->l.kernels, r->w.n, shift);
     fill_normal(&r->w, "parameters", 0.5);
-    for (size_t i = 0; i < n; i++) {
-        if (!p[i].rows)
+    for (size_t i = 0; i < pp_table_slots(table, n); i++) {
+        if (!pp_table_at(table, n, i, &t))
             continue;
-        r->l.w[i] = (char *)r->w.at + at * r->w.bytes;
-        r->l.g[i] = (char *)r->g.at + at * r->g.bytes;
-        at += p[i].rows * p[i].cols;
+        if (i < PP_N_LAYER_PARAMS) {
+            r->l.w[i] = (char *)r->w.at + at * r->w.bytes;
+            r->l.g[i] = (char *)r->g.at + at * r->g.bytes;
+        }
+        at += t.rows * t.cols;
     }
 }
 

@@ -242,6 +242,39 @@ static void test_most(void)
         }
 }
 
+/* Rows of several tensors: two kinds for each of three experts. */
+static void test_table(void)
+{
+    const struct pp_tensor_info table[] = {
+        {.name = "a", .rows = 5000, .cols = 1},
+        {.name = ""},
+        {.name = "experts.%.up", .rows = 300, .cols = 20, .n_equal = 3},
+        {.name = "experts.%.down", .rows = 20, .cols = 300, .n_equal = 3},
+    };
+    static const char *const names[] = {"a",
+                                        NULL,
+                                        "experts.0.up",
+                                        "experts.0.down",
+                                        "experts.1.up",
+                                        "experts.1.down",
+                                        "experts.2.up",
+                                        "experts.2.down"};
+    struct pp_tensor_info t[8];
+    bool same = pp_table_slots(table, 4) == 8;
+    for (size_t i = 0; same && i < 8; i++) {
+        bool has = pp_table_at(table, 4, i, &t[i]);
+        same = has == (names[i] != NULL) &&
+               (!has || (!strcmp(t[i].name, names[i]) && !t[i].n_equal &&
+                         t[i].rows == table[i < 2 ? i : 2 + i % 2].rows));
+    }
+    ok(same, "the tensors of an expert are adjacent");
+    ok(pp_table_tensors(table, 4) == 7 && pp_table_slots(table, 2) == 2,
+       "slots and tensors");
+    for (size_t owners = 2; owners <= 4; owners++)
+        ok(pp_owned_most(table, 4, 1, owners) == pp_owned_most(t, 8, 1, owners),
+           "%zu owners have them in turn", owners);
+}
+
 /* The runs of a range are the elements of the piece. */
 static void test_runs(void)
 {
@@ -276,6 +309,7 @@ int main(void)
     test_shapes();
     test_owners();
     test_most();
+    test_table();
     test_runs();
     return done();
 }

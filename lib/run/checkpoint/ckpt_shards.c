@@ -23,16 +23,17 @@ const char *const pp_ckpt_stems[PP_N_BLOCKS] = {
  * model is the last of them, so that what is left has the same numbers. */
 static size_t list_tensors(const struct pp_model *m, struct pp_tensor_info *out)
 {
-    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     size_t n = 0;
     for (size_t u = 0; u < pp_model_n_units(m); u++) {
         struct pp_unit_id id = pp_model_unit(m, u);
         if (m->tied && id.kind == PP_UNIT_HEAD)
             continue;
-        size_t n_slots = pp_unit_params(m, id, table);
+        size_t n_rows = pp_unit_params(m, id, table);
+        size_t n_slots = pp_table_slots(table, n_rows);
         for (size_t slot = 0; slot < n_slots; slot++)
-            if (table[slot].name[0])
-                out[n++] = table[slot];
+            if (pp_table_at(table, n_rows, slot, &info))
+                out[n++] = info;
     }
     return n;
 }

@@ -38,9 +38,8 @@ static size_t count_tensors(const struct pp_model *m,
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     size_t n = 0;
     for (size_t u = r->first; u < r->first + r->n; u++) {
-        size_t n_slots = pp_unit_params(m, pp_model_unit(m, u), table);
-        for (size_t slot = 0; slot < n_slots; slot++)
-            n += table[slot].name[0] != '\0';
+        size_t n_rows = pp_unit_params(m, pp_model_unit(m, u), table);
+        n += pp_table_tensors(table, n_rows);
     }
     return n;
 }
@@ -92,12 +91,12 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                       const struct pp_parameter_memory *where,
                       struct pp_err *err)
 {
-    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     struct pp_unit_id id = pp_model_unit(m, unit);
-    size_t n_slots = pp_unit_params(m, id, table), begin = at->end;
-    size_t owned = at->owned;
+    size_t n_rows = pp_unit_params(m, id, table), begin = at->end;
+    size_t owned = at->owned, n_slots = pp_table_slots(table, n_rows);
     for (size_t slot = 0; slot < n_slots; slot++) {
-        if (!table[slot].name[0])
+        if (!pp_table_at(table, n_rows, slot, &info))
             continue;
         if (r) {
             struct pp_parameter *t = &p->at[at->n];
@@ -108,17 +107,17 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             t->copy = r->copy;
             t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
             size_t from = at->end;
-            if (place_tensor(p, at, &table[slot], where, err))
+            if (place_tensor(p, at, &info, where, err))
                 return -1;
             owned += p->owners > 1 ? t->own.n : at->end - from;
         }
         at->order++;
     }
     /* Every owner has room for the largest share. */
-    size_t share = r && p->owners > 1
-                       ? pp_owned_most(table, n_slots,
-                                       where->tp ? where->tp : 1, p->owners)
-                       : at->end - begin;
+    size_t share =
+        r && p->owners > 1
+            ? pp_owned_most(table, n_rows, where->tp ? where->tp : 1, p->owners)
+            : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
     at->owned = pp_round_up(at->owned + share, line);

@@ -76,19 +76,19 @@ static int fail_missing(const char *name, const struct pp_tensors *t,
 int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                      struct pp_err *err)
 {
-    struct pp_tensor_info params[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
-        size_t n = pp_unit_params(m, u, params);
-        for (size_t j = 0; j < n; j++) {
-            if (!params[j].name[0])
+        size_t n = pp_unit_params(m, u, table);
+        for (size_t j = 0; j < pp_table_slots(table, n); j++) {
+            if (!pp_table_at(table, n, j, &info))
                 continue;
-            const struct pp_tensor *x = pp_weights_find(t, m, params[j].name);
+            const struct pp_tensor *x = pp_weights_find(t, m, info.name);
             if (!x && u.kind == PP_UNIT_HEAD && m->tied)
                 continue;
             if (!x)
-                return fail_missing(params[j].name, t, err);
-            if (pp_weights_check_tensor(&params[j], x, err))
+                return fail_missing(info.name, t, err);
+            if (pp_weights_check_tensor(&info, x, err))
                 return -1;
         }
     }
@@ -111,16 +111,16 @@ static bool is_buffer(const struct pp_names *names, const struct pp_tensor *x)
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first)
 {
-    struct pp_tensor_info params[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     size_t n = pp_tensors_n(t), unused = 0;
     bool *used = calloc(n + 1, sizeof *used);
     *first = NULL;
     for (size_t i = 0; used && i < pp_model_n_units(m); i++) {
-        size_t k = pp_unit_params(m, pp_model_unit(m, i), params);
-        for (size_t j = 0; j < k; j++) {
-            const struct pp_tensor *x =
-                params[j].name[0] ? pp_weights_find(t, m, params[j].name)
-                                  : NULL;
+        size_t k = pp_unit_params(m, pp_model_unit(m, i), table);
+        for (size_t j = 0; j < pp_table_slots(table, k); j++) {
+            const struct pp_tensor *x = pp_table_at(table, k, j, &info)
+                                            ? pp_weights_find(t, m, info.name)
+                                            : NULL;
             if (x)
                 used[x - pp_tensors_at(t, 0)] = true;
         }

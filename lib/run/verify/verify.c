@@ -17,20 +17,19 @@ static double at(const void *p, size_t i, size_t element_bytes)
 
 static int count_tensors(struct pp_verify *v, struct pp_err *err)
 {
-    struct pp_tensor_info slots[PP_N_LAYER_PARAMS];
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     for (int fill = 0; fill < 2; fill++) {
         size_t k = 0;
         for (size_t u = 0; u < pp_model_n_units(v->model); u++) {
             size_t n =
-                pp_unit_params(v->model, pp_model_unit(v->model, u), slots);
-            for (size_t i = 0; i < n; i++) {
-                if (!slots[i].name[0])
+                pp_unit_params(v->model, pp_model_unit(v->model, u), table);
+            for (size_t i = 0; i < pp_table_slots(table, n); i++) {
+                if (!pp_table_at(table, n, i, &info))
                     continue;
                 if (fill) {
-                    memcpy(v->tensors[k].name, slots[i].name, PP_FQN_TEXT);
+                    memcpy(v->tensors[k].name, info.name, PP_FQN_TEXT);
                     v->tensors[k].shared =
-                        v->tp > 1 &&
-                        pp_tensor_piece(&slots[i], v->tp, 1).replica;
+                        v->tp > 1 && pp_tensor_piece(&info, v->tp, 1).replica;
                 }
                 k++;
             }
