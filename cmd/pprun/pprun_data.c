@@ -230,6 +230,8 @@ static int check_rows(const struct pprun *p, const char *dir,
     char with_cp[32] = "";
     if (x->cp > 1)
         snprintf(with_cp, sizeof with_cp, "--cp %d ", x->cp);
+    if (p->options.generate) /* it makes bins of its own */
+        return 0;
     for (size_t i = 0; x->tp > 1 && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);

@@ -20,7 +20,8 @@ int pprun_generate_prepare(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--stop-id: '%d' is not in the vocabulary of %zu",
                        (int)o->stop_id, p->model.vocab);
-    if (pp_packed_extend(&p->data, (uint32_t)o->generate, &p->extended, err))
+    if (pp_packed_extend(&p->data, (uint32_t)o->generate,
+                         (uint32_t)p->manifest.mesh.tp, &p->extended, err))
         return -1;
     p->job.data = &p->extended;
     p->job.scored = pprun_generated;
@@ -83,7 +84,8 @@ static void write_prompt(const struct pprun *p, const struct prompt *s)
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
     pp_json_array(&w, "prompt", PP_JSON_INLINE);
-    for (uint32_t t = 0; t + p->job.generate.n < b.tokens; t++)
+    size_t n_given = (size_t)b.cu_seqlens[1] - p->job.generate.n;
+    for (size_t t = 0; t < n_given; t++)
         pp_json_int(&w, NULL, b.input_ids[t]);
     pp_json_end(&w);
     pp_json_array(&w, "response", PP_JSON_INLINE);

@@ -307,12 +307,6 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--top-k: '%zu' is more than the vocabulary of %zu",
                        j->top_k, p->model.vocab);
-    if ((j->top_k || j->entropy || p->options.generate) && j->mesh.tp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/tp: '%d', but --generate, --top-k and --entropy "
-                       "need the whole vocabulary on one rank; take ppsplit "
-                       "--tp 1",
-                       j->mesh.tp);
     if (p->options.plan)
         return pprun_open_data(p);
     return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||

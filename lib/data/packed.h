@@ -190,8 +190,9 @@ int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err) PP_MUST_USE;
 
 /* Puts every sequence of p, in order, into its own bin, with `extra` tokens of
- * id 0 behind it that have no label. */
-int pp_packed_extend(const struct pp_packed *p, uint32_t extra,
+ * id 0 behind it that have no label. A bin has a multiple of `align` tokens,
+ * with padding; align is at least 1. */
+int pp_packed_extend(const struct pp_packed *p, uint32_t extra, uint32_t align,
                      struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
 struct pp_synthetic_data {

@@ -197,34 +197,48 @@ static void copy_columns(const struct sequence_columns *to,
     }
 }
 
-/* Adds the sequences of one bin as they are or, with single above 0, that many
- * in a bin without padding, and each with `extra` tokens that have no label. */
-static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
-                     uint32_t single, uint32_t extra)
+/* How to copy the sequences of a bin. */
+struct copying {
+    uint32_t single; /* that many in a bin of their own; 0: as they are */
+    uint32_t extra;  /* tokens without a label, added to each */
+    uint32_t align;  /* of the lengths with padding, if single */
+};
+
+static uint32_t round_length(uint32_t length, uint32_t align)
 {
-    if (!single)
+    return (length + align - 1) / align * align;
+}
+
+static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
+                     const struct copying *c)
+{
+    if (!c->single)
         open_bin(b);
     for (uint32_t i = 0; i < bin->n_sequences; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
         uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
         uint32_t length =
             (uint32_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
-        if (single && i % single == 0)
+        uint32_t extended = length + c->extra;
+        if (c->single && i % c->single == 0)
             open_bin(b);
-        struct sequence_columns to = append_sequence_to(
-            b, bin->start[i], length + extra, single ? length + extra : padded);
+        if (c->single)
+            padded = round_length(extended, c->align);
+        struct sequence_columns to =
+            append_sequence_to(b, bin->start[i], extended, padded);
         if (!to.ids)
             continue;
         memcpy(to.ids, bin->input_ids + at, length * sizeof *to.ids);
         memcpy(to.labels, bin->labels + at, length * sizeof *to.labels);
-        for (uint32_t t = length; t < length + extra; t++)
+        for (uint32_t t = length; t < extended; t++)
             to.labels[t] = PP_LABEL_IGNORE;
         copy_columns(&to, bin, i, length);
     }
 }
 
-static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
-                     uint32_t extra, struct pp_packed *out, struct pp_err *err)
+static int copy_bins(const struct pp_packed *p, size_t n_bins,
+                     const struct copying *c, struct pp_packed *out,
+                     struct pp_err *err)
 {
     struct set_builder b = {0};
     struct pp_bin bin;
@@ -233,10 +247,10 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             read_bin(&b, p, i, &bin);
-            copy_bin(&b, &bin, single, extra);
+            copy_bin(&b, &bin, c);
         }
     }
-    out->align = single ? 1 : p->align;
+    out->align = c->single ? c->align : p->align;
     finish_set(&b);
     return 0;
 }
@@ -244,20 +258,21 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins, uint32_t single,
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err)
 {
-    return copy_bins(p, n_bins, 0, 0, out, err);
+    return copy_bins(p, n_bins, &(struct copying){0}, out, err);
 }
 
 int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
                      struct pp_err *err)
 {
-    return copy_bins(p, p->n_bins, p->kind == PP_DATA_PAIRS ? 2 : 1, 0, out,
-                     err);
+    const struct copying c = {p->kind == PP_DATA_PAIRS ? 2 : 1, 0, 1};
+    return copy_bins(p, p->n_bins, &c, out, err);
 }
 
-int pp_packed_extend(const struct pp_packed *p, uint32_t extra,
+int pp_packed_extend(const struct pp_packed *p, uint32_t extra, uint32_t align,
                      struct pp_packed *out, struct pp_err *err)
 {
-    return copy_bins(p, p->n_bins, 1, extra, out, err);
+    const struct copying c = {1, extra, align};
+    return copy_bins(p, p->n_bins, &c, out, err);
 }
 
 /* Scales n, to at least 1. */
@@ -270,8 +285,7 @@ static uint32_t scale_length(uint32_t n, double by)
 /* Returns a length with padding that divides by the alignment. */
 static uint32_t aligned(uint32_t length, const struct pp_synthetic_data *l)
 {
-    uint32_t to = l->align ? l->align : 1;
-    return (length + to - 1) / to * to;
+    return round_length(length, l->align ? l->align : 1);
 }
 
 static void fill_random(struct set_builder *b, struct sequence_columns to,

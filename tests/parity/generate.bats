@@ -15,6 +15,8 @@ setup_file() {
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 3 >two.json
     ppsplit -q -p 2 model-llama | ppsched -q -s seq1f1b -m 3 --slices 2 >slices.json
     ppsplit -q --zero 0 -p 2 --dp 2 model-llama | ppsched -q -s 1f1b -m 2 >four.json
+    ppsplit -q -p 2 --tp 2 model-llama | ppsched -q -s 1f1b -m 2 >words2.json
+    ppsplit -q -p 1 --tp 4 model-llama | ppsched -q -s gpipe -m 2 >words4.json
 }
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
@@ -46,7 +48,7 @@ scored() {
 @test "every mesh draws the same tokens" {
     local plan
     generate prompts one.json 6 --sample 3 --temperature 1.5 >out
-    for plan in two slices four; do
+    for plan in two slices four words2 words4; do
         generate prompts $plan.json 6 --sample 3 --temperature 1.5 >other
         diff <(jq -c .response out) <(jq -c .response other)
         paste out other | jq -es '[range(0; length; 2) as $i | [.[$i], .[$i + 1]] |

@@ -67,16 +67,37 @@ divided() {
 }
 
 @test "they score all sequences" {
-    plan four.json 1f1b 3 llama -p 2 --tp 4
-    for name in four llama; do
+    plan two.json 1f1b 3 llama -p 2 --tp 2
+    plan four.json 1f1b 3 llama -p 1 --tp 4
+    for name in two four llama; do
         pprun "$name.json" --data packed --weights base-llama/ckpt/latest \
-            --dtype fp64 --logprobs "$name.scores"
+            --dtype fp64 --logprobs "$name.scores" --entropy --top-k 19
     done
-    paste four.scores llama.scores | jq -se '
-        [range(0; length; 2) as $i | .[$i].sequence == .[$i + 1].sequence and
-            ([.[$i].logprobs, .[$i + 1].logprobs] | transpose |
-                all(.[]; .[0] - .[1] | fabs < 1e-12))] |
-        length == 40 and all'
+    for name in two four; do
+        paste "$name.scores" llama.scores | jq -se '
+            def near: transpose | all(.[]; .[0] - .[1] | fabs < 1e-12);
+            [range(0; length; 2) as $i | [.[$i], .[$i + 1]] |
+                (map(.sequence) | .[0] == .[1]) and
+                (map(.logprobs) | near) and (map(.entropy) | near) and
+                (map(.topk_ids) | .[0] == .[1]) and
+                (map(.topk_logits) | transpose | all(near))] |
+            length == 40 and all'
+    done
+    jq -es 'all(.[1].topk_ids[1:][]; length == 19)' four.scores
+}
+
+@test "equal logits have the lowest ids first, whichever rank has them" {
+    plan four.json 1f1b 3 llama -p 1 --tp 4
+    jq -nc '{input_ids: [range(12)]}' | pppack -q -l 64 --tp 4 -o few
+    mkdir -p model-flat # in fp32 its weights are 0
+    jq '.initializer_range = 1e-60' model-llama/config.json >model-flat/config.json
+    jq '.model.source = "model-flat"' four.json >flat.json
+    pprun -q flat.json --data few --init 1 --dtype fp32 --logprobs flat \
+        --top-k 40 --entropy
+    jq -e '.topk_ids[1:] == [range(11) | [range(40)]] and (.entropy[1:] |
+        length == 11 and all(.[]; . - (67 | log) | fabs < 1e-6))' flat
+    pprun -q flat.json --data few --init 1 --dtype fp32 --generate 2 |
+        jq -se '.[0].response == [0, 0]'
 }
 
 @test "a checkpoint of 2 goes on alone with the same numbers, and back" {
@@ -142,9 +163,6 @@ ranks; try --tp 2"* ]]
         ppsched -q -s seq1f1b -m 4 --slices 2 >slices.json
     run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1
     [[ $stderr == *"/mesh/tp: '2', but the schedule has slices"* ]]
-    run -2 --separate-stderr pprun two.json --data packed --init 1 \
-        --logprobs scores --entropy
-    [[ $stderr == *"/mesh/tp: '2', but --generate, --top-k and"* ]]
 }
 
 @test "rounding that grows in later steps is no fault" {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* head_details - what --logprobs tells of the distribution at a token besides
  * its log-probability: the entropy and the k largest logits. They leave the
- * device row by row, and the logits stay there. */
+ * device row by row, and the logits stay there. Ranks that divide the words
+ * hand each other sums and k candidates. */
 #include "run/parts/layer_impl.h"
 
 #include "run/parts/top_k.h"
@@ -21,76 +22,118 @@ static double *details_at(const struct pp_microbatch *mb, size_t row)
     return mb->details + row * mb->details_stride;
 }
 
-static int read_entropies(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, const void *from,
-                          size_t at, size_t n, struct pp_err *err)
+/* Adds up what the words of every rank have of the entropies of n rows, in the
+ * order of the ranks. */
+static int add_entropies(const struct pp_layer *l,
+                         const struct pp_microbatch *mb,
+                         const struct pp_head_block *h, size_t at, size_t n,
+                         struct pp_err *err)
 {
     double room[READ_NUMBERS];
-    const void *p = pp_device_read(
-        l->device, from, n * l->kernels->accumulator_bytes, room, err);
-    for (size_t i = 0; p && i < n; i++)
-        details_at(mb, at + i)[0] = number_at(l, p, i);
-    return p ? 0 : -1;
+    size_t bytes = n * l->kernels->accumulator_bytes;
+    const char *all = pp_layer_collect(l, h->blocks, h->room, bytes, err);
+    for (size_t r = 0; all && r < pp_head_ranks(l); r++) {
+        const void *p =
+            pp_device_read(l->device, all + r * bytes, bytes, room, err);
+        for (size_t i = 0; p && i < n; i++) {
+            double *to = details_at(mb, at + i);
+            *to = (r ? *to : 0) + number_at(l, p, i);
+        }
+        if (!p)
+            return -1;
+    }
+    return all ? 0 : -1;
 }
 
-/* Reads the candidates of n rows, and writes ids and logits. */
-static int read_top(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const void *values, const int32_t *ids, size_t at, size_t n,
-                    struct pp_err *err)
+/* Merges the candidates of a row on a rank with those of earlier ranks. */
+static void merge_row(const struct pp_layer *l, double *to, size_t k,
+                      size_t rank, const void *values, const int32_t *ids,
+                      size_t i)
 {
-    size_t k = mb->top_k, first = mb->entropy;
+    struct pp_candidate found[2 * PP_MOST_TOP_K], merged[PP_MOST_TOP_K];
+    const struct pp_head_span words = pp_head_span(l, rank);
+    size_t n = words.n < k ? words.n : k, held = rank ? k : 0;
+    for (size_t j = 0; j < held; j++)
+        found[j] = (struct pp_candidate){to[k + j], (int32_t)to[j]};
+    for (size_t j = 0; j < n; j++)
+        found[held + j] =
+            (struct pp_candidate){number_at(l, values, i * n + j),
+                                  ids[i * n + j] + (int32_t)words.first};
+    pp_top_k_merge(found, held + n, k, merged);
+    for (size_t j = 0; j < k; j++) {
+        to[j] = merged[j].id;
+        to[k + j] = merged[j].value;
+    }
+}
+
+/* Computes the candidates of n rows among the words of this rank, and merges
+ * those of all ranks. Every rank hands over the most that one can have. */
+static int find_top(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_head_block *h, const void *logits,
+                    size_t at, size_t n, struct pp_err *err)
+{
     double room[READ_NUMBERS];
     int32_t ids_room[READ_NUMBERS];
-    struct pp_candidate found[PP_MOST_TOP_K], merged[PP_MOST_TOP_K];
-    const void *v = pp_device_read(
-        l->device, values, n * k * l->kernels->accumulator_bytes, room, err);
-    const int32_t *id =
-        v ? pp_device_read(l->device, ids, n * k * sizeof *ids, ids_room, err)
-          : NULL;
-    for (size_t i = 0; id && i < n; i++) {
-        double *to = details_at(mb, at + i) + first;
-        for (size_t j = 0; j < k; j++)
-            found[j] = (struct pp_candidate){number_at(l, v, i * k + j),
-                                             id[i * k + j]};
-        pp_top_k_merge(found, k, k, merged);
-        for (size_t j = 0; j < k; j++) {
-            to[j] = merged[j].id;
-            to[k + j] = merged[j].value;
-        }
+    size_t k = mb->top_k, words = pp_head_words(l);
+    size_t number = l->kernels->accumulator_bytes + sizeof(int32_t);
+    size_t values_bytes = n * k * l->kernels->accumulator_bytes;
+    PP_LAYER_RUN(
+        l->kernels->top_k(h->room, (int32_t *)((char *)h->room + values_bytes),
+                          logits, n, words, words < k ? words : k, l->stream));
+    const char *all =
+        pp_layer_collect(l, h->blocks, h->room, n * k * number, err);
+    for (size_t r = 0; all && r < pp_head_ranks(l); r++) {
+        const char *of = all + r * n * k * number;
+        const void *values =
+            pp_device_read(l->device, of, values_bytes, room, err);
+        const int32_t *ids =
+            values ? pp_device_read(l->device, of + values_bytes,
+                                    n * k * sizeof *ids, ids_room, err)
+                   : NULL;
+        for (size_t i = 0; ids && i < n; i++)
+            merge_row(l, details_at(mb, at + i) + mb->entropy, k, r, values,
+                      ids, i);
+        if (!ids)
+            return -1;
     }
-    return id ? 0 : -1;
+    return all ? 0 : -1;
+}
+
+/* Returns the rows whose numbers fit in the room of this rank and that of what
+ * it collects. */
+static size_t rows_at_a_time(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_head_block *h)
+{
+    size_t width = mb->top_k > 1 ? mb->top_k : 1;
+    size_t row = width * (l->kernels->accumulator_bytes + sizeof(int32_t));
+    size_t collected = pp_layer_collected_bytes(l, mb);
+    size_t bytes = collected < h->room_bytes ? collected : h->room_bytes;
+    size_t most = READ_NUMBERS / width;
+    return most < bytes / row ? most : bytes / row;
 }
 
 int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_head_block *h, size_t at, size_t n,
                     struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    size_t V = l->model->vocab, wide = k->accumulator_bytes;
-    size_t width = mb->top_k > 1 ? mb->top_k : 1, part;
-    size_t row = width * (wide + sizeof(int32_t));
-    size_t most = READ_NUMBERS / width;
-    most = most < h->room_bytes / row ? most : h->room_bytes / row;
+    size_t words = pp_head_words(l), part, most = rows_at_a_time(l, mb, h);
     if (most == 0)
         return pp_fail_setting(err, PP_EXIT_INPUT, "top-k", NULL,
                                "there is no room for %zu logits of a token "
                                "beside a hidden_size of %zu",
                                mb->top_k, l->model->hidden);
-    int32_t *ids = (int32_t *)((char *)h->room + most * width * wide);
     for (size_t i = 0; i < n; i += part) {
         part = n - i < most ? n - i : most;
-        const void *x = pp_layer_at(l, h->logits, i * V);
+        const void *x = pp_layer_at(l, h->logits, i * words);
         if (mb->entropy) {
-            PP_LAYER_RUN(k->entropy(h->room, x,
-                                    pp_layer_statistic_at(l, h->lse, i), part,
-                                    V, l->stream));
-            if (read_entropies(l, mb, h->room, at + i, part, err))
+            PP_LAYER_RUN(l->kernels->entropy(
+                h->room, x, pp_layer_statistic_at(l, h->lse, i), part, words,
+                l->stream));
+            if (add_entropies(l, mb, h, at + i, part, err))
                 return -1;
         }
-        if (!mb->top_k)
-            continue;
-        PP_LAYER_RUN(k->top_k(h->room, ids, x, part, V, mb->top_k, l->stream));
-        if (read_top(l, mb, h->room, ids, at + i, part, err))
+        if (mb->top_k && find_top(l, mb, h, x, at + i, part, err))
             return -1;
     }
     return 0;

@@ -101,7 +101,10 @@ struct pp_layer {
     struct pp_unit_id unit;
     enum pp_recompute recompute;
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
-    size_t n_words; /* rows of its embedding or head; 0: model->vocab */
+    /* The tensor of its head, and the rows that it has of it; NULL, 0: all
+     * words. */
+    const struct pp_tensor_info *words;
+    size_t n_words;
     const struct pp_kernels *kernels;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */

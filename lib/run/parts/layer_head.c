@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#include "comm/collective.h"
+
 /* Log-probabilities to read from the device at a time. */
 #define READ_ROWS 4096
 
@@ -45,10 +47,23 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
     return end - at < rows ? end - at : rows;
 }
 
-/* Returns the words of this rank. */
-static size_t words(const struct pp_layer *l)
+size_t pp_head_words(const struct pp_layer *l)
 {
     return l->n_words ? l->n_words : l->model->vocab;
+}
+
+size_t pp_head_ranks(const struct pp_layer *l)
+{
+    return l->tensor ? (size_t)l->tensor->group.n : 1;
+}
+
+struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
+{
+    if (pp_head_ranks(l) == 1)
+        return (struct pp_head_span){0, pp_head_words(l)};
+    struct pp_tensor_piece p =
+        pp_tensor_piece(l->words, pp_head_ranks(l), rank);
+    return (struct pp_head_span){p.offset / p.cols, p.rows};
 }
 
 /* Divides n rows by the temperature, if there is one. */
@@ -70,7 +85,7 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
                        size_t n, struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = words(l);
+    size_t C = l->model->hidden, V = pp_head_words(l);
     PP_LAYER_RUN(
         k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->stream));
     if (cool(l, mb, h->x, n, err))
@@ -92,7 +107,7 @@ static int make_gradient(const struct pp_layer *l,
     PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
         h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
         mb->targets + at, pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at), n,
-        words(l), l->stream));
+        pp_head_words(l), l->stream));
     return 0;
 }
 
@@ -122,6 +137,16 @@ static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
+                 size_t bytes, struct pp_err *err)
+{
+    const struct pp_device_ops *ops = pp_device_ops(l->device);
+    if (!ops->is_host)
+        return ops->put(l->device, to, from, bytes, err);
+    memcpy(to, from, bytes);
+    return 0;
+}
+
 /* Writes the scales of n scored rows; NULL: each is mb->scale. */
 static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const double *scale, size_t n_rows, void *scales,
@@ -132,7 +157,6 @@ static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
         double wide[READ_ROWS];
     } room;
     size_t bytes = l->kernels->accumulator_bytes, n;
-    const struct pp_device_ops *ops = pp_device_ops(l->device);
     for (size_t at = 0; at < n_rows; at += n) {
         n = n_rows - at < READ_ROWS ? n_rows - at : READ_ROWS;
         void *to = pp_layer_statistic_at(l, scales, at);
@@ -143,9 +167,7 @@ static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
             else
                 room.wide[i] = x;
         }
-        if (ops->is_host)
-            memcpy(to, &room, n * bytes);
-        else if (ops->put(l->device, to, &room, n * bytes, err))
+        if (pp_layer_put(l, to, &room, n * bytes, err))
             return -1;
     }
     return 0;
@@ -196,19 +218,17 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         n = block_end(mb, at, h.rows);
         if (make_logits(l, mb, &h, x, at, n, err))
             return -1;
-        PP_LAYER_RUN(
-            k->cross_entropy_fwd(pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
-                                 pp_layer_statistic_at(l, h.logp, at), h.logits,
-                                 mb->targets + at, n, words(l), l->stream));
-        const struct pp_head_block block = {
-            h.logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at), h.dx,
-            h.dx_bytes};
+        void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
+        void *logp = pp_layer_statistic_at(l, h.logp, at);
+        PP_LAYER_RUN(k->cross_entropy_fwd(lse, logp, h.logits, mb->targets + at,
+                                          n, pp_head_words(l), l->stream));
+        if (pp_layer_merge_words(l, b, lse, logp, n, err))
+            return -1;
+        const struct pp_head_block block = {h.logits, lse, h.dx, h.dx_bytes, b};
         if (mb->details && (mb->sampler ? pp_head_sample : pp_head_details)(
                                l, mb, &block, at, n, err))
             return -1;
     }
-    if (pp_layer_merge_words(l, mb, b, s[PP_S_HEAD_LSE], h.logp, err))
-        return -1;
     if (read_logps(l, mb, h.logp, &sum, err))
         return -1;
     *mb->loss = sum * mb->scale;
@@ -227,7 +247,7 @@ static int head_gradients(const struct pp_layer *l,
                           struct pp_err *err)
 {
     const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = words(l), n;
+    size_t C = l->model->hidden, V = pp_head_words(l), n;
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED], *part = dx ? pp_layer_part(l, b, dx) : NULL;
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);

@@ -36,14 +36,27 @@ static inline void *pp_layer_statistic_at(const struct pp_layer *l,
     return (char *)p + n * l->kernels->accumulator_bytes;
 }
 
-/* A block of logits, and unused room beside it. */
+/* A block of logits, of the words of this rank, with the log-sum-exp of all
+ * words, and unused room beside it. */
 struct pp_head_block {
     const void *logits, *lse;
     void *room;
     size_t room_bytes;
+    const struct pp_layer_blocks *blocks;
 };
 
-/* Writes mb->details of n rows from `at` on, whose block begins with them. */
+/* Returns the ranks that divide the words, and the words of this one. */
+size_t pp_head_ranks(const struct pp_layer *l);
+size_t pp_head_words(const struct pp_layer *l);
+
+/* Words first .. first + n - 1. */
+struct pp_head_span {
+    size_t first, n;
+};
+struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank);
+
+/* Writes mb->details of n rows from `at` on, whose block begins with them, over
+ * the words of all ranks. */
 int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_head_block *h, size_t at, size_t n,
                     struct pp_err *err);
@@ -52,6 +65,10 @@ int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
 int pp_head_sample(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_head_block *h, size_t at, size_t n,
                    struct pp_err *err);
+
+/* Copies host memory to the layer's. */
+int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
+                 size_t bytes, struct pp_err *err);
 
 /* Fails because a kernel returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
@@ -119,12 +136,20 @@ int pp_layer_split_bwd_input(const struct pp_layer *l,
                              const void *dy, size_t weight, size_t width,
                              struct pp_err *err);
 
-/* Replaces the log-sum-exp and the log-probabilities of the scored rows over
- * the words of this rank by those over all words. It overwrites b->gathered. */
+/* Replaces the log-sum-exp and the log-probabilities of n scored rows over the
+ * words of this rank by those over all words. It overwrites b->summed. */
 int pp_layer_merge_words(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
                          const struct pp_layer_blocks *b, void *lse, void *logp,
-                         struct pp_err *err);
+                         size_t n, struct pp_err *err);
+
+/* Returns the bytes of every rank, in their order, in the layer's memory: own
+ * itself, or b->summed, which has room for pp_layer_collected_bytes of each
+ * rank. Returns NULL with *err filled on failure. */
+size_t pp_layer_collected_bytes(const struct pp_layer *l,
+                                const struct pp_microbatch *mb);
+const void *pp_layer_collect(const struct pp_layer *l,
+                             const struct pp_layer_blocks *b, const void *own,
+                             size_t bytes, struct pp_err *err);
 
 /* The operations of parts, whose tensors are in model/parts.h. s are the saved
  * tensors of the unit by slot. */

@@ -144,22 +144,47 @@ int pp_layer_split_bwd_input(const struct pp_layer *l,
 }
 
 int pp_layer_merge_words(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
                          const struct pp_layer_blocks *b, void *lse, void *logp,
-                         struct pp_err *err)
+                         size_t n, struct pp_err *err)
 {
-    if (is_alone(l) || mb->n_scored == 0)
+    if (is_alone(l))
         return 0;
     const struct pp_device_ops *ops = pp_device_ops(l->device);
     struct pp_collective c = *l->tensor;
-    size_t n = mb->n_scored, bytes = n * l->kernels->accumulator_bytes;
-    char *own = (char *)b->gathered + (size_t)c.group.index * 2 * bytes;
+    size_t bytes = n * l->kernels->accumulator_bytes;
+    char *own = (char *)b->summed + (size_t)c.group.index * 2 * bytes;
     c.value_bytes = l->kernels->accumulator_bytes;
     if (ops->copy(l->device, own, lse, bytes, err) ||
         ops->copy(l->device, own + bytes, logp, bytes, err) ||
-        pp_all_gather(&c, b->gathered, NULL, (size_t)c.group.n * 2 * n, err))
+        pp_all_gather(&c, b->summed, NULL, (size_t)c.group.n * 2 * n, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->cross_entropy_merge(lse, logp, b->gathered, n,
+    PP_LAYER_RUN(l->kernels->cross_entropy_merge(lse, logp, b->summed, n,
                                                  (size_t)c.group.n, l->stream));
     return 0;
+}
+
+size_t pp_layer_collected_bytes(const struct pp_layer *l,
+                                const struct pp_microbatch *mb)
+{
+    if (is_alone(l))
+        return SIZE_MAX;
+    /* At least a row of each rank (pp_gathered_row_bytes). */
+    size_t row = l->model->hidden * l->kernels->element_bytes;
+    return mb->tokens * row / (size_t)l->tensor->group.n;
+}
+
+const void *pp_layer_collect(const struct pp_layer *l,
+                             const struct pp_layer_blocks *b, const void *own,
+                             size_t bytes, struct pp_err *err)
+{
+    if (is_alone(l))
+        return own;
+    struct pp_collective c = *l->tensor;
+    char *to = (char *)b->summed + (size_t)c.group.index * bytes;
+    c.value_bytes = 1;
+    return pp_device_ops(l->device)->copy(l->device, to, own, bytes, err) ||
+                   pp_all_gather(&c, b->summed, NULL, (size_t)c.group.n * bytes,
+                                 err)
+               ? NULL
+               : b->summed;
 }

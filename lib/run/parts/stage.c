@@ -44,8 +44,10 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
     }
     const struct pp_parameter *first =
         pp_parameters_find(env->params, env->copy, unit, PP_P_WEIGHT);
-    if (l->unit.kind == PP_UNIT_HEAD && first)
+    if (l->unit.kind == PP_UNIT_HEAD && first) {
+        l->words = &first->info;
         l->n_words = first->piece.rows;
+    }
 }
 
 int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
