@@ -136,7 +136,8 @@ static int find_curves(const struct pprun *p, const struct pp_record *r,
         const struct pp_span *spans = s->sim.rows[k].spans;
         struct pp_memory m = {0};
         rc = pp_memory_plan(r->schedule, k, sizes, &m, err) ||
-                     pp_memory_timeline_slots(row, spans, &s->slots[k], err) ||
+                     pp_memory_timeline_slots(r->schedule->graph, row, spans,
+                                              &s->slots[k], err) ||
                      pp_memory_timeline_bytes(row, spans, &m, &s->bytes[k], err)
                  ? -1
                  : 0;

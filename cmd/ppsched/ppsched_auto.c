@@ -29,6 +29,14 @@ static void find_features(const struct pp_schedule *s, bool *split, bool *pairs)
         }
 }
 
+/* Returns the load of a stage in slots. */
+static struct pp_load slot_of(const struct pp_stage_node *n, int n_slices)
+{
+    double slot = n->has_backward ? 1.0 / n_slices : 0;
+    return n->frozen ? (struct pp_load){.f_to_i = slot}
+                     : (struct pp_load){.f_to_w = slot};
+}
+
 /* Fills the limits of --memory. Parameters are taken off limits in bytes. */
 static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
                      double **limit, struct pp_load **load, struct pp_err *err)
@@ -45,10 +53,9 @@ static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
         (*limit)[r] =
             o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
     for (int s = 0; s < g->n_stages; s++)
-        (*load)[s] =
-            o->memory_is_slots
-                ? (struct pp_load){.f_to_w = 1.0 / g->n_slices}
-                : pp_load_of(&p->costs.sizes[s], g->stages[s].input_grad);
+        (*load)[s] = o->memory_is_slots
+                         ? slot_of(&g->stages[s], g->n_slices)
+                         : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
     *room = (struct pp_memory_limit){*limit, *load};
     return 0;
 }
@@ -151,7 +158,7 @@ static int measure(const struct ppsched *p, const struct pp_schedule *s,
     pp_sim_finish(&sim);
     for (int r = 0; r < s->graph->n_rows; r++) {
         struct pp_memory m = {0};
-        double rank = pp_row_slots(&s->rows[r]);
+        double rank = pp_row_slots(s, r);
         if (in_bytes) {
             if (pp_memory_plan(s, r, p->costs.sizes, &m, err))
                 return -1;

@@ -104,8 +104,8 @@ static int find_curves(struct ppsched *p, struct ppsched_view *v)
         (p->options.has_memory && !v->limit))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < s->graph->n_rows; r++) {
-        if (pp_memory_timeline_slots(&s->rows[r], v->sim.rows[r].spans,
-                                     &v->slots[r], err) ||
+        if (pp_memory_timeline_slots(s->graph, &s->rows[r],
+                                     v->sim.rows[r].spans, &v->slots[r], err) ||
             (v->bytes && find_bytes(p, r, v->sim.rows, &v->bytes[r])))
             return -1;
         pp_memory_timeline_scale(&v->slots[r], 1.0 / s->graph->n_slices);

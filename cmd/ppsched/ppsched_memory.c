@@ -17,8 +17,7 @@ static void tell_place(const struct ppsched *p, int rank, size_t place,
 
 double ppsched_slots(const struct ppsched *p, int rank)
 {
-    return (double)pp_row_slots(&p->schedule->rows[rank]) /
-           p->manifest.graph.n_slices;
+    return (double)pp_row_slots(p->schedule, rank) / p->manifest.graph.n_slices;
 }
 
 static int refuse_slots(struct ppsched *p, int rank, double slots)
@@ -27,7 +26,7 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
     size_t place;
     pp_format_real(slots, kept);
     pp_format_real(slots - (double)p->options.memory, over);
-    pp_row_peak(&p->schedule->rows[rank], &place);
+    pp_row_peak(p->schedule, rank, &place);
     tell_place(p, rank, place, at, sizeof at);
     return pp_fail(&p->tool->err, PP_EXIT_NO,
                    "rank %d keeps %s slots alive, %s more than the limit of "

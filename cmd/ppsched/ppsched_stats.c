@@ -162,7 +162,7 @@ static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_array(w, "peak_action", PP_JSON_INLINE);
     for (int r = 0; r < n; r++) {
         size_t place;
-        pp_row_peak(&p->schedule->rows[r], &place);
+        pp_row_peak(p->schedule, r, &place);
         print_action(p, w, r, place);
     }
     pp_json_end(w);

@@ -140,7 +140,7 @@ static void test_warmup(const struct branches *b)
         int held = 0;
         for (int s = 0; s < b->n_stages; s++)
             held += b->stages[s].rank == r;
-        same = pp_row_slots(&f.s.rows[r]) == held * (b->depth[r] + 1);
+        same = pp_row_slots(&f.s, r) == held * (b->depth[r] + 1);
     }
     ok(same, "1f1b warms up by the longest path to the loss: %s", b->name);
     drop(&f);

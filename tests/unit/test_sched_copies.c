@@ -92,7 +92,7 @@ static void test_closed_form(void)
         f.s.channel_depth = 0;
         ok(!pp_check(&f.s, &f.err), "  with rendezvous too");
         for (int r = 0; r < p; r++)
-            peak += pp_row_slots(&f.s.rows[r]) == p + 1;
+            peak += pp_row_slots(&f.s, r) == p + 1;
         is_int(peak, p, "  p + 1 slots on every rank");
         for (size_t k = 0; k < sizeof costs / sizeof *costs; k++) {
             double fw = costs[k][0], in = costs[k][1], w = costs[k][2];

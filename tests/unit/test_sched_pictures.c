@@ -59,8 +59,9 @@ static bool build(struct scene *s, const struct shape *h)
                 !pp_messages_find(&f->s, s->sim.rows, &s->costs, 1,
                                   &s->messages, &f->err);
     for (int r = 0; good && r < h->p; r++)
-        good = !pp_memory_timeline_slots(&f->s.rows[r], s->sim.rows[r].spans,
-                                         &s->slots[r], &f->err);
+        good = !pp_memory_timeline_slots(&f->graph, &f->s.rows[r],
+                                         s->sim.rows[r].spans, &s->slots[r],
+                                         &f->err);
     if (!good)
         printf("# %s\n", f->err.text);
     return good;
@@ -261,7 +262,7 @@ static void test_curves(const struct shape *h)
         if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err) ||
             pp_memory_timeline_bytes(row, spans, &m, &bytes, &s.f.err))
             break;
-        bad += s.slots[r].peak != pp_row_slots(row) ||
+        bad += s.slots[r].peak != pp_row_slots(&s.f.s, r) ||
                bytes.peak != (double)m.peak_bytes ||
                s.slots[r].at[s.slots[r].n - 1].value != 0 ||
                bytes.at[bytes.n - 1].value != 0;

@@ -128,7 +128,7 @@ static void test_peak(void)
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);
     if (rows(&f, 5, text))
         printf("# %s\n", f.err.text);
-    is_int(pp_row_peak(&f.s.rows[0], &place), 4, "four slots are open");
+    is_int(pp_row_peak(&f.s, 0, &place), 4, "four slots are open");
     is_int((int)place, 5, "  from 0F4 on");
     struct pp_stage_bytes sizes = {.act_i = 100, .act_w = 50};
     struct pp_memory m;

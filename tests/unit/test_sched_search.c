@@ -74,8 +74,8 @@ static bool run(struct problem *j, const struct pp_costs *costs)
     j->span = sim.span;
     pp_sim_finish(&sim);
     for (int r = 0; r < f->graph.n_rows; r++)
-        if (pp_row_slots(&f->s.rows[r]) > j->peak)
-            j->peak = pp_row_slots(&f->s.rows[r]);
+        if (pp_row_slots(&f->s, r) > j->peak)
+            j->peak = pp_row_slots(&f->s, r);
     if (j->slots > 0 && j->peak > j->slots)
         pp_fail(&f->err, PP_EXIT_NO, "%d slots", j->peak);
     return f->err.code == PP_EXIT_OK && !pp_lower(&f->s, &f->err) &&
@@ -199,7 +199,7 @@ static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
         !pp_kind_emit(kind, &j.f.s, &ko, &j.f.err) &&
         !pp_simulate(&j.f.s, &literal, INT_MAX, &sim, &j.f.err)) {
         for (int r = 0; r < p; r++)
-            j.slots = fmax(j.slots, pp_row_slots(&j.f.s.rows[r]));
+            j.slots = fmax(j.slots, pp_row_slots(&j.f.s, r));
         pp_schedule_finish(&j.f.s);
         bool good = run(&j, NULL) && j.makespan <= sim.makespan * (1 + 1e-9);
         if (!good)
@@ -229,8 +229,7 @@ static int most_slots(const struct pp_schedule *s)
 {
     int most = 0;
     for (int r = 0; r < s->graph->n_rows; r++)
-        most =
-            pp_row_slots(&s->rows[r]) > most ? pp_row_slots(&s->rows[r]) : most;
+        most = pp_row_slots(s, r) > most ? pp_row_slots(s, r) : most;
     return most;
 }
 

@@ -141,7 +141,7 @@ static void test_closed_form(void)
                 "  m T + (p - 1) T / k");
         for (int r = 0; r < p; r++) {
             int want = p - 1 - r + k < m * k ? p - 1 - r + k : m * k;
-            peak += pp_row_slots(&f.s.rows[r]) == want;
+            peak += pp_row_slots(&f.s, r) == want;
         }
         is_int(peak, p, "  (p - 1 + k - d) / k slots");
         ok(pp_schedule_is_canonical(&f.s), "  canonical");

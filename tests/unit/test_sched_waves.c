@@ -10,7 +10,7 @@ static int peak(const struct fixture *f)
 {
     int most = 0;
     for (int r = 0; r < f->graph.n_rows; r++) {
-        int slots = pp_row_slots(&f->s.rows[r]);
+        int slots = pp_row_slots(&f->s, r);
         most = slots > most ? slots : most;
     }
     return most;

@@ -118,7 +118,7 @@ static void test_figures(void)
         for (int r = 0; r < 4; r++) {
             size_t n = count_cells(&f.s.rows[r]);
             same &= n == (size_t)cases[i].actions[r] &&
-                    pp_row_slots(&f.s.rows[r]) == cases[i].peak[r];
+                    pp_row_slots(&f.s, r) == cases[i].peak[r];
         }
         ok(same, "  its actions and peaks");
         if (!pp_schedule_init(&g.s, &g.graph, cases[i].kind, 8, &g.err) &&
@@ -252,7 +252,7 @@ static void test_chunk_forms(void)
            cases[i].kind, c);
         is_near(sim.makespan, 12 * c * (t[0] + t[1] + t[2]) + 3 * cases[i].each,
                 1e-9, "  is its closed form");
-        is_int(pp_row_slots(&f.s.rows[0]), cases[i].slots, "  and its slots");
+        is_int(pp_row_slots(&f.s, 0), cases[i].slots, "  and its slots");
         pp_sim_finish(&sim);
         drop(&f);
     }

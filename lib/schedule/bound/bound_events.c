@@ -206,8 +206,9 @@ static int heads_of(struct events *e, size_t k, struct pp_err *err)
         double end = *head + c->stages[s].time[PP_BOUND_I];
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
-            pp_bound_raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
-                           end + c->backward[c->first_edge[s] + (size_t)i]);
+            if (pp_sends_gradient(g, t))
+                pp_bound_raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
+                               end + c->backward[c->first_edge[s] + (size_t)i]);
         }
         raise_head(c, s, PP_BOUND_W, k,
                    &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
@@ -251,6 +252,8 @@ static void tails_of(struct events *e, size_t k)
         raise_tail_by_set(e, s, PP_BOUND_W, k);
         for (int i = 0; i < g->stages[s].n_inputs; i++) {
             int t = g->stages[s].inputs[i];
+            if (!pp_sends_gradient(g, t))
+                continue;
             pp_bound_raise(&c->tail[PP_BOUND_I][at],
                            c->tail[PP_BOUND_I][(size_t)t * c->n + k] +
                                c->stages[t].time[PP_BOUND_I] +

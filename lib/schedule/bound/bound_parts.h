@@ -3,8 +3,9 @@
  * lib/schedule/bound.
  *
  * A whole backward is treated as a split one whose W takes no time and holds
- * nothing. The times of a stage are the least of any microbatch, as the event
- * graph needs them. */
+ * nothing. So is the backward that a frozen stage lacks: it takes no time and
+ * waits for no other stage. The times of a stage are the least of any
+ * microbatch, as the event graph needs them. */
 #ifndef PP_SCHEDULE_BOUND_BOUND_PARTS_H
 #define PP_SCHEDULE_BOUND_BOUND_PARTS_H
 

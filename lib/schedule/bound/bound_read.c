@@ -72,6 +72,7 @@ static void read_edges(const struct bound_reader *r, int stage)
             double f = ask(r, PP_SEND_F, input, stage, k);
             double b = ask(r, PP_SEND_B, stage, input, k);
             c->forward[e] = k ? pp_bound_least(c->forward[e], f) : f;
+            b = pp_sends_gradient(c->g, input) ? b : 0;
             c->backward[e] = k ? pp_bound_least(c->backward[e], b) : b;
         }
     }

@@ -112,7 +112,8 @@ static void follow_data(struct windows *w, int s, size_t k)
         size_t from = (size_t)node->inputs[i] * c->n + k;
         size_t e = c->first_edge[s] + (size_t)i;
         follow(w, PP_BOUND_F, from, PP_BOUND_F, at, c->forward[e]);
-        follow(w, PP_BOUND_I, at, PP_BOUND_I, from, c->backward[e]);
+        if (pp_sends_gradient(c->g, node->inputs[i]))
+            follow(w, PP_BOUND_I, at, PP_BOUND_I, from, c->backward[e]);
     }
 }
 

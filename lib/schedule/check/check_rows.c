@@ -125,6 +125,13 @@ static int check_compute(struct row_check *c)
                          "repeats a backward of the same microbatch: use "
                          "either B, or I and W",
                          "");
+    if (a.op != PP_F && !c->g->stages[a.stage].has_backward)
+        return fail_here(c,
+                         "is needless: no weights of its stage, or of a stage "
+                         "before it, are trained",
+                         "");
+    if (a.op == PP_W && c->g->stages[a.stage].frozen)
+        return fail_here(c, "is of a stage whose weights are frozen", "");
     if (c->sharding[a.stage] == RESHARDED)
         return fail_here(c, "comes after RESHARD of its stage", "");
     if (c->sharding[a.stage] == ALWAYS_THERE)
@@ -132,7 +139,7 @@ static int check_compute(struct row_check *c)
     if (pp_deps(c->g, a, check_dep, c))
         return -1;
     *done |= (uint8_t)(1u << a.op);
-    c->gradients[a.stage] += a.op == PP_B || a.op == PP_W;
+    c->gradients[a.stage] += pp_adds_gradients(c->g, a);
     return 0;
 }
 
@@ -160,6 +167,9 @@ static int check_message(struct row_check *c)
         return fail_here(c, "has a peer that is not its neighbour", "");
     if (c->g->stages[a.peer].row == c->row)
         return fail_here(c, "is between two stages of one rank", "");
+    if ((a.op == PP_SEND_B || a.op == PP_RECV_B) &&
+        !pp_sends_gradient(c->g, down ? a.stage : a.peer))
+        return fail_here(c, "is a gradient that no stage needs", "");
     uint8_t bit = (uint8_t)(1u << (a.op - PP_SEND_F));
     if (c->moved[link] & bit)
         return fail_here(c, "appears a second time", "");
@@ -184,6 +194,8 @@ static bool all_gradients(const struct row_check *c, int stage)
 static int check_reduce(struct row_check *c)
 {
     int stage = c->action.stage;
+    if (c->g->stages[stage].frozen)
+        return fail_here(c, "is of a stage whose weights are frozen", "");
     if (c->reduced[stage])
         return fail_here(c, "appears a second time", "");
     /* It would add gradients that have been added to those of other stages. */
@@ -336,7 +348,7 @@ static void assume_done(struct row_check *c)
     if (pp_is_compute(a.op) && !check_ranges(c)) {
         c->done[pp_cell(&c->cells, a.stage, a.microbatch, a.slice)] |=
             (uint8_t)(1u << a.op);
-        c->gradients[a.stage] += a.op == PP_B || a.op == PP_W;
+        c->gradients[a.stage] += pp_adds_gradients(c->g, a);
     }
     c->err = err;
 }
@@ -376,9 +388,12 @@ static int check_cell(const struct row_check *c, int stage, size_t m,
     unsigned done = c->done[pp_cell(&c->cells, stage, (int)m, (int)slice)];
     if (!(done & 1u << PP_F))
         return fail_missing(c, stage, m, slice, PP_F);
+    if (!c->g->stages[stage].has_backward)
+        return 0;
     if (!(done & (1u << PP_B | 1u << PP_I | 1u << PP_W)))
         return fail_missing(c, stage, m, slice, PP_B);
-    if (done & 1u << PP_I && !(done & 1u << PP_W))
+    if (done & 1u << PP_I && !(done & 1u << PP_W) &&
+        !c->g->stages[stage].frozen)
         return fail_missing(c, stage, m, slice, PP_W);
     if (done & 1u << PP_W && !(done & 1u << PP_I))
         return fail_missing(c, stage, m, slice, PP_I);
@@ -417,7 +432,7 @@ static int check_reduced(const struct row_check *c)
     if (!c->g->replicas || !pp_schedule_reduces(c->s))
         return 0;
     for (int stage = 0; stage < c->g->n_stages; stage++)
-        if (!c->reduced[stage])
+        if (!c->reduced[stage] && !c->g->stages[stage].frozen)
             return pp_fail(c->err, PP_EXIT_NO,
                            "rank %d: '%dREDUCE_GRAD' is missing",
                            c->g->stages[stage].row, stage);

@@ -214,7 +214,7 @@ static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
     double span = sim->makespan;
     fprintf(p->f, "%s %5.1f%% %6.10g\n", wall,
             span > 0 ? 100 * (1 - row->busy / span) : 0,
-            (double)pp_row_slots(&p->s->rows[r]) / p->s->graph->n_slices);
+            (double)pp_row_slots(p->s, r) / p->s->graph->n_slices);
 }
 
 static void draw_axis(struct picture *p)
@@ -297,7 +297,7 @@ static void draw_figures(struct picture *p)
     pp_axis_format(p->sim->makespan, makespan);
     double slots = 0;
     for (int r = 0; r < p->s->graph->n_rows; r++) {
-        double n = pp_row_slots(&p->s->rows[r]);
+        double n = pp_row_slots(p->s, r);
         slots = fmax(slots, n / p->s->graph->n_slices);
     }
     fprintf(

@@ -38,7 +38,7 @@ static int visit_outputs(const struct pp_graph *g, struct pp_action a,
 {
     const struct pp_stage_node *n = &g->stages[a.stage];
     int rc = 0;
-    for (int i = 0; i < n->n_outputs && !rc; i++)
+    for (int i = 0; i < n->n_outputs && n->has_backward && !rc; i++)
         rc = visit(ctx, (struct pp_dep){n->outputs[i], a.slice, BACK,
                                         message_from(g, a.stage, n->outputs[i],
                                                      PP_RECV_B)});
@@ -80,7 +80,8 @@ int pp_transfers(const struct pp_graph *g, struct pp_action a,
         send.peer = forward ? n->outputs[i] : n->inputs[i];
         send.op = forward ? PP_SEND_F : PP_SEND_B;
         send.overlap = 0;
-        if (g->stages[send.peer].row != n->row)
+        if (g->stages[send.peer].row != n->row &&
+            (forward || pp_sends_gradient(g, send.peer)))
             rc = visit(ctx, send);
     }
     return rc;

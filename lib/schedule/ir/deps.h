@@ -22,8 +22,8 @@ struct pp_dep {
 
 /* Calls visit for every requirement of compute action a:
  *   F(s)   F of every input
- *   I, B   F of s, and I or B of every output. W of an output without input
- *          gradient never occurs, because such an output is a source.
+ *   I, B   F of s, and I or B of every output, if s has a backward: the outputs
+ *          then have an input gradient
  *   W      F and I of s. If s has no input gradient, its I does nothing, so
  *          W also needs what I waits for.
  * A token attends to earlier tokens, so the slices of a microbatch on s also
@@ -52,6 +52,22 @@ static inline struct pp_action pp_other_end(struct pp_action a)
     b.peer = a.stage;
     b.op = other[a.op];
     return b;
+}
+
+/* Returns true if a stage without a weight gradient does nothing after I, so
+ * that its I ends its backward as B does. */
+static inline bool pp_ends_backward(const struct pp_graph *g,
+                                    struct pp_action a)
+{
+    return a.op == PP_B || a.op == PP_W ||
+           (a.op == PP_I && g->stages[a.stage].frozen);
+}
+
+/* Returns true if a adds to the gradients of weights. */
+static inline bool pp_adds_gradients(const struct pp_graph *g,
+                                     struct pp_action a)
+{
+    return (a.op == PP_B || a.op == PP_W) && !g->stages[a.stage].frozen;
 }
 
 /* Returns true if a is the action in which its stage consumes a received

@@ -126,12 +126,14 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         n->outputs = outputs[s];
         n->n_outputs = 0;
-        n->input_grad = n->n_inputs > 0;
+        n->input_grad = false;
         /* Ascending s makes each list of outputs ascending. */
         for (int i = 0; i < n->n_inputs; i++) {
             int from = n->inputs[i];
+            n->input_grad |= g->stages[from].has_backward;
             outputs[from][g->stages[from].n_outputs++] = s;
         }
+        n->has_backward = !n->frozen || n->input_grad;
     }
     return 0;
 }

@@ -26,10 +26,13 @@ struct pp_stage_node {
     const int *inputs; /* ascending; all smaller than this stage's number */
     int n_outputs;
     const int *outputs; /* ascending */
-    bool input_grad; /* true if the stage sends gradients to its inputs. False
-                        for a source, which does nothing at I and its whole
-                        backward at W */
-    int copy_of;     /* stage of the first copy with these weights, or -1 */
+    bool frozen;       /* the weights of the stage are not trained: it has no W.
+                          Set by the caller */
+    bool has_backward; /* it is trained, or a stage before it is */
+    bool input_grad;   /* it sends gradients to inputs, those that have a
+                          backward. If false, it does nothing at I and its whole
+                          backward at W: so does a source */
+    int copy_of;       /* stage of the first copy with these weights, or -1 */
 };
 
 /* The most copies of the weights in a graph. */
@@ -64,6 +67,12 @@ static inline int pp_original(const struct pp_graph *g, int stage)
     return stage % (g->n_stages / g->n_copies);
 }
 
+/* Returns true if a backward of `to` sends a gradient to `from`, its input. */
+static inline bool pp_sends_gradient(const struct pp_graph *g, int from)
+{
+    return g->stages[from].has_backward;
+}
+
 /* Returns the row of the stage. */
 int pp_placement_row(enum pp_placement placement, int n_rows, int stage);
 
@@ -74,10 +83,10 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                    enum pp_placement placement, struct pp_graph *g,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Fills outputs, n_outputs, input_grad and copy_of of every stage. The caller
- * has set row, inputs and n_copies. Sets n_copies and n_slices to 1 if they are
- * 0. Fails with PP_EXIT_INPUT if a number is out of range, inputs are out of
- * order or the copies differ. */
+/* Fills outputs, n_outputs, has_backward, input_grad and copy_of of every
+ * stage. The caller has set row, inputs, frozen and n_copies. Sets n_copies and
+ * n_slices to 1 if they are 0. Fails with PP_EXIT_INPUT if a number is out of
+ * range, inputs are out of order or the copies differ. */
 int pp_graph_connect(struct pp_arena *a, struct pp_graph *g,
                      struct pp_err *err) PP_MUST_USE;
 

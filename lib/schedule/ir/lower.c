@@ -78,8 +78,8 @@ struct due {
 /* Rows from a file may name stages that do not exist; the checker says so. */
 static bool adds_gradients(const struct pp_schedule *s, struct pp_action a)
 {
-    return (a.op == PP_B || a.op == PP_W) && a.stage >= 0 &&
-           a.stage < s->graph->n_stages;
+    return a.stage >= 0 && a.stage < s->graph->n_stages &&
+           pp_adds_gradients(s->graph, a);
 }
 
 static int add_due(struct lower_output *a, int row, struct due *due)

@@ -232,6 +232,30 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
     return 0;
 }
 
+/* Returns true if the stage of a compute action does not need it. */
+static bool is_needless(const struct pp_graph *g, struct pp_action a)
+{
+    if (!pp_is_compute(a.op) || a.op == PP_F)
+        return false;
+    const struct pp_stage_node *n = &g->stages[a.stage];
+    return !n->has_backward || (n->frozen && a.op == PP_W);
+}
+
+void pp_schedule_trim(struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++) {
+        struct pp_row *row = &s->rows[r];
+        size_t n = 0;
+        for (size_t i = 0; i < row->n; i++) {
+            if (!is_needless(s->graph, row->actions[i]))
+                row->actions[n++] = row->actions[i];
+            else if (n > 0) /* it was paired with the forward before it */
+                row->actions[n - 1].overlap = 0;
+        }
+        row->n = n;
+    }
+}
+
 /* Returns the copy that a works in, or -1 if a is not valid work of the
  * schedule. */
 static int copy_at(const struct pp_schedule *s, struct pp_action a)

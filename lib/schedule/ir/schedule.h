@@ -87,6 +87,9 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
                              struct pp_schedule *dst,
                              struct pp_err *err) PP_MUST_USE;
 
+/* Removes the backward of stages that have none, and W of frozen ones. */
+void pp_schedule_trim(struct pp_schedule *s);
+
 /* Returns the copy of the weights that microbatch m passes through, or -1 if no
  * action works on m. Reads all rows. */
 int pp_copy_of(const struct pp_schedule *s, int m);

@@ -61,7 +61,10 @@ int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
 {
     if (pp_kind_admits(k->name, s->graph, k->copies, k->slices > 0, err))
         return -1;
-    return k->emit(s, o, err);
+    if (k->emit(s, o, err))
+        return -1;
+    pp_schedule_trim(s);
+    return 0;
 }
 
 int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,

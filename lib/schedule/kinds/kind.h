@@ -37,7 +37,7 @@ struct pp_kind {
 int pp_kind_admits(const char *kind, const struct pp_graph *g, bool copies,
                    bool slices, struct pp_err *err) PP_MUST_USE;
 
-/* Emits the rows of kind k after pp_kind_admits. */
+/* Emits the rows of kind k after pp_kind_admits, and trims them. */
 int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
                  const struct pp_kind_options *o,
                  struct pp_err *err) PP_MUST_USE;

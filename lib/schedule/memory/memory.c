@@ -95,8 +95,9 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
                               : touch(t, PP_BUF_DOUTPUT, s, out, bytes, err);
     }
     for (int i = 0; i < n->n_inputs && !rc; i++)
-        rc = touch(t, PP_BUF_DINPUT, s, n->inputs[i],
-                   t->sizes[n->inputs[i]].output, err);
+        if (pp_sends_gradient(t->g, n->inputs[i]))
+            rc = touch(t, PP_BUF_DINPUT, s, n->inputs[i],
+                       t->sizes[n->inputs[i]].output, err);
     return rc;
 }
 
@@ -120,15 +121,15 @@ static int touch_slices(struct touches *t, struct pp_err *err)
 static int touch_backward(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage;
-    enum pp_op op = t->action.op;
     bool consumes = pp_consumes_gradient(t->g, t->action);
     if (consumes && (touch_consumption(t, err) || touch_slices(t, err)))
         return -1;
-    if ((consumes || op == PP_W) &&
+    if ((consumes || t->action.op == PP_W) &&
         touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
         return -1;
-    return op == PP_I ? 0
-                      : touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err);
+    return pp_ends_backward(t->g, t->action)
+               ? touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err)
+               : 0;
 }
 
 static int touch_action(struct touches *t, struct pp_err *err)
@@ -305,28 +306,32 @@ static int touch_rings(struct touches *t, const struct pp_row *list,
     return rc ? -1 : 0;
 }
 
-int pp_row_peak(const struct pp_row *list, size_t *place)
+int pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
 {
+    const struct pp_row *list = &s->rows[row];
     int live = 0, peak = 0;
-    bool trains = false;
+    bool trains = false, forward = false;
     *place = list->n;
     for (size_t i = 0; i < list->n; i++) {
-        enum pp_op op = list->actions[i].op;
-        live += op == PP_F;
+        struct pp_action a = list->actions[i];
+        if (!pp_is_compute(a.op))
+            continue;
+        forward |= a.op == PP_F;
+        live += a.op == PP_F && s->graph->stages[a.stage].has_backward;
         if (live > peak) {
             *place = i;
             peak = live;
         }
-        trains |= op == PP_W || op == PP_B;
-        live -= op == PP_W || op == PP_B;
+        trains |= pp_ends_backward(s->graph, a);
+        live -= pp_ends_backward(s->graph, a);
     }
-    return trains || peak == 0 ? peak : 1;
+    return trains ? peak : forward;
 }
 
-int pp_row_slots(const struct pp_row *list)
+int pp_row_slots(const struct pp_schedule *s, int row)
 {
     size_t place;
-    return pp_row_peak(list, &place);
+    return pp_row_peak(s, row, &place);
 }
 
 int pp_memory_plan(const struct pp_schedule *s, int row,
@@ -336,7 +341,7 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
     const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
     int rc = 0;
-    *m = (struct pp_memory){.peak_slots = pp_row_slots(list)};
+    *m = (struct pp_memory){.peak_slots = pp_row_slots(s, row)};
     for (size_t place = 0; place < list->n && !rc; place++)
         rc = touch_place(&t, list, place, err);
     if (!rc && list->n > 0)

@@ -15,7 +15,8 @@ enum pp_buffer_kind {
     PP_BUF_ACT_I,  /* saved by F; last read by I or B, or by W or B if the stage
                       has no input gradient. With slices, at least until the last
                       slice's F */
-    PP_BUF_ACT_W,  /* saved by F, last read by W or B */
+    PP_BUF_ACT_W,  /* saved by F, last read by W or B; by I if the stage is
+                      frozen */
     PP_BUF_GRAD_W, /* output gradients kept from I to W, and within B. With
                       slices, from the last slice's I or B on */
     PP_BUF_OUTPUT, /* output of F, to its last SEND_F or local consumer */
@@ -77,14 +78,15 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Returns the most slots of the row that are open at once. F opens a slot for
- * (stage, microbatch, slice); W or B closes it and still counts. Returns 1 for
- * a row that only runs forward. */
-int pp_row_slots(const struct pp_row *list);
+/* Returns the most slots of row number `row` that are open at once. F opens a
+ * slot for (stage, microbatch, slice) if the stage has a backward; the action
+ * that ends it (pp_ends_backward) closes it and still counts. Returns 1 for a
+ * row that only runs forward. */
+int pp_row_slots(const struct pp_schedule *s, int row);
 
 /* Like pp_row_slots. Sets *place to the position of the F that first reaches
  * the peak, or to the row's end if there is none. */
-int pp_row_peak(const struct pp_row *list, size_t *place);
+int pp_row_peak(const struct pp_schedule *s, int row, size_t *place);
 
 /* Returns the buffer with that key, or NULL. Takes logarithmic time. */
 const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
@@ -95,7 +97,8 @@ const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
 void pp_memory_finish(struct pp_memory *m);
 
 /* The memory of one microbatch on one stage, in slots or bytes. A stage without
- * input gradient frees and takes nothing at I, so all of it is f_to_w. A slot
+ * input gradient frees and takes nothing at I, so all of it is f_to_w. A frozen
+ * stage keeps nothing beyond I, one without a backward nothing at all. A slot
  * is {0, 1, 0}. */
 struct pp_load {
     double f_to_i; /* from the start of F to the end of I (or B) */
@@ -105,11 +108,15 @@ struct pp_load {
 
 /* Returns the load of a stage with these buffers. */
 static inline struct pp_load pp_load_of(const struct pp_stage_bytes *b,
-                                        bool input_grad)
+                                        const struct pp_stage_node *n)
 {
     double i = (double)b->act_i, w = (double)b->act_w;
-    return input_grad ? (struct pp_load){i, w, (double)b->grad_w}
-                      : (struct pp_load){0, i + w, 0};
+    if (!n->has_backward)
+        return (struct pp_load){0, 0, 0};
+    if (n->frozen)
+        return (struct pp_load){i + w, 0, (double)b->grad_w};
+    return n->input_grad ? (struct pp_load){i, w, (double)b->grad_w}
+                         : (struct pp_load){0, i + w, 0};
 }
 
 struct pp_memory_limit {

@@ -128,6 +128,7 @@ static bool take_rows(struct pens *p, const struct pp_schedule *s)
     return true;
 }
 
+/* The search has the backward of every stage, so the rows are not trimmed. */
 int pp_row_order_of_kind(const struct pp_search_problem *j,
                          const struct pp_kind *kind, int32_t *order,
                          struct pp_err *err)
@@ -144,7 +145,9 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches, err))
         rc = -1;
-    else if (pp_kind_emit(kind, &s, &o, &refusal))
+    else if (pp_kind_admits(kind->name, j->graph, kind->copies,
+                            kind->slices > 0, &refusal) ||
+             kind->emit(&s, &o, &refusal))
         rc = refusal.code == PP_EXIT_SYSTEM
                  ? pp_fail(err, refusal.code, "%s", refusal.text)
                  : PP_AGAIN;
@@ -167,5 +170,6 @@ int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
             if (pp_schedule_add(s, r, a, err))
                 return -1;
         }
+    pp_schedule_trim(s);
     return 0;
 }

@@ -83,7 +83,7 @@ static void set_limits(const struct pp_graph *g,
         limit[r] = b->room[r] - (double)workspace;
     }
     for (int s = 0; s < g->n_stages; s++)
-        load[s] = pp_load_of(&b->sizes[s], g->stages[s].input_grad);
+        load[s] = pp_load_of(&b->sizes[s], &g->stages[s]);
 }
 
 /* Runs short searches until one fits, then a long one within the same limits.

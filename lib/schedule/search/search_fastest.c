@@ -20,7 +20,7 @@ static int most_slots(const struct pp_schedule *s)
 {
     int most = 0;
     for (int r = 0; r < s->graph->n_rows; r++) {
-        int slots = pp_row_slots(&s->rows[r]);
+        int slots = pp_row_slots(s, r);
         most = slots > most ? slots : most;
     }
     return most;

@@ -39,15 +39,19 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     bool source = !c->textbook && !pp_is_send(a.op) && a.stage >= 0 &&
                   !c->graph->stages[a.stage].input_grad;
     int n = c->graph->n_slices;
+    bool frozen = pp_is_compute(a.op) && c->graph->stages[a.stage].frozen;
+    double w = frozen ? 0 : c->w;
+    if (frozen && source && a.op != PP_F)
+        return 0;
     switch ((enum pp_op)a.op) {
     case PP_F:
         return c->f / n;
     case PP_B:
-        return (c->i + c->w) / n;
+        return (c->i + w) / n;
     case PP_I:
         return source ? 0 : c->i / n;
     case PP_W:
-        return (source ? c->i + c->w : c->w) / n;
+        return (source ? c->i + w : w) / n;
     case PP_SEND_F:
     case PP_SEND_B:
         return c->comm / n;

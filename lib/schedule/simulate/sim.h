@@ -144,10 +144,11 @@ struct pp_memory_timeline {
     double peak, peak_time; /* first time of the largest value */
 };
 
-/* Builds the timeline of slots. F opens a slot, W or B closes it; in a row that
- * only runs forward, F closes it itself. An overlap pair is one piece. spans
- * has one entry per action of the row, in order. */
-int pp_memory_timeline_slots(const struct pp_row *list,
+/* Builds the timeline of slots, which open and close as for pp_row_slots; in a
+ * row that only runs forward, F closes its slot itself. An overlap pair is one
+ * piece. spans has one entry per action of the row, in order. */
+int pp_memory_timeline_slots(const struct pp_graph *g,
+                             const struct pp_row *list,
                              const struct pp_span *spans,
                              struct pp_memory_timeline *c,
                              struct pp_err *err) PP_MUST_USE;

@@ -237,7 +237,8 @@ static void add_level(struct pp_memory_timeline *c, double time, double value)
     }
 }
 
-int pp_memory_timeline_slots(const struct pp_row *list,
+int pp_memory_timeline_slots(const struct pp_graph *g,
+                             const struct pp_row *list,
                              const struct pp_span *spans,
                              struct pp_memory_timeline *c, struct pp_err *err)
 {
@@ -246,13 +247,16 @@ int pp_memory_timeline_slots(const struct pp_row *list,
     if (init_timeline(c, list->n, err))
         return -1;
     for (size_t i = 0; i < list->n && !trains; i++)
-        trains = list->actions[i].op == PP_W || list->actions[i].op == PP_B;
+        trains = pp_is_compute(list->actions[i].op) &&
+                 pp_ends_backward(g, list->actions[i]);
     for (size_t i = 0; i < list->n; i++) {
-        enum pp_op op = list->actions[i].op;
-        bool closes = trains ? op == PP_W || op == PP_B : op == PP_F;
+        struct pp_action a = list->actions[i];
+        if (!pp_is_compute(a.op))
+            continue;
+        bool closes = trains ? pp_ends_backward(g, a) : a.op == PP_F;
         double start, end;
         pp_span_piece(spans, i, &start, &end);
-        if (op == PP_F)
+        if (a.op == PP_F && (!trains || g->stages[a.stage].has_backward))
             add_level(c, start, ++live);
         if (closes)
             add_level(c, end, --live);
