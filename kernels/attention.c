@@ -25,7 +25,7 @@ static void softmax_strip(struct block_softmax *w, const struct head_group *g,
     real *p = b->p;
     for (size_t i = 0; i < t->nq * g->heads; i++, row++, p += TILE_LD) {
         size_t lo, hi;
-        key_range(g->s, t, i / g->heads, &lo, &hi);
+        key_range(g, t, i / g->heads, &lo, &hi);
         real max = g->products->max(p + lo, hi - lo);
         if (max > w->max[row]) {
             real by = fast_exp(w->max[row] - max);
@@ -57,7 +57,7 @@ static void forward_block(const struct head_group *g, struct query_block *b,
                           real *o, real *lse, const real *sinks)
 {
     const struct pp_attention_shape *s = g->s;
-    size_t end = b->q0 + b->nq, row = b->q0 - g->context;
+    size_t end = keys_end(g, b->q0 + b->nq - 1), row = b->q0 - g->context;
     struct block_softmax w;
     for (size_t r = 0; r < b->nq * g->heads; r++) {
         w.max[r] = sinks ? sinks[r % g->heads] : -(real)INFINITY;
@@ -141,12 +141,13 @@ static void gradient_strip(const struct row_stats *w,
     size_t row = strip_row(g, b, t);
     for (size_t r = 0; r < t->nq * g->heads; r++, row++) {
         size_t lo, hi, query = t->q0 + r / g->heads;
-        key_range(s, t, r / g->heads, &lo, &hi);
+        key_range(g, t, r / g->heads, &lo, &hi);
         exp_row(g, p, t, lo, hi, w->lse[row]);
         /* The softmax of a single score is 1, and its gradient is 0. o has
          * rounding errors, and a gradient from them would not be 0. */
-        real d = window_start(s, query) == query && lo < hi ? p[lo] * dp[lo]
-                                                            : w->d[row];
+        real d = window_start(s, query) + 1 == keys_end(g, query) && lo < hi
+                     ? p[lo] * dp[lo]
+                     : w->d[row];
         score_gradient(dp + t->lo, p + t->lo, t->hi - t->lo, d);
         p += TILE_LD;
         dp += TILE_LD;
@@ -194,7 +195,7 @@ static void backward_block(const struct head_group *g, struct query_block *b,
                            const struct group_gradient *to)
 {
     const struct pp_attention_shape *s = g->s;
-    size_t end = b->q0 + b->nq, row = b->q0 - g->context;
+    size_t end = keys_end(g, b->q0 + b->nq - 1), row = b->q0 - g->context;
     size_t rows = b->nq * g->heads;
     struct row_stats w;
     gather_queries(g, b);

@@ -68,7 +68,8 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
                            keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
-    int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
+    int lane = (int)threadIdx.x % PP_WARP;
+    int last = last_key(s, keys.length, sq.context + t);
     if (t >= sq.padded)
         return;
     size_t row = (size_t)(sq.begin + t);
@@ -128,10 +129,10 @@ struct bwd_inputs {
 };
 
 /* Returns the gradient of the score of a pair, and its probability in *p.
- * position is that of the query. */
+ * last is the last key of the query. */
 template <int V>
 static __device__ inline float
-pair_gradient(const struct bwd_inputs *b, int position, size_t row, size_t h,
+pair_gradient(const struct bwd_inputs *b, int last, size_t row, size_t h,
               const elem *query, const elem *key, const elem *value, float *p)
 {
     const struct pp_attention_shape *s = &b->view.s;
@@ -140,8 +141,7 @@ pair_gradient(const struct bwd_inputs *b, int position, size_t row, size_t h,
         expf(b->view.scale * dot_elements<V>(query, key, s->HDQK) - b->lse[at]);
     float dp =
         dot_elements<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
-    return *p * (dp - row_term(s, position, *p, dp, b->delta[at])) *
-           b->view.scale;
+    return *p * (dp - row_term(s, last, *p, dp, b->delta[at])) * b->view.scale;
 }
 
 template <int V>
@@ -153,7 +153,8 @@ static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
                            all = keys_at(s, tile.sequence);
     size_t h = blockIdx.y, kv = h / (s->NH / s->NKV);
     int t = tile.at + (int)threadIdx.x / PP_WARP;
-    int lane = (int)threadIdx.x % PP_WARP, last = sq.context + t;
+    int lane = (int)threadIdx.x % PP_WARP;
+    int last = last_key(s, all.length, sq.context + t);
     if (t >= sq.padded)
         return;
     size_t row = (size_t)(sq.begin + t);
@@ -188,7 +189,8 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
     const elem *key = b->k + row * s->ldkv + kv * s->HDQK;
     const elem *value = b->v + row * s->ldkv + kv * s->HDV;
     int end = t < keys.length ? end_position(s, keys, t) - sq.context : 0;
-    int begin = t > sq.context ? t - sq.context : 0;
+    int begin = first_position(s, t) - sq.context;
+    begin = begin > 0 ? begin : 0;
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
         for (int at = begin; at < end; at += PP_WARP) {
             int n = end - at < PP_WARP ? end - at : PP_WARP;
@@ -197,8 +199,9 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
             float p = 0, ds = 0;
             if (lane < n)
                 ds = pair_gradient<V>(
-                    b, sq.context + at + lane, first + (size_t)lane, h,
-                    queries + (size_t)lane * s->ldq, key, value, &p);
+                    b, last_key(s, keys.length, sq.context + at + lane),
+                    first + (size_t)lane, h, queries + (size_t)lane * s->ldq,
+                    key, value, &p);
             accumulate_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
             accumulate_rows(v_acc, p, b->dout + first * s->ldo + h * s->HDV,
                             s->ldo, n, s->HDV);

@@ -100,13 +100,26 @@ tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
     return t;
 }
 
-/* Query row t of a sequence is at position context + t. first_key is the first
- * key to which the query at position t may attend. end_position is one past the
- * last position, among keys k, whose query may attend to key t. */
+/* Query row t of a sequence is at position context + t. first_key and last_key
+ * are the first and the last of n keys to which the query at position t may
+ * attend. first_position is the first position whose query may attend to key t,
+ * and end_position is one past the last one, among keys k. */
 static __device__ inline int first_key(const struct pp_attention_shape *s,
                                        int t)
 {
     return s->window && t + 1 > (int)s->window ? t + 1 - (int)s->window : 0;
+}
+
+static __device__ inline int last_key(const struct pp_attention_shape *s, int n,
+                                      int t)
+{
+    return s->whole ? n - 1 : t;
+}
+
+static __device__ inline int first_position(const struct pp_attention_shape *s,
+                                            int t)
+{
+    return s->whole ? 0 : t;
 }
 
 static __device__ inline int end_position(const struct pp_attention_shape *s,
@@ -117,8 +130,9 @@ static __device__ inline int end_position(const struct pp_attention_shape *s,
 }
 
 /* The term that the gradient of a score subtracts from dp: d, the sum over the
- * row. If the query has one key, the softmax is 1 and the gradient is 0. Then
- * the term is p * dp, because d has the rounding errors of o. */
+ * row. t is the last key of the query. If that is its only one, the softmax is
+ * 1 and the gradient is 0. Then the term is p * dp, because d has the rounding
+ * errors of o. */
 static __device__ inline float row_term(const struct pp_attention_shape *s,
                                         int t, float p, float dp, float d)
 {

@@ -71,6 +71,12 @@ PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
     return s->window && t + 1 > s->window ? t + 1 - s->window : 0;
 }
 
+/* Returns one past the last key to which query t may attend. */
+PP_INLINE size_t keys_end(const struct head_group *g, size_t t)
+{
+    return g->s->whole ? g->length : t + 1;
+}
+
 /* Returns the first row of the keys of a sequence. */
 PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
 {
@@ -137,26 +143,27 @@ PP_INLINE size_t first_tile(const struct head_group *g,
 PP_INLINE int next_strip(const struct head_group *g,
                          const struct query_block *b, struct strip *t)
 {
-    size_t q = larger(t->q0 + t->nq, t->k0), end = b->q0 + b->nq;
-    size_t behind = t->k0 + TILE, first = window_start(g->s, q);
+    size_t q = t->q0 + t->nq, end = b->q0 + b->nq, behind = t->k0 + TILE;
+    if (!g->s->whole)
+        q = larger(q, t->k0);
+    size_t first = window_start(g->s, q);
     if (q >= end || first >= behind)
         return 0;
     t->q0 = q;
     t->nq = smaller(STRIP_ROWS / g->heads, end - q);
-    if (q + 1 < behind)
+    if (!g->s->whole && q + 1 < behind)
         t->nq = smaller(t->nq, DIAGONAL_Q);
     t->lo = larger(first, t->k0) - t->k0;
-    t->hi = smaller(q + t->nq, behind) - t->k0;
+    t->hi = smaller(keys_end(g, q + t->nq - 1), behind) - t->k0;
     return 1;
 }
 
 /* Finds columns [*lo, *hi) of the strip to which its i-th query attends. */
-PP_INLINE void key_range(const struct pp_attention_shape *s,
-                         const struct strip *t, size_t i, size_t *lo,
-                         size_t *hi)
+PP_INLINE void key_range(const struct head_group *g, const struct strip *t,
+                         size_t i, size_t *lo, size_t *hi)
 {
-    size_t row = t->q0 + i, first = window_start(s, row);
-    *hi = smaller(row + 1 - t->k0, t->hi);
+    size_t row = t->q0 + i, first = window_start(g->s, row);
+    *hi = smaller(keys_end(g, row) - t->k0, t->hi);
     *lo = smaller(larger(first, t->k0) - t->k0, *hi);
 }
 

@@ -31,7 +31,7 @@ struct row_softmax {
  * and key are the first of the tile. The loop counts keys from the first key of
  * the lane, so that all indices are constants. */
 static __device__ inline void mask_keys(const struct pp_attention_shape *s,
-                                        int query, int key,
+                                        int n_keys, int query, int key,
                                         float p[KEYS / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
@@ -39,7 +39,8 @@ static __device__ inline void mask_keys(const struct pp_attention_shape *s,
     PP_UNROLL
     for (int r = 0; r < 2; r++) {
         int position = query + lane / 4 + r * 8;
-        int first = first_key(s, position) - key, last = position - key;
+        int first = first_key(s, position) - key,
+            last = last_key(s, n_keys, position) - key;
         PP_UNROLL
         for (int n = 0; n < KEYS / 8; n++)
             PP_UNROLL
@@ -139,7 +140,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int i = from; i < to; i++) {
         int key = i * KEYS;
         bool any = tile.at + warp < sq.length &&
-                   any_attends(s, position, 16 * TILES, key, KEYS);
+                   any_attends(s, keys.length, position, 16 * TILES, key, KEYS);
         copy_wait<0>();
         __syncthreads(); /* the keys have arrived; no warp reads the last values
                             any more */
@@ -156,10 +157,10 @@ static __global__ void __launch_bounds__(THREADS)
         }
         if (!any)
             continue;
-        if (!all_attend(s, position, 16 * TILES, key, KEYS))
+        if (!all_attend(s, keys.length, position, 16 * TILES, key, KEYS))
             PP_UNROLL
         for (int m = 0; m < TILES; m++)
-            mask_keys(s, position + m * 16, key, p[m]);
+            mask_keys(s, keys.length, position + m * 16, key, p[m]);
         PP_UNROLL
         for (int m = 0; m < TILES; m++)
             softmax<D>(&w[m], scale, p[m], acc[m]);

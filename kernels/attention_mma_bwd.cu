@@ -22,14 +22,15 @@ struct mma_bwd_inputs {
  * the gradient of the score without its factor scale. lse is a power of 2.
  * EDGE: the query may not attend to the key, or may attend to it alone. */
 template <bool EDGE>
-static __device__ inline void pair_gradients(const struct attention_view *view,
-                                             int query, int key, float lse,
-                                             float delta, float *p, float *ds)
+static __device__ inline void
+pair_gradients(const struct attention_view *view, int n_keys, int query,
+               int key, float lse, float delta, float *p, float *ds)
 {
     *p = exp2_approx(*p * (view->scale * PP_LOG2E) - lse);
     if (EDGE) {
-        *p = attends(&view->s, query, key) ? *p : 0;
-        delta = row_term(&view->s, query, *p, *ds, delta);
+        *p = attends(&view->s, n_keys, query, key) ? *p : 0;
+        delta = row_term(&view->s, last_key(&view->s, n_keys, query), *p, *ds,
+                         delta);
     }
     *ds = *p * (*ds - delta);
 }
@@ -44,7 +45,7 @@ struct query_stats {
 template <bool EDGE>
 static __device__ inline void
 query_pairs(const struct attention_view *view, const struct query_stats *rows,
-            int query, int key, float p[TILES][STEP / 8][4],
+            int n_keys, int query, int key, float p[TILES][STEP / 8][4],
             float ds[TILES][STEP / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
@@ -54,10 +55,10 @@ query_pairs(const struct attention_view *view, const struct query_stats *rows,
     for (int n = 0; n < STEP / 8; n++)
         PP_UNROLL
     for (int j = 0; j < 4; j++)
-        pair_gradients<EDGE>(view, query + m * 16 + lane / 4 + j / 2 * 8,
-                             key + n * 8 + lane % 4 * 2 + j % 2,
-                             rows->lse[m][j / 2], rows->delta[m][j / 2],
-                             &p[m][n][j], &ds[m][n][j]);
+        pair_gradients<EDGE>(
+            view, n_keys, query + m * 16 + lane / 4 + j / 2 * 8,
+            key + n * 8 + lane % 4 * 2 + j % 2, rows->lse[m][j / 2],
+            rows->delta[m][j / 2], &p[m][n][j], &ds[m][n][j]);
 }
 
 /* One step of dq: the warp's queries from position `query` on, keys from `key`
@@ -66,19 +67,19 @@ template <int D>
 static __device__ inline void
 add_keys(float acc[TILES][D / 8][4], const struct attention_view *view,
          const struct query_stats *rows, const elem *tq, const elem *tdo,
-         const elem *tk, const elem *tv, int query, int key)
+         const elem *tk, const elem *tv, int n_keys, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
     float p[TILES][STEP / 8][4], ds[TILES][STEP / 8][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * TILES;
-    if (!any_attends(s, query, 16 * TILES, key, STEP))
+    if (!any_attends(s, n_keys, query, 16 * TILES, key, STEP))
         return;
     multiply<D, TILES, STEP / 8>(p, tq, warp, tk);
     multiply<D, TILES, STEP / 8>(ds, tdo, warp, tv);
-    if (all_attend(s, query, 16 * TILES, key, STEP))
-        query_pairs<false>(view, rows, query, key, p, ds);
+    if (all_attend(s, n_keys, query, 16 * TILES, key, STEP))
+        query_pairs<false>(view, rows, n_keys, query, key, p, ds);
     else
-        query_pairs<true>(view, rows, query, key, p, ds);
+        query_pairs<true>(view, rows, n_keys, query, key, p, ds);
     accumulate<D, TILES, STEP / 8>(acc, ds, tk);
 }
 
@@ -131,7 +132,7 @@ static __global__ void __launch_bounds__(THREADS)
         }
         if (i > from && t < sq.length)
             add_keys<D>(acc, &b.view, &rows, tq, tdo, now, now + STEP * D,
-                        sq.context + t, (i - 1) * STEP);
+                        keys.length, sq.context + t, (i - 1) * STEP);
     }
     const float by[2] = {b.view.scale, b.view.scale};
     PP_UNROLL
@@ -175,7 +176,7 @@ load_queries(struct query_step<D> *to, const struct mma_bwd_inputs *b,
 template <bool EDGE, int D>
 static __device__ inline void
 key_pairs(const struct attention_view *view, const struct query_step<D> *of,
-          int query, int key, float p[KEY_TILES(D)][STEP / 8][4],
+          int n_keys, int query, int key, float p[KEY_TILES(D)][STEP / 8][4],
           float ds[KEY_TILES(D)][STEP / 8][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
@@ -186,7 +187,7 @@ key_pairs(const struct attention_view *view, const struct query_step<D> *of,
         PP_UNROLL
     for (int j = 0; j < 4; j++) {
         int column = n * 8 + lane % 4 * 2 + j % 2;
-        pair_gradients<EDGE>(view, query + column,
+        pair_gradients<EDGE>(view, n_keys, query + column,
                              key + m * 16 + lane / 4 + j / 2 * 8,
                              of->lse[column] * PP_LOG2E, of->delta[column],
                              &p[m][n][j], &ds[m][n][j]);
@@ -199,20 +200,20 @@ template <int D>
 static __device__ inline void
 add_queries(float dk[KEY_TILES(D)][D / 8][4], float dv[KEY_TILES(D)][D / 8][4],
             const struct attention_view *view, const elem *tk, const elem *tv,
-            const struct query_step<D> *of, int query, int key)
+            const struct query_step<D> *of, int n_keys, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
     const int M = KEY_TILES(D);
     float p[M][STEP / 8][4], ds[M][STEP / 8][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * M;
-    if (!any_attends(s, query, STEP, key, 16 * M))
+    if (!any_attends(s, n_keys, query, STEP, key, 16 * M))
         return;
     multiply<D, M, STEP / 8>(p, tk, warp, of->q);
     multiply<D, M, STEP / 8>(ds, tv, warp, of->dout);
-    if (all_attend(s, query, STEP, key, 16 * M))
-        key_pairs<false>(view, of, query, key, p, ds);
+    if (all_attend(s, n_keys, query, STEP, key, 16 * M))
+        key_pairs<false>(view, of, n_keys, query, key, p, ds);
     else
-        key_pairs<true>(view, of, query, key, p, ds);
+        key_pairs<true>(view, of, n_keys, query, key, p, ds);
     accumulate<D, M, STEP / 8>(dv, p, of->dout);
     accumulate<D, M, STEP / 8>(dk, ds, of->q);
 }
@@ -235,7 +236,8 @@ static __global__ void __launch_bounds__(THREADS)
     float k_acc[KEY_TILES(D)][D / 8][4] = {},
                                   v_acc[KEY_TILES(D)][D / 8][4] = {};
     int last = t + KEYS(D) < keys.length ? t + KEYS(D) - 1 : keys.length - 1;
-    int begin = t > sq.context ? t - sq.context : 0;
+    int begin = first_position(s, t) - sq.context;
+    begin = begin > 0 ? begin : 0;
     int end = t < keys.length ? end_position(s, keys, last) - sq.context : 0;
     int steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
     int n = steps * (int)group;
@@ -254,7 +256,7 @@ static __global__ void __launch_bounds__(THREADS)
                             at);
         if (i > 0 && t + warp < keys.length)
             add_queries<D>(k_acc, v_acc, &b.view, tk, tv, &buffers[(i + 1) % 2],
-                           sq.context + before, t + warp);
+                           keys.length, sq.context + before, t + warp);
         before = at;
         at += STEP;
         if (at >= end) {

@@ -248,31 +248,36 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
                                         int rows, int height, int *from,
                                         int *to)
 {
-    int end = t + rows < keys.length ? t + rows : keys.length;
+    int end = last_key(s, keys.length, t + rows - 1) + 1;
+    end = end < keys.length ? end : keys.length;
     *from = first_key(s, t) / height;
     *to = t < keys.length ? (end + height - 1) / height : *from;
 }
 
-/* Returns whether the query attends to the key. */
+/* Returns whether the query attends to the key. n_keys: of the sequence. */
 static __device__ inline bool attends(const struct pp_attention_shape *s,
-                                      int query, int key)
+                                      int n_keys, int query, int key)
 {
-    return key <= query && key >= first_key(s, query);
+    return key <= last_key(s, n_keys, query) && key >= first_key(s, query);
 }
 
 /* Return whether any, or all, of n queries from position `query` on attend to
  * any, or to all, of m keys from `key` on. In most tiles all do, and single
  * pairs need no check. */
 static __device__ inline bool any_attends(const struct pp_attention_shape *s,
-                                          int query, int n, int key, int m)
+                                          int n_keys, int query, int n, int key,
+                                          int m)
 {
-    return key < query + n && key + m > first_key(s, query);
+    return key <= last_key(s, n_keys, query + n - 1) &&
+           key + m > first_key(s, query);
 }
 
 static __device__ inline bool all_attend(const struct pp_attention_shape *s,
-                                         int query, int n, int key, int m)
+                                         int n_keys, int query, int n, int key,
+                                         int m)
 {
-    return key + m <= query + 1 && key >= first_key(s, query + n - 1);
+    return key + m <= last_key(s, n_keys, query) + 1 &&
+           key >= first_key(s, query + n - 1);
 }
 
 /* Inputs of forward for one head, at the first row of a sequence. */

@@ -120,8 +120,7 @@ typedef PP_LAYERNORM_BWD_WEIGHT(pp_layernorm_bwd_weight_fn);
               size_t ldx, int direction, void *stream)
 typedef PP_ROPE(pp_rope_fn);
 
-/* attention - causal attention within each packed sequence, with grouped
- * queries.
+/* attention - attention within each packed sequence, with grouped queries.
  *
  *   q      (N, NH, HDQK), ldq
  *   k      (N, NKV, HDQK), ldkv
@@ -134,7 +133,9 @@ typedef PP_ROPE(pp_rope_fn);
  * Sequence i begins at row cu_padded[i] and has cu[i + 1] - cu[i] rows. Both
  * arrays have n_sequences + 1 entries, and N = cu_padded[n_sequences]. Query
  * row t attends to the rows s <= t of its sequence; if window > 0, only to
- * those with t - s < window. Query head h uses key head h / (NH / NKV).
+ * those with t - s < window. If whole, it attends to all rows of its sequence,
+ * those behind it included; then there is no window and no keys. Query head h
+ * uses key head h / (NH / NKV).
  *
  * A part of a sequence also attends to tokens before the part. Then keys says
  * for each sequence of queries which rows of k and v it attends to; k, v, dk
@@ -163,6 +164,7 @@ struct pp_attention_shape {
     const int32_t *cu, *cu_padded;
     double scale;  /* positive */
     size_t window; /* 0: no window */
+    bool whole;    /* not causal */
 
     /* For parts of sequences. */
     const struct pp_attention_keys *keys; /* (n_sequences); NULL: the keys of a

@@ -14,6 +14,7 @@ struct shape_case {
     int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
     int chunks; /* if not 0: two sequences are the first and the last of so many
                    chunks of one, and share its keys */
+    bool whole;
 };
 
 static const struct shape_case cases[] = {
@@ -27,16 +28,40 @@ static const struct shape_case cases[] = {
     {"large group", 20, 1, 3, 4, 2, 0, 1, 2, {6, 1}, {6, 3}},
     {"chunks", 2, 1, 4, 4, 1, 0, 0, 4, {3, 2, 2, 0}, {3, 3, 2, 2}, 4},
     {"chunks, window", 2, 2, 4, 3, 0, 5, 0, 2, {4, 4}, {4, 4}, 4},
+    {"whole",
+     4,
+     2,
+     3,
+     4,
+     2,
+     0,
+     0,
+     4,
+     {5, 1, 0, 3},
+     {6, 1, 2, 3},
+     .whole = true},
     {"blocks", 2, 1, 17, 17, 0, 0, 0, 3, {129, 64, 65}, {136, 64, 72}},
     {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {600, 17}, {600, 20}},
     {"blocks, chunks", 4, 2, 16, 8, 3, 0, 0, 2, {130, 97}, {130, 130}, 6},
     {"blocks, window", 2, 1, 16, 8, 0, 100, 1, 2, {700, 128}, {700, 130}},
     {"blocks, wide window", 2, 2, 8, 8, 0, 531, 0, 1, {1085}, {1090}},
     {"blocks, large groups", 34, 2, 5, 8, 1, 0, 0, 2, {40, 81}, {48, 81}},
+    {"blocks, whole",
+     3,
+     1,
+     17,
+     8,
+     1,
+     0,
+     0,
+     3,
+     {150, 64, 577},
+     {152, 64, 580},
+     .whole = true},
     {"no sequences", 2, 1, 4, 4, 0, 0, 0, 0, {0}, {0}},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
-#define N_SMALL 10 /* cases small enough for finite differences */
+#define N_SMALL 11 /* cases small enough for finite differences */
 
 /* Arguments, gradients and scratch of one call. */
 struct call {
@@ -89,6 +114,7 @@ static void call_init(struct call *c, const struct shape_case *t,
         .cu_padded = c->cu_padded,
         .scale = 0.4,
         .window = t->window,
+        .whole = t->whole,
         .keys = t->chunks ? c->keys : NULL,
         .NK = NK,
         .share = 2,
@@ -210,7 +236,8 @@ static void naive(struct call *c)
                 size_t end = (size_t)c->keys[i].position + t + 1;
                 size_t from =
                     s->window && end > s->window ? end - s->window : 0;
-                naive_row(c, key + from, end - from, first + t, h);
+                naive_row(c, key + from, s->whole ? n : end - from, first + t,
+                          h);
             }
     }
 }

@@ -253,6 +253,7 @@ struct attention_case {
     size_t context; /* of the first sequence */
     size_t chunks;  /* if not 0: of this many chunks of the keys, neighbours in
                        n are the first and the last, without padding */
+    bool whole;
 };
 
 static const struct attention_case attention_cases[] = {
@@ -308,6 +309,42 @@ static const struct attention_case attention_cases[] = {
      {70, 70, 9, 9},
      0,
      4},
+    {"whole",
+     4,
+     2,
+     3,
+     5,
+     1,
+     0,
+     0,
+     4,
+     {37, 1, 0, 3},
+     {40, 1, 2, 3},
+     .whole = true},
+    {"64, whole",
+     2,
+     2,
+     64,
+     64,
+     0,
+     0,
+     0,
+     4,
+     {150, 1, 64, 3},
+     {152, 8, 64, 3},
+     .whole = true},
+    {"128, whole",
+     2,
+     1,
+     128,
+     128,
+     0,
+     0,
+     0,
+     2,
+     {70, 129},
+     {72, 136},
+     .whole = true},
     {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
@@ -335,6 +372,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .cu_padded = padded,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
+        .whole = t->whole,
     };
 }
 
