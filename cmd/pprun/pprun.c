@@ -25,6 +25,21 @@
  * before main, and these threads do not block the signals. */
 static _Atomic double stop_signal;
 
+/* SIGUSR2 came: the sampler asks for the weights. */
+static atomic_bool weights_signal;
+
+static void ask_weights(int number)
+{
+    (void)number;
+    weights_signal = true;
+}
+
+bool pprun_weights_asked(void *ctx)
+{
+    (void)ctx;
+    return atomic_exchange(&weights_signal, false);
+}
+
 static void take_signal(int number)
 {
     double none = 0;
@@ -100,6 +115,10 @@ void pprun_ignore_signals(void)
 
 void pprun_handle_signals(const struct pprun *p)
 {
+    if (p->job.stream.path) {
+        handle(SIGUSR2, ask_weights);
+        signal(SIGPIPE, SIG_IGN); /* a write fails instead */
+    }
     if (p->job.save) {
         handle(SIGTERM, take_signal);
         handle(SIGUSR1, take_signal);
@@ -236,6 +255,9 @@ int main(int argc, char **argv)
                           .eps = 1e-8,
                           .clip = 1},
                 .report = pprun_report,
+                .stream = {.timeout = 10},
+                .stream_asked = pprun_weights_asked,
+                .stream_missed = pprun_weights_missed,
                 .evaluated = pprun_evaluated,
                 .recorded = pprun_recorded,
                 .stop = pprun_stop_requested,

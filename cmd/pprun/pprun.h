@@ -127,7 +127,8 @@ struct pprun {
     struct pp_background_check *check; /* of their files, or NULL */
     struct pp_tensors *weights;
     char *resume, *config_text, *tokenizer_source;
-    int save_lock; /* descriptor of the directory of --save, or 0 */
+    int save_lock;   /* descriptor of the directory of --save, or 0 */
+    int stream_lock; /* of that of --stream-weights */
 
     /* Used if ranks are processes. */
     int rank, size;           /* of this process; 0 of 1 if ranks are threads */
@@ -266,6 +267,11 @@ bool pprun_signalled(void);
 /* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,
  * the output failed. */
 int pprun_stop_requested(void *ctx);
+
+/* Returns true once after each SIGUSR2. */
+bool pprun_weights_asked(void *ctx);
+/* Notes that a version of --stream-weights was not taken. */
+void pprun_weights_missed(void *ctx, int64_t step, const char *why);
 
 /* Opens the output. Step lines go to a file as they are made. open changes no
  * line; begin removes those that the run will write again. */

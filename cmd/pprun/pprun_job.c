@@ -189,20 +189,19 @@ static int find_weights(struct pprun *p)
     return 0;
 }
 
-/* Locks the directory of checkpoints, because a second run, perhaps one that a
+/* Locks a directory of checkpoints, because a second run, perhaps one that a
  * scheduler left behind, would remove and replace the checkpoints of the first.
  * The lock ends with the process. */
-static int lock_save(struct pprun *p)
+static int lock_directory(const char *dir, int *lock, struct pp_err *err)
 {
-    const char *save = p->job.save;
-    int fd = open(save, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0)
-        return pp_fail_errno(&p->tool->err, "%s", save);
-    p->save_lock = fd;
+        return pp_fail_errno(err, "%s", dir);
+    *lock = fd;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
         return 0; /* continue on a file system without locks */
-    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
-                   "%s: another run is writing checkpoints here", save);
+    return pp_fail(err, PP_EXIT_SYSTEM,
+                   "%s: another run is writing checkpoints here", dir);
 }
 
 /* Returns the type of the weights in checkpoints. */
@@ -220,20 +219,44 @@ static const struct pp_precision *saved_precision(const struct pprun *p)
     }
 }
 
+/* Makes a directory that the run writes to, if it is missing. */
+static int prepare_directory(struct pprun *p, const char *dir, int *lock)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->rank == 0 && mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return pp_fail_errno(err, "%s", dir);
+    if (!pp_file_is_dir(dir))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", dir);
+    if (access(dir, W_OK | X_OK) != 0)
+        return pp_fail_errno(err, "%s", dir);
+    return p->rank == 0 &&
+                   (lock_directory(dir, lock, err) || pp_ckpt_sweep(dir, err))
+               ? -1
+               : 0;
+}
+
+/* Rank 0 alone looks where the weights go. */
+static int prepare_stream(struct pprun *p)
+{
+    const char *path = p->job.stream.path;
+    struct stat st;
+    if (!path || p->rank != 0)
+        return 0;
+    if (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+        return 0;
+    p->job.stream.is_dir = true;
+    return prepare_directory(p, path, &p->stream_lock);
+}
+
 /* Checks that the run can save, because it must not fail at its end. */
 static int prepare_save(struct pprun *p)
 {
     struct pp_err *err = &p->tool->err;
     const char *source = p->manifest.model.source, *save = p->job.save;
-    if (!save)
+    if (!save && !p->job.stream.path)
         return 0;
-    if (p->rank == 0 && mkdir(save, 0777) != 0 && errno != EEXIST)
-        return pp_fail_errno(err, "%s", save);
-    if (!pp_file_is_dir(save))
-        return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", save);
-    if (access(save, W_OK | X_OK) != 0)
-        return pp_fail_errno(err, "%s", save);
-    if (p->rank == 0 && (lock_save(p) || pp_ckpt_sweep(save, err)))
+    if ((save && prepare_directory(p, save, &p->save_lock)) ||
+        prepare_stream(p))
         return -1;
     const struct pp_precision *saved = saved_precision(p);
     if (saved != &pp_precisions[p->options.dtype])
@@ -323,6 +346,8 @@ void pprun_finish(struct pprun *p)
     free(p->n_drawn);
     if (p->save_lock > 0)
         close(p->save_lock);
+    if (p->stream_lock > 0)
+        close(p->stream_lock);
     pprun_lines_free(p);
     pprun_curves_free(p);
     free(p->text);

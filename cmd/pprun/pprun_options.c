@@ -227,9 +227,18 @@ const struct tool_option pprun_option_table[] = {
     {0, "keep", "N", "keep the N newest checkpoints (all)", AT(job.keep), 1,
      1 << 20, .needs = "save", .also = "save-total-limit"},
     {0, "save-dtype", "NAME", "of weights: run (default), model, fp32, bf16",
-     AT(options.save_dtype), .words = save_dtypes, .needs = "save"},
+     AT(options.save_dtype), .words = save_dtypes,
+     .needs = "save|stream-weights"},
     {0, "shard-size", "SIZE", "most bytes of tensors in a file (5GB)",
-     .parse = parse_shard_size, .needs = "save", .also = "max-shard-size"},
+     .parse = parse_shard_size, .needs = "save|stream-weights",
+     .also = "max-shard-size"},
+    {0, "stream-weights", "PATH", "give weights to a directory, FIFO or socket",
+     AT(job.stream.path), .needs = TRAINING},
+    {0, "stream-every", "N", "also every N steps, not only after the last",
+     AT(job.stream.every), 1, LARGEST, .needs = "stream-weights"},
+    {0, "stream-timeout", "SECS",
+     "longest wait for a FIFO's or socket's reader", AT(job.stream.timeout), 0,
+     1e6, .needs = "stream-weights"},
     {0, "resume", "DIR", "continue from the newest checkpoint, if any",
      AT(options.resume)},
     {0, "fall-back", NULL, "if that is damaged, take the one before it",
@@ -260,8 +269,9 @@ const struct tool_option pprun_option_table[] = {
      .excludes = "steps epochs eval logprobs verify print-memory data"},
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
      AT(options.verify),
-     .excludes = "steps epochs save dump-grads trace print-memory logprobs "
-                 "resume profile"},
+     .excludes =
+         "steps epochs save stream-weights dump-grads trace print-memory "
+         "logprobs resume profile"},
     {0, "shrink", NULL, "with --verify: a small model and data",
      AT(options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",
@@ -293,6 +303,12 @@ static int check_files(struct pprun *p)
                           "--output needs --logprobs -: the result goes to "
                           "'%s'",
                           o->logprobs);
+    if (p->job.save && p->job.stream.path &&
+        !strcmp(p->job.save, p->job.stream.path))
+        return tool_usage(p->tool,
+                          "--save and --stream-weights: both write to '%s'; "
+                          "give two directories",
+                          p->job.save);
     if (o->trace && o->profile && !strcmp(o->trace, o->profile))
         return tool_usage(p->tool,
                           "--trace and --profile: both write to '%s'; give two "

@@ -80,6 +80,14 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     return 0;
 }
 
+void pprun_weights_missed(void *ctx, int64_t step, const char *why)
+{
+    char text[320];
+    snprintf(text, sizeof text,
+             "the weights of step %" PRId64 " were not taken: %s", step, why);
+    pprun_lines_note(ctx, text);
+}
+
 int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
 {
     struct pprun *p = ctx;

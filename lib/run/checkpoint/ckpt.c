@@ -60,14 +60,14 @@ int pp_ckpt_check_source(const char *source, struct pp_err *err)
 }
 
 /* Called by rank 0 alone. */
-static int make_directories(const char *dir, const char *tmp, int *owner,
-                            struct pp_err *err)
+static int make_directories(const struct pp_ckpt *c, const char *tmp,
+                            int *owner, struct pp_err *err)
 {
     char optimizer[PP_PATH_TEXT];
     if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
-        pp_ckpt_begin(dir, tmp, owner, err))
+        pp_ckpt_begin(c->dir, tmp, owner, err))
         return -1;
-    return pp_dir_make(optimizer, err);
+    return c->weights_only ? 0 : pp_dir_make(optimizer, err);
 }
 
 /* Writes the files of all tensors, and fills sums, at every rank: each file has
@@ -110,7 +110,7 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
         if (pp_ckpt_sums_add(&sums, pp_shards_at(shards, i).name, shard_sums[i],
                              err))
             goto out;
-    if (pp_ckpt_state_write(tmp, s, &sums, err) == 0)
+    if (c->weights_only || pp_ckpt_state_write(tmp, s, &sums, err) == 0)
         rc = pp_ckpt_sums_write(&sums, tmp, err);
 out:
     pp_ckpt_sums_finish(&sums);
@@ -122,8 +122,8 @@ static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
 {
     char optimizer[PP_PATH_TEXT];
     if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
-        pp_file_sync(optimizer, err) || pp_file_sync(tmp, err) ||
-        pp_ckpt_commit(c->dir, tmp, s->step, err))
+        (!c->weights_only && pp_file_sync(optimizer, err)) ||
+        pp_file_sync(tmp, err) || pp_ckpt_commit(c->dir, tmp, s->step, err))
         return -1;
     return pp_ckpt_prune(c->dir, s->step, c->keep, err);
 }
@@ -137,6 +137,8 @@ static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
     uint64_t *sums = NULL, *all = NULL;
     int rc = pp_shards_init(shards, c->model, c->params, c->shard_size,
                             c->save_bytes, err);
+    if (rc == 0 && c->weights_only)
+        pp_shards_keep_weights(shards);
     if (rc == 0) {
         size_t n = (size_t)shards->n_files;
         sums = pp_calloc(n, sizeof *sums, err);
@@ -144,7 +146,7 @@ static int save(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
         rc = sums && all ? 0 : -1;
     }
     if (first && rc == 0)
-        rc = make_directories(c->dir, tmp, owner, err);
+        rc = make_directories(c, tmp, owner, err);
     rc = pp_agree(c->comm, rc, err);
     if (rc == 0)
         rc = write_shards(c, shards, tmp, sums, all, err);

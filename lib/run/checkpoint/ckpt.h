@@ -17,6 +17,7 @@
 #ifndef PP_RUN_CHECKPOINT_CKPT_H
 #define PP_RUN_CHECKPOINT_CKPT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "comm/comm.h"
@@ -35,6 +36,8 @@ struct pp_ckpt {
 a file of its own */
     size_t save_bytes;       /* of an element of the weights in files; 0: as in
                                 the run */
+    bool weights_only;       /* without optimizer/: no checkpoint to resume, but
+                                a version of the weights for other programs */
 };
 
 /* The usual shard size: Hugging Face's "5GB". */

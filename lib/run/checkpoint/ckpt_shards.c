@@ -57,17 +57,28 @@ static int cut(const struct pp_shards *s, size_t element_bytes, size_t limit,
     return n;
 }
 
+/* Returns the block of the weights before they are rounded. */
+static enum pp_weights_block exact_block(const struct pp_parameters *p)
+{
+    return p->wanted[PP_BLOCK_MASTER] ? PP_BLOCK_MASTER : PP_BLOCK_W;
+}
+
+enum pp_weights_block pp_shards_source(const struct pp_parameters *p,
+                                       size_t save_bytes)
+{
+    return save_bytes ? exact_block(p) : PP_BLOCK_W;
+}
+
 /* Says which blocks are saved, from which, and as what. Returns false if the
  * block is not saved. */
 static bool choose(struct pp_shards *s, const struct pp_parameters *p,
                    enum pp_weights_block b, size_t save_bytes)
 {
-    bool has_master = p->wanted[PP_BLOCK_MASTER];
-    enum pp_weights_block exact = has_master ? PP_BLOCK_MASTER : PP_BLOCK_W;
+    enum pp_weights_block exact = exact_block(p);
     size_t bytes = pp_parameters_bytes(p, exact);
     s->blocks[b].source = b;
     if (save_bytes && b == PP_BLOCK_W) {
-        s->blocks[b].source = exact;
+        s->blocks[b].source = pp_shards_source(p, save_bytes);
         s->blocks[b].element_bytes = save_bytes;
         return p->wanted[b];
     }
@@ -117,6 +128,13 @@ void pp_shards_finish(struct pp_shards *s)
     free(s->mine);
     free(s->tensors);
     *s = (struct pp_shards){0};
+}
+
+void pp_shards_keep_weights(struct pp_shards *s)
+{
+    for (int b = PP_BLOCK_W + 1; b < PP_N_BLOCKS; b++)
+        s->blocks[b].n_files = 0;
+    s->n_files = s->blocks[PP_BLOCK_W].n_files;
 }
 
 struct pp_shard pp_shards_at(const struct pp_shards *s, int i)

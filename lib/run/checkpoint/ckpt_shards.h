@@ -53,6 +53,13 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
                    size_t save_bytes, struct pp_err *err) PP_MUST_USE;
 void pp_shards_finish(struct pp_shards *s);
 
+/* Returns the block that has the weights for files of these elements. */
+enum pp_weights_block pp_shards_source(const struct pp_parameters *p,
+                                       size_t save_bytes);
+
+/* Leaves out the blocks of the optimizer. */
+void pp_shards_keep_weights(struct pp_shards *s);
+
 /* Returns file i of s->n_files. */
 struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 

@@ -113,6 +113,14 @@ struct pp_job {
     const char *config_text, *tokenizer_source;
     const char *dump_grads;
 
+    /* Versions of the weights for a sampler (run/checkpoint/ckpt_stream.h). */
+    struct {
+        const char *path; /* or NULL */
+        bool is_dir;      /* valid at rank 0; else a FIFO or a socket */
+        int64_t every;    /* 0: only at the end */
+        double timeout;   /* seconds that its reader may take for nothing */
+    } stream;
+
     /* With score, the job scores every sequence of data and does not train.
      * Rank 0 calls scored for the tokens of all ranks, after each pass, with
      * (n, pp_job_score_width) values: of each the log-probability, then the
@@ -167,6 +175,11 @@ struct pp_job {
      * found damaged; with `end` it waits until all files are read. The job then
      * fails on every rank, before the update of the step. */
     int (*check_files)(void *ctx, bool end, struct pp_err *err);
+    /* Called by every rank in each step; may be NULL. Returns whether someone
+     * asked for the weights since the last call. Rank 0 calls missed if a
+     * version was not taken. */
+    bool (*stream_asked)(void *ctx);
+    void (*stream_missed)(void *ctx, int64_t step, const char *why);
     void *ctx;
 };
 

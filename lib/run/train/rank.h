@@ -73,6 +73,17 @@ static inline int pp_rank_lanes(const struct pp_rank *r)
  * cannot continue from the checkpoint. */
 int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
+/* Collective. Writes a checkpoint if training can continue from it. In haste it
+ * looks at the weights only. */
+int pp_rank_save(struct pp_rank *r, bool haste, struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Saves what the run has resumed, if it is not in the directory of
+ * checkpoints. */
+int pp_rank_save_resumed(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Gives the weights to the sampler of the job. */
+int pp_rank_stream(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
 /* Trains from r->step to the job's last step. */
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
                   struct pp_err *err) PP_MUST_USE;
@@ -81,11 +92,15 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
 size_t pp_rank_n_losses(const struct pp_rank *r);
 size_t pp_rank_n_metrics(const struct pp_rank *r);
 
+/* A rank has seen a damaged file (pp_job.check_files), or a request for the
+ * weights (pp_job.stream_asked). */
+enum pp_own_flags { PP_OWN_DAMAGE = 1, PP_OWN_STREAM = 2 };
+
 /* A rank tells these of a step that it has played. */
 struct pp_own_numbers {
     double compute_seconds, seconds, product_seconds;
-    int stop; /* see pp_job.stop */
-    bool damage;
+    int stop;       /* see pp_job.stop */
+    unsigned flags; /* enum pp_own_flags */
     int peak_slots;
     uint64_t messages, message_bytes;
 };
@@ -101,8 +116,10 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
 
 /* Fills the report of a step, the same on every rank: tensors add up in model
  * order and losses in microbatch order, so that the sums do not depend on the
- * split. Returns why a rank was asked to stop, or 0. */
-int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep, bool *damage);
+ * split. Adds the flags of all ranks. Returns why a rank was asked to stop, or
+ * 0. */
+int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
+                   unsigned *flags);
 
 /* Counts the scored and the real tokens of the next n microbatches. */
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,

@@ -17,7 +17,7 @@ enum own_number {
     OWN_WALL,
     OWN_PRODUCTS,
     OWN_STOP,
-    OWN_DAMAGE,
+    OWN_FLAGS, /* enum pp_own_flags */
     OWN_SLOTS,
     OWN_MESSAGES,
     OWN_BYTES,
@@ -93,7 +93,7 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         [OWN_WALL] = own->seconds,
         [OWN_PRODUCTS] = own->product_seconds,
         [OWN_STOP] = own->stop,
-        [OWN_DAMAGE] = own->damage,
+        [OWN_FLAGS] = own->flags,
         [OWN_SLOTS] = own->peak_slots,
         [OWN_MESSAGES] = (double)own->messages,
         [OWN_BYTES] = (double)own->message_bytes,
@@ -132,7 +132,8 @@ static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
     rep->metrics = r->combined;
 }
 
-int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
+int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
+                   unsigned *flags)
 {
     double squares = 0, compute = 0, products = 0, wall = 0;
     int stop = 0;
@@ -148,7 +149,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep, bool *damage)
         wall = fmax(wall, own[OWN_WALL]);
         if (stop <= 0 && own[OWN_STOP] != 0)
             stop = (int)own[OWN_STOP];
-        *damage |= own[OWN_DAMAGE] != 0;
+        *flags |= (unsigned)own[OWN_FLAGS];
         r->peak_slots[k] = (int)own[OWN_SLOTS];
         rep->messages += (uint64_t)own[OWN_MESSAGES];
         rep->message_bytes += (uint64_t)own[OWN_BYTES];

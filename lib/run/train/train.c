@@ -96,10 +96,16 @@ static int inspect(const struct pp_rank *r, struct pp_err *err)
                : 0;
 }
 
-static bool finds_damage(const struct pp_job *j)
+/* Returns what this rank has to tell, as enum pp_own_flags. */
+static unsigned own_flags(const struct pp_job *j)
 {
     struct pp_err ignored = {0};
-    return j->check_files && j->check_files(j->ctx, false, &ignored);
+    unsigned flags = 0;
+    if (j->check_files && j->check_files(j->ctx, false, &ignored))
+        flags |= PP_OWN_DAMAGE;
+    if (j->stream_asked && j->stream_asked(j->ctx))
+        flags |= PP_OWN_STREAM;
+    return flags;
 }
 
 /* Collective. Exchanges the hashes of the packed sequences of the step. */
@@ -112,8 +118,9 @@ static int gather_metadata(struct pp_rank *r, struct pp_step_report *rep,
     return r->comm->ops->allgather(r->comm, &mine, r->hashes, sizeof mine, err);
 }
 
+/* Adds the flags of all ranks. */
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
-                      struct pp_err *err)
+                      unsigned *flags, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     double start = pp_clock(), compute = r->train.compute_seconds;
@@ -132,7 +139,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         .seconds = r->train.seconds - pass_seconds,
         .product_seconds = r->timed.product_seconds - products,
         .stop = j->stop ? j->stop(j->ctx) : 0,
-        .damage = finds_damage(j),
+        .flags = own_flags(j),
         .peak_slots = r->train.peak_slots,
         .messages = r->train.messages - messages,
         .message_bytes = r->train.message_bytes - bytes,
@@ -142,9 +149,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (j->metadata && gather_metadata(r, rep, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
-    bool damage = false;
-    *stop = pp_rank_report(r, rep, &damage);
-    if (damage && pp_rank_check_files(r, false, err))
+    *stop = pp_rank_report(r, rep, flags);
+    if (*flags & PP_OWN_DAMAGE && pp_rank_check_files(r, false, err))
         return -1;
     rep->step = r->step + 1;
     rep->lr = pp_optim_lr(&j->optim, rep->step);
@@ -168,38 +174,6 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     rep->seconds = pp_clock() - start;
     return pp_recorder_read(&r->recorder, err);
-}
-
-/* Writes a checkpoint if training can continue from it. In haste it looks at
- * the weights only. */
-static int save(struct pp_rank *r, bool haste, struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
-        return -1;
-    const struct pp_ckpt c = {
-        .dir = j->save,
-        .comm = r->comm,
-        .model = j->model,
-        .params = &r->params,
-        .source = j->tokenizer_source,
-        .config_text = j->config_text,
-        .keep = j->keep,
-        .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
-        .save_bytes = j->save_bytes,
-    };
-    const struct pp_ckpt_state s = {
-        .step = r->step,
-        .microbatches = r->microbatches,
-        .step_microbatches = (int64_t)pp_rank_n_losses(r),
-        .data_checksum = j->data->checksum.value,
-        .optimizer = j->optim.optimizer,
-        .betas = {j->optim.beta1, j->optim.beta2},
-        .lr = j->optim.lr,
-        .epoch_microbatches = (int64_t)pp_packed_epoch(j->data),
-    };
-    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
-    return pp_ckpt_save(&c, &s, err);
 }
 
 static bool is_due(int64_t every, const struct pp_rank *r, bool last)
@@ -227,37 +201,25 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
         need, need == 1 ? "" : "s", (long long)left, left == 1 ? "is" : "are");
 }
 
-/* Saves what the run has resumed, if no step is left, so that a checkpoint can
- * go to another directory. Rank 0 looks if it is there already: on a network
- * file system the others may see less. */
-static int save_resumed(struct pp_rank *r, struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    const double missing =
-        r->comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
-    if (pp_rank_add_up(r, &missing, 1, err))
-        return -1;
-    return r->sums[0] != 0 ? save(r, false, err) : 0;
-}
-
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     int stop = 0;
     if (check_steps(r, err))
         return -1;
-    if (j->save && r->step >= j->optim.steps && save_resumed(r, err))
+    if (j->save && r->step >= j->optim.steps && pp_rank_save_resumed(r, err))
         return -1;
     while (r->step < j->optim.steps && !stop) {
         struct pp_step_report rep = {0};
-        if (train_step(r, &rep, &stop, err))
+        unsigned flags = 0;
+        if (train_step(r, &rep, &stop, &flags, err))
             return -1;
         bool last = r->step == j->optim.steps;
         rep.stop = stop;
         /* After a stop request little time may be left, so the checkpoint comes
          * first and no loss is computed with it. The reader of the report may
          * be gone. */
-        if (stop && j->save && save(r, true, err))
+        if (stop && j->save && pp_rank_save(r, true, err))
             return -1;
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
@@ -267,12 +229,16 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (rep.has_val_loss && pp_rank_check_evaluation(r, rep.val_loss, err))
             return -1;
+        if (!stop && j->stream.path &&
+            (flags & PP_OWN_STREAM || is_due(j->stream.every, r, last)) &&
+            pp_rank_stream(r, err))
+            return -1;
         if (j->dump_grads && last &&
             (pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
              pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err)))
             return -1;
         if (!stop && j->save && is_due(j->save_every, r, last) &&
-            save(r, false, err))
+            pp_rank_save(r, false, err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;

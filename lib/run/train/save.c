@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: MIT */
+/* save - checkpoints of a run, and versions of its weights for a sampler. */
+#include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_stream.h"
+#include "run/train/finite.h"
+#include "run/train/rank.h"
+
+/* Versions that stay in a directory: a reader that has just followed `latest`
+ * has the time of a whole version to open the files. */
+enum { KEEP_VERSIONS = 2 };
+
+static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
+                            struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const struct pp_ckpt_state s = {
+        .step = r->step,
+        .microbatches = r->microbatches,
+        .step_microbatches = (int64_t)pp_rank_n_losses(r),
+        .data_checksum = j->data->checksum.value,
+        .optimizer = j->optim.optimizer,
+        .betas = {j->optim.beta1, j->optim.beta2},
+        .lr = j->optim.lr,
+        .epoch_microbatches = (int64_t)pp_packed_epoch(j->data),
+    };
+    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
+    return pp_ckpt_save(c, &s, err);
+}
+
+/* Returns what checkpoints and versions in directories have in common. */
+static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
+{
+    const struct pp_job *j = r->job;
+    return (struct pp_ckpt){
+        .dir = dir,
+        .comm = r->comm,
+        .model = j->model,
+        .params = &r->params,
+        .source = j->tokenizer_source,
+        .config_text = j->config_text,
+        .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
+        .save_bytes = j->save_bytes,
+    };
+}
+
+int pp_rank_save(struct pp_rank *r, bool haste, struct pp_err *err)
+{
+    struct pp_ckpt c = in_directory(r, r->job->save);
+    c.keep = r->job->keep;
+    if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
+        return -1;
+    return write_checkpoint(r, &c, err);
+}
+
+/* Rank 0 looks for the checkpoint: on a network file system the others may see
+ * less. */
+int pp_rank_save_resumed(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const double missing =
+        r->comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
+    if (pp_rank_add_up(r, &missing, 1, err))
+        return -1;
+    return r->sums[0] != 0 ? pp_rank_save(r, false, err) : 0;
+}
+
+static int stream_to_reader(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    char why[256];
+    const struct pp_stream s = {.path = j->stream.path,
+                                .comm = r->comm,
+                                .params = &r->params,
+                                .save_bytes = j->save_bytes,
+                                .step = r->step,
+                                .timeout = j->stream.timeout};
+    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
+    if (pp_ckpt_stream(&s, why, err))
+        return -1;
+    if (why[0] && j->stream_missed)
+        j->stream_missed(j->ctx, r->step, why);
+    return 0;
+}
+
+/* Rank 0 says where the weights go: the other ranks may not see a FIFO or a
+ * socket of its host. */
+int pp_rank_stream(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    const double to_dir = r->comm->rank == 0 && j->stream.is_dir;
+    if (pp_rank_check_weights(r, err) || pp_rank_add_up(r, &to_dir, 1, err))
+        return -1;
+    if (r->sums[0] == 0)
+        return stream_to_reader(r, err);
+    struct pp_ckpt c = in_directory(r, j->stream.path);
+    c.weights_only = true;
+    c.keep = KEEP_VERSIONS;
+    return write_checkpoint(r, &c, err);
+}
