@@ -59,14 +59,12 @@ static int check_supported(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/ep: '%d', but pprun supports only 1 so far",
                        m->mesh.ep);
-    if (m->graph.n_slices > 1 && (m->mesh.cp > 1 || m->mesh.tp > 1)) {
-        const char *axis = m->mesh.cp > 1 ? "cp" : "tp";
+    if (m->graph.n_slices > 1 && m->mesh.cp > 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/%s: '%d', but the schedule has slices, which "
+                       "/mesh/cp: '%d', but the schedule has slices, which "
                        "divide sequences too; take a schedule without slices "
-                       "or ppsplit --%s 1",
-                       axis, m->mesh.cp > 1 ? m->mesh.cp : m->mesh.tp, axis);
-    }
+                       "or ppsplit --cp 1",
+                       m->mesh.cp);
     if (p->job.metadata && m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/schedule/slices: '%d', but --print-metadata-hash "

@@ -123,7 +123,8 @@ static void set_sizes(struct ppsched *p)
     size_t slices = (size_t)c->graph->n_slices;
     size_t tokens = (c->max_tokens + slices - 1) / slices;
     size_t rows = pp_rank_rows(&p->manifest.mesh, &c->backend, tokens);
-    size_t copied = pp_copied_keys(rows, slices > 1 ? c->max_seqlen : 0);
+    size_t copied =
+        pp_copied_keys(&p->manifest.mesh, rows, slices > 1 ? c->max_seqlen : 0);
     double n = pp_mesh_sharers(&p->manifest.mesh);
     for (int s = 0; s < c->graph->n_stages; s++) {
         const struct pp_manifest_stage *stage = &c->stages[s];

@@ -164,11 +164,12 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
     return pp_round_up(sum, PP_LINE_BYTES);
 }
 
-size_t pp_copied_keys(size_t rows, size_t context)
+size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
     /* Keys and values with those of the context, their gradients, and a sum of
-     * these. Slices differ by at most one token. */
-    return context ? 2 * (context + rows) + rows + 1 : 0;
+     * these. Slices differ by at most one row. */
+    size_t before = quotient_up(context, x ? (size_t)pp_mesh_sharers(x) : 1);
+    return context ? 2 * (before + rows) + rows + 1 : 0;
 }
 
 /* --- units --- */

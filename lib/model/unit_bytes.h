@@ -37,10 +37,10 @@ size_t pp_gathered_row_bytes(const struct pp_model *m,
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
                           size_t copied);
 
-/* Returns the rows of keys and values that attention of a slice copies.
- * context: most earlier tokens of a sequence before a slice; 0 without slices.
- */
-size_t pp_copied_keys(size_t rows, size_t context);
+/* Returns the rows of keys and values that attention of a slice copies; tp
+ * tokens count as a row. x may be NULL. context: most earlier tokens of a
+ * sequence before a slice; 0 without slices. */
+size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context);
 
 /* The bytes of a unit for each row of a rank. pp_rank_rows gives the rows. */
 struct pp_unit_rates {

@@ -173,7 +173,7 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
     size_t rows = slice_rows(run);
     size_t context =
         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
-    return pp_unit_bytes(&rates, rows, pp_copied_keys(rows, context));
+    return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,

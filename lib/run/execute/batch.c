@@ -214,8 +214,10 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         v.input_ids = b->ids;
         v.labels = b->labels;
     }
-    size_t first = pp_slice_begin(v.tokens, part->slice, part->n_slices);
-    size_t end = pp_slice_begin(v.tokens, part->slice + 1, part->n_slices);
+    int n = part->n_slices;
+    size_t grain = part->grain ? part->grain : 1;
+    size_t first = pp_slice_begin(v.tokens, grain, part->slice, n);
+    size_t end = pp_slice_begin(v.tokens, grain, part->slice + 1, n);
     int32_t bad;
     *mb = (struct pp_microbatch){
         .tokens =

@@ -11,11 +11,15 @@
 #include "data/packed.h"
 #include "run/parts/layer.h"
 
-/* Returns the first row of a slice of a microbatch. Slice n of n begins at the
- * end. */
-static inline size_t pp_slice_begin(size_t tokens, int slice, int n)
+/* Returns the first row of a slice of a microbatch whose rows come in groups of
+ * `grain`, one for each tensor-parallel rank. Slice n of n begins at the end.
+ */
+static inline size_t pp_slice_begin(size_t tokens, size_t grain, int slice,
+                                    int n)
 {
-    return (size_t)((uint64_t)tokens * (uint64_t)slice / (uint64_t)n);
+    return (size_t)((uint64_t)(tokens / grain) * (uint64_t)slice /
+                    (uint64_t)n) *
+           grain;
 }
 
 struct pp_batch_part {
@@ -28,6 +32,7 @@ struct pp_batch_part {
     int n_ranks, rank;
     /* The words of a tensor-parallel rank; 0 words: all of the vocabulary. */
     int32_t first_word, n_words;
+    size_t grain; /* of slices (pp_slice_begin); 0: 1 */
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries

@@ -131,8 +131,8 @@ size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a)
     const struct pp_mesh *x = &e->worker->layout.components[0].mesh;
     size_t sharers = (size_t)pp_mesh_sharers(x);
     size_t tokens = pp_exec_tokens(e->pass, a) / sharers;
-    return pp_slice_begin(tokens, a.slice + 1, n) -
-           pp_slice_begin(tokens, a.slice, n);
+    return pp_slice_begin(tokens, 1, a.slice + 1, n) -
+           pp_slice_begin(tokens, 1, a.slice, n);
 }
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
@@ -159,16 +159,21 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
     return pp_exec_fail_at(e, a, err);
 }
 
+static size_t slice_grain(const struct pp_exec *e)
+{
+    return (size_t)e->worker->layout.components[0].mesh.tp;
+}
+
 /* Lists the earlier slices of the microbatch and their saved blocks. */
 static void view_before(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
-    size_t tokens = pp_exec_tokens(e->pass, a);
+    size_t tokens = pp_exec_tokens(e->pass, a), grain = slice_grain(e);
     for (int16_t q = 0; q < a.slice; q++) {
         struct pp_action of = a;
         of.slice = q;
-        e->before[q].tokens =
-            pp_slice_begin(tokens, q + 1, n) - pp_slice_begin(tokens, q, n);
+        e->before[q].tokens = pp_slice_begin(tokens, grain, q + 1, n) -
+                              pp_slice_begin(tokens, grain, q, n);
         find_blocks(e, of, e->before[q].block);
     }
 }
@@ -188,7 +193,8 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
                                            w->layout.components[0].mesh.cp,
                                        .rank = w->place.cp,
                                        .first_word = w->first_word,
-                                       .n_words = w->n_words};
+                                       .n_words = w->n_words,
+                                       .grain = slice_grain(e)};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
     view_before(e, a);

@@ -51,8 +51,8 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
     const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
     size_t rows = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
-    size_t copied =
-        pp_copied_keys(rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
+    size_t copied = pp_copied_keys(
+        &mesh, rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
         out[s] = (struct pp_stage_bytes){0};

@@ -69,8 +69,8 @@ void pp_layer_saved_before(const struct pp_layer *l,
                            void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
-    size_t rows =
-        pp_saved_rows(pp_device_ops(l->device)->is_host, slice->tokens);
+    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host,
+                                slice->tokens / pp_model_tp(l->model));
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
         of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
