@@ -198,6 +198,25 @@ static int read_feature(const struct pp_value *root, struct pp_vision *v)
                          PP_VALUE_QUOTE, strategy);
 }
 
+/* Reads the name of an activation, or sets its default. */
+static int read_gelu(const struct pp_value *o, const char *key,
+                     const char *usual, enum pp_gelu *out)
+{
+    static const char *const words[] = {"gelu", "quick_gelu", "gelu_new",
+                                        "gelu_pytorch_tanh", NULL};
+    static const enum pp_gelu forms[] = {PP_GELU_ERF, PP_GELU_SIGMOID,
+                                         PP_GELU_TANH, PP_GELU_TANH};
+    struct pp_value at;
+    const char *text = usual;
+    if (pp_config_find_set(o, key, &at) && pp_value_text(&at, &text))
+        return -1;
+    int i = pp_config_word(&at, text, words);
+    if (i < 0)
+        return -1;
+    *out = forms[i];
+    return 0;
+}
+
 static int read_clip(const struct pp_value *root, const struct pp_value *o,
                      struct pp_vision *v)
 {
@@ -209,6 +228,9 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
         get_layers(o, "num_hidden_layers", 12, v) ||
         get_named(o, "num_attention_heads", NULL, 12, &v->n_heads) ||
         check_heads(o, "num_attention_heads", v) ||
+        read_gelu(root, "projector_hidden_act", "gelu", &v->projector_gelu) ||
+        read_gelu(o, "hidden_act", "quick_gelu", &v->gelu) ||
+        pp_config_opt_positive(o, "layer_norm_eps", 1, &v->norm_eps) ||
         get_named(o, "image_size", NULL, 224, &image) ||
         get_named(o, "patch_size", NULL, 32, &patch) ||
         get_named(o, "num_channels", NULL, 3, &channels))
@@ -309,6 +331,7 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
     bool llava = v->kind == PP_VISION_LLAVA;
     v->projector_bias = true;
     v->n_images = v->seq_len = 1;
+    v->norm_eps = 1e-5;
     if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
         read_language(root, m) || read_tied(root, m) ||
         pp_value_member(root, "vision_config", &encoder) ||

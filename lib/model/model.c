@@ -91,7 +91,7 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
 {
     if (m->table)
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
-    else if (pp_unit_is_vision(u))
+    else if (pp_unit_is_vision(u) || m->architecture == PP_CLIP)
         pp_vision_fqn(m, u, buf);
     else
         pp_unit_fqn(u, buf);

@@ -28,7 +28,8 @@ enum pp_architecture {
     PP_DEEPSEEK_V3, /* and Moonlight */
     PP_GPT2,
     PP_N_ARCHITECTURES,
-    PP_TABLE = PP_N_ARCHITECTURES /* any: see struct pp_unit_table */
+    PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
+    PP_CLIP /* an encoder of images: see pp_vision_tower */
 };
 
 enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
@@ -94,6 +95,8 @@ struct pp_vision {
     bool class_token;    /* the encoder adds a class token ... */
     bool class_out;      /* ... and the language model gets it */
     bool projector_bias;
+    enum pp_gelu gelu, projector_gelu;
+    double norm_eps;
     size_t window; /* patches that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     size_t patches;  /* per image: as configured, or a common size */
@@ -256,6 +259,16 @@ enum {
     PP_N_END_PARAMS
 };
 
+/* Parameters of the patches and of the projector of an encoder. */
+enum { PP_P_PATCH = PP_P_WEIGHT, PP_P_CLASS = 2, PP_N_PATCH_PARAMS };
+enum {
+    PP_P_LINEAR1,
+    PP_P_LINEAR1_BIAS,
+    PP_P_LINEAR2,
+    PP_P_LINEAR2_BIAS,
+    PP_N_PROJECTOR_PARAMS
+};
+
 /* Fills the unit's parameter table (tensor.h). out[i].name is "" if the model
  * has no such parameter, or has it in another form. Returns the number of rows.
  * The head's parameter is lm_head.weight even if it is tied. */
@@ -355,6 +368,17 @@ enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
 /* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
 enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
 /* ACT_W all. SCALE: minus the derivative of the loss by each log-probability */
+enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };
+/* ACT_W patch_inputs, GRAD_W hidden. A row is a token of the encoder. */
+enum {
+    PP_S_FEATURES,      /* ACT_W: the encoder's hidden */
+    PP_S_PROJECTED,     /* ACT_I: the first product, hidden */
+    PP_S_PROJECTED_ACT, /* ACT_W: hidden */
+    PP_S_DPROJECTED,    /* GRAD_W: like PP_S_PROJECTED */
+    PP_S_PROJECTOR_DY,  /* GRAD_W: hidden */
+    PP_N_PROJECTOR_SAVED
+};
+/* A row is a token that the language model gets. */
 
 #define PP_MAX_SAVED PP_N_LAYER_SAVED
 

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/vision.h"
+
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
                              PP_S_MEAN1, PP_S_NORM1, PP_S_DNORM1},
@@ -232,6 +234,54 @@ static void plain_mlp_saved(const struct pp_model *m,
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};
 }
 
+/* --- the encoder of images --- */
+
+/* The convolution's kernel is one matrix of products, a row for each output. */
+static void patches_tensors(const struct pp_model *m,
+                            const struct pp_model_part *p,
+                            struct pp_tensor_info *out)
+{
+    (void)p;
+    set_matrix(&out[PP_P_PATCH], m->hidden, m->vision.patch_inputs,
+               PP_SPLIT_NONE, 1);
+    set_vector(&out[PP_P_CLASS], m->hidden, PP_INIT_NORMAL, PP_SPLIT_NONE, 1);
+}
+
+static void patches_saved(const struct pp_model *m,
+                          const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    out[PP_S_PATCH_X] =
+        (struct pp_saved){PP_SAVED_ACT_W, m->vision.patch_inputs};
+    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+}
+
+static void projector_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t h = m->hidden;
+    set_matrix(&out[PP_P_LINEAR1], h, m->vision.hidden, PP_SPLIT_NONE, 1);
+    set_matrix(&out[PP_P_LINEAR2], h, h, PP_SPLIT_NONE, 1);
+    if (!m->vision.projector_bias)
+        return;
+    set_bias(&out[PP_P_LINEAR1_BIAS], h, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_LINEAR2_BIAS], h, PP_SPLIT_NONE, 1);
+}
+
+static void projector_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t h = m->hidden;
+    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, m->vision.hidden};
+    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, h};
+    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, h};
+    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+}
+
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 {
     static const struct pp_part_row rows[PP_N_PARTS] = {
@@ -243,6 +293,8 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
+        [PP_PART_PATCHES] = {patches_tensors, patches_saved},
+        [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
     };
     return &rows[kind];
 }
@@ -251,7 +303,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 
 const struct pp_family *pp_family_of(enum pp_architecture a)
 {
-    static const struct pp_family *const families[PP_N_ARCHITECTURES] = {
+    static const struct pp_family *const families[PP_CLIP + 1] = {
         [PP_LLAMA] = &pp_family_llama,
         [PP_QWEN2] = &pp_family_qwen2,
         [PP_QWEN3] = &pp_family_qwen3,
@@ -261,6 +313,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_GPT_OSS] = &pp_family_gpt_oss,
         [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
         [PP_GPT2] = &pp_family_gpt2,
+        [PP_CLIP] = &pp_family_clip,
     };
     return families[a];
 }
@@ -289,6 +342,13 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_HEAD:
         out[0] = (struct pp_model_part){.kind = PP_PART_HEAD};
         return 1;
+    case PP_UNIT_PATCHES:
+        out[0] = (struct pp_model_part){.kind = PP_PART_PATCHES};
+        out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
+        return m->architecture == PP_CLIP ? 2 : 0;
+    case PP_UNIT_PROJECTOR:
+        out[0] = (struct pp_model_part){.kind = PP_PART_PROJECTOR};
+        return pp_vision_has_tower(m);
     default:
         return 0;
     }
@@ -314,13 +374,19 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
 {
     const struct pp_family *f = pp_family_of(m->architecture);
     const struct pp_names *names = f->names;
-    const char *const ends[][PP_N_END_PARAMS] = {
+    const char *const ends[][PP_N_PROJECTOR_PARAMS] = {
         [PP_UNIT_EMBED] = {names->embedding, names->positions},
         [PP_UNIT_NORM] = {names->norm, names->norm_bias},
-        [PP_UNIT_HEAD] = {names->head}};
+        [PP_UNIT_HEAD] = {names->head},
+        [PP_UNIT_PATCHES] = {names->patches, names->positions,
+                             names->embedding},
+        [PP_UNIT_PROJECTOR] = {"multi_modal_projector.linear_1.weight",
+                               "multi_modal_projector.linear_1.bias",
+                               "multi_modal_projector.linear_2.weight",
+                               "multi_modal_projector.linear_2.bias"}};
     if (u.kind == PP_UNIT_LAYER) {
-        snprintf(t->name, sizeof t->name, "%.24s.%zu.%.46s", names->layers,
-                 u.layer, names->layer[slot]);
+        snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
+                 (unsigned)u.layer, names->layer[slot]);
         t->transposed = t->n_dims == 2 && names->transposed;
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
@@ -331,12 +397,39 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         t->tied_to = names->embedding;
 }
 
+/* Does the work of pp_unit_params for a unit of a tower. Its two norms have one
+ * shape. */
+static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
+                           struct pp_tensor_info out[PP_N_LAYER_PARAMS])
+{
+    static const char *const ends[] = {"weight", "bias"};
+    char name[PP_FQN_TEXT];
+    struct pp_model tower = pp_vision_tower(m);
+    size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
+    pp_vision_fqn(m, u, name);
+    for (size_t slot = 0; u.kind == PP_UNIT_POST_NORM && slot < n; slot++)
+        snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,
+                 ends[slot]);
+    return n;
+}
+
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS])
 {
+    static const size_t n_rows[] = {
+        [PP_UNIT_EMBED] = PP_N_END_PARAMS,
+        [PP_UNIT_LAYER] = PP_N_LAYER_PARAMS,
+        [PP_UNIT_NORM] = PP_N_END_PARAMS,
+        [PP_UNIT_HEAD] = PP_N_END_PARAMS,
+        [PP_UNIT_PATCHES] = PP_N_PATCH_PARAMS,
+        [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_PARAMS,
+    };
     struct pp_model_part parts[PP_MAX_PARTS];
+    if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
+        pp_vision_has_tower(m) && m->architecture != PP_CLIP)
+        return tower_params(m, u, out);
     size_t n_parts = pp_unit_parts(m, u, parts);
-    size_t n = u.kind == PP_UNIT_LAYER ? PP_N_LAYER_PARAMS : PP_N_END_PARAMS;
+    size_t n = n_parts ? n_rows[u.kind] : 0;
     memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
         if (is_listed(parts[i].kind))
@@ -344,5 +437,5 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows)
             set_name(m, u, slot, &out[slot]);
-    return n_parts ? n : 0;
+    return n;
 }

@@ -19,6 +19,8 @@ enum pp_part_kind {
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
     PP_PART_HEAD,
+    PP_PART_PATCHES,   /* a product of pixels, and a class token */
+    PP_PART_PROJECTOR, /* two products with GELU between them */
     /* Plans only know the sums of these: */
     PP_PART_LATENT_ATTENTION,
     PP_PART_EXPERTS,
@@ -61,7 +63,8 @@ struct pp_part_row {
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
 
 /* Lists the parts of a unit in forward order, and returns their number. A unit
- * of a vision encoder has none. */
+ * of a vision encoder has none, but its tower's units have (vision.h), and the
+ * projector. */
 enum { PP_MAX_PARTS = 4 };
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS]);
@@ -70,7 +73,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 struct pp_names {
     const char *embedding, *positions; /* "model.embed_tokens.weight" */
     const char *norm, *norm_bias, *head;
-    const char *layers; /* "model.layers", which the number of one follows */
+    const char *patches; /* of an encoder, whose embedding is a class token */
+    const char *layers;  /* "model.layers", which the number of one follows */
     /* By slot: "input_layernorm.weight". NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
      * values. */
@@ -88,6 +92,7 @@ struct pp_family {
     const char *architecture; /* "LlamaForCausalLM" */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
+    bool whole;         /* attention is not causal */
     bool residual_init; /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
@@ -98,5 +103,6 @@ extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
 extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
     pp_family_gpt_oss, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2;
+extern const struct pp_family pp_family_clip;
 
 #endif

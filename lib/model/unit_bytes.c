@@ -152,6 +152,9 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(m, b, &w);
+    if (u.kind == PP_UNIT_PROJECTOR)
+        w.token += pp_size_of(ceil(pp_vision_read_width(m)) *
+                              (double)b->element_bytes);
     return w;
 }
 

@@ -87,8 +87,11 @@ size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u)
 void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT])
 {
-    const char *name = families[m->vision.kind].fqn[u.kind - PP_UNIT_PATCHES];
-    if (u.kind == PP_UNIT_VISION_LAYER)
+    enum pp_unit_kind kind = u.kind == PP_UNIT_LAYER  ? PP_UNIT_VISION_LAYER
+                             : u.kind == PP_UNIT_NORM ? PP_UNIT_PRE_NORM
+                                                      : u.kind;
+    const char *name = families[m->vision.kind].fqn[kind - PP_UNIT_PATCHES];
+    if (kind == PP_UNIT_VISION_LAYER)
         snprintf(buf, PP_FQN_TEXT, "%.64s.%zu", name, u.layer);
     else
         snprintf(buf, PP_FQN_TEXT, "%s", name);
@@ -99,6 +102,49 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
 {
     snprintf(buf, PP_FQN_TEXT, "%s",
              families[m->vision.kind].class[u.kind - PP_UNIT_PATCHES]);
+}
+
+bool pp_vision_has_tower(const struct pp_model *m)
+{
+    return m->vision.kind == PP_VISION_LLAVA;
+}
+
+struct pp_model pp_vision_tower(const struct pp_model *m)
+{
+    const struct pp_vision *v = &m->vision;
+    return (struct pp_model){
+        .architecture = PP_CLIP,
+        .hidden = v->hidden,
+        .intermediate = v->intermediate,
+        .n_layers = v->n_layers,
+        .n_heads = v->n_heads,
+        .n_kv_heads = v->n_heads,
+        .head_dim = v->hidden / v->n_heads,
+        .vocab = 1,
+        .max_position = pp_vision_tokens(v),
+        .norm_eps = v->norm_eps,
+        .init_range = m->init_range,
+        .dtype = m->dtype,
+        .qkv_bias = true,
+        .o_bias = true,
+        .mlp_bias = true,
+        .gelu = v->gelu,
+        .vision = *v,
+    };
+}
+
+struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
+{
+    if (u.kind == PP_UNIT_VISION_LAYER)
+        return (struct pp_unit_id){PP_UNIT_LAYER, u.layer};
+    return (struct pp_unit_id){
+        u.kind == PP_UNIT_PATCHES ? PP_UNIT_PATCHES : PP_UNIT_NORM, 0};
+}
+
+bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
+{
+    return u.kind == PP_UNIT_VISION_LAYER ? u.layer < m->vision.n_run
+                                          : u.kind != PP_UNIT_POST_NORM;
 }
 
 static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
@@ -227,6 +273,12 @@ double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u)
                : (double)v->hidden * rate(v, pp_vision_tokens(v));
 }
 
+double pp_vision_read_width(const struct pp_model *m)
+{
+    const struct pp_vision *v = &m->vision;
+    return (double)(v->merge * v->hidden) * rate(v, pp_vision_out_tokens(v));
+}
+
 /* Elements and statistics saved per token of the encoder. */
 struct vision_widths {
     double numbers[PP_N_SAVED_BLOCKS], statistics[PP_N_SAVED_BLOCKS];
@@ -299,7 +351,6 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
 {
     const struct pp_vision *v = &m->vision;
     size_t tokens = u.kind == PP_UNIT_PROJECTOR ? pp_vision_out_tokens(v)
-                    : u.kind == PP_UNIT_PATCHES ? v->patches
                                                 : pp_vision_tokens(v);
     if (block == PP_SAVED_WORKSPACE)
         return 0;

@@ -30,7 +30,7 @@ size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u);
 
 /* Write the name of the unit's module in published files, such as
  * "visual.blocks.3", and its class in transformers. Names of parameters begin
- * with the module's name. */
+ * with the module's name. m may also be a tower, and u a unit of it. */
 void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
                    char buf[PP_FQN_TEXT]);
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
@@ -48,6 +48,23 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p);
 double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u);
+
+/* Returns the values that the projector reads, likewise. */
+double pp_vision_read_width(const struct pp_model *m);
+
+/* Returns the encoder as a model of its own. Its rows are the tokens of images:
+ * the class token, then the patches; an image is a sequence. Its vocabulary is
+ * the class token. pp_vision_in_tower returns the unit of that model for a unit
+ * of the encoder: a layer, a norm, or the patches. The projector is none of
+ * them, since it has the language model's width. Only LLaVA's encoder is known
+ * so; plans know the sums of the others. */
+bool pp_vision_has_tower(const struct pp_model *m);
+struct pp_model pp_vision_tower(const struct pp_model *m);
+struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
+
+/* Returns whether the unit runs. LLaVA reads a hidden state before the last
+ * layer; what comes after it has weights but no gradients. */
+bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
 
 /* Return the tokens of an image in the encoder, and those that the language
  * model gets. */

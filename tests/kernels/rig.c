@@ -17,6 +17,18 @@ struct pp_model rig_model(void)
     };
 }
 
+bool rig_is_first(enum pp_unit_kind kind)
+{
+    return kind == PP_UNIT_EMBED || kind == PP_UNIT_PATCHES;
+}
+
+size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
+{
+    return kind == PP_UNIT_PATCHES     ? m->vision.patch_inputs
+           : kind == PP_UNIT_PROJECTOR ? m->vision.hidden
+                                       : m->hidden;
+}
+
 static void pack(struct rig *r, const struct packing *p)
 {
     size_t t = 0;
@@ -27,6 +39,8 @@ static void pack(struct rig *r, const struct packing *p)
         for (int j = 0; j < p->padded[i]; j++, t++) {
             bool real = j < p->real[i];
             r->positions[t] = real ? j : 0;
+            if (real && j > 0)
+                r->features[r->mb.n_features++] = (int32_t)t;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
             /* Every third row is not scored. */
             if (real && j + 1 < p->real[i] && j % 3 != 1) {
@@ -36,6 +50,13 @@ static void pack(struct rig *r, const struct packing *p)
             }
         }
     }
+    /* The first token of an image is its class token. */
+    for (size_t i = 0; i < t && r->l.unit.kind == PP_UNIT_PATCHES; i++)
+        r->ids[i] = -1;
+    for (size_t i = 0; i < p->n && r->l.unit.kind == PP_UNIT_PATCHES; i++)
+        if (p->real[i])
+            r->ids[r->cu_padded[i]] = 0;
+    r->mb.feature_rows = r->features;
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
     r->mb.cu_seqlens = r->cu;
@@ -104,9 +125,13 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     pack(r, p);
     bind_parameters(r, shift);
     size_t T = r->mb.tokens, half = m->head_dim / 2;
-    struct values *rows[] = {&r->x, &r->y, &r->dx, &r->dy};
-    for (size_t i = 0; i < 4; i++)
-        *rows[i] = values_new(k, T * m->hidden, shift);
+    size_t n_in = T * rig_in_width(m, kind);
+    size_t n_out =
+        (kind == PP_UNIT_PROJECTOR ? r->mb.n_features : T) * m->hidden;
+    r->x = values_new(k, n_in, shift);
+    r->dx = values_new(k, n_in, shift);
+    r->y = values_new(k, n_out, shift);
+    r->dy = values_new(k, n_out, shift);
     fill_normal(&r->x, "x", 1);
     fill_normal(&r->dy, "dy", 1);
     for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
@@ -162,10 +187,10 @@ void rig_backward(struct rig *r)
 {
     struct pp_layer_blocks b = blocks_of(r, false);
     struct pp_err err = {0};
-    bool embed = r->l.unit.kind == PP_UNIT_EMBED;
+    bool first = rig_is_first(r->l.unit.kind);
     bool head = r->l.unit.kind == PP_UNIT_HEAD;
     fill(&r->g, 0);
-    if (r->ops->bwd_input(&r->l, &r->mb, embed ? NULL : r->dx.at,
+    if (r->ops->bwd_input(&r->l, &r->mb, first ? NULL : r->dx.at,
                           head ? NULL : r->dy.at, &b, r->scratch.at, &err) ||
         r->ops->bwd_weight(&r->l, &r->mb, &b, r->scratch.at, &err))
         abort();

@@ -28,11 +28,16 @@ struct rig {
     int32_t cu[RIG_MAX_SEQUENCES + 1], cu_padded[RIG_MAX_SEQUENCES + 1];
     int32_t positions[RIG_MAX_TOKENS], ids[RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
+    int32_t features[RIG_MAX_TOKENS];
 };
 
 /* Returns a small model, whose flags the caller may change. The heads together
  * are narrower than hidden. */
 struct pp_model rig_model(void);
+
+/* Returns whether a unit has no input gradient, and the width of its input. */
+bool rig_is_first(enum pp_unit_kind kind);
+size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind);
 
 /* Makes a rig. All arrays begin `shift` elements behind an aligned address.
  * Parameters and inputs are random, outputs and blocks are NaN. */

@@ -3,6 +3,7 @@
  * differences in fp64. Also tests packing, determinism and memory. */
 #include "rig.h"
 
+#include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
 static const struct packing packed = {5, {5, 1, 0, 7, 3}, {8, 1, 2, 7, 4}};
@@ -45,11 +46,46 @@ static const struct variant variants[] = {
      .gelu = PP_GELU_ERF},
     {"GPT-2 decoder, full", PP_UNIT_LAYER, 1, 1, 1, .n_kv_heads = 4,
      .mode = PP_RECOMPUTE_FULL, .architecture = PP_GPT2},
+    {"CLIP patches", PP_UNIT_PATCHES, .architecture = PP_CLIP},
+    {"CLIP norm", PP_UNIT_NORM, .architecture = PP_CLIP},
+    {"CLIP layer", PP_UNIT_LAYER, .architecture = PP_CLIP},
+    {"CLIP layer, selective", PP_UNIT_LAYER, .architecture = PP_CLIP,
+     .mode = PP_RECOMPUTE_SELECTIVE},
+    {"CLIP layer, full", PP_UNIT_LAYER, .architecture = PP_CLIP,
+     .mode = PP_RECOMPUTE_FULL},
+    {"projector", PP_UNIT_PROJECTOR, .architecture = PP_CLIP},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
+/* Returns a small LLaVA, or its encoder if that has the unit. */
+static struct pp_model model_of_images(enum pp_unit_kind kind)
+{
+    struct pp_model m = rig_model();
+    m.vision = (struct pp_vision){
+        .kind = PP_VISION_LLAVA,
+        .hidden = 12,
+        .intermediate = 9,
+        .n_layers = 2,
+        .n_heads = 3,
+        .n_run = 1,
+        .patch_inputs = 5,
+        .merge = 1,
+        .class_token = true,
+        .projector_bias = true,
+        .gelu = PP_GELU_SIGMOID,
+        .projector_gelu = PP_GELU_ERF,
+        .norm_eps = 1e-5,
+        .patches = 8,
+        .n_images = 1,
+        .seq_len = 8,
+    };
+    return kind == PP_UNIT_PROJECTOR ? m : pp_vision_tower(&m);
+}
+
 static struct pp_model model_of(const struct variant *v)
 {
+    if (v->architecture == PP_CLIP)
+        return model_of_images(v->kind);
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
     m.gelu = v->gelu;
@@ -91,7 +127,7 @@ static void gradients(const struct variant *v)
     ok(values_near(&r.g, &w, 1e-8, 1e-3, "parameter gradient"),
        "%s: gradients of all parameters", v->name);
     differences(&r, &r.x, &x);
-    if (v->kind != PP_UNIT_EMBED)
+    if (!rig_is_first(v->kind))
         ok(values_near(&r.dx, &x, 1e-8, 1e-3, "input gradient"),
            "%s: gradient of the input", v->name);
     /* A second W adds the same gradient again. */
@@ -124,7 +160,7 @@ static void precision(const struct variant *v)
     rig_backward(&b);
     is_near(la, lb, 1e-5, "fp32 forward is near fp64's");
     double g = nmse(&a.g, &b.g);
-    double dx = v->kind == PP_UNIT_EMBED ? 0 : nmse(&a.dx, &b.dx);
+    double dx = rig_is_first(v->kind) ? 0 : nmse(&a.dx, &b.dx);
     if (!ok(g < 1e-12 && dx < 1e-12, "%s: fp32 gradients are near fp64's",
             v->name))
         printf("# nmse of g %.3g, of dx %.3g\n", g, dx);
@@ -145,7 +181,7 @@ static void determinism(const struct variant *v, const struct pp_kernels *k)
     rig_backward(&b);
     ok(!memcmp(&la, &lb, sizeof la) && same_bits(&a.g, &b.g) &&
            (v->kind == PP_UNIT_HEAD || same_bits(&a.y, &b.y)) &&
-           (v->kind == PP_UNIT_EMBED || same_bits(&a.dx, &b.dx)),
+           (rig_is_first(v->kind) || same_bits(&a.dx, &b.dx)),
        "%s, %s: same bits again and at other addresses", v->name, k->name);
     rig_finish(&a);
     rig_finish(&b);
@@ -155,10 +191,11 @@ static void determinism(const struct variant *v, const struct pp_kernels *k)
 static void take_sequence(struct rig *one, const struct rig *all, size_t i)
 {
     size_t C = all->m.hidden, first = (size_t)all->cu_padded[i];
-    for (size_t j = 0; j < one->x.n; j++) {
-        set(&one->x, j, get(&all->x, first * C + j));
+    size_t in = rig_in_width(&all->m, all->l.unit.kind);
+    for (size_t j = 0; j < one->x.n; j++)
+        set(&one->x, j, get(&all->x, first * in + j));
+    for (size_t j = 0; j < one->dy.n; j++)
         set(&one->dy, j, get(&all->dy, first * C + j));
-    }
     one->mb.n_scored = 0;
     for (size_t t = 0; t < one->mb.tokens; t++)
         one->ids[t] = all->ids[first + t];
@@ -179,7 +216,7 @@ static bool same_rows(const struct rig *one, const struct rig *all, size_t i)
     for (size_t j = 0; j < one->y.n; j++) {
         if (one->l.unit.kind != PP_UNIT_HEAD)
             same = same && fabs(get(&one->y, j) - get(&all->y, at + j)) < 1e-12;
-        if (one->l.unit.kind != PP_UNIT_EMBED)
+        if (!rig_is_first(one->l.unit.kind))
             same =
                 same && fabs(get(&one->dx, j) - get(&all->dx, at + j)) < 1e-12;
     }
@@ -381,7 +418,8 @@ int main(void)
         precision(&variants[i]);
         determinism(&variants[i], &pp_kernels_f32);
         determinism(&variants[i], &pp_kernels_f64);
-        packing(&variants[i]);
+        if (variants[i].kind != PP_UNIT_PROJECTOR) /* its rows are apart */
+            packing(&variants[i]);
         no_tokens(&variants[i]);
         frozen(&variants[i]);
         if (variants[i].mode) {

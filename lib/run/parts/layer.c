@@ -13,6 +13,8 @@ const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
         [PP_UNIT_LAYER] = &pp_layer_decoder,
         [PP_UNIT_NORM] = &pp_layer_norm,
         [PP_UNIT_HEAD] = &pp_layer_head,
+        [PP_UNIT_PATCHES] = &pp_layer_patches,
+        [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
     return ops[kind];
 }
@@ -81,7 +83,7 @@ void pp_layer_saved_before(const struct pp_layer *l,
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
 {
     char name[PP_FQN_TEXT];
-    pp_unit_fqn(l->unit, name);
+    pp_model_fqn(l->model, l->unit, name);
     return pp_fail(err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d",
                    name, l->kernels->name, code);
 }

@@ -40,7 +40,8 @@ struct pp_microbatch {
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
-    const int32_t *input_ids; /* (tokens) -1 on padding, and for words of
+    const int32_t *input_ids; /* (tokens) 0 for the class token of an image, -1
+                                 for patches; -1 on padding, and for words of
                                  other tensor-parallel ranks; else an index
                                  into the words of this one */
 
@@ -50,11 +51,15 @@ struct pp_microbatch {
      * the bits of a product may depend on the rows beside it. */
     size_t n_scored, n_labelled;
     const int32_t *scored_rows, *targets; /* (n_scored) */
-    double scale;       /* 1 / scored tokens of the whole step */
-    double temperature; /* divides logits; 0: 1 */
-    double *loss;       /* F writes: sum of -logp over scored rows, in row
-                           order, times scale; or that of `objective` */
-    double *logps;      /* (n_scored) F writes; may be NULL without objective */
+    /* For the projector: the rows whose features the language model gets, in
+     * its order. */
+    size_t n_features;
+    const int32_t *feature_rows; /* (n_features) */
+    double scale;                /* 1 / scored tokens of the whole step */
+    double temperature;          /* divides logits; 0: 1 */
+    double *loss;  /* F writes: sum of -logp over scored rows, in row
+                      order, times scale; or that of `objective` */
+    double *logps; /* (n_scored) F writes; may be NULL without objective */
     /* If wanted, F writes the entropy at every scored row, then top_k ids and
      * as many logits, details_stride apart. */
     size_t top_k; /* at most PP_MOST_TOP_K */
@@ -147,13 +152,16 @@ struct pp_layer_blocks {
  * behind the part that it recomputes. */
 struct pp_layer_ops {
     /* Writes y (rows, hidden) from x. The embedding has no x, the head no y.
-     */
+     * Patches have the pixels as x, (rows, patch_inputs), and zeros for the
+     * class token. The projector's x are the rows of the encoder, its y those
+     * of the language model, (n_features, hidden). */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
     /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes
-     * what fwd did not keep. dx is NULL for the embedding, dy is NULL for the
-     * head. dx and dy do not alias. */
+     * what fwd did not keep. dx is NULL for the embedding and for patches, and
+     * for a projector whose encoder does not train; dy is NULL for the head. dx
+     * and dy do not alias. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, const void *dy, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err);

@@ -38,6 +38,7 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
         .cu_padded = mb->cu_seqlens_padded,
         .scale = 1 / sqrt((double)m->head_dim),
         .window = pp_unit_window(m, l->unit),
+        .whole = pp_family_of(m->architecture)->whole,
     };
 }
 

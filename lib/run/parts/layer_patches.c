@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_patches - the first unit of an encoder of images: a product of the
+ * pixels of each patch, which is a convolution whose windows do not overlap;
+ * the class token; and learned positions.
+ *
+ * The row of a class token has pixels of 0, so that one product serves all
+ * rows. Its W adds nothing to the product's weight for them. */
+#include "run/parts/layer_impl.h"
+
+static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *y, const void *x, const struct pp_layer_blocks *b,
+                       void *scratch, struct pp_err *err)
+{
+    (void)scratch;
+    const struct pp_kernels *k = l->kernels;
+    size_t R = pp_layer_rows(l, mb), first = pp_layer_first_row(l, mb);
+    size_t C = l->model->hidden, P = l->model->vision.patch_inputs;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    PP_LAYER_RUN(k->copy(s[PP_S_PATCH_X], x, R, P, P, P, l->stream));
+    PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
+                               R, P, C, C, P, l->stream));
+    PP_LAYER_RUN(k->embedding_add(y, mb->input_ids + first, l->w[PP_P_CLASS], R,
+                                  C, l->stream));
+    PP_LAYER_RUN(k->embedding_add(y, mb->positions + first,
+                                  l->w[PP_P_POSITIONS], R, C, l->stream));
+    return 0;
+}
+
+static int patches_bwd_input(const struct pp_layer *l,
+                             const struct pp_microbatch *mb, void *dx,
+                             const void *dy, const struct pp_layer_blocks *b,
+                             void *scratch, struct pp_err *err)
+{
+    (void)dx, (void)scratch;
+    size_t C = l->model->hidden;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    PP_LAYER_RUN(l->kernels->copy(s[PP_S_PATCH_DY], dy, pp_layer_rows(l, mb), C,
+                                  C, C, l->stream));
+    return 0;
+}
+
+/* Adds the gradients of rows of a table: the class token, or the positions. */
+static int add_rows_of(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       size_t slot, const int32_t *ids, const void *dy,
+                       struct pp_err *err)
+{
+    if (l->g[slot])
+        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
+            l->g[slot], dy, ids + pp_layer_first_row(l, mb),
+            pp_layer_rows(l, mb), l->model->hidden, l->stream));
+    return 0;
+}
+
+static int patches_bwd_weight(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *scratch,
+                              struct pp_err *err)
+{
+    (void)scratch;
+    size_t C = l->model->hidden, P = l->model->vision.patch_inputs;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    const void *dy = s[PP_S_PATCH_DY];
+    if (l->g[PP_P_PATCH])
+        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+            l->g[PP_P_PATCH], NULL, dy, s[PP_S_PATCH_X], pp_layer_rows(l, mb),
+            P, C, C, P, l->stream));
+    return add_rows_of(l, mb, PP_P_CLASS, mb->input_ids, dy, err) ||
+                   add_rows_of(l, mb, PP_P_POSITIONS, mb->positions, dy, err)
+               ? -1
+               : 0;
+}
+
+const struct pp_layer_ops pp_layer_patches = {
+    .fwd = patches_fwd,
+    .bwd_input = patches_bwd_input,
+    .bwd_weight = patches_bwd_weight,
+};

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT */
+/* test_tower - compares LLaVA's encoder and projector with transformers: the
+ * features of two images, and the gradient of every weight
+ * (scripts/gen-tower). */
+#include "rig.h"
+
+#include <stdarg.h>
+
+#include "data/safetensors.h"
+#include "manifest/config_json.h"
+#include "model/vision.h"
+
+enum { MAX_UNITS = 8 };
+
+struct tower {
+    struct pp_model m, encoder;
+    struct pp_tensors *golden;
+    struct pp_unit_id unit[MAX_UNITS];
+    struct rig rig[MAX_UNITS];
+    size_t n;
+};
+
+__attribute__((format(printf, 1, 2), noreturn)) static void
+give_up(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("Bail out! ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    exit(1);
+}
+
+static struct values read_golden(const struct tower *t,
+                                 const struct pp_kernels *k, const char *name)
+{
+    struct pp_err err = {0};
+    const struct pp_tensor *x = pp_tensors_find(t->golden, name);
+    struct values v = values_new(k, x ? x->n : 0, 0);
+    double *at = x ? malloc(x->n * sizeof *at) : NULL;
+    if (!at || pp_tensor_read_f64(x, 0, x->n, at, &err))
+        give_up("%s: %s", name, x ? err.text : "is missing");
+    for (size_t i = 0; i < v.n; i++)
+        set(&v, i, at[i]);
+    free(at);
+    return v;
+}
+
+/* Compares the elements of `part` from `at` on, or copies there. */
+static bool near_golden(const struct tower *t, const struct rig *r, size_t at,
+                        const char *name, double bound)
+{
+    struct values want = read_golden(t, r->l.kernels, name);
+    struct values got = {.at = (char *)r->g.at + at * r->g.bytes,
+                         .n = want.n,
+                         .bytes = r->g.bytes};
+    bool same = values_near(&got, &want, bound, 1, name);
+    values_free(&want);
+    return same;
+}
+
+/* Visits the tensors of a unit: loads them, or compares their gradients.
+ * Returns whether all are near. */
+static bool visit(struct tower *t, size_t i, bool load, double bound)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    struct rig *r = &t->rig[i];
+    size_t n = pp_unit_params(&t->m, t->unit[i], table), at = 0;
+    bool same = n > 0;
+    for (size_t slot = 0; slot < n; slot++) {
+        char name[PP_FQN_TEXT + 8];
+        size_t elements = pp_tensor_elements(&table[slot]);
+        if (!table[slot].name[0])
+            continue;
+        snprintf(name, sizeof name, "%s%.95s", load ? "" : "grad.",
+                 table[slot].name);
+        if (load) {
+            struct values w = read_golden(t, r->l.kernels, name);
+            same = same && w.n == elements;
+            memcpy((char *)r->w.at + at * w.bytes, w.at, w.n * w.bytes);
+            values_free(&w);
+        } else {
+            same = near_golden(t, r, at, name, bound) && same;
+        }
+        at += elements;
+    }
+    return same;
+}
+
+/* Lists the units that run, and binds a rig to each. */
+static void make(struct tower *t, const struct pp_kernels *k)
+{
+    struct packing images = {2, {5, 5}, {5, 5}};
+    bool all = true;
+    t->encoder = pp_vision_tower(&t->m);
+    t->n = 0;
+    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
+        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+        struct pp_unit_id in = pp_vision_in_tower(u);
+        bool last = u.kind == PP_UNIT_PROJECTOR;
+        if (!pp_vision_runs(&t->m, u))
+            continue;
+        t->unit[t->n] = u;
+        rig_init(&t->rig[t->n], last ? &t->m : &t->encoder,
+                 last ? u.kind : in.kind, k, &images, 0);
+        all = visit(t, t->n++, true, 0) && all;
+    }
+    ok(t->n == 5 && all, "%s: patches, a norm, two of three layers, projector",
+       k->name);
+}
+
+static void fill_from(struct values *to, const struct values *from)
+{
+    if (to->n != from->n)
+        give_up("%zu elements, not %zu", from->n, to->n);
+    memcpy(to->at, from->at, to->n * to->bytes);
+}
+
+/* Sets the pixels. The row of a class token has zeros. */
+static void set_pixels(struct tower *t, const struct pp_kernels *k)
+{
+    struct rig *r = &t->rig[0];
+    struct values p = read_golden(t, k, "patches");
+    size_t width = t->m.vision.patch_inputs;
+    fill(&r->x, 0);
+    for (size_t i = 0; i < r->mb.n_features; i++)
+        memcpy((char *)r->x.at + (size_t)r->features[i] * width * p.bytes,
+               (char *)p.at + i * width * p.bytes, width * p.bytes);
+    values_free(&p);
+}
+
+static void compare(struct tower *t, const struct pp_kernels *k, double bound)
+{
+    make(t, k);
+    struct rig *last = &t->rig[t->n - 1];
+    struct values features = read_golden(t, k, "features");
+    struct values dy = read_golden(t, k, "dy");
+    set_pixels(t, k);
+    for (size_t i = 0; i < t->n; i++) {
+        if (i)
+            fill_from(&t->rig[i].x, &t->rig[i - 1].y);
+        rig_forward(&t->rig[i]);
+    }
+    ok(values_near(&last->y, &features, bound, 1, "features"),
+       "%s: the features of two images", k->name);
+    fill_from(&last->dy, &dy);
+    for (size_t i = t->n; i-- > 0;) {
+        char name[PP_FQN_TEXT];
+        rig_backward(&t->rig[i]);
+        if (i)
+            fill_from(&t->rig[i - 1].dy, &t->rig[i].dx);
+        pp_model_fqn(&t->m, t->unit[i], name);
+        ok(visit(t, i, false, bound), "%s: gradients of %s", k->name, name);
+    }
+    for (size_t i = 0; i < t->n; i++)
+        rig_finish(&t->rig[i]);
+    values_free(&features);
+    values_free(&dy);
+}
+
+/* Weights that do not run are in files too, and have no gradient. */
+static void idle_units(const struct tower *t)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t found = 0, gradients = 0;
+    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
+        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+        size_t n = pp_unit_params(&t->m, u, table);
+        for (size_t slot = 0; slot < n && !pp_vision_runs(&t->m, u); slot++) {
+            char name[PP_FQN_TEXT + 8];
+            snprintf(name, sizeof name, "grad.%.95s", table[slot].name);
+            found += pp_tensors_find(t->golden, table[slot].name) != NULL;
+            gradients += pp_tensors_find(t->golden, name) != NULL;
+        }
+    }
+    ok(found == 18 && !gradients,
+       "the last layer and the last norm have no gradients");
+}
+
+/* Plans add up what the tables list. */
+static void sums(const struct tower *t)
+{
+    const struct pp_precision types = {.element_bytes = 4,
+                                       .accumulator_bytes = 4};
+    const struct pp_vision *v = &t->m.vision;
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    struct pp_model encoder = pp_vision_tower(&t->m);
+    for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
+        struct pp_unit_id u = pp_vision_unit(&t->m, i);
+        bool last = u.kind == PP_UNIT_PROJECTOR, same = true;
+        size_t n = pp_unit_params(&t->m, u, table), elements = 0;
+        double tokens =
+            (double)(last ? pp_vision_out_tokens(v) : pp_vision_tokens(v));
+        char name[PP_FQN_TEXT];
+        for (size_t slot = 0; slot < n; slot++)
+            if (table[slot].name[0])
+                elements += pp_tensor_elements(&table[slot]);
+        for (int b = 0; b < PP_N_SAVED_BLOCKS; b++) {
+            struct pp_unit_id in = last ? u : pp_vision_in_tower(u);
+            size_t width =
+                pp_unit_saved_width(last ? &t->m : &encoder, in,
+                                    PP_RECOMPUTE_NONE, (enum pp_saved_block)b);
+            double planned =
+                pp_vision_saved_bytes(&t->m, u, (enum pp_saved_block)b, &types);
+            same =
+                same && (!pp_vision_runs(&t->m, u) ||
+                         fabs((double)(4 * width) * tokens - planned) < 1e-9);
+        }
+        pp_model_fqn(&t->m, u, name);
+        ok(same && elements == pp_unit_n_params(&t->m, u),
+           "%s: plans have the sums of its tables", name);
+    }
+}
+
+int main(void)
+{
+    struct tower t = {0};
+    struct pp_err err = {0};
+    const char *source = getenv("SRCDIR");
+    char dir[4096], weights[4096];
+    snprintf(dir, sizeof dir, "%.4000s/tests/golden/llava",
+             source ? source : ".");
+    snprintf(weights, sizeof weights, "%.4050s/tower.safetensors", dir);
+    if (pp_model_read(dir, &t.m, &err) ||
+        pp_tensors_open(weights, &t.golden, &err))
+        give_up("%s", err.text);
+    compare(&t, &pp_kernels_f64, 1e-12);
+    compare(&t, &pp_kernels_f32, 1e-4);
+    idle_units(&t);
+    sums(&t);
+    pp_tensors_close(t.golden);
+    return done();
+}
