@@ -242,6 +242,8 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
                              "or is too large",
                              image, patch);
     }
+    v->channels = channels;
+    v->patch_size = patch;
     v->patch_inputs = channels * patch * patch;
     v->patches = (image / patch) * (image / patch);
     v->fixed_size = v->class_token = true;

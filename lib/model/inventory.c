@@ -26,7 +26,7 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
             p[i].split == PP_SPLIT_NONE ? PP_SHARE_NONE : PP_SHARE_TENSOR;
         if (!p[i].name[0])
             continue;
-        if (p[i].n_dims == 2)
+        if (p[i].n_dims > 1)
             pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
         else
             pp_weights_add_vector(l, p[i].rows, share);

@@ -89,11 +89,13 @@ enum pp_vision_kind {
 struct pp_vision {
     enum pp_vision_kind kind;
     size_t hidden, intermediate, n_layers, n_heads;
-    size_t n_run;        /* the first n_run layers run */
-    size_t patch_inputs; /* input values of a patch */
-    size_t merge;        /* patches merged into one token */
-    bool class_token;    /* the encoder adds a class token ... */
-    bool class_out;      /* ... and the language model gets it */
+    size_t n_run;                /* the first n_run layers run */
+    size_t patch_inputs;         /* input values of a patch */
+    size_t channels, patch_size; /* LLaVA's: of a patch of patch_size pixels
+                                    each way */
+    size_t merge;                /* patches merged into one token */
+    bool class_token;            /* the encoder adds a class token ... */
+    bool class_out;              /* ... and the language model gets it */
     bool projector_bias;
     enum pp_gelu gelu, projector_gelu;
     double norm_eps;

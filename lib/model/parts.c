@@ -244,6 +244,10 @@ static void patches_tensors(const struct pp_model *m,
     (void)p;
     set_matrix(&out[PP_P_PATCH], m->hidden, m->vision.patch_inputs,
                PP_SPLIT_NONE, 1);
+    out[PP_P_PATCH].n_dims = PP_TENSOR_DIMS;
+    out[PP_P_PATCH].inner[0] = m->vision.channels;
+    out[PP_P_PATCH].inner[1] = m->vision.patch_size;
+    out[PP_P_PATCH].inner[2] = m->vision.patch_size;
     set_vector(&out[PP_P_CLASS], m->hidden, PP_INIT_NORMAL, PP_SPLIT_NONE, 1);
 }
 
@@ -367,6 +371,22 @@ bool pp_architecture_trained(enum pp_architecture a)
     return is_listed(f->norm) && is_listed(f->attention) && is_listed(f->mlp);
 }
 
+/* Names of the language model's tensors in LLaVA begin so. */
+#define LANGUAGE "language_model."
+
+const char *pp_embedding_name(const struct pp_model *m)
+{
+    return pp_vision_has_tower(m)
+               ? LANGUAGE "model.embed_tokens.weight"
+               : pp_family_of(m->architecture)->names->embedding;
+}
+
+const char *pp_head_name(const struct pp_model *m)
+{
+    return pp_vision_has_tower(m) ? LANGUAGE "lm_head.weight"
+                                  : pp_family_of(m->architecture)->names->head;
+}
+
 /* Names a tensor of a unit, and says how files have it. All names are shorter;
  * the bounds are for the compiler's checks. */
 static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
@@ -393,8 +413,14 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     } else {
         snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
     }
+    if (pp_vision_has_tower(m) && !pp_unit_is_vision(u) &&
+        m->architecture != PP_CLIP) {
+        char name[PP_FQN_TEXT];
+        snprintf(name, sizeof name, "%s%.79s", LANGUAGE, t->name);
+        memcpy(t->name, name, sizeof name);
+    }
     if (u.kind == PP_UNIT_HEAD && m->tied)
-        t->tied_to = names->embedding;
+        t->tied_to = pp_embedding_name(m);
 }
 
 /* Does the work of pp_unit_params for a unit of a tower. Its two norms have one

@@ -97,6 +97,10 @@ struct pp_family {
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
 
+/* Return the names of the embedding and of the head in files of the model. */
+const char *pp_embedding_name(const struct pp_model *m);
+const char *pp_head_name(const struct pp_model *m);
+
 /* The families, by the file that lists their names and parts. */
 extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
     pp_family_mistral;

@@ -13,6 +13,8 @@
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
 #define PP_FQN_TEXT 96
 
+enum { PP_TENSOR_DIMS = 4 }; /* most of a tensor in a file */
+
 enum pp_tensor_init {
     PP_INIT_NORMAL,
     PP_INIT_RESIDUAL, /* normal, divided by the root of the number of sums that
@@ -33,7 +35,9 @@ struct pp_tensor_info {
     char name[PP_FQN_TEXT]; /* "model.norm.weight"; "": the model has no such
                                tensor, or has it in another form */
     size_t rows, cols;
-    int n_dims; /* in the file */
+    int n_dims;                       /* in the file */
+    size_t inner[PP_TENSOR_DIMS - 1]; /* with PP_TENSOR_DIMS of them: the sizes
+                                         of a row, as a convolution has */
     enum pp_tensor_init init;
     enum pp_tensor_split split;
     size_t n_parts;    /* what is divided is never cut inside one of these equal
@@ -101,12 +105,14 @@ struct pp_tensor_piece pp_tensor_in_file(const struct pp_tensor_info *t,
 void pp_transpose(void *out, const void *in, size_t rows, size_t cols,
                   size_t element_bytes);
 
-/* Sets the two sizes of the tensor in the file. */
+/* Sets the sizes of the tensor in the file, n_dims of them, or two with a 1. */
 static inline void pp_tensor_file_sizes(const struct pp_tensor_info *t,
-                                        uint64_t sizes[2])
+                                        uint64_t sizes[PP_TENSOR_DIMS])
 {
     sizes[t->transposed] = t->rows;
     sizes[!t->transposed] = t->cols;
+    for (int i = 1; t->n_dims == PP_TENSOR_DIMS && i < PP_TENSOR_DIMS; i++)
+        sizes[i] = t->inner[i - 1];
 }
 
 /* Returns the elements of the largest of these pieces. */

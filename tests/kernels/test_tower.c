@@ -9,6 +9,7 @@
 #include "data/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/vision.h"
+#include "run/parameters/weights.h"
 
 enum { MAX_UNITS = 8 };
 
@@ -213,6 +214,21 @@ static void sums(const struct tower *t)
     }
 }
 
+/* Files have the names of released ones, or those of transformers 5. */
+static void names(const char *dir, const struct tower *t)
+{
+    struct pp_tensors *saved;
+    struct pp_err err = {0};
+    const char *first;
+    if (pp_tensors_open(dir, &saved, &err))
+        give_up("%s", err.text);
+    ok(!pp_weights_check(&t->m, saved, &err),
+       "the model that transformers saved has all tensors %s", err.text);
+    is_int((long long)pp_weights_unused(&t->m, saved, &first), 0,
+           "and no other");
+    pp_tensors_close(saved);
+}
+
 int main(void)
 {
     struct tower t = {0};
@@ -229,6 +245,7 @@ int main(void)
     compare(&t, &pp_kernels_f32, 1e-4);
     idle_units(&t);
     sums(&t);
+    names(dir, &t);
     pp_tensors_close(t.golden);
     return done();
 }

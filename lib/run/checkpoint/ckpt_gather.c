@@ -19,6 +19,7 @@ struct part {
     uint64_t rows, cols, order; /* of the whole */
     struct pp_tensor_piece piece;
     struct pp_range range;
+    uint64_t sizes[PP_TENSOR_DIMS]; /* in the file */
     int32_t n_dims, rank;
     bool transposed; /* in the file */
 };
@@ -65,6 +66,7 @@ static void list_parts(const struct pp_gather *g, struct part *out)
                              .rank = g->comm->rank,
                              .transposed = t->info.transposed};
         memcpy(out->name, t->info.name, sizeof out->name);
+        pp_tensor_file_sizes(&t->info, out->sizes);
         out++;
     }
 }
@@ -143,12 +145,8 @@ static size_t list_specs(const struct gathering *d,
         specs[n] =
             (struct pp_tensor_spec){.name = t->name,
                                     .dtype = dtype_of(d->g->element_bytes),
-                                    .n_dims = t->n_dims,
-                                    .dims = {t->rows, t->cols}};
-        if (t->transposed) {
-            specs[n].dims[0] = t->cols;
-            specs[n].dims[1] = t->rows;
-        }
+                                    .n_dims = t->n_dims};
+        memcpy(specs[n].dims, t->sizes, sizeof t->sizes);
         n++;
     }
     return n;

@@ -239,9 +239,8 @@ int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
                           struct pp_err *err)
 {
     enum { PART = 4096 };
-    const struct pp_names *names = pp_family_of(m->architecture)->names;
-    const struct pp_tensor *a = pp_weights_find(t, m, names->embedding);
-    const struct pp_tensor *b = pp_tensors_find(t, names->head);
+    const struct pp_tensor *a = pp_weights_find(t, m, pp_embedding_name(m));
+    const struct pp_tensor *b = pp_tensors_find(t, pp_head_name(m));
     double x[PART], y[PART];
     if (!m->tied || !a || !b)
         return 0;

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "model/parts.h"
+#include "model/vision.h"
 #include "run/parameters/weights.h"
 
 enum { SHAPE_TEXT = 24 * PP_MAX_DIMS };
@@ -23,18 +24,15 @@ static void format_shape(const struct pp_tensor *t, char buf[SHAPE_TEXT])
 int pp_weights_check_tensor(const struct pp_tensor_info *p,
                             const struct pp_tensor *t, struct pp_err *err)
 {
-    char got[SHAPE_TEXT], want[64];
-    uint64_t sizes[2];
-    pp_tensor_file_sizes(p, sizes);
-    bool same = t->n_dims == p->n_dims && t->dims[0] == sizes[0] &&
-                (p->n_dims == 1 || t->dims[1] == sizes[1]);
+    char got[SHAPE_TEXT], want[SHAPE_TEXT];
+    struct pp_tensor expected = {.n_dims = p->n_dims};
+    pp_tensor_file_sizes(p, expected.dims);
+    bool same =
+        t->n_dims == p->n_dims &&
+        !memcmp(t->dims, expected.dims, (size_t)p->n_dims * sizeof *t->dims);
     if (!same) {
         format_shape(t, got);
-        if (p->n_dims == 2)
-            snprintf(want, sizeof want, "[%" PRIu64 ", %" PRIu64 "]", sizes[0],
-                     sizes[1]);
-        else
-            snprintf(want, sizeof want, "[%zu]", p->rows);
+        format_shape(&expected, want);
         return pp_fail(err, PP_EXIT_INPUT, "'%s' is %s, expected %s", t->name,
                        got, want);
     }
@@ -43,6 +41,20 @@ int pp_weights_check_tensor(const struct pp_tensor_info *p,
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' is not of dtype F64, F32, F16 or BF16", t->name);
     return 0;
+}
+
+/* Finds a tensor of an encoder under the name of transformers 5, which leaves
+ * out a part of it. */
+static const struct pp_tensor *find_newer(const struct pp_tensors *t,
+                                          const char *name)
+{
+    static const char before[] = "vision_tower.", out[] = "vision_model.";
+    char newer[PP_FQN_TEXT];
+    size_t n = strlen(before), m = strlen(out);
+    if (strncmp(name, before, n) != 0 || strncmp(name + n, out, m) != 0)
+        return NULL;
+    snprintf(newer, sizeof newer, "%s%s", before, name + n + m);
+    return pp_tensors_find(t, newer);
 }
 
 const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
@@ -54,8 +66,10 @@ const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
     size_t n = names->optional ? strlen(names->optional) : 0;
     if (!x && n && !strncmp(name, names->optional, n))
         x = pp_tensors_find(t, name + n);
-    if (!x && m->tied && !strcmp(name, names->embedding))
-        x = pp_tensors_find(t, names->head);
+    if (!x && pp_vision_has_tower(m))
+        x = find_newer(t, name);
+    if (!x && m->tied && !strcmp(name, pp_embedding_name(m)))
+        x = pp_tensors_find(t, pp_head_name(m));
     return x;
 }
 
