@@ -123,6 +123,7 @@ struct pprun {
     struct pp_schedule forward;
     struct pp_unit_range *stages;
     enum pp_recompute *recompute; /* by stage */
+    enum pp_role *roles;          /* by unit */
     struct pp_packed data, eval;
     struct pp_background_check *check; /* of their files, or NULL */
     struct pp_tensors *weights;

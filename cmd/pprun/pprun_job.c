@@ -116,6 +116,13 @@ static int match_model(struct pprun *p)
                            "/model/units/%zu: '%s' differs from '%s' of '%s'",
                            i, m->model.units[i].fqn, fqn, m->model.source);
     }
+    p->roles = calloc(m->model.n_units, sizeof *p->roles);
+    if (!p->roles)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < m->model.n_units; i++)
+        p->roles[i] = m->model.units[i].role;
+    if (m->model.has_frozen)
+        p->model.roles = p->roles;
     p->stages = calloc((size_t)m->graph.n_stages, sizeof *p->stages);
     p->recompute = calloc((size_t)m->graph.n_stages, sizeof *p->recompute);
     if (!p->stages || !p->recompute)
@@ -354,6 +361,7 @@ void pprun_finish(struct pprun *p)
     free(p->tokenizer_source);
     free(p->stages);
     free(p->recompute);
+    free(p->roles);
     pp_tensors_close(p->weights);
     pp_background_check_destroy(p->check);
     pp_packed_finish(&p->data);

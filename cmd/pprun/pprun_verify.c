@@ -89,6 +89,10 @@ static int make_one(struct verify *y, struct pp_err *err)
         return -1;
     y->graph.tied[0] = planned->tied[0];
     y->graph.tied[1] = planned->tied[1];
+    for (int s = 0; s < n; s++)
+        y->graph.stages[s].frozen = planned->stages[s].frozen;
+    if (pp_graph_connect(&y->arena, &y->graph, err))
+        return -1;
     if (pp_schedule_init(&y->one, &y->graph, "one", 1, err))
         return -1;
     for (int i = 0; i < 2 * n; i++) {
@@ -98,6 +102,7 @@ static int make_one(struct verify *y, struct pp_err *err)
         if (pp_schedule_add(&y->one, 0, a, err))
             return -1;
     }
+    pp_schedule_trim(&y->one);
     if (pp_lower(&y->one, err))
         return -1;
     return pp_schedule_forward_only(&y->one, &y->one_forward, err);

@@ -41,7 +41,10 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
 {
     const struct pp_precision *types = p->costs.precision;
     struct pp_state_bytes s =
-        pp_state_bytes(NULL, (struct pp_held){u->params, 0}, types);
+        pp_state_bytes(NULL,
+                       (struct pp_held){.dense = u->params,
+                                        .frozen = u->role != PP_ROLE_TRAINED},
+                       types);
     if (!p->manifest.model.has_state)
         return s;
     size_t sum = pp_size_of(ceil(u->state_bytes));

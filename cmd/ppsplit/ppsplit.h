@@ -49,6 +49,7 @@ struct split_job {
     int device; /* 1: cpu, 2: cuda */
     bool mtp;
     const char *moe_layer_freq;
+    const char *freeze; /* names of parts and units */
     int64_t n_ranks, n_chunks, encoder_ranks;
     struct pp_mesh mesh; /* pp is n_ranks */
     enum pp_placement placement;
@@ -123,6 +124,10 @@ int split_read_layout(struct split_job *j) PP_MUST_USE;
 
 /* Reads --fqns, a JSON list of lists of names, into bounds. */
 int split_read_fqns(struct split_job *j) PP_MUST_USE;
+
+/* Sets the roles of units in the model from --freeze, for a model whose units
+ * are known. */
+int split_set_roles(struct split_job *j) PP_MUST_USE;
 
 /* Sets the encoder's images in the model. Refuses options that only a language
  * model has, or only a model with an encoder. */

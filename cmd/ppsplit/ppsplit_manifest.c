@@ -65,6 +65,7 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         x->weight_bytes = (double)state.weights;
         x->out_bytes = rates.out / n;
         x->workspace = rates.workspace;
+        x->role = pp_unit_role(&j->model, u);
     }
     return 0;
 }

@@ -171,6 +171,7 @@ const struct tool_option split_options[] = {
     {0, "device", "NAME", "cpu or cuda (default with bf16), for memory",
      AT(device), .words = devices, .parse = parse_word_from_1},
     {0, "mtp", NULL, "include the layers for multi-token prediction", AT(mtp)},
+    {0, "freeze", "LIST", "parts and units that are not trained", AT(freeze)},
     {0, "moe-layer-freq", "FREQ", "layers with experts, as for Megatron-LM",
      AT(moe_layer_freq)},
     {0, "images", "N", "images of a sequence (1)", AT(n_images), 1, INT32_MAX},

@@ -179,7 +179,6 @@ static bool is_one_of(const char *key, const char *const *keys)
 /* Version 1 reserves these keys for a later version. */
 static const char *const reserved[] = {
     "stream",
-    "frozen",
     NULL,
 };
 

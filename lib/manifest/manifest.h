@@ -44,6 +44,7 @@ struct pp_manifest_unit {
     double state_bytes;  /* weights, gradients and optimizer of one rank, if the
                             model has has_state */
     double weight_bytes; /* those of them that are weights; 0: unknown */
+    enum pp_role role;   /* a frozen unit is not trained */
     struct pp_workspace workspace; /* for each row of a rank; without what a
                                       mode recomputes */
     /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known
@@ -59,6 +60,7 @@ struct pp_manifest_model {
     bool tied;
     bool has_state;           /* units have state_bytes */
     uint64_t params;          /* tied ones count once */
+    bool has_frozen;          /* some units are frozen */
     size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they
                                  are not known */
     struct pp_manifest_unit *units;
@@ -71,7 +73,7 @@ struct pp_manifest_model {
 struct pp_manifest_stage {
     size_t first_unit, n_units;
     enum pp_recompute recompute;
-    uint64_t params;
+    uint64_t params, trained_params; /* of units that are not frozen */
     double fwd_flops[2], recompute_flops[2];
     double act_bytes[PP_N_SAVED_BLOCKS];
     double workspace_bytes; /* the largest of its units' */

@@ -9,6 +9,7 @@
 
 #include "base/num.h"
 #include "model/cost.h"
+#include "model/frozen.h"
 
 static const char *const mode_keys[] = {"again_flops", "act_bytes",
                                         "passing_bytes", NULL};
@@ -120,6 +121,7 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
     const struct pp_manifest_mode *mode = &u->modes[s->recompute];
     const double *act = mode->known ? mode->act_bytes : u->act_bytes;
     s->params += u->params;
+    s->trained_params += u->role == PP_ROLE_TRAINED ? u->params : 0;
     for (int k = 0; k < 2; k++) {
         s->fwd_flops[k] += u->fwd_flops[k];
         s->recompute_flops[k] += mode->recompute_flops[k];
@@ -137,8 +139,9 @@ static const char *const model_keys[] = {
     "params", "tensors",      "rotary_dim", "units",  NULL,
 };
 static const char *const unit_keys[] = {
-    "fqn",         "params",       "fwd_flops",       "act_bytes", "out_bytes",
-    "state_bytes", "weight_bytes", "workspace_bytes", "recompute", NULL,
+    "fqn",       "params",      "fwd_flops",    "act_bytes",
+    "out_bytes", "state_bytes", "weight_bytes", "workspace_bytes",
+    "recompute", "frozen",      NULL,
 };
 
 static int reals_member(const struct pp_value *at, const char *key,
@@ -221,11 +224,50 @@ static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
         return -1;
     const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
                                         &u->out_bytes};
+    struct pp_value frozen;
+    bool is_frozen = false;
+    if (pp_value_find(at, "frozen", &frozen) &&
+        pp_value_bool(&frozen, &is_frozen))
+        return -1;
+    u->role = is_frozen ? PP_ROLE_PASSED : PP_ROLE_TRAINED;
     return pp_read_unit_costs(at, true, &costs) ||
                    pp_read_workspace(at, &u->workspace) ||
                    pp_read_unit_modes(at, u)
                ? -1
                : 0;
+}
+
+/* Sets the roles of all units from those that are frozen. A tied embedding and
+ * head are one tensor. */
+static int set_roles(const struct pp_value *at, struct pp_manifest *m)
+{
+    struct pp_manifest_model *model = &m->model;
+    const struct pp_manifest_unit *tied[2] = {NULL, NULL};
+    enum pp_role *roles =
+        pp_arena_alloc(&m->arena, model->n_units, sizeof *roles);
+    bool *frozen = pp_arena_alloc(&m->arena, model->n_units, sizeof *frozen);
+    size_t n = 0;
+    if (!roles || !frozen)
+        return pp_value_no_memory(at);
+    for (size_t i = 0; i < model->n_units; i++) {
+        frozen[i] = model->units[i].role != PP_ROLE_TRAINED;
+        n += frozen[i];
+        if (!strcmp(model->units[i].fqn, "model.embed_tokens"))
+            tied[0] = &model->units[i];
+        if (!strcmp(model->units[i].fqn, "lm_head"))
+            tied[1] = &model->units[i];
+    }
+    if (n == model->n_units)
+        return pp_value_fail(at, "all units are frozen");
+    if (model->tied && tied[0] && tied[1] && tied[0]->role != tied[1]->role)
+        return pp_value_fail(at,
+                             "'%s' and '%s' are tied: both are frozen, or none",
+                             tied[0]->fqn, tied[1]->fqn);
+    model->has_frozen = n > 0;
+    pp_roles_of(frozen, model->n_units, roles);
+    for (size_t i = 0; i < model->n_units; i++)
+        model->units[i].role = roles[i];
+    return 0;
 }
 
 static int compare_fqns(const void *a, const void *b)
@@ -280,7 +322,7 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
             read_state(&unit, i == 0, model, &model->units[i]))
             return -1;
     }
-    return check_unique(at, m);
+    return check_unique(at, m) || set_roles(at, m) ? -1 : 0;
 }
 
 /* A tied head has no parameters of its own: its unit's params are the
@@ -389,6 +431,8 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
     if (numbers)
         bad |= pp_put(o, "workspace_bytes", numbers);
     bad |= pp_put_unit_modes(o, u);
+    if (u->role != PP_ROLE_TRAINED)
+        bad |= pp_put(o, "frozen", json_boolean(true));
     return pp_written(o, bad, err);
 }
 

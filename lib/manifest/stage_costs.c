@@ -31,8 +31,10 @@ static void add_seconds(struct pp_unit_seconds *to,
 {
     for (int k = 0; k < 2; k++) {
         to->fwd[k] += t->fwd[k];
-        to->input[k] += t->input[k] + recompute_time(u, r, t, k);
-        to->weight[k] += t->weight[k];
+        if (u->role != PP_ROLE_FORWARD)
+            to->input[k] += t->input[k] + recompute_time(u, r, t, k);
+        if (u->role == PP_ROLE_TRAINED)
+            to->weight[k] += t->weight[k];
     }
 }
 
@@ -83,6 +85,7 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
                 c->head_flops[s] = u->fwd_flops[0];
         }
     c->reduced_bytes = reduced_bytes(m);
+    c->units = m->model.has_frozen ? m->model.units : NULL;
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
 
@@ -94,9 +97,28 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c)
     return known;
 }
 
+/* Returns the sum over the units of a stage, each in its role. */
+static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
+                                  double tokens, double pairs)
+{
+    const struct pp_manifest_stage *s = &c->stages[stage];
+    struct pp_cost sum = {0, 0, 0, 0};
+    for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
+        const struct pp_manifest_unit *u = &c->units[i];
+        const double *again = u->modes[s->recompute].recompute_flops;
+        struct pp_cost x = pp_cost_of(tokens * u->fwd_flops[0],
+                                      pairs * u->fwd_flops[1], is_head(u));
+        x = pp_cost_recompute(x, tokens * again[0], pairs * again[1]);
+        sum = pp_cost_sum(sum, pp_cost_in_role(x, u->role));
+    }
+    return sum;
+}
+
 static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
                                   double tokens, double pairs)
 {
+    if (c->units)
+        return units_flops(c, stage, tokens, pairs);
     const double *flops = c->stages[stage].fwd_flops;
     double head = c->head_flops[stage];
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);
@@ -134,7 +156,7 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
 
 static double reduce_time(const struct pp_stage_costs *c, int stage)
 {
-    double bytes = c->reduced_bytes * (double)c->stages[stage].params;
+    double bytes = c->reduced_bytes * (double)c->stages[stage].trained_params;
     return c->graph->replicas
                ? c->profile->latency + c->profile->seconds_per_byte * bytes
                : 0;
@@ -190,8 +212,10 @@ void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
     *per_token = *per_pair = 0;
     for (size_t i = 0; i < m->n_units; i++) {
         const struct pp_manifest_unit *u = &m->units[i];
-        *per_token += pp_cost_total(pp_cost_of(u->fwd_flops[0], 0, is_head(u)));
-        *per_pair += pp_cost_total(pp_cost_of(0, u->fwd_flops[1], false));
+        *per_token += pp_cost_total(pp_cost_in_role(
+            pp_cost_of(u->fwd_flops[0], 0, is_head(u)), u->role));
+        *per_pair += pp_cost_total(
+            pp_cost_in_role(pp_cost_of(0, u->fwd_flops[1], false), u->role));
     }
 }
 
@@ -202,7 +226,7 @@ double pp_step_rest(const struct pp_stage_costs *c)
         double params = 0;
         for (int s = 0; s < c->graph->n_stages; s++)
             if (c->graph->stages[s].row == r)
-                params += (double)c->stages[s].params;
+                params += (double)c->stages[s].trained_params;
         most = fmax(most, params);
     }
     return c->profile ? most * c->profile->seconds_per_param : 0;

@@ -16,6 +16,8 @@ struct pp_stage_costs {
     /* By stage, if there is a profile: its head, which recomputes its products,
      * and the sums of its other units. */
     struct pp_unit_seconds *heads, *others;
+    const struct pp_manifest_unit *units; /* of the model, if some are frozen;
+                                             else NULL */
     double reduced_bytes; /* that REDUCE_GRAD moves for each parameter */
 };
 

@@ -150,6 +150,16 @@ static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
     return 0;
 }
 
+/* A stage is frozen if all of its units are. */
+static bool is_frozen(const struct pp_manifest *m,
+                      const struct pp_manifest_stage *s)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n_units; i++)
+        n += m->model.units[s->first_unit + i].role != PP_ROLE_TRAINED;
+    return n > 0 && n == s->n_units;
+}
+
 static void sum_units(const struct pp_manifest *m, int stage,
                       struct pp_manifest_stage *s)
 {
@@ -193,6 +203,7 @@ static int read_costs(const struct pp_value *at, struct pp_manifest *m,
                       int stage, struct pp_manifest_stage *s)
 {
     sum_units(m, stage, s);
+    m->graph.stages[stage].frozen = is_frozen(m, s);
     struct pp_manifest_stage given = *s;
     const struct pp_unit_costs costs = {&given.params, given.fwd_flops,
                                         given.act_bytes, &given.out_bytes};
@@ -200,6 +211,7 @@ static int read_costs(const struct pp_value *at, struct pp_manifest *m,
         return -1;
     if (!m->has_model) {
         *s = given;
+        s->trained_params = s->params;
         return 0;
     }
     struct pp_value params;
@@ -306,8 +318,13 @@ static int holder(const struct pp_manifest *m, const char *fqn)
 static void find_tied(struct pp_manifest *m)
 {
     int embedding = -1, head = -1;
-    if (m->model.tied) {
-        embedding = holder(m, "model.embed_tokens");
+    const char *name = "model.embed_tokens";
+    bool frozen = false;
+    for (size_t i = 0; i < m->model.n_units; i++)
+        frozen |= !strcmp(m->model.units[i].fqn, name) &&
+                  m->model.units[i].role != PP_ROLE_TRAINED;
+    if (m->model.tied && !frozen) {
+        embedding = holder(m, name);
         head = holder(m, "lm_head");
     }
     bool both = embedding >= 0 && head >= 0;

@@ -39,8 +39,9 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
     return f;
 }
 
-struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
-                            enum pp_recompute r, double seq_len)
+static struct pp_cost trained_cost(const struct pp_model *m,
+                                   struct pp_unit_id u, enum pp_recompute r,
+                                   double seq_len)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
     struct pp_flops again = pp_unit_recompute_flops(m, u, r);
@@ -65,14 +66,20 @@ struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
         again.per_pair * seen);
 }
 
+struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
+                            enum pp_recompute r, double seq_len)
+{
+    return pp_cost_in_role(trained_cost(m, u, r, seq_len), pp_unit_role(m, u));
+}
+
 static double part(double some, double all)
 {
     return all > 0 ? some / all : 0;
 }
 
-struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
-                                enum pp_recompute r, double tokens,
-                                double pairs)
+static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
+                                       enum pp_recompute r, double tokens,
+                                       double pairs)
 {
     struct pp_unit_id u = pp_model_unit(x->model, i);
     struct pp_flops f = pp_unit_fwd_flops(x->model, u);
@@ -99,6 +106,14 @@ struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
                                         recomputes),
                              share * again.per_token * tokens,
                              share * again.per_pair * pairs * seen);
+}
+
+struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
+                                enum pp_recompute r, double tokens,
+                                double pairs)
+{
+    return pp_cost_in_role(trained_cost_for(x, i, r, tokens, pairs),
+                           pp_unit_role(x->model, pp_model_unit(x->model, i)));
 }
 
 double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,

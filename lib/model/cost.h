@@ -50,6 +50,17 @@ static inline struct pp_cost pp_cost_measured(double forward, double input_grad,
                             input_grad + weight_grad - again};
 }
 
+/* Returns the costs of a unit in this role: it lacks what it does not compute.
+ */
+static inline struct pp_cost pp_cost_in_role(struct pp_cost c, enum pp_role r)
+{
+    if (r == PP_ROLE_FORWARD)
+        return (struct pp_cost){c.forward, 0, 0, 0};
+    if (r == PP_ROLE_PASSED)
+        return (struct pp_cost){c.forward, c.input_grad, 0, c.input_grad};
+    return c;
+}
+
 static inline struct pp_cost pp_cost_sum(struct pp_cost a, struct pp_cost b)
 {
     return (struct pp_cost){a.forward + b.forward, a.input_grad + b.input_grad,

@@ -228,9 +228,11 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
-    struct pp_held held = {0, 0};
+    struct pp_held held = {.frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED};
     if (m->table)
-        return (struct pp_held){pp_unit_n_params(m, u), 0};
+        return (struct pp_held){.dense = pp_unit_n_params(m, u),
+                                .frozen =
+                                    pp_unit_role(m, u) != PP_ROLE_TRAINED};
     size_t n = pp_unit_inventory(m, u, w);
     uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;
     uint64_t expert_tp = x->experts_over_tp ? 1 : tp;

@@ -74,6 +74,7 @@ struct pp_held {
     /* Elements whose optimizer state a rank has, if ranks divide it and the
      * tensors are known; else 0. On the rank with most of them. */
     uint64_t owned;
+    bool frozen; /* they have no gradients and no optimizer state */
 };
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);

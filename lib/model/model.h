@@ -107,6 +107,14 @@ struct pp_vision {
     size_t seq_len;  /* tokens of a sequence, images included */
 };
 
+/* The part of a unit in training (frozen.h). */
+enum pp_role {
+    PP_ROLE_TRAINED,
+    PP_ROLE_PASSED, /* it is frozen, but a unit before it is trained: it has an
+                       input gradient and no weight gradient */
+    PP_ROLE_FORWARD /* no unit up to this one is trained: it has no backward */
+};
+
 struct pp_model {
     enum pp_architecture architecture; /* the language model's */
     size_t hidden, intermediate, n_layers, n_heads, n_kv_heads, head_dim, vocab;
@@ -134,6 +142,7 @@ struct pp_model {
     struct pp_vision vision;           /* its units come first */
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
                                           n_layers above is used */
+    const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained */
     size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
                   (pp_mesh_share); 0: of the whole model */
 };
@@ -209,6 +218,13 @@ static inline size_t pp_unit_window(const struct pp_model *m,
                                     struct pp_unit_id u)
 {
     return pp_layer_set_has(&m->windowed, u.layer) ? m->window : 0;
+}
+
+/* Returns the role of a unit. */
+static inline enum pp_role pp_unit_role(const struct pp_model *m,
+                                        struct pp_unit_id u)
+{
+    return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
 }
 
 /* Returns the number of units before the decoder layers. */

@@ -461,7 +461,9 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         if (is_listed(parts[i].kind))
             pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
     for (size_t slot = 0; slot < n; slot++)
-        if (out[slot].rows)
+        if (out[slot].rows) {
             set_name(m, u, slot, &out[slot]);
+            out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
+        }
     return n;
 }

@@ -42,6 +42,42 @@ static enum pp_saved_block block_is_recomputed(enum pp_saved_block kept,
                                                            : PP_SAVED_GRAD_W;
 }
 
+/* Returns true if W alone reads a saved tensor of a decoder layer. With experts
+ * their gradients read more. */
+static bool is_for_weights(const struct pp_model *m, struct pp_unit_id u,
+                           size_t slot)
+{
+    return u.kind == PP_UNIT_LAYER &&
+           !pp_layer_set_has(&m->moe.layers, u.layer) &&
+           (slot == PP_S_NORM1 || slot == PP_S_NORM2 || slot == PP_S_ACT);
+}
+
+/* Changes a tensor of a frozen unit. Without W nothing is kept longer than I,
+ * and without a backward nothing is kept at all. Later slices read keys and
+ * values, and add to their gradients. */
+static void freeze(const struct pp_model *m, struct pp_unit_id u, size_t slot,
+                   enum pp_recompute r, enum pp_saved_when when,
+                   struct pp_saved *s)
+{
+    enum pp_role role = pp_unit_role(m, u);
+    bool layer = u.kind == PP_UNIT_LAYER, in_forward = when == PP_IN_FORWARD;
+    bool gradient = s->block == PP_SAVED_GRAD_W;
+    if (role == PP_ROLE_TRAINED || (layer && slot == PP_S_QKV))
+        return;
+    if (role == PP_ROLE_FORWARD) {
+        s->width = gradient ? 0 : s->width;
+        s->block = PP_SAVED_WORKSPACE;
+    } else if (is_for_weights(m, u, slot)) {
+        s->width = in_forward || r ? s->width : 0;
+        s->block = PP_SAVED_WORKSPACE;
+    } else if (gradient && !(layer && slot == PP_S_DQKV)) {
+        s->width = in_forward ? 0 : s->width;
+        s->block = PP_SAVED_WORKSPACE;
+    } else if (s->block == PP_SAVED_ACT_W) {
+        s->block = PP_SAVED_ACT_I;
+    }
+}
+
 /* Adds what a decoder layer saves between its parts. */
 static void set_sums(const struct pp_model *m, struct pp_saved *out)
 {
@@ -84,6 +120,7 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
     for (size_t i = 0; i < n; i++) {
         if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
             out[i].block = block_is_recomputed(out[i].block, when);
+        freeze(m, u, i, r, when, &out[i]);
         enum pp_saved_block block = out[i].block;
         out[i].offset = used[block];
         out[i].statistics = statistics[block];
@@ -223,5 +260,8 @@ size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
 {
     if (u.kind != PP_UNIT_LAYER || pp_architecture_trained(m->architecture))
         return listed(m, u, r, block);
-    return planned(m, u.layer, r, block);
+    /* A layer without a backward saves nothing. */
+    return pp_unit_role(m, u) == PP_ROLE_FORWARD
+               ? 0
+               : planned(m, u.layer, r, block);
 }

@@ -44,6 +44,7 @@ struct pp_tensor_info {
                           parts, such as the rows of a head; 1 if nothing is */
     size_t n_segments; /* if not 0: of the rows. Ranks divide each of them, and
                           each has n_parts. 3 for queries, keys, values */
+    bool frozen;       /* it has no gradient and no optimizer state */
     bool transposed;   /* the file has (cols, rows) */
     const char *tied_to; /* NULL, or the tensor that has its values: this one is
                             not in files */

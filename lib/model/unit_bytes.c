@@ -257,6 +257,9 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
         shared && held.owned ? held.owned : quotient_up(held.dense, alike);
     size_t parted = padded(dense + experts, p);
     size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
+    if (held.frozen)
+        return (struct pp_state_bytes){.weights =
+                                           times(held_here, p->element_bytes)};
     return (struct pp_state_bytes){
         .weights = times(held_here, p->element_bytes),
         .gradients = times(held_here, p->accumulator_bytes),

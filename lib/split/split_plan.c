@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "schedule/ir/deps.h"
+
 /* Limits of the search for changes: each try is a plan of its own. */
 enum { MAX_TRIES = 16, MAX_STAGES = 64, MAX_REPLICAS = 1 << 16 };
 
@@ -28,11 +30,15 @@ static int count_live(struct pp_split_plan *plan, struct pp_err *err)
     for (int r = 0; live && most && r < run->graph.n_rows; r++) {
         const struct pp_row *row = &order->rows[r];
         for (size_t i = 0; i < row->n; i++) {
-            int s = row->actions[i].stage;
-            enum pp_op op = row->actions[i].op;
-            live[s] += op == PP_F;
+            struct pp_action a = row->actions[i];
+            int s = a.stage;
+            if (!pp_is_compute(a.op))
+                continue;
+            live[s] += a.op == PP_F;
             most[s] = live[s] > most[s] ? live[s] : most[s];
-            live[s] -= op == PP_W || op == PP_B;
+            live[s] -= run->graph.stages[s].has_backward
+                           ? pp_ends_backward(&run->graph, a)
+                           : 1;
         }
     }
     for (int s = 0; live && most && s < run->graph.n_stages; s++)
@@ -206,8 +212,11 @@ int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
         pp_arena_alloc(&run->arena, run->n_stages + 1, sizeof *plan->bounds);
     if (!plan->bounds)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    /* The split was found with a backward of every stage, whose times are 0
+     * where there is none. The plan has the true order. */
     if (fill_bounds(plan, err) ||
-        (q->search_order && pp_split_run_search(run, plan->bounds, err)))
+        (q->search_order && pp_split_run_search(run, plan->bounds, err)) ||
+        pp_split_run_freeze(run, plan->bounds, err))
         return -1;
     return add_all(plan, err);
 }

@@ -108,6 +108,11 @@ int pp_split_run_set_modes(struct pp_split_run *run,
                            const enum pp_recompute *modes,
                            struct pp_err *err) PP_MUST_USE;
 
+/* Removes the backward that the stages of these bounds lack from the order, and
+ * plans its step again. Call it last. Does nothing if all units are trained. */
+int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Replaces the order by another one, which has its messages, and its makespan.
  * Takes both, also after an error. */
 int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,

@@ -203,7 +203,9 @@ static size_t tied_elements(const struct pp_split_run *run, int rank, int copy)
     const struct pp_model *m = run->request->model;
     int first = copy * (int)run->n_stages,
         last = first + (int)run->n_stages - 1;
-    if (!m->tied || m->table || last >= g->n_stages)
+    if (!m->tied || m->table || last >= g->n_stages ||
+        pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0}) !=
+            PP_ROLE_TRAINED)
         return 0;
     int embed = g->stages[first].row, head = g->stages[last].row;
     return embed != head && (rank == embed || rank == head)
@@ -359,6 +361,49 @@ int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
     return run->request->memory_bytes || run->request->plan_buffers
                ? init_memory(run, err)
                : 0;
+}
+
+static bool is_frozen(const struct pp_split_run *run, size_t from, size_t to)
+{
+    const struct pp_model *m = run->request->model;
+    bool frozen = from < to;
+    for (size_t i = from; i < to && frozen; i++)
+        frozen = pp_unit_role(m, pp_model_unit(m, i)) != PP_ROLE_TRAINED;
+    return frozen;
+}
+
+int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
+                        struct pp_err *err)
+{
+    struct pp_graph *g = &run->graph;
+    struct pp_schedule s = {0};
+    struct pp_makespan makespan = {0};
+    if (!run->request->model->roles)
+        return 0;
+    for (int k = 0; k < g->n_stages; k++) {
+        int o = pp_original(g, k);
+        g->stages[k].frozen = is_frozen(run, bounds[o], bounds[o + 1]);
+    }
+    if (pp_graph_connect(&run->arena, g, err))
+        return -1;
+    if (!run->simulated)
+        return 0;
+    if (pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, &s,
+                         err))
+        return -1;
+    pp_schedule_trim(&s);
+    if (pp_lower_again(&s, NULL, err) || pp_makespan_init(&makespan, &s, err)) {
+        pp_schedule_finish(&s);
+        return -1;
+    }
+    if (pp_split_run_take(run, &s, &makespan, err))
+        return -1;
+    /* The bound may count messages of gradients that are not sent. */
+    run->found.proved = false;
+    if (pp_split_step_time(&run->step, bounds, &run->found.makespan, err))
+        return -1;
+    run->found.bound = fmin(run->found.bound, run->found.makespan);
+    return 0;
 }
 
 /* --- ranks --- */

@@ -321,3 +321,16 @@ fails() {
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: --seq-len: '4G' is not between 1 and 2147483647" ]
 }
+
+@test "--freeze names parts and units" {
+    frozen() {
+        ppsplit -q -p 2 --freeze "$1" "$SRCDIR/tests/golden/llama/model" |
+            jq -rc '[.model.units[] | select(.frozen).fqn]'
+    }
+    [ "$(frozen embedding,head)" = '["model.embed_tokens","lm_head"]' ]
+    [ "$(frozen 'model.layers.[12]')" = '["model.layers.1","model.layers.2"]' ]
+    run -2 --separate-stderr ppsplit -p 2 --freeze vision "$SRCDIR/tests/golden/llama/model"
+    [ "$stderr" = "ppsplit: --freeze: 'vision' is not a part of the model (language, vision, projector, embedding, head), and no unit has this name" ]
+    run -2 --separate-stderr ppsplit -p 2 --freeze language "$SRCDIR/tests/golden/llama/model"
+    [ "$stderr" = "ppsplit: --freeze: 'language' leaves no unit of the model to train" ]
+}

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* compare_tensors - compares the numbers of two safetensors files.
  *
- *   compare_tensors TOLERANCE FLOOR GOT WANT
+ *   compare_tensors TOLERANCE FLOOR GOT WANT [PATTERN]
  *
  * A tensor agrees if |got - want| <= TOLERANCE |want| + FLOOR in the Euclidean
  * norm. FLOOR is for tensors that are truly zero. The number of tensors, their
- * names and their shapes must be the same. Prints the worst tensors. The status
- * is 0 if all agree, 1 if not, 2 for a mistake. */
+ * names and their shapes must be the same. With a pattern of glob(7), only the
+ * tensors of WANT with such names are compared, one at least. Prints the worst
+ * tensors. The status is 0 if all agree, 1 if not, 2 for a mistake. */
+#include <fnmatch.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -61,17 +63,20 @@ static int worst_first(const void *a, const void *b)
 /* Returns 0 if all agree, 1 if not, -1 on an error. */
 static int compare_all(const struct pp_tensors *got,
                        const struct pp_tensors *want, double tolerance,
-                       double floor, struct pp_err *err)
+                       double floor, const char *pattern, struct pp_err *err)
 {
-    size_t n = pp_tensors_n(want);
-    int status = pp_tensors_n(got) != n;
+    size_t all = pp_tensors_n(want), n = 0;
+    int status = !pattern && pp_tensors_n(got) != all;
     if (status)
-        printf("%zu tensors, expected %zu\n", pp_tensors_n(got), n);
-    struct verdict *v = calloc(n ? n : 1, sizeof *v);
+        printf("%zu tensors, expected %zu\n", pp_tensors_n(got), all);
+    struct verdict *v = calloc(all + 1, sizeof *v);
     if (!v)
         return pp_fail_errno(err, "comparing");
-    for (size_t i = 0; i < n; i++) {
-        const struct pp_tensor *w = pp_tensors_at(want, i);
+    for (size_t k = 0; k < all; k++) {
+        const struct pp_tensor *w = pp_tensors_at(want, k);
+        if (pattern && fnmatch(pattern, w->name, 0))
+            continue;
+        size_t i = n++;
         const struct pp_tensor *g = pp_tensors_find(got, w->name);
         v[i].name = w->name;
         if (!g || !same_shape(g, w)) {
@@ -83,6 +88,10 @@ static int compare_all(const struct pp_tensors *got,
         }
         if (!(v[i].excess <= 1))
             status = 1;
+    }
+    if (pattern && n == 0) {
+        printf("no tensor '%s'\n", pattern);
+        status = 1;
     }
     qsort(v, n, sizeof *v, worst_first);
     for (size_t i = 0; i < n && i < SHOWN; i++)
@@ -96,15 +105,17 @@ int main(int argc, char **argv)
 {
     struct pp_err err = {0};
     struct pp_tensors *got = NULL, *want = NULL;
-    if (argc != 5) {
-        fprintf(stderr, "usage: compare_tensors TOLERANCE FLOOR GOT WANT\n");
+    if (argc < 5 || argc > 6) {
+        fprintf(stderr, "usage: compare_tensors TOLERANCE FLOOR GOT WANT "
+                        "[PATTERN]\n");
         return 2;
     }
     int status = -1;
     if (pp_tensors_open(argv[3], &got, &err) == 0 &&
         pp_tensors_open(argv[4], &want, &err) == 0)
-        status = compare_all(got, want, strtod(argv[1], NULL),
-                             strtod(argv[2], NULL), &err);
+        status =
+            compare_all(got, want, strtod(argv[1], NULL), strtod(argv[2], NULL),
+                        argc == 6 ? argv[5] : NULL, &err);
     if (status < 0)
         fprintf(stderr, "compare_tensors: %s\n", err.text);
     pp_tensors_close(got);

@@ -22,7 +22,8 @@ beside() {
     jq ".runs[$1]" "$GOLDEN/trainer.json" >want.json
     local model
     model=$GOLDEN/$(jq -r .model want.json)/model
-    ppsplit -q -p 2 "$model" | ppsched -q -s 1f1b -m 4 |
+    ppsplit -q -p 2 ${freeze:+--freeze "$freeze"} "$model" |
+        ppsched -q -s 1f1b -m 4 |
         pprun -q --data packed --steps 20 --last-batch short "${@:2}" |
         jq -s '{losses: map(.loss), grad_norms: map(.grad_norm),
             rates: map(.lr)}' >got.json
@@ -39,6 +40,11 @@ beside() {
     beside 0 --lr 1e-3 --lr-schedule cosine --warmup 3 --weight-decay 0.5
 }
 @test "linear without them" { beside 1 --lr 1e-3 --lr-schedule linear; }
+@test "linear, with frozen modules" {
+    freeze=embedding,model.layers.0,model.layers.2 \
+        beside 2 --lr 1e-3 --lr-schedule linear --weight-decay 0.1
+    run -1 beside 2 --lr 1e-3 --lr-schedule linear --weight-decay 0.1
+}
 
 @test "without a short last step, or with decay of biases, losses differ" {
     run -1 beside 1 --lr 1e-3 --lr-schedule linear --last-batch wrap

@@ -316,6 +316,14 @@ static int find_master(const char *path, const char *stem, bool *found,
     return 0;
 }
 
+static bool has_frozen(const struct pp_parameters *p)
+{
+    bool any = false;
+    for (size_t i = 0; i < p->n; i++)
+        any |= p->at[i].info.frozen;
+    return any;
+}
+
 int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
 {
     bool has_master;
@@ -324,7 +332,10 @@ int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
     /* Training continues from the master weights and rounds them. */
     enum pp_weights_block weights =
         has_master && p->blocks[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
-    if (load_block(path, pp_ckpt_stems[weights], p, PP_BLOCK_W, err))
+    /* They may lack frozen tensors. */
+    if ((weights == PP_BLOCK_MASTER && has_frozen(p) &&
+         load_block(path, pp_ckpt_stems[PP_BLOCK_W], p, PP_BLOCK_W, err)) ||
+        load_block(path, pp_ckpt_stems[weights], p, PP_BLOCK_W, err))
         return -1;
     for (enum pp_weights_block b = PP_BLOCK_G; b <= PP_BLOCK_V; b++)
         if (pp_ckpt_stems[b] && p->blocks[b] &&

@@ -23,15 +23,19 @@
 static struct pp_range written(const struct pp_shards *s,
                                const struct pp_shard *f, size_t i)
 {
-    return s->mine[i] ? pp_parameter_written(s->params, s->mine[i],
-                                             s->blocks[f->block].source)
-                      : (struct pp_range){0, 0};
+    return s->mine[i] && pp_shards_bytes(s, f->block, i) > 0
+               ? pp_parameter_written(s->params, s->mine[i],
+                                      pp_shards_source_of(s, f->block, i))
+               : (struct pp_range){0, 0};
 }
 
 static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
 {
-    struct pp_range r = written(s, f, f->first);
-    return r.n > 0 && r.first == 0 && s->mine[f->first]->piece.offset == 0;
+    size_t i = f->first;
+    while (i + 1 < f->end && pp_shards_bytes(s, f->block, i) == 0)
+        i++;
+    struct pp_range r = written(s, f, i);
+    return r.n > 0 && r.first == 0 && s->mine[i]->piece.offset == 0;
 }
 
 /* Makes the header of a file, which the caller frees. */
@@ -39,20 +43,23 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
                        char **header, size_t *bytes, uint64_t *data_bytes,
                        struct pp_err *err)
 {
-    size_t n = f->end - f->first;
-    struct pp_tensor_spec *specs = pp_calloc(n, sizeof *specs, err);
+    size_t n = 0;
+    struct pp_tensor_spec *specs =
+        pp_calloc(f->end - f->first, sizeof *specs, err);
     if (!specs)
         return -1;
-    for (size_t i = 0; i < n; i++) {
-        const struct pp_tensor_info *t = &s->tensors[f->first + i];
+    for (size_t i = f->first; i < f->end; i++) {
+        const struct pp_tensor_info *t = &s->tensors[i];
         size_t size = s->blocks[f->block].element_bytes;
-        specs[i] = (struct pp_tensor_spec){
+        if (pp_shards_bytes(s, f->block, i) == 0)
+            continue;
+        specs[n] = (struct pp_tensor_spec){
             .name = t->name,
             .dtype = size == sizeof(double)  ? PP_DTYPE_F64
                      : size == sizeof(float) ? PP_DTYPE_F32
                                              : PP_DTYPE_BF16,
             .n_dims = t->n_dims};
-        pp_tensor_file_sizes(t, specs[i].dims);
+        pp_tensor_file_sizes(t, specs[n++].dims);
     }
     int rc = pp_tensor_header_make(specs, n, header, bytes, data_bytes, err);
     free(specs);
@@ -191,11 +198,11 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, int fd, const char *path,
                          uint64_t offset, struct pp_err *err)
 {
-    enum pp_weights_block source = s->blocks[f->block].source;
-    const struct element_sizes bytes = {
-        pp_parameters_bytes(staging->params, source),
-        s->blocks[f->block].element_bytes};
     for (size_t i = f->first; i < f->end; i++) {
+        enum pp_weights_block source = pp_shards_source_of(s, f->block, i);
+        const struct element_sizes bytes = {
+            pp_parameters_bytes(staging->params, source),
+            s->blocks[f->block].element_bytes};
         const struct pp_parameter *p = s->mine[i];
         struct pp_range range = written(s, f, i);
         const void *data =
@@ -208,7 +215,7 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                                 : write_range(fd, path, data, &p->piece, range,
                                               bytes, offset, err)))
             return -1;
-        offset += pp_tensor_elements(&s->tensors[i]) * bytes.there;
+        offset += pp_shards_bytes(s, f->block, i);
     }
     return 0;
 }

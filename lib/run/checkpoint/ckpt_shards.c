@@ -38,16 +38,34 @@ static size_t list_tensors(const struct pp_model *m, struct pp_tensor_info *out)
     return n;
 }
 
+enum pp_weights_block pp_shards_source_of(const struct pp_shards *s,
+                                          enum pp_weights_block block, size_t i)
+{
+    enum pp_weights_block source = s->blocks[block].source;
+    return source == PP_BLOCK_MASTER && s->tensors[i].frozen ? PP_BLOCK_W
+                                                             : source;
+}
+
+size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
+                       size_t i)
+{
+    bool there = block == PP_BLOCK_W || !s->tensors[i].frozen ||
+                 s->blocks[block].source == PP_BLOCK_W;
+    return there ? pp_tensor_elements(&s->tensors[i]) *
+                       s->blocks[block].element_bytes
+                 : 0;
+}
+
 /* Fills first, which has room for s->n + 1 numbers, and returns the number of
  * files. */
-static int cut(const struct pp_shards *s, size_t element_bytes, size_t limit,
-               size_t *first)
+static int cut(const struct pp_shards *s, enum pp_weights_block block,
+               size_t limit, size_t *first)
 {
     size_t bytes = 0;
     int n = 0;
     for (size_t i = 0; i < s->n; i++) {
-        size_t more = pp_tensor_elements(&s->tensors[i]) * element_bytes;
-        if (i == 0 || bytes + more > limit) {
+        size_t more = pp_shards_bytes(s, block, i);
+        if (i == 0 || (bytes > 0 && more > 0 && bytes + more > limit)) {
             first[n++] = i;
             bytes = 0;
         }
@@ -114,8 +132,7 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
         s->blocks[b].first = pp_calloc(s->n + 1, sizeof(size_t), err);
         if (!s->blocks[b].first)
             return -1;
-        s->blocks[b].n_files =
-            cut(s, s->blocks[b].element_bytes, limit, s->blocks[b].first);
+        s->blocks[b].n_files = cut(s, b, limit, s->blocks[b].first);
         s->n_files += s->blocks[b].n_files;
     }
     return 0;
@@ -159,8 +176,7 @@ static void print_index(FILE *f, const struct pp_shards *s, int from)
     struct pp_json_writer w = {.f = f, .indent = 2};
     uint64_t total = 0;
     for (size_t i = 0; i < s->n; i++)
-        total +=
-            pp_tensor_elements(&s->tensors[i]) * s->blocks[b].element_bytes;
+        total += pp_shards_bytes(s, b, i);
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
     pp_json_object(&w, "metadata", PP_JSON_BROKEN);
     pp_json_uint(&w, "total_size", total);
@@ -170,8 +186,9 @@ static void print_index(FILE *f, const struct pp_shards *s, int from)
         struct pp_shard file = pp_shards_at(s, from + k);
         const char *slash = strrchr(file.name, '/');
         for (size_t i = file.first; i < file.end; i++)
-            pp_json_string(&w, s->tensors[i].name,
-                           slash ? slash + 1 : file.name);
+            if (pp_shards_bytes(s, b, i) > 0)
+                pp_json_string(&w, s->tensors[i].name,
+                               slash ? slash + 1 : file.name);
     }
     pp_json_end(&w);
     pp_json_end(&w);

@@ -60,6 +60,17 @@ enum pp_weights_block pp_shards_source(const struct pp_parameters *p,
 /* Leaves out the blocks of the optimizer. */
 void pp_shards_keep_weights(struct pp_shards *s);
 
+/* Returns the rank's block that has tensor i of a block of files. Frozen
+ * tensors have no master weights. */
+enum pp_weights_block pp_shards_source_of(const struct pp_shards *s,
+                                          enum pp_weights_block block,
+                                          size_t i);
+
+/* Returns the bytes of tensor i in the files of a block: 0 if it is not there,
+ * as frozen tensors have no optimizer state. */
+size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
+                       size_t i);
+
 /* Returns file i of s->n_files. */
 struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 

@@ -41,7 +41,8 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
         return -1;
     const struct pp_row *row = &s->rows[w->place.row];
     for (size_t i = 0; i < row->n; i++)
-        e->trains |= row->actions[i].op == PP_B || row->actions[i].op == PP_W;
+        e->trains |= pp_is_compute(row->actions[i].op) &&
+                     pp_ends_backward(s->graph, row->actions[i]);
     e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
     if (!e->sent || !e->before)
@@ -310,7 +311,7 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     void *dx = n->input_grad
                    ? buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[0])
                    : NULL;
-    e->slots -= weight;
+    e->slots -= pp_ends_backward(e->schedule->graph, a);
     if (input && weight)
         return pp_stage_bwd(s, mb, dx, dy, blocks, err);
     if (input)
@@ -374,7 +375,9 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
     struct pp_exec *e = ctx;
     int rc = 0;
     pp_progress_action(e->worker->progress, e->pc);
-    if (a.op == PP_F && e->trains && open_slot(e, a, err))
+    if (a.op == PP_F && e->trains &&
+        e->schedule->graph->stages[a.stage].has_backward &&
+        open_slot(e, a, err))
         return -1;
     if (pp_exec_await_inputs(e, a, err))
         return -1;

@@ -93,7 +93,7 @@ static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         struct copied c = {.peer = -1, .n = t->own.n};
-        if (t->stage != here)
+        if (t->stage != here || t->info.frozen)
             continue;
         for (int k = 0; k < PP_MAX_COPIES; k++) {
             const struct pp_parameter *at =
@@ -208,7 +208,7 @@ int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
     for (size_t i = 0; i < p->n; i++) {
         c.turn = p->at[i].slot;
-        if (p->at[i].stage == stage &&
+        if (p->at[i].stage == stage && p->at[i].g &&
             pp_reduce_scatter(&c, p->at[i].g, NULL, p->at[i].n, err))
             return -1;
     }
@@ -223,6 +223,8 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
     for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         c.turn = t->slot;
+        if (t->info.frozen)
+            continue;
         if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,
                           err))
             return -1;

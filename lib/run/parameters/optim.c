@@ -38,6 +38,8 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
+        if (a->info.frozen)
+            continue;
         bool decays = o->decay_all || a->info.n_dims > 1;
         s.weight_decay = decays ? o->weight_decay : 0;
         void *w = (char *)a->w + a->own.first * p->element_bytes;

@@ -21,10 +21,11 @@ static size_t widest(const struct pp_parameters *p)
 
 /* The state of the layout. */
 struct cursor {
-    size_t n;     /* tensors placed */
-    size_t end;   /* elements of W and G used */
-    size_t owned; /* of the other blocks */
-    size_t order; /* number of the next tensor of the model */
+    size_t n;       /* tensors placed */
+    size_t end;     /* elements of W used */
+    size_t trained; /* of G */
+    size_t owned;   /* of the other blocks */
+    size_t order;   /* number of the next tensor of the model */
 };
 
 static bool in_range(const struct pp_unit_range *r, size_t unit)
@@ -80,8 +81,9 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
 
 /* The places of a tensor, in elements from the start of a block. */
 struct offsets {
-    size_t at;    /* in W and G */
-    size_t owned; /* in the others */
+    size_t at;      /* in W */
+    size_t trained; /* in G */
+    size_t owned;   /* in the others */
 };
 
 /* Counts the tensors of a unit, and places them if r is not NULL. */
@@ -95,12 +97,14 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     struct pp_unit_id id = pp_model_unit(m, unit);
     size_t n_rows = pp_unit_params(m, id, table), begin = at->end;
     size_t owned = at->owned, n_slots = pp_table_slots(table, n_rows);
+    bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!pp_table_at(table, n_rows, slot, &info))
             continue;
         if (r) {
             struct pp_parameter *t = &p->at[at->n];
-            offsets[at->n] = (struct offsets){at->end, owned};
+            offsets[at->n] =
+                (struct offsets){at->end, at->trained + at->end - begin, owned};
             t->unit = unit;
             t->slot = slot;
             t->stage = r->stage;
@@ -120,7 +124,10 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
-    at->owned = pp_round_up(at->owned + share, line);
+    if (trained) {
+        at->trained += at->end - begin;
+        at->owned = pp_round_up(at->owned + share, line);
+    }
     return 0;
 }
 
@@ -137,8 +144,7 @@ static int allocate_blocks(struct pp_parameters *p, int flags,
     };
     memcpy(p->wanted, wanted, sizeof wanted);
     for (int b = 0; b < PP_N_BLOCKS; b++) {
-        size_t n = pp_block_is_owned((enum pp_weights_block)b) ? p->n_owned
-                                                               : p->n_elements;
+        size_t n = pp_parameters_elements(p, (enum pp_weights_block)b);
         if (!wanted[b] || n == 0)
             continue;
         size_t size = pp_parameters_bytes(p, (enum pp_weights_block)b);
@@ -156,8 +162,10 @@ static void set_addresses(struct pp_parameters *p,
         struct pp_parameter *t = &p->at[i];
         void **fields[PP_N_BLOCKS] = {&t->w, &t->g, &t->m, &t->v, &t->master};
         for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
-            size_t at = pp_block_is_owned(b) ? offsets[i].owned : offsets[i].at;
-            if (p->blocks[b])
+            size_t at = pp_block_is_owned(b) ? offsets[i].owned
+                        : b == PP_BLOCK_G    ? offsets[i].trained
+                                             : offsets[i].at;
+            if (p->blocks[b] && pp_parameter_in(t, b))
                 *fields[b] =
                     (char *)p->blocks[b] + at * pp_parameters_bytes(p, b);
         }
@@ -223,6 +231,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     }
     assert(at.n == p->n && "ranges ascend within each copy");
     p->n_elements = at.end;
+    p->n_trained = at.trained;
     p->n_owned = at.owned;
     if (allocate_blocks(p, flags, err))
         goto out;
@@ -275,6 +284,8 @@ struct pp_range pp_parameter_written(const struct pp_parameters *p,
                                      enum pp_weights_block block)
 {
     struct pp_range none = {0, 0};
+    if (!pp_parameter_in(t, block))
+        return none;
     if (p->owners > 1 && pp_block_is_owned(block))
         return t->tied_copy || t->copy > 0 || t->piece.replica ? none : t->own;
     return pp_parameter_counts(t) ? (struct pp_range){0, t->n} : none;
@@ -285,7 +296,7 @@ void *pp_parameters_stage_grads(const struct pp_parameters *p, int stage,
 {
     const struct pp_parameter *first = NULL, *last = NULL;
     for (size_t i = 0; i < p->n; i++) {
-        if (p->at[i].stage != stage)
+        if (p->at[i].stage != stage || p->at[i].info.frozen)
             continue;
         last = &p->at[i];
         first = first ? first : last;

@@ -35,7 +35,8 @@ struct pp_parameter {
                             model.embed_tokens.weight, which is saved once */
     struct pp_range own; /* elements of the piece whose optimizer state this
                             rank has: all, unless ranks divide it (ZeRO-1) */
-    /* (n) of w and g, (own.n) of the others; all but w may be NULL. With
+    /* (n) of w and g, (own.n) of the others; all but w may be NULL, and are if
+     * the tensor is frozen. With
      * REDUCE_GRAD, ranks that divide the state have the sum in g of their own
      * elements alone. */
     void *w, *g, *m, *v, *master;
@@ -47,8 +48,9 @@ struct pp_parameters {
     struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
     size_t element_bytes, accumulator_bytes;
-    size_t n_elements; /* elements of W and G: all tensors, and the gaps between
-                          units */
+    size_t n_elements; /* elements of W: all tensors, and the gaps between units
+                        */
+    size_t n_trained;  /* elements of G: the same without frozen tensors */
     size_t n_owned;    /* elements of each of the other blocks */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
@@ -114,6 +116,22 @@ static inline struct pp_range pp_parameter_range(const struct pp_parameter *t,
 /* Returns the tensor of that copy, unit and slot, or NULL. */
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
+
+/* Reports whether the rank has the tensor in that block. */
+static inline bool pp_parameter_in(const struct pp_parameter *t,
+                                   enum pp_weights_block block)
+{
+    return block == PP_BLOCK_W || !t->info.frozen;
+}
+
+/* Returns the number of elements of a block. */
+static inline size_t pp_parameters_elements(const struct pp_parameters *p,
+                                            enum pp_weights_block block)
+{
+    return block == PP_BLOCK_W   ? p->n_elements
+           : block == PP_BLOCK_G ? p->n_trained
+                                 : p->n_owned;
+}
 
 /* Reports whether the piece counts in a norm or a file, where each element
  * counts once: replicas, second copies and the head of a tied model do not. */

@@ -210,6 +210,16 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     return pp_staging_store(s, t, block, err);
 }
 
+/* A frozen tensor has weights only. Files of master weights may lack it. */
+static bool is_read(const struct pp_parameter *t, enum pp_weights_block block,
+                    const struct pp_tensors *in, const struct pp_model *m)
+{
+    if (!pp_parameter_in(t, block))
+        return false;
+    return !t->info.frozen || m ||
+           pp_tensors_find(in, pp_parameter_file_name(t));
+}
+
 /* m may be NULL: then names have no second form. */
 static int read_block(struct pp_parameters *p, enum pp_weights_block block,
                       const struct pp_tensors *t, const struct pp_model *m,
@@ -218,7 +228,8 @@ static int read_block(struct pp_parameters *p, enum pp_weights_block block,
     struct pp_staging s;
     int rc = pp_staging_init(&s, p, err);
     for (size_t i = 0; rc == 0 && i < p->n; i++)
-        rc = read_tensor(&s, &p->at[i], block, t, m, err);
+        if (is_read(&p->at[i], block, t, m))
+            rc = read_tensor(&s, &p->at[i], block, t, m, err);
     pp_staging_finish(&s);
     return rc;
 }

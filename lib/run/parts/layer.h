@@ -104,6 +104,7 @@ struct pp_attention_exchange;
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
     struct pp_unit_id unit;
+    enum pp_role role;
     enum pp_recompute recompute;
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
     /* The tensor of its head, and the rows that it has of it; NULL, 0: all

@@ -25,6 +25,7 @@ static void bind(struct pp_layer *l, const struct pp_stage_env *env,
 {
     *l = (struct pp_layer){
         .unit = pp_model_unit(env->model, unit),
+        .role = pp_unit_role(env->model, pp_model_unit(env->model, unit)),
         .recompute = env->recompute,
         .model = env->model,
         .kernels = env->kernels,
@@ -164,7 +165,8 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Does I of every layer. With both, a layer that can do B at once does B. */
+/* Does I of every layer that has a backward; those without one come first. With
+ * both, a layer that can do B at once does B. */
 static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
                       void *dx, const void *dy, void *const *blocks, bool both,
                       struct pp_err *err)
@@ -184,8 +186,9 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
             out = NULL;
         else if (!out)
             out = handed_on(s, mb, blocks, i % 2);
-        if ((both && ops->bwd ? ops->bwd : ops->bwd_input)(l, mb, out, dy, &b,
-                                                           scratch, err))
+        bool whole = both && ops->bwd && l->role == PP_ROLE_TRAINED;
+        if (l->role != PP_ROLE_FORWARD && (whole ? ops->bwd : ops->bwd_input)(
+                                              l, mb, out, dy, &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
         dy = out;
@@ -193,7 +196,7 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Does W of every layer, except those that did B. */
+/* Does W of every trained layer, except those that did B. */
 static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, bool both, struct pp_err *err)
 {
@@ -202,7 +205,8 @@ static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer *l = &s->layers[i];
         const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        if (!(both && ops->bwd) && ops->bwd_weight(l, mb, &b, scratch, err))
+        if (l->role == PP_ROLE_TRAINED && !(both && ops->bwd) &&
+            ops->bwd_weight(l, mb, &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
     }

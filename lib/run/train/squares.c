@@ -16,6 +16,8 @@
  * the same piece. */
 static bool is_summed(const struct pp_rank *r, const struct pp_parameter *t)
 {
+    if (t->info.frozen)
+        return false;
     return r->params.owners > 1
                ? !t->tied_copy && t->copy == 0 && !t->piece.replica
                : pp_parameter_counts(t);
@@ -122,7 +124,7 @@ static struct checked_values checked(const struct pp_parameter *t,
                                      enum pp_weights_block block)
 {
     if (block == PP_BLOCK_G)
-        return (struct checked_values){t->g, t->n};
+        return (struct checked_values){t->g, t->g ? t->n : 0};
     return t->master ? (struct checked_values){t->master, t->own.n}
                      : (struct checked_values){t->w, t->n};
 }

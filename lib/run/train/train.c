@@ -48,7 +48,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
         d->ops->zero(d, grads,
-                     r->params.n_elements * r->params.accumulator_bytes, err))
+                     r->params.n_trained * r->params.accumulator_bytes, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_ZEROED);
     memset(r->losses, 0, pp_rank_n_losses(r) * sizeof *r->losses);

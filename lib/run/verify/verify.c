@@ -107,7 +107,7 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
 static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
                 int64_t updates, struct pp_err *err)
 {
-    const double *g = p->g, *w = p->w;
+    const double *g = p->g, *w = p->w; /* a frozen tensor has no g */
     if (!t->g) {
         t->n = p->n;
         t->g = calloc(p->n, sizeof *t->g);
@@ -117,7 +117,7 @@ static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     double g2 = 0, w2 = 0, moved = 0;
     for (size_t i = 0; i < p->n; i++) {
-        g2 += g[i] * g[i];
+        g2 += g ? g[i] * g[i] : 0;
         w2 += w[i] * w[i];
         moved += (w[i] - t->w[i]) * (w[i] - t->w[i]);
     }
@@ -126,7 +126,8 @@ static int keep(struct pp_verify_tensor *t, const struct pp_parameter *p,
     t->moved = sqrt(moved);
     if (updates > 0)
         return 0;
-    memcpy(t->g, g, p->n * sizeof *t->g);
+    if (g)
+        memcpy(t->g, g, p->n * sizeof *t->g);
     t->g_norm = sqrt(g2);
     return 0;
 }
@@ -149,7 +150,7 @@ static void compare(const struct pp_verify_tensor *t,
     for (size_t run = 0, here = 0; run < piece->n; run++) {
         size_t from = piece->offset + run * piece->stride;
         for (size_t i = from; i < from + piece->count; i++, here++) {
-            double g = at(gradient, here, bytes);
+            double g = gradient ? at(gradient, here, bytes) : 0;
             double w = at(weights, here, bytes) - t->w[i];
             g2 += (g - t->g[i]) * (g - t->g[i]);
             dot += g * t->g[i];
@@ -176,9 +177,11 @@ static int compare_on_device(const struct pp_verify_tensor *t,
     int rc = -1;
     if (!room && !pp_device_ops(d)->is_host)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    const void *g = pp_device_read(d, p->g, n, room, err);
+    const void *g = p->g ? pp_device_read(d, p->g, n, room, err) : NULL;
     const void *w =
-        g ? pp_device_read(d, p->w, n, room ? room + n : NULL, err) : NULL;
+        g || p->info.frozen
+            ? pp_device_read(d, p->w, n, room ? room + n : NULL, err)
+            : NULL;
     if (w) {
         compare(t, &p->piece, s, g, w, updates, bytes);
         rc = 0;
