@@ -166,6 +166,10 @@ bool pp_architecture_trained(enum pp_architecture a);
  * the table's, or pp_architecture_name. */
 const char *pp_model_architecture(const struct pp_model *m);
 
+/* Returns true if the tensors of the whole model are known. An encoder's are,
+ * if it is LLaVA's. */
+bool pp_model_is_listed(const struct pp_model *m);
+
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {

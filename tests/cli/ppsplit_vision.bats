@@ -298,3 +298,28 @@ the encoder's width, 1280" -p 2 config.json
 'Qwen2VLForConditionalGeneration' can be planned, but pprun does not train it \
 yet" ]
 }
+
+@test "weights of LLaVA are compared with their config, by both of their names" {
+    local golden=$SRCDIR/tests/golden/llava
+    cp -r "$golden" model
+    rm model/tower.safetensors
+    ppsplit -q -p 2 model >plan.json
+    jq '.vision_config.num_channels = 1' "$golden/config.json" >model/config.json
+    run --separate-stderr ppsplit -q -p 2 model
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "$stderr" = "ppsplit: model: 'vision_tower.embeddings.patch_embedding.weight' is [12, 3, 4, 4], expected [12, 1, 4, 4]" ]
+    # These have the names of released files, and no language model.
+    cp "$golden/tower.safetensors" model/model.safetensors
+    cp "$golden/config.json" model
+    run --separate-stderr ppsplit -q -p 2 model
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: model: no tensor 'language_model.model.embed_tokens.weight'" ]
+}
+
+@test "an activation of an encoder that no kernel has is refused" {
+    edited llava-1.5-7b '.vision_config.hidden_act = "relu"'
+    run --separate-stderr ppsplit -p 2 config.json
+    [ "$status" -eq 2 ]
+    [[ $stderr = *"/vision_config/hidden_act: 'relu' is "* ]]
+}
