@@ -78,7 +78,8 @@ struct pp_job {
     const struct pp_model *model;
     const struct pp_schedule *schedule; /* lowered; carries the graph */
     const struct pp_schedule *forward;  /* the same rows, forward only */
-    const struct pp_unit_range *stages; /* by stage number */
+    const struct pp_unit_range *stages; /* by stage number. A stage with several
+                                           inputs works on their sum */
     struct pp_mesh mesh; /* an axis of size 0 has 1 rank; pp is the number of
                             the schedule's rows, whatever is here */
     const enum pp_recompute *recompute; /* by stage number; NULL: none. Not

@@ -79,6 +79,8 @@ static int touch_forward(struct touches *t, struct pp_err *err)
                  ? touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output, err)
                  : touch(t, PP_BUF_INPUT, s, in, t->sizes[in].output, err);
     }
+    if (!rc && n->n_inputs > 1)
+        rc = touch(t, PP_BUF_INPUT, s, s, t->sizes[n->inputs[0]].output, err);
     return rc ? -1 : 0;
 }
 

@@ -20,7 +20,8 @@ enum pp_buffer_kind {
     PP_BUF_GRAD_W, /* output gradients kept from I to W, and within B. With
                       slices, from the last slice's I or B on */
     PP_BUF_OUTPUT, /* output of F, to its last SEND_F or local consumer */
-    PP_BUF_INPUT,  /* from RECV_F to F; peer is the input stage */
+    PP_BUF_INPUT,  /* from RECV_F to F; peer is the input stage. With several
+                      inputs also their sum, within F: peer is the stage */
     PP_BUF_DOUTPUT,   /* from RECV_B to the action of pp_consumes_gradient; peer
                          is the output stage */
     PP_BUF_DINPUT,    /* gradient of one input, from I or B to SEND_B or to the
