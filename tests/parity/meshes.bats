@@ -15,10 +15,7 @@ setup_file() {
         mkdir "model-gpt2-$head"
         for name in llama qwen2 qwen3 mistral; do
             model "$name-$head" "$tied"
-            jq '.hidden_size = 32 | .intermediate_size = 24 | .head_dim = 4 |
-                .num_attention_heads = 8 | .num_key_value_heads = 4' \
-                "model-$name-$head/config.json" >config
-            mv config "model-$name-$head/config.json"
+            eight_heads "model-$name-$head"
         done
         jq -n --argjson tied "$tied" '{architectures: ["GPT2LMHeadModel"],
             model_type: "gpt2", vocab_size: 67, n_embd: 32, n_layer: 6,
@@ -34,19 +31,10 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# plan WAY PP TP CP DP ZERO EXCHANGE RECOMPUTE HEAD MODEL: prints a manifest.
-plan() {
-    local kind chunks placement
-    IFS=: read -r kind chunks placement <<<"$1"
-    ppsplit -q -p "${2#pp}" -c "$chunks" --placement "$placement" \
-        --tp "${3#tp}" --cp "${4#cp}" --dp "${5#dp}" --zero "${6#zero}" \
-        --cp-exchange "$7" --recompute "$8" "model-${10}-$9" |
-        ppsched -q -s "$kind" -m $((2 * ${2#pp}))
-}
-
 @test "every mesh of the cover computes the same as one rank" {
     while read -r -a row; do
-        plan "${row[@]}" >plan.json
+        plan_row $((2 * ${row[1]#pp})) "model-${row[9]}-${row[8]}" \
+            "${row[@]}" >plan.json
         pprun --verify --init 1 --data packed --dtype fp64 plan.json >table || {
             echo "${row[*]}:"
             cat table
