@@ -44,11 +44,32 @@ static void finish_block(const struct head_group *g,
 {
     const struct pp_attention_shape *s = g->s;
     for (size_t r = 0; r < b->nq * g->heads; r++) {
-        scale_row(b->o + r * b->ldo, s->HDV, (real)(1 / w->sum[r]));
+        bool any = w->sum[r] > 0;
+        scale_row(b->o + r * b->ldo, s->HDV, any ? (real)(1 / w->sum[r]) : 0);
         lse[r / g->heads * s->NH + r % g->heads] =
-            (real)((double)w->max[r] + log(w->sum[r]));
+            any ? (real)((double)w->max[r] + log(w->sum[r])) : -(real)INFINITY;
     }
     spread(o, s->ldo, b->o, b->ldo, b->nq, g->heads, s->HDV);
+}
+
+/* Sets the softmax of a block before its first key. o and lse point to its
+ * first row. */
+static void begin_block(const struct head_group *g, struct block_softmax *w,
+                        const struct query_block *b, const real *o,
+                        const real *lse, const real *sinks)
+{
+    const struct pp_attention_shape *s = g->s;
+    size_t rows = b->nq * g->heads;
+    for (size_t r = 0; r < rows; r++) {
+        w->max[r] = s->merge ? lse[r / g->heads * s->NH + r % g->heads]
+                    : sinks  ? sinks[r % g->heads]
+                             : -(real)INFINITY;
+        w->sum[r] = w->max[r] > -(real)INFINITY ? 1 : 0;
+    }
+    if (s->merge)
+        gather(b->o, b->ldo, o, s->ldo, b->nq, g->heads, s->HDV);
+    else
+        memset(b->o, 0, rows * b->ldo * sizeof *b->o);
 }
 
 /* Computes a block of queries from q0 on; o and lse point to the first row of
@@ -59,11 +80,9 @@ static void forward_block(const struct head_group *g, struct query_block *b,
     const struct pp_attention_shape *s = g->s;
     size_t end = keys_end(g, b->q0 + b->nq - 1), row = b->q0 - g->context;
     struct block_softmax w;
-    for (size_t r = 0; r < b->nq * g->heads; r++) {
-        w.max[r] = sinks ? sinks[r % g->heads] : -(real)INFINITY;
-        w.sum[r] = sinks ? 1 : 0;
-    }
-    memset(b->o, 0, b->nq * g->heads * b->ldo * sizeof *b->o);
+    o += row * s->ldo;
+    lse += row * s->NH;
+    begin_block(g, &w, b, o, lse, sinks);
     gather_queries(g, b);
     for (size_t k0 = first_tile(g, b); k0 < end; k0 += TILE) {
         gather_keys(g, b, k0, smaller(TILE, end - k0));
@@ -75,7 +94,7 @@ static void forward_block(const struct head_group *g, struct query_block *b,
                             b->o + strip_row(g, b, &t) * b->ldo, b->ldo);
         }
     }
-    finish_block(g, &w, b, o + row * s->ldo, lse + row * s->NH);
+    finish_block(g, &w, b, o, lse);
 }
 
 PP_ATTENTION_FWD(PP_KERNEL(attention_fwd))
@@ -145,9 +164,9 @@ static void gradient_strip(const struct row_stats *w,
         exp_row(g, p, t, lo, hi, w->lse[row]);
         /* The softmax of a single score is 1, and its gradient is 0. o has
          * rounding errors, and a gradient from them would not be 0. */
-        real d = window_start(s, query) + 1 == keys_end(g, query) && lo < hi
-                     ? p[lo] * dp[lo]
-                     : w->d[row];
+        bool lone = pp_attention_is_lone(s, (int32_t)g->base, (int32_t)g->keys,
+                                         (int32_t)query);
+        real d = lone && lo < hi ? p[lo] * dp[lo] : w->d[row];
         score_gradient(dp + t->lo, p + t->lo, t->hi - t->lo, d);
         p += TILE_LD;
         dp += TILE_LD;
@@ -212,8 +231,8 @@ static void backward_block(const struct head_group *g, struct query_block *b,
     }
     for (size_t r = 0; r < rows; r++)
         scale_row(b->dq + r * b->ldq, s->HDQK, (real)s->scale);
-    spread(to->dq + row * s->ldq, s->ldq, b->dq, b->ldq, b->nq, g->heads,
-           s->HDQK);
+    (s->merge ? spread_add : spread)(to->dq + row * s->ldq, s->ldq, b->dq,
+                                     b->ldq, b->nq, g->heads, s->HDQK);
 }
 
 PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
@@ -223,13 +242,15 @@ PP_ATTENTION_BWD(PP_KERNEL(attention_bwd))
     const real *gout = dout, *out = o, *l = lse;
     struct query_block b;
     block_at(s, scratch, &b);
-    clear_rows(gq, s->ldq, s->NH * s->HDQK, 0, s->N);
-    clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, pp_attention_key_rows(s));
-    clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, pp_attention_key_rows(s));
+    if (!s->merge) {
+        clear_rows(gq, s->ldq, s->NH * s->HDQK, 0, s->N);
+        clear_rows(gk, s->ldkv, s->NKV * s->HDQK, 0, pp_attention_key_rows(s));
+        clear_rows(gv, s->ldkv, s->NKV * s->HDV, 0, pp_attention_key_rows(s));
+    }
     for (size_t i = 0; i < s->n_sequences; i++)
         for (size_t h = 0; h < s->NH;) {
             size_t row = (size_t)s->cu_padded[i], kv = h / (s->NH / s->NKV);
-            size_t key = key_row(s, i);
+            size_t key = (size_t)pp_attention_span(s, i).row;
             struct head_group g = group_at(s, q, k, v, i, h);
             struct group_gradient to = {
                 .dq = gq + row * s->ldq + h * s->HDQK,

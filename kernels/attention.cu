@@ -47,6 +47,15 @@ static __device__ inline void accumulate_rows(float acc[LANE_COLUMNS], float by,
     }
 }
 
+static __device__ inline void load_row(float acc[LANE_COLUMNS], const elem *x,
+                                       size_t width)
+{
+    size_t lane = threadIdx.x % PP_WARP;
+    for (int j = 0; j < LANE_COLUMNS; j++)
+        if (lane + (size_t)j * PP_WARP < width)
+            acc[j] = to_float(x[lane + (size_t)j * PP_WARP]);
+}
+
 static __device__ inline void store_row(elem *y, const float acc[LANE_COLUMNS],
                                         float by, size_t width)
 {
@@ -54,6 +63,18 @@ static __device__ inline void store_row(elem *y, const float acc[LANE_COLUMNS],
     for (int j = 0; j < LANE_COLUMNS; j++)
         if (lane + (size_t)j * PP_WARP < width)
             store(&y[lane + (size_t)j * PP_WARP], acc[j] * by);
+}
+
+/* Writes a row of a gradient, or adds to it. */
+static __device__ inline void store_gradient(elem *y, float acc[LANE_COLUMNS],
+                                             bool merge, size_t width)
+{
+    float before[LANE_COLUMNS] = {0};
+    if (merge)
+        load_row(before, y, width);
+    for (int j = 0; j < LANE_COLUMNS; j++)
+        acc[j] += before[j];
+    store_row(y, acc, 1, width);
 }
 
 template <int V>
@@ -76,11 +97,15 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
     const elem *query = q + row * s->ldq + h * s->HDQK;
     float acc[LANE_COLUMNS] = {0}, max = -INFINITY, sum = 0;
     bool counts = t < sq.length;
-    if (sinks && counts) {
+    if (counts && s->merge) {
+        load_row(acc, o + row * s->ldo + h * s->HDV, s->HDV);
+        max = lse[row * s->NH + h];
+    } else if (counts && sinks) {
         max = to_float(sinks[h]);
-        sum = 1;
     }
-    for (int at = first_key(s, last); counts && at <= last; at += PP_WARP) {
+    sum = max > -INFINITY ? 1 : 0;
+    for (int at = first_key(s, sq.context + t); counts && at <= last;
+         at += PP_WARP) {
         int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
         size_t first = (size_t)(keys.begin + at);
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
@@ -98,7 +123,8 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
         accumulate_rows(acc, p, v + first * s->ldkv + kv * s->HDV, s->ldkv, n,
                         s->HDV);
     }
-    store_row(o + row * s->ldo + h * s->HDV, acc, counts ? 1 / sum : 0, s->HDV);
+    store_row(o + row * s->ldo + h * s->HDV, acc,
+              counts && sum > 0 ? 1 / sum : 0, s->HDV);
     if (lane == 0)
         lse[row * s->NH + h] = counts ? max + logf(sum) : 0;
 }
@@ -129,10 +155,10 @@ struct bwd_inputs {
 };
 
 /* Returns the gradient of the score of a pair, and its probability in *p.
- * last is the last key of the query. */
+ * lone: the query has no other key. */
 template <int V>
 static __device__ inline float
-pair_gradient(const struct bwd_inputs *b, int last, size_t row, size_t h,
+pair_gradient(const struct bwd_inputs *b, bool lone, size_t row, size_t h,
               const elem *query, const elem *key, const elem *value, float *p)
 {
     const struct pp_attention_shape *s = &b->view.s;
@@ -141,7 +167,7 @@ pair_gradient(const struct bwd_inputs *b, int last, size_t row, size_t h,
         expf(b->view.scale * dot_elements<V>(query, key, s->HDQK) - b->lse[at]);
     float dp =
         dot_elements<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
-    return *p * (dp - row_term(s, last, *p, dp, b->delta[at])) * b->view.scale;
+    return *p * (dp - row_term(lone, *p, dp, b->delta[at])) * b->view.scale;
 }
 
 template <int V>
@@ -161,19 +187,21 @@ static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
     const elem *query = b.q + row * s->ldq + h * s->HDQK;
     float acc[LANE_COLUMNS] = {0};
     bool counts = t < sq.length;
-    for (int at = first_key(s, last); counts && at <= last; at += PP_WARP) {
+    bool lone = pp_attention_is_lone(s, sq.base, all.length, sq.context + t);
+    for (int at = first_key(s, sq.context + t); counts && at <= last;
+         at += PP_WARP) {
         int n = last + 1 - at < PP_WARP ? last + 1 - at : PP_WARP;
         size_t first = (size_t)(all.begin + at);
         const elem *keys = b.k + first * s->ldkv + kv * s->HDQK;
         const elem *values = b.v + first * s->ldkv + kv * s->HDV;
         float p, ds = 0;
         if (lane < n)
-            ds = pair_gradient<V>(&b, last, row, h, query,
+            ds = pair_gradient<V>(&b, lone, row, h, query,
                                   keys + (size_t)lane * s->ldkv,
                                   values + (size_t)lane * s->ldkv, &p);
         accumulate_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
     }
-    store_row(dq + row * s->ldq + h * s->HDQK, acc, 1, s->HDQK);
+    store_gradient(dq + row * s->ldq + h * s->HDQK, acc, s->merge, s->HDQK);
 }
 
 /* Adds what the queries of sequence i give to key t. */
@@ -188,7 +216,9 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
     int lane = (int)threadIdx.x % PP_WARP;
     const elem *key = b->k + row * s->ldkv + kv * s->HDQK;
     const elem *value = b->v + row * s->ldkv + kv * s->HDV;
-    int end = t < keys.length ? end_position(s, keys, t) - sq.context : 0;
+    int end = t < keys.length
+                  ? end_position(s, sq.context + sq.length, t) - sq.context
+                  : 0;
     int begin = first_position(s, t) - sq.context;
     begin = begin > 0 ? begin : 0;
     for (size_t h = kv * group; h < (kv + 1) * group; h++)
@@ -199,7 +229,9 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
             float p = 0, ds = 0;
             if (lane < n)
                 ds = pair_gradient<V>(
-                    b, last_key(s, keys.length, sq.context + at + lane),
+                    b,
+                    pp_attention_is_lone(s, sq.base, keys.length,
+                                         sq.context + at + lane),
                     first + (size_t)lane, h, queries + (size_t)lane * s->ldq,
                     key, value, &p);
             accumulate_rows(k_acc, ds, queries, s->ldq, n, s->HDQK);
@@ -223,8 +255,8 @@ static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
     float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
     for (unsigned i = 0; i < sharers(s); i++)
         add_sequence<V>(k_acc, v_acc, &b, tile.sequence + i, t, kv);
-    store_row(dk + row * s->ldkv + kv * s->HDQK, k_acc, 1, s->HDQK);
-    store_row(dv + row * s->ldkv + kv * s->HDV, v_acc, 1, s->HDV);
+    store_gradient(dk + row * s->ldkv + kv * s->HDQK, k_acc, s->merge, s->HDQK);
+    store_gradient(dv + row * s->ldkv + kv * s->HDV, v_acc, s->merge, s->HDV);
 }
 
 static struct attention_view view_of(const struct pp_attention_shape *s)

@@ -5,6 +5,7 @@
 #ifndef PP_KERNELS_ATTENTION_CUH
 #define PP_KERNELS_ATTENTION_CUH
 
+#include "attention_span.h"
 #include "device.cuh"
 
 /* A shape on the device: cu and cu_padded are device memory. */
@@ -17,7 +18,9 @@ struct attention_view {
  * rows with padding. */
 struct packed_sequence {
     int begin, length, padded;
-    int context; /* keys before the key of the first query; queries only */
+    /* For queries: the position of the first one in its span of keys, and that
+     * of the span (attention_span.h). */
+    int context, base;
 };
 
 /* Sequences of queries that share keys. */
@@ -29,11 +32,13 @@ static __device__ inline unsigned sharers(const struct pp_attention_shape *s)
 static __device__ inline struct packed_sequence
 sequence_at(const struct pp_attention_shape *s, unsigned i)
 {
+    struct pp_attention_span p = pp_attention_span(s, i);
     struct packed_sequence q;
     q.begin = s->cu_padded[i];
     q.length = s->cu[i + 1] - s->cu[i];
     q.padded = s->cu_padded[i + 1] - q.begin;
-    q.context = s->keys ? s->keys[i].position : 0;
+    q.context = p.query;
+    q.base = p.base;
     return q;
 }
 
@@ -42,10 +47,11 @@ sequence_at(const struct pp_attention_shape *s, unsigned i)
 static __device__ inline int key_begin(const struct pp_attention_shape *s,
                                        unsigned i)
 {
-    return s->keys ? s->keys[i * sharers(s)].first : s->cu_padded[i];
+    return pp_attention_span(s, i * sharers(s)).row;
 }
 
-/* The keys of sequence i of queries; those of the context come first. */
+/* The keys of sequence i of queries; those of the context come first. A chunk
+ * of keys has as many rows as the queries. */
 static __device__ inline struct packed_sequence
 keys_at(const struct pp_attention_shape *s, unsigned i)
 {
@@ -54,7 +60,9 @@ keys_at(const struct pp_attention_shape *s, unsigned i)
     if (!s->keys)
         return k;
     k.begin = key_begin(s, at);
-    k.length = s->keys[i].n;
+    k.length = pp_attention_span(s, i).n;
+    if (s->one_chunk)
+        return k;
     k.padded = ((at + 1) * sharers(s) < s->n_sequences ? key_begin(s, at + 1)
                                                        : (int)s->NK) -
                k.begin;
@@ -103,7 +111,7 @@ tile_of(const struct pp_attention_shape *s, unsigned i, unsigned height,
 /* Query row t of a sequence is at position context + t. first_key and last_key
  * are the first and the last of n keys to which the query at position t may
  * attend. first_position is the first position whose query may attend to key t,
- * and end_position is one past the last one, among keys k. */
+ * and end_position is one past the last one, before end. */
 static __device__ inline int first_key(const struct pp_attention_shape *s,
                                        int t)
 {
@@ -113,7 +121,7 @@ static __device__ inline int first_key(const struct pp_attention_shape *s,
 static __device__ inline int last_key(const struct pp_attention_shape *s, int n,
                                       int t)
 {
-    return s->whole ? n - 1 : t;
+    return s->whole || t >= n ? n - 1 : t;
 }
 
 static __device__ inline int first_position(const struct pp_attention_shape *s,
@@ -123,20 +131,17 @@ static __device__ inline int first_position(const struct pp_attention_shape *s,
 }
 
 static __device__ inline int end_position(const struct pp_attention_shape *s,
-                                          struct packed_sequence k, int t)
+                                          int end, int t)
 {
-    return s->window && t + (int)s->window < k.length ? t + (int)s->window
-                                                      : k.length;
+    return s->window && t + (int)s->window < end ? t + (int)s->window : end;
 }
 
 /* The term that the gradient of a score subtracts from dp: d, the sum over the
- * row. t is the last key of the query. If that is its only one, the softmax is
- * 1 and the gradient is 0. Then the term is p * dp, because d has the rounding
- * errors of o. */
-static __device__ inline float row_term(const struct pp_attention_shape *s,
-                                        int t, float p, float dp, float d)
+ * row. If the query has one key, the softmax is 1 and the gradient is 0. Then
+ * the term is p * dp, because d has the rounding errors of o. */
+static __device__ inline float row_term(bool lone, float p, float dp, float d)
 {
-    return first_key(s, t) == t ? p * dp : d;
+    return lone ? p * dp : d;
 }
 
 /* Attention on tensor cores (attention_mma.cu, attention_mma_bwd.cu), for

@@ -15,6 +15,7 @@
 #include <assert.h>
 #include <string.h>
 
+#include "attention_span.h"
 #include "kernel_sizes.h"
 #include "products.h"
 #include "real.h"
@@ -35,7 +36,8 @@ struct head_group {
     const struct pp_products *products;
     const real *q, *k, *v;
     size_t heads, block_q;  /* block_q: queries of a block */
-    size_t context, length; /* length: of the keys; context <= length */
+    size_t context, length; /* length: position behind the last query */
+    size_t keys, base;      /* keys of the span, and where it begins */
 };
 
 /* Row r of a block is query q0 + r / heads, head r % heads. */
@@ -74,13 +76,7 @@ PP_INLINE size_t window_start(const struct pp_attention_shape *s, size_t t)
 /* Returns one past the last key to which query t may attend. */
 PP_INLINE size_t keys_end(const struct head_group *g, size_t t)
 {
-    return g->s->whole ? g->length : t + 1;
-}
-
-/* Returns the first row of the keys of a sequence. */
-PP_INLINE size_t key_row(const struct pp_attention_shape *s, size_t sequence)
-{
-    return (size_t)(s->keys ? s->keys[sequence].first : s->cu_padded[sequence]);
+    return g->s->whole ? g->keys : smaller(t + 1, g->keys);
 }
 
 /* Divides scratch. */
@@ -115,8 +111,9 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
 {
     size_t size = s->NH / s->NKV, kv = h / size;
     size_t heads = pp_attention_heads(s->NH, s->NKV);
-    size_t row = (size_t)s->cu_padded[sequence], key = key_row(s, sequence);
-    size_t context = s->keys ? (size_t)s->keys[sequence].position : 0;
+    struct pp_attention_span at = pp_attention_span(s, sequence);
+    size_t row = (size_t)s->cu_padded[sequence], key = (size_t)at.row;
+    size_t n = (size_t)(s->cu[sequence + 1] - s->cu[sequence]);
     return (struct head_group){
         .s = s,
         .products = products_at(0),
@@ -125,8 +122,10 @@ PP_INLINE struct head_group group_at(const struct pp_attention_shape *s,
         .v = v + key * s->ldkv + kv * s->HDV,
         .heads = smaller(heads, (kv + 1) * size - h),
         .block_q = pp_attention_queries(heads),
-        .context = context,
-        .length = context + (size_t)(s->cu[sequence + 1] - s->cu[sequence]),
+        .context = (size_t)at.query,
+        .length = (size_t)at.query + n,
+        .keys = (size_t)at.n,
+        .base = (size_t)at.base,
     };
 }
 
@@ -143,7 +142,8 @@ PP_INLINE size_t first_tile(const struct head_group *g,
 PP_INLINE int next_strip(const struct head_group *g,
                          const struct query_block *b, struct strip *t)
 {
-    size_t q = t->q0 + t->nq, end = b->q0 + b->nq, behind = t->k0 + TILE;
+    size_t q = t->q0 + t->nq, end = b->q0 + b->nq;
+    size_t behind = smaller(t->k0 + TILE, g->keys);
     if (!g->s->whole)
         q = larger(q, t->k0);
     size_t first = window_start(g->s, q);
@@ -201,6 +201,17 @@ PP_INLINE void spread(real *to, size_t ldto, const real *from, size_t ldfrom,
     for (size_t i = 0; i < n * heads; i++)
         memcpy(to + i / heads * ldto + i % heads * width, from + i * ldfrom,
                width * sizeof *to);
+}
+
+/* Adds the rows that spread copies. */
+PP_CLONES static void spread_add(real *to, size_t ldto, const real *from,
+                                 size_t ldfrom, size_t n, size_t heads,
+                                 size_t width)
+{
+    for (size_t i = 0; i < n * heads; i++)
+        for (size_t c = 0; c < width; c++)
+            to[i / heads * ldto + i % heads * width + c] +=
+                from[i * ldfrom + c];
 }
 
 /* Copies and scales the queries of a block. */

@@ -174,7 +174,8 @@ static __global__ void __launch_bounds__(THREADS)
 
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
-    return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
+    return !s->one_chunk && s->HDQK == s->HDV &&
+           (s->HDQK == 64 || s->HDQK == 128) &&
            n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
            n_tiles(s, pp_attention_key_rows(s), PP_ATTENTION_TILE) <=
                UINT16_MAX;

@@ -29,8 +29,8 @@ pair_gradients(const struct attention_view *view, int n_keys, int query,
     *p = exp2_approx(*p * (view->scale * PP_LOG2E) - lse);
     if (EDGE) {
         *p = attends(&view->s, n_keys, query, key) ? *p : 0;
-        delta = row_term(&view->s, last_key(&view->s, n_keys, query), *p, *ds,
-                         delta);
+        delta = row_term(pp_attention_is_lone(&view->s, 0, n_keys, query), *p,
+                         *ds, delta);
     }
     *ds = *p * (*ds - delta);
 }
@@ -238,7 +238,8 @@ static __global__ void __launch_bounds__(THREADS)
     int last = t + KEYS(D) < keys.length ? t + KEYS(D) - 1 : keys.length - 1;
     int begin = first_position(s, t) - sq.context;
     begin = begin > 0 ? begin : 0;
-    int end = t < keys.length ? end_position(s, keys, last) - sq.context : 0;
+    int end =
+        t < keys.length ? end_position(s, keys.length, last) - sq.context : 0;
     int steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
     int n = steps * (int)group;
     struct head_inputs in =

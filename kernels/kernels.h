@@ -145,10 +145,17 @@ typedef PP_ROPE(pp_rope_fn);
  * share keys: with share = 2, sequences 2i and 2i + 1 do, and begin with the
  * same row.
  *
+ * Keys may come in several calls. With one_chunk, k and v have two chunks of
+ * each sequence, and a call is for one of them. With merge, the results of a
+ * call join those of the calls before it: o and lse become those of the softmax
+ * over all keys, and dq, dk and dv are added to. A query without keys gets o 0
+ * and lse -infinity. Backward takes o and lse of all keys.
+ *
  * No kernel holds a [T,T] matrix. It computes the scores in blocks, with an
  * online softmax (Milakov and Gimelshein 2018; Dao et al. 2022), and backward
  * computes them again.
- *   dq, dk, dv   like q, k, v; written, rows of padding become 0
+ *   dq, dk, dv   like q, k, v; written, or with merge added to; rows of
+ *                padding become 0
  *   scratch      attention_scratch() elements
  * Backward needs no sinks, as lse includes them. Their gradient is not
  * computed. */
@@ -171,6 +178,13 @@ struct pp_attention_shape {
                                              sequence are in its own rows */
     size_t NK;                            /* rows of k and v, if keys */
     size_t share;                         /* 1 or 2, if keys */
+
+    /* With one_chunk, share is 2, and k and v have the rows of the queries.
+     * Rows of sequences 2i and 2i + 1 are two chunks of one sequence of keys,
+     * both as long as those of its queries. Those of 2i + half are used; they
+     * are its chunk number `chunk`. Backward needs merge. */
+    bool one_chunk, merge;
+    int32_t chunk, half;
 };
 
 /* Returns the rows of k and v. */

@@ -183,3 +183,24 @@ int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
     }
     return settle(c, err);
 }
+
+int pp_pass_begin(const struct pp_collective *c, void *in, const void *out,
+                  size_t n, struct pp_err *err)
+{
+    struct span all = {0, n};
+    return post(c, after(c, c->group.n - 1), in, all, err) ||
+                   give(c, after(c, 1), out, all, err)
+               ? -1
+               : 0;
+}
+
+int pp_pass_wait(const struct pp_collective *c, int keep, struct pp_err *err)
+{
+    const struct pp_transport *ops = c->comm->ops;
+    int from = rank_of(c, after(c, c->group.n - 1));
+    int to = rank_of(c, after(c, 1));
+    return ops->recv_wait(c->comm, from, c->direction, keep, err) ||
+                   ops->send_wait(c->comm, to, c->direction, keep, err)
+               ? -1
+               : 0;
+}

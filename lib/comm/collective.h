@@ -55,6 +55,14 @@ int pp_all_gather(const struct pp_collective *c, void *buf, const size_t *at,
 int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
                   struct pp_err *err) PP_MUST_USE;
 
+/* Begins to send n values to the next member around the group, and to receive
+ * as many from the one before. Two may be under way; they end in order.
+ * pp_pass_wait returns when all but the newest keep are done. */
+int pp_pass_begin(const struct pp_collective *c, void *in, const void *out,
+                  size_t n, struct pp_err *err) PP_MUST_USE;
+int pp_pass_wait(const struct pp_collective *c, int keep,
+                 struct pp_err *err) PP_MUST_USE;
+
 /* Sends part i of out to member i, and receives its part for this member as
  * part i of in. The parts of both are known on both sides. The own part is not
  * copied. */

@@ -167,8 +167,10 @@ static int check_seq_len(const struct pp_mesh *x, size_t seq_len,
                                         : "2 x cp x tp");
 }
 
-const char *const pp_cp_exchange_names[] = {
-    [PP_CP_GATHER] = "gather", [PP_CP_A2A] = "a2a", NULL};
+const char *const pp_cp_exchange_names[] = {[PP_CP_GATHER] = "gather",
+                                            [PP_CP_A2A] = "a2a",
+                                            [PP_CP_RING] = "ring",
+                                            NULL};
 
 int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                            struct pp_err *err)

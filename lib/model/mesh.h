@@ -27,6 +27,7 @@ enum pp_axis { PP_AXIS_TP, PP_AXIS_CP, PP_AXIS_DP, PP_AXIS_PP, PP_N_AXES };
 enum pp_cp_exchange {
     PP_CP_GATHER, /* every rank gathers those of all */
     PP_CP_A2A,    /* all-to-all: every rank gets a share of the heads */
+    PP_CP_RING,   /* they go round from rank to rank */
     PP_N_CP_EXCHANGES
 };
 extern const char *const pp_cp_exchange_names[PP_N_CP_EXCHANGES + 1];

@@ -117,6 +117,10 @@ static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
     if (x->cp_exchange == PP_CP_A2A)
         return 2 * (3 * pp_model_tp(m) * m->n_heads * width * b->element_bytes +
                     w->keys);
+    /* Keys and values of a rank and of the next, gradients of both, and those
+     * that arrive. */
+    if (x->cp_exchange == PP_CP_RING)
+        return times(5, w->keys);
     /* Keys and values of all ranks by rank, the same by sequence, and their
      * gradients. */
     return times(3 * (size_t)x->cp, w->keys);

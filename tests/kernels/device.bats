@@ -131,7 +131,7 @@ near() {
     plan whole.json heads -s gpipe -m 1 -- -p 1
     packed=chunks cpu host whole.json
     packed=chunks gpu whole whole.json --dtype bf16 --optimizer sgd
-    for how in gather a2a; do
+    for how in gather a2a ring; do
         plan parts.json heads -s 1f1b -m 1 -- -p 2 --cp 2 \
             --cp-exchange $how
         packed=chunks gpu parts parts.json

@@ -4,6 +4,7 @@
  * results are exact for integers.
  *
  * usage: test_cuda [NAME...], with names of kernels; the default is all */
+#include "attention_cases.h"
 #include "cuda_call.h"
 #include "cuda_ends.h"
 
@@ -242,113 +243,6 @@ static void compare_optimizers(struct call *c, size_t n)
     finish(c);
 }
 
-#define MAX_SEQUENCES 9
-
-struct attention_case {
-    const char *name;
-    size_t NH, NKV, HDQK, HDV, gap, window;
-    bool sinks;
-    size_t n;
-    int real[MAX_SEQUENCES], padded[MAX_SEQUENCES];
-    size_t context; /* of the first sequence */
-    size_t chunks;  /* if not 0: of this many chunks of the keys, neighbours in
-                       n are the first and the last, without padding */
-    bool whole;
-};
-
-static const struct attention_case attention_cases[] = {
-    {"plain", 2, 2, 4, 4, 0, 0, 0, 2, {3, 5}, {3, 5}},
-    {"padding", 2, 1, 4, 4, 0, 0, 0, 4, {3, 0, 1, 4}, {4, 2, 1, 8}},
-    {"groups, gaps", 6, 2, 3, 3, 5, 0, 0, 2, {37, 2}, {38, 2}},
-    {"widths, window, sinks", 2, 1, 40, 33, 2, 3, 1, 2, {9, 36}, {9, 40}},
-    {"64", 2, 1, 64, 64, 0, 0, 0, 3, {65, 1, 64}, {72, 8, 64}},
-    {"64, window", 2, 2, 64, 64, 8, 40, 1, 2, {150, 17}, {152, 24}},
-    {"64, window 1", 1, 1, 64, 64, 0, 1, 0, 1, {70}, {80}},
-    {"128", 4, 2, 128, 128, 0, 0, 0, 2, {130, 31}, {136, 32}},
-    {"128, sinks", 1, 1, 128, 128, 0, 0, 1, 2, {64, 0}, {64, 8}},
-    {"a slice", 4, 2, 4, 4, 0, 0, 0, 3, {3, 5, 2}, {4, 5, 3}, 41},
-    {"a slice, window, sinks", 2, 1, 40, 33, 2, 9, 1, 2, {30, 4}, {30, 6}, 7},
-    {"64, a slice", 2, 1, 64, 64, 0, 0, 0, 2, {70, 9}, {72, 16}, 90},
-    {"64, a slice, window", 2, 2, 64, 64, 8, 40, 0, 2, {66, 64}, {66, 70}, 33},
-    {"64, many",
-     2,
-     1,
-     64,
-     64,
-     0,
-     0,
-     0,
-     9,
-     {1, 63, 64, 0, 130, 2, 0, 127, 1},
-     {1, 63, 64, 0, 131, 3, 1, 127, 2},
-     5},
-    {"many",
-     2,
-     1,
-     8,
-     4,
-     0,
-     0,
-     0,
-     9,
-     {1, 3, 4, 0, 9, 2, 0, 7, 1},
-     {1, 3, 4, 0, 10, 3, 1, 7, 2},
-     2},
-    {"chunks", 2, 1, 8, 4, 0, 0, 0, 4, {5, 3, 2, 0}, {5, 5, 2, 2}, 0, 4},
-    {"chunks, window", 2, 2, 8, 8, 1, 7, 1, 2, {9, 9}, {9, 9}, 0, 4},
-    {"64, chunks",
-     4,
-     2,
-     64,
-     64,
-     0,
-     0,
-     0,
-     4,
-     {70, 66, 9, 0},
-     {70, 70, 9, 9},
-     0,
-     4},
-    {"whole",
-     4,
-     2,
-     3,
-     5,
-     1,
-     0,
-     0,
-     4,
-     {37, 1, 0, 3},
-     {40, 1, 2, 3},
-     .whole = true},
-    {"64, whole",
-     2,
-     2,
-     64,
-     64,
-     0,
-     0,
-     0,
-     4,
-     {150, 1, 64, 3},
-     {152, 8, 64, 3},
-     .whole = true},
-    {"128, whole",
-     2,
-     1,
-     128,
-     128,
-     0,
-     0,
-     0,
-     2,
-     {70, 129},
-     {72, 136},
-     .whole = true},
-    {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
-};
-#define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
-
 static struct pp_attention_shape attention_shape(const struct attention_case *t,
                                                  int32_t *cu, int32_t *padded)
 {
@@ -397,6 +291,12 @@ static void set_keys(struct pp_attention_shape *s,
             row += before + length;
     }
     s->NK = (size_t)row;
+    if (t->visit) {
+        s->NK = s->N;
+        s->one_chunk = s->merge = true;
+        s->chunk = (t->visit - 1) / 2;
+        s->half = (t->visit - 1) % 2;
+    }
 }
 
 /* Compares attention. Rows of padding hold some numbers, as in a run, and
@@ -408,17 +308,20 @@ static void compare_attention(struct call *c, const struct attention_case *t)
     struct pp_attention_shape s = attention_shape(t, cu, padded), d;
     set_keys(&s, t, of);
     d = s;
+    /* A call that joins others reads what it writes. */
+    struct tensor *(*result)(struct call *, enum kind, size_t) =
+        t->visit ? in : out;
     size_t N = s.N, keys = pp_attention_key_rows(&s);
     struct tensor *q = in(c, ELEMENT, N * s.ldq);
     struct tensor *k = in(c, ELEMENT, keys * s.ldkv);
     struct tensor *v = in(c, ELEMENT, keys * s.ldkv);
     struct tensor *dout = in(c, ELEMENT, N * s.ldo);
     struct tensor *sinks = in(c, ELEMENT, t->NH);
-    struct tensor *o = out(c, ELEMENT, N * s.ldo);
-    struct tensor *lse = out(c, ACCUMULATED, N * t->NH);
-    struct tensor *dq = out(c, ELEMENT, N * s.ldq);
-    struct tensor *dk = out(c, ELEMENT, keys * s.ldkv);
-    struct tensor *dv = out(c, ELEMENT, keys * s.ldkv);
+    struct tensor *o = result(c, ELEMENT, N * s.ldo);
+    struct tensor *lse = result(c, ACCUMULATED, N * t->NH);
+    struct tensor *dq = result(c, ELEMENT, N * s.ldq);
+    struct tensor *dk = result(c, ELEMENT, keys * s.ldkv);
+    struct tensor *dv = result(c, ELEMENT, keys * s.ldkv);
     struct tensor *scratch = out(c, ELEMENT, c->k->attention_scratch(&s));
     double *tiles = malloc(ref->attention_scratch(&s) * sizeof *tiles);
     d.cu = ids_on_device(cu, t->n + 1);

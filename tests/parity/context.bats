@@ -45,6 +45,13 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 @test "2 that exchange heads, of 1f1b on 2 replicas" {
     against_one llama 1f1b 2 -p 3 --cp 2 --dp 2 --cp-exchange a2a
 }
+@test "2 in a ring, tied, of zero-bubble V with recomputation" {
+    against_one qwen3-tied zbv 4 -p 2 -c 2 --placement v --cp 2 \
+        --recompute full --cp-exchange ring
+}
+@test "4 in a ring, with sliding windows" {
+    against_one mistral 1f1b 4 -p 1 --cp 4 --cp-exchange ring
+}
 @test "2 of interleaved on 2 replicas" {
     against_one llama interleaved 2 -p 2 -c 3 --cp 2 --dp 2 \
         --mesh-order dp-pp-cp-tp
@@ -94,7 +101,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "ppsched gives the memory of context-parallel ranks" {
-    for how in "4" "2 --cp-exchange a2a"; do
+    for how in "4" "2 --cp-exchange a2a" "4 --cp-exchange ring"; do
         # shellcheck disable=SC2086
         ppsplit -p 2 --cp $how model-llama |
             ppsched -s 1f1b -m 4 --data packed >plan.json
@@ -124,6 +131,12 @@ caught() {
         ppsched -s 1f1b -m 4 >two.json
     caught context-order two.json
     pprun --verify --shrink two.json | grep -q '^the same'
+}
+
+@test "the verification finds a step of the ring that is not merged" {
+    ppsplit -p 1 --cp 2 --cp-exchange ring model-llama |
+        ppsched -s gpipe -m 2 >ring.json
+    caught ring-unmerged ring.json
 }
 
 @test "heads that do not divide are refused" {

@@ -143,7 +143,9 @@ static void replace_transport(struct pp_comm *c)
 /* --- the kernels --- */
 
 /* again-bounds: stage 1 computes its forward again as if all sequences were
- * one. */
+ * one.
+ * ring-unmerged: a step of the ring forgets the log-sum-exp of those before it.
+ */
 static PP_ATTENTION_FWD(faulty_attention_fwd)
 {
     struct pp_attention_shape one = *s;
@@ -152,6 +154,8 @@ static PP_ATTENTION_FWD(faulty_attention_fwd)
         one.n_sequences = 1;
         one.cu = one.cu_padded = bounds;
     }
+    if (s->merge && is("ring-unmerged"))
+        memset(lse, 0, s->N * s->NH * real.accumulator_bytes);
     return real.attention_fwd(o, lse, q, k, v, sinks, &one, scratch, stream);
 }
 

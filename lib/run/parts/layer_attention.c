@@ -144,6 +144,7 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
     static const struct pp_attention_exchange *const of_ranks[] = {
         [PP_CP_GATHER] = &pp_exchange_gather,
         [PP_CP_A2A] = &pp_exchange_heads,
+        [PP_CP_RING] = &pp_exchange_ring,
     };
     return n_slices > 1 ? &pp_exchange_slices
            : x->cp > 1  ? of_ranks[x->cp_exchange]

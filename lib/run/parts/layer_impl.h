@@ -220,6 +220,8 @@ extern const struct pp_attention_exchange pp_exchange_slices;
 extern const struct pp_attention_exchange pp_exchange_gather;
 /* The same: every rank gets a share of the heads for all rows. */
 extern const struct pp_attention_exchange pp_exchange_heads;
+/* The same: keys and values of one rank after the other pass by. */
+extern const struct pp_attention_exchange pp_exchange_ring;
 
 /* Keys and values in a row of QKV, in elements: their width, where they begin,
  * and the width of the row. */
