@@ -58,6 +58,7 @@ struct run {
     int64_t steps;
     const char *save, *resume;
     bool score;
+    const enum pp_role *roles;   /* of the units; NULL: all are trained */
     enum pp_recompute recompute; /* of all stages */
     const struct pp_packed *data;
     struct result *out;
@@ -125,9 +126,11 @@ static bool done_run(const struct run *run)
     for (int i = 0; i < MAX_RANKS; i++)
         recompute[i] = run->recompute;
     memset(run->out, 0, sizeof *run->out);
+    struct pp_model m = model;
+    m.roles = run->roles;
     if (!prepare(run, &a, &g, stages, &s, &forward, &err)) {
         const struct pp_job job = {
-            .model = &model,
+            .model = &m,
             .schedule = &s,
             .forward = &forward,
             .stages = stages,
@@ -302,22 +305,25 @@ static void test_pairs(const struct place *place, const struct pp_packed *data)
 }
 
 /* Makes two steps on two ranks and saves them, and one more on one rank, on the
- * device and on the CPU. */
+ * device and on the CPU. roles: of the units, or NULL; no stage is frozen. */
 static void test_resume(const struct place *place, double bound,
-                        const char *scratch, const struct pp_packed *data)
+                        const enum pp_role *roles, const char *scratch,
+                        const struct pp_packed *data)
 {
     const char *name = place->kernels->name;
     struct result whole, part;
     char dir[SCRATCH_TEXT + 32], path[SCRATCH_TEXT + 64];
-    snprintf(dir, sizeof dir, "%s/%s", scratch, name);
+    snprintf(dir, sizeof dir, "%s/%s%s", scratch, name, roles ? "-part" : "");
     snprintf(path, sizeof path, "%s/step-00000002", dir);
     struct run run = {.place = place,
                       .kind = "1f1b",
                       .ranks = 2,
                       .steps = STEPS,
+                      .roles = roles,
                       .data = data,
                       .out = &whole};
-    ok(done_run(&run), "%s: three steps at once", name);
+    ok(done_run(&run), "%s: three steps at once%s", name,
+       roles ? ", with a frozen layer" : "");
     run.steps = 2;
     run.save = dir;
     run.out = &part;
@@ -357,10 +363,13 @@ int main(void)
         run.out = &scores;
         ok(done_run(&run) && scores.n_logps > 0, "and scores");
         test_place(&on_f32, 1e-5, &cpu, &scores, &data);
-        test_resume(&on_f32, 1e-5, dir, &data);
+        test_resume(&on_f32, 1e-5, NULL, dir, &data);
         test_pairs(&on_f32, &data);
         test_place(&on_bf16, 2e-2, &cpu, &scores, &data);
-        test_resume(&on_bf16, 2e-2, dir, &data);
+        test_resume(&on_bf16, 2e-2, NULL, dir, &data);
+        /* Its weights have no exact copy. */
+        const enum pp_role roles[N_UNITS] = {[1] = PP_ROLE_PASSED};
+        test_resume(&on_bf16, 2e-2, roles, dir, &data);
     }
     pp_packed_finish(&data);
     scratch_remove(dir);
