@@ -23,8 +23,8 @@ static int profile_steps(const struct pp_job *j)
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
 }
 
-/* Refuses recomputation. A profile has plain times; ppsplit adds the cost of
- * recomputation to them. */
+/* Refuses recomputation, and units without gradients. A profile has plain times
+ * of all; ppsplit adds the cost of recomputation to them. */
 static int check_plain(const struct pprun *p)
 {
     const struct pp_job *j = &p->job;
@@ -34,6 +34,10 @@ static int check_plain(const struct pprun *p)
                            "--profile: stage %d recomputes: make the plan with "
                            "ppsplit --recompute none",
                            s);
+    if (j->model->roles)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "--profile: some units are frozen: make the plan "
+                       "without ppsplit --freeze");
     return 0;
 }
 

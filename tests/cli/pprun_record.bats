@@ -198,6 +198,9 @@ fails() {
         ppsched -q -s 1f1b -m 4 -o again.json
     fails 2 "pprun: --profile: stage 0 recomputes: make the plan with ppsplit\
  --recompute none" run_pprun --steps 3 --profile p again.json
+    ppsplit -q -p 2 --freeze embedding model-llama |
+        ppsched -q -s 1f1b -m 4 -o part.json
+    fails 2 "pprun: --profile: some units are frozen: make the plan without ppsplit --freeze" run_pprun --steps 3 --profile p part.json
     [ -z "$(find . -name p -o -name "p.*.tmp")" ]
     fails 3 "pprun: nosuch/t: No such file or directory" \
         run_pprun --steps 1 --trace nosuch/t plan.json
