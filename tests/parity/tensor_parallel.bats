@@ -169,6 +169,33 @@ ranks hold"
     pprun --verify --shrink four.json | grep -q '^the same'
 }
 
+# received LAYERS SPLIT...: prints the bytes that all ranks of a row receive from
+# each other in a step of 4 microbatches of 64 tokens, in fp32.
+received() {
+    jq ".num_hidden_layers = $1" model-llama/config.json >model-deep/config.json
+    ppsplit -q -p 1 "${@:2}" model-deep | ppsched -q -s gpipe -m 4 >deep.json
+    PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data even \
+        --dtype fp32 --init 1 --steps 2 deep.json 2>&1 >log |
+        awk '$1 == "rank" { sum += $4 } END { print sum }'
+}
+
+@test "a layer moves the bytes that the manual says" {
+    mkdir -p model-deep
+    jq -nc 'range(32) | {input_ids: [range(32)]}' | pppack -q -l 64 -o even
+    local h=32 T=64 dp zero least norms=64 tensors=9
+    local parameters=$(((2 * 48 + 2 * 24 + 3 * 56) * h + norms))
+    least=$(received 2 --tp 2)
+    [ $(($(received 3 --tp 2) - least)) -eq \
+        $(((4 * 12 * T * h + 2 * norms) * 4)) ]
+    for zero in 0 1; do
+        for dp in 2 3; do
+            least=$(received 2 --dp "$dp" --zero "$zero")
+            [ $(($(received 3 --dp "$dp" --zero "$zero") - least)) -eq \
+                $(((dp - 1) * (2 * parameters * 4 + zero * tensors * 8))) ]
+        done
+    done
+}
+
 @test "sizes that cannot be divided are refused" {
     run -2 --separate-stderr ppsplit -p 1 --tp 3 model-llama
     [[ $stderr == *"the model's 4 heads do not divide by 3 tensor-parallel \
