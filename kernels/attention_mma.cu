@@ -96,13 +96,38 @@ store_queries(elem *o, float *lse, const struct pp_attention_shape *s,
     for (int r = 0; r < 2; r++) {
         int at = t + lane / 4 + r * 8;
         float sum = quad_sum(w->sum[r]);
-        by[r] = 1 / sum;
+        by[r] = sum > 0 ? 1 / sum : 0;
         if (lane % 4 == 0 && at < sq.padded)
             lse[(size_t)(sq.begin + at) * s->NH + h] =
                 at < sq.length ? (w->max[r] + log2f(sum)) * LN2 : 0;
     }
     store_rows<D>(o + (size_t)sq.begin * s->ldo + h * D, s->ldo, t, sq, acc,
                   by);
+}
+
+/* Takes the results of other keys for 16 rows from row t on. One of the four
+ * lanes of a row has its sum. */
+template <int D>
+static __device__ inline void
+load_results(const elem *o, const float *lse,
+             const struct pp_attention_shape *s, struct packed_sequence sq,
+             size_t h, int t, struct row_softmax *w, float acc[D / 8][4])
+{
+    int lane = (int)threadIdx.x % PP_WARP;
+    PP_UNROLL
+    for (int r = 0; r < 2; r++) {
+        int at = t + lane / 4 + r * 8;
+        size_t row = (size_t)(sq.begin + at);
+        w->max[r] =
+            at < sq.length ? lse[row * s->NH + h] * PP_LOG2E : -INFINITY;
+        w->sum[r] = w->max[r] > -INFINITY && lane % 4 == 0 ? 1 : 0;
+        if (at >= sq.length)
+            continue;
+        const elem *from = o + row * s->ldo + h * D + lane % 4 * 2;
+        PP_UNROLL
+        for (int i = 0; i < D / 8 * 2; i++)
+            acc[i / 2][2 * r + i % 2] = to_float(from[i / 2 * 8 + i % 2]);
+    }
 }
 
 template <int D>
@@ -131,6 +156,11 @@ static __global__ void __launch_bounds__(THREADS)
     PP_UNROLL
     for (int m = 0; m < TILES; m++)
         w[m] = {{max, max}, {sum, sum}};
+    if (s->merge)
+        PP_UNROLL
+    for (int m = 0; m < TILES; m++)
+        load_results<D>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
+                        acc[m]);
     key_tiles(s, keys, sq.context + tile.at, QUERIES, KEYS, &from, &to);
     if (from < to) {
         load_tile<D, QUERIES>(tq, in.q, s->ldq, tile.at, sq.length);
@@ -174,8 +204,7 @@ static __global__ void __launch_bounds__(THREADS)
 
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
-    return !s->one_chunk && s->HDQK == s->HDV &&
-           (s->HDQK == 64 || s->HDQK == 128) &&
+    return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
            n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
            n_tiles(s, pp_attention_key_rows(s), PP_ATTENTION_TILE) <=
                UINT16_MAX;

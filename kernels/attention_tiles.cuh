@@ -242,7 +242,7 @@ store_rows(elem *x, size_t ld, int t, struct packed_sequence sq,
 }
 
 /* Tiles [*from, *to) of keys to which the queries at positions [t, t + rows)
- * attend. */
+ * attend. A chunk of keys may end before them. */
 static __device__ inline void key_tiles(const struct pp_attention_shape *s,
                                         struct packed_sequence keys, int t,
                                         int rows, int height, int *from,
@@ -251,7 +251,7 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
     int end = last_key(s, keys.length, t + rows - 1) + 1;
     end = end < keys.length ? end : keys.length;
     *from = first_key(s, t) / height;
-    *to = t < keys.length ? (end + height - 1) / height : *from;
+    *to = t < keys.length || s->one_chunk ? (end + height - 1) / height : *from;
 }
 
 /* Returns whether the query attends to the key. n_keys: of the sequence. */
