@@ -19,7 +19,9 @@ static double advantage(const float *rewards, size_t n, size_t i, bool all)
     if (others == 0)
         return 0;
     for (size_t k = 0; k < n; k++)
-        mean += all || k != i ? (double)rewards[k] / (double)others : 0;
+        mean += all || k != i ? (double)rewards[k] : 0;
+    /* A division for each would round, and equal rewards would deviate. */
+    mean /= (double)others;
     for (size_t k = 0; k < n; k++) {
         double off = (double)rewards[k] - mean;
         squares += all || k != i ? off * off : 0;

@@ -300,6 +300,7 @@ pppack: three/test: not written, since it has no documents' ]
 {"prompt":[1],"responses":[[2],[3],[4],[5]],"rewards":[1,1,1,0]}
 {"prompt":[1],"responses":[[2]],"rewards":[7]}
 {"prompt":[1],"responses":[[2],[3]],"rewards":[4,4]}
+{"prompt":[1],"responses":[[2],[3],[4],[5],[6],[7],[8],[9]],"rewards":[1,0.3,0.3,0.3,0.3,0.3,0.3,0.3]}
 END
     local how
     for how in group leave-one-out; do
