@@ -243,6 +243,8 @@ const struct tool_option pprun_option_table[] = {
      AT(options.resume)},
     {0, "fall-back", NULL, "if that is damaged, take the one before it",
      AT(options.fall_back), .needs = "resume"},
+    {0, "new-data", NULL, "go on with other data, from its beginning",
+     AT(job.new_data), .needs = "resume " TRAINING, .excludes = "epochs"},
     {0, "dump-grads", "FILE", "write the gradients of the last step",
      AT(job.dump_grads), .needs = TRAINING},
 

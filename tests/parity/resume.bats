@@ -110,6 +110,28 @@ kill_when() {
     [[ "$stderr" == *": was made with 4 microbatches a step, not 8" ]]
 }
 
+@test "new data begins anew, with the moments and the step of the checkpoint" {
+    local o=(--lr 1e-2 --resume ckpt -q)
+    data 7 30 >new.jsonl
+    pppack -q -l 48 -o new new.jsonl
+    pprun llama.json --data packed --init 5 --steps 2 --lr 1e-2 --save old \
+        -q >/dev/null
+    rm -rf ckpt && cp -r old ckpt
+    pprun llama.json --data new --new-data --steps 4 --save ckpt "${o[@]}" >log
+    [ "$(jq -s -c 'map(.step)' log)" = "[3,4]" ]
+    # Its first loss is that of the new data under the checkpoint's weights.
+    pprun llama.json --data new --weights old/latest --steps 1 -q |
+        jq -e --argjson loss "$(head -n 1 log | jq .loss)" '.loss == $loss'
+    # Moments count: a run from the weights alone goes elsewhere.
+    pprun llama.json --data new --weights old/latest --steps 2 --lr 1e-2 -q |
+        tail -n 1 | jq -e --argjson loss "$(tail -n 1 log | jq .loss)" '.loss != $loss'
+    # The new data goes on where a run on it stopped.
+    pprun llama.json --data new --new-data --steps 5 --save ckpt "${o[@]}" >after
+    rm -rf ckpt && cp -r old ckpt
+    pprun llama.json --data new --new-data --steps 5 --save ckpt "${o[@]}" >whole
+    diff <(numbers after) <(tail -n 1 whole >last && numbers last)
+}
+
 @test "resume refuses a checkpoint of another optimizer or other decay rates" {
     rm -rf ckpt adamw
     again llama --steps 2 --optimizer sgd >/dev/null

@@ -96,6 +96,8 @@ struct pp_job {
 
     /* The source of the weights: a checkpoint, tensors, or a seed. */
     const char *resume; /* path of a checkpoint, or NULL */
+    bool new_data; /* data that are not the checkpoint's begin anew; its moments
+                      and its step stay */
     const struct pp_tensors *weights;
     const char *weights_path; /* for messages */
     uint64_t seed;

@@ -67,10 +67,10 @@ static int check_moments(const struct pp_job *j, const struct pp_ckpt_state *s,
                            j->resume, betas, o->beta1, o->beta2);
 }
 
-static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
-                         struct pp_err *err)
+/* Checks that the run can go on from the checkpoint's place in the data. */
+static int check_place(const struct pp_job *j, const struct pp_ckpt_state *s,
+                       struct pp_err *err)
 {
-    const struct pp_job *j = r->job;
     if (s->data_checksum != j->data->checksum.value)
         return pp_fail_setting(err, PP_EXIT_INPUT, "weights", NULL,
                                "%s: was made with other data; only its weights "
@@ -89,6 +89,17 @@ static int check_resumed(const struct pp_rank *r, const struct pp_ckpt_state *s,
                                "not %llu",
                                j->resume, (long long)s->epoch_microbatches,
                                (unsigned long long)pp_packed_epoch(j->data));
+    return 0;
+}
+
+/* Checks what was read, and moves to the beginning of new data. */
+static int check_resumed(const struct pp_job *j, struct pp_ckpt_state *s,
+                         struct pp_err *err)
+{
+    if (j->new_data && s->data_checksum != j->data->checksum.value)
+        s->microbatches = 0;
+    else if (check_place(j, s, err))
+        return -1;
     return s->optimizer < 0 ? 0 : check_moments(j, s, err);
 }
 
@@ -99,7 +110,7 @@ static int fill_params(struct pp_rank *r, struct pp_err *err)
         struct pp_ckpt_state s = {0};
         bool trains = !j->score && j->optim.steps > 0;
         if (pp_ckpt_state_read(j->resume, &s, err) ||
-            (trains && check_resumed(r, &s, err)))
+            (trains && check_resumed(j, &s, err)))
             return -1;
         r->step = s.step;
         r->microbatches = s.microbatches;
