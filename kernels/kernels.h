@@ -28,6 +28,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "experts.h"
 #include "kernel_sizes.h"
 
 /* linear - y = x W^T + b + r
@@ -407,6 +408,7 @@ struct pp_kernels {
     /* Most logits, and most of their rows, that the head computes at a time.
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
+    const struct pp_expert_kernels *experts; /* NULL: the backend has none */
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

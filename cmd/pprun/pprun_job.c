@@ -79,6 +79,25 @@ static int check_supported(const struct pprun *p)
     return 0;
 }
 
+/* Refuses what pprun does not do with experts yet. */
+static int check_experts(const struct pprun *p)
+{
+    const struct pp_mesh *x = &p->manifest.mesh;
+    if (!p->model.moe.n_experts)
+        return 0;
+    if (x->experts_over_tp && x->tp > 1)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/mesh/experts_over_tp: 'true', but pprun divides every "
+                       "expert over tensor-parallel ranks; plan without "
+                       "--experts-over-tp");
+    if (!p->job.kernels->experts)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has experts, which pprun "
+                       "trains only with --device cpu so far",
+                       p->manifest.model.architecture);
+    return 0;
+}
+
 /* Checks that the manifest was made from this model, and reads its stages. */
 static int match_model(struct pprun *p)
 {
@@ -305,7 +324,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     struct pp_err *err = &p->tool->err;
     if (read_manifest(p, manifest))
         return -1;
-    if (check_supported(p) || match_model(p))
+    if (check_supported(p) || match_model(p) || check_experts(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

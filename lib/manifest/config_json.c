@@ -34,6 +34,7 @@ struct family {
     int64_t head_dim;     /* default; 0: hidden / heads */
     int64_t max_position; /* default */
     bool qkv_bias;        /* always, whatever attention_bias is */
+    bool qkv_key;         /* unless this key is false */
     bool o_bias;          /* always, too */
     bool attention_bias;  /* the key is read */
     bool mlp_bias;        /* the key is read */
@@ -87,6 +88,13 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                         .attention_bias = true,
                         .moe = true,
                         .mla = true},
+    [PP_QWEN2_MOE] = {.model_type = "qwen2_moe",
+                      .kv_heads = 16,
+                      .max_position = 32768,
+                      .qkv_bias = true,
+                      .qkv_key = true,
+                      .window = 4096,
+                      .moe = true},
     [PP_GPT2] = {.model_type = "gpt2", .qkv_bias = true, .o_bias = true},
 };
 
@@ -228,6 +236,8 @@ static int read_switches(const struct pp_value *root, const struct family *f,
             return -1;
         m->qkv_bias = m->o_bias = bias;
     }
+    if (f->qkv_key && pp_config_opt_bool(root, "qkv_bias", &m->qkv_bias))
+        return -1;
     if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
         return -1;
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
@@ -291,6 +301,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
     if (check_features(root) ||
+        (families[m->architecture].moe && pp_config_check_router(root)) ||
         (families[m->architecture].window && pp_config_read_window(root, m)) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
         return -1;

@@ -111,15 +111,18 @@ static int opt_count(const struct pp_value *root, const char *key, size_t *out)
     return 0;
 }
 
-/* Sets m->window to 0 if no layer has a window. Qwen has a switch for it. */
+/* Sets m->window to 0 if no layer has a window. Qwen has a switch for it, and
+ * transformers writes 0 for Qwen2-MoE without it. */
 static int read_window_size(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
     bool qwen = m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3 ||
+                m->architecture == PP_QWEN2_MOE ||
                 m->architecture == PP_QWEN3_MOE;
     bool use = !qwen;
     if ((qwen && pp_config_opt_bool(root, "use_sliding_window", &use)) ||
-        pp_config_opt_size(root, "sliding_window", &m->window))
+        (use ? pp_config_opt_size : opt_count)(root, "sliding_window",
+                                               &m->window))
         return -1;
     if (!use ||
         (pp_value_find(root, "sliding_window", &at) && json_is_null(at.value)))
@@ -149,27 +152,45 @@ static int read_layer_type(const struct pp_value *list, size_t i,
     return k < 0 ? -1 : 0;
 }
 
+/* Says whether a layer has a window if layer_types does not. The families begin
+ * with it at a layer, end with it there and alternate before, or alternate. */
+static bool is_windowed(const struct pp_model *m, size_t layer, size_t most)
+{
+    switch (m->architecture) {
+    case PP_QWEN2:
+    case PP_QWEN3:
+        return layer >= most;
+    case PP_QWEN2_MOE:
+        return layer < most && layer % 2 == 0;
+    case PP_GPT_OSS:
+        return layer % 2 == 0;
+    default:
+        return true;
+    }
+}
+
 int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value list;
     bool dense_qwen =
         m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3;
-    size_t n = 0, first = dense_qwen ? 28 : 0;
+    size_t n = 0, most = 28;
     if (read_window_size(root, m) ||
-        (dense_qwen && opt_count(root, "max_window_layers", &first)))
+        ((dense_qwen || m->architecture == PP_QWEN2_MOE) &&
+         opt_count(root, "max_window_layers", &most)))
         return -1;
-    /* Mistral has the same window in every layer, whatever else is set. */
-    bool listed = m->architecture != PP_MISTRAL &&
-                  pp_config_find_set(root, "layer_types", &list);
+    /* These have the same window in every layer, whatever else is set. */
+    bool same = m->architecture == PP_MISTRAL ||
+                m->architecture == PP_MIXTRAL ||
+                m->architecture == PP_QWEN3_MOE;
+    bool listed = !same && pp_config_find_set(root, "layer_types", &list);
     if (listed && pp_value_array(&list, &n))
         return -1;
     /* A Qwen without windows has run with lists of any length. */
     if (listed && n != m->n_layers && (m->window || !dense_qwen))
         return pp_value_fail(&list, "%zu types for %zu layers", n, m->n_layers);
     for (size_t i = 0; i < (listed ? n : m->n_layers); i++) {
-        /* GPT-OSS alternates and begins with a window. */
-        bool windowed =
-            i >= first && (m->architecture != PP_GPT_OSS || i % 2 == 0);
+        bool windowed = is_windowed(m, i, most);
         if (listed && read_layer_type(&list, i, m, &windowed))
             return -1;
         if (windowed && m->window)
@@ -178,7 +199,7 @@ int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* In Qwen3-MoE every decoder_sparse_step-th layer has experts, except those in
+/* In Qwen every decoder_sparse_step-th layer has experts, except those in
  * mlp_only_layers. */
 static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
 {
@@ -228,7 +249,8 @@ static int read_first_dense(const struct pp_value *root, struct pp_model *m)
 static int read_n_experts(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
-    bool qwen = m->architecture == PP_QWEN3_MOE;
+    bool qwen =
+        m->architecture == PP_QWEN2_MOE || m->architecture == PP_QWEN3_MOE;
     const char *key = qwen ? "num_experts" : "num_local_experts";
     const char *other = qwen ? "num_local_experts" : "num_experts";
     if (m->architecture == PP_DEEPSEEK_V3)
@@ -243,7 +265,8 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_moe *e = &m->moe;
     bool deepseek = m->architecture == PP_DEEPSEEK_V3;
-    bool qwen = m->architecture == PP_QWEN3_MOE;
+    bool qwen2 = m->architecture == PP_QWEN2_MOE;
+    bool qwen = qwen2 || m->architecture == PP_QWEN3_MOE;
     size_t n_shared = deepseek;
     struct pp_value at;
     e->intermediate = m->intermediate;
@@ -263,6 +286,13 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     if (deepseek && opt_count(root, "n_shared_experts", &n_shared))
         return -1;
     e->shared = n_shared * e->intermediate;
+    e->shared_gate = qwen2;
+    if (qwen2 && pp_config_get_size(root, "shared_expert_intermediate_size",
+                                    INT_MAX, &e->shared))
+        return -1;
+    e->norm = m->architecture == PP_MIXTRAL;
+    if (qwen && pp_config_opt_bool(root, "norm_topk_prob", &e->norm))
+        return -1;
     if (deepseek)
         return read_first_dense(root, m);
     if (qwen && read_sparse_step(root, m))
@@ -270,6 +300,25 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     for (size_t i = 0; !qwen && i < m->n_layers; i++)
         pp_layer_set_add(&e->layers, i);
     return pp_config_read_window(root, m);
+}
+
+int pp_config_check_router(const struct pp_value *root)
+{
+    struct pp_value at;
+    bool aux = false;
+    double coefficient = 0.001; /* the default */
+    if (pp_config_only_number(root, "router_jitter_noise", 0) ||
+        pp_config_opt_bool(root, "output_router_logits", &aux))
+        return -1;
+    if (pp_config_find_set(root, "router_aux_loss_coef", &at) &&
+        pp_value_real(&at, 0, 1e30, &coefficient))
+        return -1;
+    if (!aux || coefficient <= 0)
+        return 0;
+    pp_value_find(root, "output_router_logits", &at);
+    return pp_value_fail(&at, "'true' asks for a loss that balances the "
+                              "experts, which is not supported; set it to "
+                              "false");
 }
 
 int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)

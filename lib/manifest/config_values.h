@@ -48,10 +48,13 @@ int pp_config_read_rope(const struct pp_value *root,
 int pp_config_read_window(const struct pp_value *root,
                           struct pp_model *m) PP_MUST_USE;
 
-/* Reads experts and windows of the architectures that can be planned but not
- * trained. The other sizes of *m are set. */
+/* Reads experts and windows of architectures with experts. The other sizes of
+ * *m are set. */
 int pp_config_read_moe(const struct pp_value *root,
                        struct pp_model *m) PP_MUST_USE;
+
+/* Fails if training with these experts needs what pprun does not do. */
+int pp_config_check_router(const struct pp_value *root) PP_MUST_USE;
 
 /* Reads the sizes of multi-head latent attention. m->n_heads is set. */
 int pp_config_read_mla(const struct pp_value *root,

@@ -22,6 +22,18 @@ bool pp_recompute_find(const char *name, enum pp_recompute *out)
     return false;
 }
 
+/* Returns the width of the products with hidden that nobody recomputes: no
+ * gradient reads the output of an MLP's last product, and what the router chose
+ * is kept. */
+static double kept_width(const struct pp_model *m, struct pp_unit_id u)
+{
+    const struct pp_moe *e = &m->moe;
+    size_t router = e->n_experts + (e->shared && e->shared_gate);
+    return pp_layer_set_has(&e->layers, u.layer)
+               ? (double)(e->top_k * e->intermediate + e->shared + router)
+               : (double)m->intermediate;
+}
+
 struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
                                         struct pp_unit_id u,
                                         enum pp_recompute r)
@@ -32,10 +44,8 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
         return (struct pp_flops){0};
     if (r == PP_RECOMPUTE_SELECTIVE)
         f.per_token = 0;
-    /* No gradient reads the output of the MLP's last product. With experts the
-     * router's gradient does, since the router scales their outputs. */
-    else if (!pp_layer_set_has(&m->moe.layers, u.layer))
-        f.per_token -= 2 * (double)m->hidden * (double)m->intermediate;
+    else
+        f.per_token -= 2 * (double)m->hidden * kept_width(m, u);
     return f;
 }
 

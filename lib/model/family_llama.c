@@ -27,6 +27,14 @@ static const struct pp_names names = {
             [PP_P_UP_BIAS] = "mlp.up_proj.bias",
             [PP_P_DOWN] = "mlp.down_proj.weight",
             [PP_P_DOWN_BIAS] = "mlp.down_proj.bias",
+            [PP_P_ROUTER] = "mlp.gate.weight",
+            [PP_P_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
+            [PP_P_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
+            [PP_P_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
+            [PP_P_SHARED_WEIGHT] = "mlp.shared_expert_gate.weight",
+            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
+            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
+            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
         },
     /* Old checkpoints hold the frequencies of the rotary positions. */
     .buffers = {".inv_freq"},
@@ -45,7 +53,8 @@ FAMILY(llama, "Llama", PP_PART_ATTENTION, PP_PART_GATED_MLP);
 FAMILY(qwen2, "Qwen2", PP_PART_ATTENTION, PP_PART_GATED_MLP);
 FAMILY(qwen3, "Qwen3", PP_PART_ATTENTION, PP_PART_GATED_MLP);
 FAMILY(mistral, "Mistral", PP_PART_ATTENTION, PP_PART_GATED_MLP);
+FAMILY(qwen2_moe, "Qwen2Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
 FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
-FAMILY(mixtral, "Mixtral", PP_PART_ATTENTION, PP_PART_EXPERTS);
-FAMILY(gpt_oss, "GptOss", PP_PART_ATTENTION, PP_PART_EXPERTS);
-FAMILY(deepseek_v3, "DeepseekV3", PP_PART_LATENT_ATTENTION, PP_PART_EXPERTS);
+FAMILY(gpt_oss, "GptOss", PP_PART_ATTENTION, PP_PART_OTHER_EXPERTS);
+FAMILY(deepseek_v3, "DeepseekV3", PP_PART_LATENT_ATTENTION,
+       PP_PART_OTHER_EXPERTS);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/inventory.h"
 
+#include "model/parts.h"
 #include "model/vision.h"
 
 void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
@@ -30,7 +31,13 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
             pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
         else
             pp_weights_add_vector(l, p[i].rows, share);
-        l->at[l->n - 1].n_parts = p[i].n_parts;
+        struct pp_weight_group *w = &l->at[l->n - 1];
+        w->n_parts = p[i].n_parts;
+        if (!p[i].n_equal)
+            continue;
+        w->share = PP_SHARE_EXPERTS;
+        w->count = p[i].n_equal;
+        w->used = m->moe.top_k;
     }
 }
 
@@ -58,7 +65,8 @@ static void add_mla(const struct pp_model *m, struct pp_weight_list *l)
         pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
-/* Gate and up have one shape, and so do their biases. */
+/* Adds the experts of a family whose tensors are not listed. Gate and up have
+ * one shape, and so do their biases. */
 static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
 {
     const struct pp_moe *e = &m->moe;
@@ -95,7 +103,8 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
         pp_weights_add_vector(l, m->n_heads, PP_SHARE_TENSOR);
     if (m->mla.kv_rank)
         add_mla(m, l);
-    if (pp_layer_set_has(&m->moe.layers, u.layer))
+    if (pp_layer_set_has(&m->moe.layers, u.layer) &&
+        pp_family_of(m->architecture)->mlp == PP_PART_OTHER_EXPERTS)
         add_experts(m, l);
     if (!pp_unit_is_mtp(m, u))
         return;

@@ -214,13 +214,14 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b > 0);
 }
 
-/* Only the tensors of models that pprun trains are all known. */
+/* Only the tensors of models that pprun trains are all known, and those that
+ * expert-parallel ranks divide have other owners. */
 static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
                          struct pp_unit_id u)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     size_t owners = pp_mesh_owners(x);
-    if (owners == 1 || !pp_model_trained(m))
+    if (owners == 1 || !pp_model_trained(m) || x->ep > 1)
         return 0;
     return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp,
                          owners);
@@ -279,6 +280,8 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
     share.n_heads /= tp;
     share.n_kv_heads = m->n_kv_heads < tp ? 1 : m->n_kv_heads / tp;
     share.intermediate /= tp;
+    share.moe.intermediate /= tp;
+    share.moe.shared /= tp;
     share.vocab = (size_t)divide_up(m->vocab, tp);
     return share;
 }

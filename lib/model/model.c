@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -160,6 +161,7 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 
 /* All widths differ, so that a test finds a buffer of the wrong width. */
 enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61, WINDOW = 4 };
+enum { EXPERTS = 5, TOP_K = 3, EXPERT_WIDTH = 12, SHARED_WIDTH = 16 };
 
 static size_t least(size_t a, size_t b)
 {
@@ -182,7 +184,12 @@ void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = least(m->head_dim, HEAD_DIM);
     m->hidden = least(m->hidden, HIDDEN);
-    m->intermediate = (least(m->intermediate, INTERMEDIATE) + tp - 1) / tp * tp;
+    m->intermediate = pp_round_up(least(m->intermediate, INTERMEDIATE), tp);
+    m->moe.intermediate =
+        pp_round_up(least(m->moe.intermediate, EXPERT_WIDTH), tp);
+    m->moe.shared = pp_round_up(least(m->moe.shared, SHARED_WIDTH), tp);
+    m->moe.n_experts = least(m->moe.n_experts, EXPERTS);
+    m->moe.top_k = least(m->moe.top_k, TOP_K);
     m->vocab = least(m->vocab, tp < VOCAB ? VOCAB : tp);
     m->window = least(m->window, WINDOW);
     m->init_range = 1 / sqrt((double)m->hidden);

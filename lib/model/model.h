@@ -27,6 +27,7 @@ enum pp_architecture {
     PP_GPT_OSS,
     PP_DEEPSEEK_V3, /* and Moonlight */
     PP_GPT2,
+    PP_QWEN2_MOE,
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
@@ -65,6 +66,8 @@ struct pp_moe {
     size_t top_k;        /* experts of each token */
     size_t intermediate; /* width of one expert */
     size_t shared;       /* width of all shared experts, or 0 */
+    bool shared_gate;    /* a sigmoid weighs their output */
+    bool norm;           /* the weights of a token's experts add up to 1 */
     bool biases;         /* on the router and the experts */
     bool score_bias;     /* a number for each expert that only selects */
 };
@@ -132,9 +135,9 @@ struct pp_model {
     bool qk_norm;      /* RMSNorm of every query and key head, before RoPE */
     size_t window;     /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
+    struct pp_moe moe;
     /* Only architectures that pprun does not train have these: */
     bool sinks; /* a learned attention sink per head */
-    struct pp_moe moe;
     struct pp_mla mla;
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
@@ -248,7 +251,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 
 /* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
  * gate and up, and the biases of these: a layer computes each group in one
- * product. */
+ * product. The last three are rows for all experts (tensor.h). */
 enum pp_layer_param {
     PP_P_NORM1,
     PP_P_NORM1_BIAS,
@@ -270,6 +273,14 @@ enum pp_layer_param {
     PP_P_UP_BIAS,
     PP_P_DOWN,
     PP_P_DOWN_BIAS,
+    PP_P_ROUTER,
+    PP_P_SHARED_GATE, /* of the shared expert */
+    PP_P_SHARED_UP,
+    PP_P_SHARED_DOWN,
+    PP_P_SHARED_WEIGHT, /* (1, hidden), for the sigmoid */
+    PP_P_EXPERT_GATE,
+    PP_P_EXPERT_UP,
+    PP_P_EXPERT_DOWN,
     PP_N_LAYER_PARAMS
 };
 /* Parameters of embedding, norm and head: a weight; that of the positions of an
@@ -382,6 +393,19 @@ enum pp_layer_saved {
     PP_S_DNORM2,   /* GRAD_W: hidden */
     PP_S_DGATE_UP, /* GRAD_W: like PP_S_GATE_UP */
     PP_S_DY,       /* GRAD_W: gradient of the layer's output, hidden */
+    /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
+     * are those of the shared expert. */
+    PP_S_PROBS,           /* ACT_I: n_experts */
+    PP_S_ROUTING,         /* ACT_W: three int32_t for each of top_k, as many
+                             values */
+    PP_S_WEIGHT,          /* ACT_W: top_k */
+    PP_S_SHARED_WEIGHT,   /* ACT_W: 1; width 0 without shared_gate */
+    PP_S_EXPERT_GATE_UP,  /* ACT_I: 2 top_k width */
+    PP_S_EXPERT_ACT,      /* ACT_W: top_k width */
+    PP_S_DROUTER,         /* GRAD_W: gradient of the router's product, n_experts
+                           */
+    PP_S_DSHARED_WEIGHT,  /* GRAD_W: gradient before the sigmoid; 1 or 0 */
+    PP_S_DEXPERT_GATE_UP, /* GRAD_W: 2 top_k width */
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
@@ -414,6 +438,16 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
  * bytes. The workspace is the larger of F's and I's. */
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block);
+
+/* The room that a layer of experts needs beside what it saves: elements, and
+ * values of the accumulated type, for each row of a product. */
+struct pp_experts_room {
+    size_t product; /* inputs or outputs of the experts, or their gradients */
+    size_t act;     /* gradients of activations */
+    size_t logits;
+    size_t weights; /* accumulated type */
+};
+struct pp_experts_room pp_experts_room(const struct pp_model *m);
 
 /* Floating-point operations of one forward, per token and per attended pair of
  * positions. A sequence of n tokens has n (n + 1) / 2 pairs, or fewer with a

@@ -234,6 +234,54 @@ static void plain_mlp_saved(const struct pp_model *m,
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};
 }
 
+/* --- experts --- */
+
+/* Every expert is a gated MLP, which tensor-parallel ranks divide as such. All
+ * of them have the whole router. */
+static void experts_tensors(const struct pp_model *m,
+                            const struct pp_model_part *p,
+                            struct pp_tensor_info *out)
+{
+    (void)p;
+    const struct pp_moe *e = &m->moe;
+    size_t h = m->hidden, i = e->intermediate, s = e->shared;
+    set_matrix(&out[PP_P_ROUTER], e->n_experts, h, PP_SPLIT_NONE, 1);
+    set_matrix(&out[PP_P_EXPERT_GATE], i, h, PP_SPLIT_ROWS, i);
+    set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
+    set_matrix(&out[PP_P_EXPERT_DOWN], h, i, PP_SPLIT_COLUMNS, i);
+    for (size_t slot = PP_P_EXPERT_GATE; slot <= PP_P_EXPERT_DOWN; slot++)
+        out[slot].n_equal = e->n_experts;
+    if (!s)
+        return;
+    set_matrix(&out[PP_P_SHARED_GATE], s, h, PP_SPLIT_ROWS, s);
+    set_matrix(&out[PP_P_SHARED_UP], s, h, PP_SPLIT_ROWS, s);
+    set_matrix(&out[PP_P_SHARED_DOWN], h, s, PP_SPLIT_COLUMNS, s);
+    if (e->shared_gate)
+        set_matrix(&out[PP_P_SHARED_WEIGHT], 1, h, PP_SPLIT_NONE, 1);
+}
+
+static void experts_saved(const struct pp_model *m,
+                          const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    const struct pp_moe *e = &m->moe;
+    size_t tp = pp_model_tp(m), k = tp * e->top_k, i = k * e->intermediate;
+    size_t n = tp * e->n_experts, s = tp * e->shared;
+    size_t gate = e->shared && e->shared_gate ? tp : 0;
+    out[PP_S_PROBS] = (struct pp_saved){PP_SAVED_ACT_I, n, true};
+    out[PP_S_ROUTING] = (struct pp_saved){PP_SAVED_ACT_W, 3 * k, true};
+    out[PP_S_WEIGHT] = (struct pp_saved){PP_SAVED_ACT_W, k, true};
+    out[PP_S_SHARED_WEIGHT] = (struct pp_saved){PP_SAVED_ACT_W, gate, true};
+    out[PP_S_EXPERT_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * i};
+    out[PP_S_EXPERT_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
+    out[PP_S_DROUTER] = (struct pp_saved){PP_SAVED_GRAD_W, n};
+    out[PP_S_DSHARED_WEIGHT] = (struct pp_saved){PP_SAVED_GRAD_W, gate};
+    out[PP_S_DEXPERT_GATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
+    out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * s};
+    out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, s};
+    out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * s};
+}
+
 /* --- the encoder of images --- */
 
 /* The convolution's kernel is one matrix of products, a row for each output. */
@@ -296,6 +344,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
+        [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},
         [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
@@ -318,6 +367,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
         [PP_GPT2] = &pp_family_gpt2,
         [PP_CLIP] = &pp_family_clip,
+        [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
     };
     return families[a];
 }
@@ -326,8 +376,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS])
 {
     const struct pp_family *f = pp_family_of(m->architecture);
-    bool dense =
-        f->mlp == PP_PART_EXPERTS && !pp_layer_set_has(&m->moe.layers, u.layer);
+    bool experts = f->mlp == PP_PART_EXPERTS || f->mlp == PP_PART_OTHER_EXPERTS;
+    bool dense = experts && !pp_layer_set_has(&m->moe.layers, u.layer);
     switch (u.kind) {
     case PP_UNIT_EMBED:
         out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};

@@ -18,12 +18,13 @@ enum pp_part_kind {
     PP_PART_ATTENTION, /* grouped queries, rotated unless positions are added */
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
+    PP_PART_EXPERTS,   /* softmax router, gated experts, shared expert */
     PP_PART_HEAD,
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
     /* Plans only know the sums of these: */
     PP_PART_LATENT_ATTENTION,
-    PP_PART_EXPERTS,
+    PP_PART_OTHER_EXPERTS, /* routers of GPT-OSS and DeepSeek */
     PP_N_PARTS
 };
 
@@ -75,7 +76,8 @@ struct pp_names {
     const char *norm, *norm_bias, *head;
     const char *patches; /* of an encoder, whose embedding is a class token */
     const char *layers;  /* "model.layers", which the number of one follows */
-    /* By slot: "input_layernorm.weight". NULL: the family never has it.
+    /* By slot: "input_layernorm.weight", or "mlp.experts.%.up_proj.weight" with
+     * the number of an expert for '%'. NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
      * values. */
     const char *layer[PP_N_LAYER_PARAMS];
@@ -105,7 +107,7 @@ const char *pp_head_name(const struct pp_model *m);
 extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
     pp_family_mistral;
 extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
-    pp_family_gpt_oss, pp_family_deepseek_v3;
+    pp_family_qwen2_moe, pp_family_gpt_oss, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2;
 extern const struct pp_family pp_family_clip;
 

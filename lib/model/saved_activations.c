@@ -8,7 +8,8 @@
 
 #include "model/parts.h"
 
-/* Returns true if I recomputes a saved tensor of a decoder layer. */
+/* Returns true if I recomputes a saved tensor of a decoder layer. What the
+ * router chose is kept: no token is routed or counted twice. */
 static bool is_recomputed(enum pp_recompute r, size_t slot)
 {
     switch (slot) {
@@ -21,12 +22,14 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_MEAN2:
     case PP_S_NORM2:
     case PP_S_ACT:
+    case PP_S_EXPERT_ACT:
         return r != PP_RECOMPUTE_NONE;
     case PP_S_QKV_RAW:
     case PP_S_QK_RSTD:
     case PP_S_QKV:
     case PP_S_MID:
     case PP_S_GATE_UP:
+    case PP_S_EXPERT_GATE_UP:
         return r == PP_RECOMPUTE_FULL;
     default:
         return false;
@@ -192,16 +195,15 @@ static struct layer_widths gated(size_t width)
     return (struct layer_widths){{2 * width, width, 2 * width}, {0, width}};
 }
 
-/* Every token is copied for each of its experts. The experts' outputs are saved
- * for the router's gradient; the router saves a probability for each expert. */
+/* A token has activations for each of its experts. The router saves the
+ * probability of every expert, and the places and weights of those chosen. */
 static struct layer_widths experts(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
-    size_t k = e->top_k;
-    struct layer_widths w = gated(k * e->intermediate + e->shared);
-    w.block[PP_SAVED_ACT_I] += k * m->hidden + e->n_experts;
-    w.block[PP_SAVED_ACT_W] += k * m->hidden;
-    w.block[PP_SAVED_GRAD_W] += k * m->hidden + e->n_experts;
+    struct layer_widths w = gated(e->top_k * e->intermediate + e->shared);
+    w.block[PP_SAVED_ACT_I] += e->n_experts;
+    w.block[PP_SAVED_ACT_W] += 4 * e->top_k;
+    w.block[PP_SAVED_GRAD_W] += e->n_experts;
     return w;
 }
 
@@ -253,6 +255,16 @@ static size_t planned(const struct pp_model *m, size_t layer,
     default:
         return w.block[block] - again[block];
     }
+}
+
+struct pp_experts_room pp_experts_room(const struct pp_model *m)
+{
+    const struct pp_moe *e = &m->moe;
+    size_t k = e->top_k, act = k * e->intermediate;
+    return (struct pp_experts_room){.product = k * m->hidden,
+                                    .act = act < e->shared ? e->shared : act,
+                                    .logits = e->n_experts,
+                                    .weights = k};
 }
 
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,

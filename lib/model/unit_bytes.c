@@ -83,16 +83,26 @@ size_t pp_gathered_row_bytes(const struct pp_model *m,
                    2 * pp_model_tp(m) * b->accumulator_bytes);
 }
 
+/* Returns the bytes of the scratch of an MLP or of experts for a token. */
+static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
+                          const struct pp_backend *b)
+{
+    struct pp_experts_room r = pp_experts_room(m);
+    if (!pp_layer_set_has(&m->moe.layers, u.layer))
+        return m->intermediate * b->element_bytes;
+    return (r.product + r.act + r.logits) * b->element_bytes +
+           r.weights * b->accumulator_bytes;
+}
+
 /* The MLP and attention use the same memory, one after the other, for the
  * tokens of all tensor-parallel ranks. */
-static void add_layer_scratch(const struct pp_model *m,
+static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
                               const struct pp_backend *b,
                               struct pp_workspace *w)
 {
     size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
     size_t q = m->n_heads * width, e = b->element_bytes, tp = pp_model_tp(m);
-    size_t mlp = m->moe.n_experts ? m->moe.intermediate * m->moe.top_k : 0;
-    w->token += tp * greater(greater(m->intermediate, mlp), q) * e;
+    w->token += tp * greater(mlp_scratch(m, u, b), q * e);
     w->keys = tp * 2 * m->n_kv_heads * width * e;
     if (b->is_host) {
         w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
@@ -151,7 +161,7 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.fixed += 2 * PP_LINE_BYTES;
     }
     if (u.kind == PP_UNIT_LAYER) {
-        add_layer_scratch(m, b, &w);
+        add_layer_scratch(m, u, b, &w);
         w.token += exchanged(x, m, &w, b);
     }
     if (u.kind == PP_UNIT_HEAD)
@@ -257,9 +267,8 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
     size_t experts =
         quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
     size_t held_here = padded(held.dense + held.experts, p);
-    uint64_t dense =
-        shared && held.owned ? held.owned : quotient_up(held.dense, alike);
-    size_t parted = padded(dense + experts, p);
+    uint64_t each = quotient_up(held.dense, alike) + experts;
+    size_t parted = padded(shared && held.owned ? held.owned : each, p);
     size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
     if (held.frozen)
         return (struct pp_state_bytes){.weights =

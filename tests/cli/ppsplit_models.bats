@@ -88,18 +88,18 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
 }
 
 @test "weights are not read if the architecture is not trained" {
-    config mixtral '"num_local_experts": 8'
+    config gpt_oss '"num_local_experts": 8'
     printf 'nothing of the kind' >m/model.safetensors
     ppsplit -p 2 m >/dev/null
 }
 
 @test "pprun refuses an architecture that it does not train" {
-    config mixtral '"num_local_experts": 8'
+    config gpt_oss '"num_local_experts": 8'
     ppsplit -p 2 m | ppsched -s 1f1b -m 2 >plan.json
     run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
     [ "$status" -eq 2 ]
     [ -z "$output" ]
-    [ "$stderr" = "pprun: plan.json: /model/architecture: 'MixtralForCausalLM' \
+    [ "$stderr" = "pprun: plan.json: /model/architecture: 'GptOssForCausalLM' \
 can be planned, but pprun does not train it yet" ]
 }
 
@@ -176,8 +176,8 @@ sparse() {
 @test "a large plan that does not fit is refused" {
     deepseek
     run --separate-stderr ppsplit -p 16 -c 2 --placement v \
-        --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 80G m
+        --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 50G m
     echo "$stderr"
     [ "$status" -eq 1 ]
-    [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 80.00 GiB "* ]]
+    [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 50.00 GiB "* ]]
 }

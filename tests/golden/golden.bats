@@ -104,17 +104,29 @@ logprobs() {
 }
 
 @test "gpt2: loss and every gradient of one step" { one_step gpt2; }
+@test "mixtral: loss and every gradient of one step" { one_step mixtral; }
+@test "qwen2-moe: loss and every gradient of one step" { one_step qwen2-moe; }
+@test "qwen3-moe: loss and every gradient of one step" { one_step qwen3-moe; }
 
 @test "llama: the losses of ten AdamW steps" { ten_steps llama; }
 @test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
 @test "qwen3: the losses of ten AdamW steps" { ten_steps qwen3; }
 @test "mistral: the losses of ten AdamW steps" { ten_steps mistral; }
 @test "gpt2: the losses of ten AdamW steps, with decay" { ten_steps gpt2; }
+@test "mixtral: the losses of ten AdamW steps" { ten_steps mixtral; }
+@test "qwen2-moe: the losses of ten AdamW steps, with decay" {
+    ten_steps qwen2-moe
+}
+
+@test "qwen3-moe: the losses of ten AdamW steps" { ten_steps qwen3-moe; }
 
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }
 @test "qwen3: log-probabilities" { logprobs qwen3; }
 @test "gpt2: log-probabilities" { logprobs gpt2; }
+@test "mixtral: log-probabilities" { logprobs mixtral; }
+@test "qwen2-moe: log-probabilities" { logprobs qwen2-moe; }
+@test "qwen3-moe: log-probabilities" { logprobs qwen3-moe; }
 
 @test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old
@@ -159,6 +171,17 @@ logprobs() {
         run -1 "$COMPARE" $GRADIENT $FLOOR grads.safetensors \
             "$GOLDEN/mistral/grads.safetensors"
     done
+}
+
+@test "the comparison sees weights of experts that do not add up to 1" {
+    cp -r "$GOLDEN/qwen3-moe/model" other
+    jq '.norm_topk_prob = false' "$GOLDEN/qwen3-moe/model/config.json" \
+        >other/config.json
+    plan other 2
+    train qwen3-moe other 1 --dump-grads grads.safetensors
+    run ! close $LOSS losses.json "$(want qwen3-moe '.losses[:1]')"
+    run -1 "$COMPARE" $GRADIENT $FLOOR grads.safetensors \
+        "$GOLDEN/qwen3-moe/grads.safetensors"
 }
 
 @test "the comparison sees one changed number in the gradients" {

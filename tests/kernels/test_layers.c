@@ -16,6 +16,7 @@ struct variant {
     enum pp_recompute mode;
     enum pp_architecture architecture; /* 0: Llama */
     enum pp_gelu gelu;
+    struct pp_moe moe;
 };
 
 static const struct variant variants[] = {
@@ -54,6 +55,20 @@ static const struct variant variants[] = {
     {"CLIP layer, full", PP_UNIT_LAYER, .architecture = PP_CLIP,
      .mode = PP_RECOMPUTE_FULL},
     {"projector", PP_UNIT_PROJECTOR, .architecture = PP_CLIP},
+    {"Mixtral decoder", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
+     .moe = {{{1}}, 5, 2, 3, .norm = true}},
+    {"Mixtral decoder, one of each", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
+     .moe = {{{1}}, 3, 1, 2, .norm = true}},
+    {"Qwen3-MoE decoder, selective", PP_UNIT_LAYER, .qk_norm = true,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_QWEN3_MOE,
+     .moe = {{{1}}, 4, 4, 3}},
+    {"Qwen3-MoE decoder, dense", PP_UNIT_LAYER, .architecture = PP_QWEN3_MOE,
+     .moe = {{{2}}, 5, 2, 3}},
+    {"Qwen2-MoE decoder", PP_UNIT_LAYER, 1, .architecture = PP_QWEN2_MOE,
+     .moe = {{{1}}, 5, 3, 3, .shared = 4, .shared_gate = true}},
+    {"Qwen2-MoE decoder, full", PP_UNIT_LAYER, 1, .mode = PP_RECOMPUTE_FULL,
+     .architecture = PP_QWEN2_MOE,
+     .moe = {{{1}}, 4, 2, 2, .shared = 8, .shared_gate = true, .norm = true}},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
@@ -89,6 +104,7 @@ static struct pp_model model_of(const struct variant *v)
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
     m.gelu = v->gelu;
+    m.moe = v->moe;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;

@@ -6,8 +6,14 @@ compare() { "$BUILDDIR/tests/golden/compare_tensors" 0 0 "$@"; }
 # model NAME TIED QK_NORM: writes model-NAME/config.json.
 model() {
     mkdir -p "model-$1"
-    local arch=LlamaForCausalLM type=llama bias=false
+    local arch=LlamaForCausalLM type=llama bias=false experts=
     case $1 in
+    qwen2-moe*)
+        arch=Qwen2MoeForCausalLM type=qwen2_moe
+        experts='"num_experts": 6, "num_experts_per_tok": 2,
+ "mlp_only_layers": [2], "moe_intermediate_size": 8,
+ "shared_expert_intermediate_size": 12,'
+        ;;
     qwen2*) arch=Qwen2ForCausalLM type=qwen2 bias=true ;;
     qwen3*) arch=Qwen3ForCausalLM type=qwen3 ;;
     mistral*) arch=MistralForCausalLM type=mistral ;;
@@ -18,7 +24,7 @@ model() {
  "num_key_value_heads": 2, "head_dim": 12, "vocab_size": 67,
  "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
  "max_position_embeddings": 128, "attention_bias": $bias,
- "sliding_window": 7, "initializer_range": 0.1, "tie_word_embeddings": $2}
+ "sliding_window": 7, $experts "initializer_range": 0.1, "tie_word_embeddings": $2}
 END
 }
 

@@ -13,7 +13,7 @@ setup_file() {
     for head in tied untied; do
         tied=$([ $head = tied ] && echo true || echo false)
         mkdir "model-gpt2-$head"
-        for name in llama qwen2 qwen3 mistral; do
+        for name in llama qwen2 qwen3 mistral qwen2-moe; do
             model "$name-$head" "$tied"
             eight_heads "model-$name-$head"
         done

@@ -251,8 +251,9 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
 static int attention_bwd_weight(const struct pp_layer *l,
                                 const struct pp_microbatch *mb,
                                 const struct pp_layer_blocks *b, void *const *s,
-                                struct pp_err *err)
+                                void *scratch, struct pp_err *err)
 {
+    (void)scratch;
     const struct pp_kernels *k = l->kernels;
     struct qkv_widths w = widths(l->model);
     const struct pp_joined o = output_of(l);

@@ -86,14 +86,13 @@ static int decoder_bwd_weight(const struct pp_layer *l,
                               const struct pp_layer_blocks *b, void *scratch,
                               struct pp_err *err)
 {
-    (void)scratch;
     struct decoder d = decoder_of(l);
     size_t R = pp_layer_rows(l, mb);
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    return d.mlp->bwd_weight(l, mb, b, s, err) ||
+    return d.mlp->bwd_weight(l, mb, b, s, scratch, err) ||
                    d.norm->bwd_weight(l, d.second, R, s, err) ||
-                   d.attention->bwd_weight(l, mb, b, s, err) ||
+                   d.attention->bwd_weight(l, mb, b, s, scratch, err) ||
                    d.norm->bwd_weight(l, d.first, R, s, err)
                ? -1
                : 0;

@@ -184,7 +184,7 @@ struct pp_block_ops {
     /* dy is in PP_S_DMID for attention, in PP_S_DY for an MLP. */
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *const *s,
-                      struct pp_err *err);
+                      void *scratch, struct pp_err *err);
 };
 
 /* Find the operations of a kind of part; NULL if it has none, or is none of
@@ -194,7 +194,8 @@ const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 
 extern const struct pp_norm_ops pp_part_rms_norm, pp_part_layer_norm;
 /* A gated MLP and a plain one have the same operations. */
-extern const struct pp_block_ops pp_part_attention, pp_part_mlp;
+extern const struct pp_block_ops pp_part_attention, pp_part_mlp,
+    pp_part_experts;
 
 /* How attention reaches keys and values that are not in the microbatch. a is
  * the shape of its rows; tiles is the scratch of the kernel, then that of the

@@ -121,8 +121,9 @@ static int mlp_bwd_input(const struct pp_layer *l,
 static int mlp_bwd_weight(const struct pp_layer *l,
                           const struct pp_microbatch *mb,
                           const struct pp_layer_blocks *b, void *const *s,
-                          struct pp_err *err)
+                          void *scratch, struct pp_err *err)
 {
+    (void)scratch;
     const struct activation *a = activation_of(l);
     const struct pp_joined p = down(l);
     size_t C = l->model->hidden, OC = a->copies * l->model->intermediate;

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: MIT */
+/* experts on the CPU. */
+#include "experts.h"
+
+#include <math.h>
+
+#include "real.h"
+
+#define PP_DECLARE_EXPERT(name, type) static type name;
+PP_EXPERT_KERNELS(PP_DECLARE_EXPERT)
+#undef PP_DECLARE_EXPERT
+
+/* --- the router --- */
+
+static void softmax_row(real *p, const real *x, size_t E)
+{
+    double sum = 0;
+    real most = max_row(x, E);
+    for (size_t e = 0; e < E; e++) {
+        p[e] = exp_below(x[e] - most);
+        sum += (double)p[e];
+    }
+    for (size_t e = 0; e < E; e++)
+        p[e] = (real)((double)p[e] / sum);
+}
+
+/* Writes the experts with the K largest values, the largest first. */
+static void choose(int32_t *best, const real *x, size_t E, size_t K)
+{
+    for (size_t e = 0; e < E; e++) {
+        size_t i = e < K ? e : K;
+        if (i == K && !(x[e] > x[best[K - 1]]))
+            continue;
+        i -= i == K;
+        for (; i > 0 && x[e] > x[best[i - 1]]; i--)
+            best[i] = best[i - 1];
+        best[i] = (int32_t)e;
+    }
+}
+
+/* Experts that are sorted at a time. */
+enum { SORTED = 256 };
+
+/* Replaces experts in r->row by their rows, for experts from first on. done
+ * rows belong to those before them. Returns the rows up to the last of these
+ * experts. A row that is in its place is stored as -1 - row, so that it is not
+ * taken for an expert. */
+static size_t sort_experts(struct pp_routing *r, size_t N, size_t E, size_t K,
+                           size_t first, size_t done)
+{
+    size_t at[SORTED + 1] = {0}, R = N * K;
+    size_t n = E - first < SORTED ? E - first : SORTED;
+    for (size_t i = 0; i < R; i++) {
+        size_t e = (size_t)r->row[i] - first;
+        if (r->row[i] >= 0 && e < n)
+            at[e + 1]++;
+    }
+    at[0] = done;
+    for (size_t e = 0; e < n; e++)
+        at[e + 1] += at[e];
+    size_t end = at[n];
+    for (size_t i = 0; i < R; i++) {
+        size_t e = (size_t)r->row[i] - first;
+        if (r->row[i] < 0 || e >= n)
+            continue;
+        size_t to = at[e]++;
+        r->token[to] = (int32_t)(i / K);
+        r->expert[to] = r->row[i];
+        r->row[i] = -1 - (int32_t)to;
+    }
+    return end;
+}
+
+/* Returns what the probabilities of a token's experts are divided by. */
+static double divisor(const real *p, const struct pp_routing *r,
+                      const int32_t *row, size_t K, bool norm)
+{
+    double sum = 0;
+    for (size_t j = 0; j < K; j++)
+        sum += (double)p[r->expert[row[j]]];
+    return norm ? sum : 1;
+}
+
+static PP_ROUTE_FWD(route_fwd)
+{
+    (void)stream;
+    const real *x = logits;
+    real *p = probs, *w = weight;
+    size_t done = 0;
+    for (size_t t = 0; t < N; t++) {
+        softmax_row(p + t * E, x + t * E, E);
+        choose(r->row + t * K, x + t * E, E, K);
+    }
+    for (size_t first = 0; first < E; first += SORTED)
+        done = sort_experts(r, N, E, K, first, done);
+    for (size_t i = 0; i < N * K; i++)
+        r->row[i] = -1 - r->row[i];
+    for (size_t t = 0; t < N; t++) {
+        const int32_t *row = r->row + t * K;
+        double by = divisor(p + t * E, r, row, K, norm);
+        for (size_t j = 0; j < K; j++)
+            w[row[j]] =
+                (real)((double)p[t * E + (size_t)r->expert[row[j]]] / by);
+    }
+    return 0;
+}
+
+/* The derivative of the loss by a probability is (dweight - s) / divisor with
+ * norm, where s = sum dweight p / divisor; else it is dweight. Then that of the
+ * softmax follows. */
+static PP_ROUTE_BWD(route_bwd)
+{
+    (void)stream;
+    const real *dw = dweight, *p = probs;
+    real *out = dlogits;
+    for (size_t t = 0; t < N; t++, p += E, out += E) {
+        const int32_t *row = r->row + t * K;
+        double by = divisor(p, r, row, K, norm), s = 0, sum = 0;
+        for (size_t j = 0; norm && j < K; j++)
+            s += (double)dw[row[j]] * (double)p[r->expert[row[j]]] / by;
+        for (size_t j = 0; j < K; j++)
+            sum += ((double)dw[row[j]] - s) / by * (double)p[r->expert[row[j]]];
+        for (size_t e = 0; e < E; e++)
+            out[e] = (real)(-sum * (double)p[e]);
+        for (size_t j = 0; j < K; j++) {
+            size_t e = (size_t)r->expert[row[j]];
+            double dp = ((double)dw[row[j]] - s) / by;
+            out[e] = (real)((dp - sum) * (double)p[e]);
+        }
+    }
+    return 0;
+}
+
+/* --- rows and tokens --- */
+
+PP_CLONES static void set_weighted(real *y, const real *x, real w, size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        y[i] = w * x[i];
+}
+
+PP_CLONES static void add_weighted(real *restrict y, const real *restrict x,
+                                   real w, size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        y[i] += w * x[i];
+}
+
+PP_CLONES static void scale_row(real *y, real w, size_t C)
+{
+    for (size_t i = 0; i < C; i++)
+        y[i] *= w;
+}
+
+static PP_SPREAD(spread)
+{
+    (void)stream;
+    const real *in = x, *w = weight;
+    real *out = y;
+    for (size_t r = 0; r < R; r++) {
+        const real *from = in + (token ? (size_t)token[r] : r) * C;
+        if (w)
+            set_weighted(out + r * C, from, w[r], C);
+        else
+            memcpy(out + r * C, from, C * sizeof *out);
+    }
+    return 0;
+}
+
+static PP_COMBINE(combine)
+{
+    (void)stream;
+    const real *in = x, *w = weight;
+    real *out = y;
+    for (size_t t = 0; t < N; t++, out += C)
+        for (size_t j = 0; j < K; j++) {
+            size_t i = row ? (size_t)row[t * K + j] : t;
+            (j ? add_weighted : set_weighted)(out, in + i * C, w ? w[i] : 1, C);
+        }
+    return 0;
+}
+
+static PP_WEIGH_BWD(weigh_bwd)
+{
+    (void)stream;
+    const real *in = y, *w = weight;
+    real *d = dy, *dw = dweight;
+    for (size_t r = 0; r < R; r++) {
+        dw[r] = (real)dot_rows(d + r * C, in + r * C, C);
+        scale_row(d + r * C, w[r], C);
+    }
+    return 0;
+}
+
+static PP_GATE_FWD(gate_fwd)
+{
+    (void)stream;
+    const real *in = x;
+    real *out = y;
+    for (size_t i = 0; i < n; i++)
+        out[i] = 1 / (1 + fast_exp(-in[i]));
+    return 0;
+}
+
+static PP_GATE_BWD(gate_bwd)
+{
+    (void)stream;
+    const real *d = dy, *s = y;
+    real *out = dx;
+    for (size_t i = 0; i < n; i++)
+        out[i] = d[i] * s[i] * (1 - s[i]);
+    return 0;
+}
+
+/* --- products --- */
+
+/* Returns the end of the rows of the expert that row r has. */
+static size_t rows_end(const int32_t *expert, size_t r, size_t R)
+{
+    size_t end = r + 1;
+    while (end < R && expert[end] == expert[r])
+        end++;
+    return end;
+}
+
+/* Does the work of grouped_fwd with some linear. */
+static int each_fwd(pp_linear_fwd_fn *linear, real *y, const real *x,
+                    const real *w, const int32_t *expert, size_t R, size_t C,
+                    size_t OC, size_t stride)
+{
+    int rc = 0;
+    for (size_t r = 0, end; !rc && r < R; r = end) {
+        end = rows_end(expert, r, R);
+        rc = linear(y + r * OC, x + r * C, w + (size_t)expert[r] * stride, NULL,
+                    NULL, end - r, C, OC, OC, C, NULL);
+    }
+    return rc;
+}
+
+static int each_bwd_input(pp_linear_bwd_input_fn *linear, real *dx,
+                          const real *dy, const real *w, const int32_t *expert,
+                          size_t R, size_t C, size_t OC, size_t stride)
+{
+    int rc = 0;
+    for (size_t r = 0, end; !rc && r < R; r = end) {
+        end = rows_end(expert, r, R);
+        rc = linear(dx + r * C, dy + r * OC, w + (size_t)expert[r] * stride,
+                    end - r, C, OC, C, OC, NULL);
+    }
+    return rc;
+}
+
+static PP_GROUPED_FWD(grouped_fwd)
+{
+    (void)stream;
+    return each_fwd(PP_KERNEL(linear_fwd), y, x, w, expert, R, C, OC, stride);
+}
+
+static PP_GROUPED_BWD_INPUT(grouped_bwd_input)
+{
+    (void)stream;
+    return each_bwd_input(PP_KERNEL(linear_bwd_input), dx, dy, w, expert, R, C,
+                          OC, stride);
+}
+
+static PP_GROUPED_FWD(grouped_rows_fwd)
+{
+    (void)stream;
+    return each_fwd(PP_KERNEL(linear_rows_fwd), y, x, w, expert, R, C, OC,
+                    stride);
+}
+
+static PP_GROUPED_BWD_INPUT(grouped_rows_bwd_input)
+{
+    (void)stream;
+    return each_bwd_input(PP_KERNEL(linear_rows_bwd_input), dx, dy, w, expert,
+                          R, C, OC, stride);
+}
+
+static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
+{
+    (void)stream;
+    const real *d = dy, *in = x;
+    real *out = dw;
+    int rc = 0;
+    for (size_t r = 0, end; !rc && r < R; r = end) {
+        end = rows_end(expert, r, R);
+        rc = PP_KERNEL(linear_bwd_weight)(out + (size_t)expert[r] * stride,
+                                          NULL, d + r * OC, in + r * C, end - r,
+                                          C, OC, OC, C, NULL);
+    }
+    return rc;
+}
+
+const struct pp_expert_kernels PP_KERNEL(expert_kernels) = {
+#define PP_ENTRY(name, type) .name = name,
+    PP_EXPERT_KERNELS(PP_ENTRY)
+#undef PP_ENTRY
+};
+
+const struct pp_expert_kernels PP_KERNEL(expert_kernels_rows) = {
+    .route_fwd = route_fwd,
+    .route_bwd = route_bwd,
+    .spread = spread,
+    .combine = combine,
+    .weigh_bwd = weigh_bwd,
+    .gate_fwd = gate_fwd,
+    .gate_bwd = gate_bwd,
+    .grouped_fwd = grouped_rows_fwd,
+    .grouped_bwd_input = grouped_rows_bwd_input,
+    .grouped_bwd_weight = grouped_bwd_weight,
+};

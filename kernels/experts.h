@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT */
+/* experts - the kernels of a mixture of experts (Shazeer et al., "Outrageously
+ * Large Neural Networks", ICLR 2017), with the rules of kernels.h. No token is
+ * dropped.
+ *
+ * E experts, K experts of each of N tokens. A row is a token at one of its
+ * experts: there are R = N K. Rows ascend by expert, and those of an expert by
+ * token. */
+#ifndef PP_KERNELS_EXPERTS_H
+#define PP_KERNELS_EXPERTS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The places of rows. */
+struct pp_routing {
+    int32_t *row;    /* (N, K) of a token's experts, the best first */
+    int32_t *token;  /* (R) */
+    int32_t *expert; /* (R) ascending */
+};
+
+/* route - chooses the K experts with the largest logits of each token, the
+ * lowest number first among equals.
+ *
+ *   logits  (N, E)
+ *   probs   (N, E)   written: softmax, accumulated type
+ *   weight  (R)      written: the probability of the row's expert, accumulated
+ *                    type; with norm, over the sum of those of the token
+ *   r                written
+ * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
+#define PP_ROUTE_FWD(name)                                                 \
+    int(name)(void *probs, void *weight, struct pp_routing *r,             \
+              const void *logits, size_t N, size_t E, size_t K, bool norm, \
+              void *stream)
+#define PP_ROUTE_BWD(name)                                              \
+    int(name)(void *dlogits, const void *dweight, const void *probs,    \
+              const struct pp_routing *r, size_t N, size_t E, size_t K, \
+              bool norm, void *stream)
+typedef PP_ROUTE_FWD(pp_route_fwd_fn);
+typedef PP_ROUTE_BWD(pp_route_bwd_fn);
+
+/* spread - y[r] = weight[r] x[token[r]], R rows of C. Without token, row r is
+ * that of x, and y may be x; without weight, it is 1.
+ *
+ * combine - y[t] = the sum over j, ascending, of weight[i] x[i], i = row[t, j],
+ * for N tokens of C. Without row, K is 1 and i is t. Without weight, it is 1.
+ *
+ * weigh_bwd - the gradient of weight[r] y[r] for R rows of C: dweight[r] = the
+ * sum of dy[r] y[r], then dy[r] becomes weight[r] dy[r].
+ *
+ *   weight, dweight   accumulated type */
+#define PP_SPREAD(name)                                   \
+    int(name)(void *y, const void *x, const void *weight, \
+              const int32_t *token, size_t R, size_t C, void *stream)
+#define PP_COMBINE(name)                                                      \
+    int(name)(void *y, const void *x, const void *weight, const int32_t *row, \
+              size_t N, size_t K, size_t C, void *stream)
+#define PP_WEIGH_BWD(name)                                                \
+    int(name)(void *dweight, void *dy, const void *y, const void *weight, \
+              size_t R, size_t C, void *stream)
+typedef PP_SPREAD(pp_spread_fn);
+typedef PP_COMBINE(pp_combine_fn);
+typedef PP_WEIGH_BWD(pp_weigh_bwd_fn);
+
+/* gate - y = sigmoid(x), n values; bwd: dx = dy y (1 - y).
+ *
+ *   x, dx   elements        y, dy   accumulated type */
+#define PP_GATE_FWD(name) \
+    int(name)(void *y, const void *x, size_t n, void *stream)
+#define PP_GATE_BWD(name) \
+    int(name)(void *dx, const void *dy, const void *y, size_t n, void *stream)
+typedef PP_GATE_FWD(pp_gate_fwd_fn);
+typedef PP_GATE_BWD(pp_gate_bwd_fn);
+
+/* grouped - linear of kernels.h for the rows of each expert, with the matrix of
+ * that expert.
+ *
+ *   expert  (R)               ascending
+ *   x       (R, C)            dx  written
+ *   y       (R, OC)           written
+ *   w       (OC, C) of expert 0; that of expert e begins e stride elements
+ *           behind it         dw  accumulated, in the same places
+ * The matrix of an expert without rows is not read, and dw stays as it is. */
+#define PP_GROUPED_FWD(name)                                                \
+    int(name)(void *y, const void *x, const void *w, const int32_t *expert, \
+              size_t R, size_t C, size_t OC, size_t stride, void *stream)
+#define PP_GROUPED_BWD_INPUT(name)                                            \
+    int(name)(void *dx, const void *dy, const void *w, const int32_t *expert, \
+              size_t R, size_t C, size_t OC, size_t stride, void *stream)
+#define PP_GROUPED_BWD_WEIGHT(name)                                           \
+    int(name)(void *dw, const void *dy, const void *x, const int32_t *expert, \
+              size_t R, size_t C, size_t OC, size_t stride, void *stream)
+typedef PP_GROUPED_FWD(pp_grouped_fwd_fn);
+typedef PP_GROUPED_BWD_INPUT(pp_grouped_bwd_input_fn);
+typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
+
+#define PP_EXPERT_KERNELS(K)                      \
+    K(route_fwd, pp_route_fwd_fn)                 \
+    K(route_bwd, pp_route_bwd_fn)                 \
+    K(spread, pp_spread_fn)                       \
+    K(combine, pp_combine_fn)                     \
+    K(weigh_bwd, pp_weigh_bwd_fn)                 \
+    K(gate_fwd, pp_gate_fwd_fn)                   \
+    K(gate_bwd, pp_gate_bwd_fn)                   \
+    K(grouped_fwd, pp_grouped_fwd_fn)             \
+    K(grouped_bwd_input, pp_grouped_bwd_input_fn) \
+    K(grouped_bwd_weight, pp_grouped_bwd_weight_fn)
+
+struct pp_expert_kernels {
+#define PP_MEMBER(name, type) type *name;
+    PP_EXPERT_KERNELS(PP_MEMBER)
+#undef PP_MEMBER
+};
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_experts - y = mid + the weighted sum of the experts of each token, and
+ * of a shared expert if there is one, of the normed mid. An expert is a gated
+ * MLP.
+ *
+ * Experts see rows: a token has one at each of its experts (experts.h). F alone
+ * decides where a token goes, and keeps it. The gradient of a weight is the
+ * product of activations and their gradients, so that nobody keeps the outputs
+ * of experts. Tensor-parallel ranks route all tokens alike and divide the width
+ * of every expert. What they compute is linear in that, so the sums over them
+ * are right for the router too. */
+#include "run/parts/layer_impl.h"
+
+/* The sizes of a microbatch, and the scratch. */
+struct experts {
+    const struct pp_expert_kernels *k;
+    size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows, hidden, width of
+                                   an expert, experts, those of a token, width
+                                   of the shared expert */
+    size_t stride;              /* elements from one expert to the next */
+    struct pp_routing routing;
+    void *weights; /* (R), or (T) of the shared expert; accumulated type */
+    void *product; /* (R, C) */
+    void *act;     /* (R, I) or (T, S) */
+    void *logits;  /* (T, E) */
+};
+
+static struct experts experts_of(const struct pp_layer *l,
+                                 const struct pp_microbatch *mb, void *const *s,
+                                 void *scratch)
+{
+    const struct pp_moe *m = &l->model->moe;
+    struct pp_experts_room room = pp_experts_room(l->model);
+    struct experts e = {.k = l->kernels->experts,
+                        .T = mb->tokens,
+                        .R = mb->tokens * m->top_k,
+                        .C = l->model->hidden,
+                        .I = m->intermediate,
+                        .E = m->n_experts,
+                        .K = m->top_k,
+                        .S = m->shared};
+    e.stride = 3 * e.C * e.I;
+    e.routing.row = s[PP_S_ROUTING];
+    e.routing.token = e.routing.row + e.R;
+    e.routing.expert = e.routing.token + e.R;
+    e.weights = scratch;
+    e.product = pp_layer_statistic_at(l, scratch, e.T * room.weights);
+    e.act = pp_layer_at(l, e.product, e.T * room.product);
+    e.logits = pp_layer_at(l, e.act, e.T * room.act);
+    return e;
+}
+
+/* --- forward --- */
+
+static int route(const struct pp_layer *l, struct experts *e, const void *x,
+                 void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER], NULL,
+                                        NULL, e->T, e->C, e->E, e->E, e->C,
+                                        l->stream));
+    PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
+                                 e->logits, e->T, e->E, e->K,
+                                 l->model->moe.norm, l->stream));
+    if (!l->w[PP_P_SHARED_WEIGHT])
+        return 0;
+    PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_SHARED_WEIGHT],
+                                        NULL, NULL, e->T, e->C, 1, 1, e->C,
+                                        l->stream));
+    PP_LAYER_RUN(
+        e->k->gate_fwd(s[PP_S_SHARED_WEIGHT], e->logits, e->T, l->stream));
+    return 0;
+}
+
+static int gate_and_up(const struct pp_layer *l, const struct experts *e,
+                       const void *x, void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->R, e->C,
+                              l->stream));
+    PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
+                                   l->w[PP_P_EXPERT_GATE], e->routing.expert,
+                                   e->R, e->C, 2 * e->I, e->stride, l->stream));
+    if (e->S)
+        PP_LAYER_RUN(l->kernels->linear_fwd(
+            s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
+            2 * e->S, 2 * e->S, e->C, l->stream));
+    return 0;
+}
+
+static int activate(const struct pp_layer *l, const struct experts *e,
+                    void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(l->kernels->swiglu_fwd(
+        s[PP_S_EXPERT_ACT], s[PP_S_EXPERT_GATE_UP], e->R, e->I, l->stream));
+    if (e->S)
+        PP_LAYER_RUN(l->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], e->T,
+                                            e->S, l->stream));
+    return 0;
+}
+
+/* Writes the sum of the experts to `out`, (T, C). */
+static int sum_experts(const struct pp_layer *l, const struct experts *e,
+                       void *out, void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(e->k->grouped_fwd(e->product, s[PP_S_EXPERT_ACT],
+                                   l->w[PP_P_EXPERT_DOWN], e->routing.expert,
+                                   e->R, e->I, e->C, e->stride, l->stream));
+    PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
+                               e->T, e->K, e->C, l->stream));
+    if (!e->S)
+        return 0;
+    PP_LAYER_RUN(l->kernels->linear_fwd(
+        e->product, s[PP_S_ACT], l->w[PP_P_SHARED_DOWN], NULL, NULL, e->T, e->S,
+        e->C, e->C, e->S, l->stream));
+    if (l->w[PP_P_SHARED_WEIGHT])
+        PP_LAYER_RUN(e->k->spread(e->product, e->product, s[PP_S_SHARED_WEIGHT],
+                                  NULL, e->T, e->C, l->stream));
+    PP_LAYER_RUN(l->kernels->add(out, out, e->product, e->T * e->C, l->stream));
+    return 0;
+}
+
+static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *y, const struct pp_layer_blocks *b, void *const *s,
+                       void *scratch, struct pp_err *err)
+{
+    struct experts e = experts_of(l, mb, s, scratch);
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
+    if (!x || route(l, &e, x, s, err) || gate_and_up(l, &e, x, s, err) ||
+        activate(l, &e, s, err) ||
+        sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
+        pp_layer_reduce(l, mb, b, y, err))
+        return -1;
+    PP_LAYER_RUN(l->kernels->add(y, s[PP_S_MID], y, pp_layer_rows(l, mb) * e.C,
+                                 l->stream));
+    return 0;
+}
+
+static int experts_recompute(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b, void *const *s,
+                             void *scratch, struct pp_err *err)
+{
+    struct experts e = experts_of(l, mb, s, scratch);
+    if (l->recompute == PP_RECOMPUTE_FULL) {
+        const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
+        if (!x || gate_and_up(l, &e, x, s, err))
+            return -1;
+    }
+    return activate(l, &e, s, err);
+}
+
+/* --- input gradient --- */
+
+/* Computes the gradients before the products of gate and up, and of the
+ * weights, from dy (T, C). */
+static int activations_bwd(const struct pp_layer *l, const struct experts *e,
+                           const void *dy, void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->R,
+                              e->C, l->stream));
+    PP_LAYER_RUN(e->k->grouped_bwd_input(
+        e->act, e->product, l->w[PP_P_EXPERT_DOWN], e->routing.expert, e->R,
+        e->I, e->C, e->stride, l->stream));
+    PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_EXPERT_ACT],
+                                 s[PP_S_WEIGHT], e->R, e->I, l->stream));
+    PP_LAYER_RUN(l->kernels->swiglu_bwd(s[PP_S_DEXPERT_GATE_UP], e->act,
+                                        s[PP_S_EXPERT_GATE_UP], e->R, e->I,
+                                        l->stream));
+    PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
+                                 &e->routing, e->T, e->E, e->K,
+                                 l->model->moe.norm, l->stream));
+    return 0;
+}
+
+static int shared_bwd(const struct pp_layer *l, const struct experts *e,
+                      const void *dy, void *const *s, struct pp_err *err)
+{
+    PP_LAYER_RUN(
+        l->kernels->linear_bwd_input(e->act, dy, l->w[PP_P_SHARED_DOWN], e->T,
+                                     e->S, e->C, e->S, e->C, l->stream));
+    if (l->w[PP_P_SHARED_WEIGHT]) {
+        PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_ACT],
+                                     s[PP_S_SHARED_WEIGHT], e->T, e->S,
+                                     l->stream));
+        PP_LAYER_RUN(e->k->gate_bwd(s[PP_S_DSHARED_WEIGHT], e->weights,
+                                    s[PP_S_SHARED_WEIGHT], e->T, l->stream));
+    }
+    PP_LAYER_RUN(l->kernels->swiglu_bwd(
+        s[PP_S_DGATE_UP], e->act, s[PP_S_GATE_UP], e->T, e->S, l->stream));
+    return 0;
+}
+
+/* Adds to dx (T, C) the input gradient of a product whose matrix is at slot w.
+ */
+static int add_product(const struct pp_layer *l, const struct experts *e,
+                       void *dx, const void *dy, size_t w, size_t width,
+                       struct pp_err *err)
+{
+    if (!l->w[w])
+        return 0;
+    PP_LAYER_RUN(l->kernels->linear_bwd_input(
+        e->product, dy, l->w[w], e->T, e->C, width, e->C, width, l->stream));
+    PP_LAYER_RUN(l->kernels->add(dx, dx, e->product, e->T * e->C, l->stream));
+    return 0;
+}
+
+static int experts_bwd_input(const struct pp_layer *l,
+                             const struct pp_microbatch *mb, const void *dy,
+                             const struct pp_layer_blocks *b, void *const *s,
+                             void *scratch, struct pp_err *err)
+{
+    struct experts e = experts_of(l, mb, s, scratch);
+    void *dx = pp_layer_part(l, b, s[PP_S_DNORM2]);
+    const void *all = pp_layer_gather(l, mb, b, dy, err);
+    if (!all || activations_bwd(l, &e, all, s, err) ||
+        (e.S && shared_bwd(l, &e, all, s, err)))
+        return -1;
+    PP_LAYER_RUN(e.k->grouped_bwd_input(
+        e.product, s[PP_S_DEXPERT_GATE_UP], l->w[PP_P_EXPERT_GATE],
+        e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->stream));
+    PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
+                              l->stream));
+    if (add_product(l, &e, dx, s[PP_S_DROUTER], PP_P_ROUTER, e.E, err) ||
+        add_product(l, &e, dx, s[PP_S_DGATE_UP], PP_P_SHARED_GATE, 2 * e.S,
+                    err) ||
+        add_product(l, &e, dx, s[PP_S_DSHARED_WEIGHT], PP_P_SHARED_WEIGHT, 1,
+                    err))
+        return -1;
+    return pp_layer_reduce(l, mb, b, s[PP_S_DNORM2], err);
+}
+
+/* --- weight gradient --- */
+
+static int add_gradient(const struct pp_layer *l, const struct experts *e,
+                        size_t g, const void *dy, const void *x, size_t width,
+                        size_t outputs, struct pp_err *err)
+{
+    if (l->g[g])
+        PP_LAYER_RUN(l->kernels->linear_bwd_weight(l->g[g], NULL, dy, x, e->T,
+                                                   width, outputs, outputs,
+                                                   width, l->stream));
+    return 0;
+}
+
+/* The gradient of the last products; dy (T, C). */
+static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
+                           const void *dy, void *const *s, struct pp_err *err)
+{
+    if (l->g[PP_P_EXPERT_DOWN]) {
+        PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT],
+                                  e->routing.token, e->R, e->C, l->stream));
+        PP_LAYER_RUN(e->k->grouped_bwd_weight(
+            l->g[PP_P_EXPERT_DOWN], e->product, s[PP_S_EXPERT_ACT],
+            e->routing.expert, e->R, e->I, e->C, e->stride, l->stream));
+    }
+    if (!l->g[PP_P_SHARED_DOWN])
+        return 0;
+    if (l->w[PP_P_SHARED_WEIGHT]) {
+        PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_SHARED_WEIGHT], NULL,
+                                  e->T, e->C, l->stream));
+        dy = e->product;
+    }
+    return add_gradient(l, e, PP_P_SHARED_DOWN, dy, s[PP_S_ACT], e->S, e->C,
+                        err);
+}
+
+static int experts_bwd_weight(const struct pp_layer *l,
+                              const struct pp_microbatch *mb,
+                              const struct pp_layer_blocks *b, void *const *s,
+                              void *scratch, struct pp_err *err)
+{
+    struct experts e = experts_of(l, mb, s, scratch);
+    const void *dy = pp_layer_gather(l, mb, b, s[PP_S_DY], err);
+    if (!dy || down_bwd_weight(l, &e, dy, s, err))
+        return -1;
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
+    if (!x)
+        return -1;
+    if (l->g[PP_P_EXPERT_GATE]) {
+        PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.R, e.C,
+                                 l->stream));
+        PP_LAYER_RUN(e.k->grouped_bwd_weight(
+            l->g[PP_P_EXPERT_GATE], s[PP_S_DEXPERT_GATE_UP], e.product,
+            e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->stream));
+    }
+    return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
+                        err) ||
+                   add_gradient(l, &e, PP_P_SHARED_GATE, s[PP_S_DGATE_UP], x,
+                                e.C, 2 * e.S, err) ||
+                   add_gradient(l, &e, PP_P_SHARED_WEIGHT,
+                                s[PP_S_DSHARED_WEIGHT], x, e.C, 1, err)
+               ? -1
+               : 0;
+}
+
+const struct pp_block_ops pp_part_experts = {
+    .fwd = experts_fwd,
+    .recompute = experts_recompute,
+    .bwd_input = experts_bwd_input,
+    .bwd_weight = experts_bwd_weight,
+};

@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: MIT */
+/* test_experts - the router against its definition, with ties, experts without
+ * tokens and more experts than are sorted at a time; products of groups against
+ * those of one expert at a time. Gradients are in test_layers. */
+#include <math.h>
+
+#include "values.h"
+
+static const struct pp_kernels *const tables[] = {
+    &pp_kernels_f32, &pp_kernels_f64, &pp_kernels_rows_f32,
+    &pp_kernels_rows_f64};
+
+enum { MOST = 4096 };
+
+struct routed {
+    struct values logits, probs, weight;
+    int32_t row[MOST], token[MOST], expert[MOST];
+    struct pp_routing r;
+};
+
+static void route(struct routed *x, const struct pp_kernels *k, size_t N,
+                  size_t E, size_t K, bool norm)
+{
+    x->probs = values_new(k, N * E, 0);
+    x->weight = values_new(k, N * K, 0);
+    x->r = (struct pp_routing){x->row, x->token, x->expert};
+    k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, N, E,
+                          K, norm, NULL);
+}
+
+static void routed_free(struct routed *x)
+{
+    values_free(&x->logits);
+    values_free(&x->probs);
+    values_free(&x->weight);
+}
+
+/* Returns how many experts come before e for token t. */
+static size_t rank_of(const struct routed *x, size_t E, size_t t, size_t e)
+{
+    size_t before = 0;
+    double mine = get(&x->logits, t * E + e);
+    for (size_t i = 0; i < E; i++) {
+        double other = get(&x->logits, t * E + i);
+        before += other > mine || (i < e && other >= mine);
+    }
+    return before;
+}
+
+/* Returns whether rows are those of the K first experts of every token, in
+ * their order, with their weights. */
+static bool is_routed(const struct routed *x, size_t N, size_t E, size_t K,
+                      bool norm)
+{
+    size_t r = 0;
+    bool right = true;
+    for (size_t e = 0; e < E; e++)
+        for (size_t t = 0; t < N; t++) {
+            size_t j = rank_of(x, E, t, e);
+            if (j >= K)
+                continue;
+            double sum = 0, of = 0, p = exp(get(&x->logits, t * E + e));
+            for (size_t i = 0; i < E; i++) {
+                double q = exp(get(&x->logits, t * E + i));
+                sum += q;
+                of += rank_of(x, E, t, i) < K ? q : 0;
+            }
+            right = right && x->token[r] == (int32_t)t &&
+                    x->expert[r] == (int32_t)e &&
+                    x->row[t * K + j] == (int32_t)r &&
+                    fabs(get(&x->probs, t * E + e) - p / sum) < 1e-6 &&
+                    fabs(get(&x->weight, r) - p / (norm ? of : sum)) < 1e-6;
+            r++;
+        }
+    return right && r == N * K && guard_whole(&x->probs) &&
+           guard_whole(&x->weight);
+}
+
+static void test_route(const struct pp_kernels *k, size_t N, size_t E, size_t K,
+                       double size, bool norm)
+{
+    struct routed x;
+    x.logits = values_new(k, N * E, 0);
+    fill_normal(&x.logits, "logits", size);
+    /* Few different values, so that there are ties. */
+    for (size_t i = 0; i < x.logits.n; i++)
+        set(&x.logits, i, rint(4 * get(&x.logits, i)) / 4);
+    route(&x, k, N, E, K, norm);
+    ok(is_routed(&x, N, E, K, norm), "%s: %zu of %zu experts, %zu tokens%s",
+       k->name, K, E, N, size > 0 ? "" : ", all equal");
+    routed_free(&x);
+}
+
+static bool equal(double a, double b)
+{
+    return !(a < b) && !(a > b);
+}
+
+/* Two of five experts have no rows. Integers, so that sums are exact. */
+static void test_grouped(const struct pp_kernels *k)
+{
+    enum { R = 7, C = 5, OC = 6, STRIDE = 40, E = 5 };
+    static const int32_t expert[R] = {0, 0, 0, 2, 3, 3, 3};
+    struct values x = values_new(k, R * C, 0), dx = values_new(k, R * C, 0);
+    struct values y = values_new(k, R * OC, 0), dy = values_new(k, R * OC, 0);
+    struct values w = values_new(k, E * STRIDE, 0);
+    struct values dw = values_new(k, E * STRIDE, 0);
+    fill_integers(&x, "x", 4);
+    fill_integers(&dy, "dy", 4);
+    fill_integers(&w, "w", 4);
+    fill(&dw, 1);
+    const struct pp_expert_kernels *e = k->experts;
+    e->grouped_fwd(y.at, x.at, w.at, expert, R, C, OC, STRIDE, NULL);
+    e->grouped_bwd_input(dx.at, dy.at, w.at, expert, R, C, OC, STRIDE, NULL);
+    e->grouped_bwd_weight(dw.at, dy.at, x.at, expert, R, C, OC, STRIDE, NULL);
+    bool fwd = true, input = true, weight = true;
+    for (size_t r = 0; r < R; r++) {
+        size_t at = (size_t)expert[r] * STRIDE;
+        for (size_t o = 0; o < OC; o++) {
+            double sum = 0;
+            for (size_t c = 0; c < C; c++)
+                sum += get(&x, r * C + c) * get(&w, at + o * C + c);
+            fwd = fwd && equal(get(&y, r * OC + o), sum);
+        }
+        for (size_t c = 0; c < C; c++) {
+            double sum = 0;
+            for (size_t o = 0; o < OC; o++)
+                sum += get(&dy, r * OC + o) * get(&w, at + o * C + c);
+            input = input && equal(get(&dx, r * C + c), sum);
+        }
+    }
+    for (size_t i = 0; i < E * STRIDE; i++) {
+        double sum = 1;
+        size_t o = i % STRIDE / C, c = i % STRIDE % C;
+        for (size_t r = 0; o < OC && r < R; r++)
+            if ((size_t)expert[r] == i / STRIDE)
+                sum += get(&dy, r * OC + o) * get(&x, r * C + c);
+        weight = weight && equal(get(&dw, i), sum);
+    }
+    ok(fwd && guard_whole(&y), "%s: products of groups", k->name);
+    ok(input && guard_whole(&dx), "%s: their input gradients", k->name);
+    ok(weight && guard_whole(&dw), "%s: their weight gradients", k->name);
+    struct values *all[] = {&x, &dx, &y, &dy, &w, &dw};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
+/* A row of a product has the same bits whatever other tokens its expert has. */
+static void test_row_invariant(const struct pp_kernels *k)
+{
+    enum { R = 30, C = 33, OC = 17 };
+    static const int32_t expert[R] = {0};
+    struct values x = values_new(k, R * C, 0), w = values_new(k, OC * C, 0);
+    struct values y = values_new(k, R * OC, 0), one = values_new(k, OC, 0);
+    bool same = true;
+    fill_normal(&x, "x", 1);
+    fill_normal(&w, "w", 1);
+    k->experts->grouped_fwd(y.at, x.at, w.at, expert, R, C, OC, 0, NULL);
+    for (size_t r = 0; r < R; r++) {
+        k->experts->grouped_fwd(one.at, (char *)x.at + r * C * x.bytes, w.at,
+                                expert, 1, C, OC, 0, NULL);
+        same = same &&
+               !memcmp(one.at, (char *)y.at + r * OC * y.bytes, OC * y.bytes);
+    }
+    ok(same, "%s: a row alone has the same bits", k->name);
+    struct values *all[] = {&x, &w, &y, &one};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        const struct pp_kernels *k = tables[i];
+        test_route(k, 9, 5, 2, 1, true);
+        test_route(k, 9, 5, 5, 1, false);
+        test_route(k, 40, 8, 3, 0, true);
+        test_route(k, 11, 300, 4, 1, true);
+        test_route(k, 0, 4, 2, 1, true);
+        test_grouped(k);
+    }
+    test_row_invariant(&pp_kernels_rows_f32);
+    test_row_invariant(&pp_kernels_rows_f64);
+    return done();
+}

@@ -1,0 +1,94 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# experts - mixtures of experts: splits, recomputation and restarts give the
+# same bits, and what pprun cannot do with them is refused by name. meshes.bats
+# has their meshes.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    mkdir model-experts model-mixtral
+    # Expert 0 of 6 gets every third token or none, as it happens.
+    cat >model-experts/config.json <<'END'
+{"architectures": ["Qwen2MoeForCausalLM"], "model_type": "qwen2_moe",
+ "vocab_size": 67, "hidden_size": 32, "intermediate_size": 40,
+ "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+ "max_position_embeddings": 128, "initializer_range": 0.1,
+ "moe_intermediate_size": 12, "shared_expert_intermediate_size": 20,
+ "num_experts": 6, "num_experts_per_tok": 2, "mlp_only_layers": [1]}
+END
+    jq '.architectures = ["MixtralForCausalLM"] | .model_type = "mixtral"
+        | .num_local_experts = 40 | del(.num_experts, .mlp_only_layers)' \
+        model-experts/config.json >model-mixtral/config.json
+    data 1 20 >data.jsonl
+    pppack -q -l 64 --tp 2 -o packed data.jsonl
+    ppsplit -q -p 1 model-experts | ppsched -q -s gpipe -m 4 >one.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+@test "splits and recomputation give the same bits" {
+    train base one.json
+    ppsplit -q -p 2 -c 2 --placement v --recompute selective model-experts |
+        ppsched -q -s zbv -m 4 >plan.json
+    train zbv plan.json
+    same zbv base
+    ppsplit -q -p 3 --recompute full model-experts |
+        ppsched -q -s 1f1b -m 4 >plan.json
+    train full plan.json
+    same full base
+}
+
+@test "most of many experts get no token" {
+    # 40 experts, two for each token; a microbatch has few tokens.
+    head -n 4 data.jsonl >few.jsonl
+    pppack -q -l 40 -o few few.jsonl
+    bins=$(pppack -l 40 --stats few.jsonl | jq .bins)
+    ppsplit -q -p 2 model-mixtral | ppsched -q -s 1f1b -m "$bins" >plan.json
+    pprun --verify --init 1 --data few --dtype fp64 plan.json | tail -n 1 |
+        grep -q '^the same'
+    pprun -q --init 1 --data few --steps 1 --dump-grads grads.safetensors \
+        plan.json >log
+    [ "$(jq '.loss > 3 and .grad_norm > 0' log)" = true ]
+}
+
+@test "a resumed run continues with the same bits on other ranks" {
+    local options=(--data packed --lr 1e-2)
+    ppsplit -q -p 2 --dp 2 model-experts | ppsched -q -s 1f1b -m 2 >plan.json
+    pprun -q plan.json "${options[@]}" --init 5 --steps 4 >whole
+    pprun -q plan.json "${options[@]}" --init 5 --steps 2 --save half >/dev/null
+    ppsplit -q -p 1 --zero 0 --dp 2 model-experts |
+        ppsched -q -s gpipe -m 2 >other.json
+    pprun -q other.json "${options[@]}" --resume half --steps 4 >rest
+    diff <(tail -n 2 whole | jq -c '[.loss, .grad_norm]') \
+        <(jq -c '[.loss, .grad_norm]' rest)
+}
+
+@test "expert-parallel ranks, and whole experts on tensor-parallel ones, are refused" {
+    ppsplit -q -p 1 --dp 2 --ep 2 model-experts | ppsched -q -s 1f1b -m 4 \
+        >plan.json
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1
+    [ "$status" -eq 2 ]
+    [ "$stderr" = \
+        "pprun: plan.json: /mesh/ep: '2', but pprun supports only 1 so far" ]
+    ppsplit -q -p 1 --tp 2 --experts-over-tp model-experts |
+        ppsched -q -s 1f1b -m 4 >plan.json
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: plan.json: /mesh/experts_over_tp: 'true', but pprun \
+divides every expert over tensor-parallel ranks; plan without --experts-over-tp" ]
+}
+
+@test "weights without an expert's tensor are refused by its name" {
+    pprun -q one.json --data packed --init 1 --steps 1 --save saved >/dev/null
+    cp -r "$SRCDIR/tests/golden/mixtral/model" lacks
+    # Five experts are asked for where the files have four.
+    jq '.num_local_experts = 5' lacks/config.json >config
+    mv config lacks/config.json
+    run --separate-stderr ppsplit -p 1 lacks
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"'model.layers.0.block_sparse_moe.gate.weight' is [4, 32], \
+expected [5, 32]" ]]
+}
