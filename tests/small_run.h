@@ -14,13 +14,13 @@
 enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
 
 /* Grouped queries, norms of queries and keys, and a tied head. */
-#define SMALL_MODEL(layers)                                                 \
-    {                                                                       \
-        .architecture = PP_QWEN3, .hidden = 16, .intermediate = 24,         \
-        .n_layers = (layers), .n_heads = 4, .n_kv_heads = 2, .head_dim = 6, \
-        .vocab = SMALL_VOCAB, .max_position = 64, .norm_eps = 1e-6,         \
-        .init_range = 0.2, .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64},   \
-        .tied = true, .qk_norm = true,                                      \
+#define SMALL_MODEL(layers)                                                  \
+    {                                                                        \
+        .architecture = PP_QWEN3, .hidden = 16, .intermediate = 24,          \
+        .n_layers = (layers), .n_heads = 4, .n_kv_heads = 2, .head_dim = 6,  \
+        .vocab = SMALL_VOCAB, .max_position = 64, .norm_eps = 1e-6,          \
+        .init_range = 0.2, .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64, 1}, \
+        .tied = true, .qk_norm = true,                                       \
     }
 
 /* Packs sequences of random tokens into dir. Lengths are from shortest up to

@@ -261,7 +261,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     if (check_chunks(p, dir, out) || check_rows(p, dir, out) ||
         check_objective(p, dir, out) || check_bytes(p, dir, out))
         return -1;
-    if (!pp_model_rotary(&p->model))
+    if (!pp_model_rotary(&p->model) || p->model.rope.type == PP_ROPE_DYNAMIC)
         return check_positions(p, dir, out);
     if (out->max_seqlen > p->model.max_position)
         tool_say(p->tool, TOOL_NOTE,

@@ -39,7 +39,13 @@ struct family {
     bool attention_bias;  /* the key is read */
     bool mlp_bias;        /* the key is read */
     bool qk_norm;
-    int64_t window; /* default of sliding_window; 0: none */
+    bool tied;       /* default */
+    double theta;    /* default of rope_theta; 0: 10000 */
+    bool no_rope;    /* the keys of layers without rotary positions are read */
+    bool windows;    /* sliding_window is read */
+    int64_t window;  /* its default; 0: none */
+    bool dropouts;   /* of embedding and residual */
+    double norm_eps; /* default; 0: 1e-6 */
     bool moe, mla;
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
@@ -51,6 +57,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .kv_heads = 32,
                   .max_position = 32768,
                   .qkv_bias = true,
+                  .windows = true,
                   .window = 4096},
     [PP_QWEN3] = {.model_type = "qwen3",
                   .kv_heads = 32,
@@ -58,16 +65,19 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .max_position = 32768,
                   .attention_bias = true,
                   .qk_norm = true,
+                  .windows = true,
                   .window = 4096},
     [PP_MISTRAL] = {.model_type = "mistral",
                     .kv_heads = 8,
                     .max_position = 131072,
+                    .windows = true,
                     .window = 4096},
     [PP_QWEN3_MOE] = {.model_type = "qwen3_moe",
                       .kv_heads = 4,
                       .max_position = 32768,
                       .attention_bias = true,
                       .qk_norm = true,
+                      .windows = true,
                       .window = 4096,
                       .moe = true},
     [PP_MIXTRAL] = {.model_type = "mixtral",
@@ -81,6 +91,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                     .qkv_bias = true,
                     .o_bias = true,
                     .attention_bias = true,
+                    .windows = true,
                     .window = 128,
                     .moe = true},
     [PP_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
@@ -93,9 +104,24 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                       .max_position = 32768,
                       .qkv_bias = true,
                       .qkv_key = true,
+                      .windows = true,
                       .window = 4096,
                       .moe = true},
     [PP_GPT2] = {.model_type = "gpt2", .qkv_bias = true, .o_bias = true},
+    [PP_SMOLLM3] = {.model_type = "smollm3",
+                    .kv_heads = 4,
+                    .max_position = 32768,
+                    .attention_bias = true,
+                    .mlp_bias = true,
+                    .tied = true,
+                    .theta = 2e6,
+                    .no_rope = true,
+                    .windows = true},
+    [PP_PHI3] = {.model_type = "phi3",
+                 .max_position = 4096,
+                 .norm_eps = 1e-5,
+                 .windows = true,
+                 .dropouts = true},
 };
 
 /* Finds an architecture by its model_type or by its class. The message also
@@ -238,6 +264,7 @@ static int read_switches(const struct pp_value *root, const struct family *f,
     }
     if (f->qkv_key && pp_config_opt_bool(root, "qkv_bias", &m->qkv_bias))
         return -1;
+    m->tied |= f->tied;
     if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
         return -1;
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
@@ -249,7 +276,7 @@ int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
         return -1;
     const struct family *f = &families[m->architecture];
     bool gpt2 = m->architecture == PP_GPT2;
-    m->norm_eps = 1e-6;
+    m->norm_eps = f->norm_eps > 0 ? f->norm_eps : 1e-6;
     m->init_range = 0.02;
     if (gpt2 ? pp_config_read_gpt2(root, m) : read_sizes(root, f, m))
         return -1;
@@ -276,6 +303,17 @@ static const char *read_dtype(const struct pp_value *root)
                                                           : NULL;
 }
 
+static int read_dropout(const struct pp_value *root, const char *key,
+                        struct pp_model *m)
+{
+    struct pp_value at;
+    double p = 0;
+    if (pp_config_find_set(root, key, &at) && pp_value_real(&at, 0, 1, &p))
+        return -1;
+    m->dropout |= p > 0;
+    return 0;
+}
+
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -300,11 +338,16 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return -1;
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
-    if (check_features(root) ||
-        (families[m->architecture].moe && pp_config_check_router(root)) ||
-        (families[m->architecture].window && pp_config_read_window(root, m)) ||
+    const struct family *f = &families[m->architecture];
+    if (check_features(root) || (f->moe && pp_config_check_router(root)) ||
+        (f->no_rope && pp_config_read_no_rope(root, m)) ||
+        (f->windows && pp_config_read_window(root, m)) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
         return -1;
+    if (f->dropouts && (read_dropout(root, "resid_pdrop", m) ||
+                        read_dropout(root, "embd_pdrop", m)))
+        return -1;
+    m->rope.theta = f->theta > 0 ? f->theta : 10000;
     return pp_config_read_rope(root, m);
 }
 

@@ -1,102 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* config_layers - the keys of a config.json that describe the layers: rotary
- * embeddings, experts, latent attention, windows, and all of GPT-2's. */
+/* config_layers - the keys of a config.json that describe the layers: experts,
+ * latent attention and windows. */
 #include "manifest/config_values.h"
 
 #include <limits.h>
 #include <string.h>
-
-/* transformers looks at rope_scaling first, unless it is empty, and then at
- * rope_parameters. */
-static bool find_rope(const struct pp_value *root, struct pp_value *out)
-{
-    if (pp_config_find_set(root, "rope_scaling", out) &&
-        (!json_is_object(out->value) || json_object_size(out->value)))
-        return true;
-    return pp_config_find_set(root, "rope_parameters", out);
-}
-
-static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
-{
-    static const char *const names[] = {
-        [PP_ROPE_DEFAULT] = "default",
-        [PP_ROPE_LINEAR] = "linear",
-        [PP_ROPE_LLAMA3] = "llama3",
-        NULL,
-    };
-    struct pp_value member;
-    const char *text;
-    if (!pp_config_find_set(at, "rope_type", &member) &&
-        !pp_config_find_set(at, "type", &member))
-        return 0;
-    if (pp_value_text(&member, &text))
-        return -1;
-    int i = pp_config_word(&member, text, names);
-    r->type = (enum pp_rope_type)i;
-    return i < 0 ? -1 : 0;
-}
-
-static int read_llama3(const struct pp_value *root, const struct pp_value *at,
-                       struct pp_model *m)
-{
-    struct pp_rope *r = &m->rope;
-    struct pp_value high;
-    r->original_max_position = (double)m->max_position;
-    if (pp_config_get_positive(at, "low_freq_factor", 1e9,
-                               &r->low_freq_factor) ||
-        pp_config_get_positive(at, "high_freq_factor", 1e9,
-                               &r->high_freq_factor) ||
-        pp_config_opt_positive(at, "original_max_position_embeddings", INT_MAX,
-                               &r->original_max_position) ||
-        pp_config_opt_positive(root, "original_max_position_embeddings",
-                               INT_MAX, &r->original_max_position))
-        return -1;
-    pp_value_find(at, "high_freq_factor", &high);
-    if (r->high_freq_factor <= r->low_freq_factor)
-        return pp_value_fail(&high, "'%.9g' is not above low_freq_factor, %.9g",
-                             r->high_freq_factor, r->low_freq_factor);
-    return 0;
-}
-
-/* transformers allows one object for each type of layer in rope_parameters,
- * which is not supported here. */
-static int check_flat(const struct pp_value *at)
-{
-    if (pp_value_is_object(at))
-        return -1;
-    const char *key;
-    json_t *value;
-    json_object_foreach(at->value, key, value)
-    {
-        if (json_is_object(value))
-            return pp_value_fail(
-                at,
-                "'%.*s': parameters for each type of layer are not "
-                "supported",
-                PP_VALUE_QUOTE, key);
-    }
-    return 0;
-}
-
-int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
-{
-    struct pp_value at;
-    struct pp_rope *r = &m->rope;
-    *r = (struct pp_rope){.type = PP_ROPE_DEFAULT, .theta = 10000, .factor = 1};
-    if (pp_config_opt_positive(root, "rope_theta", 1e30, &r->theta) ||
-        pp_config_only_number(root, "partial_rotary_factor", 1))
-        return -1;
-    if (!find_rope(root, &at))
-        return 0;
-    if (check_flat(&at) || read_rope_type(&at, r) ||
-        pp_config_opt_positive(&at, "rope_theta", 1e30, &r->theta) ||
-        pp_config_only_number(&at, "partial_rotary_factor", 1))
-        return -1;
-    if (r->type != PP_ROPE_DEFAULT &&
-        pp_config_get_positive(&at, "factor", 1e9, &r->factor))
-        return -1;
-    return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, &at, m) : 0;
-}
 
 /* Reads a number that may be 0. Leaves *out alone if it is not set. */
 static int opt_count(const struct pp_value *root, const char *key, size_t *out)
@@ -111,16 +19,17 @@ static int opt_count(const struct pp_value *root, const char *key, size_t *out)
     return 0;
 }
 
-/* Sets m->window to 0 if no layer has a window. Qwen has a switch for it, and
- * transformers writes 0 for Qwen2-MoE without it. */
+/* Sets m->window to 0 if no layer has a window. Qwen and SmolLM3 have a switch
+ * for it, and transformers writes 0 for Qwen2-MoE without it. */
 static int read_window_size(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
-    bool qwen = m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3 ||
-                m->architecture == PP_QWEN2_MOE ||
-                m->architecture == PP_QWEN3_MOE;
-    bool use = !qwen;
-    if ((qwen && pp_config_opt_bool(root, "use_sliding_window", &use)) ||
+    bool has_switch =
+        m->architecture == PP_QWEN2 || m->architecture == PP_QWEN3 ||
+        m->architecture == PP_QWEN2_MOE || m->architecture == PP_QWEN3_MOE ||
+        m->architecture == PP_SMOLLM3;
+    bool use = !has_switch;
+    if ((has_switch && pp_config_opt_bool(root, "use_sliding_window", &use)) ||
         (use ? pp_config_opt_size : opt_count)(root, "sliding_window",
                                                &m->window))
         return -1;
@@ -164,6 +73,8 @@ static bool is_windowed(const struct pp_model *m, size_t layer, size_t most)
         return layer < most && layer % 2 == 0;
     case PP_GPT_OSS:
         return layer % 2 == 0;
+    case PP_SMOLLM3:
+        return pp_layer_set_has(&m->unrotated, layer);
     default:
         return true;
     }
@@ -180,7 +91,7 @@ int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
          opt_count(root, "max_window_layers", &most)))
         return -1;
     /* These have the same window in every layer, whatever else is set. */
-    bool same = m->architecture == PP_MISTRAL ||
+    bool same = m->architecture == PP_MISTRAL || m->architecture == PP_PHI3 ||
                 m->architecture == PP_MIXTRAL ||
                 m->architecture == PP_QWEN3_MOE;
     bool listed = !same && pp_config_find_set(root, "layer_types", &list);

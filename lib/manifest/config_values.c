@@ -63,7 +63,7 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
 int pp_config_word(const struct pp_value *at, const char *text,
                    const char *const *words)
 {
-    char known[320] = "";
+    char known[480] = "";
     size_t n = 0;
     for (int i = 0; words[i]; i++) {
         if (!strcmp(text, words[i]))

@@ -39,9 +39,13 @@ int pp_config_only_number(const struct pp_value *object, const char *key,
                           double wanted) PP_MUST_USE;
 
 /* Reads the rotary embedding from rope_theta and rope_scaling or from
- * rope_parameters. m->max_position is set. */
+ * rope_parameters. m->max_position and the default of theta are set. */
 int pp_config_read_rope(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
+
+/* Reads which layers have no rotary embedding. */
+int pp_config_read_no_rope(const struct pp_value *root,
+                           struct pp_model *m) PP_MUST_USE;
 
 /* Reads which layers have a sliding window, and its size. *m has the default
  * size, and the other sizes are set. */

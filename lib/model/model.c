@@ -134,6 +134,11 @@ size_t pp_model_rotary(const struct pp_model *m)
     return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
 }
 
+bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
+{
+    return pp_model_rotary(m) && !pp_layer_set_has(&m->unrotated, u.layer);
+}
+
 size_t pp_model_n_tensors(const struct pp_model *m)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];

@@ -28,19 +28,31 @@ enum pp_architecture {
     PP_DEEPSEEK_V3, /* and Moonlight */
     PP_GPT2,
     PP_QWEN2_MOE,
+    PP_SMOLLM3,
+    PP_PHI3,
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
 };
 
-enum pp_rope_type { PP_ROPE_DEFAULT, PP_ROPE_LINEAR, PP_ROPE_LLAMA3 };
+enum pp_rope_type {
+    PP_ROPE_DEFAULT,
+    PP_ROPE_LINEAR,
+    PP_ROPE_LLAMA3,
+    PP_ROPE_YARN,   /* Peng et al., "YaRN", 2023 */
+    PP_ROPE_DYNAMIC /* the default up to max_position */
+};
 
 struct pp_rope {
     enum pp_rope_type type;
     double theta;
-    double factor;                            /* linear, llama3 */
+    double factor;                            /* linear, llama3, yarn */
     double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_max_position;             /* llama3 */
+    double original_max_position;             /* llama3, yarn */
+    double attention_factor;     /* of cosines and sines; not 1: yarn */
+    double beta_fast, beta_slow; /* yarn: turns in the original positions,
+                                    between which frequencies are blended */
+    bool truncate;               /* yarn: blend between whole frequencies */
 };
 
 /* A set of layers. A model that needs one has at most PP_SET_LAYERS layers. */
@@ -136,6 +148,7 @@ struct pp_model {
     size_t window;     /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     struct pp_moe moe;
+    struct pp_layer_set unrotated; /* layers without rotary positions */
     /* Only architectures that pprun does not train have these: */
     bool sinks; /* a learned attention sink per head */
     struct pp_mla mla;
@@ -233,6 +246,9 @@ static inline enum pp_role pp_unit_role(const struct pp_model *m,
 {
     return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
 }
+
+/* Returns true if attention of a decoder layer rotates queries and keys. */
+bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u);
 
 /* Returns the number of units before the decoder layers. */
 size_t pp_model_n_first(const struct pp_model *m);

@@ -145,12 +145,13 @@ static void attention_tensors(const struct pp_model *m,
     size_t q = nq * m->head_dim, kv = nkv * m->head_dim;
     bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_K];
     set_matrix(&out[PP_P_O], h, q, PP_SPLIT_COLUMNS, nq);
-    set_matrix(&out[PP_P_Q], fused ? 3 * q : q, h, PP_SPLIT_ROWS, nq);
+    size_t rows = fused ? q + 2 * kv : q, n_parts = fused ? nkv : nq;
+    set_matrix(&out[PP_P_Q], rows, h, PP_SPLIT_ROWS, n_parts);
     if (m->qkv_bias)
-        set_bias(&out[PP_P_Q_BIAS], fused ? 3 * q : q, PP_SPLIT_ROWS, nq);
-    if (fused) { /* there are as many key heads */
-        out[PP_P_Q].n_segments = 3;
-        out[PP_P_Q_BIAS].n_segments = 3;
+        set_bias(&out[PP_P_Q_BIAS], rows, PP_SPLIT_ROWS, n_parts);
+    if (fused) { /* pp_mesh_check allows no more ranks than segments allow */
+        out[PP_P_Q].n_segments = nq == nkv ? 3 : 0;
+        out[PP_P_Q_BIAS].n_segments = out[PP_P_Q].n_segments;
     } else {
         set_matrix(&out[PP_P_K], kv, h, PP_SPLIT_ROWS, nkv);
         set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
@@ -192,8 +193,13 @@ static void gated_mlp_tensors(const struct pp_model *m,
 {
     (void)p;
     size_t h = m->hidden, i = m->intermediate;
-    set_matrix(&out[PP_P_GATE], i, h, PP_SPLIT_ROWS, i);
-    set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
+    if (pp_family_of(m->architecture)->names->layer[PP_P_UP]) {
+        set_matrix(&out[PP_P_GATE], i, h, PP_SPLIT_ROWS, i);
+        set_matrix(&out[PP_P_UP], i, h, PP_SPLIT_ROWS, i);
+    } else {
+        set_matrix(&out[PP_P_GATE], 2 * i, h, PP_SPLIT_ROWS, i);
+        out[PP_P_GATE].n_segments = 2;
+    }
     set_matrix(&out[PP_P_DOWN], h, i, PP_SPLIT_COLUMNS, i);
     if (m->mlp_bias) {
         set_bias(&out[PP_P_GATE_BIAS], i, PP_SPLIT_ROWS, i);
@@ -368,6 +374,8 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_GPT2] = &pp_family_gpt2,
         [PP_CLIP] = &pp_family_clip,
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
+        [PP_SMOLLM3] = &pp_family_smollm3,
+        [PP_PHI3] = &pp_family_phi3,
     };
     return families[a];
 }

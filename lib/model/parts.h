@@ -15,7 +15,7 @@ enum pp_part_kind {
     PP_PART_POSITIONS, /* learned, added to the embedding */
     PP_PART_RMS_NORM,
     PP_PART_LAYER_NORM, /* with a bias */
-    PP_PART_ATTENTION, /* grouped queries, rotated unless positions are added */
+    PP_PART_ATTENTION,  /* grouped queries; see pp_unit_rotates */
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
     PP_PART_EXPERTS,   /* softmax router, gated experts, shared expert */
@@ -79,7 +79,7 @@ struct pp_names {
     /* By slot: "input_layernorm.weight", or "mlp.experts.%.up_proj.weight" with
      * the number of an expert for '%'. NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
-     * values. */
+     * values; likewise that of the gate holds gate and up. */
     const char *layer[PP_N_LAYER_PARAMS];
     bool transposed;        /* files have matrices of layers as (in, out) */
     const char *optional;   /* how names may begin: "transformer." Released
@@ -105,10 +105,10 @@ const char *pp_head_name(const struct pp_model *m);
 
 /* The families, by the file that lists their names and parts. */
 extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
-    pp_family_mistral;
+    pp_family_mistral, pp_family_smollm3;
 extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
     pp_family_qwen2_moe, pp_family_gpt_oss, pp_family_deepseek_v3;
-extern const struct pp_family pp_family_gpt2;
+extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_clip;
 
 #endif

@@ -107,6 +107,8 @@ logprobs() {
 @test "mixtral: loss and every gradient of one step" { one_step mixtral; }
 @test "qwen2-moe: loss and every gradient of one step" { one_step qwen2-moe; }
 @test "qwen3-moe: loss and every gradient of one step" { one_step qwen3-moe; }
+@test "smollm3: loss and every gradient of one step" { one_step smollm3; }
+@test "phi3: loss and every gradient of one step" { one_step phi3; }
 
 @test "llama: the losses of ten AdamW steps" { ten_steps llama; }
 @test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
@@ -127,6 +129,9 @@ logprobs() {
 @test "mixtral: log-probabilities" { logprobs mixtral; }
 @test "qwen2-moe: log-probabilities" { logprobs qwen2-moe; }
 @test "qwen3-moe: log-probabilities" { logprobs qwen3-moe; }
+
+@test "smollm3: log-probabilities" { logprobs smollm3; }
+@test "phi3: log-probabilities" { logprobs phi3; }
 
 @test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old
@@ -157,6 +162,18 @@ logprobs() {
     plan other 2
     train llama other 1
     run ! close $LOSS losses.json "$(want llama '.losses[:1]')"
+}
+
+@test "the comparison sees YaRN without its factor, and RoPE in every layer" {
+    for change in '.rope_parameters.attention_factor = 1' \
+        '.no_rope_layers = [1, 1, 1, 1]'; do
+        rm -rf other
+        cp -r "$GOLDEN/smollm3/model" other
+        jq "$change" "$GOLDEN/smollm3/model/config.json" >other/config.json
+        plan other 2
+        train smollm3 other 1
+        run ! close $LOSS losses.json "$(want smollm3 '.losses[:1]')"
+    done
 }
 
 @test "the comparison sees a window that is off by one" {

@@ -13,7 +13,7 @@ struct pp_model rig_model(void)
         .vocab = 13,
         .max_position = 256,
         .norm_eps = 1e-5,
-        .rope = {.type = PP_ROPE_DEFAULT, .theta = 100},
+        .rope = {.theta = 100, .attention_factor = 1},
     };
 }
 

@@ -419,7 +419,8 @@ static double table_frequency(const struct pp_model *m, size_t i)
  * it is between 250 and 1000. */
 static void test_rope_tables(void)
 {
-    struct pp_model m = {.head_dim = 8, .rope = {.theta = 1e4}};
+    struct pp_model m = {.head_dim = 8,
+                         .rope = {.theta = 1e4, .attention_factor = 1}};
     double s = (1000 / (200 * M_PI) - 1) / 3;
     float cos_f[32], sin_f[32];
     is_near(table_frequency(&m, 3), 1e-3, 1e-15, "default frequency");
@@ -436,6 +437,37 @@ static void test_rope_tables(void)
             "llama3: between");
     pp_rope_tables(&m, 8, sizeof(float), cos_f, sin_f);
     is_near((double)sin_f[5 * 4], sin(5.0), 1e-7, "fp32 table");
+}
+
+/* Frequencies of transformers 5.23 for theta 10^4 and width 32. */
+static void test_yarn(void)
+{
+    static const double whole[] = {1, 0.5623413324356079, 0.2766992747783661,
+                                   0.13337095081806183},
+                        between[] = {1, 0.5623413324356079, 0.3162277638912201,
+                                     0.1704140305519104};
+    struct pp_model m = {.head_dim = 32,
+                         .rope = {.type = PP_ROPE_YARN,
+                                  .theta = 1e4,
+                                  .factor = 8,
+                                  .original_max_position = 512,
+                                  .attention_factor = 1.25,
+                                  .beta_fast = 32,
+                                  .beta_slow = 1,
+                                  .truncate = true}};
+    double c[2 * 16], s[2 * 16];
+    pp_rope_tables(&m, 2, sizeof(double), c, s);
+    is_near(c[0], 1.25, 1e-15, "yarn scales the attention");
+    for (size_t i = 0; i < 4; i++)
+        is_near(atan2(s[16 + i], c[16 + i]), whole[i], 1e-7,
+                "yarn: a frequency");
+    m.rope.truncate = false;
+    m.rope.beta_fast = 16;
+    m.rope.beta_slow = 2;
+    pp_rope_tables(&m, 2, sizeof(double), c, s);
+    for (size_t i = 0; i < 4; i++)
+        is_near(atan2(s[16 + i], c[16 + i]), between[i], 1e-7,
+                "yarn without truncation: a frequency");
 }
 
 int main(void)
@@ -459,5 +491,6 @@ int main(void)
     test_exp();
     test_exact_gelu();
     test_rope_tables();
+    test_yarn();
     return done();
 }

@@ -83,6 +83,24 @@ divided() {
     train run plan.json --eval eval --dtype fp64
     near run base-mistral
 }
+@test "2 of fused tensors" {
+    jq '.architectures = ["Phi3ForCausalLM"] | .model_type = "phi3"
+        | .num_key_value_heads = 4 | .num_hidden_layers = 2
+        | del(.head_dim)' model-llama/config.json >phi3.json
+    mkdir -p model-phi3
+    mv phi3.json model-phi3/config.json
+    plan phi3.json gpipe 2 phi3 -p 1
+    rm -rf base-phi3
+    train base-phi3 phi3.json --eval eval --dtype fp64
+    divided phi3 gpipe 2 -p 1 --tp 2
+    jq '.num_key_value_heads = 2' model-phi3/config.json >fewer.json
+    run --separate-stderr ppsplit -q -p 1 --tp 2 fewer.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "ppsplit: a tensor of the model holds 4 heads of queries, and\
+ 2 of keys and values; tensor-parallel ranks divide only equal numbers; try --tp\
+ 1" ]
+}
+
 @test "2 of two copies" {
     divided llama dualpipe 4 -p 2 --placement both-ways --tp 2
 }

@@ -183,6 +183,55 @@ static void test_windows(void)
        "as many without windows");
 }
 
+static void test_yarn(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"Qwen2ForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 4, \"rope_theta\": 1e6,"
+                 "\"max_position_embeddings\": 4096, \"rope_scaling\": {"
+                 "\"type\": \"yarn\", \"factor\": 4.0,"
+                 "\"original_max_position_embeddings\": 1024}}",
+                 &m),
+       "yarn");
+    ok(m.rope.type == PP_ROPE_YARN && m.rope.beta_fast == 32 &&
+           m.rope.beta_slow == 1 && m.rope.truncate,
+       "its defaults");
+    is_near(m.rope.attention_factor, 0.1 * log(4) + 1, 1e-15,
+            "the factor of the attention");
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"max_position_embeddings\": 4096, \"rope_scaling\": {"
+                 "\"type\": \"yarn\", \"mscale\": 2, \"mscale_all_dim\": 0.5,"
+                 "\"original_max_position_embeddings\": 1024}}",
+                 &m),
+       "yarn of DeepSeek");
+    ok(m.rope.factor == 4, "the factor is a quotient of lengths");
+    is_near(m.rope.attention_factor, (0.2 * log(4) + 1) / (0.05 * log(4) + 1),
+            1e-15, "two scales");
+}
+
+static void test_layers_without_rope(void)
+{
+    struct pp_model m;
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 1}};
+    ok(read_text("{\"architectures\": [\"SmolLM3ForCausalLM\"], " SIZES ","
+                 "\"no_rope_layer_interval\": 2, \"sliding_window\": 5,"
+                 "\"use_sliding_window\": true}",
+                 &m),
+       "smollm3");
+    ok(pp_unit_rotates(&m, layer[0]) && !pp_unit_rotates(&m, layer[1]),
+       "the second layer has no rotary positions");
+    ok(!pp_unit_window(&m, layer[0]) && pp_unit_window(&m, layer[1]) == 5,
+       "but a window");
+    ok(m.tied && m.rope.theta == 2e6 && m.n_kv_heads == 4, "its defaults");
+    ok(read_text("{\"architectures\": [\"Phi3ForCausalLM\"], " SIZES ","
+                 "\"sliding_window\": 6, \"resid_pdrop\": 0.1}",
+                 &m),
+       "phi3");
+    ok(m.norm_eps == 1e-5 && m.dropout && !m.tied &&
+           pp_unit_window(&m, layer[0]) == 6,
+       "a window in each layer");
+}
+
 static void test_paths(void)
 {
     struct pp_model m;
@@ -207,6 +256,8 @@ int main(void)
     test_rope_parameters();
     test_qwen();
     test_windows();
+    test_yarn();
+    test_layers_without_rope();
     test_paths();
     rmdir(dir);
     return done();

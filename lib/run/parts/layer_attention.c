@@ -87,13 +87,12 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return qk_norm_fwd(l, T, s, err);
 }
 
-/* Rotates queries and keys by their positions, unless the model adds positions
- * to the embedding. */
+/* Rotates queries and keys by their positions. */
 static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
                   void *qkv, int direction, struct pp_err *err)
 {
     const struct pp_model *m = l->model;
-    if (pp_model_rotary(m))
+    if (pp_unit_rotates(m, l->unit))
         PP_LAYER_RUN(l->kernels->rope(qkv, l->rope_cos, l->rope_sin,
                                       mb->positions, mb->tokens,
                                       m->n_heads + m->n_kv_heads, m->head_dim,

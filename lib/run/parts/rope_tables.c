@@ -20,6 +20,35 @@ static double llama3(const struct pp_rope *r, double frequency)
     return (1 - smooth) * slow + smooth * frequency;
 }
 
+/* YaRN: the number of the frequency that turns so often in the original
+ * positions; it need not be whole. */
+static double turning(const struct pp_model *m, double turns)
+{
+    const struct pp_rope *r = &m->rope;
+    return (double)m->head_dim *
+           log(r->original_max_position / (turns * 2 * M_PI)) /
+           (2 * log(r->theta));
+}
+
+/* Keeps fast frequencies, divides slow ones by factor, and blends those
+ * between. */
+static double yarn(const struct pp_model *m, double frequency, size_t i)
+{
+    const struct pp_rope *r = &m->rope;
+    double first = turning(m, r->beta_fast), last = turning(m, r->beta_slow);
+    if (r->truncate) {
+        first = floor(first);
+        last = ceil(last);
+    }
+    first = fmax(first, 0);
+    last = fmin(last, (double)m->head_dim - 1);
+    double width = last - first;
+    if (fabs(width) <= 0)
+        width = 0.001;
+    double slow = fmin(fmax(((double)i - first) / width, 0), 1);
+    return frequency / r->factor * slow + frequency * (1 - slow);
+}
+
 static double frequency_of(const struct pp_model *m, size_t i)
 {
     const struct pp_rope *r = &m->rope;
@@ -29,7 +58,10 @@ static double frequency_of(const struct pp_model *m, size_t i)
         return f / r->factor;
     case PP_ROPE_LLAMA3:
         return llama3(r, f);
+    case PP_ROPE_YARN:
+        return yarn(m, f, i);
     case PP_ROPE_DEFAULT:
+    case PP_ROPE_DYNAMIC:
         break;
     }
     return f;
@@ -47,12 +79,13 @@ void pp_rope_tables(const struct pp_model *m, size_t positions,
                     size_t value_bytes, void *cos_table, void *sin_table)
 {
     size_t half = m->head_dim / 2;
+    double scale = m->rope.attention_factor;
     for (size_t i = 0; i < half; i++) {
         double f = frequency_of(m, i);
         for (size_t t = 0; t < positions; t++) {
             double angle = (double)t * f;
-            store(cos_table, value_bytes, t * half + i, cos(angle));
-            store(sin_table, value_bytes, t * half + i, sin(angle));
+            store(cos_table, value_bytes, t * half + i, scale * cos(angle));
+            store(sin_table, value_bytes, t * half + i, scale * sin(angle));
         }
     }
 }

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: MIT */
+/* config_rope - the keys of a config.json that describe rotary embeddings. */
+#include <limits.h>
+#include <math.h>
+
+#include "manifest/config_values.h"
+
+/* transformers looks at rope_scaling first, unless it is empty, and then at
+ * rope_parameters. */
+static bool find_rope(const struct pp_value *root, struct pp_value *out)
+{
+    if (pp_config_find_set(root, "rope_scaling", out) &&
+        (!json_is_object(out->value) || json_object_size(out->value)))
+        return true;
+    return pp_config_find_set(root, "rope_parameters", out);
+}
+
+static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
+{
+    static const char *const names[] = {
+        [PP_ROPE_DEFAULT] = "default", [PP_ROPE_LINEAR] = "linear",
+        [PP_ROPE_LLAMA3] = "llama3",   [PP_ROPE_YARN] = "yarn",
+        [PP_ROPE_DYNAMIC] = "dynamic", NULL,
+    };
+    struct pp_value member;
+    const char *text;
+    if (!pp_config_find_set(at, "rope_type", &member) &&
+        !pp_config_find_set(at, "type", &member))
+        return 0;
+    if (pp_value_text(&member, &text))
+        return -1;
+    int i = pp_config_word(&member, text, names);
+    r->type = (enum pp_rope_type)i;
+    return i < 0 ? -1 : 0;
+}
+
+/* The outer key comes before the inner one, as with Phi-3. */
+static int read_original(const struct pp_value *root, const struct pp_value *at,
+                         struct pp_model *m)
+{
+    static const char key[] = "original_max_position_embeddings";
+    double *out = &m->rope.original_max_position;
+    *out = (double)m->max_position;
+    return pp_config_opt_positive(at, key, INT_MAX, out) ||
+                   pp_config_opt_positive(root, key, INT_MAX, out)
+               ? -1
+               : 0;
+}
+
+static int read_llama3(const struct pp_value *root, const struct pp_value *at,
+                       struct pp_model *m)
+{
+    struct pp_rope *r = &m->rope;
+    struct pp_value high;
+    if (read_original(root, at, m) ||
+        pp_config_get_positive(at, "low_freq_factor", 1e9,
+                               &r->low_freq_factor) ||
+        pp_config_get_positive(at, "high_freq_factor", 1e9,
+                               &r->high_freq_factor))
+        return -1;
+    pp_value_find(at, "high_freq_factor", &high);
+    if (r->high_freq_factor <= r->low_freq_factor)
+        return pp_value_fail(&high, "'%.9g' is not above low_freq_factor, %.9g",
+                             r->high_freq_factor, r->low_freq_factor);
+    return 0;
+}
+
+/* Returns the factor of the attention for a scale (Peng et al., "YaRN", 2023,
+ * eq. 15). */
+static double yarn_scale(double factor, double weight)
+{
+    return factor <= 1 ? 1 : 0.1 * weight * log(factor) + 1;
+}
+
+/* DeepSeek leaves out the factor, and states the two weights. */
+static int read_yarn(const struct pp_value *root, const struct pp_value *at,
+                     struct pp_model *m)
+{
+    struct pp_rope *r = &m->rope;
+    double weight = 0, of_all = 0;
+    r->beta_fast = 32;
+    r->beta_slow = 1;
+    if (read_original(root, at, m))
+        return -1;
+    r->factor = (double)m->max_position / r->original_max_position;
+    if (pp_config_opt_positive(at, "factor", 1e9, &r->factor) ||
+        pp_config_opt_positive(at, "beta_fast", 1e9, &r->beta_fast) ||
+        pp_config_opt_positive(at, "beta_slow", 1e9, &r->beta_slow) ||
+        pp_config_opt_positive(at, "mscale", 1e9, &weight) ||
+        pp_config_opt_positive(at, "mscale_all_dim", 1e9, &of_all) ||
+        pp_config_opt_bool(at, "truncate", &r->truncate))
+        return -1;
+    r->attention_factor =
+        weight > 0 && of_all > 0
+            ? yarn_scale(r->factor, weight) / yarn_scale(r->factor, of_all)
+            : yarn_scale(r->factor, 1);
+    return pp_config_opt_positive(at, "attention_factor", 1e9,
+                                  &r->attention_factor);
+}
+
+/* transformers allows one object for each type of layer in rope_parameters,
+ * which is not supported here. */
+static int check_flat(const struct pp_value *at)
+{
+    if (pp_value_is_object(at))
+        return -1;
+    const char *key;
+    json_t *value;
+    json_object_foreach(at->value, key, value)
+    {
+        if (json_is_object(value))
+            return pp_value_fail(
+                at,
+                "'%.*s': parameters for each type of layer are not "
+                "supported",
+                PP_VALUE_QUOTE, key);
+    }
+    return 0;
+}
+
+int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value at;
+    struct pp_rope *r = &m->rope;
+    *r = (struct pp_rope){.type = PP_ROPE_DEFAULT,
+                          .theta = r->theta,
+                          .factor = 1,
+                          .attention_factor = 1,
+                          .truncate = true};
+    if (pp_config_opt_positive(root, "rope_theta", 1e30, &r->theta) ||
+        pp_config_only_number(root, "partial_rotary_factor", 1))
+        return -1;
+    if (!find_rope(root, &at))
+        return 0;
+    if (check_flat(&at) || read_rope_type(&at, r) ||
+        pp_config_opt_positive(&at, "rope_theta", 1e30, &r->theta) ||
+        pp_config_only_number(&at, "partial_rotary_factor", 1))
+        return -1;
+    if (r->type == PP_ROPE_YARN)
+        return read_yarn(root, &at, m);
+    if (r->type != PP_ROPE_DEFAULT &&
+        pp_config_get_positive(&at, "factor", 1e9, &r->factor))
+        return -1;
+    return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, &at, m) : 0;
+}
+
+int pp_config_read_no_rope(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value list, at;
+    size_t n, interval = 4;
+    pp_value_find(root, "num_hidden_layers", &at);
+    if (m->n_layers > PP_SET_LAYERS)
+        return pp_value_fail(&at, "'%zu' layers are too many", m->n_layers);
+    if (pp_config_opt_size(root, "no_rope_layer_interval", &interval))
+        return -1;
+    bool listed = pp_config_find_set(root, "no_rope_layers", &list);
+    if (listed && pp_value_array(&list, &n))
+        return -1;
+    if (listed && n != m->n_layers)
+        return pp_value_fail(&list, "%zu numbers for %zu layers", n,
+                             m->n_layers);
+    for (size_t i = 0; i < m->n_layers; i++) {
+        int64_t rotates = (i + 1) % interval != 0;
+        struct pp_value item;
+        if (listed)
+            item = pp_value_item(&list, i);
+        /* Despite the name of the list, 1 stands for a rotary embedding. */
+        if (listed && pp_value_int(&item, 0, 1, &rotates))
+            return -1;
+        if (!rotates)
+            pp_layer_set_add(&m->unrotated, i);
+    }
+    return 0;
+}
