@@ -298,3 +298,14 @@ END
     [ "$status" -eq 2 ]
     [[ "$stderr" == "pprun: --verify: on this model fp32 rounding errors grow"* ]]
 }
+
+@test "a sampler gets frozen weights too, which have no master weights" {
+    plan frozen.json llama -s 1f1b -m 2 -- -p 2 --dtype bf16 --freeze embedding
+    mkfifo fifo
+    cat fifo >got &
+    "$EMULATED" frozen.json --data packed --init 5 --steps 1 --device cuda \
+        --dtype bf16 --save-dtype fp32 --save ckpt --stream-weights fifo -q
+    wait $!
+    tail -n +2 got >got.safetensors # after the line with step and size
+    compare got.safetensors ckpt/latest/model.safetensors
+}

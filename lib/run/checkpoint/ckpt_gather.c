@@ -20,6 +20,8 @@ struct part {
     struct pp_tensor_piece piece;
     struct pp_range range;
     uint64_t sizes[PP_TENSOR_DIMS]; /* in the file */
+    uint64_t number;                /* among the parameters of its rank */
+    uint64_t element_bytes;         /* in memory */
     int32_t n_dims, rank;
     bool transposed; /* in the file */
 };
@@ -30,16 +32,28 @@ struct gathering {
     struct pp_staging staging;
     struct part *list; /* rank 0 only: all, later in model order */
     size_t n;
-    size_t element_bytes; /* in memory */
-    char *tensor;         /* rank 0 only: room for the largest tensor, ... */
-    char *turned;         /* ... for the largest that is transposed ... */
-    char *runs;           /* ... and for the largest part of several runs */
+    char *tensor; /* rank 0 only: room for the largest tensor, ... */
+    char *turned; /* ... for the largest that is transposed ... */
+    char *runs;   /* ... and for the largest part of several runs */
 };
+
+/* Frozen tensors have no master weights. */
+static enum pp_weights_block block_of(const struct pp_gather *g,
+                                      const struct pp_parameter *t)
+{
+    return g->block == PP_BLOCK_MASTER && t->info.frozen ? PP_BLOCK_W
+                                                         : g->block;
+}
+
+static size_t bytes_of(const struct pp_gather *g, const struct pp_parameter *t)
+{
+    return pp_parameters_bytes(g->params, block_of(g, t));
+}
 
 static struct pp_range sent(const struct pp_gather *g,
                             const struct pp_parameter *t)
 {
-    return pp_parameter_written(g->params, t, g->block);
+    return pp_parameter_written(g->params, t, block_of(g, t));
 }
 
 static size_t count_parts(const struct pp_gather *g)
@@ -62,6 +76,8 @@ static void list_parts(const struct pp_gather *g, struct part *out)
                              .order = t->order,
                              .piece = t->piece,
                              .range = range,
+                             .number = i,
+                             .element_bytes = bytes_of(g, t),
                              .n_dims = t->info.n_dims,
                              .rank = g->comm->rank,
                              .transposed = t->info.transposed};
@@ -172,15 +188,16 @@ static int make_room(struct gathering *d, struct pp_err *err)
     size_t most = 1, turned = 0, runs = 0;
     for (size_t i = 0; i < d->n; i++) {
         const struct part *t = &d->list[i];
-        most = larger(most, t->rows * t->cols);
+        size_t whole = t->rows * t->cols * t->element_bytes;
+        most = larger(most, whole);
         if (t->transposed)
-            turned = larger(turned, t->rows * t->cols);
+            turned = larger(turned, whole);
         if (first_run(t).n < t->range.n)
-            runs = larger(runs, t->range.n);
+            runs = larger(runs, t->range.n * t->element_bytes);
     }
-    d->tensor = pp_calloc(most, d->element_bytes, err);
-    d->turned = pp_calloc(turned + 1, d->element_bytes, err);
-    d->runs = pp_calloc(runs + 1, d->element_bytes, err);
+    d->tensor = pp_calloc(most, 1, err);
+    d->turned = pp_calloc(turned + 1, 1, err);
+    d->runs = pp_calloc(runs + 1, 1, err);
     return d->tensor && d->turned && d->runs ? 0 : -1;
 }
 
@@ -209,24 +226,15 @@ static int send_parts(struct gathering *d, struct pp_err *err)
         size_t n = sent(g, t).n;
         if (n == 0)
             continue;
-        const void *data = pp_staging_read(&d->staging, t, g->block, err);
+        const void *data = pp_staging_read(&d->staging, t, block_of(g, t), err);
         if (!data) {
             g->comm->ops->abort(g->comm, err->text); /* rank 0 waits for it */
             return -1;
         }
-        if (pp_comm_send_host(g->comm, 0, data, n * d->element_bytes, err))
+        if (pp_comm_send_host(g->comm, 0, data, n * bytes_of(g, t), err))
             return -1;
     }
     return 0;
-}
-
-static const struct pp_parameter *by_name(const struct pp_parameters *p,
-                                          const char *name)
-{
-    for (size_t i = 0; i < p->n; i++)
-        if (!strcmp(p->at[i].info.name, name))
-            return &p->at[i];
-    return NULL;
 }
 
 /* Puts a part in its place in d->tensor. A part of this rank is not read after
@@ -235,7 +243,7 @@ static int take_part(struct gathering *d, const struct part *t, int *rc,
                      struct pp_err *err)
 {
     struct pp_run r = first_run(t);
-    size_t size = d->element_bytes, bytes = t->range.n * size;
+    size_t size = t->element_bytes, bytes = t->range.n * size;
     bool one = r.n == t->range.n;
     char *to = one ? d->tensor + r.whole * size : d->runs;
     const char *from = to;
@@ -244,8 +252,8 @@ static int take_part(struct gathering *d, const struct part *t, int *rc,
                             err))
             return -1;
     } else if (*rc == 0) {
-        from = pp_staging_read(&d->staging, by_name(d->g->params, t->name),
-                               d->g->block, err);
+        const struct pp_parameter *own = &d->g->params->at[t->number];
+        from = pp_staging_read(&d->staging, own, block_of(d->g, own), err);
         *rc = from ? 0 : -1;
     }
     if (*rc || from == d->tensor + r.whole * size)
@@ -261,7 +269,7 @@ static int put_tensor(struct gathering *d, const struct part *t,
 {
     const struct pp_gather_sink *s = &d->g->sink;
     uint64_t some[1 << 13];
-    size_t n = t->rows * t->cols, here = d->element_bytes;
+    size_t n = t->rows * t->cols, here = t->element_bytes;
     size_t there = d->g->element_bytes, most = sizeof some / there;
     const char *data = d->tensor;
     if (t->transposed) {
@@ -309,8 +317,7 @@ static int gather(struct gathering *d, struct pp_err *err)
 
 int pp_ckpt_gather(const struct pp_gather *g, struct pp_err *err)
 {
-    struct gathering d = {
-        .g = g, .element_bytes = pp_parameters_bytes(g->params, g->block)};
+    struct gathering d = {.g = g};
     int rc = gather(&d, err);
     pp_staging_finish(&d.staging);
     free(d.list);
