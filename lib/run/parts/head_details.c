@@ -5,16 +5,25 @@
  * hand each other sums and k candidates. */
 #include "run/parts/layer_impl.h"
 
+#include <string.h>
+
 #include "run/parts/top_k.h"
 
 /* Numbers that are read from the device at a time. */
 enum { READ_NUMBERS = PP_MOST_TOP_K };
 
-static double number_at(const struct pp_layer *l, const void *p, size_t i)
+/* Numbers of several ranks follow each other without gaps, so p may have any
+ * alignment. */
+static double number_at(const struct pp_layer *l, const char *p, size_t i)
 {
-    return l->kernels->accumulator_bytes == sizeof(float)
-               ? (double)((const float *)p)[i]
-               : ((const double *)p)[i];
+    size_t bytes = l->kernels->accumulator_bytes;
+    float narrow = 0;
+    double wide = 0;
+    if (bytes == sizeof narrow)
+        memcpy(&narrow, p + i * bytes, bytes);
+    else
+        memcpy(&wide, p + i * bytes, bytes);
+    return bytes == sizeof narrow ? (double)narrow : wide;
 }
 
 static double *details_at(const struct pp_microbatch *mb, size_t row)
