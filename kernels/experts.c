@@ -131,6 +131,85 @@ static PP_ROUTE_BWD(route_bwd)
     return 0;
 }
 
+/* --- its auxiliary losses --- */
+
+static PP_LOAD(load)
+{
+    (void)stream;
+    real *of = load;
+    for (size_t i = first * K; i < end * K; i++)
+        of[r->expert[r->row[i]]] += 1;
+    return 0;
+}
+
+/* Returns the sum of load[e] p[e]. */
+static double mean_load(const real *load, const real *p, size_t E)
+{
+    double sum = 0;
+    for (size_t e = 0; e < E; e++)
+        sum += (double)load[e] * (double)p[e];
+    return sum;
+}
+
+static PP_BALANCE_FWD(balance_fwd)
+{
+    (void)stream;
+    const real *p = probs;
+    double sum = 0;
+    for (size_t t = first; t < end; t++)
+        sum += mean_load(load, p + t * E, E);
+    *loss += scale * sum;
+    return 0;
+}
+
+static PP_BALANCE_BWD(balance_bwd)
+{
+    (void)stream;
+    const real *of = load;
+    for (size_t t = first; t < end; t++) {
+        const real *p = (const real *)probs + t * E;
+        real *out = (real *)dlogits + t * E;
+        double mean = mean_load(of, p, E);
+        for (size_t e = 0; e < E; e++)
+            out[e] += (real)(scale * (double)p[e] * ((double)of[e] - mean));
+    }
+    return 0;
+}
+
+static double log_sum_exp(const real *x, size_t E)
+{
+    double sum = 0, most = (double)max_row(x, E);
+    for (size_t e = 0; e < E; e++)
+        sum += exp((double)x[e] - most);
+    return most + log(sum);
+}
+
+static PP_LOGIT_SIZE_FWD(logit_size_fwd)
+{
+    (void)stream;
+    const real *x = logits;
+    double sum = 0;
+    for (size_t t = first; t < end; t++) {
+        double size = log_sum_exp(x + t * E, E);
+        sum += size * size;
+    }
+    *loss += scale * sum;
+    return 0;
+}
+
+static PP_LOGIT_SIZE_BWD(logit_size_bwd)
+{
+    (void)stream;
+    for (size_t t = first; t < end; t++) {
+        const real *p = (const real *)probs + t * E;
+        real *out = (real *)dlogits + t * E;
+        double by = 2 * scale * log_sum_exp((const real *)logits + t * E, E);
+        for (size_t e = 0; e < E; e++)
+            out[e] += (real)(by * (double)p[e]);
+    }
+    return 0;
+}
+
 /* --- rows and tokens --- */
 
 PP_CLONES static void set_weighted(real *y, const real *x, real w, size_t C)
@@ -301,6 +380,11 @@ const struct pp_expert_kernels PP_KERNEL(expert_kernels) = {
 const struct pp_expert_kernels PP_KERNEL(expert_kernels_rows) = {
     .route_fwd = route_fwd,
     .route_bwd = route_bwd,
+    .load = load,
+    .balance_fwd = balance_fwd,
+    .balance_bwd = balance_bwd,
+    .logit_size_fwd = logit_size_fwd,
+    .logit_size_bwd = logit_size_bwd,
     .spread = spread,
     .combine = combine,
     .weigh_bwd = weigh_bwd,

@@ -40,6 +40,39 @@ struct pp_routing {
 typedef PP_ROUTE_FWD(pp_route_fwd_fn);
 typedef PP_ROUTE_BWD(pp_route_bwd_fn);
 
+/* Auxiliary losses of the router, over tokens first .. end - 1. load (E) and
+ * probs (N, E) are of the accumulated type, logits and dlogits (N, E) elements.
+ *
+ * load - adds to load[e] the tokens that chose expert e.
+ *
+ * balance - scale times the sum of load[e] probs[t, e], where load is a
+ * constant (Fedus, Zoph and Shazeer, "Switch Transformers", JMLR 2022).
+ *
+ * logit_size - scale times the sum of the squares of log sum exp logits[t]
+ * (Zoph et al., "ST-MoE", 2022).
+ *
+ * fwd adds to *loss, on the host, and bwd to dlogits. */
+#define PP_LOAD(name)                                               \
+    int(name)(void *load, const struct pp_routing *r, size_t first, \
+              size_t end, size_t K, void *stream)
+#define PP_BALANCE_FWD(name)                                                   \
+    int(name)(double *loss, const void *load, const void *probs, double scale, \
+              size_t first, size_t end, size_t E, void *stream)
+#define PP_BALANCE_BWD(name)                                      \
+    int(name)(void *dlogits, const void *load, const void *probs, \
+              double scale, size_t first, size_t end, size_t E, void *stream)
+#define PP_LOGIT_SIZE_FWD(name)                                             \
+    int(name)(double *loss, const void *logits, double scale, size_t first, \
+              size_t end, size_t E, void *stream)
+#define PP_LOGIT_SIZE_BWD(name)                                     \
+    int(name)(void *dlogits, const void *logits, const void *probs, \
+              double scale, size_t first, size_t end, size_t E, void *stream)
+typedef PP_LOAD(pp_load_fn);
+typedef PP_BALANCE_FWD(pp_balance_fwd_fn);
+typedef PP_BALANCE_BWD(pp_balance_bwd_fn);
+typedef PP_LOGIT_SIZE_FWD(pp_logit_size_fwd_fn);
+typedef PP_LOGIT_SIZE_BWD(pp_logit_size_bwd_fn);
+
 /* spread - y[r] = weight[r] x[token[r]], R rows of C. Without token, row r is
  * that of x, and y may be x; without weight, it is 1.
  *
@@ -98,6 +131,11 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
 #define PP_EXPERT_KERNELS(K)                      \
     K(route_fwd, pp_route_fwd_fn)                 \
     K(route_bwd, pp_route_bwd_fn)                 \
+    K(load, pp_load_fn)                           \
+    K(balance_fwd, pp_balance_fwd_fn)             \
+    K(balance_bwd, pp_balance_bwd_fn)             \
+    K(logit_size_fwd, pp_logit_size_fwd_fn)       \
+    K(logit_size_bwd, pp_logit_size_bwd_fn)       \
     K(spread, pp_spread_fn)                       \
     K(combine, pp_combine_fn)                     \
     K(weigh_bwd, pp_weigh_bwd_fn)                 \

@@ -79,10 +79,32 @@ static int check_supported(const struct pprun *p)
     return 0;
 }
 
+/* Refuses losses of routers that would have no effect or be wrong. */
+static int check_router(const struct pprun *p)
+{
+    const struct pp_graph *g = &p->manifest.graph;
+    const char *name = p->job.router.balance > 0 ? "aux-loss" : "z-loss";
+    if (!pp_router_has_losses(&p->job.router))
+        return 0;
+    if (!p->model.moe.n_experts)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has no experts, so --%s has "
+                       "no effect",
+                       p->manifest.model.architecture, name);
+    if (g->n_slices > 1)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/schedule/slices: '%d', but --%s counts the tokens of "
+                       "whole microbatches; take a schedule without slices",
+                       g->n_slices, name);
+    return 0;
+}
+
 /* Refuses what pprun does not do with experts yet. */
 static int check_experts(const struct pprun *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
+    if (check_router(p))
+        return -1;
     if (!p->model.moe.n_experts)
         return 0;
     if (x->experts_over_tp && x->tp > 1)

@@ -94,6 +94,15 @@ const struct tool_option pprun_option_table[] = {
      AT(objective.number), .words = pp_objective_names},
     {0, "temperature", "X", "divide logits by this (1)", AT(job.temperature),
      1e-3, 1e3, .excludes = "verify print-memory"},
+    {0, "aux-loss", "C", "balance experts by a loss with this factor (0)",
+     AT(job.router.balance), 0, 1e6, .needs = TRAINING,
+     .also = "router-aux-loss-coef moe-aux-loss-coeff"},
+    {0, "z-loss", "C", "keep routers' logits small, with this factor (0)",
+     AT(job.router.size), 0, 1e6, .needs = TRAINING,
+     .also = "moe-z-loss-coeff"},
+    {0, "aux-rule", "NAME", "tokens (default), documents or megatron",
+     AT(job.router.rule), .words = pp_router_rule_names,
+     .needs = "aux-loss|z-loss"},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,
@@ -339,6 +348,11 @@ static int check_purpose(struct pprun *p)
     if (o->verify && o->dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
+    if (o->verify && pp_router_has_losses(&p->job.router) &&
+        p->job.router.rule != PP_ROUTER_DOCUMENTS)
+        return tool_usage(p->tool,
+                          "--verify needs --aux-rule documents: other losses "
+                          "depend on what shares a microbatch");
     if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
         !o->generate && !o->plan && !o->verify && !o->cases)
         return tool_usage(p->tool,

@@ -31,6 +31,11 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_real(&w, "products", r->products);
     if (r->has_val_loss)
         pp_json_real(&w, "val_loss", r->val_loss);
+    if (pp_router_has_losses(&p->job.router)) {
+        pp_json_real(&w, "aux_loss", r->aux_loss);
+        pp_json_real(&w, "z_loss", r->z_loss);
+        pp_json_real(&w, "expert_load", r->expert_load);
+    }
     if (r->metrics)
         pprun_write_metrics(&w, pp_objectives[p->objective.number],
                             pprun_columns(&p->data), r->metrics);

@@ -228,8 +228,8 @@ int pp_config_check_router(const struct pp_value *root)
         return 0;
     pp_value_find(root, "output_router_logits", &at);
     return pp_value_fail(&at, "'true' asks for a loss that balances the "
-                              "experts, which is not supported; set it to "
-                              "false");
+                              "experts; set it to false: the trainer "
+                              "takes its factor as an option");
 }
 
 int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)

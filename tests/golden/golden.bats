@@ -110,6 +110,19 @@ logprobs() {
 @test "smollm3: loss and every gradient of one step" { one_step smollm3; }
 @test "phi3: loss and every gradient of one step" { one_step phi3; }
 
+@test "qwen3-moe: every gradient with the losses of its router" {
+    local want=$GOLDEN/qwen3-moe/balanced
+    pppack -q -l 256 -o one "$GOLDEN/data.jsonl"
+    ppsplit -q -p 2 "$GOLDEN/qwen3-moe/model" | ppsched -q -s 1f1b -m 1 \
+        >plan.json
+    pprun -q --data one --weights "$GOLDEN/qwen3-moe/model" --steps 1 \
+        --aux-loss "$(jq .aux "$want.json")" --z-loss "$(jq .z "$want.json")" \
+        --dump-grads grads.safetensors plan.json >steps.jsonl
+    local numbers='[.loss, .grad_norm, .aux_loss, .z_loss]'
+    close $LOSS <(jq "$numbers" steps.jsonl) <(jq "$numbers" "$want.json")
+    "$COMPARE" $GRADIENT $FLOOR grads.safetensors "$want.safetensors"
+}
+
 @test "llama: the losses of ten AdamW steps" { ten_steps llama; }
 @test "qwen2: the losses of ten AdamW steps, with decay" { ten_steps qwen2; }
 @test "qwen3: the losses of ten AdamW steps" { ten_steps qwen3; }

@@ -183,6 +183,30 @@ double rig_forward(struct rig *r)
     return head ? r->loss : sum;
 }
 
+double rig_scalar(struct rig *r)
+{
+    struct pp_router_losses *l = r->mb.router;
+    if (!l)
+        return rig_forward(r);
+    l->balance = l->size = 0;
+    double sum = rig_forward(r);
+    return sum + l->options->balance * l->balance + l->options->size * l->size;
+}
+
+void rig_differences(struct rig *r, struct values *at, struct values *out)
+{
+    const double h = 1e-5;
+    for (size_t i = 0; i < at->n; i++) {
+        double x = get(at, i);
+        set(at, i, x + h);
+        double up = rig_scalar(r);
+        set(at, i, x - h);
+        double down = rig_scalar(r);
+        set(at, i, x);
+        set(out, i, (up - down) / (2 * h));
+    }
+}
+
 void rig_backward(struct rig *r)
 {
     struct pp_layer_blocks b = blocks_of(r, false);

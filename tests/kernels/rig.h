@@ -54,6 +54,10 @@ void rig_finish(struct rig *r);
 /* Runs forward. Returns the scalar whose gradients backward computes: the
  * head's loss, or the sum of y dy over all rows. */
 double rig_forward(struct rig *r);
+/* Adds the losses of its router to the scalar, if mb has them. */
+double rig_scalar(struct rig *r);
+/* Computes central differences of rig_scalar for every element of at. */
+void rig_differences(struct rig *r, struct values *at, struct values *out);
 void rig_backward(struct rig *r); /* I, then W into zeroed g */
 /* Runs I and W at once, for a layer that can. */
 void rig_backward_together(struct rig *r);

@@ -114,21 +114,6 @@ static struct pp_model model_of(const struct variant *v)
     return m;
 }
 
-/* Computes central differences of the rig's scalar for every element of at. */
-static void differences(struct rig *r, struct values *at, struct values *out)
-{
-    const double h = 1e-5;
-    for (size_t i = 0; i < at->n; i++) {
-        double x = get(at, i);
-        set(at, i, x + h);
-        double up = rig_forward(r);
-        set(at, i, x - h);
-        double down = rig_forward(r);
-        set(at, i, x);
-        set(out, i, (up - down) / (2 * h));
-    }
-}
-
 static void gradients(const struct variant *v)
 {
     struct pp_model m = model_of(v);
@@ -139,10 +124,10 @@ static void gradients(const struct variant *v)
     ok(rig_guards(&r), "%s: writes stay inside", v->name);
     struct values w = values_new(&pp_kernels_f64, r.w.n, 0);
     struct values x = values_new(&pp_kernels_f64, r.x.n, 0);
-    differences(&r, &r.w, &w);
+    rig_differences(&r, &r.w, &w);
     ok(values_near(&r.g, &w, 1e-8, 1e-3, "parameter gradient"),
        "%s: gradients of all parameters", v->name);
-    differences(&r, &r.x, &x);
+    rig_differences(&r, &r.x, &x);
     if (!rig_is_first(v->kind))
         ok(values_near(&r.dx, &x, 1e-8, 1e-3, "input gradient"),
            "%s: gradient of the input", v->name);

@@ -81,6 +81,72 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 divides every expert over tensor-parallel ranks; plan without --experts-over-tp" ]
 }
 
+@test "the losses of routers are the same over meshes, and tokens count once" {
+    local options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02)
+    train aux one.json "${options[@]}"
+    ppsplit -q -p 2 --recompute full model-experts |
+        ppsched -q -s zb-h1 -m 4 >plan.json
+    train aux-pp plan.json "${options[@]}"
+    same aux-pp aux
+    ppsplit -q -p 1 --dp 2 --zero 1 --recompute selective model-experts |
+        ppsched -q -s 1f1b -m 2 >plan.json
+    train aux-dp plan.json "${options[@]}"
+    near aux-dp aux
+    ppsplit -q -p 2 --tp 2 model-experts | ppsched -q -s 1f1b -m 4 >plan.json
+    train aux-tp plan.json "${options[@]}"
+    near aux-tp aux
+    local mesh
+    for mesh in pp dp tp; do
+        paste -d '\n' aux/log "aux-$mesh/log" | jq -es '
+            map([.aux_loss, .z_loss, .expert_load]) as $of | length == 10 and
+            all(range(0; 10; 2) as $i | range(3) as $k
+                | ($of[$i][$k] - $of[$i + 1][$k] | fabs)
+                  <= 1e-12 * $of[$i][$k]; .) and all($of[][2]; . > 1)'
+    done
+}
+
+@test "the loss of documents does not depend on how they are packed" {
+    local options=(--init 5 --steps 1 --lr 1e-2 --dtype fp64 --aux-loss 0.3
+        --z-loss 0.02 --aux-rule documents)
+    pppack -q -l 200 -o wide data.jsonl
+    local bins wide
+    bins=$(pppack -l 64 --tp 2 --stats data.jsonl | jq .bins)
+    wide=$(pppack -l 200 --stats data.jsonl | jq .bins)
+    [ "$wide" -lt "$bins" ]
+    ppsplit -q -p 1 model-experts | ppsched -q -s gpipe -m "$bins" >narrow.json
+    ppsplit -q -p 1 model-experts | ppsched -q -s gpipe -m "$wide" >wide.json
+    pprun -q narrow.json --data packed "${options[@]}" >narrow.log
+    pprun -q wide.json --data wide "${options[@]}" >wide.log
+    jq -es '.[0] as $a | .[1] as $b | all("grad_norm", "aux_loss", "z_loss";
+        ($a[.] - $b[.] | fabs) <= 1e-12 * $a[.])' narrow.log wide.log
+    # Those of microbatches do.
+    pprun -q narrow.json --data packed "${options[@]}" --aux-rule tokens >narrow.log
+    pprun -q wide.json --data wide "${options[@]}" --aux-rule tokens >wide.log
+    jq -es '.[0].aux_loss - .[1].aux_loss | fabs > 1e-6' narrow.log wide.log
+}
+
+@test "losses of routers that would have no effect or be wrong are refused" {
+    model llama false
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 4 >dense.json
+    run --separate-stderr pprun dense.json --data packed --init 1 --steps 1 \
+        --aux-loss 0.1
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: dense.json: /model/architecture: 'LlamaForCausalLM' \
+has no experts, so --aux-loss has no effect" ]
+    ppsplit -q -p 2 model-experts | ppsched -q -s seq1f1b --slices 2 -m 4 \
+        >sliced.json
+    run --separate-stderr pprun sliced.json --data packed --init 1 --steps 1 \
+        --z-loss 0.1
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: sliced.json: /schedule/slices: '2', but --z-loss \
+counts the tokens of whole microbatches; take a schedule without slices" ]
+    run --separate-stderr pprun one.json --data packed --init 1 --verify \
+        --aux-loss 0.1
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "pprun: --verify needs --aux-rule documents: other \
+losses depend on what shares a microbatch" ]
+}
+
 @test "weights without an expert's tensor are refused by its name" {
     pprun -q one.json --data packed --init 1 --steps 1 --save saved >/dev/null
     cp -r "$SRCDIR/tests/golden/mixtral/model" lacks

@@ -270,6 +270,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->before = e->before;
     host->scale = p->scale;
     host->temperature = p->temperature;
+    host->router = p->router;
     host->logps = p->logps ? on->batch.logps : NULL;
     host->top_k = p->top_k;
     host->entropy = p->entropy;

@@ -119,6 +119,7 @@ struct pp_pass {
     double *metrics; /* (n_metrics) of each microbatch, or NULL: every rank
                         that divides it has PP_MAX_METRICS */
     size_t n_metrics;
+    struct pp_router_losses *router; /* of a step that trains, or NULL */
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks: each takes every stride-th */

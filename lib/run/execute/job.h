@@ -47,7 +47,10 @@ struct pp_step_report {
     bool has_val_loss;
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */
-    double val_loss;                  /* NAN if nothing is scored */
+    double val_loss; /* NAN if nothing is scored */
+    /* Losses of routers, without coefficients, over all layers; valid if the
+     * job has such losses (router_losses.h). */
+    double aux_loss, z_loss, expert_load;
     const double *metrics;            /* of the objective; NULL without one */
     const uint64_t *metadata;         /* by rank: hash of the packed sequences
                                          (metadata.h); NULL if not wanted */
@@ -104,7 +107,8 @@ struct pp_job {
 
     const struct pp_objective_options *objective; /* NULL: of the next token */
 
-    double temperature; /* divides logits, in every pass; 0: 1 */
+    double temperature;              /* divides logits, in every pass; 0: 1 */
+    struct pp_router_options router; /* losses beside it, in training */
 
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;

@@ -14,6 +14,7 @@
 #include "kernels.h"
 #include "model/unit_bytes.h"
 #include "device/device.h"
+#include "run/parts/router_losses.h"
 
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
  */
@@ -77,6 +78,9 @@ struct pp_microbatch {
     int (*objective)(void *ctx, const struct pp_microbatch *mb, double *x,
                      double *loss, struct pp_err *err);
     void *objective_ctx;
+
+    /* For experts, in a step that trains; or NULL. Without slices. */
+    struct pp_router_losses *router;
 
     /* For a slice, and for the rows of a context-parallel rank. */
     const struct pp_attention_keys *keys; /* (n_sequences), or NULL */

@@ -50,17 +50,31 @@ static struct experts experts_of(const struct pp_layer *l,
     return e;
 }
 
+static struct pp_router_rows router_rows(const struct experts *e,
+                                         void *const *s)
+{
+    return (struct pp_router_rows){.probs = s[PP_S_PROBS],
+                                   .routing = e->routing,
+                                   .logits = e->logits,
+                                   .room = e->product,
+                                   .room_values = e->R * e->C};
+}
+
 /* --- forward --- */
 
-static int route(const struct pp_layer *l, struct experts *e, const void *x,
-                 void *const *s, struct pp_err *err)
+static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
+                 struct experts *e, const void *x, void *const *s,
+                 struct pp_err *err)
 {
+    const struct pp_router_rows rows = router_rows(e, s);
     PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER], NULL,
                                         NULL, e->T, e->C, e->E, e->E, e->C,
                                         l->stream));
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, e->T, e->E, e->K,
                                  l->model->moe.norm, l->stream));
+    if (pp_layer_router_fwd(l, mb, &rows, err))
+        return -1;
     if (!l->w[PP_P_SHARED_WEIGHT])
         return 0;
     PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_SHARED_WEIGHT],
@@ -124,7 +138,7 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct experts e = experts_of(l, mb, s, scratch);
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    if (!x || route(l, &e, x, s, err) || gate_and_up(l, &e, x, s, err) ||
+    if (!x || route(l, mb, &e, x, s, err) || gate_and_up(l, &e, x, s, err) ||
         activate(l, &e, s, err) ||
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
         pp_layer_reduce(l, mb, b, y, err))
@@ -219,7 +233,10 @@ static int experts_bwd_input(const struct pp_layer *l,
         e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->stream));
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
                               l->stream));
-    if (add_product(l, &e, dx, s[PP_S_DROUTER], PP_P_ROUTER, e.E, err) ||
+    const struct pp_router_rows rows = router_rows(&e, s);
+    if (pp_layer_router_bwd(l, mb, b, &rows, s[PP_S_DROUTER], s[PP_S_NORM2],
+                            err) ||
+        add_product(l, &e, dx, s[PP_S_DROUTER], PP_P_ROUTER, e.E, err) ||
         add_product(l, &e, dx, s[PP_S_DGATE_UP], PP_P_SHARED_GATE, 2 * e.S,
                     err) ||
         add_product(l, &e, dx, s[PP_S_DSHARED_WEIGHT], PP_P_SHARED_WEIGHT, 1,

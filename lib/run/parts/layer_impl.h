@@ -81,6 +81,27 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
+/* The auxiliary losses of a router read these, and need the room. */
+struct pp_router_rows {
+    const void *probs; /* (tokens, E) */
+    struct pp_routing routing;
+    void *logits; /* (tokens, E) of fwd; overwritten */
+    void *room;   /* (room_values) elements */
+    size_t room_values;
+};
+
+/* Without mb->router they do nothing. fwd adds to its sums. bwd adds the
+ * gradient to dlogits (tokens, E); norm has the inputs of the router, rows of
+ * this rank, and b->gathered is overwritten. */
+int pp_layer_router_fwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_router_rows *r, struct pp_err *err);
+int pp_layer_router_bwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_layer_blocks *b,
+                        const struct pp_router_rows *r, void *dlogits,
+                        const void *norm, struct pp_err *err);
+
 /* Tensor-parallel ranks (layer_tensor.c). x, y and dy are rows of this rank,
  * (rows, hidden), unless stated otherwise. */
 

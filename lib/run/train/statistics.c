@@ -162,3 +162,22 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     rep->peak_slots = r->peak_slots;
     return stop;
 }
+
+int pp_rank_report_router(struct pp_rank *r, struct pp_step_report *rep,
+                          struct pp_err *err)
+{
+    enum { BALANCE, SIZE, LOAD, N };
+    _Static_assert((int)N <= (int)N_OWN, "they share room");
+    const double own[N] = {[BALANCE] = r->router.balance,
+                           [SIZE] = r->router.size,
+                           [LOAD] = r->router.load};
+    if (r->comm->ops->allgather(r->comm, own, r->of_ranks, sizeof own, err))
+        return -1;
+    for (int k = 0; k < r->comm->size; k++) {
+        const double *at = r->of_ranks + (size_t)k * N;
+        rep->aux_loss += at[BALANCE];
+        rep->z_loss += at[SIZE];
+        rep->expert_load = fmax(rep->expert_load, at[LOAD]);
+    }
+    return 0;
+}

@@ -39,6 +39,29 @@ struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
     return sum;
 }
 
+/* Makes the losses of routers in a step of so many tokens. Parts without tokens
+ * do not count. */
+static struct pp_router_losses router_losses(const struct pp_rank *r,
+                                             uint64_t tokens)
+{
+    const struct pp_packed *p = r->job->data;
+    const struct pp_router_options *o = &r->job->router;
+    bool documents = pp_router_rules[o->rule].documents;
+    struct pp_router_losses l = {.options = o, .tokens = (double)tokens};
+    for (size_t k = 0; k < pp_rank_n_losses(r); k++) {
+        struct pp_bin b;
+        size_t bin = pp_packed_place(p, (uint64_t)r->microbatches + k);
+        if (bin == PP_NO_BIN)
+            continue;
+        pp_packed_bin(p, bin, &b);
+        uint32_t filled = 0;
+        for (uint32_t i = 0; i < b.n_sequences; i++)
+            filled += b.cu_seqlens[i + 1] > b.cu_seqlens[i];
+        l.parts += documents ? filled : filled > 0;
+    }
+    return l;
+}
+
 static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -74,6 +97,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                            ? r->metrics + ((size_t)i * m + lane) * n_metrics
                            : NULL,
             .n_metrics = n_metrics,
+            .router = pp_router_has_losses(&j->router) ? &r->router : NULL,
             .output = j->output,
             .ctx = j->ctx,
         };
@@ -131,6 +155,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     pp_progress_phase(j->progress, PP_PHASE_TRAIN, r->step + 1);
     pp_recorder_step(&r->recorder);
     pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
+    r->router = router_losses(r, rep->tokens);
     if (run_passes(r, scored, err))
         return -1;
     pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);
@@ -150,6 +175,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = pp_rank_report(r, rep, flags);
+    if (pp_router_has_losses(&j->router) && pp_rank_report_router(r, rep, err))
+        return -1;
     if (*flags & PP_OWN_DAMAGE && pp_rank_check_files(r, false, err))
         return -1;
     rep->step = r->step + 1;

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_router - the auxiliary losses of a router (router_losses.h).
+ *
+ * I counts the tokens of experts again, from what the router chose in F, so
+ * that nothing is kept for it. Context-parallel ranks add up their counts; the
+ * sums of probabilities stay on each, as its part of the loss. Tensor-parallel
+ * ranks see the same tokens: the first one alone adds the losses. */
+#include "run/parts/layer_impl.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "comm/collective.h"
+
+const struct pp_router_rule_row pp_router_rules[] = {
+    [PP_ROUTER_TOKENS] = {0},
+    [PP_ROUTER_DOCUMENTS] = {.documents = true, .equal = true},
+    [PP_ROUTER_MEGATRON] = {.equal = true, .per_choice = true},
+};
+const char *const pp_router_rule_names[] = {
+    [PP_ROUTER_TOKENS] = "tokens",
+    [PP_ROUTER_DOCUMENTS] = "documents",
+    [PP_ROUTER_MEGATRON] = "megatron",
+    NULL,
+};
+
+/* The sequences of a microbatch on all context-parallel ranks. */
+struct whole {
+    size_t n;
+    const int32_t *cu;
+};
+
+static struct whole whole_of(const struct pp_microbatch *mb)
+{
+    return mb->n_whole ? (struct whole){mb->n_whole, mb->whole_cu}
+                       : (struct whole){mb->n_sequences, mb->cu_seqlens};
+}
+
+static const struct pp_router_rule_row *rule_of(const struct pp_microbatch *mb)
+{
+    return &pp_router_rules[mb->router->options->rule];
+}
+
+/* Returns the number of the part that has sequence i of this rank. */
+static size_t part_of(const struct pp_microbatch *mb, size_t i)
+{
+    return !rule_of(mb)->documents ? 0
+           : mb->n_whole           ? (size_t)mb->sequence[i]
+                                   : i;
+}
+
+static size_t n_parts(const struct pp_microbatch *mb)
+{
+    return rule_of(mb)->documents ? whole_of(mb).n : 1;
+}
+
+/* Returns the tokens of a part on all ranks. */
+static double tokens_of(const struct pp_microbatch *mb, size_t part)
+{
+    struct whole w = whole_of(mb);
+    return rule_of(mb)->documents ? w.cu[part + 1] - w.cu[part] : w.cu[w.n];
+}
+
+/* Returns the weight of a part over its tokens. */
+static double token_weight(const struct pp_microbatch *mb, size_t part)
+{
+    const struct pp_router_losses *r = mb->router;
+    return rule_of(mb)->equal ? 1 / (r->parts * tokens_of(mb, part))
+                              : 1 / r->tokens;
+}
+
+/* Returns what the sum of n[e] P[e] in a part is multiplied by. */
+static double balance_weight(const struct pp_layer *l,
+                             const struct pp_microbatch *mb, size_t part)
+{
+    const struct pp_moe *m = &l->model->moe;
+    double by = rule_of(mb)->per_choice ? (double)m->top_k : 1;
+    return token_weight(mb, part) * (double)m->n_experts /
+           (tokens_of(mb, part) * by);
+}
+
+/* The real tokens of sequence i among the rows of this rank. */
+struct real_rows {
+    size_t first, end;
+};
+
+static struct real_rows rows_of(const struct pp_microbatch *mb, size_t i)
+{
+    size_t first = (size_t)mb->cu_seqlens_padded[i];
+    int32_t n = mb->cu_seqlens[i + 1] - mb->cu_seqlens[i];
+    return (struct real_rows){first, first + (size_t)n};
+}
+
+static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
+                     size_t part)
+{
+    return pp_layer_at(l, r->logits, part * l->model->moe.n_experts);
+}
+
+/* Writes the loads of experts in every part, (parts, E), over the logits. Every
+ * sequence has a row or more, so that they have room. */
+static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
+                 const struct pp_router_rows *r, struct pp_err *err)
+{
+    const struct pp_expert_kernels *k = l->kernels->experts;
+    size_t n = n_parts(mb) * l->model->moe.n_experts;
+    memset(r->logits, 0, n * l->kernels->element_bytes);
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        if (at.first == at.end)
+            continue;
+        PP_LAYER_RUN(k->load(load_at(l, r, part_of(mb, i)), &r->routing,
+                             at.first, at.end, l->model->moe.top_k, l->stream));
+    }
+    if (!l->context)
+        return 0;
+    struct pp_collective c = *l->context;
+    c.room = r->room;
+    c.room_values = r->room_values;
+    return pp_all_reduce(&c, r->logits, n, err);
+}
+
+static bool is_first(const struct pp_layer *l)
+{
+    return !l->tensor || l->tensor->group.index == 0;
+}
+
+static bool has_tokens(const struct pp_microbatch *mb)
+{
+    struct whole w = whole_of(mb);
+    return w.n > 0 && w.cu[w.n] > 0;
+}
+
+static double load_of(const struct pp_layer *l, const void *at, size_t e)
+{
+    bool wide = l->kernels->element_bytes == sizeof(double);
+    return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
+}
+
+/* Notes the largest load of an expert in the microbatch, over the mean. */
+static void note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_router_rows *r)
+{
+    const struct pp_moe *m = &l->model->moe;
+    struct whole w = whole_of(mb);
+    double mean = (double)w.cu[w.n] * (double)m->top_k / (double)m->n_experts;
+    for (size_t e = 0; e < m->n_experts; e++) {
+        double sum = 0;
+        for (size_t part = 0; part < n_parts(mb); part++)
+            sum += load_of(l, load_at(l, r, part), e);
+        mb->router->load = fmax(mb->router->load, sum / mean);
+    }
+}
+
+int pp_layer_router_fwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_router_rows *r, struct pp_err *err)
+{
+    const struct pp_expert_kernels *k = l->kernels->experts;
+    size_t E = l->model->moe.n_experts;
+    if (!mb->router || !is_first(l) || !has_tokens(mb))
+        return 0;
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        if (at.first == at.end)
+            continue;
+        PP_LAYER_RUN(k->logit_size_fwd(&mb->router->size, r->logits,
+                                       token_weight(mb, part_of(mb, i)),
+                                       at.first, at.end, E, l->stream));
+    }
+    if (count(l, mb, r, err))
+        return -1;
+    note_load(l, mb, r);
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        if (at.first == at.end)
+            continue;
+        size_t part = part_of(mb, i);
+        PP_LAYER_RUN(k->balance_fwd(&mb->router->balance, load_at(l, r, part),
+                                    r->probs, balance_weight(l, mb, part),
+                                    at.first, at.end, E, l->stream));
+    }
+    return 0;
+}
+
+/* Adds the gradient of the size of logits, which it computes again. */
+static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_router_rows *r, void *dlogits,
+                    const void *x, struct pp_err *err)
+{
+    size_t E = l->model->moe.n_experts, C = l->model->hidden;
+    double c = mb->router->options->size;
+    PP_LAYER_RUN(l->kernels->linear_fwd(r->logits, x, l->w[PP_P_ROUTER], NULL,
+                                        NULL, mb->tokens, C, E, E, C,
+                                        l->stream));
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        if (at.first == at.end)
+            continue;
+        PP_LAYER_RUN(l->kernels->experts->logit_size_bwd(
+            dlogits, r->logits, r->probs, c * token_weight(mb, part_of(mb, i)),
+            at.first, at.end, E, l->stream));
+    }
+    return 0;
+}
+
+static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct pp_router_rows *r, void *dlogits,
+                       struct pp_err *err)
+{
+    size_t E = l->model->moe.n_experts;
+    double c = mb->router->options->balance;
+    if (count(l, mb, r, err))
+        return -1;
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        if (at.first == at.end)
+            continue;
+        size_t part = part_of(mb, i);
+        PP_LAYER_RUN(l->kernels->experts->balance_bwd(
+            dlogits, load_at(l, r, part), r->probs,
+            c * balance_weight(l, mb, part), at.first, at.end, E, l->stream));
+    }
+    return 0;
+}
+
+int pp_layer_router_bwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_layer_blocks *b,
+                        const struct pp_router_rows *r, void *dlogits,
+                        const void *norm, struct pp_err *err)
+{
+    if (!mb->router || !has_tokens(mb))
+        return 0;
+    const struct pp_router_options *o = mb->router->options;
+    const void *x = o->size > 0 ? pp_layer_gather(l, mb, b, norm, err) : norm;
+    if (!x)
+        return -1;
+    if (!is_first(l))
+        return 0;
+    return (o->size > 0 && size_bwd(l, mb, r, dlogits, x, err)) ||
+                   (o->balance > 0 && balance_bwd(l, mb, r, dlogits, err))
+               ? -1
+               : 0;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* router_losses - auxiliary losses of routers: one that balances the experts,
+ * and one of the size of logits.
+ *
+ * Tokens come in parts. In a part of T tokens, of which n[e] chose expert e and
+ * gave it the probabilities P[e] in sum, of E experts,
+ *
+ *   balance  E sum n[e] P[e] / T^2        size  sum of (log sum exp)^2 / T
+ *
+ * and the loss of a layer is the sum over the parts of the step, each with its
+ * weight. Weights add up to 1 over the step, whatever its microbatches, and
+ * padding is in no part. n[e] has no gradient. */
+#ifndef PP_RUN_PARTS_ROUTER_LOSSES_H
+#define PP_RUN_PARTS_ROUTER_LOSSES_H
+
+#include <stdbool.h>
+
+/* The parts and their weights. */
+enum pp_router_rule {
+    PP_ROUTER_TOKENS,
+    PP_ROUTER_DOCUMENTS,
+    PP_ROUTER_MEGATRON
+};
+
+struct pp_router_rule_row {
+    bool documents;  /* parts are documents; else microbatches */
+    bool equal;      /* their weights are equal; else as their tokens */
+    bool per_choice; /* balance is divided by the experts of a token */
+};
+extern const struct pp_router_rule_row pp_router_rules[];
+extern const char *const pp_router_rule_names[]; /* ends with NULL */
+
+struct pp_router_options {
+    double balance, size; /* coefficients; 0: without it */
+    int rule;             /* enum pp_router_rule */
+};
+
+/* The losses in a step. F adds the sums of this rank, without coefficients. */
+struct pp_router_losses {
+    const struct pp_router_options *options;
+    double tokens, parts; /* of the step, on all ranks */
+    double balance, size; /* sums over layers and microbatches */
+    double load;          /* the most tokens of an expert in a
+                             microbatch, over the mean of all */
+};
+
+static inline bool pp_router_has_losses(const struct pp_router_options *o)
+{
+    return o->balance > 0 || o->size > 0;
+}
+
+#endif
