@@ -99,6 +99,34 @@ static int check_router(const struct pprun *p)
     return 0;
 }
 
+/* A plan that is exact takes products of single rows. */
+static int choose_exact(struct pprun *p)
+{
+    struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    if (!p->manifest.mesh.cp_exact)
+        return 0;
+    if (o->device != PPRUN_CPU || o->blas_threads > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/cp_exact: 'true' implies --row-invariant, which "
+                       "excludes %s; plan without --cp-exact",
+                       o->device != PPRUN_CPU ? "--device cuda"
+                                              : "--blas-threads");
+    if (pp_router_has_losses(&p->job.router))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/cp_exact: 'true', but losses of routers add sums "
+                       "of each context-parallel rank; plan without "
+                       "--cp-exact");
+    if (p->job.objective && !p->options.logprobs)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/cp_exact: 'true', but the objective %s adds sums "
+                       "of each context-parallel rank; plan without --cp-exact",
+                       pp_objective_names[p->objective.number]);
+    o->row_invariant = true;
+    p->job.kernels = pprun_cpu_kernels(p, o->dtype == PPRUN_FP64);
+    return 0;
+}
+
 /* Refuses what pprun does not do with experts yet. */
 static int check_experts(const struct pprun *p)
 {
@@ -346,7 +374,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     struct pp_err *err = &p->tool->err;
     if (read_manifest(p, manifest))
         return -1;
-    if (check_supported(p) || match_model(p) || check_experts(p))
+    if (check_supported(p) || match_model(p) || choose_exact(p) ||
+        check_experts(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

@@ -108,6 +108,34 @@ static int make_one(struct verify *y, struct pp_err *err)
     return pp_schedule_forward_only(&y->one, &y->one_forward, err);
 }
 
+/* Makes the job that of one rank, which computes sequence by sequence. */
+static void take_one(const struct verify *y)
+{
+    struct pp_job *j = &y->p->job;
+    j->schedule = &y->one;
+    j->mesh = (struct pp_mesh){.pp = 1};
+    j->recompute = NULL; /* the reference keeps all activations */
+    j->data = &y->single;
+    j->forward = &y->one_forward;
+    j->eval = j->eval ? &y->eval_single : NULL;
+    j->accumulate = (int)y->single.n_bins;
+    j->slot_limit = 0;
+}
+
+/* Makes the job that of one rank with the bins of the pipeline. Parts of sums
+ * of tensor-parallel ranks are added in the plan too, so they stay. */
+static void take_exact(const struct verify *y)
+{
+    struct pp_job *j = &y->p->job;
+    size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
+    int tp = j->mesh.tp;
+    take_one(y);
+    j->mesh.tp = tp;
+    j->data = &y->p->data;
+    j->accumulate = (int)n;
+    j->eval = NULL;
+}
+
 /* Makes one of the runs. p->job is that of the run meanwhile. */
 static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
                        int64_t steps)
@@ -122,18 +150,15 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
         [PP_VERIFY_PIPELINE] = "the pipeline ...",
         [PP_VERIFY_SHAKEN] = "one rank in fp64, perturbed ...",
         [PP_VERIFY_WIDE] = "the pipeline in fp64 ...",
+        [PP_VERIFY_EXACT] = "one rank with the same bins ...",
     };
-    if (which != PP_VERIFY_PIPELINE && which != PP_VERIFY_WIDE) {
-        j->schedule = &y->one;
-        j->mesh = (struct pp_mesh){.pp = 1};
-        j->recompute = NULL; /* the reference keeps all activations */
-        j->data = &y->single;
-        j->forward = &y->one_forward;
-        j->eval = j->eval ? &y->eval_single : NULL;
-        j->accumulate = (int)y->single.n_bins;
-        j->slot_limit = 0;
-    }
-    if (which != PP_VERIFY_PIPELINE) {
+    if (which == PP_VERIFY_EXACT)
+        take_exact(y);
+    else if (which != PP_VERIFY_PIPELINE && which != PP_VERIFY_WIDE)
+        take_one(y);
+    bool as_planned = which == PP_VERIFY_PIPELINE || which == PP_VERIFY_EXACT;
+    j->digests = y->v.exact && as_planned;
+    if (!as_planned) {
         j->device = &pp_device_cpu;
         j->kernels = pprun_cpu_kernels(p, which != PP_VERIFY_TWIN);
     }
@@ -199,6 +224,7 @@ static int run_all(struct verify *y)
     }
     if (check_later(y, calm) ||
         run_variant(y, PP_VERIFY_PIPELINE, lr, PP_VERIFY_STEPS) ||
+        (y->v.exact && run_variant(y, PP_VERIFY_EXACT, lr, 1)) ||
         (!calm && run_wide(y, lr)) || pp_verify_judge(&y->v, err))
         return -1;
     /* Rounding errors of another order of sums, as tensor-parallel ranks have,
@@ -302,6 +328,9 @@ int pprun_verify(struct pprun *p)
         goto out;
     y.v.recompute = p->job.recompute;
     y.v.objective = p->job.objective != NULL;
+    y.v.exact = p->manifest.mesh.cp_exact;
+    y.v.exact_gradients =
+        p->manifest.mesh.cp == 1 || p->manifest.mesh.cp_exchange == PP_CP_A2A;
     if (run_all(&y))
         goto out;
     tool_erase(p->tool);

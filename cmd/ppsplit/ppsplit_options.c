@@ -196,6 +196,8 @@ const struct tool_option split_options[] = {
     {0, "cp-exchange", "HOW",
      "of keys and values: gather (default), a2a or ring",
      .words = pp_cp_exchange_names, .parse = parse_cp_exchange},
+    {0, "cp-exact", NULL, "scores and losses have the bits of --cp 1",
+     AT(mesh.cp_exact), .needs = "cp"},
     {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},

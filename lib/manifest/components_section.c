@@ -10,8 +10,9 @@
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {
-    "pp",          "dp", "tp", "cp", "ep", "order", "zero", "experts_over_tp",
-    "cp_exchange", NULL};
+    "pp",          "dp",       "tp",   "cp",
+    "ep",          "order",    "zero", "experts_over_tp",
+    "cp_exchange", "cp_exact", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
 
@@ -41,10 +42,13 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
                strcmp(pp_cp_exchange_names[which], text))
             which++;
         if (!pp_cp_exchange_names[which])
-            return pp_value_fail(&member, "'%.*s' is not gather or a2a",
+            return pp_value_fail(&member, "'%.*s' is not gather, a2a or ring",
                                  PP_VALUE_QUOTE, text);
         x->cp_exchange = (enum pp_cp_exchange)which;
     }
+    if (pp_value_find(at, "cp_exact", &member) &&
+        pp_value_bool(&member, &x->cp_exact))
+        return -1;
     if (pp_value_find(at, "experts_over_tp", &member))
         return pp_value_bool(&member, &x->experts_over_tp);
     return 0;
@@ -87,7 +91,7 @@ static int read_mesh(const struct pp_value *component,
         x->ep != all->ep || x->order != all->order ||
         x->whole_state != all->whole_state ||
         x->experts_over_tp != all->experts_over_tp ||
-        x->cp_exchange != all->cp_exchange)
+        x->cp_exchange != all->cp_exchange || x->cp_exact != all->cp_exact)
         return pp_value_fail(&at,
                              "all but pp must be as in the manifest's mesh");
     c->n_ranks = x->pp;
@@ -240,6 +244,8 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
     if (mesh->cp_exchange)
         bad |= pp_put(o, "cp_exchange",
                       json_string(pp_cp_exchange_names[mesh->cp_exchange]));
+    if (mesh->cp_exact)
+        bad |= pp_put(o, "cp_exact", json_true());
     return pp_written(o, bad, err);
 }
 

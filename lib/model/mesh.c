@@ -194,6 +194,10 @@ int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                            struct pp_err *err)
 {
     size_t share = (size_t)x->cp * (size_t)x->tp;
+    if (x->cp > 1 && x->cp_exact && x->cp_exchange == PP_CP_RING)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "cp-exchange", "gather",
+                               "a ring adds in another order than one rank, "
+                               "and the plan is exact");
     if (x->cp == 1 || x->cp_exchange != PP_CP_A2A)
         return 0;
     if (x->cp > PP_MOST_A2A_RANKS)

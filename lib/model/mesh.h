@@ -42,6 +42,7 @@ struct pp_mesh {
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
     enum pp_cp_exchange cp_exchange;
+    bool cp_exact; /* scores and losses have the bits of one rank of cp */
 };
 
 /* Fills axes with those of the mesh, fastest first. */
@@ -60,6 +61,13 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
  * the setting: tp, cp, ep or seq-len. */
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
+
+/* Reports whether context-parallel ranks sum the losses of their tokens in the
+ * order of one rank. */
+static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
+{
+    return x->cp > 1 && x->cp_exact;
+}
 
 enum { PP_MOST_A2A_RANKS = 1024 };
 

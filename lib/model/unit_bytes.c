@@ -137,13 +137,15 @@ static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
 }
 
 /* The head has blocks of logits, and of rows of its input and their gradients;
- * and the log-probability of every row. Rows are tokens of all tensor-parallel
- * ranks: tp of them count as one of this rank. */
-static void add_head_scratch(const struct pp_model *m,
+ * and the log-probability of every row, or for an exact loss also those of all
+ * context-parallel ranks. Rows are tokens of all tensor-parallel ranks: tp of
+ * them count as one of this rank. */
+static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
                              const struct pp_backend *b, struct pp_workspace *w)
 {
     size_t tp = pp_model_tp(m);
-    w->token += tp * b->accumulator_bytes;
+    size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
+    w->token += tp * values * b->accumulator_bytes;
     w->rows = quotient_up(pp_head_block_rows(b, m->vocab), tp);
     w->row = times(tp, plus(m->vocab, 2 * m->hidden) * b->element_bytes);
 }
@@ -165,7 +167,7 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.token += exchanged(x, m, &w, b);
     }
     if (u.kind == PP_UNIT_HEAD)
-        add_head_scratch(m, b, &w);
+        add_head_scratch(x, m, b, &w);
     if (u.kind == PP_UNIT_PROJECTOR)
         w.token += pp_size_of(ceil(pp_vision_read_width(m)) *
                               (double)b->element_bytes);

@@ -89,6 +89,35 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     done
 }
 
+# losses PLAN ARGS...: prints the losses of 3 steps that leave the weights.
+losses() {
+    pprun -q "$1" --data packed --init 3 --steps 3 --lr 0 "${@:2}" |
+        jq -c .loss
+}
+
+@test "losses and scores of an exact plan have the bits of one rank" {
+    local type how kind m
+    for type in fp32 fp64; do
+        losses llama.json --dtype $type --row-invariant >one.losses
+        pprun -q llama.json --data packed --init 3 --dtype $type \
+            --row-invariant --logprobs one.scores
+        while read -r kind m how; do
+            # shellcheck disable=SC2086
+            ppsplit -q $how --cp-exact model-llama |
+                ppsched -q -s "$kind" -m "$m" >exact.json
+            diff <(losses exact.json --dtype $type) one.losses
+            rm -f exact.scores
+            pprun -q exact.json --data packed --init 3 --dtype $type \
+                --logprobs exact.scores
+            cmp exact.scores one.scores
+        done <<'END'
+1f1b 2 -p 2 --cp 2 --dp 2 --cp-exchange a2a
+1f1b 2 -p 3 --cp 2 --dp 2
+gpipe 4 -p 1 --cp 4
+END
+    done
+}
+
 @test "resuming gives the same bits" {
     ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     rm -rf whole half
@@ -101,7 +130,8 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "ppsched gives the memory of context-parallel ranks" {
-    for how in "4" "2 --cp-exchange a2a" "4 --cp-exchange ring"; do
+    for how in "4" "2 --cp-exchange a2a" "4 --cp-exchange ring" \
+        "4 --cp-exact"; do
         # shellcheck disable=SC2086
         ppsplit -p 2 --cp $how model-llama |
             ppsched -s 1f1b -m 4 --data packed >plan.json
@@ -137,6 +167,48 @@ caught() {
     ppsplit -p 1 --cp 2 --cp-exchange ring model-llama |
         ppsched -s gpipe -m 2 >ring.json
     caught ring-unmerged ring.json
+}
+
+@test "the verification holds an exact plan to the bit" {
+    ppsplit -p 2 --cp 2 --cp-exchange a2a --cp-exact model-llama |
+        ppsched -s 1f1b -m 4 >exact.json
+    caught exact-sum exact.json
+    [[ $output == *"but not their sum: look at the order"* ]]
+    caught exact-rows exact.json
+    [[ $output == *"the outputs of stage 0 on rank 0 do not have the bits"* ]]
+    caught exact-gradients exact.json
+    [[ $output == *"the input gradients of stage 1 on rank 1 do not have"* ]]
+    caught heads-shifted exact.json
+    # The bits of gradients depend on the order in which ranks are added.
+    jq '.mesh.cp_exchange = "gather"' exact.json >gather.json
+    caught exact-sum gather.json
+    # Tensor-parallel ranks add parts of sums in the other run too.
+    ppsplit -p 2 --cp 2 --tp 2 --cp-exact model-llama |
+        ppsched -s 1f1b -m 4 >exact.json
+    caught exact-rows exact.json
+}
+
+@test "exact plans that are none are refused" {
+    run -2 --separate-stderr ppsplit -p 1 --cp 2 --cp-exact --cp-exchange ring \
+        model-llama
+    [[ $stderr == *"a ring adds in another order than one rank, and the plan \
+is exact; try --cp-exchange gather"* ]]
+    run -2 --separate-stderr ppsplit -p 2 --cp 4 --cp-exact --cp-exchange a2a \
+        model-llama
+    [[ $stderr == *"try --cp-exchange gather"* ]]
+    ppsplit -p 1 --cp 2 --cp-exact model-llama |
+        ppsched -s gpipe -m 4 >exact.json
+    run -2 --separate-stderr pprun exact.json --data packed --init 1 \
+        --steps 1 --blas-threads 2
+    [[ $stderr == *"/mesh/cp_exact: 'true' implies --row-invariant, which \
+excludes --blas-threads"* ]]
+    jq '.mesh.cp_exchange = "ring"' exact.json >ring.json
+    run -2 --separate-stderr pprun ring.json --data packed --init 1 --steps 1
+    [[ $stderr == *"a ring adds in another order"* ]]
+    run -2 --separate-stderr pprun exact.json --data packed --init 1 --steps 1 \
+        --objective dpo --reference-free
+    [[ $stderr == *"the objective dpo adds sums of each context-parallel \
+rank"* ]]
 }
 
 @test "heads that do not divide are refused" {

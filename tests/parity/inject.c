@@ -149,7 +149,7 @@ static void replace_transport(struct pp_comm *c)
 /* again-bounds: stage 1 computes its forward again as if all sequences were
  * one.
  * ring-unmerged: a step of the ring forgets the log-sum-exp of those before it.
- */
+ * heads-shifted: a rank takes the keys of the head after its own. */
 static PP_ATTENTION_FWD(faulty_attention_fwd)
 {
     struct pp_attention_shape one = *s;
@@ -160,6 +160,8 @@ static PP_ATTENTION_FWD(faulty_attention_fwd)
     }
     if (s->merge && is("ring-unmerged"))
         memset(lse, 0, s->N * s->NH * real.accumulator_bytes);
+    if (is("heads-shifted"))
+        k = (const char *)k + s->HDQK * real.element_bytes;
     return real.attention_fwd(o, lse, q, k, v, sinks, &one, scratch, stream);
 }
 
@@ -246,11 +248,19 @@ static PP_SUM_SQUARES(faulty_sum_squares)
     return rc;
 }
 
-/* The rank's own table, which it has made a copy of. */
+/* The rank's own table, which it has made a copy of.
+ * exact-rows, exact-gradients: bits of a product depend on the rows beside it.
+ */
 static void replace_kernels(const struct pp_kernels *table)
 {
     struct pp_kernels *k = (struct pp_kernels *)(uintptr_t)table;
+    const struct pp_kernels *plain =
+        k->element_bytes == sizeof(double) ? &pp_kernels_f64 : &pp_kernels_f32;
     real = *k;
+    if (is("exact-rows"))
+        k->linear_fwd = plain->linear_fwd;
+    if (is("exact-gradients"))
+        k->linear_bwd_input = plain->linear_bwd_input;
     k->attention_fwd = faulty_attention_fwd;
     k->linear_bwd_weight = faulty_linear_bwd_weight;
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
@@ -306,6 +316,7 @@ static void exchange_columns(struct pp_packed *p)
 
 /* norm-replicas: every rank counts the tensors that several hold.
  * tied-unsummed, copies-unsummed: the last pass does not know that it is.
+ * exact-sum: each context-parallel rank sums its own losses.
  * dummy-counted: a sequence that only fills a bin counts as scored.
  * eval-wrapped: an evaluation starts again instead of ending.
  * last-rank: the loss is that of the last rank, which has no head in a V. */
@@ -342,6 +353,9 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
         pass.sync = false;
     for (size_t i = 0; is("norm-replicas") && i < e->worker->params->n; i++)
         e->worker->params->at[i].replica = false;
+    for (int s = 0; is("exact-sum") && s < e->worker->graph->n_stages; s++)
+        for (size_t i = 0; i < e->worker->engine.stages[s].n_layers; i++)
+            e->worker->engine.stages[s].layers[i].exact = false;
     if (is("dummy-counted"))
         count_dummy();
     if (is("exchanged-columns"))

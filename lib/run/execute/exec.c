@@ -271,7 +271,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
     host->scale = p->scale;
     host->temperature = p->temperature;
     host->router = p->router;
-    host->logps = p->logps ? on->batch.logps : NULL;
+    host->logps = p->logps || e->digests ? on->batch.logps : NULL;
     host->top_k = p->top_k;
     host->entropy = p->entropy;
     host->sampler = p->sampler;
@@ -322,6 +322,50 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
     return 0;
 }
 
+static struct pp_digest_rows rows_to_digest(const struct pp_exec *e,
+                                            const struct pp_microbatch *host,
+                                            struct pp_action a)
+{
+    const struct pp_place *at = &e->worker->place;
+    return (struct pp_digest_rows){.packed = e->pass->packed,
+                                   .bin = bin_of(e->pass, a),
+                                   .mb = host,
+                                   .cp_rank = (size_t)at->cp,
+                                   .tp_rank = (size_t)at->tp,
+                                   .tp = slice_grain(e)};
+}
+
+static uint64_t *digest_of(const struct pp_exec *e, struct pp_action a,
+                           enum pp_digest_of of)
+{
+    size_t stage = (size_t)pp_original(e->schedule->graph, a.stage);
+    return e->digests + stage * PP_DIGEST_N + of;
+}
+
+/* Adds the rows of a stage to the digest of its bits. */
+static void digest_rows(const struct pp_exec *e, const struct pp_stage *s,
+                        const struct pp_microbatch *host, struct pp_action a,
+                        enum pp_digest_of of, const void *x, size_t width)
+{
+    const struct pp_digest_rows r = rows_to_digest(e, host, a);
+    pp_digest_rows(digest_of(e, a, of), &r, x, width * s->element_bytes);
+}
+
+/* Adds log-probabilities and loss of the head. Every tensor-parallel rank has
+ * all of them, and the first context-parallel rank has the loss. */
+static void digest_head(const struct pp_exec *e,
+                        const struct pp_microbatch *host, struct pp_action a,
+                        double loss)
+{
+    struct pp_digest_rows r = rows_to_digest(e, host, a);
+    if (r.tp_rank > 0)
+        return;
+    r.tp = 1;
+    pp_digest_logps(digest_of(e, a, PP_DIGEST_OUTPUT), &r, host->logps);
+    if (r.cp_rank == 0)
+        pp_digest_loss(digest_of(e, a, PP_DIGEST_LOSS), &r, loss);
+}
+
 /* Tells the scoring which microbatch the head makes. Without a backward nothing
  * is written for the earlier slices. */
 static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
@@ -358,6 +402,10 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
         pp_stage_fwd(s, mb, y, x, blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;
+    if (e->digests && has_head)
+        digest_head(e, host, a, loss);
+    else if (e->digests)
+        digest_rows(e, s, host, a, PP_DIGEST_OUTPUT, y, s->out_width);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
@@ -370,7 +418,8 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
 }
 
 static int backward(struct pp_exec *e, const struct pp_engine *on,
-                    const struct pp_microbatch *mb, struct pp_action a,
+                    const struct pp_microbatch *mb,
+                    const struct pp_microbatch *host, struct pp_action a,
                     void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
@@ -385,6 +434,8 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     if (weight ? pp_stage_bwd(s, mb, dx, dy, blocks, err)
                : pp_stage_bwd_input(s, mb, dx, dy, blocks, err))
         return -1;
+    if (e->digests && dx)
+        digest_rows(e, s, host, a, PP_DIGEST_GRADIENT, dx, s->in_width);
     return spread_gradient(e, on, a, dx, err);
 }
 
@@ -416,7 +467,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
     if (e->recorder)
         pp_recorder_layers(e->recorder, place, a, &host);
     if (a.op == PP_F ? forward(e, on, &mb, &host, a, blocks, err)
-                     : backward(e, on, &mb, a, blocks, err))
+                     : backward(e, on, &mb, &host, a, blocks, err))
         return -1;
     if (e->recorder)
         pp_recorder_end(e->recorder, place, on->device);

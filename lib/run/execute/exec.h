@@ -12,6 +12,7 @@
 
 #include "comm/collective.h"
 #include "comm/comm.h"
+#include "run/execute/digest.h"
 #include "run/execute/engine.h"
 #include "run/execute/metadata.h"
 #include "run/execute/progress.h"
@@ -94,7 +95,9 @@ struct pp_exec {
     struct pp_recorder *recorder;     /* borrowed, or NULL */
     uint64_t messages, message_bytes; /* sent since pp_exec_init */
 
-    struct pp_scoring *scoring;   /* borrowed; NULL without an objective */
+    struct pp_scoring *scoring; /* borrowed; NULL without an objective */
+    uint64_t
+        *digests; /* borrowed: (stages of one copy, PP_DIGEST_N); or NULL */
     struct pp_metadata *metadata; /* borrowed; takes the sequences of every
                                      forward; or NULL */
 

@@ -51,10 +51,12 @@ struct pp_step_report {
     /* Losses of routers, without coefficients, over all layers; valid if the
      * job has such losses (router_losses.h). */
     double aux_loss, z_loss, expert_load;
-    const double *metrics;            /* of the objective; NULL without one */
-    const uint64_t *metadata;         /* by rank: hash of the packed sequences
-                                         (metadata.h); NULL if not wanted */
-    const int *peak_slots;            /* by rank; counted, not planned */
+    const double *metrics;    /* of the objective; NULL without one */
+    const uint64_t *metadata; /* by rank: hash of the packed sequences
+                                 (metadata.h); NULL if not wanted */
+    const uint64_t *digests;  /* of the bits of activations in this step, over
+                                 all ranks (digest.h); NULL if not wanted */
+    const int *peak_slots;    /* by rank; counted, not planned */
     uint64_t messages, message_bytes; /* between stages, of all ranks */
 };
 
@@ -167,6 +169,9 @@ struct pp_job {
 
     bool metadata; /* reports have the hashes of the packed sequences. Without
                       slices */
+
+    bool digests; /* reports have those of activations. On the CPU, without
+                     slices or an objective */
 
     /* Called by rank 0 alone; a failure ends the run. recorded is called once,
      * after the last step, if something is recorded. */

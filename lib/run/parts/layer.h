@@ -122,9 +122,10 @@ struct pp_layer {
     const struct pp_attention_exchange *exchange;
     const struct pp_collective *context; /* the ranks that divide sequences;
                                             NULL if there is one */
-    const struct pp_collective *tensor;  /* those that divide tensors; NULL: one
-                                          */
-    struct pp_device *device;            /* NULL: the CPU */
+    bool exact; /* they sum losses of tokens in the order of one rank */
+    const struct pp_collective *tensor; /* those that divide tensors; NULL: one
+                                         */
+    struct pp_device *device;           /* NULL: the CPU */
     void *stream;
 };
 

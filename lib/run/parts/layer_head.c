@@ -17,10 +17,11 @@
 #define READ_ROWS 4096
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
- * log-probabilities (tokens). */
+ * log-probabilities (tokens), and those of all context-parallel ranks if the
+ * loss is exact. */
 struct head_scratch {
     size_t rows;
-    void *logits, *x, *dx, *logp;
+    void *logits, *x, *dx, *logp, *all_logps;
     size_t dx_bytes;
 };
 
@@ -36,6 +37,7 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
     h.x = pp_layer_at(l, h.logits, room * l->model->vocab);
     h.dx = pp_layer_at(l, h.x, room * l->model->hidden);
     h.logp = pp_layer_at(l, h.dx, room * l->model->hidden);
+    h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
     h.dx_bytes = room * l->model->hidden * l->kernels->element_bytes;
     return h;
 }
@@ -137,6 +139,32 @@ static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* Sums -logp in the order of the bin, whichever context-parallel rank has the
+ * token: the sum has the bits of one rank. The first rank reports it. all has
+ * room for a value of each row of all ranks (key_rows). */
+static int sum_exactly(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const void *logp, void *all, double *sum,
+                       struct pp_err *err)
+{
+    struct pp_collective c = *l->context;
+    size_t bytes = l->kernels->accumulator_bytes;
+    size_t own = (size_t)c.group.index * mb->tokens;
+    memset(pp_layer_statistic_at(l, all, own), 0, mb->tokens * bytes);
+    for (size_t k = 0; k < mb->n_labelled; k++)
+        memcpy(pp_layer_statistic_at(l, all, own + (size_t)mb->scored_rows[k]),
+               pp_layer_statistic_at(l, logp, k), bytes);
+    c.value_bytes = bytes;
+    if (pp_all_gather(&c, all, NULL, mb->key_rows, err))
+        return -1;
+    *sum = 0;
+    for (size_t t = 0; c.group.index == 0 && t < mb->key_rows; t++) {
+        const void *x = pp_layer_statistic_at(l, all, (size_t)mb->order[t]);
+        *sum -= bytes == sizeof(float) ? (double)*(const float *)x
+                                       : *(const double *)x;
+    }
+    return 0;
+}
+
 int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
                  size_t bytes, struct pp_err *err)
 {
@@ -229,7 +257,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                l, mb, &block, at, n, err))
             return -1;
     }
-    if (read_logps(l, mb, h.logp, &sum, err))
+    if (read_logps(l, mb, h.logp, &sum, err) ||
+        (l->exact && sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
         return -1;
     *mb->loss = sum * mb->scale;
     if (mb->objective &&

@@ -19,6 +19,7 @@ struct pp_stage_env {
     const void *rope_cos, *rope_sin;
     const struct pp_attention_exchange *exchange;
     const struct pp_collective *context, *tensor; /* see struct pp_layer */
+    bool exact;                                   /* the same */
     struct pp_device *device;                     /* NULL: the CPU */
     void *stream;                                 /* the kernels' argument */
 };

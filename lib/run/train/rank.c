@@ -69,15 +69,17 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     struct pp_table_counts c = pp_job_tables(j, w->place.row);
     if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
         return -1;
-    struct pp_stage_env env = {.model = &r->share,
-                               .kernels = &r->kernels,
-                               .params = &r->params,
-                               .rope_cos = r->rope_cos,
-                               .rope_sin = r->rope_sin,
-                               .context = &w->context,
-                               .tensor = &w->tensor,
-                               .device = r->device,
-                               .stream = r->stream};
+    struct pp_stage_env env = {
+        .model = &r->share,
+        .kernels = &r->kernels,
+        .params = &r->params,
+        .rope_cos = r->rope_cos,
+        .rope_sin = r->rope_sin,
+        .context = &w->context,
+        .exact = pp_mesh_is_exact(&w->layout.components[0].mesh),
+        .tensor = &w->tensor,
+        .device = r->device,
+        .stream = r->stream};
     return pp_engine_init(&w->engine, j, w->place.row, &env, c.tokens, err) ||
                    make_overlap(r, &env, c.tokens, err)
                ? -1
@@ -250,6 +252,19 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
                      : -1;
 }
 
+/* The same for the digests of activations. */
+static int make_digests(struct pp_rank *r, struct pp_err *err)
+{
+    size_t ranks = (size_t)r->comm->size;
+    size_t stages = (size_t)r->worker.graph->n_stages;
+    if (!r->job->digests)
+        return 0;
+    r->digests =
+        pp_calloc((1 + ranks) * stages, PP_DIGEST_N * sizeof *r->digests, err);
+    r->train.digests = r->digests;
+    return r->digests ? 0 : -1;
+}
+
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_table_counts c = pp_job_tables(r->job, r->worker.place.row);
@@ -379,7 +394,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     if (pp_job_memory(j, r->worker.place.row, &r->memory, err) ||
         pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err) ||
-        make_metadata(r, err))
+        make_metadata(r, err) || make_digests(r, err))
         return -1;
     return check_memory(r, err);
 }
@@ -396,6 +411,7 @@ static void rank_finish(struct pp_rank *r)
     pp_recorder_finish(&r->recorder);
     pp_metadata_finish(&r->metadata);
     free(r->hashes);
+    free(r->digests);
     pp_parameters_finish(&r->params);
     pp_device_free(r->device, r->rope_cos);
     pp_device_free(r->device, r->rope_sin);

@@ -38,6 +38,9 @@ struct pp_rank {
     double *squares_host;        /* the same on the host of a GPU, or NULL */
     struct pp_metadata metadata; /* of train, if the job wants it */
     uint64_t *hashes;            /* (ranks) of it, or NULL */
+    /* (1 + ranks, stages, PP_DIGEST_N): this rank's, then those of all; or
+     * NULL. */
+    uint64_t *digests;
     /* If ranks divide the optimizer's state: where the sums of squares of each
      * begin (owners + 1), and a place in each (owners); else NULL. */
     size_t *owned_at;

@@ -142,6 +142,22 @@ static int gather_metadata(struct pp_rank *r, struct pp_step_report *rep,
     return r->comm->ops->allgather(r->comm, &mine, r->hashes, sizeof mine, err);
 }
 
+/* Collective. Adds up the digests of all ranks. */
+static int gather_digests(struct pp_rank *r, struct pp_step_report *rep,
+                          struct pp_err *err)
+{
+    size_t n = (size_t)r->worker.graph->n_stages * PP_DIGEST_N;
+    uint64_t *of_ranks = r->digests + n;
+    if (r->comm->ops->allgather(r->comm, r->digests, of_ranks,
+                                n * sizeof *r->digests, err))
+        return -1;
+    for (size_t i = n; i < n * (size_t)r->comm->size; i++)
+        of_ranks[i % n] += of_ranks[i];
+    memset(r->digests, 0, n * sizeof *r->digests);
+    rep->digests = of_ranks;
+    return 0;
+}
+
 /* Adds the flags of all ranks. */
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       unsigned *flags, struct pp_err *err)
@@ -172,6 +188,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (pp_rank_exchange(r, &own, err))
         return -1;
     if (j->metadata && gather_metadata(r, rep, err))
+        return -1;
+    if (r->digests && gather_digests(r, rep, err))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = pp_rank_report(r, rep, flags);

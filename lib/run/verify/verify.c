@@ -79,6 +79,8 @@ void pp_verify_finish(struct pp_verify *v)
     free(v->seen);
     free(v->rows);
     free(v->outputs);
+    free(v->digests[0]);
+    free(v->digests[1]);
     memset(v, 0, sizeof *v);
 }
 
@@ -95,6 +97,8 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
     j->v->loss[j->run][r->step - 1] = r->loss;
     if (r->step > 1)
         return 0;
+    if (pp_verify_keep_digests(j->v, j->run, r->digests, err))
+        return -1;
     j->v->norm[j->run] = r->grad_norm;
     j->v->evaluates |= r->has_val_loss;
     /* If nothing is scored, nothing can differ. */
@@ -195,7 +199,8 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
 {
     const struct pp_verify_job *j = ctx;
     struct pp_verify *v = j->v;
-    if (i->updates > 0 && i->updates < PP_VERIFY_STEPS)
+    if ((i->updates > 0 && i->updates < PP_VERIFY_STEPS) ||
+        j->run == PP_VERIFY_EXACT)
         return 0;
     for (size_t k = 0; k < i->params->n; k++) {
         const struct pp_parameter *p = &i->params->at[k];

@@ -31,6 +31,7 @@
 #ifndef PP_RUN_VERIFY_VERIFY_H
 #define PP_RUN_VERIFY_VERIFY_H
 
+#include "run/execute/digest.h"
 #include "run/execute/job.h"
 
 #define PP_VERIFY_STEPS 5
@@ -46,6 +47,7 @@ enum pp_verify_run {
     PP_VERIFY_PIPELINE,
     PP_VERIFY_SHAKEN,
     PP_VERIFY_WIDE,
+    PP_VERIFY_EXACT, /* one rank with the pipeline's bins and kernels */
     PP_VERIFY_N_RUNS
 };
 
@@ -85,6 +87,9 @@ enum {
     PP_VERIFY_SCALARS
 };
 
+/* The loss to the bit, and 1 if a stage has other bits. */
+enum { PP_VERIFY_EXACT_ONES = 2 };
+
 struct pp_verify;
 
 /* The ctx of the job of a run. Its report, inspect and output are the functions
@@ -114,15 +119,20 @@ struct pp_verify {
     double *probes;              /* (runs, stages, sequences, values) */
     double loss[PP_VERIFY_N_RUNS][PP_VERIFY_STEPS];
     double norm[PP_VERIFY_N_RUNS];
-    bool evaluates; /* a run evaluated after its first step */
+    /* The plan is exact (pp_mesh), and its gradients of activations too. */
+    bool exact, exact_gradients;
+    uint64_t *digests[2]; /* (stages, PP_DIGEST_N) of the first step: of one
+                             rank, of the pipeline */
+    bool evaluates;       /* a run evaluated after its first step */
     double eval_loss[PP_VERIFY_N_RUNS];
 
     /* Filled by pp_verify_judge. */
     struct pp_verify_row *rows; /* worst first */
     size_t n_rows;
     struct pp_verify_output *outputs; /* by stage; zeroed if there is none */
-    struct pp_verify_scalar scalars[PP_VERIFY_SCALARS];
-    int n_scalars; /* without PP_VERIFY_EVAL if no run evaluated */
+    struct pp_verify_scalar scalars[PP_VERIFY_SCALARS + PP_VERIFY_EXACT_ONES];
+    int n_scalars; /* without PP_VERIFY_EVAL if no run evaluated; then those of
+                      an exact plan */
     bool same;
 };
 
@@ -159,6 +169,10 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err) PP_MUST_USE;
 
 /* Returns whether the first step agrees and a later one does not. */
 bool pp_verify_differs_later(const struct pp_verify *v);
+
+/* Returns the first stage of an exact plan whose bits differ from those of one
+ * rank, and in *of which; -1: none. */
+int pp_verify_inexact(const struct pp_verify *v, enum pp_digest_of *of);
 
 /* Writes one sentence about the likely place of the fault; "" if there is no
  * difference. (verify_hint.c) */

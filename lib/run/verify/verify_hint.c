@@ -247,10 +247,38 @@ static void hint_later(const struct pp_verify *v, char *text)
                      : "");
 }
 
+/* Writes the hint if bits of an exact plan differ. */
+static bool hint_bits(const struct pp_verify *v, char *text)
+{
+    enum pp_digest_of of;
+    int s = pp_verify_inexact(v, &of);
+    if (s < 0)
+        return false;
+    bool head = s + 1 == v->graph->n_stages / v->graph->n_copies;
+    if (of == PP_DIGEST_LOSS)
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the plan is exact and all log-probabilities have the bits of "
+                 "one rank, but not their sum: look at the order in which the "
+                 "loss is summed");
+    else
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "the plan is exact, but the %s of stage %d on rank %d do not "
+                 "have the bits of one rank",
+                 of == PP_DIGEST_GRADIENT ? "input gradients"
+                 : head                   ? "log-probabilities"
+                                          : "outputs",
+                 s, rank(v, s));
+    return true;
+}
+
 bool pp_verify_differs_later(const struct pp_verify *v)
 {
     for (int s = 0; s < v->graph->n_stages; s++)
         if (beyond(v->outputs[s].e))
+            return false;
+    for (int i = v->n_scalars - (v->exact ? PP_VERIFY_EXACT_ONES : 0);
+         i < v->n_scalars; i++)
+        if (beyond(v->scalars[i].e))
             return false;
     return !v->same && !beyond(v->scalars[PP_VERIFY_LOSS].e) &&
            !beyond(v->scalars[PP_VERIFY_NORM].e) && !has_bad_gradient(v);
@@ -266,6 +294,8 @@ void pp_verify_hint(const struct pp_verify *v, char text[PP_VERIFY_HINT_TEXT])
             hint_forward(v, s, text);
             return;
         }
+    if (hint_bits(v, text))
+        return;
     if (beyond(v->scalars[PP_VERIFY_LOSS].e))
         hint_loss(v, text);
     else if (has_bad_gradient(v))

@@ -66,7 +66,7 @@ static double update_rounding(bool is_double, const struct pp_verify_tensor *t,
 
 static double worst(struct pp_verify_error e)
 {
-    double r = e.error / e.bound;
+    double r = e.error == 0 ? 0 : e.error / e.bound; /* the bound may be 0 */
     return isnan(r) ? INFINITY : r;
 }
 
@@ -251,6 +251,7 @@ int pp_verify_judge(struct pp_verify *v, struct pp_err *err)
     }
     qsort(v->rows, v->n_rows, sizeof *v->rows, by_worst);
     judge_scalars(v);
+    pp_verify_judge_exact(v);
     v->same = v->rows[0].worst <= 1;
     for (int i = 0; i < v->n_scalars; i++)
         v->same &= worst(v->scalars[i].e) <= 1;

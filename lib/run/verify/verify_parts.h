@@ -55,4 +55,13 @@ static inline double *pp_verify_probe(const struct pp_verify *v,
            (row * v->data->n_sequences + sequence) * PP_VERIFY_VALUES;
 }
 
+/* Keeps the digests of the first step of the pipeline, or of one rank; NULL:
+ * there are none. */
+int pp_verify_keep_digests(struct pp_verify *v, enum pp_verify_run run,
+                           const uint64_t *digests,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Appends the scalars of an exact plan, if this is one. */
+void pp_verify_judge_exact(struct pp_verify *v);
+
 #endif
