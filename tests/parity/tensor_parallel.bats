@@ -212,6 +212,16 @@ received() {
                 $(((dp - 1) * (2 * parameters * 4 + zero * tensors * 8))) ]
         done
     done
+    # Rows of keys and values by 2 ranks, and of queries too, in 4 microbatches.
+    local kv=$((4 * T * 2 * 24)) heads=$((4 * T * (2 * 48 + 2 * 24)))
+    local how state=$((2 * parameters * 4 + tensors * 8))
+    local -A elements=([gather]=$((3 * kv)) [ring]=$((4 * kv))
+        [a2a]=$((3 * heads / 2)))
+    for how in gather ring a2a; do
+        least=$(received 2 --cp 2 --cp-exchange "$how")
+        [ $(($(received 3 --cp 2 --cp-exchange "$how") - least)) -eq \
+            $((elements[$how] * 4 + state)) ]
+    done
 }
 
 @test "sizes that cannot be divided are refused" {
