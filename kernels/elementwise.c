@@ -93,6 +93,16 @@ PP_CLONES static void rotate(real *x, const real *cos, const real *sin,
     }
 }
 
+static void rotate_pairs(real *x, const real *cos, const real *sin, size_t half,
+                         real sign)
+{
+    for (size_t i = 0; i < half; i++) {
+        real a = x[2 * i], b = x[2 * i + 1], s = sign * sin[i];
+        x[2 * i] = a * cos[i] - b * s;
+        x[2 * i + 1] = b * cos[i] + a * s;
+    }
+}
+
 PP_ROPE(PP_KERNEL(rope))
 {
     (void)stream;
@@ -102,8 +112,8 @@ PP_ROPE(PP_KERNEL(rope))
     for (size_t t = 0; t < N; t++) {
         size_t at = (size_t)position[t] * half;
         for (size_t g = 0; g < G; g++)
-            rotate(row + t * ldx + g * HD, c + at, s + at, half,
-                   (real)direction);
+            (adjacent ? rotate_pairs : rotate)(row + t * ldx + g * ldg, c + at,
+                                               s + at, half, (real)direction);
     }
     return 0;
 }

@@ -143,13 +143,14 @@ PP_SUM_SQUARES(PP_CUDA(sum_squares))
 template <int V>
 static __global__ void rope_kernel(elem *x, const float *cos, const float *sin,
                                    const int32_t *position, size_t N, size_t G,
-                                   size_t half, size_t ldx, float direction)
+                                   size_t half, size_t ldx, size_t ldg,
+                                   float direction)
 {
     size_t width = half / V;
     for (size_t i = grid_thread(); i < N * G * width; i += grid_threads()) {
         size_t t = i / (G * width), g = i / width % G, c = i % width * V;
         size_t angle = (size_t)position[t] * half + c;
-        elem *at = x + t * ldx + g * 2 * half + c;
+        elem *at = x + t * ldx + g * ldg + c;
         pack<V> low = *(pack<V> *)at, high = *(pack<V> *)(at + half);
         floats<V> cosine = *(const floats<V> *)(cos + angle);
         floats<V> sine = *(const floats<V> *)(sin + angle);
@@ -164,19 +165,44 @@ static __global__ void rope_kernel(elem *x, const float *cos, const float *sin,
     }
 }
 
+/* Each thread rotates one pair (2i, 2i + 1). */
+static __global__ void rope_pairs_kernel(elem *x, const float *cos,
+                                         const float *sin,
+                                         const int32_t *position, size_t N,
+                                         size_t G, size_t half, size_t ldx,
+                                         size_t ldg, float direction)
+{
+    for (size_t i = grid_thread(); i < N * G * half; i += grid_threads()) {
+        size_t t = i / (G * half), g = i / half % G, c = i % half;
+        size_t angle = (size_t)position[t] * half + c;
+        elem *at = x + t * ldx + g * ldg + 2 * c;
+        float a = to_float(at[0]), b = to_float(at[1]);
+        float co = cos[angle], si = direction * sin[angle];
+        store(&at[0], a * co - b * si);
+        store(&at[1], b * co + a * si);
+    }
+}
+
 PP_ROPE(PP_CUDA(rope))
 {
     size_t half = HD / 2;
     if (!N || !G || !half)
         return 0;
-    if (packs(x, half, ldx) && floats_aligned(cos) && floats_aligned(sin))
-        return PP_LAUNCH(
-            (rope_kernel<PP_PACK>), blocks_for(N * G * half / PP_PACK, THREADS),
-            THREADS, 0, stream, (elem *)x, (const float *)cos,
-            (const float *)sin, position, N, G, half, ldx, (float)direction);
+    if (adjacent)
+        return PP_LAUNCH(rope_pairs_kernel, blocks_for(N * G * half, THREADS),
+                         THREADS, 0, stream, (elem *)x, (const float *)cos,
+                         (const float *)sin, position, N, G, half, ldx, ldg,
+                         (float)direction);
+    if (packs(x, half, ldx) && ldg % PP_PACK == 0 && floats_aligned(cos) &&
+        floats_aligned(sin))
+        return PP_LAUNCH((rope_kernel<PP_PACK>),
+                         blocks_for(N * G * half / PP_PACK, THREADS), THREADS,
+                         0, stream, (elem *)x, (const float *)cos,
+                         (const float *)sin, position, N, G, half, ldx, ldg,
+                         (float)direction);
     return PP_LAUNCH((rope_kernel<1>), blocks_for(N * G * half, THREADS),
                      THREADS, 0, stream, (elem *)x, (const float *)cos,
-                     (const float *)sin, position, N, G, half, ldx,
+                     (const float *)sin, position, N, G, half, ldx, ldg,
                      (float)direction);
 }
 

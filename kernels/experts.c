@@ -24,18 +24,72 @@ static void softmax_row(real *p, const real *x, size_t E)
         p[e] = (real)((double)p[e] / sum);
 }
 
-/* Writes the experts with the K largest values, the largest first. */
-static void choose(int32_t *best, const real *x, size_t E, size_t K)
+static void sigmoid_row(real *p, const real *x, size_t E)
 {
-    for (size_t e = 0; e < E; e++) {
-        size_t i = e < K ? e : K;
-        if (i == K && !(x[e] > x[best[K - 1]]))
-            continue;
-        i -= i == K;
-        for (; i > 0 && x[e] > x[best[i - 1]]; i--)
-            best[i] = best[i - 1];
-        best[i] = (int32_t)e;
+    for (size_t e = 0; e < E; e++)
+        p[e] = 1 / (1 + fast_exp(-x[e]));
+}
+
+/* The scores that choose: x, with a bias if there is one. */
+struct candidates {
+    const real *x, *bias;
+};
+
+static real value(const struct candidates *c, size_t e)
+{
+    return c->bias ? c->x[e] + c->bias[e] : c->x[e];
+}
+
+/* Puts candidate e into the list of the K largest of which there are n. Returns
+ * their number. */
+static size_t list_best(int32_t *best, size_t n, const struct candidates *c,
+                        size_t e, size_t K)
+{
+    size_t i = n;
+    if (n == K && !(value(c, e) > value(c, (size_t)best[K - 1])))
+        return n;
+    i -= n == K;
+    for (; i > 0 && value(c, e) > value(c, (size_t)best[i - 1]); i--)
+        best[i] = best[i - 1];
+    best[i] = (int32_t)e;
+    return n < K ? n + 1 : n;
+}
+
+/* Returns the score of n candidates: the largest, or the sum of the two
+ * largest.
+ */
+static real group_score(const struct candidates *c, size_t first, size_t n,
+                        bool two)
+{
+    int32_t best[2];
+    size_t found = 0, K = two && n > 1 ? 2 : 1;
+    for (size_t e = first; e < first + n; e++)
+        found = list_best(best, found, c, e, K);
+    real one = value(c, (size_t)best[0]);
+    return K == 2 ? one + value(c, (size_t)best[1]) : one;
+}
+
+/* Writes the experts with the K largest values, the largest first. Only those
+ * of the best groups count. */
+static void choose(int32_t *best, const struct candidates *c, size_t E,
+                   size_t K, const struct pp_router *rule)
+{
+    real score[PP_MOST_EXPERT_GROUPS];
+    int32_t kept[PP_MOST_EXPERT_GROUPS];
+    bool is_kept[PP_MOST_EXPERT_GROUPS] = {false};
+    size_t G = rule->n_groups ? rule->n_groups : 1, n = 0, each = E / G;
+    const struct candidates groups = {score, NULL};
+    is_kept[0] = G == 1;
+    for (size_t g = 0; G > 1 && g < G; g++) {
+        score[g] = group_score(c, g * each, each, rule->two_best);
+        n = list_best(kept, n, &groups, g, rule->kept_groups);
     }
+    for (size_t i = 0; i < n; i++)
+        is_kept[kept[i]] = true;
+    n = 0;
+    for (size_t e = 0; e < E; e++)
+        if (G == 1 || is_kept[e / each])
+            n = list_best(best, n, c, e, K);
 }
 
 /* Experts that are sorted at a time. */
@@ -71,14 +125,17 @@ static size_t sort_experts(struct pp_routing *r, size_t N, size_t E, size_t K,
     return end;
 }
 
-/* Returns what the probabilities of a token's experts are divided by. */
+/* Returns what the scores of a token's experts are divided by. Sigmoids may all
+ * be 0. */
 static double divisor(const real *p, const struct pp_routing *r,
-                      const int32_t *row, size_t K, bool norm)
+                      const int32_t *row, size_t K,
+                      const struct pp_router *rule)
 {
-    double sum = 0;
+    double sum = rule->sigmoid ? 1e-20 : 0;
+    double scale = rule->scale > 0 ? rule->scale : 1;
     for (size_t j = 0; j < K; j++)
         sum += (double)p[r->expert[row[j]]];
-    return norm ? sum : 1;
+    return (rule->norm ? sum : 1) / scale;
 }
 
 static PP_ROUTE_FWD(route_fwd)
@@ -88,8 +145,11 @@ static PP_ROUTE_FWD(route_fwd)
     real *p = probs, *w = weight;
     size_t done = 0;
     for (size_t t = 0; t < N; t++) {
-        softmax_row(p + t * E, x + t * E, E);
-        choose(r->row + t * K, x + t * E, E, K);
+        /* A softmax keeps the order of the logits. */
+        const struct candidates c = {rule->sigmoid ? p + t * E : x + t * E,
+                                     rule->sigmoid ? bias : NULL};
+        (rule->sigmoid ? sigmoid_row : softmax_row)(p + t * E, x + t * E, E);
+        choose(r->row + t * K, &c, E, K, rule);
     }
     for (size_t first = 0; first < E; first += SORTED)
         done = sort_experts(r, N, E, K, first, done);
@@ -97,7 +157,7 @@ static PP_ROUTE_FWD(route_fwd)
         r->row[i] = -1 - r->row[i];
     for (size_t t = 0; t < N; t++) {
         const int32_t *row = r->row + t * K;
-        double by = divisor(p + t * E, r, row, K, norm);
+        double by = divisor(p + t * E, r, row, K, rule);
         for (size_t j = 0; j < K; j++)
             w[row[j]] =
                 (real)((double)p[t * E + (size_t)r->expert[row[j]]] / by);
@@ -105,9 +165,27 @@ static PP_ROUTE_FWD(route_fwd)
     return 0;
 }
 
-/* The derivative of the loss by a probability is (dweight - s) / divisor with
- * norm, where s = sum dweight p / divisor; else it is dweight. Then that of the
- * softmax follows. */
+/* Writes the gradient of the logits from those of the chosen scores, (dweight -
+ * s) / by. Sigmoids do not depend on each other. */
+static void logits_bwd(real *out, const real *dw, const real *p,
+                       const struct pp_routing *r, const int32_t *row, size_t E,
+                       size_t K, bool sigmoid, double s, double by)
+{
+    double sum = 0;
+    for (size_t j = 0; !sigmoid && j < K; j++)
+        sum += ((double)dw[row[j]] - s) / by * (double)p[r->expert[row[j]]];
+    for (size_t e = 0; e < E; e++)
+        out[e] = sigmoid ? 0 : (real)(-sum * (double)p[e]);
+    for (size_t j = 0; j < K; j++) {
+        size_t e = (size_t)r->expert[row[j]];
+        double dp = ((double)dw[row[j]] - s) / by, at = (double)p[e];
+        out[e] = (real)(sigmoid ? dp * at * (1 - at) : (dp - sum) * at);
+    }
+}
+
+/* The derivative of the loss by a score is (dweight - s) / divisor with norm,
+ * where s is the sum of dweight and score over the sum of the scores; else s is
+ * 0. Then that of the softmax or of the sigmoid follows. */
 static PP_ROUTE_BWD(route_bwd)
 {
     (void)stream;
@@ -115,18 +193,12 @@ static PP_ROUTE_BWD(route_bwd)
     real *out = dlogits;
     for (size_t t = 0; t < N; t++, p += E, out += E) {
         const int32_t *row = r->row + t * K;
-        double by = divisor(p, r, row, K, norm), s = 0, sum = 0;
-        for (size_t j = 0; norm && j < K; j++)
-            s += (double)dw[row[j]] * (double)p[r->expert[row[j]]] / by;
-        for (size_t j = 0; j < K; j++)
-            sum += ((double)dw[row[j]] - s) / by * (double)p[r->expert[row[j]]];
-        for (size_t e = 0; e < E; e++)
-            out[e] = (real)(-sum * (double)p[e]);
-        for (size_t j = 0; j < K; j++) {
-            size_t e = (size_t)r->expert[row[j]];
-            double dp = ((double)dw[row[j]] - s) / by;
-            out[e] = (real)((dp - sum) * (double)p[e]);
-        }
+        double by = divisor(p, r, row, K, rule), s = 0;
+        double scale = rule->scale > 0 ? rule->scale : 1;
+        for (size_t j = 0; rule->norm && j < K; j++)
+            s += (double)dw[row[j]] * (double)p[r->expert[row[j]]] /
+                 (by * scale);
+        logits_bwd(out, dw, p, r, row, E, K, rule->sigmoid, s, by);
     }
     return 0;
 }

@@ -13,6 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernel_sizes.h"
+
 /* The places of rows. */
 struct pp_routing {
     int32_t *row;    /* (N, K) of a token's experts, the best first */
@@ -20,23 +22,24 @@ struct pp_routing {
     int32_t *expert; /* (R) ascending */
 };
 
-/* route - chooses the K experts with the largest logits of each token, the
- * lowest number first among equals.
+/* route - chooses K experts of each token by the rule: those with the largest
+ * scores, the lowest number first among equals.
  *
  *   logits  (N, E)
- *   probs   (N, E)   written: softmax, accumulated type
- *   weight  (R)      written: the probability of the row's expert, accumulated
- *                    type; with norm, over the sum of those of the token
+ *   bias    (E) or NULL   added to the scores that choose; only with sigmoid
+ *   probs   (N, E)   written: the scores without bias, accumulated type
+ *   weight  (R)      written: the score of the row's expert, accumulated type;
+ *                    with norm, over the sum of those of the token
  *   r                written
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
-#define PP_ROUTE_FWD(name)                                                 \
-    int(name)(void *probs, void *weight, struct pp_routing *r,             \
-              const void *logits, size_t N, size_t E, size_t K, bool norm, \
-              void *stream)
+#define PP_ROUTE_FWD(name)                                              \
+    int(name)(void *probs, void *weight, struct pp_routing *r,          \
+              const void *logits, const void *bias, size_t N, size_t E, \
+              size_t K, const struct pp_router *rule, void *stream)
 #define PP_ROUTE_BWD(name)                                              \
     int(name)(void *dlogits, const void *dweight, const void *probs,    \
               const struct pp_routing *r, size_t N, size_t E, size_t K, \
-              bool norm, void *stream)
+              const struct pp_router *rule, void *stream)
 typedef PP_ROUTE_FWD(pp_route_fwd_fn);
 typedef PP_ROUTE_BWD(pp_route_bwd_fn);
 

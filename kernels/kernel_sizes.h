@@ -13,6 +13,19 @@
 /* Forms of gelu, which kernels.h has. */
 enum pp_gelu { PP_GELU_TANH, PP_GELU_ERF, PP_GELU_SIGMOID };
 
+/* How a router chooses and weighs experts. */
+struct pp_router {
+    bool sigmoid;    /* of every logit; else a softmax over them */
+    bool norm;       /* the weights of a token add up to scale */
+    bool two_best;   /* a group counts for the sum of its two best experts, not
+                        for the best one */
+    size_t n_groups; /* equal parts of the experts, at most
+                        PP_MOST_EXPERT_GROUPS; 0: one */
+    size_t kept_groups; /* the best groups, which may be chosen from */
+    double scale;       /* of the weights; 0: 1 */
+};
+#define PP_MOST_EXPERT_GROUPS 64
+
 /* Most logits, and most of their rows, that the head computes at a time. */
 #define PP_CPU_HEAD_LOGITS ((size_t)8 << 20) /* 32 MiB in fp32 */
 #define PP_CPU_HEAD_ROWS 512

@@ -109,16 +109,19 @@ typedef PP_LAYERNORM_FWD(pp_layernorm_fwd_fn);
 typedef PP_LAYERNORM_BWD_INPUT(pp_layernorm_bwd_input_fn);
 typedef PP_LAYERNORM_BWD_WEIGHT(pp_layernorm_bwd_weight_fn);
 
-/* rope - rotary position embedding, half-split: element i pairs with i + HD/2.
+/* rope - rotary position embedding: element i of a head pairs with i + HD/2, or
+ * if `adjacent` is true, 2i with 2i + 1.
  *
- *   x         (N, G, HD), ldx            updated in place; G heads of each row
+ *   x         (N, G, HD), ldx, ldg       updated in place; G heads of each row,
+ *                                        which begin ldg elements apart
  *   cos, sin  (max position, HD / 2)     tables of the accumulator's type
  *   position  (N)                        row of the tables for each token
  * direction +1 rotates (forward), -1 rotates back (the gradient). */
 #define PP_ROPE(name)                                                 \
     int(name)(void *x, const void *cos, const void *sin,              \
               const int32_t *position, size_t N, size_t G, size_t HD, \
-              size_t ldx, int direction, void *stream)
+              size_t ldx, size_t ldg, bool adjacent, int direction,   \
+              void *stream)
 typedef PP_ROPE(pp_rope_fn);
 
 /* attention - attention within each packed sequence, with grouped queries.

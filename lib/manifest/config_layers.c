@@ -201,8 +201,8 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     if (qwen2 && pp_config_get_size(root, "shared_expert_intermediate_size",
                                     INT_MAX, &e->shared))
         return -1;
-    e->norm = m->architecture == PP_MIXTRAL;
-    if (qwen && pp_config_opt_bool(root, "norm_topk_prob", &e->norm))
+    e->router.norm = m->architecture == PP_MIXTRAL;
+    if (qwen && pp_config_opt_bool(root, "norm_topk_prob", &e->router.norm))
         return -1;
     if (deepseek)
         return read_first_dense(root, m);

@@ -79,9 +79,9 @@ struct pp_moe {
     size_t intermediate; /* width of one expert */
     size_t shared;       /* width of all shared experts, or 0 */
     bool shared_gate;    /* a sigmoid weighs their output */
-    bool norm;           /* the weights of a token's experts add up to 1 */
     bool biases;         /* on the router and the experts */
     bool score_bias;     /* a number for each expert that only selects */
+    struct pp_router router;
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -290,6 +290,7 @@ enum pp_layer_param {
     PP_P_DOWN,
     PP_P_DOWN_BIAS,
     PP_P_ROUTER,
+    PP_P_ROUTER_BIAS, /* of the scores that choose; without a gradient */
     PP_P_SHARED_GATE, /* of the shared expert */
     PP_P_SHARED_UP,
     PP_P_SHARED_DOWN,

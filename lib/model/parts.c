@@ -252,6 +252,10 @@ static void experts_tensors(const struct pp_model *m,
     const struct pp_moe *e = &m->moe;
     size_t h = m->hidden, i = e->intermediate, s = e->shared;
     set_matrix(&out[PP_P_ROUTER], e->n_experts, h, PP_SPLIT_NONE, 1);
+    if (e->score_bias) {
+        set_bias(&out[PP_P_ROUTER_BIAS], e->n_experts, PP_SPLIT_NONE, 1);
+        out[PP_P_ROUTER_BIAS].frozen = true;
+    }
     set_matrix(&out[PP_P_EXPERT_GATE], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_DOWN], h, i, PP_SPLIT_COLUMNS, i);
@@ -521,7 +525,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows) {
             set_name(m, u, slot, &out[slot]);
-            out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
+            out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
         }
     return n;
 }

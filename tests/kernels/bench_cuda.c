@@ -88,8 +88,8 @@ static int swiglu_fwd(void)
 
 static int rope(void)
 {
-    return k->rope(x, f32, f32, ids, T, NH + NKV, HD, (NH + 2 * NKV) * HD, 1,
-                   gpu_stream());
+    return k->rope(x, f32, f32, ids, T, NH + NKV, HD, (NH + 2 * NKV) * HD, HD,
+                   false, 1, gpu_stream());
 }
 
 static int cross_entropy_fwd(void)

@@ -139,7 +139,7 @@ static void bench_rows(struct arrays *a)
                                   T, C, NULL));
     BENCH("rope", 2 * tc, "GB/s",
           k->rope(x, a->wide[0].at, a->wide[1].at, a->positions, T, NH, HD, C,
-                  1, NULL));
+                  HD, false, 1, NULL));
     BENCH("swiglu_fwd", 3 * ti, "GB/s",
           k->swiglu_fwd(y, a->wide[0].at, T, I, NULL));
     BENCH("swiglu_bwd", 5 * ti, "GB/s",

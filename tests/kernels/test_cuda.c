@@ -137,7 +137,7 @@ static void compare_gelu(struct call *c, size_t n, enum pp_gelu form)
 }
 
 static void compare_rope(struct call *c, size_t N, size_t G, size_t HD,
-                         size_t gap)
+                         size_t gap, bool adjacent)
 {
     size_t ld = G * HD + gap, half = HD / 2;
     struct tensor *x = in(c, ELEMENT, N * ld);
@@ -147,10 +147,10 @@ static void compare_rope(struct call *c, size_t N, size_t G, size_t HD,
     for (size_t i = 0; i < N; i++)
         position[i] = (int32_t)(i * 5 % 7);
     int32_t *at = ids_on_device(position, N);
-    int rc = c->k->rope(x->at, cosine->at, sine->at, at, N, G, HD, ld, -1,
-                        gpu_stream());
-    ref->rope(x->want, cosine->want, sine->want, position, N, G, HD, ld, -1,
-              NULL);
+    int rc = c->k->rope(x->at, cosine->at, sine->at, at, N, G, HD, ld, HD,
+                        adjacent, -1, gpu_stream());
+    ref->rope(x->want, cosine->want, sine->want, position, N, G, HD, ld, HD,
+              adjacent, -1, NULL);
     ok(!rc, "%s rope of %zu x %zu heads of %zu runs", c->k->name, N, G, HD);
     close_to(c, x, bound_of(c, 1e-5, 1e-12), "rope");
     free(position);
@@ -384,8 +384,9 @@ static void compare_norms_and_rope(struct call *c)
         }
     }
     if (wanted(c, "rope")) {
-        compare_rope(c, 9, 3, 16, 5);
-        compare_rope(c, 9, 3, 32, 8);
+        compare_rope(c, 9, 3, 16, 5, false);
+        compare_rope(c, 9, 3, 16, 5, true);
+        compare_rope(c, 9, 3, 32, 8, false);
     }
     if (wanted(c, "swiglu")) {
         compare_swiglu(c, 5, 24);

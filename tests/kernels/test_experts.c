@@ -21,11 +21,12 @@ struct routed {
 static void route(struct routed *x, const struct pp_kernels *k, size_t N,
                   size_t E, size_t K, bool norm)
 {
+    const struct pp_router rule = {.norm = norm};
     x->probs = values_new(k, N * E, 0);
     x->weight = values_new(k, N * K, 0);
     x->r = (struct pp_routing){x->row, x->token, x->expert};
-    k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, N, E,
-                          K, norm, NULL);
+    k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
+                          N, E, K, &rule, NULL);
 }
 
 static void routed_free(struct routed *x)
@@ -89,6 +90,99 @@ static void test_route(const struct pp_kernels *k, size_t N, size_t E, size_t K,
     ok(is_routed(&x, N, E, K, norm), "%s: %zu of %zu experts, %zu tokens%s",
        k->name, K, E, N, size > 0 ? "" : ", all equal");
     routed_free(&x);
+}
+
+/* Routes one token to two of six experts in three groups, and checks which they
+ * are, their weights, and the gradient of the logits. */
+static void test_rule(const struct pp_kernels *k, const char *name,
+                      const struct pp_router *rule, const double bias[6],
+                      const int32_t want[2])
+{
+    enum { E = 6, K = 2 };
+    static const double logits[E] = {2, -2, 1.5, 1.25, 0, 1};
+    struct routed x;
+    struct values b = values_new(k, E, 0), dx = values_new(k, E, 0);
+    struct values dw = values_new(k, K, 0);
+    double p[E], sum = 0, all = 0, scale = rule->scale, s = 0, mean = 0;
+    bool right = true;
+    x.logits = values_new(k, E, 0);
+    x.probs = values_new(k, E, 0);
+    x.weight = values_new(k, K, 0);
+    x.r = (struct pp_routing){x.row, x.token, x.expert};
+    for (size_t e = 0; e < E; e++) {
+        set(&x.logits, e, logits[e]);
+        set(&b, e, bias ? bias[e] : 0);
+        all += exp(logits[e]);
+    }
+    for (size_t e = 0; e < E; e++)
+        p[e] = rule->sigmoid ? 1 / (1 + exp(-logits[e])) : exp(logits[e]) / all;
+    set(&dw, 0, 0.5);
+    set(&dw, 1, -2);
+    k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at,
+                          bias ? b.at : NULL, 1, E, K, rule, NULL);
+    k->experts->route_bwd(dx.at, dw.at, x.probs.at, &x.r, 1, E, K, rule, NULL);
+    for (size_t j = 0; j < K; j++) {
+        right = right && x.expert[x.row[j]] == want[j];
+        sum += p[want[j]];
+    }
+    if (!ok(right, "%s: %s", k->name, name))
+        printf("# chosen %d and %d, expected %d and %d\n", x.expert[x.row[0]],
+               x.expert[x.row[1]], want[0], want[1]);
+    sum = rule->norm ? sum : 1;
+    for (size_t j = 0; j < K; j++) {
+        size_t r = (size_t)x.row[j];
+        right =
+            right && fabs(get(&x.weight, r) - scale * p[want[j]] / sum) < 1e-6;
+        s += rule->norm ? get(&dw, r) * p[want[j]] / sum : 0;
+    }
+    for (size_t j = 0; j < K; j++)
+        mean += scale * (get(&dw, (size_t)x.row[j]) - s) / sum * p[want[j]];
+    ok(right, "its weights, without bias");
+    for (size_t e = 0; e < E; e++) {
+        double dp = 0;
+        for (size_t j = 0; j < K; j++)
+            if ((size_t)want[j] == e)
+                dp = scale * (get(&dw, (size_t)x.row[j]) - s) / sum;
+        dp *= rule->sigmoid ? p[e] * (1 - p[e]) : p[e];
+        dp -= rule->sigmoid ? 0 : mean * p[e];
+        right = right && fabs(get(&dx, e) - dp) < 1e-6;
+    }
+    ok(right, "their gradient");
+    routed_free(&x);
+    values_free(&b);
+    values_free(&dx);
+    values_free(&dw);
+}
+
+/* The groups are {2, -2}, {1.5, 1.25} and {0, 1}. */
+static void test_rules(const struct pp_kernels *k)
+{
+    static const double bias[6] = {0, 0, 0, 0, 0.5, -0.25};
+    test_rule(k, "the group with the best expert",
+              &(struct pp_router){.n_groups = 3, .kept_groups = 1, .scale = 16},
+              NULL, (int32_t[]){0, 1});
+    test_rule(k, "the group with the two best",
+              &(struct pp_router){.sigmoid = true,
+                                  .norm = true,
+                                  .two_best = true,
+                                  .n_groups = 3,
+                                  .kept_groups = 1,
+                                  .scale = 2.5},
+              NULL, (int32_t[]){2, 3});
+    test_rule(k, "two groups",
+              &(struct pp_router){.sigmoid = true,
+                                  .two_best = true,
+                                  .n_groups = 3,
+                                  .kept_groups = 2,
+                                  .scale = 1},
+              NULL, (int32_t[]){2, 3});
+    test_rule(k, "a bias chooses",
+              &(struct pp_router){.sigmoid = true,
+                                  .norm = true,
+                                  .n_groups = 1,
+                                  .kept_groups = 1,
+                                  .scale = 1},
+              bias, (int32_t[]){4, 0});
 }
 
 static bool equal(double a, double b)
@@ -178,6 +272,7 @@ int main(void)
         test_route(k, 11, 300, 4, 1, true);
         test_route(k, 0, 4, 2, 1, true);
         test_grouped(k);
+        test_rules(k);
     }
     test_row_invariant(&pp_kernels_rows_f32);
     test_row_invariant(&pp_kernels_rows_f64);

@@ -232,9 +232,11 @@ static void test_elementwise(const struct pp_kernels *k)
     }
 }
 
-static void test_rope(const struct pp_kernels *k)
+/* With a gap the heads are not next to each other. */
+static void test_rope(const struct pp_kernels *k, bool adjacent, size_t gap)
 {
-    const size_t N = 5, G = 3, HD = 6, half = HD / 2, ld = G * HD + 2;
+    const size_t N = 5, G = 3, HD = 6, half = HD / 2, ldg = HD + gap;
+    const size_t ld = G * ldg + 2;
     const int32_t position[] = {0, 1, 4, 2, 2};
     struct values x = values_new(k, N * ld, 0), want = values_new(k, x.n, 0);
     struct values cos_t = values_new(k, 5 * half, 0);
@@ -249,18 +251,21 @@ static void test_rope(const struct pp_kernels *k)
     memcpy(was.at, x.at, x.n * x.bytes);
     for (size_t t = 0; t < N; t++)
         for (size_t i = 0; i < G * half; i++) {
-            size_t lo = t * ld + i / half * HD + i % half, hi = lo + half;
+            size_t head = t * ld + i / half * ldg, j = i % half;
+            size_t lo = head + (adjacent ? 2 * j : j);
+            size_t hi = lo + (adjacent ? 1 : half);
             size_t at = (size_t)position[t] * half + i % half;
             double c = get(&cos_t, at), s = get(&sin_t, at);
             double a = get(&was, lo), b = get(&was, hi);
             set(&want, lo, a * c - b * s);
             set(&want, hi, b * c + a * s);
         }
-    bool fine =
-        !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, 1, NULL);
+    bool fine = !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, ldg,
+                         adjacent, 1, NULL);
     ok(values_near(&x, &want, 2e-7, 1, "rope") && fine && guard_whole(&x),
-       "%s rope", k->name);
-    fine = !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, -1, NULL);
+       "%s rope%s", k->name, adjacent ? ", adjacent pairs" : "");
+    fine = !k->rope(x.at, cos_t.at, sin_t.at, position, N, G, HD, ld, ldg,
+                    adjacent, -1, NULL);
     ok(values_near(&x, &was, 5e-7, 1, "rope back") && fine, "%s rope and back",
        k->name);
     struct values *all[] = {&x, &want, &was, &cos_t, &sin_t};
@@ -367,7 +372,7 @@ static void test_empty(const struct pp_kernels *k)
            !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
                              NULL) &&
            !k->gelu_fwd(NULL, NULL, 0, PP_GELU_ERF, NULL) &&
-           !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 1, NULL) &&
+           !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 4, false, 1, NULL) &&
            !k->adamw(NULL, NULL, NULL, NULL, NULL, 0, &s, NULL) &&
            !k->sgd(NULL, NULL, NULL, 0, &s, NULL),
        "%s kernels without rows", k->name);
@@ -379,7 +384,9 @@ int main(void)
         test_linear(tables[i]);
         test_embedding(tables[i]);
         test_elementwise(tables[i]);
-        test_rope(tables[i]);
+        test_rope(tables[i], false, 0);
+        test_rope(tables[i], true, 0);
+        test_rope(tables[i], true, 3);
         test_adamw(tables[i]);
         test_sgd(tables[i]);
         test_squares_blocks(tables[i]);

@@ -56,9 +56,9 @@ static const struct variant variants[] = {
      .mode = PP_RECOMPUTE_FULL},
     {"projector", PP_UNIT_PROJECTOR, .architecture = PP_CLIP},
     {"Mixtral decoder", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
-     .moe = {{{1}}, 5, 2, 3, .norm = true}},
+     .moe = {{{1}}, 5, 2, 3, .router.norm = true}},
     {"Mixtral decoder, one of each", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
-     .moe = {{{1}}, 3, 1, 2, .norm = true}},
+     .moe = {{{1}}, 3, 1, 2, .router.norm = true}},
     {"Qwen3-MoE decoder, selective", PP_UNIT_LAYER, .qk_norm = true,
      .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_QWEN3_MOE,
      .moe = {{{1}}, 4, 4, 3}},
@@ -68,7 +68,13 @@ static const struct variant variants[] = {
      .moe = {{{1}}, 5, 3, 3, .shared = 4, .shared_gate = true}},
     {"Qwen2-MoE decoder, full", PP_UNIT_LAYER, 1, .mode = PP_RECOMPUTE_FULL,
      .architecture = PP_QWEN2_MOE,
-     .moe = {{{1}}, 4, 2, 2, .shared = 8, .shared_gate = true, .norm = true}},
+     .moe = {{{1}},
+             4,
+             2,
+             2,
+             .shared = 8,
+             .shared_gate = true,
+             .router.norm = true}},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 

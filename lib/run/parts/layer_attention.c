@@ -93,10 +93,10 @@ static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     const struct pp_model *m = l->model;
     if (pp_unit_rotates(m, l->unit))
-        PP_LAYER_RUN(l->kernels->rope(qkv, l->rope_cos, l->rope_sin,
-                                      mb->positions, mb->tokens,
-                                      m->n_heads + m->n_kv_heads, m->head_dim,
-                                      widths(m).qkv, direction, l->stream));
+        PP_LAYER_RUN(l->kernels->rope(
+            qkv, l->rope_cos, l->rope_sin, mb->positions, mb->tokens,
+            m->n_heads + m->n_kv_heads, m->head_dim, widths(m).qkv, m->head_dim,
+            false, direction, l->stream));
     return 0;
 }
 

@@ -71,8 +71,8 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
                                         NULL, e->T, e->C, e->E, e->E, e->C,
                                         l->stream));
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
-                                 e->logits, e->T, e->E, e->K,
-                                 l->model->moe.norm, l->stream));
+                                 e->logits, l->w[PP_P_ROUTER_BIAS], e->T, e->E,
+                                 e->K, &l->model->moe.router, l->stream));
     if (pp_layer_router_fwd(l, mb, &rows, err))
         return -1;
     if (!l->w[PP_P_SHARED_WEIGHT])
@@ -181,7 +181,7 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
                                         l->stream));
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
                                  &e->routing, e->T, e->E, e->K,
-                                 l->model->moe.norm, l->stream));
+                                 &l->model->moe.router, l->stream));
     return 0;
 }
 
