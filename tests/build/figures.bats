@@ -74,7 +74,7 @@ END
 }
 
 @test "the tests inject as many faults as it says" {
-    n=$(grep -o 'is("[a-z-]*")' "$SRCDIR/tests/parity/inject.c" | sort -u |
+    n=$(grep -oh 'is("[a-z-]*")' "$SRCDIR"/tests/parity/inject*.c | sort -u |
         wc -l)
     says "The tests inject $n faults"
 }

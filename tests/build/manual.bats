@@ -182,7 +182,7 @@ make_scratch() {
 
 @test "every fault is injected somewhere, and pp-hacking(7) has it" {
     cd "$SRCDIR"
-    for fault in $(grep -o 'is("[a-z-]*")' tests/parity/inject.c |
+    for fault in $(grep -oh 'is("[a-z-]*")' tests/parity/inject*.c |
         cut -d'"' -f2 | sort -u); do
         echo "$fault"
         grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault( |$)" tests/parity/*.bats

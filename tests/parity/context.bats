@@ -167,6 +167,18 @@ caught() {
     ppsplit -p 1 --cp 2 --cp-exchange ring model-llama |
         ppsched -s gpipe -m 2 >ring.json
     caught ring-unmerged ring.json
+    caught ring-lost ring.json
+}
+
+@test "the verification finds means and positions of a rank alone" {
+    ppsplit -p 2 --cp 2 --dp 2 model-llama | ppsched -s 1f1b -m 2 >four.json
+    caught context-mean four.json
+    caught lane-mean four.json
+    caught mean-again four.json
+    [[ $output == *"are 0.25 times what they should be"* ]]
+    caught context-positions four.json
+    caught update-small four.json
+    [[ $output == *"the first step agrees and a later one differs"* ]]
 }
 
 @test "the verification holds an exact plan to the bit" {

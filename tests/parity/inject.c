@@ -15,6 +15,7 @@
 
 #include "comm/comm.h"
 #include "data/packed_format.h"
+#include "inject.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
 
@@ -26,10 +27,15 @@ static _Thread_local size_t row_bytes; /* of the message to be sent */
 static _Thread_local const struct pp_packed *evaluated; /* last, or NULL */
 static _Thread_local struct pp_kernels real; /* zeroed before the first pass */
 
-static bool is(const char *fault)
+bool inject_is(const char *fault)
 {
     const char *name = getenv("PP_INJECT");
     return exec && exec->worker->comm->size > 1 && name && !strcmp(name, fault);
+}
+
+static bool is(const char *fault)
+{
+    return inject_is(fault);
 }
 
 /* --- the transport --- */
@@ -194,7 +200,8 @@ static PP_RMSNORM_BWD_WEIGHT(faulty_rmsnorm_bwd_weight)
 }
 
 /* update-lost: the third step leaves the last tensor of a rank unchanged.
- * update-infinite: the first step makes all weights infinite. */
+ * update-infinite: the first step makes all weights infinite.
+ * update-small: every step is 0.6 times what it should be. */
 static PP_SGD(faulty_sgd)
 {
     static _Thread_local size_t calls; /* one for each tensor and step */
@@ -206,6 +213,8 @@ static PP_SGD(faulty_sgd)
         return 0;
     if (step == 0 && is("update-infinite"))
         scaled.g_scale = INFINITY;
+    if (is("update-small"))
+        scaled.lr *= .6F;
     return real.sgd(w, master, g, n, &scaled, stream);
 }
 
@@ -213,6 +222,12 @@ static PP_SGD(faulty_sgd)
 static PP_ADD(keep_first)
 {
     return is("context-unsummed") ? 0 : real.add(y, a, b, n, stream);
+}
+
+/* ring-lost: a rank of a ring passes on its own gradients alone. */
+static PP_ADD(faulty_add)
+{
+    return y == b && is("ring-lost") ? 0 : real.add(y, a, b, n, stream);
 }
 
 /* Returns the parameter whose gradients these are, or NULL. */
@@ -265,6 +280,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->linear_bwd_weight = faulty_linear_bwd_weight;
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
     k->sgd = faulty_sgd;
+    k->add = faulty_add;
     k->add_gradient = faulty_add_gradient;
     k->sum_squares = faulty_sum_squares;
 }
@@ -358,6 +374,7 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
             e->worker->engine.stages[s].layers[i].exact = false;
     if (is("dummy-counted"))
         count_dummy();
+    pass.scale = inject_scale(e, &pass);
     if (is("exchanged-columns"))
         exchange_columns(&packed);
     if (!e->trains && is("eval-wrapped"))
@@ -371,55 +388,10 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     return rc;
 }
 
-/* Labels shifted across the bounds of sequences: the last row of a sequence
- * predicts the first token of the next one. */
-static void shift_labels(const struct pp_batch *b, const struct pp_packed *p,
-                         size_t bin, struct pp_microbatch *mb)
-{
-    struct pp_bin v;
-    pp_packed_bin(p, bin, &v);
-    mb->n_scored = 0;
-    for (uint32_t t = 0; t + 1 < v.tokens; t++) {
-        if (v.labels[t + 1] == PP_LABEL_IGNORE)
-            continue;
-        b->scored_rows[mb->n_scored] = (int32_t)t;
-        b->targets[mb->n_scored++] = v.labels[t + 1];
-    }
-}
-
-/* Leaves a slice with its own keys. */
-static void forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
-{
-    int32_t context = (int32_t)mb->context;
-    mb->context = 0;
-    mb->key_rows = mb->tokens;
-    for (size_t i = 0; i < mb->n_sequences; i++) {
-        b->keys[i].first -= i ? context : 0;
-        b->keys[i].n -= i ? 0 : context;
-        b->keys[i].position = 0;
-    }
-}
-
-/* Forgets the labels of the last rows of all chunks but the last one of a
- * sequence. */
-static void cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
-{
-    size_t n = 0;
-    for (size_t k = 0, i = 0; k < mb->n_scored; k++) {
-        while (mb->scored_rows[k] >= mb->cu_seqlens_padded[i + 1])
-            i++;
-        if (mb->scored_rows[k] + 1 == mb->cu_seqlens_padded[i + 1])
-            continue;
-        b->scored_rows[n] = b->scored_rows[k];
-        b->targets[n++] = b->targets[k];
-    }
-    mb->n_scored = n;
-}
-
 /* words: tensor-parallel ranks but the first take the next word for a target.
- * context-labels: see cut_labels.
+ * context-labels: see inject_cut_labels.
  * context-order: gathered keys stay in the order of the ranks.
- * label-shift: see shift_labels.
+ * label-shift: see inject_shift_labels.
  * positions: they do not restart at the start of a sequence.
  * slice-context: a slice does not attend to the earlier ones.
  * slice-gradients: what later slices add to keys and values is lost.
@@ -434,15 +406,16 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     for (size_t k = 0; part->first_word && is("words") && k < mb->n_scored; k++)
         b->targets[k] +=
             b->targets[k] >= 0 && b->targets[k] + 1 < part->n_words;
+    inject_part(exec, part, b, mb, &pass);
     if (is("context-labels"))
-        cut_labels(b, mb);
+        inject_cut_labels(b, mb);
     for (size_t t = 0; mb->order && is("context-order") && t < mb->key_rows;
          t++)
         b->order[t] = (int32_t)t;
     if (is("label-shift"))
-        shift_labels(b, p, part->bin, mb);
+        inject_shift_labels(b, p, part->bin, mb);
     if (is("slice-context"))
-        forget_context(b, mb);
+        inject_forget_context(b, mb);
     if (is("slice-gradients") && now.op != PP_F)
         mb->continues = false;
     for (size_t t = 0; is("positions") && t < mb->tokens; t++)

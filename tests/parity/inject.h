@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT */
+/* inject - what the files of faults share. */
+#ifndef PP_TESTS_INJECT_H
+#define PP_TESTS_INJECT_H
+
+#include "run/execute/exec.h"
+
+/* Returns whether this is the fault of a run of several ranks. */
+bool inject_is(const char *fault);
+
+/* Faults of ranks that divide tokens (inject_view.c, as all below): the scale
+ * of a pass, and the microbatch of a rank. */
+double inject_scale(const struct pp_exec *e, const struct pp_pass *p);
+void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
+                 const struct pp_batch *b, struct pp_microbatch *mb,
+                 struct pp_pass *p);
+
+/* Shifts labels across the bounds of sequences, loses the earlier slices, and
+ * loses the labels at the ends of chunks. */
+void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, struct pp_microbatch *mb);
+void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb);
+void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb);
+
+#endif

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT */
+/* inject_view - faults in the microbatches of a rank: their labels, positions
+ * and keys, and the scale of their losses. */
+#include "inject.h"
+
+/* Returns the scored tokens of this data-parallel rank in a pass. */
+static uint64_t scored_here(const struct pp_exec *e, const struct pp_pass *p)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < e->schedule->n_microbatches; k++) {
+        struct pp_bin b;
+        uint64_t at = p->first + (uint64_t)k * p->stride;
+        pp_packed_bin(p->packed, pp_packed_place(p->packed, at), &b);
+        n += b.scored;
+    }
+    return n;
+}
+
+/* lane-mean: a data-parallel rank divides by its own scored tokens.
+ * mean-again: the mean of the step is divided by the ranks of a row again. */
+double inject_scale(const struct pp_exec *e, const struct pp_pass *p)
+{
+    const struct pp_mesh *x = &e->worker->layout.components[0].mesh;
+    if (inject_is("lane-mean"))
+        return 1 / (double)scored_here(e, p) / x->dp;
+    if (inject_is("mean-again"))
+        return p->scale / (x->dp * pp_mesh_sharers(x));
+    return p->scale;
+}
+
+/* context-mean: a context-parallel rank divides a microbatch by its own scored
+ * tokens.
+ * context-positions: positions are those in a chunk. */
+void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
+                 const struct pp_batch *b, struct pp_microbatch *mb,
+                 struct pp_pass *p)
+{
+    double means = (double)part->n_ranks * e->schedule->n_microbatches;
+    if (inject_is("context-mean"))
+        p->scale = mb->n_scored ? 1 / (double)mb->n_scored / means : 0;
+    for (size_t i = 0; inject_is("context-positions") && i < mb->n_sequences;
+         i++)
+        for (int32_t t = mb->cu_seqlens_padded[i];
+             t < mb->cu_seqlens_padded[i + 1]; t++)
+            b->positions[t] = t - mb->cu_seqlens_padded[i];
+}
+
+/* Labels shifted across the bounds of sequences: the last row of a sequence
+ * predicts the first token of the next one. */
+void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
+                         size_t bin, struct pp_microbatch *mb)
+{
+    struct pp_bin v;
+    pp_packed_bin(p, bin, &v);
+    mb->n_scored = 0;
+    for (uint32_t t = 0; t + 1 < v.tokens; t++) {
+        if (v.labels[t + 1] == PP_LABEL_IGNORE)
+            continue;
+        b->scored_rows[mb->n_scored] = (int32_t)t;
+        b->targets[mb->n_scored++] = v.labels[t + 1];
+    }
+}
+
+/* Leaves a slice with its own keys. */
+void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
+{
+    int32_t context = (int32_t)mb->context;
+    mb->context = 0;
+    mb->key_rows = mb->tokens;
+    for (size_t i = 0; i < mb->n_sequences; i++) {
+        b->keys[i].first -= i ? context : 0;
+        b->keys[i].n -= i ? 0 : context;
+        b->keys[i].position = 0;
+    }
+}
+
+/* Forgets the labels of the last rows of all chunks but the last one of a
+ * sequence. */
+void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
+{
+    size_t n = 0;
+    for (size_t k = 0, i = 0; k < mb->n_scored; k++) {
+        while (mb->scored_rows[k] >= mb->cu_seqlens_padded[i + 1])
+            i++;
+        if (mb->scored_rows[k] + 1 == mb->cu_seqlens_padded[i + 1])
+            continue;
+        b->scored_rows[n] = b->scored_rows[k];
+        b->targets[n++] = b->targets[k];
+    }
+    mb->n_scored = n;
+}
