@@ -236,17 +236,16 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b > 0);
 }
 
-/* Only the tensors of models that pprun trains are all known, and those that
- * expert-parallel ranks divide have other owners. */
+/* Only the tensors of models that pprun trains are all known, and experts that
+ * are cut from tp have other owners. */
 static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
                          struct pp_unit_id u)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    size_t owners = pp_mesh_owners(x);
-    if (owners == 1 || !pp_model_trained(m) || x->ep > 1)
+    const struct pp_holders h = {.n = pp_mesh_owners(x), .ep = (size_t)x->ep};
+    if (h.n == 1 || !pp_model_trained(m) || (x->ep > 1 && x->experts_over_tp))
         return 0;
-    return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp,
-                         owners);
+    return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp, &h);
 }
 
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,

@@ -183,23 +183,50 @@ static bool count_elements(const struct pp_tensor_info *table, size_t n,
     return same;
 }
 
-size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
-                     size_t size)
+bool pp_table_holds(const struct pp_tensor_info *table, size_t n, size_t slot,
+                    const struct pp_holders *h)
 {
-    size_t elements[MOST_ROWS] = {0}, most = 0, number;
-    size_t first = single_rows(table, n), slots = pp_table_slots(table, n);
+    size_t number, first = single_rows(table, n), ep = at_least(h->ep, 1);
+    if (slot < first)
+        return true;
+    const struct pp_tensor_info *row = &table[row_of(first, n, slot, &number)];
+    return number / (row->n_equal / ep) == h->index % ep;
+}
+
+struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
+                               size_t slot, size_t elements,
+                               const struct pp_holders *h)
+{
+    size_t ep = slot < single_rows(table, n) ? 1 : at_least(h->ep, 1);
+    return h->whole_state
+               ? (struct pp_range){0, elements}
+               : pp_owned_range(elements, slot, h->n / ep, h->index / ep);
+}
+
+/* Returns the elements that a holder owns. elements: of a tensor, by row. */
+static size_t count_owned(const struct pp_tensor_info *table, size_t n,
+                          const size_t *elements, const struct pp_holders *h)
+{
+    size_t first = single_rows(table, n), sum = 0, number;
+    for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
+        size_t of = elements[row_of(first, n, slot, &number)];
+        if (pp_table_holds(table, n, slot, h))
+            sum += pp_table_owned(table, n, slot, of, h).n;
+    }
+    return sum;
+}
+
+size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
+                     const struct pp_holders *h)
+{
+    size_t elements[MOST_ROWS] = {0}, most = 0;
+    struct pp_holders one = *h;
     assert(n <= MOST_ROWS);
     for (size_t rank = 0; rank < tp; rank++) {
         if (count_elements(table, n, tp, rank, elements))
             continue;
-        for (size_t owner = 0; owner < size; owner++) {
-            size_t sum = 0;
-            for (size_t slot = 0; slot < slots; slot++) {
-                size_t row = row_of(first, n, slot, &number);
-                sum += pp_owned_range(elements[row], slot, size, owner).n;
-            }
-            most = at_least(most, sum);
-        }
+        for (one.index = 0; one.index < h->n; one.index++)
+            most = at_least(most, count_owned(table, n, elements, &one));
     }
     return most;
 }

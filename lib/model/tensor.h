@@ -67,6 +67,31 @@ size_t pp_table_slots(const struct pp_tensor_info *table, size_t n);
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  struct pp_tensor_info *t);
 
+/* Some consecutive elements of a piece. */
+struct pp_range {
+    size_t first, n;
+};
+
+/* Ranks that all hold the same rows of single tensors. They may divide the
+ * optimizer's state (ZeRO-1) and whole tensors of the other rows: rank i has
+ * share i mod ep of these, each of which has 1 / ep of their numbers, and the
+ * ranks with the same share divide its state. */
+struct pp_holders {
+    size_t n, index; /* the ranks, and the number of this one */
+    size_t ep;       /* divides n and the tensors of a row; 0 is 1 */
+    bool whole_state;
+};
+
+/* Reports whether a rank has the tensor in a slot of a table of n rows. */
+bool pp_table_holds(const struct pp_tensor_info *table, size_t n, size_t slot,
+                    const struct pp_holders *h);
+
+/* Returns the range of its piece of `elements` whose optimizer state the rank
+ * has: of pp_owned_range, or all. The rank holds the tensor. */
+struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
+                               size_t slot, size_t elements,
+                               const struct pp_holders *h);
+
 /* Returns the number of tensors. */
 size_t pp_table_tensors(const struct pp_tensor_info *table, size_t n);
 
@@ -119,11 +144,6 @@ static inline void pp_tensor_file_sizes(const struct pp_tensor_info *t,
 /* Returns the elements of the largest of these pieces. */
 size_t pp_tensor_most(const struct pp_tensor_info *t, size_t size);
 
-/* Some consecutive elements of a piece. */
-struct pp_range {
-    size_t first, n;
-};
-
 /* A run of a range: element `whole` of the tensor and the n - 1 after it are
  * elements `at` and on of the range. */
 struct pp_run {
@@ -143,9 +163,9 @@ bool pp_piece_run(const struct pp_tensor_piece *p, struct pp_range range,
 struct pp_range pp_owned_range(size_t n, size_t turn, size_t size, size_t rank);
 
 /* Returns the most elements of a unit's tensors, a table of n rows, that one of
- * `size` owners of any of `tp` pieces has. Rows without a name count nothing.
- */
+ * these holders of any of `tp` pieces owns; h->index has no effect. Rows
+ * without a name count nothing. */
 size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
-                     size_t size);
+                     const struct pp_holders *h);
 
 #endif

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include "model/mesh.h"
+#include "model/unit_bytes.h"
 #include "run/parameters/parameters.h"
 
 static const struct pp_model tiny = {
@@ -169,11 +171,96 @@ static void test_owners(void)
         pp_parameters_finish(&p[o]);
 }
 
+/* Returns the bytes of all units of a mixture of experts, as plans know them.
+ */
+static struct pp_state_bytes planned(const struct pp_mesh *x,
+                                     const struct pp_model *m)
+{
+    const struct pp_precision types = {.element_bytes = sizeof(float),
+                                       .accumulator_bytes = sizeof(float)};
+    struct pp_state_bytes sum = {0};
+    for (size_t u = 0; u < pp_model_n_units(m); u++) {
+        struct pp_state_bytes s =
+            pp_state_bytes(x, pp_mesh_held(x, m, pp_model_unit(m, u)), &types);
+        sum.weights += s.weights;
+        sum.gradients += s.gradients;
+        sum.optimizer += s.optimizer;
+    }
+    return sum;
+}
+
+/* Adds what a rank holds and owns to the sums of each tensor. Returns whether
+ * its blocks have the bytes of the plan. */
+static bool add_rank(const struct pp_mesh *x, const struct pp_model *m,
+                     size_t rank, size_t *held, size_t *owned)
+{
+    struct pp_err err = {0};
+    struct pp_parameters p;
+    struct pp_unit_range all = {0, 0, pp_model_n_units(m), 0};
+    const struct pp_parameter_memory where = {.element_bytes = sizeof(float),
+                                              .accumulator_bytes =
+                                                  sizeof(float),
+                                              .owners = pp_mesh_owners(x),
+                                              .owner = rank,
+                                              .ep = (size_t)x->ep};
+    struct pp_state_bytes plan = planned(x, m);
+    if (pp_parameters_init_on(&p, m, &all, 1, &where,
+                              PP_WITH_GRADS | PP_WITH_MOMENTS, &err))
+        return false;
+    for (size_t i = 0; i < p.n; i++) {
+        held[p.at[i].order] += p.at[i].n;
+        owned[p.at[i].order] += p.at[i].own.n;
+    }
+    bool same = p.n_elements * sizeof(float) == plan.weights &&
+                p.n_trained * sizeof(float) == plan.gradients &&
+                2 * p.n_owned * sizeof(float) == plan.optimizer;
+    pp_parameters_finish(&p);
+    return same;
+}
+
+/* Expert-parallel ranks hold whole experts, and each element has one owner. */
+static void test_experts(const struct pp_mesh *x)
+{
+    enum { TENSORS = 200 };
+    struct pp_model m = tiny;
+    m.architecture = PP_MIXTRAL;
+    m.tied = m.qkv_bias = m.mlp_bias = m.qk_norm = false;
+    m.hidden = 40;
+    m.moe = (struct pp_moe){{{7}}, 8, 2, 30};
+    size_t held[TENSORS] = {0}, owned[TENSORS] = {0};
+    size_t ranks = (size_t)x->dp * (size_t)x->cp, ep = (size_t)x->ep;
+    bool planned_bytes = true, shared = true, once = true;
+    for (size_t r = 0; r < ranks; r++)
+        planned_bytes = add_rank(x, &m, r, held, owned) && planned_bytes;
+    size_t order = 0;
+    for (size_t u = 0; u < pp_model_n_units(&m); u++) {
+        struct pp_tensor_info table[PP_N_LAYER_PARAMS], t;
+        size_t n = pp_unit_params(&m, pp_model_unit(&m, u), table);
+        for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
+            if (!pp_table_at(table, n, slot, &t))
+                continue;
+            size_t by = strstr(t.name, ".experts.") ? ranks / ep : ranks;
+            size_t elements = pp_tensor_elements(&t);
+            shared = shared && held[order] == by * elements;
+            once = once && owned[order] == (x->whole_state ? by : 1) * elements;
+            order++;
+        }
+    }
+    ok(planned_bytes, "ep %zu of %zu ranks: the bytes of the plan", ep, ranks);
+    ok(shared, "ep %zu: each expert is on %zu ranks", ep, ranks / ep);
+    ok(once, "ep %zu: each element has its owners", ep);
+}
+
 int main(void)
 {
     test_whole_model();
     test_two_stages();
     test_limits();
     test_owners();
+    for (int ep = 1; ep <= 4; ep *= 2) {
+        test_experts(&(struct pp_mesh){1, 4, 1, 1, ep});
+        test_experts(&(struct pp_mesh){1, 2, 1, 4, ep});
+        test_experts(&(struct pp_mesh){1, 4, 1, 1, ep, .whole_state = true});
+    }
     return done();
 }

@@ -236,7 +236,8 @@ static void test_most(void)
                     most = sum > most ? sum : most;
                     all += sum;
                 }
-            ok(pp_owned_most(unit, 4, tp, owners) == most &&
+            const struct pp_holders h = {.n = owners};
+            ok(pp_owned_most(unit, 4, tp, &h) == most &&
                    most * tp * owners >= all,
                "%zu owners of %zu pieces", owners, tp);
         }
@@ -270,9 +271,16 @@ static void test_table(void)
     ok(same, "the tensors of an expert are adjacent");
     ok(pp_table_tensors(table, 4) == 7 && pp_table_slots(table, 2) == 2,
        "slots and tensors");
-    for (size_t owners = 2; owners <= 4; owners++)
-        ok(pp_owned_most(table, 4, 1, owners) == pp_owned_most(t, 8, 1, owners),
+    for (size_t owners = 2; owners <= 4; owners++) {
+        const struct pp_holders h = {.n = owners};
+        ok(pp_owned_most(table, 4, 1, &h) == pp_owned_most(t, 8, 1, &h),
            "%zu owners have them in turn", owners);
+    }
+    const struct pp_holders h = {.n = 6, .index = 4, .ep = 3};
+    ok(pp_table_holds(table, 4, 0, &h) && !pp_table_holds(table, 4, 2, &h) &&
+           pp_table_holds(table, 4, 4, &h) && pp_table_holds(table, 4, 5, &h) &&
+           !pp_table_holds(table, 4, 6, &h),
+       "rank 4 of 6 has the second of three experts");
 }
 
 /* The runs of a range are the elements of the piece. */

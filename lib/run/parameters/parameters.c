@@ -33,13 +33,25 @@ static bool in_range(const struct pp_unit_range *r, size_t unit)
     return unit >= r->first && unit - r->first < r->n;
 }
 
+/* Returns the ranks that hold the same dense weights, and divide the rest. */
+static struct pp_holders holders_of(const struct pp_parameter_memory *where)
+{
+    return (struct pp_holders){.n = where->owners,
+                               .index = where->owner,
+                               .ep = where->ep,
+                               .whole_state = where->owners < 2};
+}
+
 static size_t count_tensors(const struct pp_model *m,
-                            const struct pp_unit_range *r)
+                            const struct pp_unit_range *r,
+                            const struct pp_parameter_memory *where)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    size_t n = 0;
+    size_t n = 0, ep = where->ep ? where->ep : 1;
     for (size_t u = r->first; u < r->first + r->n; u++) {
         size_t n_rows = pp_unit_params(m, pp_model_unit(m, u), table);
+        for (size_t row = 0; row < n_rows; row++)
+            table[row].n_equal /= ep;
         n += pp_table_tensors(table, n_rows);
     }
     return n;
@@ -72,9 +84,6 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
     t->piece = pp_tensor_piece(info, tp, where->tp_rank);
     t->n = pp_piece_elements(&t->piece);
     t->replica = t->piece.replica;
-    t->own = p->owners > 1
-                 ? pp_owned_range(t->n, t->slot, p->owners, where->owner)
-                 : (struct pp_range){0, t->n};
     at->n++;
     return grow(at, pp_tensor_most(info, tp), widest(p), err);
 }
@@ -98,10 +107,11 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     size_t n_rows = pp_unit_params(m, id, table), begin = at->end;
     size_t owned = at->owned, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
+    const struct pp_holders holders = holders_of(where);
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!pp_table_at(table, n_rows, slot, &info))
             continue;
-        if (r) {
+        if (r && pp_table_holds(table, n_rows, slot, &holders)) {
             struct pp_parameter *t = &p->at[at->n];
             offsets[at->n] =
                 (struct offsets){at->end, at->trained + at->end - begin, owned};
@@ -113,6 +123,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             size_t from = at->end;
             if (place_tensor(p, at, &info, where, err))
                 return -1;
+            t->own = pp_table_owned(table, n_rows, slot, t->n, &holders);
             owned += p->owners > 1 ? t->own.n : at->end - from;
         }
         at->order++;
@@ -120,7 +131,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     /* Every owner has room for the largest share. */
     size_t share =
         r && p->owners > 1
-            ? pp_owned_most(table, n_rows, where->tp ? where->tp : 1, p->owners)
+            ? pp_owned_most(table, n_rows, where->tp ? where->tp : 1, &holders)
             : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
@@ -214,7 +225,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .tp_rank = where->tp_rank,
                                 .owners = where->owners ? where->owners : 1};
     for (size_t i = 0; i < n_ranges; i++)
-        p->n += count_tensors(m, &ranges[i]);
+        p->n += count_tensors(m, &ranges[i], where);
     /* A rank may hold nothing, so allocate one more than needed. */
     struct offsets *offsets = calloc(p->n + 1, sizeof *offsets);
     p->at = calloc(p->n + 1, sizeof *p->at);

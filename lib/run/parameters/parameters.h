@@ -87,6 +87,8 @@ struct pp_parameter_memory {
                              tp 0 is 1 */
     size_t owners, owner; /* ranks that divide the optimizer's state, and the
                              number of this one; owners 0 is 1 */
+    size_t ep; /* expert-parallel ranks, of which this is number owner mod ep
+                  also without owners; 0 is 1 */
 };
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
