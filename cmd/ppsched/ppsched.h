@@ -61,6 +61,7 @@ struct ppsched_options {
     int seq_len; /* 0: not given */
     bool has_memory, memory_is_slots;
     size_t memory;
+    int objective; /* enum pp_objective_number */
     bool list, check, stats, timeline;
     const char *svg, *trace; /* files, or NULL */
     const char *compare;     /* kinds, or NULL */

@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 #include "ppsched.h"
+#include "run/objectives/objective.h"
 
 /* Writes the action at which a rank needs most memory: "'0F3' (action 5)". */
 static void tell_place(const struct ppsched *p, int rank, size_t place,
@@ -116,7 +117,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
     const struct ppsched_costs *c = &p->costs;
     const struct pp_row *row = &s->rows[rank];
     size_t dp = (size_t)p->manifest.mesh.dp;
-    size_t alike = dp * (size_t)p->manifest.mesh.cp;
+    size_t cp = (size_t)p->manifest.mesh.cp, alike = dp * cp;
     size_t tp = (size_t)p->manifest.mesh.tp;
     size_t params = 0;
     bool pairs = false;
@@ -132,10 +133,14 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .n_params = params,
         .n_owners = pp_mesh_owners(&p->manifest.mesh),
         .n_losses = (size_t)s->n_microbatches * dp,
+        .n_metrics = p->options.objective == PP_OBJECTIVE_SFT
+                         ? 0
+                         : PP_SCORING_METRICS * cp,
         .n_ranks = (size_t)p->manifest.graph.n_rows * alike * tp,
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .copies = p->manifest.graph.n_copies > 1,
         .replicas = alike * tp > 1,
+        .divided = cp > 1,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }

@@ -11,6 +11,7 @@
 #include "manifest/config_json.h"
 #include "manifest/units_json.h"
 #include "ppsplit.h"
+#include "run/objectives/objective.h"
 #include "run/parameters/weights.h"
 
 enum {
@@ -89,6 +90,7 @@ static void set_request(struct split_job *j)
         .encoder_ranks = j->encoder_ranks,
         .recompute = j->recompute,
         .recompute_auto = j->recompute_auto,
+        .scores_rows = j->objective != PP_OBJECTIVE_SFT,
         .plan_buffers = j->table || j->svg,
         .progress = show_progress,
         .ctx = j,

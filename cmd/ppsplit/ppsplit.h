@@ -59,6 +59,7 @@ struct split_job {
     bool search_order;  /* kind is auto */
     int64_t n_microbatches;
     size_t memory_bytes;
+    int objective;               /* enum pp_objective_number */
     enum pp_recompute recompute; /* one mode for all units */
     const char *recompute_list;  /* per stage */
     bool recompute_auto;

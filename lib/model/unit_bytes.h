@@ -130,6 +130,9 @@ size_t pp_batch_device_bytes(size_t tokens);
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
+/* The most metrics that such an objective has for a microbatch. */
+enum { PP_SCORING_METRICS = 24 };
+
 /* Returns the bytes on a device through which ranks exchange the sums of their
  * sequences. A sequence has two rows or more for each rank. */
 size_t pp_scoring_shared_bytes(size_t tokens);

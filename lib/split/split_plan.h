@@ -57,6 +57,8 @@ struct pp_split_request {
     const enum pp_recompute *stage_modes; /* per stage of one copy */
     bool recompute_auto; /* recompute as little as memory_bytes allows */
 
+    bool scores_rows;  /* the objective is not sft: the ranks have room for its
+                          rows and metrics */
     bool plan_buffers; /* plan the ranks' buffers even without a limit */
     /* Called now and then while orders are searched; may be NULL. */
     void (*progress)(void *ctx, double best, double bound);

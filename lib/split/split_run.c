@@ -226,8 +226,8 @@ static void set_tables(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
-    size_t dp = (size_t)q->mesh.dp;
-    size_t of_row = dp * (size_t)q->mesh.cp * (size_t)q->mesh.tp;
+    size_t dp = (size_t)q->mesh.dp, cp = (size_t)q->mesh.cp;
+    size_t of_row = dp * cp * (size_t)q->mesh.tp;
     for (int r = 0; r < run->graph.n_rows && !m->table; r++) {
         const struct pp_table_counts c = {
             .tokens = (size_t)q->microbatch.tokens,
@@ -237,10 +237,12 @@ static void set_tables(struct pp_split_run *run)
             .n_params = pp_model_n_elements(m),
             .n_owners = pp_mesh_owners(&q->mesh),
             .n_losses = (size_t)run->n_microbatches * dp,
+            .n_metrics = q->scores_rows ? PP_SCORING_METRICS * cp : 0,
             .n_ranks = (size_t)run->graph.n_rows * of_row,
             .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},
             .copies = run->graph.n_copies > 1,
             .replicas = of_row > 1,
+            .divided = cp > 1,
             .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
         run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
     }

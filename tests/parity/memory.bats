@@ -61,6 +61,34 @@ agree() {
     agree qwen3-tied zbv -p 2 -c 2 --placement v --recompute selective
 }
 
+@test "an objective's rows and metrics are in every plan" {
+    rollouts 3 32 >rollouts.jsonl
+    pppack -q -l 64 --cp 2 --bins-multiple 16 -o rollouts rollouts.jsonl
+    local mesh need
+    for mesh in '-p 3' '-p 2 --cp 2 --dp 2'; do
+        # shellcheck disable=SC2086
+        ppsplit -q --method uniform $mesh model-llama |
+            ppsched -q -s 1f1b -m 8 --data rollouts -o plan.json
+        pprun --plan --data rollouts --objective grpo --kl none plan.json >need.json
+        ppsched --stats --objective grpo plan.json |
+            jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
+        ppsched --stats plan.json |
+            jq -e --slurpfile need need.json '.rank_bytes < [$need[0][].total]'
+        need=$(jq 'map(.total) | max' need.json)
+        within() {
+            # shellcheck disable=SC2086
+            ppsplit -q --method uniform $mesh -s 1f1b -m 8 --objective grpo \
+                --seq-len "$(longest rollouts)" \
+                --micro-batch-tokens "$(jq .data.max_tokens plan.json)" \
+                --memory "$1" model-llama
+        }
+        run -0 within "$need"
+        run -1 within $((need - 1))
+        pprun -q --data rollouts --init 1 --steps 1 --objective grpo --kl none \
+            plan.json >log
+    done
+}
+
 # total ARGS...: prints the bytes of all ranks.
 total() {
     pprun --print-memory --data packed "$@" plan.json | jq 'map(.total) | add'

@@ -16,6 +16,7 @@ _Static_assert(sizeof(struct pp_sequence_sums) +
                        2 * sizeof(uint32_t) ==
                    PP_SCORING_ROW_BYTES,
                "unit_bytes.h");
+_Static_assert((int)PP_MAX_METRICS == (int)PP_SCORING_METRICS, "unit_bytes.h");
 
 /* The parts of the room, each with n_rows elements. */
 struct room {
