@@ -214,13 +214,22 @@ static PP_LOAD(load)
     return 0;
 }
 
-/* Returns the sum of load[e] p[e]. */
-static double mean_load(const real *load, const real *p, size_t E)
+/* Returns what scores are divided by, so that they add up to 1. */
+static double score_sum(const real *p, size_t E, bool sigmoid)
+{
+    double sum = 0;
+    for (size_t e = 0; sigmoid && e < E; e++)
+        sum += (double)p[e];
+    return sigmoid ? sum : 1;
+}
+
+/* Returns the sum of load[e] p[e] over `by`. */
+static double mean_load(const real *load, const real *p, size_t E, double by)
 {
     double sum = 0;
     for (size_t e = 0; e < E; e++)
         sum += (double)load[e] * (double)p[e];
-    return sum;
+    return sum / by;
 }
 
 static PP_BALANCE_FWD(balance_fwd)
@@ -229,7 +238,7 @@ static PP_BALANCE_FWD(balance_fwd)
     const real *p = probs;
     double sum = 0;
     for (size_t t = first; t < end; t++)
-        sum += mean_load(load, p + t * E, E);
+        sum += mean_load(load, p + t * E, E, score_sum(p + t * E, E, sigmoid));
     *loss += scale * sum;
     return 0;
 }
@@ -241,9 +250,12 @@ static PP_BALANCE_BWD(balance_bwd)
     for (size_t t = first; t < end; t++) {
         const real *p = (const real *)probs + t * E;
         real *out = (real *)dlogits + t * E;
-        double mean = mean_load(of, p, E);
-        for (size_t e = 0; e < E; e++)
-            out[e] += (real)(scale * (double)p[e] * ((double)of[e] - mean));
+        double by = score_sum(p, E, sigmoid), mean = mean_load(of, p, E, by);
+        for (size_t e = 0; e < E; e++) {
+            double slope = sigmoid ? 1 - (double)p[e] : 1;
+            out[e] += (real)(scale * (double)p[e] / by * slope *
+                             ((double)of[e] - mean));
+        }
     }
     return 0;
 }
@@ -273,11 +285,11 @@ static PP_LOGIT_SIZE_BWD(logit_size_bwd)
 {
     (void)stream;
     for (size_t t = first; t < end; t++) {
-        const real *p = (const real *)probs + t * E;
+        const real *x = (const real *)logits + t * E;
         real *out = (real *)dlogits + t * E;
-        double by = 2 * scale * log_sum_exp((const real *)logits + t * E, E);
+        double size = log_sum_exp(x, E);
         for (size_t e = 0; e < E; e++)
-            out[e] += (real)(by * (double)p[e]);
+            out[e] += (real)(2 * scale * size * exp((double)x[e] - size));
     }
     return 0;
 }

@@ -49,7 +49,8 @@ typedef PP_ROUTE_BWD(pp_route_bwd_fn);
  * load - adds to load[e] the tokens that chose expert e.
  *
  * balance - scale times the sum of load[e] probs[t, e], where load is a
- * constant (Fedus, Zoph and Shazeer, "Switch Transformers", JMLR 2022).
+ * constant (Fedus, Zoph and Shazeer, "Switch Transformers", JMLR 2022). With
+ * sigmoid, probs are sigmoids of logits, and count over their sum.
  *
  * logit_size - scale times the sum of the squares of log sum exp logits[t]
  * (Zoph et al., "ST-MoE", 2022).
@@ -59,17 +60,18 @@ typedef PP_ROUTE_BWD(pp_route_bwd_fn);
     int(name)(void *load, const struct pp_routing *r, size_t first, \
               size_t end, size_t K, void *stream)
 #define PP_BALANCE_FWD(name)                                                   \
-    int(name)(double *loss, const void *load, const void *probs, double scale, \
-              size_t first, size_t end, size_t E, void *stream)
-#define PP_BALANCE_BWD(name)                                      \
-    int(name)(void *dlogits, const void *load, const void *probs, \
+    int(name)(double *loss, const void *load, const void *probs, bool sigmoid, \
               double scale, size_t first, size_t end, size_t E, void *stream)
+#define PP_BALANCE_BWD(name)                                                  \
+    int(name)(void *dlogits, const void *load, const void *probs,             \
+              bool sigmoid, double scale, size_t first, size_t end, size_t E, \
+              void *stream)
 #define PP_LOGIT_SIZE_FWD(name)                                             \
     int(name)(double *loss, const void *logits, double scale, size_t first, \
               size_t end, size_t E, void *stream)
-#define PP_LOGIT_SIZE_BWD(name)                                     \
-    int(name)(void *dlogits, const void *logits, const void *probs, \
-              double scale, size_t first, size_t end, size_t E, void *stream)
+#define PP_LOGIT_SIZE_BWD(name)                                              \
+    int(name)(void *dlogits, const void *logits, double scale, size_t first, \
+              size_t end, size_t E, void *stream)
 typedef PP_LOAD(pp_load_fn);
 typedef PP_BALANCE_FWD(pp_balance_fwd_fn);
 typedef PP_BALANCE_BWD(pp_balance_bwd_fn);

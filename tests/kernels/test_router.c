@@ -12,12 +12,13 @@ static const struct packing packed = {5, {5, 1, 0, 7, 3}, {8, 1, 2, 7, 4}};
 
 enum { EXPERTS = 5, CHOSEN = 2 };
 
-static struct pp_model model_of(void)
+static struct pp_model model_of(bool sigmoid)
 {
     struct pp_model m = rig_model();
     m.architecture = PP_QWEN2_MOE;
     m.moe = (struct pp_moe){{{1}}, EXPERTS,     CHOSEN,
                             3,     .shared = 4, .shared_gate = true};
+    m.moe.router.sigmoid = m.moe.router.norm = sigmoid;
     return m;
 }
 
@@ -29,9 +30,10 @@ struct routed {
 };
 
 static void routed_init(struct routed *x, const struct pp_kernels *k,
-                        enum pp_recompute mode, struct pp_router_options o)
+                        enum pp_recompute mode, struct pp_router_options o,
+                        bool sigmoid)
 {
-    struct pp_model m = model_of();
+    struct pp_model m = model_of(sigmoid);
     rig_init_mode(&x->r, &m, PP_UNIT_LAYER, mode, k, &packed, 0);
     x->options = o;
     /* The step has other microbatches too. */
@@ -40,11 +42,12 @@ static void routed_init(struct routed *x, const struct pp_kernels *k,
     x->r.mb.router = &x->losses;
 }
 
-static void gradients(struct pp_router_options o, enum pp_recompute mode)
+static void gradients(struct pp_router_options o, enum pp_recompute mode,
+                      bool sigmoid)
 {
     struct routed x;
     const char *name = pp_router_rule_names[o.rule];
-    routed_init(&x, &pp_kernels_f64, mode, o);
+    routed_init(&x, &pp_kernels_f64, mode, o, sigmoid);
     rig_scalar(&x.r);
     double balance = x.losses.balance, size = x.losses.size;
     rig_backward(&x.r);
@@ -101,7 +104,7 @@ static void values_of_rules(void)
         void *saved[PP_MAX_SAVED];
         double T, want = 0;
         routed_init(&x, &pp_kernels_f64, PP_RECOMPUTE_NONE,
-                    (struct pp_router_options){1, 1, rule});
+                    (struct pp_router_options){1, 1, rule}, false);
         rig_scalar(&x.r);
         struct pp_layer_blocks b = {{x.r.blocks[0].at, x.r.blocks[1].at,
                                      x.r.blocks[2].at, x.r.blocks[3].at}};
@@ -126,7 +129,7 @@ static void ties(void)
 {
     struct routed x;
     routed_init(&x, &pp_kernels_f32, PP_RECOMPUTE_NONE,
-                (struct pp_router_options){1, 1, PP_ROUTER_TOKENS});
+                (struct pp_router_options){1, 1, PP_ROUTER_TOKENS}, false);
     struct values zero =
         values_new(&pp_kernels_f32, EXPERTS * x.r.l.model->hidden, 0);
     fill(&zero, 0);
@@ -145,11 +148,14 @@ static void ties(void)
 int main(void)
 {
     for (int rule = 0; pp_router_rule_names[rule]; rule++)
-        gradients((struct pp_router_options){3, 2, rule}, PP_RECOMPUTE_NONE);
+        gradients((struct pp_router_options){3, 2, rule}, PP_RECOMPUTE_NONE,
+                  false);
     gradients((struct pp_router_options){3, 0, PP_ROUTER_TOKENS},
-              PP_RECOMPUTE_SELECTIVE);
+              PP_RECOMPUTE_SELECTIVE, false);
     gradients((struct pp_router_options){0, 2, PP_ROUTER_TOKENS},
-              PP_RECOMPUTE_FULL);
+              PP_RECOMPUTE_FULL, false);
+    gradients((struct pp_router_options){3, 2, PP_ROUTER_DOCUMENTS},
+              PP_RECOMPUTE_NONE, true);
     values_of_rules();
     ties();
     return done();

@@ -177,8 +177,9 @@ int pp_layer_router_fwd(const struct pp_layer *l,
             continue;
         size_t part = part_of(mb, i);
         PP_LAYER_RUN(k->balance_fwd(&mb->router->balance, load_at(l, r, part),
-                                    r->probs, balance_weight(l, mb, part),
-                                    at.first, at.end, E, l->stream));
+                                    r->probs, l->model->moe.router.sigmoid,
+                                    balance_weight(l, mb, part), at.first,
+                                    at.end, E, l->stream));
     }
     return 0;
 }
@@ -198,8 +199,8 @@ static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         if (at.first == at.end)
             continue;
         PP_LAYER_RUN(l->kernels->experts->logit_size_bwd(
-            dlogits, r->logits, r->probs, c * token_weight(mb, part_of(mb, i)),
-            at.first, at.end, E, l->stream));
+            dlogits, r->logits, c * token_weight(mb, part_of(mb, i)), at.first,
+            at.end, E, l->stream));
     }
     return 0;
 }
@@ -219,7 +220,8 @@ static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         size_t part = part_of(mb, i);
         PP_LAYER_RUN(l->kernels->experts->balance_bwd(
             dlogits, load_at(l, r, part), r->probs,
-            c * balance_weight(l, mb, part), at.first, at.end, E, l->stream));
+            l->model->moe.router.sigmoid, c * balance_weight(l, mb, part),
+            at.first, at.end, E, l->stream));
     }
     return 0;
 }
