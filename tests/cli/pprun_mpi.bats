@@ -158,6 +158,21 @@ says() {
     cmp drawn.want drawn
 }
 
+@test "processes give a sampler the weights of threads" {
+    rm -rf fifo weights saved
+    pprun -q two.json "${options[@]}" --save saved >out
+    mkfifo fifo
+    cat fifo >version 3>&- &
+    mpi 2 pprun -q --transport mpi two.json "${options[@]}" \
+        --stream-weights fifo >out
+    wait $!
+    head -n 1 version | jq -e '.step == 2'
+    tail -n +2 version | cmp - saved/latest/model.safetensors
+    mpi 2 pprun -q --transport mpi two.json "${options[@]}" \
+        --stream-weights weights >out
+    cmp weights/latest/model.safetensors saved/latest/model.safetensors
+}
+
 @test "a trace and a profile of processes" {
     mpi 2 pprun --transport mpi two.json "${options[@]}" --steps 3 \
         --trace trace.json --profile profile.json >out

@@ -68,6 +68,26 @@ is_whole() {
     is_whole v1 1 saved/latest
 }
 
+@test "experts arrive from the ranks that divide them" {
+    local experts='{"architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe", "hidden_size": 32, "num_hidden_layers": 3,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 67,
+        "num_experts": 6, "num_experts_per_tok": 2, "mlp_only_layers": [1],
+        "moe_intermediate_size": 8, "shared_expert_intermediate_size": 12,
+        "intermediate_size": 24, "max_position_embeddings": 128}'
+    mkdir -p model-experts
+    echo "$experts" >model-experts/config.json
+    ppsplit -q -p 2 --tp 2 --dp 2 model-experts |
+        ppsched -q -s 1f1b -m 2 >experts.json
+    read_versions 1
+    go experts.json 1 --save saved --stream-weights fifo
+    wait "$reader"
+    is_whole v1 1 saved/latest
+    # Two layers have six experts each.
+    [ "$(tail -n +2 v1 | head -c 20000 |
+        grep -aoE 'mlp[.]experts[.][0-5][.]up_proj' | wc -l)" -eq 12 ]
+}
+
 @test "a directory gets two versions, and the newest is latest" {
     go mesh.json 3 --save saved --stream-weights weights --stream-every 1
     [ "$(cd weights && echo *)" = "latest step-00000002 step-00000003" ]
