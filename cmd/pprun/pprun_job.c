@@ -117,11 +117,6 @@ static int choose_exact(struct pprun *p)
                        "/mesh/cp_exact: 'true', but losses of routers add sums "
                        "of each context-parallel rank; plan without "
                        "--cp-exact");
-    if (p->job.objective && !p->options.logprobs)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/cp_exact: 'true', but the objective %s adds sums "
-                       "of each context-parallel rank; plan without --cp-exact",
-                       pp_objective_names[p->objective.number]);
     o->row_invariant = true;
     p->job.kernels = pprun_cpu_kernels(p, o->dtype == PPRUN_FP64);
     return 0;

@@ -372,6 +372,8 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     for (int s = 0; is("exact-sum") && s < e->worker->graph->n_stages; s++)
         for (size_t i = 0; i < e->worker->engine.stages[s].n_layers; i++)
             e->worker->engine.stages[s].layers[i].exact = false;
+    if (is("exact-sum") && e->scoring)
+        e->scoring->exact = false;
     if (is("dummy-counted"))
         count_dummy();
     pass.scale = inject_scale(e, &pass);

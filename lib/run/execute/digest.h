@@ -15,7 +15,8 @@
 #include "run/parts/layer.h"
 
 enum pp_digest_of {
-    PP_DIGEST_OUTPUT,   /* of a stage; of the head: log-probabilities */
+    PP_DIGEST_OUTPUT,   /* of a stage; of the head: log-probabilities, or
+                           their gradients by an objective */
     PP_DIGEST_GRADIENT, /* of the input of a stage */
     PP_DIGEST_LOSS,     /* of the head, for each microbatch */
     PP_DIGEST_N

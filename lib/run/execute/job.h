@@ -171,7 +171,7 @@ struct pp_job {
                       slices */
 
     bool digests; /* reports have those of activations. On the CPU, without
-                     slices or an objective */
+                     slices */
 
     /* Called by rank 0 alone; a failure ends the run. recorded is called once,
      * after the last step, if something is recorded. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/execute/scoring.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "model/unit_bytes.h"
@@ -154,6 +155,75 @@ static int make_sums(const struct pp_scoring *s,
     return 0;
 }
 
+/* Stands for the log-probability of a row that is not scored. */
+static const double unscored = INFINITY;
+
+/* Gathers the scored tokens of all ranks into room->x and room->position, in
+ * the order of the bin. Returns their number in *n. */
+static int gather_tokens(const struct pp_scoring *s, const struct room *room,
+                         size_t *n, struct pp_err *err)
+{
+    const struct pp_microbatch *mb = s->rows;
+    double *at = (double *)room->sums; /* it has room for the rows of the bin */
+    double *own = at + (size_t)s->context.group.index * mb->tokens;
+    for (size_t i = 0; i < mb->tokens; i++)
+        own[i] = unscored;
+    for (size_t k = 0; k < mb->n_scored; k++)
+        own[mb->scored_rows[k]] = room->x[k];
+    if (pp_all_gather(&s->context, at, NULL, mb->key_rows, err))
+        return -1;
+    *n = 0;
+    for (size_t t = 0; t < mb->key_rows; t++) {
+        double x = at[mb->order[t]];
+        if (x == unscored)
+            continue;
+        room->position[*n] = (uint32_t)t + 1;
+        room->x[(*n)++] = x;
+    }
+    return 0;
+}
+
+/* Moves the gradients of this rank's tokens to the front. Its rows ascend as
+ * the tokens of the bin do, which are one before their position. */
+static void keep_own(const struct pp_scoring *s, const struct room *room,
+                     size_t n)
+{
+    const struct pp_microbatch *mb = s->rows;
+    size_t first = (size_t)s->context.group.index * mb->tokens, k = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t row = (size_t)mb->order[room->position[i] - 1];
+        if (row >= first && row < first + mb->tokens)
+            room->x[k++] = room->x[i];
+    }
+}
+
+/* Scores the tokens of all ranks with the bits of one rank. The first rank
+ * alone reports loss and metrics. */
+static int score_exactly(const struct pp_scoring *s, const struct pp_bin *b,
+                         const struct room *room, double *loss,
+                         struct pp_err *err)
+{
+    const struct pp_objective *o = pp_objectives[s->options->number];
+    double ignored[PP_MAX_METRICS];
+    size_t n;
+    if (gather_tokens(s, room, &n, err))
+        return -1;
+    bool reports = s->context.group.index == 0;
+    struct pp_objective_rows r = make_rows(s, b, room, n);
+    r.adds_whole = true;
+    memset(room->sums, 0, r.n_sequences * sizeof *room->sums);
+    o->partial(s->options, &r, room->sums);
+    o->finish(s->options, &r, room->sums, &s->step, loss,
+              s->metrics && reports ? s->metrics : ignored, room->x);
+    for (size_t k = 0; s->metrics && !reports && k < o->n_metrics; k++)
+        s->metrics[k] = pp_metric_neutral(o->metrics[k].combine);
+    *loss = reports ? *loss : 0;
+    for (size_t k = 0; k < n; k++)
+        room->x[k] = -room->x[k];
+    keep_own(s, room, n);
+    return 0;
+}
+
 int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
                   double *loss, struct pp_err *err)
 {
@@ -166,6 +236,8 @@ int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
     (void)x;
     if (s->bin != PP_NO_BIN)
         pp_packed_bin(s->packed, s->bin, &b);
+    if (s->exact)
+        return score_exactly(s, &b, &room, loss, err);
     note_tokens(s, &b, room.position + s->n_held);
     s->n_held = mb->continues ? n : 0;
     *loss = 0;

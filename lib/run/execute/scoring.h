@@ -4,7 +4,8 @@
  *
  * The slices of a microbatch come one after the other. Each leaves its
  * log-probabilities here, and the last one scores the whole microbatch. Ranks
- * that divide sequences add their sums before each scores its own tokens. */
+ * that divide sequences add their sums before each scores its own tokens; if
+ * they are exact, each scores all tokens as one rank does. */
 #ifndef PP_RUN_EXECUTE_SCORING_H
 #define PP_RUN_EXECUTE_SCORING_H
 
@@ -20,6 +21,7 @@ struct pp_scoring {
     struct pp_collective context;
     struct pp_device *device;
     void *shared;
+    bool exact; /* pp_mesh_is_exact; on the CPU */
 
     const struct pp_objective_options *options;
     struct pp_objective_counts step;

@@ -258,7 +258,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
             return -1;
     }
     if (read_logps(l, mb, h.logp, &sum, err) ||
-        (l->exact && sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
+        (l->exact && !mb->objective &&
+         sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
         return -1;
     *mb->loss = sum * mb->scale;
     if (mb->objective &&

@@ -225,6 +225,7 @@ static int make_scoring(struct pp_rank *r, const struct pp_table_counts *c,
     s->context = r->worker.context;
     s->context.value_bytes = sizeof(double);
     s->device = r->device;
+    s->exact = pp_mesh_is_exact(&r->worker.layout.components[0].mesh);
     r->train.scoring = r->forward.scoring = s;
     if (!r->metrics || !s->room)
         return -1;
