@@ -45,19 +45,6 @@ static int read_activation(const struct pp_value *root, struct pp_model *m)
     return i < 0 ? -1 : 0;
 }
 
-/* Fails if the key is set to the other value. */
-static int only_bool(const struct pp_value *root, const char *key, bool wanted)
-{
-    struct pp_value at;
-    bool is = wanted;
-    if (pp_config_opt_bool(root, key, &is))
-        return -1;
-    if (is == wanted)
-        return 0;
-    pp_value_find(root, key, &at);
-    return pp_value_fail(&at, "'%s' is not supported", is ? "true" : "false");
-}
-
 int pp_config_read_gpt2_rest(const struct pp_value *root, struct pp_model *m)
 {
     static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop",
@@ -72,9 +59,10 @@ int pp_config_read_gpt2_rest(const struct pp_value *root, struct pp_model *m)
         m->dropout |= p > 0;
     }
     return read_activation(root, m) ||
-                   only_bool(root, "scale_attn_weights", true) ||
-                   only_bool(root, "scale_attn_by_inverse_layer_idx", false) ||
-                   only_bool(root, "add_cross_attention", false) ||
+                   pp_config_only_bool(root, "scale_attn_weights", true) ||
+                   pp_config_only_bool(root, "scale_attn_by_inverse_layer_idx",
+                                       false) ||
+                   pp_config_only_bool(root, "add_cross_attention", false) ||
                    pp_config_opt_positive(root, "layer_norm_epsilon", 1,
                                           &m->norm_eps)
                ? -1

@@ -47,6 +47,8 @@ struct family {
     bool dropouts;   /* of embedding and residual */
     double norm_eps; /* default; 0: 1e-6 */
     bool moe, mla;
+    int (*read_moe)(const struct pp_value *root, struct pp_model *m);
+    bool fp8; /* released weights may be blocks of fp8 */
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = {.model_type = "llama",
@@ -98,7 +100,15 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                         .max_position = 4096,
                         .attention_bias = true,
                         .moe = true,
-                        .mla = true},
+                        .mla = true,
+                        .read_moe = pp_config_read_deepseek,
+                        .fp8 = true},
+    [PP_DEEPSEEK_V2] = {.model_type = "deepseek_v2",
+                        .max_position = 2048,
+                        .attention_bias = true,
+                        .moe = true,
+                        .mla = true,
+                        .read_moe = pp_config_read_deepseek},
     [PP_QWEN2_MOE] = {.model_type = "qwen2_moe",
                       .kv_heads = 16,
                       .max_position = 32768,
@@ -230,6 +240,8 @@ static int read_sizes(const struct pp_value *root, const struct family *f,
     if (pp_config_opt_size(root, "max_position_embeddings", &m->max_position) ||
         (f->mla ? pp_config_read_mla(root, m) : read_heads(root, f, m)))
         return -1;
+    if (f->read_moe)
+        return f->read_moe(root, m);
     return f->moe ? pp_config_read_moe(root, m) : 0;
 }
 
@@ -332,8 +344,13 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     m->dtype = read_dtype(root);
     if (vision || !pp_architecture_trained(m->architecture))
         return 0;
-    if (pp_config_find_set(root, "quantization_config", &at))
-        return pp_value_fail(&at, "quantized weights are not supported");
+    if (pp_config_find_set(root, "quantization_config", &at)) {
+        m->fp8 = families[m->architecture].fp8;
+        if (!m->fp8)
+            return pp_value_fail(&at, "quantized weights are not supported");
+        if (pp_config_only_text(&at, "quant_method", "fp8"))
+            return -1;
+    }
     if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
         return -1;
     if (m->architecture == PP_GPT2)
@@ -399,6 +416,8 @@ int pp_config_text(const char *path, const char *dtype, char **text,
     if (!is_new || json_object_get(config, "torch_dtype"))
         failed |=
             json_object_set_new(config, "torch_dtype", json_string(dtype));
+    json_object_del(config,
+                    "quantization_config"); /* written weights are not */
     if (!failed)
         *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(17));
     json_decref(config);

@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* config_layers - the keys of a config.json that describe the layers: experts,
- * latent attention and windows. */
+/* config_layers - the keys of a config.json that describe the layers: experts
+ * and windows. */
 #include "manifest/config_values.h"
 
 #include <limits.h>
 #include <string.h>
-
-/* Reads a number that may be 0. Leaves *out alone if it is not set. */
-static int opt_count(const struct pp_value *root, const char *key, size_t *out)
-{
-    struct pp_value at;
-    int64_t v;
-    if (!pp_config_find_set(root, key, &at))
-        return 0;
-    if (pp_value_int(&at, 0, INT_MAX, &v))
-        return -1;
-    *out = (size_t)v;
-    return 0;
-}
 
 /* Sets m->window to 0 if no layer has a window. Qwen and SmolLM3 have a switch
  * for it, and transformers writes 0 for Qwen2-MoE without it. */
@@ -30,8 +17,8 @@ static int read_window_size(const struct pp_value *root, struct pp_model *m)
         m->architecture == PP_SMOLLM3;
     bool use = !has_switch;
     if ((has_switch && pp_config_opt_bool(root, "use_sliding_window", &use)) ||
-        (use ? pp_config_opt_size : opt_count)(root, "sliding_window",
-                                               &m->window))
+        (use ? pp_config_opt_size : pp_config_opt_count)(root, "sliding_window",
+                                                         &m->window))
         return -1;
     if (!use ||
         (pp_value_find(root, "sliding_window", &at) && json_is_null(at.value)))
@@ -88,7 +75,7 @@ int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
     size_t n = 0, most = 28;
     if (read_window_size(root, m) ||
         ((dense_qwen || m->architecture == PP_QWEN2_MOE) &&
-         opt_count(root, "max_window_layers", &most)))
+         pp_config_opt_count(root, "max_window_layers", &most)))
         return -1;
     /* These have the same window in every layer, whatever else is set. */
     bool same = m->architecture == PP_MISTRAL || m->architecture == PP_PHI3 ||
@@ -136,26 +123,6 @@ static int read_sparse_step(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* In DeepSeek the first layers are dense. After them every moe_layer_freq-th
- * layer, counted from layer 0, has experts. */
-static int read_first_dense(const struct pp_value *root, struct pp_model *m)
-{
-    size_t first = 3, step = 1;
-    struct pp_value at;
-    if (opt_count(root, "first_k_dense_replace", &first) ||
-        pp_config_opt_size(root, "moe_layer_freq", &step) ||
-        opt_count(root, "num_nextn_predict_layers", &m->n_nextn))
-        return -1;
-    pp_value_find(root, "num_nextn_predict_layers", &at);
-    if (m->n_nextn > PP_SET_LAYERS - m->n_layers)
-        return pp_value_fail(&at, "'%zu' is more than there can be layers",
-                             m->n_nextn);
-    for (size_t i = first; i < m->n_layers + m->n_nextn; i++)
-        if (i % step == 0)
-            pp_layer_set_add(&m->moe.layers, i);
-    return 0;
-}
-
 /* num_experts and num_local_experts mean the same. */
 static int read_n_experts(const struct pp_value *root, struct pp_model *m)
 {
@@ -164,39 +131,36 @@ static int read_n_experts(const struct pp_value *root, struct pp_model *m)
         m->architecture == PP_QWEN2_MOE || m->architecture == PP_QWEN3_MOE;
     const char *key = qwen ? "num_experts" : "num_local_experts";
     const char *other = qwen ? "num_local_experts" : "num_experts";
-    if (m->architecture == PP_DEEPSEEK_V3)
-        key = "n_routed_experts";
-    else if (!pp_config_find_set(root, key, &at) &&
-             pp_config_find_set(root, other, &at))
+    if (!pp_config_find_set(root, key, &at) &&
+        pp_config_find_set(root, other, &at))
         key = other;
     return pp_config_get_size(root, key, INT_MAX, &m->moe.n_experts);
 }
 
-int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
+int pp_config_read_top_k(const struct pp_value *root, struct pp_moe *e)
 {
-    struct pp_moe *e = &m->moe;
-    bool deepseek = m->architecture == PP_DEEPSEEK_V3;
-    bool qwen2 = m->architecture == PP_QWEN2_MOE;
-    bool qwen = qwen2 || m->architecture == PP_QWEN3_MOE;
-    size_t n_shared = deepseek;
     struct pp_value at;
-    e->intermediate = m->intermediate;
-    e->biases = m->architecture == PP_GPT_OSS;
-    e->score_bias = deepseek;
-    m->sinks = m->architecture == PP_GPT_OSS;
-    if (read_n_experts(root, m) ||
-        pp_config_get_size(root, "num_experts_per_tok", INT_MAX, &e->top_k))
+    if (pp_config_get_size(root, "num_experts_per_tok", INT_MAX, &e->top_k))
         return -1;
     pp_value_find(root, "num_experts_per_tok", &at);
     if (e->top_k > e->n_experts)
         return pp_value_fail(&at, "'%zu' is more than there are experts, %zu",
                              e->top_k, e->n_experts);
-    if ((qwen || deepseek) && pp_config_get_size(root, "moe_intermediate_size",
-                                                 INT_MAX, &e->intermediate))
+    return 0;
+}
+
+int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_moe *e = &m->moe;
+    bool qwen2 = m->architecture == PP_QWEN2_MOE;
+    bool qwen = qwen2 || m->architecture == PP_QWEN3_MOE;
+    e->intermediate = m->intermediate;
+    e->biases = m->architecture == PP_GPT_OSS;
+    m->sinks = m->architecture == PP_GPT_OSS;
+    if (read_n_experts(root, m) || pp_config_read_top_k(root, e) ||
+        (qwen && pp_config_get_size(root, "moe_intermediate_size", INT_MAX,
+                                    &e->intermediate)))
         return -1;
-    if (deepseek && opt_count(root, "n_shared_experts", &n_shared))
-        return -1;
-    e->shared = n_shared * e->intermediate;
     e->shared_gate = qwen2;
     if (qwen2 && pp_config_get_size(root, "shared_expert_intermediate_size",
                                     INT_MAX, &e->shared))
@@ -204,8 +168,6 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     e->router.norm = m->architecture == PP_MIXTRAL;
     if (qwen && pp_config_opt_bool(root, "norm_topk_prob", &e->router.norm))
         return -1;
-    if (deepseek)
-        return read_first_dense(root, m);
     if (qwen && read_sparse_step(root, m))
         return -1;
     for (size_t i = 0; !qwen && i < m->n_layers; i++)
@@ -230,18 +192,4 @@ int pp_config_check_router(const struct pp_value *root)
     return pp_value_fail(&at, "'true' asks for a loss that balances the "
                               "experts; set it to false: the trainer "
                               "takes its factor as an option");
-}
-
-int pp_config_read_mla(const struct pp_value *root, struct pp_model *m)
-{
-    struct pp_mla *a = &m->mla;
-    if (pp_config_opt_size(root, "q_lora_rank", &a->q_rank) ||
-        pp_config_get_size(root, "kv_lora_rank", INT_MAX, &a->kv_rank) ||
-        pp_config_get_size(root, "qk_nope_head_dim", INT_MAX, &a->nope_dim) ||
-        pp_config_get_size(root, "qk_rope_head_dim", INT_MAX, &a->rope_dim) ||
-        pp_config_get_size(root, "v_head_dim", INT_MAX, &a->v_dim))
-        return -1;
-    m->n_kv_heads = m->n_heads;
-    m->head_dim = a->nope_dim + a->rope_dim;
-    return 0;
 }

@@ -136,6 +136,9 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
         pp_config_opt_positive(&at, "rope_theta", 1e30, &r->theta) ||
         pp_config_only_number(&at, "partial_rotary_factor", 1))
         return -1;
+    if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
+        pp_config_read_score_scale(&at, m))
+        return -1;
     if (r->type == PP_ROPE_YARN)
         return read_yarn(root, &at, m);
     if (r->type != PP_ROPE_DEFAULT &&

@@ -29,6 +29,19 @@ int pp_config_opt_size(const struct pp_value *root, const char *key,
                : 0;
 }
 
+int pp_config_opt_count(const struct pp_value *root, const char *key,
+                        size_t *out)
+{
+    struct pp_value at;
+    int64_t v;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (pp_value_int(&at, 0, INT_MAX, &v))
+        return -1;
+    *out = (size_t)v;
+    return 0;
+}
+
 int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
 {
     struct pp_value at;
@@ -104,4 +117,17 @@ int pp_config_only_number(const struct pp_value *root, const char *key,
         return pp_value_fail(&at, "'%.9g' is not supported, only %g", v,
                              wanted);
     return 0;
+}
+
+int pp_config_only_bool(const struct pp_value *root, const char *key,
+                        bool wanted)
+{
+    struct pp_value at;
+    bool is = wanted;
+    if (pp_config_opt_bool(root, key, &is))
+        return -1;
+    if (is == wanted)
+        return 0;
+    pp_value_find(root, key, &at);
+    return pp_value_fail(&at, "'%s' is not supported", is ? "true" : "false");
 }

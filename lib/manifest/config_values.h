@@ -18,6 +18,10 @@ int pp_config_get_size(const struct pp_value *object, const char *key,
 int pp_config_opt_size(const struct pp_value *object, const char *key,
                        size_t *out) PP_MUST_USE;
 
+/* Reads a number that may be 0. Leaves *out alone if it is not set. */
+int pp_config_opt_count(const struct pp_value *root, const char *key,
+                        size_t *out) PP_MUST_USE;
+
 int pp_config_opt_bool(const struct pp_value *object, const char *key,
                        bool *out) PP_MUST_USE;
 
@@ -37,6 +41,8 @@ int pp_config_only_text(const struct pp_value *object, const char *key,
                         const char *wanted) PP_MUST_USE;
 int pp_config_only_number(const struct pp_value *object, const char *key,
                           double wanted) PP_MUST_USE;
+int pp_config_only_bool(const struct pp_value *object, const char *key,
+                        bool wanted) PP_MUST_USE;
 
 /* Reads the rotary embedding from rope_theta and rope_scaling or from
  * rope_parameters. m->max_position and the default of theta are set. */
@@ -59,6 +65,19 @@ int pp_config_read_moe(const struct pp_value *root,
 
 /* Fails if training with these experts needs what pprun does not do. */
 int pp_config_check_router(const struct pp_value *root) PP_MUST_USE;
+
+/* Reads num_experts_per_tok. e->n_experts is set. */
+int pp_config_read_top_k(const struct pp_value *root,
+                         struct pp_moe *e) PP_MUST_USE;
+
+/* Reads the experts of DeepSeek. The other sizes of *m are set. */
+int pp_config_read_deepseek(const struct pp_value *root,
+                            struct pp_model *m) PP_MUST_USE;
+
+/* Reads the scale of the scores of latent attention from the parameters of
+ * rotary positions that are not the default ones. */
+int pp_config_read_score_scale(const struct pp_value *rope,
+                               struct pp_model *m) PP_MUST_USE;
 
 /* Reads the sizes of multi-head latent attention. m->n_heads is set. */
 int pp_config_read_mla(const struct pp_value *root,

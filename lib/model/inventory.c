@@ -41,30 +41,6 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
     }
 }
 
-/* The low-rank matrices serve all heads and are small: every rank has them. */
-static void add_mla(const struct pp_model *m, struct pp_weight_list *l)
-{
-    const struct pp_mla *a = &m->mla;
-    size_t h = m->hidden, nh = m->n_heads;
-    size_t q = nh * (a->nope_dim + a->rope_dim);
-    if (a->q_rank) {
-        pp_weights_add_matrix(l, a->q_rank, h, PP_SHARE_NONE);
-        pp_weights_add_vector(l, a->q_rank, PP_SHARE_NONE);
-        if (m->qkv_bias)
-            pp_weights_add_vector(l, a->q_rank, PP_SHARE_NONE);
-    }
-    pp_weights_add_matrix(l, q, a->q_rank ? a->q_rank : h, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, a->kv_rank + a->rope_dim, h, PP_SHARE_NONE);
-    pp_weights_add_vector(l, a->kv_rank, PP_SHARE_NONE);
-    if (m->qkv_bias)
-        pp_weights_add_vector(l, a->kv_rank + a->rope_dim, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, nh * (a->nope_dim + a->v_dim), a->kv_rank,
-                          PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, h, nh * a->v_dim, PP_SHARE_TENSOR);
-    if (m->o_bias)
-        pp_weights_add_vector(l, h, PP_SHARE_NONE);
-}
-
 /* Adds the experts of a family whose tensors are not listed. Gate and up have
  * one shape, and so do their biases. */
 static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
@@ -80,8 +56,6 @@ static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
         {h, 1, n, 0, PP_SHARE_EXPERT_SUMS},
     };
     pp_weights_add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
-    if (e->score_bias)
-        pp_weights_add_vector(l, n, PP_SHARE_NONE);
     for (size_t j = 0; j < 2; j++)
         l->at[l->n++] = products[j];
     if (e->biases) {
@@ -89,10 +63,6 @@ static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
         for (size_t j = 0; j < 2; j++)
             l->at[l->n++] = biases[j];
     }
-    if (!e->shared)
-        return;
-    for (size_t j = 0; j < 3; j++)
-        pp_weights_add_matrix(l, e->shared, h, PP_SHARE_TENSOR);
 }
 
 static void add_layer(const struct pp_model *m, struct pp_unit_id u,
@@ -101,8 +71,6 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
     add_params(m, u, l);
     if (m->sinks)
         pp_weights_add_vector(l, m->n_heads, PP_SHARE_TENSOR);
-    if (m->mla.kv_rank)
-        add_mla(m, l);
     if (pp_layer_set_has(&m->moe.layers, u.layer) &&
         pp_family_of(m->architecture)->mlp == PP_PART_OTHER_EXPERTS)
         add_experts(m, l);
@@ -206,8 +174,8 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)
         return f;
-    size_t v = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
-    f.per_pair = 2 * (double)m->n_heads * (double)(m->head_dim + v);
+    f.per_pair =
+        2 * (double)m->n_heads * (double)(m->head_dim + pp_model_v_dim(m));
     f.window = pp_unit_window(m, u);
     return f;
 }

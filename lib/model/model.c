@@ -168,6 +168,9 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61, WINDOW = 4 };
 enum { EXPERTS = 5, TOP_K = 3, EXPERT_WIDTH = 12, SHARED_WIDTH = 16 };
 
+enum { Q_RANK = 9, KV_RANK = 7, NOPE_DIM = 3, ROPE_DIM = 4, V_DIM = 5 };
+enum { GROUPS = 3, GROUP = 2 }; /* of two experts each */
+
 static size_t least(size_t a, size_t b)
 {
     return a < b ? a : b;
@@ -180,6 +183,31 @@ static bool divides_heads(size_t tp, size_t n_kv_heads, size_t ratio)
            (n_kv_heads % tp == 0 || tp % n_kv_heads == 0);
 }
 
+static void make_latent(struct pp_model *m)
+{
+    struct pp_mla *a = &m->mla;
+    a->q_rank = least(a->q_rank, Q_RANK);
+    a->kv_rank = least(a->kv_rank, KV_RANK);
+    a->nope_dim = least(a->nope_dim, NOPE_DIM);
+    a->rope_dim = least(a->rope_dim, ROPE_DIM);
+    a->v_dim = least(a->v_dim, V_DIM);
+    m->head_dim = a->kv_rank ? a->nope_dim + a->rope_dim : m->head_dim;
+}
+
+static void make_few_experts(struct pp_moe *e)
+{
+    struct pp_router *r = &e->router;
+    bool grouped = r->n_groups > 1 && e->n_experts >= GROUPS * GROUP;
+    if (grouped) {
+        r->n_groups = GROUPS;
+        r->kept_groups = least(r->kept_groups, GROUPS - 1);
+    }
+    if (grouped || r->n_groups <= 1) {
+        e->n_experts = grouped ? GROUPS * GROUP : least(e->n_experts, EXPERTS);
+        e->top_k = least(e->top_k, grouped ? GROUP * r->kept_groups : TOP_K);
+    }
+}
+
 void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
 {
     size_t ratio = m->n_heads / m->n_kv_heads;
@@ -188,13 +216,13 @@ void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
     m->n_kv_heads = divides_heads(tp, n, ratio) ? n : least(m->n_kv_heads, tp);
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = least(m->head_dim, HEAD_DIM);
+    make_latent(m);
     m->hidden = least(m->hidden, HIDDEN);
     m->intermediate = pp_round_up(least(m->intermediate, INTERMEDIATE), tp);
     m->moe.intermediate =
         pp_round_up(least(m->moe.intermediate, EXPERT_WIDTH), tp);
     m->moe.shared = pp_round_up(least(m->moe.shared, SHARED_WIDTH), tp);
-    m->moe.n_experts = least(m->moe.n_experts, EXPERTS);
-    m->moe.top_k = least(m->moe.top_k, TOP_K);
+    make_few_experts(&m->moe);
     m->vocab = least(m->vocab, tp < VOCAB ? VOCAB : tp);
     m->window = least(m->window, WINDOW);
     m->init_range = 1 / sqrt((double)m->hidden);

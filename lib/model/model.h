@@ -30,6 +30,7 @@ enum pp_architecture {
     PP_QWEN2_MOE,
     PP_SMOLLM3,
     PP_PHI3,
+    PP_DEEPSEEK_V2,
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
@@ -89,6 +90,9 @@ struct pp_mla {
     size_t q_rank;                    /* 0: full-rank queries */
     size_t kv_rank;                   /* 0: no latent attention */
     size_t nope_dim, rope_dim, v_dim; /* per head */
+    bool adjacent;      /* neighbours of the rotary part rotate together */
+    double score_scale; /* of the scores, beside 1 / sqrt(nope_dim + rope_dim);
+                           0: 1 */
 };
 
 /* The family of a vision-language model. */
@@ -149,9 +153,10 @@ struct pp_model {
     struct pp_layer_set windowed;
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */
-    /* Only architectures that pprun does not train have these: */
-    bool sinks; /* a learned attention sink per head */
     struct pp_mla mla;
+    bool fp8; /* config.json says that weights are blocks of fp8 */
+    /* pprun trains no model that has these: */
+    bool sinks;     /* a learned attention sink per head */
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
                        from n_layers on */
@@ -167,6 +172,12 @@ struct pp_model {
 static inline size_t pp_model_tp(const struct pp_model *m)
 {
     return m->tp ? m->tp : 1;
+}
+
+/* Returns the width of a value head. */
+static inline size_t pp_model_v_dim(const struct pp_model *m)
+{
+    return m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
 }
 
 /* Returns the name in config.json's architectures, such as "LlamaForCausalLM".
@@ -189,7 +200,7 @@ bool pp_model_is_listed(const struct pp_model *m);
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {
-    return m->vision.kind == PP_VISION_NONE &&
+    return m->vision.kind == PP_VISION_NONE && m->n_mtp == 0 &&
            pp_architecture_trained(m->architecture);
 }
 
@@ -289,6 +300,15 @@ enum pp_layer_param {
     PP_P_UP_BIAS,
     PP_P_DOWN,
     PP_P_DOWN_BIAS,
+    PP_P_Q_A, /* latent attention: queries of low rank, their norm ... */
+    PP_P_Q_A_BIAS,
+    PP_P_Q_A_NORM,
+    PP_P_Q_B,  /* ... and their heads, in place of PP_P_Q */
+    PP_P_KV_A, /* keys and values of low rank, and the part of the keys that
+                  rotates */
+    PP_P_KV_A_BIAS,
+    PP_P_KV_A_NORM,
+    PP_P_KV_B, /* the heads of keys, without that part, and of values */
     PP_P_ROUTER,
     PP_P_ROUTER_BIAS, /* of the scores that choose; without a gradient */
     PP_P_SHARED_GATE, /* of the shared expert */
@@ -383,7 +403,7 @@ struct pp_saved {
 };
 
 /* Saved tensors of a decoder layer, and their blocks without recomputation.
- * QKV = (NH + 2 NKV) head_dim. */
+ * QKV = (NH + NKV) head_dim + NKV v_dim. */
 enum pp_layer_saved {
     PP_S_X,        /* ACT_W: the layer's input, hidden */
     PP_S_RSTD1,    /* ACT_W: 1 */
@@ -394,7 +414,7 @@ enum pp_layer_saved {
     PP_S_QK_RSTD,  /* ACT_W: NH + NKV; width 0 without QK-norm */
     PP_S_QKV,      /* ACT_I: q and k after RoPE, and v, QKV */
     PP_S_LSE,      /* ACT_I: log-sum-exp of each head, NH */
-    PP_S_ATTN,     /* ACT_W: attention output, NH head_dim */
+    PP_S_ATTN,     /* ACT_W: attention output, NH v_dim */
     PP_S_MID,      /* ACT_W: x + attention block, hidden */
     PP_S_RSTD2,    /* ACT_W: 1 */
     PP_S_MEAN2,    /* ACT_W: 1; width 0 with RMSNorm */
@@ -423,6 +443,17 @@ enum pp_layer_saved {
                            */
     PP_S_DSHARED_WEIGHT,  /* GRAD_W: gradient before the sigmoid; 1 or 0 */
     PP_S_DEXPERT_GATE_UP, /* GRAD_W: 2 top_k width */
+    /* With latent attention; low = q_rank + kv_rank. */
+    PP_S_LATENT_RAW,  /* ACT_W: before the norms, and the rotated part of the
+                         keys, low + rope_dim */
+    PP_S_LATENT_RSTD, /* ACT_W: 2, or 1 without q_rank */
+    PP_S_LATENT,      /* ACT_W: after the norms, low */
+    PP_S_DLATENT,     /* GRAD_W: low */
+    PP_S_DLATENT_RAW, /* GRAD_W: low + rope_dim */
+    /* Only plans have layers for multi-token prediction: */
+    PP_S_MTP_INPUTS, /* ACT_W: two of hidden */
+    PP_S_MTP_NORMED, /* ACT_W: the same after norms, with statistics */
+    PP_S_DMTP,       /* GRAD_W: 3 hidden */
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
@@ -465,6 +496,10 @@ struct pp_experts_room {
     size_t weights; /* accumulated type */
 };
 struct pp_experts_room pp_experts_room(const struct pp_model *m);
+
+/* Returns the elements that attention needs beside what it saves, for each row
+ * of a product. */
+size_t pp_attention_room(const struct pp_model *m);
 
 /* Floating-point operations of one forward, per token and per attended pair of
  * positions. A sequence of n tokens has n (n + 1) / 2 pairs, or fewer with a

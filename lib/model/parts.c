@@ -185,6 +185,56 @@ static void attention_saved(const struct pp_model *m,
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv * hd};
 }
 
+/* The latent values serve all heads: every tensor-parallel rank has their
+ * products. */
+static void latent_tensors(const struct pp_model *m,
+                           const struct pp_model_part *p,
+                           struct pp_tensor_info *out)
+{
+    (void)p;
+    const struct pp_mla *a = &m->mla;
+    size_t h = m->hidden, nh = m->n_heads, q = nh * m->head_dim;
+    size_t low = a->kv_rank + a->rope_dim;
+    if (a->q_rank) {
+        set_matrix(&out[PP_P_Q_A], a->q_rank, h, PP_SPLIT_NONE, 1);
+        set_norm(&out[PP_P_Q_A_NORM], a->q_rank);
+        set_matrix(&out[PP_P_Q_B], q, a->q_rank, PP_SPLIT_ROWS, nh);
+        if (m->qkv_bias)
+            set_bias(&out[PP_P_Q_A_BIAS], a->q_rank, PP_SPLIT_NONE, 1);
+    } else {
+        set_matrix(&out[PP_P_Q], q, h, PP_SPLIT_ROWS, nh);
+    }
+    set_matrix(&out[PP_P_KV_A], low, h, PP_SPLIT_NONE, 1);
+    set_norm(&out[PP_P_KV_A_NORM], a->kv_rank);
+    set_matrix(&out[PP_P_KV_B], nh * (a->nope_dim + a->v_dim), a->kv_rank,
+               PP_SPLIT_ROWS, nh);
+    if (m->qkv_bias)
+        set_bias(&out[PP_P_KV_A_BIAS], low, PP_SPLIT_NONE, 1);
+    set_matrix(&out[PP_P_O], h, nh * a->v_dim, PP_SPLIT_COLUMNS, nh);
+    if (m->o_bias)
+        set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
+}
+
+static void latent_saved(const struct pp_model *m,
+                         const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    const struct pp_mla *a = &m->mla;
+    size_t tp = pp_model_tp(m), nh = tp * m->n_heads;
+    size_t qkv = nh * (2 * m->head_dim + a->v_dim);
+    size_t low = tp * (a->q_rank + a->kv_rank), rope = tp * a->rope_dim;
+    size_t norms = tp * (a->q_rank > 0 ? 2 : 1);
+    out[PP_S_LATENT_RAW] = (struct pp_saved){PP_SAVED_ACT_W, low + rope};
+    out[PP_S_LATENT_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norms, true};
+    out[PP_S_LATENT] = (struct pp_saved){PP_SAVED_ACT_W, low};
+    out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, qkv};
+    out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
+    out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * a->v_dim};
+    out[PP_S_DLATENT] = (struct pp_saved){PP_SAVED_GRAD_W, low};
+    out[PP_S_DLATENT_RAW] = (struct pp_saved){PP_SAVED_GRAD_W, low + rope};
+    out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv};
+}
+
 /* --- the MLP --- */
 
 static void gated_mlp_tensors(const struct pp_model *m,
@@ -354,6 +404,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
+        [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},
         [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},
@@ -374,6 +425,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_QWEN3_MOE] = &pp_family_qwen3_moe,
         [PP_MIXTRAL] = &pp_family_mixtral,
         [PP_GPT_OSS] = &pp_family_gpt_oss,
+        [PP_DEEPSEEK_V2] = &pp_family_deepseek_v2,
         [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
         [PP_GPT2] = &pp_family_gpt2,
         [PP_CLIP] = &pp_family_clip,

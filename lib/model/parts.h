@@ -18,13 +18,13 @@ enum pp_part_kind {
     PP_PART_ATTENTION,  /* grouped queries; see pp_unit_rotates */
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
-    PP_PART_EXPERTS,   /* softmax router, gated experts, shared expert */
+    PP_PART_LATENT_ATTENTION,
+    PP_PART_EXPERTS, /* router, gated experts, shared expert */
     PP_PART_HEAD,
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
     /* Plans only know the sums of these: */
-    PP_PART_LATENT_ATTENTION,
-    PP_PART_OTHER_EXPERTS, /* routers of GPT-OSS and DeepSeek */
+    PP_PART_OTHER_EXPERTS, /* of GPT-OSS */
     PP_N_PARTS
 };
 
@@ -107,7 +107,8 @@ const char *pp_head_name(const struct pp_model *m);
 extern const struct pp_family pp_family_llama, pp_family_qwen2, pp_family_qwen3,
     pp_family_mistral, pp_family_smollm3;
 extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
-    pp_family_qwen2_moe, pp_family_gpt_oss, pp_family_deepseek_v3;
+    pp_family_qwen2_moe, pp_family_gpt_oss;
+extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_clip;
 

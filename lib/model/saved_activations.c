@@ -23,6 +23,7 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_NORM2:
     case PP_S_ACT:
     case PP_S_EXPERT_ACT:
+    case PP_S_MTP_NORMED:
         return r != PP_RECOMPUTE_NONE;
     case PP_S_QKV_RAW:
     case PP_S_QK_RSTD:
@@ -30,6 +31,10 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_MID:
     case PP_S_GATE_UP:
     case PP_S_EXPERT_GATE_UP:
+    case PP_S_LATENT_RAW:
+    case PP_S_LATENT_RSTD:
+    case PP_S_LATENT:
+    case PP_S_MTP_INPUTS:
         return r == PP_RECOMPUTE_FULL;
     default:
         return false;
@@ -90,6 +95,16 @@ static void set_sums(const struct pp_model *m, struct pp_saved *out)
     out[PP_S_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
+/* Adds what a layer for multi-token prediction does before the decoder layer:
+ * it joins two normed inputs; and a norm after it. */
+static void set_mtp(const struct pp_model *m, struct pp_saved *out)
+{
+    size_t h = m->hidden;
+    out[PP_S_MTP_INPUTS] = (struct pp_saved){PP_SAVED_ACT_W, 2 * h};
+    out[PP_S_MTP_NORMED] = (struct pp_saved){PP_SAVED_ACT_W, 2 * h + 3};
+    out[PP_S_DMTP] = (struct pp_saved){PP_SAVED_GRAD_W, 3 * h};
+}
+
 /* Fills blocks and widths; returns the number of tensors. */
 static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
                         struct pp_saved out[PP_MAX_SAVED])
@@ -107,6 +122,8 @@ static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
     for (size_t i = 0; i < n_parts; i++)
         if (pp_part_row(parts[i].kind)->saved)
             pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
+    if (pp_unit_is_mtp(m, u))
+        set_mtp(m, out);
     if (u.kind == PP_UNIT_LAYER)
         set_sums(m, out);
     else if (u.kind == PP_UNIT_NORM)
@@ -156,25 +173,6 @@ struct layer_widths {
     size_t again[PP_N_SAVED_BLOCKS];
 };
 
-/* Latent attention saves the input of every product: the low-rank values before
- * and after their norms, and q, k and v. */
-static struct layer_widths mla(const struct pp_model *m)
-{
-    const struct pp_mla *a = &m->mla;
-    size_t nh = m->n_heads, q = nh * (a->nope_dim + a->rope_dim);
-    size_t kv_a = a->kv_rank + a->rope_dim,
-           kv_b = nh * (a->nope_dim + a->v_dim);
-    size_t low = a->q_rank + a->kv_rank;
-    size_t norms = (a->q_rank > 0) + (size_t)1;
-    return (struct layer_widths){
-        {
-            [PP_SAVED_ACT_I] = 2 * q + nh * a->v_dim + nh,
-            [PP_SAVED_ACT_W] = 2 * low + norms + nh * a->v_dim,
-            [PP_SAVED_GRAD_W] = q + kv_b + kv_a + a->q_rank + low,
-        },
-        {nh, nh * a->v_dim}};
-}
-
 /* Attention saves q, k and v, its output, and with QK-norm also raw q and k. */
 static struct layer_widths attention(const struct pp_model *m)
 {
@@ -218,17 +216,11 @@ static struct layer_widths mlp(const struct pp_model *m, size_t layer)
  * output. */
 static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
 {
-    struct layer_widths w = m->mla.kv_rank ? mla(m) : attention(m);
+    struct layer_widths w = attention(m);
     struct layer_widths inner = mlp(m, layer);
     w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 2;
     w.block[PP_SAVED_GRAD_W] += 4 * m->hidden;
     w.again[PP_SAVED_ACT_W] += 2 * m->hidden + 2;
-    /* Multi-token prediction: both inputs, raw and after their norms. */
-    if (layer >= m->n_layers) {
-        w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 3;
-        w.block[PP_SAVED_GRAD_W] += 3 * m->hidden;
-        w.again[PP_SAVED_ACT_W] += 2 * m->hidden + 3;
-    }
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++) {
         w.block[b] += inner.block[b];
         w.again[b] += inner.again[b];
@@ -265,6 +257,16 @@ struct pp_experts_room pp_experts_room(const struct pp_model *m)
                                     .act = act < e->shared ? e->shared : act,
                                     .logits = e->n_experts,
                                     .weights = k};
+}
+
+size_t pp_attention_room(const struct pp_model *m)
+{
+    const struct pp_mla *a = &m->mla;
+    size_t nh = m->n_heads,
+           up = nh * (a->nope_dim + a->v_dim) + 2 * a->rope_dim;
+    if (!a->kv_rank)
+        return nh * m->head_dim;
+    return up > m->hidden ? up : m->hidden;
 }
 
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,

@@ -100,10 +100,9 @@ static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
                               const struct pp_backend *b,
                               struct pp_workspace *w)
 {
-    size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
-    size_t q = m->n_heads * width, e = b->element_bytes, tp = pp_model_tp(m);
-    w->token += tp * greater(mlp_scratch(m, u, b), q * e);
-    w->keys = tp * 2 * m->n_kv_heads * width * e;
+    size_t width = pp_model_v_dim(m), e = b->element_bytes, tp = pp_model_tp(m);
+    w->token += tp * greater(mlp_scratch(m, u, b), pp_attention_room(m) * e);
+    w->keys = tp * m->n_kv_heads * (m->head_dim + width) * e;
     if (b->is_host) {
         w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
                                                  m->head_dim, width);
@@ -119,13 +118,14 @@ static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
                         const struct pp_workspace *w,
                         const struct pp_backend *b)
 {
-    size_t width = m->mla.kv_rank ? m->mla.v_dim : m->head_dim;
+    size_t heads = pp_model_tp(m) * m->n_heads;
     if (!x || x->cp == 1)
         return 0;
     /* Sent and received: queries, keys and values, outputs and their
      * gradients. */
     if (x->cp_exchange == PP_CP_A2A)
-        return 2 * (3 * pp_model_tp(m) * m->n_heads * width * b->element_bytes +
+        return 2 * (heads * (m->head_dim + 2 * pp_model_v_dim(m)) *
+                        b->element_bytes +
                     w->keys);
     /* Keys and values of a rank and of the next, gradients of both, and those
      * that arrive. */

@@ -110,6 +110,14 @@ logprobs() {
 @test "smollm3: loss and every gradient of one step" { one_step smollm3; }
 @test "phi3: loss and every gradient of one step" { one_step phi3; }
 
+@test "deepseek-v2: loss and every gradient of one step" {
+    one_step deepseek-v2
+}
+
+@test "deepseek-v3: loss and every gradient of one step" {
+    one_step deepseek-v3
+}
+
 @test "qwen3-moe: every gradient with the losses of its router" {
     local want=$GOLDEN/qwen3-moe/balanced
     pppack -q -l 256 -o one "$GOLDEN/data.jsonl"
@@ -134,6 +142,11 @@ logprobs() {
 }
 
 @test "qwen3-moe: the losses of ten AdamW steps" { ten_steps qwen3-moe; }
+
+@test "deepseek-v2: the losses of ten AdamW steps" { ten_steps deepseek-v2; }
+@test "deepseek-v3: the losses of ten AdamW steps, with decay" {
+    ten_steps deepseek-v3
+}
 
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }

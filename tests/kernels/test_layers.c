@@ -17,7 +17,20 @@ struct variant {
     enum pp_architecture architecture; /* 0: Llama */
     enum pp_gelu gelu;
     struct pp_moe moe;
+    struct pp_mla mla;
 };
+
+#define V3_MOE                                                       \
+    {                                                                \
+        {{1}}, 6, 2, 3, .shared = 3, .score_bias = true, .router = { \
+            .sigmoid = true,                                         \
+            .norm = true,                                            \
+            .two_best = true,                                        \
+            .n_groups = 2,                                           \
+            .kept_groups = 1,                                        \
+            .scale = 2.5                                             \
+        }                                                            \
+    }
 
 static const struct variant variants[] = {
     {"embedding", PP_UNIT_EMBED, 0, 0, 0, 0, 0, 0},
@@ -75,6 +88,24 @@ static const struct variant variants[] = {
              .shared = 8,
              .shared_gate = true,
              .router.norm = true}},
+    /* The values are narrower than the keys, or wider. */
+    {"DeepSeek-V2 decoder, dense", PP_UNIT_LAYER,
+     .architecture = PP_DEEPSEEK_V2, .moe = {{{2}}, 6, 2, 3},
+     .mla = {0, 5, 3, 4, 2, .adjacent = true, .score_scale = 1.5}},
+    {"DeepSeek-V2 decoder", PP_UNIT_LAYER, .architecture = PP_DEEPSEEK_V2,
+     .moe = {{{1}},
+             6,
+             2,
+             3,
+             .shared = 4,
+             .router = {.n_groups = 3, .kept_groups = 2, .scale = 4}},
+     .mla = {7, 5, 3, 2, 6, .adjacent = true}},
+    {"DeepSeek-V3 decoder, biases, selective", PP_UNIT_LAYER, 1, 1,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_DEEPSEEK_V3,
+     .moe = V3_MOE, .mla = {7, 5, 3, 4, 2}},
+    {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
+     .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE,
+     .mla = {0, 9, 1, 4, 5, .adjacent = true}},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
@@ -111,12 +142,17 @@ static struct pp_model model_of(const struct variant *v)
     m.architecture = v->architecture;
     m.gelu = v->gelu;
     m.moe = v->moe;
+    m.mla = v->mla;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;
     m.qk_norm = v->qk_norm;
     m.hidden = v->hidden ? v->hidden : m.hidden;
     m.n_kv_heads = v->n_kv_heads ? v->n_kv_heads : m.n_kv_heads;
+    if (m.mla.kv_rank) {
+        m.n_kv_heads = m.n_heads;
+        m.head_dim = m.mla.nope_dim + m.mla.rope_dim;
+    }
     return m;
 }
 

@@ -41,6 +41,46 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     same full base
 }
 
+@test "DeepSeek's latent attention and routers divide over all meshes" {
+    pppack -q -l 64 --cp 2 --tp 2 -o both data.jsonl
+    local m=$SRCDIR/tests/golden/deepseek-v3/model
+    # Splits and recomputation give the same bits, the others close numbers.
+    ppsplit -q -p 1 "$m" | ppsched -q -s gpipe -m 4 >plan.json
+    train latent plan.json
+    ppsplit -q -p 2 --recompute full "$m" | ppsched -q -s 1f1b -m 4 >plan.json
+    train latent-full plan.json
+    same latent-full latent
+    ppsplit -q -p 2 --tp 2 --cp 2 --cp-exchange a2a --recompute selective \
+        "$SRCDIR/tests/golden/deepseek-v2/model" |
+        ppsched -q -s 1f1b -m 4 >plan.json
+    pprun --verify --init 1 --data both --dtype fp64 plan.json | tail -n 1 |
+        grep -q '^the same'
+}
+
+@test "the bias of a router is kept, without a gradient" {
+    ppsplit -q -p 1 "$SRCDIR/tests/golden/deepseek-v3/model" |
+        ppsched -q -s gpipe -m 4 >plan.json
+    pprun -q plan.json --data packed --steps 1 --decay-all --save biased \
+        --weights "$SRCDIR/tests/golden/deepseek-v3/model" --lr 1 \
+        --weight-decay 0.5 --dump-grads grads.safetensors
+    [[ $(head -c 9000 grads.safetensors) != *e_score_correction_bias* ]]
+    bias() { # DIR: prints its bytes, of 8 numbers
+        local file=$1/model.safetensors size
+        size=$(od -An -t u8 -N 8 "$file")
+        local at=$((8 + size + $(head -c $((8 + size)) "$file" |
+            tail -c "$size" | jq '."model.layers.1.mlp.gate.e_score_correction_bias".data_offsets[0]')))
+        tail -c +$((at + 1)) "$file" | head -c 32 | od -An -t x4
+    }
+    [ "$(bias biased/latest)" = \
+        "$(bias "$SRCDIR/tests/golden/deepseek-v3/model")" ]
+    run --separate-stderr pprun plan.json --data packed --init 1 --steps 1 \
+        --aux-loss 0.1
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: plan.json: /model/architecture: the routers of \
+'DeepseekV3ForCausalLM' are sigmoids, but --aux-loss takes the probabilities \
+of a softmax" ]
+}
+
 @test "most of many experts get no token" {
     # 40 experts, two for each token; a microbatch has few tokens.
     head -n 4 data.jsonl >few.jsonl

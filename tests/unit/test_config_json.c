@@ -209,6 +209,34 @@ static void test_yarn(void)
             1e-15, "two scales");
 }
 
+/* The scores of latent attention have a scale of their own; a Llama's have not.
+ */
+static void test_latent(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"DeepseekV2ForCausalLM\"], " SIZES ","
+                 "\"q_lora_rank\": null, \"kv_lora_rank\": 8,"
+                 "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4,"
+                 "\"v_head_dim\": 5, \"n_routed_experts\": 6,"
+                 "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 4,"
+                 "\"routed_scaling_factor\": 16, \"rope_scaling\": {"
+                 "\"type\": \"yarn\", \"factor\": 40, \"mscale\": 0.707,"
+                 "\"mscale_all_dim\": 0.707,"
+                 "\"original_max_position_embeddings\": 4096}}",
+                 &m),
+       "DeepSeek-V2-Lite");
+    is_near(m.mla.score_scale, pow(0.0707 * log(40) + 1, 2), 1e-15,
+            "the scale of its scores");
+    is_near(m.rope.attention_factor, 1, 1e-15, "cosines have none");
+    ok(m.mla.adjacent && !m.mla.q_rank && m.head_dim == 10 &&
+           pp_model_rotary(&m) == 4 && pp_model_v_dim(&m) == 5,
+       "neighbours rotate, in a part of the heads");
+    ok(m.moe.shared == 2 * 4 && !m.moe.shared_gate && !m.moe.score_bias &&
+           m.moe.router.n_groups == 1 && m.moe.router.scale == 16 &&
+           !m.moe.router.sigmoid && !m.moe.router.norm,
+       "two shared experts, and a greedy router");
+}
+
 static void test_layers_without_rope(void)
 {
     struct pp_model m;
@@ -257,6 +285,7 @@ int main(void)
     test_qwen();
     test_windows();
     test_yarn();
+    test_latent();
     test_layers_without_rope();
     test_paths();
     rmdir(dir);

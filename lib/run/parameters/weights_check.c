@@ -110,10 +110,14 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
 }
 
 /* Returns whether the tensor is one of those that files may have and nobody
- * reads. */
-static bool is_buffer(const struct pp_names *names, const struct pp_tensor *x)
+ * reads, such as those of layers for multi-token prediction. */
+static bool is_ignored(const struct pp_model *m, const struct pp_tensor *x)
 {
-    size_t n = strlen(x->name);
+    const struct pp_names *names = pp_family_of(m->architecture)->names;
+    size_t n = strlen(x->name), layer;
+    if (sscanf(x->name, "model.layers.%zu.", &layer) == 1 &&
+        layer >= m->n_layers && layer < m->n_layers + m->n_nextn)
+        return true;
     for (int i = 0; i < 2 && names->buffers[i]; i++) {
         size_t end = strlen(names->buffers[i]);
         if (n >= end && !strcmp(x->name + n - end, names->buffers[i]))
@@ -141,7 +145,7 @@ size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
     }
     for (size_t i = 0; used && i < n; i++) {
         const struct pp_tensor *x = pp_tensors_at(t, i);
-        if (used[i] || is_buffer(pp_family_of(m->architecture)->names, x))
+        if (used[i] || is_ignored(m, x))
             continue;
         if (unused++ == 0)
             *first = x->name;

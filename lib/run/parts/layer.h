@@ -118,7 +118,7 @@ struct pp_layer {
     const struct pp_kernels *kernels;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
-    const void *rope_cos, *rope_sin; /* (max position, head_dim / 2) */
+    const void *rope_cos, *rope_sin; /* (max position, rotary / 2) */
     const struct pp_attention_exchange *exchange;
     const struct pp_collective *context; /* the ranks that divide sequences;
                                             NULL if there is one */
@@ -188,8 +188,8 @@ struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host);
 /* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Fills the RoPE tables of the model in host memory: (positions, head_dim / 2)
- * values of value_bytes each. Computes in double. */
+/* Fills the RoPE tables of the model in host memory: (positions,
+ * pp_model_rotary / 2) values of value_bytes each. Computes in double. */
 void pp_rope_tables(const struct pp_model *m, size_t positions,
                     size_t value_bytes, void *cos, void *sin);
 

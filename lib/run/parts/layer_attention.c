@@ -8,35 +8,25 @@
 
 #include <math.h>
 
-/* Widths of a row in elements. */
-struct qkv_widths {
-    size_t q, qk, qkv; /* queries; and keys; and values */
-};
-
-static struct qkv_widths widths(const struct pp_model *m)
-{
-    size_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
-    return (struct qkv_widths){q, q + kv, q + 2 * kv};
-}
-
 static struct pp_attention_shape shape(const struct pp_layer *l,
                                        const struct pp_microbatch *mb)
 {
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(m);
+    double scale = m->mla.score_scale;
     return (struct pp_attention_shape){
         .N = mb->tokens,
         .NH = m->n_heads,
         .NKV = m->n_kv_heads,
         .HDQK = m->head_dim,
-        .HDV = m->head_dim,
+        .HDV = pp_model_v_dim(m),
         .ldq = w.qkv,
         .ldkv = w.qkv,
-        .ldo = w.q,
+        .ldo = w.o,
         .n_sequences = mb->n_sequences,
         .cu = mb->cu_seqlens,
         .cu_padded = mb->cu_seqlens_padded,
-        .scale = 1 / sqrt((double)m->head_dim),
+        .scale = (scale > 0 ? scale : 1) / sqrt((double)m->head_dim),
         .window = pp_unit_window(m, l->unit),
         .whole = pp_family_of(m->architecture)->whole,
     };
@@ -48,7 +38,7 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
@@ -67,7 +57,7 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t T = mb->tokens, C = m->hidden;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
@@ -95,14 +85,14 @@ static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (pp_unit_rotates(m, l->unit))
         PP_LAYER_RUN(l->kernels->rope(
             qkv, l->rope_cos, l->rope_sin, mb->positions, mb->tokens,
-            m->n_heads + m->n_kv_heads, m->head_dim, widths(m).qkv, m->head_dim,
-            false, direction, l->stream));
+            m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
+            m->head_dim, false, direction, l->stream));
     return 0;
 }
 
-static struct pp_joined output_of(const struct pp_layer *l)
+struct pp_joined pp_attention_output(const struct pp_layer *l)
 {
-    return (struct pp_joined){PP_P_O, PP_P_O_BIAS, widths(l->model).q};
+    return (struct pp_joined){PP_P_O, PP_P_O_BIAS, pp_qkv_widths(l->model).o};
 }
 
 /* All keys and values are in the microbatch. */
@@ -112,7 +102,7 @@ static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *tiles, struct pp_err *err)
 {
     (void)mb, (void)b;
-    struct qkv_widths w = widths(l->model);
+    struct pp_qkv_widths w = pp_qkv_widths(l->model);
     PP_LAYER_RUN(l->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
         pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
@@ -126,7 +116,7 @@ static int here_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *tiles, struct pp_err *err)
 {
     (void)mb, (void)b;
-    struct qkv_widths w = widths(l->model);
+    struct pp_qkv_widths w = pp_qkv_widths(l->model);
     PP_LAYER_RUN(l->kernels->attention_bwd(
         s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
         pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
@@ -150,10 +140,10 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
                         : &exchange_here;
 }
 
-/* Computes ATTN from QKV. */
-static int heads_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct pp_layer_blocks *b, void *const *s,
-                     void *scratch, struct pp_err *err)
+int pp_attention_heads_fwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err)
 {
     struct pp_attention_shape a = shape(l, mb);
     return l->exchange->fwd(l, mb, &a, b, s, scratch, err);
@@ -164,9 +154,9 @@ static int attention_fwd(const struct pp_layer *l,
                          const struct pp_layer_blocks *b, void *const *s,
                          void *scratch, struct pp_err *err)
 {
-    const struct pp_joined o = output_of(l);
+    const struct pp_joined o = pp_attention_output(l);
     return qkv_fwd(l, mb, b, s, err) || rotate(l, mb, s[PP_S_QKV], 1, err) ||
-                   heads_fwd(l, mb, b, s, scratch, err) ||
+                   pp_attention_heads_fwd(l, mb, b, s, scratch, err) ||
                    pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, s[PP_S_X],
                                      err)
                ? -1
@@ -180,7 +170,7 @@ static int attention_recompute(const struct pp_layer *l,
 {
     if (l->recompute == PP_RECOMPUTE_FULL)
         return attention_fwd(l, mb, s[PP_S_MID], b, s, scratch, err);
-    return heads_fwd(l, mb, b, s, scratch, err);
+    return pp_attention_heads_fwd(l, mb, b, s, scratch, err);
 }
 
 /* Keeps the gradients of queries and keys in DQKV, then takes them through the
@@ -190,7 +180,7 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
     PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
@@ -205,23 +195,33 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
+int pp_attention_heads_bwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb, const void *dy,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err)
+{
+    struct pp_attention_shape a = shape(l, mb);
+    const struct pp_joined o = pp_attention_output(l);
+    void *dattn = scratch,
+         *tiles = pp_layer_at(l, scratch, o.width * mb->tokens);
+    return pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
+                   l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err)
+               ? -1
+               : 0;
+}
+
 static int attention_bwd_input(const struct pp_layer *l,
                                const struct pp_microbatch *mb, const void *dy,
                                const struct pp_layer_blocks *b, void *const *s,
                                void *scratch, struct pp_err *err)
 {
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
-    struct pp_attention_shape a = shape(l, mb);
-    const struct pp_joined o = output_of(l);
-    size_t T = mb->tokens;
-    void *dattn = scratch, *tiles = pp_layer_at(l, scratch, w.q * T);
-    if (pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
-        l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err))
+    struct pp_qkv_widths w = pp_qkv_widths(m);
+    if (pp_attention_heads_bwd(l, mb, dy, b, s, scratch, err))
         return -1;
     if (rotate(l, mb, s[PP_S_DQKV], -1, err))
         return -1;
-    if (m->qk_norm && qk_norm_bwd(l, T, s, err))
+    if (m->qk_norm && qk_norm_bwd(l, mb->tokens, s, err))
         return -1;
     return pp_layer_split_bwd_input(l, mb, b, s[PP_S_DNORM1], s[PP_S_DQKV],
                                     PP_P_Q, w.qkv, err);
@@ -232,7 +232,7 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
 {
     const struct pp_kernels *k = l->kernels;
     const struct pp_model *m = l->model;
-    struct qkv_widths w = widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     if (l->g[PP_P_Q_NORM])
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
@@ -254,8 +254,8 @@ static int attention_bwd_weight(const struct pp_layer *l,
 {
     (void)scratch;
     const struct pp_kernels *k = l->kernels;
-    struct qkv_widths w = widths(l->model);
-    const struct pp_joined o = output_of(l);
+    struct pp_qkv_widths w = pp_qkv_widths(l->model);
+    const struct pp_joined o = pp_attention_output(l);
     size_t C = l->model->hidden, T = mb->tokens;
     if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DMID], s[PP_S_ATTN], &o, err))
         return -1;

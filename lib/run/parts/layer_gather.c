@@ -80,7 +80,8 @@ static int gather_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     PP_LAYER_RUN(l->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], g.kv,
-        pp_layer_at(l, g.kv, p.ldkv / 2), NULL, &p, tiles, l->stream));
+        pp_layer_at(l, g.kv, pp_kv_columns(l->model).keys), NULL, &p, tiles,
+        l->stream));
     return 0;
 }
 
@@ -115,8 +116,9 @@ static int gather_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (gather_all(l, mb, s, &g, err))
         return -1;
     PP_LAYER_RUN(l->kernels->attention_bwd(
-        s[PP_S_DQKV], g.dkv, pp_layer_at(l, g.dkv, p.ldkv / 2), dattn,
-        s[PP_S_QKV], g.kv, pp_layer_at(l, g.kv, p.ldkv / 2), s[PP_S_ATTN],
+        s[PP_S_DQKV], g.dkv,
+        pp_layer_at(l, g.dkv, pp_kv_columns(l->model).keys), dattn, s[PP_S_QKV],
+        g.kv, pp_layer_at(l, g.kv, pp_kv_columns(l->model).keys), s[PP_S_ATTN],
         s[PP_S_LSE], &p, tiles, l->stream));
     return reduce(l, mb, s, &g, err);
 }

@@ -36,13 +36,12 @@ static void add_block(struct bundle *b, const void *from, size_t ld, size_t at,
 /* Queries, keys and values of a tensor like QKV. */
 static struct bundle bundle_of(const struct pp_layer *l, const void *qkv)
 {
-    const struct pp_model *m = l->model;
+    struct pp_qkv_widths w = pp_qkv_widths(l->model);
     size_t share = (size_t)l->context->group.n;
-    size_t q = m->n_heads * m->head_dim, kv = m->n_kv_heads * m->head_dim;
     struct bundle b = {.n = 0};
-    add_block(&b, qkv, q + 2 * kv, 0, q / share);
-    add_block(&b, qkv, q + 2 * kv, q, kv / share);
-    add_block(&b, qkv, q + 2 * kv, q + kv, kv / share);
+    add_block(&b, qkv, w.qkv, 0, w.q / share);
+    add_block(&b, qkv, w.qkv, w.q, (w.qk - w.q) / share);
+    add_block(&b, qkv, w.qkv, w.qk, (w.qkv - w.qk) / share);
     return b;
 }
 
@@ -140,14 +139,14 @@ static int heads_exchange_fwd(const struct pp_layer *l,
     struct pp_attention_shape h = shape_of_heads(l, mb, a, qkv.width);
     void *x = pp_layer_at(l, tiles, l->kernels->attention_scratch(&h));
     void *y = pp_layer_at(l, x, mb->key_rows * qkv.width);
-    size_t q = qkv.block[0].width, kv = qkv.block[1].width;
-    h.ldo = q;
-    add_block(&o, s[PP_S_ATTN], a->ldo, 0, q);
+    size_t q = qkv.block[0].width, k = qkv.block[1].width;
+    h.ldo = a->ldo / (size_t)l->context->group.n;
+    add_block(&o, s[PP_S_ATTN], a->ldo, 0, h.ldo);
     if (to_heads(l, mb, &qkv, x, y, err))
         return -1;
     PP_LAYER_RUN(l->kernels->attention_fwd(
-        y, s[PP_S_LSE], x, pp_layer_at(l, x, q), pp_layer_at(l, x, q + kv),
-        NULL, &h, tiles, l->stream));
+        y, s[PP_S_LSE], x, pp_layer_at(l, x, q), pp_layer_at(l, x, q + k), NULL,
+        &h, tiles, l->stream));
     return from_heads(l, mb, &o, y, x, err);
 }
 
@@ -162,9 +161,10 @@ static int heads_exchange_bwd(const struct pp_layer *l,
     const struct pp_kernels *k = l->kernels;
     struct bundle all = bundle_of(l, s[PP_S_QKV]);
     struct bundle grads = bundle_of(l, s[PP_S_DQKV]);
-    size_t q = grads.block[0].width, kv = grads.block[1].width;
-    add_block(&all, s[PP_S_ATTN], a->ldo, 0, q);
-    add_block(&all, dattn, a->ldo, 0, q);
+    size_t q = grads.block[0].width, qk = q + grads.block[1].width;
+    size_t o = a->ldo / (size_t)l->context->group.n;
+    add_block(&all, s[PP_S_ATTN], a->ldo, 0, o);
+    add_block(&all, dattn, a->ldo, 0, o);
     struct pp_attention_shape h = shape_of_heads(l, mb, a, all.width);
     h.ldo = all.width;
     void *x = pp_layer_at(l, tiles, k->attention_scratch(&h));
@@ -172,10 +172,10 @@ static int heads_exchange_bwd(const struct pp_layer *l,
     if (to_heads(l, mb, &all, x, y, err))
         return -1;
     PP_LAYER_RUN(k->attention_bwd(
-        y, pp_layer_at(l, y, q), pp_layer_at(l, y, q + kv),
-        pp_layer_at(l, x, 2 * q + 2 * kv), x, pp_layer_at(l, x, q),
-        pp_layer_at(l, x, q + kv), pp_layer_at(l, x, q + 2 * kv), s[PP_S_LSE],
-        &h, tiles, l->stream));
+        y, pp_layer_at(l, y, q), pp_layer_at(l, y, qk),
+        pp_layer_at(l, x, grads.width + o), x, pp_layer_at(l, x, q),
+        pp_layer_at(l, x, qk), pp_layer_at(l, x, grads.width), s[PP_S_LSE], &h,
+        tiles, l->stream));
     PP_LAYER_RUN(k->copy(x, y, mb->key_rows, grads.width, grads.width,
                          all.width, l->stream));
     return from_heads(l, mb, &grads, x, y, err);

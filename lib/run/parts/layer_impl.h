@@ -215,8 +215,8 @@ const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 
 extern const struct pp_norm_ops pp_part_rms_norm, pp_part_layer_norm;
 /* A gated MLP and a plain one have the same operations. */
-extern const struct pp_block_ops pp_part_attention, pp_part_mlp,
-    pp_part_experts;
+extern const struct pp_block_ops pp_part_attention, pp_part_latent_attention,
+    pp_part_mlp, pp_part_experts;
 
 /* How attention reaches keys and values that are not in the microbatch. a is
  * the shape of its rows; tiles is the scratch of the kernel, then that of the
@@ -245,16 +245,43 @@ extern const struct pp_attention_exchange pp_exchange_heads;
 /* The same: keys and values of one rank after the other pass by. */
 extern const struct pp_attention_exchange pp_exchange_ring;
 
-/* Keys and values in a row of QKV, in elements: their width, where they begin,
- * and the width of the row. */
+/* Widths of a row of QKV in elements: queries; and keys; and values. o is that
+ * of the outputs. */
+struct pp_qkv_widths {
+    size_t q, qk, qkv, o;
+};
+
+static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_model *m)
+{
+    size_t q = m->n_heads * m->head_dim, v = pp_model_v_dim(m);
+    size_t qk = q + m->n_kv_heads * m->head_dim;
+    return (struct pp_qkv_widths){q, qk, qk + m->n_kv_heads * v,
+                                  m->n_heads * v};
+}
+
+/* Keys and values in a row of QKV, in elements: their width, that of the keys,
+ * where they begin, and the width of the row. */
 struct pp_kv_columns {
-    size_t width, at, row;
+    size_t width, keys, at, row;
 };
 
 static inline struct pp_kv_columns pp_kv_columns(const struct pp_model *m)
 {
-    size_t q = m->n_heads * m->head_dim, kv = 2 * m->n_kv_heads * m->head_dim;
-    return (struct pp_kv_columns){kv, q, q + kv};
+    struct pp_qkv_widths w = pp_qkv_widths(m);
+    return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.qkv};
 }
+
+/* The steps of attention that do not depend on how QKV is made: ATTN and LSE
+ * from QKV; DQKV from dy, with the room of pp_attention_room; and the product
+ * behind ATTN. */
+int pp_attention_heads_fwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err);
+int pp_attention_heads_bwd(const struct pp_layer *l,
+                           const struct pp_microbatch *mb, const void *dy,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *scratch, struct pp_err *err);
+struct pp_joined pp_attention_output(const struct pp_layer *l);
 
 #endif

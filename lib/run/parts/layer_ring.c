@@ -15,7 +15,8 @@
 struct kv_ring {
     const struct pp_layer *l;
     struct pp_attention_shape shape;
-    size_t n; /* elements of the keys and values of a rank */
+    size_t n;    /* elements of the keys and values of a rank */
+    size_t keys; /* width of the keys of a row */
     /* The scratch after that of the kernel, (tokens, width) each; entry i % 2
      * is that of step i. */
     void *kv[2], *dkv[2];
@@ -38,6 +39,7 @@ static struct kv_ring ring_of(const struct pp_layer *l,
         .l = l,
         .shape = shape,
         .n = n,
+        .keys = pp_kv_columns(l->model).keys,
         .kv = {at, pp_layer_at(l, at, n)},
         .dkv = {pp_layer_at(l, at, 2 * n), pp_layer_at(l, at, 3 * n)},
         .sum = pp_layer_at(l, at, 4 * n),
@@ -91,7 +93,7 @@ static int ring_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     for (int step = 0; step < l->context->group.n; step++) {
         struct pp_attention_shape of[2];
         const void *k = r.kv[step % 2];
-        const void *v = pp_layer_at(l, k, r.shape.ldkv / 2);
+        const void *v = pp_layer_at(l, k, r.keys);
         int n = visits(&r, step, of);
         if (pass_keys(&r, step, err))
             return -1;
@@ -113,7 +115,7 @@ static int step_bwd(const struct kv_ring *r, int step, const void *dattn,
 {
     const struct pp_layer *l = r->l;
     const void *k = r->kv[step % 2];
-    const void *v = pp_layer_at(l, k, r->shape.ldkv / 2);
+    const void *v = pp_layer_at(l, k, r->keys);
     void *dk = r->dkv[step % 2];
     struct pp_attention_shape of[2];
     int n = visits(r, step, of);
@@ -121,9 +123,8 @@ static int step_bwd(const struct kv_ring *r, int step, const void *dattn,
     for (int i = 0; i < n; i++) {
         of[i].merge = true;
         PP_LAYER_RUN(l->kernels->attention_bwd(
-            s[PP_S_DQKV], dk, pp_layer_at(l, dk, r->shape.ldkv / 2), dattn,
-            s[PP_S_QKV], k, v, s[PP_S_ATTN], s[PP_S_LSE], &of[i], tiles,
-            l->stream));
+            s[PP_S_DQKV], dk, pp_layer_at(l, dk, r->keys), dattn, s[PP_S_QKV],
+            k, v, s[PP_S_ATTN], s[PP_S_LSE], &of[i], tiles, l->stream));
     }
     return 0;
 }

@@ -127,7 +127,7 @@ static int slices_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, g.ldkv / 2);
+    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->model).keys);
     if (gather(l, mb, b, s, at.kv, err))
         return -1;
     PP_LAYER_RUN(l->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
@@ -143,12 +143,13 @@ static int slices_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, g.ldkv / 2);
+    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->model).keys);
     if ((!mb->continues && clear(l, mb, b, s, err)) ||
         gather(l, mb, b, s, at.kv, err))
         return -1;
     PP_LAYER_RUN(l->kernels->attention_bwd(
-        s[PP_S_DQKV], at.dkv, pp_layer_at(l, at.dkv, g.ldkv / 2), dattn,
+        s[PP_S_DQKV], at.dkv,
+        pp_layer_at(l, at.dkv, pp_kv_columns(l->model).keys), dattn,
         s[PP_S_QKV], at.kv, v, s[PP_S_ATTN], s[PP_S_LSE], &g, tiles,
         l->stream));
     return scatter(l, mb, b, s, &at, err);

@@ -25,7 +25,7 @@ static double llama3(const struct pp_rope *r, double frequency)
 static double turning(const struct pp_model *m, double turns)
 {
     const struct pp_rope *r = &m->rope;
-    return (double)m->head_dim *
+    return (double)pp_model_rotary(m) *
            log(r->original_max_position / (turns * 2 * M_PI)) /
            (2 * log(r->theta));
 }
@@ -41,7 +41,7 @@ static double yarn(const struct pp_model *m, double frequency, size_t i)
         last = ceil(last);
     }
     first = fmax(first, 0);
-    last = fmin(last, (double)m->head_dim - 1);
+    last = fmin(last, (double)pp_model_rotary(m) - 1);
     double width = last - first;
     if (fabs(width) <= 0)
         width = 0.001;
@@ -52,7 +52,7 @@ static double yarn(const struct pp_model *m, double frequency, size_t i)
 static double frequency_of(const struct pp_model *m, size_t i)
 {
     const struct pp_rope *r = &m->rope;
-    double f = pow(r->theta, -2 * (double)i / (double)m->head_dim);
+    double f = pow(r->theta, -2 * (double)i / (double)pp_model_rotary(m));
     switch (r->type) {
     case PP_ROPE_LINEAR:
         return f / r->factor;
@@ -78,7 +78,7 @@ static void store(void *table, size_t value_bytes, size_t at, double x)
 void pp_rope_tables(const struct pp_model *m, size_t positions,
                     size_t value_bytes, void *cos_table, void *sin_table)
 {
-    size_t half = m->head_dim / 2;
+    size_t half = pp_model_rotary(m) / 2;
     double scale = m->rope.attention_factor;
     for (size_t i = 0; i < half; i++) {
         double f = frequency_of(m, i);

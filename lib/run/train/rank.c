@@ -25,7 +25,7 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 {
     struct pp_device *d = r->device;
     size_t size = r->kernels.accumulator_bytes;
-    size_t n = positions * (r->job->model->head_dim / 2);
+    size_t n = positions * (pp_model_rotary(r->job->model) / 2);
     bool is_host = d->ops->is_host;
     r->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
     r->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);

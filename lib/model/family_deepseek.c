@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT */
+/* family_deepseek - DeepSeek-V2 (DeepSeek-AI, "DeepSeek-V2", 2024), DeepSeek-V3
+ * (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024), and Moonlight, which is
+ * a V3. */
+#include "model/parts.h"
+
+static const struct pp_names names = {
+    .embedding = "model.embed_tokens.weight",
+    .norm = "model.norm.weight",
+    .head = "lm_head.weight",
+    .layers = "model.layers",
+    .layer =
+        {
+            [PP_P_NORM1] = "input_layernorm.weight",
+            [PP_P_Q] = "self_attn.q_proj.weight",
+            [PP_P_Q_A] = "self_attn.q_a_proj.weight",
+            [PP_P_Q_A_BIAS] = "self_attn.q_a_proj.bias",
+            [PP_P_Q_A_NORM] = "self_attn.q_a_layernorm.weight",
+            [PP_P_Q_B] = "self_attn.q_b_proj.weight",
+            [PP_P_KV_A] = "self_attn.kv_a_proj_with_mqa.weight",
+            [PP_P_KV_A_BIAS] = "self_attn.kv_a_proj_with_mqa.bias",
+            [PP_P_KV_A_NORM] = "self_attn.kv_a_layernorm.weight",
+            [PP_P_KV_B] = "self_attn.kv_b_proj.weight",
+            [PP_P_O] = "self_attn.o_proj.weight",
+            [PP_P_O_BIAS] = "self_attn.o_proj.bias",
+            [PP_P_NORM2] = "post_attention_layernorm.weight",
+            [PP_P_GATE] = "mlp.gate_proj.weight",
+            [PP_P_UP] = "mlp.up_proj.weight",
+            [PP_P_DOWN] = "mlp.down_proj.weight",
+            [PP_P_ROUTER] = "mlp.gate.weight",
+            [PP_P_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
+            [PP_P_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
+            [PP_P_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
+            [PP_P_SHARED_DOWN] = "mlp.shared_experts.down_proj.weight",
+            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
+            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
+            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
+        },
+    .buffers = {".inv_freq"},
+};
+
+#define FAMILY(id, text)                       \
+    const struct pp_family pp_family_##id = {  \
+        .architecture = text "ForCausalLM",    \
+        .names = &names,                       \
+        .norm = PP_PART_RMS_NORM,              \
+        .attention = PP_PART_LATENT_ATTENTION, \
+        .mlp = PP_PART_EXPERTS,                \
+    }
+
+FAMILY(deepseek_v2, "DeepseekV2");
+FAMILY(deepseek_v3, "DeepseekV3");
