@@ -7,7 +7,7 @@
 
 /* Collective. Fails on every rank if one has failed: a rank without an error
  * takes that of the lowest rank that failed. rc is the result of this rank: 0,
- * or -1 with err filled. */
+ * or -1 with err filled. Errors go to rank 0, which sends each rank one. */
 int pp_agree(struct pp_comm *c, int rc, struct pp_err *err) PP_MUST_USE;
 
 /* Aborts all ranks and fails when memory runs out between two messages: the
