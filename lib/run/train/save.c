@@ -47,6 +47,10 @@ int pp_rank_save(struct pp_rank *r, bool haste, struct pp_err *err)
 {
     struct pp_ckpt c = in_directory(r, r->job->save);
     c.keep = r->job->keep;
+    /* A checkpoint contains what the data taught it. After a stop request there
+     * is no time to read all of them; the run that resumes does. */
+    if (!haste && pp_rank_check_files(r, true, err))
+        return -1;
     if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
         return -1;
     return write_checkpoint(r, &c, err);
