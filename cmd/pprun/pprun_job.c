@@ -178,7 +178,7 @@ static int match_model(struct pprun *p)
     for (size_t i = 0; i < m->model.n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&p->model, i);
         char fqn[PP_FQN_TEXT];
-        pp_unit_fqn(u, fqn);
+        pp_model_fqn(&p->model, u, fqn);
         if (strcmp(fqn, m->model.units[i].fqn) ||
             m->model.units[i].params != pp_unit_n_params(&p->model, u))
             return pp_fail(err, PP_EXIT_INPUT,

@@ -220,7 +220,7 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
     p->n_units = n;
     p->units = pp_arena_alloc(&record->arena, n, sizeof *p->units);
     for (size_t i = 0; p->units && i < n; i++) {
-        pp_unit_fqn(pp_model_unit(m, i), name);
+        pp_model_fqn(m, pp_model_unit(m, i), name);
         p->units[i].fqn = pp_arena_strdup(&record->arena, name);
         rc |= !p->units[i].fqn;
         add_fits(all, n, r->comm->size, i, &p->units[i], &record->alike);
