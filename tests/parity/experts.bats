@@ -81,6 +81,24 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 of a softmax" ]
 }
 
+@test "weights of layers for multi-token prediction are ignored" {
+    # The second of two layers stands for one that predicts.
+    cp -r "$SRCDIR/tests/golden/deepseek-v3/model" predicts
+    jq '.num_hidden_layers = 1 | .num_nextn_predict_layers = 1' \
+        predicts/config.json >config
+    mv config predicts/config.json
+    ppsplit -q -p 1 predicts | ppsched -q -s gpipe -m 4 >plan.json
+    run --separate-stderr pprun -q plan.json --data packed --steps 1 \
+        --weights predicts
+    [ "$status" -eq 0 ]
+    [ -z "$stderr" ]
+    jq '.num_nextn_predict_layers = 0' predicts/config.json >config
+    mv config predicts/config.json
+    run --separate-stderr pprun -q plan.json --data packed --steps 1 \
+        --weights predicts
+    [[ $stderr == *"have no place in the model: 'model.layers.1."* ]]
+}
+
 @test "most of many experts get no token" {
     # 40 experts, two for each token; a microbatch has few tokens.
     head -n 4 data.jsonl >few.jsonl
