@@ -331,6 +331,9 @@ static const struct {
     {"group", PP_FIELD_GROUP},
     {"ref_chosen_logps", PP_FIELD_REF_CHOSEN},
     {"ref_rejected_logps", PP_FIELD_REF_REJECTED},
+    {"images", PP_FIELD_IMAGES},
+    {"image", PP_FIELD_IMAGES},
+    {"pixel_values", PP_FIELD_IMAGES},
     {"advantages", COLUMN + PP_COLUMN_ADVANTAGES},
     {"advantage", COLUMN + PP_COLUMN_ADVANTAGES},
     {"logprobs", COLUMN + PP_COLUMN_LOGPROBS},
@@ -374,9 +377,25 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
     return pp_scan_fail(s, err, "repeated '%s'", field_names[i].name);
 }
 
+/* Fails at images: to train on the placeholders of an image without the image
+ * would be a silent mistake. null and an empty list are no images. */
+static int refuse_images(const struct pp_scan *s, struct pp_err *err)
+{
+    struct pp_scan ahead = *s;
+    int c = pp_scan_peek(&ahead);
+    ahead.at++;
+    if (c < 0 || c == 'n' || (c == '[' && pp_scan_peek(&ahead) == ']'))
+        return 0;
+    return pp_scan_fail(s, err,
+                        "images cannot be packed: remove the line or its "
+                        "images and their placeholders");
+}
+
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err)
 {
+    if (field == PP_FIELD_IMAGES)
+        return refuse_images(s, err) != 0 ? -1 : pp_scan_skip(s, err);
     /* Tools that export tables write null for a missing value. */
     if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {
         if (f->has[field])

@@ -33,6 +33,7 @@ enum pp_field {
     PP_FIELD_GROUP,
     PP_FIELD_REF_CHOSEN,
     PP_FIELD_REF_REJECTED,
+    PP_FIELD_IMAGES, /* refused */
     PP_FIELD_COLUMN, /* plus an enum pp_column */
     PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
     PP_FIELD_OTHER = PP_N_FIELDS
@@ -53,7 +54,7 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
                       struct pp_err *err);
 
 /* Notes the place of a field's value, and skips the value. Values of other keys
- * are only skipped. */
+ * are only skipped. Images are refused unless there are none. */
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err) PP_MUST_USE;
 

@@ -96,6 +96,25 @@ static void test_good(void)
     is_read("", false, "", "an empty file");
 }
 
+/* Lines of tools that know images are read if they have none. */
+static void test_images(void)
+{
+    static const char text[] = "images cannot be packed: remove the line or "
+                               "its images and their placeholders";
+    char want[160];
+    is_read("{\"images\":null,\"pixel_values\": [ ],\"input_ids\":[1]}", false,
+            "1", "no images");
+    snprintf(want, sizeof want, "in: line 1, column 11: %s", text);
+    is_read("{\"images\":[\"cat.png\"],\"input_ids\":[1]}", false, want,
+            "an image in a list");
+    snprintf(want, sizeof want, "in: line 1, column 26: %s", text);
+    is_read("{\"input_ids\":[1],\"image\":\"cat.png\"}", false, want,
+            "the path of an image");
+    snprintf(want, sizeof want, "in: line 1, column 30: %s", text);
+    is_read("{\"messages\":[{\"pixel_values\":[[0.5]],\"input_ids\":[1]}]}",
+            false, want, "an image in a turn");
+}
+
 static void test_bad(void)
 {
     is_read("{\"input_ids\":[1]}\n{\"input_ids\":[1,x]}", false,
@@ -292,6 +311,7 @@ static void test_pieces(void)
 int main(void)
 {
     test_good();
+    test_images();
     test_bad();
     test_damage();
     test_lengths();
