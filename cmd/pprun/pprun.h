@@ -97,6 +97,7 @@ struct pprun_scores {
     struct pp_output file; /* open during the run */
     void *map;             /* of the file without a name */
     size_t bytes;
+    size_t held;     /* of it in this process, at most */
     uint64_t *first; /* (inputs + 1) place of each sequence's values */
     double *values;
     /* The first value of the input that is not finite, if there is one. */

@@ -16,6 +16,20 @@
 #include "base/num.h"
 #include "pprun.h"
 
+/* The pages of the file that this process holds are at most about this much. */
+enum { HELD_BYTES = 1 << 20, PAGE_BYTES = 4096 };
+
+/* Counts bytes that were read or written, and gives their pages back now and
+ * then: the file keeps what they have. */
+static void let_go(struct pprun_scores *s, size_t bytes)
+{
+    s->held += bytes;
+    if (s->held < HELD_BYTES)
+        return;
+    s->held = 0;
+    (void)madvise(s->map, s->bytes, MADV_DONTNEED);
+}
+
 /* Opens a file without a name beside the result, or in the directory for
  * temporary files if that is standard output. */
 static int open_unnamed(const char *path, char dir[PATH_MAX])
@@ -98,6 +112,7 @@ int pprun_scores_open(struct pprun *p)
         s->first[i] = at;
         at += length;
     }
+    let_go(s, HELD_BYTES);
     return 0;
 }
 
@@ -137,6 +152,8 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
     size_t width = pp_job_score_width(&p->job);
     for (size_t k = 0; k < n; k++, values += width) {
         double *to = values_of(p, s->first[at[k].sequence] + at[k].position);
+        bool is_far = k == 0 || at[k].sequence != at[k - 1].sequence;
+        let_go(s, width * sizeof *values + is_far * PAGE_BYTES);
         memcpy(to, values, width * sizeof *values);
         /* 0 is for tokens without a score. */
         for (size_t i = 0; i < p->job.top_k; i++)
@@ -206,8 +223,12 @@ int pprun_scores_write(struct pprun *p)
                        "sequence %" PRIu32 ": the log-probability of token "
                        "%" PRIu32 " is %g",
                        s->bad.sequence, s->bad.position, fabs(s->bad_value));
-    for (size_t i = 0; i < p->data.n_inputs; i++)
-        if (s->first[i + 1] > s->first[i])
+    size_t width = pp_job_score_width(&p->job) * sizeof(double);
+    for (size_t i = 0; i < p->data.n_inputs; i++) {
+        uint64_t n = s->first[i + 1] - s->first[i];
+        if (n > 0)
             write_line(p, i, f);
+        let_go(s, n * width + sizeof *s->first);
+    }
     return s->file.f ? tool_close(p->tool, &s->file) : 0;
 }

@@ -97,3 +97,22 @@ END
     echo "$(cat most10000) kB, then $(cat most100000) kB"
     [ "$(cat most100000)" -le $(($(cat most10000) + 512)) ]
 }
+
+@test "scores that wait in a file take no memory" {
+    command -v python3 || skip "no python3"
+    jq '.hidden_size = 16 | .intermediate_size = 16 | .num_hidden_layers = 1 |
+        .num_attention_heads = 1 | .num_key_value_heads = 1 | .vocab_size = 64' m/config.json >config
+    mv config m/config.json
+    ppsplit -q -p 1 m | ppsched -q -s gpipe -m 8 -o plan.json
+    # 8 bytes for each of 129 numbers: pages of the file would be 26 MiB.
+    for n in 100 1000; do
+        awk -v n="$n" 'BEGIN { for (i = 0; i < n; i++) {
+            printf "{\"input_ids\": [%d", i % 64
+            for (t = 1; t < 26; t++) printf ", %d", i * t % 64
+            print "]}" } }' | pppack -q -l 256 -o packed -
+        peak --init 1 --top-k 64 --logprobs scores plan.json >"most$n"
+        [ "$(wc -l <scores)" -eq "$n" ]
+    done
+    echo "$(cat most100) bytes, then $(cat most1000)"
+    [ "$(cat most1000)" -le $(($(cat most100) + (4 << 20))) ]
+}
