@@ -47,18 +47,11 @@ static int read_activation(const struct pp_value *root, struct pp_model *m)
 
 int pp_config_read_gpt2_rest(const struct pp_value *root, struct pp_model *m)
 {
-    static const char *const dropouts[] = {"attn_pdrop", "embd_pdrop",
-                                           "resid_pdrop"};
-    struct pp_value at;
     m->norm_eps = 1e-5;
-    for (int i = 0; i < 3; i++) {
-        double p = 0.1; /* the default */
-        if (pp_config_find_set(root, dropouts[i], &at) &&
-            pp_value_real(&at, 0, 1, &p))
-            return -1;
-        m->dropout |= p > 0;
-    }
-    return read_activation(root, m) ||
+    return pp_config_read_dropout(root, "attn_pdrop", 0.1, m) ||
+                   pp_config_read_dropout(root, "embd_pdrop", 0.1, m) ||
+                   pp_config_read_dropout(root, "resid_pdrop", 0.1, m) ||
+                   read_activation(root, m) ||
                    pp_config_only_bool(root, "scale_attn_weights", true) ||
                    pp_config_only_bool(root, "scale_attn_by_inverse_layer_idx",
                                        false) ||

@@ -315,17 +315,6 @@ static const char *read_dtype(const struct pp_value *root)
                                                           : NULL;
 }
 
-static int read_dropout(const struct pp_value *root, const char *key,
-                        struct pp_model *m)
-{
-    struct pp_value at;
-    double p = 0;
-    if (pp_config_find_set(root, key, &at) && pp_value_real(&at, 0, 1, &p))
-        return -1;
-    m->dropout |= p > 0;
-    return 0;
-}
-
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -361,8 +350,8 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         (f->windows && pp_config_read_window(root, m)) ||
         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
         return -1;
-    if (f->dropouts && (read_dropout(root, "resid_pdrop", m) ||
-                        read_dropout(root, "embd_pdrop", m)))
+    if (f->dropouts && (pp_config_read_dropout(root, "resid_pdrop", 0, m) ||
+                        pp_config_read_dropout(root, "embd_pdrop", 0, m)))
         return -1;
     m->rope.theta = f->theta > 0 ? f->theta : 10000;
     return pp_config_read_rope(root, m);

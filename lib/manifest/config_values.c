@@ -48,6 +48,17 @@ int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
     return pp_config_find_set(root, key, &at) ? pp_value_bool(&at, out) : 0;
 }
 
+int pp_config_read_dropout(const struct pp_value *object, const char *key,
+                           double fallback, struct pp_model *m)
+{
+    struct pp_value at;
+    double p = fallback;
+    if (pp_config_find_set(object, key, &at) && pp_value_real(&at, 0, 1, &p))
+        return -1;
+    m->dropout |= p > 0;
+    return 0;
+}
+
 static int positive(const struct pp_value *at, double max, double *out)
 {
     double v;

@@ -31,6 +31,11 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
 int pp_config_opt_positive(const struct pp_value *object, const char *key,
                            double max, double *out) PP_MUST_USE;
 
+/* Sets m->dropout if the probability at the key is above 0. fallback: the
+ * probability if the key is not set. */
+int pp_config_read_dropout(const struct pp_value *object, const char *key,
+                           double fallback, struct pp_model *m) PP_MUST_USE;
+
 /* Returns the index of text in words, a list that NULL ends. If words does not
  * hold it, returns -1 with a message that lists them. at is text's place. */
 int pp_config_word(const struct pp_value *at, const char *text,
