@@ -200,11 +200,11 @@ static int check_chunks(const struct pprun *p, const char *dir,
     return 0;
 }
 
-/* Checks that learned positions reach to the end of every sequence. */
+/* Checks that the model has positions to the end of every sequence. */
 static int check_positions(const struct pprun *p, const char *dir,
                            const struct pp_packed *data)
 {
-    size_t most = p->model.max_position;
+    size_t most = pp_model_longest(&p->model);
     for (size_t i = 0; data->max_seqlen > most && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
@@ -261,8 +261,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
     if (check_chunks(p, dir, out) || check_rows(p, dir, out) ||
         check_objective(p, dir, out) || check_bytes(p, dir, out))
         return -1;
-    if (!pp_model_rotary(&p->model) || p->model.rope.type == PP_ROPE_DYNAMIC)
-        return check_positions(p, dir, out);
+    if (check_positions(p, dir, out))
+        return -1;
     if (out->max_seqlen > p->model.max_position)
         tool_say(p->tool, TOOL_NOTE,
                  "%s: sequences have up to %u tokens, more than the model's "

@@ -8,6 +8,28 @@
 #include "base/num.h"
 #include "pprun.h"
 
+/* Checks that the model has positions for the new tokens of every prompt. */
+static int check_longest(const struct pprun *p)
+{
+    size_t most = pp_model_longest(&p->model);
+    int n = p->options.generate;
+    for (size_t i = 0; i < p->data.n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(&p->data, i, &b);
+        for (uint32_t s = 0; s < b.n_sequences; s++) {
+            int32_t given = b.cu_seqlens[s + 1] - b.cu_seqlens[s];
+            if ((size_t)given + (size_t)n > most)
+                return pp_fail(
+                    &p->tool->err, PP_EXIT_INPUT,
+                    "--generate: bin %zu: sequence %u has %d tokens; "
+                    "with '%d' more it is longer than the %zu "
+                    "positions of the model",
+                    i, s, given, n, most);
+        }
+    }
+    return 0;
+}
+
 int pprun_generate_prepare(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
@@ -20,6 +42,8 @@ int pprun_generate_prepare(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--stop-id: '%d' is not in the vocabulary of %zu",
                        (int)o->stop_id, p->model.vocab);
+    if (check_longest(p))
+        return -1;
     if (pp_packed_extend(&p->data, (uint32_t)o->generate,
                          (uint32_t)p->manifest.mesh.tp, &p->extended, err))
         return -1;

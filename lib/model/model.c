@@ -134,6 +134,13 @@ size_t pp_model_rotary(const struct pp_model *m)
     return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
 }
 
+size_t pp_model_longest(const struct pp_model *m)
+{
+    return pp_model_rotary(m) && m->rope.type != PP_ROPE_DYNAMIC
+               ? SIZE_MAX
+               : m->max_position;
+}
+
 bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 {
     return pp_model_rotary(m) && !pp_layer_set_has(&m->unrotated, u.layer);

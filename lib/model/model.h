@@ -349,6 +349,10 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
  * learned positions to the embedding instead. */
 size_t pp_model_rotary(const struct pp_model *m);
 
+/* Returns the most tokens of a sequence, or SIZE_MAX: RoPE goes on behind
+ * max_position, unless it is dynamic. */
+size_t pp_model_longest(const struct pp_model *m);
+
 /* Returns the number of tensors in the tables of all units. */
 size_t pp_model_n_tensors(const struct pp_model *m);
 

@@ -113,6 +113,20 @@ scored() {
             (.probs_ratio_max - 1 | fabs < 1e-6)'
 }
 
+@test "a model without positions for all tokens is refused" {
+    local n most=18
+    n=$(jq -s 'map(.input_ids | length) | max' prompts.jsonl)
+    [ "$n" -eq 12 ]
+    mkdir model-dynamic
+    jq --argjson most $most '.max_position_embeddings = $most |
+        .rope_scaling = {type: "dynamic", factor: 2}' model-llama/config.json \
+        >model-dynamic/config.json
+    ppsplit -q -p 1 model-dynamic | ppsched -q -s gpipe -m 2 >dynamic.json
+    generate prompts dynamic.json $((most - n)) >out
+    run -2 --separate-stderr generate prompts dynamic.json $((most - n + 1))
+    [[ $stderr == "pprun: --generate: bin "*": sequence "*" has 12 tokens; with '7' more it is longer than the 18 positions of the model" ]]
+}
+
 @test "context-parallel ranks and unknown tokens are refused" {
     ppsplit -q --zero 0 -p 1 --cp 2 model-llama | ppsched -q -s gpipe -m 2 >cp.json
     pppack -q -l 32 --cp 2 -o even prompts.jsonl
