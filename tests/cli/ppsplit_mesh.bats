@@ -42,13 +42,15 @@ END
 }
 
 @test "expert-parallel ranks divide the experts" {
+    # One rank has the moments of its experts. Those of other tensors are in
+    # blocks of 65536 elements, on four ranks.
     ppsplit -p 2 --dp 4 --ep 4 --tp 2 moe.json >mesh.json
     jq -e '.model.units[1] |
         (2 * 512 + 2 * 64 + 16 * 512 +
             (2 * 1024 * 512 + 2 * 512 * 512) / 2) as $dense |
         (16 / 4 * 3 * 256 * 512 / 2) as $experts |
-        .state_bytes == 8 * ($dense + $experts) + 8 * ($dense / 4) +
-            8 * $experts' mesh.json
+        (.state_bytes - 8 * ($dense + $experts) - 8 * $experts) / 8 |
+        . >= $dense / 4 and . <= $dense / 4 + 65536' mesh.json
 }
 
 @test "experts folded over tp are whole" {
