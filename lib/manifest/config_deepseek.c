@@ -24,7 +24,17 @@ static int read_layers(const struct pp_value *root, struct pp_model *m)
     return 0;
 }
 
-/* Reads n_group and topk_group. */
+/* Returns whether the groups suit the number of experts. */
+static bool groups_fit(const struct pp_moe *e)
+{
+    const struct pp_router *r = &e->router;
+    size_t each = e->n_experts / r->n_groups;
+    return e->n_experts % r->n_groups == 0 && each >= (r->two_best ? 2 : 1) &&
+           r->kept_groups * each >= e->top_k;
+}
+
+/* Reads n_group and topk_group. Where neither is set and transformers' defaults
+ * do not suit the experts, it fails; here there is one group. */
 static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
 {
     struct pp_router *r = &e->router;
@@ -33,6 +43,9 @@ static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
         pp_config_opt_size(root, "topk_group", &r->kept_groups))
         return -1;
     bool given = pp_config_find_set(root, "n_group", &at);
+    if (!given && !pp_config_find_set(root, "topk_group", &at) &&
+        !groups_fit(e))
+        r->n_groups = r->kept_groups = 1;
     size_t each = e->n_experts / r->n_groups;
     if (r->n_groups > PP_MOST_EXPERT_GROUPS || e->n_experts % r->n_groups)
         return pp_value_fail(given ? &at : root,

@@ -237,6 +237,25 @@ static void test_latent(void)
        "two shared experts, and a greedy router");
 }
 
+/* The default of eight groups needs 16 experts or more. */
+static void test_default_groups(void)
+{
+    static const size_t experts[] = {8, 12, 16}, groups[] = {1, 1, 8};
+    struct pp_model m;
+    for (size_t i = 0; i < 3; i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{\"architectures\": [\"DeepseekV3ForCausalLM\"], " SIZES ","
+                 "\"q_lora_rank\": null, \"kv_lora_rank\": 8,"
+                 "\"qk_nope_head_dim\": 6, \"qk_rope_head_dim\": 4,"
+                 "\"v_head_dim\": 5, \"n_routed_experts\": %zu,"
+                 "\"num_experts_per_tok\": 2, \"moe_intermediate_size\": 4}",
+                 experts[i]);
+        ok(read_text(text, &m) && m.moe.router.n_groups == groups[i],
+           "%zu experts are in %zu groups", experts[i], groups[i]);
+    }
+}
+
 static void test_layers_without_rope(void)
 {
     struct pp_model m;
@@ -286,6 +305,7 @@ int main(void)
     test_windows();
     test_yarn();
     test_latent();
+    test_default_groups();
     test_layers_without_rope();
     test_paths();
     rmdir(dir);
