@@ -91,11 +91,6 @@ static int check_router(const struct pprun *p)
                        "/model/architecture: '%s' has no experts, so --%s has "
                        "no effect",
                        p->manifest.model.architecture, name);
-    if (p->model.moe.router.sigmoid)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/model/architecture: the routers of '%s' are sigmoids, "
-                       "but --%s takes the probabilities of a softmax",
-                       p->manifest.model.architecture, name);
     if (g->n_slices > 1)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/schedule/slices: '%d', but --%s counts the tokens of "
