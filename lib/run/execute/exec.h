@@ -96,8 +96,8 @@ struct pp_exec {
     uint64_t messages, message_bytes; /* sent since pp_exec_init */
 
     struct pp_scoring *scoring; /* borrowed; NULL without an objective */
-    uint64_t
-        *digests; /* borrowed: (stages of one copy, PP_DIGEST_N); or NULL */
+    /* Borrowed: (stages of one copy, PP_DIGEST_N); or NULL. */
+    uint64_t *digests;
     struct pp_metadata *metadata; /* borrowed; takes the sequences of every
                                      forward; or NULL */
 
