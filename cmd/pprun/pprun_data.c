@@ -253,6 +253,11 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
         return -1;
     if (out->n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: contains no sequences", dir);
+    if (pp_images_exist(&out->images))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: has '%" PRIu64
+                       "' images, which cannot be trained on",
+                       dir, out->images.n);
     if (out->vocab > p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: token id '%u' is not in the model's vocabulary of "

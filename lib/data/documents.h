@@ -25,9 +25,14 @@ enum pp_column {
     PP_N_COLUMNS
 };
 
-/* A column has one element per token, sequence or group. The numbers are those
- * of pp-pack(5). */
-enum pp_scope { PP_SCOPE_TOKEN, PP_SCOPE_SEQUENCE, PP_SCOPE_GROUP };
+/* A column has one element per token, sequence or group; pixels have a row per
+ * patch. The numbers are those of pp-pack(5). */
+enum pp_scope {
+    PP_SCOPE_TOKEN,
+    PP_SCOPE_SEQUENCE,
+    PP_SCOPE_GROUP,
+    PP_SCOPE_PATCH
+};
 
 struct pp_column_kind {
     const char *name; /* also of its file in a packed directory */

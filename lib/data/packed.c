@@ -21,6 +21,8 @@
 const char *pp_packed_name(int file)
 {
     static const char *const first[] = {"index", "input_ids", "labels"};
+    if (file == PP_PACKED_PIXELS)
+        return "pixels";
     return file < PP_PACKED_COLUMNS ? first[file]
                                     : pp_columns[file - PP_PACKED_COLUMNS].name;
 }
@@ -72,12 +74,15 @@ static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
         return p->n_positions;
     case PP_SCOPE_SEQUENCE:
         return p->n_sequences;
+    case PP_SCOPE_PATCH:
+        return p->images.n_patches * p->images.patch_inputs;
     default:
         return p->n_groups;
     }
 }
 
-static const char *const scope_names[] = {"token", "sequence", "group"};
+static const char *const scope_names[] = {"token", "sequence", "group",
+                                          "pixel"};
 
 /* Checks the type and size of a column. Ids and labels are int32 and required;
  * the others are floats. */
@@ -87,9 +92,11 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     const struct pp_packed_column *all = p->sections[PP_SECTION_COLUMNS];
     bool is_float = file >= PP_PACKED_COLUMNS;
-    unsigned scope =
-        is_float ? pp_columns[file - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
-    if (!c && (is_float || p->index_only))
+    bool pixels = file == PP_PACKED_PIXELS;
+    unsigned scope = pp_packed_scope(file);
+    if (pixels && !pp_images_exist(&p->images))
+        return 0;
+    if (!c && !pixels && (is_float || p->index_only))
         return 0;
     if (c && p->index_only && !is_float)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -128,7 +135,8 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
     size_t bytes;
-    if (!c || (p->index_only && file < PP_PACKED_COLUMNS))
+    if (!c || (p->index_only && file < PP_PACKED_COLUMNS) ||
+        (file == PP_PACKED_PIXELS && !pp_images_exist(&p->images)))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||
         map_packed_file(p, dir, file, err) != 0)
@@ -237,6 +245,7 @@ void pp_packed_finish(struct pp_packed *p)
     pp_packed_unmap_tokens(p);
     free(p->dir);
     free(p->owned);
+    free(p->owned_images);
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);

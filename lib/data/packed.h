@@ -17,11 +17,13 @@
 #include "base/err.h"
 #include "data/documents.h"
 #include "data/file_check.h"
+#include "data/packed_images.h"
 #include "data/pieces.h"
 
 #define PP_LABEL_IGNORE (-100)
 
-enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS }; /* index, ids, labels, columns */
+/* The index, ids, labels, columns and pixels. */
+enum { PP_PACKED_N_FILES = 4 + PP_N_COLUMNS };
 
 /* The order of the bins in the second and later epochs: blocks of that many
  * bins are permuted by the seed, the epoch and the number of bins. */
@@ -47,15 +49,17 @@ struct pp_packed {
     enum pp_data_kind kind;
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
+    struct pp_packed_images images;
     /* Private to packed*.c. */
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[11];
-    size_t section_bytes[11];
+    const void *sections[15];
+    size_t section_bytes[15];
     struct pp_token_map *token_files;
-    char *dir;   /* the directory, or NULL */
-    void *owned; /* holds everything if made in memory, else NULL */
+    char *dir;          /* the directory, or NULL */
+    void *owned;        /* holds everything if made in memory, else NULL */
+    void *owned_images; /* likewise, the images */
 };
 
 /* One bin. Sequence i begins at position cu_seqlens_padded[i] and has

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* packed_export - writes a packed directory as safetensors. Bins are in packed
  * order. Sums over all bins need 64 bits. */
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "data/packed_format.h"
@@ -148,7 +149,7 @@ static int put_cp_index(struct tensor_export *x, struct pp_err *err)
 
 static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
 {
-    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_N_FILES; f++)
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
         if (x->p->map[f] && pp_tensor_writer_put(x->w, x->p->map[f],
                                                  x->p->map_bytes[f], err) != 0)
             return -1;
@@ -183,7 +184,7 @@ static size_t make_tensor_specs(const struct pp_packed *p, uint32_t cp,
     if (cp)
         specs[n++] = (struct pp_tensor_spec){
             "cp_index", PP_DTYPE_I64, 2, {cp, p->n_positions / cp}};
-    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_N_FILES; f++)
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
         if (p->map[f])
             specs[n++] = (struct pp_tensor_spec){
                 pp_packed_name(f), PP_DTYPE_F32, 1, {p->map_bytes[f] / 4}};
@@ -228,6 +229,11 @@ int pp_packed_export_safetensors(const struct pp_packed *p, uint32_t cp,
                                  const char *path, struct pp_err *err)
 {
     struct pp_tensor_spec specs[N_SPECS];
+    if (pp_images_exist(&p->images))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%" PRIu64
+                       "' images cannot be written as safetensors",
+                       path, p->images.n);
     if (check_chunks(p, cp, err) != 0)
         return -1;
     size_t n = make_tensor_specs(p, cp, specs);

@@ -26,11 +26,22 @@ enum pp_packed_file {
     PP_PACKED_INPUT_IDS,
     PP_PACKED_LABELS,
     PP_PACKED_COLUMNS, /* plus an enum pp_column */
+    PP_PACKED_PIXELS = PP_PACKED_COLUMNS + PP_N_COLUMNS,
 };
-static_assert(PP_PACKED_COLUMNS + PP_N_COLUMNS == PP_PACKED_N_FILES, "files");
+static_assert(PP_PACKED_PIXELS + 1 == PP_PACKED_N_FILES, "files");
 
 /* Returns the name of a file of the packed directory. */
 const char *pp_packed_name(int file);
+
+/* Returns the scope of a file's elements. */
+static inline enum pp_scope pp_packed_scope(int file)
+{
+    if (file == PP_PACKED_PIXELS)
+        return PP_SCOPE_PATCH;
+    return file < PP_PACKED_COLUMNS
+               ? PP_SCOPE_TOKEN
+               : pp_columns[file - PP_PACKED_COLUMNS].scope;
+}
 
 struct pp_packed_header {
     char magic[8];
@@ -89,6 +100,13 @@ struct pp_packed_record {
 };
 static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
 
+/* The images of a bin. Its cu_patches begin at first_image + bin. */
+struct pp_packed_image_record {
+    uint64_t first_image, first_patch; /* of all bins */
+};
+static_assert(sizeof(struct pp_packed_image_record) == 16, "pp-pack(5)");
+static_assert(sizeof(struct pp_grid) == 12, "pp-pack(5)");
+
 /* Returns the kind of all checksums in an index of that version. */
 static inline enum pp_checksum_kind pp_packed_checksum_kind(uint32_t version)
 {
@@ -109,11 +127,18 @@ enum {
     PP_SECTION_COLUMNS,
     PP_SECTION_FIRST_GROUP, /* this and the next are NULL without groups */
     PP_SECTION_CU_GROUPS,
-    PP_SECTION_TOKEN_FILES, /* this and the rest are NULL unless index-only */
+    PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
+    PP_SECTION_IMAGE_BINS, /* this and the rest are NULL without images */
+    PP_SECTION_CU_IMAGES,
+    PP_SECTION_CU_PATCHES,
+    PP_SECTION_GRIDS,
     PP_N_SECTIONS,
 };
+static_assert(sizeof((struct pp_packed *)0)->sections ==
+                  PP_N_SECTIONS * sizeof(void *),
+              "sections");
 
 /* Checks the header of the mapped index and finds its sections. */
 int pp_packed_find_sections(struct pp_packed *p,
@@ -122,6 +147,10 @@ int pp_packed_find_sections(struct pp_packed *p,
 /* Checks the numbers of all sections but the columns and token files. */
 int pp_packed_check_sections(const struct pp_packed *p,
                              struct pp_err *err) PP_MUST_USE;
+
+/* Checks the numbers of the sections of images. */
+int pp_packed_check_images(const struct pp_packed *p,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Sorts the sequences and checks that the tokens of each document are packed
  * from the first on, and once. */

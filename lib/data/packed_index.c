@@ -51,6 +51,8 @@ bool pp_packed_content_has(const struct pp_packed_content *c, int file)
 {
     if (file < PP_PACKED_COLUMNS)
         return c->ids != NULL;
+    if (file == PP_PACKED_PIXELS)
+        return false;
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
@@ -248,8 +250,7 @@ static void fill_columns(struct pp_packed_header *h,
         const char *name = pp_packed_name(f);
         bool is_float = f >= PP_PACKED_COLUMNS;
         memcpy(t->name, name, strlen(name));
-        t->scope =
-            is_float ? pp_columns[f - PP_PACKED_COLUMNS].scope : PP_SCOPE_TOKEN;
+        t->scope = pp_packed_scope(f);
         t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
         t->n = n[t->scope];
         t->checksum = sums[f];

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT */
+/* packed_images - the images of a packed set: a second stream beside the
+ * tokens, whose rows are patches.
+ *
+ * An image is a grid of patches, a row of pixels each. It belongs to a sequence
+ * and stands for placeholders in it: tokens with the id `token`, in the order
+ * of the images. A sequence has as many placeholders as its images have
+ * features: patches / merge^2. pp-pack(5) has the byte layout. */
+#ifndef PP_DATA_PACKED_IMAGES_H
+#define PP_DATA_PACKED_IMAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/err.h"
+
+struct pp_packed;
+
+/* Patches of an image, from the slowest dimension to the fastest. */
+struct pp_grid {
+    uint32_t frames, rows, columns;
+};
+
+/* Returns the patches of a grid, or 0 if there are none or more than 2^31 - 1.
+ */
+uint32_t pp_grid_patches(const struct pp_grid *g);
+
+/* The images of all bins. */
+struct pp_packed_images {
+    uint32_t patch_inputs; /* pixels of a patch: channel, row, column, as in the
+                              weight of a patch embedding. 0: the set has no
+                              images, and all of this is 0 */
+    uint32_t token;        /* the id of placeholders */
+    uint32_t merge;        /* merge^2 patches make one feature */
+    uint32_t capacity;     /* most patches of a bin when it was packed; 0: no
+                              limit */
+    uint32_t max_images, max_patches; /* of a bin */
+    uint32_t max_image;               /* patches of the largest image */
+    uint64_t n, n_patches;            /* of all bins */
+};
+
+/* Returns whether the set has a stream of images; a bin may still have none. */
+static inline bool pp_images_exist(const struct pp_packed_images *s)
+{
+    return s->patch_inputs > 0;
+}
+
+/* Returns the features of that many patches. */
+static inline uint32_t pp_image_features(const struct pp_packed_images *s,
+                                         uint32_t patches)
+{
+    return patches / (s->merge * s->merge);
+}
+
+/* The images of one bin. Sequence i has images cu_images[i]..cu_images[i + 1],
+ * and image k has the rows cu_patches[k]..cu_patches[k + 1] of the pixels. If
+ * the set has no images, all is 0 and NULL. */
+struct pp_bin_images {
+    uint32_t n, patches;
+    uint64_t first;              /* images in the bins before it */
+    const int32_t *cu_images;    /* n_sequences + 1 */
+    const int32_t *cu_patches;   /* n + 1 */
+    const struct pp_grid *grids; /* n */
+    const float *pixels;         /* (patches, patch_inputs) */
+};
+
+/* Fills *out with the images of bin b, which is below n_bins. */
+void pp_packed_bin_images(const struct pp_packed *p, size_t b,
+                          struct pp_bin_images *out);
+
+/* Images for a set in memory, in the order of its sequences. */
+struct pp_image_content {
+    uint32_t patch_inputs, token, merge;
+    const uint32_t *n;           /* (n_sequences) images of each sequence */
+    const struct pp_grid *grids; /* of all images */
+};
+
+/* Gives images to a set in memory that has none. *pixels is room for the caller
+ * to fill: (patches, patch_inputs) of all images, zeros so far, which
+ * pp_packed_finish frees. Fails with PP_EXIT_INPUT if a grid is impossible, or
+ * if the features of a sequence are more than its tokens. */
+int pp_packed_set_images(struct pp_packed *p, const struct pp_image_content *c,
+                         float **pixels, struct pp_err *err) PP_MUST_USE;
+
+#endif
