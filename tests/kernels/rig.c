@@ -74,8 +74,9 @@ static void bind_parameters(struct rig *r, size_t shift)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], t;
     size_t n = pp_unit_params(&r->m, r->l.unit, table), at = 0;
-    r->w = values_new(r->l.kernels, pp_unit_n_params(&r->m, r->l.unit), shift);
-    r->g = values_new(r->l.kernels, r->w.n, shift);
+    r->w =
+        values_new(r->env.kernels, pp_unit_n_params(&r->m, r->l.unit), shift);
+    r->g = values_new(r->env.kernels, r->w.n, shift);
     fill_normal(&r->w, "parameters", 0.5);
     for (size_t i = 0; i < pp_table_slots(table, n); i++) {
         if (!pp_table_at(table, n, i, &t))
@@ -98,7 +99,7 @@ void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
  * of the stage, and without their gaps. */
 static size_t scratch_of(const struct rig *r, size_t T)
 {
-    const struct pp_backend b = pp_kernels_backend(r->l.kernels, true);
+    const struct pp_backend b = pp_kernels_backend(r->env.kernels, true);
     const struct pp_precision types = {.element_bytes = b.element_bytes,
                                        .accumulator_bytes =
                                            b.accumulator_bytes};
@@ -118,9 +119,10 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
 {
     *r = (struct rig){.m = *m, .l.recompute = mode};
     r->l.unit.kind = kind;
-    r->l.model = &r->m;
-    r->l.kernels = k;
-    r->l.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
+    r->l.env = &r->env;
+    r->env.model = &r->m;
+    r->env.kernels = k;
+    r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
     r->ops = pp_layer_ops(kind);
     pack(r, p);
     bind_parameters(r, shift);
@@ -144,8 +146,8 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->sin = values_new(k, m->max_position * half, shift);
     pp_rope_tables(&r->m, m->max_position, k->element_bytes, r->cos.at,
                    r->sin.at);
-    r->l.rope_cos = r->cos.at;
-    r->l.rope_sin = r->sin.at;
+    r->env.rope_cos = r->cos.at;
+    r->env.rope_sin = r->sin.at;
 }
 
 void rig_finish(struct rig *r)

@@ -18,6 +18,7 @@ struct packing {
 
 struct rig {
     struct pp_model m;
+    struct pp_env env;
     struct pp_layer l;
     const struct pp_layer_ops *ops;
     struct pp_microbatch mb;

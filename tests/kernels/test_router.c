@@ -130,8 +130,7 @@ static void ties(void)
     struct routed x;
     routed_init(&x, &pp_kernels_f32, PP_RECOMPUTE_NONE,
                 (struct pp_router_options){1, 1, PP_ROUTER_TOKENS}, false);
-    struct values zero =
-        values_new(&pp_kernels_f32, EXPERTS * x.r.l.model->hidden, 0);
+    struct values zero = values_new(&pp_kernels_f32, EXPERTS * x.r.m.hidden, 0);
     fill(&zero, 0);
     x.r.l.w[PP_P_ROUTER] = zero.at;
     x.losses.tokens = 16;

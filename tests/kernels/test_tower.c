@@ -52,7 +52,7 @@ static struct values read_golden(const struct tower *t,
 static bool near_golden(const struct tower *t, const struct rig *r, size_t at,
                         const char *name, double bound)
 {
-    struct values want = read_golden(t, r->l.kernels, name);
+    struct values want = read_golden(t, r->env.kernels, name);
     struct values got = {.at = (char *)r->g.at + at * r->g.bytes,
                          .n = want.n,
                          .bytes = r->g.bytes};
@@ -77,7 +77,7 @@ static bool visit(struct tower *t, size_t i, bool load, double bound)
         snprintf(name, sizeof name, "%s%.95s", load ? "" : "grad.",
                  table[slot].name);
         if (load) {
-            struct values w = read_golden(t, r->l.kernels, name);
+            struct values w = read_golden(t, r->env.kernels, name);
             same = same && w.n == elements;
             memcpy((char *)r->w.at + at * w.bytes, w.at, w.n * w.bytes);
             values_free(&w);

@@ -30,7 +30,7 @@ static _Thread_local struct pp_kernels real; /* zeroed before the first pass */
 bool inject_is(const char *fault)
 {
     const char *name = getenv("PP_INJECT");
-    return exec && exec->worker->comm->size > 1 && name && !strcmp(name, fault);
+    return exec && exec->env->comm->size > 1 && name && !strcmp(name, fault);
 }
 
 static bool is(const char *fault)
@@ -205,7 +205,7 @@ static PP_RMSNORM_BWD_WEIGHT(faulty_rmsnorm_bwd_weight)
 static PP_SGD(faulty_sgd)
 {
     static _Thread_local size_t calls; /* one for each tensor and step */
-    size_t n_held = exec->worker->params->n;
+    size_t n_held = exec->env->params->n;
     size_t step = calls / n_held, tensor = calls % n_held;
     struct pp_adamw_step scaled = *s;
     calls++;
@@ -233,7 +233,7 @@ static PP_ADD(faulty_add)
 /* Returns the parameter whose gradients these are, or NULL. */
 static const struct pp_parameter *parameter_of(const void *g)
 {
-    const struct pp_parameters *p = exec->worker->params;
+    const struct pp_parameters *p = exec->env->params;
     for (size_t i = 0; i < p->n; i++)
         if (p->at[i].g == g)
             return &p->at[i];
@@ -258,7 +258,7 @@ static PP_ADD(faulty_add_gradient)
 static PP_SUM_SQUARES(faulty_sum_squares)
 {
     int rc = real.sum_squares(out, x, n, stream);
-    if (exec->worker->rank > 0 && is("norm-local"))
+    if (exec->env->comm->rank > 0 && is("norm-local"))
         *out = 0;
     return rc;
 }
@@ -299,9 +299,9 @@ static struct pp_packed_record *records_of(const struct pp_packed *p)
  * bins-too-large: the index of every rank has. */
 static void change_sizes(struct pp_packed_record *r)
 {
-    bool last = exec->worker->rank + 1 == exec->worker->comm->size;
+    bool last = exec->env->comm->rank + 1 == exec->env->comm->size;
     for (size_t b = 0; b < pass.packed->n_bins; b++) {
-        if (evaluated && exec->trains && exec->worker->rank == 1 &&
+        if (evaluated && exec->trains && exec->env->comm->rank == 1 &&
             is("stale-shapes"))
             r[b].tokens = records_of(evaluated)[b % evaluated->n_bins].tokens;
         if (b == 2 && last && is("bin-smaller"))
@@ -330,6 +330,12 @@ static void exchange_columns(struct pp_packed *p)
     *ref = kept;
 }
 
+/* Returns the env of the rank, which only a fault changes. */
+static struct pp_env *changeable(const struct pp_exec *e)
+{
+    return (struct pp_env *)(uintptr_t)e->env;
+}
+
 /* norm-replicas: every rank counts the tensors that several hold.
  * tied-unsummed, copies-unsummed: the last pass does not know that it is.
  * exact-sum: each context-parallel rank sums its own losses.
@@ -340,17 +346,17 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
                       struct pp_err *err)
 {
     exec = e;
-    if (e->worker->comm->size == 1)
+    if (e->env->comm->size == 1)
         return pp_exec_run(e, p, err);
     if (!real.name) {
-        replace_transport(e->worker->comm);
-        replace_kernels(e->worker->kernels);
-        e->worker->context.sum = keep_first;
+        replace_transport(e->env->comm);
+        replace_kernels(e->env->kernels);
+        changeable(e)->context.sum = keep_first;
     }
     if (!e->trains)
         evaluated = p->packed;
     if (getenv("PP_RECEIVED")) /* no fault: print what the row has moved */
-        fprintf(stderr, "rank %d received %zu\n", e->worker->rank, received);
+        fprintf(stderr, "rank %d received %zu\n", e->env->comm->rank, received);
 
     struct pp_packed packed = *p->packed;
     size_t bytes = packed.n_bins * sizeof(struct pp_packed_record);
@@ -363,17 +369,14 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     packed.sections[PP_SECTION_BINS] = records;
     pass.packed = &packed;
     if (is("allocation")) /* a byte that no plan has */
-        pp_device_free(NULL, pp_device_alloc(e->worker->engine.device, 1, 1,
-                                             "nothing", err));
+        pp_device_free(NULL,
+                       pp_device_alloc(e->env->device, 1, 1, "nothing", err));
     if (is("tied-unsummed") || is("copies-unsummed"))
         pass.sync = false;
-    for (size_t i = 0; is("norm-replicas") && i < e->worker->params->n; i++)
-        e->worker->params->at[i].replica = false;
-    for (int s = 0; is("exact-sum") && s < e->worker->graph->n_stages; s++)
-        for (size_t i = 0; i < e->worker->engine.stages[s].n_layers; i++)
-            e->worker->engine.stages[s].layers[i].exact = false;
-    if (is("exact-sum") && e->scoring)
-        e->scoring->exact = false;
+    for (size_t i = 0; is("norm-replicas") && i < e->env->params->n; i++)
+        e->env->params->at[i].replica = false;
+    if (is("exact-sum"))
+        changeable(e)->layout.components[0].mesh.cp_exact = false;
     if (is("dummy-counted"))
         count_dummy();
     pass.scale = inject_scale(e, &pass);
@@ -382,7 +385,7 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     if (!e->trains && is("eval-wrapped"))
         pass.end = UINT64_MAX;
     int rc = pp_exec_run(e, &pass, err);
-    bool last = e->worker->rank + 1 == e->worker->comm->size;
+    bool last = e->env->comm->rank + 1 == e->env->comm->size;
     for (int k = 0; !last && is("last-rank") && k < e->schedule->n_microbatches;
          k++)
         pass.losses[(size_t)k * pass.stride] = 0;
@@ -506,7 +509,7 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
     const struct pp_exec *e = ctx;
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
-    row_bytes = pp_exec_rows(e, a) * width * s->element_bytes;
+    row_bytes = pp_exec_rows(e, a) * width * e->env->kernels->element_bytes;
     return pp_exec_send(ctx, a, peer, err);
 }
 
@@ -522,9 +525,9 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
     if (pp_exec_sync(ctx, a, err))
         return -1;
     void *g = chosen && is("reduce-twice")
-                  ? pp_parameters_stage_grads(e->worker->params, a.stage, &n)
+                  ? pp_parameters_stage_grads(e->env->params, a.stage, &n)
                   : NULL;
-    return g ? real.add_gradient(g, g, g, n, e->worker->engine.stream) : 0;
+    return g ? real.add_gradient(g, g, g, n, e->env->stream) : 0;
 }
 
 /* gather-missing: the last rank keeps the weights of other owners as they
@@ -532,15 +535,16 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
 static int faulty_gather(const struct pp_worker *w, enum pp_weights_block block,
                          struct pp_err *err)
 {
-    bool chosen = block == PP_BLOCK_W && w->rank + 1 == w->comm->size &&
+    bool chosen = block == PP_BLOCK_W &&
+                  w->env->comm->rank + 1 == w->env->comm->size &&
                   is("gather-missing");
-    size_t bytes = w->params->n_elements * w->params->element_bytes;
+    size_t bytes = w->env->params->n_elements * w->env->params->element_bytes;
     void *old = chosen ? malloc(bytes) : NULL;
     if (old)
-        memcpy(old, w->params->blocks[PP_BLOCK_W], bytes);
+        memcpy(old, w->env->params->blocks[PP_BLOCK_W], bytes);
     int rc = pp_sync_gather(w, block, err);
     if (old)
-        memcpy(w->params->blocks[PP_BLOCK_W], old, bytes);
+        memcpy(w->env->params->blocks[PP_BLOCK_W], old, bytes);
     free(old);
     return rc;
 }

@@ -20,7 +20,7 @@ static uint64_t scored_here(const struct pp_exec *e, const struct pp_pass *p)
  * mean-again: the mean of the step is divided by the ranks of a row again. */
 double inject_scale(const struct pp_exec *e, const struct pp_pass *p)
 {
-    const struct pp_mesh *x = &e->worker->layout.components[0].mesh;
+    const struct pp_mesh *x = pp_env_mesh(e->env);
     if (inject_is("lane-mean"))
         return 1 / (double)scored_here(e, p) / x->dp;
     if (inject_is("mean-again"))

@@ -180,7 +180,7 @@ static int paced_run(struct pp_exec *e, const struct pp_pass *p,
 {
     if (!exec) {
         prctl(PR_SET_TIMERSLACK, 1UL); /* nanoseconds */
-        replace_transport(e->worker->comm);
+        replace_transport(e->env->comm);
     }
     exec = e;
     return pp_exec_run(e, p, err);

@@ -6,8 +6,8 @@
 
 #include "run/execute/job.h"
 
-static int bind_stages(struct pp_engine *e, const struct pp_job *j, int row,
-                       struct pp_stage_env env, struct pp_err *err)
+static int bind_stages(struct pp_engine *e, const struct pp_job *j,
+                       struct pp_err *err)
 {
     const struct pp_graph *g = j->schedule->graph;
     e->stages = calloc((size_t)g->n_stages, sizeof *e->stages);
@@ -16,25 +16,26 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j, int row,
     e->n_stages = g->n_stages;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        if (g->stages[s].row != row)
-            continue;
-        env.copy = u->copy;
-        env.recompute = pp_job_recompute(j, s);
-        env.exchange = pp_attention_exchange(g->n_slices, &j->mesh);
-        if (pp_stage_init(&e->stages[s], &env, u->first, u->n,
-                          g->stages[s].input_grad, err))
+        const struct pp_stage_units units = {
+            .first = u->first,
+            .n = u->n,
+            .copy = u->copy,
+            .recompute = pp_job_recompute(j, s),
+            .input_grad = g->stages[s].input_grad,
+        };
+        if (g->stages[s].row == e->env->place.row &&
+            pp_stage_init(&e->stages[s], e->env, &units, err))
             return -1;
     }
     return 0;
 }
 
-int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int row,
-                   const struct pp_stage_env *env, size_t tokens,
-                   struct pp_err *err)
+int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
+                   const struct pp_env *env, size_t tokens, struct pp_err *err)
 {
     struct pp_device *d = env->device;
-    *e = (struct pp_engine){.device = d, .stream = env->stream};
-    if (bind_stages(e, j, row, *env, err) ||
+    *e = (struct pp_engine){.env = env};
+    if (bind_stages(e, j, err) ||
         pp_batch_init(&e->batch, d, tokens, j->model->vocab, err))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
@@ -47,16 +48,17 @@ void pp_engine_finish(struct pp_engine *e)
     free(e->stages);
     pp_batch_finish(&e->batch);
     if (e->event)
-        e->device->ops->streams->event_close(e->event);
+        e->env->device->ops->streams->event_close(e->event);
     *e = (struct pp_engine){0};
 }
 
 int pp_engine_wait_for(struct pp_engine *e, struct pp_engine *other,
                        struct pp_err *err)
 {
-    const struct pp_stream_ops *q = e->device->ops->streams;
-    return q->event_record(other->device, other->event, NULL, err) ||
-                   q->wait_event(e->device, NULL, other->event, err)
+    struct pp_device *d = e->env->device;
+    const struct pp_stream_ops *q = d->ops->streams;
+    return q->event_record(other->env->device, other->event, NULL, err) ||
+                   q->wait_event(d, NULL, other->event, err)
                ? -1
                : 0;
 }

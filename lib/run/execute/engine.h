@@ -15,19 +15,16 @@
 struct pp_job;
 
 struct pp_engine {
-    struct pp_device *device; /* borrowed; NULL if there is no such engine */
-    void *stream;             /* the kernels' argument */
+    const struct pp_env *env; /* borrowed; NULL if there is no such engine */
     struct pp_stage *stages;  /* (n_stages) zeroed if on another rank */
     int n_stages;
     struct pp_batch batch;
     void *event; /* the other engine waits for it; or NULL */
 };
 
-/* Binds the stages of the row to env. The engine uses the device and stream of
- * env, and sets its copy and recompute itself. tokens: of the largest
- * microbatch. */
-int pp_engine_init(struct pp_engine *e, const struct pp_job *j, int row,
-                   const struct pp_stage_env *env, size_t tokens,
+/* Binds the stages of the rank. tokens: of the largest microbatch. */
+int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
+                   const struct pp_env *env, size_t tokens,
                    struct pp_err *err) PP_MUST_USE;
 /* Accepts a zeroed struct. */
 void pp_engine_finish(struct pp_engine *e);

@@ -35,11 +35,12 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
 {
     memset(e, 0, sizeof *e);
     e->worker = w;
+    e->env = w->env;
     e->schedule = s;
     e->room = room;
-    if (pp_memory_plan(s, w->place.row, sizes, &e->memory, err))
+    if (pp_memory_plan(s, e->env->place.row, sizes, &e->memory, err))
         return -1;
-    const struct pp_row *row = &s->rows[w->place.row];
+    const struct pp_row *row = &s->rows[e->env->place.row];
     for (size_t i = 0; i < row->n; i++)
         e->trains |= pp_is_compute(row->actions[i].op) &&
                      pp_ends_backward(s->graph, row->actions[i]);
@@ -108,7 +109,7 @@ static int add_up(const struct pp_engine *on, const struct pp_stage *s,
                   void *sum, const void *x, const void *y, size_t n,
                   struct pp_err *err)
 {
-    int failed = s->kernels->add(sum, x, y, n, on->stream);
+    int failed = s->env->kernels->add(sum, x, y, n, on->env->stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
@@ -157,12 +158,14 @@ static int spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
     const struct pp_graph *g = e->schedule->graph;
     const struct pp_stage_node *n = &g->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
-    size_t bytes = pp_exec_rows(e, a) * s->in_width * s->element_bytes;
+    size_t bytes =
+        pp_exec_rows(e, a) * s->in_width * e->env->kernels->element_bytes;
     for (int i = 0; dx && i < n->n_inputs; i++) {
         if (!pp_sends_gradient(g, n->inputs[i]))
             continue;
         void *to = buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-        if (to != dx && on->device->ops->copy(on->device, to, dx, bytes, err))
+        if (to != dx &&
+            on->env->device->ops->copy(on->env->device, to, dx, bytes, err))
             return -1;
     }
     return 0;
@@ -197,7 +200,7 @@ size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
 size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
-    const struct pp_mesh *x = &e->worker->layout.components[0].mesh;
+    const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
     size_t tokens = pp_exec_tokens(e->pass, a) / sharers;
     return pp_slice_begin(tokens, 1, a.slice + 1, n) -
@@ -212,11 +215,11 @@ bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
                     struct pp_err *err)
 {
-    pp_err_set_origin(err, PP_ORIGIN_RANK, e->worker->rank);
+    pp_err_set_origin(err, PP_ORIGIN_RANK, e->env->comm->rank);
     pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
     pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
     return pp_fail_at(err, "microbatch %d: rank %d: ", (int)a.microbatch,
-                      e->worker->rank);
+                      e->env->comm->rank);
 }
 
 int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
@@ -230,7 +233,7 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 
 static size_t slice_grain(const struct pp_exec *e)
 {
-    return (size_t)e->worker->layout.components[0].mesh.tp;
+    return (size_t)pp_env_mesh(e->env)->tp;
 }
 
 /* Lists the earlier slices of the microbatch and their saved blocks. */
@@ -253,16 +256,14 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
                 struct pp_microbatch *host, struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    const struct pp_worker *w = e->worker;
     const struct pp_batch_part part = {.bin = bin_of(p, a),
                                        .slice = a.slice,
                                        .n_slices = e->schedule->graph->n_slices,
                                        .score_all = p->score_all,
-                                       .n_ranks =
-                                           w->layout.components[0].mesh.cp,
-                                       .rank = w->place.cp,
-                                       .first_word = w->first_word,
-                                       .n_words = w->n_words,
+                                       .n_ranks = pp_env_mesh(e->env)->cp,
+                                       .rank = e->env->place.cp,
+                                       .first_word = e->env->first_word,
+                                       .n_words = e->env->n_words,
                                        .grain = slice_grain(e)};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
@@ -312,8 +313,9 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
     const struct pp_stage *s = &on->stages[a.stage];
     if (!e->pass->output || !s->out_width)
         return 0;
-    y = pp_device_read(on->device, y,
-                       mb->tokens * s->out_width * s->element_bytes,
+    y = pp_device_read(on->env->device, y,
+                       mb->tokens * s->out_width *
+                           e->env->kernels->element_bytes,
                        e->output_host, err);
     if (!y)
         return -1;
@@ -326,7 +328,7 @@ static struct pp_digest_rows rows_to_digest(const struct pp_exec *e,
                                             const struct pp_microbatch *host,
                                             struct pp_action a)
 {
-    const struct pp_place *at = &e->worker->place;
+    const struct pp_place *at = &e->env->place;
     return (struct pp_digest_rows){.packed = e->pass->packed,
                                    .bin = bin_of(e->pass, a),
                                    .mb = host,
@@ -343,12 +345,13 @@ static uint64_t *digest_of(const struct pp_exec *e, struct pp_action a,
 }
 
 /* Adds the rows of a stage to the digest of its bits. */
-static void digest_rows(const struct pp_exec *e, const struct pp_stage *s,
+static void digest_rows(const struct pp_exec *e,
                         const struct pp_microbatch *host, struct pp_action a,
                         enum pp_digest_of of, const void *x, size_t width)
 {
     const struct pp_digest_rows r = rows_to_digest(e, host, a);
-    pp_digest_rows(digest_of(e, a, of), &r, x, width * s->element_bytes);
+    pp_digest_rows(digest_of(e, a, of), &r, x,
+                   width * e->env->kernels->element_bytes);
 }
 
 /* Adds log-probabilities and loss of the head. Every tensor-parallel rank has
@@ -374,14 +377,14 @@ static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
     const struct pp_pass *p = e->pass;
     struct pp_scoring *s = e->scoring;
     size_t at = (size_t)a.microbatch * p->stride * p->n_metrics;
-    size_t own = (size_t)s->context.group.index * PP_MAX_METRICS;
+    size_t own = (size_t)e->env->context.group.index * PP_MAX_METRICS;
     s->options = p->objective;
     s->step = p->step;
     s->packed = p->packed;
     s->bin = bin_of(p, a);
     /* All tensor-parallel ranks have the same metrics. */
     s->metrics =
-        p->metrics && e->worker->place.tp == 0 ? p->metrics + at + own : NULL;
+        p->metrics && e->env->place.tp == 0 ? p->metrics + at + own : NULL;
     s->rows = host;
     e->before[a.slice].n_scored = e->trains ? host->n_scored : 0;
 }
@@ -405,11 +408,11 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     if (e->digests && has_head)
         digest_head(e, host, a, loss);
     else if (e->digests)
-        digest_rows(e, s, host, a, PP_DIGEST_OUTPUT, y, s->out_width);
+        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y, s->out_width);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
-    bool reports = has_head && e->worker->place.tp == 0;
+    bool reports = has_head && e->env->place.tp == 0;
     if (reports)
         *sum = (a.slice ? *sum : 0) + loss;
     if (e->pass->logps && reports)
@@ -435,7 +438,7 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
                : pp_stage_bwd_input(s, mb, dx, dy, blocks, err))
         return -1;
     if (e->digests && dx)
-        digest_rows(e, s, host, a, PP_DIGEST_GRADIENT, dx, s->in_width);
+        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx, s->in_width);
     return spread_gradient(e, on, a, dx, err);
 }
 
@@ -458,7 +461,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
     if (!pp_exec_has_room(e, a))
         return pp_exec_fail_room(e, a, err);
     if (e->recorder)
-        pp_recorder_begin(e->recorder, place, on->device);
+        pp_recorder_begin(e->recorder, place, on->env->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
@@ -470,7 +473,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                      : backward(e, on, &mb, &host, a, blocks, err))
         return -1;
     if (e->recorder)
-        pp_recorder_end(e->recorder, place, on->device);
+        pp_recorder_end(e->recorder, place, on->env->device);
     return 0;
 }
 
@@ -502,7 +505,7 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
     if (pp_exec_await_inputs(e, a, err))
         return -1;
     double start = pp_clock();
-    if (a.overlap && e->worker->overlap.device) {
+    if (a.overlap && e->worker->overlap.env) {
         e->paired = a;
         e->has_paired = true;
     } else {
@@ -537,7 +540,7 @@ static int play(struct pp_exec *e, struct pp_err *err)
     const struct pp_player *player = &pp_exec_ops.player;
     struct pp_recorder *r = e->recorder;
     e->pc = 0;
-    int row = e->worker->place.row;
+    int row = e->env->place.row;
     if (!r)
         return pp_play(e->schedule, row, &e->pc, player, e, err);
     pp_recorder_pass(r, e->pass->number, player, e, &e->pc);
@@ -550,12 +553,13 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
                 struct pp_err *err)
 {
     double start = pp_clock();
-    struct pp_device *overlap = e->worker->overlap.device;
+    const struct pp_env *overlap = e->worker->overlap.env;
     e->pass = pass;
     e->slots = 0;
     e->has_paired = false;
     /* Returns at once: the results of the previous step have been read. */
-    if (overlap && pass->number == 0 && overlap->ops->wait(overlap, err))
+    if (overlap && pass->number == 0 &&
+        overlap->device->ops->wait(overlap->device, err))
         return -1;
     if (e->scoring)
         e->scoring->n_held = 0;
@@ -565,12 +569,12 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     memset(e->sent, 0, 2 * (size_t)n_rows * sizeof *e->sent);
     if (play(e, err))
         return -1;
-    struct pp_comm *c = e->worker->comm;
+    struct pp_comm *c = e->env->comm;
     for (int row = 0; row < n_rows; row++)
         for (int direction = PP_DIRECTION_FORWARD;
              direction <= PP_DIRECTION_BACKWARD; direction++)
             if (e->sent[2 * row + direction] &&
-                c->ops->send_wait(c, pp_worker_peer(e->worker, row),
+                c->ops->send_wait(c, pp_env_peer(e->env, row),
                                   (enum pp_direction)direction, 0, err))
                 return -1;
     e->seconds += pp_clock() - start;

@@ -33,28 +33,14 @@ struct pp_tied {
 };
 
 struct pp_worker {
-    int rank;
-    struct pp_layout layout;
-    struct pp_place place;
-    struct pp_comm *comm;
-    const struct pp_kernels *kernels;
+    const struct pp_env *env; /* borrowed */
     const struct pp_graph *graph;
-    const struct pp_parameters *params;
     struct pp_progress *progress;     /* or NULL */
     struct pp_engine engine, overlap; /* overlap: for pairs, or zeroed */
     struct pp_tied tied[PP_MAX_COPIES];
-    struct pp_collective context; /* with the ranks that divide sequences */
-    struct pp_collective tensor;  /* with those that divide tensors */
-    int32_t first_word, n_words;  /* of the vocabulary, on this rank */
     void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
                    weights; NULL if there are none */
 };
-
-/* Returns the rank that this one exchanges messages with in another row. */
-static inline int pp_worker_peer(const struct pp_worker *w, int row)
-{
-    return pp_layout_peer(&w->layout, &w->place, row);
-}
 
 /* A receive that is posted. */
 struct pp_posted {
@@ -70,6 +56,7 @@ struct pp_inbox {
 
 struct pp_exec {
     struct pp_worker *worker; /* borrowed */
+    const struct pp_env *env; /* the worker's */
     const struct pp_schedule *schedule;
     struct pp_memory memory;
     unsigned char *arena; /* borrowed; of memory.arena_bytes or more */

@@ -13,15 +13,15 @@ static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
     return pp_exec_rows(e, a) * (out ? s->out_width : s->in_width) *
-           s->element_bytes;
+           e->env->kernels->element_bytes;
 }
 
 int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    struct pp_comm *c = e->worker->comm;
-    struct pp_device *d = e->worker->engine.device;
-    int to = pp_worker_peer(e->worker, peer);
+    struct pp_comm *c = e->env->comm;
+    struct pp_device *d = e->env->device;
+    int to = pp_env_peer(e->env, peer);
     int direction =
         a.op == PP_SEND_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
     int depth = e->schedule->channel_depth;
@@ -62,7 +62,7 @@ static int check_size(const struct pp_exec *e, struct pp_action a, int from,
                       enum pp_direction direction, size_t rows,
                       struct pp_err *err)
 {
-    struct pp_comm *c = e->worker->comm;
+    struct pp_comm *c = e->env->comm;
     size_t bytes = 0;
     if (c->ops->probe(c, from, direction, &bytes, err))
         return -1;
@@ -92,7 +92,7 @@ static int fail_message(const struct pp_exec *e, struct pp_action a,
                         struct pp_err *err)
 {
     if (!(err->origin.known & PP_ORIGIN_RANK) ||
-        err->origin.rank != e->worker->rank)
+        err->origin.rank != e->env->comm->rank)
         return -1;
     pp_err_set_origin(err, PP_ORIGIN_STAGE, a.stage);
     pp_err_set_origin(err, PP_ORIGIN_MICROBATCH, a.microbatch);
@@ -103,11 +103,11 @@ static int fail_message(const struct pp_exec *e, struct pp_action a,
 static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
                         struct pp_err *err)
 {
-    struct pp_comm *c = e->worker->comm;
+    struct pp_comm *c = e->env->comm;
     struct pp_action a = in->at[in->awaited++ % e->n_posted].action;
     int keep = (int)(in->posted - in->awaited);
-    return c->ops->recv_wait(c, pp_worker_peer(e->worker, peer),
-                             direction_of(a.op), keep, err)
+    return c->ops->recv_wait(c, pp_env_peer(e->env, peer), direction_of(a.op),
+                             keep, err)
                ? fail_message(e, a, err)
                : 0;
 }
@@ -116,13 +116,13 @@ static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
 static void begin_wait(const struct pp_exec *e, size_t place)
 {
     if (e->recorder)
-        pp_recorder_begin(e->recorder, place, e->worker->engine.device);
+        pp_recorder_begin(e->recorder, place, e->env->device);
 }
 
 static void end_wait(const struct pp_exec *e, size_t place)
 {
     if (e->recorder)
-        pp_recorder_end(e->recorder, place, e->worker->engine.device);
+        pp_recorder_end(e->recorder, place, e->env->device);
 }
 
 static bool is_for(struct pp_action recv, struct pp_action a, struct pp_dep dep)
@@ -176,11 +176,11 @@ int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
 static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
                         void *buf, size_t bytes, struct pp_err *err)
 {
-    struct pp_comm *c = e->worker->comm;
+    struct pp_comm *c = e->env->comm;
     struct pp_inbox *in = inbox_of(e, peer, a.op);
     in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
-    return c->ops->recv(c, pp_worker_peer(e->worker, peer), direction_of(a.op),
-                        buf, bytes, err)
+    return c->ops->recv(c, pp_env_peer(e->env, peer), direction_of(a.op), buf,
+                        bytes, err)
                ? fail_message(e, a, err)
                : 0;
 }
@@ -188,8 +188,8 @@ static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    struct pp_comm *c = e->worker->comm;
-    int from = pp_worker_peer(e->worker, peer);
+    struct pp_comm *c = e->env->comm;
+    int from = pp_env_peer(e->env, peer);
     enum pp_direction direction = direction_of(a.op);
     const struct pp_buffer *to =
         pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,

@@ -82,7 +82,8 @@ static struct pp_objective_rows make_rows(const struct pp_scoring *s,
     struct pp_objective_rows r = {.n_sequences = b->n_sequences,
                                   .first = room->first,
                                   .x = room->x,
-                                  .adds_whole = s->context.group.index == 0};
+                                  .adds_whole =
+                                      s->env->context.group.index == 0};
     unsigned reads = pp_objective_reads(s->options);
     find_first(b, room->position, n, room->first);
     for (size_t i = 0; i < N_GATHERED; i++) {
@@ -114,22 +115,32 @@ static void add_sums(struct pp_sequence_sums *to,
     to->down += from->down;
 }
 
+/* Returns the means to exchange doubles between the ranks that divide
+ * sequences. */
+static struct pp_collective doubles_of(const struct pp_scoring *s)
+{
+    struct pp_collective c = s->env->context;
+    c.value_bytes = sizeof(double);
+    return c;
+}
+
 /* Gathers the sums of all ranks. sums (ranks, n) has those of this rank in
  * their place. */
 static int gather_sums(const struct pp_scoring *s,
                        struct pp_sequence_sums *sums, size_t n,
                        struct pp_err *err)
 {
-    const struct pp_device_ops *ops = pp_device_ops(s->device);
-    size_t ranks = (size_t)s->context.group.n, bytes = n * sizeof *sums;
+    const struct pp_device_ops *ops = pp_device_ops(s->env->device);
+    const struct pp_collective c = doubles_of(s);
+    size_t ranks = (size_t)c.group.n, bytes = n * sizeof *sums;
     struct pp_sequence_sums *at = s->shared ? s->shared : sums;
-    size_t own = (size_t)s->context.group.index * n;
-    if (s->shared && ops->put(s->device, at + own, sums + own, bytes, err))
+    size_t own = (size_t)s->env->context.group.index * n;
+    if (s->shared && ops->put(s->env->device, at + own, sums + own, bytes, err))
         return -1;
-    if (pp_all_gather(&s->context, at, NULL, ranks * bytes / sizeof(double),
-                      err))
+    if (pp_all_gather(&c, at, NULL, ranks * bytes / sizeof(double), err))
         return -1;
-    return !s->shared || pp_device_read(s->device, at, ranks * bytes, sums, err)
+    return !s->shared ||
+                   pp_device_read(s->env->device, at, ranks * bytes, sums, err)
                ? 0
                : -1;
 }
@@ -141,8 +152,9 @@ static int make_sums(const struct pp_scoring *s,
                      const struct pp_objective_rows *r,
                      struct pp_sequence_sums *sums, struct pp_err *err)
 {
-    size_t n = r->n_sequences, ranks = (size_t)s->context.group.n;
-    struct pp_sequence_sums *own = sums + (size_t)s->context.group.index * n;
+    size_t n = r->n_sequences, ranks = (size_t)s->env->context.group.n;
+    struct pp_sequence_sums *own =
+        sums + (size_t)s->env->context.group.index * n;
     memset(own, 0, n * sizeof *own);
     pp_objectives[s->options->number]->partial(s->options, r, own);
     if (ranks == 1 || n == 0)
@@ -164,13 +176,14 @@ static int gather_tokens(const struct pp_scoring *s, const struct room *room,
                          size_t *n, struct pp_err *err)
 {
     const struct pp_microbatch *mb = s->rows;
+    const struct pp_collective c = doubles_of(s);
     double *at = (double *)room->sums; /* it has room for the rows of the bin */
-    double *own = at + (size_t)s->context.group.index * mb->tokens;
+    double *own = at + (size_t)c.group.index * mb->tokens;
     for (size_t i = 0; i < mb->tokens; i++)
         own[i] = unscored;
     for (size_t k = 0; k < mb->n_scored; k++)
         own[mb->scored_rows[k]] = room->x[k];
-    if (pp_all_gather(&s->context, at, NULL, mb->key_rows, err))
+    if (pp_all_gather(&c, at, NULL, mb->key_rows, err))
         return -1;
     *n = 0;
     for (size_t t = 0; t < mb->key_rows; t++) {
@@ -189,7 +202,7 @@ static void keep_own(const struct pp_scoring *s, const struct room *room,
                      size_t n)
 {
     const struct pp_microbatch *mb = s->rows;
-    size_t first = (size_t)s->context.group.index * mb->tokens, k = 0;
+    size_t first = (size_t)s->env->context.group.index * mb->tokens, k = 0;
     for (size_t i = 0; i < n; i++) {
         size_t row = (size_t)mb->order[room->position[i] - 1];
         if (row >= first && row < first + mb->tokens)
@@ -208,7 +221,7 @@ static int score_exactly(const struct pp_scoring *s, const struct pp_bin *b,
     size_t n;
     if (gather_tokens(s, room, &n, err))
         return -1;
-    bool reports = s->context.group.index == 0;
+    bool reports = s->env->context.group.index == 0;
     struct pp_objective_rows r = make_rows(s, b, room, n);
     r.adds_whole = true;
     memset(room->sums, 0, r.n_sequences * sizeof *room->sums);
@@ -236,7 +249,7 @@ int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
     (void)x;
     if (s->bin != PP_NO_BIN)
         pp_packed_bin(s->packed, s->bin, &b);
-    if (s->exact)
+    if (pp_mesh_is_exact(pp_env_mesh(s->env)))
         return score_exactly(s, &b, &room, loss, err);
     note_tokens(s, &b, room.position + s->n_held);
     s->n_held = mb->continues ? n : 0;

@@ -9,19 +9,16 @@
 #ifndef PP_RUN_EXECUTE_SCORING_H
 #define PP_RUN_EXECUTE_SCORING_H
 
-#include "comm/collective.h"
 #include "run/execute/batch.h"
 #include "run/objectives/objective.h"
 
 struct pp_scoring {
     void *room; /* pp_scoring_bytes(n_rows - 1) */
     size_t n_rows;
-    /* The ranks that divide sequences; its values are doubles. With a device,
-     * messages are in shared, pp_scoring_shared_bytes(n_rows - 1) there. */
-    struct pp_collective context;
-    struct pp_device *device;
+    const struct pp_env *env; /* borrowed */
+    /* On a GPU, pp_scoring_shared_bytes(n_rows - 1) there for messages between
+     * the ranks that divide sequences; else NULL. */
     void *shared;
-    bool exact; /* pp_mesh_is_exact; on the CPU */
 
     const struct pp_objective_options *options;
     struct pp_objective_counts step;

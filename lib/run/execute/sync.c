@@ -16,7 +16,7 @@ static int add(const struct pp_worker *w, void *sum, const void *first,
                const void *second, size_t n, struct pp_err *err)
 {
     int failed =
-        w->kernels->add_gradient(sum, first, second, n, w->engine.stream);
+        w->env->kernels->add_gradient(sum, first, second, n, w->env->stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
@@ -25,23 +25,23 @@ static int add_here(const struct pp_worker *w, const struct copied *c,
 {
     if (add(w, c->at[0], c->at[0], c->at[1], c->n, err))
         return -1;
-    struct pp_device *d = w->engine.device;
+    struct pp_device *d = w->env->device;
     return d->ops->copy(d, c->at[1], c->at[0],
-                        c->n * w->kernels->accumulator_bytes, err);
+                        c->n * w->env->kernels->accumulator_bytes, err);
 }
 
 static int add_part(const struct pp_worker *w, const struct copied *c,
                     size_t from, size_t n, struct pp_err *err)
 {
-    const struct pp_transport *ops = w->comm->ops;
-    size_t element = w->kernels->accumulator_bytes;
+    const struct pp_transport *ops = w->env->comm->ops;
+    size_t element = w->env->kernels->accumulator_bytes;
     bool is_first = c->at[0] != NULL;
     char *mine = (is_first ? c->at[0] : c->at[1]) + from * element;
-    if (ops->send(w->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
+    if (ops->send(w->env->comm, c->peer, PP_DIRECTION_SYNC, mine, n * element,
                   err) ||
-        pp_comm_receive(w->comm, c->peer, PP_DIRECTION_SYNC, w->room,
+        pp_comm_receive(w->env->comm, c->peer, PP_DIRECTION_SYNC, w->room,
                         n * element, err) ||
-        ops->send_wait(w->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
+        ops->send_wait(w->env->comm, c->peer, PP_DIRECTION_SYNC, 0, err))
         return -1;
     return is_first ? add(w, mine, mine, w->room, n, err)
                     : add(w, mine, w->room, mine, n, err);
@@ -75,10 +75,10 @@ static int add_stage(const struct pp_worker *w, int stage, struct pp_err *err)
     struct copied c = {.peer = -1};
     for (int k = 0; k < PP_MAX_COPIES; k++) {
         int copy = stage + k * copied_stages(w);
-        if (w->graph->stages[copy].row == w->place.row)
-            c.at[k] = pp_parameters_stage_grads(w->params, copy, &c.n);
+        if (w->graph->stages[copy].row == w->env->place.row)
+            c.at[k] = pp_parameters_stage_grads(w->env->params, copy, &c.n);
         else
-            c.peer = pp_worker_peer(w, w->graph->stages[copy].row);
+            c.peer = pp_env_peer(w->env, w->graph->stages[copy].row);
     }
     return add_copies(w, &c, err);
 }
@@ -86,9 +86,9 @@ static int add_stage(const struct pp_worker *w, int stage, struct pp_err *err)
 /* Adds what this rank owns of the gradients of a stage. */
 static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
 {
-    const struct pp_parameters *p = w->params;
+    const struct pp_parameters *p = w->env->params;
     int here = stage; /* a copy on this rank */
-    if (w->graph->stages[here].row != w->place.row)
+    if (w->graph->stages[here].row != w->env->place.row)
         here += copied_stages(w);
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
@@ -102,7 +102,7 @@ static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
             if (at)
                 c.at[k] = (char *)at->g + at->own.first * p->accumulator_bytes;
             else
-                c.peer = pp_worker_peer(w, row);
+                c.peer = pp_env_peer(w->env, row);
         }
         if (add_copies(w, &c, err))
             return -1;
@@ -113,7 +113,8 @@ static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 {
     for (int s = 0; s < copied_stages(w); s++)
-        if (w->params->owners > 1 ? add_owned(w, s, err) : add_stage(w, s, err))
+        if (w->env->params->owners > 1 ? add_owned(w, s, err)
+                                       : add_stage(w, s, err))
             return -1;
     return 0;
 }
@@ -121,14 +122,14 @@ int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err)
 {
-    struct pp_comm *c = w->comm;
-    const struct pp_kernels *k = w->kernels;
+    struct pp_comm *c = w->env->comm;
+    const struct pp_kernels *k = w->env->kernels;
     void *mine = t->embed ? t->embed : t->head;
-    struct pp_device *d = w->engine.device;
+    struct pp_device *d = w->env->device;
     size_t bytes = t->n * k->accumulator_bytes;
     if (t->peer < 0) {
-        int failed = k->add_gradient(t->embed, t->embed, t->head, t->n,
-                                     w->engine.stream);
+        int failed =
+            k->add_gradient(t->embed, t->embed, t->head, t->n, w->env->stream);
         return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed)
                       : d->ops->copy(d, t->head, t->embed, bytes, err);
     }
@@ -139,7 +140,7 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
         return -1;
     const void *embed = t->embed ? t->embed : t->received;
     const void *head = t->embed ? t->received : t->head;
-    int failed = k->add_gradient(mine, embed, head, t->n, w->engine.stream);
+    int failed = k->add_gradient(mine, embed, head, t->n, w->env->stream);
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
@@ -148,7 +149,7 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
 static struct pp_group holders_of(const struct pp_worker *w,
                                   const struct pp_parameter *t)
 {
-    struct pp_group g = w->tensor.group;
+    struct pp_group g = w->env->tensor.group;
     size_t size = (size_t)g.n, mine = t->piece.offset;
     int first = g.n, n = 0;
     for (size_t i = 0; i < size; i++)
@@ -164,13 +165,13 @@ static struct pp_group holders_of(const struct pp_worker *w,
 
 int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
 {
-    const struct pp_parameters *p = w->params;
-    struct pp_collective c = w->tensor;
-    c.value_bytes = w->kernels->accumulator_bytes;
-    c.sum = w->kernels->add_gradient;
+    const struct pp_parameters *p = w->env->params;
+    struct pp_collective c = w->env->tensor;
+    c.value_bytes = w->env->kernels->accumulator_bytes;
+    c.sum = w->env->kernels->add_gradient;
     c.room = w->room;
     c.room_values = PP_COPIED_PART;
-    for (size_t i = 0; w->tensor.group.n > 1 && i < p->n; i++) {
+    for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
         c.group = holders_of(w, &p->at[i]);
         /* Owners of optimizer state need the sum of their own elements. */
         const struct pp_range own = p->at[i].own;
@@ -187,12 +188,13 @@ static struct pp_collective replicas(const struct pp_worker *w,
                                      size_t value_bytes)
 {
     return (struct pp_collective){
-        .comm = w->comm,
-        .group = pp_layout_group(&w->layout, &w->place, PP_GROUP_DATA),
+        .comm = w->env->comm,
+        .group =
+            pp_layout_group(&w->env->layout, &w->env->place, PP_GROUP_DATA),
         .direction = PP_DIRECTION_DATA,
         .value_bytes = value_bytes,
-        .sum = w->kernels->add_gradient,
-        .stream = w->engine.stream,
+        .sum = w->env->kernels->add_gradient,
+        .stream = w->env->stream,
         .room = w->room,
         .room_values = PP_COPIED_PART,
         .grain = PP_SQUARES_BLOCK};
@@ -200,8 +202,8 @@ static struct pp_collective replicas(const struct pp_worker *w,
 
 int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
 {
-    const struct pp_parameters *p = w->params;
-    struct pp_collective c = replicas(w, w->kernels->accumulator_bytes);
+    const struct pp_parameters *p = w->env->params;
+    struct pp_collective c = replicas(w, w->env->kernels->accumulator_bytes);
     size_t n;
     void *grads = pp_parameters_stage_grads(p, stage, &n);
     if (p->owners == 1)
@@ -218,7 +220,7 @@ int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
 int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
                    struct pp_err *err)
 {
-    const struct pp_parameters *p = w->params;
+    const struct pp_parameters *p = w->env->params;
     struct pp_collective c = replicas(w, pp_parameters_bytes(p, block));
     for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];

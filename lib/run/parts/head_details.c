@@ -16,7 +16,7 @@ enum { READ_NUMBERS = PP_MOST_TOP_K };
  * alignment. */
 static double number_at(const struct pp_layer *l, const char *p, size_t i)
 {
-    size_t bytes = l->kernels->accumulator_bytes;
+    size_t bytes = l->env->kernels->accumulator_bytes;
     float narrow = 0;
     double wide = 0;
     if (bytes == sizeof narrow)
@@ -39,11 +39,11 @@ static int add_entropies(const struct pp_layer *l,
                          struct pp_err *err)
 {
     double room[READ_NUMBERS];
-    size_t bytes = n * l->kernels->accumulator_bytes;
+    size_t bytes = n * l->env->kernels->accumulator_bytes;
     const char *all = pp_layer_collect(l, h->blocks, h->room, bytes, err);
     for (size_t r = 0; all && r < pp_head_ranks(l); r++) {
         const void *p =
-            pp_device_read(l->device, all + r * bytes, bytes, room, err);
+            pp_device_read(l->env->device, all + r * bytes, bytes, room, err);
         for (size_t i = 0; p && i < n; i++) {
             double *to = details_at(mb, at + i);
             *to = (r ? *to : 0) + number_at(l, p, i);
@@ -84,19 +84,19 @@ static int find_top(const struct pp_layer *l, const struct pp_microbatch *mb,
     double room[READ_NUMBERS];
     int32_t ids_room[READ_NUMBERS];
     size_t k = mb->top_k, words = pp_head_words(l);
-    size_t number = l->kernels->accumulator_bytes + sizeof(int32_t);
-    size_t values_bytes = n * k * l->kernels->accumulator_bytes;
-    PP_LAYER_RUN(
-        l->kernels->top_k(h->room, (int32_t *)((char *)h->room + values_bytes),
-                          logits, n, words, words < k ? words : k, l->stream));
+    size_t number = l->env->kernels->accumulator_bytes + sizeof(int32_t);
+    size_t values_bytes = n * k * l->env->kernels->accumulator_bytes;
+    PP_LAYER_RUN(l->env->kernels->top_k(
+        h->room, (int32_t *)((char *)h->room + values_bytes), logits, n, words,
+        words < k ? words : k, l->env->stream));
     const char *all =
         pp_layer_collect(l, h->blocks, h->room, n * k * number, err);
     for (size_t r = 0; all && r < pp_head_ranks(l); r++) {
         const char *of = all + r * n * k * number;
         const void *values =
-            pp_device_read(l->device, of, values_bytes, room, err);
+            pp_device_read(l->env->device, of, values_bytes, room, err);
         const int32_t *ids =
-            values ? pp_device_read(l->device, of + values_bytes,
+            values ? pp_device_read(l->env->device, of + values_bytes,
                                     n * k * sizeof *ids, ids_room, err)
                    : NULL;
         for (size_t i = 0; ids && i < n; i++)
@@ -115,7 +115,7 @@ static size_t rows_at_a_time(const struct pp_layer *l,
                              const struct pp_head_block *h)
 {
     size_t width = mb->top_k > 1 ? mb->top_k : 1;
-    size_t row = width * (l->kernels->accumulator_bytes + sizeof(int32_t));
+    size_t row = width * (l->env->kernels->accumulator_bytes + sizeof(int32_t));
     size_t collected = pp_layer_collected_bytes(l, mb);
     size_t bytes = collected < h->room_bytes ? collected : h->room_bytes;
     size_t most = READ_NUMBERS / width;
@@ -131,14 +131,14 @@ int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
         return pp_fail_setting(err, PP_EXIT_INPUT, "top-k", NULL,
                                "there is no room for %zu logits of a token "
                                "beside a hidden_size of %zu",
-                               mb->top_k, l->model->hidden);
+                               mb->top_k, l->env->model->hidden);
     for (size_t i = 0; i < n; i += part) {
         part = n - i < most ? n - i : most;
         const void *x = pp_layer_at(l, h->logits, i * words);
         if (mb->entropy) {
-            PP_LAYER_RUN(l->kernels->entropy(
+            PP_LAYER_RUN(l->env->kernels->entropy(
                 h->room, x, pp_layer_statistic_at(l, h->lse, i), part, words,
-                l->stream));
+                l->env->stream));
             if (add_entropies(l, mb, h, at + i, part, err))
                 return -1;
         }

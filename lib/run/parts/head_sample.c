@@ -72,7 +72,8 @@ static int take_best(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     for (size_t r = 0; r < ranks; r++) {
         const struct drawn *of =
-            all ? pp_device_read(l->device, all + r * bytes, bytes, room, err)
+            all ? pp_device_read(l->env->device, all + r * bytes, bytes, room,
+                                 err)
                 : own;
         if (!of)
             return -1;
@@ -94,18 +95,19 @@ static int draw_row(const struct pp_layer *l, const struct pp_microbatch *mb,
                     struct drawn *out, struct pp_err *err)
 {
     const struct pp_head_span words =
-        pp_head_span(l, l->tensor ? (size_t)l->tensor->group.index : 0);
-    size_t bytes = l->kernels->element_bytes;
-    size_t wide = l->kernels->accumulator_bytes;
-    size_t vocab = l->words ? l->words->rows : l->model->vocab;
+        pp_head_span(l, (size_t)l->env->tensor.group.index);
+    size_t bytes = l->env->kernels->element_bytes;
+    size_t wide = l->env->kernels->accumulator_bytes;
+    size_t vocab = l->words ? l->words->rows : l->env->model->vocab;
     double lse_room;
     const void *logits =
-        pp_device_read(l->device, pp_layer_at(l, h->logits, i * words.n),
+        pp_device_read(l->env->device, pp_layer_at(l, h->logits, i * words.n),
                        words.n * bytes, mb->sampler->room, err);
-    const void *lse =
-        logits ? pp_device_read(l->device, pp_layer_statistic_at(l, h->lse, i),
-                                wide, &lse_room, err)
-               : NULL;
+    const void *lse = logits
+                          ? pp_device_read(l->env->device,
+                                           pp_layer_statistic_at(l, h->lse, i),
+                                           wide, &lse_room, err)
+                          : NULL;
     if (!lse)
         return -1;
     *out = draw(mb->sampler, logits, bytes, words, (mb->draw + row) * vocab,
@@ -125,7 +127,7 @@ int pp_head_sample(const struct pp_layer *l, const struct pp_microbatch *mb,
         return pp_fail(err, PP_EXIT_INPUT,
                        "ranks have no room to exchange tokens beside a "
                        "hidden_size of %zu",
-                       l->model->hidden);
+                       l->env->model->hidden);
     for (size_t i = 0; i < n; i += part) {
         part = n - i < most ? n - i : most;
         for (size_t k = 0; k < part; k++)

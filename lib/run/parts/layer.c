@@ -54,9 +54,9 @@ void pp_layer_saved(const struct pp_layer *l, size_t tokens,
                     void *at[PP_MAX_SAVED])
 {
     struct pp_saved s[PP_MAX_SAVED];
-    size_t n = pp_unit_saved(l->model, l->unit, l->recompute, when, s);
-    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host,
-                                tokens / pp_model_tp(l->model));
+    size_t n = pp_unit_saved(l->env->model, l->unit, l->recompute, when, s);
+    size_t rows = pp_saved_rows(pp_env_is_host(l->env),
+                                tokens / pp_model_tp(l->env->model));
     for (size_t i = 0; i < n; i++) {
         void *block = b->block[s[i].block];
         size_t statistics = s[i].statistics * rows;
@@ -73,8 +73,8 @@ void pp_layer_saved_before(const struct pp_layer *l,
                            void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
-    size_t rows = pp_saved_rows(pp_device_ops(l->device)->is_host,
-                                slice->tokens / pp_model_tp(l->model));
+    size_t rows = pp_saved_rows(pp_env_is_host(l->env),
+                                slice->tokens / pp_model_tp(l->env->model));
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
         of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
@@ -85,7 +85,7 @@ void pp_layer_saved_before(const struct pp_layer *l,
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
 {
     char name[PP_FQN_TEXT];
-    pp_model_fqn(l->model, l->unit, name);
+    pp_model_fqn(l->env->model, l->unit, name);
     return pp_fail(err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d",
-                   name, l->kernels->name, code);
+                   name, l->env->kernels->name, code);
 }

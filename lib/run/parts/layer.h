@@ -13,7 +13,7 @@
 #include "base/err.h"
 #include "kernels.h"
 #include "model/unit_bytes.h"
-#include "device/device.h"
+#include "run/parts/env.h"
 #include "run/parts/router_losses.h"
 
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
@@ -102,38 +102,25 @@ struct pp_microbatch {
     bool continues;                       /* later slices follow */
 };
 
-struct pp_collective;
-struct pp_attention_exchange;
-
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
+    const struct pp_env *env; /* borrowed */
     struct pp_unit_id unit;
     enum pp_role role;
     enum pp_recompute recompute;
-    const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
     /* The tensor of its head, and the rows that it has of it; NULL, 0: all
      * words. */
     const struct pp_tensor_info *words;
     size_t n_words;
-    const struct pp_kernels *kernels;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
-    const void *rope_cos, *rope_sin; /* (max position, rotary / 2) */
-    const struct pp_attention_exchange *exchange;
-    const struct pp_collective *context; /* the ranks that divide sequences;
-                                            NULL if there is one */
-    bool exact; /* they sum losses of tokens in the order of one rank */
-    const struct pp_collective *tensor; /* those that divide tensors; NULL: one
-                                         */
-    struct pp_device *device;           /* NULL: the CPU */
-    void *stream;
 };
 
 /* Returns the rows of this rank between products. */
 static inline size_t pp_layer_rows(const struct pp_layer *l,
                                    const struct pp_microbatch *mb)
 {
-    return mb->tokens / pp_model_tp(l->model);
+    return mb->tokens / pp_env_tp(l->env);
 }
 
 /* Returns how attention reaches the keys of other slices, or of the
@@ -181,9 +168,6 @@ struct pp_layer_ops {
                void *dx, const void *dy, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
 };
-
-/* Returns what memory plans need to know of these kernels (unit_bytes.h). */
-struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host);
 
 /* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);

@@ -11,7 +11,7 @@
 static struct pp_attention_shape shape(const struct pp_layer *l,
                                        const struct pp_microbatch *mb)
 {
-    const struct pp_model *m = l->model;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     double scale = m->mla.score_scale;
     return (struct pp_attention_shape){
@@ -36,18 +36,18 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
 static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
+    const struct pp_kernels *k = l->env->kernels;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
-                                w.qk, m->norm_eps, l->stream));
+                                w.qk, m->norm_eps, l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
                                 pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH),
                                 pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
                                 l->w[PP_P_K_NORM], T, NKV, HD, w.qkv, NH + NKV,
-                                w.qk, m->norm_eps, l->stream));
+                                w.qk, m->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -55,8 +55,8 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_layer_blocks *b, void *const *s,
                    struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
+    const struct pp_kernels *k = l->env->kernels;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t T = mb->tokens, C = m->hidden;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
@@ -65,15 +65,15 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (!m->qk_norm) {
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], x, l->w[PP_P_Q],
                                    l->w[PP_P_Q_BIAS], NULL, T, C, w.qkv, w.qkv,
-                                   C, l->stream));
+                                   C, l->env->stream));
         return 0;
     }
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV_RAW], x, l->w[PP_P_Q],
                                l->w[PP_P_Q_BIAS], NULL, T, C, w.qk, w.qk, C,
-                               l->stream));
+                               l->env->stream));
     PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), x,
                                l->w[PP_P_V], l->w[PP_P_V_BIAS], NULL, T, C,
-                               w.qkv - w.qk, w.qkv, C, l->stream));
+                               w.qkv - w.qk, w.qkv, C, l->env->stream));
     return qk_norm_fwd(l, T, s, err);
 }
 
@@ -81,18 +81,19 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
                   void *qkv, int direction, struct pp_err *err)
 {
-    const struct pp_model *m = l->model;
+    const struct pp_model *m = l->env->model;
     if (pp_unit_rotates(m, l->unit))
-        PP_LAYER_RUN(l->kernels->rope(
-            qkv, l->rope_cos, l->rope_sin, mb->positions, mb->tokens,
+        PP_LAYER_RUN(l->env->kernels->rope(
+            qkv, l->env->rope_cos, l->env->rope_sin, mb->positions, mb->tokens,
             m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
-            m->head_dim, false, direction, l->stream));
+            m->head_dim, false, direction, l->env->stream));
     return 0;
 }
 
 struct pp_joined pp_attention_output(const struct pp_layer *l)
 {
-    return (struct pp_joined){PP_P_O, PP_P_O_BIAS, pp_qkv_widths(l->model).o};
+    return (struct pp_joined){PP_P_O, PP_P_O_BIAS,
+                              pp_qkv_widths(l->env->model).o};
 }
 
 /* All keys and values are in the microbatch. */
@@ -102,11 +103,11 @@ static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *tiles, struct pp_err *err)
 {
     (void)mb, (void)b;
-    struct pp_qkv_widths w = pp_qkv_widths(l->model);
-    PP_LAYER_RUN(l->kernels->attention_fwd(
+    struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
+    PP_LAYER_RUN(l->env->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
         pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
-        NULL, a, tiles, l->stream));
+        NULL, a, tiles, l->env->stream));
     return 0;
 }
 
@@ -116,12 +117,12 @@ static int here_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *tiles, struct pp_err *err)
 {
     (void)mb, (void)b;
-    struct pp_qkv_widths w = pp_qkv_widths(l->model);
-    PP_LAYER_RUN(l->kernels->attention_bwd(
+    struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
+    PP_LAYER_RUN(l->env->kernels->attention_bwd(
         s[PP_S_DQKV], pp_layer_at(l, s[PP_S_DQKV], w.q),
         pp_layer_at(l, s[PP_S_DQKV], w.qk), dattn, s[PP_S_QKV],
         pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
-        s[PP_S_ATTN], s[PP_S_LSE], a, tiles, l->stream));
+        s[PP_S_ATTN], s[PP_S_LSE], a, tiles, l->env->stream));
     return 0;
 }
 
@@ -146,7 +147,7 @@ int pp_attention_heads_fwd(const struct pp_layer *l,
                            void *scratch, struct pp_err *err)
 {
     struct pp_attention_shape a = shape(l, mb);
-    return l->exchange->fwd(l, mb, &a, b, s, scratch, err);
+    return l->env->exchange->fwd(l, mb, &a, b, s, scratch, err);
 }
 
 static int attention_fwd(const struct pp_layer *l,
@@ -178,20 +179,21 @@ static int attention_recompute(const struct pp_layer *l,
 static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
+    const struct pp_kernels *k = l->env->kernels;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
     PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
-                         l->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(
-        s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
-        l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
+                         l->env->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(s[PP_S_DQKV], s[PP_S_DQKV],
+                                      s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
+                                      l->w[PP_P_Q_NORM], T, NH, HD, w.qkv,
+                                      w.qkv, w.qk, NH + NKV, l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
         pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T,
-        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->stream));
+        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->env->stream));
     return 0;
 }
 
@@ -205,7 +207,7 @@ int pp_attention_heads_bwd(const struct pp_layer *l,
     void *dattn = scratch,
          *tiles = pp_layer_at(l, scratch, o.width * mb->tokens);
     return pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
-                   l->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err)
+                   l->env->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err)
                ? -1
                : 0;
 }
@@ -215,7 +217,7 @@ static int attention_bwd_input(const struct pp_layer *l,
                                const struct pp_layer_blocks *b, void *const *s,
                                void *scratch, struct pp_err *err)
 {
-    const struct pp_model *m = l->model;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     if (pp_attention_heads_bwd(l, mb, dy, b, s, scratch, err))
         return -1;
@@ -230,20 +232,20 @@ static int attention_bwd_input(const struct pp_layer *l,
 static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
                               void *const *s, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    const struct pp_model *m = l->model;
+    const struct pp_kernels *k = l->env->kernels;
+    const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     if (l->g[PP_P_Q_NORM])
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
             l->g[PP_P_Q_NORM], s[PP_S_DQK_NORM], s[PP_S_QKV_RAW],
-            s[PP_S_QK_RSTD], T, NH, HD, w.qk, w.qk, NH + NKV, l->stream));
+            s[PP_S_QK_RSTD], T, NH, HD, w.qk, w.qk, NH + NKV, l->env->stream));
     if (l->g[PP_P_K_NORM])
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
             l->g[PP_P_K_NORM], pp_layer_at(l, s[PP_S_DQK_NORM], w.q),
             pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
             pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), T, NKV, HD, w.qk,
-            w.qk, NH + NKV, l->stream));
+            w.qk, NH + NKV, l->env->stream));
     return 0;
 }
 
@@ -253,13 +255,13 @@ static int attention_bwd_weight(const struct pp_layer *l,
                                 void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    const struct pp_kernels *k = l->kernels;
-    struct pp_qkv_widths w = pp_qkv_widths(l->model);
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
     const struct pp_joined o = pp_attention_output(l);
-    size_t C = l->model->hidden, T = mb->tokens;
+    size_t C = l->env->model->hidden, T = mb->tokens;
     if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DMID], s[PP_S_ATTN], &o, err))
         return -1;
-    if (l->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
+    if (l->env->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
@@ -267,7 +269,7 @@ static int attention_bwd_weight(const struct pp_layer *l,
     if (l->g[PP_P_Q])
         PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_Q], l->g[PP_P_Q_BIAS],
                                           s[PP_S_DQKV], x, T, C, w.qkv, w.qkv,
-                                          C, l->stream));
+                                          C, l->env->stream));
     return 0;
 }
 

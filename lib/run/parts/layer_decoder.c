@@ -15,7 +15,7 @@ struct decoder {
 static struct decoder decoder_of(const struct pp_layer *l)
 {
     struct pp_model_part parts[PP_MAX_PARTS];
-    pp_unit_parts(l->model, l->unit, parts);
+    pp_unit_parts(l->env->model, l->unit, parts);
     return (struct decoder){
         pp_norm_ops(parts[0].kind), pp_block_ops(parts[1].kind),
         pp_block_ops(parts[3].kind), &pp_norm_slots[parts[0].place],
@@ -27,10 +27,11 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *scratch, struct pp_err *err)
 {
     struct decoder d = decoder_of(l);
-    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[PP_S_X], x, R, C, C, C, l->stream));
+    PP_LAYER_RUN(
+        l->env->kernels->copy(s[PP_S_X], x, R, C, C, C, l->env->stream));
     return d.norm->fwd(l, d.first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
                    d.attention->fwd(l, mb, s[PP_S_MID], b, s, scratch, err) ||
                    d.norm->fwd(l, d.second, R, s[PP_S_NORM2], s[PP_S_MID], s,
@@ -63,21 +64,21 @@ static int decoder_bwd_input(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     struct decoder d = decoder_of(l);
-    const struct pp_kernels *k = l->kernels;
-    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, R, C, C, C, l->stream));
+    PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, R, C, C, C, l->env->stream));
     if (d.mlp->bwd_input(l, mb, dy, b, s, scratch, err) ||
         d.norm->bwd_input(l, d.second, R, s[PP_S_DMID], s[PP_S_DNORM2], s, err))
         return -1;
-    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, R * C, l->stream));
+    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, R * C, l->env->stream));
     if (d.attention->bwd_input(l, mb, s[PP_S_DMID], b, s, scratch, err) ||
         d.norm->bwd_input(l, d.first, R, dx, s[PP_S_DNORM1], s, err))
         return -1;
-    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], R * C, l->stream));
+    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], R * C, l->env->stream));
     return 0;
 }
 

@@ -9,17 +9,18 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *scratch, struct pp_err *err)
 {
     (void)x, (void)scratch;
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden;
     /* A word is on one rank. The others add zeros. */
     PP_LAYER_RUN(k->embedding_fwd(pp_layer_part(l, b, y), mb->input_ids,
-                                  l->w[PP_P_WEIGHT], mb->tokens, C, l->stream));
+                                  l->w[PP_P_WEIGHT], mb->tokens, C,
+                                  l->env->stream));
     if (pp_layer_reduce(l, mb, b, y, err))
         return -1;
     if (l->w[PP_P_POSITIONS])
         PP_LAYER_RUN(k->embedding_add(
             y, mb->positions + pp_layer_first_row(l, mb), l->w[PP_P_POSITIONS],
-            pp_layer_rows(l, mb), C, l->stream));
+            pp_layer_rows(l, mb), C, l->env->stream));
     return 0;
 }
 
@@ -29,11 +30,11 @@ static int embed_bwd_input(const struct pp_layer *l,
                            void *scratch, struct pp_err *err)
 {
     (void)dx, (void)scratch;
-    size_t C = l->model->hidden;
+    size_t C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C,
-                                  C, C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->copy(
+        s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
     return 0;
 }
 
@@ -49,14 +50,14 @@ static int embed_bwd_weight(const struct pp_layer *l,
     if (!dy)
         return -1;
     if (l->g[PP_P_WEIGHT])
-        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
-            l->g[PP_P_WEIGHT], dy, mb->input_ids, mb->tokens, l->model->hidden,
-            l->stream));
+        PP_LAYER_RUN(l->env->kernels->embedding_bwd_weight(
+            l->g[PP_P_WEIGHT], dy, mb->input_ids, mb->tokens,
+            l->env->model->hidden, l->env->stream));
     if (l->g[PP_P_POSITIONS])
-        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->embedding_bwd_weight(
             l->g[PP_P_POSITIONS], s[PP_S_EMBED_DY],
             mb->positions + pp_layer_first_row(l, mb), pp_layer_rows(l, mb),
-            l->model->hidden, l->stream));
+            l->env->model->hidden, l->env->stream));
     return 0;
 }
 

@@ -29,12 +29,12 @@ static struct experts experts_of(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *const *s,
                                  void *scratch)
 {
-    const struct pp_moe *m = &l->model->moe;
-    struct pp_experts_room room = pp_experts_room(l->model);
-    struct experts e = {.k = l->kernels->experts,
+    const struct pp_moe *m = &l->env->model->moe;
+    struct pp_experts_room room = pp_experts_room(l->env->model);
+    struct experts e = {.k = l->env->kernels->experts,
                         .T = mb->tokens,
                         .R = mb->tokens * m->top_k,
-                        .C = l->model->hidden,
+                        .C = l->env->model->hidden,
                         .I = m->intermediate,
                         .E = m->n_experts,
                         .K = m->top_k,
@@ -67,21 +67,22 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
                  struct pp_err *err)
 {
     const struct pp_router_rows rows = router_rows(e, s);
-    PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER], NULL,
-                                        NULL, e->T, e->C, e->E, e->E, e->C,
-                                        l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER],
+                                             NULL, NULL, e->T, e->C, e->E, e->E,
+                                             e->C, l->env->stream));
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, l->w[PP_P_ROUTER_BIAS], e->T, e->E,
-                                 e->K, &l->model->moe.router, l->stream));
+                                 e->K, &l->env->model->moe.router,
+                                 l->env->stream));
     if (pp_layer_router_fwd(l, mb, &rows, err))
         return -1;
     if (!l->w[PP_P_SHARED_WEIGHT])
         return 0;
-    PP_LAYER_RUN(l->kernels->linear_fwd(e->logits, x, l->w[PP_P_SHARED_WEIGHT],
-                                        NULL, NULL, e->T, e->C, 1, 1, e->C,
-                                        l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(
+        e->logits, x, l->w[PP_P_SHARED_WEIGHT], NULL, NULL, e->T, e->C, 1, 1,
+        e->C, l->env->stream));
     PP_LAYER_RUN(
-        e->k->gate_fwd(s[PP_S_SHARED_WEIGHT], e->logits, e->T, l->stream));
+        e->k->gate_fwd(s[PP_S_SHARED_WEIGHT], e->logits, e->T, l->env->stream));
     return 0;
 }
 
@@ -89,25 +90,26 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
                        const void *x, void *const *s, struct pp_err *err)
 {
     PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->R, e->C,
-                              l->stream));
-    PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
-                                   l->w[PP_P_EXPERT_GATE], e->routing.expert,
-                                   e->R, e->C, 2 * e->I, e->stride, l->stream));
+                              l->env->stream));
+    PP_LAYER_RUN(e->k->grouped_fwd(
+        s[PP_S_EXPERT_GATE_UP], e->product, l->w[PP_P_EXPERT_GATE],
+        e->routing.expert, e->R, e->C, 2 * e->I, e->stride, l->env->stream));
     if (e->S)
-        PP_LAYER_RUN(l->kernels->linear_fwd(
+        PP_LAYER_RUN(l->env->kernels->linear_fwd(
             s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
-            2 * e->S, 2 * e->S, e->C, l->stream));
+            2 * e->S, 2 * e->S, e->C, l->env->stream));
     return 0;
 }
 
 static int activate(const struct pp_layer *l, const struct experts *e,
                     void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->swiglu_fwd(
-        s[PP_S_EXPERT_ACT], s[PP_S_EXPERT_GATE_UP], e->R, e->I, l->stream));
+    PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_EXPERT_ACT],
+                                             s[PP_S_EXPERT_GATE_UP], e->R, e->I,
+                                             l->env->stream));
     if (e->S)
-        PP_LAYER_RUN(l->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], e->T,
-                                            e->S, l->stream));
+        PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
+                                                 e->T, e->S, l->env->stream));
     return 0;
 }
 
@@ -115,20 +117,21 @@ static int activate(const struct pp_layer *l, const struct experts *e,
 static int sum_experts(const struct pp_layer *l, const struct experts *e,
                        void *out, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->grouped_fwd(e->product, s[PP_S_EXPERT_ACT],
-                                   l->w[PP_P_EXPERT_DOWN], e->routing.expert,
-                                   e->R, e->I, e->C, e->stride, l->stream));
+    PP_LAYER_RUN(e->k->grouped_fwd(
+        e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN],
+        e->routing.expert, e->R, e->I, e->C, e->stride, l->env->stream));
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
-                               e->T, e->K, e->C, l->stream));
+                               e->T, e->K, e->C, l->env->stream));
     if (!e->S)
         return 0;
-    PP_LAYER_RUN(l->kernels->linear_fwd(
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(
         e->product, s[PP_S_ACT], l->w[PP_P_SHARED_DOWN], NULL, NULL, e->T, e->S,
-        e->C, e->C, e->S, l->stream));
+        e->C, e->C, e->S, l->env->stream));
     if (l->w[PP_P_SHARED_WEIGHT])
         PP_LAYER_RUN(e->k->spread(e->product, e->product, s[PP_S_SHARED_WEIGHT],
-                                  NULL, e->T, e->C, l->stream));
-    PP_LAYER_RUN(l->kernels->add(out, out, e->product, e->T * e->C, l->stream));
+                                  NULL, e->T, e->C, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->add(out, out, e->product, e->T * e->C,
+                                      l->env->stream));
     return 0;
 }
 
@@ -143,8 +146,8 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
         pp_layer_reduce(l, mb, b, y, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->add(y, s[PP_S_MID], y, pp_layer_rows(l, mb) * e.C,
-                                 l->stream));
+    PP_LAYER_RUN(l->env->kernels->add(
+        y, s[PP_S_MID], y, pp_layer_rows(l, mb) * e.C, l->env->stream));
     return 0;
 }
 
@@ -170,36 +173,37 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
                            const void *dy, void *const *s, struct pp_err *err)
 {
     PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->R,
-                              e->C, l->stream));
+                              e->C, l->env->stream));
     PP_LAYER_RUN(e->k->grouped_bwd_input(
         e->act, e->product, l->w[PP_P_EXPERT_DOWN], e->routing.expert, e->R,
-        e->I, e->C, e->stride, l->stream));
+        e->I, e->C, e->stride, l->env->stream));
     PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_EXPERT_ACT],
-                                 s[PP_S_WEIGHT], e->R, e->I, l->stream));
-    PP_LAYER_RUN(l->kernels->swiglu_bwd(s[PP_S_DEXPERT_GATE_UP], e->act,
-                                        s[PP_S_EXPERT_GATE_UP], e->R, e->I,
-                                        l->stream));
+                                 s[PP_S_WEIGHT], e->R, e->I, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->swiglu_bwd(s[PP_S_DEXPERT_GATE_UP], e->act,
+                                             s[PP_S_EXPERT_GATE_UP], e->R, e->I,
+                                             l->env->stream));
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
                                  &e->routing, e->T, e->E, e->K,
-                                 &l->model->moe.router, l->stream));
+                                 &l->env->model->moe.router, l->env->stream));
     return 0;
 }
 
 static int shared_bwd(const struct pp_layer *l, const struct experts *e,
                       const void *dy, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(
-        l->kernels->linear_bwd_input(e->act, dy, l->w[PP_P_SHARED_DOWN], e->T,
-                                     e->S, e->C, e->S, e->C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
+        e->act, dy, l->w[PP_P_SHARED_DOWN], e->T, e->S, e->C, e->S, e->C,
+        l->env->stream));
     if (l->w[PP_P_SHARED_WEIGHT]) {
         PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_ACT],
                                      s[PP_S_SHARED_WEIGHT], e->T, e->S,
-                                     l->stream));
+                                     l->env->stream));
         PP_LAYER_RUN(e->k->gate_bwd(s[PP_S_DSHARED_WEIGHT], e->weights,
-                                    s[PP_S_SHARED_WEIGHT], e->T, l->stream));
+                                    s[PP_S_SHARED_WEIGHT], e->T,
+                                    l->env->stream));
     }
-    PP_LAYER_RUN(l->kernels->swiglu_bwd(
-        s[PP_S_DGATE_UP], e->act, s[PP_S_GATE_UP], e->T, e->S, l->stream));
+    PP_LAYER_RUN(l->env->kernels->swiglu_bwd(
+        s[PP_S_DGATE_UP], e->act, s[PP_S_GATE_UP], e->T, e->S, l->env->stream));
     return 0;
 }
 
@@ -211,9 +215,11 @@ static int add_product(const struct pp_layer *l, const struct experts *e,
 {
     if (!l->w[w])
         return 0;
-    PP_LAYER_RUN(l->kernels->linear_bwd_input(
-        e->product, dy, l->w[w], e->T, e->C, width, e->C, width, l->stream));
-    PP_LAYER_RUN(l->kernels->add(dx, dx, e->product, e->T * e->C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(e->product, dy, l->w[w],
+                                                   e->T, e->C, width, e->C,
+                                                   width, l->env->stream));
+    PP_LAYER_RUN(
+        l->env->kernels->add(dx, dx, e->product, e->T * e->C, l->env->stream));
     return 0;
 }
 
@@ -230,9 +236,9 @@ static int experts_bwd_input(const struct pp_layer *l,
         return -1;
     PP_LAYER_RUN(e.k->grouped_bwd_input(
         e.product, s[PP_S_DEXPERT_GATE_UP], l->w[PP_P_EXPERT_GATE],
-        e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->stream));
+        e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->env->stream));
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
-                              l->stream));
+                              l->env->stream));
     const struct pp_router_rows rows = router_rows(&e, s);
     if (pp_layer_router_bwd(l, mb, b, &rows, s[PP_S_DROUTER], s[PP_S_NORM2],
                             err) ||
@@ -252,9 +258,9 @@ static int add_gradient(const struct pp_layer *l, const struct experts *e,
                         size_t outputs, struct pp_err *err)
 {
     if (l->g[g])
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(l->g[g], NULL, dy, x, e->T,
-                                                   width, outputs, outputs,
-                                                   width, l->stream));
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
+            l->g[g], NULL, dy, x, e->T, width, outputs, outputs, width,
+            l->env->stream));
     return 0;
 }
 
@@ -264,16 +270,17 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
 {
     if (l->g[PP_P_EXPERT_DOWN]) {
         PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT],
-                                  e->routing.token, e->R, e->C, l->stream));
+                                  e->routing.token, e->R, e->C,
+                                  l->env->stream));
         PP_LAYER_RUN(e->k->grouped_bwd_weight(
             l->g[PP_P_EXPERT_DOWN], e->product, s[PP_S_EXPERT_ACT],
-            e->routing.expert, e->R, e->I, e->C, e->stride, l->stream));
+            e->routing.expert, e->R, e->I, e->C, e->stride, l->env->stream));
     }
     if (!l->g[PP_P_SHARED_DOWN])
         return 0;
     if (l->w[PP_P_SHARED_WEIGHT]) {
         PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_SHARED_WEIGHT], NULL,
-                                  e->T, e->C, l->stream));
+                                  e->T, e->C, l->env->stream));
         dy = e->product;
     }
     return add_gradient(l, e, PP_P_SHARED_DOWN, dy, s[PP_S_ACT], e->S, e->C,
@@ -294,10 +301,10 @@ static int experts_bwd_weight(const struct pp_layer *l,
         return -1;
     if (l->g[PP_P_EXPERT_GATE]) {
         PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.R, e.C,
-                                 l->stream));
+                                 l->env->stream));
         PP_LAYER_RUN(e.k->grouped_bwd_weight(
             l->g[PP_P_EXPERT_GATE], s[PP_S_DEXPERT_GATE_UP], e.product,
-            e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->stream));
+            e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->env->stream));
     }
     return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
                         err) ||

@@ -22,9 +22,9 @@ static struct gathered gathered_at(const struct pp_layer *l,
                                    const struct pp_attention_shape *a,
                                    void *tiles)
 {
-    size_t n = mb->key_rows * pp_kv_columns(l->model).width;
+    size_t n = mb->key_rows * pp_kv_columns(l->env->model).width;
     struct gathered g;
-    g.by_rank = pp_layer_at(l, tiles, l->kernels->attention_scratch(a));
+    g.by_rank = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(a));
     g.kv = pp_layer_at(l, g.by_rank, n);
     g.dkv = pp_layer_at(l, g.kv, n);
     return g;
@@ -35,24 +35,24 @@ static struct gathered gathered_at(const struct pp_layer *l,
 static void *own_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
                       void *by_rank)
 {
-    size_t first = (size_t)l->context->group.index * mb->tokens;
-    return pp_layer_at(l, by_rank, first * pp_kv_columns(l->model).width);
+    size_t first = (size_t)l->env->context.group.index * mb->tokens;
+    return pp_layer_at(l, by_rank, first * pp_kv_columns(l->env->model).width);
 }
 
 static int gather_all(const struct pp_layer *l, const struct pp_microbatch *mb,
                       void *const *s, const struct gathered *g,
                       struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     PP_LAYER_RUN(k->copy(own_rows(l, mb, g->by_rank),
                          pp_layer_at(l, s[PP_S_QKV], w.at), mb->tokens, w.width,
-                         w.width, w.row, l->stream));
-    if (pp_all_gather(l->context, g->by_rank, NULL, mb->key_rows * w.width,
-                      err))
+                         w.width, w.row, l->env->stream));
+    if (pp_all_gather(&l->env->context, g->by_rank, NULL,
+                      mb->key_rows * w.width, err))
         return -1;
     PP_LAYER_RUN(k->embedding_fwd(g->kv, mb->order, g->by_rank, mb->key_rows,
-                                  w.width, l->stream));
+                                  w.width, l->env->stream));
     return 0;
 }
 
@@ -61,7 +61,7 @@ shape_of_parts(const struct pp_layer *l, const struct pp_microbatch *mb,
                const struct pp_attention_shape *a)
 {
     struct pp_attention_shape p = *a;
-    p.ldkv = pp_kv_columns(l->model).width;
+    p.ldkv = pp_kv_columns(l->env->model).width;
     p.keys = mb->keys;
     p.NK = mb->key_rows;
     p.share = 2;
@@ -78,10 +78,10 @@ static int gather_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct pp_attention_shape p = shape_of_parts(l, mb, a);
     if (gather_all(l, mb, s, &g, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->attention_fwd(
+    PP_LAYER_RUN(l->env->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], g.kv,
-        pp_layer_at(l, g.kv, pp_kv_columns(l->model).keys), NULL, &p, tiles,
-        l->stream));
+        pp_layer_at(l, g.kv, pp_kv_columns(l->env->model).keys), NULL, &p,
+        tiles, l->env->stream));
     return 0;
 }
 
@@ -89,19 +89,19 @@ static int gather_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
                   void *const *s, const struct gathered *g, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     size_t n = mb->key_rows * w.width;
-    struct pp_collective c = *l->context;
+    struct pp_collective c = l->env->context;
     c.room = g->kv;
     c.room_values = n;
     PP_LAYER_RUN(k->scatter(g->by_rank, g->dkv, mb->order, mb->key_rows,
-                            w.width, l->stream));
+                            w.width, l->env->stream));
     if (n > 0 && pp_reduce_scatter(&c, g->by_rank, NULL, n, err))
         return -1;
     PP_LAYER_RUN(k->copy(pp_layer_at(l, s[PP_S_DQKV], w.at),
                          own_rows(l, mb, g->by_rank), mb->tokens, w.width,
-                         w.row, w.width, l->stream));
+                         w.row, w.width, l->env->stream));
     return 0;
 }
 
@@ -115,11 +115,12 @@ static int gather_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct pp_attention_shape p = shape_of_parts(l, mb, a);
     if (gather_all(l, mb, s, &g, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->attention_bwd(
+    PP_LAYER_RUN(l->env->kernels->attention_bwd(
         s[PP_S_DQKV], g.dkv,
-        pp_layer_at(l, g.dkv, pp_kv_columns(l->model).keys), dattn, s[PP_S_QKV],
-        g.kv, pp_layer_at(l, g.kv, pp_kv_columns(l->model).keys), s[PP_S_ATTN],
-        s[PP_S_LSE], &p, tiles, l->stream));
+        pp_layer_at(l, g.dkv, pp_kv_columns(l->env->model).keys), dattn,
+        s[PP_S_QKV], g.kv,
+        pp_layer_at(l, g.kv, pp_kv_columns(l->env->model).keys), s[PP_S_ATTN],
+        s[PP_S_LSE], &p, tiles, l->env->stream));
     return reduce(l, mb, s, &g, err);
 }
 

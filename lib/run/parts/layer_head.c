@@ -29,16 +29,16 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
                                         const struct pp_microbatch *mb,
                                         void *scratch)
 {
-    struct pp_backend b =
-        pp_kernels_backend(l->kernels, pp_device_ops(l->device)->is_host);
-    struct head_scratch h = {.rows = pp_head_block_rows(&b, l->model->vocab)};
+    struct pp_backend b = pp_env_backend(l->env);
+    struct head_scratch h = {.rows =
+                                 pp_head_block_rows(&b, l->env->model->vocab)};
     size_t room = pp_head_room_rows(h.rows, mb->tokens);
     h.logits = scratch;
-    h.x = pp_layer_at(l, h.logits, room * l->model->vocab);
-    h.dx = pp_layer_at(l, h.x, room * l->model->hidden);
-    h.logp = pp_layer_at(l, h.dx, room * l->model->hidden);
+    h.x = pp_layer_at(l, h.logits, room * l->env->model->vocab);
+    h.dx = pp_layer_at(l, h.x, room * l->env->model->hidden);
+    h.logp = pp_layer_at(l, h.dx, room * l->env->model->hidden);
     h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
-    h.dx_bytes = room * l->model->hidden * l->kernels->element_bytes;
+    h.dx_bytes = room * l->env->model->hidden * l->env->kernels->element_bytes;
     return h;
 }
 
@@ -51,12 +51,12 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
 
 size_t pp_head_words(const struct pp_layer *l)
 {
-    return l->n_words ? l->n_words : l->model->vocab;
+    return l->n_words ? l->n_words : l->env->model->vocab;
 }
 
 size_t pp_head_ranks(const struct pp_layer *l)
 {
-    return l->tensor ? (size_t)l->tensor->group.n : 1;
+    return pp_env_tp(l->env);
 }
 
 struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
@@ -74,8 +74,8 @@ static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     if (mb->temperature == 0 || mb->temperature == 1)
         return 0;
-    PP_LAYER_RUN(l->kernels->scale_by(rows, 1 / mb->temperature,
-                                      n * l->model->hidden, l->stream));
+    PP_LAYER_RUN(l->env->kernels->scale_by(
+        rows, 1 / mb->temperature, n * l->env->model->hidden, l->env->stream));
     return 0;
 }
 
@@ -86,14 +86,14 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct head_scratch *h, const void *x, size_t at,
                        size_t n, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = pp_head_words(l);
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden, V = pp_head_words(l);
     PP_LAYER_RUN(
-        k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->stream));
+        k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->env->stream));
     if (cool(l, mb, h->x, n, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, NULL,
-                               n, C, V, V, C, l->stream));
+                               n, C, V, V, C, l->env->stream));
     return 0;
 }
 
@@ -106,10 +106,10 @@ static int make_gradient(const struct pp_layer *l,
 {
     if (make_logits(l, mb, h, x, at, n, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->cross_entropy_bwd(
+    PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(
         h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
         mb->targets + at, pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at), n,
-        pp_head_words(l), l->stream));
+        pp_head_words(l), l->env->stream));
     return 0;
 }
 
@@ -119,12 +119,12 @@ static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const void *logp, double *sum, struct pp_err *err)
 {
     double room[READ_ROWS];
-    size_t bytes = l->kernels->accumulator_bytes, n;
+    size_t bytes = l->env->kernels->accumulator_bytes, n;
     *sum = 0;
     for (size_t at = 0; at < mb->n_scored; at += n) {
         n = block_end(mb, at, READ_ROWS);
         const void *p =
-            pp_device_read(l->device, pp_layer_statistic_at(l, logp, at),
+            pp_device_read(l->env->device, pp_layer_statistic_at(l, logp, at),
                            n * bytes, room, err);
         if (!p)
             return -1;
@@ -146,8 +146,8 @@ static int sum_exactly(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const void *logp, void *all, double *sum,
                        struct pp_err *err)
 {
-    struct pp_collective c = *l->context;
-    size_t bytes = l->kernels->accumulator_bytes;
+    struct pp_collective c = l->env->context;
+    size_t bytes = l->env->kernels->accumulator_bytes;
     size_t own = (size_t)c.group.index * mb->tokens;
     memset(pp_layer_statistic_at(l, all, own), 0, mb->tokens * bytes);
     for (size_t k = 0; k < mb->n_labelled; k++)
@@ -168,9 +168,9 @@ static int sum_exactly(const struct pp_layer *l, const struct pp_microbatch *mb,
 int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
                  size_t bytes, struct pp_err *err)
 {
-    const struct pp_device_ops *ops = pp_device_ops(l->device);
+    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
     if (!ops->is_host)
-        return ops->put(l->device, to, from, bytes, err);
+        return ops->put(l->env->device, to, from, bytes, err);
     memcpy(to, from, bytes);
     return 0;
 }
@@ -184,7 +184,7 @@ static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
         float narrow[READ_ROWS];
         double wide[READ_ROWS];
     } room;
-    size_t bytes = l->kernels->accumulator_bytes, n;
+    size_t bytes = l->env->kernels->accumulator_bytes, n;
     for (size_t at = 0; at < n_rows; at += n) {
         n = n_rows - at < READ_ROWS ? n_rows - at : READ_ROWS;
         void *to = pp_layer_statistic_at(l, scales, at);
@@ -231,14 +231,14 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *scratch, struct pp_err *err)
 {
     (void)y;
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, n;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden, n;
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     double sum = 0;
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(
-        k->copy(s[PP_S_HEAD_X], x, pp_layer_rows(l, mb), C, C, C, l->stream));
+    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, pp_layer_rows(l, mb), C, C, C,
+                         l->env->stream));
     x = pp_layer_gather(l, mb, b, x, err);
     if (!x)
         return -1;
@@ -249,7 +249,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
         void *logp = pp_layer_statistic_at(l, h.logp, at);
         PP_LAYER_RUN(k->cross_entropy_fwd(lse, logp, h.logits, mb->targets + at,
-                                          n, pp_head_words(l), l->stream));
+                                          n, pp_head_words(l), l->env->stream));
         if (pp_layer_merge_words(l, b, lse, logp, n, err))
             return -1;
         const struct pp_head_block block = {h.logits, lse, h.dx, h.dx_bytes, b};
@@ -258,7 +258,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
             return -1;
     }
     if (read_logps(l, mb, h.logp, &sum, err) ||
-        (l->exact && !mb->objective &&
+        (pp_mesh_is_exact(pp_env_mesh(l->env)) && !mb->objective &&
          sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
         return -1;
     *mb->loss = sum * mb->scale;
@@ -276,8 +276,8 @@ static int head_gradients(const struct pp_layer *l,
                           const struct pp_layer_blocks *b, void *scratch,
                           struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden, V = pp_head_words(l), n;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden, V = pp_head_words(l), n;
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED], *part = dx ? pp_layer_part(l, b, dx) : NULL;
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
@@ -285,22 +285,22 @@ static int head_gradients(const struct pp_layer *l,
     if (!x)
         return -1;
     if (dx)
-        PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->stream));
+        PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->env->stream));
     for (size_t at = 0; (dx || dw) && at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
         if (make_gradient(l, mb, &h, x, s, at, n, err))
             return -1;
         if (dx) {
             PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],
-                                             n, C, V, C, V, l->stream));
+                                             n, C, V, C, V, l->env->stream));
             if (cool(l, mb, h.dx, n, err))
                 return -1;
-            PP_LAYER_RUN(
-                k->scatter(part, h.dx, mb->scored_rows + at, n, C, l->stream));
+            PP_LAYER_RUN(k->scatter(part, h.dx, mb->scored_rows + at, n, C,
+                                    l->env->stream));
         }
         if (dw)
             PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h.logits, h.x, n, C, V,
-                                              V, C, l->stream));
+                                              V, C, l->env->stream));
     }
     return dx ? pp_layer_reduce(l, mb, b, dx, err) : 0;
 }

@@ -26,14 +26,14 @@ void pp_layer_saved_before(const struct pp_layer *l,
 static inline void *pp_layer_at(const struct pp_layer *l, const void *p,
                                 size_t n)
 {
-    return (char *)p + n * l->kernels->element_bytes;
+    return (char *)p + n * l->env->kernels->element_bytes;
 }
 
 /* Returns p moved by n values of the accumulated type. */
 static inline void *pp_layer_statistic_at(const struct pp_layer *l,
                                           const void *p, size_t n)
 {
-    return (char *)p + n * l->kernels->accumulator_bytes;
+    return (char *)p + n * l->env->kernels->accumulator_bytes;
 }
 
 /* A block of logits, of the words of this rank, with the log-sum-exp of all

@@ -31,7 +31,7 @@ struct latent {
 static struct latent latent_of(const struct pp_layer *l,
                                const struct pp_microbatch *mb)
 {
-    const struct pp_model *m = l->model;
+    const struct pp_model *m = l->env->model;
     const struct pp_mla *a = &m->mla;
     return (struct latent){
         .T = mb->tokens,
@@ -73,10 +73,10 @@ static int rotate_part(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *x, size_t n, size_t ld, size_t ldg, int direction,
                        struct pp_err *err)
 {
-    const struct pp_mla *a = &l->model->mla;
-    PP_LAYER_RUN(l->kernels->rope(x, l->rope_cos, l->rope_sin, mb->positions,
-                                  mb->tokens, n, a->rope_dim, ld, ldg,
-                                  a->adjacent, direction, l->stream));
+    const struct pp_mla *a = &l->env->model->mla;
+    PP_LAYER_RUN(l->env->kernels->rope(
+        x, l->env->rope_cos, l->env->rope_sin, mb->positions, mb->tokens, n,
+        a->rope_dim, ld, ldg, a->adjacent, direction, l->env->stream));
     return 0;
 }
 
@@ -86,11 +86,11 @@ static int latent_norm_fwd(const struct pp_layer *l, const struct latent *d,
                            const struct low_rank *p, void *const *s,
                            struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->rmsnorm_fwd(
+    PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
         pp_layer_at(l, s[PP_S_LATENT], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm),
         pp_layer_at(l, s[PP_S_LATENT_RAW], p->at), l->w[p->p_norm], d->T, 1,
-        p->rank, d->low, d->norms, d->raw, LATENT_EPS, l->stream));
+        p->rank, d->low, d->norms, d->raw, LATENT_EPS, l->env->stream));
     return 0;
 }
 
@@ -98,22 +98,22 @@ static int latent_norm_fwd(const struct pp_layer *l, const struct latent *d,
 static int queries_fwd(const struct pp_layer *l, const struct latent *d,
                        const void *x, void *const *s, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     const struct low_rank p = low_queries(d);
     if (!d->q_rank) {
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], x, l->w[PP_P_Q], NULL, NULL,
                                    d->T, d->C, d->w.q, d->w.qkv, d->C,
-                                   l->stream));
+                                   l->env->stream));
         return 0;
     }
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_LATENT_RAW], x, l->w[PP_P_Q_A],
                                l->w[PP_P_Q_A_BIAS], NULL, d->T, d->C, d->q_rank,
-                               d->raw, d->C, l->stream));
+                               d->raw, d->C, l->env->stream));
     if (latent_norm_fwd(l, d, &p, s, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], s[PP_S_LATENT], l->w[PP_P_Q_B],
                                NULL, NULL, d->T, d->q_rank, d->w.q, d->w.qkv,
-                               d->low, l->stream));
+                               d->low, l->env->stream));
     return 0;
 }
 
@@ -134,10 +134,11 @@ static int copy_up(const struct pp_layer *l, const struct latent *d, void *qkv,
              pp_layer_at(l, up, at + d->nope), d->v},
         };
         for (size_t i = 0; i < 2; i++)
-            PP_LAYER_RUN(l->kernels->copy(
+            PP_LAYER_RUN(l->env->kernels->copy(
                 to_up ? part[i].up : part[i].qkv,
                 to_up ? part[i].qkv : part[i].up, d->T, part[i].n,
-                to_up ? d->up : d->w.qkv, to_up ? d->w.qkv : d->up, l->stream));
+                to_up ? d->up : d->w.qkv, to_up ? d->w.qkv : d->up,
+                l->env->stream));
     }
     return 0;
 }
@@ -147,25 +148,25 @@ static int keys_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct latent *d, const void *x, void *const *s,
                     void *up, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     const struct low_rank p = low_keys(d);
     void *raw = pp_layer_at(l, s[PP_S_LATENT_RAW], p.at);
     void *shared = pp_layer_at(l, raw, d->kv_rank);
     PP_LAYER_RUN(k->linear_fwd(raw, x, l->w[PP_P_KV_A], l->w[PP_P_KV_A_BIAS],
                                NULL, d->T, d->C, d->kv_rank + d->rope, d->raw,
-                               d->C, l->stream));
+                               d->C, l->env->stream));
     if (latent_norm_fwd(l, d, &p, s, err) ||
         rotate_part(l, mb, shared, 1, d->raw, d->rope, 1, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(up, pp_layer_at(l, s[PP_S_LATENT], p.at),
                                l->w[PP_P_KV_B], NULL, NULL, d->T, d->kv_rank,
-                               d->up, d->up, d->low, l->stream));
+                               d->up, d->up, d->low, l->env->stream));
     if (copy_up(l, d, s[PP_S_QKV], up, false, err))
         return -1;
     for (size_t h = 0; h < d->NH; h++)
         PP_LAYER_RUN(
             k->copy(pp_layer_at(l, s[PP_S_QKV], d->w.q + h * d->qk + d->nope),
-                    shared, d->T, d->rope, d->w.qkv, d->raw, l->stream));
+                    shared, d->T, d->rope, d->w.qkv, d->raw, l->env->stream));
     return 0;
 }
 
@@ -205,12 +206,12 @@ static int latent_norm_bwd_input(const struct pp_layer *l,
                                  const struct low_rank *p, void *const *s,
                                  struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->rmsnorm_bwd_input(
+    PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
         pp_layer_at(l, s[PP_S_DLATENT_RAW], p->at),
         pp_layer_at(l, s[PP_S_DLATENT], p->at),
         pp_layer_at(l, s[PP_S_LATENT_RAW], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm), l->w[p->p_norm],
-        d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, l->stream));
+        d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, l->env->stream));
     return 0;
 }
 
@@ -221,17 +222,17 @@ static int shared_keys_bwd(const struct pp_layer *l,
                            const struct latent *d, void *const *s, void *sum,
                            void *one, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     void *shared = pp_layer_at(l, s[PP_S_DLATENT_RAW], d->low);
     for (size_t h = 0; h < d->NH; h++) {
         size_t at = d->w.q + h * d->qk + d->nope;
         PP_LAYER_RUN(k->copy(h ? one : sum, pp_layer_at(l, s[PP_S_DQKV], at),
-                             d->T, d->rope, d->rope, d->w.qkv, l->stream));
+                             d->T, d->rope, d->rope, d->w.qkv, l->env->stream));
         if (h)
-            PP_LAYER_RUN(k->add(sum, sum, one, d->T * d->rope, l->stream));
+            PP_LAYER_RUN(k->add(sum, sum, one, d->T * d->rope, l->env->stream));
     }
     PP_LAYER_RUN(
-        k->copy(shared, sum, d->T, d->rope, d->raw, d->rope, l->stream));
+        k->copy(shared, sum, d->T, d->rope, d->raw, d->rope, l->env->stream));
     return rotate_part(l, mb, shared, 1, d->raw, d->rope, -1, err);
 }
 
@@ -240,7 +241,7 @@ static int latents_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct latent *d, void *const *s, void *scratch,
                        struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     const struct low_rank q = low_queries(d), kv = low_keys(d);
     void *sum = pp_layer_at(l, scratch, d->T * d->up);
     void *one = pp_layer_at(l, sum, d->T * d->rope);
@@ -249,14 +250,14 @@ static int latents_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     PP_LAYER_RUN(k->linear_bwd_input(pp_layer_at(l, s[PP_S_DLATENT], kv.at),
                                      scratch, l->w[PP_P_KV_B], d->T, d->kv_rank,
-                                     d->up, d->low, d->up, l->stream));
+                                     d->up, d->low, d->up, l->env->stream));
     if (latent_norm_bwd_input(l, d, &kv, s, err))
         return -1;
     if (!d->q_rank)
         return 0;
     PP_LAYER_RUN(k->linear_bwd_input(s[PP_S_DLATENT], s[PP_S_DQKV],
                                      l->w[PP_P_Q_B], d->T, d->q_rank, d->w.q,
-                                     d->low, d->w.qkv, l->stream));
+                                     d->low, d->w.qkv, l->env->stream));
     return latent_norm_bwd_input(l, d, &q, s, err);
 }
 
@@ -265,18 +266,18 @@ static int input_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct latent *d, const struct pp_layer_blocks *b,
                      void *const *s, void *product, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     void *dx = pp_layer_part(l, b, s[PP_S_DNORM1]);
     size_t slot = d->q_rank ? PP_P_Q_A : PP_P_Q;
     PP_LAYER_RUN(k->linear_bwd_input(
         dx, s[d->q_rank ? PP_S_DLATENT_RAW : PP_S_DQKV], l->w[slot], d->T, d->C,
         d->q_rank ? d->q_rank : d->w.q, d->C, d->q_rank ? d->raw : d->w.qkv,
-        l->stream));
+        l->env->stream));
     PP_LAYER_RUN(k->linear_bwd_input(
         product, pp_layer_at(l, s[PP_S_DLATENT_RAW], d->q_rank),
         l->w[PP_P_KV_A], d->T, d->C, d->kv_rank + d->rope, d->C, d->raw,
-        l->stream));
-    PP_LAYER_RUN(k->add(dx, dx, product, d->T * d->C, l->stream));
+        l->env->stream));
+    PP_LAYER_RUN(k->add(dx, dx, product, d->T * d->C, l->env->stream));
     return pp_layer_reduce(l, mb, b, s[PP_S_DNORM1], err);
 }
 
@@ -303,11 +304,11 @@ static int latent_norm_bwd_weight(const struct pp_layer *l,
                                   struct pp_err *err)
 {
     if (l->g[p->p_norm])
-        PP_LAYER_RUN(l->kernels->rmsnorm_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_weight(
             l->g[p->p_norm], pp_layer_at(l, s[PP_S_DLATENT], p->at),
             pp_layer_at(l, s[PP_S_LATENT_RAW], p->at),
             pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm), d->T, 1,
-            p->rank, d->low, d->raw, d->norms, l->stream));
+            p->rank, d->low, d->raw, d->norms, l->env->stream));
     return 0;
 }
 
@@ -318,9 +319,9 @@ static int product_bwd_weight(const struct pp_layer *l, const struct latent *d,
                               size_t inputs, size_t ldx, struct pp_err *err)
 {
     if (l->g[slot])
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(l->g[slot], bias, dy, x,
-                                                   d->T, inputs, outputs, lddy,
-                                                   ldx, l->stream));
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
+            l->g[slot], bias, dy, x, d->T, inputs, outputs, lddy, ldx,
+            l->env->stream));
     return 0;
 }
 

@@ -18,30 +18,32 @@ struct activation {
 
 static int silu_fwd(const struct pp_layer *l, size_t T, void *const *s)
 {
-    return l->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T,
-                                  l->model->intermediate, l->stream);
+    return l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T,
+                                       l->env->model->intermediate,
+                                       l->env->stream);
 }
 
 static int silu_bwd(const struct pp_layer *l, size_t T, void *const *s,
                     const void *dact)
 {
-    return l->kernels->swiglu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP], T,
-                                  l->model->intermediate, l->stream);
+    return l->env->kernels->swiglu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP],
+                                       T, l->env->model->intermediate,
+                                       l->env->stream);
 }
 
 static int gelu_fwd(const struct pp_layer *l, size_t T, void *const *s)
 {
-    return l->kernels->gelu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
-                                T * l->model->intermediate, l->model->gelu,
-                                l->stream);
+    return l->env->kernels->gelu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
+                                     T * l->env->model->intermediate,
+                                     l->env->model->gelu, l->env->stream);
 }
 
 static int gelu_bwd(const struct pp_layer *l, size_t T, void *const *s,
                     const void *dact)
 {
-    return l->kernels->gelu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP],
-                                T * l->model->intermediate, l->model->gelu,
-                                l->stream);
+    return l->env->kernels->gelu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP],
+                                     T * l->env->model->intermediate,
+                                     l->env->model->gelu, l->env->stream);
 }
 
 static const struct activation *activation_of(const struct pp_layer *l)
@@ -51,27 +53,28 @@ static const struct activation *activation_of(const struct pp_layer *l)
     static const struct activation plain = {
         PP_P_UP, PP_P_UP_BIAS, 1, gelu_fwd, gelu_bwd, .in_place = true};
     struct pp_model_part parts[PP_MAX_PARTS];
-    pp_unit_parts(l->model, l->unit, parts);
+    pp_unit_parts(l->env->model, l->unit, parts);
     return parts[3].kind == PP_PART_GATED_MLP ? &gated : &plain;
 }
 
 static struct pp_joined down(const struct pp_layer *l)
 {
     return (struct pp_joined){PP_P_DOWN, PP_P_DOWN_BIAS,
-                              l->model->intermediate};
+                              l->env->model->intermediate};
 }
 
 static int widen(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct activation *a, const struct pp_layer_blocks *b,
                  void *const *s, struct pp_err *err)
 {
-    size_t C = l->model->hidden, OC = a->copies * l->model->intermediate;
+    size_t C = l->env->model->hidden,
+           OC = a->copies * l->env->model->intermediate;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
     if (!x)
         return -1;
-    PP_LAYER_RUN(l->kernels->linear_fwd(s[PP_S_GATE_UP], x, l->w[a->weight],
-                                        l->w[a->bias], NULL, mb->tokens, C, OC,
-                                        OC, C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(
+        s[PP_S_GATE_UP], x, l->w[a->weight], l->w[a->bias], NULL, mb->tokens, C,
+        OC, OC, C, l->env->stream));
     return 0;
 }
 
@@ -113,9 +116,9 @@ static int mlp_bwd_input(const struct pp_layer *l,
     if (pp_layer_join_bwd_input(l, mb, b, dact, dy, &p, err))
         return -1;
     PP_LAYER_RUN(a->bwd(l, mb->tokens, s, dact));
-    return pp_layer_split_bwd_input(l, mb, b, s[PP_S_DNORM2], s[PP_S_DGATE_UP],
-                                    a->weight,
-                                    a->copies * l->model->intermediate, err);
+    return pp_layer_split_bwd_input(
+        l, mb, b, s[PP_S_DNORM2], s[PP_S_DGATE_UP], a->weight,
+        a->copies * l->env->model->intermediate, err);
 }
 
 static int mlp_bwd_weight(const struct pp_layer *l,
@@ -126,16 +129,17 @@ static int mlp_bwd_weight(const struct pp_layer *l,
     (void)scratch;
     const struct activation *a = activation_of(l);
     const struct pp_joined p = down(l);
-    size_t C = l->model->hidden, OC = a->copies * l->model->intermediate;
+    size_t C = l->env->model->hidden,
+           OC = a->copies * l->env->model->intermediate;
     if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DY], s[PP_S_ACT], &p, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
     if (!x)
         return -1;
     if (l->g[a->weight])
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
             l->g[a->weight], l->g[a->bias], s[PP_S_DGATE_UP], x, mb->tokens, C,
-            OC, OC, C, l->stream));
+            OC, OC, C, l->env->stream));
     return 0;
 }
 

@@ -9,10 +9,10 @@ static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
                    size_t T, void *y, const void *x, void *const *s,
                    struct pp_err *err)
 {
-    size_t C = l->model->hidden;
-    PP_LAYER_RUN(l->kernels->rmsnorm_fwd(y, s[n->rstd], x, l->w[n->weight], T,
-                                         1, C, C, 1, C, l->model->norm_eps,
-                                         l->stream));
+    size_t C = l->env->model->hidden;
+    PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
+        y, s[n->rstd], x, l->w[n->weight], T, 1, C, C, 1, C,
+        l->env->model->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -20,10 +20,10 @@ static int rms_bwd_input(const struct pp_layer *l,
                          const struct pp_norm_slots *n, size_t T, void *dx,
                          const void *dy, void *const *s, struct pp_err *err)
 {
-    size_t C = l->model->hidden;
-    PP_LAYER_RUN(l->kernels->rmsnorm_bwd_input(dx, dy, s[n->x], s[n->rstd],
-                                               l->w[n->weight], T, 1, C, C, C,
-                                               C, 1, l->stream));
+    size_t C = l->env->model->hidden;
+    PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(dx, dy, s[n->x], s[n->rstd],
+                                                    l->w[n->weight], T, 1, C, C,
+                                                    C, C, 1, l->env->stream));
     return 0;
 }
 
@@ -31,11 +31,11 @@ static int rms_bwd_weight(const struct pp_layer *l,
                           const struct pp_norm_slots *n, size_t T,
                           void *const *s, struct pp_err *err)
 {
-    size_t C = l->model->hidden;
+    size_t C = l->env->model->hidden;
     if (l->g[n->weight])
-        PP_LAYER_RUN(l->kernels->rmsnorm_bwd_weight(l->g[n->weight], s[n->dy],
-                                                    s[n->x], s[n->rstd], T, 1,
-                                                    C, C, C, 1, l->stream));
+        PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_weight(
+            l->g[n->weight], s[n->dy], s[n->x], s[n->rstd], T, 1, C, C, C, 1,
+            l->env->stream));
     return 0;
 }
 
@@ -51,9 +51,9 @@ static int layer_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
                      size_t T, void *y, const void *x, void *const *s,
                      struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->layernorm_fwd(
+    PP_LAYER_RUN(l->env->kernels->layernorm_fwd(
         y, s[n->mean], s[n->rstd], x, l->w[n->weight], l->w[n->bias], T,
-        l->model->hidden, l->model->norm_eps, l->stream));
+        l->env->model->hidden, l->env->model->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -61,9 +61,9 @@ static int layer_bwd_input(const struct pp_layer *l,
                            const struct pp_norm_slots *n, size_t T, void *dx,
                            const void *dy, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->layernorm_bwd_input(dx, dy, s[n->x], s[n->mean],
-                                                 s[n->rstd], l->w[n->weight], T,
-                                                 l->model->hidden, l->stream));
+    PP_LAYER_RUN(l->env->kernels->layernorm_bwd_input(
+        dx, dy, s[n->x], s[n->mean], s[n->rstd], l->w[n->weight], T,
+        l->env->model->hidden, l->env->stream));
     return 0;
 }
 
@@ -71,9 +71,9 @@ static int layer_bwd_weight(const struct pp_layer *l,
                             const struct pp_norm_slots *n, size_t T,
                             void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(l->kernels->layernorm_bwd_weight(
+    PP_LAYER_RUN(l->env->kernels->layernorm_bwd_weight(
         l->g[n->weight], l->g[n->bias], s[n->dy], s[n->x], s[n->mean],
-        s[n->rstd], T, l->model->hidden, l->stream));
+        s[n->rstd], T, l->env->model->hidden, l->env->stream));
     return 0;
 }
 
@@ -90,7 +90,7 @@ static const struct pp_norm_slots *const last = &pp_norm_slots[PP_BEFORE_HEAD];
 static const struct pp_norm_ops *ops_of(const struct pp_layer *l)
 {
     struct pp_model_part part[PP_MAX_PARTS];
-    pp_unit_parts(l->model, l->unit, part);
+    pp_unit_parts(l->env->model, l->unit, part);
     return pp_norm_ops(part[0].kind);
 }
 
@@ -99,10 +99,11 @@ static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[last->x], x, R, C, C, C, l->stream));
+    PP_LAYER_RUN(
+        l->env->kernels->copy(s[last->x], x, R, C, C, C, l->env->stream));
     return ops_of(l)->fwd(l, last, R, y, x, s, err);
 }
 
@@ -112,10 +113,11 @@ static int norm_bwd_input(const struct pp_layer *l,
                           void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t R = pp_layer_rows(l, mb), C = l->model->hidden;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[last->dy], dy, R, C, C, C, l->stream));
+    PP_LAYER_RUN(
+        l->env->kernels->copy(s[last->dy], dy, R, C, C, C, l->env->stream));
     return ops_of(l)->bwd_input(l, last, R, dx, dy, s, err);
 }
 

@@ -12,18 +12,18 @@ static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    const struct pp_kernels *k = l->kernels;
+    const struct pp_kernels *k = l->env->kernels;
     size_t R = pp_layer_rows(l, mb), first = pp_layer_first_row(l, mb);
-    size_t C = l->model->hidden, P = l->model->vision.patch_inputs;
+    size_t C = l->env->model->hidden, P = l->env->model->vision.patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_PATCH_X], x, R, P, P, P, l->stream));
+    PP_LAYER_RUN(k->copy(s[PP_S_PATCH_X], x, R, P, P, P, l->env->stream));
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
-                               R, P, C, C, P, l->stream));
+                               R, P, C, C, P, l->env->stream));
     PP_LAYER_RUN(k->embedding_add(y, mb->input_ids + first, l->w[PP_P_CLASS], R,
-                                  C, l->stream));
+                                  C, l->env->stream));
     PP_LAYER_RUN(k->embedding_add(y, mb->positions + first,
-                                  l->w[PP_P_POSITIONS], R, C, l->stream));
+                                  l->w[PP_P_POSITIONS], R, C, l->env->stream));
     return 0;
 }
 
@@ -33,11 +33,11 @@ static int patches_bwd_input(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     (void)dx, (void)scratch;
-    size_t C = l->model->hidden;
+    size_t C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->kernels->copy(s[PP_S_PATCH_DY], dy, pp_layer_rows(l, mb), C,
-                                  C, C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->copy(
+        s[PP_S_PATCH_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
     return 0;
 }
 
@@ -47,9 +47,9 @@ static int add_rows_of(const struct pp_layer *l, const struct pp_microbatch *mb,
                        struct pp_err *err)
 {
     if (l->g[slot])
-        PP_LAYER_RUN(l->kernels->embedding_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->embedding_bwd_weight(
             l->g[slot], dy, ids + pp_layer_first_row(l, mb),
-            pp_layer_rows(l, mb), l->model->hidden, l->stream));
+            pp_layer_rows(l, mb), l->env->model->hidden, l->env->stream));
     return 0;
 }
 
@@ -59,14 +59,14 @@ static int patches_bwd_weight(const struct pp_layer *l,
                               struct pp_err *err)
 {
     (void)scratch;
-    size_t C = l->model->hidden, P = l->model->vision.patch_inputs;
+    size_t C = l->env->model->hidden, P = l->env->model->vision.patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     const void *dy = s[PP_S_PATCH_DY];
     if (l->g[PP_P_PATCH])
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
             l->g[PP_P_PATCH], NULL, dy, s[PP_S_PATCH_X], pp_layer_rows(l, mb),
-            P, C, C, P, l->stream));
+            P, C, C, P, l->env->stream));
     return add_rows_of(l, mb, PP_P_CLASS, mb->input_ids, dy, err) ||
                    add_rows_of(l, mb, PP_P_POSITIONS, mb->positions, dy, err)
                ? -1

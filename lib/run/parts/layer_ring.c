@@ -27,19 +27,19 @@ static struct kv_ring ring_of(const struct pp_layer *l,
                               const struct pp_microbatch *mb,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t width = pp_kv_columns(l->model).width, n = mb->tokens * width;
+    size_t width = pp_kv_columns(l->env->model).width, n = mb->tokens * width;
     struct pp_attention_shape shape = *a;
     shape.ldkv = width;
     shape.keys = mb->keys;
     shape.NK = mb->tokens;
     shape.share = 2;
     shape.one_chunk = true;
-    void *at = pp_layer_at(l, tiles, l->kernels->attention_scratch(a));
+    void *at = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(a));
     return (struct kv_ring){
         .l = l,
         .shape = shape,
         .n = n,
-        .keys = pp_kv_columns(l->model).keys,
+        .keys = pp_kv_columns(l->env->model).keys,
         .kv = {at, pp_layer_at(l, at, n)},
         .dkv = {pp_layer_at(l, at, 2 * n), pp_layer_at(l, at, 3 * n)},
         .sum = pp_layer_at(l, at, 4 * n),
@@ -50,17 +50,17 @@ static struct kv_ring ring_of(const struct pp_layer *l,
 static int take_own(const struct kv_ring *r, void *const *s, struct pp_err *err)
 {
     const struct pp_layer *l = r->l;
-    struct pp_kv_columns w = pp_kv_columns(l->model);
-    PP_LAYER_RUN(l->kernels->copy(r->kv[0], pp_layer_at(l, s[PP_S_QKV], w.at),
-                                  r->shape.N, w.width, w.width, w.row,
-                                  l->stream));
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
+    PP_LAYER_RUN(l->env->kernels->copy(
+        r->kv[0], pp_layer_at(l, s[PP_S_QKV], w.at), r->shape.N, w.width,
+        w.width, w.row, l->env->stream));
     return 0;
 }
 
 /* Begins to pass the keys and values of a step on, except in the last one. */
 static int pass_keys(const struct kv_ring *r, int step, struct pp_err *err)
 {
-    const struct pp_collective *c = r->l->context;
+    const struct pp_collective *c = &r->l->env->context;
     return step + 1 == c->group.n ? 0
                                   : pp_pass_begin(c, r->kv[(step + 1) % 2],
                                                   r->kv[step % 2], r->n, err);
@@ -71,7 +71,8 @@ static int pass_keys(const struct kv_ring *r, int step, struct pp_err *err)
 static int visits(const struct kv_ring *r, int step,
                   struct pp_attention_shape of[2])
 {
-    int ranks = r->l->context->group.n, own = r->l->context->group.index;
+    int ranks = r->l->env->context.group.n,
+        own = r->l->env->context.group.index;
     int from = (own + ranks - step) % ranks;
     for (int half = 0; half < 2; half++) {
         of[half] = r->shape;
@@ -90,7 +91,7 @@ static int ring_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct kv_ring r = ring_of(l, mb, a, tiles);
     if (take_own(&r, s, err))
         return -1;
-    for (int step = 0; step < l->context->group.n; step++) {
+    for (int step = 0; step < l->env->context.group.n; step++) {
         struct pp_attention_shape of[2];
         const void *k = r.kv[step % 2];
         const void *v = pp_layer_at(l, k, r.keys);
@@ -99,11 +100,11 @@ static int ring_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
             return -1;
         for (int i = 0; i < n; i++) {
             of[i].merge = step > 0 || i > 0;
-            PP_LAYER_RUN(l->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
-                                                   s[PP_S_QKV], k, v, NULL,
-                                                   &of[i], tiles, l->stream));
+            PP_LAYER_RUN(l->env->kernels->attention_fwd(
+                s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], k, v, NULL, &of[i],
+                tiles, l->env->stream));
         }
-        if (pp_pass_wait(l->context, 0, err))
+        if (pp_pass_wait(&l->env->context, 0, err))
             return -1;
     }
     return 0;
@@ -119,12 +120,12 @@ static int step_bwd(const struct kv_ring *r, int step, const void *dattn,
     void *dk = r->dkv[step % 2];
     struct pp_attention_shape of[2];
     int n = visits(r, step, of);
-    PP_LAYER_RUN(l->kernels->zero(dk, r->n, l->stream));
+    PP_LAYER_RUN(l->env->kernels->zero(dk, r->n, l->env->stream));
     for (int i = 0; i < n; i++) {
         of[i].merge = true;
-        PP_LAYER_RUN(l->kernels->attention_bwd(
+        PP_LAYER_RUN(l->env->kernels->attention_bwd(
             s[PP_S_DQKV], dk, pp_layer_at(l, dk, r->keys), dattn, s[PP_S_QKV],
-            k, v, s[PP_S_ATTN], s[PP_S_LSE], &of[i], tiles, l->stream));
+            k, v, s[PP_S_ATTN], s[PP_S_LSE], &of[i], tiles, l->env->stream));
     }
     return 0;
 }
@@ -134,13 +135,14 @@ static int step_bwd(const struct kv_ring *r, int step, const void *dattn,
 static int pass_gradients(const struct kv_ring *r, int step, struct pp_err *err)
 {
     const struct pp_layer *l = r->l;
-    const struct pp_collective *c = l->context;
+    const struct pp_collective *c = &l->env->context;
     void *dkv = r->dkv[step % 2];
     int passing = step + 1 < c->group.n; /* the keys of this step */
     if (step > 0) {
         if (pp_pass_wait(c, passing, err))
             return -1;
-        PP_LAYER_RUN(l->kernels->add(dkv, r->sum, dkv, r->n, l->stream));
+        PP_LAYER_RUN(
+            l->env->kernels->add(dkv, r->sum, dkv, r->n, l->env->stream));
     }
     return pp_pass_wait(c, 0, err) || pp_pass_begin(c, r->sum, dkv, r->n, err)
                ? -1
@@ -154,20 +156,21 @@ static int ring_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     (void)b;
     struct kv_ring r = ring_of(l, mb, a, tiles);
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     if (take_own(&r, s, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->zero(s[PP_S_DQKV], mb->tokens * w.row, l->stream));
-    for (int step = 0; step < l->context->group.n; step++)
+    PP_LAYER_RUN(l->env->kernels->zero(s[PP_S_DQKV], mb->tokens * w.row,
+                                       l->env->stream));
+    for (int step = 0; step < l->env->context.group.n; step++)
         if (pass_keys(&r, step, err) ||
             step_bwd(&r, step, dattn, s, tiles, err) ||
             pass_gradients(&r, step, err))
             return -1;
-    if (pp_pass_wait(l->context, 0, err))
+    if (pp_pass_wait(&l->env->context, 0, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->copy(pp_layer_at(l, s[PP_S_DQKV], w.at), r.sum,
-                                  mb->tokens, w.width, w.row, w.width,
-                                  l->stream));
+    PP_LAYER_RUN(l->env->kernels->copy(pp_layer_at(l, s[PP_S_DQKV], w.at),
+                                       r.sum, mb->tokens, w.width, w.row,
+                                       w.width, l->env->stream));
     return 0;
 }
 

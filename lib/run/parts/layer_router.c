@@ -73,7 +73,7 @@ static double token_weight(const struct pp_microbatch *mb, size_t part)
 static double balance_weight(const struct pp_layer *l,
                              const struct pp_microbatch *mb, size_t part)
 {
-    const struct pp_moe *m = &l->model->moe;
+    const struct pp_moe *m = &l->env->model->moe;
     double by = rule_of(mb)->per_choice ? (double)m->top_k : 1;
     return token_weight(mb, part) * (double)m->n_experts /
            (tokens_of(mb, part) * by);
@@ -94,7 +94,7 @@ static struct real_rows rows_of(const struct pp_microbatch *mb, size_t i)
 static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
                      size_t part)
 {
-    return pp_layer_at(l, r->logits, part * l->model->moe.n_experts);
+    return pp_layer_at(l, r->logits, part * l->env->model->moe.n_experts);
 }
 
 /* Writes the loads of experts in every part, (parts, E), over the logits. Every
@@ -102,19 +102,20 @@ static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
 static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_router_rows *r, struct pp_err *err)
 {
-    const struct pp_expert_kernels *k = l->kernels->experts;
-    size_t n = n_parts(mb) * l->model->moe.n_experts;
-    memset(r->logits, 0, n * l->kernels->element_bytes);
+    const struct pp_expert_kernels *k = l->env->kernels->experts;
+    size_t n = n_parts(mb) * l->env->model->moe.n_experts;
+    memset(r->logits, 0, n * l->env->kernels->element_bytes);
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
         PP_LAYER_RUN(k->load(load_at(l, r, part_of(mb, i)), &r->routing,
-                             at.first, at.end, l->model->moe.top_k, l->stream));
+                             at.first, at.end, l->env->model->moe.top_k,
+                             l->env->stream));
     }
-    if (!l->context)
+    if (pp_env_cp(l->env) == 1)
         return 0;
-    struct pp_collective c = *l->context;
+    struct pp_collective c = l->env->context;
     c.room = r->room;
     c.room_values = r->room_values;
     return pp_all_reduce(&c, r->logits, n, err);
@@ -122,7 +123,7 @@ static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
 
 static bool is_first(const struct pp_layer *l)
 {
-    return !l->tensor || l->tensor->group.index == 0;
+    return l->env->tensor.group.index == 0;
 }
 
 static bool has_tokens(const struct pp_microbatch *mb)
@@ -133,7 +134,7 @@ static bool has_tokens(const struct pp_microbatch *mb)
 
 static double load_of(const struct pp_layer *l, const void *at, size_t e)
 {
-    bool wide = l->kernels->element_bytes == sizeof(double);
+    bool wide = l->env->kernels->element_bytes == sizeof(double);
     return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
 }
 
@@ -141,7 +142,7 @@ static double load_of(const struct pp_layer *l, const void *at, size_t e)
 static void note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_router_rows *r)
 {
-    const struct pp_moe *m = &l->model->moe;
+    const struct pp_moe *m = &l->env->model->moe;
     struct whole w = whole_of(mb);
     double mean = (double)w.cu[w.n] * (double)m->top_k / (double)m->n_experts;
     for (size_t e = 0; e < m->n_experts; e++) {
@@ -156,8 +157,8 @@ int pp_layer_router_fwd(const struct pp_layer *l,
                         const struct pp_microbatch *mb,
                         const struct pp_router_rows *r, struct pp_err *err)
 {
-    const struct pp_expert_kernels *k = l->kernels->experts;
-    size_t E = l->model->moe.n_experts;
+    const struct pp_expert_kernels *k = l->env->kernels->experts;
+    size_t E = l->env->model->moe.n_experts;
     if (!mb->router || !is_first(l) || !has_tokens(mb))
         return 0;
     for (size_t i = 0; i < mb->n_sequences; i++) {
@@ -166,7 +167,7 @@ int pp_layer_router_fwd(const struct pp_layer *l,
             continue;
         PP_LAYER_RUN(k->logit_size_fwd(&mb->router->size, r->logits,
                                        token_weight(mb, part_of(mb, i)),
-                                       at.first, at.end, E, l->stream));
+                                       at.first, at.end, E, l->env->stream));
     }
     if (count(l, mb, r, err))
         return -1;
@@ -177,9 +178,9 @@ int pp_layer_router_fwd(const struct pp_layer *l,
             continue;
         size_t part = part_of(mb, i);
         PP_LAYER_RUN(k->balance_fwd(&mb->router->balance, load_at(l, r, part),
-                                    r->probs, l->model->moe.router.sigmoid,
+                                    r->probs, l->env->model->moe.router.sigmoid,
                                     balance_weight(l, mb, part), at.first,
-                                    at.end, E, l->stream));
+                                    at.end, E, l->env->stream));
     }
     return 0;
 }
@@ -189,18 +190,18 @@ static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_router_rows *r, void *dlogits,
                     const void *x, struct pp_err *err)
 {
-    size_t E = l->model->moe.n_experts, C = l->model->hidden;
+    size_t E = l->env->model->moe.n_experts, C = l->env->model->hidden;
     double c = mb->router->options->size;
-    PP_LAYER_RUN(l->kernels->linear_fwd(r->logits, x, l->w[PP_P_ROUTER], NULL,
-                                        NULL, mb->tokens, C, E, E, C,
-                                        l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(r->logits, x, l->w[PP_P_ROUTER],
+                                             NULL, NULL, mb->tokens, C, E, E, C,
+                                             l->env->stream));
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
-        PP_LAYER_RUN(l->kernels->experts->logit_size_bwd(
+        PP_LAYER_RUN(l->env->kernels->experts->logit_size_bwd(
             dlogits, r->logits, c * token_weight(mb, part_of(mb, i)), at.first,
-            at.end, E, l->stream));
+            at.end, E, l->env->stream));
     }
     return 0;
 }
@@ -209,7 +210,7 @@ static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct pp_router_rows *r, void *dlogits,
                        struct pp_err *err)
 {
-    size_t E = l->model->moe.n_experts;
+    size_t E = l->env->model->moe.n_experts;
     double c = mb->router->options->balance;
     if (count(l, mb, r, err))
         return -1;
@@ -218,10 +219,10 @@ static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         if (at.first == at.end)
             continue;
         size_t part = part_of(mb, i);
-        PP_LAYER_RUN(l->kernels->experts->balance_bwd(
+        PP_LAYER_RUN(l->env->kernels->experts->balance_bwd(
             dlogits, load_at(l, r, part), r->probs,
-            l->model->moe.router.sigmoid, c * balance_weight(l, mb, part),
-            at.first, at.end, E, l->stream));
+            l->env->model->moe.router.sigmoid, c * balance_weight(l, mb, part),
+            at.first, at.end, E, l->env->stream));
     }
     return 0;
 }

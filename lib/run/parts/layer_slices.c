@@ -19,9 +19,9 @@ static struct buffers buffers(const struct pp_layer *l,
                               const struct pp_microbatch *mb,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t n = (mb->context + mb->tokens) * pp_kv_columns(l->model).width;
+    size_t n = (mb->context + mb->tokens) * pp_kv_columns(l->env->model).width;
     struct buffers b;
-    b.kv = pp_layer_at(l, tiles, l->kernels->attention_scratch(a));
+    b.kv = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(a));
     b.dkv = pp_layer_at(l, b.kv, n);
     b.sum = pp_layer_at(l, b.dkv, n);
     return b;
@@ -38,8 +38,8 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
                   const struct pp_layer_blocks *b, void *const *s, void *kv,
                   struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
@@ -49,11 +49,11 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
         PP_LAYER_RUN(
             k->copy(pp_layer_at(l, kv, (left - n) * w.width),
                     pp_layer_at(l, from[PP_S_QKV], first * w.row + w.at), n,
-                    w.width, w.width, w.row, l->stream));
+                    w.width, w.width, w.row, l->env->stream));
     }
     PP_LAYER_RUN(k->copy(pp_layer_at(l, kv, mb->context * w.width),
                          pp_layer_at(l, s[PP_S_QKV], w.at), mb->tokens, w.width,
-                         w.width, w.row, l->stream));
+                         w.width, w.row, l->env->stream));
     return 0;
 }
 
@@ -61,12 +61,12 @@ static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int add_rows(const struct pp_layer *l, void *dqkv, size_t first,
                     const void *dkv, size_t n, void *sum, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     void *to = pp_layer_at(l, dqkv, first * w.row + w.at);
-    PP_LAYER_RUN(k->copy(sum, to, n, w.width, w.width, w.row, l->stream));
-    PP_LAYER_RUN(k->add(sum, sum, dkv, n * w.width, l->stream));
-    PP_LAYER_RUN(k->copy(to, sum, n, w.width, w.row, w.width, l->stream));
+    PP_LAYER_RUN(k->copy(sum, to, n, w.width, w.width, w.row, l->env->stream));
+    PP_LAYER_RUN(k->add(sum, sum, dkv, n * w.width, l->env->stream));
+    PP_LAYER_RUN(k->copy(to, sum, n, w.width, w.row, w.width, l->env->stream));
     return 0;
 }
 
@@ -74,7 +74,7 @@ static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_layer_blocks *b, void *const *s,
                    const struct buffers *at, struct pp_err *err)
 {
-    struct pp_kv_columns w = pp_kv_columns(l->model);
+    struct pp_kv_columns w = pp_kv_columns(l->env->model);
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
@@ -96,13 +96,14 @@ static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_layer_blocks *b, void *const *s,
                  struct pp_err *err)
 {
-    size_t row = pp_kv_columns(l->model).row;
-    PP_LAYER_RUN(l->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->stream));
+    size_t row = pp_kv_columns(l->env->model).row;
+    PP_LAYER_RUN(
+        l->env->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->env->stream));
     for (size_t q = 0; q < mb->n_before; q++) {
         void *to[PP_MAX_SAVED];
         pp_layer_saved_before(l, &mb->before[q], b, to);
-        PP_LAYER_RUN(l->kernels->zero(to[PP_S_DQKV], mb->before[q].tokens * row,
-                                      l->stream));
+        PP_LAYER_RUN(l->env->kernels->zero(
+            to[PP_S_DQKV], mb->before[q].tokens * row, l->env->stream));
     }
     return 0;
 }
@@ -113,7 +114,7 @@ static struct pp_attention_shape gathered(const struct pp_layer *l,
                                           const struct pp_attention_shape *a)
 {
     struct pp_attention_shape g = *a;
-    g.ldkv = pp_kv_columns(l->model).width;
+    g.ldkv = pp_kv_columns(l->env->model).width;
     g.keys = mb->keys;
     g.NK = mb->key_rows;
     g.share = 1;
@@ -127,12 +128,12 @@ static int slices_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->model).keys);
+    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->env->model).keys);
     if (gather(l, mb, b, s, at.kv, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
-                                           s[PP_S_QKV], at.kv, v, NULL, &g,
-                                           tiles, l->stream));
+    PP_LAYER_RUN(l->env->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
+                                                s[PP_S_QKV], at.kv, v, NULL, &g,
+                                                tiles, l->env->stream));
     return 0;
 }
 
@@ -143,15 +144,15 @@ static int slices_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct buffers at = buffers(l, mb, a, tiles);
     struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->model).keys);
+    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->env->model).keys);
     if ((!mb->continues && clear(l, mb, b, s, err)) ||
         gather(l, mb, b, s, at.kv, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->attention_bwd(
+    PP_LAYER_RUN(l->env->kernels->attention_bwd(
         s[PP_S_DQKV], at.dkv,
-        pp_layer_at(l, at.dkv, pp_kv_columns(l->model).keys), dattn,
+        pp_layer_at(l, at.dkv, pp_kv_columns(l->env->model).keys), dattn,
         s[PP_S_QKV], at.kv, v, s[PP_S_ATTN], s[PP_S_LSE], &g, tiles,
-        l->stream));
+        l->env->stream));
     return scatter(l, mb, b, s, &at, err);
 }
 

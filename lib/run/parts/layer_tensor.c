@@ -13,21 +13,21 @@
 
 static bool is_alone(const struct pp_layer *l)
 {
-    return !l->tensor || l->tensor->group.n == 1;
+    return pp_env_tp(l->env) == 1;
 }
 
 size_t pp_layer_first_row(const struct pp_layer *l,
                           const struct pp_microbatch *mb)
 {
-    return is_alone(l) ? 0
-                       : (size_t)l->tensor->group.index * pp_layer_rows(l, mb);
+    return (size_t)l->env->tensor.group.index * pp_layer_rows(l, mb);
 }
 
 /* Returns the rows of this rank among those of all. */
 static void *rows_of_rank(const struct pp_layer *l,
                           const struct pp_microbatch *mb, const void *all)
 {
-    return pp_layer_at(l, all, pp_layer_first_row(l, mb) * l->model->hidden);
+    return pp_layer_at(l, all,
+                       pp_layer_first_row(l, mb) * l->env->model->hidden);
 }
 
 const void *pp_layer_gather(const struct pp_layer *l,
@@ -35,16 +35,17 @@ const void *pp_layer_gather(const struct pp_layer *l,
                             const struct pp_layer_blocks *b, const void *x,
                             struct pp_err *err)
 {
-    size_t C = l->model->hidden, n = pp_layer_rows(l, mb);
+    size_t C = l->env->model->hidden, n = pp_layer_rows(l, mb);
     if (is_alone(l))
         return x;
-    int code = l->kernels->copy(rows_of_rank(l, mb, b->gathered), x, n, C, C, C,
-                                l->stream);
+    int code = l->env->kernels->copy(rows_of_rank(l, mb, b->gathered), x, n, C,
+                                     C, C, l->env->stream);
     if (code) {
         pp_layer_fail(l, code, err);
         return NULL;
     }
-    return pp_all_gather(l->tensor, b->gathered, NULL, mb->tokens * C, err)
+    return pp_all_gather(&l->env->tensor, b->gathered, NULL, mb->tokens * C,
+                         err)
                ? NULL
                : b->gathered;
 }
@@ -59,23 +60,24 @@ int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_layer_blocks *b, void *y,
                     struct pp_err *err)
 {
-    size_t C = l->model->hidden, total = mb->tokens * C;
+    size_t C = l->env->model->hidden, total = mb->tokens * C;
     if (is_alone(l) || total == 0)
         return 0;
-    struct pp_collective c = *l->tensor;
+    struct pp_collective c = l->env->tensor;
     c.room = b->gathered;
     c.room_values = total;
     if (pp_reduce_scatter(&c, b->summed, NULL, total, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->copy(y, rows_of_rank(l, mb, b->summed),
-                                  pp_layer_rows(l, mb), C, C, C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->copy(y, rows_of_rank(l, mb, b->summed),
+                                       pp_layer_rows(l, mb), C, C, C,
+                                       l->env->stream));
     return 0;
 }
 
 /* One rank has the bias, so that it is added once. */
 static bool has_bias(const struct pp_layer *l)
 {
-    return is_alone(l) || l->tensor->group.index == 0;
+    return l->env->tensor.group.index == 0;
 }
 
 int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -83,17 +85,18 @@ int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_joined *p, const void *residual,
                       struct pp_err *err)
 {
-    const struct pp_kernels *k = l->kernels;
-    size_t C = l->model->hidden;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden;
     const void *bias = has_bias(l) ? l->w[p->bias] : NULL;
     PP_LAYER_RUN(k->linear_fwd(pp_layer_part(l, b, y), x, l->w[p->weight], bias,
                                is_alone(l) ? residual : NULL, mb->tokens,
-                               p->width, C, C, p->width, l->stream));
+                               p->width, C, C, p->width, l->env->stream));
     if (is_alone(l))
         return 0;
     if (pp_layer_reduce(l, mb, b, y, err))
         return -1;
-    PP_LAYER_RUN(k->add(y, y, residual, pp_layer_rows(l, mb) * C, l->stream));
+    PP_LAYER_RUN(
+        k->add(y, y, residual, pp_layer_rows(l, mb) * C, l->env->stream));
     return 0;
 }
 
@@ -103,13 +106,13 @@ int pp_layer_join_bwd_input(const struct pp_layer *l,
                             const void *dy, const struct pp_joined *p,
                             struct pp_err *err)
 {
-    size_t C = l->model->hidden;
+    size_t C = l->env->model->hidden;
     const void *all = pp_layer_gather(l, mb, b, dy, err);
     if (!all)
         return -1;
-    PP_LAYER_RUN(l->kernels->linear_bwd_input(dx, all, l->w[p->weight],
-                                              mb->tokens, p->width, C, p->width,
-                                              C, l->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
+        dx, all, l->w[p->weight], mb->tokens, p->width, C, p->width, C,
+        l->env->stream));
     return 0;
 }
 
@@ -119,14 +122,14 @@ int pp_layer_join_bwd_weight(const struct pp_layer *l,
                              const void *x, const struct pp_joined *p,
                              struct pp_err *err)
 {
-    size_t C = l->model->hidden;
+    size_t C = l->env->model->hidden;
     const void *all = pp_layer_gather(l, mb, b, dy, err);
     if (!all)
         return -1;
     if (l->g[p->weight])
-        PP_LAYER_RUN(l->kernels->linear_bwd_weight(
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
             l->g[p->weight], has_bias(l) ? l->g[p->bias] : NULL, all, x,
-            mb->tokens, p->width, C, C, p->width, l->stream));
+            mb->tokens, p->width, C, C, p->width, l->env->stream));
     return 0;
 }
 
@@ -136,10 +139,10 @@ int pp_layer_split_bwd_input(const struct pp_layer *l,
                              const void *dy, size_t weight, size_t width,
                              struct pp_err *err)
 {
-    size_t C = l->model->hidden;
-    PP_LAYER_RUN(l->kernels->linear_bwd_input(pp_layer_part(l, b, dx), dy,
-                                              l->w[weight], mb->tokens, C,
-                                              width, C, width, l->stream));
+    size_t C = l->env->model->hidden;
+    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
+        pp_layer_part(l, b, dx), dy, l->w[weight], mb->tokens, C, width, C,
+        width, l->env->stream));
     return pp_layer_reduce(l, mb, b, dx, err);
 }
 
@@ -149,17 +152,17 @@ int pp_layer_merge_words(const struct pp_layer *l,
 {
     if (is_alone(l))
         return 0;
-    const struct pp_device_ops *ops = pp_device_ops(l->device);
-    struct pp_collective c = *l->tensor;
-    size_t bytes = n * l->kernels->accumulator_bytes;
+    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
+    struct pp_collective c = l->env->tensor;
+    size_t bytes = n * l->env->kernels->accumulator_bytes;
     char *own = (char *)b->summed + (size_t)c.group.index * 2 * bytes;
-    c.value_bytes = l->kernels->accumulator_bytes;
-    if (ops->copy(l->device, own, lse, bytes, err) ||
-        ops->copy(l->device, own + bytes, logp, bytes, err) ||
+    c.value_bytes = l->env->kernels->accumulator_bytes;
+    if (ops->copy(l->env->device, own, lse, bytes, err) ||
+        ops->copy(l->env->device, own + bytes, logp, bytes, err) ||
         pp_all_gather(&c, b->summed, NULL, (size_t)c.group.n * 2 * n, err))
         return -1;
-    PP_LAYER_RUN(l->kernels->cross_entropy_merge(lse, logp, b->summed, n,
-                                                 (size_t)c.group.n, l->stream));
+    PP_LAYER_RUN(l->env->kernels->cross_entropy_merge(
+        lse, logp, b->summed, n, (size_t)c.group.n, l->env->stream));
     return 0;
 }
 
@@ -169,8 +172,8 @@ size_t pp_layer_collected_bytes(const struct pp_layer *l,
     if (is_alone(l))
         return SIZE_MAX;
     /* At least a row of each rank (pp_gathered_row_bytes). */
-    size_t row = l->model->hidden * l->kernels->element_bytes;
-    return mb->tokens * row / (size_t)l->tensor->group.n;
+    size_t row = l->env->model->hidden * l->env->kernels->element_bytes;
+    return mb->tokens * row / (size_t)l->env->tensor.group.n;
 }
 
 const void *pp_layer_collect(const struct pp_layer *l,
@@ -179,10 +182,11 @@ const void *pp_layer_collect(const struct pp_layer *l,
 {
     if (is_alone(l))
         return own;
-    struct pp_collective c = *l->tensor;
+    struct pp_collective c = l->env->tensor;
     char *to = (char *)b->summed + (size_t)c.group.index * bytes;
     c.value_bytes = 1;
-    return pp_device_ops(l->device)->copy(l->device, to, own, bytes, err) ||
+    return pp_device_ops(l->env->device)
+                       ->copy(l->env->device, to, own, bytes, err) ||
                    pp_all_gather(&c, b->summed, NULL, (size_t)c.group.n * bytes,
                                  err)
                ? NULL

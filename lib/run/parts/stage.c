@@ -20,77 +20,70 @@ size_t pp_boundary_width(const struct pp_model *m, size_t at)
     return at == 0 || at == pp_model_n_units(m) ? 0 : m->hidden;
 }
 
-static void bind(struct pp_layer *l, const struct pp_stage_env *env,
-                 size_t unit)
+static void bind(struct pp_layer *l, const struct pp_env *env,
+                 const struct pp_stage_units *u, size_t unit)
 {
     *l = (struct pp_layer){
+        .env = env,
         .unit = pp_model_unit(env->model, unit),
         .role = pp_unit_role(env->model, pp_model_unit(env->model, unit)),
-        .recompute = env->recompute,
-        .model = env->model,
-        .kernels = env->kernels,
-        .rope_cos = env->rope_cos,
-        .rope_sin = env->rope_sin,
-        .exchange = env->exchange,
-        .context = env->context,
-        .exact = env->exact,
-        .tensor = env->tensor,
-        .device = env->device,
-        .stream = env->stream,
+        .recompute = u->recompute,
     };
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p =
-            pp_parameters_find(env->params, env->copy, unit, slot);
+            pp_parameters_find(env->params, u->copy, unit, slot);
         l->w[slot] = p ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }
     const struct pp_parameter *first =
-        pp_parameters_find(env->params, env->copy, unit, PP_P_WEIGHT);
+        pp_parameters_find(env->params, u->copy, unit, PP_P_WEIGHT);
     if (l->unit.kind == PP_UNIT_HEAD && first) {
         l->words = &first->info;
         l->n_words = first->piece.rows;
     }
 }
 
-int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
-                  size_t first, size_t n, bool input_grad, struct pp_err *err)
+/* Binds layer i, and finds where its saved tensors begin. */
+static void bind_layer(struct pp_stage *s, const struct pp_stage_units *u,
+                       size_t i)
 {
+    const struct pp_env *env = s->env;
     const struct pp_precision types = precision_of(env->kernels);
-    memset(s, 0, sizeof *s);
-    s->kernels = env->kernels;
-    s->stream = env->stream;
-    s->n_layers = n;
-    s->hidden = env->model->hidden;
-    s->element_bytes = env->kernels->element_bytes;
-    s->in_width = pp_boundary_width(env->model, first);
-    s->out_width = pp_boundary_width(env->model, first + n);
-    s->input_grad = input_grad;
-    s->tp = pp_model_tp(env->model);
-    if (s->tp > 1) {
-        struct pp_backend b = pp_kernels_backend(
-            env->kernels, pp_device_ops(env->device)->is_host);
-        s->gathered_row_bytes = pp_gathered_row_bytes(env->model, &b);
-    }
-    s->layers = calloc(n + 1, sizeof *s->layers);
-    int failed = !s->layers;
+    bind(&s->layers[i], env, u, u->first + i);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-        s->offsets[k] = calloc(n + 1, sizeof *s->offsets[k]);
+        size_t bytes =
+            pp_unit_saved_bytes(env->model, s->layers[i].unit, u->recompute,
+                                (enum pp_saved_block)k, &types);
+        if (k == PP_SAVED_WORKSPACE)
+            s->offsets[k][i] = bytes;
+        else
+            s->offsets[k][i + 1] = s->offsets[k][i] + bytes;
+    }
+}
+
+int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
+                  const struct pp_stage_units *u, struct pp_err *err)
+{
+    *s = (struct pp_stage){
+        .env = env,
+        .n_layers = u->n,
+        .in_width = pp_boundary_width(env->model, u->first),
+        .out_width = pp_boundary_width(env->model, u->first + u->n),
+        .input_grad = u->input_grad,
+    };
+    const struct pp_backend b = pp_env_backend(env);
+    if (pp_env_tp(env) > 1)
+        s->gathered_row_bytes = pp_gathered_row_bytes(env->model, &b);
+    s->layers = calloc(u->n + 1, sizeof *s->layers);
+    bool failed = !s->layers;
+    for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
+        s->offsets[k] = calloc(u->n + 1, sizeof *s->offsets[k]);
         failed |= !s->offsets[k];
     }
     if (failed)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        bind(&s->layers[i], env, first + i);
-        for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-            size_t bytes = pp_unit_saved_bytes(env->model, s->layers[i].unit,
-                                               env->recompute,
-                                               (enum pp_saved_block)k, &types);
-            if (k == PP_SAVED_WORKSPACE)
-                s->offsets[k][i] = bytes;
-            else
-                s->offsets[k][i + 1] = s->offsets[k][i] + bytes;
-        }
-    }
+    for (size_t i = 0; i < u->n; i++)
+        bind_layer(s, u, i);
     return 0;
 }
 
@@ -106,8 +99,8 @@ void pp_stage_finish(struct pp_stage *s)
 static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, size_t k)
 {
-    size_t rows = mb->tokens / s->tp;
-    size_t bytes = pp_line_bytes(s->hidden * rows * s->element_bytes);
+    size_t row = s->env->model->hidden * s->env->kernels->element_bytes;
+    size_t bytes = pp_line_bytes(row * (mb->tokens / pp_env_tp(s->env)));
     return (char *)blocks[PP_SAVED_WORKSPACE] + k * bytes;
 }
 
@@ -118,8 +111,8 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void **scratch)
 {
     struct pp_layer_blocks b;
-    bool is_host = pp_device_ops(s->layers[i].device)->is_host;
-    size_t rows = pp_saved_rows(is_host, mb->tokens / s->tp);
+    bool is_host = pp_env_is_host(s->env);
+    size_t rows = pp_saved_rows(is_host, mb->tokens / pp_env_tp(s->env));
     size_t room = pp_line_bytes(s->gathered_row_bytes * mb->tokens);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
         b.offset[k] = s->offsets[k][i];
@@ -142,8 +135,8 @@ static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
     size_t width = s->in_width;
     if (!width)
         return 0;
-    int rc = s->kernels->copy(to, from, mb->tokens / s->tp, width, width, width,
-                              s->stream);
+    int rc = s->env->kernels->copy(to, from, mb->tokens / pp_env_tp(s->env),
+                                   width, width, width, s->env->stream);
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
 

@@ -9,24 +9,16 @@
 #include "run/parts/layer.h"
 #include "run/parameters/parameters.h"
 
-/* The environment of the layers of a stage. */
-struct pp_stage_env {
-    const struct pp_model *model; /* the share of this rank */
-    const struct pp_kernels *kernels;
-    const struct pp_parameters *params;
-    int copy; /* copy of the weights: 0 or 1 */
+/* The units of a stage. */
+struct pp_stage_units {
+    size_t first, n; /* if n is 0, the stage copies its input to its output */
+    int copy;        /* of the weights: 0 or 1 */
     enum pp_recompute recompute;
-    const void *rope_cos, *rope_sin;
-    const struct pp_attention_exchange *exchange;
-    const struct pp_collective *context, *tensor; /* see struct pp_layer */
-    bool exact;                                   /* the same */
-    struct pp_device *device;                     /* NULL: the CPU */
-    void *stream;                                 /* the kernels' argument */
+    bool input_grad; /* the stage sends one */
 };
 
 struct pp_stage {
-    const struct pp_kernels *kernels;
-    void *stream;
+    const struct pp_env *env; /* borrowed */
     size_t n_layers;
     struct pp_layer *layers;
     size_t *offsets[PP_N_UNIT_BLOCKS]; /* by layer: bytes per token before its
@@ -35,17 +27,13 @@ struct pp_stage {
     size_t in_width, out_width; /* elements per token at the two ends: hidden,
                                    or 0 before the embedding and after the
                                    head */
-    size_t hidden, element_bytes;
-    size_t tp;                 /* ranks that divide the rows */
-    size_t gathered_row_bytes; /* 0: one rank (unit_bytes.h) */
+    size_t gathered_row_bytes;  /* 0: one rank (unit_bytes.h) */
     bool input_grad;
     struct pp_layer_times *layer_times; /* borrowed; NULL: not recorded */
 };
 
-/* Binds the units first .. first + n - 1 of the model. If n is 0, the stage
- * copies its input to its output. */
-int pp_stage_init(struct pp_stage *s, const struct pp_stage_env *env,
-                  size_t first, size_t n, bool input_grad,
+int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
+                  const struct pp_stage_units *units,
                   struct pp_err *err) PP_MUST_USE;
 void pp_stage_finish(struct pp_stage *s);
 

@@ -10,7 +10,8 @@
 
 int pp_rank_leave_to_0(struct pp_rank *r, enum pp_exit code, struct pp_err *err)
 {
-    if (r->comm->rank == 0 || r->comm->ops->barrier(r->comm, err) == 0)
+    if (r->env.comm->rank == 0 ||
+        r->env.comm->ops->barrier(r->env.comm, err) == 0)
         return 0;
     err->code = code;
     return -1;
@@ -49,14 +50,14 @@ static int check_block(struct pp_rank *r, enum pp_weights_block block,
 
 int pp_rank_check_weights(struct pp_rank *r, struct pp_err *err)
 {
-    return pp_agree(r->comm, check_block(r, PP_BLOCK_W, err), err);
+    return pp_agree(r->env.comm, check_block(r, PP_BLOCK_W, err), err);
 }
 
 /* Plays the schedule once, unrecorded. */
 static int play(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    size_t m = pp_job_microbatches(j), lane = (size_t)r->worker.place.dp;
+    size_t m = pp_job_microbatches(j), lane = (size_t)r->env.place.dp;
     struct pp_recorder *recorder = r->train.recorder;
     uint64_t scored, tokens;
     pp_rank_count(r, m, &scored, &tokens);
@@ -91,7 +92,7 @@ int pp_rank_check_loss(struct pp_rank *r, struct pp_err *err)
     for (size_t i = 0; i < m; i++)
         loss += r->sums[i];
     if (isfinite(loss))
-        return pp_agree(r->comm, check_block(r, PP_BLOCK_G, err), err);
+        return pp_agree(r->env.comm, check_block(r, PP_BLOCK_G, err), err);
     if (pp_rank_leave_to_0(r, PP_EXIT_SYSTEM, err))
         return -1;
     return pp_fail(err, PP_EXIT_SYSTEM,

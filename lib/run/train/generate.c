@@ -63,7 +63,7 @@ static void take_next(void *ctx, const struct pp_token_place *at,
 /* Tells all ranks the tokens that rank 0 has taken. */
 static int share_next(const struct generation *g, struct pp_err *err)
 {
-    struct pp_comm *c = g->rank->comm;
+    struct pp_comm *c = g->rank->env.comm;
     size_t bytes = g->set.n_bins * sizeof *g->next;
     if (c->rank > 0)
         return pp_comm_receive(c, 0, PP_DIRECTION_HOST, g->next, bytes, err);

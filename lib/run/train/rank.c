@@ -16,26 +16,27 @@
 /* Allocates zeroed host memory. On the CPU it is in the plan of memory. */
 static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)
 {
-    bool is_host = r->device->ops->is_host;
-    return pp_device_alloc(is_host ? r->device : NULL, n, size, "tables", err);
+    bool is_host = r->env.device->ops->is_host;
+    return pp_device_alloc(is_host ? r->env.device : NULL, n, size, "tables",
+                           err);
 }
 
 /* Computes the RoPE tables; those of a GPU first on the host. */
 static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 {
-    struct pp_device *d = r->device;
+    struct pp_device *d = r->env.device;
     size_t size = r->kernels.accumulator_bytes;
     size_t n = positions * (pp_model_rotary(r->job->model) / 2);
     bool is_host = d->ops->is_host;
-    r->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
-    r->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
-    void *c = is_host ? r->rope_cos : make(r, n, size, err);
-    void *s = is_host ? r->rope_sin : make(r, n, size, err);
+    r->env.rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
+    r->env.rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
+    void *c = is_host ? r->env.rope_cos : make(r, n, size, err);
+    void *s = is_host ? r->env.rope_sin : make(r, n, size, err);
     int rc = -1;
-    if (c && s && r->rope_cos && r->rope_sin) {
+    if (c && s && r->env.rope_cos && r->env.rope_sin) {
         pp_rope_tables(r->job->model, positions, size, c, s);
-        rc = !is_host && (d->ops->put(d, r->rope_cos, c, n * size, err) ||
-                          d->ops->put(d, r->rope_sin, s, n * size, err))
+        rc = !is_host && (d->ops->put(d, r->env.rope_cos, c, n * size, err) ||
+                          d->ops->put(d, r->env.rope_sin, s, n * size, err))
                  ? -1
                  : 0;
     }
@@ -47,41 +48,30 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 }
 
 /* Opens the second engine, for the forward of overlap pairs. */
-static int make_overlap(struct pp_rank *r, struct pp_stage_env *env,
-                        size_t tokens, struct pp_err *err)
+static int make_overlap(struct pp_rank *r, size_t tokens, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    const struct pp_device_ops *ops = r->device->ops;
-    if (!pp_job_overlaps(j, r->worker.place.row))
+    struct pp_env *env = &r->beside;
+    if (!pp_job_overlaps(j, r->env.place.row))
         return 0;
-    if (ops->open(r->comm->local, &r->overlap, err))
+    struct pp_device *d;
+    if (r->env.device->ops->open(r->env.comm->local, &d, err))
         return -1;
-    env->device = r->overlap;
-    env->stream = r->overlap->stream;
-    return pp_engine_init(&r->worker.overlap, j, r->worker.place.row, env,
-                          tokens, err);
+    *env = r->env;
+    env->device = d;
+    env->stream = d->stream;
+    return pp_engine_init(&r->worker.overlap, j, env, tokens, err);
 }
 
 static int make_engines(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
-    struct pp_table_counts c = pp_job_tables(j, w->place.row);
+    struct pp_table_counts c = pp_job_tables(j, r->env.place.row);
     if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
         return -1;
-    struct pp_stage_env env = {
-        .model = &r->share,
-        .kernels = &r->kernels,
-        .params = &r->params,
-        .rope_cos = r->rope_cos,
-        .rope_sin = r->rope_sin,
-        .context = &w->context,
-        .exact = pp_mesh_is_exact(&w->layout.components[0].mesh),
-        .tensor = &w->tensor,
-        .device = r->device,
-        .stream = r->stream};
-    return pp_engine_init(&w->engine, j, w->place.row, &env, c.tokens, err) ||
-                   make_overlap(r, &env, c.tokens, err)
+    return pp_engine_init(&w->engine, j, &r->env, c.tokens, err) ||
+                   make_overlap(r, c.tokens, err)
                ? -1
                : 0;
 }
@@ -113,15 +103,15 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     t->head = h ? own_gradients(r, h) : NULL;
     t->n = e ? e->own.n : h->own.n;
     int other = g->tied[e ? 1 : 0] + copy * (g->n_stages / g->n_copies);
-    t->peer = e && h ? -1 : pp_worker_peer(&r->worker, g->stages[other].row);
+    t->peer = e && h ? -1 : pp_env_peer(&r->env, g->stages[other].row);
     if (t->peer < 0)
         return 0;
     /* Every tensor-parallel rank has room for the largest piece. */
-    size_t most =
-        pp_tensor_most(e ? &e->info : &h->info,
-                       (size_t)r->worker.layout.components[0].mesh.tp);
-    t->received = pp_device_alloc(r->device, most, r->kernels.accumulator_bytes,
-                                  "tied gradients", err);
+    size_t most = pp_tensor_most(e ? &e->info : &h->info,
+                                 (size_t)pp_env_mesh(&r->env)->tp);
+    t->received =
+        pp_device_alloc(r->env.device, most, r->kernels.accumulator_bytes,
+                        "tied gradients", err);
     return t->received ? 0 : -1;
 }
 
@@ -133,11 +123,11 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
         if (make_tied(r, k, err))
             return -1;
     if (g->n_copies == 1 && pp_job_replicas(r->job) == 1 &&
-        r->worker.tensor.group.n == 1)
+        r->env.tensor.group.n == 1)
         return 0;
-    r->worker.room =
-        pp_device_alloc(r->device, PP_COPIED_PART, r->kernels.accumulator_bytes,
-                        "gradients of other ranks", err);
+    r->worker.room = pp_device_alloc(r->env.device, PP_COPIED_PART,
+                                     r->kernels.accumulator_bytes,
+                                     "gradients of other ranks", err);
     return r->worker.room ? 0 : -1;
 }
 
@@ -150,7 +140,7 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         return 0;
     const struct pp_recording kept = {j->record.n_steps, j->accumulate,
                                       j->record.layers,
-                                      r->worker.layout.components[0].mesh.tp};
+                                      pp_env_mesh(&r->env)->tp};
     size_t *n_layers = calloc((size_t)n, sizeof *n_layers);
     if (!n_layers)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -158,8 +148,8 @@ static int make_recorder(struct pp_rank *r, struct pp_err *err)
         n_layers[s] = r->worker.engine.stages[s].n_layers;
         r->worker.engine.stages[s].layer_times = &r->recorder.layer_times;
     }
-    int rc = pp_recorder_init(&r->recorder, j->schedule, r->worker.place.row,
-                              n_layers, &kept, r->device, err);
+    int rc = pp_recorder_init(&r->recorder, j->schedule, r->env.place.row,
+                              n_layers, &kept, r->env.device, err);
     r->train.recorder = &r->recorder;
     free(n_layers);
     return rc;
@@ -170,7 +160,7 @@ static int make_output_host(struct pp_rank *r,
                             struct pp_err *err)
 {
     size_t most = 0;
-    if (!r->job->output || r->device->ops->is_host)
+    if (!r->job->output || r->env.device->ops->is_host)
         return 0;
     for (int s = 0; s < r->job->schedule->graph->n_stages; s++)
         most = sizes[s].output > most ? sizes[s].output : most;
@@ -208,8 +198,8 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
         (pp_job_forwards(j) && make_exec(r, PP_PASS_FORWARD, err)))
         return -1;
     r->train.slot_limit = j->slot_limit;
-    r->arena = pp_device_alloc(r->device, pp_rank_arena(&r->memory.bytes), 1,
-                               "activations and messages", err);
+    r->arena = pp_device_alloc(r->env.device, pp_rank_arena(&r->memory.bytes),
+                               1, "activations and messages", err);
     r->train.arena = r->forward.arena = r->arena;
     return r->arena ? 0 : -1;
 }
@@ -222,17 +212,14 @@ static int make_scoring(struct pp_rank *r, const struct pp_table_counts *c,
     struct pp_scoring *s = &r->scoring;
     s->n_rows = c->tokens + 1;
     s->room = make(r, pp_scoring_bytes(c->tokens), 1, err);
-    s->context = r->worker.context;
-    s->context.value_bytes = sizeof(double);
-    s->device = r->device;
-    s->exact = pp_mesh_is_exact(&r->worker.layout.components[0].mesh);
+    s->env = &r->env;
     r->train.scoring = r->forward.scoring = s;
     if (!r->metrics || !s->room)
         return -1;
-    if (r->device->ops->is_host || !c->divided)
+    if (r->env.device->ops->is_host || !c->divided)
         return 0;
     s->shared =
-        pp_device_alloc(r->device, 1, pp_scoring_shared_bytes(c->tokens),
+        pp_device_alloc(r->env.device, 1, pp_scoring_shared_bytes(c->tokens),
                         "sums of sequences", err);
     return s->shared ? 0 : -1;
 }
@@ -245,7 +232,7 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
     if (!j->metadata)
         return 0;
     r->train.metadata = &r->metadata;
-    r->hashes = pp_calloc((size_t)r->comm->size, sizeof *r->hashes, err);
+    r->hashes = pp_calloc((size_t)r->env.comm->size, sizeof *r->hashes, err);
     return r->hashes ? pp_metadata_init(&r->metadata,
                                         (size_t)j->schedule->n_microbatches *
                                             (size_t)j->accumulate,
@@ -256,7 +243,7 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
 /* The same for the digests of activations. */
 static int make_digests(struct pp_rank *r, struct pp_err *err)
 {
-    size_t ranks = (size_t)r->comm->size;
+    size_t ranks = (size_t)r->env.comm->size;
     size_t stages = (size_t)r->worker.graph->n_stages;
     if (!r->job->digests)
         return 0;
@@ -268,7 +255,7 @@ static int make_digests(struct pp_rank *r, struct pp_err *err)
 
 static int make_gather(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_table_counts c = pp_job_tables(r->job, r->worker.place.row);
+    struct pp_table_counts c = pp_job_tables(r->job, r->env.place.row);
     r->n_tensors = c.n_tensors;
     r->n_numbers = pp_step_numbers(&c);
     r->n_eval = c.n_eval;
@@ -288,9 +275,9 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
         pp_squares_layout(r);
     }
     size_t n = pp_table_squares(&c);
-    bool is_host = r->device->ops->is_host;
+    bool is_host = r->env.device->ops->is_host;
     r->squares =
-        pp_device_alloc(r->device, n, sizeof *r->squares, "norms", err);
+        pp_device_alloc(r->env.device, n, sizeof *r->squares, "norms", err);
     r->squares_host = is_host ? NULL : make(r, n, sizeof *r->squares, err);
     r->scored.at = make(r, c.n_scores, sizeof *r->scored.at, err);
     r->scored.width = c.score_width;
@@ -306,93 +293,100 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
 /* Checks that the rank has allocated what its plan says. */
 static int check_memory(const struct pp_rank *r, struct pp_err *err)
 {
-    size_t bytes = r->device->allocated,
+    size_t bytes = r->env.device->allocated,
            planned = pp_rank_total(&r->memory.bytes);
-    if (r->overlap)
-        bytes += r->overlap->allocated;
+    if (r->beside.device)
+        bytes += r->beside.device->allocated;
     if (bytes == planned)
         return 0;
     return pp_fail(err, PP_EXIT_SYSTEM,
                    "rank %d allocated %zu bytes, not the %zu of its plan: this "
                    "is a defect of the program",
-                   r->comm->rank, bytes, planned);
+                   r->env.comm->rank, bytes, planned);
 }
 
 static int open_device(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_device_ops *ops =
         r->job->device ? r->job->device : &pp_device_cpu;
-    if (ops->open(r->comm->local, &r->device, err))
+    if (ops->open(r->env.comm->local, &r->env.device, err))
         return -1;
     if (ops->streams &&
-        r->comm->ops->attach(r->comm, r->device, ops->streams, err))
+        r->env.comm->ops->attach(r->env.comm, r->env.device, ops->streams, err))
         return -1;
-    r->stream = r->device->stream;
+    r->env.stream = r->env.device->stream;
     return 0;
 }
 
 /* Returns the means to exchange elements in a group of this rank's. */
-static struct pp_collective collective_of(const struct pp_rank *r,
+static struct pp_collective collective_of(const struct pp_env *env,
                                           enum pp_group_kind kind)
 {
-    const struct pp_worker *w = &r->worker;
     return (struct pp_collective){
-        .comm = r->comm,
-        .group = pp_layout_group(&w->layout, &w->place, kind),
+        .comm = env->comm,
+        .group = pp_layout_group(&env->layout, &env->place, kind),
         .direction = PP_DIRECTION_DATA,
-        .value_bytes = r->kernels.element_bytes,
-        .sum = r->kernels.add,
-        .stream = r->stream};
+        .value_bytes = env->kernels->element_bytes,
+        .sum = env->kernels->add,
+        .stream = env->stream};
 }
 
 /* Finds the words of this rank: the rows of its embedding and head. */
-static void find_words(struct pp_rank *r)
+static void find_words(struct pp_env *env, const struct pp_model *whole)
 {
-    struct pp_worker *w = &r->worker;
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    pp_unit_params(r->job->model, pp_model_unit(r->job->model, 0), table);
-    const struct pp_tensor_piece p =
-        pp_tensor_piece(&table[PP_P_WEIGHT], (size_t)w->tensor.group.n,
-                        (size_t)w->tensor.group.index);
-    w->first_word = (int32_t)(p.offset / p.cols);
-    w->n_words = (int32_t)p.rows;
+    pp_unit_params(whole, pp_model_unit(whole, 0), table);
+    const struct pp_tensor_piece p = pp_tensor_piece(
+        &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
+    env->first_word = (int32_t)(p.offset / p.cols);
+    env->n_words = (int32_t)p.rows;
+}
+
+/* Fills the env, except the tables of RoPE. */
+static int make_env(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_env *env = &r->env;
+    if (open_device(r, err))
+        return -1;
+    r->kernels = *j->kernels;
+    if (j->time_products) {
+        r->timed.inner = j->kernels;
+        r->timed.stream = env->stream;
+        r->kernels = pp_timed_kernels(j->kernels);
+        env->stream = &r->timed;
+    }
+    env->kernels = &r->kernels;
+    env->params = &r->params;
+    env->layout = pp_job_layout(j);
+    if (!pp_layout_place(&env->layout, 0, env->comm->rank, &env->place))
+        return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
+                       env->comm->rank);
+    r->share = pp_mesh_share(pp_env_mesh(env), j->model);
+    env->model = &r->share;
+    env->context = collective_of(env, PP_GROUP_CP);
+    env->tensor = collective_of(env, PP_GROUP_TP);
+    env->exchange =
+        pp_attention_exchange(j->schedule->graph->n_slices, &j->mesh);
+    find_words(env, j->model);
+    return 0;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
                      struct pp_comm *comm, struct pp_err *err)
 {
-    memset(r, 0, sizeof *r);
-    r->job = j;
-    r->comm = comm;
-    r->kernels = *j->kernels;
+    *r = (struct pp_rank){.job = j, .env.comm = comm};
     if (j->shapes == PP_MESSAGE_EXCHANGE && !comm->ops->probe)
         return pp_fail_setting(err, PP_EXIT_INPUT, "shapes", "planned",
                                "messages of transport '%s' do not carry their "
                                "size",
                                comm->ops->name);
-    if (open_device(r, err))
+    if (make_env(r, err))
         return -1;
-    if (j->time_products) {
-        r->timed.inner = j->kernels;
-        r->timed.stream = r->stream;
-        r->kernels = pp_timed_kernels(j->kernels);
-        r->stream = &r->timed;
-    }
-    r->worker.rank = comm->rank;
-    r->worker.layout = pp_job_layout(j);
-    if (!pp_layout_place(&r->worker.layout, 0, comm->rank, &r->worker.place))
-        return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
-                       comm->rank);
-    r->worker.comm = comm;
-    r->share = pp_mesh_share(&r->worker.layout.components[0].mesh, j->model);
-    r->worker.context = collective_of(r, PP_GROUP_CP);
-    r->worker.tensor = collective_of(r, PP_GROUP_TP);
-    find_words(r);
-    r->worker.kernels = &r->kernels;
+    r->worker.env = &r->env;
     r->worker.graph = j->schedule->graph;
-    r->worker.params = &r->params;
     r->worker.progress = j->progress;
-    if (pp_job_memory(j, r->worker.place.row, &r->memory, err) ||
+    if (pp_job_memory(j, r->env.place.row, &r->memory, err) ||
         pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err) ||
         make_metadata(r, err) || make_digests(r, err))
@@ -402,9 +396,9 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
 
 static void rank_finish(struct pp_rank *r)
 {
-    pp_device_free(r->device, r->worker.room);
+    pp_device_free(r->env.device, r->worker.room);
     for (int k = 0; k < PP_MAX_COPIES; k++)
-        pp_device_free(r->device, r->worker.tied[k].received);
+        pp_device_free(r->env.device, r->worker.tied[k].received);
     pp_exec_finish(&r->train);
     pp_exec_finish(&r->forward);
     pp_engine_finish(&r->worker.overlap);
@@ -414,11 +408,11 @@ static void rank_finish(struct pp_rank *r)
     free(r->hashes);
     free(r->digests);
     pp_parameters_finish(&r->params);
-    pp_device_free(r->device, r->rope_cos);
-    pp_device_free(r->device, r->rope_sin);
-    pp_device_free(r->device, r->squares);
-    pp_device_free(r->device, r->scoring.shared);
-    pp_device_free(r->device, r->arena);
+    pp_device_free(r->env.device, r->env.rope_cos);
+    pp_device_free(r->env.device, r->env.rope_sin);
+    pp_device_free(r->env.device, r->squares);
+    pp_device_free(r->env.device, r->scoring.shared);
+    pp_device_free(r->env.device, r->arena);
     void *made[] = {r->metrics,       r->scoring.room, r->losses,
                     r->eval_losses,   r->mine,         r->sums,
                     r->entries,       r->of_ranks,     r->peak_slots,
@@ -426,11 +420,11 @@ static void rank_finish(struct pp_rank *r)
                     r->scored.values, r->owned_at};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
-    r->comm->ops->detach(r->comm);
-    if (r->overlap)
-        r->overlap->ops->close(r->overlap);
-    if (r->device)
-        r->device->ops->close(r->device);
+    r->env.comm->ops->detach(r->env.comm);
+    if (r->beside.device)
+        r->beside.device->ops->close(r->beside.device);
+    if (r->env.device)
+        r->env.device->ops->close(r->env.device);
 }
 
 int pp_rank_check_files(struct pp_rank *r, bool end, struct pp_err *err)
@@ -438,7 +432,7 @@ int pp_rank_check_files(struct pp_rank *r, bool end, struct pp_err *err)
     const struct pp_job *j = r->job;
     if (!j->check_files)
         return 0;
-    return pp_agree(r->comm, j->check_files(j->ctx, end, err), err);
+    return pp_agree(r->env.comm, j->check_files(j->ctx, end, err), err);
 }
 
 static int rank_work(struct pp_rank *r, enum pp_exit *status,
@@ -461,7 +455,7 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
         pp_rank_check_evaluation(r, loss, err) ||
         pp_rank_check_files(r, true, err))
         return -1;
-    return r->comm->rank == 0 ? j->evaluated(j->ctx, loss, err) : 0;
+    return r->env.comm->rank == 0 ? j->evaluated(j->ctx, loss, err) : 0;
 }
 
 int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,

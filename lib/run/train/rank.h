@@ -19,7 +19,9 @@ struct pp_entry {
 
 struct pp_rank {
     const struct pp_job *job;
-    struct pp_comm *comm;
+    struct pp_env env;
+    struct pp_env beside; /* with a second device handle, for the forward of
+                             overlap pairs (engine.h); or zeroed */
     struct pp_kernels kernels; /* the job's, or timed */
     struct pp_timed_stream timed;
     struct pp_model share; /* of the model, on this rank */
@@ -30,10 +32,6 @@ struct pp_rank {
     unsigned char *arena;          /* of both execs */
     void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* records train if the job asks for it */
-    struct pp_device *device;
-    struct pp_device *overlap;   /* a second handle (engine.h), or NULL */
-    void *stream;                /* the kernels' argument */
-    void *rope_cos, *rope_sin;   /* on the device */
     double *squares;             /* (pp_table_squares) on the device */
     double *squares_host;        /* the same on the host of a GPU, or NULL */
     struct pp_metadata metadata; /* of train, if the job wants it */
@@ -70,7 +68,7 @@ struct pp_rank {
 /* Returns the number of data-parallel ranks. */
 static inline int pp_rank_lanes(const struct pp_rank *r)
 {
-    return r->worker.layout.components[0].mesh.dp;
+    return pp_env_mesh(&r->env)->dp;
 }
 
 /* Makes r->params and fills them; sets step and microbatches. Fails if the job

@@ -18,22 +18,22 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     if (!mine)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
-        if (g->stages[s].row == r->worker.place.row)
+        if (g->stages[s].row == r->env.place.row)
             mine[n++] = j->stages[s];
     int flags = 0;
     if (j->optim.steps > 0 && !j->score)
         flags = j->optim.optimizer == PP_ADAMW_OPTIMIZER
                     ? PP_WITH_GRADS | PP_WITH_MOMENTS
                     : PP_WITH_GRADS;
-    const struct pp_mesh *mesh = &r->worker.layout.components[0].mesh;
+    const struct pp_mesh *mesh = pp_env_mesh(&r->env);
     const struct pp_group data =
-        pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
+        pp_layout_group(&r->env.layout, &r->env.place, PP_GROUP_DATA);
     const struct pp_parameter_memory where = {
-        .device = r->device,
+        .device = r->env.device,
         .element_bytes = r->kernels.element_bytes,
         .accumulator_bytes = r->kernels.accumulator_bytes,
         .tp = (size_t)mesh->tp,
-        .tp_rank = (size_t)r->worker.place.tp,
+        .tp_rank = (size_t)r->env.place.tp,
         .owners = pp_mesh_owners(mesh),
         .owner = (size_t)data.index};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,

@@ -47,7 +47,7 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
                       struct pp_err *err)
 {
     size_t all, bytes;
-    if (pp_mul(n, (size_t)r->comm->size, &all, err) ||
+    if (pp_mul(n, (size_t)r->env.comm->size, &all, err) ||
         pp_mul(all, sizeof *mine, &bytes, err))
         return NULL;
     double *to = malloc(bytes);
@@ -55,7 +55,8 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         return NULL;
     }
-    if (r->comm->ops->allgather(r->comm, mine, to, n * sizeof *mine, err)) {
+    if (r->env.comm->ops->allgather(r->env.comm, mine, to, n * sizeof *mine,
+                                    err)) {
         free(to);
         return NULL;
     }
@@ -66,10 +67,10 @@ static double *gather(struct pp_rank *r, const double *mine, size_t n,
 static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
                            struct pp_err *err)
 {
-    const struct pp_layout *l = &r->worker.layout;
+    const struct pp_layout *l = &r->env.layout;
     double *all = gather(r, mine, n, err);
     struct pp_place p;
-    for (int rank = 0; all && rank < r->comm->size; rank++)
+    for (int rank = 0; all && rank < r->env.comm->size; rank++)
         if (pp_layout_place(l, 0, rank, &p) && p.dp + p.cp + p.tp == 0)
             memmove(all + (size_t)p.row * n, all + (size_t)rank * n,
                     n * sizeof *all);
@@ -136,7 +137,7 @@ static int gather_error(struct pp_rank *r, double mine, double *most,
                         struct pp_err *err)
 {
     double *all = gather(r, &mine, 1, err);
-    for (int k = 0; all && k < r->comm->size; k++)
+    for (int k = 0; all && k < r->env.comm->size; k++)
         *most = fmax(*most, all[k]);
     free(all);
     return all ? 0 : -1;
@@ -151,7 +152,7 @@ static int gather_times(struct pp_rank *r, struct pp_record *record,
     for (int k = 0; k < rec->schedule->graph->n_rows; k++)
         if (rec->schedule->rows[k].n > record->n)
             record->n = rec->schedule->rows[k].n;
-    if (find_offset(r->comm, &offset, &error, err) ||
+    if (find_offset(r->env.comm, &offset, &error, err) ||
         gather_error(r, rec->error + error, &record->error, err))
         return -1;
     size_t n_spans = steps * passes * record->n, n_marks = steps;
@@ -223,7 +224,7 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
         pp_model_fqn(m, pp_model_unit(m, i), name);
         p->units[i].fqn = pp_arena_strdup(&record->arena, name);
         rc |= !p->units[i].fqn;
-        add_fits(all, n, r->comm->size, i, &p->units[i], &record->alike);
+        add_fits(all, n, r->env.comm->size, i, &p->units[i], &record->alike);
     }
     free(all);
     if (!p->units || rc)
@@ -249,7 +250,7 @@ int pp_rank_gather_record(struct pp_rank *r, struct pp_err *err)
     int rc = gather_times(r, &record, err);
     if (!rc && record.has_profile)
         rc = gather_profile(r, &record, err);
-    if (!rc && r->comm->rank == 0)
+    if (!rc && r->env.comm->rank == 0)
         rc = r->job->recorded(r->job->ctx, &record, err);
     free(record.spans);
     free(record.marks);

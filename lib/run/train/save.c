@@ -33,7 +33,7 @@ static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
     const struct pp_job *j = r->job;
     return (struct pp_ckpt){
         .dir = dir,
-        .comm = r->comm,
+        .comm = r->env.comm,
         .model = j->model,
         .params = &r->params,
         .source = j->tokenizer_source,
@@ -62,7 +62,7 @@ int pp_rank_save_resumed(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     const double missing =
-        r->comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
+        r->env.comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
     if (pp_rank_add_up(r, &missing, 1, err))
         return -1;
     return r->sums[0] != 0 ? pp_rank_save(r, false, err) : 0;
@@ -73,7 +73,7 @@ static int stream_to_reader(struct pp_rank *r, struct pp_err *err)
     const struct pp_job *j = r->job;
     char why[256];
     const struct pp_stream s = {.path = j->stream.path,
-                                .comm = r->comm,
+                                .comm = r->env.comm,
                                 .params = &r->params,
                                 .save_bytes = j->save_bytes,
                                 .step = r->step,
@@ -91,7 +91,7 @@ static int stream_to_reader(struct pp_rank *r, struct pp_err *err)
 int pp_rank_stream(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    const double to_dir = r->comm->rank == 0 && j->stream.is_dir;
+    const double to_dir = r->env.comm->rank == 0 && j->stream.is_dir;
     if (pp_rank_check_weights(r, err) || pp_rank_add_up(r, &to_dir, 1, err))
         return -1;
     if (r->sums[0] == 0)

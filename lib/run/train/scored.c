@@ -36,13 +36,13 @@ static int send_scores(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_scored *s = &r->scored;
     uint64_t n = s->n;
-    if (pp_comm_send_host(r->comm, 0, &n, sizeof n, err))
+    if (pp_comm_send_host(r->env.comm, 0, &n, sizeof n, err))
         return -1;
     for (size_t at = 0, part; at < s->n; at += part) {
         part = part_of(s->n - at);
-        if (pp_comm_send_host(r->comm, 0, s->at + at, part * sizeof *s->at,
+        if (pp_comm_send_host(r->env.comm, 0, s->at + at, part * sizeof *s->at,
                               err) ||
-            pp_comm_send_host(r->comm, 0, s->values + at * s->width,
+            pp_comm_send_host(r->env.comm, 0, s->values + at * s->width,
                               part * s->width * sizeof *s->values, err))
             return -1;
     }
@@ -54,14 +54,14 @@ static int take_scores(struct pp_rank *r, int from, pp_take_scores_fn *take,
 {
     struct pp_scored *s = &r->scored;
     uint64_t left;
-    if (pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, &left, sizeof left,
-                        err))
+    if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, &left,
+                        sizeof left, err))
         return -1;
     for (size_t part; left > 0; left -= part) {
         part = part_of(left);
-        if (pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, s->at,
+        if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, s->at,
                             part * sizeof *s->at, err) ||
-            pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, s->values,
+            pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, s->values,
                             part * s->width * sizeof *s->values, err))
             return -1;
         take(ctx, s->at, s->values, part);
@@ -74,12 +74,13 @@ int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,
 {
     struct pp_scored *s = &r->scored;
     int rc = 0;
-    if (r->comm->rank > 0)
+    if (r->env.comm->rank > 0)
         rc = send_scores(r, err);
     else
         take(ctx, s->at, s->values, s->n);
     s->n = 0;
-    for (int k = 1; r->comm->rank == 0 && k < r->comm->size && rc == 0; k++)
+    for (int k = 1; r->env.comm->rank == 0 && k < r->env.comm->size && rc == 0;
+         k++)
         rc = take_scores(r, k, take, ctx, err);
     return rc;
 }

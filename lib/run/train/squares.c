@@ -25,7 +25,7 @@ static bool is_summed(const struct pp_rank *r, const struct pp_parameter *t)
 
 static struct pp_group owners_of(const struct pp_rank *r)
 {
-    return pp_layout_group(&r->worker.layout, &r->worker.place, PP_GROUP_DATA);
+    return pp_layout_group(&r->env.layout, &r->env.place, PP_GROUP_DATA);
 }
 
 void pp_squares_layout(struct pp_rank *r)
@@ -46,7 +46,7 @@ void pp_squares_layout(struct pp_rank *r)
 static int queue(struct pp_rank *r, const struct pp_parameter *t, const void *x,
                  size_t n, size_t *at, struct pp_err *err)
 {
-    if (n > 0 && r->kernels.sum_squares(&r->squares[*at], x, n, r->stream))
+    if (n > 0 && r->kernels.sum_squares(&r->squares[*at], x, n, r->env.stream))
         return pp_fail(err, PP_EXIT_SYSTEM, "'%s': norm failed", t->info.name);
     *at += pp_squares_blocks(n);
     return 0;
@@ -55,17 +55,17 @@ static int queue(struct pp_rank *r, const struct pp_parameter *t, const void *x,
 /* Returns n sums in host memory, or NULL with *err filled. */
 static const double *fetch(struct pp_rank *r, size_t n, struct pp_err *err)
 {
-    return pp_device_read(r->device, r->squares, n * sizeof(double),
+    return pp_device_read(r->env.device, r->squares, n * sizeof(double),
                           r->squares_host, err);
 }
 
 static int gather_sums(struct pp_rank *r, struct pp_err *err)
 {
-    const struct pp_collective c = {.comm = r->comm,
+    const struct pp_collective c = {.comm = r->env.comm,
                                     .group = owners_of(r),
                                     .direction = PP_DIRECTION_DATA,
                                     .value_bytes = sizeof(double),
-                                    .stream = r->stream};
+                                    .stream = r->env.stream};
     return pp_all_gather(&c, r->squares, r->owned_at, r->owned_at[c.group.n],
                          err);
 }

@@ -32,7 +32,7 @@ size_t pp_rank_n_losses(const struct pp_rank *r)
 
 size_t pp_rank_n_metrics(const struct pp_rank *r)
 {
-    size_t cp = (size_t)r->worker.layout.components[0].mesh.cp;
+    size_t cp = (size_t)pp_env_mesh(&r->env)->cp;
     return r->job->objective ? pp_rank_n_losses(r) * cp * PP_MAX_METRICS : 0;
 }
 
@@ -42,8 +42,9 @@ static int add_rank(struct pp_rank *r, int from, double *sum,
                     struct pp_err *err)
 {
     uint64_t n;
-    if (pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, &n, sizeof n, err) ||
-        pp_comm_receive(r->comm, from, PP_DIRECTION_HOST, r->entries,
+    if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, &n, sizeof n,
+                        err) ||
+        pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, r->entries,
                         n * sizeof *r->entries, err))
         return -1;
     for (uint64_t i = 0; i < n; i++)
@@ -58,8 +59,8 @@ static int send_numbers(struct pp_rank *r, const double *own, size_t n,
     for (size_t i = 0; i < n; i++)
         if (own[i] != 0)
             r->entries[used++] = (struct pp_entry){i, own[i]};
-    return pp_comm_send_host(r->comm, 0, &used, sizeof used, err) ||
-                   pp_comm_send_host(r->comm, 0, r->entries,
+    return pp_comm_send_host(r->env.comm, 0, &used, sizeof used, err) ||
+                   pp_comm_send_host(r->env.comm, 0, r->entries,
                                      used * sizeof *r->entries, err)
                ? -1
                : 0;
@@ -68,7 +69,7 @@ static int send_numbers(struct pp_rank *r, const double *own, size_t n,
 int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
                    struct pp_err *err)
 {
-    struct pp_comm *c = r->comm;
+    struct pp_comm *c = r->env.comm;
     if (c->rank > 0)
         return send_numbers(r, own, n, err) ||
                        pp_comm_receive(c, 0, PP_DIRECTION_HOST, r->sums,
@@ -107,8 +108,8 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         memcpy(r->mine + r->n_tensors + n_losses, r->metrics,
                pp_rank_n_metrics(r) * sizeof *r->metrics);
     return pp_rank_add_up(r, r->mine, r->n_numbers, err) ||
-                   r->comm->ops->allgather(r->comm, numbers, r->of_ranks,
-                                           sizeof numbers, err)
+                   r->env.comm->ops->allgather(r->env.comm, numbers,
+                                               r->of_ranks, sizeof numbers, err)
                ? -1
                : 0;
 }
@@ -142,7 +143,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
         squares += r->sums[i];
     for (size_t i = 0; i < pp_rank_n_losses(r); i++)
         rep->loss += r->sums[r->n_tensors + i];
-    for (int k = 0; k < r->comm->size; k++) {
+    for (int k = 0; k < r->env.comm->size; k++) {
         const double *own = r->of_ranks + (size_t)k * N_OWN;
         compute += own[OWN_COMPUTE];
         products += own[OWN_PRODUCTS];
@@ -156,8 +157,9 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     }
     combine_metrics(r, rep);
     rep->grad_norm = sqrt(squares);
-    rep->bubble =
-        r->device->ops->is_host ? 1 - compute / (r->comm->size * wall) : -1;
+    rep->bubble = r->env.device->ops->is_host
+                      ? 1 - compute / (r->env.comm->size * wall)
+                      : -1;
     rep->products = r->job->time_products ? products / compute : -1;
     rep->peak_slots = r->peak_slots;
     return stop;
@@ -171,9 +173,10 @@ int pp_rank_report_router(struct pp_rank *r, struct pp_step_report *rep,
     const double own[N] = {[BALANCE] = r->router.balance,
                            [SIZE] = r->router.size,
                            [LOAD] = r->router.load};
-    if (r->comm->ops->allgather(r->comm, own, r->of_ranks, sizeof own, err))
+    if (r->env.comm->ops->allgather(r->env.comm, own, r->of_ranks, sizeof own,
+                                    err))
         return -1;
-    for (int k = 0; k < r->comm->size; k++) {
+    for (int k = 0; k < r->env.comm->size; k++) {
         const double *at = r->of_ranks + (size_t)k * N;
         rep->aux_loss += at[BALANCE];
         rep->z_loss += at[SIZE];

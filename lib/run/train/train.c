@@ -65,9 +65,9 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
 static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    size_t m = pp_job_microbatches(j), lane = (size_t)r->worker.place.dp;
-    size_t n_metrics = PP_MAX_METRICS * (size_t)r->worker.context.group.n;
-    struct pp_device *d = r->device;
+    size_t m = pp_job_microbatches(j), lane = (size_t)r->env.place.dp;
+    size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
+    struct pp_device *d = r->env.device;
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
         d->ops->zero(d, grads,
@@ -111,7 +111,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 static int inspect(const struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    const struct pp_inspection at = {r->comm->rank, r->step, &r->params};
+    const struct pp_inspection at = {r->env.comm->rank, r->step, &r->params};
     if (!j->inspect)
         return 0;
     return pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
@@ -139,7 +139,8 @@ static int gather_metadata(struct pp_rank *r, struct pp_step_report *rep,
     const uint64_t mine = pp_metadata_hash(&r->metadata);
     pp_metadata_clear(&r->metadata);
     rep->metadata = r->hashes;
-    return r->comm->ops->allgather(r->comm, &mine, r->hashes, sizeof mine, err);
+    return r->env.comm->ops->allgather(r->env.comm, &mine, r->hashes,
+                                       sizeof mine, err);
 }
 
 /* Collective. Adds up the digests of all ranks. */
@@ -148,10 +149,10 @@ static int gather_digests(struct pp_rank *r, struct pp_step_report *rep,
 {
     size_t n = (size_t)r->worker.graph->n_stages * PP_DIGEST_N;
     uint64_t *of_ranks = r->digests + n;
-    if (r->comm->ops->allgather(r->comm, r->digests, of_ranks,
-                                n * sizeof *r->digests, err))
+    if (r->env.comm->ops->allgather(r->env.comm, r->digests, of_ranks,
+                                    n * sizeof *r->digests, err))
         return -1;
-    for (size_t i = n; i < n * (size_t)r->comm->size; i++)
+    for (size_t i = n; i < n * (size_t)r->env.comm->size; i++)
         of_ranks[i % n] += of_ranks[i];
     memset(r->digests, 0, n * sizeof *r->digests);
     rep->digests = of_ranks;
@@ -207,7 +208,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
-                        pp_optim_clip(&j->optim, rep->grad_norm), r->stream,
+                        pp_optim_clip(&j->optim, rep->grad_norm), r->env.stream,
                         err) ||
         pp_exec_ops.gather(&r->worker, PP_BLOCK_W, err))
         return -1;
@@ -215,7 +216,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     r->step++;
     r->microbatches += (int64_t)pp_rank_n_losses(r);
     /* The times can be read only from a device that is idle. */
-    if (j->record.n_steps && r->device->ops->wait(r->device, err))
+    if (j->record.n_steps && r->env.device->ops->wait(r->env.device, err))
         return -1;
     rep->seconds = pp_clock() - start;
     return pp_recorder_read(&r->recorder, err);
@@ -270,7 +271,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
             return -1;
         /* The step is done: report it before a write can fail. */
-        if (r->comm->rank == 0 && j->report(j->ctx, &rep, err))
+        if (r->env.comm->rank == 0 && j->report(j->ctx, &rep, err))
             return -1;
         if (rep.has_val_loss && pp_rank_check_evaluation(r, rep.val_loss, err))
             return -1;
@@ -280,7 +281,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (j->dump_grads && last &&
             (pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
-             pp_ckpt_dump_grads(j->dump_grads, r->comm, &r->params, err)))
+             pp_ckpt_dump_grads(j->dump_grads, r->env.comm, &r->params, err)))
             return -1;
         if (!stop && j->save && is_due(j->save_every, r, last) &&
             pp_rank_save(r, false, err))

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+/* env - what all work of a rank shares: its place, its share of the model, its
+ * kernels, and the queue of its device.
+ *
+ * The rank owns the one env. Workers, engines, stages and layers point to it. A
+ * rank whose row has overlap pairs has a second env, with another queue. */
+#ifndef PP_RUN_PARTS_ENV_H
+#define PP_RUN_PARTS_ENV_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "comm/collective.h"
+#include "device/device.h"
+#include "kernels.h"
+#include "model/layout.h"
+#include "model/model.h"
+#include "model/unit_bytes.h"
+
+struct pp_attention_exchange;
+struct pp_parameters;
+
+struct pp_env {
+    struct pp_layout layout;
+    struct pp_place place; /* of this rank */
+    struct pp_comm *comm;
+    struct pp_collective context; /* with the ranks that divide sequences */
+    struct pp_collective tensor;  /* with those that divide tensors */
+
+    const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
+    const struct pp_kernels *kernels;
+    const struct pp_parameters *params;
+    int32_t first_word, n_words; /* of the vocabulary, on this rank */
+    void *rope_cos, *rope_sin;   /* (max position, rotary / 2) */
+    const struct pp_attention_exchange *exchange;
+
+    struct pp_device *device; /* NULL: the CPU */
+    void *stream;             /* the kernels' argument */
+};
+
+/* Returns the mesh of this rank's component. */
+static inline const struct pp_mesh *pp_env_mesh(const struct pp_env *e)
+{
+    return &e->layout.components[e->place.component].mesh;
+}
+
+/* Return the number of ranks that divide sequences, or tensors. */
+static inline size_t pp_env_cp(const struct pp_env *e)
+{
+    return e->context.group.n > 1 ? (size_t)e->context.group.n : 1;
+}
+
+static inline size_t pp_env_tp(const struct pp_env *e)
+{
+    return e->tensor.group.n > 1 ? (size_t)e->tensor.group.n : 1;
+}
+
+/* Returns the rank that this one exchanges messages with in another row. */
+static inline int pp_env_peer(const struct pp_env *e, int row)
+{
+    return pp_layout_peer(&e->layout, &e->place, row);
+}
+
+/* Reports whether the memory of the device is the host's. */
+static inline bool pp_env_is_host(const struct pp_env *e)
+{
+    return pp_device_ops(e->device)->is_host;
+}
+
+/* Return what memory plans need to know of kernels (unit_bytes.h). */
+struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host);
+static inline struct pp_backend pp_env_backend(const struct pp_env *e)
+{
+    return pp_kernels_backend(e->kernels, pp_env_is_host(e));
+}
+
+#endif
