@@ -4,14 +4,9 @@
 #include "data/documents.h"
 
 #include <assert.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdbool.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/num.h"
@@ -89,108 +84,6 @@ bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out)
     }
 }
 
-/* Arrays that grow into files. The system writes the pages of a file back, so
- * an array of any size costs only memory that nothing else needs. Room is taken
- * with posix_fallocate: writing into a hole on a full disk would end the
- * program. */
-
-/* Opens a file without a name in dir. Returns -1 on failure. */
-static int open_nameless(const char *dir)
-{
-    int fd = open(dir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
-    if (fd >= 0)
-        return fd;
-    /* Some file systems need a name for a moment. */
-    size_t n = strlen(dir) + sizeof "/.pppack.XXXXXX";
-    char *path = malloc(n);
-    if (!path)
-        return -1;
-    snprintf(path, n, "%s/.pppack.XXXXXX", dir);
-    fd = mkostemp(path, O_CLOEXEC);
-    if (fd >= 0)
-        unlink(path);
-    free(path);
-    return fd;
-}
-
-/* Resizes the array's file and maps it. */
-static int map_array(struct pp_spill_array *g, size_t bytes, const char *dir,
-                     struct pp_err *err)
-{
-    int fd = g->fd - 1;
-    errno = posix_fallocate(fd, 0, (off_t)bytes);
-    if (errno)
-        return pp_fail_errno(err, "%s: no room for '%zu' bytes of tokens", dir,
-                             bytes);
-    void *at =
-        g->bytes ? mremap(g->at, g->bytes, bytes, MREMAP_MAYMOVE)
-                 : mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (at == MAP_FAILED)
-        return pp_fail_errno(err, "%s: cannot map '%zu' bytes", dir, bytes);
-    g->at = at;
-    g->bytes = bytes;
-    return 0;
-}
-
-/* Moves the array from memory to a file. */
-static int move_to_file(struct pp_spill_array *g, size_t used, size_t bytes,
-                        const char *dir, struct pp_err *err)
-{
-    void *memory = g->at;
-    g->fd = open_nameless(dir) + 1;
-    if (!g->fd)
-        return pp_fail_errno(err, "%s: cannot create a file", dir);
-    g->at = NULL;
-    g->bytes = 0;
-    int rc = map_array(g, bytes, dir, err);
-    if (rc == 0 && used)
-        memcpy(g->at, memory, used);
-    free(memory);
-    return rc;
-}
-
-static void release_array(struct pp_spill_array *g)
-{
-    if (g->fd && g->bytes)
-        madvise(g->at, g->bytes, MADV_DONTNEED);
-}
-
-static int grow_array(struct pp_spill_array *g, size_t n, size_t size,
-                      const char *dir, size_t limit, struct pp_err *err)
-{
-    size_t target = g->room + g->room / 2 + 1024, bytes;
-    if (target < n)
-        target = n;
-    if (pp_mul(target, size, &bytes, err) != 0)
-        return -1;
-    if (g->fd) {
-        release_array(g);
-        if (map_array(g, bytes, dir, err) != 0)
-            return -1;
-    } else if (dir && bytes > limit) {
-        if (move_to_file(g, g->room * size, bytes, dir, err) != 0)
-            return -1;
-    } else {
-        void *fresh = realloc(g->at, bytes);
-        if (!fresh)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        g->at = fresh;
-    }
-    g->room = target;
-    return 0;
-}
-
-static void finish_array(struct pp_spill_array *g)
-{
-    if (!g->fd)
-        free(g->at);
-    else if (g->bytes)
-        munmap(g->at, g->bytes);
-    if (g->fd)
-        close(g->fd - 1);
-    *g = (struct pp_spill_array){0};
-}
-
 size_t pp_documents_n_tokens(const struct pp_documents *d)
 {
     return d->n_sequences ? d->first[d->n_sequences] : 0;
@@ -201,8 +94,8 @@ static int reserve_tokens(struct pp_documents *d, struct pp_spill_array *g,
                           size_t n, struct pp_err *err)
 {
     return n <= g->room && g->at ? 0
-                                 : grow_array(g, n, sizeof(int32_t), d->spill,
-                                              d->spill_bytes, err);
+                                 : pp_spill_grow(g, n, sizeof(int32_t),
+                                                 d->spill, d->spill_bytes, err);
 }
 
 int32_t *pp_documents_reserve(struct pp_documents *d, size_t n,
@@ -215,7 +108,8 @@ int32_t *pp_documents_reserve(struct pp_documents *d, size_t n,
     }
     if (d->forget_ids) {
         if (n >= d->grow_ids.room &&
-            grow_array(&d->grow_ids, n + 1, sizeof *d->ids, NULL, 0, err) != 0)
+            pp_spill_grow(&d->grow_ids, n + 1, sizeof *d->ids, NULL, 0, err) !=
+                0)
             return NULL;
         return d->grow_ids.at;
     }
@@ -256,8 +150,8 @@ static int set_labels(struct pp_documents *d, size_t used, size_t n,
 static int reserve_first(struct pp_documents *d, struct pp_err *err)
 {
     if (d->n_sequences + 2 > d->grow_first.room &&
-        grow_array(&d->grow_first, d->n_sequences + 2, sizeof *d->first, NULL,
-                   0, err) != 0)
+        pp_spill_grow(&d->grow_first, d->n_sequences + 2, sizeof *d->first,
+                      NULL, 0, err) != 0)
         return -1;
     d->first = d->grow_first.at;
     return 0;
@@ -266,8 +160,8 @@ static int reserve_first(struct pp_documents *d, struct pp_err *err)
 static int reserve_members(struct pp_documents *d, struct pp_err *err)
 {
     if (d->n + 2 > d->grow_member.room &&
-        grow_array(&d->grow_member, d->n + 2, sizeof *d->member, NULL, 0,
-                   err) != 0)
+        pp_spill_grow(&d->grow_member, d->n + 2, sizeof *d->member, NULL, 0,
+                      err) != 0)
         return -1;
     d->member = d->grow_member.at;
     return 0;
@@ -393,14 +287,16 @@ void pp_documents_truncate(struct pp_documents *d, size_t n)
         d->labels = NULL;
         d->member = NULL;
     }
+    pp_images_truncate(&d->images, d->n_sequences);
 }
 
 void pp_documents_release(struct pp_documents *d)
 {
-    release_array(&d->grow_ids);
-    release_array(&d->grow_labels);
+    pp_spill_release(&d->grow_ids);
+    pp_spill_release(&d->grow_labels);
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        release_array(&d->grow_columns[c]);
+        pp_spill_release(&d->grow_columns[c]);
+    pp_images_release(&d->images);
     d->released = pp_documents_n_tokens(d);
 }
 
@@ -408,10 +304,11 @@ int pp_documents_set_place(struct pp_documents *d, uint64_t at,
                            struct pp_err *err)
 {
     if ((d->n > d->grow_file_of.room &&
-         grow_array(&d->grow_file_of, d->n, sizeof *d->file_of, NULL, 0,
-                    err)) ||
+         pp_spill_grow(&d->grow_file_of, d->n, sizeof *d->file_of, NULL, 0,
+                       err)) ||
         (d->n > d->grow_file_at.room &&
-         grow_array(&d->grow_file_at, d->n, sizeof *d->file_at, NULL, 0, err)))
+         pp_spill_grow(&d->grow_file_at, d->n, sizeof *d->file_at, NULL, 0,
+                       err)))
         return -1;
     d->file_of = d->grow_file_of.at;
     d->file_at = d->grow_file_at.at;
@@ -424,8 +321,8 @@ int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
                               size_t n_tokens, struct pp_err *err)
 {
     if (d->n_omissions == d->grow_omissions.room &&
-        grow_array(&d->grow_omissions, d->n_omissions + 1, sizeof *d->omissions,
-                   NULL, 0, err))
+        pp_spill_grow(&d->grow_omissions, d->n_omissions + 1,
+                      sizeof *d->omissions, NULL, 0, err))
         return -1;
     d->omissions = d->grow_omissions.at;
     d->omissions[d->n_omissions++] =
@@ -456,17 +353,18 @@ int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,
 
 void pp_documents_finish(struct pp_documents *d)
 {
-    finish_array(&d->grow_first);
-    finish_array(&d->grow_member);
-    finish_array(&d->grow_ids);
-    finish_array(&d->grow_labels);
-    finish_array(&d->grow_file_of);
-    finish_array(&d->grow_file_at);
-    finish_array(&d->grow_omissions);
+    pp_spill_finish(&d->grow_first);
+    pp_spill_finish(&d->grow_member);
+    pp_spill_finish(&d->grow_ids);
+    pp_spill_finish(&d->grow_labels);
+    pp_spill_finish(&d->grow_file_of);
+    pp_spill_finish(&d->grow_file_at);
+    pp_spill_finish(&d->grow_omissions);
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        finish_array(&d->grow_columns[c]);
+        pp_spill_finish(&d->grow_columns[c]);
     for (size_t i = 0; i < d->n_files; i++)
         finish_token_file(&d->files[i]);
+    pp_images_finish(&d->images);
     free(d->files);
     memset(d, 0, sizeof *d);
 }

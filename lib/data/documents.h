@@ -13,6 +13,8 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/images.h"
+#include "data/spill.h"
 
 enum pp_column {
     PP_COLUMN_ADVANTAGES,
@@ -76,13 +78,6 @@ unsigned pp_token_bytes(unsigned type);
  * is negative or above 2^31 - 2 becomes -1. Returns false if there was one. */
 bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out);
 
-/* An array that grows; private to documents.c. Zeroed is empty. */
-struct pp_spill_array {
-    void *at;
-    size_t room, bytes; /* elements, and their bytes */
-    int fd;             /* its file plus one; 0 while in memory */
-};
-
 /* A file whose tokens are not copied. */
 struct pp_token_file {
     char *path;
@@ -111,6 +106,7 @@ struct pp_documents {
                          its id */
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      by scope; NULL if absent */
+    struct pp_images images;      /* of the sequences */
     enum pp_data_kind kind;
     size_t n_skipped; /* malformed lines that were skipped */
     struct pp_omission

@@ -157,9 +157,10 @@ struct pp_packed_content {
     const uint32_t *items; /* indices into pieces */
     size_t n_inputs;
     uint32_t capacity, align;
+    uint32_t patch_capacity; /* most patches of a bin; 0: no limit */
     struct pp_epoch_order epoch;
-    /* The documents of the pieces: their sequences, columns and files. NULL: a
-     * piece is a sequence, and there are no columns. */
+    /* The documents of the pieces: their sequences, columns, images and files.
+     * NULL: a piece is a sequence, and there are no columns. */
     const struct pp_documents *docs;
     size_t first_document; /* the document of source 0 */
     struct pp_input_counts counts;

@@ -2,6 +2,7 @@
 /* packed_check - checks an open packed directory: checksums, and that the
  * contents of its columns match the index. packed_sections.c has checked the
  * index. */
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdlib.h>
 
@@ -85,6 +86,30 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     return 0;
 }
 
+/* Checks that each sequence of a bin has the placeholders of its images. */
+static int check_placeholders(const struct pp_packed *p, size_t b,
+                              const struct pp_bin *bin, struct pp_err *err)
+{
+    struct pp_bin_images at;
+    pp_packed_bin_images(p, b, &at);
+    for (uint32_t i = 0; at.cu_images && i < bin->n_sequences; i++) {
+        int32_t length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
+        size_t features = 0;
+        size_t found = pp_images_placeholders(
+            p->images.token, bin->input_ids + bin->cu_seqlens_padded[i], NULL,
+            (size_t)length);
+        for (int32_t k = at.cu_images[i]; k < at.cu_images[i + 1]; k++)
+            features +=
+                pp_image_features(&p->images, pp_grid_patches(&at.grids[k]));
+        if (found != features)
+            return pp_fail(err, PP_EXIT_NO,
+                           "bin %zu: sequence %" PRIu32
+                           ": '%zu' placeholders for %zu features of images",
+                           b, i, found, features);
+    }
+    return 0;
+}
+
 /* Scratch for the tokens of a bin that are not mapped as columns. */
 struct bin_tokens {
     int32_t *ids, *labels;
@@ -106,6 +131,8 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
     for (uint32_t i = 0; i < bin.n_sequences; i++)
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
+    if (check_placeholders(p, b, &bin, err) != 0)
+        return -1;
     if (scored != bin.scored)
         return fail_bin(b, err, "the count of scored labels must not be",
                         bin.scored);

@@ -16,7 +16,7 @@
 #include "data/packed.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
-#define PP_PACKED_VERSION 3
+#define PP_PACKED_VERSION 4 /* 3 without images, so that others read it */
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -63,11 +63,22 @@ struct pp_packed_header {
     /* Version 2 ends here. */
     uint64_t epoch_seed;
     uint32_t epoch_block, reserved; /* 0: all epochs have one order */
+    /* Version 3 ends here. Version 4 has images. */
+    uint64_t n_images, n_patches;
+    uint64_t image_bins, cu_images, cu_patches, grids; /* offsets */
+    uint32_t patch_inputs, image_token, merge, patch_capacity;
+    uint32_t max_images, max_patches, max_image, reserved_too;
 };
-static_assert(sizeof(struct pp_packed_header) == 288, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 368, "pp-pack(5)");
 
-/* Bytes of the headers of versions 1 and 2. */
-enum { PP_PACKED_HEADER_1 = 144, PP_PACKED_HEADER_2 = 272 };
+/* Bytes of the headers of versions 1, 2 and 3. */
+enum {
+    PP_PACKED_HEADER_1 = 144,
+    PP_PACKED_HEADER_2 = 272,
+    PP_PACKED_HEADER_3 = 288
+};
+static_assert(offsetof(struct pp_packed_header, n_images) == PP_PACKED_HEADER_3,
+              "pp-pack(5)");
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
 
@@ -148,9 +159,48 @@ int pp_packed_find_sections(struct pp_packed *p,
 int pp_packed_check_sections(const struct pp_packed *p,
                              struct pp_err *err) PP_MUST_USE;
 
+/* Finds the section of n elements at offset `at` of the index. */
+int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
+                           uint64_t n, size_t size,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Fills p->images from a header of version 4, and finds its sections. */
+int pp_packed_find_images(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
+
 /* Checks the numbers of the sections of images. */
 int pp_packed_check_images(const struct pp_packed *p,
                            struct pp_err *err) PP_MUST_USE;
+
+/* Raises *most to n. */
+static inline void pp_raise(uint32_t *most, uint32_t n)
+{
+    *most = n > *most ? n : *most;
+}
+
+/* Fills the sections of images: bin by bin, sequence by sequence. `next` is
+ * what follows; zero it. */
+struct pp_image_cursor {
+    struct pp_packed_image_record *records;
+    int32_t *cu_images, *cu_patches; /* all elements are 0 */
+    struct pp_grid *grids;
+    struct pp_packed_images
+        *totals; /* n, n_patches and the maxima are raised */
+    struct {
+        size_t bin, sequence;     /* of all bins */
+        uint32_t images, patches; /* of the bin so far */
+    } next;
+};
+
+/* Begins with the sections of a header, whose maxima and patches are not known
+ * before the end. */
+void pp_image_begin(struct pp_image_cursor *c, struct pp_packed_header *h,
+                    struct pp_packed_images *totals);
+void pp_image_end(const struct pp_image_cursor *c, struct pp_packed_header *h);
+
+void pp_image_open_bin(struct pp_image_cursor *c);
+void pp_image_add(struct pp_image_cursor *c, const struct pp_grid *g);
+void pp_image_end_sequence(struct pp_image_cursor *c);
+void pp_image_close_bin(struct pp_image_cursor *c);
 
 /* Sorts the sequences and checks that the tokens of each document are packed
  * from the first on, and once. */
@@ -189,6 +239,13 @@ uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
 /* Returns sequence k of a piece. */
 struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k);
+
+/* Adds the images of a sequence with these ids. Its placeholders must be as
+ * many as the features. */
+int pp_image_add_part(struct pp_image_cursor *c,
+                      const struct pp_packed_content *content,
+                      const struct pp_part *p, const int32_t *ids,
+                      struct pp_err *err) PP_MUST_USE;
 
 /* Returns whether the content has the column of that file. */
 bool pp_packed_content_has(const struct pp_packed_content *c, int file);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_images - reads and checks the images of a packed set, and makes them
- * in memory. */
+/* packed_images - reads and checks the images of a packed set. */
 #include "data/packed_images.h"
 
 #include <inttypes.h>
@@ -9,15 +8,6 @@
 #include "base/num.h"
 #include "data/packed.h"
 #include "data/packed_format.h"
-
-uint32_t pp_grid_patches(const struct pp_grid *g)
-{
-    uint64_t n = (uint64_t)g->rows * g->columns;
-    if (n > INT32_MAX || __builtin_mul_overflow(n, g->frames, &n) ||
-        n > INT32_MAX)
-        return 0;
-    return (uint32_t)n;
-}
 
 void pp_packed_bin_images(const struct pp_packed *p, size_t b,
                           struct pp_bin_images *out)
@@ -39,6 +29,41 @@ void pp_packed_bin_images(const struct pp_packed *p, size_t b,
     out->patches = (uint32_t)out->cu_patches[out->n];
     if (pixels)
         out->pixels = pixels + r[b].first_patch * p->images.patch_inputs;
+}
+
+int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
+{
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    uint64_t n_cu = h->n_sequences + h->n_bins, n_pixels, n_cu_patches;
+    p->images = (struct pp_packed_images){.patch_inputs = h->patch_inputs,
+                                          .token = h->image_token,
+                                          .merge = h->merge,
+                                          .capacity = h->patch_capacity,
+                                          .max_images = h->max_images,
+                                          .max_patches = h->max_patches,
+                                          .max_image = h->max_image,
+                                          .n = h->n_images,
+                                          .n_patches = h->n_patches};
+    if (!h->patch_inputs || !h->merge || h->merge > INT16_MAX ||
+        h->image_token >= h->vocab || !h->n_images || h->token_files ||
+        h->patch_capacity > INT32_MAX || h->reserved_too ||
+        __builtin_mul_overflow(h->n_patches, h->patch_inputs, &n_pixels) ||
+        __builtin_add_overflow(h->n_images, h->n_bins, &n_cu_patches))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: the header's images are impossible");
+    return pp_packed_find_section(p, PP_SECTION_IMAGE_BINS, h->image_bins,
+                                  h->n_bins,
+                                  sizeof(struct pp_packed_image_record), err) ||
+                   pp_packed_find_section(p, PP_SECTION_CU_IMAGES, h->cu_images,
+                                          n_cu, 4, err) ||
+                   pp_packed_find_section(p, PP_SECTION_CU_PATCHES,
+                                          h->cu_patches, n_cu_patches, 4,
+                                          err) ||
+                   pp_packed_find_section(p, PP_SECTION_GRIDS, h->grids,
+                                          h->n_images, sizeof(struct pp_grid),
+                                          err)
+               ? -1
+               : 0;
 }
 
 static int fail_images(size_t b, struct pp_err *err, const char *what)
@@ -115,20 +140,15 @@ struct image_maxima {
     uint32_t images, patches, image;
 };
 
-static void raise(uint32_t *most, uint32_t n)
-{
-    *most = n > *most ? n : *most;
-}
-
 static void find_maxima(const struct pp_packed *p, size_t b,
                         struct image_maxima *m)
 {
     struct pp_bin_images bin;
     pp_packed_bin_images(p, b, &bin);
-    raise(&m->images, bin.n);
-    raise(&m->patches, bin.patches);
+    pp_raise(&m->images, bin.n);
+    pp_raise(&m->patches, bin.patches);
     for (uint32_t k = 0; k < bin.n; k++)
-        raise(&m->image, pp_grid_patches(&bin.grids[k]));
+        pp_raise(&m->image, pp_grid_patches(&bin.grids[k]));
 }
 
 int pp_packed_check_images(const struct pp_packed *p, struct pp_err *err)
@@ -149,93 +169,4 @@ int pp_packed_check_images(const struct pp_packed *p, struct pp_err *err)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: the images do not match the header's counts");
     return 0;
-}
-
-/* The arrays of images in memory. */
-struct image_room {
-    struct pp_packed_image_record *records;
-    int32_t *cu_images, *cu_patches;
-    struct pp_grid *grids;
-    float *pixels;
-};
-
-/* Counts the images, and their patches. */
-static int count_images(struct pp_packed *p, const struct pp_image_content *c,
-                        struct pp_err *err)
-{
-    struct pp_packed_images *s = &p->images;
-    *s = (struct pp_packed_images){
-        .patch_inputs = c->patch_inputs, .token = c->token, .merge = c->merge};
-    for (size_t i = 0; i < p->n_sequences; i++)
-        s->n += c->n[i];
-    for (size_t k = 0; k < s->n; k++) {
-        uint32_t patches = pp_grid_patches(&c->grids[k]);
-        s->n_patches += patches;
-        raise(&s->max_image, patches);
-    }
-    return s->n_patches > SIZE_MAX / 64 / c->patch_inputs
-               ? pp_fail(err, PP_EXIT_SYSTEM, "too many patches")
-               : 0;
-}
-
-/* Allocates all arrays as one block. */
-static int alloc_images(struct pp_packed *p, struct image_room *r,
-                        struct pp_err *err)
-{
-    const struct pp_packed_images *s = &p->images;
-    size_t n_cu = p->n_sequences + p->n_bins, n_cu_patches = s->n + p->n_bins;
-    size_t bytes = p->n_bins * sizeof *r->records;
-    size_t words =
-        n_cu + n_cu_patches + 3 * s->n + (size_t)s->n_patches * s->patch_inputs;
-    p->owned_images = calloc(1, bytes + words * sizeof(int32_t));
-    if (!p->owned_images)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    r->records = p->owned_images;
-    r->cu_images = (int32_t *)(r->records + p->n_bins);
-    r->cu_patches = r->cu_images + n_cu;
-    r->grids = (struct pp_grid *)(r->cu_patches + n_cu_patches);
-    r->pixels = (float *)(r->grids + s->n);
-    p->sections[PP_SECTION_IMAGE_BINS] = r->records;
-    p->sections[PP_SECTION_CU_IMAGES] = r->cu_images;
-    p->sections[PP_SECTION_CU_PATCHES] = r->cu_patches;
-    p->sections[PP_SECTION_GRIDS] = r->grids;
-    p->map[PP_PACKED_PIXELS] = r->pixels;
-    return 0;
-}
-
-static void fill_images(struct pp_packed *p, const struct pp_image_content *c,
-                        const struct image_room *r)
-{
-    const struct pp_packed_record *bins = p->sections[PP_SECTION_BINS];
-    struct pp_packed_images *s = &p->images;
-    uint64_t image = 0, patch = 0;
-    for (size_t b = 0; b < p->n_bins; b++) {
-        int32_t *cu_images = r->cu_images + bins[b].first_sequence + b;
-        int32_t *cu_patches = r->cu_patches + image + b;
-        r->records[b] = (struct pp_packed_image_record){image, patch};
-        for (uint32_t i = 0; i < bins[b].n_sequences; i++)
-            cu_images[i + 1] =
-                cu_images[i] + (int32_t)c->n[bins[b].first_sequence + i];
-        uint32_t n = (uint32_t)cu_images[bins[b].n_sequences], patches = 0;
-        for (uint32_t k = 0; k < n; k++) {
-            r->grids[image + k] = c->grids[image + k];
-            patches += pp_grid_patches(&c->grids[image + k]);
-            cu_patches[k + 1] = (int32_t)patches;
-        }
-        raise(&s->max_images, n);
-        raise(&s->max_patches, patches);
-        image += n;
-        patch += patches;
-    }
-}
-
-int pp_packed_set_images(struct pp_packed *p, const struct pp_image_content *c,
-                         float **pixels, struct pp_err *err)
-{
-    struct image_room r = {0};
-    if (count_images(p, c, err) != 0 || alloc_images(p, &r, err) != 0)
-        return -1;
-    fill_images(p, c, &r);
-    *pixels = r.pixels;
-    return pp_packed_check_images(p, err);
 }

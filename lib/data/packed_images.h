@@ -14,17 +14,9 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "data/images.h"
 
 struct pp_packed;
-
-/* Patches of an image, from the slowest dimension to the fastest. */
-struct pp_grid {
-    uint32_t frames, rows, columns;
-};
-
-/* Returns the patches of a grid, or 0 if there are none or more than 2^31 - 1.
- */
-uint32_t pp_grid_patches(const struct pp_grid *g);
 
 /* The images of all bins. */
 struct pp_packed_images {

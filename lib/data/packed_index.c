@@ -47,12 +47,28 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     return p;
 }
 
+/* Counts the images of all bins. */
+static uint64_t count_images(const struct pp_packed_content *c)
+{
+    const struct pp_image *first;
+    uint64_t n = 0;
+    if (!c->docs || !c->docs->images.n)
+        return 0;
+    for (size_t i = 0; i < c->first[c->n_bins]; i++) {
+        const struct pp_piece *q = &c->pieces[c->items[i]];
+        for (uint32_t k = 0; k < pp_piece_n_parts(c, q); k++)
+            n += pp_images_of(&c->docs->images, first_sequence(c, q) + k,
+                              &first);
+    }
+    return n;
+}
+
 bool pp_packed_content_has(const struct pp_packed_content *c, int file)
 {
     if (file < PP_PACKED_COLUMNS)
         return c->ids != NULL;
     if (file == PP_PACKED_PIXELS)
-        return false;
+        return count_images(c) > 0;
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
@@ -71,8 +87,8 @@ make_index_header(const struct pp_packed_content *c)
 {
     struct pp_packed_header h = {
         .magic = PP_PACKED_MAGIC,
-        .version = PP_PACKED_VERSION,
-        .header_bytes = sizeof h,
+        .version = 3,
+        .header_bytes = PP_PACKED_HEADER_3,
         .n_bins = c->n_bins,
         .n_groups = c->first[c->n_bins],
         .n_inputs = c->n_inputs,
@@ -87,6 +103,15 @@ make_index_header(const struct pp_packed_content *c)
         .epoch_seed = c->epoch.seed,
         .epoch_block = c->epoch.block,
     };
+    h.n_images = count_images(c);
+    if (h.n_images) {
+        h.version = PP_PACKED_VERSION;
+        h.header_bytes = sizeof h;
+        h.patch_inputs = c->docs->images.kind.patch_inputs;
+        h.image_token = c->docs->images.kind.token;
+        h.merge = c->docs->images.kind.merge;
+        h.patch_capacity = c->patch_capacity;
+    }
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
@@ -123,7 +148,20 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
         h->token_file = take_section(&at, h->n_sequences, 4);
         h->token_at = take_section(&at, h->n_sequences, 8);
     }
+    if (h->n_images) {
+        h->image_bins =
+            take_section(&at, h->n_bins, sizeof(struct pp_packed_image_record));
+        h->cu_images = take_section(&at, n_cu, 4);
+        h->cu_patches = take_section(&at, h->n_images + h->n_bins, 4);
+        h->grids = take_section(&at, h->n_images, sizeof(struct pp_grid));
+    }
     h->index_bytes = at;
+}
+
+/* Returns whether the index has the fields and sections of images. */
+static bool has_images(const struct pp_packed_header *h)
+{
+    return h->version > 3;
 }
 
 static void *section_at(struct pp_packed_header *h, uint64_t offset)
@@ -137,6 +175,8 @@ struct index_cursor {
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
     int32_t *ids;                /* index-only: scratch for a sequence */
+    struct pp_image_cursor images;
+    struct pp_packed_images totals; /* of images so far */
 };
 
 /* Returns the ids of a part. Index-only: also notes their place, and copies
@@ -173,8 +213,9 @@ static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
     return scored;
 }
 
-static void fill_part(struct index_cursor *k, struct pp_packed_record *r,
-                      const struct pp_piece *q, const struct pp_part *p)
+static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
+                     const struct pp_piece *q, const struct pp_part *p,
+                     struct pp_err *err)
 {
     struct pp_packed_header *h = k->h;
     size_t s = k->sequence, cu = s + k->bin;
@@ -191,15 +232,19 @@ static void fill_part(struct index_cursor *k, struct pp_packed_record *r,
     r->real += p->length;
     r->tokens += p->padded;
     k->sequence++;
+    return has_images(h) ? pp_image_add_part(&k->images, k->c, p, ids, err) : 0;
 }
 
-static void fill_bin(struct index_cursor *k, struct pp_packed_record *r)
+static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
+                    struct pp_err *err)
 {
     struct pp_packed_header *h = k->h;
     uint32_t *cu_groups =
         h->cu_groups ? (uint32_t *)section_at(h, h->cu_groups) : NULL;
     r->first_sequence = k->sequence;
     r->first_position = h->n_positions;
+    if (has_images(h))
+        pp_image_open_bin(&k->images);
     if (cu_groups)
         ((uint64_t *)section_at(h, h->first_group))[k->bin] = k->group;
     for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
@@ -207,7 +252,8 @@ static void fill_bin(struct index_cursor *k, struct pp_packed_record *r)
         uint32_t n = pp_piece_n_parts(k->c, q);
         for (uint32_t m = 0; m < n; m++) {
             struct pp_part p = pp_piece_part(k->c, q, m);
-            fill_part(k, r, q, &p);
+            if (fill_part(k, r, q, &p, err) != 0)
+                return -1;
         }
         k->group++;
         if (cu_groups)
@@ -216,15 +262,19 @@ static void fill_bin(struct index_cursor *k, struct pp_packed_record *r)
         r->n_groups++;
     }
     r->n_sequences = (uint32_t)(k->sequence - r->first_sequence);
+    if (has_images(h))
+        pp_image_close_bin(&k->images);
     k->bin++;
+    return 0;
 }
 
-static void fill_bins(struct index_cursor *k)
+static int fill_bins(struct index_cursor *k, struct pp_err *err)
 {
     struct pp_packed_header *h = k->h;
     struct pp_packed_record *r = section_at(h, h->bins);
     for (size_t b = 0, reported = 0; b < k->c->n_bins; b++, r++) {
-        fill_bin(k, r);
+        if (fill_bin(k, r, err) != 0)
+            return -1;
         h->n_positions += r->tokens;
         h->n_tokens += r->real;
         h->max_tokens = r->tokens > h->max_tokens ? r->tokens : h->max_tokens;
@@ -236,13 +286,15 @@ static void fill_bins(struct index_cursor *k)
             k->c->progress(k->c->ctx, b);
         }
     }
+    return 0;
 }
 
 static void fill_columns(struct pp_packed_header *h,
                          const struct pp_packed_content *c,
                          const uint64_t sums[PP_PACKED_N_FILES])
 {
-    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups};
+    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups,
+                          has_images(h) ? h->n_patches * h->patch_inputs : 0};
     struct pp_packed_column *t = section_at(h, h->columns);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
         if (!pp_packed_content_has(c, f))
@@ -306,7 +358,12 @@ pp_packed_make_index(const struct pp_packed_content *c,
         goto bad;
     }
     memcpy(h, &head, head.header_bytes);
-    fill_bins(&k);
+    if (has_images(h))
+        pp_image_begin(&k.images, h, &k.totals);
+    if (fill_bins(&k, err) != 0)
+        goto bad;
+    if (has_images(h))
+        pp_image_end(&k.images, h);
     fill_columns(h, c, sums);
     if (!c->ids && fill_token_files(h, c, err) != 0)
         goto bad;

@@ -33,7 +33,8 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
     if (h->version < 1)
         return fail_index(err, "version '0' does not exist");
     static const size_t header_bytes[] = {0, PP_PACKED_HEADER_1,
-                                          PP_PACKED_HEADER_2, sizeof *h};
+                                          PP_PACKED_HEADER_2,
+                                          PP_PACKED_HEADER_3, sizeof *h};
     size_t expected = header_bytes[h->version];
     if (bytes < expected)
         return fail_index(err, "cut short");
@@ -63,9 +64,8 @@ static uint64_t section_offset(const struct pp_packed *p, int which)
                       (const char *)p->map[PP_PACKED_INDEX]);
 }
 
-/* Finds the section of n elements at offset at. */
-static int find_section(struct pp_packed *p, int which, uint64_t at, uint64_t n,
-                        size_t size, struct pp_err *err)
+int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
+                           uint64_t n, size_t size, struct pp_err *err)
 {
     size_t bytes, end;
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
@@ -89,17 +89,18 @@ static int find_first_sections(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     uint64_t n_cu = h->n_sequences + h->n_bins;
-    if (find_section(p, PP_SECTION_COLUMNS, h->columns, h->n_columns,
-                     sizeof(struct pp_packed_column), err) != 0 ||
-        find_section(p, PP_SECTION_BINS, h->bins, h->n_bins,
-                     sizeof(struct pp_packed_record), err) != 0 ||
-        find_section(p, PP_SECTION_CU, h->cu_seqlens, n_cu, 4, err) != 0 ||
-        find_section(p, PP_SECTION_CU_PADDED, h->cu_seqlens_padded, n_cu, 4,
-                     err) != 0 ||
-        find_section(p, PP_SECTION_SOURCE, h->source, h->n_sequences, 4, err) !=
+    if (pp_packed_find_section(p, PP_SECTION_COLUMNS, h->columns, h->n_columns,
+                               sizeof(struct pp_packed_column), err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_BINS, h->bins, h->n_bins,
+                               sizeof(struct pp_packed_record), err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_CU, h->cu_seqlens, n_cu, 4, err) !=
             0 ||
-        find_section(p, PP_SECTION_START, h->start, h->n_sequences, 4, err) !=
-            0)
+        pp_packed_find_section(p, PP_SECTION_CU_PADDED, h->cu_seqlens_padded,
+                               n_cu, 4, err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_SOURCE, h->source, h->n_sequences,
+                               4, err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_START, h->start, h->n_sequences, 4,
+                               err) != 0)
         return -1;
     return 0;
 }
@@ -117,20 +118,20 @@ static int find_further_sections(struct pp_packed *p, struct pp_err *err)
         !h->token_files != !h->token_file || !h->token_files != !h->token_at)
         return fail_index(err, "the header's token files are impossible");
     if (h->first_group &&
-        (find_section(p, PP_SECTION_FIRST_GROUP, h->first_group, h->n_bins, 8,
-                      err) != 0 ||
-         find_section(p, PP_SECTION_CU_GROUPS, h->cu_groups,
-                      h->n_groups + h->n_bins, 4, err) != 0))
+        (pp_packed_find_section(p, PP_SECTION_FIRST_GROUP, h->first_group,
+                                h->n_bins, 8, err) != 0 ||
+         pp_packed_find_section(p, PP_SECTION_CU_GROUPS, h->cu_groups,
+                                h->n_groups + h->n_bins, 4, err) != 0))
         return -1;
     if (!h->token_files)
         return 0;
-    if (find_section(p, PP_SECTION_TOKEN_FILES, h->token_files,
-                     h->n_token_files, sizeof(struct pp_packed_token_file),
-                     err) != 0 ||
-        find_section(p, PP_SECTION_TOKEN_FILE, h->token_file, h->n_sequences, 4,
-                     err) != 0 ||
-        find_section(p, PP_SECTION_TOKEN_AT, h->token_at, h->n_sequences, 8,
-                     err) != 0)
+    if (pp_packed_find_section(p, PP_SECTION_TOKEN_FILES, h->token_files,
+                               h->n_token_files,
+                               sizeof(struct pp_packed_token_file), err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_TOKEN_FILE, h->token_file,
+                               h->n_sequences, 4, err) != 0 ||
+        pp_packed_find_section(p, PP_SECTION_TOKEN_AT, h->token_at,
+                               h->n_sequences, 8, err) != 0)
         return -1;
     return 0;
 }
@@ -162,7 +163,7 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    return 0;
+    return h->version > 3 ? pp_packed_find_images(p, err) : 0;
 }
 
 static int fail_index_bin(size_t b, struct pp_err *err, const char *what)
@@ -460,5 +461,7 @@ int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
     if (check_bin_records(p, err) != 0 || check_inputs(p, &in, err) != 0 ||
         check_input_counts(p, in.n_packed, err) != 0)
         return -1;
-    return check_token_files(p, err);
+    if (check_token_files(p, err) != 0)
+        return -1;
+    return pp_packed_check_images(p, err);
 }

@@ -287,6 +287,20 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
     }
 }
 
+/* Writes the pixels of a sequence's images. */
+static int put_pixels(struct summed_file *s, const struct pp_images *images,
+                      size_t sequence, struct pp_err *err)
+{
+    const struct pp_image *at;
+    size_t n = pp_images_of(images, sequence, &at);
+    size_t width = images->kind.patch_inputs;
+    for (size_t k = 0; k < n; k++)
+        if (summed_put(s, images->pixels + at[k].row * width,
+                       at[k].patches * width * sizeof(float), err) != 0)
+            return -1;
+    return 0;
+}
+
 static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                     const struct pp_packed_content *c, const struct pp_piece *q,
                     uint32_t k, struct pp_err *err)
@@ -303,7 +317,10 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
             put_values(&files[PP_PACKED_COLUMNS + i], c, (enum pp_column)i, q,
                        &p, k == 0, err) != 0)
             return -1;
-    return 0;
+    return files[PP_PACKED_PIXELS].f
+               ? put_pixels(&files[PP_PACKED_PIXELS], &c->docs->images,
+                            p.sequence, err)
+               : 0;
 }
 
 static int write_columns(struct summed_file files[PP_PACKED_N_FILES],

@@ -8,6 +8,29 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+/* Sums the fields of the images of a bin. */
+static uint64_t walk_images(const struct pp_packed *p, size_t b)
+{
+    struct pp_bin_images at;
+    struct pp_bin bin;
+    uint64_t sum = 0;
+    pp_packed_bin(p, b, &bin);
+    pp_packed_bin_images(p, b, &at);
+    if (at.n > p->images.max_images || at.patches > p->images.max_patches)
+        abort();
+    for (uint32_t i = 0; at.cu_images && i < bin.n_sequences; i++)
+        sum += (uint32_t)(at.cu_images[i + 1] - at.cu_images[i]);
+    if (sum != at.n)
+        abort();
+    for (uint32_t k = 0; k < at.n; k++) {
+        uint32_t patches = pp_grid_patches(&at.grids[k]);
+        if (at.cu_patches[k] + (int32_t)patches != at.cu_patches[k + 1])
+            abort();
+        sum += pp_image_features(&p->images, patches);
+    }
+    return sum;
+}
+
 /* Sums all fields of every bin, so that everything is read. */
 static uint64_t walk(const struct pp_packed *p)
 {
@@ -24,6 +47,7 @@ static uint64_t walk(const struct pp_packed *p)
         for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
             if (bin.cu_groups[g + 1] > bin.n_sequences)
                 abort();
+        sum += walk_images(p, b);
     }
     for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
         const struct pp_packed_column *c = pp_packed_column(p, f);

@@ -2,8 +2,8 @@
 /* test_packed_images - images beside the tokens of a packed set. */
 #include "data/packed_images.h"
 
-#include "data/packed.h"
-#include "tap.h"
+#include "packed_fixture.h"
+#include "scratch.h"
 
 enum { INPUTS = 6 };
 
@@ -123,9 +123,196 @@ static void test_grids(void)
     refuse_grid((struct pp_grid){1, 64, 64}, "1024 features");
 }
 
+/* Documents of 6, 4 and 7 tokens, of which 9 is the placeholder: the first has
+ * images of 2 and 1 features, the last has one of 3. */
+static int32_t ids[] = {1, 9, 9, 2, 9, 3, 4, 5, 6, 7, 9, 9, 9, 1, 2, 3, 4};
+static size_t starts[] = {0, 6, 10, 17};
+static const struct pp_piece pieces[] = {
+    {0, 0, 0, 6, 6}, {6, 1, 0, 4, 4}, {10, 2, 0, 7, 8}};
+static const size_t first[] = {0, 1, 3};
+static const uint32_t items[] = {2, 1, 0};
+static const struct pp_grid document_grids[] = {
+    {1, 2, 4}, {1, 2, 2}, {3, 2, 2}};
+static const size_t document_of[] = {0, 0, 2};
+
+/* Loads and attaches the images. Pixel i of image k is 100 k + i. */
+static void load_images(struct pp_documents *d)
+{
+    const struct pp_image_kind kind = {INPUTS, 9, 2};
+    struct pp_err err = {0};
+    for (size_t k = 0, n = 0; k < 3; k++) {
+        if (k == 0 || document_of[k] != document_of[k - 1])
+            pp_images_begin(&d->images);
+        float *pixels = pp_images_load(&d->images, &kind, &document_grids[k],
+                                       NULL, 0, &err);
+        for (size_t i = 0; i < pp_grid_patches(&document_grids[k]) * INPUTS;
+             i++)
+            pixels[i] = (float)(100 * k + i);
+        n++;
+        if ((k == 2 || document_of[k + 1] != document_of[k]) &&
+            pp_images_attach(&d->images, document_of[k], &err) == 0)
+            n = 0;
+    }
+    ok(d->images.n == 3, "three images %s", err.text);
+}
+
+static struct pp_packed_content content_of(const struct pp_documents *d)
+{
+    return (struct pp_packed_content){.ids = ids,
+                                      .pieces = pieces,
+                                      .n_bins = 2,
+                                      .first = first,
+                                      .items = items,
+                                      .n_inputs = 3,
+                                      .capacity = 10,
+                                      .align = 2,
+                                      .patch_capacity = 14,
+                                      .docs = d,
+                                      .counts = {.sequences = 3, .tokens = 17}};
+}
+
+/* Checks the two bins: document 2; documents 1 and 0. */
+static void check_bins(const struct pp_packed *p)
+{
+    struct pp_bin_images at;
+    pp_packed_bin_images(p, 0, &at);
+    ok(at.n == 1 && at.patches == 12 && at.cu_images[1] == 1 &&
+           at.grids[0].frames == 3 && at.pixels[0] == 200 &&
+           at.pixels[71] == 271,
+       "bin 0 has the image of the last document");
+    pp_packed_bin_images(p, 1, &at);
+    ok(at.n == 2 && at.patches == 12 && at.first == 1 && at.cu_images[1] == 0 &&
+           at.cu_images[2] == 2 && at.cu_patches[1] == 8 &&
+           at.cu_patches[2] == 12,
+       "bin 1 has those of the first");
+    ok(at.pixels[0] == 0 && at.pixels[47] == 47 && at.pixels[48] == 100 &&
+           at.pixels[71] == 123,
+       "with their pixels");
+}
+
+static void test_directory(const char *dir, const struct pp_documents *d)
+{
+    struct pp_packed_content c = content_of(d);
+    struct pp_packed p;
+    struct pp_err err = {0};
+    if (!ok(pp_packed_write(dir, &c, &err) == 0 &&
+                pp_packed_open(dir, &p, &err) == 0,
+            "written and opened %s", err.text))
+        return;
+    const struct pp_packed_images *s = &p.images;
+    ok(p.version == 4 && s->patch_inputs == INPUTS && s->token == 9 &&
+           s->merge == 2 && s->capacity == 14 && s->n == 3 &&
+           s->n_patches == 24 && s->max_images == 2 && s->max_patches == 12 &&
+           s->max_image == 12,
+       "counts and sizes");
+    check_bins(&p);
+    ok(pp_packed_check(&p, &err) == 0, "consistent %s", err.text);
+    pp_packed_finish(&p);
+}
+
+/* Without images the index is of version 3, and the file of pixels is gone. */
+static void test_no_images(const char *dir, const struct pp_documents *d)
+{
+    struct pp_packed_content c = content_of(d);
+    struct pp_packed p;
+    struct pp_err err = {0};
+    char path[300];
+    const size_t one[] = {0, 1};
+    c.n_bins = 1;
+    c.first = one;
+    c.n_inputs = 1;
+    c.counts = (struct pp_input_counts){.sequences = 1, .tokens = 4};
+    struct pp_piece only = {6, 0, 0, 4, 4};
+    struct pp_documents plain = *d;
+    plain.images = (struct pp_images){0};
+    c.pieces = &only;
+    c.items = (const uint32_t[]){0};
+    c.docs = &plain;
+    if (!ok(pp_packed_write(dir, &c, &err) == 0 &&
+                pp_packed_open(dir, &p, &err) == 0,
+            "text replaces images %s", err.text))
+        return;
+    snprintf(path, sizeof path, "%s/pixels", dir);
+    ok(p.version == 3 && !pp_images_exist(&p.images) && access(path, F_OK) != 0,
+       "as version 3, without pixels");
+    pp_packed_finish(&p);
+}
+
+/* A placeholder more than there are features. */
+static void test_mismatch(const char *dir, const struct pp_documents *d)
+{
+    struct pp_packed_content c = content_of(d);
+    struct pp_err err = {0};
+    int32_t more[17];
+    memcpy(more, ids, sizeof ids);
+    more[16] = 9;
+    c.ids = more;
+    ok(pp_packed_write(dir, &c, &err) != 0 && err.code == PP_EXIT_INPUT &&
+           strstr(err.text, "sequence 2: '4' placeholders for 3 features"),
+       "refused: %s", err.text);
+    ok(access(dir, F_OK) != 0, "and nothing is left");
+}
+
+/* False statements of the index, with a right checksum. */
+static void test_image_lies(const char *dir, const char *path)
+{
+    size_t n;
+    struct pp_err err;
+    char *data = read_file(path, &n);
+    struct pp_packed_header *h = (void *)data;
+    struct pp_packed_image_record *r = (void *)(data + h->image_bins);
+    int32_t *cu_images = (void *)(data + h->cu_images);
+    int32_t *cu_patches = (void *)(data + h->cu_patches);
+    struct pp_grid *grids = (void *)(data + h->grids);
+    LIE(h->version = 5, PP_EXIT_INPUT, "this one reads 4");
+    LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
+    LIE(h->patch_inputs = 5, PP_EXIT_INPUT, "one float32 per pixel");
+    LIE(h->image_token = 40, PP_EXIT_INPUT, "images are impossible");
+    LIE(h->image_token = 1, PP_EXIT_NO, "placeholders for 3 features");
+    LIE(h->merge = 0, PP_EXIT_INPUT, "images are impossible");
+    LIE(h->merge = 1, PP_EXIT_INPUT, "cannot have 12 features");
+    LIE(h->patch_capacity = 11, PP_EXIT_INPUT, "header's counts");
+    LIE(h->max_patches = 13, PP_EXIT_INPUT, "header's counts");
+    LIE(h->max_images = 3, PP_EXIT_INPUT, "header's counts");
+    LIE(h->max_image = 8, PP_EXIT_INPUT, "'3 x 2 x 2' patches");
+    LIE(h->n_images = 2, PP_EXIT_INPUT, "more images than there are");
+    LIE(h->grids = h->cu_patches, PP_EXIT_INPUT, "overlap");
+    LIE(r[1].first_image = 0, PP_EXIT_INPUT, "do not follow");
+    LIE(r[1].first_patch = 11, PP_EXIT_INPUT, "do not follow");
+    LIE(cu_images[1] = 2, PP_EXIT_INPUT, "bin");
+    LIE(cu_images[3] = 3, PP_EXIT_INPUT, "must not decrease");
+    LIE(cu_patches[1] = 11, PP_EXIT_INPUT, "do not match the grids");
+    LIE(grids[1].rows = 4, PP_EXIT_INPUT, "'1 x 4 x 4' patches");
+    LIE(grids[1].frames = 0, PP_EXIT_INPUT, "'0 x 2 x 4' patches");
+    write_file(path, data, n);
+    free(data);
+}
+
+static void test_files(const char *base)
+{
+    struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
+    char dir[64], path[2][80];
+    load_images(&d);
+    snprintf(dir, sizeof dir, "%s/packed", base);
+    snprintf(path[0], sizeof path[0], "%s/index", dir);
+    snprintf(path[1], sizeof path[1], "%s/pixels", dir);
+    test_mismatch(dir, &d);
+    test_directory(dir, &d);
+    test_damage(dir, path[0]);
+    test_column_damage(dir, path[1], "pixels");
+    test_image_lies(dir, path[0]);
+    test_words(dir);
+    test_no_images(dir, &d);
+    pp_images_finish(&d.images);
+}
+
 int main(void)
 {
+    char base[SCRATCH_TEXT];
+    scratch_make(base);
     test_memory();
     test_grids();
+    test_files(base);
+    scratch_remove(base);
     return done();
 }

@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT */
+/* images - growing arrays of images and pixels. */
+#include "data/images.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "data/packed.h"
+
+uint32_t pp_grid_patches(const struct pp_grid *g)
+{
+    uint64_t n = (uint64_t)g->rows * g->columns;
+    if (n > INT32_MAX || __builtin_mul_overflow(n, g->frames, &n) ||
+        n > INT32_MAX)
+        return 0;
+    return (uint32_t)n;
+}
+
+/* Makes room for n elements. Small arrays stay in memory. */
+static int reserve(struct pp_spill_array *g, size_t n, size_t size,
+                   struct pp_err *err)
+{
+    return n <= g->room && g->at ? 0 : pp_spill_grow(g, n, size, NULL, 0, err);
+}
+
+void pp_images_begin(struct pp_images *s)
+{
+    s->n_loaded = 0;
+    s->n_rows = s->n ? s->at[s->n - 1].row + s->at[s->n - 1].patches : 0;
+}
+
+/* Takes the kind of the first image, or compares it. */
+static int check_kind(struct pp_images *s, const struct pp_image_kind *k,
+                      struct pp_err *err)
+{
+    if (!s->n && !s->n_loaded)
+        s->kind = *k;
+    if (k->patch_inputs != s->kind.patch_inputs)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "patches of '%" PRIu32 "' pixels cannot be mixed with "
+                       "earlier ones of %" PRIu32,
+                       k->patch_inputs, s->kind.patch_inputs);
+    if (k->token != s->kind.token || k->merge != s->kind.merge)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "images for the token '%" PRIu32 "', merged by %" PRIu32
+                       ", cannot be mixed with earlier ones for %" PRIu32
+                       ", merged by %" PRIu32,
+                       k->token, k->merge, s->kind.token, s->kind.merge);
+    return 0;
+}
+
+float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
+                      const struct pp_grid *g, const char *spill, size_t limit,
+                      struct pp_err *err)
+{
+    uint32_t patches = pp_grid_patches(g);
+    size_t row = s->forget ? 0 : s->n_rows, n;
+    if (!patches || !kind->patch_inputs || g->rows % kind->merge ||
+        g->columns % kind->merge) {
+        pp_fail(err, PP_EXIT_INPUT,
+                "a grid of '%" PRIu32 " x %" PRIu32 " x %" PRIu32
+                "' patches cannot be merged by %" PRIu32 " x %" PRIu32,
+                g->frames, g->rows, g->columns, kind->merge, kind->merge);
+        return NULL;
+    }
+    if (check_kind(s, kind, err) != 0 ||
+        pp_mul(row + patches, kind->patch_inputs, &n, err) != 0 ||
+        reserve(&s->grow_loaded, s->n_loaded + 1, sizeof *s->loaded, err) != 0)
+        return NULL;
+    if (n > s->grow_pixels.room &&
+        pp_spill_grow(&s->grow_pixels, n, sizeof(float), spill, limit, err))
+        return NULL;
+    s->loaded = s->grow_loaded.at;
+    s->pixels = s->grow_pixels.at;
+    s->loaded[s->n_loaded++] = (struct pp_image){*g, patches, s->n_rows};
+    s->n_rows += patches;
+    return s->pixels + row * kind->patch_inputs;
+}
+
+uint64_t pp_images_features(const struct pp_images *s,
+                            const struct pp_image *at, size_t n)
+{
+    uint64_t merged = (uint64_t)s->kind.merge * s->kind.merge, sum = 0;
+    for (size_t k = 0; k < n; k++)
+        sum += at[k].patches / merged;
+    return sum;
+}
+
+int pp_images_attach(struct pp_images *s, size_t sequence, struct pp_err *err)
+{
+    if (!s->n_loaded)
+        return 0;
+    if (reserve(&s->grow_first, sequence + 2, sizeof *s->first, err) != 0 ||
+        reserve(&s->grow_at, s->n + s->n_loaded, sizeof *s->at, err) != 0)
+        return -1;
+    s->first = s->grow_first.at;
+    s->at = s->grow_at.at;
+    /* The sequences in between have none. */
+    while (s->n_sequences <= sequence)
+        s->first[s->n_sequences++] = s->n;
+    memcpy(s->at + s->n, s->loaded, s->n_loaded * sizeof *s->at);
+    s->n += s->n_loaded;
+    s->first[s->n_sequences] = s->n;
+    return 0;
+}
+
+size_t pp_images_of(const struct pp_images *s, size_t sequence,
+                    const struct pp_image **first)
+{
+    if (sequence >= s->n_sequences)
+        return 0;
+    *first = s->at + s->first[sequence];
+    return s->first[sequence + 1] - s->first[sequence];
+}
+
+size_t pp_images_placeholders(int64_t token, const int32_t *ids,
+                              int32_t *labels, size_t n)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (ids[i] != token)
+            continue;
+        found++;
+        if (labels)
+            labels[i] = PP_LABEL_IGNORE;
+    }
+    return found;
+}
+
+void pp_images_truncate(struct pp_images *s, size_t n_sequences)
+{
+    if (n_sequences < s->n_sequences) {
+        s->n_sequences = n_sequences;
+        s->n = s->first[n_sequences];
+    }
+    pp_images_begin(s);
+}
+
+void pp_images_release(struct pp_images *s)
+{
+    pp_spill_release(&s->grow_pixels);
+}
+
+void pp_images_finish(struct pp_images *s)
+{
+    pp_spill_finish(&s->grow_at);
+    pp_spill_finish(&s->grow_first);
+    pp_spill_finish(&s->grow_loaded);
+    pp_spill_finish(&s->grow_pixels);
+    *s = (struct pp_images){0};
+}
