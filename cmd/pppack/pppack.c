@@ -36,6 +36,11 @@ static int choose_bins(struct pack_job *j)
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
+    if (j->patches && p->patches) {
+        const struct pp_two_sizes sizes[] = {
+            {p->padded, room}, {p->patches, (uint32_t)j->patches}};
+        return pp_pack_two(sizes, p->n, &j->bins, err);
+    }
     if (!j->parts && j->rule->draw)
         return j->rule->draw(p->padded, p->n, room, (uint64_t)j->seed, &j->bins,
                              err);
@@ -73,7 +78,8 @@ static int raise_bins(struct pack_job *j)
     size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
     if (j->bins.n_bins == 0 && least == 0)
         return 0;
-    if (j->compat && j->compat->pops)
+    /* Giving items away keeps to any capacity. */
+    if ((j->compat && j->compat->pops) || j->patches)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,
                                            &j->t.err);
     return pp_bins_multiple(&j->bins, j->pieces.padded, j->capacity, least,
@@ -84,11 +90,20 @@ static int raise_bins(struct pack_job *j)
 static int certify(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
+    size_t of_patches = 0;
     j->lower_bound = j->bins.n_bins;
-    return j->rows
-               ? 0
-               : pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
-                                 &j->lower_bound, &j->t.err);
+    if (j->rows)
+        return 0;
+    if (pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
+                        &j->lower_bound, &j->t.err) != 0)
+        return -1;
+    if (j->patches && p->patches &&
+        pp_pack_lower_bound(p->patches, p->n, (uint32_t)j->patches, &of_patches,
+                            &j->t.err) != 0)
+        return -1;
+    if (of_patches > j->lower_bound)
+        j->lower_bound = of_patches;
+    return 0;
 }
 
 /* Pads bins to a multiple of the row. */
@@ -108,6 +123,7 @@ static int pack(struct pack_job *j)
         .align = j->align,
         .oversize = (enum pp_oversize)j->oversize,
         .drop_empty = j->drop_empty,
+        .patches = (uint32_t)j->patches,
         .first = j->first_document,
         .end = j->first_document + j->n_documents,
     };
@@ -242,6 +258,34 @@ static void print_counts(const struct pp_input_counts *c, FILE *f)
     fputs("}\n", f);
 }
 
+/* Prints the figures of the images of all pieces, if there are any. */
+static void print_images(const struct pack_job *j, FILE *f)
+{
+    const struct pp_pieces *p = &j->pieces;
+    const struct pp_image *at;
+    uint64_t images = 0, patches = 0, fullest = 0;
+    if (!p->patches)
+        return;
+    for (size_t b = 0; b < j->bins.n_bins; b++) {
+        uint64_t here = 0;
+        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
+            uint32_t item = j->bins.items[i];
+            size_t document = j->first_document + p->piece[item].source;
+            size_t end = pp_documents_sequence(&j->docs, document + 1);
+            here += p->patches[item];
+            for (size_t s = pp_documents_sequence(&j->docs, document); s < end;
+                 s++)
+                images += pp_images_of(&j->docs.images, s, &at);
+        }
+        patches += here;
+        fullest = here > fullest ? here : fullest;
+    }
+    fprintf(f,
+            "  \"images\": %" PRIu64 ",\n  \"patches\": %" PRIu64
+            ",\n  \"max_patches\": %" PRIu64 ",\n",
+            images, patches, fullest);
+}
+
 static void print_figure(FILE *f, const char *key, double v)
 {
     char text[32];
@@ -299,6 +343,7 @@ static int print_stats(struct pack_job *j)
             j->bins.n_bins, bound, j->bins.n_bins - bound,
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
             j->align, j->row, padded - p->n_tokens, efficiency);
+    print_images(j, f);
     print_figures(j, f);
     print_counts(&p->counts, f);
     return 0;
@@ -376,6 +421,8 @@ int main(int argc, char **argv)
         .bins_multiple = 1,
         .seed = PP_PACK_SEED,
         .baseline = -1,
+        .image_token = -1,
+        .merge = 1,
     };
     if (pack_read_options(&j, argc, argv) == 0)
         run(&j, argc, argv);

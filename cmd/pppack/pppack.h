@@ -6,6 +6,7 @@
 #include "data/documents.h"
 #include "data/packed.h"
 #include "data/pieces.h"
+#include "data/readers.h"
 #include "manifest/manifest.h"
 #include "pack/pack.h"
 #include "tool.h"
@@ -44,7 +45,10 @@ struct pack_job {
     const struct pp_packer *rule; /* NULL until known */
     const struct pack_compat *compat;
     int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
-    int64_t dp; /* data-parallel ranks; 0 until known */
+    int64_t dp;                        /* data-parallel ranks; 0 until known */
+    int64_t image_token, patch, merge; /* image_token -1: not given */
+    int64_t patches;                   /* most in a bin; 0: no limit */
+    double patch_cost;                 /* in tokens */
     int oversize, drop_empty, fp8, balance;
     const char *manifest_name;
     bool equal_size, per_rank, bytes, from_lengths, stats;
@@ -75,6 +79,8 @@ struct pack_job {
     struct pp_epoch_order epoch;       /* of the directory */
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
+    double per_patch;                  /* with --balance */
+    struct pp_jsonl_images images;     /* with --image-token */
     size_t lower_bound;                /* with --stats */
     struct pack_figures before, after; /* --balance, with --stats */
     const char *name;                  /* the file being read */

@@ -47,9 +47,12 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 /* Returns the cost of one piece, in what is balanced. */
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
+    const struct pp_pieces *p = &j->pieces;
+    double patches = p->patches ? p->patches[q - p->piece] : 0;
     if (j->balance != PACK_BALANCE_FLOPS)
-        return q->padded;
-    return j->per_token * q->padded + j->per_pair * pairs_of(j, q);
+        return q->padded + j->patch_cost * patches;
+    return j->per_token * q->padded + j->per_pair * pairs_of(j, q) +
+           j->per_patch * patches;
 }
 
 /* Makes the costs as integers that lose little, and whose sum does not
@@ -65,10 +68,10 @@ static uint64_t *make_costs(struct pack_job *j)
     }
     for (size_t i = 0; i < p->n; i++)
         total += cost_of(j, &p->piece[i]);
-    /* Tokens are whole numbers already. */
-    double scale = j->balance == PACK_BALANCE_FLOPS && total > 0
-                       ? (double)(UINT64_C(1) << 61) / total
-                       : 1;
+    /* Tokens alone are whole numbers already. */
+    bool whole = j->balance != PACK_BALANCE_FLOPS && j->patch_cost == 0;
+    double scale =
+        !whole && total > 0 ? (double)(UINT64_C(1) << 61) / total : 1;
     for (size_t i = 0; i < p->n; i++)
         cost[i] = (uint64_t)(scale * cost_of(j, &p->piece[i]));
     return cost;

@@ -38,6 +38,7 @@ static int read_documents(struct pack_job *j, FILE *f)
         .name = j->name,
         .bytes = j->bytes,
         .allow_empty = j->drop_empty,
+        .images = j->image_token < 0 ? NULL : &j->images,
         .longest = j->oversize == PP_OVERSIZE_ERROR ? longest : 0,
         .skip_bad = (size_t)j->skip_bad,
         .skipped = show_skipped,
@@ -232,7 +233,10 @@ static int choose_spill(struct pack_job *j)
         slash[slash == j->spill] = '\0';
     j->docs.spill = slash ? j->spill : ".";
     j->docs.spill_bytes = SPILL_BYTES;
-    j->docs.forget_ids = !j->t.output;
+    j->docs.forget_ids = j->docs.images.forget = !j->t.output;
+    j->images = (struct pp_jsonl_images){.token = (uint32_t)j->image_token,
+                                         .merge = (uint32_t)j->merge,
+                                         .patch = (uint32_t)j->patch};
     return 0;
 }
 

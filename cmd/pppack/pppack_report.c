@@ -35,10 +35,16 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
             ",\n  \"scored\": %" PRIu64 ",\n  \"bins\": %zu,\n"
             "  \"capacity\": %" PRIu32 ",\n  \"align\": %" PRIu32
             ",\n  \"longest\": %" PRIu32 ",\n  \"fullest\": %" PRIu32
-            ",\n  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s\n}\n",
+            ",\n  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s",
             p->n_inputs, p->n_sequences, p->n_groups, p->n_tokens, scored,
             p->n_bins, p->capacity, p->align, p->max_seqlen, p->max_tokens,
             p->n_positions - p->n_tokens, efficiency);
+    if (pp_images_exist(&p->images))
+        fprintf(f,
+                ",\n  \"images\": %" PRIu64 ",\n  \"patches\": %" PRIu64
+                ",\n  \"max_patches\": %" PRIu32,
+                p->images.n, p->images.n_patches, p->images.max_patches);
+    fputs("\n}\n", f);
     return 0;
 }
 

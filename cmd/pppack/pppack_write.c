@@ -47,6 +47,7 @@ int pack_write(struct pack_job *j)
         .n_inputs = j->n_documents,
         .capacity = j->capacity,
         .align = j->align,
+        .patch_capacity = (uint32_t)j->patches,
         .epoch = j->epoch,
         .docs = &j->docs,
         .first_document = j->first_document,
@@ -168,6 +169,28 @@ static bool is_stream(const struct pack_job *j)
     return !strcmp(j->manifest_name, "-");
 }
 
+/* Finds what a token, a pair and a patch cost: the units before the last
+ * component encode images. */
+static void find_costs(struct pack_job *j)
+{
+    const struct pp_manifest *m = &j->manifest;
+    const struct pp_default_microbatch *mb = &m->microbatch;
+    struct pp_manifest_model language = m->model, encoders = m->model;
+    double patches = (double)mb->n_images * (double)mb->image_patches;
+    double length = (double)mb->seq_len, per_token, per_pair;
+    encoders.n_units =
+        m->n_components > 1 ? m->components[m->n_components - 1].first_unit : 0;
+    language.units += encoders.n_units;
+    language.n_units -= encoders.n_units;
+    pp_model_cost(&language, &j->per_token, &j->per_pair);
+    pp_model_cost(&encoders, &per_token, &per_pair);
+    if (patches > 0)
+        j->per_patch =
+            length * (per_token + per_pair * (length + 1) / 2) / patches;
+    if (tool_given(&j->t, "patch-cost"))
+        j->per_patch = j->patch_cost * j->per_token;
+}
+
 /* Takes missing settings from the mesh and the schedule. */
 static int take_defaults(struct pack_job *j)
 {
@@ -180,7 +203,7 @@ static int take_defaults(struct pack_job *j)
         j->bins_multiple = j->dp * m->schedule.n_microbatches;
     if (j->balance != PACK_BALANCE_FLOPS)
         return 0;
-    pp_model_cost(&m->model, &j->per_token, &j->per_pair);
+    find_costs(j);
     if (j->per_token > 0 || j->per_pair > 0)
         return 0;
     return pp_fail(&j->t.err, PP_EXIT_INPUT,

@@ -138,7 +138,7 @@ int pp_npy_parse(const char *name, const void *data, size_t bytes,
                        name);
     if (!read_npy_header(&t, out) || out->n_dims == 0)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: must be an array of numbers in one or two "
+                       "%s: must be an array of numbers of one to three "
                        "dimensions, little endian, in C order",
                        name);
     bool large = false;
@@ -238,7 +238,7 @@ static int find_tensor(void *ctx, const char *name, struct pp_array *out,
            strcmp(tensor_types[i].name, t->dtype_name) != 0)
         i++;
     if (i == sizeof tensor_types / sizeof *tensor_types || t->n_dims < 1 ||
-        t->n_dims > PP_ARRAY_MAX_DIMS)
+        t->n_dims > 2)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: '%s': cannot pack %s of %d dimensions; one or two "
                        "dimensions of integers, F32 or F64 are possible",

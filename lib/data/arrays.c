@@ -36,7 +36,7 @@ static int64_t integer_at(const struct pp_array *a, size_t i)
     return v > INT64_MAX ? -1 : (int64_t)v;
 }
 
-static float real_at(const struct pp_array *a, size_t i)
+float pp_array_real(const struct pp_array *a, size_t i)
 {
     float f;
     double x;
@@ -48,7 +48,7 @@ static float real_at(const struct pp_array *a, size_t i)
     return (float)x;
 }
 
-static bool is_real(const struct pp_array *a)
+bool pp_array_is_real(const struct pp_array *a)
 {
     return a->type == PP_TOKEN_F32 || a->type == PP_TOKEN_F64;
 }
@@ -82,7 +82,9 @@ static int get_array(const struct array_input *x, pp_array_find_fn *find,
     int rc = find(ctx, name, out, err);
     if (rc < 0)
         return -1;
-    if (rc == 1 && is_real(out) != reals)
+    if (rc == 1 && out->n_dims > 2)
+        return fail_array(x, name, "must have one or two dimensions", err);
+    if (rc == 1 && pp_array_is_real(out) != reals)
         return fail_array(
             x, name, reals ? "must be F32 or F64" : "must be integers", err);
     return 0;
@@ -293,7 +295,7 @@ static int set_array_columns(struct array_input *x, struct pp_documents *d,
             continue;
         size_t n_values = scope == PP_SCOPE_TOKEN ? n : 1;
         for (size_t k = 0; k < n_values; k++)
-            x->float_room[k] = real_at(a, first[scope] + k);
+            x->float_room[k] = pp_array_real(a, first[scope] + k);
         if (pp_documents_set_column(d, (enum pp_column)c, x->float_room, err) !=
             0)
             return -1;

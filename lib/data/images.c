@@ -87,6 +87,11 @@ uint64_t pp_images_features(const struct pp_images *s,
     return sum;
 }
 
+uint64_t pp_images_loaded(const struct pp_images *s)
+{
+    return pp_images_features(s, s->loaded, s->n_loaded);
+}
+
 int pp_images_attach(struct pp_images *s, size_t sequence, struct pp_err *err)
 {
     if (!s->n_loaded)

@@ -23,7 +23,7 @@ struct pp_grid {
  */
 uint32_t pp_grid_patches(const struct pp_grid *g);
 
-/* What all images of a set have in common. A zeroed struct is none. */
+/* The properties that all images of a set share. Zeroed: there are none. */
 struct pp_image_kind {
     uint32_t patch_inputs; /* pixels of a patch: channel, row, column, as in the
                               weight of a patch embedding */
@@ -62,6 +62,9 @@ void pp_images_begin(struct pp_images *s);
 float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
                       const struct pp_grid *grid, const char *spill,
                       size_t limit, struct pp_err *err) PP_MUST_USE;
+
+/* Returns the features of the loaded images. */
+uint64_t pp_images_loaded(const struct pp_images *s);
 
 /* Returns the features of n images. */
 uint64_t pp_images_features(const struct pp_images *s,

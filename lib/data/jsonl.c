@@ -240,6 +240,7 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
             end++;
         if (pp_documents_add(d, end - at, labels ? labels + at : NULL, err) !=
                 0 ||
+            pp_images_attach(&d->images, d->n_sequences - 1, err) != 0 ||
             pp_sequence_set_columns(r, d, l->n_left + at, err) != 0 ||
             pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
             return -1;
@@ -252,7 +253,8 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
                               struct pp_documents *d, struct pp_err *err)
 {
     const bool *has = l->fields.has;
-    bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK];
+    bool images = has[PP_FIELD_IMAGES];
+    bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK] || images;
     if (!has[j->bytes ? PP_FIELD_TEXT : PP_FIELD_IDS])
         return pp_fail_setting(err, PP_EXIT_INPUT, "bytes", NULL,
                                j->bytes
@@ -264,12 +266,20 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
         return -1;
     if (has[PP_FIELD_ATTENTION] && remove_padding(s, l, err) != 0)
         return -1;
+    if (images && has_sequences(&l->fields))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "images cannot be divided among the sequences of a row: "
+                       "give each a line");
+    if (pp_line_check_placeholders(j->images, d, l->ids, own ? l->labels : NULL,
+                                   l->n_ids, err) != 0)
+        return -1;
     if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
                                "'input_ids' is empty");
     if (l->n_ids > 0 && has_parts_or_columns(&l->fields))
         return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
-    if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0)
+    if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0 ||
+        pp_images_attach(&d->images, d->n_sequences - 1, err) != 0)
         return -1;
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
@@ -300,6 +310,8 @@ static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
         return fail_at_line(j, s, err);
     if (scan_line_object(s, j->bytes, &l, err) != 0)
         return -1;
+    if (pp_line_load_images(s, &l.fields, j->images, d, err) != 0)
+        return fail_at_line(j, s, err);
     bool is_row =
         !l.fields.has[PP_FIELD_IDS] && pp_fields_make_sequences(&l.fields);
     int rc = is_row ? pp_jsonl_add_sequences(r, s, &l.fields, d, err)
@@ -348,7 +360,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
 {
     char *text = NULL;
     size_t room = 0, line = 0, bytes = 0;
-    struct pp_jsonl_sequence rows = {0};
+    struct pp_jsonl_sequence rows = {.images = j->images};
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {

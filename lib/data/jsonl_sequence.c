@@ -203,6 +203,17 @@ static int read_train(struct pp_scan *s, const struct pp_fields *f, bool *out,
     return 0;
 }
 
+/* Images stand on the line, since all its sequences have them. */
+static int refuse_inner_images(const struct pp_scan *s,
+                               const struct pp_fields *f, struct pp_err *err)
+{
+    return f->has[PP_FIELD_IMAGES]
+               ? pp_scan_fail(s, err,
+                              "'images' must be a field of the line, not of a "
+                              "turn or a side")
+               : 0;
+}
+
 static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
                        struct pp_err *err)
 {
@@ -214,6 +225,8 @@ static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
     size_t end = s->at;
     if (!f.has[PP_FIELD_IDS])
         return pp_scan_fail(s, err, "a turn needs 'input_ids'");
+    if (refuse_inner_images(s, &f, err) != 0)
+        return -1;
     if (read_train(s, &f, &train, err) != 0)
         return -1;
     s->at = f.at[PP_FIELD_IDS];
@@ -284,7 +297,8 @@ int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
     if (pp_fields_scan(s, &f, err) != 0)
         return -1;
     size_t end = s->at;
-    if (pp_sequence_append_object(r, s, &f, err) != 0)
+    if (refuse_inner_images(s, &f, err) != 0 ||
+        pp_sequence_append_object(r, s, &f, err) != 0)
         return -1;
     s->at = end;
     return 0;
@@ -377,25 +391,20 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
     return pp_scan_fail(s, err, "repeated '%s'", field_names[i].name);
 }
 
-/* Fails at images: to train on the placeholders of an image without the image
- * would be a silent mistake. null and an empty list are no images. */
-static int refuse_images(const struct pp_scan *s, struct pp_err *err)
+/* Returns whether an empty list is next. */
+static bool is_empty_list(const struct pp_scan *s)
 {
     struct pp_scan ahead = *s;
     int c = pp_scan_peek(&ahead);
     ahead.at++;
-    if (c < 0 || c == 'n' || (c == '[' && pp_scan_peek(&ahead) == ']'))
-        return 0;
-    return pp_scan_fail(s, err,
-                        "images cannot be packed: remove the line or its "
-                        "images and their placeholders");
+    return c == '[' && pp_scan_peek(&ahead) == ']';
 }
 
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err)
 {
-    if (field == PP_FIELD_IMAGES)
-        return refuse_images(s, err) != 0 ? -1 : pp_scan_skip(s, err);
+    if (field == PP_FIELD_IMAGES && is_empty_list(s))
+        field = PP_FIELD_OTHER;
     /* Tools that export tables write null for a missing value. */
     if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {
         if (f->has[field])

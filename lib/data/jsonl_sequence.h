@@ -7,6 +7,7 @@
 #include <stdbool.h>
 
 #include "data/documents.h"
+#include "data/readers.h"
 #include "data/scan.h"
 
 /* The known keys of JSON Lines. */
@@ -33,7 +34,7 @@ enum pp_field {
     PP_FIELD_GROUP,
     PP_FIELD_REF_CHOSEN,
     PP_FIELD_REF_REJECTED,
-    PP_FIELD_IMAGES, /* refused */
+    PP_FIELD_IMAGES,
     PP_FIELD_COLUMN, /* plus an enum pp_column */
     PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
     PP_FIELD_OTHER = PP_N_FIELDS
@@ -54,7 +55,7 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
                       struct pp_err *err);
 
 /* Notes the place of a field's value, and skips the value. Values of other keys
- * are only skipped. Images are refused unless there are none. */
+ * are only skipped, and so is an empty list of images. */
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err) PP_MUST_USE;
 
@@ -82,6 +83,7 @@ struct pp_jsonl_sequence {
     int32_t *ids;
     size_t n;
     bool has[PP_N_COLUMNS];
+    const struct pp_jsonl_images *images; /* of the reader */
 };
 
 /* Makes room for lines of n characters. */
@@ -141,6 +143,18 @@ bool pp_fields_make_sequences(const struct pp_fields *f);
 int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
                            const struct pp_fields *f, struct pp_documents *d,
                            struct pp_err *err) PP_MUST_USE;
+
+/* Loads the images of a line, which every sequence of it has. */
+int pp_line_load_images(struct pp_scan *s, const struct pp_fields *f,
+                        const struct pp_jsonl_images *o, struct pp_documents *d,
+                        struct pp_err *err) PP_MUST_USE;
+
+/* Checks that n ids have as many placeholders as the loaded images have
+ * features, and takes the labels of these away. labels may be NULL. */
+int pp_line_check_placeholders(const struct pp_jsonl_images *o,
+                               const struct pp_documents *d, const int32_t *ids,
+                               int32_t *labels, size_t n,
+                               struct pp_err *err) PP_MUST_USE;
 
 void pp_sequence_finish(struct pp_jsonl_sequence *r);
 

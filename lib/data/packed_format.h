@@ -247,6 +247,17 @@ int pp_image_add_part(struct pp_image_cursor *c,
                       const struct pp_part *p, const int32_t *ids,
                       struct pp_err *err) PP_MUST_USE;
 
+/* Attaches the images of sequence i of bin b to the last sequence of d. */
+int pp_packed_load_images(const struct pp_packed *p, size_t b, uint32_t i,
+                          struct pp_documents *d,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* Gives `out`, whose sequences are those of the first n_bins bins of p, their
+ * images. After the last bin comes the first. */
+int pp_packed_copy_images(const struct pp_packed *p, size_t n_bins,
+                          struct pp_packed *out,
+                          struct pp_err *err) PP_MUST_USE;
+
 /* Returns whether the content has the column of that file. */
 bool pp_packed_content_has(const struct pp_packed_content *c, int file);
 

@@ -3,6 +3,7 @@
  * in memory. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "data/packed.h"
 #include "data/packed_format.h"
@@ -78,10 +79,86 @@ int pp_image_add_part(struct pp_image_cursor *c,
                        "sequence %zu: '%zu' placeholders for %" PRIu64
                        " features of images",
                        p->sequence, found, features);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
+        if (at[i].patches > (uint32_t)INT32_MAX - c->next.patches)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "bin %zu: cannot have more than '%d' patches",
+                           c->next.bin, INT32_MAX);
         pp_image_add(c, &at[i].grid);
+    }
     pp_image_end_sequence(c);
     return 0;
+}
+
+int pp_packed_load_images(const struct pp_packed *p, size_t b, uint32_t i,
+                          struct pp_documents *d, struct pp_err *err)
+{
+    struct pp_bin_images at;
+    const struct pp_image_kind kind = {p->images.patch_inputs, p->images.token,
+                                       p->images.merge};
+    pp_packed_bin_images(p, b, &at);
+    pp_images_begin(&d->images);
+    if (!at.cu_images)
+        return 0;
+    for (int32_t k = at.cu_images[i]; k < at.cu_images[i + 1]; k++) {
+        size_t values = pp_grid_patches(&at.grids[k]);
+        float *to = pp_images_load(&d->images, &kind, &at.grids[k], d->spill,
+                                   d->spill_bytes, err);
+        if (!to)
+            return -1;
+        values *= kind.patch_inputs;
+        memcpy(to, at.pixels + (size_t)at.cu_patches[k] * kind.patch_inputs,
+               values * sizeof *to);
+    }
+    return pp_images_attach(&d->images, d->n_sequences - 1, err);
+}
+
+/* Copies the images of the bins of p, as pp_packed_take copies bins. Counts
+ * them only, while pixels is NULL. */
+static void copy_images(const struct pp_packed *p, size_t n_bins, uint32_t *n,
+                        struct pp_grid *grids, float *pixels)
+{
+    for (size_t b = 0; b < n_bins; b++) {
+        struct pp_bin_images at;
+        struct pp_bin bin;
+        pp_packed_bin(p, b % p->n_bins, &bin);
+        pp_packed_bin_images(p, b % p->n_bins, &at);
+        size_t values = (size_t)at.patches * p->images.patch_inputs;
+        if (pixels) {
+            memcpy(pixels, at.pixels, values * sizeof *pixels);
+            pixels += values;
+            continue;
+        }
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            *n++ = (uint32_t)(at.cu_images[i + 1] - at.cu_images[i]);
+        memcpy(grids, at.grids, at.n * sizeof *grids);
+        grids += at.n;
+    }
+}
+
+int pp_packed_copy_images(const struct pp_packed *p, size_t n_bins,
+                          struct pp_packed *out, struct pp_err *err)
+{
+    uint64_t most = (uint64_t)p->images.max_images * n_bins;
+    if (!pp_images_exist(&p->images))
+        return 0;
+    uint32_t *n = calloc(out->n_sequences + 1, sizeof *n);
+    struct pp_grid *grids = calloc(most + 1, sizeof *grids);
+    float *pixels;
+    const struct pp_image_content c = {p->images.patch_inputs, p->images.token,
+                                       p->images.merge, n, grids};
+    int rc = -1;
+    if (!n || !grids) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    } else {
+        copy_images(p, n_bins, n, grids, NULL);
+        rc = pp_packed_set_images(out, &c, &pixels, err);
+        if (rc == 0)
+            copy_images(p, n_bins, NULL, NULL, pixels);
+    }
+    free(n);
+    free(grids);
+    return rc;
 }
 
 /* Allocates the arrays of n images with that many patches as one block. */

@@ -252,7 +252,10 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins,
     }
     out->align = c->single ? c->align : p->align;
     finish_set(&b);
-    return 0;
+    if (pp_packed_copy_images(p, n_bins, out, err) == 0)
+        return 0;
+    pp_packed_finish(out);
+    return -1;
 }
 
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
@@ -516,7 +519,8 @@ static int add_packed_sequence(const struct pp_packed *p,
     if (!ids)
         return -1;
     bool own = memcmp(ids, r->all_labels, n_tokens * sizeof *ids) != 0;
-    if (pp_documents_add(d, n_tokens, own ? r->all_labels : NULL, err) != 0)
+    if (pp_documents_add(d, n_tokens, own ? r->all_labels : NULL, err) != 0 ||
+        pp_packed_load_images(p, at->bin, at->sequence, d, err) != 0)
         return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (set_packed_column(p, (enum pp_column)c, at, n, is_first, r, d,

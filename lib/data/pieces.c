@@ -57,6 +57,31 @@ static bool is_group(const struct pp_documents *d, size_t i)
     return d->member && d->member[i + 1] - d->member[i] > 1;
 }
 
+/* Returns the patches of all images of a document. */
+static uint64_t n_patches(const struct pp_documents *d, size_t i)
+{
+    uint64_t sum = 0;
+    const struct pp_image *at;
+    for (size_t s = pp_documents_sequence(d, i);
+         d->images.n && s < pp_documents_sequence(d, i + 1); s++)
+        for (size_t n = pp_images_of(&d->images, s, &at); n > 0; n--)
+            sum += at++->patches;
+    return sum;
+}
+
+/* Returns whether a document is never cut. */
+static bool stays_whole(const struct pp_documents *d, size_t i)
+{
+    return is_group(d, i) || n_patches(d, i) > 0;
+}
+
+static bool has_room(const struct pp_documents *d, size_t i,
+                     const struct pp_piece_options *o)
+{
+    return padded_length(d, i, o->align) <= o->capacity &&
+           n_patches(d, i) <= o->patches;
+}
+
 /* Returns how many pieces a document makes. */
 static size_t n_pieces(const struct pp_documents *d, size_t i,
                        const struct pp_piece_options *o)
@@ -64,11 +89,36 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     size_t length = document_length(d, i), limit = o->capacity;
     if (length == 0)
         return !o->drop_empty;
-    if (is_group(d, i))
-        return padded_length(d, i, o->align) <= limit;
+    if (stays_whole(d, i))
+        return has_room(d, i, o);
     if (length <= limit || o->oversize == PP_OVERSIZE_TRUNCATE)
         return 1;
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
+}
+
+/* Fails since document i is too long. */
+static int fail_oversize(const struct pp_documents *d, size_t i,
+                         const struct pp_piece_options *o, struct pp_err *err)
+{
+    const char *what = is_group(d, i) ? "group" : "sequence";
+    bool cut = o->oversize != PP_OVERSIZE_ERROR;
+    size_t length =
+        is_group(d, i) ? padded_length(d, i, o->align) : document_length(d, i);
+    if (n_patches(d, i) > o->patches)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
+                               "%s %zu has '%" PRIu64
+                               "' patches, more than the %" PRIu32 " of a bin",
+                               what, i - o->first, n_patches(d, i), o->patches);
+    if (cut)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
+                               "%s %zu has '%zu' tokens, more than a bin, and "
+                               "%s cannot be cut",
+                               what, i - o->first, length,
+                               is_group(d, i) ? "groups" : "images");
+    return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
+                           "%s %zu has '%zu' tokens, more than the %" PRIu32
+                           " of a bin",
+                           what, i - o->first, length, o->capacity);
 }
 
 /* Counts document i, which is too long, or fails. */
@@ -77,19 +127,9 @@ static int count_oversize(const struct pp_documents *d, size_t i,
                           struct pp_input_counts *c, struct pp_err *err)
 {
     size_t length = document_length(d, i);
-    if (o->oversize == PP_OVERSIZE_ERROR)
-        return pp_fail_setting(
-            err, PP_EXIT_INPUT, "oversize", NULL,
-            "%s %zu has '%zu' tokens, more than the %" PRIu32 " of a bin",
-            is_group(d, i) ? "group" : "sequence", i - o->first,
-            is_group(d, i) ? padded_length(d, i, o->align) : length,
-            o->capacity);
-    if (is_group(d, i) && o->oversize != PP_OVERSIZE_DROP)
-        return pp_fail_setting(
-            err, PP_EXIT_INPUT, "oversize", "drop",
-            "group %zu has '%zu' tokens, more than a bin, and "
-            "groups cannot be cut",
-            i - o->first, padded_length(d, i, o->align));
+    if (o->oversize == PP_OVERSIZE_ERROR ||
+        (stays_whole(d, i) && o->oversize != PP_OVERSIZE_DROP))
+        return fail_oversize(d, i, o, err);
     if (o->oversize == PP_OVERSIZE_DROP) {
         c->n_dropped++;
         c->dropped_tokens += length;
@@ -110,14 +150,13 @@ static int count_pieces(const struct pp_documents *d,
     uint32_t limit = o->capacity;
     for (size_t i = o->first; i < o->end; i++) {
         size_t length = document_length(d, i);
-        if (!d->member && length > 0 && length <= limit) {
+        if (!d->member && !d->images.n && length > 0 && length <= limit) {
             ++*n;
             continue;
         }
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
-        if ((length > limit ||
-             (is_group(d, i) && padded_length(d, i, o->align) > limit)) &&
+        if ((length > limit || (stays_whole(d, i) && !has_room(d, i, o))) &&
             count_oversize(d, i, o, &out->counts, err) != 0)
             return -1;
     }
@@ -127,11 +166,14 @@ static int count_pieces(const struct pp_documents *d,
     return 0;
 }
 
-static int alloc_pieces(struct pp_pieces *p, size_t n, struct pp_err *err)
+static int alloc_pieces(struct pp_pieces *p, size_t n, bool images,
+                        struct pp_err *err)
 {
     p->piece = calloc(n + 1, sizeof *p->piece);
     p->padded = calloc(n + 1, sizeof *p->padded);
-    if (p->piece && p->padded)
+    if (images)
+        p->patches = calloc(n + 1, sizeof *p->patches);
+    if (p->piece && p->padded && (p->patches || !images))
         return 0;
     pp_pieces_finish(p);
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -159,7 +201,7 @@ static void add_pieces(const struct pp_documents *d, size_t i,
                        const struct pp_piece_options *o, struct pp_pieces *out)
 {
     uint32_t limit = o->capacity;
-    if (!d->member && add_whole(d, i, o, out))
+    if (!d->member && !d->images.n && add_whole(d, i, o, out))
         return;
     size_t n = n_pieces(d, i, o);
     size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
@@ -169,6 +211,8 @@ static void add_pieces(const struct pp_documents *d, size_t i,
         size_t padded = is_group(d, i) ? padded_length(d, i, o->align)
                                        : pp_round_up(length, o->align);
         out->padded[out->n] = (uint32_t)padded;
+        if (out->patches)
+            out->patches[out->n] = (uint32_t)n_patches(d, i);
         out->n_tokens += length;
         out->piece[out->n] =
             (struct pp_piece){.at = at + start,
@@ -224,8 +268,10 @@ int pp_pieces_make(const struct pp_documents *d,
     size_t n = 0;
     o.capacity = o.capacity / o.align *
                  o.align; /* padded lengths are multiples of align */
+    if (!o.patches)
+        o.patches = INT32_MAX; /* the sums of the index are of this type */
     if (count_pieces(d, &o, &n, out, err) != 0 ||
-        alloc_pieces(out, n, err) != 0)
+        alloc_pieces(out, n, d->images.n > 0, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
         add_pieces(d, i, &o, out);
@@ -264,10 +310,13 @@ int pp_pieces_wrap(const struct pp_documents *d,
     size_t n = o.end - o.first + total / o.capacity + 1;
     if (d->member)
         return pp_fail(err, PP_EXIT_INPUT, "groups cannot be cut to fill bins");
+    if (d->images.n)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "documents with images cannot be cut to fill bins");
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences are too many to pack", n);
-    if (alloc_pieces(out, n, err) != 0)
+    if (alloc_pieces(out, n, false, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
         wrap_document(d, i, &o, d->first[o.first], out);
@@ -306,5 +355,6 @@ void pp_pieces_finish(struct pp_pieces *p)
 {
     free(p->piece);
     free(p->padded);
+    free(p->patches);
     memset(p, 0, sizeof *p);
 }

@@ -42,7 +42,8 @@ enum pp_oversize {
 struct pp_pieces {
     size_t n;
     struct pp_piece *piece;
-    uint32_t *padded; /* the same of each piece, for the packing rules */
+    uint32_t *padded;  /* the same of each piece, for the packing rules */
+    uint32_t *patches; /* of each piece's images; NULL if no document has any */
     uint64_t n_tokens;
     struct pp_input_counts counts;
 };
@@ -61,12 +62,14 @@ struct pp_piece_options {
     enum pp_oversize oversize;
     bool drop_empty;
     size_t first, end; /* documents [first, end); end 0: all */
+    uint32_t patches;  /* of images, most in a bin; 0: no limit */
 };
 
 /* Makes the pieces. The padded length of a sequence is its length rounded up to
  * a multiple of align, which is at most capacity; those of a document are the
  * sum. No piece exceeds the capacity. With drop_empty, empty documents make no
- * piece. A document of several sequences is never cut. */
+ * piece. A document of several sequences, or with images, is never cut; with
+ * more patches than fit into a bin it is too long. */
 int pp_pieces_make(const struct pp_documents *d,
                    const struct pp_piece_options *o, struct pp_pieces *out,
                    struct pp_err *err) PP_MUST_USE;

@@ -12,7 +12,7 @@
 
 struct pp_packed;
 
-enum { PP_ARRAY_MAX_DIMS = 2 };
+enum { PP_ARRAY_MAX_DIMS = 3 }; /* documents have at most two */
 
 /* An array from a .npy or .safetensors file: little endian, row by row. data
  * may be at any address. */
@@ -29,6 +29,12 @@ struct pp_array {
 typedef int pp_array_find_fn(void *ctx, const char *name, struct pp_array *out,
                              struct pp_err *err);
 
+/* Returns whether the elements are reals. */
+bool pp_array_is_real(const struct pp_array *a);
+
+/* Returns element i of an array of reals. */
+float pp_array_real(const struct pp_array *a, size_t i);
+
 /* Appends the documents of arrays: ids one after the other with cu_seqlens, or
  * a row each. name starts messages. Empty documents are an error unless
  * allowed. */
@@ -41,8 +47,8 @@ int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
 int pp_npy_read(const char *path, bool allow_empty, struct pp_documents *d,
                 struct pp_err *err) PP_MUST_USE;
 
-/* Parses a .npy file in memory, of a plain type and at most two dimensions. The
- * data of *out point into it. */
+/* Parses a .npy file in memory, of a plain type and few dimensions. The data of
+ * *out point into it. */
 int pp_npy_parse(const char *name, const void *data, size_t bytes,
                  struct pp_array *out, struct pp_err *err) PP_MUST_USE;
 
@@ -52,17 +58,26 @@ int pp_safetensors_read(const char *path, bool allow_empty,
 
 #define PP_BYTES_END 256 /* the byte tokenizer's end of document */
 
+/* How lines have images. */
+struct pp_jsonl_images {
+    uint32_t token; /* the id of placeholders */
+    uint32_t merge; /* patches of a feature, each way; at least 1 */
+    uint32_t patch; /* pixels of a patch, each way; 0: images are patches */
+};
+
 /* JSON Lines: an object per line with "input_ids", or with "text" for the byte
  * tokenizer, or a chat, a preference pair or rollouts. Other keys are checked
  * and skipped. */
 struct pp_jsonl {
-    const char *name; /* in messages: "data.jsonl" */
+    const char *name; /* in messages: "data.jsonl"; images are relative to its
+                         folder */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens; else an error */
-    size_t longest;   /* most tokens of a document that is one sequence; more is
-                         an error that skip_bad does not skip; 0: no limit */
-    size_t skip_bad;  /* malformed lines to skip, in all inputs together; the
-                         documents count them */
+    const struct pp_jsonl_images *images; /* NULL: images are an error */
+    size_t longest;  /* most tokens of a document that is one sequence; more is
+                        an error that skip_bad does not skip; 0: no limit */
+    size_t skip_bad; /* malformed lines to skip, in all inputs together; the
+                        documents count them */
     /* Called with the error of each skipped line; may be NULL. */
     void (*skipped)(void *ctx, const char *error);
     pp_read_progress_fn *progress; /* may be NULL */

@@ -54,6 +54,17 @@ extern const struct pp_packer pp_packers[];
 
 const struct pp_packer *pp_packer_find(const char *name);
 
+/* One of two sizes of items, such as tokens, and how much of it a bin holds. No
+ * size is above the capacity. */
+struct pp_two_sizes {
+    const uint32_t *sizes;
+    uint32_t capacity; /* at least 1 */
+};
+
+/* Packs n items that have two sizes. */
+int pp_pack_two(const struct pp_two_sizes sizes[2], size_t n,
+                struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
+
 void pp_bins_finish(struct pp_bins *b);
 
 /* Returns the largest sum of lengths in a bin. */

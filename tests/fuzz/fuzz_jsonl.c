@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_jsonl - reads any bytes as JSON Lines. They are refused with a line
  * number, or give documents whose ids and labels are in range. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,13 @@ static void check(const struct pp_documents *d, bool bytes)
                 (label < 0 && label != PP_LABEL_IGNORE))
                 abort();
         }
+    const struct pp_image *at;
+    for (size_t i = 0; i < d->n_sequences; i++)
+        for (size_t n = pp_images_of(&d->images, i, &at); n > 0; n--, at++)
+            for (size_t k = 0; k < at->patches; k++)
+                if (!isfinite(d->images.pixels[(at->row + k) *
+                                               d->images.kind.patch_inputs]))
+                    abort();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
@@ -27,7 +35,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     for (int bytes = 0; bytes < 2; bytes++) {
         struct pp_documents d = {0};
         struct pp_err err = {0};
-        struct pp_jsonl j = {.name = "in", .bytes = bytes};
+        /* Placeholders of images are 9. */
+        const struct pp_jsonl_images images = {9, 1, 2};
+        struct pp_jsonl j = {.name = "in", .bytes = bytes, .images = &images};
         FILE *f = fmemopen((void *)(size_t)data, n, "r");
         if (!f)
             return 0;

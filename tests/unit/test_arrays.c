@@ -202,8 +202,10 @@ static void test_npy(void)
            "pickled objects");
     is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': (), }\n", 0,
            "one number");
-    is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': (1, 2, 3), }", 0,
+    is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': (1, 2, 3), }", 6,
            "three dimensions");
+    is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': (1, 1, 2, 3), }",
+           0, "four dimensions");
     is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': (5,), }\n", 0,
            "more elements than the shape");
     is_npy("{'descr': '<i4', 'fortran_order': False, 'shape': "

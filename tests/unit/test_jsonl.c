@@ -99,20 +99,21 @@ static void test_good(void)
 /* Lines of tools that know images are read if they have none. */
 static void test_images(void)
 {
-    static const char text[] = "images cannot be packed: remove the line or "
-                               "its images and their placeholders";
+    static const char text[] = "the line has images, but the id of their "
+                               "placeholders is not known";
     char want[160];
     is_read("{\"images\":null,\"pixel_values\": [ ],\"input_ids\":[1]}", false,
             "1", "no images");
-    snprintf(want, sizeof want, "in: line 1, column 11: %s", text);
-    is_read("{\"images\":[\"cat.png\"],\"input_ids\":[1]}", false, want,
+    snprintf(want, sizeof want, "in: line 1: %s", text);
+    is_read("{\"images\":[\"cat.npy\"],\"input_ids\":[1]}", false, want,
             "an image in a list");
-    snprintf(want, sizeof want, "in: line 1, column 26: %s", text);
-    is_read("{\"input_ids\":[1],\"image\":\"cat.png\"}", false, want,
+    is_read("{\"input_ids\":[1],\"image\":\"cat.npy\"}", false, want,
             "the path of an image");
-    snprintf(want, sizeof want, "in: line 1, column 30: %s", text);
     is_read("{\"messages\":[{\"pixel_values\":[[0.5]],\"input_ids\":[1]}]}",
-            false, want, "an image in a turn");
+            false,
+            "in: line 1, column 54: 'images' must be a field of the line, not "
+            "of a turn or a side",
+            "an image in a turn");
 }
 
 static void test_bad(void)

@@ -210,6 +210,100 @@ static void test_directory(const char *dir, const struct pp_documents *d)
     pp_packed_finish(&p);
 }
 
+/* Returns whether two bins have the same images. */
+static bool same_images(const struct pp_packed *p, size_t b,
+                        const struct pp_packed *q, size_t c)
+{
+    struct pp_bin_images x, y;
+    pp_packed_bin_images(p, b, &x);
+    pp_packed_bin_images(q, c, &y);
+    return x.n == y.n && x.patches == y.patches &&
+           !memcmp(x.grids, y.grids, x.n * sizeof *x.grids) &&
+           !memcmp(x.cu_patches, y.cu_patches, (x.n + 1) * sizeof(int32_t)) &&
+           !memcmp(x.pixels, y.pixels,
+                   (size_t)x.patches * INPUTS * sizeof(float));
+}
+
+/* Sets in memory have the images of the set that they come from. */
+static void test_copies(const char *dir)
+{
+    struct pp_packed p, three, single, longer;
+    struct pp_bin_images at;
+    struct pp_err err = {0};
+    if (!ok(pp_packed_open(dir, &p, &err) == 0 &&
+                pp_packed_take(&p, 3, &three, &err) == 0 &&
+                pp_packed_unpack(&three, &single, &err) == 0 &&
+                pp_packed_extend(&three, 2, 4, &longer, &err) == 0,
+            "copied %s", err.text))
+        return;
+    ok(same_images(&p, 0, &three, 0) && same_images(&p, 1, &three, 1) &&
+           same_images(&p, 0, &three, 2) && three.images.n == 4,
+       "bins are taken with their images");
+    ok(single.n_bins == 4 && same_images(&p, 0, &single, 0) &&
+           same_images(&p, 0, &single, 3),
+       "a sequence in a bin of its own has its images");
+    pp_packed_bin_images(&single, 1, &at);
+    ok(at.n == 0 && at.cu_images && at.cu_images[1] == 0, "or none");
+    pp_packed_bin_images(&single, 2, &at);
+    ok(at.n == 2 && at.pixels[48] == 100, "or two");
+    ok(longer.images.n == 4 && same_images(&single, 2, &longer, 2),
+       "and longer sequences keep them");
+    pp_packed_finish(&longer);
+    pp_packed_finish(&single);
+    pp_packed_finish(&three);
+    pp_packed_finish(&p);
+}
+
+/* Documents read from the directory have the same images as those that were
+ * written. */
+static void test_documents(const char *dir, const struct pp_documents *d)
+{
+    struct pp_packed p;
+    struct pp_documents again = {0};
+    struct pp_err err = {0};
+    if (!ok(pp_packed_open(dir, &p, &err) == 0 &&
+                pp_packed_documents(&p, &again, &err) == 0,
+            "read as documents %s", err.text))
+        return;
+    bool same = again.images.n == d->images.n;
+    for (size_t s = 0; same && s < 3; s++) {
+        const struct pp_image *a, *b;
+        size_t n = pp_images_of(&d->images, s, &a);
+        same &= pp_images_of(&again.images, s, &b) == n;
+        for (size_t k = 0; same && k < n; k++)
+            same &= !memcmp(&a[k].grid, &b[k].grid, sizeof a->grid) &&
+                    !memcmp(d->images.pixels + a[k].row * INPUTS,
+                            again.images.pixels + b[k].row * INPUTS,
+                            a[k].patches * INPUTS * sizeof(float));
+    }
+    ok(same, "each document has its images");
+    pp_documents_finish(&again);
+    pp_packed_finish(&p);
+}
+
+/* Documents with images are not cut, and each fits by its patches too. */
+static void test_pieces(const struct pp_documents *d)
+{
+    struct pp_piece_options o = {
+        .capacity = 6, .align = 1, .oversize = PP_OVERSIZE_SPLIT};
+    struct pp_pieces made = {0};
+    struct pp_err err = {0};
+    ok(pp_pieces_make(d, &o, &made, &err) != 0 &&
+           strstr(err.text, "sequence 2 has '7' tokens, more than a bin, and "
+                            "images cannot be cut"),
+       "refused: %s", err.text);
+    pp_pieces_finish(&made);
+    o.oversize = PP_OVERSIZE_DROP;
+    o.capacity = 8;
+    o.patches = 11;
+    err = (struct pp_err){0};
+    ok(pp_pieces_make(d, &o, &made, &err) == 0 && made.n == 1 &&
+           made.piece[0].source == 1 && made.patches[0] == 0 &&
+           made.counts.n_dropped == 2 && made.counts.dropped_tokens == 13,
+       "documents with 12 patches are dropped %s", err.text);
+    pp_pieces_finish(&made);
+}
+
 /* Without images the index is of version 3, and the file of pixels is gone. */
 static void test_no_images(const char *dir, const struct pp_documents *d)
 {
@@ -298,6 +392,9 @@ static void test_files(const char *base)
     snprintf(path[1], sizeof path[1], "%s/pixels", dir);
     test_mismatch(dir, &d);
     test_directory(dir, &d);
+    test_copies(dir);
+    test_documents(dir, &d);
+    test_pieces(&d);
     test_damage(dir, path[0]);
     test_column_damage(dir, path[1], "pixels");
     test_image_lies(dir, path[0]);

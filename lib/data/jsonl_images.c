@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: MIT */
+/* jsonl_images - the images of a line: .npy files or arrays in the line, as
+ * channels of pixels or as patches with their grid. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "data/jsonl_sequence.h"
+#include "data/readers.h"
+
+/* One image while it is read. */
+struct line_image {
+    struct pp_array array;
+    struct pp_grid grid; /* zeros if the line does not give it */
+    float *own;          /* the numbers of an array in the line */
+    const void *map;     /* the file */
+    size_t map_bytes;
+};
+
+/* Reads an array in the line: numbers, or arrays of the same shape. The first
+ * number decides how deep they are. */
+static int scan_nested(struct pp_scan *s, int level, struct line_image *im,
+                       struct pp_err *err)
+{
+    struct pp_array *a = &im->array;
+    size_t n = 0;
+    int more;
+    if (pp_scan_expect(s, '[', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0) {
+        bool deeper = pp_scan_peek(s) == '[';
+        bool wrong = (deeper && level + 1 >= PP_ARRAY_MAX_DIMS) ||
+                     (a->n_dims && deeper != (level + 1 < a->n_dims));
+        if (wrong)
+            return pp_scan_unexpected(s, "an array of two or three dimensions",
+                                      err);
+        if (!deeper)
+            a->n_dims = level + 1;
+        if (deeper ? scan_nested(s, level + 1, im, err)
+                   : pp_scan_float(s, &im->own[a->n++], err))
+            return -1;
+    }
+    if (more < 0)
+        return -1;
+    if (n == 0)
+        return pp_scan_fail(s, err, "an array of pixels must not be empty");
+    if (a->dims[level] && a->dims[level] != n)
+        return pp_scan_fail(s, err, "'%zu' elements, but others have %zu", n,
+                            a->dims[level]);
+    a->dims[level] = n;
+    return 0;
+}
+
+/* Returns the path of a file beside that of the lines; the caller frees it. */
+static char *join_folder(const char *lines, const char *name)
+{
+    const char *slash = strrchr(lines, '/');
+    size_t folder = slash && *name != '/' ? (size_t)(slash - lines) + 1 : 0;
+    size_t n = folder + strlen(name) + 1;
+    char *path = malloc(n);
+    if (path)
+        snprintf(path, n, "%.*s%s", (int)folder, lines, name);
+    return path;
+}
+
+static int map_image(struct pp_scan *s, struct line_image *im,
+                     struct pp_err *err)
+{
+    struct pp_arena names = {0};
+    const char *name = NULL;
+    char *path = NULL;
+    int rc = pp_scan_string(s, &names, &name, err);
+    if (rc == 0) {
+        path = join_folder(s->name, name);
+        rc = path ? pp_file_map(path, &im->map, &im->map_bytes, err)
+                  : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    if (rc == 0)
+        rc = pp_npy_parse(path, im->map, im->map_bytes, &im->array, err);
+    if (rc == 0 && !pp_array_is_real(&im->array))
+        rc = pp_fail(err, PP_EXIT_INPUT,
+                     "%s: pixels must be float32 or float64", path);
+    free(path);
+    pp_arena_finish(&names);
+    return rc;
+}
+
+/* Reads a path or an array. */
+static int scan_pixels(struct pp_scan *s, struct line_image *im,
+                       struct pp_err *err)
+{
+    if (pp_scan_peek(s) == '"')
+        return map_image(s, im, err);
+    /* A number takes two characters at least. */
+    im->own = malloc((s->n / 2 + 1) * sizeof *im->own);
+    if (!im->own)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    im->array = (struct pp_array){.type = PP_TOKEN_F32, .data = im->own};
+    return scan_nested(s, 0, im, err);
+}
+
+static int scan_grid(struct pp_scan *s, struct pp_grid *g, struct pp_err *err)
+{
+    int32_t v[3];
+    size_t n = 0;
+    int more;
+    if (pp_scan_expect(s, '[', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0)
+        if (n > 3 || pp_scan_int32(s, 1, INT32_MAX, "a number of patches",
+                                   &v[n - 1], err) != 0)
+            break;
+    if (more < 0)
+        return -1;
+    if (more > 0 || n != 3)
+        return pp_scan_fail(s, err, "a grid is frames, rows and columns");
+    *g = (struct pp_grid){(uint32_t)v[0], (uint32_t)v[1], (uint32_t)v[2]};
+    return 0;
+}
+
+static int scan_image_object(struct pp_scan *s, struct line_image *im,
+                             struct pp_err *err)
+{
+    char key[16];
+    size_t n = 0, bytes;
+    int more;
+    s->at++;
+    while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
+        if (pp_scan_text(s, key, sizeof key - 1, &bytes, err) != 0 ||
+            pp_scan_expect(s, ':', err) != 0)
+            return -1;
+        key[bytes < sizeof key ? bytes : 0] = '\0';
+        int rc = !strcmp(key, "grid") ? scan_grid(s, &im->grid, err)
+                 : !strcmp(key, "pixels") && !im->array.n_dims
+                     ? scan_pixels(s, im, err)
+                     : pp_scan_skip(s, err);
+        if (rc != 0)
+            return -1;
+    }
+    if (more == 0 && !im->array.n_dims)
+        return pp_scan_fail(s, err, "an image needs 'pixels'");
+    return more;
+}
+
+/* Copies the pixels of an image, channel by channel, to rows of patches. P is
+ * the side of a patch. */
+static void cut_patches(const struct pp_array *a, const struct pp_grid *g,
+                        size_t P, float *to)
+{
+    size_t C = a->dims[0], H = a->dims[1], W = a->dims[2];
+    for (size_t r = 0; r < g->rows; r++)
+        for (size_t c = 0; c < g->columns; c++)
+            for (size_t k = 0; k < C; k++)
+                for (size_t y = r * P; y < (r + 1) * P; y++)
+                    for (size_t x = c * P; x < (c + 1) * P; x++)
+                        *to++ = pp_array_real(a, (k * H + y) * W + x);
+}
+
+/* Finds the grid of an image of channels, rows and columns. */
+static int find_grid(struct line_image *im, const struct pp_jsonl_images *o,
+                     struct pp_err *err)
+{
+    const size_t *dims = im->array.dims;
+    if (im->array.n_dims != 3)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "an image of '%d' dimensions needs a grid",
+                       im->array.n_dims);
+    if (!o->patch)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "patch", NULL,
+                               "an image of '%zu x %zu x %zu' pixels, without "
+                               "a grid, needs the size of its patches",
+                               dims[0], dims[1], dims[2]);
+    if (dims[1] % o->patch || dims[2] % o->patch || dims[1] > INT32_MAX ||
+        dims[2] > INT32_MAX || dims[0] > UINT16_MAX)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "an image of '%zu x %zu x %zu' pixels cannot be cut "
+                       "into patches of %" PRIu32 " x %" PRIu32,
+                       dims[0], dims[1], dims[2], o->patch, o->patch);
+    im->grid = (struct pp_grid){1, (uint32_t)(dims[1] / o->patch),
+                                (uint32_t)(dims[2] / o->patch)};
+    return 0;
+}
+
+/* Loads an image that was read. */
+static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
+                      struct pp_documents *d, struct pp_err *err)
+{
+    const struct pp_array *a = &im->array;
+    bool is_cut = im->grid.frames > 0;
+    if (!is_cut && find_grid(im, o, err) != 0)
+        return -1;
+    if (is_cut && (a->n_dims != 2 || a->dims[1] > INT32_MAX ||
+                   a->dims[0] != pp_grid_patches(&im->grid)))
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "'%zu' rows of %d dimensions do not fit the grid %" PRIu32
+            " x %" PRIu32 " x %" PRIu32,
+            a->dims[0], a->n_dims, im->grid.frames, im->grid.rows,
+            im->grid.columns);
+    const struct pp_image_kind kind = {is_cut ? (uint32_t)a->dims[1]
+                                              : (uint32_t)a->dims[0] *
+                                                    o->patch * o->patch,
+                                       o->token, o->merge};
+    float *to = pp_images_load(&d->images, &kind, &im->grid, d->spill,
+                               d->spill_bytes, err);
+    if (!to)
+        return -1;
+    for (size_t i = 0; is_cut && i < a->n; i++)
+        to[i] = pp_array_real(a, i);
+    if (!is_cut)
+        cut_patches(a, &im->grid, o->patch, to);
+    for (size_t i = 0; i < a->n; i++)
+        if (!isfinite(to[i]))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "pixel '%g' must be a finite number", (double)to[i]);
+    return 0;
+}
+
+/* Reads and loads the image that is next. */
+static int read_image(struct pp_scan *s, const struct pp_jsonl_images *o,
+                      struct pp_documents *d, struct pp_err *err)
+{
+    struct line_image im = {0};
+    int rc = pp_scan_peek(s) == '{' ? scan_image_object(s, &im, err)
+                                    : scan_pixels(s, &im, err);
+    if (rc == 0)
+        rc = load_image(&im, o, d, err);
+    free(im.own);
+    if (im.map)
+        pp_file_unmap(im.map, im.map_bytes);
+    return rc;
+}
+
+int pp_line_load_images(struct pp_scan *s, const struct pp_fields *f,
+                        const struct pp_jsonl_images *o, struct pp_documents *d,
+                        struct pp_err *err)
+{
+    size_t n = 0;
+    int more;
+    pp_images_begin(&d->images);
+    if (!f->has[PP_FIELD_IMAGES])
+        return 0;
+    s->at = f->at[PP_FIELD_IMAGES];
+    if (!o)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "image-token", NULL,
+                               "the line has images, but the id of their "
+                               "placeholders is not known");
+    if (pp_scan_peek(s) != '[')
+        return read_image(s, o, d, err);
+    s->at++;
+    while ((more = pp_scan_more(s, ']', &n, err)) > 0)
+        if (read_image(s, o, d, err) != 0)
+            return -1;
+    return more;
+}
+
+int pp_line_check_placeholders(const struct pp_jsonl_images *o,
+                               const struct pp_documents *d, const int32_t *ids,
+                               int32_t *labels, size_t n, struct pp_err *err)
+{
+    const struct pp_images *s = &d->images;
+    if (!o)
+        return 0;
+    size_t found = pp_images_placeholders(o->token, ids, labels, n);
+    uint64_t features = pp_images_loaded(s);
+    if (found == features)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64
+                   " features of images",
+                   found, o->token, features);
+}

@@ -1,0 +1,192 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# pppack_images - documents with images: packed, packed anew and refused.
+
+bats_require_minimum_version 1.5.0
+
+setup() {
+    cd "$BATS_TEST_TMPDIR"
+}
+
+# lines N... prints a document for each number: N images of one channel and 2 x
+# 4 pixels, which are two patches, among N + 2 other tokens. The pixels of image
+# k of document d are 100 d + 10 k + 0..7.
+lines() {
+    jq -nc '$ARGS.positional | to_entries[] | .key as $d | (.value | tonumber)
+        as $n | {input_ids: ([range($n) | 9, 9] + [range($n + 2) | 20 + $d]),
+        images: [range($n) | [[range(8)]] | .[0] as $r | . as $k |
+            [[$r[0:4], $r[4:8]]]]} |
+        .images = [.images | to_entries[] | .key as $k | .value |
+            map(map(map(. + 100 * $d + 10 * $k)))]' --args "$@"
+}
+
+# pixels DIR prints the pixels, a line per patch, in ascending order.
+pixels() {
+    od -An -v -t f4 -w16 "$1/pixels" | tr -s ' ' | sed 's/^ //' | sort -n
+}
+
+# refused MESSAGE ARGUMENT... expects status 2, that message and no output.
+refused() {
+    local want=$1
+    shift
+    run --separate-stderr pppack "$@"
+    echo "$stderr"
+    [ "$status" -eq 2 ]
+    [ -z "$output" ]
+    [ "${stderr%%$'\n'*}" = "pppack: $want" ]
+    [ -z "$(find . -name '*.tmp')" ]
+}
+
+@test "images are packed beside the tokens" {
+    lines 1 0 2 1 >in.jsonl
+    pppack -q -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    pppack --check packed
+    [ "$(pppack --stats packed | jq -c '[.images, .patches, .sequences]')" = \
+        '[4,8,4]' ]
+    # Patch by patch: two columns of both rows.
+    [ "$(pixels packed | head -n 2)" = $'0 1 4 5\n2 3 6 7' ]
+    [ "$(pixels packed | tail -n 1)" = '302 303 306 307' ]
+    # The index is of version 4.
+    [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 4 ]
+}
+
+@test "text alone is packed as before" {
+    lines 0 0 | jq -c 'del(.images)' >in.jsonl
+    pppack -q -l 12 -o without in.jsonl
+    pppack -q -l 12 --image-token 9 -o with in.jsonl
+    cmp with/index without/index
+    [ ! -e with/pixels ]
+}
+
+@test "a directory that is packed anew keeps its images" {
+    lines 1 0 2 1 3 0 >in.jsonl
+    pppack -q -l 12 --image-token 9 --patch 2 -o once in.jsonl
+    pppack -q -l 30 -o twice once
+    pppack -q -l 12 -o back twice
+    pppack --check twice
+    cmp once/index back/index
+    cmp once/pixels back/pixels
+    diff <(pixels once) <(pixels twice)
+    # Together with other lines, and in parts.
+    pppack -q -l 30 --image-token 9 --patch 2 --split 1,1 -o parts once in.jsonl
+    pppack --check parts/train
+    pppack --check parts/valid
+    cmp parts/train/index parts/valid/index
+    diff <(pixels once) <(pixels parts/valid)
+}
+
+@test "a part without images has an older index" {
+    lines 2 0 0 0 >in.jsonl
+    pppack -q -l 12 --image-token 9 --patch 2 --split 1,1 -o parts in.jsonl
+    [ -e parts/train/pixels ]
+    [ ! -e parts/valid/pixels ]
+    pppack --check parts/valid
+}
+
+@test "placeholders must match" {
+    lines 1 2 | sed '2s/9,9,/9,/' >in.jsonl
+    refused "in.jsonl: line 2: '3' placeholders (id 9) for 4 features of \
+images" -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    lines 1 >in.jsonl
+    refused "in.jsonl: line 1: the line has images, but the id of their \
+placeholders is not known; see --image-token" -l 12 -o packed in.jsonl
+    refused "in.jsonl: line 1: an image of '1 x 2 x 4' pixels, without a grid, \
+needs the size of its patches; see --patch" -l 12 --image-token 9 -o packed \
+        in.jsonl
+    refused "in.jsonl: line 1: a grid of '1 x 1 x 2' patches cannot be merged \
+by 2 x 2" -l 12 --image-token 9 --patch 2 --merge 2 -o packed in.jsonl
+    # A directory has one id for them.
+    pppack -q -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    sed 's/9,9,/8,8,/' in.jsonl >other.jsonl
+    refused "other.jsonl: line 1: images for the token '8', merged by 1, \
+cannot be mixed with earlier ones for 9, merged by 1" -l 12 --image-token 8 \
+        --patch 2 -o both packed other.jsonl
+}
+
+@test "images are never cut" {
+    lines 1 4 >in.jsonl
+    for what in split truncate; do
+        refused "sequence 1 has '14' tokens, more than a bin, and images \
+cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
+            --patch 2 -o packed in.jsonl
+    done
+    refused "documents with images cannot be cut to fill bins" -l 8 \
+        --compat trl-wrapped --image-token 9 --patch 2 -o packed in.jsonl
+    pppack -q -l 8 --oversize drop --image-token 9 --patch 2 -o packed in.jsonl
+    pppack --check packed
+    [ "$(pppack --stats packed | jq .images)" = 1 ]
+}
+
+@test "--patches limits the patches of a bin" {
+    lines 1 0 2 1 3 0 0 1 >in.jsonl
+    args=(-l 40 --image-token 9 --patch 2 --stats)
+    [ "$(pppack "${args[@]}" in.jsonl | jq -c '[.bins, .max_patches]')" = \
+        '[1,16]' ]
+    [ "$(pppack "${args[@]}" --patches 6 in.jsonl | jq -c \
+        '[.bins, .lower_bound, .images, .patches, .max_patches]')" = \
+        '[3,3,8,16,6]' ]
+    pppack "${args[@]}" --patches 6 --bins-multiple 4 -o packed in.jsonl |
+        jq -e '.bins == 4 and .max_patches <= 6' >/dev/null
+    pppack --check packed
+    # The bins keep to it when they are packed anew.
+    refused "sequence 4 has '6' patches, more than the 5 of a bin; try \
+--oversize drop" -l 40 --patches 5 -o again packed
+    pppack -l 40 --patches 5 --oversize drop --stats packed |
+        jq -e '.max_patches <= 5 and .dropped == 1' >/dev/null
+}
+
+@test "--balance counts patches" {
+    # Documents of 20 and 8 tokens with 12 and 4 patches, and two of 14 without:
+    # 28 tokens and 28, or 12 patches and 4.
+    lines 6 2 >in.jsonl
+    jq -nc 'range(2) | {input_ids: [range(14) + 20]}' >>in.jsonl
+    args=(-l 60 --image-token 9 --patch 2 --stats --balance tokens --dp 2
+        --bins-min 2)
+    [ "$(pppack "${args[@]}" in.jsonl | jq -c '[.max_patches, .imbalance]')" = \
+        '[16,1]' ]
+    # 20 + 8 x 12 = 116 and 8 + 8 x 4 + 28 = 68, of 92 in the mean.
+    pppack "${args[@]}" --patch-cost 8 in.jsonl | jq -e '.max_patches == 12 and
+        (.imbalance - 116 / 92 | fabs) < 1e-9' >/dev/null
+}
+
+@test "--balance flops takes the cost of a patch from the plan" {
+    lines 6 2 >in.jsonl
+    jq -nc 'range(2) | {input_ids: [range(14) + 20]}' >>in.jsonl
+    args=(-l 60 --image-token 9 --patch 2 --stats --balance flops --dp 2
+        --bins-min 2 --manifest)
+    # A patch costs c tokens: what the encoder needs for 2 images of 576
+    # patches, among 2048 tokens. 28 tokens with 16 patches and 28 with none are
+    # as even as possible.
+    ppsplit -q -p 2 --seq-len 2048 --images 2 \
+        "$SRCDIR/tests/data/vision/llava-1.5-7b.json" >vision.json
+    c=$(jq '.components[0].units as $n | .model.units |
+        (.[:$n] | map(.fwd_flops[0] + .fwd_flops[1] * 1024.5) | add) * 2048 /
+        1152 / (.[$n:] | map(.fwd_flops[0]) | add)' vision.json)
+    pppack "${args[@]}" vision.json in.jsonl | jq -e --argjson c "$c" \
+        '.imbalance > 1.01 and
+        (.imbalance - (28 + 16 * $c) / (28 + 8 * $c) | fabs) < 0.001' \
+        >/dev/null
+    pppack "${args[@]}" vision.json --patch-cost 0 in.jsonl |
+        jq -e '.imbalance < 1.001' >/dev/null
+}
+
+@test "exports refuse images, and --patches excludes --balance" {
+    lines 1 >in.jsonl
+    pppack -q -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    refused "x: '1' images cannot be written as safetensors" \
+        --export safetensors -o x packed
+    refused "an indexed dataset cannot hold 'pixels'" --export megatron -o x \
+        packed
+    [ ! -e x ] && [ ! -e x.idx ]
+    refused "--patches and --balance tokens exclude each other" -l 12 --patches 4 \
+        --balance tokens -o x packed
+}
+
+@test "--check finds a changed pixel and a changed placeholder" {
+    lines 1 0 >in.jsonl
+    pppack -q -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    printf '\x01' | dd of=packed/pixels bs=1 seek=3 conv=notrunc 2>/dev/null
+    run --separate-stderr pppack --check packed
+    [ "$status" -eq 1 ]
+    [[ $stderr == *packed/pixels:* ]]
+}

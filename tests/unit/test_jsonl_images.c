@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT */
+/* test_jsonl_images - the images of JSON Lines: arrays in the line and files
+ * beside it. */
+#include <unistd.h>
+
+#include "data/packed.h"
+#include "data/readers.h"
+#include "scratch.h"
+#include "tap.h"
+
+/* Placeholders are 9; a patch is 2 x 2 pixels; every 4 patches are a feature,
+ * or each of them. */
+static const struct pp_jsonl_images merged = {9, 2, 2}, each = {9, 1, 2};
+
+/* Reads text as the file `name`. Returns 0, or -1 with the error in err. */
+static int read_text(const char *name, const char *text,
+                     const struct pp_jsonl_images *o, size_t skip_bad,
+                     struct pp_documents *d, struct pp_err *err)
+{
+    struct pp_jsonl j = {.name = name, .images = o, .skip_bad = skip_bad};
+    FILE *f = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
+    int rc = pp_jsonl_read(&j, f, d, err);
+    fclose(f);
+    return rc;
+}
+
+static void refused(const char *text, const struct pp_jsonl_images *o,
+                    const char *want)
+{
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    ok(read_text("in", text, o, 0, &d, &err) != 0 &&
+           err.code == PP_EXIT_INPUT && strstr(err.text, want),
+       "refused with \"%s\": %s", want, err.text);
+    pp_documents_finish(&d);
+}
+
+static void same_pixels(const struct pp_images *s, size_t image,
+                        const float *want, size_t n)
+{
+    const float *got = s->pixels + s->at[image].row * s->kind.patch_inputs;
+    ok(!memcmp(got, want, n * sizeof *got), "pixels of image %zu", image);
+}
+
+/* Two channels of 2 rows and 4 columns: two patches. */
+#define CHANNELS "[[[0,1,2,3],[4,5,6,7]],[[10,11,12,13],[14,15,16,17]]]"
+
+static void test_channels(void)
+{
+    static const float want[] = {0, 1, 4, 5, 10, 11, 14, 15,
+                                 2, 3, 6, 7, 12, 13, 16, 17};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    const struct pp_image *at;
+    int rc = read_text("in",
+                       "{\"input_ids\":[1,2]}\n"
+                       "{\"input_ids\":[5,9,9,6],\"images\":[" CHANNELS "]}\n"
+                       "{\"input_ids\":[3]}\n",
+                       &each, 0, &d, &err);
+    ok(rc == 0 && d.n == 3 && d.images.n == 1, "a line has an image %s",
+       err.text);
+    ok(pp_images_of(&d.images, 0, &at) == 0 &&
+           pp_images_of(&d.images, 1, &at) == 1 &&
+           pp_images_of(&d.images, 2, &at) == 0,
+       "the others have none");
+    pp_images_of(&d.images, 1, &at);
+    ok(at->patches == 2 && at->grid.rows == 1 && at->grid.columns == 2 &&
+           d.images.kind.patch_inputs == 8,
+       "of two patches");
+    same_pixels(&d.images, 0, want, 16);
+    ok(d.labels && d.labels[2] == 5 && d.labels[3] == PP_LABEL_IGNORE &&
+           d.labels[4] == PP_LABEL_IGNORE && d.labels[5] == 6 &&
+           d.labels[0] == 1,
+       "placeholders have no label");
+    pp_documents_finish(&d);
+}
+
+/* Rows of patches with a grid, merged by fours; both sides of a pair have
+ * them. */
+static void test_patches(void)
+{
+    static const float want[] = {1, 2, 3, 4};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    const struct pp_image *a, *b;
+    int rc = read_text(
+        "in",
+        "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[3],\"images\":"
+        "{\"pixels\":[[1],[2],[3],[4]],\"grid\":[1,2,2]}}",
+        &merged, 0, &d, &err);
+    ok(rc == 0 && d.n == 1 && d.n_sequences == 2, "a pair with an image %s",
+       err.text);
+    ok(pp_images_of(&d.images, 0, &a) == 1 &&
+           pp_images_of(&d.images, 1, &b) == 1 && a->row == b->row,
+       "both sides share the pixels");
+    same_pixels(&d.images, 0, want, 4);
+    pp_documents_finish(&d);
+}
+
+/* Writes a .npy file of n numbers of 4 or 8 bytes. */
+static void write_npy(const char *path, const char *descr, const char *shape,
+                      const void *data, size_t bytes)
+{
+    char header[128];
+    FILE *f = fopen(path, "wb");
+    int n = snprintf(header, sizeof header,
+                     "{'descr': '%s', 'fortran_order': False, 'shape': %s, }\n",
+                     descr, shape);
+    fwrite("\x93NUMPY\1\0", 1, 8, f);
+    fputc(n, f);
+    fputc(0, f);
+    fwrite(header, 1, (size_t)n, f);
+    fwrite(data, 1, bytes, f);
+    fclose(f);
+}
+
+static void test_files(const char *base)
+{
+    static const float patches[] = {1, 2, 3, 4};
+    static const double channels[] = {.5, 1, 1.5, 2};
+    static const float want[] = {.5F, 1, 1.5F, 2};
+    char path[64], name[64];
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    snprintf(path, sizeof path, "%s/a.npy", base);
+    write_npy(path, "<f4", "(1, 4)", patches, sizeof patches);
+    snprintf(path, sizeof path, "%s/b.npy", base);
+    write_npy(path, "<f8", "(1, 2, 2)", channels, sizeof channels);
+    snprintf(name, sizeof name, "%s/data.jsonl", base);
+    int rc = read_text(name,
+                       "{\"input_ids\":[9,1,9],\"images\":[{\"pixels\":"
+                       "\"a.npy\",\"grid\":[1,1,1]},\"b.npy\"]}",
+                       &each, 0, &d, &err);
+    ok(rc == 0 && d.images.n == 2, "two files beside the lines %s", err.text);
+    same_pixels(&d.images, 0, patches, 4);
+    same_pixels(&d.images, 1, want, 4);
+    pp_documents_finish(&d);
+    write_npy(path, "<i4", "(1, 2, 2)", patches, sizeof patches);
+    err = (struct pp_err){0};
+    ok(read_text(name, "{\"input_ids\":[9],\"images\":[\"b.npy\"]}", &each, 0,
+                 &d, &err) != 0 &&
+           strstr(err.text, "pixels must be float32 or float64"),
+       "integers are refused: %s", err.text);
+    pp_documents_finish(&d);
+}
+
+/* A line that is skipped leaves no image behind. */
+static void test_skipped(void)
+{
+    static const float want[] = {0, 1, 4, 5};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    int rc = read_text("in",
+                       "{\"input_ids\":[9,9],\"images\":[" CHANNELS "]}\n"
+                       "{\"input_ids\":[9],\"images\":[" CHANNELS "]}\n"
+                       "{\"input_ids\":[9,9,4],\"images\":[" CHANNELS "]}\n",
+                       &each, 1, &d, &err);
+    ok(rc == 0 && d.n == 2 && d.images.n == 2 && d.n_skipped == 1,
+       "one of three lines is skipped %s", err.text);
+    ok(d.images.at[1].row == 2, "its patches are gone");
+    same_pixels(&d.images, 1, want, 4);
+    pp_documents_finish(&d);
+}
+
+static void test_refused(void)
+{
+    refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &each,
+            "in: line 1: '1' placeholders (id 9) for 2 features of images");
+    refused("{\"input_ids\":[1,9]}", &each,
+            "'1' placeholders (id 9) for 0 features");
+    refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &merged,
+            "'1 x 1 x 2' patches cannot be merged by 2 x 2");
+    refused("{\"input_ids\":[9],\"images\":[[[[1,2,3]]]]}", &each,
+            "pixels cannot be cut into patches of 2 x 2");
+    refused("{\"input_ids\":[9],\"images\":[[[1,2],[3]]]}", &each,
+            "'1' elements, but others have 2");
+    refused("{\"input_ids\":[9],\"images\":[[[1,[2]]]]}", &each,
+            "an array of two or three dimensions");
+    refused("{\"input_ids\":[9],\"images\":[[[[[1]]]]]}", &each,
+            "an array of two or three dimensions");
+    refused("{\"input_ids\":[9],\"images\":[[[]]]}", &each,
+            "must not be empty");
+    refused("{\"input_ids\":[9],\"images\":[[[1,2]]]}", &each, "needs a grid");
+    refused("{\"input_ids\":[9],\"images\":[{\"grid\":[1,1,1]}]}", &each,
+            "an image needs 'pixels'");
+    refused(
+        "{\"input_ids\":[9],\"images\":[{\"pixels\":[[1]],\"grid\":[1,1]}]}",
+        &each, "a grid is frames, rows and columns");
+    refused(
+        "{\"input_ids\":[9],\"images\":[{\"pixels\":[[1]],\"grid\":[1,1,2]}]}",
+        &each, "'1' rows of 2 dimensions do not fit the grid 1 x 1 x 2");
+    refused("{\"input_ids\":[9],\"images\":[\"none.npy\"]}", &each,
+            "in: line 1: none.npy: No such file");
+    refused("{\"input_ids\":[9,9],\"seq_lengths\":[1,1],\"images\":[" CHANNELS
+            "]}",
+            &each, "give each a line");
+    refused(
+        "{\"input_ids\":[9,9],\"images\":[" CHANNELS "]}\n"
+        "{\"input_ids\":[9],\"images\":[{\"pixels\":[[1]],\"grid\":[1,1,1]}]}",
+        &each, "patches of '1' pixels cannot be mixed with earlier ones");
+}
+
+int main(void)
+{
+    char base[SCRATCH_TEXT];
+    scratch_make(base);
+    test_channels();
+    test_patches();
+    test_files(base);
+    test_skipped();
+    test_refused();
+    scratch_remove(base);
+    return done();
+}
