@@ -47,7 +47,7 @@ static int read_manifest(struct pprun *p, const char *name)
     if (p->rank == 0 && pp_check(&m->schedule, err))
         return pp_fail_at(err, "%s: ", name);
     /* Plans from before version 0.3.0 have none. */
-    return pp_lower_reductions(&p->manifest.schedule, err);
+    return pp_lower_collectives(&p->manifest.schedule, err);
 }
 
 /* Refuses manifests that pprun cannot run yet. */

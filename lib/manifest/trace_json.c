@@ -25,7 +25,7 @@ struct reader {
     const char *plan;      /* whose trace it must be; "": any */
 };
 
-static int compare_places(const void *a, const void *b)
+static int compare_actions(const void *a, const void *b)
 {
     const struct pp_action *x = &((const struct place *)a)->action;
     const struct pp_action *y = &((const struct place *)b)->action;
@@ -38,6 +38,13 @@ static int compare_places(const void *a, const void *b)
         if (keys[i][0] != keys[i][1])
             return keys[i][0] < keys[i][1] ? -1 : 1;
     return 0;
+}
+
+static int compare_places(const void *a, const void *b)
+{
+    size_t x = ((const struct place *)a)->at, y = ((const struct place *)b)->at;
+    int c = compare_actions(a, b);
+    return c ? c : (x > y) - (x < y);
 }
 
 static int make_places(struct reader *r, struct pp_err *err)
@@ -140,6 +147,26 @@ static int read_action(const struct pp_value *at, struct pp_action *a)
     return 0;
 }
 
+/* Returns the first place of an action that has no event yet, or its last
+ * place; NULL if there is none. Events of equal actions are in order. */
+static const struct place *find_next(const struct reader *r, int row,
+                                     const struct place *key)
+{
+    const struct place *first = r->places[row];
+    const struct place *end = first + r->s->rows[row].n;
+    const struct pp_span *spans = r->sim->rows[row].spans;
+    const struct place *at = bsearch(key, first, (size_t)(end - first),
+                                     sizeof *key, compare_actions);
+    if (!at)
+        return NULL;
+    while (at > first && !compare_actions(at - 1, key))
+        at--;
+    while (spans[at->at].start >= 0 && at + 1 < end &&
+           !compare_actions(at + 1, key))
+        at++;
+    return at;
+}
+
 static int read_event(struct reader *r, const struct pp_value *at)
 {
     struct place key = {0};
@@ -152,16 +179,15 @@ static int read_event(struct reader *r, const struct pp_value *at)
         pp_value_get_real(at, "dur", 0, most_us, &dur) ||
         read_action(at, &key.action))
         return -1;
-    const struct place *found =
-        bsearch(&key, r->places[pid - 1], r->s->rows[pid - 1].n, sizeof key,
-                compare_places);
+    const struct place *found = find_next(r, (int)pid - 1, &key);
     pp_action_format(key.action, false, text);
     if (!found)
         return pp_value_fail(at, "rank %d has no '%s' in the schedule",
                              (int)pid - 1, text);
     struct pp_span *span = &r->sim->rows[pid - 1].spans[found->at];
     if (span->start >= 0)
-        return pp_value_fail(at, "'%s' occurs twice", text);
+        return pp_value_fail(at, "'%s' occurs more often than in the schedule",
+                             text);
     span->start = ts;
     span->end = pp_is_send(key.action.op) ? ts : ts + dur;
     return 0;

@@ -28,13 +28,13 @@ well_formed() {
     run ppsched -p 2 -s 1f1b -m 2 --reduce 2 -t --ascii \
         --svg reduce.svg --trace reduce.json
     [[ ${lines[2]} == *"=####|"* ]]
-    [[ ${lines[*]} == *"## reduction"* ]]
+    [[ ${lines[*]} == *"## collective"* ]]
     well_formed reduce.svg
     grep -q 'class="r0"' reduce.svg
     grep -q '<title>0REDUCE_GRAD: 9 to 11</title>' reduce.svg
     jq -e 'any(.traceEvents[]; .name == "0REDUCE_GRAD" and .dur > 0)' reduce.json
     run ppsched -p 2 -s 1f1b -m 2 --reduce 0 -t --ascii --svg none.svg
-    [[ ${lines[*]} != *reduction* ]]
+    [[ ${lines[*]} != *collective* ]]
     run ! grep -q 'class="r0"' none.svg
 }
 

@@ -134,6 +134,8 @@ static int check_compute(struct row_check *c)
         return fail_here(c, "is of a stage whose weights are frozen", "");
     if (c->sharding[a.stage] == RESHARDED)
         return fail_here(c, "comes after RESHARD of its stage", "");
+    if (c->sharding[a.stage] == ALWAYS_THERE && c->lowered && c->g->resident)
+        return fail_here(c, "comes before UNSHARD of its stage", "");
     if (c->sharding[a.stage] == ALWAYS_THERE)
         c->sharding[a.stage] = USED;
     if (pp_deps(c->g, a, check_dep, c))

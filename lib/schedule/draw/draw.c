@@ -18,8 +18,8 @@ enum { WIDEST = 100000 };
  * picture without labels does not show. */
 enum { OP_MIXED = PP_I };
 
-/* A column of REDUCE_GRAD. */
-enum { OP_REDUCE = PP_W + 1 };
+/* A column of REDUCE_GRAD or UNSHARD. */
+enum { OP_COLLECTIVE = PP_W + 1 };
 
 enum style { STYLE_FULL, STYLE_SHORT, STYLE_BARS };
 
@@ -37,7 +37,7 @@ struct picture {
     int last_color;  /* -1: none */
     bool last_pair;  /* the last colour was underlined */
     bool pairs;      /* there are overlap pairs */
-    bool reduces;    /* a reduction takes time */
+    bool collects;   /* a collective takes time */
     int row_columns; /* width of the longest rank number */
 };
 
@@ -56,12 +56,13 @@ static const char *fill(const struct picture *p, int op)
                                          [PP_B] = "\u2593", /* dark shade */
                                          [PP_I] = "\u2592", /* medium shade */
                                          [PP_W] = "\u259e",
-                                         [OP_REDUCE] = "\u2261"}; /* lines */
+                                         [OP_COLLECTIVE] =
+                                             "\u2261"}; /* lines */
     static const char *const plain[] = {[PP_F] = "-",
                                         [PP_B] = "=",
                                         [PP_I] = "~",
                                         [PP_W] = "+",
-                                        [OP_REDUCE] = "#"};
+                                        [OP_COLLECTIVE] = "#"};
     return op < 0 ? " " : p->draw.ascii ? plain[op] : blocks[op];
 }
 
@@ -85,7 +86,7 @@ static int color_of(const struct column *c)
                                     [PP_B] = {114, 71, 65},
                                     [PP_I] = {80, 73, 66},
                                     [PP_W] = {216, 173, 137},
-                                    [OP_REDUCE] = {183, 140, 97}};
+                                    [OP_COLLECTIVE] = {183, 140, 97}};
     return c->op < 0 ? -1 : colors[c->op][c->chunk % 3];
 }
 
@@ -126,17 +127,17 @@ static void draw_cell(const struct picture *p, struct column *list,
                                   i - from < n ? label[i - from] : 0, pair};
 }
 
-/* Draws a reduction where the row does not compute. */
-static void draw_reduction(struct picture *p, struct column *list,
-                           const struct pp_span *s)
+/* Draws a collective where the row does not compute. */
+static void draw_collective(struct picture *p, struct column *list,
+                            const struct pp_span *s)
 {
     int from = (int)lround(s->start * p->scale);
     int to = (int)lround(s->end * p->scale);
     for (int i = from; i < to && i < p->columns; i++)
         if (list[i].op < 0) {
-            list[i] =
-                (struct column){OP_REDUCE, p->chunk[s->action.stage], 0, false};
-            p->reduces = true;
+            list[i] = (struct column){OP_COLLECTIVE, p->chunk[s->action.stage],
+                                      0, false};
+            p->collects = true;
         }
 }
 
@@ -151,8 +152,8 @@ static void draw_cells(struct picture *p, struct column *list,
             draw_cell(p, list, s, pair);
     }
     for (size_t i = 0; i < row->n; i++)
-        if (row->spans[i].action.op == PP_REDUCE_GRAD)
-            draw_reduction(p, list, &row->spans[i]);
+        if (pp_is_collective(row->spans[i].action.op))
+            draw_collective(p, list, &row->spans[i]);
 }
 
 /* Draws a row without labels: each column shows the action that takes most of
@@ -274,13 +275,13 @@ static void draw_legend(struct picture *p)
                                         [PP_B] = "backward",
                                         [PP_I] = "input gradient",
                                         [PP_W] = "weight gradient",
-                                        [OP_REDUCE] = "reduction"};
+                                        [OP_COLLECTIVE] = "collective"};
     bool bars = p->style == STYLE_BARS;
-    for (int op = 0; op <= OP_REDUCE; op++) {
+    for (int op = 0; op <= OP_COLLECTIVE; op++) {
         struct column c = {.op = op};
-        if (op == OP_REDUCE ? !p->reduces
-            : bars          ? op == PP_W
-                            : !uses(p->s, (enum pp_op)op))
+        if (op == OP_COLLECTIVE ? !p->collects
+            : bars              ? op == PP_W
+                                : !uses(p->s, (enum pp_op)op))
             continue;
         set_color(p, color_of(&c), false);
         fprintf(p->f, "%s%s", fill(p, op), fill(p, op));

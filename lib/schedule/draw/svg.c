@@ -53,8 +53,8 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     for (int r = 0; r < p->sim->n_rows; r++)
         for (size_t i = 0; i < p->sim->rows[r].n; i++) {
             const struct pp_span *span = &p->sim->rows[r].spans[i];
-            if (span->action.op == PP_REDUCE_GRAD)
-                g->legend.kinds[PP_SVG_REDUCE] |= span->end > span->start;
+            if (pp_is_collective(span->action.op))
+                g->legend.kinds[PP_SVG_COLLECTIVE] |= span->end > span->start;
             if (!pp_is_compute(span->action.op))
                 continue;
             g->n_compute++;

@@ -76,7 +76,7 @@ struct cell {
 };
 
 /* Returns the cell of span i. The two actions of a pair share its time, one
- * above the other. A reduction may run beside computation, so it takes the
+ * above the other. A collective may run beside computation, so it takes the
  * lowest part of the row. */
 static struct cell cell_at(const struct pp_svg_rows *l,
                            const struct pp_sim_row *r, size_t i)
@@ -84,7 +84,7 @@ static struct cell cell_at(const struct pp_svg_rows *l,
     const struct pp_span *s = &r->spans[i];
     struct cell c = {s->action, 0, 0, 0, 0, 0, l->height};
     pp_span_piece(r->spans, i, &c.start, &c.end);
-    if (s->action.op == PP_REDUCE_GRAD)
+    if (pp_is_collective(s->action.op))
         c.y = l->height * 3 / 4;
     else if (s->action.overlap)
         c.bottom = l->height / 2;
@@ -95,11 +95,11 @@ static struct cell cell_at(const struct pp_svg_rows *l,
     return c;
 }
 
-/* A reduction that takes no time is not drawn. */
+/* A collective that takes no time is not drawn. */
 static bool is_drawn(const struct cell *c)
 {
     return pp_is_compute(c->action.op) ||
-           (c->action.op == PP_REDUCE_GRAD && c->end > c->start);
+           (pp_is_collective(c->action.op) && c->end > c->start);
 }
 
 static int shade_of(const struct pp_svg_rows *l, int stage)

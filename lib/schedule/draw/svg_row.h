@@ -43,14 +43,14 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
 /* The most shades of a colour; a rank with more stages shares them. */
 enum { PP_SVG_SHADES = 6 };
 
-/* The kinds of cells: those of computation, by enum pp_op, and reductions. */
-enum { PP_SVG_REDUCE = PP_W + 1, PP_SVG_KINDS };
+/* The kinds of cells: those of computation, by enum pp_op, and collectives. */
+enum { PP_SVG_COLLECTIVE = PP_W + 1, PP_SVG_KINDS };
 
 /* Returns the kind of cell that the action has, or -1 for none. */
 static inline int pp_svg_kind(enum pp_op op)
 {
     return pp_is_compute(op)      ? (int)op
-           : op == PP_REDUCE_GRAD ? PP_SVG_REDUCE
+           : pp_is_collective(op) ? PP_SVG_COLLECTIVE
                                   : -1;
 }
 

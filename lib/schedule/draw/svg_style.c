@@ -20,7 +20,7 @@ static const unsigned char ends[PP_SVG_KINDS][2][3] = {
     [PP_B] = {{0x8b, 0xd9, 0xcf}, {0x23, 0x9c, 0x91}},
     [PP_I] = {{0xf7, 0xb8, 0xa8}, {0xd8, 0x69, 0x4e}},
     [PP_W] = {{0xfb, 0xe0, 0x8a}, {0xe0, 0xa9, 0x2e}},
-    [PP_SVG_REDUCE] = {{0x9d, 0x86, 0xc0}, {0x5d, 0x3f, 0x8c}},
+    [PP_SVG_COLLECTIVE] = {{0x9d, 0x86, 0xc0}, {0x5d, 0x3f, 0x8c}},
 };
 
 static const char names[PP_SVG_KINDS][PP_SVG_SHADES][3] = {
@@ -28,7 +28,7 @@ static const char names[PP_SVG_KINDS][PP_SVG_SHADES][3] = {
     [PP_B] = {"b0", "b1", "b2", "b3", "b4", "b5"},
     [PP_I] = {"i0", "i1", "i2", "i3", "i4", "i5"},
     [PP_W] = {"w0", "w1", "w2", "w3", "w4", "w5"},
-    [PP_SVG_REDUCE] = {"r0", "r1", "r2", "r3", "r4", "r5"},
+    [PP_SVG_COLLECTIVE] = {"r0", "r1", "r2", "r3", "r4", "r5"},
 };
 
 const char *pp_svg_class(int kind, int shade)
@@ -143,7 +143,7 @@ double pp_svg_legend(FILE *f, const struct pp_svg_legend *l, double x, double y,
                                         [PP_B] = "backward",
                                         [PP_I] = "input gradient",
                                         [PP_W] = "weight gradient",
-                                        [PP_SVG_REDUCE] = "reduction"};
+                                        [PP_SVG_COLLECTIVE] = "collective"};
     struct pen p = {f, x, right, x, y};
     char shades[80];
     for (int kind = 0; kind < PP_SVG_KINDS; kind++)

@@ -58,6 +58,12 @@ static inline bool pp_is_recv(enum pp_op op)
     return op == PP_RECV_F || op == PP_RECV_B;
 }
 
+/* Returns true for the ops that move bytes between the ranks of a row. */
+static inline bool pp_is_collective(enum pp_op op)
+{
+    return op == PP_REDUCE_GRAD || op == PP_UNSHARD;
+}
+
 /* Returns false for the ops that concern a rank as a whole. */
 static inline bool pp_has_stage(enum pp_op op)
 {

@@ -47,6 +47,9 @@ struct pp_graph {
     int n_slices;  /* slices of a microbatch; deps.h has their dependencies */
     bool replicas; /* several ranks play each row, on other data, so that every
                       stage needs REDUCE_GRAD */
+    int resident;  /* 0, or the ranks of a row divide the weights, so that every
+                      stage needs UNSHARD and RESHARD: the most stages of a row
+                      that pp_lower_sharding has whole at once */
 };
 
 enum pp_placement {

@@ -123,10 +123,12 @@ static void count_gradients(const struct pp_schedule *s, size_t *n)
         }
 }
 
-int pp_lower_reductions(struct pp_schedule *s, struct pp_err *err)
+int pp_lower_collectives(struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
     size_t n = (size_t)g->n_stages;
+    if (pp_lower_sharding(s, err))
+        return -1;
     if (!g->replicas || pp_schedule_reduces(s))
         return 0;
     struct due due = {calloc(n, sizeof *due.left),
@@ -156,7 +158,7 @@ out:
 
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err)
 {
-    return pp_lower_reductions(s, err) ||
+    return pp_lower_collectives(s, err) ||
                    add_syncs(&(struct lower_output){s, err})
                ? -1
                : 0;
@@ -232,7 +234,7 @@ static int lower(struct pp_schedule *s, const struct pp_durations *d,
     if (!rc && keeps_any(s))
         rc = restore_kept(s, &lowered, err);
     if (!rc)
-        rc = pp_lower_reductions(&lowered, err);
+        rc = pp_lower_collectives(&lowered, err);
     if (!rc) {
         struct pp_schedule old = *s;
         *s = lowered;

@@ -127,10 +127,19 @@ int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
 /* Reports whether a row has REDUCE_GRAD. */
 bool pp_schedule_reduces(const struct pp_schedule *s);
 
-/* Adds REDUCE_GRAD of every stage after its last weight gradient and the
- * messages that follow it, if the graph has replicas and s has none yet. All
- * functions here that lower a schedule do so. */
-int pp_lower_reductions(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+/* Adds UNSHARD before the first action that needs the whole weights of a stage
+ * and RESHARD after the last, if the graph has divided weights (resident) and s
+ * has no UNSHARD yet. If more stages of a row would be whole at once, those go
+ * that are needed last. */
+int pp_lower_sharding(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+
+/* Removes UNSHARD and RESHARD. */
+void pp_schedule_drop_sharding(struct pp_schedule *s);
+
+/* Does that, and adds REDUCE_GRAD of every stage after its last weight gradient
+ * and the messages that follow it, if the graph has replicas and s has none
+ * yet. All functions here that lower a schedule do so. */
+int pp_lower_collectives(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
 /* Appends only SYNC_COPIES and SYNC_TIED, for rows that have their messages. */
 int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;

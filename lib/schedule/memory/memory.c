@@ -134,6 +134,24 @@ static int touch_backward(struct touches *t, struct pp_err *err)
                : 0;
 }
 
+/* Returns the number of UNSHARDs of a stage up to a place of the row. */
+static int count_unshards(const struct pp_row *row, size_t place, int stage)
+{
+    int n = 0;
+    for (size_t i = 0; i <= place && i < row->n; i++)
+        n += row->actions[i].op == PP_UNSHARD && row->actions[i].stage == stage;
+    return n;
+}
+
+static int touch_weights(struct touches *t, struct pp_err *err)
+{
+    int s = t->action.stage, row = t->g->stages[s].row;
+    t->action.microbatch = count_unshards(&t->s->rows[row], t->place, s) - 1;
+    return t->sizes[s].weights
+               ? touch(t, PP_BUF_WEIGHTS, s, -1, t->sizes[s].weights, err)
+               : 0;
+}
+
 static int touch_action(struct touches *t, struct pp_err *err)
 {
     struct pp_action a = t->action;
@@ -156,6 +174,9 @@ static int touch_action(struct touches *t, struct pp_err *err)
     case PP_RECV_B:
         return touch(t, PP_BUF_DOUTPUT, a.stage, a.peer,
                      t->sizes[a.stage].output, err);
+    case PP_UNSHARD:
+    case PP_RESHARD:
+        return touch_weights(t, err);
     default:
         return 0;
     }
@@ -358,6 +379,14 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
     if (rc)
         pp_memory_finish(m);
     return rc;
+}
+
+const struct pp_buffer *pp_memory_weights(const struct pp_memory *m,
+                                          const struct pp_row *row,
+                                          size_t place, int stage)
+{
+    return pp_memory_find(m, PP_BUF_WEIGHTS, stage,
+                          count_unshards(row, place, stage) - 1, 0, -1);
 }
 
 const struct pp_buffer *pp_memory_find(const struct pp_memory *m,

@@ -34,6 +34,9 @@ enum pp_buffer_kind {
                     direction, for the whole step. stage is the other rank, peer
                     is 0 for forward and 1 for backward, microbatch is the
                     position in the ring */
+    PP_BUF_WEIGHTS, /* whole weights of a stage, from UNSHARD to RESHARD:
+                       microbatch is the number of the UNSHARD among those of
+                       the stage */
     PP_N_BUFFER_KINDS
 };
 
@@ -49,6 +52,7 @@ struct pp_buffer {
 struct pp_stage_bytes {
     size_t act_i, act_w, grad_w, output;
     size_t workspace; /* within an action; one per rank */
+    size_t weights;   /* gathered by UNSHARD; 0: they are always whole */
 };
 
 /* Adds a unit to its stage: its bytes by lifetime, in the order above, and what
@@ -88,6 +92,12 @@ int pp_row_slots(const struct pp_schedule *s, int row);
 /* Like pp_row_slots. Sets *place to the position of the F that first reaches
  * the peak, or to the row's end if there is none. */
 int pp_row_peak(const struct pp_schedule *s, int row, size_t *place);
+
+/* Returns the whole weights of a stage at a place of the row, from its UNSHARD
+ * to its RESHARD, or NULL. */
+const struct pp_buffer *pp_memory_weights(const struct pp_memory *m,
+                                          const struct pp_row *row,
+                                          size_t place, int stage);
 
 /* Returns the buffer with that key, or NULL. Takes logarithmic time. */
 const struct pp_buffer *pp_memory_find(const struct pp_memory *m,

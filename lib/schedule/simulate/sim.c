@@ -20,8 +20,9 @@ struct sim_run {
     const struct pp_costs *costs;
     int depth;
     struct pp_sim *sim;
-    double *clock;                     /* per row */
-    double *reduced;                   /* per row: end of its reductions */
+    double *clock;   /* per row */
+    double *reduced; /* per row: end of its collectives */
+    double *whole;   /* per stage: end of the last gathering of its weights */
     struct pp_message_clocks messages; /* at a depth only */
     bool posts; /* a receive does not wait in its place */
     /* Unbounded channels only: the end of each compute action, by its number in
@@ -57,6 +58,8 @@ double pp_literal_time(const void *ctx, struct pp_action a)
         return c->comm / n;
     case PP_REDUCE_GRAD:
         return c->reduce;
+    case PP_UNSHARD:
+        return c->unshard;
     default:
         return 0;
     }
@@ -136,7 +139,9 @@ static int play_compute(void *ctx, struct pp_action a, struct pp_err *err)
     bool second = pp_is_second_of_pair(row, pc);
     (void)err;
     double time = time_of(c, a, a.overlap || second);
-    c->ready = c->clock[c->walk.row];
+    c->ready = fmax(c->clock[c->walk.row], c->whole[a.stage]);
+    if (a.overlap)
+        c->ready = fmax(c->ready, c->whole[row->actions[pc + 1].stage]);
     if (c->depth == INT_MAX &&
         wait_for_inputs(c, &row->actions[pc], second, time))
         return PP_AGAIN;
@@ -169,7 +174,7 @@ static int play_sync(void *ctx, struct pp_action a, struct pp_err *err)
     struct sim_run *c = ctx;
     double *clock = &c->clock[c->walk.row];
     double *reduced = &c->reduced[c->walk.row];
-    if (a.op != PP_REDUCE_GRAD) {
+    if (!pp_is_collective(a.op)) {
         /* These syncs need the sums; weights need not wait here. */
         if (!pp_has_stage(a.op))
             *clock = fmax(*clock, *reduced);
@@ -177,6 +182,8 @@ static int play_sync(void *ctx, struct pp_action a, struct pp_err *err)
     }
     double start = fmax(*clock, *reduced);
     *reduced = start + c->costs->time(c->costs->ctx, a);
+    if (a.op == PP_UNSHARD)
+        c->whole[a.stage] = *reduced;
     if (c->costs->reduce_beside)
         add_beside(c, a, start, *reduced);
     else
@@ -247,7 +254,7 @@ static void sum_rows(struct pp_sim *sim)
         const struct pp_sim_row *row = &sim->rows[r];
         double first = -1, last = 0;
         for (size_t i = 0; i < row->n; i++) {
-            if (row->spans[i].action.op == PP_REDUCE_GRAD)
+            if (pp_is_collective(row->spans[i].action.op))
                 last = fmax(last, row->spans[i].end);
             if (!pp_is_compute(row->spans[i].action.op))
                 continue;
@@ -281,7 +288,8 @@ static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
         return -1;
     c->clock = calloc((size_t)c->sim->n_rows, sizeof *c->clock);
     c->reduced = calloc((size_t)c->sim->n_rows, sizeof *c->reduced);
-    if (!c->clock || !c->reduced)
+    c->whole = calloc((size_t)s->graph->n_stages, sizeof *c->whole);
+    if (!c->clock || !c->reduced || !c->whole)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_walk(&c->walk, free_channels ? &unbounded : &bounded, c, err);
     if (rc == PP_AGAIN)
@@ -302,6 +310,7 @@ static int simulate(struct sim_run *c, const struct pp_schedule *s,
         sum_rows(c->sim);
     free(c->clock);
     free(c->reduced);
+    free(c->whole);
     free(c->ends);
     pp_message_clocks_finish(&c->messages);
     pp_completion_finish(&c->done);

@@ -8,22 +8,23 @@
  * its receive is posted. With unbounded channels (depth INT_MAX) a send blocks
  * nothing either: each action waits only for its own inputs, as closed forms
  * assume. An overlap pair runs as one piece, its actions one after the other.
- * REDUCE_GRAD occupies its rank, or runs beside its computation; reductions of
- * a rank then follow each other, and SYNC_COPIES and SYNC_TIED wait for them.
- */
+ * The collectives REDUCE_GRAD and UNSHARD occupy their rank, or run beside its
+ * computation; those of a rank then follow each other. SYNC_COPIES and
+ * SYNC_TIED wait for them, and the actions of a stage for its UNSHARD. */
 #ifndef PP_SCHEDULE_SIMULATE_SIM_H
 #define PP_SCHEDULE_SIMULATE_SIM_H
 
 #include "schedule/memory/memory.h"
 
 struct pp_costs {
-    /* Returns the time of a compute action, a message (SEND) or REDUCE_GRAD. */
+    /* Returns the time of a compute action, a message (SEND) or a collective.
+     */
     double (*time)(const void *ctx, struct pp_action a);
     const void *ctx;
     /* The fraction of the sum of both times that an overlap pair saves.
      * Negative if the two slow each other down. */
     double pair_saving;
-    bool reduce_beside; /* REDUCE_GRAD does not keep its rank from computing */
+    bool reduce_beside; /* collectives do not keep their rank from computing */
 };
 
 /* Costs that are the same for all stages: F, I, W and a message. A slice costs
@@ -33,7 +34,7 @@ struct pp_literal_costs {
     const struct pp_graph *graph;
     double f, i, w, comm;
     bool textbook;
-    double reduce; /* of REDUCE_GRAD of a stage */
+    double reduce, unshard; /* of REDUCE_GRAD and UNSHARD of a stage */
 };
 
 /* The time function of pp_costs for a struct pp_literal_costs ctx. */
