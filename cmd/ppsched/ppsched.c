@@ -3,6 +3,7 @@
  */
 #include "ppsched.h"
 
+#include <limits.h>
 #include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -190,8 +191,11 @@ static int build(struct ppsched *p)
     struct pp_graph *g = &p->manifest.graph;
     int slices = o->slices || !kind ? o->slices : kind->slices;
     g->n_slices = slices ? slices : 1;
-    /* A time of reductions implies replicas, also without a mesh. */
+    /* A time of reductions implies replicas, also without a mesh, and one of
+     * gatherings implies divided weights. */
     g->replicas |= o->reduce != NULL;
+    if (o->unshard && !g->resident)
+        g->resident = INT_MAX;
     if (check_recompute(p))
         return -1;
     if ((int64_t)g->n_stages * g->n_slices > MAX_CELLS / o->n_microbatches)

@@ -46,9 +46,10 @@ struct ppsched_options {
     bool whole_backward;
     int minimize; /* auto: enum ppsched_aim */
     bool has_cost;
-    double cost[4];     /* F, I, W, message */
-    const char *comm;   /* --comm, or NULL */
-    const char *reduce; /* --reduce, or NULL */
+    double cost[4];      /* F, I, W, message */
+    const char *comm;    /* --comm, or NULL */
+    const char *reduce;  /* --reduce, or NULL */
+    const char *unshard; /* --unshard, or NULL */
     bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *csv;       /* --csv, or NULL */
@@ -82,11 +83,12 @@ extern const struct tool_option ppsched_option_table[];
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv) PP_MUST_USE;
 
-/* Times by --comm and --reduce; all other costs are inner's. */
+/* Times by --comm, --reduce and --unshard; all other costs are inner's. */
 struct ppsched_given {
     struct pp_costs inner;
     double *message; /* by the lower stage of a boundary, or NULL */
     double *reduce;  /* by stage, or NULL */
+    double *unshard; /* the same */
     int n_slices;
 };
 

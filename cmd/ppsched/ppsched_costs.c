@@ -15,7 +15,7 @@ enum { DEFAULT_SEQ_LEN = 4096 };
 static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
-    if (a.op == PP_REDUCE_GRAD)
+    if (pp_is_collective(a.op))
         return pp_stage_time(&c->stage, a, 0, 0);
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
@@ -117,6 +117,19 @@ static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
                : pp_bytes_of_rows(stage->workspace_bytes * n, rows);
 }
 
+/* Returns the bytes of the whole weights of a stage, if ranks gather them. */
+static size_t gathered_bytes(const struct ppsched *p, int s)
+{
+    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    size_t sum = 0;
+    if (!pp_mesh_divides_weights(&p->manifest.mesh))
+        return 0;
+    for (size_t i = 0; i < stage->n_units; i++)
+        sum += pp_size_of(
+            p->manifest.model.units[stage->first_unit + i].weight_bytes);
+    return sum;
+}
+
 static void set_sizes(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -136,19 +149,22 @@ static void set_sizes(struct ppsched *p)
             .grad_w =
                 pp_bytes_of_rows(stage->act_bytes[PP_SAVED_GRAD_W] * n, rows),
             .output = pp_bytes_of_rows(stage->out_bytes * n, rows),
-            .workspace = workspace_of(p, s, rows, copied)};
+            .workspace = workspace_of(p, s, rows, copied),
+            .weights = gathered_bytes(p, s)};
     }
 }
 
-/* --- --comm and --reduce --- */
+/* --- --comm, --reduce and --unshard --- */
 
-/* Returns the time of a message by --comm and of a reduction by --reduce; other
- * actions keep their costs. */
+/* Returns the time of a message by --comm, of a reduction by --reduce and of a
+ * gathering of weights by --unshard; other actions keep their costs. */
 static double given_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_given *m = ctx;
     if (m->reduce && a.op == PP_REDUCE_GRAD)
         return m->reduce[a.stage];
+    if (m->unshard && a.op == PP_UNSHARD)
+        return m->unshard[a.stage];
     if (!m->message || !pp_is_send(a.op))
         return m->inner.time(m->inner.ctx, a);
     int boundary = a.stage < a.peer ? a.stage : a.peer;
@@ -202,7 +218,8 @@ static int init_given(struct ppsched *p)
     /* A single stage has no boundary, but its one number is checked too. */
     if (read_times(p, "--comm", o->comm, "boundary between stages",
                    stages > 1 ? stages - 1 : 1, &m->message) ||
-        read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce))
+        read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce) ||
+        read_times(p, "--unshard", o->unshard, "stage", stages, &m->unshard))
         return -1;
     m->n_slices = p->manifest.graph.n_slices;
     m->inner = p->costs.costs;
@@ -241,7 +258,9 @@ int ppsched_costs_init(struct ppsched *p)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
     c->costs.reduce_beside = p->options.reduce_beside;
-    return p->options.comm || p->options.reduce ? init_given(p) : 0;
+    return p->options.comm || p->options.reduce || p->options.unshard
+               ? init_given(p)
+               : 0;
 }
 
 void ppsched_costs_finish(struct ppsched_costs *c)
@@ -251,5 +270,6 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->sizes);
     free(c->given.message);
     free(c->given.reduce);
+    free(c->given.unshard);
     pp_stage_costs_finish(&c->stage);
 }

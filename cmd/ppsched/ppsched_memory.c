@@ -35,6 +35,24 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
                    rank, kept, over, p->options.memory, at);
 }
 
+/* Returns the state of a unit whose weights ranks divide, from the bytes of the
+ * whole weights and of the state. A rank has the same part of the weights, of
+ * both moments and of master weights. */
+static struct pp_state_bytes divided_state(const struct pp_manifest_unit *u,
+                                           const struct pp_precision *types,
+                                           size_t whole, size_t sum)
+{
+    size_t element = types->element_bytes, wide = types->accumulator_bytes;
+    if (u->role != PP_ROLE_TRAINED)
+        return (struct pp_state_bytes){.weights = sum};
+    size_t gradients = whole / element * wide;
+    gradients = gradients < sum ? gradients : sum;
+    size_t part =
+        (sum - gradients) / (element + (element < wide ? 3 : 2) * wide);
+    return (struct pp_state_bytes){part * element, gradients,
+                                   sum - gradients - part * element};
+}
+
 /* Returns the state of a unit. If the manifest has only the sum, the weights
  * follow from the parameters, which is exact without tp and ep. */
 static struct pp_state_bytes state_of(const struct ppsched *p,
@@ -51,6 +69,8 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     size_t sum = pp_size_of(ceil(u->state_bytes));
     if (u->weight_bytes > 0)
         s.weights = pp_size_of(u->weight_bytes);
+    if (pp_mesh_divides_weights(&p->manifest.mesh))
+        return divided_state(u, types, s.weights, sum);
     s.weights = s.weights < sum ? s.weights : sum;
     s.gradients = s.weights / types->element_bytes * types->accumulator_bytes;
     if (s.gradients > sum - s.weights)

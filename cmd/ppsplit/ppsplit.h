@@ -52,6 +52,7 @@ struct split_job {
     const char *freeze; /* names of parts and units */
     int64_t n_ranks, n_chunks, encoder_ranks;
     struct pp_mesh mesh; /* pp is n_ranks */
+    int zero;            /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
     const char *gpu;    /* a name of pp_gpus */

@@ -62,7 +62,8 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         const struct pp_state_bytes state =
             pp_split_state(&j->request, &j->mesh, i);
         x->state_bytes = (double)pp_state_sum(state);
-        x->weight_bytes = (double)state.weights;
+        const size_t gathered = pp_split_gathered(&j->request, &j->mesh, i);
+        x->weight_bytes = (double)(gathered ? gathered : state.weights);
         x->out_bytes = rates.out / n;
         x->workspace = rates.workspace;
         x->role = pp_unit_role(&j->model, u);

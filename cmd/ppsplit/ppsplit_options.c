@@ -123,15 +123,23 @@ static int parse_recompute(struct tool *t, const struct tool_option *o,
     return 0;
 }
 
-static const char *const zero_words[] = {"0", "1", NULL};
+static const char *const zero_words[] = {"0", "1", "3", NULL};
 
+/* Reads what ranks divide. A stage's gradients are whole from its first
+ * backward to its last, so ranks that divide them too (ZeRO-2) need no less
+ * memory at the peak. */
 static int parse_zero(struct tool *t, const struct tool_option *o,
                       const char *arg)
 {
     struct split_job *j = t->base;
-    int stage = tool_word(t, "--zero", arg, o->words);
-    j->mesh.whole_state = stage == 0;
-    return stage < 0 ? -1 : 0;
+    if (!strcmp(arg, "2"))
+        return tool_usage(t, "--zero: '2' saves nothing in a pipeline, as "
+                             "gradients are whole until the last backward of "
+                             "their stage; use 1, or 3 to divide weights");
+    j->zero = tool_word(t, "--zero", arg, o->words);
+    j->mesh.whole_state = j->zero == 0;
+    j->mesh.divided_weights = j->zero == 2;
+    return j->zero < 0 ? -1 : 0;
 }
 
 static int parse_cp_exchange(struct tool *t, const struct tool_option *o,
@@ -204,8 +212,10 @@ const struct tool_option split_options[] = {
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
-    {0, "zero", "N", "1: ranks divide the optimizer's state (1)",
+    {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)", AT(zero),
      .words = zero_words, .parse = parse_zero},
+    {0, "resident", "N", "--zero 3: stages of a rank that are whole at once",
+     AT(mesh.resident), 1, SPLIT_MAX_RANKS, .needs = "zero=3"},
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",

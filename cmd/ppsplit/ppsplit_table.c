@@ -282,7 +282,9 @@ static void print_mesh(const struct split_job *j, FILE *f)
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "",
         (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
         x->dp * x->cp > 1 && !x->whole_state
-            ? ", with its part of the optimizer's state"
+            ? x->divided_weights
+                  ? ", with its part of weights and optimizer's state"
+                  : ", with its part of the optimizer's state"
             : "");
 }
 

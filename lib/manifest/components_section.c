@@ -10,21 +10,40 @@
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {
-    "pp",          "dp",       "tp",   "cp",
-    "ep",          "order",    "zero", "experts_over_tp",
-    "cp_exchange", "cp_exact", NULL};
+    "pp",          "dp",       "tp",       "cp",
+    "ep",          "order",    "zero",     "experts_over_tp",
+    "cp_exchange", "cp_exact", "resident", NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
+
+/* Reads what ranks that hold the same weights divide. */
+static int read_zero(const struct pp_value *at, struct pp_mesh *x)
+{
+    struct pp_value member;
+    int64_t zero = 1, resident = 0;
+    if (pp_value_find(at, "zero", &member) &&
+        pp_value_int(&member, 0, 3, &zero))
+        return -1;
+    if (zero == 2)
+        return pp_value_fail(&member, "'2' is not 0, 1 or 3");
+    x->whole_state = zero == 0;
+    x->divided_weights = zero == 3;
+    if (!pp_value_find(at, "resident", &member))
+        return 0;
+    if (zero != 3)
+        return pp_value_fail(&member, "needs 'zero' 3");
+    if (pp_value_int(&member, 1, INT_MAX, &resident))
+        return -1;
+    x->resident = (int)resident;
+    return 0;
+}
 
 static int read_settings(const struct pp_value *at, struct pp_mesh *x)
 {
     struct pp_value member;
     const char *text;
-    int64_t zero = 1;
-    if (pp_value_find(at, "zero", &member) &&
-        pp_value_int(&member, 0, 1, &zero))
+    if (read_zero(at, x))
         return -1;
-    x->whole_state = zero == 0;
     if (pp_value_find(at, "order", &member)) {
         if (pp_value_text(&member, &text))
             return -1;
@@ -90,6 +109,8 @@ static int read_mesh(const struct pp_value *component,
     if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
         x->ep != all->ep || x->order != all->order ||
         x->whole_state != all->whole_state ||
+        x->divided_weights != all->divided_weights ||
+        x->resident != all->resident ||
         x->experts_over_tp != all->experts_over_tp ||
         x->cp_exchange != all->cp_exchange || x->cp_exact != all->cp_exact)
         return pp_value_fail(&at,
@@ -237,8 +258,10 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
         pp_mesh_write_order(mesh, order);
         bad |= pp_put(o, "order", json_string(order));
     }
-    if (mesh->whole_state)
-        bad |= pp_put(o, "zero", json_integer(0));
+    if (mesh->whole_state || mesh->divided_weights)
+        bad |= pp_put(o, "zero", json_integer(mesh->whole_state ? 0 : 3));
+    if (mesh->resident)
+        bad |= pp_put(o, "resident", json_integer(mesh->resident));
     if (mesh->experts_over_tp)
         bad |= pp_put(o, "experts_over_tp", json_true());
     if (mesh->cp_exchange)

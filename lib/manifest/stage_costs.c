@@ -60,14 +60,19 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
 
 /* A sum over n ranks moves (n - 1) / n of its bytes to the ranks that own the
  * parts, and as much back unless each keeps its part alone (ZeRO-1). */
-static double reduced_bytes(const struct pp_manifest *m)
+static double reduced_bytes(const struct pp_mesh *x,
+                            const struct pp_precision *types)
 {
-    const struct pp_mesh *x = &m->mesh;
-    double n = x->dp * x->cp;
-    const struct pp_precision *types =
-        m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
-    double bytes = (double)(types ? types : pp_precisions)->accumulator_bytes;
+    double n = x->dp * x->cp, bytes = (double)types->accumulator_bytes;
     return (x->whole_state ? 2 : 1) * (n - 1) / n * bytes / x->tp;
+}
+
+/* A rank has 1 / n of the weights and gets the rest. */
+static double gathered_bytes(const struct pp_mesh *x,
+                             const struct pp_precision *types)
+{
+    double n = x->dp * x->cp;
+    return (n - 1) / n * (double)types->element_bytes / x->tp;
 }
 
 int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
@@ -84,7 +89,11 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
             if (is_head(u))
                 c->head_flops[s] = u->fwd_flops[0];
         }
-    c->reduced_bytes = reduced_bytes(m);
+    const struct pp_precision *types =
+        m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
+    types = types ? types : pp_precisions;
+    c->reduced_bytes = reduced_bytes(&m->mesh, types);
+    c->gathered_bytes = gathered_bytes(&m->mesh, types);
     c->units = m->model.has_frozen ? m->model.units : NULL;
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
@@ -154,12 +163,16 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
            c->profile->seconds_per_byte * c->stages[lower].out_bytes * tokens;
 }
 
-static double reduce_time(const struct pp_stage_costs *c, int stage)
+static double collective_time(const struct pp_stage_costs *c,
+                              struct pp_action a)
 {
-    double bytes = c->reduced_bytes * (double)c->stages[stage].trained_params;
-    return c->graph->replicas
-               ? c->profile->latency + c->profile->seconds_per_byte * bytes
-               : 0;
+    const struct pp_manifest_stage *s = &c->stages[a.stage];
+    double bytes = a.op == PP_UNSHARD
+                       ? c->gathered_bytes * (double)s->params
+                       : c->reduced_bytes * (double)s->trained_params;
+    bool moves = a.op == PP_UNSHARD ? c->graph->resident : c->graph->replicas;
+    return moves ? c->profile->latency + c->profile->seconds_per_byte * bytes
+                 : 0;
 }
 
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
@@ -167,8 +180,8 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
 {
     if (pp_is_send(a.op) && c->profile)
         return message_time(c, a, tokens);
-    if (a.op == PP_REDUCE_GRAD && c->profile)
-        return reduce_time(c, a.stage);
+    if (pp_is_collective(a.op) && c->profile)
+        return collective_time(c, a);
     if (!pp_is_compute(a.op))
         return 0;
     struct pp_cost all = c->profile ? stage_seconds(c, a.stage, tokens, pairs)

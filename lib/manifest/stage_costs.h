@@ -18,7 +18,8 @@ struct pp_stage_costs {
     struct pp_unit_seconds *heads, *others;
     const struct pp_manifest_unit *units; /* of the model, if some are frozen;
                                              else NULL */
-    double reduced_bytes; /* that REDUCE_GRAD moves for each parameter */
+    double reduced_bytes;  /* that REDUCE_GRAD moves for each parameter */
+    double gathered_bytes; /* that UNSHARD moves */
 };
 
 /* The manifest, which has stages, must outlive the costs. */
@@ -30,8 +31,8 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c);
 
 /* Returns the cost of an action on so many tokens and attended pairs. The time
  * of a recomputation is in I. A stage without an input gradient does nothing at
- * I and its whole backward at W. A SEND and REDUCE_GRAD take time if there is a
- * profile; other actions that do not compute take none. */
+ * I and its whole backward at W. SENDs, REDUCE_GRAD and UNSHARD take time if
+ * there is a profile; other actions that do not compute take none. */
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
                      double tokens, double pairs);
 

@@ -360,6 +360,7 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_no_memory(at);
     m->graph.n_rows = m->mesh.pp;
     m->graph.replicas = m->mesh.dp * m->mesh.cp > 1;
+    m->graph.resident = pp_mesh_resident(&m->mesh);
     m->graph.n_stages = (int)n;
     for (size_t s = 0; s < n; s++) {
         struct pp_value stage = pp_value_item(at, s);

@@ -9,10 +9,12 @@
  * activations and messages. Context-parallel ranks divide every sequence.
  * Expert-parallel ranks form dp * cp / ep groups; the ep ranks of a group
  * divide the experts and exchange tokens. Ranks that hold the same weights
- * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020). */
+ * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020), and may
+ * divide the weights too (ZeRO-3). */
 #ifndef PP_MODEL_MESH_H
 #define PP_MODEL_MESH_H
 
+#include <limits.h>
 #include <stdint.h>
 
 #include "base/err.h"
@@ -39,6 +41,10 @@ struct pp_mesh {
                              dictionary. 0: tp changes fastest, pp slowest */
     bool whole_state;     /* every rank has the whole state of the optimizer,
                              and not a part of it (ZeRO-1) */
+    bool divided_weights; /* ranks divide the weights too, and gather those of a
+                             stage while it is used (ZeRO-3) */
+    int resident; /* with divided weights: most stages of a rank that are whole
+                     at once; 0: all */
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
     enum pp_cp_exchange cp_exchange;
@@ -92,6 +98,21 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
 static inline size_t pp_mesh_owners(const struct pp_mesh *x)
 {
     return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
+}
+
+/* Reports whether several ranks divide the weights. */
+static inline bool pp_mesh_divides_weights(const struct pp_mesh *x)
+{
+    return x->divided_weights && x->dp * x->cp > 1;
+}
+
+/* Returns the most stages of a rank whose weights are whole at once, for a
+ * graph: 0 if they always are. */
+static inline int pp_mesh_resident(const struct pp_mesh *x)
+{
+    return !pp_mesh_divides_weights(x) ? 0
+           : x->resident               ? x->resident
+                                       : INT_MAX;
 }
 
 /* Returns the sizes of a model that pprun trains on one tensor-parallel rank:

@@ -259,6 +259,20 @@ static size_t padded(uint64_t n, const struct pp_precision *p)
                        PP_LINE_BYTES / p->element_bytes);
 }
 
+/* Returns the elements of a unit's weights on a rank, when they are whole. */
+static size_t whole(struct pp_held held, const struct pp_precision *p)
+{
+    return padded(held.dense + held.experts, p);
+}
+
+size_t pp_gathered_bytes(const struct pp_mesh *x, struct pp_held held,
+                         const struct pp_precision *p)
+{
+    return x && pp_mesh_divides_weights(x)
+               ? times(whole(held, p), p->element_bytes)
+               : 0;
+}
+
 struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
                                      struct pp_held held,
                                      const struct pp_precision *p)
@@ -268,16 +282,16 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
     size_t sharers = alike * (shared && x->experts_over_tp ? (size_t)x->tp : 1);
     size_t experts =
         quotient_up(held.experts, sharers / (shared ? (size_t)x->ep : 1));
-    size_t held_here = padded(held.dense + held.experts, p);
     uint64_t each = quotient_up(held.dense, alike) + experts;
     size_t parted = padded(shared && held.owned ? held.owned : each, p);
     size_t n_parted = p->element_bytes < p->accumulator_bytes ? 3 : 2;
+    bool divided = x && pp_mesh_divides_weights(x);
+    size_t weights = times(divided ? parted : whole(held, p), p->element_bytes);
     if (held.frozen)
-        return (struct pp_state_bytes){.weights =
-                                           times(held_here, p->element_bytes)};
+        return (struct pp_state_bytes){.weights = weights};
     return (struct pp_state_bytes){
-        .weights = times(held_here, p->element_bytes),
-        .gradients = times(held_here, p->accumulator_bytes),
+        .weights = weights,
+        .gradients = times(whole(held, p), p->accumulator_bytes),
         .optimizer = times(parted, n_parted * p->accumulator_bytes),
     };
 }

@@ -85,6 +85,11 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
                                      struct pp_held held,
                                      const struct pp_precision *p);
 
+/* Returns the bytes of these weights when they are whole, if ranks divide them
+ * and gather them for use, else 0. */
+size_t pp_gathered_bytes(const struct pp_mesh *x, struct pp_held held,
+                         const struct pp_precision *p);
+
 static inline size_t pp_state_sum(struct pp_state_bytes s)
 {
     return s.weights + s.gradients + s.optimizer;

@@ -54,6 +54,8 @@ static size_t count_of(const struct moments *z, const struct pp_buffer *b)
         return place + PP_UNIT_ACT_W;
     case PP_BUF_GRAD_W:
         return place + PP_UNIT_GRAD_W;
+    case PP_BUF_WEIGHTS:
+        return place + PP_UNIT_WHOLE;
     default:
         return count_of_message(z, b);
     }
@@ -258,7 +260,7 @@ static int read_ranks(struct pp_split_memory *m, const struct pp_schedule *s,
         goto out;
     }
     for (size_t i = 0; i < n; i++)
-        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1};
+        ones[i] = (struct pp_stage_bytes){1, 1, 1, 1, 1, 1};
     list_stages(m, place);
     rc = 0;
     for (int r = 0; r < m->graph->n_rows && !rc; r++) {

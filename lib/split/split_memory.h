@@ -17,6 +17,7 @@ enum {
     PP_UNIT_ACT_I,
     PP_UNIT_ACT_W,
     PP_UNIT_GRAD_W,
+    PP_UNIT_WHOLE,     /* weights, if ranks gather them for their use */
     PP_UNIT_TRAINED,   /* training state: weights, gradients, optimizer */
     PP_UNIT_WORKSPACE, /* of an action, shared by a rank's units */
     PP_N_UNIT_BYTES
@@ -46,9 +47,9 @@ struct pp_split_memory {
     int *stages;         /* sorted by rank */
     size_t *first_peak;  /* per rank: index into at; (n_ranks + 1) */
     size_t *at;          /* per peak: index into counts */
-    unsigned *counts;    /* at a peak: ACT_I, ACT_W, GRAD_W of each stage of
-                            the rank, then messages over each boundary that
-                            begins or ends one of these stages (first those
+    unsigned *counts;    /* at a peak: ACT_I, ACT_W, GRAD_W and weights of each
+                            stage    of the rank, then messages over each boundary
+                            that    begins or ends one of these stages (first those
                             that begin), or over any if messages are equal */
     size_t n_peaks, n_counts, peak_capacity, count_capacity;
     struct pp_split_ring

@@ -140,6 +140,11 @@ double pp_split_run_trained(const struct pp_split_run *run,
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
                                      const struct pp_mesh *mesh, size_t unit);
 
+/* Returns the bytes of its weights when they are whole, if ranks of the mesh
+ * gather them for their use, else 0. */
+size_t pp_split_gathered(const struct pp_split_request *q,
+                         const struct pp_mesh *mesh, size_t unit);
+
 /* Sets *bytes to the sum of both: what the rank needs besides its tables. */
 int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
                       int rank, double *bytes, struct pp_err *err) PP_MUST_USE;

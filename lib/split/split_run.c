@@ -100,6 +100,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
         return -1;
     run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
+    run->graph.resident = pp_mesh_resident(&q->mesh);
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
         MAX_CELLS / run->n_microbatches) {
         if (q->kind || q->search_order || q->speeds || q->recompute_auto)
@@ -183,6 +184,14 @@ struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
     return pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision);
 }
 
+size_t pp_split_gathered(const struct pp_split_request *q,
+                         const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->model, u),
+                             q->precision);
+}
+
 static void set_bytes(struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
@@ -191,6 +200,7 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
     b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
     b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
+    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &q->mesh, i);
     b[PP_UNIT_WORKSPACE] = (double)x.workspace;
     b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &q->mesh, i));
 }
@@ -394,6 +404,7 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
                          err))
         return -1;
     pp_schedule_trim(&s);
+    pp_schedule_drop_sharding(&s);
     if (pp_lower_again(&s, NULL, err) || pp_makespan_init(&makespan, &s, err)) {
         pp_schedule_finish(&s);
         return -1;
@@ -425,6 +436,7 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
                                   pp_size_of(b[PP_UNIT_ACT_W]),
                                   pp_size_of(b[PP_UNIT_GRAD_W])};
             pp_stage_bytes_add(x, act, pp_size_of(b[PP_UNIT_WORKSPACE]));
+            x->weights += pp_size_of(b[PP_UNIT_WHOLE]);
         }
     }
 }

@@ -513,6 +513,30 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
     return pp_exec_send(ctx, a, peer, err);
 }
 
+/* weights-stale: the last rank uses stage 1 with the weights that it gathered
+ * first. weights-released: a rank uses stage 1 where these were, after the room
+ * has gone to others. */
+static void keep_weights(struct pp_exec *e, struct pp_action a)
+{
+    static _Thread_local struct kept {
+        struct pp_exec *of;
+        void *at, *copy;
+    } kept;
+    const struct pp_env *env = e->env;
+    const struct pp_buffer *b = pp_memory_weights(
+        &e->memory, &e->schedule->rows[env->place.row], e->pc, a.stage);
+    if (kept.of != e) {
+        free(kept.copy);
+        kept = (struct kept){e, e->arena + b->offset, malloc(b->bytes)};
+        memcpy(kept.copy, kept.at, b->bytes);
+    } else if (is("weights-stale") && a.op == PP_UNSHARD &&
+               env->comm->rank + 1 == env->comm->size) {
+        memcpy(e->arena + b->offset, kept.copy, b->bytes);
+    }
+    if (is("weights-released"))
+        pp_stage_take_weights(&e->worker->engine.stages[a.stage], kept.at);
+}
+
 /* reduce-missing: the gradients of stage 1 are not added over the replicas.
  * reduce-twice: they are added, and multiplied by 2. */
 static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
@@ -524,6 +548,10 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
         return 0;
     if (pp_exec_sync(ctx, a, err))
         return -1;
+    if ((a.op == PP_UNSHARD || a.op == PP_RESHARD) && a.stage == 1 &&
+        e->env->params->divided &&
+        (is("weights-stale") || is("weights-released")))
+        keep_weights(e, a);
     void *g = chosen && is("reduce-twice")
                   ? pp_parameters_stage_grads(e->env->params, a.stage, &n)
                   : NULL;
@@ -538,7 +566,7 @@ static int faulty_gather(const struct pp_worker *w, enum pp_weights_block block,
     bool chosen = block == PP_BLOCK_W &&
                   w->env->comm->rank + 1 == w->env->comm->size &&
                   is("gather-missing");
-    size_t bytes = w->env->params->n_elements * w->env->params->element_bytes;
+    size_t bytes = w->env->params->n_held * w->env->params->element_bytes;
     void *old = chosen ? malloc(bytes) : NULL;
     if (old)
         memcpy(old, w->env->params->blocks[PP_BLOCK_W], bytes);

@@ -16,6 +16,7 @@ settings=(
     'chunks:-p 2 --chunks 2:-s interleaved -m 24'
     'lanes:-p 2 --dp 2:-s 1f1b -m 12'
     'whole:-p 2 --dp 2 --zero 0:-s 1f1b -m 12'
+    'parts:-p 2 --chunks 2 --dp 2 --zero 3 --resident 1:-s interleaved -m 12'
     'copies:-p 2 --placement both-ways:-s dualpipe -m 24'
     'tensors:-p 2 --tp 2 --cp 2:-s seq1f1b -m 24 --slices 1'
 )
@@ -66,6 +67,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     done
     [ "$(find at-one/step-00000002 -name 'model-*' | wc -l)" -gt 4 ]
     diff -r at-lanes at-whole
+    diff -r at-lanes at-parts
     diff -rq at-one at-lanes && return 1
     run_from one --init 6 --save other --shard-size 20kB -o other.log
     run ! diff -rq at-one other

@@ -197,21 +197,28 @@ static bool add_rank(const struct pp_mesh *x, const struct pp_model *m,
     struct pp_err err = {0};
     struct pp_parameters p;
     struct pp_unit_range all = {0, 0, pp_model_n_units(m), 0};
-    const struct pp_parameter_memory where = {.element_bytes = sizeof(float),
-                                              .accumulator_bytes =
-                                                  sizeof(float),
-                                              .owners = pp_mesh_owners(x),
-                                              .owner = rank,
-                                              .ep = (size_t)x->ep};
+    const struct pp_parameter_memory where = {
+        .element_bytes = sizeof(float),
+        .accumulator_bytes = sizeof(float),
+        .owners = pp_mesh_owners(x),
+        .owner = rank,
+        .divided = pp_mesh_divides_weights(x),
+        .ep = (size_t)x->ep};
+    bool inside = true;
     struct pp_state_bytes plan = planned(x, m);
     if (pp_parameters_init_on(&p, m, &all, 1, &where,
                               PP_WITH_GRADS | PP_WITH_MOMENTS, &err))
         return false;
     for (size_t i = 0; i < p.n; i++) {
-        held[p.at[i].order] += p.at[i].n;
-        owned[p.at[i].order] += p.at[i].own.n;
+        const struct pp_parameter *t = &p.at[i], *before = &t[-1];
+        const float *w = t->w, *block = p.blocks[PP_BLOCK_W];
+        held[t->order] += t->held.n;
+        owned[t->order] += t->own.n;
+        inside = inside && w >= block && w + t->held.n <= block + p.n_held &&
+                 (i == 0 || (w >= (float *)before->w + before->held.n &&
+                             t->whole >= before->whole + before->n));
     }
-    bool same = p.n_elements * sizeof(float) == plan.weights &&
+    bool same = inside && p.n_held * sizeof(float) == plan.weights &&
                 p.n_trained * sizeof(float) == plan.gradients &&
                 2 * p.n_owned * sizeof(float) == plan.optimizer;
     pp_parameters_finish(&p);
@@ -241,13 +248,15 @@ static void test_experts(const struct pp_mesh *x)
                 continue;
             size_t by = strstr(t.name, ".experts.") ? ranks / ep : ranks;
             size_t elements = pp_tensor_elements(&t);
-            shared = shared && held[order] == by * elements;
+            shared = shared &&
+                     held[order] == (x->divided_weights ? 1 : by) * elements;
             once = once && owned[order] == (x->whole_state ? by : 1) * elements;
             order++;
         }
     }
     ok(planned_bytes, "ep %zu of %zu ranks: the bytes of the plan", ep, ranks);
-    ok(shared, "ep %zu: each expert is on %zu ranks", ep, ranks / ep);
+    ok(shared, "ep %zu: each expert is on %zu ranks%s", ep, ranks / ep,
+       x->divided_weights ? ", which divide it" : "");
     ok(once, "ep %zu: each element has its owners", ep);
 }
 
@@ -258,6 +267,8 @@ int main(void)
     test_limits();
     test_owners();
     for (int ep = 1; ep <= 4; ep *= 2) {
+        test_experts(
+            &(struct pp_mesh){1, 4, 1, 1, ep, .divided_weights = true});
         test_experts(&(struct pp_mesh){1, 4, 1, 1, ep});
         test_experts(&(struct pp_mesh){1, 2, 1, 4, ep});
         test_experts(&(struct pp_mesh){1, 4, 1, 1, ep, .whole_state = true});

@@ -521,6 +521,8 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
     struct pp_exec *e = ctx;
     struct pp_tied *tied = e->worker->tied;
     pp_progress_action(e->worker->progress, e->pc);
+    if (a.op == PP_UNSHARD || a.op == PP_RESHARD)
+        return pp_sync_weights(e, a, err);
     if (!e->pass->sync)
         return 0;
     if (a.op == PP_REDUCE_GRAD)
@@ -530,7 +532,6 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
     for (int k = 0; a.op == PP_SYNC_TIED && k < PP_MAX_COPIES; k++)
         if (tied[k].used && pp_sync_tied(e->worker, &tied[k], err))
             return -1;
-    /* UNSHARD and RESHARD have nothing to do without sharding. */
     return 0;
 }
 

@@ -43,6 +43,22 @@ enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)
     return j->recompute ? j->recompute[stage] : PP_RECOMPUTE_NONE;
 }
 
+static struct pp_precision types_of(const struct pp_job *j)
+{
+    return (struct pp_precision){.element_bytes = j->kernels->element_bytes,
+                                 .accumulator_bytes =
+                                     j->kernels->accumulator_bytes};
+}
+
+/* Returns the bytes of the whole weights of a unit, if ranks gather them. */
+static size_t gathered_bytes(const struct pp_job *j, size_t unit)
+{
+    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    const struct pp_precision types = types_of(j);
+    struct pp_unit_id u = pp_model_unit(j->model, unit);
+    return pp_gathered_bytes(&mesh, pp_mesh_held(&mesh, j->model, u), &types);
+}
+
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                   struct pp_stage_bytes *out)
 {
@@ -62,6 +78,7 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                               pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
+            out[s].weights += gathered_bytes(j, i);
         }
         out[s].output = pp_boundary_width(j->model, u->first + u->n) *
                         b.element_bytes * rows;
@@ -194,9 +211,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 static void add_state(const struct pp_job *j, int stage,
                       struct pp_rank_bytes *sum)
 {
-    const struct pp_precision types = {
-        .element_bytes = j->kernels->element_bytes,
-        .accumulator_bytes = j->kernels->accumulator_bytes};
+    const struct pp_precision types = types_of(j);
     bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
     const struct pp_unit_range *u = &j->stages[stage];
     const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;

@@ -217,11 +217,58 @@ int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
     return 0;
 }
 
+int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,
+                  void *to, struct pp_err *err)
+{
+    struct pp_device *d = w->env->device;
+    size_t element = w->env->params->element_bytes;
+    struct pp_collective c = replicas(w, element);
+    c.turn = t->slot;
+    char *own = (char *)to + t->own.first * element;
+    return (t->own.n && d->ops->copy(d, own, t->w, t->own.n * element, err)) ||
+                   pp_all_gather(&c, to, NULL, t->n, err)
+               ? -1
+               : 0;
+}
+
+/* Gathers all tensors of a stage. */
+static int unshard(const struct pp_worker *w, int stage, void *whole,
+                   struct pp_err *err)
+{
+    const struct pp_parameters *p = w->env->params;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        char *to = (char *)whole + t->whole * p->element_bytes;
+        if (t->stage == stage && pp_sync_whole(w, t, to, err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_sync_weights(const struct pp_exec *e, struct pp_action a,
+                    struct pp_err *err)
+{
+    struct pp_worker *w = e->worker;
+    const struct pp_buffer *b = pp_memory_weights(
+        &e->memory, &e->schedule->rows[e->env->place.row], e->pc, a.stage);
+    void *whole = a.op == PP_UNSHARD && b ? e->arena + b->offset : NULL;
+    if (!e->env->params->divided)
+        return 0;
+    if (whole && unshard(w, a.stage, whole, err))
+        return -1;
+    pp_stage_take_weights(&w->engine.stages[a.stage], whole);
+    if (w->overlap.env)
+        pp_stage_take_weights(&w->overlap.stages[a.stage], whole);
+    return 0;
+}
+
 int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
                    struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
     struct pp_collective c = replicas(w, pp_parameters_bytes(p, block));
+    if (block == PP_BLOCK_W && p->divided)
+        return 0; /* UNSHARD does */
     for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         c.turn = t->slot;

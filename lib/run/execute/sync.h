@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* sync - adds the gradients of weights that two ranks hold. */
+/* sync - adds the gradients of weights that several ranks hold, and gathers
+ * weights that ranks divide. */
 #ifndef PP_RUN_EXECUTE_SYNC_H
 #define PP_RUN_EXECUTE_SYNC_H
 
@@ -27,8 +28,19 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 int pp_sync_replicas(const struct pp_worker *w, int stage,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Fills the (n) elements of a tensor at `to`, whose weights ranks divide, from
+ * all of them. */
+int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,
+                  void *to, struct pp_err *err) PP_MUST_USE;
+
+/* UNSHARD and RESHARD: gathers the weights of a stage into their buffer and
+ * gives them to its layers, or takes them away. Weights that ranks do not
+ * divide are always there. */
+int pp_sync_weights(const struct pp_exec *e, struct pp_action a,
+                    struct pp_err *err) PP_MUST_USE;
+
 /* If ranks divide the optimizer's state: fetches the elements of W or G that
- * other ranks own. */
+ * other ranks own, but not those of divided weights. */
 int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
                    struct pp_err *err) PP_MUST_USE;
 

@@ -42,7 +42,8 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
             continue;
         bool decays = o->decay_all || a->info.n_dims > 1;
         s.weight_decay = decays ? o->weight_decay : 0;
-        void *w = (char *)a->w + a->own.first * p->element_bytes;
+        size_t at = a->own.first - a->held.first;
+        void *w = (char *)a->w + at * p->element_bytes;
         void *g = (char *)a->g + a->own.first * p->accumulator_bytes;
         size_t n = a->own.n;
         int rc = o->optimizer == PP_ADAMW_OPTIMIZER

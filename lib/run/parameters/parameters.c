@@ -25,6 +25,8 @@ struct cursor {
     size_t end;     /* elements of W used */
     size_t trained; /* of G */
     size_t owned;   /* of the other blocks */
+    size_t held;    /* of W, if it is divided */
+    size_t stage;   /* elements of W used before the current stage */
     size_t order;   /* number of the next tensor of the model */
 };
 
@@ -90,7 +92,7 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
 
 /* The places of a tensor, in elements from the start of a block. */
 struct offsets {
-    size_t at;      /* in W */
+    size_t held;    /* in W */
     size_t trained; /* in G */
     size_t owned;   /* in the others */
 };
@@ -105,7 +107,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     struct pp_unit_id id = pp_model_unit(m, unit);
     size_t n_rows = pp_unit_params(m, id, table), begin = at->end;
-    size_t owned = at->owned, n_slots = pp_table_slots(table, n_rows);
+    size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
     const struct pp_holders holders = holders_of(where);
     for (size_t slot = 0; slot < n_slots; slot++) {
@@ -113,8 +115,10 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             continue;
         if (r && pp_table_holds(table, n_rows, slot, &holders)) {
             struct pp_parameter *t = &p->at[at->n];
-            offsets[at->n] =
-                (struct offsets){at->end, at->trained + at->end - begin, owned};
+            offsets[at->n] = (struct offsets){
+                p->divided ? at->held + owned : at->end,
+                at->trained + at->end - begin, at->owned + owned};
+            t->whole = at->end - at->stage;
             t->unit = unit;
             t->slot = slot;
             t->stage = r->stage;
@@ -124,6 +128,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             if (place_tensor(p, at, &info, where, err))
                 return -1;
             t->own = pp_table_owned(table, n_rows, slot, t->n, &holders);
+            t->held = p->divided ? t->own : (struct pp_range){0, t->n};
             owned += p->owners > 1 ? t->own.n : at->end - from;
         }
         at->order++;
@@ -135,6 +140,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
+    at->held += pp_round_up(share, line);
     if (trained) {
         at->trained += at->end - begin;
         at->owned = pp_round_up(at->owned + share, line);
@@ -173,9 +179,9 @@ static void set_addresses(struct pp_parameters *p,
         struct pp_parameter *t = &p->at[i];
         void **fields[PP_N_BLOCKS] = {&t->w, &t->g, &t->m, &t->v, &t->master};
         for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
-            size_t at = pp_block_is_owned(b) ? offsets[i].owned
-                        : b == PP_BLOCK_G    ? offsets[i].trained
-                                             : offsets[i].at;
+            size_t at = b == PP_BLOCK_W   ? offsets[i].held
+                        : b == PP_BLOCK_G ? offsets[i].trained
+                                          : offsets[i].owned;
             if (p->blocks[b] && pp_parameter_in(t, b))
                 *fields[b] =
                     (char *)p->blocks[b] + at * pp_parameters_bytes(p, b);
@@ -197,6 +203,8 @@ static int place_copy(struct pp_parameters *p, struct offsets *offsets,
         while (r < last && unit >= r->first + r->n)
             r++;
         bool held = r < last && in_range(r, unit);
+        if (held && unit == r->first)
+            at->stage = at->end;
         if (place_unit(p, offsets, at, m, unit, held ? r : NULL, where, err))
             return -1;
     }
@@ -223,7 +231,8 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .accumulator_bytes = where->accumulator_bytes,
                                 .device = where->device,
                                 .tp_rank = where->tp_rank,
-                                .owners = where->owners ? where->owners : 1};
+                                .owners = where->owners ? where->owners : 1,
+                                .divided = where->divided && where->owners > 1};
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i], where);
     /* A rank may hold nothing, so allocate one more than needed. */
@@ -242,6 +251,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     }
     assert(at.n == p->n && "ranges ascend within each copy");
     p->n_elements = at.end;
+    p->n_held = p->divided ? at.held : at.end;
     p->n_trained = at.trained;
     p->n_owned = at.owned;
     if (allocate_blocks(p, flags, err))
@@ -297,7 +307,7 @@ struct pp_range pp_parameter_written(const struct pp_parameters *p,
     struct pp_range none = {0, 0};
     if (!pp_parameter_in(t, block))
         return none;
-    if (p->owners > 1 && pp_block_is_owned(block))
+    if (p->owners > 1 && pp_block_is_owned(p, block))
         return t->tied_copy || t->copy > 0 || t->piece.replica ? none : t->own;
     return pp_parameter_counts(t) ? (struct pp_range){0, t->n} : none;
 }

@@ -28,17 +28,20 @@ struct pp_parameter {
     size_t n;                     /* elements of the piece */
     size_t order; /* index in the model: units in order, slots ascending. Norms
                      are summed in this order */
-    size_t unit, slot;   /* index of the unit in the model; the slot */
-    int stage, copy;     /* copy of the weights that the stage has */
-    bool replica;        /* a rank before this one, of its row, has it too */
-    bool tied_copy;      /* the head of a tied model: its name in files is
-                            model.embed_tokens.weight, which is saved once */
-    struct pp_range own; /* elements of the piece whose optimizer state this
-                            rank has: all, unless ranks divide it (ZeRO-1) */
-    /* (n) of w and g, (own.n) of the others; all but w may be NULL, and are if
-     * the tensor is frozen. With
-     * REDUCE_GRAD, ranks that divide the state have the sum in g of their own
-     * elements alone. */
+    size_t unit, slot;    /* index of the unit in the model; the slot */
+    int stage, copy;      /* copy of the weights that the stage has */
+    bool replica;         /* a rank before this one, of its row, has it too */
+    bool tied_copy;       /* the head of a tied model: its name in files is
+                             model.embed_tokens.weight, which is saved once */
+    struct pp_range own;  /* elements of the piece whose optimizer state this
+                             rank has: all, unless ranks divide it (ZeRO-1) */
+    struct pp_range held; /* elements of w: all, or own if ranks divide the
+                             weights (ZeRO-3) */
+    size_t whole; /* first element of the piece among the whole weights of its
+                     stage */
+    /* (held.n) of w, (n) of g, (own.n) of the others; all but w may be NULL,
+     * and are if the tensor is frozen. With REDUCE_GRAD, ranks that divide the
+     * state have the sum in g of their own elements alone. */
     void *w, *g, *m, *v, *master;
 };
 
@@ -48,9 +51,9 @@ struct pp_parameters {
     struct pp_parameter *at; /* ascending by copy, then by order */
     size_t n;
     size_t element_bytes, accumulator_bytes;
-    size_t n_elements; /* elements of W: all tensors, and the gaps between units
-                        */
-    size_t n_trained;  /* elements of G: the same without frozen tensors */
+    size_t n_elements; /* all tensors, and the gaps between units */
+    size_t n_held;     /* elements of W: the same, unless ranks divide it */
+    size_t n_trained;  /* elements of G: all without frozen tensors */
     size_t n_owned;    /* elements of each of the other blocks */
     void *blocks[PP_N_BLOCKS]; /* initially 0; NULL if not asked for */
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
@@ -58,6 +61,7 @@ struct pp_parameters {
     struct pp_device *device;  /* NULL: the CPU */
     size_t tp_rank;            /* number among the tensor-parallel ranks */
     size_t owners; /* ranks that divide the optimizer's state; 1 without ZeRO */
+    bool divided;  /* they divide the weights too */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -87,6 +91,7 @@ struct pp_parameter_memory {
                              tp 0 is 1 */
     size_t owners, owner; /* ranks that divide the optimizer's state, and the
                              number of this one; owners 0 is 1 */
+    bool divided;         /* the owners divide the weights too */
     size_t ep; /* expert-parallel ranks, of which this is number owner mod ep
                   also without owners; 0 is 1 */
 };
@@ -102,17 +107,22 @@ static inline size_t pp_parameters_bytes(const struct pp_parameters *p,
     return block == PP_BLOCK_W ? p->element_bytes : p->accumulator_bytes;
 }
 
-/* Reports whether the block is the optimizer's: moments or master weights. */
-static inline bool pp_block_is_owned(enum pp_weights_block block)
+/* Reports whether a rank has its own elements of the block alone if ranks
+ * divide the optimizer's state: of moments and master weights, and of divided
+ * weights. */
+static inline bool pp_block_is_owned(const struct pp_parameters *p,
+                                     enum pp_weights_block block)
 {
-    return block != PP_BLOCK_W && block != PP_BLOCK_G;
+    return block == PP_BLOCK_W ? p->divided : block != PP_BLOCK_G;
 }
 
 /* Returns the elements of a piece that the rank has in that block. */
 static inline struct pp_range pp_parameter_range(const struct pp_parameter *t,
                                                  enum pp_weights_block block)
 {
-    return pp_block_is_owned(block) ? t->own : (struct pp_range){0, t->n};
+    return block == PP_BLOCK_W   ? t->held
+           : block == PP_BLOCK_G ? (struct pp_range){0, t->n}
+                                 : t->own;
 }
 
 /* Returns the tensor of that copy, unit and slot, or NULL. */
@@ -130,7 +140,7 @@ static inline bool pp_parameter_in(const struct pp_parameter *t,
 static inline size_t pp_parameters_elements(const struct pp_parameters *p,
                                             enum pp_weights_block block)
 {
-    return block == PP_BLOCK_W   ? p->n_elements
+    return block == PP_BLOCK_W   ? p->n_held
            : block == PP_BLOCK_G ? p->n_trained
                                  : p->n_owned;
 }

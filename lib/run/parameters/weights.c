@@ -94,10 +94,11 @@ int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
         return 0;
     if (block != PP_BLOCK_W || p->element_bytes == p->accumulator_bytes)
         return put(s, t, block, 0, err);
-    if (t->master && put(s, t, PP_BLOCK_MASTER, t->own.first, err))
+    if (t->master &&
+        put(s, t, PP_BLOCK_MASTER, t->own.first - t->held.first, err))
         return -1;
     pp_elements_convert(s->buf, p->element_bytes, s->buf, p->accumulator_bytes,
-                        t->n);
+                        t->held.n);
     return put(s, t, PP_BLOCK_W, 0, err);
 }
 
@@ -115,7 +116,7 @@ static void set_element(const struct pp_parameters *p, void *to, size_t i,
 static void fill_constant(const struct pp_parameters *p,
                           const struct pp_parameter *t, void *to, double x)
 {
-    for (size_t i = 0; i < t->n; i++)
+    for (size_t i = 0; i < t->held.n; i++)
         set_element(p, to, i, x);
 }
 
@@ -123,10 +124,9 @@ static void fill_normal(const struct pp_parameters *p,
                         const struct pp_parameter *t, void *to, uint64_t seed,
                         double range)
 {
-    const struct pp_range all = {0, t->n};
     uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
     struct pp_run r;
-    for (size_t at = 0; pp_piece_run(&t->piece, all, at, &r); at += r.n)
+    for (size_t at = 0; pp_piece_run(&t->piece, t->held, at, &r); at += r.n)
         for (size_t i = 0; i < r.n; i++)
             set_element(p, to, at + i, range * pp_rng_normal(key, r.whole + i));
 }

@@ -20,6 +20,19 @@ size_t pp_boundary_width(const struct pp_model *m, size_t at)
     return at == 0 || at == pp_model_n_units(m) ? 0 : m->hidden;
 }
 
+void pp_stage_take_weights(struct pp_stage *s, void *whole)
+{
+    const struct pp_parameters *params = s->env->params;
+    for (size_t i = 0; i < s->n_layers; i++)
+        for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
+            const struct pp_parameter *p =
+                pp_parameters_find(params, s->copy, s->first + i, slot);
+            s->layers[i].w[slot] =
+                p && whole ? (char *)whole + p->whole * params->element_bytes
+                           : NULL;
+        }
+}
+
 static void bind(struct pp_layer *l, const struct pp_env *env,
                  const struct pp_stage_units *u, size_t unit)
 {
@@ -32,7 +45,7 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p =
             pp_parameters_find(env->params, u->copy, unit, slot);
-        l->w[slot] = p ? p->w : NULL;
+        l->w[slot] = p && !env->params->divided ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }
     const struct pp_parameter *first =
@@ -70,6 +83,8 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
         .in_width = pp_boundary_width(env->model, u->first),
         .out_width = pp_boundary_width(env->model, u->first + u->n),
         .input_grad = u->input_grad,
+        .first = u->first,
+        .copy = u->copy,
     };
     const struct pp_backend b = pp_env_backend(env);
     if (pp_env_tp(env) > 1)

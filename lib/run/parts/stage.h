@@ -19,7 +19,8 @@ struct pp_stage_units {
 
 struct pp_stage {
     const struct pp_env *env; /* borrowed */
-    size_t n_layers;
+    size_t first, n_layers;   /* units of the model */
+    int copy;                 /* of the weights */
     struct pp_layer *layers;
     size_t *offsets[PP_N_UNIT_BLOCKS]; /* by layer: bytes per token before its
                                           part of the block; of the workspace,
@@ -36,6 +37,10 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
                   const struct pp_stage_units *units,
                   struct pp_err *err) PP_MUST_USE;
 void pp_stage_finish(struct pp_stage *s);
+
+/* Points the layers to the whole weights of the stage, if ranks divide them.
+ * NULL takes them away; the stage may not be used then. */
+void pp_stage_take_weights(struct pp_stage *s, void *whole);
 
 /* Returns the elements per token at the boundary before unit number `at`. */
 size_t pp_boundary_width(const struct pp_model *m, size_t at);

@@ -141,6 +141,10 @@ struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
 int pp_rank_evaluate(struct pp_rank *r, double *loss,
                      struct pp_err *err) PP_MUST_USE;
 
+/* Calls the job's inspect with whole gradients and weights, if it has one.
+ * Collective then. */
+int pp_rank_inspect(const struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
 /* Fails on every rank if a rank finds a file damaged; with `end` each waits
  * until its files are read. Collective if the job checks files. */
 int pp_rank_check_files(struct pp_rank *r, bool end,

@@ -35,7 +35,8 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         .tp = (size_t)mesh->tp,
         .tp_rank = (size_t)r->env.place.tp,
         .owners = pp_mesh_owners(mesh),
-        .owner = (size_t)data.index};
+        .owner = (size_t)data.index,
+        .divided = pp_mesh_divides_weights(mesh)};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);

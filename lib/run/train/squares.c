@@ -126,7 +126,7 @@ static struct checked_values checked(const struct pp_parameter *t,
     if (block == PP_BLOCK_G)
         return (struct checked_values){t->g, t->g ? t->n : 0};
     return t->master ? (struct checked_values){t->master, t->own.n}
-                     : (struct checked_values){t->w, t->n};
+                     : (struct checked_values){t->w, t->held.n};
 }
 
 int pp_squares_find_infinite(struct pp_rank *r, enum pp_weights_block block,

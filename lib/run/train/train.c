@@ -108,18 +108,6 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     return pp_sync_tensor(&r->worker, err);
 }
 
-static int inspect(const struct pp_rank *r, struct pp_err *err)
-{
-    const struct pp_job *j = r->job;
-    const struct pp_inspection at = {r->env.comm->rank, r->step, &r->params};
-    if (!j->inspect)
-        return 0;
-    return pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
-                   j->inspect(j->ctx, &at, err)
-               ? -1
-               : 0;
-}
-
 /* Returns what this rank has to tell, as enum pp_own_flags. */
 static unsigned own_flags(const struct pp_job *j)
 {
@@ -205,7 +193,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
-    if (inspect(r, err))
+    if (pp_rank_inspect(r, err))
         return -1;
     if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
                         pp_optim_clip(&j->optim, rep->grad_norm), r->env.stream,
@@ -288,7 +276,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;
-        if (last && inspect(r, err))
+        if (last && pp_rank_inspect(r, err))
             return -1;
     }
     return j->record.n_steps ? pp_rank_gather_record(r, err) : 0;
