@@ -162,6 +162,31 @@ static void test_skipped(void)
     pp_documents_finish(&d);
 }
 
+/* A pair is skipped because of its second side: the first has images then. */
+static void test_skipped_pair(void)
+{
+    static const float want[] = {5};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    const struct pp_image *at;
+    int rc = read_text(
+        "in",
+        "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[9],\"images\":"
+        "{\"pixels\":[[4]],\"grid\":[1,1,1]}}\n"
+        "{\"prompt\":[1],\"chosen\":[2],\"rejected\":[3]}\n"
+        "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[3],\"images\":"
+        "{\"pixels\":[[5]],\"grid\":[1,1,1]}}\n",
+        &each, 1, &d, &err);
+    ok(rc == 0 && d.n == 2 && d.n_skipped == 1 && d.images.n == 2,
+       "one of three pairs is skipped %s", err.text);
+    ok(pp_images_of(&d.images, 0, &at) == 0 &&
+           pp_images_of(&d.images, 1, &at) == 0 &&
+           pp_images_of(&d.images, 2, &at) == 1 && at->row == 0,
+       "the second has no image, and the third has its own");
+    same_pixels(&d.images, 0, want, 1);
+    pp_documents_finish(&d);
+}
+
 static void test_refused(void)
 {
     refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &each,
@@ -208,6 +233,7 @@ int main(void)
     test_patches();
     test_files(base);
     test_skipped();
+    test_skipped_pair();
     test_refused();
     scratch_remove(base);
     return done();

@@ -369,6 +369,7 @@ static void test_image_lies(const char *dir, const char *path)
     LIE(h->max_patches = 13, PP_EXIT_INPUT, "header's counts");
     LIE(h->max_images = 3, PP_EXIT_INPUT, "header's counts");
     LIE(h->max_image = 8, PP_EXIT_INPUT, "'3 x 2 x 2' patches");
+    LIE(h->max_image = 13, PP_EXIT_INPUT, "header's counts");
     LIE(h->n_images = 2, PP_EXIT_INPUT, "more images than there are");
     LIE(h->grids = h->cu_patches, PP_EXIT_INPUT, "overlap");
     LIE(r[1].first_image = 0, PP_EXIT_INPUT, "do not follow");
