@@ -242,3 +242,69 @@ END
     run -2 --separate-stderr tokenize --tokenizer model --key id broken.parquet
     [[ $stderr == "tokenize: broken.parquet: "* ]]
 }
+
+# with_images adds an image token and an image processor to the model.
+with_images() {
+    jq '.added_tokens += [{"id": 7, "content": "<image>", "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true}] | .model.vocab += {"<image>": 7}' \
+        model/tokenizer.json >with && mv with model/tokenizer.json
+    echo '{"model_type": "llava", "image_token_id": 7,
+        "vision_config": {"patch_size": 2}}' >model/config.json
+    echo "$1" >model/preprocessor_config.json
+    mkdir -p in
+    # Black, white, red and red above blue.
+    { printf 'P6 4 2 255\n\0\0\0\377\377\377\377\0\0\377\0\0'
+      printf '\0\0\377\0\0\377\0\0\377\0\0\377'; } >in/cat.ppm
+}
+
+@test "--images makes arrays of pictures for pppack" {
+    need tokenizers
+    need jinja2
+    need transformers
+    need numpy
+    need PIL
+    with_images '{"image_processor_type": "CLIPImageProcessor",
+        "do_resize": false, "do_center_crop": false, "do_rescale": true,
+        "rescale_factor": 0.00392156862745098, "do_normalize": true,
+        "image_mean": [0, 0, 0], "image_std": [0.5, 1, 1]}'
+    echo '{"image": "cat.ppm", "conversations": [{"from": "human",
+        "value": "<image> good"}, {"from": "gpt", "value": "day"}]}' |
+        jq -c . >in/chats.jsonl
+    tokenize --tokenizer model --chat --images arrays in/chats.jsonl \
+        >out.jsonl
+    # Two patches, so the token is there twice.
+    [ "$(jq -c '[(.input_ids | map(select(. == 7)) | length), .images,
+        (.loss_mask | length) - (.input_ids | length)]' out.jsonl)" = \
+        '[2,["arrays/00000000.npy"],0]' ]
+    pppack -q -l 32 --image-token 7 --patch 2 -o packed out.jsonl
+    # Red, green and blue of the left patch; red counts twice.
+    [ "$(od -An -v -t f4 -w48 packed/pixels | head -n 1 | tr -s ' ')" = \
+        ' 0 2 0 0 0 1 0 0 0 1 1 1' ]
+    run ! tokenize --tokenizer model --chat in/chats.jsonl
+    [[ $output == *"has pictures; give --images and a folder for them" ]]
+    sed 's/<image> //' in/chats.jsonl >in/none.jsonl
+    run ! tokenize --tokenizer model --chat --images arrays in/none.jsonl
+    [[ $output == *"line 1: '0' tokens for 1 pictures" ]]
+}
+
+@test "--images takes the grids of a processor that makes patches" {
+    need tokenizers
+    need jinja2
+    need transformers
+    need numpy
+    need PIL
+    with_images '{"image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 2, "merge_size": 2, "temporal_patch_size": 2,
+        "min_pixels": 32, "max_pixels": 256}'
+    echo '{"images": ["cat.ppm", "cat.ppm"], "messages": [{"role": "user",
+        "content": "<image> good <image>"}, {"role": "assistant",
+        "content": "day"}]}' | jq -c . >in/chats.jsonl
+    tokenize --tokenizer model --chat --images arrays in/chats.jsonl \
+        >out.jsonl
+    n=$(jq '[.images[].grid | .[0] * .[1] * .[2] / 4] | add' out.jsonl)
+    [ "$n" -ge 2 ]
+    [ "$(jq '.input_ids | map(select(. == 7)) | length' out.jsonl)" = "$n" ]
+    pppack -q -l 64 --image-token 7 --merge 2 -o packed out.jsonl
+    [ "$(pppack --stats packed | jq -c '[.images, .patches / 4]')" = "[2,$n]" ]
+}
