@@ -203,30 +203,80 @@ struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
                : pp_owned_range(elements, slot, h->n / ep, h->index / ep);
 }
 
-/* Returns the elements that a holder owns. elements: of a tensor, by row. */
-static size_t count_owned(const struct pp_tensor_info *table, size_t n,
-                          const size_t *elements, const struct pp_holders *h)
+enum { HOLDERS_AT_ONCE = 4096 };
+
+/* The elements that the holders first .. first + n - 1 own. */
+struct owned {
+    size_t first, n, of[HOLDERS_AT_ONCE];
+};
+
+/* Owner k of `size` that share a tensor is the holder offset + k * step. */
+struct owners {
+    size_t size, step, offset;
+};
+
+static void add_owned(struct owned *s, const struct owners *o, size_t owner,
+                      size_t elements)
 {
-    size_t first = single_rows(table, n), sum = 0, number;
-    for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
-        size_t of = elements[row_of(first, n, slot, &number)];
-        if (pp_table_holds(table, n, slot, h))
-            sum += pp_table_owned(table, n, slot, of, h).n;
+    size_t holder = o->offset + owner * o->step;
+    if (holder >= s->first && holder < s->first + s->n)
+        s->of[holder - s->first] += elements;
+}
+
+/* Adds the ranges of pp_owned_range. There may be many more owners than parts
+ * with a block, so it looks at the parts. */
+static void add_parts(struct owned *s, const struct owners *o, size_t elements,
+                      size_t turn)
+{
+    size_t n = o->size;
+    size_t blocks =
+        elements / PP_SQUARES_BLOCK + (elements % PP_SQUARES_BLOCK > 0);
+    size_t each = blocks / n, more = blocks % n;
+    for (size_t k = 0; each > 0 && k < n; k++)
+        add_owned(s, o, k, each * PP_SQUARES_BLOCK);
+    /* Part k begins at block more k / n of these. */
+    for (size_t j = 1; j <= more; j++) {
+        size_t k = (j * n + more - 1) / more - 1;
+        add_owned(s, o, (k + turn) % n, PP_SQUARES_BLOCK);
     }
-    return sum;
+    /* The last block is in the last part. */
+    size_t absent = blocks * PP_SQUARES_BLOCK - elements;
+    add_owned(s, o, (n - 1 + turn) % n, (size_t)0 - absent);
+}
+
+/* Fills in the sums of some holders. elements: of a tensor, by row. */
+static void count_owned(const struct pp_tensor_info *table, size_t n,
+                        const size_t *elements, const struct pp_holders *h,
+                        struct owned *s)
+{
+    size_t first = single_rows(table, n), ep = at_least(h->ep, 1), number;
+    memset(s->of, 0, s->n * sizeof *s->of);
+    for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
+        size_t row = row_of(first, n, slot, &number);
+        struct owners o = {h->n, 1, 0};
+        if (slot >= first)
+            o = (struct owners){h->n / ep, ep,
+                                number / (table[row].n_equal / ep)};
+        add_parts(s, &o, elements[row], slot);
+    }
 }
 
 size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
                      const struct pp_holders *h)
 {
     size_t elements[MOST_ROWS] = {0}, most = 0;
-    struct pp_holders one = *h;
-    assert(n <= MOST_ROWS);
+    assert(n <= MOST_ROWS && !h->whole_state);
     for (size_t rank = 0; rank < tp; rank++) {
         if (count_elements(table, n, tp, rank, elements))
             continue;
-        for (one.index = 0; one.index < h->n; one.index++)
-            most = at_least(most, count_owned(table, n, elements, &one));
+        struct owned s;
+        for (s.first = 0; s.first < h->n; s.first += s.n) {
+            size_t left = h->n - s.first;
+            s.n = left < HOLDERS_AT_ONCE ? left : HOLDERS_AT_ONCE;
+            count_owned(table, n, elements, h, &s);
+            for (size_t i = 0; i < s.n; i++)
+                most = at_least(most, s.of[i]);
+        }
     }
     return most;
 }

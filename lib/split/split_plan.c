@@ -9,7 +9,7 @@
 #include "schedule/ir/deps.h"
 
 /* Limits of the search for changes: each try is a plan of its own. */
-enum { MAX_TRIES = 16, MAX_STAGES = 64, MAX_REPLICAS = 1 << 16 };
+enum { MAX_TRIES = 16, MAX_STAGES = 64, MAX_REPLICAS = 1 << 12 };
 
 /* --- sums --- */
 

@@ -220,9 +220,10 @@ static void test_most(void)
          .split = PP_SPLIT_COLUMNS,
          .n_parts = 9},
     };
+    static const size_t counts[] = {1, 2, 3, 4, 61, 5000};
     for (size_t tp = 1; tp <= 4; tp++)
-        for (size_t owners = 1; owners <= 4; owners++) {
-            size_t most = 0, all = 0;
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+            size_t owners = counts[i], most = 0, all = 0;
             for (size_t t = 0; t < tp; t++)
                 for (size_t o = 0; o < owners; o++) {
                     size_t sum = 0;
@@ -241,6 +242,29 @@ static void test_most(void)
                    most * tp * owners >= all,
                "%zu owners of %zu pieces", owners, tp);
         }
+}
+
+/* The same for experts, whose owners are those that hold them. */
+static void test_most_of_experts(size_t owners, size_t ep)
+{
+    const struct pp_tensor_info table[] = {
+        {.name = "a", .rows = 70000, .cols = 9, .n_parts = 1},
+        {.name = "experts.%.up", .rows = 700, .cols = 999, .n_equal = 12},
+        {.name = "experts.%.down", .rows = 99, .cols = 70, .n_equal = 12},
+    };
+    struct pp_holders h = {.n = owners, .ep = ep};
+    size_t most = 0;
+    for (h.index = 0; h.index < owners; h.index++) {
+        size_t sum = 0;
+        for (size_t slot = 0; slot < pp_table_slots(table, 3); slot++) {
+            const struct pp_tensor_info *t = &table[slot ? 2 - slot % 2 : 0];
+            if (pp_table_holds(table, 3, slot, &h))
+                sum += pp_table_owned(table, 3, slot, t->rows * t->cols, &h).n;
+        }
+        most = sum > most ? sum : most;
+    }
+    ok(pp_owned_most(table, 3, 1, &h) == most,
+       "%zu owners, experts of %zu ranks", owners, ep);
 }
 
 /* Rows of several tensors: two kinds for each of three experts. */
@@ -317,6 +341,11 @@ int main(void)
     test_shapes();
     test_owners();
     test_most();
+    for (size_t ep = 1; ep <= 4; ep++) {
+        test_most_of_experts(ep, ep);
+        test_most_of_experts(5 * ep, ep);
+        test_most_of_experts(500 * ep, ep);
+    }
     test_table();
     test_runs();
     return done();
