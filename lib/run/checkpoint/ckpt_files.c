@@ -242,7 +242,9 @@ int64_t pp_ckpt_latest(const char *dir)
 #define OWNER "owner"
 static const char owner_magic[] = "pptools ";
 
-/* Makes this process the owner of a directory. */
+/* Makes this process the owner of a directory. The disk has its name before
+ * anything else changes there: after a power cut, what is left is known as
+ * ours. */
 static int claim(const char *path, int *owner, struct pp_err *err)
 {
     char file[PP_PATH_TEXT], host[256] = "";
@@ -258,9 +260,12 @@ static int claim(const char *path, int *owner, struct pp_err *err)
                        path);
     }
     gethostname(host, sizeof host - 1);
+    int rc = 0;
     if (ftruncate(fd, 0) != 0 ||
-        dprintf(fd, "%s%s %ld\n", owner_magic, host, (long)getpid()) < 0) {
-        pp_fail_errno(err, "%s: cannot write", file);
+        dprintf(fd, "%s%s %ld\n", owner_magic, host, (long)getpid()) < 0 ||
+        fsync(fd) != 0)
+        rc = pp_fail_errno(err, "%s: cannot write", file);
+    if (rc || pp_file_sync(path, err)) {
         unlink(file);
         close(fd);
         return -1;
@@ -271,7 +276,7 @@ static int claim(const char *path, int *owner, struct pp_err *err)
 
 /* Locks the owner file of a directory of ours whose owner is dead. Returns a
  * descriptor, or -1. A process that was killed before it wrote its name leaves
- * an empty file. */
+ * an empty file; after a power cut it may hold a part, or zeros. */
 static int lock_dead(const char *path)
 {
     char magic[sizeof owner_magic] = "";
@@ -283,7 +288,7 @@ static int lock_dead(const char *path)
     if (fd < 0)
         return -1;
     ssize_t n = read(fd, magic, sizeof magic - 1);
-    if ((n == 0 || !strcmp(magic, owner_magic)) &&
+    if (n >= 0 && !strncmp(magic, owner_magic, strlen(magic)) &&
         (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK))
         return fd;
     close(fd);
@@ -305,7 +310,7 @@ int pp_ckpt_discard(const char *tmp, struct pp_err *err)
                      ? -1
                      : 0;
     closedir(d);
-    return rc ? rc : pp_dir_remove(tmp, err);
+    return rc || pp_file_sync(tmp, err) ? -1 : pp_dir_remove(tmp, err);
 }
 
 /* Removes what a killed commit left in a complete checkpoint. */
@@ -356,11 +361,22 @@ int pp_ckpt_sweep(const char *dir, struct pp_err *err)
     return rc;
 }
 
+/* Syncs the directory that contains dir, or a power cut could take dir away. A
+ * user who may not read that directory cannot sync it. */
+static int sync_parent(const char *dir, struct pp_err *err)
+{
+    char parent[PP_PATH_TEXT];
+    if (pp_path(parent, err, "%s/..", dir))
+        return -1;
+    return access(parent, R_OK) == 0 ? pp_file_sync(parent, err) : 0;
+}
+
 int pp_ckpt_begin(const char *dir, const char *tmp, int *owner,
                   struct pp_err *err)
 {
     *owner = -1;
-    if (pp_dir_make(dir, err) || pp_ckpt_sweep(dir, err))
+    if (pp_dir_make(dir, err) || sync_parent(dir, err) ||
+        pp_ckpt_sweep(dir, err))
         return -1;
     if (mkdir(tmp, 0777) == 0)
         return claim(tmp, owner, err);
@@ -433,7 +449,8 @@ int pp_ckpt_commit(const char *dir, const char *tmp, int64_t step,
     return pp_file_sync(dir, err);
 }
 
-/* Renames the directory first: it is not complete while it is removed. */
+/* Renames the directory first: it is not complete while it is removed. The disk
+ * must have the new name before it forgets the first file. */
 static int remove_step(const char *dir, int64_t step, struct pp_err *err)
 {
     char path[PP_PATH_TEXT], tmp[PP_PATH_TEXT];
@@ -444,7 +461,7 @@ static int remove_step(const char *dir, int64_t step, struct pp_err *err)
     if (rename(path, tmp) != 0)
         rc = pp_fail_errno(err, "%s: cannot rename to %s.tmp", path, path);
     else
-        rc = pp_ckpt_discard(tmp, err);
+        rc = pp_file_sync(dir, err) ? -1 : pp_ckpt_discard(tmp, err);
     close(owner);
     return rc;
 }
