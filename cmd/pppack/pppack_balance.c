@@ -222,7 +222,10 @@ static int rearrange_bins(struct pack_job *j)
     if (!cost)
         return -1;
     tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
+    const struct pp_two_sizes patches = {j->pieces.patches,
+                                         (uint32_t)j->patches};
     int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
+                             j->patches && j->pieces.patches ? &patches : NULL,
                              &j->t.err);
     if (rc == 0)
         rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);

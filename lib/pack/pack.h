@@ -85,10 +85,11 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
                                 struct pp_err *err) PP_MUST_USE;
 
 /* Moves items between bins so that the costliest bin costs less. The number of
- * bins stays; no bin is empty, and none exceeds the capacity. The sum of all
- * costs must not overflow. */
+ * bins stays; no bin is empty, and none exceeds the capacity, nor that of a
+ * second size unless it is NULL. The sum of all costs must not overflow. */
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity,
+                    const struct pp_two_sizes *second,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Orders the bins for steps of per_step bins, of which dp run at a time. Bins

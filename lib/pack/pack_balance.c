@@ -29,11 +29,13 @@ struct balance_state {
     uint64_t *excess;
     size_t n, n_bins;
     uint32_t capacity;
+    const struct pp_two_sizes *second; /* or NULL */
     uint32_t *bin_of;
     uint64_t *load;          /* by bin: cost */
     uint64_t *weighed;       /* by bin: weight */
     uint32_t *best;          /* by item: its bin in the best so far */
     uint32_t *space;         /* by bin */
+    uint32_t *second_space;  /* by bin, with a second size */
     uint32_t *order;         /* items, costliest first */
     uint32_t *head, *next;   /* items of a bin, plus one; 0 ends the list */
     uint32_t *sorted;        /* bins, costliest first */
@@ -46,13 +48,30 @@ static void put_item(struct balance_state *s, uint32_t i, uint32_t b)
     s->bin_of[i] = b;
     s->load[b] += s->cost[i];
     s->space[b] -= s->lengths[i];
+    if (s->second)
+        s->second_space[b] -= s->second->sizes[i];
+}
+
+/* Returns the second size of an item, or 0. item is its number plus one; 0 is
+ * none. */
+static uint64_t second_size(const struct balance_state *s, uint32_t item)
+{
+    return s->second && item ? s->second->sizes[item - 1] : 0;
+}
+
+static bool has_second_room(const struct balance_state *s, size_t b, uint32_t i)
+{
+    return !s->second || s->second_space[b] >= s->second->sizes[i];
 }
 
 static void clear_bins(struct balance_state *s)
 {
     memset(s->load, 0, s->n_bins * sizeof *s->load);
-    for (size_t b = 0; b < s->n_bins; b++)
+    for (size_t b = 0; b < s->n_bins; b++) {
         s->space[b] = s->capacity;
+        if (s->second)
+            s->second_space[b] = s->second->capacity;
+    }
 }
 
 static uint64_t costliest(const struct balance_state *s)
@@ -66,16 +85,16 @@ static uint64_t costliest(const struct balance_state *s)
 /* Returns the cheapest bin with room among the PASSED cheapest, else the first
  * with room, else SIZE_MAX. Drops outdated entries of the heap. */
 static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
-                               const struct pp_first_fit_tree *room,
-                               uint32_t length)
+                               const struct pp_first_fit_tree *room, uint32_t i)
 {
+    uint32_t length = s->lengths[i];
     struct pp_by_cost passed[PASSED];
     size_t n = 0, found = SIZE_MAX;
     while (h->n && n < PASSED && found == SIZE_MAX) {
         struct pp_by_cost top = pp_cost_heap_pop(h);
         if (top.cost != s->weighed[top.index])
             continue;
-        if (s->space[top.index] >= length)
+        if (s->space[top.index] >= length && has_second_room(s, top.index, i))
             found = top.index;
         else
             passed[n++] = top;
@@ -84,7 +103,7 @@ static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
         pp_cost_heap_push(h, passed[--n]);
     if (found == SIZE_MAX && room->room[1] > length)
         found = pp_first_fit_tree_first(room, length);
-    return found < s->n_bins ? found : SIZE_MAX;
+    return found < s->n_bins && has_second_room(s, found, i) ? found : SIZE_MAX;
 }
 
 /* Changes the weights of the bins to their tokens. */
@@ -114,8 +133,7 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
             weigh_tokens(s, h);
             by_tokens = true;
         }
-        size_t b =
-            k < s->n_bins ? k : choose_cheap_bin(s, h, room, s->lengths[i]);
+        size_t b = k < s->n_bins ? k : choose_cheap_bin(s, h, room, i);
         if (b == SIZE_MAX)
             return false;
         put_item(s, i, (uint32_t)b);
@@ -184,6 +202,10 @@ static void consider_exchange(const struct balance_state *s, uint32_t high,
     uint64_t out = s->lengths[x - 1], in = y ? s->lengths[y - 1] : 0;
     if (given <= got || s->space[low] + in < out || s->space[high] + out < in)
         return;
+    uint64_t leaves = second_size(s, x), comes = second_size(s, y);
+    if (s->second && (s->second_space[low] + comes < leaves ||
+                      s->second_space[high] + leaves < comes))
+        return;
     uint64_t a = s->load[high] - given + got, b = s->load[low] + given - got;
     a = a > b ? a : b;
     if (a < best->most)
@@ -214,17 +236,21 @@ static uint64_t divide_pair(struct balance_state *s, uint32_t high,
     uint32_t at[] = {s->head[high], s->head[low]};
     uint32_t *end[] = {&s->head[high], &s->head[low]};
     uint64_t load[] = {0, 0}, space[] = {s->capacity, s->capacity};
+    uint64_t whole = s->second ? s->second->capacity : 0;
+    uint64_t second[] = {whole, whole};
     while (at[0] || at[1]) {
         int from = !at[0] || (at[1] && s->cost[at[1] - 1] > s->cost[at[0] - 1]);
         uint32_t item = at[from], i = item - 1;
         int to = load[1] < load[0];
         at[from] = s->next[i];
-        if (space[to] < s->lengths[i])
+        uint64_t length = s->lengths[i], other = second_size(s, item);
+        if (space[to] < length || second[to] < other)
             to = !to;
-        if (space[to] < s->lengths[i])
+        if (space[to] < length || second[to] < other)
             return UINT64_MAX;
         load[to] += s->cost[i];
-        space[to] -= s->lengths[i];
+        space[to] -= length;
+        second[to] -= other;
         if (move) {
             s->bin_of[i] = bin[to];
             *end[to] = item;
@@ -236,6 +262,8 @@ static uint64_t divide_pair(struct balance_state *s, uint32_t high,
             *end[k] = 0;
             s->load[bin[k]] = load[k];
             s->space[bin[k]] = (uint32_t)space[k];
+            if (s->second)
+                s->second_space[bin[k]] = (uint32_t)second[k];
         }
     return load[0] > load[1] ? load[0] : load[1];
 }
@@ -248,6 +276,8 @@ static void unlink_item(struct balance_state *s, uint32_t b, uint32_t item)
     *at = s->next[item - 1];
     s->load[b] -= s->cost[item - 1];
     s->space[b] += s->lengths[item - 1];
+    if (s->second)
+        s->second_space[b] += s->second->sizes[item - 1];
 }
 
 /* Inserts an item into the sorted list of a bin. */
@@ -312,6 +342,7 @@ static int alloc_balance(struct balance_state *s, struct pp_err *err)
     s->bin_of = pp_pack_alloc(n, sizeof *s->bin_of, err);
     s->load = pp_pack_alloc(m, sizeof *s->load, err);
     s->space = pp_pack_alloc(m, sizeof *s->space, err);
+    s->second_space = pp_pack_alloc(m, sizeof *s->second_space, err);
     s->order = pp_pack_alloc(n, sizeof *s->order, err);
     s->head = pp_pack_alloc(m, sizeof *s->head, err);
     s->next = pp_pack_alloc(n, sizeof *s->next, err);
@@ -321,8 +352,8 @@ static int alloc_balance(struct balance_state *s, struct pp_err *err)
     s->weighed = pp_pack_alloc(m, sizeof *s->weighed, err);
     s->best = pp_pack_alloc(n, sizeof *s->best, err);
     return s->excess && s->weighed && s->best && s->bin_of && s->load &&
-                   s->space && s->order && s->head && s->next && s->sorted &&
-                   s->keys
+                   s->space && s->second_space && s->order && s->head &&
+                   s->next && s->sorted && s->keys
                ? 0
                : -1;
 }
@@ -354,13 +385,15 @@ static int balance_state(struct balance_state *s, struct pp_bins *b,
 }
 
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
-                    const uint64_t *cost, uint32_t capacity, struct pp_err *err)
+                    const uint64_t *cost, uint32_t capacity,
+                    const struct pp_two_sizes *second, struct pp_err *err)
 {
     struct balance_state s = {.lengths = lengths,
                               .cost = cost,
                               .n = b->n_items,
                               .n_bins = b->n_bins,
                               .capacity = capacity,
+                              .second = second,
                               .work = WORK};
     int rc = alloc_balance(&s, err) == 0 ? balance_state(&s, b, err) : -1;
     free(s.excess);
@@ -369,6 +402,7 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
     free(s.bin_of);
     free(s.load);
     free(s.space);
+    free(s.second_space);
     free(s.order);
     free(s.head);
     free(s.next);

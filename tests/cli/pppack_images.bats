@@ -147,6 +147,10 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
     # 20 + 8 x 12 = 116 and 8 + 8 x 4 + 28 = 68, of 92 in the mean.
     pppack "${args[@]}" --patch-cost 8 in.jsonl | jq -e '.max_patches == 12 and
         (.imbalance - 116 / 92 | fabs) < 1e-9' >/dev/null
+    # 12 and 4 patches must not share a bin, even if tokens want it.
+    pppack "${args[@]}" --patches 12 -o packed in.jsonl |
+        jq -e '.max_patches == 12 and .bins == 2' >/dev/null
+    pppack --check packed
 }
 
 @test "--balance flops takes the cost of a patch from the plan" {
@@ -170,7 +174,7 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
         jq -e '.imbalance < 1.001' >/dev/null
 }
 
-@test "exports refuse images, and --patches excludes --balance" {
+@test "exports refuse images" {
     lines 1 >in.jsonl
     pppack -q -l 12 --image-token 9 --patch 2 -o packed in.jsonl
     refused "x: '1' images cannot be written as safetensors" \
@@ -178,8 +182,6 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
     refused "an indexed dataset cannot hold 'pixels'" --export megatron -o x \
         packed
     [ ! -e x ] && [ ! -e x.idx ]
-    refused "--patches and --balance tokens exclude each other" -l 12 --patches 4 \
-        --balance tokens -o x packed
 }
 
 @test "--check finds a changed pixel and a changed placeholder" {

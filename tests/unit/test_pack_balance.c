@@ -21,6 +21,7 @@ struct trial {
     uint32_t lengths[10], capacity;
     uint64_t cost[10], load[10];
     uint32_t space[10];
+    uint32_t second[10], second_space[10]; /* another size, or zeros */
     size_t n, n_bins;
 };
 
@@ -33,12 +34,14 @@ static uint64_t optimum(struct trial *t, size_t at, size_t used, uint64_t most,
     if (at == t->n)
         return most;
     for (size_t b = 0; b < t->n_bins && b <= used; b++) {
-        if (t->space[b] < t->lengths[at])
+        if (t->space[b] < t->lengths[at] || t->second_space[b] < t->second[at])
             continue;
+        t->second_space[b] -= t->second[at];
         t->space[b] -= t->lengths[at];
         t->load[b] += t->cost[at];
         best = optimum(t, at + 1, used + (b == used),
                        t->load[b] > most ? t->load[b] : most, best);
+        t->second_space[b] += t->second[at];
         t->space[b] += t->lengths[at];
         t->load[b] -= t->cost[at];
     }
@@ -75,9 +78,9 @@ static void test_optimum(void)
         for (size_t k = 0; k < t.n_bins; k++)
             t.space[k] = t.capacity;
         uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
-        wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, &err) ||
-                 !is_valid(&b, t.lengths, t.n, t.capacity) ||
-                 b.n_bins != t.n_bins;
+        wrong +=
+            pp_bins_balance(&b, t.lengths, t.cost, t.capacity, NULL, &err) ||
+            !is_valid(&b, t.lengths, t.n, t.capacity) || b.n_bins != t.n_bins;
         uint64_t after = costliest(&b, t.cost);
         wrong += after > before || after < least;
         met += after == least;
@@ -104,7 +107,7 @@ static void test_large(void)
     }
     ok(pp_packer_find("best")->pack(lengths, 20000, 16384, &b, &err) == 0 &&
            pp_bins_multiple(&b, lengths, 16384, 0, 64, &err) == 0 &&
-           pp_bins_balance(&b, lengths, cost, 16384, &err) == 0 &&
+           pp_bins_balance(&b, lengths, cost, 16384, NULL, &err) == 0 &&
            is_valid(&b, lengths, 20000, 16384),
        "20000 sequences in a multiple of 64 bins");
     double ratio =
@@ -114,6 +117,52 @@ static void test_large(void)
     pp_bins_finish(&b);
     free(cost);
     free(lengths);
+}
+
+/* Items with two sizes keep to both capacities, and are balanced as well as an
+ * exhaustive search can, or nearly. */
+static void test_second_size(void)
+{
+    enum { N = 400, SECOND = 50 };
+    uint64_t key = pp_rng_key(8, "second");
+    size_t wrong = 0, met = 0, improved = 0;
+    for (size_t r = 0; r < N; r++) {
+        struct trial t;
+        struct pp_bins b;
+        struct pp_err err = {0};
+        make_trial(&t, key, r);
+        for (size_t i = 0; i < t.n; i++) {
+            uint32_t x = (uint32_t)(pp_rng_bits(key ^ 1, 10 * r + i) % 60);
+            t.second[i] = x < 30 ? 0 : x - 20;
+            t.cost[i] = t.lengths[i] + 4 * t.second[i];
+        }
+        const struct pp_two_sizes sizes[] = {{t.lengths, t.capacity},
+                                             {t.second, SECOND}};
+        if (pp_pack_two(sizes, t.n, &b, &err) != 0) {
+            wrong++;
+            continue;
+        }
+        uint64_t before = costliest(&b, t.cost);
+        t.n_bins = b.n_bins;
+        for (size_t k = 0; k < t.n_bins; k++) {
+            t.space[k] = t.capacity;
+            t.second_space[k] = SECOND;
+        }
+        uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
+        wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, &sizes[1],
+                                 &err) ||
+                 !is_valid(&b, t.lengths, t.n, t.capacity) ||
+                 !is_valid(&b, t.second, t.n, SECOND) || b.n_bins != t.n_bins;
+        uint64_t after = costliest(&b, t.cost);
+        wrong += after > before || after < least;
+        met += after == least;
+        improved += after < before;
+        pp_bins_finish(&b);
+    }
+    is_int((long long)wrong, 0, "both capacities hold, and no bin is costlier");
+    ok(met > N * 3 / 4 && improved > N / 4,
+       "the best of all divisions in %zu of %d; %zu are better than before",
+       met, N, improved);
 }
 
 /* Makes bins of one item each, of costs 1..n. */
@@ -150,6 +199,7 @@ static void test_deal(void)
 int main(void)
 {
     test_optimum();
+    test_second_size();
     test_large();
     test_deal();
     return done();
