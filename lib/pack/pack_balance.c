@@ -19,9 +19,16 @@
 
 /* LONG: items above this part of the capacity are long. PASSED: this many cheap
  * bins without room are passed over before the first bin with room is taken.
- * IDLE_ROUNDS: rounds without gain before the end. WORK: comparisons of two
- * items in all. */
-enum { LONG = 8, PASSED = 32, IDLE_ROUNDS = 8, WORK = 1 << 27 };
+ * IDLE_ROUNDS: rounds without gain before the end; with a second size, a bin
+ * that is full in both fits to few others, so it meets more of them. WORK:
+ * comparisons of two items in all. */
+enum {
+    LONG = 8,
+    PASSED = 32,
+    IDLE_ROUNDS = 8,
+    IDLE_ROUNDS_OF_TWO = 128,
+    WORK = 1 << 27
+};
 
 struct balance_state {
     const uint32_t *lengths;
@@ -310,8 +317,9 @@ static void improve_pair(struct balance_state *s, uint32_t high, uint32_t low)
 static void improve_bins(struct balance_state *s)
 {
     size_t half = s->n_bins / 2;
+    size_t patience = s->second ? IDLE_ROUNDS_OF_TWO : IDLE_ROUNDS;
     uint64_t before = costliest(s);
-    for (size_t round = 0, idle = 0; half && idle < IDLE_ROUNDS && s->work;
+    for (size_t round = 0, idle = 0; half && idle < patience && s->work;
          round++) {
         pp_sort_by_cost(s->load, s->n_bins, s->keys, s->sorted);
         for (size_t k = 0; k < half; k++) {

@@ -165,6 +165,44 @@ static void test_second_size(void)
        met, N, improved);
 }
 
+/* Many bins whose second capacity is nearly full exchange items in many
+ * rounds. */
+static void test_many_of_two(void)
+{
+    enum { N = 4000, CAPACITY = 4096, SECOND = 1000 };
+    uint32_t *lengths = draw_lengths(N, CAPACITY);
+    uint32_t *second = calloc(N, sizeof *second);
+    uint64_t *cost = calloc(N, sizeof *cost);
+    struct pp_bins b = {0};
+    struct pp_err err = {0};
+    for (size_t i = 0; i < N; i++) {
+        uint32_t x = (uint32_t)(pp_rng_bits(3, i) % 400);
+        second[i] = x < 150 ? 0 : x;
+        cost[i] = lengths[i] + 8 * (uint64_t)second[i];
+    }
+    const struct pp_two_sizes sizes[] = {{lengths, CAPACITY}, {second, SECOND}};
+    uint64_t before = 0;
+    if (ok(pp_pack_two(sizes, N, &b, &err) == 0, "4000 items %s", err.text)) {
+        before = costliest(&b, cost);
+        ok(pp_bins_balance(&b, lengths, cost, CAPACITY, &sizes[1], &err) == 0 &&
+               is_valid(&b, lengths, N, CAPACITY) &&
+               is_valid(&b, second, N, SECOND),
+           "many rounds keep to both capacities");
+        uint64_t total = 0;
+        for (size_t i = 0; i < N; i++)
+            total += cost[i];
+        double mean = (double)total / (double)b.n_bins;
+        ok(costliest(&b, cost) < before &&
+               (double)costliest(&b, cost) < 1.1 * mean,
+           "the costliest of %zu bins was %.3f of the mean, and is %.3f",
+           b.n_bins, (double)before / mean, (double)costliest(&b, cost) / mean);
+    }
+    pp_bins_finish(&b);
+    free(lengths);
+    free(second);
+    free(cost);
+}
+
 /* Makes bins of one item each, of costs 1..n. */
 static void test_deal(void)
 {
@@ -200,6 +238,7 @@ int main(void)
 {
     test_optimum();
     test_second_size();
+    test_many_of_two();
     test_large();
     test_deal();
     return done();
