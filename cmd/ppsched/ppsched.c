@@ -255,15 +255,17 @@ static int set_data(struct ppsched *p)
                                     .n_sequences = k->n_sequences,
                                     .capacity = k->capacity,
                                     .align = k->align,
-                                    .max_tokens = k->max_tokens};
+                                    .max_tokens = k->max_tokens,
+                                    .max_images = k->images.max_images};
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 
-/* Records --seq-len in the manifest. */
+/* Records --seq-len in the manifest. The sizes of an encoder's units are for
+ * the images in a sequence of the length that is there. */
 static int record_seq_len(struct ppsched *p)
 {
     struct pp_default_microbatch mb = p->manifest.microbatch;
-    if (!p->options.seq_len || !p->manifest.has_model)
+    if (!p->options.seq_len || !p->manifest.has_model || mb.n_images)
         return 0;
     mb.tokens = mb.seq_len = p->options.seq_len;
     return pp_manifest_set_microbatch(&p->manifest, &mb, &p->tool->err);

@@ -103,6 +103,7 @@ struct ppsched_costs {
     double *tokens, *pairs;        /* per microbatch and slice */
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
+    size_t max_images;             /* of a microbatch */
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or

@@ -64,6 +64,7 @@ static void assume_microbatches(struct ppsched *p)
     bool sized = p->manifest.has_data;
     c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
     c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
+    c->max_images = p->manifest.data.max_images;
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
@@ -93,6 +94,47 @@ static void measure_microbatches(struct ppsched *p)
     }
     c->max_tokens = p->packed.max_tokens;
     c->max_seqlen = p->packed.max_seqlen;
+    c->max_images = p->packed.images.max_images;
+}
+
+/* Returns what to multiply the bytes of a unit by. Those of an encoder are for
+ * the images that the plan assumed, but the data may have more or fewer. */
+static double images_scale(const struct ppsched *p, size_t unit)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_default_microbatch *mb = &m->microbatch;
+    const struct ppsched_costs *c = &p->costs;
+    if (!m->has_data || !mb->n_images || !m->n_components ||
+        unit >= m->components[0].n_units || c->max_tokens == 0)
+        return 1;
+    return (double)c->max_images * (double)mb->seq_len /
+           ((double)c->max_tokens * (double)mb->n_images);
+}
+
+/* Returns the bytes of a block of a stage for each row. */
+static double act_rate(const struct ppsched *p, int s, int block)
+{
+    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    double sum = 0;
+    if (!p->manifest.microbatch.n_images)
+        return stage->act_bytes[block];
+    for (size_t i = stage->first_unit; i < stage->first_unit + stage->n_units;
+         i++) {
+        const struct pp_manifest_unit *u = &p->manifest.model.units[i];
+        const struct pp_manifest_mode *mode = &u->modes[stage->recompute];
+        const double *act = mode->known ? mode->act_bytes : u->act_bytes;
+        sum += act[block] * images_scale(p, i);
+    }
+    return sum;
+}
+
+/* Returns the bytes of a row that a stage passes on; an empty one passes on its
+ * input. */
+static double out_rate(const struct ppsched *p, int s)
+{
+    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    size_t end = stage->first_unit + stage->n_units;
+    return stage->out_bytes * (end ? images_scale(p, end - 1) : 1);
 }
 
 /* Returns the workspace of a stage: the largest of its units', with what they
@@ -107,8 +149,9 @@ static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
         const struct pp_manifest_unit *u =
             &p->manifest.model.units[stage->first_unit + i];
         struct pp_workspace w = u->workspace;
-        w.token +=
-            pp_bytes_of_rows(u->modes[stage->recompute].workspace_bytes * n, 1);
+        w.token *= images_scale(p, stage->first_unit + i);
+        w.token += (double)pp_bytes_of_rows(
+            u->modes[stage->recompute].workspace_bytes * n, 1);
         size_t bytes = pp_workspace_bytes(&w, rows, copied);
         most = bytes > most ? bytes : most;
     }
@@ -140,15 +183,12 @@ static void set_sizes(struct ppsched *p)
         pp_copied_keys(&p->manifest.mesh, rows, slices > 1 ? c->max_seqlen : 0);
     double n = pp_mesh_sharers(&p->manifest.mesh);
     for (int s = 0; s < c->graph->n_stages; s++) {
-        const struct pp_manifest_stage *stage = &c->stages[s];
         c->sizes[s] = (struct pp_stage_bytes){
-            .act_i =
-                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_ACT_I] * n, rows),
-            .act_w =
-                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_ACT_W] * n, rows),
+            .act_i = pp_bytes_of_rows(act_rate(p, s, PP_SAVED_ACT_I) * n, rows),
+            .act_w = pp_bytes_of_rows(act_rate(p, s, PP_SAVED_ACT_W) * n, rows),
             .grad_w =
-                pp_bytes_of_rows(stage->act_bytes[PP_SAVED_GRAD_W] * n, rows),
-            .output = pp_bytes_of_rows(stage->out_bytes * n, rows),
+                pp_bytes_of_rows(act_rate(p, s, PP_SAVED_GRAD_W) * n, rows),
+            .output = pp_bytes_of_rows(out_rate(p, s) * n, rows),
             .workspace = workspace_of(p, s, rows, copied),
             .weights = gathered_bytes(p, s)};
     }

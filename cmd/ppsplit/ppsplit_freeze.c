@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_freeze - the units that are not trained. */
+/* ppsplit_freeze - the units that are not trained: those of --freeze, and those
+ * that do not run. */
 #include "model/frozen.h"
 #include "ppsplit.h"
 
 int split_set_roles(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
-    if (!j->freeze)
-        return 0;
     bool *frozen = pp_arena_alloc(&j->arena, j->n_units, sizeof *frozen);
     enum pp_role *roles = pp_arena_alloc(&j->arena, j->n_units, sizeof *roles);
     if (!frozen || !roles)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_freeze_units(&j->model, j->freeze, frozen, err))
+    if (!pp_freeze_idle(&j->model, frozen) && !j->freeze)
+        return 0;
+    if (j->freeze && pp_freeze_units(&j->model, j->freeze, frozen, err))
         return pp_fail_at(err, "--freeze: ");
     pp_roles_of(frozen, j->n_units, roles);
     j->model.roles = roles;

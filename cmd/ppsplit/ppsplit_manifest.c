@@ -26,8 +26,7 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     struct pp_manifest_mode mode = {
         .known = true,
         .recompute_flops = {f.per_token / n, f.per_pair * split_seen(j, f) / n},
-        .workspace_bytes =
-            (double)(rates.workspace.token - kept.workspace.token) / n};
+        .workspace_bytes = (rates.workspace.token - kept.workspace.token) / n};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         mode.act_bytes[k] = rates.act[k] / n;
     return mode;

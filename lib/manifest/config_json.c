@@ -315,6 +315,25 @@ static const char *read_dtype(const struct pp_value *root)
                                                           : NULL;
 }
 
+int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
+{
+    if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
+        return -1;
+    if (m->architecture == PP_GPT2)
+        return pp_config_read_gpt2_rest(root, m);
+    const struct family *f = &families[m->architecture];
+    if (check_features(root) || (f->moe && pp_config_check_router(root)) ||
+        (f->no_rope && pp_config_read_no_rope(root, m)) ||
+        (f->windows && pp_config_read_window(root, m)) ||
+        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
+        return -1;
+    if (f->dropouts && (pp_config_read_dropout(root, "resid_pdrop", 0, m) ||
+                        pp_config_read_dropout(root, "embd_pdrop", 0, m)))
+        return -1;
+    m->rope.theta = f->theta > 0 ? f->theta : 10000;
+    return pp_config_read_rope(root, m);
+}
+
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -340,21 +359,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         if (pp_config_only_text(&at, "quant_method", "fp8"))
             return -1;
     }
-    if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
-        return -1;
-    if (m->architecture == PP_GPT2)
-        return pp_config_read_gpt2_rest(root, m);
-    const struct family *f = &families[m->architecture];
-    if (check_features(root) || (f->moe && pp_config_check_router(root)) ||
-        (f->no_rope && pp_config_read_no_rope(root, m)) ||
-        (f->windows && pp_config_read_window(root, m)) ||
-        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
-        return -1;
-    if (f->dropouts && (pp_config_read_dropout(root, "resid_pdrop", 0, m) ||
-                        pp_config_read_dropout(root, "embd_pdrop", 0, m)))
-        return -1;
-    m->rope.theta = f->theta > 0 ? f->theta : 10000;
-    return pp_config_read_rope(root, m);
+    return pp_config_read_details(root, m);
 }
 
 static int read_file(const char *path, struct pp_model *m, struct pp_err *err)

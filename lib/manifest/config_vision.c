@@ -15,7 +15,8 @@ enum {
     /* An image of 448 x 448 pixels has so many; for models that take any size.
      */
     USUAL_PATCHES = 1024,
-    MAX_IMAGE = 1 << 15
+    MAX_IMAGE = 1 << 15,
+    USUAL_IMAGE_TOKEN = 32000 /* of LLaVA */
 };
 
 /* A language model: its model_type, the model_type with the same tensors that
@@ -26,7 +27,7 @@ struct language {
 };
 static const struct language languages[] = {
     {"llama", "llama", 4096, 11008, 32, 32, 0, 32000},
-    {"mistral", "llama", 4096, 14336, 32, 32, 8, 32000},
+    {"mistral", "mistral", 4096, 14336, 32, 32, 8, 32000},
     {"qwen2", "qwen2", 4096, 22016, 32, 32, 32, 151936},
     {"qwen3", "qwen3", 4096, 22016, 32, 32, 32, 151936},
     {"qwen2_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
@@ -128,6 +129,8 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     struct pp_value language = text;
     language.value = whole;
     int rc = pp_config_read_language(&language, m);
+    if (!rc && pp_model_is_listed(m))
+        rc = pp_config_read_details(&language, m);
     json_decref(whole);
     return rc;
 }
@@ -339,8 +342,10 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
         pp_value_member(root, "vision_config", &encoder) ||
         pp_value_is_object(&encoder))
         return -1;
-    if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
-                                    &v->projector_bias))
+    if (llava && (pp_config_opt_bool(root, "multimodal_projector_bias",
+                                     &v->projector_bias) ||
+                  get_named(root, "image_token_index", "image_token_id",
+                            USUAL_IMAGE_TOKEN, &v->image_token)))
         return -1;
     return llava ? read_clip(root, &encoder, v) : read_qwen(&encoder, m, v);
 }

@@ -9,8 +9,8 @@
 enum { CHECKSUM_DIGITS = 16 };
 
 static const char *const data_keys[] = {
-    "path",     "checksum", "n_bins",     "n_sequences",
-    "capacity", "align",    "max_tokens", NULL,
+    "path",  "checksum",   "n_bins",     "n_sequences", "capacity",
+    "align", "max_tokens", "max_images", NULL,
 };
 
 static int hex_digit(char c)
@@ -83,6 +83,10 @@ int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
         read_u32(at, "align", 1, UINT32_MAX, &d->align) ||
         read_u32(at, "max_tokens", 0, d->capacity, &d->max_tokens))
         return -1;
+    struct pp_value images;
+    if (pp_value_find(at, "max_images", &images) &&
+        read_u32(at, "max_images", 1, d->max_tokens, &d->max_images))
+        return -1;
     d->n_bins = (uint64_t)n_bins;
     d->n_sequences = (uint64_t)n_sequences;
     m->has_data = true;
@@ -104,6 +108,8 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
     bad |= pp_put(o, "capacity", json_integer(data->capacity));
     bad |= pp_put(o, "align", json_integer(data->align));
     bad |= pp_put(o, "max_tokens", json_integer(data->max_tokens));
+    if (data->max_images)
+        bad |= pp_put(o, "max_images", json_integer(data->max_images));
     return pp_written(o, bad, err);
 }
 

@@ -99,6 +99,7 @@ struct pp_manifest_data {
     struct pp_checksum checksum;
     uint64_t n_bins, n_sequences;
     uint32_t capacity, align, max_tokens;
+    uint32_t max_images; /* of a bin */
 };
 
 /* A plan that was tried. */

@@ -199,25 +199,28 @@ static int read_state(const struct pp_value *at, bool first,
                : 0;
 }
 
-/* The numbers of workspace_bytes, in this order. */
+/* The whole numbers of workspace_bytes, in this order; the first one is
+ * `token`.
+ */
 static void list_workspace(struct pp_workspace *w,
-                           size_t *at[PP_WORKSPACE_NUMBERS])
+                           size_t *at[PP_WORKSPACE_NUMBERS - 1])
 {
-    size_t *const list[PP_WORKSPACE_NUMBERS] = {&w->token, &w->fixed, &w->row,
-                                                &w->rows, &w->keys};
+    size_t *const list[PP_WORKSPACE_NUMBERS - 1] = {&w->fixed, &w->row,
+                                                    &w->rows, &w->keys};
     memcpy(at, list, sizeof list);
 }
 
 int pp_read_workspace(const struct pp_value *at, struct pp_workspace *w)
 {
     double numbers[PP_WORKSPACE_NUMBERS] = {0};
-    size_t *to[PP_WORKSPACE_NUMBERS];
+    size_t *to[PP_WORKSPACE_NUMBERS - 1];
     if (reals_member(at, "workspace_bytes", false, PP_WORKSPACE_NUMBERS,
                      numbers))
         return -1;
     list_workspace(w, to);
-    for (int i = 0; i < PP_WORKSPACE_NUMBERS; i++)
-        *to[i] = pp_size_of(numbers[i]);
+    w->token = numbers[0];
+    for (int i = 1; i < PP_WORKSPACE_NUMBERS; i++)
+        *to[i - 1] = pp_size_of(numbers[i]);
     return 0;
 }
 
@@ -425,12 +428,14 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
     if (has_state && u->weight_bytes > 0)
         bad |= pp_put(o, "weight_bytes", json_real(u->weight_bytes));
     struct pp_workspace w = u->workspace;
-    size_t *from[PP_WORKSPACE_NUMBERS];
+    size_t *from[PP_WORKSPACE_NUMBERS - 1];
     json_t *numbers = w.fixed ? json_array() : NULL;
     list_workspace(&w, from);
-    for (int i = 0; numbers && i < PP_WORKSPACE_NUMBERS; i++)
-        bad |=
-            json_array_append_new(numbers, json_integer((json_int_t)*from[i]));
+    if (numbers)
+        bad |= json_array_append_new(numbers, json_real(w.token));
+    for (int i = 1; numbers && i < PP_WORKSPACE_NUMBERS; i++)
+        bad |= json_array_append_new(numbers,
+                                     json_integer((json_int_t)*from[i - 1]));
     if (numbers)
         bad |= pp_put(o, "workspace_bytes", numbers);
     bad |= pp_put_unit_modes(o, u);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "model/edge.h"
 #include "model/vision.h"
 
 const char *const pp_recompute_names[] = {
@@ -66,7 +67,7 @@ static struct pp_cost trained_cost(const struct pp_model *m,
     case PP_UNIT_NORM: /* F: x to y; I: x, dy to dx; W: x, dy to sums */
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     case PP_UNIT_PRE_NORM:
-        row = PP_ELEMENT_FLOPS * pp_vision_out_width(m, u);
+        row = PP_ELEMENT_FLOPS * pp_edge_rate(m, pp_model_index(m, u) + 1);
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     default:
         break;

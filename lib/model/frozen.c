@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "model/vision.h"
+
 void pp_roles_of(const bool *frozen, size_t n, enum pp_role *roles)
 {
     bool before = false;
@@ -14,6 +16,17 @@ void pp_roles_of(const bool *frozen, size_t n, enum pp_role *roles)
                               : PP_ROLE_FORWARD;
         before |= !frozen[i];
     }
+}
+
+bool pp_freeze_idle(const struct pp_model *m, bool *frozen)
+{
+    size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    bool any = false;
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        frozen[i] = i < vision && !pp_vision_runs(m, pp_model_unit(m, i));
+        any |= frozen[i];
+    }
+    return any;
 }
 
 static bool is_part(const struct pp_model *m, const char *word,

@@ -13,6 +13,10 @@
 /* Fills the roles of n units. */
 void pp_roles_of(const bool *frozen, size_t n, enum pp_role *roles);
 
+/* Fills frozen[i] for n units: those of an encoder that do not run. Returns
+ * whether there are any. */
+bool pp_freeze_idle(const struct pp_model *m, bool *frozen);
+
 /* Sets frozen[i] for the units that a list names: words between commas, each a
  * name of a part (language, vision, projector, embedding, head) or a pattern of
  * glob(7) for names of units, such as "model.layers.[0-3]". A tied embedding

@@ -146,6 +146,18 @@ bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
     return pp_model_rotary(m) && !pp_layer_set_has(&m->unrotated, u.layer);
 }
 
+enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
+{
+    bool vision = pp_unit_is_vision(u) || m->architecture == PP_CLIP;
+    if (!vision || m->table)
+        return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
+    u = pp_vision_of_tower(u);
+    enum pp_role role =
+        m->roles ? m->roles[pp_vision_index(m, u)] : PP_ROLE_TRAINED;
+    return role == PP_ROLE_TRAINED && !pp_vision_runs(m, u) ? PP_ROLE_PASSED
+                                                            : role;
+}
+
 size_t pp_model_n_tensors(const struct pp_model *m)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];

@@ -120,10 +120,11 @@ struct pp_vision {
     double norm_eps;
     size_t window; /* patches that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
-    size_t patches;  /* per image: as configured, or a common size */
-    bool fixed_size; /* all images have this size */
-    size_t n_images; /* per sequence */
-    size_t seq_len;  /* tokens of a sequence, images included */
+    size_t patches;     /* per image: as configured, or a common size */
+    bool fixed_size;    /* all images have this size */
+    size_t image_token; /* of LLaVA: the id of placeholders for features */
+    size_t n_images;    /* per sequence */
+    size_t seq_len;     /* tokens of a sequence, images included */
 };
 
 /* The part of a unit in training (frozen.h). */
@@ -163,7 +164,8 @@ struct pp_model {
     struct pp_vision vision;           /* its units come first */
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
                                           n_layers above is used */
-    const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained */
+    const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
+                                  tower has those of the whole model */
     size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
                   (pp_mesh_share); 0: of the whole model */
 };
@@ -251,12 +253,9 @@ static inline size_t pp_unit_window(const struct pp_model *m,
     return pp_layer_set_has(&m->windowed, u.layer) ? m->window : 0;
 }
 
-/* Returns the role of a unit. */
-static inline enum pp_role pp_unit_role(const struct pp_model *m,
-                                        struct pp_unit_id u)
-{
-    return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
-}
+/* Returns the role of a unit. Units of an encoder that do not run (vision.h)
+ * are frozen. */
+enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u);
 
 /* Returns true if attention of a decoder layer rotates queries and keys. */
 bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u);
@@ -523,7 +522,7 @@ double pp_attended_pairs(size_t window, double seq_len);
  * activations that the units of a stage hand on, then what the unit recomputes,
  * then the scratch of its kernels, each from a cache line on. */
 struct pp_workspace {
-    size_t token;     /* for each row */
+    double token;     /* for each row; not whole for units of an encoder */
     size_t fixed;     /* once */
     size_t row, rows; /* for a row of logits, and most of these rows */
     size_t keys;      /* keys and values of a row; only slices need them */

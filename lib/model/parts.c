@@ -546,6 +546,8 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     char name[PP_FQN_TEXT];
     struct pp_model tower = pp_vision_tower(m);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
+    for (size_t slot = 0; slot < n; slot++)
+        out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
     pp_vision_fqn(m, u, name);
     for (size_t slot = 0; u.kind == PP_UNIT_POST_NORM && slot < n; slot++)
         snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,

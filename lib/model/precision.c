@@ -32,8 +32,17 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
         return block == PP_SAVED_WORKSPACE
                    ? 0
                    : pp_size_of(ceil(pp_unit_row(m, u)->act_bytes[block]));
-    if (pp_unit_is_vision(u))
-        return pp_size_of(ceil(pp_vision_saved_bytes(m, u, block, p)));
+    if (pp_unit_is_vision(u) && m->architecture != PP_CLIP) {
+        if (!pp_vision_has_tower(m))
+            return pp_size_of(ceil(pp_vision_saved_bytes(m, u, block, p)));
+        if (!pp_vision_runs(m, u))
+            return 0;
+        if (u.kind != PP_UNIT_PROJECTOR) {
+            const struct pp_model tower = pp_vision_tower(m);
+            return pp_unit_saved_bytes(&tower, pp_vision_in_tower(u), r, block,
+                                       p);
+        }
+    }
     /* A planned layer has sums but no list of tensors. Its few statistics count
      * as elements. */
     if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))

@@ -19,7 +19,9 @@ extern const struct pp_precision pp_precisions[];
 /* Finds a precision by its name. Returns NULL if there is none. */
 const struct pp_precision *pp_precision_find(const char *name);
 
-/* Returns the bytes per token of one block of the unit (model.h). */
+/* Returns the bytes of one block of the unit (model.h) for each of its rows: a
+ * token, or what pp_unit_rows says. Units of an encoder without a list of
+ * tensors have bytes per token of the language model. */
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p);

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "kernel_sizes.h"
+#include "model/edge.h"
 #include "model/inventory.h"
 #include "model/vision.h"
 
@@ -101,13 +102,14 @@ static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
                               struct pp_workspace *w)
 {
     size_t width = pp_model_v_dim(m), e = b->element_bytes, tp = pp_model_tp(m);
-    w->token += tp * greater(mlp_scratch(m, u, b), pp_attention_room(m) * e);
+    w->token +=
+        (double)(tp * greater(mlp_scratch(m, u, b), pp_attention_room(m) * e));
     w->keys = tp * m->n_kv_heads * (m->head_dim + width) * e;
     if (b->is_host) {
         w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
                                                  m->head_dim, width);
     } else {
-        w->token += tp * m->n_heads * sizeof(float);
+        w->token += (double)(tp * m->n_heads * sizeof(float));
         w->fixed += pp_attention_cuda_scratch(0, m->n_heads);
     }
 }
@@ -145,7 +147,7 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
 {
     size_t tp = pp_model_tp(m);
     size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
-    w->token += tp * values * b->accumulator_bytes;
+    w->token += (double)(tp * values * b->accumulator_bytes);
     w->rows = quotient_up(pp_head_block_rows(b, m->vocab), tp);
     w->row = times(tp, plus(m->vocab, 2 * m->hidden) * b->element_bytes);
 }
@@ -157,27 +159,50 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     if (m->table)
         return pp_unit_row(m, u)->workspace;
-    w.token = 2 * m->hidden * b->element_bytes + recomputed;
+    w.token = (double)(2 * m->hidden * b->element_bytes + recomputed);
     if (m->tp) {
-        w.token += 2 * m->tp * pp_gathered_row_bytes(m, b);
+        w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
         w.fixed += 2 * PP_LINE_BYTES;
     }
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, u, b, &w);
-        w.token += exchanged(x, m, &w, b);
+        w.token += (double)exchanged(x, m, &w, b);
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);
+    return w;
+}
+
+/* The same for a unit of an encoder, for each token of the language model. A
+ * projector reads features out of its input. */
+static struct pp_workspace image_workspace_of(const struct pp_model *m,
+                                              struct pp_unit_id u,
+                                              const struct pp_backend *b,
+                                              double recomputed)
+{
+    struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
+    size_t at = pp_model_index(m, u);
+    if (!pp_vision_runs(m, u))
+        return (struct pp_workspace){0};
+    if (pp_vision_has_tower(m) && u.kind != PP_UNIT_PROJECTOR) {
+        const struct pp_model tower = pp_vision_tower(m);
+        w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
+        w.token = w.token * pp_rows_rate(m, PP_ROWS_PATCHES) + recomputed;
+        w.keys = 0; /* nothing divides an image */
+        return w;
+    }
+    double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1));
     if (u.kind == PP_UNIT_PROJECTOR)
-        w.token += pp_size_of(ceil(pp_vision_read_width(m)) *
-                              (double)b->element_bytes);
+        values += pp_vision_read_width(m);
+    w.token = values * (double)b->element_bytes + recomputed;
     return w;
 }
 
 size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
                           size_t copied)
 {
-    size_t sum = plus(times(w->token, rows), w->fixed);
+    size_t sum =
+        plus(lesser(pp_bytes_of_rows(w->token, rows), LARGEST), w->fixed);
     sum = plus(sum, times(w->row, pp_head_room_rows(w->rows, rows)));
     sum = plus(sum, times(w->keys, copied));
     return pp_round_up(sum, PP_LINE_BYTES);
@@ -198,11 +223,26 @@ static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
     if (m->table)
         return pp_unit_row(m, u)->out_bytes;
     if (pp_unit_is_vision(u))
-        return pp_vision_out_width(m, u) * (double)e;
+        return pp_edge_rate(m, pp_model_index(m, u) + 1) * (double)e;
     /* A layer for multi-token prediction also passes on all that it gets. */
     size_t n = pp_unit_is_mtp(m, u) ? u.layer - m->n_layers + 2 : 1;
     /* The head's loss stays on its rank. */
     return u.kind == PP_UNIT_HEAD ? 0 : (double)(n * m->hidden * e);
+}
+
+static struct pp_unit_rates image_rates(const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        const struct pp_backend *b,
+                                        const struct pp_precision *types)
+{
+    double recomputed = pp_vision_saved_bytes(m, u, PP_SAVED_WORKSPACE, types);
+    struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
+                                  .workspace =
+                                      image_workspace_of(m, u, b, recomputed)};
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        rates.act[k] =
+            pp_vision_saved_bytes(m, u, (enum pp_saved_block)k, types);
+    return rates;
 }
 
 struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
@@ -214,6 +254,8 @@ struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
     const struct pp_precision types = {.element_bytes = b->element_bytes,
                                        .accumulator_bytes =
                                            b->accumulator_bytes};
+    if (pp_unit_is_vision(u) && !m->table)
+        return image_rates(m, u, b, &types);
     size_t recomputed =
         pp_unit_saved_bytes(m, u, r, PP_SAVED_WORKSPACE, &types);
     struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
@@ -312,6 +354,14 @@ size_t pp_batch_device_bytes(size_t tokens)
     return times(tokens + 1, 12 * sizeof(int32_t));
 }
 
+/* The encoder has at most two tokens for each feature, a patch and a class
+ * token, and a feature takes the place of a token. For each of them a position
+ * and an id; then the rows of features on both sides, and bounds of images. */
+size_t pp_image_batch_bytes(size_t tokens)
+{
+    return times(tokens + 1, (2 * 2 + 3) * sizeof(int32_t));
+}
+
 size_t pp_scoring_bytes(size_t tokens)
 {
     return times(tokens + 1, PP_SCORING_ROW_BYTES);
@@ -382,6 +432,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
+    if (c->images)
+        engine += pp_line_bytes(pp_image_batch_bytes(c->tokens));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include "model/edge.h"
+
 /* Names and features of the families. */
 static const struct {
     const char *architecture;
@@ -130,6 +132,7 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
         .mlp_bias = true,
         .gelu = v->gelu,
         .vision = *v,
+        .roles = m->roles,
     };
 }
 
@@ -139,6 +142,15 @@ struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
         return (struct pp_unit_id){PP_UNIT_LAYER, u.layer};
     return (struct pp_unit_id){
         u.kind == PP_UNIT_PATCHES ? PP_UNIT_PATCHES : PP_UNIT_NORM, 0};
+}
+
+struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u)
+{
+    if (u.kind == PP_UNIT_LAYER)
+        return (struct pp_unit_id){PP_UNIT_VISION_LAYER, u.layer};
+    if (u.kind == PP_UNIT_NORM)
+        return (struct pp_unit_id){PP_UNIT_PRE_NORM, 0};
+    return u;
 }
 
 bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
@@ -265,14 +277,6 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     return f;
 }
 
-double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u)
-{
-    const struct pp_vision *v = &m->vision;
-    return u.kind == PP_UNIT_PROJECTOR
-               ? (double)m->hidden * rate(v, pp_vision_out_tokens(v))
-               : (double)v->hidden * rate(v, pp_vision_tokens(v));
-}
-
 double pp_vision_read_width(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
@@ -290,8 +294,8 @@ static double norm_statistics(const struct pp_vision *v)
     return v->kind == PP_VISION_QWEN2_5 ? 1 : 2;
 }
 
-/* A layer saves q, k, v and attention's output; the input and the sum after
- * attention, both also after their norms; and the activation's input and
+/* A layer of Qwen's saves q, k, v and attention's output; the input and the sum
+ * after attention, both also after their norms; and the activation's input and
  * output. */
 static struct vision_widths layer_widths(const struct pp_vision *v)
 {
@@ -304,19 +308,17 @@ static struct vision_widths layer_widths(const struct pp_vision *v)
                                    [PP_SAVED_ACT_W] = 2 * norm_statistics(v)}};
 }
 
-/* Per output token, the projector saves the products' inputs and the
- * activation's input. Qwen's projector begins with a norm of patches. */
+/* Per output token, its projector saves the normed patches, the products'
+ * inputs and the activation's input. */
 static struct vision_widths projector_widths(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
-    bool llava = v->kind == PP_VISION_LLAVA;
     double in = (double)(v->merge * v->hidden), out = (double)m->hidden;
-    double middle = llava ? out : in, norm = llava ? 0 : in;
     return (struct vision_widths){
-        {[PP_SAVED_ACT_I] = middle,
-         [PP_SAVED_ACT_W] = norm + in + middle,
-         [PP_SAVED_GRAD_W] = norm + middle + out},
-        {[PP_SAVED_ACT_W] = llava ? 0 : (double)v->merge * norm_statistics(v)}};
+        {[PP_SAVED_ACT_I] = in,
+         [PP_SAVED_ACT_W] = 3 * in,
+         [PP_SAVED_GRAD_W] = 2 * in + out},
+        {[PP_SAVED_ACT_W] = (double)v->merge * norm_statistics(v)}};
 }
 
 static struct vision_widths widths_of(const struct pp_model *m,
@@ -329,33 +331,25 @@ static struct vision_widths widths_of(const struct pp_model *m,
         return (struct vision_widths){
             {[PP_SAVED_ACT_W] = (double)v->patch_inputs, [PP_SAVED_GRAD_W] = h},
             {0}};
-    case PP_UNIT_PRE_NORM:
-        return (struct vision_widths){
-            {[PP_SAVED_ACT_W] = h, [PP_SAVED_GRAD_W] = h},
-            {[PP_SAVED_ACT_W] = norm_statistics(v)}};
     case PP_UNIT_VISION_LAYER:
-        if (u.layer < v->n_run)
-            return layer_widths(v);
-        break;
-    case PP_UNIT_PROJECTOR:
-        return projector_widths(m);
+        return layer_widths(v);
     default:
-        break;
+        return projector_widths(m);
     }
-    return (struct vision_widths){{0}, {0}};
 }
 
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p)
 {
-    const struct pp_vision *v = &m->vision;
-    size_t tokens = u.kind == PP_UNIT_PROJECTOR ? pp_vision_out_tokens(v)
-                                                : pp_vision_tokens(v);
+    double rows = pp_rows_rate(m, pp_unit_rows(u));
+    if (pp_vision_has_tower(m))
+        return rows *
+               (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
     if (block == PP_SAVED_WORKSPACE)
         return 0;
     struct vision_widths w = widths_of(m, u);
     return (w.numbers[block] * (double)p->element_bytes +
             w.statistics[block] * (double)p->accumulator_bytes) *
-           (double)v->n_images * (double)tokens / (double)v->seq_len;
+           rows;
 }

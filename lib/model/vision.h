@@ -42,12 +42,11 @@ size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u);
 
-/* Return the bytes of a block, and the values that the unit sends on, per token
- * of the language model. Encoders recompute nothing. */
+/* Returns the bytes of a block per token of the language model. Encoders
+ * recompute nothing, but a frozen unit passes tensors through the workspace. */
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p);
-double pp_vision_out_width(const struct pp_model *m, struct pp_unit_id u);
 
 /* Returns the values that the projector reads, likewise. */
 double pp_vision_read_width(const struct pp_model *m);
@@ -57,10 +56,13 @@ double pp_vision_read_width(const struct pp_model *m);
  * the class token. pp_vision_in_tower returns the unit of that model for a unit
  * of the encoder: a layer, a norm, or the patches. The projector is none of
  * them, since it has the language model's width. Only LLaVA's encoder is known
- * so; plans know the sums of the others. */
+ * so; plans know the sums of the others. pp_vision_of_tower returns the unit of
+ * the encoder, the first of the two norms; it leaves other units as they are.
+ */
 bool pp_vision_has_tower(const struct pp_model *m);
 struct pp_model pp_vision_tower(const struct pp_model *m);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
+struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
 
 /* Returns whether the unit runs. LLaVA reads a hidden state before the last
  * layer; what comes after it has weights but no gradients. */

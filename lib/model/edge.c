@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: MIT */
+#include "model/edge.h"
+
+#include "model/vision.h"
+
+struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
+{
+    size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    if (at == 0 || at == pp_model_n_units(m))
+        return (struct pp_edge){PP_ROWS_TOKENS, 0};
+    if (at < vision)
+        return (struct pp_edge){PP_ROWS_PATCHES, m->vision.hidden};
+    return (struct pp_edge){at == vision ? PP_ROWS_FEATURES : PP_ROWS_TOKENS,
+                            m->hidden};
+}
+
+enum pp_rows pp_unit_rows(struct pp_unit_id u)
+{
+    if (u.kind == PP_UNIT_PROJECTOR)
+        return PP_ROWS_FEATURES;
+    return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
+}
+
+size_t pp_image_rows(const struct pp_model *m, enum pp_rows rows)
+{
+    return rows == PP_ROWS_PATCHES ? pp_vision_tokens(&m->vision)
+                                   : pp_vision_out_tokens(&m->vision);
+}
+
+double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
+{
+    const struct pp_vision *v = &m->vision;
+    if (rows == PP_ROWS_TOKENS)
+        return 1;
+    return (double)v->n_images * (double)pp_image_rows(m, rows) /
+           (double)v->seq_len;
+}
+
+double pp_edge_rate(const struct pp_model *m, size_t at)
+{
+    struct pp_edge e = pp_edge_before(m, at);
+    return (double)e.width * pp_rows_rate(m, e.rows);
+}

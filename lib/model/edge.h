@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* edge - what one unit of a model passes to the next. Pure.
+ *
+ * A microbatch of a model with an encoder of images has rows of three kinds:
+ * tokens of the language model; tokens of the encoder; and features, the rows
+ * that the projector makes and the embedding puts in the place of placeholders.
+ * Messages, buffers and what a unit saves have the rows of their edge. */
+#ifndef PP_MODEL_EDGE_H
+#define PP_MODEL_EDGE_H
+
+#include "model/model.h"
+
+enum pp_rows {
+    PP_ROWS_TOKENS,
+    PP_ROWS_PATCHES, /* with class tokens */
+    PP_ROWS_FEATURES,
+    PP_N_ROWS
+};
+
+/* A row of what passes between two units. The width is 0 before the first unit
+ * and after the last one, where nothing passes. */
+struct pp_edge {
+    enum pp_rows rows;
+    size_t width; /* elements of a row */
+};
+
+/* Returns the edge before unit number `at`, which may be the number of units.
+ */
+struct pp_edge pp_edge_before(const struct pp_model *m, size_t at);
+
+/* Returns the rows of which a unit saves tensors. */
+enum pp_rows pp_unit_rows(struct pp_unit_id u);
+
+/* Returns the rows of a kind that one image has. */
+size_t pp_image_rows(const struct pp_model *m, enum pp_rows rows);
+
+/* Returns the rows of a kind for each token of the language model, with
+ * n_images images in seq_len tokens (struct pp_vision). */
+double pp_rows_rate(const struct pp_model *m, enum pp_rows rows);
+
+/* Returns the elements of an edge, likewise. */
+double pp_edge_rate(const struct pp_model *m, size_t at);
+
+#endif
