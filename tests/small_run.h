@@ -11,7 +11,7 @@
 #include "data/packed.h"
 #include "run/execute/job.h"
 
-enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
+enum { SMALL_VOCAB = 37, SMALL_RANKS = 8, SMALL_SEQUENCES = 16 };
 
 /* Grouped queries, norms of queries and keys, and a tied head. */
 #define SMALL_MODEL(layers)                                                  \
@@ -26,9 +26,9 @@ enum { SMALL_VOCAB = 37, SMALL_RANKS = 4, SMALL_SEQUENCES = 16 };
 /* Packs sequences of random tokens into dir. Lengths are from shortest up to
  * but not including longest. Bin b has the sequences first[b] .. first[b + 1]
  * - 1. */
-static int small_data(const char *dir, int shortest, int longest,
-                      const size_t *first, size_t n_bins, struct pp_packed *p,
-                      struct pp_err *err)
+static inline int small_data(const char *dir, int shortest, int longest,
+                             const size_t *first, size_t n_bins,
+                             struct pp_packed *p, struct pp_err *err)
 {
     int32_t ids[SMALL_SEQUENCES * 32];
     struct pp_piece pieces[SMALL_SEQUENCES] = {0};
@@ -81,7 +81,8 @@ static int small_ranks(const struct pp_job *job, struct pp_err *err)
 {
     struct small_rank t[SMALL_RANKS] = {0};
     struct pp_comm_world *world = NULL;
-    int n = job->schedule->graph->n_rows;
+    const struct pp_layout layout = pp_job_layout(job);
+    int n = pp_layout_ranks(&layout);
     struct pp_comm_room room;
     if (pp_job_channel_room(job, &room, err) ||
         pp_comm_world_create(n, room, &world, err))

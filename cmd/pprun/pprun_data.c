@@ -10,6 +10,7 @@
 #include "data/readers.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt_files.h"
+#include "run/execute/image_batch.h"
 
 /* Checks that the data is the one that the plan was made with. */
 static int match_data(const struct pprun *p, const char *dir)
@@ -22,6 +23,7 @@ static int match_data(const struct pprun *p, const char *dir)
         {"n_bins", d->n_bins, p->data.n_bins},
         {"capacity", d->capacity, p->data.capacity},
         {"max_tokens", d->max_tokens, p->data.max_tokens},
+        {"max_images", d->max_images, p->data.images.max_images},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))
@@ -253,11 +255,8 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
         return -1;
     if (out->n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: contains no sequences", dir);
-    if (pp_images_exist(&out->images))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: has '%" PRIu64
-                       "' images, which cannot be trained on",
-                       dir, out->images.n);
+    if (pp_images_check(&p->model, out, err))
+        return pp_fail_at(err, "%s: ", dir);
     if (out->vocab > p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: token id '%u' is not in the model's vocabulary of "

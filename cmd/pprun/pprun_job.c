@@ -160,7 +160,7 @@ static int match_model(struct pprun *p)
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",
                        name);
-    if (pp_mesh_check(&m->mesh, &p->model, 0, err))
+    if (pp_mesh_check(&m->mesh, &p->model, 0, err) || pprun_check_images(p))
         return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,

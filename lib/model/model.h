@@ -202,8 +202,7 @@ bool pp_model_is_listed(const struct pp_model *m);
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {
-    return m->vision.kind == PP_VISION_NONE && m->n_mtp == 0 &&
-           pp_architecture_trained(m->architecture);
+    return m->n_mtp == 0 && pp_model_is_listed(m);
 }
 
 enum pp_unit_kind {

@@ -112,6 +112,17 @@ static size_t scratch_of(const struct rig *r, size_t T)
     return pp_workspace_bytes(&w, T, 0) / b.element_bytes;
 }
 
+/* Patches have pixels in place of an input. */
+static void make_pixels(struct rig *r)
+{
+    size_t width = r->m.vision.patch_inputs, n = r->mb.n_features * width;
+    if (r->l.unit.kind != PP_UNIT_PATCHES)
+        return;
+    r->mb.pixels = r->pixels = calloc(n + 1, sizeof *r->pixels);
+    for (size_t i = 0; i < n; i++)
+        r->pixels[i] = (float)get(&r->x, i);
+}
+
 void rig_init_mode(struct rig *r, const struct pp_model *m,
                    enum pp_unit_kind kind, enum pp_recompute mode,
                    const struct pp_kernels *k, const struct packing *p,
@@ -136,6 +147,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->dy = values_new(k, n_out, shift);
     fill_normal(&r->x, "x", 1);
     fill_normal(&r->dy, "dy", 1);
+    make_pixels(r);
     for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
         r->blocks[b] = values_new(
             k,
@@ -158,6 +170,7 @@ void rig_finish(struct rig *r)
         values_free(all[i]);
     for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
         values_free(&r->blocks[b]);
+    free(r->pixels);
 }
 
 static struct pp_layer_blocks blocks_of(const struct rig *r, bool forward)

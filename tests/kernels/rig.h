@@ -30,6 +30,7 @@ struct rig {
     int32_t positions[RIG_MAX_TOKENS], ids[RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS];
+    float *pixels; /* of patches, likewise */
 };
 
 /* Returns a small model, whose flags the caller may change. The heads together

@@ -239,6 +239,13 @@ static void take_sequence(struct rig *one, const struct rig *all, size_t i)
         set(&one->x, j, get(&all->x, first * in + j));
     for (size_t j = 0; j < one->dy.n; j++)
         set(&one->dy, j, get(&all->dy, first * C + j));
+    size_t patch = all->m.vision.patch_inputs, earlier = 0;
+    while (earlier < all->mb.n_features &&
+           all->features[earlier] < all->cu_padded[i])
+        earlier++;
+    if (one->pixels)
+        memcpy(one->pixels, all->pixels + earlier * patch,
+               one->mb.n_features * patch * sizeof *one->pixels);
     one->mb.n_scored = 0;
     for (size_t t = 0; t < one->mb.tokens; t++)
         one->ids[t] = all->ids[first + t];

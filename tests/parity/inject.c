@@ -508,8 +508,8 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
 {
     const struct pp_exec *e = ctx;
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
-    size_t width = a.op == PP_SEND_F ? s->out_width : s->in_width;
-    row_bytes = pp_exec_rows(e, a) * width * e->env->kernels->element_bytes;
+    row_bytes = pp_exec_elements(e, a, a.op == PP_SEND_F ? s->out : s->in) *
+                e->env->kernels->element_bytes;
     return pp_exec_send(ctx, a, peer, err);
 }
 

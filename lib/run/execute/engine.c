@@ -36,7 +36,8 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.env = env};
     if (bind_stages(e, j, err) ||
-        pp_batch_init(&e->batch, d, tokens, j->model->vocab, err))
+        pp_batch_init(&e->batch, d, tokens, j->model->vocab, err) ||
+        (env->images && pp_image_batch_init(&e->images, d, tokens, err)))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }
@@ -47,6 +48,7 @@ void pp_engine_finish(struct pp_engine *e)
         pp_stage_finish(&e->stages[s]);
     free(e->stages);
     pp_batch_finish(&e->batch);
+    pp_image_batch_finish(&e->images);
     if (e->event)
         e->env->device->ops->streams->event_close(e->event);
     *e = (struct pp_engine){0};

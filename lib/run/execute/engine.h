@@ -10,6 +10,7 @@
 #define PP_RUN_EXECUTE_ENGINE_H
 
 #include "run/execute/batch.h"
+#include "run/execute/image_batch.h"
 #include "run/parts/stage.h"
 
 struct pp_job;
@@ -19,7 +20,8 @@ struct pp_engine {
     struct pp_stage *stages;  /* (n_stages) zeroed if on another rank */
     int n_stages;
     struct pp_batch batch;
-    void *event; /* the other engine waits for it; or NULL */
+    struct pp_image_batch images; /* zeroed if the model has no encoder */
+    void *event;                  /* the other engine waits for it; or NULL */
 };
 
 /* Binds the stages of the rank. tokens: of the largest microbatch. */

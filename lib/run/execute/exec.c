@@ -77,14 +77,17 @@ static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
 
 /* The two actions of an overlap pair have a workspace each. */
 static void find_blocks(const struct pp_exec *e, struct pp_action a,
-                        void *blocks[PP_N_UNIT_BLOCKS])
+                        void *blocks[PP_N_STAGE_BLOCKS])
 {
     static const struct pp_action any = {.microbatch = 0};
+    const struct pp_buffer *room =
+        pp_exec_find(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
     blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
     blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
     blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
-    blocks[PP_SAVED_WORKSPACE] =
-        buffer(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
+    blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;
+    blocks[PP_WORKSPACE_END] =
+        room ? e->arena + room->offset + room->bytes : NULL;
 }
 
 /* Returns the output of an input stage: on this rank, or a received message. */
@@ -119,7 +122,7 @@ static int join_inputs(const struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_rows(e, a) * s->in_width;
+    size_t elements = pp_exec_elements(e, a, s->in);
     *x = n->n_inputs ? input_from(e, a, n->inputs[0]) : NULL;
     if (n->n_inputs < 2)
         return 0;
@@ -140,7 +143,7 @@ static int join_gradients(const struct pp_exec *e, const struct pp_engine *on,
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_rows(e, a) * s->out_width;
+    size_t elements = pp_exec_elements(e, a, s->out);
     *dy = n->n_outputs ? gradient_from(e, a, n->outputs[0]) : NULL;
     for (int i = 1; i < n->n_outputs; i++)
         if (add_up(on, s, *dy, *dy, gradient_from(e, a, n->outputs[i]),
@@ -159,7 +162,7 @@ static int spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
     const struct pp_stage_node *n = &g->stages[a.stage];
     const struct pp_stage *s = &on->stages[a.stage];
     size_t bytes =
-        pp_exec_rows(e, a) * s->in_width * e->env->kernels->element_bytes;
+        pp_exec_elements(e, a, s->in) * e->env->kernels->element_bytes;
     for (int i = 0; dx && i < n->n_inputs; i++) {
         if (!pp_sends_gradient(g, n->inputs[i]))
             continue;
@@ -197,14 +200,19 @@ size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
     return b.tokens;
 }
 
-size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a)
+size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
+                        struct pp_edge edge)
 {
     int n = e->schedule->graph->n_slices;
+    if (edge.rows != PP_ROWS_TOKENS)
+        return pp_images_of_bin(e->pass->packed, bin_of(e->pass, a)) *
+               pp_image_rows(e->env->model, edge.rows) * edge.width;
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
     size_t tokens = pp_exec_tokens(e->pass, a) / sharers;
-    return pp_slice_begin(tokens, 1, a.slice + 1, n) -
-           pp_slice_begin(tokens, 1, a.slice, n);
+    return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
+            pp_slice_begin(tokens, 1, a.slice, n)) *
+           edge.width;
 }
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
@@ -246,7 +254,9 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
         of.slice = q;
         e->before[q].tokens = pp_slice_begin(tokens, grain, q + 1, n) -
                               pp_slice_begin(tokens, grain, q, n);
-        find_blocks(e, of, e->before[q].block);
+        void *blocks[PP_N_STAGE_BLOCKS];
+        find_blocks(e, of, blocks);
+        memcpy(e->before[q].block, blocks, sizeof e->before[q].block);
     }
 }
 
@@ -266,6 +276,10 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
                                        .n_words = e->env->n_words,
                                        .grain = slice_grain(e)};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
+        return -1;
+    if (e->env->images &&
+        pp_image_batch_view(&on->images, &on->batch, e->env->model, p->packed,
+                            part.bin, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
@@ -311,16 +325,15 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
                        const void *y, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
-    if (!e->pass->output || !s->out_width)
+    if (!e->pass->output || !s->out.width)
         return 0;
     y = pp_device_read(on->env->device, y,
-                       mb->tokens * s->out_width *
+                       pp_exec_elements(e, a, s->out) *
                            e->env->kernels->element_bytes,
                        e->output_host, err);
     if (!y)
         return -1;
-    e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y,
-                    s->out_width);
+    e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y, s->out);
     return 0;
 }
 
@@ -408,7 +421,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     if (e->digests && has_head)
         digest_head(e, host, a, loss);
     else if (e->digests)
-        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y, s->out_width);
+        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y, s->out.width);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
@@ -438,7 +451,7 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
                : pp_stage_bwd_input(s, mb, dx, dy, blocks, err))
         return -1;
     if (e->digests && dx)
-        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx, s->in_width);
+        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx, s->in.width);
     return spread_gradient(e, on, a, dx, err);
 }
 
@@ -457,7 +470,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
 {
     struct pp_microbatch mb, host;
-    void *blocks[PP_N_UNIT_BLOCKS];
+    void *blocks[PP_N_STAGE_BLOCKS];
     if (!pp_exec_has_room(e, a))
         return pp_exec_fail_room(e, a, err);
     if (e->recorder)

@@ -133,7 +133,8 @@ struct pp_pass {
     /* Called after the forward of a stage that has an output, or NULL: see
      * struct pp_job. On a device it needs exec.output_host. */
     void (*output)(void *ctx, int stage, size_t bin,
-                   const struct pp_microbatch *mb, const void *y, size_t width);
+                   const struct pp_microbatch *mb, const void *y,
+                   struct pp_edge edge);
     void *ctx;
 };
 

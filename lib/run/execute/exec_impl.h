@@ -14,8 +14,10 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
 /* Returns the tokens of the whole microbatch of an action. */
 size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a);
 
-/* Returns the rows of a slice of it on this rank. */
-size_t pp_exec_rows(const struct pp_exec *e, struct pp_action a);
+/* Returns the elements of its rows, or those of a slice of it, on an edge of
+ * this rank. */
+size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
+                        struct pp_edge edge);
 
 /* Reports whether the microbatch fits the buffers: they have the size of the
  * largest microbatch that the plan knew. */

@@ -12,7 +12,7 @@ static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
-    return pp_exec_rows(e, a) * (out ? s->out_width : s->in_width) *
+    return pp_exec_elements(e, a, out ? s->out : s->in) *
            e->env->kernels->element_bytes;
 }
 

@@ -59,6 +59,21 @@ static size_t gathered_bytes(const struct pp_job *j, size_t unit)
     return pp_gathered_bytes(&mesh, pp_mesh_held(&mesh, j->model, u), &types);
 }
 
+static size_t most_of(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Returns the model with the images of the largest microbatch of a pass. */
+static struct pp_model loaded_model(const struct pp_job *j,
+                                    enum pp_job_pass pass)
+{
+    struct pp_model m = *j->model;
+    m.vision.n_images = data_of(j, pass)->images.max_images;
+    m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
+    return m;
+}
+
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                   struct pp_stage_bytes *out)
 {
@@ -66,6 +81,7 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
     const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    const struct pp_model m = loaded_model(j, pass);
     size_t rows = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
     size_t copied = pp_copied_keys(
         &mesh, rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
@@ -73,15 +89,14 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
         const struct pp_unit_range *u = &j->stages[s];
         out[s] = (struct pp_stage_bytes){0};
         for (size_t i = u->first; i < u->first + u->n; i++) {
-            struct pp_unit_rates rates =
-                pp_unit_rates(&mesh, j->model, pp_model_unit(j->model, i),
-                              pp_job_recompute(j, s), &b);
+            struct pp_unit_rates rates = pp_unit_rates(
+                &mesh, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
             out[s].weights += gathered_bytes(j, i);
         }
-        out[s].output = pp_boundary_width(j->model, u->first + u->n) *
-                        b.element_bytes * rows;
+        out[s].output = pp_bytes_of_rows(
+            pp_edge_rate(&m, u->first + u->n) * (double)b.element_bytes, rows);
     }
 }
 
@@ -137,15 +152,10 @@ static size_t tied_elements(const struct pp_job *j, int row, int copy)
     int embed = g->stages[g->tied[0] + first].row;
     int head = g->stages[g->tied[1] + first].row;
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    pp_unit_params(j->model, pp_model_unit(j->model, 0), table);
+    pp_unit_params(j->model, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
     return embed != head && (row == embed || row == head)
                ? pp_tensor_most(&table[PP_P_WEIGHT], tensor_ranks(j))
                : 0;
-}
-
-static size_t most_of(size_t a, size_t b)
-{
-    return a > b ? a : b;
 }
 
 /* Returns the microbatches of all passes of an evaluation, empty ones too. */
@@ -194,6 +204,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j) > 1 || tensor_ranks(j) > 1,
         .divided = cp > 1,
+        .images = j->model->vision.kind != PP_VISION_NONE,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};

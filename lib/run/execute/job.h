@@ -150,12 +150,13 @@ struct pp_job {
 
     /* For the verification; each may be NULL. Every rank calls inspect before
      * every update and after the last one. It calls output after every forward
-     * of a stage that has an output y: (mb->tokens, width) in host memory.
+     * of a stage that has an output y: the rows of its edge, in host memory.
      * Ranks call at the same time. */
     int (*inspect)(void *ctx, const struct pp_inspection *i,
                    struct pp_err *err);
     void (*output)(void *ctx, int stage, size_t bin,
-                   const struct pp_microbatch *mb, const void *y, size_t width);
+                   const struct pp_microbatch *mb, const void *y,
+                   struct pp_edge edge);
 
     struct pp_progress *progress; /* of the only rank of this process, or NULL
                                    */

@@ -34,6 +34,7 @@ struct pp_env {
     int32_t first_word, n_words; /* of the vocabulary, on this rank */
     void *rope_cos, *rope_sin;   /* (max position, rotary / 2) */
     const struct pp_attention_exchange *exchange;
+    const struct pp_env *images; /* with the encoder as its model; or NULL */
 
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */

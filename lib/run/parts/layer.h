@@ -12,6 +12,7 @@
 
 #include "base/err.h"
 #include "kernels.h"
+#include "model/edge.h"
 #include "model/unit_bytes.h"
 #include "run/parts/env.h"
 #include "run/parts/router_losses.h"
@@ -52,15 +53,20 @@ struct pp_microbatch {
      * the bits of a product may depend on the rows beside it. */
     size_t n_scored, n_labelled;
     const int32_t *scored_rows, *targets; /* (n_scored) */
-    /* For the projector: the rows whose features the language model gets, in
-     * its order. */
+    /* For an encoder: the rows whose features the language model gets, in its
+     * order. For the embedding: the rows that get them; their ids are -1. */
     size_t n_features;
     const int32_t *feature_rows; /* (n_features) */
-    double scale;                /* 1 / scored tokens of the whole step */
-    double temperature;          /* divides logits; 0: 1 */
-    double *loss;  /* F writes: sum of -logp over scored rows, in row
-                      order, times scale; or that of `objective` */
-    double *logps; /* (n_scored) F writes; may be NULL without objective */
+    const float *pixels; /* (n_features, patch_inputs) for patches; host memory
+                          */
+    /* The images of the microbatch, as the encoder sees them; NULL if the model
+     * has none. */
+    const struct pp_microbatch *images;
+    double scale;       /* 1 / scored tokens of the whole step */
+    double temperature; /* divides logits; 0: 1 */
+    double *loss;       /* F writes: sum of -logp over scored rows, in row
+                           order, times scale; or that of `objective` */
+    double *logps;      /* (n_scored) F writes; may be NULL without objective */
     /* If wanted, F writes the entropy at every scored row, then top_k ids and
      * as many logits, details_stride apart. */
     size_t top_k; /* at most PP_MOST_TOP_K */
@@ -105,7 +111,9 @@ struct pp_microbatch {
 /* One unit bound to its parameters on one rank. */
 struct pp_layer {
     const struct pp_env *env; /* borrowed */
-    struct pp_unit_id unit;
+    struct pp_unit_id unit;   /* of the env's model */
+    size_t number;            /* of the unit in the whole model */
+    enum pp_rows rows;        /* of what it saves */
     enum pp_role role;
     enum pp_recompute recompute;
     /* The tensor of its head, and the rows that it has of it; NULL, 0: all
@@ -144,17 +152,17 @@ struct pp_layer_blocks {
 /* scratch has the bytes of the workspace of the unit (unit_bytes.h) that are
  * behind the part that it recomputes. */
 struct pp_layer_ops {
-    /* Writes y (rows, hidden) from x. The embedding has no x, the head no y.
-     * Patches have the pixels as x, (rows, patch_inputs), and zeros for the
-     * class token. The projector's x are the rows of the encoder, its y those
-     * of the language model, (n_features, hidden). */
+    /* Writes y (rows, hidden) from x. Patches have no x, the head no y. The
+     * projector's x are the rows of the encoder; its y, which are the
+     * embedding's x, are features, (n_features, hidden). A model without images
+     * has no x at its embedding. */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
     /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes
-     * what fwd did not keep. dx is NULL for the embedding and for patches, and
-     * for a projector whose encoder does not train; dy is NULL for the head. dx
-     * and dy do not alias. */
+     * what fwd did not keep. dx is NULL if there is no x, and for a projector
+     * whose encoder does not train; dy is NULL for the head. dx and dy do not
+     * alias. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, const void *dy, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err);

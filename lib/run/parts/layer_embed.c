@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_embed - the token embedding, and the learned positions that a model may
- * add to it. It has no input gradient: its I only keeps
- * the gradient for W. */
+ * add to it. Features of images take the place of words: their rows have no
+ * word, so that W passes them over, and their gradient is that of the input. */
 #include "run/parts/layer_impl.h"
 
 static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err)
 {
-    (void)x, (void)scratch;
+    (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     size_t C = l->env->model->hidden;
     /* A word is on one rank. The others add zeros. */
@@ -17,6 +17,9 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                   l->env->stream));
     if (pp_layer_reduce(l, mb, b, y, err))
         return -1;
+    if (x)
+        PP_LAYER_RUN(k->scatter(y, x, mb->feature_rows, mb->n_features, C,
+                                l->env->stream));
     if (l->w[PP_P_POSITIONS])
         PP_LAYER_RUN(k->embedding_add(
             y, mb->positions + pp_layer_first_row(l, mb), l->w[PP_P_POSITIONS],
@@ -29,12 +32,15 @@ static int embed_bwd_input(const struct pp_layer *l,
                            const void *dy, const struct pp_layer_blocks *b,
                            void *scratch, struct pp_err *err)
 {
-    (void)dx, (void)scratch;
+    (void)scratch;
     size_t C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(l->env->kernels->copy(
         s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
+    if (dx)
+        PP_LAYER_RUN(l->env->kernels->embedding_fwd(
+            dx, mb->feature_rows, dy, mb->n_features, C, l->env->stream));
     return 0;
 }
 

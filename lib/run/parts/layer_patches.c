@@ -4,20 +4,41 @@
  * the class token; and learned positions.
  *
  * The row of a class token has pixels of 0, so that one product serves all
- * rows. Its W adds nothing to the product's weight for them. */
+ * rows. Its W adds nothing to the product's weight for them. Pixels are in the
+ * host's memory, so there is no such layer on a device yet. */
 #include "run/parts/layer_impl.h"
+
+#include <string.h>
+
+/* Writes the pixels of patches to their rows, and zeros to the others. */
+static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *to)
+{
+    size_t P = l->env->model->vision.patch_inputs;
+    size_t row = P * l->env->kernels->element_bytes;
+    bool wide = l->env->kernels->element_bytes == sizeof(double);
+    memset(to, 0, mb->tokens * row);
+    for (size_t k = 0; k < mb->n_features; k++) {
+        const float *from = mb->pixels + k * P;
+        char *at = (char *)to + (size_t)mb->feature_rows[k] * row;
+        if (!wide)
+            memcpy(at, from, row);
+        for (size_t i = 0; wide && i < P; i++)
+            ((double *)at)[i] = (double)from[i];
+    }
+}
 
 static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *y, const void *x, const struct pp_layer_blocks *b,
                        void *scratch, struct pp_err *err)
 {
-    (void)scratch;
+    (void)x, (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     size_t R = pp_layer_rows(l, mb), first = pp_layer_first_row(l, mb);
     size_t C = l->env->model->hidden, P = l->env->model->vision.patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_PATCH_X], x, R, P, P, P, l->env->stream));
+    put_pixels(l, mb, s[PP_S_PATCH_X]);
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
                                R, P, C, C, P, l->env->stream));
     PP_LAYER_RUN(k->embedding_add(y, mb->input_ids + first, l->w[PP_P_CLASS], R,

@@ -7,6 +7,7 @@
 
 #include "kernel_sizes.h"
 #include "model/precision.h"
+#include "model/vision.h"
 
 /* Returns the types that the sizes of blocks depend on. */
 static struct pp_precision precision_of(const struct pp_kernels *k)
@@ -15,18 +16,13 @@ static struct pp_precision precision_of(const struct pp_kernels *k)
                                  .accumulator_bytes = k->accumulator_bytes};
 }
 
-size_t pp_boundary_width(const struct pp_model *m, size_t at)
-{
-    return at == 0 || at == pp_model_n_units(m) ? 0 : m->hidden;
-}
-
 void pp_stage_take_weights(struct pp_stage *s, void *whole)
 {
     const struct pp_parameters *params = s->env->params;
     for (size_t i = 0; i < s->n_layers; i++)
         for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
             const struct pp_parameter *p =
-                pp_parameters_find(params, s->copy, s->first + i, slot);
+                pp_parameters_find(params, s->copy, s->layers[i].number, slot);
             s->layers[i].w[slot] =
                 p && whole ? (char *)whole + p->whole * params->element_bytes
                            : NULL;
@@ -36,12 +32,19 @@ void pp_stage_take_weights(struct pp_stage *s, void *whole)
 static void bind(struct pp_layer *l, const struct pp_env *env,
                  const struct pp_stage_units *u, size_t unit)
 {
+    struct pp_unit_id id = pp_model_unit(env->model, unit);
     *l = (struct pp_layer){
         .env = env,
-        .unit = pp_model_unit(env->model, unit),
-        .role = pp_unit_role(env->model, pp_model_unit(env->model, unit)),
-        .recompute = u->recompute,
+        .unit = id,
+        .number = unit,
+        .rows = pp_unit_rows(id),
+        .role = pp_unit_role(env->model, id),
+        .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
+    if (l->rows == PP_ROWS_PATCHES) {
+        l->env = env->images;
+        l->unit = pp_vision_in_tower(id);
+    }
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p =
             pp_parameters_find(env->params, u->copy, unit, slot);
@@ -56,67 +59,111 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     }
 }
 
-/* Binds layer i, and finds where its saved tensors begin. */
-static void bind_layer(struct pp_stage *s, const struct pp_stage_units *u,
-                       size_t i)
+/* Binds the next layer, and finds where its saved tensors begin. */
+static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
+                      size_t unit)
 {
-    const struct pp_env *env = s->env;
-    const struct pp_precision types = precision_of(env->kernels);
-    bind(&s->layers[i], env, u, u->first + i);
+    const struct pp_precision types = precision_of(s->env->kernels);
+    size_t i = s->n_layers++;
+    struct pp_layer *l = &s->layers[i];
+    bind(l, s->env, u, unit);
+    s->edges[i] = pp_edge_before(s->env->model, unit);
+    s->edges[i + 1] = pp_edge_before(s->env->model, unit + 1);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-        size_t bytes =
-            pp_unit_saved_bytes(env->model, s->layers[i].unit, u->recompute,
-                                (enum pp_saved_block)k, &types);
-        if (k == PP_SAVED_WORKSPACE)
-            s->offsets[k][i] = bytes;
-        else
-            s->offsets[k][i + 1] = s->offsets[k][i] + bytes;
+        size_t bytes = pp_unit_saved_bytes(l->env->model, l->unit, l->recompute,
+                                           (enum pp_saved_block)k, &types);
+        if (k == PP_SAVED_WORKSPACE) {
+            s->offsets[k][i][l->rows] = bytes;
+            continue;
+        }
+        memcpy(s->offsets[k][i + 1], s->offsets[k][i], sizeof *s->offsets[k]);
+        s->offsets[k][i + 1][l->rows] += bytes;
     }
 }
 
 int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
                   const struct pp_stage_units *u, struct pp_err *err)
 {
+    const struct pp_model *m = env->model;
     *s = (struct pp_stage){
         .env = env,
-        .n_layers = u->n,
-        .in_width = pp_boundary_width(env->model, u->first),
-        .out_width = pp_boundary_width(env->model, u->first + u->n),
+        .in = pp_edge_before(m, u->first),
+        .out = pp_edge_before(m, u->first + u->n),
         .input_grad = u->input_grad,
-        .first = u->first,
         .copy = u->copy,
     };
     const struct pp_backend b = pp_env_backend(env);
     if (pp_env_tp(env) > 1)
-        s->gathered_row_bytes = pp_gathered_row_bytes(env->model, &b);
+        s->gathered_row_bytes = pp_gathered_row_bytes(m, &b);
     s->layers = calloc(u->n + 1, sizeof *s->layers);
-    bool failed = !s->layers;
+    s->edges = calloc(u->n + 1, sizeof *s->edges);
+    bool failed = !s->layers || !s->edges;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         s->offsets[k] = calloc(u->n + 1, sizeof *s->offsets[k]);
         failed |= !s->offsets[k];
     }
     if (failed)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < u->n; i++)
-        bind_layer(s, u, i);
+    for (size_t unit = u->first; unit < u->first + u->n; unit++) {
+        struct pp_unit_id id = pp_model_unit(m, unit);
+        if (!pp_unit_is_vision(id) || pp_vision_runs(m, id))
+            add_layer(s, u, unit);
+    }
     return 0;
 }
 
 void pp_stage_finish(struct pp_stage *s)
 {
     free(s->layers);
+    free(s->edges);
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++)
         free(s->offsets[k]);
     memset(s, 0, sizeof *s);
 }
 
-/* Returns activation k of the two in the workspace that layers hand on. */
-static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *const *blocks, size_t k)
+/* Returns the rows of a microbatch on this rank. */
+static size_t edge_rows(const struct pp_stage *s,
+                        const struct pp_microbatch *mb, enum pp_rows rows)
 {
-    size_t row = s->env->model->hidden * s->env->kernels->element_bytes;
-    size_t bytes = pp_line_bytes(row * (mb->tokens / pp_env_tp(s->env)));
-    return (char *)blocks[PP_SAVED_WORKSPACE] + k * bytes;
+    if (rows == PP_ROWS_TOKENS)
+        return mb->tokens / pp_env_tp(s->env);
+    return rows == PP_ROWS_FEATURES ? mb->n_features
+           : mb->images             ? mb->images->tokens
+                                    : 0;
+}
+
+static size_t edge_bytes(const struct pp_stage *s,
+                         const struct pp_microbatch *mb, struct pp_edge e)
+{
+    return edge_rows(s, mb, e.rows) * e.width * s->env->kernels->element_bytes;
+}
+
+/* Returns the room for what layer i reads from layer i - 1: even ones are at
+ * the start of the workspace, odd ones at its end. */
+static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       void *const *blocks, size_t i)
+{
+    size_t bytes = pp_line_bytes(edge_bytes(s, mb, s->edges[i]));
+    return i % 2 ? (char *)blocks[PP_WORKSPACE_END] - bytes
+                 : blocks[PP_SAVED_WORKSPACE];
+}
+
+/* Returns the view of the microbatch that a layer works on. */
+static const struct pp_microbatch *view_of(const struct pp_layer *l,
+                                           const struct pp_microbatch *mb)
+{
+    return l->rows == PP_ROWS_TOKENS ? mb : mb->images;
+}
+
+/* Returns the bytes of a microbatch at that offset in a block. */
+static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       const size_t offset[PP_N_ROWS])
+{
+    size_t bytes = 0;
+    for (int r = 0; r < PP_N_ROWS; r++)
+        bytes += offset[r] * pp_saved_rows(pp_env_is_host(s->env),
+                                           edge_rows(s, mb, (enum pp_rows)r));
+    return bytes;
 }
 
 /* Finds the blocks of a layer, and its scratch. */
@@ -126,31 +173,36 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            void **scratch)
 {
     struct pp_layer_blocks b;
-    bool is_host = pp_env_is_host(s->env);
-    size_t rows = pp_saved_rows(is_host, mb->tokens / pp_env_tp(s->env));
-    size_t room = pp_line_bytes(s->gathered_row_bytes * mb->tokens);
+    struct pp_edge first = s->edges[i + i % 2];
+    bool divided = s->layers[i].rows == PP_ROWS_TOKENS;
+    size_t room =
+        divided ? pp_line_bytes(s->gathered_row_bytes * mb->tokens) : 0;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        b.offset[k] = s->offsets[k][i];
-        b.block[k] = blocks[k] ? (char *)blocks[k] + b.offset[k] * rows : NULL;
+        b.offset[k] = s->offsets[k][i][PP_ROWS_TOKENS];
+        b.block[k] = blocks[k]
+                         ? (char *)blocks[k] + bytes_at(s, mb, s->offsets[k][i])
+                         : NULL;
     }
-    b.gathered = handed_on(s, mb, blocks, 2);
+    b.gathered = (char *)blocks[PP_SAVED_WORKSPACE] +
+                 pp_line_bytes(edge_bytes(s, mb, first));
     b.summed = (char *)b.gathered + room;
     char *rest = (char *)b.summed + room;
     b.offset[PP_SAVED_WORKSPACE] = 0;
     b.block[PP_SAVED_WORKSPACE] = rest;
-    *scratch = rest + pp_line_bytes(s->offsets[PP_SAVED_WORKSPACE][i] * rows);
+    *scratch = rest + pp_line_bytes(
+                          bytes_at(s, mb, s->offsets[PP_SAVED_WORKSPACE][i]));
     return b;
 }
 
 /* Copies the input of a stage without layers to its output. Both are NULL if
- * the stage comes before the embedding or after the head. */
+ * the stage comes before the first unit or after the head. */
 static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                    void *to, const void *from, struct pp_err *err)
 {
-    size_t width = s->in_width;
+    size_t width = s->in.width;
     if (!width)
         return 0;
-    int rc = s->env->kernels->copy(to, from, mb->tokens / pp_env_tp(s->env),
+    int rc = s->env->kernels->copy(to, from, edge_rows(s, mb, s->in.rows),
                                    width, width, width, s->env->stream);
     return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
 }
@@ -165,8 +217,9 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
     for (size_t i = 0; i < s->n_layers; i++) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        void *out = i + 1 == s->n_layers ? y : handed_on(s, mb, blocks, i % 2);
-        if (pp_layer_ops(l->unit.kind)->fwd(l, mb, out, x, &b, scratch, err))
+        void *out = i + 1 == s->n_layers ? y : handed_on(s, mb, blocks, i + 1);
+        if (pp_layer_ops(l->unit.kind)
+                ->fwd(l, view_of(l, mb), out, x, &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
         x = out;
@@ -187,17 +240,17 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer *l = &s->layers[i];
         const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        void *out =
-            i == 0 && s->in_width ? dx : handed_on(s, mb, blocks, i % 2);
-        /* The embedding has no input gradient. If the stage sends none, its
-         * first layer still computes one, because W needs I. */
-        if (l->unit.kind == PP_UNIT_EMBED)
+        void *out = i == 0 ? dx : handed_on(s, mb, blocks, i);
+        /* The first unit of the model has no input gradient. If a stage sends
+         * none, its first layer still computes one, because W needs I. */
+        if (!s->edges[i].width)
             out = NULL;
         else if (!out)
-            out = handed_on(s, mb, blocks, i % 2);
+            out = handed_on(s, mb, blocks, i);
         bool whole = both && ops->bwd && l->role == PP_ROLE_TRAINED;
-        if (l->role != PP_ROLE_FORWARD && (whole ? ops->bwd : ops->bwd_input)(
-                                              l, mb, out, dy, &b, scratch, err))
+        if (l->role != PP_ROLE_FORWARD &&
+            (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, dy, &b,
+                                                scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
         dy = out;
@@ -215,7 +268,7 @@ static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
         if (l->role == PP_ROLE_TRAINED && !(both && ops->bwd) &&
-            ops->bwd_weight(l, mb, &b, scratch, err))
+            ops->bwd_weight(l, view_of(l, mb), &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
     }

@@ -19,16 +19,15 @@ struct pp_stage_units {
 
 struct pp_stage {
     const struct pp_env *env; /* borrowed */
-    size_t first, n_layers;   /* units of the model */
     int copy;                 /* of the weights */
+    size_t n_layers;          /* units that do not run are none (vision.h) */
     struct pp_layer *layers;
-    size_t *offsets[PP_N_UNIT_BLOCKS]; /* by layer: bytes per token before its
-                                          part of the block; of the workspace,
-                                          bytes per token that it recomputes */
-    size_t in_width, out_width; /* elements per token at the two ends: hidden,
-                                   or 0 before the embedding and after the
-                                   head */
-    size_t gathered_row_bytes;  /* 0: one rank (unit_bytes.h) */
+    /* By layer and kind of rows: bytes per row before its part of the block; of
+     * the workspace, bytes per row that it recomputes. */
+    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_N_ROWS];
+    struct pp_edge *edges;     /* (n_layers + 1) before and after each layer */
+    struct pp_edge in, out;    /* at the two ends */
+    size_t gathered_row_bytes; /* 0: one rank (unit_bytes.h) */
     bool input_grad;
     struct pp_layer_times *layer_times; /* borrowed; NULL: not recorded */
 };
@@ -42,12 +41,12 @@ void pp_stage_finish(struct pp_stage *s);
  * NULL takes them away; the stage may not be used then. */
 void pp_stage_take_weights(struct pp_stage *s, void *whole);
 
-/* Returns the elements per token at the boundary before unit number `at`. */
-size_t pp_boundary_width(const struct pp_model *m, size_t at);
+/* The memory of a stage: the saved blocks of its units for this microbatch, the
+ * workspace (unit_bytes.h), and the end of it. */
+enum { PP_WORKSPACE_END = PP_N_UNIT_BLOCKS, PP_N_STAGE_BLOCKS };
 
-/* blocks: the saved blocks of the stage for this microbatch, and the workspace
- * (unit_bytes.h). x, y, dx and dy are (tokens / tp, width), or NULL if the
- * width is 0. */
+/* x, y, dx and dy have the rows and the width of `in` and `out`, or are NULL if
+ * the width is 0. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  void *y, const void *x, void *const *blocks,
                  struct pp_err *err) PP_MUST_USE;

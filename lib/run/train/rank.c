@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "model/vision.h"
 #include "run/checkpoint/ckpt_agree.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
@@ -93,7 +94,9 @@ static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
     const struct pp_graph *g = r->worker.graph;
     struct pp_tied *t = &r->worker.tied[copy];
     size_t head = pp_model_n_units(r->job->model) - 1;
-    const struct pp_parameter *e = pp_parameters_find(&r->params, copy, 0, 0);
+    size_t embed = pp_model_n_first(r->job->model) - 1;
+    const struct pp_parameter *e =
+        pp_parameters_find(&r->params, copy, embed, 0);
     const struct pp_parameter *h =
         pp_parameters_find(&r->params, copy, head, 0);
     if (!e && !h)
@@ -335,11 +338,22 @@ static struct pp_collective collective_of(const struct pp_env *env,
 static void find_words(struct pp_env *env, const struct pp_model *whole)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    pp_unit_params(whole, pp_model_unit(whole, 0), table);
+    pp_unit_params(whole, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
     const struct pp_tensor_piece p = pp_tensor_piece(
         &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
     env->first_word = (int32_t)(p.offset / p.cols);
     env->n_words = (int32_t)p.rows;
+}
+
+/* Fills the env of the layers of an encoder. */
+static void make_images(struct pp_rank *r)
+{
+    if (!pp_vision_has_tower(r->job->model))
+        return;
+    r->tower = pp_vision_tower(r->job->model);
+    r->images = r->env;
+    r->images.model = &r->tower;
+    r->env.images = &r->images;
 }
 
 /* Fills the env, except the tables of RoPE. */
@@ -369,6 +383,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, &j->mesh);
     find_words(env, j->model);
+    make_images(r);
     return 0;
 }
 

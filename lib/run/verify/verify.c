@@ -243,20 +243,39 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
     probe[PP_VERIFY_ROWS] = (double)to;
 }
 
+/* Sets the rows of a sequence of a bin on an edge, from `begin` on. */
+static void find_rows(const struct pp_verify_job *j, size_t bin,
+                      const struct pp_bin *b, uint32_t sequence,
+                      enum pp_rows rows, size_t *begin, size_t *n)
+{
+    struct pp_bin_images images;
+    *begin = (size_t)b->cu_seqlens_padded[sequence];
+    *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
+    if (rows == PP_ROWS_TOKENS)
+        return;
+    pp_packed_bin_images(j->data, bin, &images);
+    size_t each = pp_image_rows(j->v->model, rows);
+    const int32_t *cu = images.cu_images;
+    *begin = cu ? (size_t)cu[sequence] * each : 0;
+    *n = cu ? (size_t)(cu[sequence + 1] - cu[sequence]) * each : 0;
+}
+
 void pp_verify_output(void *ctx, int stage, size_t bin,
                       const struct pp_microbatch *mb, const void *y,
-                      size_t width)
+                      struct pp_edge edge)
 {
     const struct pp_verify_job *j = ctx;
-    size_t first = mb->first_row, end = first + mb->tokens;
+    bool tokens = edge.rows == PP_ROWS_TOKENS;
+    size_t first = tokens ? mb->first_row : 0, width = edge.width;
+    size_t end = tokens ? first + mb->tokens : SIZE_MAX;
     struct pp_bin b;
     if (j->run > PP_VERIFY_PIPELINE)
         return;
     pp_packed_bin(j->data, bin, &b);
     for (uint32_t s = 0; s < b.n_sequences; s++) {
         double *probe = pp_verify_probe(j->v, j->run, stage, b.source[s]);
-        size_t begin = (size_t)b.cu_seqlens_padded[s];
-        size_t rows = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]);
+        size_t begin, rows;
+        find_rows(j, bin, &b, s, edge.rows, &begin, &rows);
         size_t from = begin > first ? begin : first;
         size_t to = begin + rows < end ? begin + rows : end;
         /* Slices come in order. In later steps the probe is complete. */

@@ -152,7 +152,7 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
                       struct pp_err *err) PP_MUST_USE;
 void pp_verify_output(void *ctx, int stage, size_t bin,
                       const struct pp_microbatch *mb, const void *y,
-                      size_t width);
+                      struct pp_edge edge);
 
 /* Returns a learning rate that changes the weights by about 1/500 of their norm
  * in a step. Call it after one step of the reference with a rate of 0. Returns

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_images - refuses what pprun does not do with a model that has an
+ * encoder of images. */
+#include "pprun.h"
+
+int pprun_check_images(const struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pprun_options *o = &p->options;
+    struct pp_err *err = &p->tool->err;
+    const char *name = m->model.architecture;
+    if (p->model.vision.kind == PP_VISION_NONE)
+        return 0;
+    if (p->model.vision.class_out)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: vision_feature_select_strategy is 'full', but "
+                       "pprun only trains without the class token's feature",
+                       m->model.source);
+    if (m->mesh.tp > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/mesh/tp: '%d', but pprun runs the encoder of %s on "
+                       "whole ranks so far; plan with ppsplit --tp 1",
+                       m->mesh.tp, name);
+    if (m->graph.n_slices > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/schedule/slices: '%d', but the images of %s belong to "
+                       "whole microbatches; take a schedule without slices",
+                       m->graph.n_slices, name);
+    if (o->device != PPRUN_CPU)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has an encoder of images, "
+                       "which pprun trains only with --device cpu so far",
+                       name);
+    if (o->generate || o->shrink)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has an encoder of images, "
+                       "for which --%s makes no data",
+                       name, o->generate ? "generate" : "shrink");
+    return 0;
+}
