@@ -166,8 +166,8 @@ static void format_changes(const struct split_job *j, char *buf, size_t bytes)
         snprintf(recompute, sizeof recompute, ", or --recompute %s",
                  c.recompute);
     if (c.n_replicas > 1)
-        snprintf(replicas, sizeof replicas, ", or --dp %" PRId64 " (ZeRO-1)",
-                 c.n_replicas);
+        snprintf(replicas, sizeof replicas, ", or --dp %" PRId64 " (ZeRO-%d)",
+                 c.n_replicas, j->mesh.divided_weights ? 3 : 1);
     if (c.n_ranks > 0)
         snprintf(ranks, sizeof ranks, ", or -p %" PRId64, c.n_ranks);
     const char *first = *recompute ? recompute : *replicas ? replicas : ranks;

@@ -309,3 +309,15 @@ END
     tail -n +2 got >got.safetensors # after the line with step and size
     compare got.safetensors ckpt/latest/model.safetensors
 }
+
+@test "divided weights: the bits of whole ones, on streams that fall behind" {
+    local type
+    plan whole.json llama -s interleaved -m 2 -- -p 2 -c 2 --dp 2
+    plan parts.json llama -s interleaved -m 2 -- -p 2 -c 2 --dp 2 --zero 3 \
+        --resident 1
+    for type in fp32 bf16; do
+        gpu whole whole.json --dtype $type --eval packed
+        PP_EMULATED_JITTER=3 gpu parts parts.json --dtype $type --eval packed
+        same whole parts
+    done
+}

@@ -205,11 +205,11 @@ received() {
     least=$(received 2 --tp 2)
     [ $(($(received 3 --tp 2) - least)) -eq \
         $(((4 * 12 * T * h + 2 * norms) * 4)) ]
-    for zero in 0 1; do
+    for zero in 0 1 3; do
         for dp in 2 3; do
             least=$(received 2 --dp "$dp" --zero "$zero")
             [ $(($(received 3 --dp "$dp" --zero "$zero") - least)) -eq \
-                $(((dp - 1) * (2 * parameters * 4 + zero * tensors * 8))) ]
+                $(((dp - 1) * (2 * parameters * 4 + (zero > 0) * tensors * 8))) ]
         done
     done
     # Rows of keys and values by 2 ranks, and of queries too, in 4 microbatches.
