@@ -118,7 +118,7 @@ double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
     return pp_makespan(x->problem->makespan, &x->times);
 }
 
-void pp_cuts_add(struct pp_cuts *x)
+double *pp_cuts_next(struct pp_cuts *x)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
     size_t slices = (size_t)g->n_slices, row = x->width + 1;
@@ -134,6 +134,12 @@ void pp_cuts_add(struct pp_cuts *x)
         for (size_t q = 0; q < slices; q++)
             to[x->width] += x->counts.message[at + q];
     }
+    return cut;
+}
+
+void pp_cuts_add(struct pp_cuts *x)
+{
+    pp_cuts_next(x);
     x->n++;
 }
 

@@ -21,9 +21,9 @@ struct pp_cuts {
     double *message; /* time of the message after each unit; 0 for the last */
     size_t n, most;  /* number of cuts, and their limit */
     /* The cuts come in this order: those of the search, one along each row,
-     * one for each row with detours, and those of the multiplicative weights
-     * method. These are the ends of the first three groups. */
-    size_t n_from_search, n_with_rows, n_with_detours;
+     * one for each row with detours, one for each row if it is slow, and means
+     * of paths. These are the ends of the first four groups. */
+    size_t n_from_search, n_with_rows, n_with_detours, n_with_slow;
     double *weights; /* (most, n_stages, width + 1), the last for messages */
     struct pp_times times, counts; /* scratch, for all stages */
     size_t n_pieces;               /* simulated so far */
@@ -46,6 +46,10 @@ double pp_cuts_simulate(struct pp_cuts *x, const size_t *bounds);
 /* Returns the makespan of a partition. */
 double pp_cuts_time(struct pp_cuts *x, const size_t *bounds);
 
+/* Writes the weights of the path in counts behind the last cut, and returns
+ * them. There is room for one cut more than the limit. */
+double *pp_cuts_next(struct pp_cuts *x);
+
 /* Adds the path in counts as a cut. The limit is not reached. */
 void pp_cuts_add(struct pp_cuts *x);
 
@@ -53,9 +57,10 @@ void pp_cuts_add(struct pp_cuts *x);
 void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
 
 /* Generates cuts for a bound, up to the limit: for every row a path along it,
- * then a path that may leave it for other rows at either end; then paths that
- * together have about the same weight on every stage. */
-int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
+ * then a path that may leave it for other rows at either end, then the longest
+ * path if the row is slow; and means of many paths, which come to weigh all
+ * stages alike. Simulates that many steps. */
+int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
                      struct pp_err *err) PP_MUST_USE;
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,

@@ -5,24 +5,26 @@
  *
  * Consider the relaxation in which any work may be on any stage. The least
  * makespan is then the value of a game: one player sets the times of stages,
- * the other answers with a longest path. With the multiplicative weights method
- * (Y. Freund, R. E. Schapire, "Adaptive game playing using multiplicative
- * weights", Games and Economic Behavior 29, 1999), the time of a stage
- * decreases exponentially with its weight in the paths so far. The times and
- * the mean of the paths then converge to a solution, in which all stages have
- * the same weight if that is possible. */
-#include <math.h>
-#include <stdlib.h>
-
+ * the other answers with a longest path. By regret matching (S. Hart, A.
+ * Mas-Colell, "A simple adaptive procedure leading to correlated equilibrium",
+ * Econometrica 68, 2000), the time of a stage is proportional to its regret: by
+ * how much less the paths so far weigh there than on average. With regrets that
+ * never fall below 0, and paths that count in proportion to their number (O.
+ * Tammelin, "Solving large imperfect information games using CFR+", 2014), the
+ * mean of the paths converges fast to one that weighs all stages alike, if
+ * there is one. */
 #include "split/split_cuts.h"
 
-/* Step size over the number of rows, and its decay. A smaller step would never
- * reach the other stages. */
-static const double STEP = 0.5, SLOWER = 0.03;
+#include <math.h>
+#include <stdlib.h>
 
 /* Part of a row's work that a path may skip at either end for a detour through
  * other rows. */
 static const double PART = 0.25;
+
+/* The factor of a slow row's times. Its longest path should stay in the row
+ * without leaving out what happens before and after. */
+static const double SLOW = 1.25;
 
 static void add_path(void *ctx)
 {
@@ -31,61 +33,162 @@ static void add_path(void *ctx)
         pp_cuts_add(x);
 }
 
-/* Multiplies every time of stage s by exp(-shrink[s]). */
-static void scale_times(struct pp_cuts *x, const double *shrink)
+/* Gives every stage an equal part of all work, with a factor, and the cheapest
+ * message. */
+static void share_work(struct pp_cuts *x, const double *factor)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
+    const double *all = &x->before[x->n_units * x->width];
+    double cheapest = INFINITY;
+    for (size_t i = 0; i + 1 < x->n_units; i++)
+        cheapest = fmin(cheapest, x->message[i]);
     for (int s = 0; s < g->n_stages; s++)
-        for (int q = 0; q < g->n_slices; q++)
+        for (int q = 0; q < g->n_slices; q++) {
+            int at = s * g->n_slices + q;
             for (int k = 0; k < PP_N_TIMES; k++)
-                x->times.slice[s * g->n_slices + q][k] *=
-                    exp(-shrink[pp_original(g, s)]);
+                x->times.slice[at][k] = factor[pp_original(g, s)] *
+                                        all[q * PP_N_TIMES + k] /
+                                        (double)x->n_stages;
+            x->times.message[at] = cheapest;
+        }
 }
 
-/* Updates shrink: a stage's times decrease if the last cut has more than the
- * mean weight there. */
-static void answer(const struct pp_cuts *x, double step, double *weight,
-                   double *shrink)
+/* Finds the longest path with the times that are set. */
+static void find_path(struct pp_cuts *x)
 {
-    double mean = 0;
-    for (size_t s = 0; s < x->n_stages; s++) {
-        weight[s] =
-            pp_cut_sum(x, pp_cut_weights(x, x->n - 1, s), 0, x->n_units);
-        mean += weight[s] / (double)x->n_stages;
-    }
-    for (size_t s = 0; s < x->n_stages && mean > 0; s++)
-        shrink[s] += step * (weight[s] / mean - 1);
+    struct pp_makespan *m = x->problem->makespan;
+    pp_makespan(m, &x->times);
+    pp_makespan_path(m, &x->times, &x->counts);
 }
 
-int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds,
+/* The state of the game. */
+struct game {
+    struct pp_cuts *cuts;
+    double *factor; /* per stage: what its times are multiplied by */
+    double *regret; /* per stage */
+    double *weight; /* per stage: of the last path, with all units on it */
+    double *mean;   /* the paths so far, as a sum over a cut's weights */
+    double total;   /* what they count together */
+    size_t n_weights;
+};
+
+static int start_game(struct game *z, struct pp_err *err)
+{
+    size_t n = z->cuts->n_stages;
+    z->n_weights = n * (z->cuts->width + 1);
+    z->factor = calloc(n, sizeof *z->factor);
+    z->regret = calloc(n, sizeof *z->regret);
+    z->weight = calloc(n, sizeof *z->weight);
+    z->mean = calloc(z->n_weights, sizeof *z->mean);
+    if (!z->factor || !z->regret || !z->weight || !z->mean)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < n; s++)
+        z->factor[s] = 1;
+    return 0;
+}
+
+static void finish_game(struct game *z)
+{
+    free(z->factor);
+    free(z->regret);
+    free(z->weight);
+    free(z->mean);
+}
+
+/* Updates regrets and factors by a path. */
+static void answer(struct game *z, const double *path)
+{
+    const struct pp_cuts *x = z->cuts;
+    size_t n = x->n_stages, row = x->width + 1;
+    double value = 0, sum = 0;
+    for (size_t s = 0; s < n; s++) {
+        z->weight[s] = pp_cut_sum(x, &path[s * row], 0, x->n_units);
+        value += z->weight[s] * z->factor[s] / (double)n;
+    }
+    for (size_t s = 0; s < n && value > 0; s++) {
+        double regret = z->regret[s] + 1 - z->weight[s] / value;
+        z->regret[s] = regret > 0 ? regret : 0;
+        sum += z->regret[s];
+    }
+    for (size_t s = 0; s < n; s++)
+        z->factor[s] = sum > 0 ? z->regret[s] * (double)n / sum : 1;
+}
+
+static void play_round(struct game *z, size_t round)
+{
+    struct pp_cuts *x = z->cuts;
+    double counts = (double)(round + 1);
+    share_work(x, z->factor);
+    find_path(x);
+    const double *path = pp_cuts_next(x);
+    answer(z, path);
+    for (size_t k = 0; k < z->n_weights; k++)
+        z->mean[k] += counts * path[k];
+    z->total += counts;
+}
+
+/* Adds the mean of the paths so far as a cut. */
+static void add_mean(struct game *z)
+{
+    double *cut = &z->cuts->weights[z->cuts->n * z->n_weights];
+    for (size_t k = 0; k < z->n_weights; k++)
+        cut[k] = z->mean[k] / z->total;
+    z->cuts->n++;
+}
+
+/* Plays the game, and adds a cut now and then. */
+static int play(struct pp_cuts *x, size_t rounds, struct pp_err *err)
+{
+    struct game z = {.cuts = x};
+    size_t left = x->most - x->n;
+    int rc = start_game(&z, err);
+    for (size_t i = 0; i < rounds && !rc; i++) {
+        play_round(&z, i);
+        if ((i + 1) * left / rounds > i * left / rounds)
+            add_mean(&z);
+    }
+    finish_game(&z);
+    return rc;
+}
+
+/* Adds, for each row, the longest path with equal shares of the work if this
+ * row is slow. */
+static int add_slowed(struct pp_cuts *x, struct pp_err *err)
+{
+    const struct pp_graph *g = x->problem->makespan->graph;
+    double *factor = calloc(x->n_stages, sizeof *factor);
+    if (!factor)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int r = 0; r < g->n_rows; r++) {
+        for (size_t s = 0; s < x->n_stages; s++)
+            factor[s] = 1;
+        for (int s = 0; s < g->n_stages; s++)
+            if (g->stages[s].row == r)
+                factor[pp_original(g, s)] = SLOW;
+        share_work(x, factor);
+        find_path(x);
+        add_path(x);
+    }
+    free(factor);
+    return 0;
+}
+
+int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
                      struct pp_err *err)
 {
     struct pp_makespan *m = x->problem->makespan;
-    double *shrink = calloc(2 * x->n_stages, sizeof *shrink);
-    int rc = -1;
-    if (!shrink) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
     pp_cuts_time(x, bounds);
     x->n_from_search = x->n;
     if (pp_makespan_row_paths(m, &x->times, &x->counts, 0, add_path, x, err))
-        goto out;
+        return -1;
     x->n_with_rows = x->n;
     if (pp_makespan_row_paths(m, &x->times, &x->counts, PART, add_path, x, err))
-        goto out;
+        return -1;
     x->n_with_detours = x->n;
-    for (size_t i = 0; x->n < x->most; i++) {
-        double step = STEP / m->graph->n_rows / sqrt(1 + SLOWER * (double)i);
-        pp_cuts_set_times(x, bounds);
-        scale_times(x, shrink);
-        pp_makespan(m, &x->times);
-        pp_makespan_path(m, &x->times, &x->counts);
-        pp_cuts_add(x);
-        answer(x, step, shrink + x->n_stages, shrink);
-    }
-    rc = 0;
-out:
-    free(shrink);
-    return rc;
+    size_t rows = (size_t)m->graph->n_rows;
+    bool slows = steps >= 2 * rows;
+    if (slows && add_slowed(x, err))
+        return -1;
+    x->n_with_slow = x->n;
+    return play(x, slows ? steps - rows : steps, err);
 }

@@ -12,9 +12,8 @@
 #include "base/num.h"
 #include "split/split_cuts.h"
 
-/* Limits of rounds, and of numbers read in all rounds: some tenths of a second.
- */
-enum { MAX_ROUNDS = 3000, MAX_CELLS = 60000000, MAX_HALVINGS = 60 };
+/* Limits of rounds, and of numbers read in all rounds: a tenth of a second. */
+enum { MAX_ROUNDS = 3000, MAX_CELLS = 10000000, MAX_HALVINGS = 60 };
 
 /* --- the Lagrangian bound --- */
 
@@ -107,16 +106,16 @@ static int blend_bound(const struct pp_cuts *x, double best, double *bound,
     }
     if (rounds > MAX_ROUNDS)
         rounds = MAX_ROUNDS;
-    /* Start from equal shares of all cuts, and of the groups whose cuts
-     * together have about the same weight on every stage. */
+    /* Start from equal shares of all cuts, and of those along rows, and from
+     * the last mean, which weighs all stages about alike. */
     set_shares(&z, 0, x->n);
     improve_shares(&z, rounds / 3, STEP, best, bound);
     if (x->n > x->n_from_search) {
         set_shares(&z, x->n_from_search, x->n_with_rows);
         improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
-    if (x->n > x->n_with_detours) {
-        set_shares(&z, x->n_with_detours, x->n);
+    if (x->n > x->n_with_slow) {
+        set_shares(&z, x->n - 1, x->n);
         improve_shares(&z, rounds / 3, SMALL, best, bound);
     }
     rc = 0;
@@ -239,8 +238,12 @@ out:
 int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
                   struct pp_err *err)
 {
-    const size_t ends[] = {0, x->n_from_search, x->n_with_rows,
-                           x->n_with_detours, x->n};
+    const size_t ends[] = {0,
+                           x->n_from_search,
+                           x->n_with_rows,
+                           x->n_with_detours,
+                           x->n_with_slow,
+                           x->n};
     *bound = 0;
     if (x->n == 0 || !isfinite(best))
         return 0;

@@ -14,12 +14,13 @@
 /* Limits of cuts, and of pieces of simulated steps: some tenths of a second. */
 enum { MAX_CUTS = 256, MAX_PIECES = 45000000 };
 
-/* Limits of the cuts that are generated for the bound, of their sizes, and of
- * pieces of the steps that are simulated for them. */
+/* For the bound: the means of paths that become cuts, and limits of the size of
+ * the cuts that are generated, and of the steps that are simulated for them. */
 enum {
-    MAX_GENERATED = 1000,
+    MEANS = 64,
     MAX_GENERATED_CELLS = 1 << 22,
-    MAX_GENERATED_PIECES = 12000000
+    MAX_STEPS = 2000,
+    MAX_STEP_PIECES = 36000000
 };
 
 /* Limit of the searches for a partition that fits. */
@@ -36,8 +37,7 @@ static size_t n_generated(const struct pp_makespan *m)
     const struct pp_graph *g = m->graph;
     size_t width = PP_N_TIMES * (size_t)g->n_slices;
     size_t cells = (size_t)g->n_stages * (width + 1);
-    size_t n = smaller(MAX_GENERATED, MAX_GENERATED_PIECES / (m->n_pieces + 1));
-    return smaller(2 * (size_t)g->n_rows + n, MAX_GENERATED_CELLS / cells);
+    return smaller(3 * (size_t)g->n_rows + MEANS, MAX_GENERATED_CELLS / cells);
 }
 
 struct boundary_move {
@@ -365,7 +365,9 @@ static int find_makespan_bound(struct climb *z, double *bound,
     if (isinf(z->makespan) || x->problem->brief)
         return 0;
     x->most += n_generated(x->problem->makespan);
-    return pp_cuts_generate(x, z->bounds, err) ||
+    size_t steps = smaller(MAX_STEPS, MAX_STEP_PIECES /
+                                          (x->problem->makespan->n_pieces + 1));
+    return pp_cuts_generate(x, z->bounds, steps, err) ||
                    pp_cuts_bound(x, z->makespan, bound, err)
                ? -1
                : 0;

@@ -146,7 +146,7 @@ static bool is_sound(struct instance *x, uint64_t key, double *tightest)
     for (size_t s = 1; s < x->n_stages && key % 3; s++)
         bounds[s] = s;
     double other = pp_cuts_simulate(&cuts, bounds);
-    bool good = !pp_cuts_generate(&cuts, bounds, &x->f.err) &&
+    bool good = !pp_cuts_generate(&cuts, bounds, 200, &x->f.err) &&
                 !pp_cuts_bound(&cuts, 2 * other, &bound, &x->f.err);
     pp_cuts_finish(&cuts);
     if (bound > best * (1 + 1e-9)) {

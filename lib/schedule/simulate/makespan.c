@@ -143,26 +143,28 @@ static void set_op_times(struct pp_makespan *x, const struct pp_times *t)
 
 double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
 {
-    double makespan = 0, *done = x->done;
-    x->end = x->n_pieces > 0 ? 0 : -1;
     set_op_times(x, t);
-    for (size_t i = 0; i < x->n_pieces; i++) {
-        const struct pp_makespan_piece *p = &x->pieces[i];
+    const struct pp_makespan_piece *p = x->pieces;
+    const struct pp_makespan_wait *wait = x->waits;
+    const double *restrict op = x->op, *restrict message = t->message;
+    double makespan = 0, *restrict done = x->done;
+    int32_t n = (int32_t)x->n_pieces, end = n > 0 ? 0 : -1;
+    for (int32_t i = 0; i < n; i++, p++) {
         double ready = p->before >= 0 ? done[p->before] : 0;
-        for (uint32_t w = p->wait; w < p[1].wait; w++) {
-            const struct pp_makespan_wait *wait = &x->waits[w];
-            double there = done[wait->piece] + t->message[wait->message];
+        for (uint32_t left = p[1].wait - p->wait; left > 0; left--, wait++) {
+            double there = done[wait->piece] + message[wait->message];
             ready = there > ready ? there : ready;
         }
-        ready += x->op[p->time[0]];
+        ready += op[p->time[0]];
         if (p->time[1] >= 0)
-            ready += x->op[p->time[1]];
+            ready += op[p->time[1]];
         done[i] = ready;
         if (ready > makespan) {
             makespan = ready;
-            x->end = (int32_t)i;
+            end = i;
         }
     }
+    x->end = end;
     return makespan;
 }
 
