@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "split/split_places.h"
+
 const char *const pp_least_rule_names[] = {
     [PP_LEAST_WORK] = "work",
     [PP_LEAST_UNITS] = "whole units",
@@ -15,17 +17,24 @@ const char *const pp_least_rule_names[] = {
  * them count as one. */
 enum { MAX_SCALES = 1024, MAX_COUNT = 8, N_BISECTIONS = 60 };
 
+/* Units of few different costs are divided in steps that are longer than the
+ * last one refused by up to this share: little room to spare saves work. */
+#define MORE_PLACES 0.03
+
 struct least {
     const struct pp_split_least *p;
     double *cost;   /* per unit: all work of a microbatch */
     double *before; /* per unit, n_units + 1: forwards of the units before */
     double *after;  /* per unit: gradients of the units before, and the work of
                        the first unit that follows them */
-    double *head;   /* per rank, by first unit: its work begins no earlier */
+    double *head;   /* per rank, by first unit that takes time: its work begins
+                       no earlier */
     double *speed;  /* per rank, the fastest first */
     double *scales; /* n_scales */
     size_t n_scales;
     double total; /* sum of cost */
+    double *room; /* scratch, per rank */
+    struct pp_places places;
 };
 
 static double least_backward(const double t[PP_N_TIMES])
@@ -58,9 +67,11 @@ static void add_units(struct least *x)
         if (i + 1 < p->n_units)
             message = fmin(message, p->messages ? p->messages[i] : 0);
     }
-    for (size_t r = 0; r < p->n_ranks; r++) {
-        size_t units = r < p->n_units ? r : p->n_units;
-        x->head[r] = x->before[units] + (r > 0 ? (double)r * message : 0);
+    for (size_t r = 0, i = 0; r < p->n_ranks; r++) {
+        while (i < p->n_units && x->cost[i] <= 0)
+            i++;
+        x->head[r] = x->before[i] + (r > 0 ? (double)r * message : 0);
+        i += i < p->n_units;
     }
 }
 
@@ -89,7 +100,7 @@ static double room(const struct least *x, size_t k, double step)
 
 /* Returns true if the ranks together have no time for the work in a step. The
  * fastest rank has the earliest start: no other assignment has more room. */
-static bool lacks_room(const struct least *x, double step)
+static bool lacks_room(struct least *x, double step)
 {
     double sum = 0;
     for (size_t k = 0; k < x->p->n_ranks; k++)
@@ -97,33 +108,46 @@ static bool lacks_room(const struct least *x, double step)
     return x->total > sum * (1 + 1e-12);
 }
 
-/* Returns true if units cannot be divided among ranks in a step, by counts. If
- * all costs are multiplied by a scale and rounded down, the sum of a rank is at
- * most its room, likewise multiplied and rounded. If speeds differ, no rank is
+/* Fills the room of each rank for whole units. If speeds differ, no rank is
  * known to start late. */
-static bool lacks_places(const struct least *x, double step)
+static void set_rooms(struct least *x, double step)
 {
     const struct pp_split_least *p = x->p;
+    for (size_t k = 0; k < p->n_ranks; k++)
+        x->room[k] = p->speeds ? step * x->speed[k] / (double)p->n_microbatches
+                               : room(x, k, step);
+}
+
+/* Returns true if units cannot be divided among ranks in a step, by counts. If
+ * all costs are multiplied by a scale and rounded down, the sum of a rank is at
+ * most its room, likewise multiplied and rounded. */
+static bool lacks_counts(struct least *x, double step)
+{
+    const struct pp_split_least *p = x->p;
+    set_rooms(x, step);
     for (size_t n = 0; n < x->n_scales; n++) {
         double units = 0, places = 0, scale = x->scales[n];
         for (size_t i = 0; i < p->n_units; i++)
             units += floor(x->cost[i] * scale * (1 + 1e-12));
-        for (size_t k = 0; k < p->n_ranks; k++) {
-            double all = p->speeds
-                             ? step * x->speed[k] / (double)p->n_microbatches
-                             : room(x, k, step);
-            places += floor(all * scale * (1 + 1e-9));
-        }
+        for (size_t k = 0; k < p->n_ranks; k++)
+            places += floor(x->room[k] * scale * (1 + 1e-9));
         if (units > places)
             return true;
     }
     return false;
 }
 
+/* Returns true if units of few different costs cannot be divided at all. */
+static bool lacks_places(struct least *x, double step)
+{
+    set_rooms(x, step);
+    return pp_places_refuse(&x->places, x->room, x->p->n_ranks);
+}
+
 /* Returns the largest step found that refuses excludes. low is excluded or
  * 0; every step below an excluded one is excluded too. */
-static double largest(const struct least *x, double low, double high,
-                      bool (*refuses)(const struct least *, double))
+static double largest(struct least *x, double low, double high,
+                      bool (*refuses)(struct least *, double))
 {
     for (int i = 0; i < N_BISECTIONS && high > low * (1 + 1e-7); i++) {
         double middle = low + (high - low) / 2;
@@ -157,6 +181,18 @@ static double unit_step(const struct least *x, size_t i)
                                whole + x->after[i] - halves * sooner / speed);
 }
 
+/* Returns the largest step found in which units have no places. */
+static double raise_by_places(struct least *x, double low)
+{
+    for (;;) {
+        double high = low * (1 + MORE_PLACES);
+        double found = largest(x, low, high, lacks_places);
+        if (found < high * (1 - 1e-6))
+            return found;
+        low = found;
+    }
+}
+
 static void find_least(struct least *x, struct pp_least_found *found)
 {
     size_t last = x->p->n_ranks - 1;
@@ -164,7 +200,8 @@ static void find_least(struct least *x, struct pp_least_found *found)
     double high = all + x->head[last];
     found->rule = PP_LEAST_WORK;
     found->step = largest(x, 0, high, lacks_room);
-    double whole = largest(x, found->step, high, lacks_places);
+    double whole = largest(x, found->step, high, lacks_counts);
+    whole = raise_by_places(x, whole);
     if (whole > found->step) {
         found->step = whole;
         found->rule = PP_LEAST_UNITS;
@@ -191,14 +228,20 @@ int pp_split_least(const struct pp_split_least *p, struct pp_least_found *found,
     x.head = calloc(p->n_ranks, sizeof *x.head);
     x.speed = calloc(p->n_ranks, sizeof *x.speed);
     x.scales = calloc(MAX_SCALES, sizeof *x.scales);
+    x.room = calloc(p->n_ranks, sizeof *x.room);
     *found = (struct pp_least_found){0};
-    if (x.cost && x.before && x.after && x.head && x.speed && x.scales) {
+    if (x.cost && x.before && x.after && x.head && x.speed && x.scales &&
+        x.room) {
         add_units(&x);
         set_scales(&x);
-        find_least(&x, found);
+        rc = pp_places_init(&x.places, x.cost, n, err);
+        if (!rc)
+            find_least(&x, found);
     } else {
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
+    pp_places_finish(&x.places);
+    free(x.room);
     free(x.cost);
     free(x.before);
     free(x.after);

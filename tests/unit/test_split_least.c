@@ -173,9 +173,33 @@ static void test_layers(void)
        "of the head and the layers before and after: %g", b.step);
 }
 
+/* Costs 4, 4, 4, 3 and 3 are 18, but no rank has exactly 9 of them. The first
+ * unit costs nothing, so no rank starts later for it. */
+static void test_two_costs(void)
+{
+    static const double costs[] = {0, 4, 4, 4, 3, 3};
+    double times[6][PP_N_TIMES];
+    struct pp_split_least p = {.n_units = 6,
+                               .n_ranks = 2,
+                               .n_microbatches = 100,
+                               .times = (const double(*)[PP_N_TIMES])times};
+    struct pp_least_found b;
+    struct pp_err err = {0};
+    for (int i = 0; i < 6; i++)
+        memcpy(times[i],
+               (double[]){costs[i] / 4, costs[i] / 2, costs[i] / 4,
+                          0.75 * costs[i]},
+               sizeof times[i]);
+    is_int(pp_split_least(&p, &b, &err), 0, "two costs on two ranks");
+    /* The rank that begins first has ten. */
+    ok(fabs(b.step - 1000) < 1e-3, "some rank has ten: %g", b.step);
+    is_int((long)b.rule, PP_LEAST_UNITS, "whole units give the bound");
+}
+
 int main(void)
 {
     test_all();
+    test_two_costs();
     test_layers();
     return done();
 }
