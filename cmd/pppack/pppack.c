@@ -78,8 +78,10 @@ static int raise_bins(struct pack_job *j)
     size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
     if (j->bins.n_bins == 0 && least == 0)
         return 0;
+    if (j->compat && j->compat->raise)
+        return j->compat->raise(&j->bins, least, multiple, &j->t.err);
     /* Giving items away keeps to any capacity. */
-    if ((j->compat && j->compat->pops) || j->patches)
+    if (j->patches)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,
                                            &j->t.err);
     return pp_bins_multiple(&j->bins, j->pieces.padded, j->capacity, least,

@@ -19,7 +19,9 @@ struct pack_compat {
     bool drops_empty; /* drops documents without tokens */
     bool wraps;       /* cuts documents at the end of a bin */
     bool multiplies;  /* pads to the product 2 x cp x tp */
-    bool pops;        /* raises the number of bins as NeMo-RL does */
+    /* Raises the number of bins; NULL: it cannot. */
+    int (*raise)(struct pp_bins *b, size_t least, size_t multiple,
+                 struct pp_err *err);
 };
 
 /* All systems; the last entry is zeroed. */

@@ -14,18 +14,18 @@
 const struct pack_compat pack_compats[] = {
     {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
      .multiplies = true,
-     .pops = true},
+     .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd},
      .multiplies = true,
-     .pops = true},
+     .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},
      .multiplies = true,
-     .pops = true},
+     .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "nemo-rl-ffs",
                 .pack = pp_pack_first_fit_shuffle,
                 .draw = pp_draw_first_fit_shuffle},
      .multiplies = true,
-     .pops = true},
+     .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "trl-bfd", .pack = pp_pack_bfd},
      .decides_oversize = true,
      .oversize = PP_OVERSIZE_TRUNCATE,
@@ -40,6 +40,8 @@ const struct pack_compat pack_compats[] = {
      .drops_empty = true,
      .wraps = true},
     {.packer = {.name = "automodel-knapsack", .pack = pp_pack_wfd}},
+    {.packer = {.name = "megatron-dp-balanced", .pack = pp_pack_next_fit},
+     .raise = pp_bins_multiple_from_tail},
     {.packer = {.name = "megatron-rl",
                 .pack = pp_pack_megatron_rl,
                 .unpadded = pp_pack_megatron_rl_unpadded}},
@@ -207,8 +209,8 @@ const struct tool_option pack_options[] = {
      INT32_MAX, .also = "cp-size context-parallel-size"},
     {0, "tp", "N", "also pad for N tensor-parallel ranks", AT(tp), 1, INT32_MAX,
      .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
-    {0, "dp", "N", "with --balance: data-parallel ranks", AT(dp), 1, INT32_MAX,
-     .needs = "balance=tokens|balance=flops",
+    {0, "dp", "N", "with --balance or --export: data-parallel ranks", AT(dp), 1,
+     INT32_MAX, .needs = "balance=tokens|balance=flops|export",
      .also = "dp-size data-parallel-size"},
     {0, "fp8", "RECIPE", "also pad for tensorwise, mxfp8 or blockwise", AT(fp8),
      .words = fp8_words},
@@ -296,7 +298,7 @@ static int check_compat(struct pack_job *j)
     if (tool_given(t, "oversize") && c->decides_oversize)
         return tool_usage(t, "--compat %s and --oversize exclude each other",
                           c->packer.name);
-    if (!c->pops && (j->bins_multiple > 1 || j->bins_min > 0))
+    if (!c->raise && (j->bins_multiple > 1 || j->bins_min > 0))
         return tool_usage(t,
                           "--compat %s excludes --bins-min and "
                           "--bins-multiple",
@@ -355,10 +357,12 @@ static int check_directory(struct pack_job *j, int argc)
 {
     if (j->export_to && optind + 1 != argc)
         return tool_usage(&j->t, "--export needs one packed directory");
-    if (j->export_to && tool_given(&j->t, "cp") &&
-        strcmp(j->export_to, "safetensors"))
-        return tool_usage(&j->t, "--cp has no effect with --export %s",
-                          j->export_to);
+    static const char *const sizes[] = {"cp", "dp"};
+    for (int i = 0; i < 2; i++)
+        if (j->export_to && tool_given(&j->t, sizes[i]) &&
+            strcmp(j->export_to, "safetensors"))
+            return tool_usage(&j->t, "--%s has no effect with --export %s",
+                              sizes[i], j->export_to);
     if (j->check && optind < argc)
         return tool_usage(&j->t, "--check takes no operands");
     return 0;

@@ -138,11 +138,15 @@ int pack_export(struct pack_job *j, const char *dir)
     struct pp_packed p;
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
-    uint32_t cp = tool_given(&j->t, "cp") ? (uint32_t)j->cp : 0;
+    const struct pp_packed_ranks ranks = {
+        .cp = tool_given(&j->t, "cp") ? (uint32_t)j->cp : 0,
+        .dp = tool_given(&j->t, "dp") ? (uint32_t)j->dp : 0,
+    };
     int rc = pp_packed_check_files(&p, &j->t.err);
     if (rc == 0)
         rc = strcmp(j->export_to, "megatron")
-                 ? pp_packed_export_safetensors(&p, cp, j->t.output, &j->t.err)
+                 ? pp_packed_export_safetensors(&p, &ranks, j->t.output,
+                                                &j->t.err)
                  : pp_packed_export_megatron(&p, j->t.output, &j->t.err);
     pp_packed_finish(&p);
     return rc;

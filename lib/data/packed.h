@@ -138,11 +138,18 @@ void pp_packed_finish(struct pp_packed *p);
 int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
                               struct pp_err *err) PP_MUST_USE;
 
+/* The ranks that share the bins; 0: unknown. */
+struct pp_packed_ranks {
+    uint32_t cp, dp;
+};
+
 /* Writes a safetensors file: input_ids, labels, cu_seqlens, cu_seqlens_padded,
- * cu_bins, source, start, and the groups and columns if there are any. With cp
- * above 0 also cp_index, the positions of each context-parallel rank; the
- * padded sequences must be multiples of 2 cp. */
-int pp_packed_export_safetensors(const struct pp_packed *p, uint32_t cp,
+ * cu_bins, source, start, and the groups and columns if there are any. If cp is
+ * known also cp_index, the positions of each context-parallel rank; the padded
+ * sequences must be multiples of 2 cp. If dp is known also dp_balanced, the bin
+ * of each microbatch and rank; the bins must be a multiple of dp. */
+int pp_packed_export_safetensors(const struct pp_packed *p,
+                                 const struct pp_packed_ranks *ranks,
                                  const char *path,
                                  struct pp_err *err) PP_MUST_USE;
 

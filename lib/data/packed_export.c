@@ -8,7 +8,7 @@
 #include "data/safetensors.h"
 #include "data/documents.h"
 
-enum { N_FIXED = 10, N_SPECS = N_FIXED + PP_N_COLUMNS };
+enum { N_FIXED = 11, N_SPECS = N_FIXED + PP_N_COLUMNS };
 
 /* The state of an export. */
 struct tensor_export {
@@ -17,7 +17,7 @@ struct tensor_export {
     int32_t *ids, *labels; /* scratch for a bin */
     int64_t *sums;         /* scratch for the sums of a bin */
     int64_t *rows;         /* scratch for the positions of a chunk */
-    uint32_t cp;           /* context-parallel ranks; 0 for no cp_index */
+    uint32_t cp, dp;       /* ranks; 0 for no cp_index, no dp_balanced */
 };
 
 static int put_i64(struct tensor_export *x, int64_t v, struct pp_err *err)
@@ -147,6 +147,18 @@ static int put_cp_index(struct tensor_export *x, struct pp_err *err)
     return 0;
 }
 
+/* Writes the bin of every microbatch and rank: a microbatch takes dp bins, and
+ * the cp ranks that share one follow each other. */
+static int put_dp_balanced(struct tensor_export *x, struct pp_err *err)
+{
+    uint32_t cp = x->cp ? x->cp : 1;
+    for (size_t b = 0; x->dp && b < x->p->n_bins; b++)
+        for (uint32_t r = 0; r < cp; r++)
+            if (put_i64(x, (int64_t)b, err) != 0)
+                return -1;
+    return 0;
+}
+
 static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
 {
     for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
@@ -161,7 +173,8 @@ static bool has_groups(const struct pp_packed *p)
     return p->kind != PP_DATA_DOCUMENTS || p->n_groups != p->n_sequences;
 }
 
-static size_t make_tensor_specs(const struct pp_packed *p, uint32_t cp,
+static size_t make_tensor_specs(const struct pp_packed *p,
+                                const struct pp_packed_ranks *ranks,
                                 struct pp_tensor_spec specs[N_SPECS])
 {
     const struct pp_tensor_spec fixed[] = {
@@ -181,9 +194,19 @@ static size_t make_tensor_specs(const struct pp_packed *p, uint32_t cp,
     }
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         specs[n++] = fixed[i];
-    if (cp)
+    if (ranks->cp)
+        specs[n++] =
+            (struct pp_tensor_spec){"cp_index",
+                                    PP_DTYPE_I64,
+                                    2,
+                                    {ranks->cp, p->n_positions / ranks->cp}};
+    if (ranks->dp)
         specs[n++] = (struct pp_tensor_spec){
-            "cp_index", PP_DTYPE_I64, 2, {cp, p->n_positions / cp}};
+            "dp_balanced",
+            PP_DTYPE_I64,
+            2,
+            {p->n_bins / ranks->dp,
+             ranks->dp * (size_t)(ranks->cp ? ranks->cp : 1)}};
     for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
         if (p->map[f])
             specs[n++] = (struct pp_tensor_spec){
@@ -201,7 +224,7 @@ static int put_tensors(struct tensor_export *x, struct pp_err *err)
         put_cu_seqlens(x, true, err) != 0 || put_cu_bins(x, err) != 0 ||
         put_tokens(x, false, err) != 0 || put_tokens(x, true, err) != 0 ||
         put_sources(x, false, err) != 0 || put_sources(x, true, err) != 0 ||
-        put_cp_index(x, err) != 0)
+        put_cp_index(x, err) != 0 || put_dp_balanced(x, err) != 0)
         return -1;
     return put_column_tensors(x, err);
 }
@@ -225,7 +248,20 @@ static int check_chunks(const struct pp_packed *p, uint32_t cp,
     return 0;
 }
 
-int pp_packed_export_safetensors(const struct pp_packed *p, uint32_t cp,
+/* Fails if a microbatch would have fewer bins than data-parallel ranks. */
+static int check_bins(const struct pp_packed *p, uint32_t dp,
+                      struct pp_err *err)
+{
+    if (!dp || p->n_bins % dp == 0)
+        return 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "the '%zu' bins are not a multiple of %" PRIu32
+                   " data-parallel ranks; pack them into such a multiple",
+                   p->n_bins, dp);
+}
+
+int pp_packed_export_safetensors(const struct pp_packed *p,
+                                 const struct pp_packed_ranks *ranks,
                                  const char *path, struct pp_err *err)
 {
     struct pp_tensor_spec specs[N_SPECS];
@@ -234,16 +270,18 @@ int pp_packed_export_safetensors(const struct pp_packed *p, uint32_t cp,
                        "%s: '%" PRIu64
                        "' images cannot be written as safetensors",
                        path, p->images.n);
-    if (check_chunks(p, cp, err) != 0)
+    if (check_chunks(p, ranks->cp, err) != 0 ||
+        check_bins(p, ranks->dp, err) != 0)
         return -1;
-    size_t n = make_tensor_specs(p, cp, specs);
+    size_t n = make_tensor_specs(p, ranks, specs);
     struct tensor_export x = {
         .p = p,
         .ids = calloc(p->max_tokens + 1u, sizeof *x.ids),
         .labels = calloc(p->max_tokens + 1u, sizeof *x.labels),
         .sums = calloc(p->n_sequences + 1, sizeof *x.sums),
         .rows = calloc(p->max_seqlen + 1u, sizeof *x.rows),
-        .cp = cp,
+        .cp = ranks->cp,
+        .dp = ranks->dp,
     };
     int rc = -1;
     if (!x.ids || !x.labels || !x.sums || !x.rows)

@@ -84,6 +84,11 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
                                 size_t multiple,
                                 struct pp_err *err) PP_MUST_USE;
 
+/* Does the same in Megatron's way (dp_balanced): from the last bin back, each
+ * gives up its last items, one to a new bin each, until it has one left. */
+int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
+                               struct pp_err *err) PP_MUST_USE;
+
 /* Moves items between bins so that the costliest bin costs less. The number of
  * bins stays; no bin is empty, and none exceeds the capacity, nor that of a
  * second size unless it is NULL. The sum of all costs must not overflow. */

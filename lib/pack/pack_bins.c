@@ -141,19 +141,15 @@ static uint32_t *order_by_count(const struct pp_bins *b, struct pp_err *err)
     return order;
 }
 
-int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
-                                size_t multiple, struct pp_err *err)
+/* Raises the number of bins to target. Bins in that order give up their last
+ * items, one to a new bin each, until they have one left. */
+static int pop_items(struct pp_bins *b, const uint32_t *order, size_t target,
+                     struct pp_err *err)
 {
-    size_t target;
-    if (find_target(b, least, multiple, &target, err) != 0)
-        return -1;
-    if (target == b->n_bins)
-        return 0;
-    uint32_t *order = order_by_count(b, err);
     uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
     struct pp_bins raised;
     int rc = -1;
-    if (order && bin_of) {
+    if (bin_of) {
         for (size_t k = 0; k < b->n_bins; k++)
             for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
                 bin_of[b->items[i]] = (uint32_t)k;
@@ -169,9 +165,45 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
         pp_bins_finish(b);
         *b = raised;
     }
-    free(order);
     free(bin_of);
     return rc;
+}
+
+/* Returns the bins from the last to the first. */
+static uint32_t *order_from_tail(const struct pp_bins *b, struct pp_err *err)
+{
+    uint32_t *order = pp_pack_alloc(b->n_bins, sizeof *order, err);
+    for (size_t k = 0; order && k < b->n_bins; k++)
+        order[k] = (uint32_t)(b->n_bins - 1 - k);
+    return order;
+}
+
+static int raise_in_order(struct pp_bins *b, size_t least, size_t multiple,
+                          uint32_t *(*order_bins)(const struct pp_bins *,
+                                                  struct pp_err *),
+                          struct pp_err *err)
+{
+    size_t target;
+    if (find_target(b, least, multiple, &target, err) != 0)
+        return -1;
+    if (target == b->n_bins)
+        return 0;
+    uint32_t *order = order_bins(b, err);
+    int rc = order ? pop_items(b, order, target, err) : -1;
+    free(order);
+    return rc;
+}
+
+int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
+                                size_t multiple, struct pp_err *err)
+{
+    return raise_in_order(b, least, multiple, order_by_count, err);
+}
+
+int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
+                               struct pp_err *err)
+{
+    return raise_in_order(b, least, multiple, order_from_tail, err);
 }
 
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed, struct pp_err *err)

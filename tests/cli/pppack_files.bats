@@ -199,6 +199,27 @@ tensor() {
         --export megatron --cp 2 -o none out
 }
 
+@test "dp_balanced has the bin of each microbatch and rank" {
+    documents 5 4 3 2 1 >in.jsonl
+    pppack -l 8 --compat megatron-dp-balanced --bins-multiple 2 -o out in.jsonl
+    pppack --export safetensors --dp 2 -o two.safetensors out
+    [ "$(tensor dp_balanced two.safetensors)" = '0 1 2 3' ]
+    [ "$(tensor cu_bins two.safetensors)" = '0 1 3 4 5' ]
+    pppack -l 16 --cp 2 -a next-fit --no-shuffle --bins-multiple 2 -o cp \
+        in.jsonl
+    pppack --export safetensors --dp 2 --cp 2 -o four.safetensors cp
+    # By the formula of Megatron: slot j of microbatch i has bin i dp + j / cp.
+    [ "$(tensor dp_balanced four.safetensors)" = "$(jq -nr --argjson bins \
+        "$(pppack --stats cp | jq .bins)" '2 as $dp | 2 as $cp |
+        [range($bins / $dp) as $i | range($dp * $cp) as $j |
+        $i * $dp + ($j / $cp | floor) | tostring] | join(" ")')" ]
+    pppack -l 16 --cp 2 -a next-fit --no-shuffle -o again four.safetensors
+    refused "the '4' bins are not a multiple of 3 data-parallel ranks; pack \
+them into such a multiple" --export safetensors --dp 3 -o none out
+    refused '--dp has no effect with --export megatron' \
+        --export megatron --dp 2 -o none out
+}
+
 @test "--index-only reads the tokens from their files" {
     documents 5 3 4 2 >in.jsonl
     pppack -l 8 -o copy in.jsonl

@@ -70,7 +70,7 @@ refused() {
  first-fit, first-fit-shuffle, next-fit, lpt, karmarkar-karp, none" -l 4 -a worst
     refused "--compat: 'nemo' is not one of: nemo-rl-ffd, nemo-rl-mffd,\
  nemo-rl-concat, nemo-rl-ffs, trl-bfd, trl-bfd-split, trl-wrapped, automodel-knapsack,\
- megatron-rl, torchtune, axolotl, verl-kk, verl-workload" -l 4 --compat nemo
+ megatron-dp-balanced, megatron-rl, torchtune, axolotl, verl-kk, verl-workload" -l 4 --compat nemo
     refused '--compat and -a exclude each other' -l 4 --compat axolotl -a bfd
 }
 
@@ -155,6 +155,16 @@ rows() {
     bins '[2,3] [0,1]' -l 5 --compat automodel-knapsack
     lengths 3 10 2
     bins '[0,2]' -l 5 --compat automodel-knapsack --oversize drop
+    lengths 5 4 3 2 1
+    bins '[0] [1,2] [3] [4]' -l 8 --compat megatron-dp-balanced \
+        --bins-multiple 2
+    # The tail gives up its sequences first, and the first bin may too.
+    lengths 1 1 1 5 2 1
+    bins '[0,1,2] [3] [4] [5]' -l 5 --compat megatron-dp-balanced \
+        --bins-multiple 2
+    lengths 4 4 4
+    bins '[0,1] [2]' -l 4 --per-rank --cp 2 \
+        --compat megatron-dp-balanced --bins-multiple 2
     lengths 6 5 4 3 2
     bins '[0] [1,2] [3,4]' -l 10 --compat megatron-rl
     lengths 5 6 7 8 3
