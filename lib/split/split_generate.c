@@ -3,7 +3,8 @@
  * partition bounds only the stages that it passes; a bound needs cuts for all
  * stages.
  *
- * Consider the relaxation in which any work may be on any stage. The least
+ * Consider the relaxation in which any work may be on any stage, except for the
+ * first and the last unit. The least
  * makespan is then the value of a game: one player sets the times of stages,
  * the other answers with a longest path. By regret matching (S. Hart, A.
  * Mas-Colell, "A simple adaptive procedure leading to correlated equilibrium",
@@ -33,24 +34,34 @@ static void add_path(void *ctx)
         pp_cuts_add(x);
 }
 
-/* Gives every stage an equal part of all work, with a factor, and the cheapest
- * message. */
-static void share_work(struct pp_cuts *x, const double *factor)
+/* Units that may be on any stage: from .. until - 1. */
+struct free_units {
+    size_t from, until;
+};
+
+/* Gives every stage an equal part of the work of free units, with a factor, and
+ * the cheapest message. Units before are on the first stage, and those after on
+ * the last. */
+static void share_work(struct pp_cuts *x, struct free_units units,
+                       const double *factor)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
+    const double *first = &x->before[units.from * x->width];
+    const double *last = &x->before[units.until * x->width];
     const double *all = &x->before[x->n_units * x->width];
     double cheapest = INFINITY;
     for (size_t i = 0; i + 1 < x->n_units; i++)
         cheapest = fmin(cheapest, x->message[i]);
-    for (int s = 0; s < g->n_stages; s++)
-        for (int q = 0; q < g->n_slices; q++) {
-            int at = s * g->n_slices + q;
-            for (int k = 0; k < PP_N_TIMES; k++)
-                x->times.slice[at][k] = factor[pp_original(g, s)] *
-                                        all[q * PP_N_TIMES + k] /
-                                        (double)x->n_stages;
-            x->times.message[at] = cheapest;
-        }
+    for (int s = 0; s < g->n_stages; s++) {
+        size_t at = (size_t)(s * g->n_slices), o = (size_t)pp_original(g, s);
+        double share = factor[o] / (double)x->n_stages;
+        for (size_t k = 0; k < x->width; k++)
+            x->times.slice[at + k / PP_N_TIMES][k % PP_N_TIMES] =
+                share * (last[k] - first[k]) + (o == 0 ? first[k] : 0) +
+                (o == x->n_stages - 1 ? all[k] - last[k] : 0);
+        for (size_t q = 0; q < (size_t)g->n_slices; q++)
+            x->times.message[at + q] = cheapest;
+    }
 }
 
 /* Finds the longest path with the times that are set. */
@@ -64,9 +75,10 @@ static void find_path(struct pp_cuts *x)
 /* The state of the game. */
 struct game {
     struct pp_cuts *cuts;
+    struct free_units units;
     double *factor; /* per stage: what its times are multiplied by */
     double *regret; /* per stage */
-    double *weight; /* per stage: of the last path, with all units on it */
+    double *weight; /* per stage: of the last path, with all free units on it */
     double *mean;   /* the paths so far, as a sum over a cut's weights */
     double total;   /* what they count together */
     size_t n_weights;
@@ -74,7 +86,8 @@ struct game {
 
 static int start_game(struct game *z, struct pp_err *err)
 {
-    size_t n = z->cuts->n_stages;
+    size_t n = z->cuts->n_stages, n_units = z->cuts->n_units;
+    z->units = (struct free_units){n_units > 1, n_units - 1};
     z->n_weights = n * (z->cuts->width + 1);
     z->factor = calloc(n, sizeof *z->factor);
     z->regret = calloc(n, sizeof *z->regret);
@@ -102,11 +115,12 @@ static void answer(struct game *z, const double *path)
     size_t n = x->n_stages, row = x->width + 1;
     double value = 0, sum = 0;
     for (size_t s = 0; s < n; s++) {
-        z->weight[s] = pp_cut_sum(x, &path[s * row], 0, x->n_units);
+        z->weight[s] =
+            pp_cut_sum(x, &path[s * row], z->units.from, z->units.until);
         value += z->weight[s] * z->factor[s] / (double)n;
     }
-    for (size_t s = 0; s < n && value > 0; s++) {
-        double regret = z->regret[s] + 1 - z->weight[s] / value;
+    for (size_t s = 0; s < n; s++) {
+        double regret = z->regret[s] + value - z->weight[s];
         z->regret[s] = regret > 0 ? regret : 0;
         sum += z->regret[s];
     }
@@ -118,7 +132,7 @@ static void play_round(struct game *z, size_t round)
 {
     struct pp_cuts *x = z->cuts;
     double counts = (double)(round + 1);
-    share_work(x, z->factor);
+    share_work(x, z->units, z->factor);
     find_path(x);
     const double *path = pp_cuts_next(x);
     answer(z, path);
@@ -165,7 +179,7 @@ static int add_slowed(struct pp_cuts *x, struct pp_err *err)
         for (int s = 0; s < g->n_stages; s++)
             if (g->stages[s].row == r)
                 factor[pp_original(g, s)] = SLOW;
-        share_work(x, factor);
+        share_work(x, (struct free_units){0, x->n_units}, factor);
         find_path(x);
         add_path(x);
     }
