@@ -59,9 +59,10 @@ void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
 /* Generates cuts for a bound, up to the limit: for every row a path along it,
  * then a path that may leave it for other rows at either end, then the longest
  * path if the row is slow; and means of many paths, which come to weigh all
- * stages alike. Simulates that many steps. */
+ * stages alike. Simulates that many steps. Sets split, which has room for
+ * n_stages + 1 boundaries, to a partition that is good for these paths. */
 int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
-                     struct pp_err *err) PP_MUST_USE;
+                     size_t *split, struct pp_err *err) PP_MUST_USE;
 
 static inline const double *pp_cut_weights(const struct pp_cuts *x, size_t cut,
                                            size_t stage)

@@ -77,6 +77,7 @@ struct game {
     struct pp_cuts *cuts;
     struct free_units units;
     double *factor; /* per stage: what its times are multiplied by */
+    double *share;  /* per stage: sum of the factors so far */
     double *regret; /* per stage */
     double *weight; /* per stage: of the last path, with all free units on it */
     double *mean;   /* the paths so far, as a sum over a cut's weights */
@@ -90,10 +91,11 @@ static int start_game(struct game *z, struct pp_err *err)
     z->units = (struct free_units){n_units > 1, n_units - 1};
     z->n_weights = n * (z->cuts->width + 1);
     z->factor = calloc(n, sizeof *z->factor);
+    z->share = calloc(n, sizeof *z->share);
     z->regret = calloc(n, sizeof *z->regret);
     z->weight = calloc(n, sizeof *z->weight);
     z->mean = calloc(z->n_weights, sizeof *z->mean);
-    if (!z->factor || !z->regret || !z->weight || !z->mean)
+    if (!z->factor || !z->share || !z->regret || !z->weight || !z->mean)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++)
         z->factor[s] = 1;
@@ -103,6 +105,7 @@ static int start_game(struct game *z, struct pp_err *err)
 static void finish_game(struct game *z)
 {
     free(z->factor);
+    free(z->share);
     free(z->regret);
     free(z->weight);
     free(z->mean);
@@ -133,6 +136,8 @@ static void play_round(struct game *z, size_t round)
     struct pp_cuts *x = z->cuts;
     double counts = (double)(round + 1);
     share_work(x, z->units, z->factor);
+    for (size_t s = 0; s < x->n_stages; s++)
+        z->share[s] += counts * z->factor[s];
     find_path(x);
     const double *path = pp_cuts_next(x);
     answer(z, path);
@@ -150,8 +155,39 @@ static void add_mean(struct game *z)
     z->cuts->n++;
 }
 
+/* Returns all times of the units before one. */
+static double work_before(const struct pp_cuts *x, size_t unit)
+{
+    double sum = 0;
+    for (size_t k = 0; k < x->width; k++)
+        sum += x->before[unit * x->width + k];
+    return sum;
+}
+
+/* Sets the partition that is nearest to the mean share of each stage. */
+static void round_shares(const struct game *z, size_t *split)
+{
+    const struct pp_cuts *x = z->cuts;
+    size_t n = x->n_stages;
+    double done = work_before(x, z->units.from), sum = 0;
+    double all = work_before(x, z->units.until) - done;
+    for (size_t s = 0; s < n; s++)
+        sum += z->share[s];
+    split[0] = 0;
+    for (size_t s = 0; s + 1 < n; s++) {
+        size_t end = split[s] + 1, most = x->n_units - (n - 1 - s);
+        done += sum > 0 ? all * z->share[s] / sum : 0;
+        while (end < most &&
+               work_before(x, end) + work_before(x, end + 1) <= 2 * done)
+            end++;
+        split[s + 1] = end;
+    }
+    split[n] = x->n_units;
+}
+
 /* Plays the game, and adds a cut now and then. */
-static int play(struct pp_cuts *x, size_t rounds, struct pp_err *err)
+static int play(struct pp_cuts *x, size_t rounds, size_t *split,
+                struct pp_err *err)
 {
     struct game z = {.cuts = x};
     size_t left = x->most - x->n;
@@ -161,6 +197,8 @@ static int play(struct pp_cuts *x, size_t rounds, struct pp_err *err)
         if ((i + 1) * left / rounds > i * left / rounds)
             add_mean(&z);
     }
+    if (!rc)
+        round_shares(&z, split);
     finish_game(&z);
     return rc;
 }
@@ -188,7 +226,7 @@ static int add_slowed(struct pp_cuts *x, struct pp_err *err)
 }
 
 int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
-                     struct pp_err *err)
+                     size_t *split, struct pp_err *err)
 {
     struct pp_makespan *m = x->problem->makespan;
     pp_cuts_time(x, bounds);
@@ -204,5 +242,5 @@ int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
     if (slows && add_slowed(x, err))
         return -1;
     x->n_with_slow = x->n;
-    return play(x, slows ? steps - rows : steps, err);
+    return play(x, slows ? steps - rows : steps, split, err);
 }

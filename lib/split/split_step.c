@@ -23,6 +23,9 @@ enum {
     MAX_STEP_PIECES = 36000000
 };
 
+/* A bound this close to the makespan is close enough. */
+#define NEAR 0.99
+
 /* Limit of the searches for a partition that fits. */
 enum { MAX_LOWERED = 8 };
 
@@ -49,6 +52,8 @@ struct climb {
     struct pp_cuts cuts;
     size_t *bounds;  /* the best so far */
     size_t *trial;   /* scratch */
+    size_t *start;   /* where to climb from once more */
+    size_t *first;   /* the result of the first climb */
     double *cost;    /* per cut: its bound for the best partition */
     double *change;  /* per cut: prefix sums over boundaries of the change of
                         cost if a boundary goes up by one, then down by one */
@@ -250,6 +255,8 @@ static int allocate_climb(struct climb *z, size_t *bounds, struct pp_err *err)
     if (pp_mul(2 * n, most, &size, err))
         return -1;
     z->trial = calloc(n + 1, sizeof *z->trial);
+    z->start = calloc(n + 1, sizeof *z->start);
+    z->first = calloc(n + 1, sizeof *z->first);
     z->cost = calloc(most, sizeof *z->cost);
     z->change = calloc(size, sizeof *z->change);
     z->order = calloc(most, sizeof *z->order);
@@ -258,8 +265,8 @@ static int allocate_climb(struct climb *z, size_t *bounds, struct pp_err *err)
     z->refused = calloc(size, sizeof *z->refused);
     z->limit = calloc((size_t)z->cuts.problem->makespan->graph->n_rows,
                       sizeof *z->limit);
-    if (!z->limit || !z->trial || !z->cost || !z->change || !z->order ||
-        !z->refused)
+    if (!z->limit || !z->trial || !z->start || !z->first || !z->cost ||
+        !z->change || !z->order || !z->refused)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return 0;
 }
@@ -357,6 +364,33 @@ static int make_fit(struct climb *z, bool *fits, bool *none, struct pp_err *err)
     return *fits ? 0 : find_fit(z, fits, none, err);
 }
 
+/* Climbs from z->start too, or from what fits near it, and keeps the better
+ * result. The cuts so far give way to those of this climb. */
+static int climb_again(struct climb *z, struct pp_err *err)
+{
+    struct pp_cuts *x = &z->cuts;
+    size_t bytes = (x->n_stages + 1) * sizeof *z->bounds;
+    double before = z->makespan;
+    bool fits;
+    memcpy(z->first, z->bounds, bytes);
+    memcpy(z->bounds, z->start, bytes);
+    if (pp_cuts_fits(x, z->bounds, &fits, err) ||
+        (!fits && x->problem->memory && move_to_fit(z, &fits, err)))
+        return -1;
+    x->n = z->n_refused = 0;
+    x->most = MAX_CUTS;
+    if (fits) {
+        z->makespan = pp_cuts_simulate(x, z->bounds);
+        if (climb(z, err))
+            return -1;
+    }
+    if (!fits || !pp_cuts_less(z->makespan, before)) {
+        memcpy(z->bounds, z->first, bytes);
+        z->makespan = before;
+    }
+    return 0;
+}
+
 static int find_makespan_bound(struct climb *z, double *bound,
                                struct pp_err *err)
 {
@@ -367,8 +401,9 @@ static int find_makespan_bound(struct climb *z, double *bound,
     x->most += n_generated(x->problem->makespan);
     size_t steps = smaller(MAX_STEPS, MAX_STEP_PIECES /
                                           (x->problem->makespan->n_pieces + 1));
-    return pp_cuts_generate(x, z->bounds, steps, err) ||
-                   pp_cuts_bound(x, z->makespan, bound, err)
+    return pp_cuts_generate(x, z->bounds, steps, z->start, err) ||
+                   pp_cuts_bound(x, z->makespan, bound, err) ||
+                   (*bound < z->makespan * NEAR && climb_again(z, err))
                ? -1
                : 0;
 }
@@ -391,9 +426,11 @@ static int run(struct climb *z, struct pp_split_found *found,
         return -1;
     if (!found->proved && !fits && isfinite(z->makespan) && climb(z, err))
         return -1;
-    found->makespan = found->bound = z->makespan;
+    found->bound = z->makespan;
     if (!found->proved && !enough && find_makespan_bound(z, &found->bound, err))
         return -1;
+    found->makespan = z->makespan;
+    found->bound = fmin(found->bound, found->makespan);
     found->n_simulated = x->n_pieces / x->problem->makespan->n_pieces;
     return 0;
 }
@@ -410,6 +447,8 @@ int pp_split_step(const struct pp_split_step *p, size_t *bounds,
             rc = run(&z, found, err);
     }
     free(z.trial);
+    free(z.start);
+    free(z.first);
     free(z.cost);
     free(z.change);
     free(z.order);

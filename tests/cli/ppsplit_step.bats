@@ -63,6 +63,12 @@ shortest() {
     gap 7 -c 2 --placement v
     layers=1000 ranks=64
     gap 15 -c 4
+    # A head that takes as long as four layers cannot be divided.
+    layers=48 ranks=8
+    jq '.vocab_size = 64000 | .hidden_size = 1024 | .head_dim = 128 |
+        .intermediate_size = 4096' m/config.json >wide.json
+    mv wide.json m/config.json
+    gap 4 -c 2 --seq-len 1024
 }
 
 @test "no rule of another system has a shorter step" {

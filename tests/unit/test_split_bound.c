@@ -138,6 +138,7 @@ static bool is_sound(struct instance *x, uint64_t key, double *tightest)
     enum { MAX_CUTS = 60 };
     struct pp_cuts cuts;
     size_t bounds[MAX_STAGES + 1], scratch[MAX_STAGES + 1] = {0};
+    size_t split[MAX_STAGES + 1];
     double bound = 0, best = brute(x, scratch, 0);
     even_split(x, bounds);
     if (pp_cuts_init(&cuts, &x->problem, MAX_CUTS, &x->f.err))
@@ -146,7 +147,7 @@ static bool is_sound(struct instance *x, uint64_t key, double *tightest)
     for (size_t s = 1; s < x->n_stages && key % 3; s++)
         bounds[s] = s;
     double other = pp_cuts_simulate(&cuts, bounds);
-    bool good = !pp_cuts_generate(&cuts, bounds, 200, &x->f.err) &&
+    bool good = !pp_cuts_generate(&cuts, bounds, 200, split, &x->f.err) &&
                 !pp_cuts_bound(&cuts, 2 * other, &bound, &x->f.err);
     pp_cuts_finish(&cuts);
     if (bound > best * (1 + 1e-9)) {
