@@ -251,7 +251,8 @@ static int set_data(struct pack_job *j)
                                     .n_sequences = p.n_sequences,
                                     .capacity = p.capacity,
                                     .align = p.align,
-                                    .max_tokens = p.max_tokens};
+                                    .max_tokens = p.max_tokens,
+                                    .max_images = p.images.max_images};
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

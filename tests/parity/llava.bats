@@ -1,0 +1,205 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# llava - a model with images, from lines of JSON to a checkpoint: any ranks give
+# the bits of one, plans of memory are those of runs, --verify proves the plan,
+# and what pprun does not do is refused by name.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+# lines SEED COUNT [IMAGES]: prints sequences with 0, 1 or 2 images of 8 x 8
+# pixels, or with as many as given. Token 31 stands for a feature.
+lines() {
+    awk -v seed="$1" -v n="$2" -v fixed="${3:--1}" '
+    function text(count,  t) {
+        for (t = 0; t < count; t++) ids = ids sep() int(2 + rand() * 29)
+    }
+    function sep() { return ids == "" ? "" : "," }
+    function image(  c, y, x, all) {
+        for (c = 0; c < 3; c++) {
+            all = all (c ? "],[" : "[[")
+            for (y = 0; y < 8; y++) {
+                all = all (y ? ",[" : "[")
+                for (x = 0; x < 8; x++)
+                    all = all (x ? "," : "") sprintf("%.3f", rand() * 2 - 1)
+                all = all "]"
+            }
+        }
+        return all "]]"
+    }
+    BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) {
+            ids = images = ""
+            text(1 + int(rand() * 6))
+            k = fixed < 0 ? i % 3 : fixed
+            for (j = 0; j < k; j++) {
+                ids = ids sep() "31,31,31,31"
+                text(1 + int(rand() * 5))
+                images = images (j ? "," : "") image()
+            }
+            printf "{\"input_ids\": [%s]%s}\n", ids,
+                (k ? ", \"images\": [" images "]" : "")
+        }
+    }'
+}
+
+pack() { pppack -q --image-token 31 --patch 4 "$@"; }
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    lines 1 18 >data.jsonl
+    pack -l 40 -o packed data.jsonl
+    lines 2 5 >eval.jsonl
+    pack -l 40 -o eval eval.jsonl
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    MODEL=$SRCDIR/tests/golden/llava
+}
+
+# plan KIND ARGS...: writes plan.json, for four microbatches.
+plan() {
+    local kind=$1
+    shift
+    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data packed \
+        -o plan.json
+}
+
+train() {
+    local to=$1
+    shift
+    rm -rf "$to" "$to.jsonl"
+    pprun -q --data packed --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
+        jq -c 'del(.seconds, .tokens_per_second, .bubble)' >"$to.jsonl"
+}
+
+@test "ranks give the bits of one, wherever the model is cut" {
+    plan gpipe -p 1
+    train one --eval eval --eval-every 2
+    for kind in 1f1b zb-h1; do
+        plan $kind -p 3 --encoder-ranks 1
+        jq -e '[.stages[].component] == ["vision", "language", "language"]' \
+            plan.json
+        train apart --eval eval --eval-every 2
+        compare one/latest apart/latest
+        plan $kind -p 4 --method uniform-units
+        train cut --eval eval --eval-every 2
+        compare one/latest cut/latest
+        diff <(jq -c '[.loss, .grad_norm, .val_loss]' one.jsonl) \
+            <(jq -c '[.loss, .grad_norm, .val_loss]' apart.jsonl)
+    done
+    plan interleaved -p 2 -c 2
+    train chunks
+    compare one/latest chunks/latest
+    # Two ranks for the data add up in another order than one.
+    plan 1f1b -p 2 --dp 2
+    train lanes
+    for zero in 0 3; do
+        plan 1f1b -p 2 --dp 2 --zero $zero
+        train zero
+        compare lanes/latest zero/latest
+    done
+}
+
+@test "plans have the memory of a run" {
+    # Every bin has one sequence with two images, all alike.
+    lines 3 1 2 >line
+    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
+    local length need
+    length=$(jq '.input_ids | length' line)
+    pack -l "$length" -o same same.jsonl
+    for args in '-p 1' '-p 3' '-p 4' '-p 3 --freeze vision' '-p 2 --dp 2'; do
+        # shellcheck disable=SC2086
+        ppsplit -q --method uniform-units $args "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+        pprun --plan --data same --init 5 --steps 1 plan.json >need.json
+        ppsched --stats plan.json |
+            jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
+        need=$(jq 'map(.total) | max' need.json)
+        within() {
+            # shellcheck disable=SC2086
+            ppsplit -q --method uniform-units $args -s 1f1b -m 4 \
+                --seq-len "$length" --images 2 --memory "$1" "$MODEL"
+        }
+        run -0 within "$need"
+        run -1 within $((need - 1))
+    done
+}
+
+@test "--verify proves plans with images, also with two copies of the data" {
+    for args in '-p 3 --encoder-ranks 1' '-p 2 --dp 2' \
+        '-p 4 --method uniform-units --freeze vision'; do
+        # shellcheck disable=SC2086
+        plan 1f1b $args
+        run -0 pprun -q --verify --dtype fp64 --data packed plan.json
+    done
+}
+
+@test "a run goes on with other ranks, and its weights open again" {
+    plan 1f1b -p 3 --encoder-ranks 1
+    train whole
+    train half --steps 2
+    plan zb-h1 -p 2
+    train half --resume half
+    compare whole/latest half/latest
+    pprun -q --data packed --weights whole/latest --logprobs got plan.json
+    pprun -q --data packed --resume whole --logprobs want plan.json
+    diff got want
+}
+
+@test "frozen units keep their bits" {
+    plan 1f1b -p 3 --encoder-ranks 1 --freeze vision,language
+    train start --steps 1 --lr 0
+    train projector
+    compare projector/latest start/latest 'vision_tower.*'
+    compare projector/latest start/latest 'language_model.*'
+    run -1 compare projector/latest start/latest 'multi_modal_projector.*'
+    # The last layer of the encoder does not run.
+    plan 1f1b -p 2
+    train all --weight-decay 0.1
+    compare all/latest start/latest 'vision_tower.*.layers.2.*'
+    run -1 compare all/latest start/latest 'vision_tower.*.layers.1.*'
+}
+
+@test "text alone trains too" {
+    lines 4 8 0 >text.jsonl
+    pppack -q -l 40 -o text text.jsonl
+    ppsplit -q -p 3 --encoder-ranks 1 "$MODEL" |
+        ppsched -q -s 1f1b -m 4 --data text -o text.json
+    run -0 pprun -q --data text --steps 2 text.json
+}
+
+# refuses TEXT ARGS...: pprun fails with status 2 and says it.
+refuses() {
+    local text=$1
+    shift
+    run -2 --separate-stderr pprun -q --steps 1 "$@"
+    echo "$stderr"
+    [[ $stderr == *"$text"* ]]
+}
+
+@test "other meshes, schedules and data are refused by name" {
+    mkdir even
+    jq '.vision_config.num_attention_heads = 2' "$MODEL/config.json" \
+        >even/config.json
+    ppsplit -q --tp 2 -p 2 even | ppsched -q -s 1f1b -m 4 >plan.json
+    refuses "/mesh/tp: '2', but pprun runs the encoder" --data packed plan.json
+    plan seq1f1b -p 2
+    refuses "/schedule/slices: '2', but the images" --data packed plan.json
+    plan 1f1b -p 2
+    run -2 --separate-stderr pprun -q --data packed --generate 3 plan.json
+    [[ $stderr == *"for which --generate makes no data" ]]
+    sed 's/31,31,31,31/1,1,1,1/g' data.jsonl >other.jsonl
+    pppack -q --image-token 1 --patch 4 -l 40 -o other other.jsonl
+    refuses "token '1' stands for images, but 31 in the model" --data other \
+        plan.json
+    sed 's/31,31,31,31/31/g' data.jsonl >large.jsonl
+    pppack -q --image-token 31 --patch 8 -l 40 -o other large.jsonl
+    refuses "a patch has '192' pixels" --data other plan.json
+    model llama false
+    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 -o llama.json
+    refuses "'LlamaForCausalLM' has no encoder for the 18 images" \
+        --data packed --init 1 llama.json
+}
