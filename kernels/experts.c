@@ -92,8 +92,8 @@ static void choose(int32_t *best, const struct candidates *c, size_t E,
             n = list_best(best, n, c, e, K);
 }
 
-/* Experts that are sorted at a time. */
-enum { SORTED = 256 };
+/* Experts that are sorted at a time, and the number of none. */
+enum { SORTED = 256, NO_EXPERT = INT32_MAX };
 
 /* Replaces experts in r->row by their rows, for experts from first on. done
  * rows belong to those before them. Returns the rows up to the last of these
@@ -144,19 +144,28 @@ static PP_ROUTE_FWD(route_fwd)
     const real *x = logits;
     real *p = probs, *w = weight;
     size_t done = 0;
-    for (size_t t = 0; t < N; t++) {
-        /* A softmax keeps the order of the logits. */
-        const struct candidates c = {rule->sigmoid ? p + t * E : x + t * E,
-                                     rule->sigmoid ? bias : NULL};
+    for (size_t t = 0; t < N; t++)
         (rule->sigmoid ? sigmoid_row : softmax_row)(p + t * E, x + t * E, E);
-        choose(r->row + t * K, &c, E, K, rule);
+    for (size_t i = 0; i < N * K; i++)
+        r->row[i] = NO_EXPERT;
+    for (size_t i = 0; i < tokens->n; i++) {
+        size_t t = (size_t)tokens->cu_padded[i];
+        size_t end = t + (size_t)(tokens->cu[i + 1] - tokens->cu[i]);
+        for (; t < end; t++) {
+            /* A softmax keeps the order of the logits. */
+            const struct candidates c = {rule->sigmoid ? p + t * E : x + t * E,
+                                         rule->sigmoid ? bias : NULL};
+            choose(r->row + t * K, &c, E, K, rule);
+        }
     }
     for (size_t first = 0; first < E; first += SORTED)
         done = sort_experts(r, N, E, K, first, done);
     for (size_t i = 0; i < N * K; i++)
-        r->row[i] = -1 - r->row[i];
+        r->row[i] = r->row[i] < 0 ? -1 - r->row[i] : -1;
     for (size_t t = 0; t < N; t++) {
         const int32_t *row = r->row + t * K;
+        if (row[0] < 0)
+            continue;
         double by = divisor(p + t * E, r, row, K, rule);
         for (size_t j = 0; j < K; j++)
             w[row[j]] =
@@ -193,6 +202,10 @@ static PP_ROUTE_BWD(route_bwd)
     real *out = dlogits;
     for (size_t t = 0; t < N; t++, p += E, out += E) {
         const int32_t *row = r->row + t * K;
+        if (row[0] < 0) {
+            memset(out, 0, E * sizeof *out);
+            continue;
+        }
         double by = divisor(p, r, row, K, rule), s = 0;
         double scale = rule->scale > 0 ? rule->scale : 1;
         for (size_t j = 0; rule->norm && j < K; j++)
@@ -335,11 +348,16 @@ static PP_COMBINE(combine)
     (void)stream;
     const real *in = x, *w = weight;
     real *out = y;
-    for (size_t t = 0; t < N; t++, out += C)
+    for (size_t t = 0; t < N; t++, out += C) {
+        if (row && row[t * K] < 0) {
+            memset(out, 0, C * sizeof *out);
+            continue;
+        }
         for (size_t j = 0; j < K; j++) {
             size_t i = row ? (size_t)row[t * K + j] : t;
             (j ? add_weighted : set_weighted)(out, in + i * C, w ? w[i] : 1, C);
         }
+    }
     return 0;
 }
 

@@ -3,9 +3,9 @@
  * Large Neural Networks", ICLR 2017), with the rules of kernels.h. No token is
  * dropped.
  *
- * E experts, K experts of each of N tokens. A row is a token at one of its
- * experts: there are R = N K. Rows ascend by expert, and those of an expert by
- * token. */
+ * E experts, K experts of each of N tokens. A row is a real token at one of its
+ * experts: there are R, at most N K. Rows ascend by expert, and those of an
+ * expert by token. */
 #ifndef PP_KERNELS_EXPERTS_H
 #define PP_KERNELS_EXPERTS_H
 
@@ -17,13 +17,21 @@
 
 /* The places of rows. */
 struct pp_routing {
-    int32_t *row;    /* (N, K) of a token's experts, the best first */
+    int32_t *row;    /* (N, K) of a token's experts, the best first; -1 for
+                        padding */
     int32_t *token;  /* (R) */
     int32_t *expert; /* (R) ascending */
 };
 
-/* route - chooses K experts of each token by the rule: those with the largest
- * scores, the lowest number first among equals.
+/* The real tokens among N: cu[i + 1] - cu[i] from cu_padded[i] on. Padding has
+ * no rows. */
+struct pp_real_tokens {
+    size_t n; /* sequences */
+    const int32_t *cu, *cu_padded;
+};
+
+/* route - chooses K experts of each real token by the rule: those with the
+ * largest scores, the lowest number first among equals.
  *
  *   logits  (N, E)
  *   bias    (E) or NULL   added to the scores that choose; only with sigmoid
@@ -32,9 +40,10 @@ struct pp_routing {
  *                    with norm, over the sum of those of the token
  *   r                written
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
-#define PP_ROUTE_FWD(name)                                              \
-    int(name)(void *probs, void *weight, struct pp_routing *r,          \
-              const void *logits, const void *bias, size_t N, size_t E, \
+#define PP_ROUTE_FWD(name)                                             \
+    int(name)(void *probs, void *weight, struct pp_routing *r,         \
+              const void *logits, const void *bias,                    \
+              const struct pp_real_tokens *tokens, size_t N, size_t E, \
               size_t K, const struct pp_router *rule, void *stream)
 #define PP_ROUTE_BWD(name)                                              \
     int(name)(void *dlogits, const void *dweight, const void *probs,    \
@@ -82,7 +91,8 @@ typedef PP_LOGIT_SIZE_BWD(pp_logit_size_bwd_fn);
  * that of x, and y may be x; without weight, it is 1.
  *
  * combine - y[t] = the sum over j, ascending, of weight[i] x[i], i = row[t, j],
- * for N tokens of C. Without row, K is 1 and i is t. Without weight, it is 1.
+ * for N tokens of C, and 0 for padding. Without row, K is 1 and i is t. Without
+ * weight, it is 1.
  *
  * weigh_bwd - the gradient of weight[r] y[r] for R rows of C: dweight[r] = the
  * sum of dy[r] y[r], then dy[r] becomes weight[r] dy[r].

@@ -12,6 +12,11 @@ static const struct pp_kernels *const tables[] = {
 
 enum { MOST = 4096 };
 
+static bool equal(double a, double b)
+{
+    return !(a < b) && !(a > b);
+}
+
 struct routed {
     struct values logits, probs, weight;
     int32_t row[MOST], token[MOST], expert[MOST];
@@ -22,11 +27,13 @@ static void route(struct routed *x, const struct pp_kernels *k, size_t N,
                   size_t E, size_t K, bool norm)
 {
     const struct pp_router rule = {.norm = norm};
+    const int32_t cu[] = {0, (int32_t)N};
+    const struct pp_real_tokens all = {1, cu, cu};
     x->probs = values_new(k, N * E, 0);
     x->weight = values_new(k, N * K, 0);
     x->r = (struct pp_routing){x->row, x->token, x->expert};
     k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
-                          N, E, K, &rule, NULL);
+                          &all, N, E, K, &rule, NULL);
 }
 
 static void routed_free(struct routed *x)
@@ -92,6 +99,62 @@ static void test_route(const struct pp_kernels *k, size_t N, size_t E, size_t K,
     routed_free(&x);
 }
 
+/* Two sequences of 2 and 3 tokens have a token of padding behind each, and an
+ * empty one between them has nothing else. Checks that the real ones have the
+ * rows and weights that they have without padding, and padding has none. */
+static void test_padding(const struct pp_kernels *k)
+{
+    enum { N = 8, REAL = 5, E = 4, K = 2, C = 3 };
+    static const int32_t cu[] = {0, 2, 2, REAL}, padded[] = {0, 3, 4, N};
+    static const int32_t place[N] = {0, 1, -1, -1, 2, 3, 4, -1};
+    const struct pp_real_tokens real = {3, cu, padded};
+    const struct pp_router rule = {.norm = true};
+    struct routed x, alone;
+    struct values rows = values_new(k, REAL * K * C, 0);
+    struct values y = values_new(k, N * C, 0), dx = values_new(k, N * E, 0);
+    bool same = true, zero = true;
+    x.logits = values_new(k, N * E, 0);
+    alone.logits = values_new(k, REAL * E, 0);
+    x.probs = values_new(k, N * E, 0);
+    x.weight = values_new(k, N * K, 0);
+    x.r = (struct pp_routing){x.row, x.token, x.expert};
+    fill_normal(&x.logits, "logits", 1);
+    fill_normal(&rows, "rows", 1);
+    for (size_t t = 0; t < N; t++)
+        for (size_t e = 0; place[t] >= 0 && e < E; e++)
+            set(&alone.logits, (size_t)place[t] * E + e,
+                get(&x.logits, t * E + e));
+    route(&alone, k, REAL, E, K, true);
+    k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
+                          &real, N, E, K, &rule, NULL);
+    k->experts->combine(y.at, rows.at, x.weight.at, x.row, N, K, C, NULL);
+    k->experts->route_bwd(dx.at, x.weight.at, x.probs.at, &x.r, N, E, K, &rule,
+                          NULL);
+    for (size_t r = 0; r < REAL * K; r++)
+        same = same && x.expert[r] == alone.expert[r] &&
+               place[x.token[r]] == alone.token[r] &&
+               equal(get(&x.weight, r), get(&alone.weight, r));
+    for (size_t t = 0; t < N; t++) {
+        for (size_t j = 0; j < K; j++)
+            same =
+                same &&
+                x.row[t * K + j] ==
+                    (place[t] < 0 ? -1 : alone.row[(size_t)place[t] * K + j]);
+        for (size_t i = 0; place[t] < 0 && i < C; i++)
+            zero = zero && equal(get(&y, t * C + i), 0);
+        for (size_t e = 0; place[t] < 0 && e < E; e++)
+            zero = zero && equal(get(&dx, t * E + e), 0);
+    }
+    ok(same, "%s: padding has no rows", k->name);
+    ok(zero && guard_whole(&y) && guard_whole(&dx),
+       "%s: padding has no outputs and no gradients", k->name);
+    routed_free(&x);
+    routed_free(&alone);
+    values_free(&rows);
+    values_free(&y);
+    values_free(&dx);
+}
+
 /* Routes one token to two of six experts in three groups, and checks which they
  * are, their weights, and the gradient of the logits. */
 static void test_rule(const struct pp_kernels *k, const char *name,
@@ -100,6 +163,8 @@ static void test_rule(const struct pp_kernels *k, const char *name,
 {
     enum { E = 6, K = 2 };
     static const double logits[E] = {2, -2, 1.5, 1.25, 0, 1};
+    static const int32_t cu[] = {0, 1};
+    const struct pp_real_tokens one = {1, cu, cu};
     struct routed x;
     struct values b = values_new(k, E, 0), dx = values_new(k, E, 0);
     struct values dw = values_new(k, K, 0);
@@ -119,7 +184,7 @@ static void test_rule(const struct pp_kernels *k, const char *name,
     set(&dw, 0, 0.5);
     set(&dw, 1, -2);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at,
-                          bias ? b.at : NULL, 1, E, K, rule, NULL);
+                          bias ? b.at : NULL, &one, 1, E, K, rule, NULL);
     k->experts->route_bwd(dx.at, dw.at, x.probs.at, &x.r, 1, E, K, rule, NULL);
     for (size_t j = 0; j < K; j++) {
         right = right && x.expert[x.row[j]] == want[j];
@@ -183,11 +248,6 @@ static void test_rules(const struct pp_kernels *k)
                                   .kept_groups = 1,
                                   .scale = 1},
               bias, (int32_t[]){4, 0});
-}
-
-static bool equal(double a, double b)
-{
-    return !(a < b) && !(a > b);
 }
 
 /* Two of five experts have no rows. Integers, so that sums are exact. */
@@ -271,6 +331,7 @@ int main(void)
         test_route(k, 40, 8, 3, 0, true);
         test_route(k, 11, 300, 4, 1, true);
         test_route(k, 0, 4, 2, 1, true);
+        test_padding(k);
         test_grouped(k);
         test_rules(k);
     }

@@ -14,9 +14,9 @@
 /* The sizes of a microbatch, and the scratch. */
 struct experts {
     const struct pp_expert_kernels *k;
-    size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows, hidden, width of
-                                   an expert, experts, those of a token, width
-                                   of the shared expert */
+    size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows of the real ones,
+                                   hidden, width of an expert, experts, those of
+                                   a token, width of the shared expert */
     size_t stride;              /* elements from one expert to the next */
     struct pp_routing routing;
     void *weights; /* (R), or (T) of the shared expert; accumulated type */
@@ -24,6 +24,11 @@ struct experts {
     void *act;     /* (R, I) or (T, S) */
     void *logits;  /* (T, E) */
 };
+
+static size_t n_real(const struct pp_microbatch *mb)
+{
+    return (size_t)mb->cu_seqlens[mb->n_sequences];
+}
 
 static struct experts experts_of(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *const *s,
@@ -33,7 +38,7 @@ static struct experts experts_of(const struct pp_layer *l,
     struct pp_experts_room room = pp_experts_room(l->env->model);
     struct experts e = {.k = l->env->kernels->experts,
                         .T = mb->tokens,
-                        .R = mb->tokens * m->top_k,
+                        .R = n_real(mb) * m->top_k,
                         .C = l->env->model->hidden,
                         .I = m->intermediate,
                         .E = m->n_experts,
@@ -41,8 +46,8 @@ static struct experts experts_of(const struct pp_layer *l,
                         .S = m->shared};
     e.stride = 3 * e.C * e.I;
     e.routing.row = s[PP_S_ROUTING];
-    e.routing.token = e.routing.row + e.R;
-    e.routing.expert = e.routing.token + e.R;
+    e.routing.token = e.routing.row + e.T * e.K;
+    e.routing.expert = e.routing.token + e.T * e.K;
     e.weights = scratch;
     e.product = pp_layer_statistic_at(l, scratch, e.T * room.weights);
     e.act = pp_layer_at(l, e.product, e.T * room.product);
@@ -57,7 +62,7 @@ static struct pp_router_rows router_rows(const struct experts *e,
                                    .routing = e->routing,
                                    .logits = e->logits,
                                    .room = e->product,
-                                   .room_values = e->R * e->C};
+                                   .room_values = e->T * e->K * e->C};
 }
 
 /* --- forward --- */
@@ -67,12 +72,14 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
                  struct pp_err *err)
 {
     const struct pp_router_rows rows = router_rows(e, s);
+    const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
+                                        mb->cu_seqlens_padded};
     PP_LAYER_RUN(l->env->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER],
                                              NULL, NULL, e->T, e->C, e->E, e->E,
                                              e->C, l->env->stream));
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
-                                 e->logits, l->w[PP_P_ROUTER_BIAS], e->T, e->E,
-                                 e->K, &l->env->model->moe.router,
+                                 e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
+                                 e->E, e->K, &l->env->model->moe.router,
                                  l->env->stream));
     if (pp_layer_router_fwd(l, mb, &rows, err))
         return -1;
