@@ -210,6 +210,8 @@ const struct tool_option split_options[] = {
     {0, "ep", "N", "expert-parallel ranks, of dp x cp (1)", AT(mesh.ep), 1,
      SPLIT_MAX_RANKS,
      .also = "ep-size expert-parallel-size expert-model-parallel-size"},
+    {0, "expert-limit", "N", "rows of experts of a rank, a token (the most)",
+     AT(mesh.expert_limit), 1, INT32_MAX, .needs = "ep"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
     {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)", AT(zero),

@@ -12,7 +12,8 @@ static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {
     "pp",          "dp",       "tp",       "cp",
     "ep",          "order",    "zero",     "experts_over_tp",
-    "cp_exchange", "cp_exact", "resident", NULL};
+    "cp_exchange", "cp_exact", "resident", "expert_limit",
+    NULL};
 static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
                                    NULL};
 
@@ -42,6 +43,7 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
 {
     struct pp_value member;
     const char *text;
+    int64_t limit = 0;
     if (read_zero(at, x))
         return -1;
     if (pp_value_find(at, "order", &member)) {
@@ -68,6 +70,10 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
     if (pp_value_find(at, "cp_exact", &member) &&
         pp_value_bool(&member, &x->cp_exact))
         return -1;
+    if (pp_value_find(at, "expert_limit", &member) &&
+        pp_value_int(&member, 1, INT_MAX, &limit))
+        return -1;
+    x->expert_limit = (int)limit;
     if (pp_value_find(at, "experts_over_tp", &member))
         return pp_value_bool(&member, &x->experts_over_tp);
     return 0;
@@ -112,6 +118,7 @@ static int read_mesh(const struct pp_value *component,
         x->divided_weights != all->divided_weights ||
         x->resident != all->resident ||
         x->experts_over_tp != all->experts_over_tp ||
+        x->expert_limit != all->expert_limit ||
         x->cp_exchange != all->cp_exchange || x->cp_exact != all->cp_exact)
         return pp_value_fail(&at,
                              "all but pp must be as in the manifest's mesh");
@@ -269,6 +276,8 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
                       json_string(pp_cp_exchange_names[mesh->cp_exchange]));
     if (mesh->cp_exact)
         bad |= pp_put(o, "cp_exact", json_true());
+    if (mesh->expert_limit)
+        bad |= pp_put(o, "expert_limit", json_integer(mesh->expert_limit));
     return pp_written(o, bad, err);
 }
 

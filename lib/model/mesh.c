@@ -107,6 +107,35 @@ static int check_words(const struct pp_mesh *x, const struct pp_model *m,
                                  m->vocab, x->tp);
 }
 
+size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
+                                const struct pp_model *m)
+{
+    size_t ep = (size_t)x->ep, held = m->moe.n_experts / ep;
+    return ep * (m->moe.top_k < held ? m->moe.top_k : held);
+}
+
+/* A rank gets as many rows as it sends, on average. */
+static int check_expert_limit(const struct pp_mesh *x, const struct pp_model *m,
+                              struct pp_err *err)
+{
+    size_t most = pp_mesh_most_expert_rows(x, m);
+    if (!x->expert_limit)
+        return 0;
+    if (x->ep == 1)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "expert-limit", NULL,
+                               "a limit of '%d' rows of experts has no effect "
+                               "without expert-parallel ranks",
+                               x->expert_limit);
+    if ((size_t)x->expert_limit < m->moe.top_k ||
+        (size_t)x->expert_limit > most)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "expert-limit", NULL,
+                               "a limit of '%d' rows of experts for a token "
+                               "must be from %zu, the mean, to %zu, the most "
+                               "that may come",
+                               x->expert_limit, m->moe.top_k, most);
+    return 0;
+}
+
 static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                          struct pp_err *err)
 {
@@ -117,6 +146,10 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                                             "the model has no experts for %d "
                                             "expert-parallel ranks",
                                             x->ep);
+    if (x->ep > PP_MOST_EXPERT_RANKS)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
+                               "'%d' expert-parallel ranks are more than %d",
+                               x->ep, (int)PP_MOST_EXPERT_RANKS);
     int64_t sharing = (int64_t)x->dp * x->cp * (x->experts_over_tp ? x->tp : 1);
     if (sharing % x->ep)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
@@ -129,6 +162,8 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
                                "the model's %zu experts do not divide by %d "
                                "expert-parallel ranks",
                                e->n_experts, x->ep);
+    if (check_expert_limit(x, m, err))
+        return -1;
     if (!x->experts_over_tp &&
         check_tp(x, m, e->intermediate, "columns of an expert", err))
         return -1;
@@ -295,7 +330,14 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
 {
     struct pp_model share = *m;
     size_t tp = x ? (size_t)x->tp : 1;
-    if (tp == 1 || m->table || !pp_model_trained(m))
+    if (!x || m->table || !pp_model_trained(m))
+        return share;
+    if (x->ep > 1) {
+        share.moe.ep = (size_t)x->ep;
+        share.moe.rows = x->expert_limit ? (size_t)x->expert_limit
+                                         : pp_mesh_most_expert_rows(x, m);
+    }
+    if (tp == 1)
         return share;
     share.tp = tp;
     share.n_heads /= tp;

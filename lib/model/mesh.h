@@ -48,7 +48,9 @@ struct pp_mesh {
     bool experts_over_tp; /* expert-parallel groups are cut from tp, cp and dp,
                              and no expert is divided */
     enum pp_cp_exchange cp_exchange;
-    bool cp_exact; /* scores and losses have the bits of one rank of cp */
+    bool cp_exact;    /* scores and losses have the bits of one rank of cp */
+    int expert_limit; /* rows of experts that an expert-parallel rank has room
+                         for, for each of its tokens; 0: all that may come */
 };
 
 /* Fills axes with those of the mesh, fastest first. */
@@ -75,12 +77,17 @@ static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
     return x->cp > 1 && x->cp_exact;
 }
 
-enum { PP_MOST_A2A_RANKS = 1024 };
+enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 
 /* Checks that the heads divide by the context-parallel ranks if those exchange
  * heads. An error carries the setting cp-exchange. */
 int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                            struct pp_err *err) PP_MUST_USE;
+
+/* Returns the most rows of experts that may come to a rank for each of its
+ * tokens: a token has a row at each of its experts. */
+size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
+                                const struct pp_model *m);
 
 /* Elements of a unit's weights on the rank with most of them. dp * cp ranks
  * hold the same dense weights, dp * cp / ep ranks the same experts. */
@@ -117,7 +124,7 @@ static inline int pp_mesh_resident(const struct pp_mesh *x)
 
 /* Returns the sizes of a model that pprun trains on one tensor-parallel rank:
  * its heads, key and value heads, columns of an MLP, and the most words of its
- * vocabulary. Others are returned whole. */
+ * vocabulary; and its room for rows of experts. Others are returned whole. */
 struct pp_model pp_mesh_share(const struct pp_mesh *x,
                               const struct pp_model *m);
 

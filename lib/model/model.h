@@ -83,6 +83,9 @@ struct pp_moe {
     bool biases;         /* on the router and the experts */
     bool score_bias;     /* a number for each expert that only selects */
     struct pp_router router;
+    /* The sizes of a rank (pp_mesh_share); 0: of the whole model. */
+    size_t ep;   /* expert-parallel ranks */
+    size_t rows; /* room for rows of experts, for each token of the rank */
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -174,6 +177,18 @@ struct pp_model {
 static inline size_t pp_model_tp(const struct pp_model *m)
 {
     return m->tp ? m->tp : 1;
+}
+
+/* Returns the ranks that divide the experts, and the rows of experts that one
+ * of them has room for, for each of its tokens. */
+static inline size_t pp_model_ep(const struct pp_model *m)
+{
+    return m->moe.ep ? m->moe.ep : 1;
+}
+
+static inline size_t pp_expert_rows(const struct pp_model *m)
+{
+    return m->moe.rows ? m->moe.rows : m->moe.top_k;
 }
 
 /* Returns the width of a value head. */
@@ -490,12 +505,17 @@ size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block);
 
 /* The room that a layer of experts needs beside what it saves: elements, and
- * values of the accumulated type, for each row of a product. */
+ * values of the accumulated type, for each row of a product. Ranks that divide
+ * the experts need two of product and weights: what arrives, and the same by
+ * expert. */
 struct pp_experts_room {
     size_t product; /* inputs or outputs of the experts, or their gradients */
     size_t act;     /* gradients of activations */
     size_t logits;
-    size_t weights; /* accumulated type */
+    size_t weights;  /* accumulated type */
+    size_t arrivals; /* the same: the places of rows of other ranks */
+    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
+                        expert by rank */
 };
 struct pp_experts_room pp_experts_room(const struct pp_model *m);
 

@@ -325,7 +325,8 @@ static void experts_saved(const struct pp_model *m,
 {
     (void)p;
     const struct pp_moe *e = &m->moe;
-    size_t tp = pp_model_tp(m), k = tp * e->top_k, i = k * e->intermediate;
+    size_t tp = pp_model_tp(m), k = tp * e->top_k;
+    size_t i = tp * pp_expert_rows(m) * e->intermediate;
     size_t n = tp * e->n_experts, s = tp * e->shared;
     size_t gate = e->shared && e->shared_gate ? tp : 0;
     out[PP_S_PROBS] = (struct pp_saved){PP_SAVED_ACT_I, n, true};

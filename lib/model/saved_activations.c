@@ -252,11 +252,14 @@ static size_t planned(const struct pp_model *m, size_t layer,
 struct pp_experts_room pp_experts_room(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
-    size_t k = e->top_k, act = k * e->intermediate;
-    return (struct pp_experts_room){.product = k * m->hidden,
+    size_t rows = pp_expert_rows(m), act = rows * e->intermediate;
+    size_t ep = pp_model_ep(m), kept = ep > 1 ? 2 * rows : rows;
+    return (struct pp_experts_room){.product = kept * m->hidden,
                                     .act = act < e->shared ? e->shared : act,
                                     .logits = e->n_experts,
-                                    .weights = k};
+                                    .weights = kept,
+                                    .arrivals = ep > 1 ? 3 * rows : 0,
+                                    .counts = ep > 1 ? ep * e->n_experts : 0};
 }
 
 size_t pp_attention_room(const struct pp_model *m)

@@ -92,7 +92,7 @@ static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
     if (!pp_layer_set_has(&m->moe.layers, u.layer))
         return m->intermediate * b->element_bytes;
     return (r.product + r.act + r.logits) * b->element_bytes +
-           r.weights * b->accumulator_bytes;
+           (r.weights + r.arrivals) * b->accumulator_bytes;
 }
 
 /* The MLP and attention use the same memory, one after the other, for the
@@ -105,6 +105,9 @@ static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
     w->token +=
         (double)(tp * greater(mlp_scratch(m, u, b), pp_attention_room(m) * e));
     w->keys = tp * m->n_kv_heads * (m->head_dim + width) * e;
+    if (pp_layer_set_has(&m->moe.layers, u.layer))
+        w->fixed += pp_round_up(
+            times(pp_experts_room(m).counts, sizeof(int32_t)), PP_LINE_BYTES);
     if (b->is_host) {
         w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
                                                  m->head_dim, width);

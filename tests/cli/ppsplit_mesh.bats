@@ -53,6 +53,32 @@ END
         . >= $dense / 4 and . <= $dense / 4 + 65536' mesh.json
 }
 
+@test "ranks have room for rows of experts, up to a limit" {
+    # A token has rows at 2 of 16 experts, and all tokens of 4 ranks may come to
+    # one.
+    act() { jq '.model.units[1].act_bytes[:2] | add' mesh.json; }
+    ppsplit -p 2 --dp 4 moe.json >mesh.json
+    local one most least
+    one=$(act)
+    ppsplit -p 2 --dp 4 --ep 4 moe.json >mesh.json
+    most=$(act)
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 3 moe.json >mesh.json
+    least=$(act)
+    jq -e '.mesh.expert_limit == 3' mesh.json
+    echo "$one $least $most"
+    jq -en "$most - $least == 5 * ($least - $one) and $least > $one"
+    refuses "a limit of '1' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 1 moe.json
+    refuses "a limit of '9' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 9 moe.json
+    refuses "a limit of '3' rows of experts has no effect without expert-parallel ranks; see --expert-limit" \
+        -p 2 --dp 4 --ep 1 --expert-limit 3 moe.json
+    refuses "--expert-limit needs --ep" -p 2 --expert-limit 3 moe.json
+    jq '.mesh.expert_limit = 0' mesh.json >bad.json
+    run -2 --separate-stderr ppsched -s 1f1b -m 4 bad.json
+    [[ $stderr == *"/mesh/expert_limit: '0' is not between 1 and 2147483647"* ]]
+}
+
 @test "experts folded over tp are whole" {
     ppsplit -p 2 --dp 2 --ep 4 --tp 2 --experts-over-tp moe.json >mesh.json
     jq -e '.mesh.experts_over_tp and (.model.units[1] |
