@@ -55,10 +55,6 @@ static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    if (m->mesh.ep != 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/ep: '%d', but pprun supports only 1 so far",
-                       m->mesh.ep);
     if (m->graph.n_slices > 1 && m->mesh.cp > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp: '%d', but the schedule has slices, which "
@@ -130,7 +126,7 @@ static int check_experts(const struct pprun *p)
         return -1;
     if (!p->model.moe.n_experts)
         return 0;
-    if (x->experts_over_tp && x->tp > 1)
+    if (x->experts_over_tp && (x->tp > 1 || x->ep > 1))
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/mesh/experts_over_tp: 'true', but pprun divides every "
                        "expert over tensor-parallel ranks; plan without "

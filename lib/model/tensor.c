@@ -13,8 +13,7 @@ static size_t at_least(size_t a, size_t b)
     return a < b ? b : a;
 }
 
-/* Returns the number of rows that stand for one tensor each. */
-static size_t single_rows(const struct pp_tensor_info *table, size_t n)
+size_t pp_table_single(const struct pp_tensor_info *table, size_t n)
 {
     size_t first = 0;
     while (first < n && !table[first].n_equal)
@@ -24,7 +23,7 @@ static size_t single_rows(const struct pp_tensor_info *table, size_t n)
 
 size_t pp_table_slots(const struct pp_tensor_info *table, size_t n)
 {
-    size_t first = single_rows(table, n);
+    size_t first = pp_table_single(table, n);
     return first < n ? first + (n - first) * table[first].n_equal : n;
 }
 
@@ -38,7 +37,7 @@ static size_t row_of(size_t first, size_t n, size_t slot, size_t *number)
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  struct pp_tensor_info *t)
 {
-    size_t number, first = single_rows(table, n);
+    size_t number, first = pp_table_single(table, n);
     *t = table[row_of(first, n, slot, &number)];
     const char *sign = t->n_equal ? strchr(t->name, '%') : NULL;
     if (sign) {
@@ -186,7 +185,7 @@ static bool count_elements(const struct pp_tensor_info *table, size_t n,
 bool pp_table_holds(const struct pp_tensor_info *table, size_t n, size_t slot,
                     const struct pp_holders *h)
 {
-    size_t number, first = single_rows(table, n), ep = at_least(h->ep, 1);
+    size_t number, first = pp_table_single(table, n), ep = at_least(h->ep, 1);
     if (slot < first)
         return true;
     const struct pp_tensor_info *row = &table[row_of(first, n, slot, &number)];
@@ -197,7 +196,7 @@ struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
                                size_t slot, size_t elements,
                                const struct pp_holders *h)
 {
-    size_t ep = slot < single_rows(table, n) ? 1 : at_least(h->ep, 1);
+    size_t ep = slot < pp_table_single(table, n) ? 1 : at_least(h->ep, 1);
     return h->whole_state
                ? (struct pp_range){0, elements}
                : pp_owned_range(elements, slot, h->n / ep, h->index / ep);
@@ -249,7 +248,7 @@ static void count_owned(const struct pp_tensor_info *table, size_t n,
                         const size_t *elements, const struct pp_holders *h,
                         struct owned *s)
 {
-    size_t first = single_rows(table, n), ep = at_least(h->ep, 1), number;
+    size_t first = pp_table_single(table, n), ep = at_least(h->ep, 1), number;
     memset(s->of, 0, s->n * sizeof *s->of);
     for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
         size_t row = row_of(first, n, slot, &number);

@@ -62,6 +62,10 @@ struct pp_tensor_info {
 /* Returns the number of slots of a table of n rows. */
 size_t pp_table_slots(const struct pp_tensor_info *table, size_t n);
 
+/* Returns the number of rows that stand for one tensor each, and so the first
+ * slot of the others. */
+size_t pp_table_single(const struct pp_tensor_info *table, size_t n);
+
 /* Sets *t to the tensor in a slot. Returns false if the model has none there.
  */
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,

@@ -32,19 +32,22 @@ END
 # divide.
 eight_heads() {
     jq '.hidden_size = 32 | .intermediate_size = 24 | .head_dim = 4 |
-        .num_attention_heads = 8 | .num_key_value_heads = 4' \
+        .num_attention_heads = 8 | .num_key_value_heads = 4 |
+        if .num_experts then .num_experts = 8 else . end' \
         "$1/config.json" >config
     mv config "$1/config.json"
 }
 
-# plan_row M MODEL ROW...: prints a manifest for a row of meshes.factors, whose
-# last two factors are not used.
+# plan_row M MODEL[:epN] ROW...: prints a manifest for a row of meshes.factors,
+# whose last two factors are not used.
 plan_row() {
-    local m=$1 model=$2 kind chunks placement
+    local m=$1 model=${2%:ep*} kind chunks placement ep=1
+    [[ $2 != *:ep* ]] || ep=${2##*:ep}
     shift 2
     IFS=: read -r kind chunks placement <<<"$1"
     ppsplit -q -p "${2#pp}" -c "$chunks" --placement "$placement" \
         --tp "${3#tp}" --cp "${4#cp}" --dp "${5#dp}" --zero "${6#zero}" \
+        --ep "$ep" \
         --cp-exchange "$7" --recompute "$8" "$model" |
         ppsched -q -s "$kind" -m "$m"
 }

@@ -50,7 +50,10 @@ static enum pp_direction direction_of(enum pp_direction direction)
                : direction;
 }
 
-/* padding: the padding behind the rows of a message is not a number. */
+enum { EXPERTS = 8 }; /* of the models of expert_parallel.bats */
+
+/* padding: the padding behind the rows of a message is not a number.
+ * experts-count: a rank tells another number of rows of an expert. */
 static int faulty_send(struct pp_comm *c, int to, enum pp_direction direction,
                        const void *buf, size_t bytes, struct pp_err *err)
 {
@@ -58,6 +61,9 @@ static int faulty_send(struct pp_comm *c, int to, enum pp_direction direction,
         (direction == PP_DIRECTION_FORWARD ||
          direction == PP_DIRECTION_BACKWARD)) /* in the arena */
         memset((char *)(uintptr_t)buf + row_bytes, 0xff, bytes - row_bytes);
+    if (is("experts-count") && direction == PP_DIRECTION_DATA &&
+        bytes == EXPERTS * sizeof(int32_t))
+        inject_miscount((int32_t *)(uintptr_t)buf, EXPERTS);
     return real_ops->send(c, to, direction_of(direction), buf, bytes, err);
 }
 
@@ -263,6 +269,16 @@ static PP_SUM_SQUARES(faulty_sum_squares)
     return rc;
 }
 
+/* experts-source: rows come back in the order of experts, not of their source.
+ */
+static PP_SCATTER(faulty_scatter)
+{
+    if (!is("experts-source"))
+        return real.scatter(y, x, rows, N, C, stream);
+    memcpy(y, x, N * C * real.element_bytes);
+    return 0;
+}
+
 /* The rank's own table, which it has made a copy of.
  * exact-rows, exact-gradients: bits of a product depend on the rows beside it.
  */
@@ -281,6 +297,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
     k->sgd = faulty_sgd;
     k->add = faulty_add;
+    k->scatter = faulty_scatter;
     k->add_gradient = faulty_add_gradient;
     k->sum_squares = faulty_sum_squares;
 }
@@ -538,7 +555,8 @@ static void keep_weights(struct pp_exec *e, struct pp_action a)
 }
 
 /* reduce-missing: the gradients of stage 1 are not added over the replicas.
- * reduce-twice: they are added, and multiplied by 2. */
+ * reduce-twice: they are added, and multiplied by 2.
+ * experts-averaged: those of its experts are divided by the ranks of a row. */
 static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
@@ -552,6 +570,8 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
         e->env->params->divided &&
         (is("weights-stale") || is("weights-released")))
         keep_weights(e, a);
+    if (chosen && is("experts-averaged"))
+        inject_average(e->worker, a.stage);
     void *g = chosen && is("reduce-twice")
                   ? pp_parameters_stage_grads(e->env->params, a.stage, &n)
                   : NULL;

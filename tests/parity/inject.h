@@ -22,4 +22,11 @@ void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
 void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb);
 void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb);
 
+/* Changes the counts of rows that a rank tells for each of n experts: one row
+ * of the first expert that has some goes to its neighbour, on the same rank. */
+void inject_miscount(int32_t *counts, size_t n);
+
+/* Divides the gradients of the experts of a stage by the ranks of a row. */
+void inject_average(const struct pp_worker *w, int stage);
+
 #endif

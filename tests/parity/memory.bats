@@ -11,6 +11,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     model llama false
     model qwen3-tied true
+    model qwen2-moe false
     data 1 90 >data.jsonl
     pppack -q -l 48 -o packed data.jsonl
 }
@@ -59,6 +60,17 @@ agree() {
     agree llama seq1f1b -p 2
     agree llama dualpipev -p 2 -c 2 --placement v --recompute full
     agree qwen3-tied zbv -p 2 -c 2 --placement v --recompute selective
+}
+
+@test "ranks that divide experts have room for each other's rows" {
+    agree qwen2-moe zbv -p 2 -c 2 --placement v --dp 2 --ep 2 \
+        --recompute selective
+    local most least
+    agree qwen2-moe 1f1b -p 2 --dp 2 --ep 2
+    most=$(jq 'map(.total) | max' need.json)
+    agree qwen2-moe 1f1b -p 2 --dp 2 --ep 2 --expert-limit 2
+    least=$(jq 'map(.total) | max' need.json)
+    [ "$least" -lt "$most" ]
 }
 
 @test "an objective's rows and metrics are in every plan" {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # meshes - pprun --verify in fp64 over a pairwise cover of meshes: schedules with
-# tensor-, context- and data-parallel ranks. FEWER=3 takes only every third row.
+# tensor-, context-, data- and expert-parallel ranks. FEWER=3 takes only every third row.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -33,10 +33,13 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 @test "every mesh of the cover computes the same as one rank" {
     while read -r -a row; do
-        plan_row $((2 * ${row[1]#pp})) "model-${row[9]}-${row[8]}" \
+        # N ranks divide the experts of a model "NAME:epN".
+        ep=
+        [[ ${row[9]} != *:ep* ]] || ep=:${row[9]##*:}
+        plan_row $((2 * ${row[1]#pp})) "model-${row[9]%:ep*}-${row[8]}$ep" \
             "${row[@]}" >plan.json
         options=()
-        if [[ ${row[9]} == qwen2-moe && ${row[0]} != seq1f1b* ]]; then
+        if [[ ${row[9]} == qwen2-moe* && ${row[0]} != seq1f1b* ]]; then
             options=(--aux-loss 0.3 --z-loss 0.02 --aux-rule documents)
         fi
         pprun --verify --init 1 --data packed --dtype fp64 "${options[@]}" \

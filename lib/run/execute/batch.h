@@ -22,6 +22,12 @@ static inline size_t pp_slice_begin(size_t tokens, size_t grain, int slice,
            grain;
 }
 
+/* Returns the tokens of the largest slice of a microbatch of `room` on the
+ * tensor-parallel ranks of a context-parallel one, for which memory plans lay
+ * blocks out. Returns 0 if ranks divide no experts: then all blocks are laid
+ * out for their own tokens. */
+size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room);
+
 struct pp_batch_part {
     size_t bin;
     int slice, n_slices;

@@ -38,6 +38,7 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->env = w->env;
     e->schedule = s;
     e->room = room;
+    e->layout = pp_slice_room(e->env, s->graph->n_slices, room);
     if (pp_memory_plan(s, e->env->place.row, sizes, &e->memory, err))
         return -1;
     const struct pp_row *row = &s->rows[e->env->place.row];
@@ -254,6 +255,7 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
         of.slice = q;
         e->before[q].tokens = pp_slice_begin(tokens, grain, q + 1, n) -
                               pp_slice_begin(tokens, grain, q, n);
+        e->before[q].room = e->layout;
         void *blocks[PP_N_STAGE_BLOCKS];
         find_blocks(e, of, blocks);
         memcpy(e->before[q].block, blocks, sizeof e->before[q].block);
@@ -283,6 +285,7 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
         return -1;
     view_before(e, a);
     host->before = e->before;
+    host->room = e->layout;
     host->scale = p->scale;
     host->temperature = p->temperature;
     host->router = p->router;

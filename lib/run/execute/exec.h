@@ -61,7 +61,9 @@ struct pp_exec {
     struct pp_memory memory;
     unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
     size_t room;          /* tokens of the largest microbatch of the plan */
-    size_t *sent; /* messages sent, by 2 * row + direction: ring places */
+    size_t layout; /* tokens of this rank that its blocks are laid out for, if
+                      ranks divide experts; else 0 */
+    size_t *sent;  /* messages sent, by 2 * row + direction: ring places */
     struct pp_inbox *inboxes; /* by 2 * row + direction */
     struct pp_posted *posted; /* the rings of all inboxes */
     size_t n_posted;          /* size of a ring */

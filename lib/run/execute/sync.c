@@ -183,35 +183,43 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
     return 0;
 }
 
-/* The means to exchange values with the ranks that hold the same weights. */
+/* The means to exchange values of a tensor with the ranks that hold the same
+ * weights; NULL: of a tensor that all ranks of the row hold. */
 static struct pp_collective replicas(const struct pp_worker *w,
+                                     const struct pp_parameter *t,
                                      size_t value_bytes)
 {
+    enum pp_group_kind kind =
+        t && t->expert ? PP_GROUP_EXPERT_DATA : PP_GROUP_DATA;
     return (struct pp_collective){
         .comm = w->env->comm,
-        .group =
-            pp_layout_group(&w->env->layout, &w->env->place, PP_GROUP_DATA),
+        .group = pp_layout_group(&w->env->layout, &w->env->place, kind),
         .direction = PP_DIRECTION_DATA,
         .value_bytes = value_bytes,
         .sum = w->env->kernels->add_gradient,
         .stream = w->env->stream,
         .room = w->room,
         .room_values = PP_COPIED_PART,
-        .grain = PP_SQUARES_BLOCK};
+        .grain = PP_SQUARES_BLOCK,
+        .turn = t ? t->slot : 0};
 }
 
 int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
-    struct pp_collective c = replicas(w, w->env->kernels->accumulator_bytes);
-    size_t n;
+    size_t n, bytes = w->env->kernels->accumulator_bytes;
     void *grads = pp_parameters_stage_grads(p, stage, &n);
-    if (p->owners == 1)
+    if (p->owners == 1 && pp_env_ep(w->env) == 1) {
+        const struct pp_collective c = replicas(w, NULL, bytes);
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
+    }
     for (size_t i = 0; i < p->n; i++) {
-        c.turn = p->at[i].slot;
-        if (p->at[i].stage == stage && p->at[i].g &&
-            pp_reduce_scatter(&c, p->at[i].g, NULL, p->at[i].n, err))
+        const struct pp_parameter *t = &p->at[i];
+        const struct pp_collective c = replicas(w, t, bytes);
+        if (t->stage != stage || !t->g)
+            continue;
+        if (p->owners == 1 ? pp_all_reduce(&c, t->g, t->n, err)
+                           : pp_reduce_scatter(&c, t->g, NULL, t->n, err))
             return -1;
     }
     return 0;
@@ -222,8 +230,7 @@ int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,
 {
     struct pp_device *d = w->env->device;
     size_t element = w->env->params->element_bytes;
-    struct pp_collective c = replicas(w, element);
-    c.turn = t->slot;
+    const struct pp_collective c = replicas(w, t, element);
     char *own = (char *)to + t->own.first * element;
     return (t->own.n && d->ops->copy(d, own, t->w, t->own.n * element, err)) ||
                    pp_all_gather(&c, to, NULL, t->n, err)
@@ -266,12 +273,12 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
                    struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
-    struct pp_collective c = replicas(w, pp_parameters_bytes(p, block));
     if (block == PP_BLOCK_W && p->divided)
         return 0; /* UNSHARD does */
     for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        c.turn = t->slot;
+        const struct pp_collective c =
+            replicas(w, t, pp_parameters_bytes(p, block));
         if (t->info.frozen)
             continue;
         if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,

@@ -22,7 +22,8 @@ int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
 int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 
 /* REDUCE_GRAD: adds the gradients of a stage on the ranks that hold the same
- * weights and divide the tokens of a step, in the order of the ranks. If they
+ * weights and divide the tokens of a step, in the order of the ranks: those of
+ * an expert on the ranks that hold it, to which its tokens come. If they
  * divide the optimizer's state, each gets the sums that it owns; the other two
  * functions then add those alone. */
 int pp_sync_replicas(const struct pp_worker *w, int stage,

@@ -121,6 +121,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             t->whole = at->end - at->stage;
             t->unit = unit;
             t->slot = slot;
+            t->expert = where->ep > 1 && slot >= pp_table_single(table, n_rows);
             t->stage = r->stage;
             t->copy = r->copy;
             t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;

@@ -30,6 +30,7 @@ struct pp_parameter {
                      are summed in this order */
     size_t unit, slot;    /* index of the unit in the model; the slot */
     int stage, copy;      /* copy of the weights that the stage has */
+    bool expert;          /* expert-parallel ranks divide tensors like it */
     bool replica;         /* a rank before this one, of its row, has it too */
     bool tied_copy;       /* the head of a tied model: its name in files is
                              model.embed_tokens.weight, which is saved once */

@@ -27,6 +27,7 @@ struct pp_env {
     struct pp_comm *comm;
     struct pp_collective context; /* with the ranks that divide sequences */
     struct pp_collective tensor;  /* with those that divide tensors */
+    struct pp_collective experts; /* with those that divide experts */
 
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
     const struct pp_kernels *kernels;
@@ -46,7 +47,7 @@ static inline const struct pp_mesh *pp_env_mesh(const struct pp_env *e)
     return &e->layout.components[e->place.component].mesh;
 }
 
-/* Return the number of ranks that divide sequences, or tensors. */
+/* Return the number of ranks that divide sequences, tensors, or experts. */
 static inline size_t pp_env_cp(const struct pp_env *e)
 {
     return e->context.group.n > 1 ? (size_t)e->context.group.n : 1;
@@ -55,6 +56,11 @@ static inline size_t pp_env_cp(const struct pp_env *e)
 static inline size_t pp_env_tp(const struct pp_env *e)
 {
     return e->tensor.group.n > 1 ? (size_t)e->tensor.group.n : 1;
+}
+
+static inline size_t pp_env_ep(const struct pp_env *e)
+{
+    return e->experts.group.n > 1 ? (size_t)e->experts.group.n : 1;
 }
 
 /* Returns the rank that this one exchanges messages with in another row. */

@@ -73,13 +73,14 @@ void pp_layer_saved_before(const struct pp_layer *l,
                            void *at[PP_MAX_SAVED])
 {
     struct pp_layer_blocks of;
+    size_t room = pp_layer_room(slice->tokens, slice->room);
     size_t rows = pp_saved_rows(pp_env_is_host(l->env),
-                                slice->tokens / pp_model_tp(l->env->model));
+                                room / pp_model_tp(l->env->model));
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         void *base = slice->block[k];
         of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
     }
-    pp_layer_saved(l, slice->tokens, PP_IN_BACKWARD, &of, at);
+    pp_layer_saved(l, room, PP_IN_BACKWARD, &of, at);
 }
 
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)

@@ -20,8 +20,8 @@
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
  */
 struct pp_slice_blocks {
-    size_t tokens;
-    size_t n_scored; /* with an objective, and only if a backward follows */
+    size_t tokens, room; /* see struct pp_microbatch */
+    size_t n_scored;     /* with an objective, and only if a backward follows */
     void *block[PP_N_UNIT_BLOCKS];
 };
 
@@ -39,6 +39,8 @@ struct pp_sampler {
 struct pp_microbatch {
     size_t tokens; /* rows, padding included; may be 0. Each tensor-parallel
                       rank has a part of them between products */
+    size_t room;   /* tokens that the saved blocks are laid out for; 0: as many.
+                      Ranks that divide experts get rows of each other */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
@@ -129,6 +131,12 @@ static inline size_t pp_layer_rows(const struct pp_layer *l,
                                    const struct pp_microbatch *mb)
 {
     return mb->tokens / pp_env_tp(l->env);
+}
+
+/* Returns the tokens that the saved blocks are laid out for. */
+static inline size_t pp_layer_room(size_t tokens, size_t room)
+{
+    return room ? room : tokens;
 }
 
 /* Returns how attention reaches the keys of other slices, or of the

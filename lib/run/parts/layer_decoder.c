@@ -29,7 +29,7 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct decoder d = decoder_of(l);
     size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_FORWARD, b, s);
     PP_LAYER_RUN(
         l->env->kernels->copy(s[PP_S_X], x, R, C, C, C, l->env->stream));
     return d.norm->fwd(l, d.first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
@@ -67,7 +67,8 @@ static int decoder_bwd_input(const struct pp_layer *l,
     const struct pp_kernels *k = l->env->kernels;
     size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
+                   s);
     if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
         return -1;
     PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, R, C, C, C, l->env->stream));
@@ -90,7 +91,8 @@ static int decoder_bwd_weight(const struct pp_layer *l,
     struct decoder d = decoder_of(l);
     size_t R = pp_layer_rows(l, mb);
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
+                   s);
     return d.mlp->bwd_weight(l, mb, b, s, scratch, err) ||
                    d.norm->bwd_weight(l, d.second, R, s, err) ||
                    d.attention->bwd_weight(l, mb, b, s, scratch, err) ||

@@ -6,7 +6,10 @@
  * Experts see rows: a token has one at each of its experts (experts.h). F alone
  * decides where a token goes, and keeps it. The gradient of a weight is the
  * product of activations and their gradients, so that nobody keeps the outputs
- * of experts. Tensor-parallel ranks route all tokens alike and divide the width
+ * of experts. Expert-parallel ranks send each other the rows of a product, and
+ * its outputs back, so that a token's experts are added on its rank, in the
+ * order of its choice. W sends inputs again instead of keeping them.
+ * Tensor-parallel ranks route all tokens alike and divide the width
  * of every expert. What they compute is linear in that, so the sums over them
  * are right for the router too. */
 #include "run/parts/layer_impl.h"
@@ -17,13 +20,22 @@ struct experts {
     size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows of the real ones,
                                    hidden, width of an expert, experts, those of
                                    a token, width of the shared expert */
+    size_t H;                   /* rows at the experts of this rank */
+    const int32_t *expert;      /* (H) */
     size_t stride;              /* elements from one expert to the next */
     struct pp_routing routing;
-    void *weights; /* (R), or (T) of the shared expert; accumulated type */
-    void *product; /* (R, C) */
-    void *act;     /* (R, I) or (T, S) */
+    struct pp_dispatch dispatch;
+    void *weights; /* (R), (H), or (T) of the shared expert; accumulated type */
+    void *product; /* (R, C) or (H, C) */
+    void *act;     /* (H, I) or (T, S) */
     void *logits;  /* (T, E) */
+    void *other_weights, *other_product; /* as much, for what is sent */
 };
+
+static bool holds_all(const struct pp_layer *l)
+{
+    return pp_env_ep(l->env) == 1;
+}
 
 static size_t n_real(const struct pp_microbatch *mb)
 {
@@ -44,15 +56,64 @@ static struct experts experts_of(const struct pp_layer *l,
                         .E = m->n_experts,
                         .K = m->top_k,
                         .S = m->shared};
+    size_t N = pp_layer_room(mb->tokens, mb->room),
+           rows = pp_expert_rows(l->env->model);
     e.stride = 3 * e.C * e.I;
     e.routing.row = s[PP_S_ROUTING];
-    e.routing.token = e.routing.row + e.T * e.K;
-    e.routing.expert = e.routing.token + e.T * e.K;
-    e.weights = scratch;
-    e.product = pp_layer_statistic_at(l, scratch, e.T * room.weights);
-    e.act = pp_layer_at(l, e.product, e.T * room.product);
-    e.logits = pp_layer_at(l, e.act, e.T * room.act);
+    e.routing.token = e.routing.row + N * e.K;
+    e.routing.expert = e.routing.token + N * e.K;
+    e.dispatch.counts = scratch;
+    e.weights =
+        (char *)scratch +
+        pp_round_up(room.counts * sizeof *e.dispatch.counts, PP_LINE_BYTES);
+    e.other_weights = pp_layer_statistic_at(l, e.weights, N * rows);
+    e.dispatch.arrival = pp_layer_statistic_at(l, e.weights, N * room.weights);
+    e.dispatch.expert = e.dispatch.arrival + N * rows;
+    e.dispatch.sent = e.R;
+    e.dispatch.room = N * rows;
+    e.product = pp_layer_statistic_at(l, e.dispatch.arrival, N * room.arrivals);
+    e.other_product = pp_layer_at(l, e.product, N * rows * e.C);
+    e.act = pp_layer_at(l, e.product, N * room.product);
+    e.logits = pp_layer_at(l, e.act, N * room.act);
     return e;
+}
+
+/* Finds the rows at the experts of this rank, after the router. */
+static int find_rows(const struct pp_layer *l, struct experts *e,
+                     struct pp_err *err)
+{
+    e->H = e->R;
+    e->expert = e->routing.expert;
+    if (holds_all(l))
+        return 0;
+    if (pp_dispatch_open(l, &e->dispatch, e->routing.expert, err))
+        return -1;
+    e->H = e->dispatch.received;
+    e->expert = e->dispatch.expert;
+    return 0;
+}
+
+/* The rows of e->product. */
+static struct pp_moved products(const struct pp_layer *l,
+                                const struct experts *e)
+{
+    return (struct pp_moved){e->product, e->other_product, e->C,
+                             l->env->kernels->element_bytes};
+}
+
+/* Takes the rows of e->product to their experts, and back. */
+static int to_experts(const struct pp_layer *l, const struct experts *e,
+                      struct pp_err *err)
+{
+    const struct pp_moved r = products(l, e);
+    return holds_all(l) ? 0 : pp_dispatch_send(l, &e->dispatch, &r, err);
+}
+
+static int from_experts(const struct pp_layer *l, const struct experts *e,
+                        struct pp_err *err)
+{
+    const struct pp_moved r = products(l, e);
+    return holds_all(l) ? 0 : pp_dispatch_return(l, &e->dispatch, &r, err);
 }
 
 static struct pp_router_rows router_rows(const struct experts *e,
@@ -98,9 +159,11 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
 {
     PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->R, e->C,
                               l->env->stream));
-    PP_LAYER_RUN(e->k->grouped_fwd(
-        s[PP_S_EXPERT_GATE_UP], e->product, l->w[PP_P_EXPERT_GATE],
-        e->routing.expert, e->R, e->C, 2 * e->I, e->stride, l->env->stream));
+    if (to_experts(l, e, err))
+        return -1;
+    PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
+                                   l->w[PP_P_EXPERT_GATE], e->expert, e->H,
+                                   e->C, 2 * e->I, e->stride, l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->linear_fwd(
             s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
@@ -112,7 +175,7 @@ static int activate(const struct pp_layer *l, const struct experts *e,
                     void *const *s, struct pp_err *err)
 {
     PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_EXPERT_ACT],
-                                             s[PP_S_EXPERT_GATE_UP], e->R, e->I,
+                                             s[PP_S_EXPERT_GATE_UP], e->H, e->I,
                                              l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
@@ -124,9 +187,11 @@ static int activate(const struct pp_layer *l, const struct experts *e,
 static int sum_experts(const struct pp_layer *l, const struct experts *e,
                        void *out, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->grouped_fwd(
-        e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN],
-        e->routing.expert, e->R, e->I, e->C, e->stride, l->env->stream));
+    PP_LAYER_RUN(e->k->grouped_fwd(e->product, s[PP_S_EXPERT_ACT],
+                                   l->w[PP_P_EXPERT_DOWN], e->expert, e->H,
+                                   e->I, e->C, e->stride, l->env->stream));
+    if (from_experts(l, e, err))
+        return -1;
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
                                e->T, e->K, e->C, l->env->stream));
     if (!e->S)
@@ -148,8 +213,8 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct experts e = experts_of(l, mb, s, scratch);
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    if (!x || route(l, mb, &e, x, s, err) || gate_and_up(l, &e, x, s, err) ||
-        activate(l, &e, s, err) ||
+    if (!x || route(l, mb, &e, x, s, err) || find_rows(l, &e, err) ||
+        gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err) ||
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
         pp_layer_reduce(l, mb, b, y, err))
         return -1;
@@ -164,6 +229,8 @@ static int experts_recompute(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
+    if (find_rows(l, &e, err))
+        return -1;
     if (l->recompute == PP_RECOMPUTE_FULL) {
         const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
         if (!x || gate_and_up(l, &e, x, s, err))
@@ -174,6 +241,33 @@ static int experts_recompute(const struct pp_layer *l,
 
 /* --- input gradient --- */
 
+/* Returns the weights of the rows at the experts of this rank, or NULL with
+ * *err filled. */
+static const void *weights_here(const struct pp_layer *l,
+                                const struct experts *e, void *const *s,
+                                struct pp_err *err)
+{
+    size_t bytes = l->env->kernels->accumulator_bytes;
+    const struct pp_moved r = {e->other_weights, e->weights, 1, bytes};
+    if (holds_all(l))
+        return s[PP_S_WEIGHT];
+    return pp_device_ops(l->env->device)
+                       ->copy(l->env->device, r.at, s[PP_S_WEIGHT],
+                              e->R * bytes, err) ||
+                   pp_dispatch_send(l, &e->dispatch, &r, err)
+               ? NULL
+               : r.at;
+}
+
+/* Takes the gradients of weights back to their tokens. */
+static int return_weights(const struct pp_layer *l, const struct experts *e,
+                          struct pp_err *err)
+{
+    const struct pp_moved r = {e->weights, e->other_weights, 1,
+                               l->env->kernels->accumulator_bytes};
+    return holds_all(l) ? 0 : pp_dispatch_return(l, &e->dispatch, &r, err);
+}
+
 /* Computes the gradients before the products of gate and up, and of the
  * weights, from dy (T, C). */
 static int activations_bwd(const struct pp_layer *l, const struct experts *e,
@@ -181,14 +275,19 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
 {
     PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->R,
                               e->C, l->env->stream));
+    const void *weights = weights_here(l, e, s, err);
+    if (!weights || to_experts(l, e, err))
+        return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_input(
-        e->act, e->product, l->w[PP_P_EXPERT_DOWN], e->routing.expert, e->R,
-        e->I, e->C, e->stride, l->env->stream));
+        e->act, e->product, l->w[PP_P_EXPERT_DOWN], e->expert, e->H, e->I, e->C,
+        e->stride, l->env->stream));
     PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_EXPERT_ACT],
-                                 s[PP_S_WEIGHT], e->R, e->I, l->env->stream));
+                                 weights, e->H, e->I, l->env->stream));
     PP_LAYER_RUN(l->env->kernels->swiglu_bwd(s[PP_S_DEXPERT_GATE_UP], e->act,
-                                             s[PP_S_EXPERT_GATE_UP], e->R, e->I,
+                                             s[PP_S_EXPERT_GATE_UP], e->H, e->I,
                                              l->env->stream));
+    if (return_weights(l, e, err))
+        return -1;
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
                                  &e->routing, e->T, e->E, e->K,
                                  &l->env->model->moe.router, l->env->stream));
@@ -238,12 +337,14 @@ static int experts_bwd_input(const struct pp_layer *l,
     struct experts e = experts_of(l, mb, s, scratch);
     void *dx = pp_layer_part(l, b, s[PP_S_DNORM2]);
     const void *all = pp_layer_gather(l, mb, b, dy, err);
-    if (!all || activations_bwd(l, &e, all, s, err) ||
+    if (!all || find_rows(l, &e, err) || activations_bwd(l, &e, all, s, err) ||
         (e.S && shared_bwd(l, &e, all, s, err)))
         return -1;
     PP_LAYER_RUN(e.k->grouped_bwd_input(
-        e.product, s[PP_S_DEXPERT_GATE_UP], l->w[PP_P_EXPERT_GATE],
-        e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->env->stream));
+        e.product, s[PP_S_DEXPERT_GATE_UP], l->w[PP_P_EXPERT_GATE], e.expert,
+        e.H, e.C, 2 * e.I, e.stride, l->env->stream));
+    if (from_experts(l, &e, err))
+        return -1;
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
                               l->env->stream));
     const struct pp_router_rows rows = router_rows(&e, s);
@@ -279,9 +380,11 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
         PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT],
                                   e->routing.token, e->R, e->C,
                                   l->env->stream));
+        if (to_experts(l, e, err))
+            return -1;
         PP_LAYER_RUN(e->k->grouped_bwd_weight(
-            l->g[PP_P_EXPERT_DOWN], e->product, s[PP_S_EXPERT_ACT],
-            e->routing.expert, e->R, e->I, e->C, e->stride, l->env->stream));
+            l->g[PP_P_EXPERT_DOWN], e->product, s[PP_S_EXPERT_ACT], e->expert,
+            e->H, e->I, e->C, e->stride, l->env->stream));
     }
     if (!l->g[PP_P_SHARED_DOWN])
         return 0;
@@ -301,7 +404,7 @@ static int experts_bwd_weight(const struct pp_layer *l,
 {
     struct experts e = experts_of(l, mb, s, scratch);
     const void *dy = pp_layer_gather(l, mb, b, s[PP_S_DY], err);
-    if (!dy || down_bwd_weight(l, &e, dy, s, err))
+    if (!dy || find_rows(l, &e, err) || down_bwd_weight(l, &e, dy, s, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
     if (!x)
@@ -309,9 +412,11 @@ static int experts_bwd_weight(const struct pp_layer *l,
     if (l->g[PP_P_EXPERT_GATE]) {
         PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.R, e.C,
                                  l->env->stream));
+        if (to_experts(l, &e, err))
+            return -1;
         PP_LAYER_RUN(e.k->grouped_bwd_weight(
             l->g[PP_P_EXPERT_GATE], s[PP_S_DEXPERT_GATE_UP], e.product,
-            e.routing.expert, e.R, e.C, 2 * e.I, e.stride, l->env->stream));
+            e.expert, e.H, e.C, 2 * e.I, e.stride, l->env->stream));
     }
     return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
                         err) ||

@@ -102,6 +102,34 @@ int pp_layer_router_bwd(const struct pp_layer *l,
                         const struct pp_router_rows *r, void *dlogits,
                         const void *norm, struct pp_err *err);
 
+/* The rows of experts on ranks that divide the experts (layer_dispatch.c). */
+struct pp_dispatch {
+    int32_t *counts; /* (ranks, E) rows of each rank for each expert */
+    size_t sent, received;
+    size_t room;      /* most rows that may come */
+    int32_t *arrival; /* (received) of the rows by expert: when each came */
+    int32_t *expert;  /* (received) number among those of this rank; ascends */
+};
+
+/* Collective. Tells the ranks how many rows of d->sent go to each expert, whose
+ * numbers are `expert`. Fills what *d points to, and d->received. Fails with
+ * PP_EXIT_NO, on every rank, if a rank has no room. */
+int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
+                     const int32_t *expert, struct pp_err *err);
+
+/* Some columns of all rows, and as much room. */
+struct pp_moved {
+    void *at, *room;
+    size_t width, value_bytes;
+};
+
+/* Collective. Replaces the rows that are sent by those that are received, by
+ * expert; return does the opposite. */
+int pp_dispatch_send(const struct pp_layer *l, const struct pp_dispatch *d,
+                     const struct pp_moved *r, struct pp_err *err);
+int pp_dispatch_return(const struct pp_layer *l, const struct pp_dispatch *d,
+                       const struct pp_moved *r, struct pp_err *err);
+
 /* Tensor-parallel ranks (layer_tensor.c). x, y and dy are rows of this rank,
  * (rows, hidden), unless stated otherwise. */
 

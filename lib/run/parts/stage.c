@@ -16,13 +16,24 @@ static struct pp_precision precision_of(const struct pp_kernels *k)
                                  .accumulator_bytes = k->accumulator_bytes};
 }
 
+/* Returns the slot in which this rank has what has the slot in the table of the
+ * unit: that of its first expert, if ranks divide experts. */
+static size_t slot_here(const struct pp_env *env, size_t slot)
+{
+    size_t held = env->model->moe.n_experts / pp_env_ep(env);
+    if (pp_env_ep(env) == 1 || slot < PP_P_EXPERT_GATE)
+        return slot;
+    return slot + (size_t)env->experts.group.index * held *
+                      (PP_N_LAYER_PARAMS - PP_P_EXPERT_GATE);
+}
+
 void pp_stage_take_weights(struct pp_stage *s, void *whole)
 {
     const struct pp_parameters *params = s->env->params;
     for (size_t i = 0; i < s->n_layers; i++)
         for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
-            const struct pp_parameter *p =
-                pp_parameters_find(params, s->copy, s->layers[i].number, slot);
+            const struct pp_parameter *p = pp_parameters_find(
+                params, s->copy, s->layers[i].number, slot_here(s->env, slot));
             s->layers[i].w[slot] =
                 p && whole ? (char *)whole + p->whole * params->element_bytes
                            : NULL;
@@ -46,8 +57,8 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
         l->unit = pp_vision_in_tower(id);
     }
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
-        const struct pp_parameter *p =
-            pp_parameters_find(env->params, u->copy, unit, slot);
+        const struct pp_parameter *p = pp_parameters_find(
+            env->params, u->copy, unit, slot_here(env, slot));
         l->w[slot] = p && !env->params->divided ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
     }
@@ -155,14 +166,24 @@ static const struct pp_microbatch *view_of(const struct pp_layer *l,
     return l->rows == PP_ROWS_TOKENS ? mb : mb->images;
 }
 
+/* Returns the rows that the blocks of a microbatch are laid out for. */
+static size_t laid_out_rows(const struct pp_stage *s,
+                            const struct pp_microbatch *mb, enum pp_rows rows)
+{
+    return rows == PP_ROWS_TOKENS
+               ? pp_layer_room(mb->tokens, mb->room) / pp_env_tp(s->env)
+               : edge_rows(s, mb, rows);
+}
+
 /* Returns the bytes of a microbatch at that offset in a block. */
 static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
                        const size_t offset[PP_N_ROWS])
 {
     size_t bytes = 0;
     for (int r = 0; r < PP_N_ROWS; r++)
-        bytes += offset[r] * pp_saved_rows(pp_env_is_host(s->env),
-                                           edge_rows(s, mb, (enum pp_rows)r));
+        bytes +=
+            offset[r] * pp_saved_rows(pp_env_is_host(s->env),
+                                      laid_out_rows(s, mb, (enum pp_rows)r));
     return bytes;
 }
 

@@ -275,7 +275,6 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
         r->owned_at = make(r, 2 * c.n_owners + 1, sizeof *r->owned_at, err);
         if (!r->owned_at)
             return -1;
-        pp_squares_layout(r);
     }
     size_t n = pp_table_squares(&c);
     bool is_host = r->env.device->ops->is_host;
@@ -380,6 +379,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->model = &r->share;
     env->context = collective_of(env, PP_GROUP_CP);
     env->tensor = collective_of(env, PP_GROUP_TP);
+    env->experts = collective_of(env, PP_GROUP_EP);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, &j->mesh);
     find_words(env, j->model);

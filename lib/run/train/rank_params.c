@@ -36,12 +36,15 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         .tp_rank = (size_t)r->env.place.tp,
         .owners = pp_mesh_owners(mesh),
         .owner = (size_t)data.index,
+        .ep = (size_t)mesh->ep,
         .divided = pp_mesh_divides_weights(mesh)};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);
-    for (size_t i = 0; rc == 0 && i < r->params.n; i++)
-        r->params.at[i].replica |= data.index > 0;
+    for (size_t i = 0; rc == 0 && i < r->params.n; i++) {
+        struct pp_parameter *t = &r->params.at[i];
+        t->replica |= data.index >= (t->expert ? mesh->ep : 1);
+    }
     return rc;
 }
 

@@ -12,31 +12,44 @@
 
 #include "kernel_sizes.h"
 
+/* The ranks that divide the state of some tensors. Expert-parallel ranks hold
+ * other experts each, so that experts come in a pass of their own. */
+struct squares_pass {
+    bool experts; /* of the tensors that expert-parallel ranks divide */
+    struct pp_group group;
+};
+
 /* Reports whether a tensor counts in the norm on this rank or on an owner of
  * the same piece. */
-static bool is_summed(const struct pp_rank *r, const struct pp_parameter *t)
+static bool is_summed(const struct pp_rank *r, const struct squares_pass *o,
+                      const struct pp_parameter *t)
 {
-    if (t->info.frozen)
+    if (t->info.frozen || t->expert != o->experts)
         return false;
     return r->params.owners > 1
                ? !t->tied_copy && t->copy == 0 && !t->piece.replica
                : pp_parameter_counts(t);
 }
 
-static struct pp_group owners_of(const struct pp_rank *r)
+static struct squares_pass owners_of(const struct pp_rank *r, bool experts)
 {
-    return pp_layout_group(&r->env.layout, &r->env.place, PP_GROUP_DATA);
+    return (struct squares_pass){
+        experts,
+        pp_layout_group(&r->env.layout, &r->env.place,
+                        experts ? PP_GROUP_EXPERT_DATA : PP_GROUP_DATA)};
 }
 
-void pp_squares_layout(struct pp_rank *r)
+/* Finds where the sums of each owner begin. */
+static void lay_out(struct pp_rank *r, const struct squares_pass *o)
 {
-    size_t n = r->params.owners;
-    for (size_t owner = 0; n > 1 && owner < n; owner++) {
+    size_t n = (size_t)o->group.n;
+    r->owned_at[0] = 0;
+    for (size_t owner = 0; owner < n; owner++) {
         size_t blocks = 0;
         for (size_t i = 0; i < r->params.n; i++) {
             const struct pp_parameter *t = &r->params.at[i];
             struct pp_range own = pp_owned_range(t->n, t->slot, n, owner);
-            blocks += is_summed(r, t) ? pp_squares_blocks(own.n) : 0;
+            blocks += is_summed(r, o, t) ? pp_squares_blocks(own.n) : 0;
         }
         r->owned_at[owner + 1] = r->owned_at[owner] + blocks;
     }
@@ -59,10 +72,11 @@ static const double *fetch(struct pp_rank *r, size_t n, struct pp_err *err)
                           r->squares_host, err);
 }
 
-static int gather_sums(struct pp_rank *r, struct pp_err *err)
+static int gather_sums(struct pp_rank *r, const struct squares_pass *o,
+                       struct pp_err *err)
 {
     const struct pp_collective c = {.comm = r->env.comm,
-                                    .group = owners_of(r),
+                                    .group = o->group,
                                     .direction = PP_DIRECTION_DATA,
                                     .value_bytes = sizeof(double),
                                     .stream = r->env.stream};
@@ -85,33 +99,46 @@ static double add_blocks(const struct pp_parameter *t, size_t owners,
     return sum;
 }
 
-int pp_squares_of_gradients(struct pp_rank *r, struct pp_err *err)
+/* Fills r->mine for the tensors of one pass. */
+static int sum_pass(struct pp_rank *r, const struct squares_pass *o,
+                    struct pp_err *err)
 {
-    size_t owners = r->params.owners, at = 0, all = 0, *next = &all;
-    bool reports = true;
-    if (owners > 1) {
-        size_t me = (size_t)owners_of(r).index;
-        reports = me == 0;
-        at = r->owned_at[me];
+    bool divides = r->params.owners > 1;
+    size_t owners = divides ? (size_t)o->group.n : 1;
+    size_t at = 0, all = 0, *next = &all;
+    bool reports = !divides || o->group.index == 0;
+    if (divides) {
+        lay_out(r, o);
+        at = r->owned_at[o->group.index];
         next = r->owned_at + owners + 1;
         memcpy(next, r->owned_at, owners * sizeof *next);
     }
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pp_parameter *t = &r->params.at[i];
         size_t first = t->own.first * r->params.accumulator_bytes;
-        if (is_summed(r, t) &&
+        if (is_summed(r, o, t) &&
             queue(r, t, (char *)t->g + first, t->own.n, &at, err))
             return -1;
     }
-    if (owners > 1 && gather_sums(r, err))
+    if (divides && gather_sums(r, o, err))
         return -1;
-    const double *sums = fetch(r, owners > 1 ? r->owned_at[owners] : at, err);
+    const double *sums = fetch(r, divides ? r->owned_at[owners] : at, err);
     for (size_t i = 0; sums && reports && i < r->params.n; i++) {
         const struct pp_parameter *t = &r->params.at[i];
-        if (is_summed(r, t))
+        if (is_summed(r, o, t))
             r->mine[t->order] = add_blocks(t, owners, sums, next);
     }
     return sums ? 0 : -1;
+}
+
+int pp_squares_of_gradients(struct pp_rank *r, struct pp_err *err)
+{
+    const struct squares_pass dense = owners_of(r, false);
+    const struct squares_pass experts = owners_of(r, true);
+    return sum_pass(r, &dense, err) ||
+                   (pp_env_ep(&r->env) > 1 && sum_pass(r, &experts, err))
+               ? -1
+               : 0;
 }
 
 struct checked_values {

@@ -6,9 +6,6 @@
 
 #include "run/train/rank.h"
 
-/* Sets r->owned_at, once the parameters are known. */
-void pp_squares_layout(struct pp_rank *r);
-
 /* Sets r->mine of every tensor that this rank counts in the norm to the sum of
  * squares of its gradient. Collective over the ranks that divide the
  * optimizer's state. */

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_dispatch - takes the rows of experts to the expert-parallel ranks that
+ * hold them, and back (Lepikhin et al., "GShard", ICLR 2021).
+ *
+ * The ranks first tell each other how many rows each has for every expert, so
+ * that messages have their exact size. Rows arrive by rank, then by expert, as
+ * each rank sorts its own. They are put in the order of experts, and those of
+ * an expert in the order of ranks. Nothing is kept of this: I and W tell the
+ * counts again, from what the router chose in F.
+ *
+ * Every rank sees the counts of all. So if too many rows come to one, all fail
+ * before a row is sent. */
+#include "run/parts/layer_impl.h"
+
+#include <string.h>
+
+#include "comm/collective.h"
+
+/* Returns the experts of a rank. */
+static size_t n_held(const struct pp_layer *l)
+{
+    return l->env->model->moe.n_experts / pp_env_ep(l->env);
+}
+
+/* Returns the rows that rank `from` has for expert i of rank `to`. */
+static size_t count_at(const struct pp_layer *l, const struct pp_dispatch *d,
+                       size_t from, size_t to, size_t i)
+{
+    size_t E = l->env->model->moe.n_experts;
+    return (size_t)d->counts[from * E + to * n_held(l) + i];
+}
+
+/* Returns the rows that a rank sends to another. */
+static size_t rows_between(const struct pp_layer *l,
+                           const struct pp_dispatch *d, size_t from, size_t to)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n_held(l); i++)
+        sum += count_at(l, d, from, to, i);
+    return sum;
+}
+
+static size_t rows_to(const struct pp_layer *l, const struct pp_dispatch *d,
+                      size_t to)
+{
+    size_t sum = 0;
+    for (size_t from = 0; from < pp_env_ep(l->env); from++)
+        sum += rows_between(l, d, from, to);
+    return sum;
+}
+
+/* Collective. Fills d->counts. */
+static int tell_counts(const struct pp_layer *l, struct pp_dispatch *d,
+                       const int32_t *expert, struct pp_err *err)
+{
+    size_t E = l->env->model->moe.n_experts;
+    struct pp_collective c = l->env->experts;
+    int32_t *own = d->counts + (size_t)c.group.index * E;
+    memset(own, 0, E * sizeof *own);
+    for (size_t r = 0; r < d->sent; r++)
+        own[expert[r]]++;
+    c.value_bytes = sizeof *own;
+    return pp_all_gather(&c, d->counts, NULL, (size_t)c.group.n * E, err);
+}
+
+static int check_room(const struct pp_layer *l, const struct pp_dispatch *d,
+                      struct pp_err *err)
+{
+    for (size_t to = 0; to < pp_env_ep(l->env); to++) {
+        size_t rows = rows_to(l, d, to);
+        size_t limit = pp_expert_rows(l->env->model), tokens = d->room / limit;
+        char name[PP_FQN_TEXT];
+        if (rows <= d->room)
+            continue;
+        pp_model_fqn(l->env->model, l->unit, name);
+        return pp_fail(err, PP_EXIT_NO,
+                       "%s: %zu rows of experts come to rank %d, which has "
+                       "room for '%zu', %zu for each of %zu tokens; plan with "
+                       "a limit of %zu",
+                       name, rows,
+                       pp_group_rank(&l->env->experts.group, (int)to), d->room,
+                       limit, tokens, (rows + tokens - 1) / tokens);
+    }
+    return 0;
+}
+
+/* Finds the place of every arrival among the rows by expert. */
+static void sort_arrivals(const struct pp_layer *l, struct pp_dispatch *d)
+{
+    size_t ep = pp_env_ep(l->env), me = (size_t)l->env->experts.group.index;
+    size_t place = 0;
+    for (size_t i = 0; i < n_held(l); i++) {
+        size_t of_rank = 0; /* arrivals of ranks before this one */
+        for (size_t from = 0; from < ep; from++) {
+            size_t at = of_rank;
+            for (size_t k = 0; k < i; k++)
+                at += count_at(l, d, from, me, k);
+            for (size_t n = count_at(l, d, from, me, i); n > 0; n--) {
+                d->arrival[place] = (int32_t)at++;
+                d->expert[place++] = (int32_t)i;
+            }
+            of_rank += rows_between(l, d, from, me);
+        }
+    }
+}
+
+int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
+                     const int32_t *expert, struct pp_err *err)
+{
+    if (tell_counts(l, d, expert, err) || check_room(l, d, err))
+        return -1;
+    d->received = rows_to(l, d, (size_t)l->env->experts.group.index);
+    sort_arrivals(l, d);
+    return 0;
+}
+
+/* The first rows that this rank has for each member, or from each. */
+struct dispatch_parts {
+    size_t out[PP_MOST_EXPERT_RANKS + 1], in[PP_MOST_EXPERT_RANKS + 1];
+};
+
+static void find_parts(const struct pp_layer *l, const struct pp_dispatch *d,
+                       struct dispatch_parts *p)
+{
+    size_t me = (size_t)l->env->experts.group.index;
+    p->out[0] = p->in[0] = 0;
+    for (size_t i = 0; i < pp_env_ep(l->env); i++) {
+        p->out[i + 1] = p->out[i] + rows_between(l, d, me, i);
+        p->in[i + 1] = p->in[i] + rows_between(l, d, i, me);
+    }
+}
+
+/* Sends the parts of x that begin at `out`, and receives those of y. */
+static int swap_parts(const struct pp_layer *l, const struct pp_moved *r,
+                      void *y, const void *x, const size_t *in,
+                      const size_t *out, struct pp_err *err)
+{
+    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
+    struct pp_collective c = l->env->experts;
+    size_t me = (size_t)c.group.index, bytes = r->width * r->value_bytes;
+    c.value_bytes = bytes;
+    return ops->copy(l->env->device, (char *)y + in[me] * bytes,
+                     (const char *)x + out[me] * bytes,
+                     (in[me + 1] - in[me]) * bytes, err) ||
+                   pp_all_to_all(&c, y, in, x, out, err)
+               ? -1
+               : 0;
+}
+
+/* Returns the elements of a row as kernels that move them count. */
+static size_t elements_of(const struct pp_layer *l, const struct pp_moved *r)
+{
+    return r->width * r->value_bytes / l->env->kernels->element_bytes;
+}
+
+int pp_dispatch_send(const struct pp_layer *l, const struct pp_dispatch *d,
+                     const struct pp_moved *r, struct pp_err *err)
+{
+    struct dispatch_parts p;
+    find_parts(l, d, &p);
+    if (swap_parts(l, r, r->room, r->at, p.in, p.out, err))
+        return -1;
+    PP_LAYER_RUN(l->env->kernels->embedding_fwd(r->at, d->arrival, r->room,
+                                                d->received, elements_of(l, r),
+                                                l->env->stream));
+    return 0;
+}
+
+int pp_dispatch_return(const struct pp_layer *l, const struct pp_dispatch *d,
+                       const struct pp_moved *r, struct pp_err *err)
+{
+    struct dispatch_parts p;
+    find_parts(l, d, &p);
+    PP_LAYER_RUN(l->env->kernels->scatter(r->room, r->at, d->arrival,
+                                          d->received, elements_of(l, r),
+                                          l->env->stream));
+    return swap_parts(l, r, r->at, r->room, p.out, p.in, err);
+}

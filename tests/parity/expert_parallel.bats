@@ -1,0 +1,211 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# expert_parallel - ranks that divide experts: against one rank in fp64, and to
+# the bit if only pipeline ranks or the transport change. meshes.bats has more
+# meshes.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    model qwen2-moe-ep false
+    eight_heads model-qwen2-moe-ep
+    data 1 40 >data.jsonl
+    pppack -q -l 64 --cp 2 --tp 2 -o packed data.jsonl
+    data 2 9 >eval.jsonl
+    pppack -q -l 64 --cp 2 --tp 2 -o eval eval.jsonl
+    plan one.json gpipe 8 -p 1
+    train base-qwen2-moe-ep one.json --eval eval --dtype fp64
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# plan FILE KIND M SPLIT...
+plan() {
+    local file=$1 kind=$2 m=$3
+    shift 3
+    ppsplit -q "$@" model-qwen2-moe-ep | ppsched -q -s "$kind" -m "$m" >"$file"
+}
+
+# divided KIND M SPLIT...: compares the split with one rank: losses, norms and
+# the weights after five steps, then every gradient.
+divided() {
+    echo "# $*"
+    rm -rf run
+    plan plan.json "$@"
+    train run plan.json --eval eval --dtype fp64
+    near run base-qwen2-moe-ep
+    pprun --verify --init 1 --data packed --dtype fp64 plan.json | tail -n 1 |
+        grep -q '^the same'
+}
+
+@test "2 and 4 ranks of lanes" {
+    divided gpipe 4 -p 1 --dp 2 --ep 2 --zero 0
+    divided 1f1b 2 -p 2 --dp 4 --ep 4 --recompute full
+    divided zbv 2 -p 2 -c 2 --placement v --dp 4 --ep 2 --recompute selective
+    divided 1f1b 2 -p 2 --dp 4 --ep 2 --zero 3
+}
+@test "2 and 4 ranks of sequences, and of both" {
+    divided gpipe 8 -p 1 --cp 2 --ep 2
+    divided 1f1b 4 -p 2 --cp 2 --dp 2 --ep 4 --zero 0
+    divided gpipe 4 -p 1 --cp 2 --dp 2 --ep 2 --cp-exchange ring \
+        --mesh-order dp-cp-tp-pp
+}
+@test "2 ranks whose experts others divide too" {
+    divided 1f1b 4 -p 2 --tp 2 --dp 2 --ep 2 --recompute full
+    divided gpipe 8 -p 1 --tp 2 --cp 2 --ep 2 --zero 0
+}
+@test "2 ranks of both copies, and of slices" {
+    divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2
+    divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2 --zero 0
+    divided seq1f1b 4 -p 2 --dp 2 --ep 2
+}
+
+@test "lanes without a microbatch take part" {
+    local bins
+    bins=$(bins packed)
+    echo "$bins bins"
+    [ "$bins" -gt 8 ]
+    # A step takes 8 of them; an evaluation of 4 leaves lanes without any.
+    divided gpipe 1 -p 1 --dp 8 --ep 8
+    [ "$(bins eval)" -lt 8 ]
+}
+
+@test "pipeline ranks, schedules and recomputation change no bit" {
+    plan plan.json gpipe 4 -p 1 --dp 2 --ep 2
+    train bits plan.json
+    for split in '1f1b 4 -p 3 --recompute full' '1f1b 4 -p 2 --zero 0' \
+        'zbv 4 -p 2 -c 2 --placement v --recompute selective'; do
+        # shellcheck disable=SC2086
+        plan plan.json $split --dp 2 --ep 2
+        rm -rf run
+        train run plan.json
+        same run bits
+    done
+}
+
+@test "processes give the bits of threads" {
+    needs_mpirun
+    plan plan.json 1f1b 2 -p 2 --cp 2 --dp 2 --ep 4
+    train threads plan.json
+    mkdir mpi
+    mpirun --allow-run-as-root --oversubscribe -n 8 pprun --transport mpi plan.json \
+        --data packed --init 5 --steps 5 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --save mpi/ckpt --dump-grads mpi/grads -o mpi/log
+    same mpi threads
+}
+
+# With row-invariant products, experts of other ranks add up as one's own: only
+# the gradients of their weights, and of the weights that sum over tokens of
+# several ranks, depend on the ranks.
+@test "with --row-invariant, experts on other ranks change no bit" {
+    local ep options=(--data packed --init 5 --row-invariant)
+    for ep in 1 2 4; do
+        plan plan.json gpipe 2 -p 1 --dp 4 --ep $ep
+        pprun -q plan.json "${options[@]}" --logprobs "scores-$ep" >/dev/null
+        pprun -q plan.json "${options[@]}" --steps 1 --lr 0 \
+            --dump-grads "grads-$ep" | jq .loss >"loss-$ep"
+    done
+    for ep in 2 4; do
+        cmp "scores-1" "scores-$ep"
+        cmp "loss-1" "loss-$ep"
+        for of in '*norm.weight' '*self_attn*' '*mlp.gate.weight' \
+            '*shared*' '*embed*'; do
+            "$BUILDDIR/tests/golden/compare_tensors" 0 0 "grads-$ep" grads-1 \
+                "$of"
+        done
+        "$BUILDDIR/tests/golden/compare_tensors" 1e-6 0 "grads-$ep" grads-1
+    done
+}
+
+@test "a resumed run goes on with the same bits, and on other numbers of ranks" {
+    local ep options=(--data packed --lr 1e-2)
+    plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2
+    pprun -q plan.json "${options[@]}" --init 5 --steps 4 --save whole >log
+    pprun -q plan.json "${options[@]}" --init 5 --steps 2 --save half >/dev/null
+    cp -r half again
+    pprun -q plan.json "${options[@]}" --resume again --steps 4 --save again \
+        >rest
+    diff <(tail -n 2 log | numbers -) <(numbers rest)
+    compare again/latest whole/latest
+    # Another number of ranks loads what this one saves, and saves it again.
+    for ep in 1 4 2; do
+        plan plan.json gpipe 2 -p 1 --dp 4 --ep $ep --zero $((ep % 2))
+        pprun -q plan.json "${options[@]}" --resume half --steps 2 --save there
+        diff -r half there
+        rm -r there
+    done
+}
+
+# zero_routers DIR: makes the routers of saved weights equal for all experts, so
+# that each token takes the first two.
+zero_routers() {
+    local file=$1/model.safetensors size at
+    size=$(od -An -t u8 -N 8 "$file")
+    head -c $((8 + size)) "$file" | tail -c "$size" |
+        jq -r 'to_entries[] | select(.key | endswith("mlp.gate.weight"))
+            | .value.data_offsets | @tsv' |
+        while read -r at end; do
+            dd if=/dev/zero of="$file" bs=1 seek=$((8 + size + at)) \
+                count=$((end - at)) conv=notrunc status=none
+        done
+}
+
+@test "all tokens tie and go to one rank, which may have no room" {
+    pprun -q one.json --data packed --init 1 --steps 1 --lr 0 --save saved \
+        >/dev/null
+    cp -rL saved/latest ties
+    rm ties/checksums.xxh3
+    zero_routers ties
+    plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2
+    pprun --verify --weights ties --data packed --dtype fp64 plan.json |
+        tail -n 1 | grep -q '^the same'
+    plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2 --expert-limit 2
+    jq -e '.mesh.expert_limit == 2' plan.json
+    run --separate-stderr pprun -q plan.json --weights ties --data packed \
+        --steps 1
+    echo "$status $stderr"
+    [ "$status" -eq 1 ]
+    [[ $stderr == *"model.layers.0: "*" rows of experts come to rank "*", which \
+has room for '"*"', 2 for each of "*" tokens; plan with a limit of 4" ]]
+    # Less room is enough for tokens that spread.
+    plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2 --expert-limit 3
+    train limited plan.json --eval eval --dtype fp64
+    near limited base-qwen2-moe-ep
+}
+
+@test "the losses of routers are those of one rank" {
+    local options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02)
+    train aux one.json "${options[@]}"
+    plan plan.json 1f1b 2 -p 2 --dp 4 --ep 4 --recompute full
+    train aux-ep plan.json "${options[@]}"
+    near aux-ep aux
+    plan plan.json gpipe 4 -p 1 --cp 2 --dp 2 --ep 2
+    train aux-cp plan.json "${options[@]}"
+    near aux-cp aux
+    paste -d '\n' aux/log aux-ep/log aux-cp/log | jq -es '
+        map([.aux_loss, .z_loss, .expert_load]) as $of | length == 15 and
+        all(range(0; 15; 3) as $i | range(1; 3) as $mesh | range(3) as $k
+            | ($of[$i][$k] - $of[$i + $mesh][$k] | fabs)
+              <= 1e-12 * $of[$i][$k]; .)'
+}
+
+# caught NAME STATUS PATTERN: --verify ends so with the fault.
+caught() {
+    run --separate-stderr env PP_INJECT="$1" timeout 200 \
+        "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
+        --data packed plan.json
+    echo "$1: status $status: ${lines[-1]} $stderr"
+    [ "$status" -eq "$2" ]
+    # shellcheck disable=SC2053
+    [[ "${lines[-1]}" == $3 ]]
+}
+
+@test "the verification finds faults of experts on other ranks" {
+    plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2
+    caught none 0 'the same*'
+    caught experts-averaged 1 '*only stage 1 on rank 1 has wrong gradients*'
+    caught experts-source 1 '*the output of stage 0 * is the first that differs*'
+    caught experts-count 1 '*the output of stage 0 * is the first that differs*'
+}
