@@ -28,6 +28,8 @@ void pp_images_begin(struct pp_images *s)
 {
     s->n_loaded = 0;
     s->n_rows = s->n ? s->at[s->n - 1].row + s->at[s->n - 1].patches : 0;
+    if (s->released > s->n_rows)
+        s->released = s->n_rows;
 }
 
 /* Takes the kind of the first image, or compares it. */
@@ -71,6 +73,8 @@ float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
     if (n > s->grow_pixels.room &&
         pp_spill_grow(&s->grow_pixels, n, sizeof(float), spill, limit, err))
         return NULL;
+    if (s->n_rows - s->released > limit / sizeof(float) / kind->patch_inputs)
+        pp_images_release(s);
     s->loaded = s->grow_loaded.at;
     s->pixels = s->grow_pixels.at;
     s->loaded[s->n_loaded++] = (struct pp_image){*g, patches, s->n_rows};
@@ -145,6 +149,7 @@ void pp_images_truncate(struct pp_images *s, size_t n_sequences)
 void pp_images_release(struct pp_images *s)
 {
     pp_spill_release(&s->grow_pixels);
+    s->released = s->n_rows;
 }
 
 void pp_images_finish(struct pp_images *s)

@@ -48,6 +48,7 @@ struct pp_images {
     size_t n_sequences; /* that have an entry in first */
     size_t *first;      /* n_sequences + 1 */
     size_t n_loaded, n_rows;
+    size_t released; /* rows at the last release */
     struct pp_image *loaded;
     struct pp_spill_array grow_at, grow_first, grow_loaded, grow_pixels;
 };

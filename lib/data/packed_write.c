@@ -199,7 +199,8 @@ static int place_commit(struct output_place *p, struct pp_err *err)
     return rc;
 }
 
-enum { BUFFER_BYTES = 1 << 20 };
+/* PROGRESS_PIXELS: bytes between two reports. */
+enum { BUFFER_BYTES = 1 << 20, PROGRESS_PIXELS = 64 << 20 };
 
 /* A file being written. */
 struct summed_file {
@@ -323,9 +324,17 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                : 0;
 }
 
+/* Returns the bytes of pixels so far. */
+static uint64_t pixel_bytes(const struct summed_file *s)
+{
+    return s->f ? (uint64_t)ftello(s->f) : 0;
+}
+
 static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
                          const struct pp_packed_content *c, struct pp_err *err)
 {
+    const struct summed_file *pixels = &files[PP_PACKED_PIXELS];
+    uint64_t reported_bytes = 0;
     for (size_t b = 0, reported = 0; b < c->n_bins; b++) {
         for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
             const struct pp_piece *q = &c->pieces[c->items[i]];
@@ -334,8 +343,11 @@ static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
                 if (put_part(files, c, q, k, err) != 0)
                     return -1;
         }
-        if (c->progress && c->first[b + 1] - reported >= PP_PROGRESS_PIECES) {
+        if (c->progress &&
+            (c->first[b + 1] - reported >= PP_PROGRESS_PIECES ||
+             pixel_bytes(pixels) - reported_bytes >= PROGRESS_PIXELS)) {
             reported = c->first[b + 1];
+            reported_bytes = pixel_bytes(pixels);
             c->progress(c->ctx, b);
         }
     }

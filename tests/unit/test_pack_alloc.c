@@ -49,7 +49,8 @@ void *__wrap_realloc(void *p, size_t n)
 
 static char text[] = "{\"input_ids\":[1,2,3,4,5,6,7]}\n"
                      "{\"input_ids\":[1,2,3],\"labels\":[4,5,6]}\n"
-                     "{\"input_ids\":[1,2]}\n{\"input_ids\":[1,2,3]}\n";
+                     "{\"input_ids\":[1,2]}\n{\"input_ids\":[1,2,3]}\n"
+                     "{\"input_ids\":[9,2],\"images\":[[[[0.5]]]]}\n";
 
 struct work {
     FILE *in;
@@ -68,6 +69,30 @@ static int raise_bins(struct work *w, struct pp_err *err)
                : pp_bins_multiple_by_popping(&w->bins, 5, 1, err);
 }
 
+static int pack_two(const struct work *w, struct pp_err *err)
+{
+    const struct pp_two_sizes sizes[] = {{w->pieces.padded, 4},
+                                         {w->pieces.patches, 1}};
+    struct pp_bins bins;
+    if (pp_pack_two(sizes, w->pieces.n, &bins, err) != 0)
+        return -1;
+    pp_bins_finish(&bins);
+    return 0;
+}
+
+/* Reads the images again: into memory, and as documents. */
+static int read_again(const struct work *w, struct pp_err *err)
+{
+    struct pp_packed taken;
+    struct pp_documents again = {0};
+    if (pp_packed_take(&w->packed, w->packed.n_bins, &taken, err) != 0)
+        return -1;
+    pp_packed_finish(&taken);
+    int rc = pp_packed_documents(&w->packed, &again, err);
+    pp_documents_finish(&again);
+    return rc;
+}
+
 static int balance(struct work *w, struct pp_err *err)
 {
     uint64_t cost[16];
@@ -80,13 +105,15 @@ static int balance(struct work *w, struct pp_err *err)
 
 static int pack(struct work *w, struct pp_err *err)
 {
-    struct pp_jsonl j = {.name = "in"};
+    const struct pp_jsonl_images images = {9, 1, 1};
+    struct pp_jsonl j = {.name = "in", .images = &images};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||
         pp_pieces_make(
             &w->docs,
             &(struct pp_piece_options){4, 2, PP_OVERSIZE_SPLIT, false, 0, 0},
             &w->pieces, err) != 0 ||
+        pack_two(w, err) != 0 ||
         pp_packer_find(w->rule)->pack(w->pieces.padded, w->pieces.n, 4,
                                       &w->bins, err) != 0 ||
         raise_bins(w, err) != 0 || balance(w, err) != 0 ||
@@ -107,7 +134,7 @@ static int pack(struct work *w, struct pp_err *err)
     if (pp_packed_write(w->dir, &c, err) != 0 ||
         pp_packed_open(w->dir, &w->packed, err) != 0)
         return -1;
-    return pp_packed_check(&w->packed, err);
+    return pp_packed_check(&w->packed, err) ? -1 : read_again(w, err);
 }
 
 static int try(const char *dir, const char *rule, long until,
