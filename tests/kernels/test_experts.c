@@ -120,6 +120,8 @@ static void test_padding(const struct pp_kernels *k)
     x.r = (struct pp_routing){x.row, x.token, x.expert};
     fill_normal(&x.logits, "logits", 1);
     fill_normal(&rows, "rows", 1);
+    fill(&y, 1); /* it must be overwritten */
+    fill(&dx, 1);
     for (size_t t = 0; t < N; t++)
         for (size_t e = 0; place[t] >= 0 && e < E; e++)
             set(&alone.logits, (size_t)place[t] * E + e,
