@@ -155,11 +155,12 @@ static bool is_best(const struct table *x, size_t limit, double *step)
 }
 
 /* Every limit is what a split needs, or a byte less. */
-static void test_kind(const struct kind *kind, uint64_t first_key)
+static void test_kind(const struct kind *kind, uint64_t first_key,
+                      uint64_t n_tables)
 {
     static struct table x;
     bool best = true, monotone = true;
-    for (uint64_t key = first_key; key < first_key + N_TABLES; key++) {
+    for (uint64_t key = first_key; key < first_key + n_tables; key++) {
         double last = INFINITY, step;
         size_t last_limit = 0;
         best &= make_table(&x, kind, key);
@@ -179,9 +180,11 @@ static void test_kind(const struct kind *kind, uint64_t first_key)
     ok(monotone, "more memory never makes its step longer");
 }
 
-int main(void)
+/* The argument is the number of tables of each kind. */
+int main(int argc, char **argv)
 {
+    uint64_t n = argc > 1 ? strtoull(argv[1], NULL, 10) : N_TABLES;
     for (size_t k = 0; k < N_KINDS; k++)
-        test_kind(&kinds[k], 100 * k);
+        test_kind(&kinds[k], 100 * k, n);
     return done();
 }
