@@ -82,3 +82,32 @@ PP_CROSS_ENTROPY_MERGE(PP_KERNEL(cross_entropy_merge))
     }
     return 0;
 }
+
+PP_SOFT_TARGETS_FWD(PP_KERNEL(soft_targets_fwd))
+{
+    (void)stream;
+    const real *x = logits, *l = lse, *w = weights;
+    real *p = logp;
+    for (size_t t = 0; t < N; t++, x += V, ids += k, w += k) {
+        double sum = 0;
+        for (size_t j = 0; j < k; j++)
+            if (ids[j] >= 0)
+                sum += (double)w[j] * ((double)x[ids[j]] - (double)l[t]);
+        p[t] = (real)((double)p[t] + sum);
+    }
+    return 0;
+}
+
+PP_SOFT_TARGETS_BWD(PP_KERNEL(soft_targets_bwd))
+{
+    (void)stream;
+    const real *l = lse, *s = scale, *w = weights;
+    real *x = logits;
+    for (size_t t = 0; t < N; t++, x += V, ids += k, w += k) {
+        row_gradient(x, V, l[t], s[t]);
+        for (size_t j = 0; j < k; j++)
+            if (ids[j] >= 0)
+                x[ids[j]] -= w[j] * s[t];
+    }
+    return 0;
+}

@@ -131,3 +131,66 @@ PP_CROSS_ENTROPY_MERGE(PP_CUDA(cross_entropy_merge))
                      stream, (float *)lse, (float *)logp, (const float *)parts,
                      N, P);
 }
+
+#define SOFT_THREADS 128
+
+static __global__ void soft_targets_fwd_kernel(float *logp, const elem *logits,
+                                               const float *lse,
+                                               const int32_t *ids,
+                                               const float *weights, size_t V,
+                                               size_t k)
+{
+    __shared__ float shared[SOFT_THREADS / PP_WARP];
+    const elem *x = logits + (size_t)blockIdx.x * V;
+    float sum = 0;
+    ids += blockIdx.x * k;
+    weights += blockIdx.x * k;
+    for (size_t j = threadIdx.x; j < k; j += SOFT_THREADS)
+        if (ids[j] >= 0)
+            sum += weights[j] * (to_float(x[ids[j]]) - lse[blockIdx.x]);
+    sum = team_sum<SOFT_THREADS>(sum, shared);
+    if (!threadIdx.x)
+        logp[blockIdx.x] += sum;
+}
+
+PP_SOFT_TARGETS_FWD(PP_CUDA(soft_targets_fwd))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(soft_targets_fwd_kernel, (unsigned)N, SOFT_THREADS, 0,
+                     stream, (float *)logp, (const elem *)logits,
+                     (const float *)lse, ids, (const float *)weights, V, k);
+}
+
+/* Computes the elements with a weight from the logits, so that each is rounded
+ * once; shared has the logits (k) while the row is overwritten. */
+static __global__ void soft_targets_bwd_kernel(elem *logits, const float *lse,
+                                               const int32_t *ids,
+                                               const float *weights,
+                                               const float *scales, size_t V,
+                                               size_t k)
+{
+    __shared__ float kept[PP_MOST_SOFT_TARGETS];
+    elem *x = logits + (size_t)blockIdx.x * V;
+    float shift = lse[blockIdx.x], scale = scales[blockIdx.x];
+    ids += blockIdx.x * k;
+    weights += blockIdx.x * k;
+    for (size_t j = threadIdx.x; j < k; j += THREADS)
+        kept[j] = ids[j] < 0 ? 0 : to_float(x[ids[j]]);
+    __syncthreads();
+    for (size_t i = threadIdx.x; i < V; i += THREADS)
+        store(&x[i], expf(to_float(x[i]) - shift) * scale);
+    __syncthreads();
+    for (size_t j = threadIdx.x; j < k; j += THREADS)
+        if (ids[j] >= 0)
+            store(&x[ids[j]], (expf(kept[j] - shift) - weights[j]) * scale);
+}
+
+PP_SOFT_TARGETS_BWD(PP_CUDA(soft_targets_bwd))
+{
+    if (!N)
+        return 0;
+    return PP_LAUNCH(soft_targets_bwd_kernel, (unsigned)N, THREADS, 0, stream,
+                     (elem *)logits, (const float *)lse, ids,
+                     (const float *)weights, (const float *)scale, V, k);
+}

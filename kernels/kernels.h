@@ -280,8 +280,25 @@ typedef PP_SCATTER(pp_scatter_fn);
  *            (exp(logits - lse) - onehot(target)) * scale
  *   merge    lse (N), logp (N) of all words, written, from those of P parts of
  *            the vocabulary: parts (P, 2, N), lse and logp of each
+ *   soft     the same for a distribution over k of the words, in place of one
+ *            target: ids (N, k), distinct in a row, or negative: not one of
+ *            these words, and weights (N, k), accumulated type, each row of sum
+ *            1 over all words
+ *   soft_fwd logp (N) += sum of weight * (logits[t, id] - lse)
+ *   soft_bwd replaces logits with (exp(logits - lse) - weights) * scale
  * The caller computes the logits block by block, so that no buffer holds
  * [T,V]. */
+enum { PP_MOST_SOFT_TARGETS = 1024 }; /* k */
+#define PP_SOFT_TARGETS_FWD(name)                                          \
+    int(name)(void *logp, const void *logits, const void *lse,             \
+              const int32_t *ids, const void *weights, size_t N, size_t V, \
+              size_t k, void *stream)
+#define PP_SOFT_TARGETS_BWD(name)                                         \
+    int(name)(void *logits, const void *lse, const int32_t *ids,          \
+              const void *weights, const void *scale, size_t N, size_t V, \
+              size_t k, void *stream)
+typedef PP_SOFT_TARGETS_FWD(pp_soft_targets_fwd_fn);
+typedef PP_SOFT_TARGETS_BWD(pp_soft_targets_bwd_fn);
 #define PP_CROSS_ENTROPY_FWD(name)                       \
     int(name)(void *lse, void *logp, const void *logits, \
               const int32_t *targets, size_t N, size_t V, void *stream)
@@ -393,6 +410,8 @@ typedef PP_SGD(pp_sgd_fn);
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \
     K(cross_entropy_bwd, pp_cross_entropy_bwd_fn)       \
     K(cross_entropy_merge, pp_cross_entropy_merge_fn)   \
+    K(soft_targets_fwd, pp_soft_targets_fwd_fn)         \
+    K(soft_targets_bwd, pp_soft_targets_bwd_fn)         \
     K(entropy, pp_entropy_fn)                           \
     K(top_k, pp_top_k_fn)                               \
     K(add, pp_add_fn)                                   \

@@ -71,6 +71,33 @@ static void compare_distribution(struct call *c, size_t N, size_t V, size_t k)
     finish(c);
 }
 
+/* Some words are those of another rank. */
+static void compare_soft_targets(struct call *c, size_t N, size_t V, size_t k)
+{
+    struct tensor *x = in(c, ELEMENT, N * V), *w = in(c, ACCUMULATED, N * k);
+    struct tensor *lse = in(c, ACCUMULATED, N), *logp = in(c, ACCUMULATED, N);
+    struct tensor *scale = in(c, ACCUMULATED, N);
+    int32_t *ids = calloc(N * k + 1, sizeof *ids);
+    for (size_t i = 0; i < N * k; i++)
+        ids[i] = i % 5 == 3 ? -1 : (int32_t)((i / k + i % k * (V / k)) % V);
+    int32_t *at = ids_on_device(ids, N * k);
+    void *s = gpu_stream();
+    int rc = c->k->soft_targets_fwd(logp->at, x->at, lse->at, at, w->at, N, V,
+                                    k, s) ||
+             c->k->soft_targets_bwd(x->at, lse->at, at, w->at, scale->at, N, V,
+                                    k, s);
+    ref->soft_targets_fwd(logp->want, x->want, lse->want, ids, w->want, N, V, k,
+                          NULL);
+    ref->soft_targets_bwd(x->want, lse->want, ids, w->want, scale->want, N, V,
+                          k, NULL);
+    ok(!rc, "%s soft targets, %zu of %zu, run", c->k->name, k, V);
+    close_to(c, logp, 1e-11, "soft_targets_fwd");
+    close_to(c, x, bound_of(c, 1e-5, 1e-11), "soft_targets_bwd");
+    gpu_free(at);
+    free(ids);
+    finish(c);
+}
+
 static void compare_merge(struct call *c, size_t N, size_t P)
 {
     struct tensor *parts = in(c, ACCUMULATED, P * 2 * N);

@@ -404,6 +404,8 @@ static void compare_ends(struct call *c)
         compare_cross_entropy(c, 3, 1000);
         compare_cross_entropy(c, 2, 5);
         compare_merge(c, 700, 3);
+        compare_soft_targets(c, 3, 1000, 150);
+        compare_soft_targets(c, 2, 5, 5);
     }
     if (wanted(c, "distribution")) {
         compare_distribution(c, 3, 1000, 20);

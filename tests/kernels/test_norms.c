@@ -280,6 +280,69 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
         values_free(all[i]);
 }
 
+/* Cuts the vocabulary in two parts: their terms add up, and both compute the
+ * gradient of the whole. */
+static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
+{
+    const size_t N = 3, cut = V / 3;
+    struct values x = values_new(k, N * V, 1), want = values_new(k, N * V, 0);
+    struct values lse = values_new(k, N, 0), logp = values_new(k, N, 0);
+    struct values wlogp = values_new(k, N, 0), scales = values_new(k, N, 0);
+    struct values w = values_new(k, N * top, 0);
+    int32_t *ids = calloc(N * top, sizeof *ids);
+    fill_normal(&x, "logits", 2);
+    for (size_t t = 0; t < N; t++) {
+        double sum = 0;
+        for (size_t i = 0; i < V; i++)
+            sum += exp(get(&x, t * V + i));
+        set(&lse, t, log(sum));
+        set(&scales, t, t % 2 ? .3 : -.2);
+        set(&logp, t, (double)t); /* is added to */
+        set(&wlogp, t, (double)t);
+        for (size_t i = 0; i < V; i++)
+            set(&want, t * V + i,
+                get(&scales, t) * exp(get(&x, t * V + i) - log(sum)));
+        for (size_t j = 0; j < top; j++) {
+            size_t id = (t + j * (V / top)) % V, at = t * V + id;
+            double weight = 2 * (double)(j + 1) / (double)(top * (top + 1));
+            ids[t * top + j] = (int32_t)id;
+            set(&w, t * top + j, weight);
+            set(&wlogp, t, get(&wlogp, t) + weight * (get(&x, at) - log(sum)));
+            set(&want, at, get(&want, at) - get(&scales, t) * weight);
+        }
+    }
+    bool fine = true;
+    int32_t *here = calloc(N * top, sizeof *here);
+    for (int part = 0; part < 2; part++) {
+        size_t first = part ? cut : 0, n = part ? V - cut : cut;
+        struct values y = values_new(k, N * n, 1);
+        for (size_t i = 0; i < N * n; i++)
+            set(&y, i, get(&x, i / n * V + first + i % n));
+        for (size_t i = 0; i < N * top; i++) {
+            size_t id = (size_t)ids[i];
+            here[i] =
+                id >= first && id < first + n ? (int32_t)(id - first) : -1;
+        }
+        fine &= !k->soft_targets_fwd(logp.at, y.at, lse.at, here, w.at, N, n,
+                                     top, NULL) &&
+                !k->soft_targets_bwd(y.at, lse.at, here, w.at, scales.at, N, n,
+                                     top, NULL) &&
+                guard_whole(&y);
+        for (size_t i = 0; i < N * n; i++)
+            set(&x, i / n * V + first + i % n, get(&y, i));
+        values_free(&y);
+    }
+    ok(fine && guard_whole(&logp) &&
+           values_near(&logp, &wlogp, bound(k), 1, "logp") &&
+           values_near(&x, &want, bound(k), .3, "dlogits"),
+       "%s soft targets, %zu of %zu", k->name, top, V);
+    struct values *all[] = {&x, &want, &lse, &logp, &wlogp, &scales, &w};
+    for (size_t i = 0; i < 7; i++)
+        values_free(all[i]);
+    free(ids);
+    free(here);
+}
+
 /* Logits are integers, so that there are ties. */
 static void test_distribution(const struct pp_kernels *k, size_t V, size_t top)
 {
@@ -485,6 +548,8 @@ int main(void)
         test_cross_entropy(tables[i], 1537, 200);
         test_distribution(tables[i], 1537, 20);
         test_distribution(tables[i], 5, 5);
+        test_soft_targets(tables[i], 1537, 20);
+        test_soft_targets(tables[i], 5, 5);
         test_merged_cross_entropy(tables[i], 61, 3);
         test_merged_cross_entropy(tables[i], 1537, 200);
     }
