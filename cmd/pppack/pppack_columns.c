@@ -12,10 +12,12 @@
 int pack_parse_column(struct pack_job *j, const char *s)
 {
     static const enum pp_column takes[] = {
-        PP_COLUMN_LOGPROBS, PP_COLUMN_PREV_LOGPROBS, PP_COLUMN_REF_LOGPROBS};
+        PP_COLUMN_LOGPROBS, PP_COLUMN_PREV_LOGPROBS, PP_COLUMN_REF_LOGPROBS,
+        PP_COLUMN_TOPK_IDS};
     size_t n = strcspn(s, "=");
     for (size_t i = 0; i < sizeof takes / sizeof *takes; i++) {
-        const char *name = pp_columns[takes[i]].name;
+        bool is_list = pp_columns[takes[i]].is_list;
+        const char *name = is_list ? "topk" : pp_columns[takes[i]].name;
         if (strlen(name) != n || strncmp(s, name, n) || !s[n] || !s[n + 1])
             continue;
         if (j->column_files[takes[i]])
@@ -24,8 +26,8 @@ int pack_parse_column(struct pack_job *j, const char *s)
         return 0;
     }
     return tool_usage(&j->t,
-                      "--add-column: '%s' must be logprobs, prev_logprobs or "
-                      "ref_logprobs, '=' and the name of a file",
+                      "--add-column: '%s' must be logprobs, prev_logprobs, "
+                      "ref_logprobs or topk, '=' and the name of a file",
                       s);
 }
 
@@ -44,8 +46,10 @@ int pack_add_columns(struct pack_job *j)
             return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
                            strerror(errno));
         tool_progress(&j->t, "reading %s", name);
-        int rc = pp_token_scores_read(name, f, (enum pp_column)c, &j->docs,
-                                      &j->t.err);
+        int rc = pp_columns[c].is_list
+                     ? pp_top_k_scores_read(name, f, &j->docs, &j->t.err)
+                     : pp_token_scores_read(name, f, (enum pp_column)c,
+                                            &j->docs, &j->t.err);
         fclose(f);
         if (rc)
             return -1;

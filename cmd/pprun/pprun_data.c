@@ -66,7 +66,7 @@ static int check_kind(const struct pprun *p, const char *dir,
 {
     struct pp_err *err = &p->tool->err;
     const struct pp_objective *o = pp_objectives[p->objective.number];
-    if (kind == o->kind)
+    if (kind == o->kind || o->any_kind)
         return 0;
     if (p->job.objective)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -109,6 +109,13 @@ static int fail_column(const struct pprun *p, const char *dir,
                        "%s: --objective %s needs the column %s: pppack -l %u "
                        "--advantages leave-one-out -o NEW %s makes it from "
                        "rewards",
+                       dir, objective, name, data->capacity, dir);
+    if (pp_columns[c].is_list)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: --objective %s needs the column %s: write FILE "
+                       "with pprun --logprobs --top-k and the teacher's "
+                       "weights, then pppack -l %u --add-column topk=FILE -o "
+                       "NEW %s",
                        dir, objective, name, data->capacity, dir);
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s: --objective %s needs the column %s: write FILE with "

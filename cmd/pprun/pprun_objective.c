@@ -98,6 +98,10 @@ static int check_case(struct scored_case *s, struct pp_err *err)
                        s->c.objective, useless);
     if (pp_objective_resolve(&s->options, err))
         return -1;
+    if (s->options.number == PP_OBJECTIVE_DISTILL)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "objective 'distill' needs logits, which a case does "
+                       "not have");
     unsigned needs = pp_objective_needs(&s->options);
     if (s->options.number == PP_OBJECTIVE_DPO && !s->options.reference_free)
         needs |= pp_column_bit(PP_COLUMN_REF_LOGPROBS);

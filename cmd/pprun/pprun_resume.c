@@ -78,7 +78,9 @@ int pprun_choose_lr(struct pprun *p)
     if (p->resume && pp_ckpt_state_read(p->resume, &s, &p->tool->err))
         return -1;
     bool tunes = !p->resume && p->job.weights;
-    o->lr = s.lr > 0 ? s.lr : !tunes ? 1e-3 : p->job.objective ? 1e-6 : 1e-5;
+    bool is_preference =
+        p->job.objective && p->objective.number != PP_OBJECTIVE_DISTILL;
+    o->lr = s.lr > 0 ? s.lr : !tunes ? 1e-3 : is_preference ? 1e-6 : 1e-5;
     if (p->rank == 0 && tunes && o->steps > 0)
         tool_say(p->tool, TOOL_NOTE,
                  "the learning rate is %g, as the run starts from weights; "

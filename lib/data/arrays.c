@@ -14,8 +14,9 @@ struct array_input {
     bool allow_empty;
     struct pp_array ids, labels, mask, attention, lengths, cu, cu_padded,
         groups, kind, columns[PP_N_COLUMNS];
-    size_t n;    /* sequences */
-    size_t skip; /* padding before the tokens of the sequence */
+    size_t n;     /* sequences */
+    size_t skip;  /* padding before the tokens of the sequence */
+    size_t top_k; /* values of a list, or 0 */
     /* Scratch for one sequence. */
     int32_t *label_room, *mask_room;
     float *float_room;
@@ -124,7 +125,27 @@ static int check_shape(const struct array_input *x, const struct pp_array *a,
     return 0;
 }
 
-static int check_shapes(const struct array_input *x, struct pp_err *err)
+/* Checks that there is a list of values for each token, and that all lists are
+ * as long. A length of 1 needs no dimension of its own. */
+static int check_lists(struct array_input *x, const struct pp_array *a,
+                       const char *name, struct pp_err *err)
+{
+    size_t width = x->ids.n ? a->n / x->ids.n : 1;
+    int dims = x->ids.n_dims + 1;
+    if (a->n != x->ids.n * width || width < 1 || width > PP_LONGEST_LIST ||
+        a->dims[0] != x->ids.dims[0] ||
+        (a->n_dims == dims ? a->dims[dims - 1] != width
+                           : a->n_dims != x->ids.n_dims || width != 1) ||
+        (x->top_k && width != x->top_k))
+        return fail_array(x, name,
+                          "must have a list for each of 'input_ids', as long "
+                          "as the other lists",
+                          err);
+    x->top_k = width;
+    return 0;
+}
+
+static int check_shapes(struct array_input *x, struct pp_err *err)
 {
     if (check_shape(x, &x->labels, "labels", err) != 0 ||
         check_shape(x, &x->mask, "loss_mask", err) != 0 ||
@@ -137,7 +158,10 @@ static int check_shapes(const struct array_input *x, struct pp_err *err)
         size_t n = pp_columns[c].scope == PP_SCOPE_GROUP ? n_groups : x->n;
         if (!a->data)
             continue;
-        if (pp_columns[c].scope == PP_SCOPE_TOKEN) {
+        if (pp_columns[c].is_list) {
+            if (check_lists(x, a, name, err) != 0)
+                return -1;
+        } else if (pp_columns[c].scope == PP_SCOPE_TOKEN) {
             if (check_shape(x, a, name, err) != 0)
                 return -1;
         } else if (a->n_dims != 1 || a->n != n) {
@@ -247,7 +271,8 @@ static int reserve_values(struct array_input *x, size_t n, struct pp_err *err)
     free(x->float_room);
     x->label_room = calloc(room, sizeof *x->label_room);
     x->mask_room = calloc(room, sizeof *x->mask_room);
-    x->float_room = calloc(room, sizeof *x->float_room);
+    x->float_room =
+        calloc(room * (x->top_k ? x->top_k : 1), sizeof *x->float_room);
     x->room = room;
     return x->label_room && x->mask_room && x->float_room
                ? 0
@@ -293,9 +318,10 @@ static int set_array_columns(struct array_input *x, struct pp_documents *d,
         enum pp_scope scope = pp_columns[c].scope;
         if (!a->data || (scope == PP_SCOPE_GROUP && !is_first))
             continue;
-        size_t n_values = scope == PP_SCOPE_TOKEN ? n : 1;
+        size_t width = pp_column_width(c, x->top_k);
+        size_t n_values = (scope == PP_SCOPE_TOKEN ? n : 1) * width;
         for (size_t k = 0; k < n_values; k++)
-            x->float_room[k] = pp_array_real(a, first[scope] + k);
+            x->float_room[k] = pp_array_real(a, first[scope] * width + k);
         if (pp_documents_set_column(d, (enum pp_column)c, x->float_room, err) !=
             0)
             return -1;
@@ -359,7 +385,8 @@ int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
     struct array_input x = {.name = name, .allow_empty = allow_empty};
     int rc = -1;
     if (get_all_arrays(&x, find, ctx, err) == 0 &&
-        check_array_layout(&x, err) == 0)
+        check_array_layout(&x, err) == 0 &&
+        pp_documents_set_top_k(d, x.top_k, err) == 0)
         rc = add_array_documents(&x, d, err);
     free(x.label_room);
     free(x.mask_room);

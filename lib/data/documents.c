@@ -12,13 +12,15 @@
 #include "base/num.h"
 
 const struct pp_column_kind pp_columns[PP_N_COLUMNS] = {
-    [PP_COLUMN_ADVANTAGES] = {"advantages", PP_SCOPE_TOKEN},
-    [PP_COLUMN_LOGPROBS] = {"logprobs", PP_SCOPE_TOKEN},
-    [PP_COLUMN_PREV_LOGPROBS] = {"prev_logprobs", PP_SCOPE_TOKEN},
-    [PP_COLUMN_REF_LOGPROBS] = {"ref_logprobs", PP_SCOPE_TOKEN},
-    [PP_COLUMN_REWARDS] = {"rewards", PP_SCOPE_SEQUENCE},
-    [PP_COLUMN_REF_LOGPS] = {"ref_logps", PP_SCOPE_SEQUENCE},
-    [PP_COLUMN_MARGINS] = {"margins", PP_SCOPE_GROUP},
+    [PP_COLUMN_ADVANTAGES] = {"advantages", PP_SCOPE_TOKEN, false},
+    [PP_COLUMN_LOGPROBS] = {"logprobs", PP_SCOPE_TOKEN, false},
+    [PP_COLUMN_PREV_LOGPROBS] = {"prev_logprobs", PP_SCOPE_TOKEN, false},
+    [PP_COLUMN_REF_LOGPROBS] = {"ref_logprobs", PP_SCOPE_TOKEN, false},
+    [PP_COLUMN_REWARDS] = {"rewards", PP_SCOPE_SEQUENCE, false},
+    [PP_COLUMN_REF_LOGPS] = {"ref_logps", PP_SCOPE_SEQUENCE, false},
+    [PP_COLUMN_MARGINS] = {"margins", PP_SCOPE_GROUP, false},
+    [PP_COLUMN_TOPK_IDS] = {"topk_ids", PP_SCOPE_TOKEN, true},
+    [PP_COLUMN_TOPK_LOGITS] = {"topk_logits", PP_SCOPE_TOKEN, true},
 };
 
 const char *const pp_data_kinds[PP_DATA_N_KINDS] = {"documents", "pairs",
@@ -212,7 +214,7 @@ static size_t n_column_values(const struct pp_documents *d,
     size_t s = d->n_sequences - before_last;
     switch (pp_columns[column].scope) {
     case PP_SCOPE_TOKEN:
-        return s ? d->first[s] : 0;
+        return s ? d->first[s] * pp_column_width(column, d->top_k) : 0;
     case PP_SCOPE_SEQUENCE:
         return s;
     default:
@@ -235,6 +237,18 @@ int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
     if (to > from)
         memcpy(d->columns[column] + from, values, (to - from) * sizeof *values);
     d->n_values[column] = to;
+    return 0;
+}
+
+int pp_documents_set_top_k(struct pp_documents *d, size_t top_k,
+                           struct pp_err *err)
+{
+    if (top_k && d->top_k && top_k != d->top_k)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "has lists of '%zu' elements, but those of earlier "
+                       "documents have %zu",
+                       top_k, d->top_k);
+    d->top_k = top_k ? top_k : d->top_k;
     return 0;
 }
 

@@ -24,6 +24,8 @@ enum pp_column {
     PP_COLUMN_REWARDS,
     PP_COLUMN_REF_LOGPS,
     PP_COLUMN_MARGINS,
+    PP_COLUMN_TOPK_IDS,
+    PP_COLUMN_TOPK_LOGITS,
     PP_N_COLUMNS
 };
 
@@ -39,9 +41,23 @@ enum pp_scope {
 struct pp_column_kind {
     const char *name; /* also of its file in a packed directory */
     enum pp_scope scope;
+    bool is_list; /* several elements, as many for every token */
 };
 
 extern const struct pp_column_kind pp_columns[PP_N_COLUMNS];
+
+/* Returns how many elements a token, sequence or group has, if lists have
+ * top_k. */
+static inline size_t pp_column_width(int column, size_t top_k)
+{
+    return pp_columns[column].is_list ? top_k : 1;
+}
+
+/* The most elements of a list; kernels take no more. */
+enum { PP_LONGEST_LIST = 1024 };
+
+/* Ids of lists are kept as floats, which have all integers below this one. */
+#define PP_LISTED_IDS (1 << 24)
 
 /* The kind of all documents of an input. The numbers are those of
  * pp-pack(5). */
@@ -106,6 +122,7 @@ struct pp_documents {
                          its id */
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      by scope; NULL if absent */
+    size_t top_k;                 /* elements of a list, or 0 */
     struct pp_images images;      /* of the sequences */
     enum pp_data_kind kind;
     size_t n_skipped; /* malformed lines that were skipped */
@@ -156,11 +173,17 @@ int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
 /* Joins the last document to the one before it. */
 int pp_documents_join(struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
-/* Sets a column's values for the last sequence: one per token, or one. Call it
- * before pp_documents_join. */
+/* Sets a column's values for the last sequence: one or a list per token, or
+ * one. Call it before pp_documents_join. */
 int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
                             const float *values,
                             struct pp_err *err) PP_MUST_USE;
+
+/* Sets the length of lists, before the first column of lists. Fails with
+ * PP_EXIT_INPUT if those of earlier documents have another one. 0: the next
+ * documents have none. */
+int pp_documents_set_top_k(struct pp_documents *d, size_t top_k,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Makes a column of all documents, or returns the one that there is, for the
  * caller to fill: an element per token, sequence or document. Nothing may be

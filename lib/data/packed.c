@@ -84,9 +84,28 @@ static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
 static const char *const scope_names[] = {"token", "sequence", "group",
                                           "pixel"};
 
+/* Checks the size of a column of lists, and that all of them are as long. */
+static int check_list(struct pp_packed *p, const struct pp_packed_column *c,
+                      struct pp_err *err)
+{
+    if (c->width < 1 || c->width > PP_LONGEST_LIST ||
+        c->n != p->n_positions * c->width)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: column '%.32s' must have a list per token, of 1 "
+                       "to %d elements",
+                       c->name, PP_LONGEST_LIST);
+    if (p->top_k && c->width != p->top_k)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: lists of column '%.32s' have '%" PRIu32
+                       "' elements, and those of another column %" PRIu32,
+                       c->name, c->width, p->top_k);
+    p->top_k = c->width;
+    return 0;
+}
+
 /* Checks the type and size of a column. Ids and labels are int32 and required;
  * the others are floats. */
-static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
+static int check_column(struct pp_packed *p, int file, struct pp_err *err)
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
@@ -94,6 +113,7 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
     bool is_float = file >= PP_PACKED_COLUMNS;
     bool pixels = file == PP_PACKED_PIXELS;
     unsigned scope = pp_packed_scope(file);
+    bool is_list = pp_packed_is_list(file);
     if (pixels && !pp_images_exist(&p->images))
         return 0;
     if (!c && !pixels && (is_float || p->index_only))
@@ -107,11 +127,13 @@ static int check_column(const struct pp_packed *p, int file, struct pp_err *err)
                        pp_packed_name(file));
     if (c->scope != scope ||
         c->dtype != (is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32) ||
-        c->n != n_column_elements(p, scope))
+        (!is_list && c->n != n_column_elements(p, scope)))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: column '%s' must have one %s per %s",
                        pp_packed_name(file), is_float ? "float32" : "int32",
                        scope_names[scope]);
+    if (is_list && check_list(p, c, err))
+        return -1;
     for (const struct pp_packed_column *o = c + 1; o < all + h->n_columns; o++)
         if (!strncmp(o->name, c->name, sizeof c->name))
             return pp_fail(err, PP_EXIT_INPUT, "index: has two columns '%s'",
@@ -231,12 +253,14 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
         .start = element_at(p->sections[PP_SECTION_START], r->first_sequence),
         .input_ids = element_at(p->map[PP_PACKED_INPUT_IDS], r->first_position),
         .labels = element_at(p->map[PP_PACKED_LABELS], r->first_position),
+        .top_k = p->top_k,
         .cu_groups = element_at(p->sections[PP_SECTION_CU_GROUPS], group + b),
     };
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         const uint64_t first[] = {r->first_position, r->first_sequence, group};
         out->columns[c] = element_at(p->map[PP_PACKED_COLUMNS + c],
-                                     first[pp_columns[c].scope]);
+                                     first[pp_columns[c].scope] *
+                                         pp_column_width(c, p->top_k));
     }
 }
 

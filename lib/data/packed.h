@@ -47,6 +47,7 @@ struct pp_packed {
     uint32_t vocab; /* one more than the largest token id */
     struct pp_epoch_order epoch;
     enum pp_data_kind kind;
+    uint32_t top_k;  /* elements of a position in columns that are lists */
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
     struct pp_packed_images images;
@@ -84,6 +85,7 @@ struct pp_bin {
      * if every sequence is a group. */
     const uint32_t *cu_groups;
     const float *columns[PP_N_COLUMNS]; /* the bin's elements; NULL: absent */
+    uint32_t top_k;                     /* as in struct pp_packed */
 };
 
 /* Returns whether dir has an index of this format. */

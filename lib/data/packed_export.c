@@ -207,10 +207,15 @@ static size_t make_tensor_specs(const struct pp_packed *p,
             2,
             {p->n_bins / ranks->dp,
              ranks->dp * (size_t)(ranks->cp ? ranks->cp : 1)}};
-    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++) {
+        size_t width = pp_column_width(f - PP_PACKED_COLUMNS, p->top_k);
+        size_t rows = p->map[f] ? p->map_bytes[f] / 4 / width : 0;
         if (p->map[f])
-            specs[n++] = (struct pp_tensor_spec){
-                pp_packed_name(f), PP_DTYPE_F32, 1, {p->map_bytes[f] / 4}};
+            specs[n++] = (struct pp_tensor_spec){pp_packed_name(f),
+                                                 PP_DTYPE_F32,
+                                                 width > 1 ? 2 : 1,
+                                                 {rows, width}};
+    }
     return n;
 }
 

@@ -30,6 +30,13 @@ enum pp_packed_file {
 };
 static_assert(PP_PACKED_PIXELS + 1 == PP_PACKED_N_FILES, "files");
 
+/* Returns whether a file is a column of lists. */
+static inline bool pp_packed_is_list(int file)
+{
+    return file >= PP_PACKED_COLUMNS && file < PP_PACKED_PIXELS &&
+           pp_columns[file - PP_PACKED_COLUMNS].is_list;
+}
+
 /* Returns the name of a file of the packed directory. */
 const char *pp_packed_name(int file);
 
@@ -96,7 +103,8 @@ struct pp_packed_column {
     char name[32]; /* zero-padded */
     uint32_t scope, dtype;
     uint64_t n, checksum;
-    uint64_t reserved; /* 0 */
+    uint32_t width;    /* of a list: elements per position; else 0 */
+    uint32_t reserved; /* 0 */
 };
 static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
 

@@ -305,6 +305,10 @@ static void fill_columns(struct pp_packed_header *h,
         t->scope = pp_packed_scope(f);
         t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
         t->n = n[t->scope];
+        if (pp_packed_is_list(f)) {
+            t->width = (uint32_t)c->docs->top_k;
+            t->n *= t->width;
+        }
         t->checksum = sums[f];
         t++;
     }

@@ -16,7 +16,8 @@
 struct set_builder {
     struct pp_packed *out;
     size_t n_bins, n_sequences, n_positions; /* so far */
-    struct pp_packed_record *records;        /* these are NULL while counting */
+    size_t top_k;
+    struct pp_packed_record *records; /* these are NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
     float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
@@ -28,6 +29,14 @@ static bool copies_column(const struct pp_packed *p, int c)
 {
     return p && p->map[PP_PACKED_COLUMNS + c] &&
            pp_columns[c].scope != PP_SCOPE_GROUP;
+}
+
+/* Returns the elements of a column so far. */
+static size_t column_elements(const struct set_builder *b, int c)
+{
+    return pp_columns[c].scope == PP_SCOPE_TOKEN
+               ? b->n_positions * pp_column_width(c, b->top_k)
+               : b->n_sequences;
 }
 
 static void open_bin(struct set_builder *b)
@@ -71,10 +80,7 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
         at.labels = b->labels + b->n_positions;
         for (int c = 0; c < PP_N_COLUMNS; c++)
             if (b->columns[c])
-                at.columns[c] =
-                    b->columns[c] + (pp_columns[c].scope == PP_SCOPE_TOKEN
-                                         ? b->n_positions
-                                         : b->n_sequences);
+                at.columns[c] = b->columns[c] + column_elements(b, c);
         for (uint32_t t = length; t < padded; t++) {
             at.ids[t] = 0;
             at.labels[t] = PP_LABEL_IGNORE;
@@ -85,12 +91,6 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
     return at;
 }
 
-static size_t column_elements(const struct set_builder *b, int c)
-{
-    return pp_columns[c].scope == PP_SCOPE_TOKEN ? b->n_positions
-                                                 : b->n_sequences;
-}
-
 /* Allocates what was counted, and begins anew. from is the set to read, or
  * NULL. */
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
@@ -99,6 +99,7 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
     size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
+    b->top_k = from ? from->top_k : 0;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (copies_column(from, c))
             words += column_elements(b, c);
@@ -120,9 +121,11 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     out->n_positions = b->n_positions;
     out->align = 1;
     out->kind = from ? from->kind : PP_DATA_DOCUMENTS;
+    out->top_k = from ? from->top_k : 0;
     int32_t *at = (int32_t *)(owned + bytes);
     const struct set_builder counted = *b;
-    *b = (struct set_builder){.out = out, .records = (void *)owned, .cu = at};
+    *b = (struct set_builder){
+        .out = out, .top_k = out->top_k, .records = (void *)owned, .cu = at};
     b->cu_padded = at + n_cu;
     b->source = (uint32_t *)(at + 2 * n_cu);
     b->start = b->source + out->n_sequences;
@@ -189,11 +192,11 @@ static void copy_columns(const struct sequence_columns *to,
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
+        size_t width = pp_column_width(c, bin->top_k);
+        size_t at = by_token ? (size_t)bin->cu_seqlens_padded[i] : i;
         if (to->columns[c])
-            memcpy(to->columns[c],
-                   bin->columns[c] +
-                       (by_token ? (uint32_t)bin->cu_seqlens_padded[i] : i),
-                   (by_token ? length : 1) * sizeof(float));
+            memcpy(to->columns[c], bin->columns[c] + at * width,
+                   (by_token ? length : 1) * width * sizeof(float));
     }
 }
 
@@ -314,12 +317,15 @@ static void fill_random_columns(const struct set_builder *b,
     double least = log(l->vocab);
     for (int c = 0; to->ids && c < PP_N_COLUMNS; c++) {
         bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
+        size_t n = (by_token ? length : 1) * pp_column_width(c, b->top_k);
         uint64_t key = pp_rng_key(l->seed, pp_columns[c].name);
-        for (uint32_t t = 0; to->columns[c] && t < (by_token ? length : 1);
-             t++) {
+        for (size_t t = 0; to->columns[c] && t < n; t++) {
             size_t at = (size_t)(to->columns[c] - b->columns[c]) + t;
             double x = pp_rng_normal(key, at);
-            if (c != PP_COLUMN_ADVANTAGES && c != PP_COLUMN_REWARDS)
+            if (c == PP_COLUMN_TOPK_IDS) /* distinct in a list */
+                x = (double)((at / b->top_k + t % b->top_k) % l->vocab);
+            else if (c != PP_COLUMN_ADVANTAGES && c != PP_COLUMN_REWARDS &&
+                     c != PP_COLUMN_TOPK_LOGITS)
                 x = (x / 8 - least) * (by_token ? 1 : length);
             to->columns[c][t] = (float)x;
         }
@@ -425,7 +431,7 @@ struct document_room {
     int32_t *ids, *labels; /* tokens of a bin */
     int32_t *all_labels;   /* labels of a document */
     float *values;
-    size_t n;
+    size_t n, top_k;
 };
 
 static int grow_document_room(struct document_room *r, size_t n,
@@ -439,7 +445,7 @@ static int grow_document_room(struct document_room *r, size_t n,
     int32_t *labels = realloc(r->all_labels, bytes);
     if (labels)
         r->all_labels = labels;
-    float *values = realloc(r->values, bytes);
+    float *values = realloc(r->values, bytes * (r->top_k ? r->top_k : 1));
     if (values)
         r->values = values;
     if (!labels || !values)
@@ -492,11 +498,11 @@ static int set_packed_column(const struct pp_packed *p, enum pp_column c,
         pp_packed_bin(p, at[k].bin, &bin);
         if (!bin.columns[c])
             return 0;
-        size_t s = at[k].sequence, length = 1;
-        const size_t first[] = {(size_t)bin.cu_seqlens_padded[s], s,
+        size_t s = at[k].sequence, length = pp_column_width(c, p->top_k);
+        const size_t first[] = {(size_t)bin.cu_seqlens_padded[s] * length, s,
                                 at[k].group};
         if (scope == PP_SCOPE_TOKEN)
-            length = (size_t)(bin.cu_seqlens[s + 1] - bin.cu_seqlens[s]);
+            length *= (size_t)(bin.cu_seqlens[s + 1] - bin.cu_seqlens[s]);
         if (scope == PP_SCOPE_TOKEN || k == 0)
             memcpy(r->values + have, bin.columns[c] + first[scope],
                    length * sizeof(float));
@@ -559,13 +565,14 @@ int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
         0)
         return -1;
     struct packed_sequence *at = malloc(bytes);
-    struct document_room r = {calloc(p->max_tokens + 1u, sizeof(int32_t)),
-                              calloc(p->max_tokens + 1u, sizeof(int32_t)), NULL,
-                              NULL, 0};
+    struct document_room r = {
+        .ids = calloc(p->max_tokens + 1u, sizeof(int32_t)),
+        .labels = calloc(p->max_tokens + 1u, sizeof(int32_t)),
+        .top_k = p->top_k};
     int rc = -1;
     if (!at || !r.ids || !r.labels)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else {
+    else if (pp_documents_set_top_k(d, p->top_k, err) == 0) {
         list_sequences(p, at);
         qsort(at, p->n_sequences, sizeof *at, compare_inputs);
         rc = add_packed_documents(p, at, &r, d, err);

@@ -255,14 +255,15 @@ static void summed_close(struct summed_file *s)
     *s = (struct summed_file){0};
 }
 
-/* Writes the elements of one sequence, then its padding. Elements of all
- * columns have the size of an int32. */
+/* Writes the elements of one sequence, `width` for each token, then its
+ * padding. Elements of all columns have the size of an int32. */
 static int put_padded(struct summed_file *s, const void *values,
-                      const struct pp_part *p, int32_t pad, struct pp_err *err)
+                      const struct pp_part *p, size_t width, int32_t pad,
+                      struct pp_err *err)
 {
-    if (summed_put(s, values, p->length * sizeof pad, err) != 0)
+    if (summed_put(s, values, p->length * width * sizeof pad, err) != 0)
         return -1;
-    for (uint32_t i = p->length; i < p->padded; i++)
+    for (size_t i = p->length * width; i < p->padded * width; i++)
         if (summed_put(s, &pad, sizeof pad, err) != 0)
             return -1;
     return 0;
@@ -276,9 +277,10 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
                       struct pp_err *err)
 {
     const float *values = c->docs->columns[column];
+    size_t width = pp_column_width(column, c->docs->top_k);
     switch (pp_columns[column].scope) {
     case PP_SCOPE_TOKEN:
-        return put_padded(s, values + p->at, p, 0, err);
+        return put_padded(s, values + p->at * width, p, width, 0, err);
     case PP_SCOPE_SEQUENCE:
         return summed_put(s, values + p->sequence, sizeof *values, err);
     default:
@@ -308,9 +310,9 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
 {
     struct pp_part p = pp_piece_part(c, q, k);
     const int32_t *labels = c->labels ? c->labels : c->ids;
-    if (c->ids && (put_padded(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 0,
-                              err) != 0 ||
-                   put_padded(&files[PP_PACKED_LABELS], labels + p.at, &p,
+    if (c->ids && (put_padded(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 1,
+                              0, err) != 0 ||
+                   put_padded(&files[PP_PACKED_LABELS], labels + p.at, &p, 1,
                               PP_LABEL_IGNORE, err) != 0))
         return -1;
     for (int i = 0; i < PP_N_COLUMNS; i++)

@@ -97,6 +97,11 @@ int pp_token_scores_read(const char *name, FILE *f, enum pp_column column,
                          struct pp_documents *d,
                          struct pp_err *err) PP_MUST_USE;
 
+/* The same for the ids and values of the largest logits at every token, the
+ * columns of lists. A token without any has ids of -1. */
+int pp_top_k_scores_read(const char *name, FILE *f, struct pp_documents *d,
+                         struct pp_err *err) PP_MUST_USE;
+
 /* Appends documents of which only the length is known: f has a number per line.
  * Empty lines are skipped. name starts messages; progress may be NULL. */
 int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# objective_gradients - compares the loss and every gradient of DPO and GRPO with
-# PyTorch and transformers, packed and through two stages. scripts/gen-objectives
+# objective_gradients - compares the loss and every gradient of DPO, GRPO and
+# distillation with PyTorch and transformers, packed and through two stages. scripts/gen-objectives
 # wrote the expected values, with the options below.
 
 bats_require_minimum_version 1.5.0
@@ -16,12 +16,13 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# gradients NAME CAPACITY OPTION...: one step over all sequences.
+# gradients NAME CAPACITY OPTION...: one step over all sequences, with the columns
+# that ADD adds.
 gradients() {
     local name=$1 bins
     bins=$(pppack -l "$2" --stats "$GOLDEN/$name.jsonl" | jq .bins)
     [ "$bins" -gt 1 ]
-    pppack -q -l "$2" -o packed "$GOLDEN/$name.jsonl"
+    pppack -q -l "$2" -o packed "${ADD[@]}" "$GOLDEN/$name.jsonl"
     ppsplit -q -p 2 "$GOLDEN/model" | ppsched -q -s 1f1b -m "$bins" >plan.json
     pprun -q --data packed --weights "$GOLDEN/model" --steps 1 --clip 0 \
         --optimizer sgd --dump-grads grads.safetensors "${@:3}" plan.json \
@@ -71,6 +72,18 @@ agrees() {
     agrees grpo 1e-5 1e-4
     gradients dpo 32 "${DPO[@]}"
     agrees dpo 1e-5 1e-4
+}
+
+@test "distillation: the loss and every gradient" {
+    ADD=(--add-column "topk=$GOLDEN/teacher.jsonl")
+    gradients distill 16 --dtype fp64 --objective distill --temperature 1.5
+    agrees distill 1e-9 1e-6
+    gradients distill 16 --objective distill --temperature 1.5
+    agrees distill 1e-5 1e-4
+    gradients distill 16 --dtype fp64 --objective distill --temperature 1.51
+    run -1 agrees distill 1e-9 1e-4
+    gradients distill 16 --dtype fp64 --temperature 1.5
+    run -1 agrees distill 1e-9 1e-4
 }
 
 # scores SPLIT CP SCHED OPTION...: scores the rollouts, and compares with PyTorch.

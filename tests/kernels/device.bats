@@ -172,6 +172,22 @@ near() {
     done
 }
 
+@test "a teacher's distributions have the CPU's gradients" {
+    plan one.json llama -s 1f1b -m 3 -- -p 1
+    plan two.json llama -s 1f1b -m 3 -- -p 2 --tp 2
+    pppack -q -l 32 --tp 2 -o plain data.jsonl
+    pprun -q --data plain --init 7 --logprobs lists --top-k 12 one.json
+    pppack -q -l 32 --tp 2 --add-column topk=lists -o taught plain
+    local packed=taught o=(--objective distill --optimizer sgd)
+    cpu host one.json "${o[@]}"
+    gpu one one.json "${o[@]}"
+    near 1e-5 one host
+    gpu ranks two.json "${o[@]}"
+    near 1e-5 ranks host
+    gpu one one.json --optimizer sgd
+    run ! near 1e-5 one host
+}
+
 @test "slices with padding, and without tokens" {
     pppack -q -l 32 --pad-to 16 -o padded data.jsonl
     plan sliced.json qwen3 -s gpipe -m 1 --slices 36 -- -p 2

@@ -75,11 +75,9 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-/* Returns the number of a word on this rank, or -1. */
 static int32_t word_here(const struct pp_batch_part *part, int32_t id)
 {
-    int32_t i = id - part->first_word;
-    return part->n_words == 0 ? id : i >= 0 && i < part->n_words ? i : -1;
+    return pp_word_here(part->first_word, part->n_words, id);
 }
 
 /* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an

@@ -28,6 +28,29 @@ static inline size_t pp_slice_begin(size_t tokens, size_t grain, int slice,
  * out for their own tokens. */
 size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room);
 
+/* Returns the number of a word on a rank that has n_words of them, or -1; 0:
+ * all. */
+static inline int32_t pp_word_here(int32_t first_word, int32_t n_words,
+                                   int32_t id)
+{
+    int32_t i = id - first_word;
+    return n_words == 0 ? id : i >= 0 && i < n_words ? i : -1;
+}
+
+/* Returns the position in its bin of the token that scored row k predicts: the
+ * row of position t predicts the token of t + 1. mb is in host memory. The
+ * caller goes through rows that ascend; *part begins with 0. */
+static inline size_t pp_batch_predicts(const struct pp_bin *b,
+                                       const struct pp_microbatch *mb, size_t k,
+                                       size_t *part)
+{
+    int32_t row = mb->scored_rows[k];
+    while (row >= mb->cu_seqlens_padded[*part + 1])
+        ++*part;
+    return (size_t)(b->cu_seqlens_padded[mb->sequence[*part]] +
+                    mb->positions[row] + 1);
+}
+
 struct pp_batch_part {
     size_t bin;
     int slice, n_slices;

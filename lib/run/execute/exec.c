@@ -263,9 +263,9 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
 }
 
 /* Makes the microbatch for the kernels (*mb) and for the host (*host). */
-static int view(const struct pp_exec *e, struct pp_engine *on,
-                struct pp_action a, struct pp_microbatch *mb,
-                struct pp_microbatch *host, struct pp_err *err)
+static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
+                struct pp_microbatch *mb, struct pp_microbatch *host,
+                struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
     const struct pp_batch_part part = {.bin = bin_of(p, a),
@@ -303,6 +303,8 @@ static int view(const struct pp_exec *e, struct pp_engine *on,
         host->objective = pp_exec_ops.score;
         host->objective_ctx = e->scoring;
     }
+    if (p->objective && p->objective->number == PP_OBJECTIVE_DISTILL)
+        pp_teacher_attach(&e->teacher, p->packed, &part, &on->batch, host);
     *mb = *host;
     return pp_batch_send(&on->batch, mb, err);
 }

@@ -19,6 +19,7 @@
 #include "run/execute/recorder.h"
 #include "run/execute/job.h"
 #include "run/execute/scoring.h"
+#include "run/execute/teacher.h"
 #include "schedule/memory/memory.h"
 #include "schedule/ir/play.h"
 
@@ -85,6 +86,7 @@ struct pp_exec {
     uint64_t messages, message_bytes; /* sent since pp_exec_init */
 
     struct pp_scoring *scoring; /* borrowed; NULL without an objective */
+    struct pp_teacher teacher;  /* of the current action */
     /* Borrowed: (stages of one copy, PP_DIGEST_N); or NULL. */
     uint64_t *digests;
     struct pp_metadata *metadata; /* borrowed; takes the sequences of every

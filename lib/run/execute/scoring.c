@@ -45,20 +45,14 @@ double *pp_scoring_logps(const struct pp_scoring *s)
     return (double *)s->room + s->n_held;
 }
 
-/* Notes the scored tokens of the microbatch, or of this slice. The row of
- * position t predicts the token of t + 1. */
+/* Notes the scored tokens of the microbatch, or of this slice. */
 static void note_tokens(const struct pp_scoring *s, const struct pp_bin *b,
                         uint32_t *position)
 {
     const struct pp_microbatch *mb = s->rows;
     size_t i = 0;
-    for (size_t k = 0; k < mb->n_scored; k++) {
-        int32_t row = mb->scored_rows[k];
-        while (row >= mb->cu_seqlens_padded[i + 1])
-            i++;
-        position[k] = (uint32_t)(b->cu_seqlens_padded[mb->sequence[i]] +
-                                 mb->positions[row] + 1);
-    }
+    for (size_t k = 0; k < mb->n_scored; k++)
+        position[k] = (uint32_t)pp_batch_predicts(b, mb, k, &i);
 }
 
 /* Fills first (sequences + 1) from n positions, which ascend. */

@@ -56,15 +56,28 @@ const struct pp_objective pp_objective_sft = {
     .finish = finish_sft,
 };
 
+/* The head gives minus the divergence from the teacher for each token. */
+const struct pp_objective pp_objective_distill = {
+    .name = "distill",
+    .kind = PP_DATA_DOCUMENTS,
+    .any_kind = true,
+    .partial = pp_objective_sum,
+    .finish = finish_sft,
+};
+
 const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES] = {
     [PP_OBJECTIVE_SFT] = &pp_objective_sft,
     [PP_OBJECTIVE_DPO] = &pp_objective_dpo,
     [PP_OBJECTIVE_GRPO] = &pp_objective_grpo,
+    [PP_OBJECTIVE_DISTILL] = &pp_objective_distill,
 };
 
 unsigned pp_objective_needs(const struct pp_objective_options *o)
 {
     unsigned bits = 0;
+    if (o->number == PP_OBJECTIVE_DISTILL)
+        return pp_column_bit(PP_COLUMN_TOPK_IDS) |
+               pp_column_bit(PP_COLUMN_TOPK_LOGITS);
     if (o->number != PP_OBJECTIVE_GRPO)
         return 0; /* dpo takes one of two columns: see the reader of data */
     bits |= pp_column_bit(PP_COLUMN_ADVANTAGES);

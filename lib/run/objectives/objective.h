@@ -20,6 +20,7 @@ enum pp_objective_number {
     PP_OBJECTIVE_SFT,
     PP_OBJECTIVE_DPO,
     PP_OBJECTIVE_GRPO,
+    PP_OBJECTIVE_DISTILL,
     PP_N_OBJECTIVES
 };
 
@@ -140,6 +141,7 @@ struct pp_metric {
 struct pp_objective {
     const char *name;
     enum pp_data_kind kind; /* of the packed data */
+    bool any_kind;          /* or another one */
     const struct pp_metric *metrics;
     size_t n_metrics;
     /* Adds to sums (n_sequences), which begin with zeros. */
@@ -156,7 +158,7 @@ struct pp_objective {
 };
 
 extern const struct pp_objective pp_objective_sft, pp_objective_dpo,
-    pp_objective_grpo;
+    pp_objective_grpo, pp_objective_distill;
 extern const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES];
 
 static inline unsigned pp_column_bit(enum pp_column c)

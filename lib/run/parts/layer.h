@@ -87,6 +87,15 @@ struct pp_microbatch {
                      double *loss, struct pp_err *err);
     void *objective_ctx;
 
+    /* Writes the distributions that the scored rows from `at` on should predict
+     * in place of targets, for teacher_k words each: ids (n, teacher_k), as
+     * targets are, their weights, and the entropies (n). The log-probability of
+     * a row is then minus the divergence from its distribution. Or NULL. */
+    int (*teacher)(void *ctx, size_t at, size_t n, int32_t *ids,
+                   double *weights, double *entropy, struct pp_err *err);
+    void *teacher_ctx;
+    size_t teacher_k; /* at most PP_MOST_TOP_K */
+
     /* For experts, in a step that trains; or NULL. Without slices. */
     struct pp_router_losses *router;
 

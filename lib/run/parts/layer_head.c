@@ -101,15 +101,19 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int make_gradient(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
                          const struct head_scratch *h, const void *x,
-                         void *const *s, size_t at, size_t n,
-                         struct pp_err *err)
+                         const struct pp_layer_blocks *b, void *const *s,
+                         size_t at, size_t n, struct pp_err *err)
 {
     if (make_logits(l, mb, h, x, at, n, err))
         return -1;
+    void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
+    void *scale = pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at);
+    const struct pp_head_block block = {h->logits, lse, h->dx, h->dx_bytes, b};
+    if (mb->teacher)
+        return pp_head_teacher_bwd(l, mb, &block, scale, at, n, err);
     PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(
-        h->logits, pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at),
-        mb->targets + at, pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at), n,
-        pp_head_words(l), l->env->stream));
+        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l),
+        l->env->stream));
     return 0;
 }
 
@@ -253,6 +257,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         if (pp_layer_merge_words(l, b, lse, logp, n, err))
             return -1;
         const struct pp_head_block block = {h.logits, lse, h.dx, h.dx_bytes, b};
+        if (mb->teacher && pp_head_teacher_fwd(l, mb, &block, logp, at, n, err))
+            return -1;
         if (mb->details && (mb->sampler ? pp_head_sample : pp_head_details)(
                                l, mb, &block, at, n, err))
             return -1;
@@ -288,7 +294,7 @@ static int head_gradients(const struct pp_layer *l,
         PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->env->stream));
     for (size_t at = 0; (dx || dw) && at < mb->n_scored; at += n) {
         n = block_end(mb, at, h.rows);
-        if (make_gradient(l, mb, &h, x, s, at, n, err))
+        if (make_gradient(l, mb, &h, x, b, s, at, n, err))
             return -1;
         if (dx) {
             PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],

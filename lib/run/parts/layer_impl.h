@@ -39,7 +39,8 @@ static inline void *pp_layer_statistic_at(const struct pp_layer *l,
 /* A block of logits, of the words of this rank, with the log-sum-exp of all
  * words, and unused room beside it. */
 struct pp_head_block {
-    const void *logits, *lse;
+    void *logits;
+    const void *lse;
     void *room;
     size_t room_bytes;
     const struct pp_layer_blocks *blocks;
@@ -65,6 +66,18 @@ int pp_head_details(const struct pp_layer *l, const struct pp_microbatch *mb,
 int pp_head_sample(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_head_block *h, size_t at, size_t n,
                    struct pp_err *err);
+
+/* For a microbatch with a teacher, whose distributions are the targets. fwd
+ * writes logp (n), the negative divergence from them at each row; bwd replaces
+ * the logits with the gradient of the sum of scale (n) times the divergence. */
+int pp_head_teacher_fwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_head_block *h, void *logp, size_t at,
+                        size_t n, struct pp_err *err);
+int pp_head_teacher_bwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_head_block *h, const void *scale,
+                        size_t at, size_t n, struct pp_err *err);
 
 /* Copies host memory to the layer's. */
 int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
