@@ -34,18 +34,17 @@ int pprun_generate_prepare(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
-    if (p->manifest.mesh.cp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--generate needs a plan with cp 1, and this one has %d",
-                       p->manifest.mesh.cp);
     if (o->stop_id >= (int64_t)p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--stop-id: '%d' is not in the vocabulary of %zu",
                        (int)o->stop_id, p->model.vocab);
     if (check_longest(p))
         return -1;
+    /* Ranks that divide sequences have two parts of each. */
+    const struct pp_mesh *mesh = &p->manifest.mesh;
+    int parts = mesh->cp > 1 ? 2 * mesh->cp : 1;
     if (pp_packed_extend(&p->data, (uint32_t)o->generate,
-                         (uint32_t)p->manifest.mesh.tp, &p->extended, err))
+                         (uint32_t)(parts * mesh->tp), &p->extended, err))
         return -1;
     p->job.data = &p->extended;
     p->job.scored = pprun_generated;

@@ -127,11 +127,23 @@ scored() {
     [[ $stderr == "pprun: --generate: bin "*": sequence "*" has 12 tokens; with '7' more it is longer than the 18 positions of the model" ]]
 }
 
-@test "context-parallel ranks and unknown tokens are refused" {
-    ppsplit -q --zero 0 -p 1 --cp 2 model-llama | ppsched -q -s gpipe -m 2 >cp.json
-    pppack -q -l 32 --cp 2 -o even prompts.jsonl
-    run -2 --separate-stderr generate even cp.json 3
-    [ "$stderr" = 'pprun: --generate needs a plan with cp 1, and this one has 2' ]
+@test "ranks that divide sequences draw the same tokens" {
+    local mesh
+    pppack -q -l 32 --cp 4 -o even prompts.jsonl
+    generate even one.json 5 --sample 3 --temperature 1.5 >out
+    for mesh in '-p 1 --cp 2' '-p 2 --cp 2 --cp-exchange ring' \
+        '-p 1 --cp 4 --tp 2' '-p 1 --cp 2 --dp 2 --cp-exchange a2a'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $mesh model-llama | ppsched -q -s gpipe -m 2 >parts.json
+        generate even parts.json 5 --sample 3 --temperature 1.5 >other
+        diff <(jq -c '[.prompt, .response]' out) \
+            <(jq -c '[.prompt, .response]' other)
+        paste out other | jq -es '[range(0; length; 2) as $i | [.[$i], .[$i + 1]] |
+            map(.logprobs) | transpose[] | .[0] - .[1] | fabs] | max < 1e-12'
+    done
+}
+
+@test "unknown tokens are refused" {
     run -2 --separate-stderr generate prompts one.json 3 --stop-id 67
     [ "$stderr" = "pprun: --stop-id: '67' is not in the vocabulary of 67" ]
     run -2 --separate-stderr generate prompts one.json 3 --logprobs -
