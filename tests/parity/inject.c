@@ -451,6 +451,7 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
 }
 
 /* local-mean: see faulty_compute.
+ * sums-local: ranks that divide sequences do not add their sums.
  * divergence-detached: the term of the divergence has no gradient. */
 static int faulty_score(void *ctx, const struct pp_microbatch *mb, double *x,
                         double *loss, struct pp_err *err)
@@ -470,7 +471,13 @@ static int faulty_score(void *ctx, const struct pp_microbatch *mb, double *x,
         s->step.sequences *= n;
         s->step.pairs *= n;
     }
+    const struct pp_env *env = s->env;
+    struct pp_env alone = *env;
+    alone.context.group.n = 1;
+    alone.context.group.index = 0;
+    s->env = is("sums-local") ? &alone : env;
     int rc = pp_score_rows(ctx, mb, x, loss, err);
+    s->env = env;
     if (rc == 0 && is("divergence-detached")) {
         memcpy(x, kept, bytes);
         without.kl_weight = 0;

@@ -187,6 +187,28 @@ is_certain() {
     jq -e '.probs_ratio_max > 1.01 and .temperature == null' warm.log
 }
 
+@test "it holds on other splits of the same tensor and context ranks" {
+    local mesh m add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
+    m=$(bins rollouts.parts)
+    for mesh in '--tp 2' '--cp 2' '--tp 2 --cp 2 --cp-exchange ring'; do
+        # shellcheck disable=SC2086
+        ppsplit -q -p 1 $mesh model-llama | ppsched -q -s gpipe -m "$m" >mesh.plan
+        pprun -q --data rollouts.parts --init 1 --logprobs scores mesh.plan
+        pppack -q -l 96 --cp 4 --bins-multiple 2 -o meshed "${add[@]}" rollouts.parts
+        # shellcheck disable=SC2086
+        ppsplit -q -p 2 -c 2 --placement v $mesh model-llama |
+            ppsched -q -s zbv -m "$m" >mesh.plan
+        pprun -q --data meshed --init 1 --steps 1 --objective grpo \
+            --importance tis mesh.plan >mesh.log
+        is_certain mesh.log
+    done
+    # Another number of ranks adds in another order.
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$m" >one.plan
+    pprun -q --data meshed --init 1 --steps 1 --objective grpo one.plan >one.log
+    run ! is_certain one.log
+    jq -e '.probs_ratio_max - 1 | . > 0 and . < 1e-4' one.log
+}
+
 @test "in other bins too, with row-invariant products" {
     own rows --row-invariant
     step rows 2 1f1b rows.wide --objective grpo --row-invariant

@@ -103,6 +103,9 @@ caught() {
  and the loss differs:*at the columns that the objective reads*" \
         --objective grpo --dtype fp64
 }
+@test "pairs whose parts are not added over ranks" {
+    caught sums-local parts.json pairs "*" --objective dpo --dtype fp64
+}
 @test "a divergence without its gradient" {
     caught divergence-detached parts.json rollouts "*the loss agree, and the\
  gradients differ from the head down: look at the gradient of the objective*" \

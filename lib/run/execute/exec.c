@@ -303,8 +303,7 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
         host->objective = pp_exec_ops.score;
         host->objective_ctx = e->scoring;
     }
-    if (p->objective && p->objective->number == PP_OBJECTIVE_DISTILL)
-        pp_teacher_attach(&e->teacher, p->packed, &part, &on->batch, host);
+    pp_teacher_attach(&e->teacher, p, &part, &on->batch, host);
     *mb = *host;
     return pp_batch_send(&on->batch, mb, err);
 }

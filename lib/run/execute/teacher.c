@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "run/execute/exec.h"
+
 _Static_assert((int)PP_LONGEST_LIST <= (int)PP_MOST_TOP_K, "the head's room");
 
 static int fail_list(const struct pp_teacher *t, size_t position,
@@ -64,11 +66,13 @@ static int teacher_rows(void *ctx, size_t at, size_t n, int32_t *ids,
     return 0;
 }
 
-void pp_teacher_attach(struct pp_teacher *t, const struct pp_packed *packed,
+void pp_teacher_attach(struct pp_teacher *t, const struct pp_pass *p,
                        const struct pp_batch_part *part,
                        const struct pp_batch *b, struct pp_microbatch *mb)
 {
-    *t = (struct pp_teacher){.packed = packed,
+    if (!p->objective || p->objective->number != PP_OBJECTIVE_DISTILL)
+        return;
+    *t = (struct pp_teacher){.packed = p->packed,
                              .bin = part->bin,
                              .rows = mb,
                              .vocab = b->vocab,
@@ -76,5 +80,5 @@ void pp_teacher_attach(struct pp_teacher *t, const struct pp_packed *packed,
                              .n_words = part->n_words};
     mb->teacher = teacher_rows;
     mb->teacher_ctx = t;
-    mb->teacher_k = packed->top_k;
+    mb->teacher_k = p->packed->top_k;
 }
