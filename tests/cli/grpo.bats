@@ -21,9 +21,26 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
     "$SRCDIR/scripts/grpo" -n 2 "$BUILDDIR" | diff - <(head -n 2 log)
 }
 
+@test "transformers samples from the weights that the trainer streams" {
+    local python=${PP_PYTHON:-python3}
+    "$python" -c 'import torch, transformers' || skip "no transformers"
+    local steps=${PP_STEPS:-2}
+    "$SRCDIR/scripts/grpo" -d out -n "$steps" -t "$python" "$BUILDDIR" >log
+    [ "$(wc -l <log)" -eq "$steps" ]
+    # The trainer computes the log-probabilities that transformers drew from.
+    jq -es 'all(.[]; .updates[0].probs_ratio_max == 1 and
+        .updates[0].gen_kl_error < 1e-9)' log
+    # It is another sampler: the first step is the same, the second is not.
+    "$SRCDIR/scripts/grpo" -n 2 "$BUILDDIR" >own
+    diff <(head -n 1 log) <(head -n 1 own)
+    run ! diff <(sed -n 2p log) <(sed -n 2p own)
+}
+
 @test "wrong arguments are refused" {
     run -2 --separate-stderr "$SRCDIR/scripts/grpo" -n 0 "$BUILDDIR"
     [ "$stderr" = "grpo: '0' is not a number from 1 to 999999" ]
     run -2 --separate-stderr "$SRCDIR/scripts/grpo" "$BATS_TEST_TMPDIR"
     [[ $stderr == "grpo: "*" holds no pprun"* ]]
+    run -2 --separate-stderr "$SRCDIR/scripts/grpo" -t false "$BUILDDIR"
+    [ "$stderr" = "grpo: 'false' has no transformers: pip install torch transformers" ]
 }
