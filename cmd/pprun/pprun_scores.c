@@ -113,6 +113,7 @@ int pprun_scores_open(struct pprun *p)
         at += length;
     }
     let_go(s, HELD_BYTES);
+    pp_packed_release(&p->data);
     return 0;
 }
 

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -321,6 +322,21 @@ void pp_packed_unmap_tokens(struct pp_packed *p)
             pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
     free(p->token_files);
     p->token_files = NULL;
+}
+
+static void release_pages(const void *data, size_t bytes)
+{
+    if (bytes) /* madvise(2) changes nothing in a file */
+        (void)madvise((void *)(uintptr_t)data, bytes, MADV_DONTNEED);
+}
+
+void pp_packed_release(const struct pp_packed *p)
+{
+    /* Memory of the program itself would be lost. */
+    for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
+        release_pages(p->map[i], p->map_bytes[i]);
+    for (uint32_t i = 0; p->token_files && i < header_of(p)->n_token_files; i++)
+        release_pages(p->token_files[i].data, p->token_files[i].bytes);
 }
 
 /* Reads the n ids of sequence s from its file. */

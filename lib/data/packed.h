@@ -129,6 +129,10 @@ int pp_packed_check_files(const struct pp_packed *p,
  * them. Fails with PP_EXIT_NO at the first fault. The message names dir. */
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
+/* Gives the mapped pages back to the system. They are read again when they are
+ * needed. */
+void pp_packed_release(const struct pp_packed *p);
+
 /* Unmaps everything. Accepts a zeroed struct. */
 void pp_packed_finish(struct pp_packed *p);
 

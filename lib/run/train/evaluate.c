@@ -53,6 +53,8 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
         if (pp_exec_ops.run(&r->forward, &pass, err) ||
             (f->take && pp_rank_hand_over(r, f->take, f->ctx, err)))
             return -1;
+        /* So that memory does not grow with the data. */
+        pp_packed_release(p);
     }
     return 0;
 }
