@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT */
+/* families - the families by architecture, the parts of a unit, and the names
+ * of its tensors. parts.c has what each part is made of. */
+#include <stdio.h>
+#include <string.h>
+
+#include "model/parts.h"
+#include "model/vision.h"
+
+const struct pp_family *pp_family_of(enum pp_architecture a)
+{
+    static const struct pp_family *const families[PP_CLIP + 1] = {
+        [PP_LLAMA] = &pp_family_llama,
+        [PP_QWEN2] = &pp_family_qwen2,
+        [PP_QWEN3] = &pp_family_qwen3,
+        [PP_MISTRAL] = &pp_family_mistral,
+        [PP_QWEN3_MOE] = &pp_family_qwen3_moe,
+        [PP_MIXTRAL] = &pp_family_mixtral,
+        [PP_GPT_OSS] = &pp_family_gpt_oss,
+        [PP_DEEPSEEK_V2] = &pp_family_deepseek_v2,
+        [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
+        [PP_GPT2] = &pp_family_gpt2,
+        [PP_CLIP] = &pp_family_clip,
+        [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
+        [PP_SMOLLM3] = &pp_family_smollm3,
+        [PP_PHI3] = &pp_family_phi3,
+    };
+    return families[a];
+}
+
+size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
+                     struct pp_model_part out[PP_MAX_PARTS])
+{
+    const struct pp_family *f = pp_family_of(m->architecture);
+    bool experts = f->mlp == PP_PART_EXPERTS || f->mlp == PP_PART_OTHER_EXPERTS;
+    bool dense = experts && !pp_layer_set_has(&m->moe.layers, u.layer);
+    switch (u.kind) {
+    case PP_UNIT_EMBED:
+        out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
+        out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
+        return f->names->positions ? 2 : 1;
+    case PP_UNIT_LAYER:
+        out[0] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
+        out[1] = (struct pp_model_part){.kind = f->attention};
+        out[2] = (struct pp_model_part){f->norm, PP_BEFORE_MLP};
+        out[3] =
+            (struct pp_model_part){.kind = dense ? PP_PART_GATED_MLP : f->mlp};
+        return 4;
+    case PP_UNIT_NORM:
+        out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};
+        return 1;
+    case PP_UNIT_HEAD:
+        out[0] = (struct pp_model_part){.kind = PP_PART_HEAD};
+        return 1;
+    case PP_UNIT_PATCHES:
+        out[0] = (struct pp_model_part){.kind = PP_PART_PATCHES};
+        out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
+        return m->architecture == PP_CLIP ? 2 : 0;
+    case PP_UNIT_PROJECTOR:
+        out[0] = (struct pp_model_part){.kind = PP_PART_PROJECTOR};
+        return pp_vision_has_tower(m);
+    default:
+        return 0;
+    }
+}
+
+static bool is_listed(enum pp_part_kind kind)
+{
+    return pp_part_row(kind)->tensors != NULL;
+}
+
+bool pp_architecture_trained(enum pp_architecture a)
+{
+    if (a == PP_TABLE)
+        return false;
+    const struct pp_family *f = pp_family_of(a);
+    return is_listed(f->norm) && is_listed(f->attention) && is_listed(f->mlp);
+}
+
+/* Names of the language model's tensors in LLaVA begin so. */
+#define LANGUAGE "language_model."
+
+const char *pp_embedding_name(const struct pp_model *m)
+{
+    return pp_vision_has_tower(m)
+               ? LANGUAGE "model.embed_tokens.weight"
+               : pp_family_of(m->architecture)->names->embedding;
+}
+
+const char *pp_head_name(const struct pp_model *m)
+{
+    return pp_vision_has_tower(m) ? LANGUAGE "lm_head.weight"
+                                  : pp_family_of(m->architecture)->names->head;
+}
+
+/* Names a tensor of a unit, and says how files have it. All names are shorter;
+ * the bounds are for the compiler's checks. */
+static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
+                     struct pp_tensor_info *t)
+{
+    const struct pp_family *f = pp_family_of(m->architecture);
+    const struct pp_names *names = f->names;
+    const char *const ends[][PP_N_PROJECTOR_PARAMS] = {
+        [PP_UNIT_EMBED] = {names->embedding, names->positions},
+        [PP_UNIT_NORM] = {names->norm, names->norm_bias},
+        [PP_UNIT_HEAD] = {names->head},
+        [PP_UNIT_PATCHES] = {names->patches, names->positions,
+                             names->embedding},
+        [PP_UNIT_PROJECTOR] = {"multi_modal_projector.linear_1.weight",
+                               "multi_modal_projector.linear_1.bias",
+                               "multi_modal_projector.linear_2.weight",
+                               "multi_modal_projector.linear_2.bias"}};
+    if (u.kind == PP_UNIT_LAYER) {
+        snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
+                 (unsigned)u.layer, names->layer[slot]);
+        t->transposed = t->n_dims == 2 && names->transposed;
+        if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
+            t->init = PP_INIT_RESIDUAL;
+    } else {
+        snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
+    }
+    if (pp_vision_has_tower(m) && !pp_unit_is_vision(u) &&
+        m->architecture != PP_CLIP) {
+        char name[PP_FQN_TEXT];
+        snprintf(name, sizeof name, "%s%.79s", LANGUAGE, t->name);
+        memcpy(t->name, name, sizeof name);
+    }
+    if (u.kind == PP_UNIT_HEAD && m->tied)
+        t->tied_to = pp_embedding_name(m);
+}
+
+/* Does the work of pp_unit_params for a unit of a tower. Its two norms have one
+ * shape. */
+static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
+                           struct pp_tensor_info out[PP_N_LAYER_PARAMS])
+{
+    static const char *const ends[] = {"weight", "bias"};
+    char name[PP_FQN_TEXT];
+    struct pp_model tower = pp_vision_tower(m);
+    size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
+    for (size_t slot = 0; slot < n; slot++)
+        out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
+    pp_vision_fqn(m, u, name);
+    for (size_t slot = 0; u.kind == PP_UNIT_POST_NORM && slot < n; slot++)
+        snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,
+                 ends[slot]);
+    return n;
+}
+
+size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
+                      struct pp_tensor_info out[PP_N_LAYER_PARAMS])
+{
+    static const size_t n_rows[] = {
+        [PP_UNIT_EMBED] = PP_N_END_PARAMS,
+        [PP_UNIT_LAYER] = PP_N_LAYER_PARAMS,
+        [PP_UNIT_NORM] = PP_N_END_PARAMS,
+        [PP_UNIT_HEAD] = PP_N_END_PARAMS,
+        [PP_UNIT_PATCHES] = PP_N_PATCH_PARAMS,
+        [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_PARAMS,
+    };
+    struct pp_model_part parts[PP_MAX_PARTS];
+    if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
+        pp_vision_has_tower(m) && m->architecture != PP_CLIP)
+        return tower_params(m, u, out);
+    size_t n_parts = pp_unit_parts(m, u, parts);
+    size_t n = n_parts ? n_rows[u.kind] : 0;
+    memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
+    for (size_t i = 0; i < n_parts; i++)
+        if (is_listed(parts[i].kind))
+            pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
+    for (size_t slot = 0; slot < n; slot++)
+        if (out[slot].rows) {
+            set_name(m, u, slot, &out[slot]);
+            out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
+        }
+    return n;
+}
