@@ -149,6 +149,21 @@ PP_CLONES static void score_gradient(real *restrict x, const real *restrict p,
         x[i] = p[i] * (x[i] - d);
 }
 
+/* slope = 1 - (x / cap)^2, that of capped scores */
+PP_CLONES static void cap_slopes(real *restrict slope, const real *restrict x,
+                                 size_t n, real cap)
+{
+    for (size_t i = 0; i < n; i++)
+        slope[i] = 1 - x[i] / cap * (x[i] / cap);
+}
+
+PP_CLONES static void multiply(real *restrict x, const real *restrict by,
+                               size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] *= by[i];
+}
+
 /* Replaces the scores with the softmax, and the gradient of the softmax with
  * the gradient of the scaled scores. */
 static void gradient_strip(const struct row_stats *w,
@@ -156,18 +171,22 @@ static void gradient_strip(const struct row_stats *w,
                            const struct query_block *b, const struct strip *t)
 {
     const struct pp_attention_shape *s = g->s;
-    real *p = b->p, *dp = b->dp;
-    size_t row = strip_row(g, b, t);
+    real *p = b->p, *dp = b->dp, slope[TILE];
+    size_t row = strip_row(g, b, t), width = t->hi - t->lo;
     for (size_t r = 0; r < t->nq * g->heads; r++, row++) {
         size_t lo, hi, query = t->q0 + r / g->heads;
         key_range(g, t, r / g->heads, &lo, &hi);
+        if (s->cap > 0)
+            cap_slopes(slope, p + t->lo, width, (real)s->cap);
         exp_row(g, p, t, lo, hi, w->lse[row]);
         /* The softmax of a single score is 1, and its gradient is 0. o has
          * rounding errors, and a gradient from them would not be 0. */
         bool lone = pp_attention_is_lone(s, (int32_t)g->base, (int32_t)g->keys,
                                          (int32_t)query);
         real d = lone && lo < hi ? p[lo] * dp[lo] : w->d[row];
-        score_gradient(dp + t->lo, p + t->lo, t->hi - t->lo, d);
+        score_gradient(dp + t->lo, p + t->lo, width, d);
+        if (s->cap > 0)
+            multiply(dp + t->lo, slope, width);
         p += TILE_LD;
         dp += TILE_LD;
     }

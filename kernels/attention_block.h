@@ -247,13 +247,22 @@ PP_INLINE void gather_keys(const struct head_group *g,
     transpose(b->kt, b->k, b->ldq, n, s->HDQK);
 }
 
-/* p = q K^T of a strip */
+/* Replaces n scores by cap tanh(score / cap). */
+PP_CLONES static void cap_scores(real *x, size_t n, real cap)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = cap * fast_tanh(x[i] / cap);
+}
+
+/* p = q K^T of a strip, capped if scores are */
 PP_INLINE void scores(const struct head_group *g, const struct query_block *b,
                       const struct strip *t)
 {
     g->products->nn(t->nq * g->heads, t->hi - t->lo, g->s->HDQK,
                     b->q + strip_row(g, b, t) * b->ldq, b->ldq, b->kt + t->lo,
                     TILE_LD, false, b->p + t->lo, TILE_LD);
+    for (size_t r = 0; g->s->cap > 0 && r < t->nq * g->heads; r++)
+        cap_scores(b->p + r * TILE_LD + t->lo, t->hi - t->lo, (real)g->s->cap);
 }
 
 /* x = exp(x - shift) on [lo, hi), and 0 in the other columns of the strip.

@@ -32,6 +32,16 @@ PP_CLONES static void row_gradient(real *x, size_t V, real lse, real scale)
         x[i] = fast_exp(x[i] - lse) * scale;
 }
 
+/* The same behind softcap, whose slope is 1 - (x / cap)^2. */
+PP_CLONES static void capped_gradient(real *x, size_t V, real lse, real scale,
+                                      real cap)
+{
+    for (size_t i = 0; i < V; i++) {
+        real y = x[i] / cap;
+        x[i] = fast_exp(x[i] - lse) * scale * (1 - y * y);
+    }
+}
+
 PP_CROSS_ENTROPY_FWD(PP_KERNEL(cross_entropy_fwd))
 {
     (void)stream;
@@ -55,9 +65,14 @@ PP_CROSS_ENTROPY_BWD(PP_KERNEL(cross_entropy_bwd))
     real *x = logits;
     for (size_t t = 0; t < N; t++, x += V) {
         real at_target = targets[t] < 0 ? 0 : x[targets[t]];
-        row_gradient(x, V, l[t], s[t]);
+        real y = cap > 0 ? at_target / (real)cap : 0;
+        if (cap > 0)
+            capped_gradient(x, V, l[t], s[t], (real)cap);
+        else
+            row_gradient(x, V, l[t], s[t]);
         if (targets[t] >= 0)
-            x[targets[t]] = (fast_exp(at_target - l[t]) - 1) * s[t];
+            x[targets[t]] =
+                (fast_exp(at_target - l[t]) - 1) * s[t] * (1 - y * y);
     }
     return 0;
 }

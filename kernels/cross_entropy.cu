@@ -64,9 +64,9 @@ cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
 }
 
 template <int P>
-static __global__ void cross_entropy_bwd_kernel(elem *logits, const float *lse,
-                                                const int32_t *targets,
-                                                const float *scales, size_t V)
+static __global__ void
+cross_entropy_bwd_kernel(elem *logits, const float *lse, const int32_t *targets,
+                         const float *scales, size_t V, float cap)
 {
     pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
     float shift = lse[blockIdx.x], scale = scales[blockIdx.x];
@@ -74,8 +74,10 @@ static __global__ void cross_entropy_bwd_kernel(elem *logits, const float *lse,
     for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
         pack<P> v = x[i];
         for (int j = 0; j < P; j++) {
-            float p = expf(to_float(v.at[j]) - shift);
-            store(&v.at[j], (i * P + j == target ? p - 1 : p) * scale);
+            float a = to_float(v.at[j]), p = expf(a - shift);
+            float y = cap > 0 ? a / cap : 0;
+            store(&v.at[j],
+                  (i * P + j == target ? p - 1 : p) * scale * (1 - y * y));
         }
         x[i] = v;
     }
@@ -98,7 +100,8 @@ PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
     auto kernel = packs(logits, V, 0) ? cross_entropy_bwd_kernel<PP_PACK>
                                       : cross_entropy_bwd_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
-                     (const float *)lse, targets, (const float *)scale, V);
+                     (const float *)lse, targets, (const float *)scale, V,
+                     (float)cap);
 }
 
 static __global__ void cross_entropy_merge_kernel(float *lse, float *logp,

@@ -22,6 +22,12 @@ PP_CLONES static void scale_all(real *y, real factor, size_t n)
         y[i] *= factor;
 }
 
+PP_CLONES static void cap_all(real *y, real cap, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] = cap * fast_tanh(y[i] / cap);
+}
+
 PP_CLONES static double block_squares(const real *x, size_t n)
 {
     return dot_rows(x, x, n);
@@ -63,6 +69,13 @@ PP_SCALE_BY(PP_KERNEL(scale_by))
 {
     (void)stream;
     scale_all(y, (real)factor, n);
+    return 0;
+}
+
+PP_SCALE_BY(PP_KERNEL(softcap))
+{
+    (void)stream;
+    cap_all(y, (real)factor, n);
     return 0;
 }
 

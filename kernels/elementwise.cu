@@ -50,6 +50,12 @@ static __global__ void scale_kernel(elem *y, float factor, size_t n)
         store(&y[i], to_float(y[i]) * factor);
 }
 
+static __global__ void softcap_kernel(elem *y, float cap, size_t n)
+{
+    for (size_t i = grid_thread(); i < n; i += grid_threads())
+        store(&y[i], cap * tanhf(to_float(y[i]) / cap));
+}
+
 /* The sum over the threads of a block, in one fixed order. Thread 0 receives
  * it. */
 static __device__ double block_sum(double x)
@@ -126,6 +132,14 @@ PP_SCALE_BY(PP_CUDA(scale_by))
     if (!n)
         return 0;
     return PP_LAUNCH(scale_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
+                     (elem *)y, (float)factor, n);
+}
+
+PP_SCALE_BY(PP_CUDA(softcap))
+{
+    if (!n)
+        return 0;
+    return PP_LAUNCH(softcap_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
                      (elem *)y, (float)factor, n);
 }
 

@@ -94,6 +94,50 @@ PP_CLONES static void sigmoid_bwd(real *dx, const real *dy, const real *x,
     }
 }
 
+/* --- geglu --- */
+
+PP_CLONES static void geglu_row(real *restrict y, const real *restrict gate,
+                                const real *restrict up, size_t C)
+{
+    tanh_fwd(y, gate, C);
+    for (size_t i = 0; i < C; i++)
+        y[i] *= up[i];
+}
+
+PP_CLONES static void geglu_row_bwd(real *restrict dgate, real *restrict dup,
+                                    const real *restrict dy,
+                                    const real *restrict gate,
+                                    const real *restrict up, size_t C)
+{
+    tanh_fwd(dup, gate, C);
+    tanh_bwd(dgate, dy, gate, C);
+    for (size_t i = 0; i < C; i++) {
+        dgate[i] *= up[i];
+        dup[i] *= dy[i];
+    }
+}
+
+PP_SWIGLU_FWD(PP_KERNEL(geglu_fwd))
+{
+    (void)stream;
+    real *out = y;
+    const real *in = gu;
+    for (size_t t = 0; t < N; t++)
+        geglu_row(out + t * C, in + t * 2 * C, in + t * 2 * C + C, C);
+    return 0;
+}
+
+PP_SWIGLU_BWD(PP_KERNEL(geglu_bwd))
+{
+    (void)stream;
+    real *out = dgu;
+    const real *d = dy, *in = gu;
+    for (size_t t = 0; t < N; t++)
+        geglu_row_bwd(out + t * 2 * C, out + t * 2 * C + C, d + t * C,
+                      in + t * 2 * C, in + t * 2 * C + C, C);
+    return 0;
+}
+
 PP_GELU_FWD(PP_KERNEL(gelu_fwd))
 {
     (void)stream;

@@ -97,3 +97,43 @@ PP_GELU_BWD(PP_CUDA(gelu_bwd))
     return n ? launch((elem *)dx, (const elem *)dy, (const elem *)x, n, stream)
              : 0;
 }
+
+/* --- geglu --- */
+
+static __global__ void geglu_fwd_kernel(elem *y, const elem *gu, size_t N,
+                                        size_t C)
+{
+    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
+        const elem *at = gu + i / C * 2 * C + i % C;
+        store(&y[i], gelu<PP_GELU_TANH>(to_float(at[0])) * to_float(at[C]));
+    }
+}
+
+static __global__ void geglu_bwd_kernel(elem *dgu, const elem *dy,
+                                        const elem *gu, size_t N, size_t C)
+{
+    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
+        size_t at = i / C * 2 * C + i % C;
+        float gate = to_float(gu[at]), up = to_float(gu[at + C]);
+        float d = to_float(dy[i]);
+        store(&dgu[at], d * up * slope<PP_GELU_TANH>(gate));
+        store(&dgu[at + C], d * gelu<PP_GELU_TANH>(gate));
+    }
+}
+
+PP_SWIGLU_FWD(PP_CUDA(geglu_fwd))
+{
+    if (!N || !C)
+        return 0;
+    return PP_LAUNCH(geglu_fwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
+                     stream, (elem *)y, (const elem *)gu, N, C);
+}
+
+PP_SWIGLU_BWD(PP_CUDA(geglu_bwd))
+{
+    if (!N || !C)
+        return 0;
+    return PP_LAUNCH(geglu_bwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
+                     stream, (elem *)dgu, (const elem *)dy, (const elem *)gu, N,
+                     C);
+}

@@ -56,11 +56,11 @@ typedef PP_LINEAR_FWD(pp_linear_fwd_fn);
 typedef PP_LINEAR_BWD_INPUT(pp_linear_bwd_input_fn);
 typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
 
-/* rmsnorm - y = x rstd(x) w, rstd = 1 / sqrt(mean(x^2) + eps)
+/* rmsnorm - y = x rstd(x) (shift + w), rstd = 1 / sqrt(mean(x^2) + eps)
  *
  * Each row holds G groups of C elements. Every group is normalised alone, with
  * the same weight: G = 1 for a layer's norm, G = heads for the norm of each
- * query or key head.
+ * query or key head. shift is 0, or 1 for Gemma.
  *   x     (N, G, C), ldx        w  (C)
  *   y     (N, G, C), ldy        written; y may be x
  *   rstd  (N, G), ldr           written
@@ -70,11 +70,11 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
 #define PP_RMSNORM_FWD(name)                                               \
     int(name)(void *y, void *rstd, const void *x, const void *w, size_t N, \
               size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
-              double eps, void *stream)
+              double shift, double eps, void *stream)
 #define PP_RMSNORM_BWD_INPUT(name)                                       \
     int(name)(void *dx, const void *dy, const void *x, const void *rstd, \
               const void *w, size_t N, size_t G, size_t C, size_t lddx,  \
-              size_t lddy, size_t ldx, size_t ldr, void *stream)
+              size_t lddy, size_t ldx, size_t ldr, double shift, void *stream)
 #define PP_RMSNORM_BWD_WEIGHT(name)                                      \
     int(name)(void *dw, const void *dy, const void *x, const void *rstd, \
               size_t N, size_t G, size_t C, size_t lddy, size_t ldx,     \
@@ -87,7 +87,7 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
  *
  * Mean and variance are those of each row (Ba et al., "Layer Normalization",
  * 2016); the variance is the mean of squares, not divided by C - 1.
- *   x           (N, C)       w, b  (C)
+ *   x           (N, C)       w, b  (C), or both NULL: ones and zeros
  *   y           (N, C)       written; not x
  *   mean, rstd  (N)          written
  * Backward, from the same x:
@@ -174,6 +174,8 @@ struct pp_attention_shape {
     size_t n_sequences;
     const int32_t *cu, *cu_padded;
     double scale;  /* positive */
+    double cap;    /* of scaled scores: they become cap tanh(score / cap), as in
+                      Gemma 2; 0: none. Not on CUDA */
     size_t window; /* 0: no window */
     bool whole;    /* not causal */
 
@@ -220,13 +222,15 @@ typedef PP_ATTENTION_SCRATCH(pp_attention_scratch_fn);
  *
  *   gu   (N, 2C)   gate in columns 0..C-1, up in C..2C-1
  *   y    (N, C)    written
- *   dgu  (N, 2C)   written */
+ *   dgu  (N, 2C)   written
+ *
+ * geglu - the same with gelu's form TANH in place of silu */
 #define PP_SWIGLU_FWD(name) \
     int(name)(void *y, const void *gu, size_t N, size_t C, void *stream)
 #define PP_SWIGLU_BWD(name)                                                  \
     int(name)(void *dgu, const void *dy, const void *gu, size_t N, size_t C, \
               void *stream)
-typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn);
+typedef PP_SWIGLU_FWD(pp_swiglu_fwd_fn); /* and geglu */
 typedef PP_SWIGLU_BWD(pp_swiglu_bwd_fn);
 
 /* gelu - y = x P(X <= x) for normal X (Hendrycks and Gimpel, "Gaussian Error
@@ -277,7 +281,9 @@ typedef PP_SCATTER(pp_scatter_fn);
  *            -INFINITY without a target
  *   scale    (N)     accumulated type
  *   bwd      replaces logits with the gradient of sum(scale * -logp):
- *            (exp(logits - lse) - onehot(target)) * scale
+ *            (exp(logits - lse) - onehot(target)) * scale. If cap is not 0,
+ *            softcap has made the logits, and the gradient is that of its
+ *            inputs
  *   merge    lse (N), logp (N) of all words, written, from those of P parts of
  *            the vocabulary: parts (P, 2, N), lse and logp of each
  *   soft     the same for a distribution over k of the words, in place of one
@@ -304,7 +310,7 @@ typedef PP_SOFT_TARGETS_BWD(pp_soft_targets_bwd_fn);
               const int32_t *targets, size_t N, size_t V, void *stream)
 #define PP_CROSS_ENTROPY_BWD(name)                                   \
     int(name)(void *logits, const void *lse, const int32_t *targets, \
-              const void *scale, size_t N, size_t V, void *stream)
+              const void *scale, size_t N, size_t V, double cap, void *stream)
 #define PP_CROSS_ENTROPY_MERGE(name)                                        \
     int(name)(void *lse, void *logp, const void *parts, size_t N, size_t P, \
               void *stream)
@@ -336,6 +342,7 @@ typedef PP_TOP_K(pp_top_k_fn);
  *   copy          y = x           (N, C), ldy, ldx
  *   zero          y = 0           n elements
  *   scale_by      y = factor y    n elements
+ *   softcap       y = factor tanh(y / factor)  n elements
  *   sum_squares   out[k] = sum x^2  of the k-th PP_SQUARES_BLOCK accumulated
  *                                 values, in double, for all of them; the last
  * has fewer. The order depends on their number only. The CPU adds blocks of
@@ -401,6 +408,8 @@ typedef PP_SGD(pp_sgd_fn);
     K(attention_bwd, pp_attention_bwd_fn)               \
     K(swiglu_fwd, pp_swiglu_fwd_fn)                     \
     K(swiglu_bwd, pp_swiglu_bwd_fn)                     \
+    K(geglu_fwd, pp_swiglu_fwd_fn)                      \
+    K(geglu_bwd, pp_swiglu_bwd_fn)                      \
     K(gelu_fwd, pp_gelu_fwd_fn)                         \
     K(gelu_bwd, pp_gelu_bwd_fn)                         \
     K(embedding_fwd, pp_embedding_fwd_fn)               \
@@ -419,6 +428,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(copy, pp_copy_fn)                                 \
     K(zero, pp_zero_fn)                                 \
     K(scale_by, pp_scale_by_fn)                         \
+    K(softcap, pp_scale_by_fn)                          \
     K(sum_squares, pp_sum_squares_fn)                   \
     K(adamw, pp_adamw_fn)                               \
     K(sgd, pp_sgd_fn)
@@ -431,6 +441,7 @@ struct pp_kernels {
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
     const struct pp_expert_kernels *experts; /* NULL: the backend has none */
+    bool caps_scores;                        /* attention has a cap */
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

@@ -16,7 +16,9 @@ PP_CLONES static void norm_row(real *restrict y, real *mean, real *rstd,
     for (size_t i = 0; i < C; i++)
         y[i] = x[i] - m;
     real r = (real)(1 / sqrt(dot_rows(y, y, C) / (double)C + eps));
-    for (size_t i = 0; i < C; i++)
+    for (size_t i = 0; !w && i < C; i++)
+        y[i] *= r;
+    for (size_t i = 0; w && i < C; i++)
         y[i] = y[i] * r * w[i] + b[i];
     *mean = m;
     *rstd = r;
@@ -31,7 +33,7 @@ PP_CLONES static void row_sums(const real *dy, const real *x, const real *w,
     for (size_t at = 0; at < C; at += BLOCK) {
         size_t n = C - at < BLOCK ? C - at : BLOCK;
         for (size_t i = 0; i < n; i++) {
-            g[i] = dy[at + i] * w[at + i];
+            g[i] = w ? dy[at + i] * w[at + i] : dy[at + i];
             normed[i] = (x[at + i] - mean) * rstd;
         }
         sums[0] += sum_row(g, n);
@@ -48,7 +50,8 @@ PP_CLONES static void norm_row_bwd(real *dx, const real *dy, const real *x,
     real a = (real)(sums[0] / (double)C), b = (real)(sums[1] / (double)C);
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
-        dx[i] = rstd * (dy[i] * w[i] - a - (x[i] - mean) * rstd * b);
+        dx[i] =
+            rstd * ((w ? dy[i] * w[i] : dy[i]) - a - (x[i] - mean) * rstd * b);
 }
 
 PP_CLONES static void add_weight(real *restrict dw, const real *restrict dy,

@@ -7,6 +7,18 @@
 #define THREADS 256
 #define WIDE 2048 /* width of the narrowest row that has a block */
 
+/* Returns entries of a weight or a bias, or a constant without one. */
+template <int V>
+static __device__ inline pack<V> entries(const elem *w, size_t i, float without)
+{
+    pack<V> p;
+    if (w)
+        return ((const pack<V> *)w)[i];
+    for (int j = 0; j < V; j++)
+        store(&p.at[j], without);
+    return p;
+}
+
 /* Returns the row of this thread's team; it may be N or more. */
 template <int TEAM> static __device__ inline size_t team_row(void)
 {
@@ -45,8 +57,7 @@ static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
         rstd[row] = r;
     }
     for (size_t i = lane; i < C / V; i += TEAM) {
-        pack<V> a = in[i], by = ((const pack<V> *)w)[i];
-        pack<V> more = ((const pack<V> *)b)[i];
+        pack<V> a = in[i], by = entries<V>(w, i, 1), more = entries<V>(b, i, 0);
         for (int j = 0; j < V; j++)
             store(&a.at[j], (to_float(a.at[j]) - m) * r * to_float(by.at[j]) +
                                 to_float(more.at[j]));
@@ -65,11 +76,10 @@ layernorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     bool inside = row < N;
     const pack<V> *in = (const pack<V> *)(x + row * C);
     const pack<V> *d = (const pack<V> *)(dy + row * C);
-    const pack<V> *by = (const pack<V> *)w;
     float m = inside ? mean[row] : 0, r = inside ? rstd[row] : 0;
     float sum = 0, normed = 0;
     for (size_t i = lane; inside && i < C / V; i += TEAM) {
-        pack<V> a = in[i], e = by[i], g = d[i];
+        pack<V> a = in[i], e = entries<V>(w, i, 1), g = d[i];
         for (int j = 0; j < V; j++) {
             float product = to_float(g.at[j]) * to_float(e.at[j]);
             sum += product;
@@ -81,7 +91,7 @@ layernorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     if (!inside)
         return;
     for (size_t i = lane; i < C / V; i += TEAM) {
-        pack<V> a = in[i], e = by[i], g = d[i];
+        pack<V> a = in[i], e = entries<V>(w, i, 1), g = d[i];
         for (int j = 0; j < V; j++)
             store(&a.at[j], r * (to_float(g.at[j]) * to_float(e.at[j]) - sum -
                                  (to_float(a.at[j]) - m) * r * normed));

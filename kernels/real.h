@@ -213,6 +213,25 @@ PP_INLINE real fast_exp(real x)
 #endif
 }
 
+/* Returns tanh(x). In f32 the polynomial interpolates (tanh(x) - x) / x^3 as a
+ * function of x^2 at Chebyshev's nodes up to 0.4, and the error is below 2 ulp.
+ */
+PP_INLINE real fast_tanh(real x)
+{
+#ifdef PP_REAL_F32
+    float z = x * x;
+    float p = -6.045165097e-03f;
+    p = p * z + 2.096132911e-02f;
+    p = p * z - 5.384326318e-02f;
+    p = p * z + 1.333271885e-01f;
+    p = p * z - 3.333332843e-01f;
+    float far = 1 - 2 / (fast_expf(2 * x) + 1);
+    return z < 0.4f ? x + x * z * p : far;
+#else
+    return tanh(x);
+#endif
+}
+
 PP_INLINE real exp_below(real x)
 {
 #ifdef PP_REAL_F32

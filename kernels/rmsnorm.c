@@ -7,37 +7,38 @@
 #include "real.h"
 
 PP_CLONES static real norm_group(real *y, const real *x, const real *w,
-                                 size_t C, double eps)
+                                 size_t C, real shift, double eps)
 {
     real rstd = (real)(1 / sqrt(dot_rows(x, x, C) / (double)C + eps));
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
-        y[i] = x[i] * rstd * w[i];
+        y[i] = x[i] * rstd * (shift + w[i]);
     return rstd;
 }
 
 PP_CLONES static double dot3(const real *a, const real *b, const real *w,
-                             size_t C)
+                             real shift, size_t C)
 {
     real product[256];
     double sum = 0;
     for (size_t at = 0; at < C; at += 256) {
         size_t n = C - at < 256 ? C - at : 256;
         for (size_t i = 0; i < n; i++)
-            product[i] = a[at + i] * w[at + i];
+            product[i] = a[at + i] * (shift + w[at + i]);
         sum += dot_rows(product, b + at, n);
     }
     return sum;
 }
 
 PP_CLONES static void norm_group_bwd(real *dx, const real *dy, const real *x,
-                                     const real *w, real rstd, size_t C)
+                                     const real *w, real rstd, real shift,
+                                     size_t C)
 {
-    double mean = dot3(dy, x, w, C) * (double)rstd / (double)C;
+    double mean = dot3(dy, x, w, shift, C) * (double)rstd / (double)C;
     real m = (real)(mean * (double)rstd);
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
-        dx[i] = rstd * (dy[i] * w[i] - x[i] * m);
+        dx[i] = rstd * (dy[i] * (shift + w[i]) - x[i] * m);
 }
 
 PP_CLONES static void norm_group_weight(real *dw, const real *dy, const real *x,
@@ -54,8 +55,9 @@ PP_RMSNORM_FWD(PP_KERNEL(rmsnorm_fwd))
     const real *in = x;
     for (size_t t = 0; t < N; t++)
         for (size_t g = 0; g < G; g++)
-            r[t * ldr + g] = norm_group(out + t * ldy + g * C,
-                                        in + t * ldx + g * C, w, C, eps);
+            r[t * ldr + g] =
+                norm_group(out + t * ldy + g * C, in + t * ldx + g * C, w, C,
+                           (real)shift, eps);
     return 0;
 }
 
@@ -67,7 +69,8 @@ PP_RMSNORM_BWD_INPUT(PP_KERNEL(rmsnorm_bwd_input))
     for (size_t t = 0; t < N; t++)
         for (size_t g = 0; g < G; g++)
             norm_group_bwd(out + t * lddx + g * C, d + t * lddy + g * C,
-                           in + t * ldx + g * C, w, r[t * ldr + g], C);
+                           in + t * ldx + g * C, w, r[t * ldr + g], (real)shift,
+                           C);
     return 0;
 }
 

@@ -31,7 +31,7 @@ template <int TEAM, int V>
 static __global__ void rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x,
                                           const elem *w, size_t N, size_t G,
                                           size_t C, size_t ldy, size_t ldr,
-                                          size_t ldx, float eps)
+                                          size_t ldx, float shift, float eps)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
@@ -52,7 +52,8 @@ static __global__ void rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x,
     for (size_t i = p.lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], by = ((const pack<V> *)w)[i];
         for (int j = 0; j < V; j++)
-            store(&a.at[j], to_float(a.at[j]) * r * to_float(by.at[j]));
+            store(&a.at[j],
+                  to_float(a.at[j]) * r * (shift + to_float(by.at[j])));
         out[i] = a;
     }
 }
@@ -62,7 +63,7 @@ static __global__ void
 rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
                          const float *rstd, const elem *w, size_t N, size_t G,
                          size_t C, size_t lddx, size_t lddy, size_t ldx,
-                         size_t ldr)
+                         size_t ldr, float shift)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
@@ -74,7 +75,8 @@ rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     for (size_t i = p.lane; p.inside && i < C / V; i += TEAM) {
         pack<V> a = in[i], b = by[i], c = d[i];
         for (int j = 0; j < V; j++)
-            sum += to_float(c.at[j]) * to_float(b.at[j]) * to_float(a.at[j]);
+            sum += to_float(c.at[j]) * (shift + to_float(b.at[j])) *
+                   to_float(a.at[j]);
     }
     sum = team_sum<TEAM>(sum, shared);
     if (!p.inside)
@@ -83,8 +85,9 @@ rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     for (size_t i = p.lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], b = by[i], c = d[i];
         for (int j = 0; j < V; j++)
-            store(&a.at[j], r * (to_float(c.at[j]) * to_float(b.at[j]) -
-                                 to_float(a.at[j]) * mean));
+            store(&a.at[j],
+                  r * (to_float(c.at[j]) * (shift + to_float(b.at[j])) -
+                       to_float(a.at[j]) * mean));
         out[i] = a;
     }
 }
@@ -121,7 +124,8 @@ PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
                        : rmsnorm_fwd_kernel<THREADS, 1>;
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)y, (float *)rstd, (const elem *)x,
-                     (const elem *)w, N, G, C, ldy, ldr, ldx, (float)eps);
+                     (const elem *)w, N, G, C, ldy, ldr, ldx, (float)shift,
+                     (float)eps);
 }
 
 PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
@@ -137,7 +141,7 @@ PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)dx, (const elem *)dy, (const elem *)x,
                      (const float *)rstd, (const elem *)w, N, G, C, lddx, lddy,
-                     ldx, ldr);
+                     ldx, ldr, (float)shift);
 }
 
 PP_RMSNORM_BWD_WEIGHT(PP_CUDA(rmsnorm_bwd_weight))

@@ -123,9 +123,9 @@ static void bench_rows(struct arrays *a)
     void *r = a->rstd.at, *w = a->vocab[0].at;
     fill_normal(&a->wide[0], "wide", 1);
     BENCH("rmsnorm_fwd", 2 * tc, "GB/s",
-          k->rmsnorm_fwd(y, r, x, w, T, 1, C, C, 1, C, 1e-5, NULL));
+          k->rmsnorm_fwd(y, r, x, w, T, 1, C, C, 1, C, 0, 1e-5, NULL));
     BENCH("rmsnorm_bwd_input", 3 * tc, "GB/s",
-          k->rmsnorm_bwd_input(z, y, x, r, w, T, 1, C, C, C, C, 1, NULL));
+          k->rmsnorm_bwd_input(z, y, x, r, w, T, 1, C, C, C, C, 1, 0, NULL));
     BENCH(
         "rmsnorm_bwd_weight", 2 * tc, "GB/s",
         k->rmsnorm_bwd_weight(a->vocab[1].at, y, x, r, T, 1, C, C, C, 1, NULL));
@@ -160,7 +160,7 @@ static void bench_rows(struct arrays *a)
     BENCH("cross_entropy_fwd", b * 256 * V, "GB/s",
           k->cross_entropy_fwd(r, z, a->wide[1].at, a->ids, 256, V, NULL));
     BENCH("cross_entropy_bwd", 2 * b * 256 * V, "GB/s",
-          k->cross_entropy_bwd(a->wide[1].at, r, a->ids, r, 256, V, NULL));
+          k->cross_entropy_bwd(a->wide[1].at, r, a->ids, r, 256, V, 0, NULL));
 }
 
 static void bench_tensors(struct arrays *a)

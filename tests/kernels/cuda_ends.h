@@ -111,7 +111,9 @@ static void compare_merge(struct call *c, size_t N, size_t P)
     finish(c);
 }
 
-static void compare_cross_entropy(struct call *c, size_t N, size_t V)
+/* cap: softcap makes the logits; 0: it does not. */
+static void compare_cross_entropy(struct call *c, size_t N, size_t V,
+                                  double cap)
 {
     struct tensor *x = in(c, ELEMENT, N * V);
     struct tensor *lse = out(c, ACCUMULATED, N), *logp = out(c, ACCUMULATED, N);
@@ -120,18 +122,22 @@ static void compare_cross_entropy(struct call *c, size_t N, size_t V)
     for (size_t i = 0; i < N; i++)
         targets[i] = (int32_t)((i * 7 + 3) % V);
     int32_t *at = ids_on_device(targets, N);
+    void *s = gpu_stream();
+    int rc = cap > 0 ? c->k->softcap(x->at, cap, N * V, s) : 0;
+    if (cap > 0)
+        ref->softcap(x->want, cap, N * V, NULL);
     ref->cross_entropy_fwd(lse->want, logp->want, x->want, targets, N, V, NULL);
     /* Without a target, in backward alone: no NMSE has infinities. */
     targets[N - 1] = -1;
     int32_t *masked = ids_on_device(targets, N);
-    void *s = gpu_stream();
-    int rc =
-        c->k->cross_entropy_fwd(lse->at, logp->at, x->at, at, N, V, s) ||
-        c->k->cross_entropy_bwd(x->at, lse->at, masked, scale->at, N, V, s);
-    ref->cross_entropy_bwd(x->want, lse->want, targets, scale->want, N, V,
+    rc = rc || c->k->cross_entropy_fwd(lse->at, logp->at, x->at, at, N, V, s) ||
+         c->k->cross_entropy_bwd(x->at, lse->at, masked, scale->at, N, V, cap,
+                                 s);
+    ref->cross_entropy_bwd(x->want, lse->want, targets, scale->want, N, V, cap,
                            NULL);
     gpu_free(masked);
-    ok(!rc, "%s cross_entropy of %zu x %zu runs", c->k->name, N, V);
+    ok(!rc, "%s cross_entropy of %zu x %zu, cap %g, runs", c->k->name, N, V,
+       cap);
     close_to(c, lse, 1e-12, "cross_entropy_fwd lse");
     close_to(c, logp, 1e-12, "cross_entropy_fwd logp");
     close_to(c, x, bound_of(c, 1e-5, 1e-12), "cross_entropy_bwd");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_attention - attention against straight loops and, on small shapes,
- * against finite differences: groups, windows, sinks, widths, padding. */
+ * against finite differences: groups, windows, sinks, widths, padding, caps. */
 #include "values.h"
 
 #define MAX_SEQUENCES 6
@@ -15,6 +15,7 @@ struct shape_case {
     int chunks; /* if not 0: two sequences are the first and the last of so many
                    chunks of one, and share its keys */
     bool whole;
+    double cap;
 };
 
 static const struct shape_case cases[] = {
@@ -40,6 +41,7 @@ static const struct shape_case cases[] = {
      {5, 1, 0, 3},
      {6, 1, 2, 3},
      .whole = true},
+    {"cap", 4, 2, 4, 4, 1, 3, 1, 2, {7, 3}, {8, 3}, .cap = 0.8},
     {"blocks", 2, 1, 17, 17, 0, 0, 0, 3, {129, 64, 65}, {136, 64, 72}},
     {"more blocks", 3, 3, 64, 64, 3, 0, 0, 2, {600, 17}, {600, 20}},
     {"blocks, chunks", 4, 2, 16, 8, 3, 0, 0, 2, {130, 97}, {130, 130}, 6},
@@ -58,10 +60,11 @@ static const struct shape_case cases[] = {
      {150, 64, 577},
      {152, 64, 580},
      .whole = true},
+    {"blocks, cap", 3, 1, 16, 8, 1, 150, 0, 1, {341}, {350}, .cap = 1.5},
     {"no sequences", 2, 1, 4, 4, 0, 0, 0, 0, {0}, {0}},
 };
 #define N_CASES (sizeof cases / sizeof *cases)
-#define N_SMALL 11 /* cases small enough for finite differences */
+#define N_SMALL 12 /* cases small enough for finite differences */
 
 /* Arguments, gradients and scratch of one call. */
 struct call {
@@ -115,6 +118,7 @@ static void call_init(struct call *c, const struct shape_case *t,
         .scale = 0.4,
         .window = t->window,
         .whole = t->whole,
+        .cap = t->cap,
         .keys = t->chunks ? c->keys : NULL,
         .NK = NK,
         .share = 2,
@@ -178,13 +182,16 @@ static void naive_row(struct call *c, size_t from, size_t n, size_t t, size_t h)
 {
     const struct pp_attention_shape *s = &c->s;
     size_t kv = h / (s->NH / s->NKV);
-    double *p = calloc(n, sizeof *p), *dp = calloc(n, sizeof *dp);
+    double *p = calloc(3 * n, sizeof *p), *dp = p + n, *slope = dp + n;
     double sum = c->with_sinks ? exp(get(&c->sinks, h)) : 0, d = 0;
     for (size_t j = 0; j < n; j++) {
         for (size_t i = 0; i < s->HDQK; i++)
             p[j] += get(&c->q, t * s->ldq + h * s->HDQK + i) *
                     get(&c->kk, (from + j) * s->ldkv + kv * s->HDQK + i) *
                     s->scale;
+        if (s->cap > 0)
+            p[j] = s->cap * tanh(p[j] / s->cap);
+        slope[j] = s->cap > 0 ? 1 - p[j] * p[j] / (s->cap * s->cap) : 1;
         sum += exp(p[j]);
     }
     set(&c->lse, t * s->NH + h, log(sum));
@@ -203,12 +210,11 @@ static void naive_row(struct call *c, size_t from, size_t n, size_t t, size_t h)
         for (size_t i = 0; i < s->HDQK; i++) {
             size_t at_q = t * s->ldq + h * s->HDQK + i;
             size_t at_k = (from + j) * s->ldkv + kv * s->HDQK + i;
-            double ds = p[j] * (dp[j] - d) * s->scale;
+            double ds = p[j] * (dp[j] - d) * slope[j] * s->scale;
             bump(&c->dq, at_q, ds * get(&c->kk, at_k));
             bump(&c->dk, at_k, ds * get(&c->q, at_q));
         }
     free(p);
-    free(dp);
 }
 
 /* Clears the columns that a kernel writes, but not the gaps between them. */

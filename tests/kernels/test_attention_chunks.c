@@ -13,6 +13,7 @@ struct ring_case {
     int ranks;
     size_t n;
     int real[MAX_SEQUENCES], chunk[MAX_SEQUENCES]; /* rows of a chunk */
+    double cap;
 };
 
 static const struct ring_case cases[] = {
@@ -20,6 +21,7 @@ static const struct ring_case cases[] = {
     {"groups, uneven", 4, 2, 4, 6, 0, 0, 2, 3, {15, 1, 4}, {4, 2, 1}},
     {"three, sinks", 2, 2, 5, 4, 0, 1, 3, 2, {23, 12}, {4, 2}},
     {"window", 2, 1, 4, 4, 3, 0, 4, 2, {37, 16}, {5, 2}},
+    {"cap", 2, 1, 4, 4, 9, 1, 3, 2, {37, 16}, {7, 3}, .cap = 0.8},
     {"window 1", 2, 1, 4, 4, 1, 0, 2, 1, {12}, {3}},
     {"blocks", 4, 2, 16, 16, 0, 0, 2, 2, {555, 280}, {140, 72}},
     {"blocks, window", 2, 1, 16, 8, 150, 0, 2, 1, {600}, {150}},
@@ -56,6 +58,7 @@ static void rows_init(struct ring_rows *r, const struct ring_case *t,
         .cu_padded = r->padded,
         .scale = 0.4,
         .window = t->window,
+        .cap = t->cap,
     };
     for (size_t i = 0; i < N_TENSORS; i++) {
         r->width[i] = width[i];

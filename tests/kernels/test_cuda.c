@@ -63,6 +63,7 @@ static void compare_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
 
 static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
 {
+    double shift = (double)(C % 2);
     size_t ld = G * C + 8, ldr = G + 1;
     struct tensor *x = in(c, ELEMENT, N * ld), *w = in(c, ELEMENT, C);
     struct tensor *dy = in(c, ELEMENT, N * ld), *y = out(c, ELEMENT, N * ld);
@@ -71,15 +72,15 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc = k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, G, C, ld, ldr, ld,
-                            1e-5, s) ||
+                            shift, 1e-5, s) ||
              k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, N, G,
-                                  C, ld, ld, ld, ldr, s) ||
+                                  C, ld, ld, ld, ldr, shift, s) ||
              k->rmsnorm_bwd_weight(dw->at, dy->at, x->at, rstd->at, N, G, C, ld,
                                    ld, ldr, s);
     ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, G, C, ld, ldr,
-                     ld, 1e-5, NULL);
+                     ld, shift, 1e-5, NULL);
     ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want, N,
-                           G, C, ld, ld, ld, ldr, NULL);
+                           G, C, ld, ld, ld, ldr, shift, NULL);
     ref->rmsnorm_bwd_weight(dw->want, dy->want, x->want, rstd->want, N, G, C,
                             ld, ld, ldr, NULL);
     ok(!rc, "%s rmsnorm of %zu x %zu groups of %zu runs", k->name, N, G, C);
@@ -90,7 +91,8 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     finish(c);
 }
 
-static void compare_layernorm(struct call *c, size_t N, size_t C)
+/* plain: without parameters. */
+static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
 {
     struct tensor *x = in(c, ELEMENT, N * C), *w = in(c, ELEMENT, C);
     struct tensor *b = in(c, ELEMENT, C), *dy = in(c, ELEMENT, N * C);
@@ -100,16 +102,18 @@ static void compare_layernorm(struct call *c, size_t N, size_t C)
     struct tensor *db = in(c, ACCUMULATED, C);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
-    int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, w->at, b->at, N,
-                              C, 1e-5, s) ||
+    void *by = plain ? NULL : w->at, *more = plain ? NULL : b->at;
+    void *ref_by = plain ? NULL : w->want, *ref_more = plain ? NULL : b->want;
+    int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, by, more, N, C,
+                              1e-5, s) ||
              k->layernorm_bwd_input(dx->at, dy->at, x->at, mean->at, rstd->at,
-                                    w->at, N, C, s) ||
+                                    by, N, C, s) ||
              k->layernorm_bwd_weight(dw->at, db->at, dy->at, x->at, mean->at,
                                      rstd->at, N, C, s);
-    ref->layernorm_fwd(y->want, mean->want, rstd->want, x->want, w->want,
-                       b->want, N, C, 1e-5, NULL);
+    ref->layernorm_fwd(y->want, mean->want, rstd->want, x->want, ref_by,
+                       ref_more, N, C, 1e-5, NULL);
     ref->layernorm_bwd_input(dx->want, dy->want, x->want, mean->want,
-                             rstd->want, w->want, N, C, NULL);
+                             rstd->want, ref_by, N, C, NULL);
     ref->layernorm_bwd_weight(dw->want, db->want, dy->want, x->want, mean->want,
                               rstd->want, N, C, NULL);
     ok(!rc, "%s layernorm of %zu x %zu runs", k->name, N, C);
@@ -163,13 +167,21 @@ static void compare_swiglu(struct call *c, size_t N, size_t C)
     struct tensor *gu = in(c, ELEMENT, N * 2 * C), *dy = in(c, ELEMENT, N * C);
     struct tensor *y = out(c, ELEMENT, N * C);
     struct tensor *dgu = out(c, ELEMENT, N * 2 * C);
+    struct tensor *z = out(c, ELEMENT, N * C);
+    struct tensor *dgeglu = out(c, ELEMENT, N * 2 * C);
     int rc = c->k->swiglu_fwd(y->at, gu->at, N, C, gpu_stream()) ||
-             c->k->swiglu_bwd(dgu->at, dy->at, gu->at, N, C, gpu_stream());
+             c->k->swiglu_bwd(dgu->at, dy->at, gu->at, N, C, gpu_stream()) ||
+             c->k->geglu_fwd(z->at, gu->at, N, C, gpu_stream()) ||
+             c->k->geglu_bwd(dgeglu->at, dy->at, gu->at, N, C, gpu_stream());
     ref->swiglu_fwd(y->want, gu->want, N, C, NULL);
     ref->swiglu_bwd(dgu->want, dy->want, gu->want, N, C, NULL);
+    ref->geglu_fwd(z->want, gu->want, N, C, NULL);
+    ref->geglu_bwd(dgeglu->want, dy->want, gu->want, N, C, NULL);
     ok(!rc, "%s swiglu of %zu x %zu runs", c->k->name, N, C);
     close_to(c, y, bound_of(c, 1e-5, 1e-12), "swiglu_fwd");
     close_to(c, dgu, bound_of(c, 1e-5, 1e-12), "swiglu_bwd");
+    close_to(c, z, bound_of(c, 1e-5, 1e-12), "geglu_fwd");
+    close_to(c, dgeglu, bound_of(c, 1e-5, 1e-12), "geglu_bwd");
     finish(c);
 }
 
@@ -371,11 +383,13 @@ static void compare_norms_and_rope(struct call *c)
         compare_rmsnorm(c, 700, 1, 3);
     }
     if (wanted(c, "layernorm")) {
-        compare_layernorm(c, 5, 33);
-        compare_layernorm(c, 40, 1040);
-        compare_layernorm(c, 9, 2056);
-        compare_layernorm(c, 9, 2049);
-        compare_layernorm(c, 700, 3);
+        compare_layernorm(c, 5, 33, false);
+        compare_layernorm(c, 5, 33, true);
+        compare_layernorm(c, 9, 2056, true);
+        compare_layernorm(c, 40, 1040, false);
+        compare_layernorm(c, 9, 2056, false);
+        compare_layernorm(c, 9, 2049, false);
+        compare_layernorm(c, 700, 3, false);
     }
     if (wanted(c, "gelu")) {
         for (int form = PP_GELU_TANH; form <= PP_GELU_SIGMOID; form++) {
@@ -401,8 +415,10 @@ static void compare_ends(struct call *c)
         compare_embedding(c, 3, 7, 300);
     }
     if (wanted(c, "cross_entropy")) {
-        compare_cross_entropy(c, 3, 1000);
-        compare_cross_entropy(c, 2, 5);
+        compare_cross_entropy(c, 3, 1000, 0);
+        compare_cross_entropy(c, 2, 5, 0);
+        compare_cross_entropy(c, 2, 5, 1.5);
+        compare_cross_entropy(c, 3, 1000, 30);
         compare_merge(c, 700, 3);
         compare_soft_targets(c, 3, 1000, 150);
         compare_soft_targets(c, 2, 5, 5);

@@ -19,7 +19,8 @@ static double bound(const struct pp_kernels *k)
 }
 
 /* Tests rows of G groups, with gaps between rows and y in place of x. */
-static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
+static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
+                         double shift)
 {
     const size_t N = 3, ld = G * C + 2, ldr = G + 1;
     const double eps = 1e-3;
@@ -46,30 +47,30 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
             squares += get(&x, at + i) * get(&x, at + i);
         double r = 1 / sqrt(squares / (double)C + eps);
         for (size_t i = 0; i < C; i++)
-            mean +=
-                get(&dy, at + i) * get(&w, i) * get(&x, at + i) * r / (double)C;
+            mean += get(&dy, at + i) * (shift + get(&w, i)) * get(&x, at + i) *
+                    r / (double)C;
         for (size_t i = 0; i < C; i++) {
             double hat = get(&x, at + i) * r, d = get(&dy, at + i);
-            set(&want_y, at + i, hat * get(&w, i));
-            set(&want_dx, at + i, r * (d * get(&w, i) - hat * mean));
+            set(&want_y, at + i, hat * (shift + get(&w, i)));
+            set(&want_dx, at + i, r * (d * (shift + get(&w, i)) - hat * mean));
             set(&want_dw, i, get(&want_dw, i) + d * hat);
         }
     }
     bool fine = !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
-                                eps, NULL) &&
+                                shift, eps, NULL) &&
                 !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, N, G,
-                                      C, ld, ld, ld, ldr, NULL) &&
+                                      C, ld, ld, ld, ldr, shift, NULL) &&
                 !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld,
                                        ld, ldr, NULL);
     ok((values_near(&y, &want_y, bound(k), 1, "y") &&
         values_near(&dx, &want_dx, bound(k), 1, "dx") &&
         values_near(&dw, &want_dw, bound(k), 1, "dw")) &&
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&rstd),
-       "%s rmsnorm of %zu groups of %zu", k->name, G, C);
+       "%s rmsnorm of %zu groups of %zu, shift %g", k->name, G, C, shift);
     fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, N, G, C, ld,
-                                 ld, ld, ldr, NULL) &&
-           !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld, eps,
-                           NULL);
+                                 ld, ld, ldr, shift, NULL) &&
+           !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
+                           shift, eps, NULL);
     for (size_t i = 0; i < x.n; i++)
         fine = fine && (i % ld >= G * C || (get(&x, i) == get(&y, i) &&
                                             get(&dy, i) == get(&dx, i)));
@@ -79,7 +80,8 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C)
 }
 
 /* Tests rows of mean 3, whose sum of squares is no variance. */
-static void test_layernorm(const struct pp_kernels *k, size_t C)
+/* plain: without parameters. */
+static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
 {
     const size_t N = 3;
     const double eps = 1e-3;
@@ -98,6 +100,10 @@ static void test_layernorm(const struct pp_kernels *k, size_t C)
     fill_normal(&w, "w", 1);
     fill_normal(&b, "b", 1);
     fill_normal(&dy, "dy", 1);
+    for (size_t i = 0; plain && i < C; i++) {
+        set(&w, i, 1);
+        set(&b, i, 0);
+    }
     fill(&dw, 2);
     fill(&want_dw, 2);
     fill(&db, 3);
@@ -124,10 +130,11 @@ static void test_layernorm(const struct pp_kernels *k, size_t C)
                 r * (get(&dy, t * C + i) * get(&w, i) - sum -
                      (get(&x, t * C + i) - m) * r * normed));
     }
-    bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, w.at, b.at, N,
-                                  C, eps, NULL) &&
+    const void *by = plain ? NULL : w.at, *shift = plain ? NULL : b.at;
+    bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, by, shift, N, C,
+                                  eps, NULL) &&
                 !k->layernorm_bwd_input(dx.at, dy.at, x.at, mean.at, rstd.at,
-                                        w.at, N, C, NULL) &&
+                                        by, N, C, NULL) &&
                 !k->layernorm_bwd_weight(dw.at, db.at, dy.at, x.at, mean.at,
                                          rstd.at, N, C, NULL);
     /* eps is most of a small variance: 1 / sqrt(eps) is 32. */
@@ -138,9 +145,9 @@ static void test_layernorm(const struct pp_kernels *k, size_t C)
         values_near(&db, &want_db, bound(k), 1, "db")) &&
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&mean) &&
            guard_whole(&rstd) && guard_whole(&dw) && guard_whole(&db),
-       "%s layernorm of %zu", k->name, C);
-    fine = !k->layernorm_bwd_input(dy.at, dy.at, x.at, mean.at, rstd.at, w.at,
-                                   N, C, NULL) &&
+       "%s layernorm of %zu%s", k->name, C, plain ? " without parameters" : "");
+    fine = !k->layernorm_bwd_input(dy.at, dy.at, x.at, mean.at, rstd.at, by, N,
+                                   C, NULL) &&
            same_bits(&dy, &dx);
     ok(fine, "%s layernorm gradient in place", k->name);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
@@ -204,12 +211,13 @@ static void test_exact_gelu(void)
     ok(worst < 1e-6, "exact gelu within 1e-6 (worst %.2g at %g)", worst, where);
 }
 
-static double silu(double g)
+static double gated(double g, bool by_gelu)
 {
-    return g / (1 + exp(-g));
+    return by_gelu ? gelu(g, PP_GELU_TANH) : g / (1 + exp(-g));
 }
 
-static void test_swiglu(const struct pp_kernels *k, size_t C)
+/* Tests swiglu, or geglu. */
+static void test_gated(const struct pp_kernels *k, size_t C, bool by_gelu)
 {
     const size_t N = 3;
     struct values gu = values_new(k, N * 2 * C, 1), y = values_new(k, N * C, 0);
@@ -220,26 +228,31 @@ static void test_swiglu(const struct pp_kernels *k, size_t C)
     for (size_t i = 0; i < N * C; i++) {
         size_t at = i / C * 2 * C + i % C;
         double g = get(&gu, at), u = get(&gu, at + C), h = 1e-5;
-        set(&wy, i, silu(g) * u);
-        set(&want, at, get(&dy, i) * u * (silu(g + h) - silu(g - h)) / (2 * h));
-        set(&want, at + C, get(&dy, i) * silu(g));
+        set(&wy, i, gated(g, by_gelu) * u);
+        set(&want, at,
+            get(&dy, i) * u * (gated(g + h, by_gelu) - gated(g - h, by_gelu)) /
+                (2 * h));
+        set(&want, at + C, get(&dy, i) * gated(g, by_gelu));
     }
-    bool fine = !k->swiglu_fwd(y.at, gu.at, N, C, NULL) &&
-                !k->swiglu_bwd(dgu.at, dy.at, gu.at, N, C, NULL);
+    bool fine =
+        !(by_gelu ? k->geglu_fwd : k->swiglu_fwd)(y.at, gu.at, N, C, NULL) &&
+        !(by_gelu ? k->geglu_bwd : k->swiglu_bwd)(dgu.at, dy.at, gu.at, N, C,
+                                                  NULL);
+    const char *name = by_gelu ? "geglu" : "swiglu";
     ok(values_near(&y, &wy, bound(k), 1, "y") && fine && guard_whole(&y),
-       "%s swiglu forward of %zu", k->name, C);
+       "%s %s forward of %zu", k->name, name, C);
     ok(values_near(&dgu, &want, k->element_bytes == 8 ? 1e-9 : 2e-6, 1,
                    "dgu") &&
            guard_whole(&dgu),
-       "%s swiglu backward of %zu", k->name, C);
+       "%s %s backward of %zu", k->name, name, C);
     struct values *all[] = {&gu, &y, &dgu, &dy, &want, &wy};
     for (size_t i = 0; i < 6; i++)
         values_free(all[i]);
 }
 
-/* size is the spread of the logits. */
+/* size is the spread of the logits, which softcap made if cap is not 0. */
 static void test_cross_entropy(const struct pp_kernels *k, size_t V,
-                               double size)
+                               double size, double cap)
 {
     const size_t N = 3;
     const double scale = 0.3;
@@ -249,6 +262,8 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
     struct values wlse = values_new(k, N, 0), wlogp = values_new(k, N, 0);
     struct values scales = values_new(k, N, 0);
     fill_normal(&x, "logits", size);
+    for (size_t i = 0; cap > 0 && i < N * V; i++)
+        set(&x, i, cap * tanh(get(&x, i) / cap));
     for (size_t t = 0; t < N; t++) {
         double max = get(&x, t * V), sum = 0;
         for (size_t i = 0; i < V; i++)
@@ -260,21 +275,24 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
         /* Another scale for every row, of either sign. */
         set(&scales, t, t % 2 ? scale : -scale / (double)(t + 1));
         set(&wlogp, t, get(&x, t * V + (size_t)targets[t]) - l);
-        for (size_t i = 0; i < V; i++)
+        for (size_t i = 0; i < V; i++) {
+            double a = get(&x, t * V + i), y = cap > 0 ? a / cap : 0;
             set(&want, t * V + i,
-                get(&scales, t) *
-                    (exp(get(&x, t * V + i) - l) - (i == (size_t)targets[t])));
+                get(&scales, t) * (1 - y * y) *
+                    (exp(a - l) - (i == (size_t)targets[t])));
+        }
     }
     bool fine =
         !k->cross_entropy_fwd(lse.at, logp.at, x.at, targets, N, V, NULL) &&
-        !k->cross_entropy_bwd(x.at, lse.at, targets, scales.at, N, V, NULL);
+        !k->cross_entropy_bwd(x.at, lse.at, targets, scales.at, N, V, cap,
+                              NULL);
     /* lse in fp32 is rounded, which adds an error to gradients. */
     double b = bound(k) * (size > 10 ? size / 2 : 1);
     ok((values_near(&lse, &wlse, bound(k), 1, "lse") &&
         values_near(&logp, &wlogp, bound(k), 1, "logp") &&
         values_near(&x, &want, b, scale, "dlogits")) &&
            fine && guard_whole(&x) && guard_whole(&lse) && guard_whole(&logp),
-       "%s cross-entropy over %zu, spread %g", k->name, V, size);
+       "%s cross-entropy over %zu, spread %g, cap %g", k->name, V, size, cap);
     struct values *all[] = {&x, &want, &lse, &logp, &wlse, &wlogp, &scales};
     for (size_t i = 0; i < 7; i++)
         values_free(all[i]);
@@ -343,6 +361,29 @@ static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
     free(here);
 }
 
+/* The error of a tanh is relative to it, also near 0. */
+static void test_softcap(const struct pp_kernels *k)
+{
+    const size_t n = 4001;
+    const double cap = 30;
+    struct values x = values_new(k, n, 1);
+    double worst = 0;
+    for (size_t i = 0; i < n; i++)
+        set(&x, i, ((double)i - 2000) * fabs((double)i - 2000) * 1e-4);
+    bool fine = !k->softcap(x.at, cap, n, NULL) && get(&x, 2000) == 0;
+    for (size_t i = 0; i < n; i++) {
+        struct values from = values_new(k, 1, 0); /* rounds the input */
+        set(&from, 0, ((double)i - 2000) * fabs((double)i - 2000) * 1e-4);
+        double want = cap * tanh(get(&from, 0) / cap);
+        double off = fabs(get(&x, i) - want) / fmax(fabs(want), 1e-30);
+        worst = fmax(worst, off);
+        values_free(&from);
+    }
+    ok(fine && guard_whole(&x) && worst < bound(k) / 5,
+       "%s softcap is off by %.2g", k->name, worst);
+    values_free(&x);
+}
+
 /* Logits are integers, so that there are ties. */
 static void test_distribution(const struct pp_kernels *k, size_t V, size_t top)
 {
@@ -406,7 +447,8 @@ static void test_merged_cross_entropy(const struct pp_kernels *k, size_t V,
         set(&scales, t, 0.5 + (double)t);
     int rc =
         k->cross_entropy_fwd(wlse.at, wlogp.at, want.at, targets, N, V, NULL) ||
-        k->cross_entropy_bwd(want.at, wlse.at, targets, scales.at, N, V, NULL);
+        k->cross_entropy_bwd(want.at, wlse.at, targets, scales.at, N, V, 0,
+                             NULL);
     for (int merged = 0; merged < 2; merged++) {
         for (size_t part = 0, at = 0; part < 2; at += n[part++]) {
             struct values y = values_new(k, N * n[part], 1);
@@ -420,7 +462,7 @@ static void test_merged_cross_entropy(const struct pp_kernels *k, size_t V,
             char *to = (char *)numbers.at + 2 * part * N * k->accumulator_bytes;
             rc |= merged
                       ? k->cross_entropy_bwd(y.at, lse.at, here, scales.at, N,
-                                             n[part], NULL)
+                                             n[part], 0, NULL)
                       : k->cross_entropy_fwd(to, to + N * k->accumulator_bytes,
                                              y.at, here, N, n[part], NULL);
             for (size_t t = 0; merged && t < N; t++)
@@ -537,15 +579,20 @@ int main(void)
 {
     for (size_t i = 0; i < 2; i++) {
         for (size_t j = 0; j < N_SIZES; j++) {
-            test_rmsnorm(tables[i], 1 + j % 3, sizes[j]);
-            test_swiglu(tables[i], sizes[j]);
-            test_layernorm(tables[i], sizes[j]);
+            test_rmsnorm(tables[i], 1 + j % 3, sizes[j], 0);
+            test_rmsnorm(tables[i], 1 + j % 3, sizes[j], 1);
+            test_gated(tables[i], sizes[j], false);
+            test_gated(tables[i], sizes[j], true);
+            test_layernorm(tables[i], sizes[j], false);
+            test_layernorm(tables[i], sizes[j], true);
             test_gelu(tables[i], sizes[j], (enum pp_gelu)(j % 3));
-            test_cross_entropy(tables[i], sizes[j], 3);
+            test_cross_entropy(tables[i], sizes[j], 3, 0);
+            test_cross_entropy(tables[i], sizes[j], 9, 5);
         }
         for (int form = PP_GELU_TANH; form <= PP_GELU_SIGMOID; form++)
             test_gelu(tables[i], 700, (enum pp_gelu)form);
-        test_cross_entropy(tables[i], 1537, 200);
+        test_cross_entropy(tables[i], 1537, 200, 0);
+        test_softcap(tables[i]);
         test_distribution(tables[i], 1537, 20);
         test_distribution(tables[i], 5, 5);
         test_soft_targets(tables[i], 1537, 20);

@@ -42,12 +42,12 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
-                                w.qk, m->norm_eps, l->env->stream));
+                                w.qk, 0, m->norm_eps, l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
                                 pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH),
                                 pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
                                 l->w[PP_P_K_NORM], T, NKV, HD, w.qkv, NH + NKV,
-                                w.qk, m->norm_eps, l->env->stream));
+                                w.qk, 0, m->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -186,14 +186,14 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
     void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
     PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
                          l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(s[PP_S_DQKV], s[PP_S_DQKV],
-                                      s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
-                                      l->w[PP_P_Q_NORM], T, NH, HD, w.qkv,
-                                      w.qkv, w.qk, NH + NKV, l->env->stream));
+    PP_LAYER_RUN(
+        k->rmsnorm_bwd_input(s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW],
+                             s[PP_S_QK_RSTD], l->w[PP_P_Q_NORM], T, NH, HD,
+                             w.qkv, w.qkv, w.qk, NH + NKV, 0, l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
         pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T,
-        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, l->env->stream));
+        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, 0, l->env->stream));
     return 0;
 }
 

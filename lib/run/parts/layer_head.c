@@ -112,7 +112,7 @@ static int make_gradient(const struct pp_layer *l,
     if (mb->teacher)
         return pp_head_teacher_bwd(l, mb, &block, scale, at, n, err);
     PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(
-        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l),
+        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l), 0,
         l->env->stream));
     return 0;
 }

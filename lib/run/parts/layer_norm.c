@@ -11,7 +11,7 @@ static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
 {
     size_t C = l->env->model->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
-        y, s[n->rstd], x, l->w[n->weight], T, 1, C, C, 1, C,
+        y, s[n->rstd], x, l->w[n->weight], T, 1, C, C, 1, C, 0,
         l->env->model->norm_eps, l->env->stream));
     return 0;
 }
@@ -21,9 +21,9 @@ static int rms_bwd_input(const struct pp_layer *l,
                          const void *dy, void *const *s, struct pp_err *err)
 {
     size_t C = l->env->model->hidden;
-    PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(dx, dy, s[n->x], s[n->rstd],
-                                                    l->w[n->weight], T, 1, C, C,
-                                                    C, C, 1, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
+        dx, dy, s[n->x], s[n->rstd], l->w[n->weight], T, 1, C, C, C, C, 1, 0,
+        l->env->stream));
     return 0;
 }
 
