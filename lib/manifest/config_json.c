@@ -39,13 +39,16 @@ struct family {
     bool attention_bias;  /* the key is read */
     bool mlp_bias;        /* the key is read */
     bool qk_norm;
-    bool tied;       /* default */
-    double theta;    /* default of rope_theta; 0: 10000 */
+    bool norms_all_heads; /* QK-norm is of all heads */
+    bool tied;            /* default */
+    double theta;         /* default of rope_theta; 0: 10000 */
     bool no_rope;    /* the keys of layers without rotary positions are read */
     bool windows;    /* sliding_window is read */
     int64_t window;  /* its default; 0: none */
     bool dropouts;   /* of embedding and residual */
     double norm_eps; /* default; 0: 1e-6 */
+    bool fixed_eps;  /* rms_norm_eps is not read */
+    const char *unset; /* a key that only null may follow; or NULL */
     bool moe, mla;
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
     bool fp8; /* released weights may be blocks of fp8 */
@@ -132,6 +135,18 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                  .norm_eps = 1e-5,
                  .windows = true,
                  .dropouts = true},
+    [PP_OLMO] = {.model_type = "olmo",
+                 .max_position = 2048,
+                 .attention_bias = true,
+                 .norm_eps = 1e-5,
+                 .fixed_eps = true,
+                 .unset = "clip_qkv"},
+    [PP_OLMO2] = {.model_type = "olmo2",
+                  .max_position = 2048,
+                  .attention_bias = true,
+                  .qk_norm = true,
+                  .norms_all_heads = true,
+                  .norm_eps = 1e-5},
 };
 
 /* Finds an architecture by its model_type or by its class. The message also
@@ -254,9 +269,10 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-static int check_features(const struct pp_value *root)
+static int check_features(const struct pp_value *root, const struct family *f)
 {
-    return pp_config_only_text(root, "hidden_act", "silu") ||
+    return (f->unset && pp_config_only_null(root, f->unset)) ||
+                   pp_config_only_text(root, "hidden_act", "silu") ||
                    pp_config_only_number(root, "attention_dropout", 0)
                ? -1
                : 0;
@@ -266,6 +282,7 @@ static int read_switches(const struct pp_value *root, const struct family *f,
                          struct pp_model *m)
 {
     m->qk_norm = f->qk_norm;
+    m->norms_all_heads = f->norms_all_heads;
     m->qkv_bias = f->qkv_bias;
     m->o_bias = f->o_bias;
     bool bias = f->o_bias;
@@ -322,10 +339,11 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
     const struct family *f = &families[m->architecture];
-    if (check_features(root) || (f->moe && pp_config_check_router(root)) ||
+    if (check_features(root, f) || (f->moe && pp_config_check_router(root)) ||
         (f->no_rope && pp_config_read_no_rope(root, m)) ||
         (f->windows && pp_config_read_window(root, m)) ||
-        pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps))
+        (!f->fixed_eps &&
+         pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps)))
         return -1;
     if (f->dropouts && (pp_config_read_dropout(root, "resid_pdrop", 0, m) ||
                         pp_config_read_dropout(root, "embd_pdrop", 0, m)))

@@ -130,6 +130,17 @@ int pp_config_only_number(const struct pp_value *root, const char *key,
     return 0;
 }
 
+int pp_config_only_null(const struct pp_value *root, const char *key)
+{
+    struct pp_value at;
+    if (!pp_config_find_set(root, key, &at))
+        return 0;
+    if (json_is_number(at.value))
+        return pp_value_fail(&at, "'%.9g' is not supported, only null",
+                             json_number_value(at.value));
+    return pp_value_fail(&at, "only null is supported");
+}
+
 int pp_config_only_bool(const struct pp_value *root, const char *key,
                         bool wanted)
 {

@@ -46,6 +46,8 @@ int pp_config_only_text(const struct pp_value *object, const char *key,
                         const char *wanted) PP_MUST_USE;
 int pp_config_only_number(const struct pp_value *object, const char *key,
                           double wanted) PP_MUST_USE;
+int pp_config_only_null(const struct pp_value *object,
+                        const char *key) PP_MUST_USE;
 int pp_config_only_bool(const struct pp_value *object, const char *key,
                         bool wanted) PP_MUST_USE;
 

@@ -24,8 +24,28 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
         [PP_SMOLLM3] = &pp_family_smollm3,
         [PP_PHI3] = &pp_family_phi3,
+        [PP_OLMO] = &pp_family_olmo,
+        [PP_OLMO2] = &pp_family_olmo2,
     };
     return families[a];
+}
+
+/* Lists the parts of a layer: attention and MLP with their norms. */
+static size_t layer_parts(const struct pp_family *f, enum pp_part_kind mlp,
+                          struct pp_model_part out[PP_MAX_PARTS])
+{
+    size_t n = 0;
+    if (!f->only_after)
+        out[n++] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
+    out[n++] = (struct pp_model_part){.kind = f->attention};
+    if (f->norms_after)
+        out[n++] = (struct pp_model_part){f->norm, PP_AFTER_ATTENTION};
+    if (!f->only_after)
+        out[n++] = (struct pp_model_part){f->norm, PP_BEFORE_MLP};
+    out[n++] = (struct pp_model_part){.kind = mlp};
+    if (f->norms_after)
+        out[n++] = (struct pp_model_part){f->norm, PP_AFTER_MLP};
+    return n;
 }
 
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
@@ -40,12 +60,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
         return f->names->positions ? 2 : 1;
     case PP_UNIT_LAYER:
-        out[0] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
-        out[1] = (struct pp_model_part){.kind = f->attention};
-        out[2] = (struct pp_model_part){f->norm, PP_BEFORE_MLP};
-        out[3] =
-            (struct pp_model_part){.kind = dense ? PP_PART_GATED_MLP : f->mlp};
-        return 4;
+        return layer_parts(f, dense ? PP_PART_GATED_MLP : f->mlp, out);
     case PP_UNIT_NORM:
         out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};
         return 1;

@@ -31,6 +31,8 @@ enum pp_architecture {
     PP_SMOLLM3,
     PP_PHI3,
     PP_DEEPSEEK_V2,
+    PP_OLMO,
+    PP_OLMO2,
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
@@ -150,10 +152,12 @@ struct pp_model {
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
-    enum pp_gelu gelu; /* of an MLP without gate */
-    bool dropout;      /* config.json asks for some; pprun has none */
-    bool qk_norm;      /* RMSNorm of every query and key head, before RoPE */
-    size_t window;     /* positions that a windowed layer attends, or 0 */
+    enum pp_gelu gelu;    /* of an MLP without gate */
+    bool dropout;         /* config.json asks for some; pprun has none */
+    bool qk_norm;         /* RMSNorm of every query and key head, before RoPE */
+    bool norms_all_heads; /* QK-norm is one of all queries and one of all keys
+                             of a token */
+    size_t window;        /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */
@@ -328,6 +332,8 @@ enum pp_layer_param {
     PP_P_SHARED_UP,
     PP_P_SHARED_DOWN,
     PP_P_SHARED_WEIGHT, /* (1, hidden), for the sigmoid */
+    PP_P_AFTER1, /* norms after attention and after the MLP */
+    PP_P_AFTER2,
     PP_P_EXPERT_GATE,
     PP_P_EXPERT_UP,
     PP_P_EXPERT_DOWN,
@@ -422,31 +428,39 @@ struct pp_saved {
 /* Saved tensors of a decoder layer, and their blocks without recomputation.
  * QKV = (NH + NKV) head_dim + NKV v_dim. */
 enum pp_layer_saved {
-    PP_S_X,        /* ACT_W: the layer's input, hidden */
-    PP_S_RSTD1,    /* ACT_W: 1 */
-    PP_S_MEAN1,    /* ACT_W: 1; width 0 with RMSNorm */
-    PP_S_NORM1,    /* ACT_W: normed input, hidden */
-    PP_S_QKV_RAW,  /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
-                      0 without QK-norm */
-    PP_S_QK_RSTD,  /* ACT_W: NH + NKV; width 0 without QK-norm */
-    PP_S_QKV,      /* ACT_I: q and k after RoPE, and v, QKV */
-    PP_S_LSE,      /* ACT_I: log-sum-exp of each head, NH */
-    PP_S_ATTN,     /* ACT_W: attention output, NH v_dim */
-    PP_S_MID,      /* ACT_W: x + attention block, hidden */
-    PP_S_RSTD2,    /* ACT_W: 1 */
-    PP_S_MEAN2,    /* ACT_W: 1; width 0 with RMSNorm */
-    PP_S_NORM2,    /* ACT_W: hidden */
-    PP_S_GATE_UP,  /* ACT_I: gate and up before SwiGLU, 2 intermediate; of an
-                      MLP without gate, the first product, intermediate */
-    PP_S_ACT,      /* ACT_W: output of the activation, intermediate */
-    PP_S_DNORM1,   /* GRAD_W: gradient of NORM1, hidden */
-    PP_S_DQK_NORM, /* GRAD_W: gradient of normed q and k before RoPE,
-                      (NH + NKV) head_dim; width 0 without QK-norm */
-    PP_S_DQKV,     /* GRAD_W: gradient of the q, k, v products, QKV */
-    PP_S_DMID,     /* GRAD_W: gradient of MID, which is o_proj's, hidden */
-    PP_S_DNORM2,   /* GRAD_W: hidden */
-    PP_S_DGATE_UP, /* GRAD_W: like PP_S_GATE_UP */
-    PP_S_DY,       /* GRAD_W: gradient of the layer's output, hidden */
+    PP_S_X,         /* ACT_W: the layer's input, hidden */
+    PP_S_RSTD1,     /* ACT_W: 1 */
+    PP_S_MEAN1,     /* ACT_W: 1; width 0 with RMSNorm */
+    PP_S_NORM1,     /* ACT_W: normed input, hidden */
+    PP_S_QKV_RAW,   /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
+                       0 without QK-norm */
+    PP_S_QK_RSTD,   /* ACT_W: NH + NKV, or 2 if a norm is of all heads; width 0
+                       without QK-norm */
+    PP_S_QKV,       /* ACT_I: q and k after RoPE, and v, QKV */
+    PP_S_LSE,       /* ACT_I: log-sum-exp of each head, NH */
+    PP_S_ATTN,      /* ACT_W: attention output, NH v_dim */
+    PP_S_OUT1,      /* ACT_W: attention block before the norm after it, hidden;
+                       width 0 without that norm */
+    PP_S_RSTD_OUT1, /* ACT_W: 1 or 0 */
+    PP_S_MID,       /* ACT_W: x + attention block, hidden */
+    PP_S_RSTD2,     /* ACT_W: 1 */
+    PP_S_MEAN2,     /* ACT_W: 1; width 0 with RMSNorm */
+    PP_S_NORM2,     /* ACT_W: hidden */
+    PP_S_GATE_UP,   /* ACT_I: gate and up before SwiGLU, 2 intermediate; of an
+                       MLP without gate, the first product, intermediate */
+    PP_S_ACT,       /* ACT_W: output of the activation, intermediate */
+    PP_S_OUT2,      /* ACT_W: MLP before the norm after it, as OUT1 */
+    PP_S_RSTD_OUT2, /* ACT_W: 1 or 0 */
+    PP_S_DNORM1,    /* GRAD_W: gradient of NORM1, hidden */
+    PP_S_DQK_NORM,  /* GRAD_W: gradient of normed q and k before RoPE,
+                       (NH + NKV) head_dim; width 0 without QK-norm */
+    PP_S_DQKV,      /* GRAD_W: gradient of the q, k, v products, QKV */
+    PP_S_DMID,      /* GRAD_W: gradient of MID, hidden */
+    PP_S_DOUT1,     /* GRAD_W: like PP_S_OUT1; o_proj's gradient, or DMID is */
+    PP_S_DNORM2,    /* GRAD_W: hidden */
+    PP_S_DGATE_UP,  /* GRAD_W: like PP_S_GATE_UP */
+    PP_S_DY,        /* GRAD_W: gradient of the layer's output, hidden */
+    PP_S_DOUT2,     /* GRAD_W: likewise of down_proj, or DY is */
     /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
      * are those of the shared expert. */
     PP_S_PROBS,           /* ACT_I: n_experts */

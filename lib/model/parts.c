@@ -3,11 +3,15 @@
 
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
-                             PP_S_MEAN1, PP_S_NORM1, PP_S_DNORM1},
+                             PP_S_MEAN1, PP_S_NORM1, PP_S_DNORM1, PP_NO_SLOT},
+    [PP_AFTER_ATTENTION] = {PP_P_AFTER1, PP_NO_SLOT, PP_S_OUT1, PP_S_RSTD_OUT1,
+                            PP_NO_SLOT, PP_NO_SLOT, PP_S_DMID, PP_S_DOUT1},
     [PP_BEFORE_MLP] = {PP_P_NORM2, PP_P_NORM2_BIAS, PP_S_MID, PP_S_RSTD2,
-                       PP_S_MEAN2, PP_S_NORM2, PP_S_DNORM2},
+                       PP_S_MEAN2, PP_S_NORM2, PP_S_DNORM2, PP_NO_SLOT},
+    [PP_AFTER_MLP] = {PP_P_AFTER2, PP_NO_SLOT, PP_S_OUT2, PP_S_RSTD_OUT2,
+                      PP_NO_SLOT, PP_NO_SLOT, PP_S_DY, PP_S_DOUT2},
     [PP_BEFORE_HEAD] = {PP_P_WEIGHT, PP_P_BIAS, PP_S_FN_X, PP_S_FN_RSTD,
-                        PP_S_FN_MEAN, PP_NO_SLOT, PP_S_FN_DY},
+                        PP_S_FN_MEAN, PP_NO_SLOT, PP_S_FN_DY, PP_NO_SLOT},
 };
 
 /* --- shapes of parameters --- */
@@ -92,6 +96,12 @@ static void nothing_saved(const struct pp_model *m,
 
 /* --- norms --- */
 
+static void no_tensors(const struct pp_model *m, const struct pp_model_part *p,
+                       struct pp_tensor_info *out)
+{
+    (void)m, (void)p, (void)out;
+}
+
 static void rms_norm_tensors(const struct pp_model *m,
                              const struct pp_model_part *p,
                              struct pp_tensor_info *out)
@@ -99,7 +109,7 @@ static void rms_norm_tensors(const struct pp_model *m,
     set_norm(&out[pp_norm_slots[p->place].weight], m->hidden);
 }
 
-/* The unit saves the input of a norm. */
+/* The unit saves the input of a norm that is not after a block. */
 static void rms_norm_saved(const struct pp_model *m,
                            const struct pp_model_part *p, struct pp_saved *out)
 {
@@ -108,6 +118,10 @@ static void rms_norm_saved(const struct pp_model *m,
     out[n->dy] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
     if (n->y != PP_NO_SLOT)
         out[n->y] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    if (n->dx == PP_NO_SLOT)
+        return;
+    out[n->x] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+    out[n->dx] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
 static void layer_norm_tensors(const struct pp_model *m,
@@ -158,8 +172,9 @@ static void attention_tensors(const struct pp_model *m,
     if (m->o_bias)
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
     if (m->qk_norm) {
-        set_norm(&out[PP_P_Q_NORM], m->head_dim);
-        set_norm(&out[PP_P_K_NORM], m->head_dim);
+        bool all = m->norms_all_heads;
+        set_norm(&out[PP_P_Q_NORM], all ? q : m->head_dim);
+        set_norm(&out[PP_P_K_NORM], all ? kv : m->head_dim);
     }
 }
 
@@ -171,8 +186,9 @@ static void attention_saved(const struct pp_model *m,
     size_t nh = tp * m->n_heads, nkv = tp * m->n_kv_heads;
     size_t qk = nh + nkv, qkv = qk + nkv;
     size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
+    size_t norms = m->norms_all_heads ? 2 : qk;
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
-    out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk, true};
+    out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * norms, true};
     out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, qkv * hd};
     out[PP_S_LSE] = (struct pp_saved){PP_SAVED_ACT_I, nh, true};
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
@@ -398,6 +414,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_LAYER_NORM] = {layer_norm_tensors, layer_norm_saved},
         [PP_PART_PLAIN_MLP] = {plain_mlp_tensors, plain_mlp_saved},
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},
+        [PP_PART_PLAIN_NORM] = {no_tensors, layer_norm_saved},
         [PP_PART_ATTENTION] = {attention_tensors, attention_saved},
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
         [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},

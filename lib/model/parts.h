@@ -15,6 +15,7 @@ enum pp_part_kind {
     PP_PART_POSITIONS, /* learned, added to the embedding */
     PP_PART_RMS_NORM,
     PP_PART_LAYER_NORM, /* with a bias */
+    PP_PART_PLAIN_NORM, /* a layer norm without parameters */
     PP_PART_ATTENTION,  /* grouped queries; see pp_unit_rotates */
     PP_PART_GATED_MLP,
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
@@ -31,7 +32,9 @@ enum pp_part_kind {
 /* The norms of a model. */
 enum pp_norm_place {
     PP_BEFORE_ATTENTION,
+    PP_AFTER_ATTENTION, /* before its output is added to the input */
     PP_BEFORE_MLP,
+    PP_AFTER_MLP, /* likewise */
     PP_BEFORE_HEAD,
     PP_N_NORM_PLACES
 };
@@ -41,12 +44,13 @@ struct pp_model_part {
     enum pp_norm_place place; /* of a norm */
 };
 
-/* The slots of a norm in the tables of its unit. The last norm does not save
- * its output: y is PP_NO_SLOT. */
+/* The slots of a norm in the tables of its unit. The last norm, and one after a
+ * block, do not save their outputs: y is PP_NO_SLOT. Only one after a block
+ * saves the gradient of its input, dx: the block's weights need it. */
 enum { PP_NO_SLOT = -1 };
 struct pp_norm_slots {
-    int weight, bias;         /* parameters */
-    int x, rstd, mean, y, dy; /* saved tensors */
+    int weight, bias;             /* parameters */
+    int x, rstd, mean, y, dy, dx; /* saved tensors */
 };
 extern const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES];
 
@@ -66,7 +70,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
 /* Lists the parts of a unit in forward order, and returns their number. A unit
  * of a vision encoder has none, but its tower's units have (vision.h), and the
  * projector. */
-enum { PP_MAX_PARTS = 4 };
+enum { PP_MAX_PARTS = 6 };
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS]);
 
@@ -94,6 +98,8 @@ struct pp_family {
     const char *architecture; /* "LlamaForCausalLM" */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
+    bool norms_after;   /* norms follow attention and MLP ... */
+    bool only_after;    /* ... and none are before them */
     bool whole;         /* attention is not causal */
     bool residual_init; /* PP_INIT_RESIDUAL for the last product of each */
 };
@@ -110,6 +116,7 @@ extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
     pp_family_qwen2_moe, pp_family_gpt_oss;
 extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
+extern const struct pp_family pp_family_olmo, pp_family_olmo2;
 extern const struct pp_family pp_family_clip;
 
 #endif

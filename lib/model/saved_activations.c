@@ -28,8 +28,10 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_QKV_RAW:
     case PP_S_QK_RSTD:
     case PP_S_QKV:
+    case PP_S_OUT1:
     case PP_S_MID:
     case PP_S_GATE_UP:
+    case PP_S_OUT2:
     case PP_S_EXPERT_GATE_UP:
     case PP_S_LATENT_RAW:
     case PP_S_LATENT_RSTD:

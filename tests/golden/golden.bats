@@ -109,6 +109,8 @@ logprobs() {
 @test "qwen3-moe: loss and every gradient of one step" { one_step qwen3-moe; }
 @test "smollm3: loss and every gradient of one step" { one_step smollm3; }
 @test "phi3: loss and every gradient of one step" { one_step phi3; }
+@test "olmo: loss and every gradient of one step" { one_step olmo; }
+@test "olmo2: loss and every gradient of one step" { one_step olmo2; }
 
 @test "deepseek-v2: loss and every gradient of one step" {
     one_step deepseek-v2
@@ -148,6 +150,9 @@ logprobs() {
     ten_steps deepseek-v3
 }
 
+@test "olmo: the losses of ten AdamW steps, with decay" { ten_steps olmo; }
+@test "olmo2: the losses of ten AdamW steps" { ten_steps olmo2; }
+
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }
 @test "qwen3: log-probabilities" { logprobs qwen3; }
@@ -158,6 +163,8 @@ logprobs() {
 
 @test "smollm3: log-probabilities" { logprobs smollm3; }
 @test "phi3: log-probabilities" { logprobs phi3; }
+@test "olmo: log-probabilities" { logprobs olmo; }
+@test "olmo2: log-probabilities" { logprobs olmo2; }
 
 @test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old

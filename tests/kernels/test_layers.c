@@ -18,6 +18,7 @@ struct variant {
     enum pp_gelu gelu;
     struct pp_moe moe;
     struct pp_mla mla;
+    bool norms_all_heads;
 };
 
 #define V3_MOE                                                       \
@@ -106,6 +107,16 @@ static const struct variant variants[] = {
     {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
      .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE,
      .mla = {0, 9, 1, 4, 5, .adjacent = true}},
+    {"OLMo norm", PP_UNIT_NORM, .architecture = PP_OLMO},
+    {"OLMo decoder", PP_UNIT_LAYER, .architecture = PP_OLMO},
+    {"OLMo 2 decoder", PP_UNIT_LAYER, .qk_norm = true, .norms_all_heads = true,
+     .architecture = PP_OLMO2},
+    {"OLMo 2 decoder, selective", PP_UNIT_LAYER, .qk_norm = true,
+     .norms_all_heads = true, .architecture = PP_OLMO2,
+     .mode = PP_RECOMPUTE_SELECTIVE},
+    {"OLMo 2 decoder, full", PP_UNIT_LAYER, 1, 1, .qk_norm = true,
+     .norms_all_heads = true, .architecture = PP_OLMO2, .n_kv_heads = 1,
+     .mode = PP_RECOMPUTE_FULL},
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
@@ -147,6 +158,7 @@ static struct pp_model model_of(const struct variant *v)
     m.o_bias = v->o_bias;
     m.mlp_bias = v->mlp_bias;
     m.qk_norm = v->qk_norm;
+    m.norms_all_heads = v->norms_all_heads;
     m.hidden = v->hidden ? v->hidden : m.hidden;
     m.n_kv_heads = v->n_kv_heads ? v->n_kv_heads : m.n_kv_heads;
     if (m.mla.kv_rank) {

@@ -279,6 +279,23 @@ static void test_layers_without_rope(void)
        "a window in each layer");
 }
 
+static void test_olmo(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"OlmoForCausalLM\"], " SIZES ","
+                 "\"clip_qkv\": null, \"rms_norm_eps\": 0.1}",
+                 &m),
+       "olmo");
+    ok(m.norm_eps == 1e-5 && !m.qk_norm && !m.o_bias && m.n_kv_heads == 8,
+       "its norms have an epsilon of their own");
+    ok(read_text("{\"architectures\": [\"Olmo2ForCausalLM\"], " SIZES ","
+                 "\"rms_norm_eps\": 1e-6}",
+                 &m),
+       "olmo2");
+    ok(m.norm_eps == 1e-6 && m.qk_norm && m.norms_all_heads,
+       "a norm of all queries");
+}
+
 static void test_paths(void)
 {
     struct pp_model m;
@@ -307,6 +324,7 @@ int main(void)
     test_latent();
     test_default_groups();
     test_layers_without_rope();
+    test_olmo();
     test_paths();
     rmdir(dir);
     return done();

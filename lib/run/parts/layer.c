@@ -24,6 +24,7 @@ const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind)
     static const struct pp_norm_ops *const ops[PP_N_PARTS] = {
         [PP_PART_RMS_NORM] = &pp_part_rms_norm,
         [PP_PART_LAYER_NORM] = &pp_part_layer_norm,
+        [PP_PART_PLAIN_NORM] = &pp_part_layer_norm,
     };
     return ops[kind];
 }

@@ -32,6 +32,19 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     };
 }
 
+/* The groups of elements that QK-norm norms: heads, or all queries and all
+ * keys. */
+struct qk_groups {
+    size_t q, q_width, k, k_width;
+};
+
+static struct qk_groups qk_groups(const struct pp_model *m)
+{
+    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    return m->norms_all_heads ? (struct qk_groups){1, NH * HD, 1, NKV * HD}
+                              : (struct qk_groups){NH, HD, NKV, HD};
+}
+
 /* QK-norm: computes the queries and keys of QKV from the raw ones. */
 static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
                        struct pp_err *err)
@@ -39,15 +52,16 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
     const struct pp_kernels *k = l->env->kernels;
     const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
-    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    struct qk_groups g = qk_groups(m);
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
-                                l->w[PP_P_Q_NORM], T, NH, HD, w.qkv, NH + NKV,
-                                w.qk, 0, m->norm_eps, l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
-                                pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH),
-                                pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-                                l->w[PP_P_K_NORM], T, NKV, HD, w.qkv, NH + NKV,
-                                w.qk, 0, m->norm_eps, l->env->stream));
+                                l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv,
+                                g.q + g.k, w.qk, 0, m->norm_eps,
+                                l->env->stream));
+    PP_LAYER_RUN(k->rmsnorm_fwd(
+        pp_layer_at(l, s[PP_S_QKV], w.q),
+        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q),
+        pp_layer_at(l, s[PP_S_QKV_RAW], w.q), l->w[PP_P_K_NORM], T, g.k,
+        g.k_width, w.qkv, g.q + g.k, w.qk, 0, m->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -152,26 +166,16 @@ int pp_attention_heads_fwd(const struct pp_layer *l,
 
 static int attention_fwd(const struct pp_layer *l,
                          const struct pp_microbatch *mb, void *y,
-                         const struct pp_layer_blocks *b, void *const *s,
-                         void *scratch, struct pp_err *err)
+                         const void *residual, const struct pp_layer_blocks *b,
+                         void *const *s, void *scratch, struct pp_err *err)
 {
     const struct pp_joined o = pp_attention_output(l);
     return qkv_fwd(l, mb, b, s, err) || rotate(l, mb, s[PP_S_QKV], 1, err) ||
                    pp_attention_heads_fwd(l, mb, b, s, scratch, err) ||
-                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, s[PP_S_X],
+                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, residual,
                                      err)
                ? -1
                : 0;
-}
-
-static int attention_recompute(const struct pp_layer *l,
-                               const struct pp_microbatch *mb,
-                               const struct pp_layer_blocks *b, void *const *s,
-                               void *scratch, struct pp_err *err)
-{
-    if (l->recompute == PP_RECOMPUTE_FULL)
-        return attention_fwd(l, mb, s[PP_S_MID], b, s, scratch, err);
-    return pp_attention_heads_fwd(l, mb, b, s, scratch, err);
 }
 
 /* Keeps the gradients of queries and keys in DQKV, then takes them through the
@@ -182,18 +186,18 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
     const struct pp_kernels *k = l->env->kernels;
     const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
-    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    struct qk_groups g = qk_groups(m);
     void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
     PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
                          l->env->stream));
-    PP_LAYER_RUN(
-        k->rmsnorm_bwd_input(s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW],
-                             s[PP_S_QK_RSTD], l->w[PP_P_Q_NORM], T, NH, HD,
-                             w.qkv, w.qkv, w.qk, NH + NKV, 0, l->env->stream));
+    PP_LAYER_RUN(k->rmsnorm_bwd_input(
+        s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
+        l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv, w.qkv, w.qk, g.q + g.k, 0,
+        l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), l->w[PP_P_K_NORM], T,
-        NKV, HD, w.qkv, w.qkv, w.qk, NH + NKV, 0, l->env->stream));
+        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q), l->w[PP_P_K_NORM], T,
+        g.k, g.k_width, w.qkv, w.qkv, w.qk, g.q + g.k, 0, l->env->stream));
     return 0;
 }
 
@@ -235,17 +239,18 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
     const struct pp_kernels *k = l->env->kernels;
     const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
-    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    struct qk_groups g = qk_groups(m);
     if (l->g[PP_P_Q_NORM])
-        PP_LAYER_RUN(k->rmsnorm_bwd_weight(
-            l->g[PP_P_Q_NORM], s[PP_S_DQK_NORM], s[PP_S_QKV_RAW],
-            s[PP_S_QK_RSTD], T, NH, HD, w.qk, w.qk, NH + NKV, l->env->stream));
+        PP_LAYER_RUN(k->rmsnorm_bwd_weight(l->g[PP_P_Q_NORM], s[PP_S_DQK_NORM],
+                                           s[PP_S_QKV_RAW], s[PP_S_QK_RSTD], T,
+                                           g.q, g.q_width, w.qk, w.qk,
+                                           g.q + g.k, l->env->stream));
     if (l->g[PP_P_K_NORM])
         PP_LAYER_RUN(k->rmsnorm_bwd_weight(
             l->g[PP_P_K_NORM], pp_layer_at(l, s[PP_S_DQK_NORM], w.q),
             pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], NH), T, NKV, HD, w.qk,
-            w.qk, NH + NKV, l->env->stream));
+            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q), T, g.k, g.k_width,
+            w.qk, w.qk, g.q + g.k, l->env->stream));
     return 0;
 }
 
@@ -259,7 +264,8 @@ static int attention_bwd_weight(const struct pp_layer *l,
     struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
     const struct pp_joined o = pp_attention_output(l);
     size_t C = l->env->model->hidden, T = mb->tokens;
-    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DMID], s[PP_S_ATTN], &o, err))
+    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DOUT1], s[PP_S_ATTN], &o,
+                                 err))
         return -1;
     if (l->env->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
         return -1;
@@ -275,7 +281,7 @@ static int attention_bwd_weight(const struct pp_layer *l,
 
 const struct pp_block_ops pp_part_attention = {
     .fwd = attention_fwd,
-    .recompute = attention_recompute,
+    .recompute = pp_attention_heads_fwd,
     .bwd_input = attention_bwd_input,
     .bwd_weight = attention_bwd_weight,
 };

@@ -1,61 +1,156 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_decoder - a decoder layer of four parts: mid = x + attention(norm(x)),
- * y = mid + mlp(norm(mid)).
+/* layer_decoder - a decoder layer of two blocks: mid = x + attention(norm(x)),
+ * y = mid + mlp(norm(mid)). A family may have a second norm behind each block,
+ * mid = x + norm(attention(norm(x))), or that one alone.
  *
  * I computes all gradients of activations, and keeps in the grad_w block what W
  * multiplies. W is products and sums only. */
 #include "run/parts/layer_impl.h"
 
+struct decoder_block {
+    const struct pp_block_ops *ops;
+    const struct pp_norm_slots *before, *after; /* NULL: no such norm */
+};
+
 struct decoder {
-    const struct pp_norm_ops *norm;
-    const struct pp_block_ops *attention, *mlp;
-    const struct pp_norm_slots *first, *second;
+    const struct pp_norm_ops *norm; /* all norms are of one kind */
+    struct decoder_block attention, mlp;
 };
 
 static struct decoder decoder_of(const struct pp_layer *l)
 {
     struct pp_model_part parts[PP_MAX_PARTS];
-    pp_unit_parts(l->env->model, l->unit, parts);
-    return (struct decoder){
-        pp_norm_ops(parts[0].kind), pp_block_ops(parts[1].kind),
-        pp_block_ops(parts[3].kind), &pp_norm_slots[parts[0].place],
-        &pp_norm_slots[parts[2].place]};
+    size_t n = pp_unit_parts(l->env->model, l->unit, parts);
+    struct decoder d = {.norm = NULL};
+    const struct pp_norm_slots **place[PP_N_NORM_PLACES] = {
+        [PP_BEFORE_ATTENTION] = &d.attention.before,
+        [PP_AFTER_ATTENTION] = &d.attention.after,
+        [PP_BEFORE_MLP] = &d.mlp.before,
+        [PP_AFTER_MLP] = &d.mlp.after,
+    };
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_norm_ops *norm = pp_norm_ops(parts[i].kind);
+        if (norm) {
+            d.norm = norm;
+            *place[parts[i].place] = &pp_norm_slots[parts[i].place];
+        } else if (!d.attention.ops) {
+            d.attention.ops = pp_block_ops(parts[i].kind);
+        } else {
+            d.mlp.ops = pp_block_ops(parts[i].kind);
+        }
+    }
+    return d;
+}
+
+/* Finds the saved tensors. Without a norm before a block, the slot of its
+ * output is the block's input; without one after it, the slot of the gradient
+ * of its input is the block's. In I, bwd_input sets PP_S_DNORM1. */
+static void find_saved(const struct pp_layer *l, const struct decoder *d,
+                       size_t tokens, enum pp_saved_when when,
+                       const struct pp_layer_blocks *b, void *s[PP_MAX_SAVED])
+{
+    pp_layer_saved(l, tokens, when, b, s);
+    if (!d->attention.before)
+        s[PP_S_NORM1] = s[PP_S_X];
+    if (!d->mlp.before) {
+        s[PP_S_NORM2] = s[PP_S_MID];
+        s[PP_S_DNORM2] = s[PP_S_DMID];
+    }
+    if (!d->attention.after)
+        s[PP_S_DOUT1] = s[PP_S_DMID];
+    if (!d->mlp.after)
+        s[PP_S_DOUT2] = s[PP_S_DY];
+}
+
+static int norm_before(const struct pp_layer *l, const struct decoder *d,
+                       const struct decoder_block *k, size_t R, void *const *s,
+                       struct pp_err *err)
+{
+    const struct pp_norm_slots *n = k->before;
+    return n ? d->norm->fwd(l, n, R, s[n->y], s[n->x], s, err) : 0;
+}
+
+/* y = x + the block, with its norms */
+static int block_fwd(const struct pp_layer *l, const struct decoder *d,
+                     const struct decoder_block *k,
+                     const struct pp_microbatch *mb, void *y, const void *x,
+                     const struct pp_layer_blocks *b, void *const *s,
+                     void *scratch, struct pp_err *err)
+{
+    const struct pp_norm_slots *n = k->after;
+    size_t R = pp_layer_rows(l, mb);
+    if (norm_before(l, d, k, R, s, err))
+        return -1;
+    if (!n)
+        return k->ops->fwd(l, mb, y, x, b, s, scratch, err);
+    if (k->ops->fwd(l, mb, s[n->x], NULL, b, s, scratch, err) ||
+        d->norm->fwd(l, n, R, y, s[n->x], s, err))
+        return -1;
+    PP_LAYER_RUN(l->env->kernels->add(y, x, y, R * l->env->model->hidden,
+                                      l->env->stream));
+    return 0;
 }
 
 static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *y, const void *x, const struct pp_layer_blocks *b,
                        void *scratch, struct pp_err *err)
 {
-    struct decoder d = decoder_of(l);
+    const struct decoder d = decoder_of(l);
     size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_FORWARD, b, s);
+    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_FORWARD, b, s);
     PP_LAYER_RUN(
         l->env->kernels->copy(s[PP_S_X], x, R, C, C, C, l->env->stream));
-    return d.norm->fwd(l, d.first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
-                   d.attention->fwd(l, mb, s[PP_S_MID], b, s, scratch, err) ||
-                   d.norm->fwd(l, d.second, R, s[PP_S_NORM2], s[PP_S_MID], s,
-                               err) ||
-                   d.mlp->fwd(l, mb, y, b, s, scratch, err)
+    return block_fwd(l, &d, &d.attention, mb, s[PP_S_MID], s[PP_S_X], b, s,
+                     scratch, err) ||
+                   block_fwd(l, &d, &d.mlp, mb, y, s[PP_S_MID], b, s, scratch,
+                             err)
                ? -1
                : 0;
 }
 
 /* Computes again what the forward did not keep. The kernels and their inputs
- * are those of the forward, so the bits are the same. */
+ * are those of the forward, so the bits are the same. An MLP's output is needed
+ * only by the norm after it. */
 static int recompute(const struct pp_layer *l, const struct decoder *d,
                      const struct pp_microbatch *mb,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err)
 {
     size_t R = pp_layer_rows(l, mb);
-    return d->norm->fwd(l, d->first, R, s[PP_S_NORM1], s[PP_S_X], s, err) ||
-                   d->attention->recompute(l, mb, b, s, scratch, err) ||
-                   d->norm->fwd(l, d->second, R, s[PP_S_NORM2], s[PP_S_MID], s,
-                                err) ||
-                   d->mlp->recompute(l, mb, b, s, scratch, err)
-               ? -1
-               : 0;
+    bool full = l->recompute == PP_RECOMPUTE_FULL;
+    if (full ? block_fwd(l, d, &d->attention, mb, s[PP_S_MID], s[PP_S_X], b, s,
+                         scratch, err)
+             : norm_before(l, d, &d->attention, R, s, err) ||
+                   d->attention.ops->recompute(l, mb, b, s, scratch, err))
+        return -1;
+    if (norm_before(l, d, &d->mlp, R, s, err))
+        return -1;
+    return full && d->mlp.after
+               ? d->mlp.ops->fwd(l, mb, s[PP_S_OUT2], NULL, b, s, scratch, err)
+               : d->mlp.ops->recompute(l, mb, b, s, scratch, err);
+}
+
+/* Computes dx from dy, the gradient of the block's sum. Without a norm before
+ * it, the block writes dx. */
+static int block_bwd_input(const struct pp_layer *l, const struct decoder *d,
+                           const struct decoder_block *k,
+                           const struct pp_microbatch *mb, void *dx,
+                           const void *dy, const struct pp_layer_blocks *b,
+                           void *const *s, void *scratch, struct pp_err *err)
+{
+    const struct pp_norm_slots *n = k->after;
+    size_t R = pp_layer_rows(l, mb);
+    if (n && d->norm->bwd_input(l, n, R, s[n->dx], dy, s, err))
+        return -1;
+    if (k->ops->bwd_input(l, mb, n ? s[n->dx] : dy, b, s, scratch, err))
+        return -1;
+    if (k->before &&
+        d->norm->bwd_input(l, k->before, R, dx, s[k->before->dy], s, err))
+        return -1;
+    PP_LAYER_RUN(l->env->kernels->add(dx, dx, dy, R * l->env->model->hidden,
+                                      l->env->stream));
+    return 0;
 }
 
 static int decoder_bwd_input(const struct pp_layer *l,
@@ -63,24 +158,37 @@ static int decoder_bwd_input(const struct pp_layer *l,
                              const void *dy, const struct pp_layer_blocks *b,
                              void *scratch, struct pp_err *err)
 {
-    struct decoder d = decoder_of(l);
-    const struct pp_kernels *k = l->env->kernels;
+    const struct decoder d = decoder_of(l);
     size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
-                   s);
+    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
+               s);
+    if (!d.attention.before)
+        s[PP_S_DNORM1] = dx;
     if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(k->copy(s[PP_S_DY], dy, R, C, C, C, l->env->stream));
-    if (d.mlp->bwd_input(l, mb, dy, b, s, scratch, err) ||
-        d.norm->bwd_input(l, d.second, R, s[PP_S_DMID], s[PP_S_DNORM2], s, err))
+    PP_LAYER_RUN(
+        l->env->kernels->copy(s[PP_S_DY], dy, R, C, C, C, l->env->stream));
+    return block_bwd_input(l, &d, &d.mlp, mb, s[PP_S_DMID], dy, b, s, scratch,
+                           err) ||
+                   block_bwd_input(l, &d, &d.attention, mb, dx, s[PP_S_DMID], b,
+                                   s, scratch, err)
+               ? -1
+               : 0;
+}
+
+static int block_bwd_weight(const struct pp_layer *l, const struct decoder *d,
+                            const struct decoder_block *k,
+                            const struct pp_microbatch *mb,
+                            const struct pp_layer_blocks *b, void *const *s,
+                            void *scratch, struct pp_err *err)
+{
+    size_t R = pp_layer_rows(l, mb);
+    if (k->after && d->norm->bwd_weight(l, k->after, R, s, err))
         return -1;
-    PP_LAYER_RUN(k->add(s[PP_S_DMID], s[PP_S_DMID], dy, R * C, l->env->stream));
-    if (d.attention->bwd_input(l, mb, s[PP_S_DMID], b, s, scratch, err) ||
-        d.norm->bwd_input(l, d.first, R, dx, s[PP_S_DNORM1], s, err))
+    if (k->ops->bwd_weight(l, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(k->add(dx, dx, s[PP_S_DMID], R * C, l->env->stream));
-    return 0;
+    return k->before ? d->norm->bwd_weight(l, k->before, R, s, err) : 0;
 }
 
 static int decoder_bwd_weight(const struct pp_layer *l,
@@ -88,15 +196,12 @@ static int decoder_bwd_weight(const struct pp_layer *l,
                               const struct pp_layer_blocks *b, void *scratch,
                               struct pp_err *err)
 {
-    struct decoder d = decoder_of(l);
-    size_t R = pp_layer_rows(l, mb);
+    const struct decoder d = decoder_of(l);
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
-                   s);
-    return d.mlp->bwd_weight(l, mb, b, s, scratch, err) ||
-                   d.norm->bwd_weight(l, d.second, R, s, err) ||
-                   d.attention->bwd_weight(l, mb, b, s, scratch, err) ||
-                   d.norm->bwd_weight(l, d.first, R, s, err)
+    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
+               s);
+    return block_bwd_weight(l, &d, &d.mlp, mb, b, s, scratch, err) ||
+                   block_bwd_weight(l, &d, &d.attention, mb, b, s, scratch, err)
                ? -1
                : 0;
 }

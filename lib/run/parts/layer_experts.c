@@ -208,7 +208,8 @@ static int sum_experts(const struct pp_layer *l, const struct experts *e,
 }
 
 static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       void *y, const struct pp_layer_blocks *b, void *const *s,
+                       void *y, const void *residual,
+                       const struct pp_layer_blocks *b, void *const *s,
                        void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
@@ -218,8 +219,9 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
         pp_layer_reduce(l, mb, b, y, err))
         return -1;
-    PP_LAYER_RUN(l->env->kernels->add(
-        y, s[PP_S_MID], y, pp_layer_rows(l, mb) * e.C, l->env->stream));
+    if (residual)
+        PP_LAYER_RUN(l->env->kernels->add(
+            y, residual, y, pp_layer_rows(l, mb) * e.C, l->env->stream));
     return 0;
 }
 
@@ -403,7 +405,7 @@ static int experts_bwd_weight(const struct pp_layer *l,
                               void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
-    const void *dy = pp_layer_gather(l, mb, b, s[PP_S_DY], err);
+    const void *dy = pp_layer_gather(l, mb, b, s[PP_S_DOUT2], err);
     if (!dy || find_rows(l, &e, err) || down_bwd_weight(l, &e, dy, s, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);

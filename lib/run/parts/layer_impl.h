@@ -173,7 +173,7 @@ struct pp_joined {
     size_t width;
 };
 
-/* y = residual + x w^T + b */
+/* y = residual + x w^T + b; without residual if it is NULL */
 int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *y, const void *x,
                       const struct pp_joined *p, const void *residual,
@@ -229,21 +229,23 @@ struct pp_norm_ops {
                       size_t T, void *const *s, struct pp_err *err);
 };
 
-/* Attention or an MLP: y = x + f(normed x). Attention reads PP_S_X and
- * PP_S_NORM1, and y is PP_S_MID; an MLP reads PP_S_MID and PP_S_NORM2. */
+/* Attention or an MLP: y = residual + f(normed x), without residual if it is
+ * NULL. Attention reads the normed x from PP_S_NORM1, an MLP from PP_S_NORM2.
+ */
 struct pp_block_ops {
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
-               void *y, const struct pp_layer_blocks *b, void *const *s,
-               void *scratch, struct pp_err *err);
-    /* Computes again what l->recompute does not keep. */
+               void *y, const void *residual, const struct pp_layer_blocks *b,
+               void *const *s, void *scratch, struct pp_err *err);
+    /* Computes again what l->recompute does not keep. With full recomputation
+     * only an MLP has it: attention runs forward again. */
     int (*recompute)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_layer_blocks *b, void *const *s,
                      void *scratch, struct pp_err *err);
-    /* Computes the gradient of the normed input from dy. */
+    /* Computes the gradient of the normed input, PP_S_DNORM1 or 2, from dy. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const void *dy, const struct pp_layer_blocks *b,
                      void *const *s, void *scratch, struct pp_err *err);
-    /* dy is in PP_S_DMID for attention, in PP_S_DY for an MLP. */
+    /* dy is in PP_S_DOUT1 for attention, in PP_S_DOUT2 for an MLP. */
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, void *const *s,
                       void *scratch, struct pp_err *err);
@@ -254,6 +256,7 @@ struct pp_block_ops {
 const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind);
 const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind);
 
+/* A layer norm without parameters has the operations of one with them. */
 extern const struct pp_norm_ops pp_part_rms_norm, pp_part_layer_norm;
 /* A gated MLP and a plain one have the same operations. */
 extern const struct pp_block_ops pp_part_attention, pp_part_latent_attention,

@@ -171,7 +171,8 @@ static int keys_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 }
 
 static int latent_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      void *y, const struct pp_layer_blocks *b, void *const *s,
+                      void *y, const void *residual,
+                      const struct pp_layer_blocks *b, void *const *s,
                       void *scratch, struct pp_err *err)
 {
     const struct latent d = latent_of(l, mb);
@@ -182,20 +183,10 @@ static int latent_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                d.w.qkv, d.qk, 1, err) ||
                    keys_fwd(l, mb, &d, x, s, scratch, err) ||
                    pp_attention_heads_fwd(l, mb, b, s, scratch, err) ||
-                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, s[PP_S_X],
+                   pp_layer_join_fwd(l, mb, b, y, s[PP_S_ATTN], &o, residual,
                                      err)
                ? -1
                : 0;
-}
-
-static int latent_recompute(const struct pp_layer *l,
-                            const struct pp_microbatch *mb,
-                            const struct pp_layer_blocks *b, void *const *s,
-                            void *scratch, struct pp_err *err)
-{
-    if (l->recompute == PP_RECOMPUTE_FULL)
-        return latent_fwd(l, mb, s[PP_S_MID], b, s, scratch, err);
-    return pp_attention_heads_fwd(l, mb, b, s, scratch, err);
 }
 
 /* --- input gradient --- */
@@ -353,7 +344,7 @@ static int latent_bwd_weight(const struct pp_layer *l,
 {
     const struct latent d = latent_of(l, mb);
     const struct pp_joined o = pp_attention_output(l);
-    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DMID], s[PP_S_ATTN], &o,
+    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DOUT1], s[PP_S_ATTN], &o,
                                  err) ||
         heads_bwd_weight(l, &d, s, scratch, err))
         return -1;
@@ -371,7 +362,7 @@ static int latent_bwd_weight(const struct pp_layer *l,
 
 const struct pp_block_ops pp_part_latent_attention = {
     .fwd = latent_fwd,
-    .recompute = latent_recompute,
+    .recompute = pp_attention_heads_fwd,
     .bwd_input = latent_bwd_input,
     .bwd_weight = latent_bwd_weight,
 };

@@ -53,8 +53,11 @@ static const struct activation *activation_of(const struct pp_layer *l)
     static const struct activation plain = {
         PP_P_UP, PP_P_UP_BIAS, 1, gelu_fwd, gelu_bwd, .in_place = true};
     struct pp_model_part parts[PP_MAX_PARTS];
-    pp_unit_parts(l->env->model, l->unit, parts);
-    return parts[3].kind == PP_PART_GATED_MLP ? &gated : &plain;
+    size_t n = pp_unit_parts(l->env->model, l->unit, parts);
+    for (size_t i = 0; i < n; i++)
+        if (parts[i].kind == PP_PART_PLAIN_MLP)
+            return &plain;
+    return &gated;
 }
 
 static struct pp_joined down(const struct pp_layer *l)
@@ -79,7 +82,8 @@ static int widen(const struct pp_layer *l, const struct pp_microbatch *mb,
 }
 
 static int mlp_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   void *y, const struct pp_layer_blocks *b, void *const *s,
+                   void *y, const void *residual,
+                   const struct pp_layer_blocks *b, void *const *s,
                    void *scratch, struct pp_err *err)
 {
     (void)scratch;
@@ -88,7 +92,7 @@ static int mlp_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (widen(l, mb, a, b, s, err))
         return -1;
     PP_LAYER_RUN(a->fwd(l, mb->tokens, s));
-    return pp_layer_join_fwd(l, mb, b, y, s[PP_S_ACT], &p, s[PP_S_MID], err);
+    return pp_layer_join_fwd(l, mb, b, y, s[PP_S_ACT], &p, residual, err);
 }
 
 static int mlp_recompute(const struct pp_layer *l,
@@ -131,7 +135,7 @@ static int mlp_bwd_weight(const struct pp_layer *l,
     const struct pp_joined p = down(l);
     size_t C = l->env->model->hidden,
            OC = a->copies * l->env->model->intermediate;
-    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DY], s[PP_S_ACT], &p, err))
+    if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DOUT2], s[PP_S_ACT], &p, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
     if (!x)

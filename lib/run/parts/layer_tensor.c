@@ -95,8 +95,9 @@ int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         return 0;
     if (pp_layer_reduce(l, mb, b, y, err))
         return -1;
-    PP_LAYER_RUN(
-        k->add(y, y, residual, pp_layer_rows(l, mb) * C, l->env->stream));
+    if (residual)
+        PP_LAYER_RUN(
+            k->add(y, y, residual, pp_layer_rows(l, mb) * C, l->env->stream));
     return 0;
 }
 
