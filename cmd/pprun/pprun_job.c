@@ -139,6 +139,17 @@ static int check_experts(const struct pprun *p)
     return 0;
 }
 
+/* Refuses what the kernels of the device lack. */
+static int check_kernels(const struct pprun *p)
+{
+    if (p->model.score_cap <= 0 || p->job.kernels->caps_scores)
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "/model/architecture: '%s' caps the scores of attention, "
+                   "which pprun does only with --device cpu so far",
+                   p->manifest.model.architecture);
+}
+
 /* Checks that the manifest was made from this model, and reads its stages. */
 static int match_model(struct pprun *p)
 {
@@ -366,7 +377,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_experts(p))
+        check_experts(p) || check_kernels(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

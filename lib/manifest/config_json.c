@@ -50,6 +50,7 @@ struct family {
     bool fixed_eps;  /* rms_norm_eps is not read */
     const char *unset; /* a key that only null may follow; or NULL */
     bool moe, mla;
+    bool gemma; /* caps and scales are read, and GELU is checked */
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
     bool fp8; /* released weights may be blocks of fp8 */
 };
@@ -147,6 +148,27 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .qk_norm = true,
                   .norms_all_heads = true,
                   .norm_eps = 1e-5},
+    [PP_GEMMA2] = {.model_type = "gemma2",
+                   .kv_heads = 4,
+                   .head_dim = 256,
+                   .max_position = 8192,
+                   .attention_bias = true,
+                   .tied = true,
+                   .windows = true,
+                   .window = 4096,
+                   .gemma = true},
+    [PP_GEMMA3] = {.model_type = "gemma3_text",
+                   .kv_heads = 4,
+                   .head_dim = 256,
+                   .max_position = 131072,
+                   .attention_bias = true,
+                   .qk_norm = true,
+                   .tied = true,
+                   .theta = 1e6,
+                   .windows = true,
+                   .window = 4096,
+                   .gemma = true,
+                   .unset = "attn_logit_softcapping"},
 };
 
 /* Finds an architecture by its model_type or by its class. The message also
@@ -272,7 +294,10 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
 static int check_features(const struct pp_value *root, const struct family *f)
 {
     return (f->unset && pp_config_only_null(root, f->unset)) ||
-                   pp_config_only_text(root, "hidden_act", "silu") ||
+                   (f->gemma
+                        ? pp_config_only_text(root, "hidden_activation",
+                                              "gelu_pytorch_tanh")
+                        : pp_config_only_text(root, "hidden_act", "silu")) ||
                    pp_config_only_number(root, "attention_dropout", 0)
                ? -1
                : 0;
@@ -342,6 +367,7 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
     if (check_features(root, f) || (f->moe && pp_config_check_router(root)) ||
         (f->no_rope && pp_config_read_no_rope(root, m)) ||
         (f->windows && pp_config_read_window(root, m)) ||
+        (f->gemma && pp_config_read_gemma(root, m)) ||
         (!f->fixed_eps &&
          pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps)))
         return -1;
@@ -349,7 +375,8 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
                         pp_config_read_dropout(root, "embd_pdrop", 0, m)))
         return -1;
     m->rope.theta = f->theta > 0 ? f->theta : 10000;
-    return pp_config_read_rope(root, m);
+    return m->architecture == PP_GEMMA3 ? pp_config_read_two_ropes(root, m)
+                                        : pp_config_read_rope(root, m);
 }
 
 static int read_config(const struct pp_value *root, struct pp_model *m)

@@ -49,7 +49,8 @@ static int read_layer_type(const struct pp_value *list, size_t i,
 }
 
 /* Says whether a layer has a window if layer_types does not. The families begin
- * with it at a layer, end with it there and alternate before, or alternate. */
+ * with it at a layer, end with it there and alternate before, alternate, or
+ * leave out every so many layers. */
 static bool is_windowed(const struct pp_model *m, size_t layer, size_t most)
 {
     switch (m->architecture) {
@@ -59,7 +60,10 @@ static bool is_windowed(const struct pp_model *m, size_t layer, size_t most)
     case PP_QWEN2_MOE:
         return layer < most && layer % 2 == 0;
     case PP_GPT_OSS:
+    case PP_GEMMA2:
         return layer % 2 == 0;
+    case PP_GEMMA3:
+        return (layer + 1) % most != 0;
     case PP_SMOLLM3:
         return pp_layer_set_has(&m->unrotated, layer);
     default:
@@ -77,6 +81,11 @@ int pp_config_read_window(const struct pp_value *root, struct pp_model *m)
         ((dense_qwen || m->architecture == PP_QWEN2_MOE) &&
          pp_config_opt_count(root, "max_window_layers", &most)))
         return -1;
+    if (m->architecture == PP_GEMMA3) {
+        most = 6;
+        if (pp_config_opt_size(root, "sliding_window_pattern", &most))
+            return -1;
+    }
     /* These have the same window in every layer, whatever else is set. */
     bool same = m->architecture == PP_MISTRAL || m->architecture == PP_PHI3 ||
                 m->architecture == PP_MIXTRAL ||

@@ -36,10 +36,10 @@ static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
 
 /* The outer key comes before the inner one, as with Phi-3. */
 static int read_original(const struct pp_value *root, const struct pp_value *at,
-                         struct pp_model *m)
+                         const struct pp_model *m, struct pp_rope *r)
 {
     static const char key[] = "original_max_position_embeddings";
-    double *out = &m->rope.original_max_position;
+    double *out = &r->original_max_position;
     *out = (double)m->max_position;
     return pp_config_opt_positive(at, key, INT_MAX, out) ||
                    pp_config_opt_positive(root, key, INT_MAX, out)
@@ -48,11 +48,10 @@ static int read_original(const struct pp_value *root, const struct pp_value *at,
 }
 
 static int read_llama3(const struct pp_value *root, const struct pp_value *at,
-                       struct pp_model *m)
+                       const struct pp_model *m, struct pp_rope *r)
 {
-    struct pp_rope *r = &m->rope;
     struct pp_value high;
-    if (read_original(root, at, m) ||
+    if (read_original(root, at, m, r) ||
         pp_config_get_positive(at, "low_freq_factor", 1e9,
                                &r->low_freq_factor) ||
         pp_config_get_positive(at, "high_freq_factor", 1e9,
@@ -74,13 +73,12 @@ static double yarn_scale(double factor, double weight)
 
 /* DeepSeek leaves out the factor, and states the two weights. */
 static int read_yarn(const struct pp_value *root, const struct pp_value *at,
-                     struct pp_model *m)
+                     const struct pp_model *m, struct pp_rope *r)
 {
-    struct pp_rope *r = &m->rope;
     double weight = 0, of_all = 0;
     r->beta_fast = 32;
     r->beta_slow = 1;
-    if (read_original(root, at, m))
+    if (read_original(root, at, m, r))
         return -1;
     r->factor = (double)m->max_position / r->original_max_position;
     if (pp_config_opt_positive(at, "factor", 1e9, &r->factor) ||
@@ -118,33 +116,74 @@ static int check_flat(const struct pp_value *at)
     return 0;
 }
 
+/* Reads the parameters of one rotary embedding; *r has theta. */
+static int read_parameters(const struct pp_value *root,
+                           const struct pp_value *at, struct pp_model *m,
+                           struct pp_rope *r)
+{
+    if (check_flat(at) || read_rope_type(at, r) ||
+        pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta) ||
+        pp_config_only_number(at, "partial_rotary_factor", 1))
+        return -1;
+    if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
+        pp_config_read_score_scale(at, m))
+        return -1;
+    if (r->type == PP_ROPE_YARN)
+        return read_yarn(root, at, m, r);
+    if (r->type != PP_ROPE_DEFAULT &&
+        pp_config_get_positive(at, "factor", 1e9, &r->factor))
+        return -1;
+    return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, at, m, r) : 0;
+}
+
+static struct pp_rope default_rope(double theta)
+{
+    return (struct pp_rope){.type = PP_ROPE_DEFAULT,
+                            .theta = theta,
+                            .factor = 1,
+                            .attention_factor = 1,
+                            .truncate = true};
+}
+
 int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
-    struct pp_rope *r = &m->rope;
-    *r = (struct pp_rope){.type = PP_ROPE_DEFAULT,
-                          .theta = r->theta,
-                          .factor = 1,
-                          .attention_factor = 1,
-                          .truncate = true};
-    if (pp_config_opt_positive(root, "rope_theta", 1e30, &r->theta) ||
+    m->rope = default_rope(m->rope.theta);
+    if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta) ||
         pp_config_only_number(root, "partial_rotary_factor", 1))
         return -1;
-    if (!find_rope(root, &at))
+    return find_rope(root, &at) ? read_parameters(root, &at, m, &m->rope) : 0;
+}
+
+/* rope_scaling, of older files, is for the layers without a window. */
+int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_value list, at;
+    struct pp_rope *full = &m->rope, *windowed = &m->windowed_rope;
+    *full = default_rope(m->rope.theta);
+    *windowed = default_rope(10000);
+    if (pp_config_opt_positive(root, "rope_theta", 1e30, &full->theta) ||
+        pp_config_opt_positive(root, "rope_local_base_freq", 1e30,
+                               &windowed->theta) ||
+        pp_config_only_number(root, "partial_rotary_factor", 1))
+        return -1;
+    bool listed = pp_config_find_set(root, "rope_parameters", &list);
+    if (pp_config_find_set(root, "rope_scaling", &at))
+        return listed ? pp_value_fail(&at, "'rope_parameters' is there, too")
+                      : read_parameters(root, &at, m, full);
+    if (!listed)
         return 0;
-    if (check_flat(&at) || read_rope_type(&at, r) ||
-        pp_config_opt_positive(&at, "rope_theta", 1e30, &r->theta) ||
-        pp_config_only_number(&at, "partial_rotary_factor", 1))
+    if (pp_value_is_object(&list))
         return -1;
-    if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
-        pp_config_read_score_scale(&at, m))
+    if (pp_config_find_set(&list, "rope_type", &at))
+        return pp_value_fail(&at, "parameters for each type of layer are "
+                                  "needed: full_attention, sliding_attention");
+    if (pp_config_find_set(&list, "full_attention", &at) &&
+        read_parameters(root, &at, m, full))
         return -1;
-    if (r->type == PP_ROPE_YARN)
-        return read_yarn(root, &at, m);
-    if (r->type != PP_ROPE_DEFAULT &&
-        pp_config_get_positive(&at, "factor", 1e9, &r->factor))
-        return -1;
-    return r->type == PP_ROPE_LLAMA3 ? read_llama3(root, &at, m) : 0;
+    return pp_config_find_set(&list, "sliding_attention", &at)
+               ? read_parameters(root, &at, m, windowed)
+               : 0;
 }
 
 int pp_config_read_no_rope(const struct pp_value *root, struct pp_model *m)

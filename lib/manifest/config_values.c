@@ -87,14 +87,19 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
 int pp_config_word(const struct pp_value *at, const char *text,
                    const char *const *words)
 {
-    char known[480] = "";
-    size_t n = 0;
+    static const char rest[] = ", ...";
+    char known[380] = "";
+    size_t n = 0, most = sizeof known - sizeof rest;
     for (int i = 0; words[i]; i++) {
         if (!strcmp(text, words[i]))
             return i;
-        if (n < sizeof known)
+        bool fits = n + strlen(words[i]) + 2 <= most;
+        if (fits)
             n += (size_t)snprintf(known + n, sizeof known - n, "%s%s",
                                   i ? ", " : "", words[i]);
+        else if (n <= most)
+            strcpy(known + n, rest);
+        most = fits ? most : 0;
     }
     return pp_value_fail(at, "'%.*s' is not one of: %s", PP_VALUE_QUOTE, text,
                          known);

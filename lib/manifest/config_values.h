@@ -56,6 +56,14 @@ int pp_config_only_bool(const struct pp_value *object, const char *key,
 int pp_config_read_rope(const struct pp_value *root,
                         struct pp_model *m) PP_MUST_USE;
 
+/* Reads one for the layers with a window, and one for the others. */
+int pp_config_read_two_ropes(const struct pp_value *root,
+                             struct pp_model *m) PP_MUST_USE;
+
+/* Reads the caps of Gemma and the scale of its scores. */
+int pp_config_read_gemma(const struct pp_value *root,
+                         struct pp_model *m) PP_MUST_USE;
+
 /* Reads which layers have no rotary embedding. */
 int pp_config_read_no_rope(const struct pp_value *root,
                            struct pp_model *m) PP_MUST_USE;

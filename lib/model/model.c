@@ -134,11 +134,16 @@ size_t pp_model_rotary(const struct pp_model *m)
     return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
 }
 
+size_t pp_model_rope_width(const struct pp_model *m)
+{
+    return pp_model_rotary(m) * (m->windowed_rope.theta > 0 ? 2 : 1);
+}
+
 size_t pp_model_longest(const struct pp_model *m)
 {
-    return pp_model_rotary(m) && m->rope.type != PP_ROPE_DYNAMIC
-               ? SIZE_MAX
-               : m->max_position;
+    bool dynamic = m->rope.type == PP_ROPE_DYNAMIC ||
+                   m->windowed_rope.type == PP_ROPE_DYNAMIC;
+    return pp_model_rotary(m) && !dynamic ? SIZE_MAX : m->max_position;
 }
 
 bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
@@ -244,5 +249,6 @@ void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
     make_few_experts(&m->moe);
     m->vocab = least(m->vocab, tp < VOCAB ? VOCAB : tp);
     m->window = least(m->window, WINDOW);
+    m->query_scalar = m->query_scalar > 0 ? (double)m->head_dim : 0;
     m->init_range = 1 / sqrt((double)m->hidden);
 }

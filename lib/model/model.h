@@ -33,6 +33,8 @@ enum pp_architecture {
     PP_DEEPSEEK_V2,
     PP_OLMO,
     PP_OLMO2,
+    PP_GEMMA2,
+    PP_GEMMA3, /* its language model */
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
@@ -148,7 +150,9 @@ struct pp_model {
     double init_range; /* initializer_range: standard deviation of weights */
     const char *dtype; /* pp_precision's name of its type; NULL: not stated */
     struct pp_rope rope;
-    bool tied; /* the head uses the embedding's weight */
+    struct pp_rope windowed_rope; /* of layers with a window; theta 0: as the
+                                     others */
+    bool tied;                    /* the head uses the embedding's weight */
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
@@ -159,6 +163,8 @@ struct pp_model {
                              of a token */
     size_t window;        /* positions that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
+    double query_scalar; /* scores are divided by its root; 0: head_dim */
+    double score_cap, logit_cap; /* they become cap tanh(x / cap); 0: none */
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */
     struct pp_mla mla;
@@ -367,6 +373,10 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
 /* Returns the elements of a query head that RoPE rotates, or 0: the model adds
  * learned positions to the embedding instead. */
 size_t pp_model_rotary(const struct pp_model *m);
+
+/* Returns the elements of a row in the rotary tables: as many, or twice as many
+ * with windowed_rope. */
+size_t pp_model_rope_width(const struct pp_model *m);
 
 /* Returns the most tokens of a sequence, or SIZE_MAX: RoPE goes on behind
  * max_position, unless it is dynamic. */

@@ -46,9 +46,12 @@ static void set_bias(struct pp_tensor_info *t, size_t rows,
 }
 
 /* Sets the weight of a norm. */
-static void set_norm(struct pp_tensor_info *t, size_t rows)
+static void set_norm(const struct pp_model *m, struct pp_tensor_info *t,
+                     size_t rows)
 {
-    set_vector(t, rows, PP_INIT_ONES, PP_SPLIT_NONE, 1);
+    bool from_zero = pp_family_of(m->architecture)->from_zero;
+    set_vector(t, rows, from_zero ? PP_INIT_ZEROS : PP_INIT_ONES, PP_SPLIT_NONE,
+               1);
 }
 
 /* --- embedding and head --- */
@@ -106,7 +109,7 @@ static void rms_norm_tensors(const struct pp_model *m,
                              const struct pp_model_part *p,
                              struct pp_tensor_info *out)
 {
-    set_norm(&out[pp_norm_slots[p->place].weight], m->hidden);
+    set_norm(m, &out[pp_norm_slots[p->place].weight], m->hidden);
 }
 
 /* The unit saves the input of a norm that is not after a block. */
@@ -173,8 +176,8 @@ static void attention_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
     if (m->qk_norm) {
         bool all = m->norms_all_heads;
-        set_norm(&out[PP_P_Q_NORM], all ? q : m->head_dim);
-        set_norm(&out[PP_P_K_NORM], all ? kv : m->head_dim);
+        set_norm(m, &out[PP_P_Q_NORM], all ? q : m->head_dim);
+        set_norm(m, &out[PP_P_K_NORM], all ? kv : m->head_dim);
     }
 }
 
@@ -208,7 +211,7 @@ static void latent_tensors(const struct pp_model *m,
     size_t low = a->kv_rank + a->rope_dim;
     if (a->q_rank) {
         set_matrix(&out[PP_P_Q_A], a->q_rank, h, PP_SPLIT_NONE, 1);
-        set_norm(&out[PP_P_Q_A_NORM], a->q_rank);
+        set_norm(m, &out[PP_P_Q_A_NORM], a->q_rank);
         set_matrix(&out[PP_P_Q_B], q, a->q_rank, PP_SPLIT_ROWS, nh);
         if (m->qkv_bias)
             set_bias(&out[PP_P_Q_A_BIAS], a->q_rank, PP_SPLIT_NONE, 1);
@@ -216,7 +219,7 @@ static void latent_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_Q], q, h, PP_SPLIT_ROWS, nh);
     }
     set_matrix(&out[PP_P_KV_A], low, h, PP_SPLIT_NONE, 1);
-    set_norm(&out[PP_P_KV_A_NORM], a->kv_rank);
+    set_norm(m, &out[PP_P_KV_A_NORM], a->kv_rank);
     set_matrix(&out[PP_P_KV_B], nh * (a->nope_dim + a->v_dim), a->kv_rank,
                PP_SPLIT_ROWS, nh);
     if (m->qkv_bias)

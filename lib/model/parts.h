@@ -98,10 +98,13 @@ struct pp_family {
     const char *architecture; /* "LlamaForCausalLM" */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
-    bool norms_after;   /* norms follow attention and MLP ... */
-    bool only_after;    /* ... and none are before them */
-    bool whole;         /* attention is not causal */
-    bool residual_init; /* PP_INIT_RESIDUAL for the last product of each */
+    bool norms_after;      /* norms follow attention and MLP ... */
+    bool only_after;       /* ... and none are before them */
+    bool whole;            /* attention is not causal */
+    bool from_zero;        /* RMSNorm multiplies by 1 + its weight */
+    bool scales_embedding; /* by the root of hidden */
+    bool geglu;            /* the gate of an MLP is GELU's, not SiLU's */
+    bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
 
@@ -117,6 +120,7 @@ extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
 extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
+extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
 extern const struct pp_family pp_family_clip;
 
 #endif

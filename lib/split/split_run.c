@@ -242,7 +242,7 @@ static void set_tables(struct pp_split_run *run)
         const struct pp_table_counts c = {
             .tokens = (size_t)q->microbatch.tokens,
             .positions = (size_t)q->microbatch.seq_len,
-            .rotary = pp_model_rotary(m),
+            .rotary = pp_model_rope_width(m),
             .n_tensors = pp_model_n_tensors(m),
             .n_params = pp_model_n_elements(m),
             .n_owners = pp_mesh_owners(&q->mesh),

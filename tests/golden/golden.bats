@@ -111,6 +111,8 @@ logprobs() {
 @test "phi3: loss and every gradient of one step" { one_step phi3; }
 @test "olmo: loss and every gradient of one step" { one_step olmo; }
 @test "olmo2: loss and every gradient of one step" { one_step olmo2; }
+@test "gemma2: loss and every gradient of one step" { one_step gemma2; }
+@test "gemma3: loss and every gradient of one step" { one_step gemma3; }
 
 @test "deepseek-v2: loss and every gradient of one step" {
     one_step deepseek-v2
@@ -152,6 +154,8 @@ logprobs() {
 
 @test "olmo: the losses of ten AdamW steps, with decay" { ten_steps olmo; }
 @test "olmo2: the losses of ten AdamW steps" { ten_steps olmo2; }
+@test "gemma2: the losses of ten AdamW steps, with decay" { ten_steps gemma2; }
+@test "gemma3: the losses of ten AdamW steps" { ten_steps gemma3; }
 
 @test "llama: log-probabilities" { logprobs llama; }
 @test "qwen2: log-probabilities" { logprobs qwen2; }
@@ -165,6 +169,8 @@ logprobs() {
 @test "phi3: log-probabilities" { logprobs phi3; }
 @test "olmo: log-probabilities" { logprobs olmo; }
 @test "olmo2: log-probabilities" { logprobs olmo2; }
+@test "gemma2: log-probabilities" { logprobs gemma2; }
+@test "gemma3: log-probabilities" { logprobs gemma3; }
 
 @test "a config.json of transformers 4 gives the same" {
     cp -r "$GOLDEN/llama/model" old

@@ -138,8 +138,10 @@ static void compare_cross_entropy(struct call *c, size_t N, size_t V,
     gpu_free(masked);
     ok(!rc, "%s cross_entropy of %zu x %zu, cap %g, runs", c->k->name, N, V,
        cap);
-    close_to(c, lse, 1e-12, "cross_entropy_fwd lse");
-    close_to(c, logp, 1e-12, "cross_entropy_fwd logp");
+    /* softcap rounds the logits to elements. */
+    double bound = cap > 0 ? bound_of(c, 1e-5, 1e-11) : 1e-12;
+    close_to(c, lse, bound, "cross_entropy_fwd lse");
+    close_to(c, logp, bound, "cross_entropy_fwd logp");
     close_to(c, x, bound_of(c, 1e-5, 1e-12), "cross_entropy_bwd");
     free(targets);
     gpu_free(at);

@@ -96,6 +96,33 @@ near() {
     near 0.1 one host
 }
 
+# golden PLAN FAMILY RANKS: a plan for a model of tests/golden.
+golden() {
+    ppsplit -q -p "$3" "$SRCDIR/tests/golden/$2/model" |
+        ppsched -q -s 1f1b -m 3 >"$1"
+}
+
+@test "OLMo 2 and Gemma 3: the CPU's gradients, and the same bits on two ranks" {
+    for family in olmo2 gemma3; do
+        golden one.json $family 1
+        golden two.json $family 2
+        cpu host one.json --optimizer sgd
+        gpu one one.json --optimizer sgd
+        near 1e-4 one host
+        gpu ranks two.json --optimizer sgd
+        same ranks one
+    done
+}
+
+@test "capped scores need the CPU" {
+    golden plan.json gemma2 1
+    run --separate-stderr "$EMULATED" plan.json --data packed --init 5 \
+        --steps 1 --device cuda
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: plan.json: /model/architecture: 'Gemma2ForCausalLM' \
+caps the scores of attention, which pprun does only with --device cpu so far" ]
+}
+
 @test "slices train like whole sequences, in other bits" {
     plan whole.json llama -s gpipe -m 3 -- -p 1
     plan sliced.json llama -s gpipe -m 3 --slices 5 -- -p 2 -c 2 --placement v

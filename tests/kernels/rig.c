@@ -156,8 +156,8 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->scratch = values_new(k, scratch_of(r, T), shift);
     r->cos = values_new(k, m->max_position * half, shift);
     r->sin = values_new(k, m->max_position * half, shift);
-    pp_rope_tables(&r->m, m->max_position, k->element_bytes, r->cos.at,
-                   r->sin.at);
+    pp_rope_tables(&r->m.rope, 2 * half, m->max_position, k->element_bytes,
+                   r->cos.at, r->sin.at);
     r->env.rope_cos = r->cos.at;
     r->env.rope_sin = r->sin.at;
 }

@@ -19,6 +19,8 @@ struct variant {
     struct pp_moe moe;
     struct pp_mla mla;
     bool norms_all_heads;
+    double score_cap, logit_cap;
+    size_t window;
 };
 
 #define V3_MOE                                                       \
@@ -107,6 +109,15 @@ static const struct variant variants[] = {
     {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
      .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE,
      .mla = {0, 9, 1, 4, 5, .adjacent = true}},
+    {"Gemma embedding", PP_UNIT_EMBED, .architecture = PP_GEMMA2},
+    {"Gemma norm", PP_UNIT_NORM, .architecture = PP_GEMMA2},
+    {"Gemma 2 head", PP_UNIT_HEAD, .architecture = PP_GEMMA2, .logit_cap = 1},
+    {"Gemma 2 decoder", PP_UNIT_LAYER, .architecture = PP_GEMMA2,
+     .score_cap = 0.7, .window = 3},
+    {"Gemma 2 decoder, selective", PP_UNIT_LAYER, .architecture = PP_GEMMA2,
+     .score_cap = 0.7, .mode = PP_RECOMPUTE_SELECTIVE},
+    {"Gemma 3 decoder, full", PP_UNIT_LAYER, .qk_norm = true,
+     .architecture = PP_GEMMA3, .mode = PP_RECOMPUTE_FULL, .window = 3},
     {"OLMo norm", PP_UNIT_NORM, .architecture = PP_OLMO},
     {"OLMo decoder", PP_UNIT_LAYER, .architecture = PP_OLMO},
     {"OLMo 2 decoder", PP_UNIT_LAYER, .qk_norm = true, .norms_all_heads = true,
@@ -159,6 +170,11 @@ static struct pp_model model_of(const struct variant *v)
     m.mlp_bias = v->mlp_bias;
     m.qk_norm = v->qk_norm;
     m.norms_all_heads = v->norms_all_heads;
+    m.score_cap = v->score_cap;
+    m.logit_cap = v->logit_cap;
+    m.query_scalar = v->score_cap > 0 ? 3 : 0;
+    m.window = v->window;
+    m.windowed.bits[0] = v->window > 0;
     m.hidden = v->hidden ? v->hidden : m.hidden;
     m.n_kv_heads = v->n_kv_heads ? v->n_kv_heads : m.n_kv_heads;
     if (m.mla.kv_rank) {

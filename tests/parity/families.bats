@@ -57,6 +57,18 @@ meshes() {
     meshes olmo2
 }
 
+@test "Gemma 2: the same bits, and the same numbers over meshes" {
+    same_bits gemma2
+    meshes gemma2
+    verified gemma2 zb-h1 -p 2 --tp 2 --recompute full
+}
+
+@test "Gemma 3: the same bits, and the same numbers over meshes" {
+    same_bits gemma3
+    meshes gemma3
+    verified gemma3 zb-h1 -p 2 --tp 2 --recompute selective
+}
+
 @test "tensor-parallel ranks cannot divide a norm of all heads" {
     run --separate-stderr ppsplit -p 1 --tp 2 "$SRCDIR/tests/golden/olmo2/model"
     [ "$status" -eq 2 ]

@@ -296,6 +296,48 @@ static void test_olmo(void)
        "a norm of all queries");
 }
 
+static void test_gemma(void)
+{
+    struct pp_model m;
+    const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 1}};
+    ok(read_text("{\"architectures\": [\"Gemma2ForCausalLM\"], " SIZES "}", &m),
+       "gemma2");
+    ok(m.score_cap == 50 && m.logit_cap == 30 && m.query_scalar == 256 &&
+           m.head_dim == 256 && m.n_kv_heads == 4 && m.tied,
+       "its defaults");
+    ok(pp_unit_window(&m, layer[0]) == 4096 && !pp_unit_window(&m, layer[1]),
+       "every other layer has a window");
+    ok(pp_model_rope_width(&m) == 256, "one rotary embedding");
+    ok(read_text("{\"architectures\": [\"Gemma2ForCausalLM\"], " SIZES ","
+                 "\"final_logit_softcapping\": null,"
+                 "\"attn_logit_softcapping\": null}",
+                 &m) &&
+           m.score_cap == 0 && m.logit_cap == 0,
+       "null stands for no cap");
+    ok(read_text("{\"architectures\": [\"Gemma3ForCausalLM\"], " SIZES ","
+                 "\"rope_scaling\": {\"rope_type\": \"linear\","
+                 "\"factor\": 8}, \"sliding_window_pattern\": 2,"
+                 "\"rope_local_base_freq\": 500}",
+                 &m),
+       "gemma3, as released");
+    ok(m.rope.theta == 1e6 && m.rope.factor == 8 &&
+           m.windowed_rope.theta == 500 && m.windowed_rope.factor == 1 &&
+           pp_model_rope_width(&m) == 512,
+       "two rotary embeddings");
+    ok(m.score_cap == 0 && m.logit_cap == 0 &&
+           pp_unit_window(&m, layer[0]) == 4096 &&
+           !pp_unit_window(&m, layer[1]),
+       "no caps, and windows by the pattern");
+    ok(read_text("{\"architectures\": [\"Gemma3ForCausalLM\"], " SIZES ","
+                 "\"rope_parameters\": {\"full_attention\":"
+                 "{\"rope_theta\": 7}, \"sliding_attention\":"
+                 "{\"rope_type\": \"linear\", \"factor\": 3}}}",
+                 &m) &&
+           m.rope.theta == 7 && m.windowed_rope.theta == 10000 &&
+           m.windowed_rope.factor == 3,
+       "parameters for each type of layer");
+}
+
 static void test_paths(void)
 {
     struct pp_model m;
@@ -325,6 +367,7 @@ int main(void)
     test_default_groups();
     test_layers_without_rope();
     test_olmo();
+    test_gemma();
     test_paths();
     rmdir(dir);
     return done();

@@ -190,7 +190,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     struct pp_layout l = pp_job_layout(j);
     size_t cp = (size_t)l.components[0].mesh.cp;
     struct pp_table_counts c = {
-        .rotary = pp_model_rotary(j->model),
+        .rotary = pp_model_rope_width(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
         .n_params = pp_model_n_elements(j->model),
         .n_owners = pp_mesh_owners(&l.components[0].mesh),

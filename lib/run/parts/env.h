@@ -34,6 +34,8 @@ struct pp_env {
     const struct pp_parameters *params;
     int32_t first_word, n_words; /* of the vocabulary, on this rank */
     void *rope_cos, *rope_sin;   /* (max position, rotary / 2) */
+    /* The tables of layers with a window, behind the others; NULL: the same. */
+    void *windowed_cos, *windowed_sin;
     const struct pp_attention_exchange *exchange;
     const struct pp_env *images; /* with the encoder as its model; or NULL */
 

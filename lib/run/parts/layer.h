@@ -197,9 +197,9 @@ struct pp_layer_ops {
 /* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Fills the RoPE tables of the model in host memory: (positions,
- * pp_model_rotary / 2) values of value_bytes each. Computes in double. */
-void pp_rope_tables(const struct pp_model *m, size_t positions,
+/* Fills tables of a rotary embedding in host memory: (positions, rotary / 2)
+ * values of value_bytes each. Computes in double. */
+void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
                     size_t value_bytes, void *cos, void *sin);
 
 #endif

@@ -14,6 +14,7 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     const struct pp_model *m = l->env->model;
     struct pp_qkv_widths w = pp_qkv_widths(m);
     double scale = m->mla.score_scale;
+    double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
     return (struct pp_attention_shape){
         .N = mb->tokens,
         .NH = m->n_heads,
@@ -26,7 +27,8 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
         .n_sequences = mb->n_sequences,
         .cu = mb->cu_seqlens,
         .cu_padded = mb->cu_seqlens_padded,
-        .scale = (scale > 0 ? scale : 1) / sqrt((double)m->head_dim),
+        .scale = (scale > 0 ? scale : 1) / sqrt(width),
+        .cap = m->score_cap,
         .window = pp_unit_window(m, l->unit),
         .whole = pp_family_of(m->architecture)->whole,
     };
@@ -55,13 +57,14 @@ static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
     struct qk_groups g = qk_groups(m);
     PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
                                 l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv,
-                                g.q + g.k, w.qk, 0, m->norm_eps,
+                                g.q + g.k, w.qk, pp_norm_shift(m), m->norm_eps,
                                 l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(
-        pp_layer_at(l, s[PP_S_QKV], w.q),
-        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q),
-        pp_layer_at(l, s[PP_S_QKV_RAW], w.q), l->w[PP_P_K_NORM], T, g.k,
-        g.k_width, w.qkv, g.q + g.k, w.qk, 0, m->norm_eps, l->env->stream));
+    PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
+                                pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q),
+                                pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
+                                l->w[PP_P_K_NORM], T, g.k, g.k_width, w.qkv,
+                                g.q + g.k, w.qk, pp_norm_shift(m), m->norm_eps,
+                                l->env->stream));
     return 0;
 }
 
@@ -95,12 +98,15 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
                   void *qkv, int direction, struct pp_err *err)
 {
-    const struct pp_model *m = l->env->model;
+    const struct pp_env *e = l->env;
+    const struct pp_model *m = e->model;
+    bool own = e->windowed_cos && pp_unit_window(m, l->unit);
     if (pp_unit_rotates(m, l->unit))
-        PP_LAYER_RUN(l->env->kernels->rope(
-            qkv, l->env->rope_cos, l->env->rope_sin, mb->positions, mb->tokens,
+        PP_LAYER_RUN(e->kernels->rope(
+            qkv, own ? e->windowed_cos : e->rope_cos,
+            own ? e->windowed_sin : e->rope_sin, mb->positions, mb->tokens,
             m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
-            m->head_dim, false, direction, l->env->stream));
+            m->head_dim, false, direction, e->stream));
     return 0;
 }
 
@@ -192,12 +198,13 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
                          l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
-        l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv, w.qkv, w.qk, g.q + g.k, 0,
-        l->env->stream));
+        l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv, w.qkv, w.qk, g.q + g.k,
+        pp_norm_shift(m), l->env->stream));
     PP_LAYER_RUN(k->rmsnorm_bwd_input(
         dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
         pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q), l->w[PP_P_K_NORM], T,
-        g.k, g.k_width, w.qkv, w.qkv, w.qk, g.q + g.k, 0, l->env->stream));
+        g.k, g.k_width, w.qkv, w.qkv, w.qk, g.q + g.k, pp_norm_shift(m),
+        l->env->stream));
     return 0;
 }
 

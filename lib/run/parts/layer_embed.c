@@ -4,6 +4,29 @@
  * word, so that W passes them over, and their gradient is that of the input. */
 #include "run/parts/layer_impl.h"
 
+#include <math.h>
+#include <string.h>
+
+/* Multiplies rows of this rank by the root of hidden, if the model does.
+ * transformers rounds it to the type of the weights, or to fp32. */
+static int scale_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      void *x, struct pp_err *err)
+{
+    const struct pp_model *m = l->env->model;
+    float scale = (float)sqrt((double)m->hidden);
+    if (!pp_family_of(m->architecture)->scales_embedding)
+        return 0;
+    if (l->env->kernels->element_bytes == 2) { /* bf16: to the nearest */
+        uint32_t bits;
+        memcpy(&bits, &scale, sizeof bits);
+        bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+        memcpy(&scale, &bits, sizeof bits);
+    }
+    PP_LAYER_RUN(l->env->kernels->scale_by(
+        x, (double)scale, pp_layer_rows(l, mb) * m->hidden, l->env->stream));
+    return 0;
+}
+
 static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err)
@@ -15,7 +38,7 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(k->embedding_fwd(pp_layer_part(l, b, y), mb->input_ids,
                                   l->w[PP_P_WEIGHT], mb->tokens, C,
                                   l->env->stream));
-    if (pp_layer_reduce(l, mb, b, y, err))
+    if (pp_layer_reduce(l, mb, b, y, err) || scale_rows(l, mb, y, err))
         return -1;
     if (x)
         PP_LAYER_RUN(k->scatter(y, x, mb->feature_rows, mb->n_features, C,
@@ -41,7 +64,7 @@ static int embed_bwd_input(const struct pp_layer *l,
     if (dx)
         PP_LAYER_RUN(l->env->kernels->embedding_fwd(
             dx, mb->feature_rows, dy, mb->n_features, C, l->env->stream));
-    return 0;
+    return scale_rows(l, mb, s[PP_S_EMBED_DY], err);
 }
 
 static int embed_bwd_weight(const struct pp_layer *l,

@@ -68,6 +68,14 @@ struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
     return (struct pp_head_span){p.offset / p.cols, p.rows};
 }
 
+/* Returns the cap of the logits, or 0. They are divided by the temperature
+ * before the cap: it is divided, too. */
+static double cap_of(const struct pp_layer *l, const struct pp_microbatch *mb)
+{
+    double temperature = mb->temperature > 0 ? mb->temperature : 1;
+    return l->env->model->logit_cap / temperature;
+}
+
 /* Divides n rows by the temperature, if there is one. */
 static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
                 void *rows, size_t n, struct pp_err *err)
@@ -79,9 +87,9 @@ static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Gathers scored rows [at, at + n) of x and multiplies by the vocabulary. The
- * rows are divided by the temperature, and so are the logits: the gradient of
- * the weight needs nothing else. */
+/* Gathers scored rows [at, at + n) of x, multiplies by the vocabulary, and
+ * caps. The rows are divided by the temperature, and so are the logits: the
+ * gradient of the weight needs nothing else. */
 static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct head_scratch *h, const void *x, size_t at,
                        size_t n, struct pp_err *err)
@@ -94,6 +102,9 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, NULL,
                                n, C, V, V, C, l->env->stream));
+    if (cap_of(l, mb) > 0)
+        PP_LAYER_RUN(
+            k->softcap(h->logits, cap_of(l, mb), n * V, l->env->stream));
     return 0;
 }
 
@@ -112,8 +123,8 @@ static int make_gradient(const struct pp_layer *l,
     if (mb->teacher)
         return pp_head_teacher_bwd(l, mb, &block, scale, at, n, err);
     PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(
-        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l), 0,
-        l->env->stream));
+        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l),
+        cap_of(l, mb), l->env->stream));
     return 0;
 }
 

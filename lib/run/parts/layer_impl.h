@@ -229,6 +229,12 @@ struct pp_norm_ops {
                       size_t T, void *const *s, struct pp_err *err);
 };
 
+/* Returns what RMSNorm adds to its weights. */
+static inline double pp_norm_shift(const struct pp_model *m)
+{
+    return pp_family_of(m->architecture)->from_zero ? 1 : 0;
+}
+
 /* Attention or an MLP: y = residual + f(normed x), without residual if it is
  * NULL. Attention reads the normed x from PP_S_NORM1, an MLP from PP_S_NORM2.
  */

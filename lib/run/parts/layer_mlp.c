@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_mlp - y = mid + down(activation(widened)) of the normed mid. With a
  * gate the first product has twice the width, and the activation is
- * silu(gate) * up; else it is gelu. */
+ * silu(gate) * up or gelu(gate) * up; else it is gelu. */
 #include "run/parts/layer_impl.h"
 
 /* An activation between the products. */
@@ -31,6 +31,21 @@ static int silu_bwd(const struct pp_layer *l, size_t T, void *const *s,
                                        l->env->stream);
 }
 
+static int geglu_fwd(const struct pp_layer *l, size_t T, void *const *s)
+{
+    return l->env->kernels->geglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP], T,
+                                      l->env->model->intermediate,
+                                      l->env->stream);
+}
+
+static int geglu_bwd(const struct pp_layer *l, size_t T, void *const *s,
+                     const void *dact)
+{
+    return l->env->kernels->geglu_bwd(s[PP_S_DGATE_UP], dact, s[PP_S_GATE_UP],
+                                      T, l->env->model->intermediate,
+                                      l->env->stream);
+}
+
 static int gelu_fwd(const struct pp_layer *l, size_t T, void *const *s)
 {
     return l->env->kernels->gelu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
@@ -50,6 +65,8 @@ static const struct activation *activation_of(const struct pp_layer *l)
 {
     static const struct activation gated = {PP_P_GATE, PP_P_GATE_BIAS, 2,
                                             silu_fwd, silu_bwd};
+    static const struct activation by_gelu = {PP_P_GATE, PP_P_GATE_BIAS, 2,
+                                              geglu_fwd, geglu_bwd};
     static const struct activation plain = {
         PP_P_UP, PP_P_UP_BIAS, 1, gelu_fwd, gelu_bwd, .in_place = true};
     struct pp_model_part parts[PP_MAX_PARTS];
@@ -57,7 +74,7 @@ static const struct activation *activation_of(const struct pp_layer *l)
     for (size_t i = 0; i < n; i++)
         if (parts[i].kind == PP_PART_PLAIN_MLP)
             return &plain;
-    return &gated;
+    return pp_family_of(l->env->model->architecture)->geglu ? &by_gelu : &gated;
 }
 
 static struct pp_joined down(const struct pp_layer *l)

@@ -22,26 +22,25 @@ static double llama3(const struct pp_rope *r, double frequency)
 
 /* YaRN: the number of the frequency that turns so often in the original
  * positions; it need not be whole. */
-static double turning(const struct pp_model *m, double turns)
+static double turning(const struct pp_rope *r, size_t rotary, double turns)
 {
-    const struct pp_rope *r = &m->rope;
-    return (double)pp_model_rotary(m) *
-           log(r->original_max_position / (turns * 2 * M_PI)) /
+    return (double)rotary * log(r->original_max_position / (turns * 2 * M_PI)) /
            (2 * log(r->theta));
 }
 
 /* Keeps fast frequencies, divides slow ones by factor, and blends those
  * between. */
-static double yarn(const struct pp_model *m, double frequency, size_t i)
+static double yarn(const struct pp_rope *r, size_t rotary, double frequency,
+                   size_t i)
 {
-    const struct pp_rope *r = &m->rope;
-    double first = turning(m, r->beta_fast), last = turning(m, r->beta_slow);
+    double first = turning(r, rotary, r->beta_fast);
+    double last = turning(r, rotary, r->beta_slow);
     if (r->truncate) {
         first = floor(first);
         last = ceil(last);
     }
     first = fmax(first, 0);
-    last = fmin(last, (double)pp_model_rotary(m) - 1);
+    last = fmin(last, (double)rotary - 1);
     double width = last - first;
     if (fabs(width) <= 0)
         width = 0.001;
@@ -49,17 +48,16 @@ static double yarn(const struct pp_model *m, double frequency, size_t i)
     return frequency / r->factor * slow + frequency * (1 - slow);
 }
 
-static double frequency_of(const struct pp_model *m, size_t i)
+static double frequency_of(const struct pp_rope *r, size_t rotary, size_t i)
 {
-    const struct pp_rope *r = &m->rope;
-    double f = pow(r->theta, -2 * (double)i / (double)pp_model_rotary(m));
+    double f = pow(r->theta, -2 * (double)i / (double)rotary);
     switch (r->type) {
     case PP_ROPE_LINEAR:
         return f / r->factor;
     case PP_ROPE_LLAMA3:
         return llama3(r, f);
     case PP_ROPE_YARN:
-        return yarn(m, f, i);
+        return yarn(r, rotary, f, i);
     case PP_ROPE_DEFAULT:
     case PP_ROPE_DYNAMIC:
         break;
@@ -75,13 +73,13 @@ static void store(void *table, size_t value_bytes, size_t at, double x)
         ((double *)table)[at] = x;
 }
 
-void pp_rope_tables(const struct pp_model *m, size_t positions,
+void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
                     size_t value_bytes, void *cos_table, void *sin_table)
 {
-    size_t half = pp_model_rotary(m) / 2;
-    double scale = m->rope.attention_factor;
+    size_t half = rotary / 2;
+    double scale = r->attention_factor;
     for (size_t i = 0; i < half; i++) {
-        double f = frequency_of(m, i);
+        double f = frequency_of(r, rotary, i);
         for (size_t t = 0; t < positions; t++) {
             double angle = (double)t * f;
             store(cos_table, value_bytes, t * half + i, scale * cos(angle));

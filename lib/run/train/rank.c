@@ -27,7 +27,9 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 {
     struct pp_device *d = r->env.device;
     size_t size = r->kernels.accumulator_bytes;
-    size_t n = positions * (pp_model_rotary(r->job->model) / 2);
+    const struct pp_model *m = r->job->model;
+    size_t rotary = pp_model_rotary(m), one = positions * (rotary / 2);
+    size_t n = positions * (pp_model_rope_width(m) / 2);
     bool is_host = d->ops->is_host;
     r->env.rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
     r->env.rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
@@ -35,7 +37,13 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
     void *s = is_host ? r->env.rope_sin : make(r, n, size, err);
     int rc = -1;
     if (c && s && r->env.rope_cos && r->env.rope_sin) {
-        pp_rope_tables(r->job->model, positions, size, c, s);
+        pp_rope_tables(&m->rope, rotary, positions, size, c, s);
+        if (n > one) {
+            pp_rope_tables(&m->windowed_rope, rotary, positions, size,
+                           (char *)c + one * size, (char *)s + one * size);
+            r->env.windowed_cos = (char *)r->env.rope_cos + one * size;
+            r->env.windowed_sin = (char *)r->env.rope_sin + one * size;
+        }
         rc = !is_host && (d->ops->put(d, r->env.rope_cos, c, n * size, err) ||
                           d->ops->put(d, r->env.rope_sin, s, n * size, err))
                  ? -1
