@@ -150,6 +150,34 @@ static int check_kernels(const struct pprun *p)
                    p->manifest.model.architecture);
 }
 
+/* Checks that the units of the manifest are the model's. */
+static int check_units(const struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    struct pp_err *err = &p->tool->err;
+    size_t n_nextn = p->model.n_nextn;
+    if (n_nextn && m->model.n_units == pp_model_n_units(&p->model) + n_nextn)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: '%zu' layers for multi-token prediction, "
+                       "which pprun does not train; plan without --mtp",
+                       n_nextn);
+    if (m->model.n_units != pp_model_n_units(&p->model))
+        return pp_fail(
+            err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",
+            m->model.n_units, m->model.source, pp_model_n_units(&p->model));
+    for (size_t i = 0; i < m->model.n_units; i++) {
+        struct pp_unit_id u = pp_model_unit(&p->model, i);
+        char fqn[PP_FQN_TEXT];
+        pp_model_fqn(&p->model, u, fqn);
+        if (strcmp(fqn, m->model.units[i].fqn) ||
+            m->model.units[i].params != pp_unit_n_params(&p->model, u))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/model/units/%zu: '%s' differs from '%s' of '%s'",
+                           i, m->model.units[i].fqn, fqn, m->model.source);
+    }
+    return 0;
+}
+
 /* Checks that the manifest was made from this model, and reads its stages. */
 static int match_model(struct pprun *p)
 {
@@ -173,20 +201,8 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",
                        m->model.tied ? "true" : "false", m->model.source);
-    if (m->model.n_units != pp_model_n_units(&p->model))
-        return pp_fail(
-            err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",
-            m->model.n_units, m->model.source, pp_model_n_units(&p->model));
-    for (size_t i = 0; i < m->model.n_units; i++) {
-        struct pp_unit_id u = pp_model_unit(&p->model, i);
-        char fqn[PP_FQN_TEXT];
-        pp_model_fqn(&p->model, u, fqn);
-        if (strcmp(fqn, m->model.units[i].fqn) ||
-            m->model.units[i].params != pp_unit_n_params(&p->model, u))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/model/units/%zu: '%s' differs from '%s' of '%s'",
-                           i, m->model.units[i].fqn, fqn, m->model.source);
-    }
+    if (check_units(p))
+        return -1;
     p->roles = calloc(m->model.n_units, sizeof *p->roles);
     if (!p->roles)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
