@@ -15,13 +15,18 @@ static bool find_rope(const struct pp_value *root, struct pp_value *out)
     return pp_config_find_set(root, "rope_parameters", out);
 }
 
-static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
+/* Phi-3 has only longrope, of which older files have other names. */
+static int read_rope_type(const struct pp_value *at, const struct pp_model *m,
+                          struct pp_rope *r)
 {
     static const char *const names[] = {
         [PP_ROPE_DEFAULT] = "default", [PP_ROPE_LINEAR] = "linear",
         [PP_ROPE_LLAMA3] = "llama3",   [PP_ROPE_YARN] = "yarn",
         [PP_ROPE_DYNAMIC] = "dynamic", NULL,
     };
+    static const char *const of_phi3[] = {"default", "longrope", "su", "yarn",
+                                          NULL};
+    bool phi3 = m->architecture == PP_PHI3;
     struct pp_value member;
     const char *text;
     if (!pp_config_find_set(at, "rope_type", &member) &&
@@ -29,8 +34,8 @@ static int read_rope_type(const struct pp_value *at, struct pp_rope *r)
         return 0;
     if (pp_value_text(&member, &text))
         return -1;
-    int i = pp_config_word(&member, text, names);
-    r->type = (enum pp_rope_type)i;
+    int i = pp_config_word(&member, text, phi3 ? of_phi3 : names);
+    r->type = phi3 && i > 0 ? PP_ROPE_LONGROPE : (enum pp_rope_type)i;
     return i < 0 ? -1 : 0;
 }
 
@@ -40,7 +45,7 @@ static int read_original(const struct pp_value *root, const struct pp_value *at,
 {
     static const char key[] = "original_max_position_embeddings";
     double *out = &r->original_max_position;
-    *out = (double)m->max_position;
+    *out = m->architecture == PP_PHI3 ? 4096 : (double)m->max_position;
     return pp_config_opt_positive(at, key, INT_MAX, out) ||
                    pp_config_opt_positive(root, key, INT_MAX, out)
                ? -1
@@ -96,6 +101,47 @@ static int read_yarn(const struct pp_value *root, const struct pp_value *at,
                                   &r->attention_factor);
 }
 
+/* Reads a list of divisors of the frequencies. */
+static int read_divisors(const struct pp_value *at, const char *key,
+                         const struct pp_model *m, double *out)
+{
+    struct pp_value list;
+    size_t n, half = m->head_dim / 2;
+    if (pp_value_member(at, key, &list) || pp_value_array(&list, &n))
+        return -1;
+    if (n != half || n > PP_ROPE_DIVISORS)
+        return pp_value_fail(&list,
+                             "'%zu' numbers for %zu frequencies, of which "
+                             "there may be %d",
+                             n, half, PP_ROPE_DIVISORS);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = pp_value_item(&list, i);
+        if (pp_value_real(&item, 1e-9, 1e9, &out[i]))
+            return -1;
+    }
+    return 0;
+}
+
+/* Keeps short_factor. long_factor is for sequences longer than
+ * original_max_position, which callers refuse. */
+static int read_longrope(const struct pp_value *root, const struct pp_value *at,
+                         const struct pp_model *m, struct pp_rope *r)
+{
+    double unused[PP_ROPE_DIVISORS];
+    if (read_original(root, at, m, r))
+        return -1;
+    r->factor = (double)m->max_position / r->original_max_position;
+    if (read_divisors(at, "short_factor", m, r->divisors) ||
+        read_divisors(at, "long_factor", m, unused) ||
+        pp_config_opt_positive(at, "factor", 1e9, &r->factor))
+        return -1;
+    r->attention_factor =
+        r->factor > 1 ? sqrt(1 + log(r->factor) / log(r->original_max_position))
+                      : 1;
+    return pp_config_opt_positive(at, "attention_factor", 1e9,
+                                  &r->attention_factor);
+}
+
 /* transformers allows one object for each type of layer in rope_parameters,
  * which is not supported here. */
 static int check_flat(const struct pp_value *at)
@@ -121,13 +167,15 @@ static int read_parameters(const struct pp_value *root,
                            const struct pp_value *at, struct pp_model *m,
                            struct pp_rope *r)
 {
-    if (check_flat(at) || read_rope_type(at, r) ||
+    if (check_flat(at) || read_rope_type(at, m, r) ||
         pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta) ||
         pp_config_only_number(at, "partial_rotary_factor", 1))
         return -1;
     if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
         pp_config_read_score_scale(at, m))
         return -1;
+    if (r->type == PP_ROPE_LONGROPE)
+        return read_longrope(root, at, m, r);
     if (r->type == PP_ROPE_YARN)
         return read_yarn(root, at, m, r);
     if (r->type != PP_ROPE_DEFAULT &&

@@ -143,6 +143,8 @@ size_t pp_model_longest(const struct pp_model *m)
 {
     bool dynamic = m->rope.type == PP_ROPE_DYNAMIC ||
                    m->windowed_rope.type == PP_ROPE_DYNAMIC;
+    if (m->rope.type == PP_ROPE_LONGROPE)
+        return (size_t)m->rope.original_max_position;
     return pp_model_rotary(m) && !dynamic ? SIZE_MAX : m->max_position;
 }
 

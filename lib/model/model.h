@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "kernel_sizes.h"
+#include "model/rope.h"
 #include "model/tensor.h"
 
 enum pp_architecture {
@@ -38,26 +39,6 @@ enum pp_architecture {
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP /* an encoder of images: see pp_vision_tower */
-};
-
-enum pp_rope_type {
-    PP_ROPE_DEFAULT,
-    PP_ROPE_LINEAR,
-    PP_ROPE_LLAMA3,
-    PP_ROPE_YARN,   /* Peng et al., "YaRN", 2023 */
-    PP_ROPE_DYNAMIC /* the default up to max_position */
-};
-
-struct pp_rope {
-    enum pp_rope_type type;
-    double theta;
-    double factor;                            /* linear, llama3, yarn */
-    double low_freq_factor, high_freq_factor; /* llama3 */
-    double original_max_position;             /* llama3, yarn */
-    double attention_factor;     /* of cosines and sines; not 1: yarn */
-    double beta_fast, beta_slow; /* yarn: turns in the original positions,
-                                    between which frequencies are blended */
-    bool truncate;               /* yarn: blend between whole frequencies */
 };
 
 /* A set of layers. A model that needs one has at most PP_SET_LAYERS layers. */
@@ -338,7 +319,7 @@ enum pp_layer_param {
     PP_P_SHARED_UP,
     PP_P_SHARED_DOWN,
     PP_P_SHARED_WEIGHT, /* (1, hidden), for the sigmoid */
-    PP_P_AFTER1, /* norms after attention and after the MLP */
+    PP_P_AFTER1,        /* norms after attention and after the MLP */
     PP_P_AFTER2,
     PP_P_EXPERT_GATE,
     PP_P_EXPERT_UP,
@@ -379,7 +360,7 @@ size_t pp_model_rotary(const struct pp_model *m);
 size_t pp_model_rope_width(const struct pp_model *m);
 
 /* Returns the most tokens of a sequence, or SIZE_MAX: RoPE goes on behind
- * max_position, unless it is dynamic. */
+ * max_position, unless it is dynamic or longrope. */
 size_t pp_model_longest(const struct pp_model *m);
 
 /* Returns the number of tensors in the tables of all units. */

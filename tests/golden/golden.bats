@@ -109,6 +109,10 @@ logprobs() {
 @test "qwen3-moe: loss and every gradient of one step" { one_step qwen3-moe; }
 @test "smollm3: loss and every gradient of one step" { one_step smollm3; }
 @test "phi3: loss and every gradient of one step" { one_step phi3; }
+@test "phi3-longrope: loss and every gradient of one step" {
+    one_step phi3-longrope
+}
+
 @test "olmo: loss and every gradient of one step" { one_step olmo; }
 @test "olmo2: loss and every gradient of one step" { one_step olmo2; }
 @test "gemma2: loss and every gradient of one step" { one_step gemma2; }
@@ -167,6 +171,7 @@ logprobs() {
 
 @test "smollm3: log-probabilities" { logprobs smollm3; }
 @test "phi3: log-probabilities" { logprobs phi3; }
+@test "phi3-longrope: log-probabilities" { logprobs phi3-longrope; }
 @test "olmo: log-probabilities" { logprobs olmo; }
 @test "olmo2: log-probabilities" { logprobs olmo2; }
 @test "gemma2: log-probabilities" { logprobs gemma2; }
@@ -213,6 +218,28 @@ logprobs() {
         train smollm3 other 1
         run ! close $LOSS losses.json "$(want smollm3 '.losses[:1]')"
     done
+}
+
+@test "the comparison sees longrope with its long factors" {
+    cp -r "$GOLDEN/phi3-longrope/model" other
+    jq '.rope_parameters.short_factor = .rope_parameters.long_factor' \
+        "$GOLDEN/phi3-longrope/model/config.json" >other/config.json
+    plan other 2
+    train phi3-longrope other 1
+    run ! close $LOSS losses.json "$(want phi3-longrope '.losses[:1]')"
+}
+
+@test "longrope refuses sequences that need its long factors" {
+    cp -r "$GOLDEN/phi3-longrope/model" other
+    jq '.original_max_position_embeddings = 20
+        | .rope_parameters.original_max_position_embeddings = 20' \
+        "$GOLDEN/phi3-longrope/model/config.json" >other/config.json
+    plan other 1
+    run --separate-stderr pprun -q --data packed --weights other --steps 1 \
+        plan.json
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"tokens, but the model has 20 positions; pack with pppack \
+-l 20 --oversize split" ]]
 }
 
 @test "the comparison sees a window that is off by one" {

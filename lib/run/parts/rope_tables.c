@@ -58,6 +58,8 @@ static double frequency_of(const struct pp_rope *r, size_t rotary, size_t i)
         return llama3(r, f);
     case PP_ROPE_YARN:
         return yarn(r, rotary, f, i);
+    case PP_ROPE_LONGROPE:
+        return f / r->divisors[i];
     case PP_ROPE_DEFAULT:
     case PP_ROPE_DYNAMIC:
         break;
