@@ -90,6 +90,8 @@ teardown_file() {
     for file in "$BATS_FILE_TMPDIR"/cluster/run/*.pid; do
         [ ! -e "$file" ] || kill "$(cat "$file")" || true
     done
+    # They remove these files last. They write to the directory until then.
+    wait_for 30 '! ls "$BATS_FILE_TMPDIR"/cluster/run/*.pid 2>/dev/null' || true
 }
 
 setup() {
