@@ -162,3 +162,13 @@ agrees() {
         <<<'{"id": 1, "objective": "distill", "cu_seqlens": [0, 2], "x": [0, -1]}'
     [[ $stderr == *": objective 'distill' needs logits, which a case does not have" ]]
 }
+
+@test "a model that caps its logits is refused" {
+    ppsplit -q -p 1 "$SRCDIR/tests/golden/gemma2/model" |
+        ppsched -q -s gpipe -m 2 >capped.plan
+    run -2 --separate-stderr pprun -q --data packed --init 1 --steps 1 \
+        --objective distill capped.plan
+    echo "$stderr"
+    [ "$stderr" = "pprun: capped.plan: /model/architecture: \
+'Gemma2ForCausalLM' caps its logits, which pprun does not distil so far" ]
+}

@@ -450,42 +450,11 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     return 0;
 }
 
-/* local-mean: see faulty_compute.
- * sums-local: ranks that divide sequences do not add their sums.
- * divergence-detached: the term of the divergence has no gradient. */
 static int faulty_score(void *ctx, const struct pp_microbatch *mb, double *x,
                         double *loss, struct pp_err *err)
 {
-    struct pp_scoring *s = ctx;
-    struct pp_objective_options without = *s->options;
-    size_t bytes = mb->n_scored * sizeof *x;
-    double ignored, *kept = malloc(bytes + 1);
-    if (!kept)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memcpy(kept, x, bytes);
-    if (is("local-mean")) {
-        double n = exec->schedule->n_microbatches;
-        s->step = (struct pp_objective_counts){0};
-        pp_scoring_count(s->options, s->packed, s->bin, &s->step);
-        s->step.tokens *= n;
-        s->step.sequences *= n;
-        s->step.pairs *= n;
-    }
-    const struct pp_env *env = s->env;
-    struct pp_env alone = *env;
-    alone.context.group.n = 1;
-    alone.context.group.index = 0;
-    s->env = is("sums-local") ? &alone : env;
-    int rc = pp_score_rows(ctx, mb, x, loss, err);
-    s->env = env;
-    if (rc == 0 && is("divergence-detached")) {
-        memcpy(x, kept, bytes);
-        without.kl_weight = 0;
-        s->options = &without;
-        rc = pp_score_rows(ctx, mb, x, &ignored, err);
-    }
-    free(kept);
-    return rc;
+    (void)ctx;
+    return inject_score(exec, mb, x, loss, err);
 }
 
 /* Exchanges the activations of two microbatches of a stage. */

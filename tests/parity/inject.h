@@ -22,6 +22,10 @@ void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
 void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb);
 void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb);
 
+/* Scores a microbatch of an exec with a fault (inject_score.c). */
+int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
+                 double *x, double *loss, struct pp_err *err);
+
 /* Changes the counts of rows that a rank tells for each of n experts: one row
  * of the first expert that has some goes to its neighbour, on the same rank. */
 void inject_miscount(int32_t *counts, size_t n);
