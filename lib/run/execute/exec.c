@@ -69,8 +69,8 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
     return pp_memory_find(&e->memory, kind, stage, a.microbatch, a.slice, peer);
 }
 
-static void *buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
-                    int stage, struct pp_action a, int peer)
+void *pp_exec_buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
+                     int stage, struct pp_action a, int peer)
 {
     const struct pp_buffer *b = pp_exec_find(e, kind, stage, a, peer);
     return b ? e->arena + b->offset : NULL;
@@ -83,108 +83,12 @@ static void find_blocks(const struct pp_exec *e, struct pp_action a,
     static const struct pp_action any = {.microbatch = 0};
     const struct pp_buffer *room =
         pp_exec_find(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
-    blocks[PP_SAVED_ACT_I] = buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
-    blocks[PP_SAVED_ACT_W] = buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
-    blocks[PP_SAVED_GRAD_W] = buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
+    blocks[PP_SAVED_ACT_I] = pp_exec_buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
+    blocks[PP_SAVED_ACT_W] = pp_exec_buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
+    blocks[PP_SAVED_GRAD_W] = pp_exec_buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
     blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;
     blocks[PP_WORKSPACE_END] =
         room ? e->arena + room->offset + room->bytes : NULL;
-}
-
-/* Returns the output of an input stage: on this rank, or a received message. */
-static void *input_from(const struct pp_exec *e, struct pp_action a, int from)
-{
-    const struct pp_graph *g = e->schedule->graph;
-    if (g->stages[from].row == g->stages[a.stage].row)
-        return buffer(e, PP_BUF_OUTPUT, from, a, -1);
-    return buffer(e, PP_BUF_INPUT, a.stage, a, from);
-}
-
-/* Returns the gradient that an output stage has for this one. */
-static void *gradient_from(const struct pp_exec *e, struct pp_action a, int to)
-{
-    const struct pp_graph *g = e->schedule->graph;
-    if (g->stages[to].row == g->stages[a.stage].row)
-        return buffer(e, PP_BUF_DINPUT, to, a, a.stage);
-    return buffer(e, PP_BUF_DOUTPUT, a.stage, a, to);
-}
-
-static int add_up(const struct pp_engine *on, const struct pp_stage *s,
-                  void *sum, const void *x, const void *y, size_t n,
-                  struct pp_err *err)
-{
-    int failed = s->env->kernels->add(sum, x, y, n, on->env->stream);
-    return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
-}
-
-/* Finds the input of a stage: the sum of its inputs, in their order. */
-static int join_inputs(const struct pp_exec *e, const struct pp_engine *on,
-                       struct pp_action a, void **x, struct pp_err *err)
-{
-    const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_elements(e, a, s->in);
-    *x = n->n_inputs ? input_from(e, a, n->inputs[0]) : NULL;
-    if (n->n_inputs < 2)
-        return 0;
-    void *sum = buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
-    for (int i = 1; i < n->n_inputs; i++) {
-        const void *more = input_from(e, a, n->inputs[i]);
-        if (add_up(on, s, sum, *x, more, elements, err))
-            return -1;
-        *x = sum;
-    }
-    return 0;
-}
-
-/* Finds the gradient of the output of a stage: the sum of those of its outputs,
- * in their order. No other stage reads them, so the first one has the sum. */
-static int join_gradients(const struct pp_exec *e, const struct pp_engine *on,
-                          struct pp_action a, void **dy, struct pp_err *err)
-{
-    const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_elements(e, a, s->out);
-    *dy = n->n_outputs ? gradient_from(e, a, n->outputs[0]) : NULL;
-    for (int i = 1; i < n->n_outputs; i++)
-        if (add_up(on, s, *dy, *dy, gradient_from(e, a, n->outputs[i]),
-                   elements, err))
-            return -1;
-    return 0;
-}
-
-/* Gives every input that has a backward the gradient of the sum. dx is the
- * first one's. */
-static int spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
-                           struct pp_action a, const void *dx,
-                           struct pp_err *err)
-{
-    const struct pp_graph *g = e->schedule->graph;
-    const struct pp_stage_node *n = &g->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t bytes =
-        pp_exec_elements(e, a, s->in) * e->env->kernels->element_bytes;
-    for (int i = 0; dx && i < n->n_inputs; i++) {
-        if (!pp_sends_gradient(g, n->inputs[i]))
-            continue;
-        void *to = buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-        if (to != dx &&
-            on->env->device->ops->copy(on->env->device, to, dx, bytes, err))
-            return -1;
-    }
-    return 0;
-}
-
-/* Returns where the input gradient goes: to the first input that has a
- * backward. */
-static void *input_gradient(const struct pp_exec *e, struct pp_action a)
-{
-    const struct pp_graph *g = e->schedule->graph;
-    const struct pp_stage_node *n = &g->stages[a.stage];
-    for (int i = 0; i < n->n_inputs; i++)
-        if (pp_sends_gradient(g, n->inputs[i]))
-            return buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-    return NULL;
 }
 
 static size_t bin_of(const struct pp_pass *p, struct pp_action a)
@@ -411,14 +315,14 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
-    void *y = buffer(e, PP_BUF_OUTPUT, a.stage, a, -1), *x;
+    void *y = pp_exec_buffer(e, PP_BUF_OUTPUT, a.stage, a, -1), *x;
     double loss = 0;
     mb->loss = &loss;
     bool has_head =
         s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
     if (e->pass->objective && has_head)
         prepare_scoring(e, host, a);
-    if (join_inputs(e, on, a, &x, err) ||
+    if (pp_exec_join_inputs(e, on, a, &x, err) ||
         pp_stage_fwd(s, mb, y, x, blocks, err) ||
         pass_output(e, on, mb, a, y, err))
         return -1;
@@ -445,18 +349,18 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     const struct pp_stage *s = &on->stages[a.stage];
     bool input = pp_consumes_gradient(e->schedule->graph, a);
     bool weight = a.op != PP_I;
-    void *dx = input ? input_gradient(e, a) : NULL, *dy;
+    void *dx = input ? pp_exec_input_gradient(e, a) : NULL, *dy;
     e->slots -= pp_ends_backward(e->schedule->graph, a);
     if (!input)
         return weight ? pp_stage_bwd_weight(s, mb, blocks, err) : 0;
-    if (join_gradients(e, on, a, &dy, err))
+    if (pp_exec_join_gradients(e, on, a, &dy, err))
         return -1;
     if (weight ? pp_stage_bwd(s, mb, dx, dy, blocks, err)
                : pp_stage_bwd_input(s, mb, dx, dy, blocks, err))
         return -1;
     if (e->digests && dx)
         digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx, s->in.width);
-    return spread_gradient(e, on, a, dx, err);
+    return pp_exec_spread_gradient(e, on, a, dx, err);
 }
 
 static int take_metadata(const struct pp_exec *e, struct pp_action a,

@@ -11,6 +11,10 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
                                      enum pp_buffer_kind kind, int stage,
                                      struct pp_action a, int peer);
 
+/* Returns its memory, or NULL. */
+void *pp_exec_buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
+                     int stage, struct pp_action a, int peer);
+
 /* Returns the tokens of the whole microbatch of an action. */
 size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a);
 
@@ -28,6 +32,25 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 /* Adds the place of an action to an error of this rank. Returns -1. */
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
                     struct pp_err *err);
+
+/* Finds the input of a stage: the sum of its inputs, in their order. */
+int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
+                        struct pp_action a, void **x, struct pp_err *err);
+
+/* Finds the gradient of the output of a stage: the sum of those of its outputs,
+ * in their order. No other stage reads them, so the first one has the sum. */
+int pp_exec_join_gradients(const struct pp_exec *e, const struct pp_engine *on,
+                           struct pp_action a, void **dy, struct pp_err *err);
+
+/* Returns where the input gradient goes: to the first input that has a
+ * backward. */
+void *pp_exec_input_gradient(const struct pp_exec *e, struct pp_action a);
+
+/* Gives every input that has a backward the gradient of the sum. dx is the
+ * first one's. */
+int pp_exec_spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
+                            struct pp_action a, const void *dx,
+                            struct pp_err *err);
 
 /* The default entries of pp_exec_ops; the ctx of the player is the exec. */
 int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
