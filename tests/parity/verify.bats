@@ -99,15 +99,15 @@ caught() {
  normaliser" --objective dpo
 }
 @test "a ratio against the wrong column" {
-    caught exchanged-columns parts.json rollouts "*outputs of all stages agree\
- and the loss differs:*at the columns that the objective reads*" \
+    caught exchanged-columns parts.json rollouts "*outputs are not compared,\
+ as ranks divide tokens and the loss differs:*at the columns that the objective reads*" \
         --objective grpo --dtype fp64
 }
 @test "pairs whose parts are not added over ranks" {
     caught sums-local parts.json pairs "*" --objective dpo --dtype fp64
 }
 @test "a divergence without its gradient" {
-    caught divergence-detached parts.json rollouts "*the loss agree, and the\
+    caught divergence-detached parts.json rollouts "*: the loss agrees, and the\
  gradients differ from the head down: look at the gradient of the objective*" \
         --objective grpo
 }

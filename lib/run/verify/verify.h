@@ -70,6 +70,7 @@ struct pp_verify_row {
 /* The output of a stage in the first step. */
 struct pp_verify_output {
     struct pp_verify_error e;
+    bool compared; /* ranks that divide tokens have no whole sequence */
     size_t microbatch, sequence; /* place of the largest error */
     bool first_sequences; /* first sequences of microbatches differ too */
 };

@@ -139,6 +139,21 @@ static bool is_head_wrong(const struct pp_verify *v)
     return false;
 }
 
+/* Reports whether outputs are compared: those of whole sequences are. */
+static bool has_outputs(const struct pp_verify *v)
+{
+    for (int s = 0; s < v->graph->n_stages; s++)
+        if (v->outputs[s].compared)
+            return true;
+    return false;
+}
+
+static const char *before_loss(const struct pp_verify *v)
+{
+    return has_outputs(v) ? "the outputs of all stages agree"
+                          : "outputs are not compared, as ranks divide tokens";
+}
+
 static void hint_loss(const struct pp_verify *v, char *text)
 {
     const struct pp_verify_scalar *loss = &v->scalars[PP_VERIFY_LOSS];
@@ -150,15 +165,15 @@ static void hint_loss(const struct pp_verify *v, char *text)
                  rank(v, v->graph->n_stages / v->graph->n_copies - 1));
     else if (is_scaled(v, &factor) && fabs(factor - ratio) < 1e-3 * fabs(ratio))
         snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "the outputs of all stages agree, and the loss and the "
-                 "gradients are %.6g times what they should be: look at the "
-                 "normaliser",
-                 ratio);
+                 "%s, and the loss and the gradients are %.6g times what they "
+                 "should be: look at the normaliser",
+                 before_loss(v), ratio);
     else
         snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "the outputs of all stages agree and the loss differs: look "
-                 "at the labels, at their shift inside each sequence, %sand "
-                 "whether all microbatches have one normaliser",
+                 "%s and the loss differs: look at the labels, at their shift "
+                 "inside each sequence, %sand whether all microbatches have "
+                 "one normaliser",
+                 before_loss(v),
                  v->objective ? "at the columns that the objective reads, "
                               : "");
 }
@@ -175,44 +190,48 @@ static void hint_backward(const struct pp_verify *v, char *text)
         if (c.bad)
             last = s;
     }
-    if (is_tied(v))
+    if (is_tied(v)) {
         snprintf(text, PP_VERIFY_HINT_TEXT,
                  "only the gradients of the tied embedding and head differ: "
                  "those of stages %d and %d are not added correctly",
                  v->graph->tied[0], v->graph->tied[1]);
-    else if (is_shared(v))
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and only gradients of "
-                 "tensors differ that several tensor-parallel ranks hold: "
-                 "look at their sum over these ranks");
+        return;
+    }
+    int at = snprintf(text, PP_VERIFY_HINT_TEXT, "%s, and ",
+                      has_outputs(v) ? "all outputs and the loss agree"
+                                     : "the loss agrees");
+    size_t room = PP_VERIFY_HINT_TEXT - (size_t)at;
+    text += at;
+    if (is_shared(v))
+        snprintf(text, room,
+                 "only gradients of tensors differ that several "
+                 "tensor-parallel ranks hold: look at their sum over these "
+                 "ranks");
     else if (is_copied(v))
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and the gradients of the "
-                 "copies of the weights are parts that make the right sum: "
-                 "they are not added correctly");
+        snprintf(text, room,
+                 "the gradients of the copies of the weights are parts that "
+                 "make the right sum: they are not added correctly");
     else if (v->objective && is_head_wrong(v) && !is_scaled(v, &factor))
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and the gradients differ "
-                 "from the head down: look at the gradient of the objective, "
-                 "where a term of the loss may have none");
+        snprintf(
+            text, room,
+            "the gradients differ from the head down: look at the gradient "
+            "of the objective, where a term of the loss may have none");
     else if (bad == 1)
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and only stage %d on rank "
-                 "%d has wrong gradients: look at its weight gradients%s, one "
-                 "may be missing or added twice",
+        snprintf(text, room,
+                 "only stage %d on rank %d has wrong gradients: look at its "
+                 "weight gradients%s, one may be missing or added twice",
                  last, rank(v, last),
                  v->graph->replicas ? " and their sum over replicas" : "");
     else if (is_scaled(v, &factor))
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and the gradients that "
-                 "differ are %.4g times what they should be: look at the "
-                 "normaliser",
-                 factor);
+        snprintf(
+            text, room,
+            "the gradients that differ are %.4g times what they should be: "
+            "look at the normaliser",
+            factor);
     else
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "all outputs and the loss agree, and gradients differ from "
-                 "stage %d on rank %d down%s: look at %sits backward and at "
-                 "the gradient that it receives",
+        snprintf(text, room,
+                 "gradients differ from stage %d on rank %d down%s: look at "
+                 "%sits backward and at the gradient that it receives",
                  last, rank(v, last),
                  whole == bad && bad < below ? ", those above agree" : "",
                  v->recompute && v->recompute[last] ? "what it recomputes, at "

@@ -143,6 +143,12 @@ static double distance_of(const struct pp_verify *v, enum pp_verify_run run,
                     pp_verify_probe(v, PP_VERIFY_REFERENCE, first, sequence));
 }
 
+static bool has_probe(const struct pp_verify *v, int stage, size_t sequence)
+{
+    return pp_verify_probe(v, PP_VERIFY_PIPELINE, stage,
+                           sequence)[PP_VERIFY_NORMS] != 0;
+}
+
 static void judge_output(struct pp_verify *v, int stage)
 {
     struct pp_verify_output *o = &v->outputs[stage];
@@ -155,6 +161,7 @@ static void judge_output(struct pp_verify *v, int stage)
         pp_packed_bin(v->data, b, &bin);
         for (uint32_t i = 0; i < bin.n_sequences; i++) {
             double d = distance_of(v, PP_VERIFY_PIPELINE, stage, bin.source[i]);
+            o->compared |= has_probe(v, stage, bin.source[i]);
             if (i == 0 && !(d <= o->e.bound))
                 o->first_sequences = true;
             if (d <= o->e.error)
