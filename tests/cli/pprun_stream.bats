@@ -142,6 +142,7 @@ pprun: the weights of step 2 were not taken: fifo: no reader came within \
     # The FIFO has room for less than a version.
     (
         head -c 100 fifo >short
+        sleep 1 # until the writer has seen that no reader is left
         cat fifo >v2
     ) 3>&- &
     reader=$!
