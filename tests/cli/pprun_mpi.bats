@@ -40,8 +40,6 @@ END
 setup() {
     needs_mpirun
     cd "$BATS_FILE_TMPDIR"
-    # MPI itself leaks memory.
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
 }
 
 options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)

@@ -100,8 +100,7 @@ is_saved() {
     # mpirun passes SIGUSR1 on, but its own status after SIGTERM is 1.
     for signal in USR1:75 TERM:1; do
         rm -rf ckpt log
-        ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" \
-            mpirun --allow-run-as-root --oversubscribe -n 2 pprun "${long[@]}" \
+        mpirun --allow-run-as-root --oversubscribe -n 2 pprun "${long[@]}" \
             --transport mpi --save ckpt >log 2>err &
         pid=$!
         until_or_end test -s log

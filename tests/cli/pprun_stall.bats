@@ -26,7 +26,6 @@ END
 setup() {
     needs_mpirun
     cd "$BATS_FILE_TMPDIR"
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
     rm -rf ckpt err.* pid.* status.* out fifo
 }
 

@@ -511,23 +511,24 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
  * has gone to others. */
 static void keep_weights(struct pp_exec *e, struct pp_action a)
 {
-    static _Thread_local struct kept {
+    static struct kept {
         struct pp_exec *of;
         void *at, *copy;
-    } kept;
+    } of_ranks[8];
     const struct pp_env *env = e->env;
+    struct kept *kept = &of_ranks[env->comm->rank % 8];
     const struct pp_buffer *b = pp_memory_weights(
         &e->memory, &e->schedule->rows[env->place.row], e->pc, a.stage);
-    if (kept.of != e) {
-        free(kept.copy);
-        kept = (struct kept){e, e->arena + b->offset, malloc(b->bytes)};
-        memcpy(kept.copy, kept.at, b->bytes);
+    if (kept->of != e) {
+        free(kept->copy);
+        *kept = (struct kept){e, e->arena + b->offset, malloc(b->bytes)};
+        memcpy(kept->copy, kept->at, b->bytes);
     } else if (is("weights-stale") && a.op == PP_UNSHARD &&
                env->comm->rank + 1 == env->comm->size) {
-        memcpy(e->arena + b->offset, kept.copy, b->bytes);
+        memcpy(e->arena + b->offset, kept->copy, b->bytes);
     }
     if (is("weights-released"))
-        pp_stage_take_weights(&e->worker->engine.stages[a.stage], kept.at);
+        pp_stage_take_weights(&e->worker->engine.stages[a.stage], kept->at);
 }
 
 /* reduce-missing: the gradients of stage 1 are not added over the replicas.
