@@ -137,7 +137,8 @@ caught() {
 @test "the verification finds weights of an earlier step, and released ones" {
     plan parts interleaved 4 llama -p 2 -c 2 --dp 2 --zero 3 --resident 1
     caught weights-stale "the first step agrees and a later one differs"
-    caught weights-released "stage 1"
+    # It reads memory that others write.
+    has_tsan || caught weights-released "stage 1"
 }
 
 # Every stage has its collectives, as PyTorch's runtime adds them.
