@@ -77,6 +77,11 @@ set_up_run() {
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
 }
 
+# skip_some: leaves only one of FEWER tests of a file, if FEWER is set.
+skip_some() {
+    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
+}
+
 # has_tsan: returns whether ThreadSanitizer watches pprun.
 has_tsan() { grep -q __tsan_init "$BUILDDIR/cmd/pprun"; }
 

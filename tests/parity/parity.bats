@@ -26,7 +26,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 # FEWER set it is one of so many tests that does.
 split() {
     local name=$1 kind=$2
-    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
+    skip_some
     shift 2
     ppsplit "$@" "model-$name" | ppsched -s "$kind" -m 6 >plan.json
     rm -rf run

@@ -43,7 +43,7 @@ messages() {
 # FEWER set it is one of so many tests that does.
 row() {
     local data=$1 m=$2 k=$3 kind=$4 how
-    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
+    skip_some
     shift 4
     ppsplit -q "$@" | ppsched -q -s "$kind" -m "$m" --slices "$k" >plan.json
     for how in planned exchange max; do

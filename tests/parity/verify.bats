@@ -56,7 +56,7 @@ caught() {
         [ "$status" -eq 0 ]
         touch "right.${*//\//_}"
     fi
-    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
+    skip_some
     run --separate-stderr env PP_INJECT="$fault" timeout 200 \
         "$BUILDDIR/tests/parity/pprun_inject" "$@"
     echo "status $status: ${lines[-1]} $stderr"
