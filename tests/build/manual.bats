@@ -88,10 +88,10 @@ page_options() {
     done
 }
 
-@test "the files that pp-hacking(7) names exist" {
+@test "the files that pp-hacking(7) and pp-testing(7) name exist" {
     find "$SRCDIR" -path "$SRCDIR/build*" -prune -o -print | sed 's,.*/,,' |
         sort -u >names
-    sed -n 's/^\.Pa //p' "$SRCDIR/man/pp-hacking.7" | tr ' ' '\n' |
+    sed -n 's/^\.Pa //p' "$SRCDIR"/man/pp-{hacking,testing}.7 | tr ' ' '\n' |
         grep -E '^[a-z0-9_./-]+$' | grep -vE '^[.,]$|^build' |
         while read -r path; do
             [ -e "$SRCDIR/$path" ] || grep -qxF -- "$path" names ||
@@ -180,13 +180,13 @@ make_scratch() {
     cmp man/zbv.svg "$SRCDIR/man/zbv.svg"
 }
 
-@test "every fault is injected somewhere, and pp-hacking(7) has it" {
+@test "every fault is injected somewhere, and pp-testing(7) has it" {
     cd "$SRCDIR"
     for fault in $(grep -oh 'is("[a-z-]*")' tests/parity/inject*.c |
         cut -d'"' -f2 | sort -u); do
         echo "$fault"
         grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault( |$)" tests/parity/*.bats
-        sed -n '/^\.Ss Faults/,/^\.Ss San/p' man/pp-hacking.7 |
+        sed -n '/^\.Ss Faults/,/^\.Ss San/p' man/pp-testing.7 |
             tr -s ' ,' '\n' | grep -qx -- "$fault"
     done
 }
