@@ -227,6 +227,28 @@ static PP_LOAD(load)
     return 0;
 }
 
+static PP_FOLLOW_LOAD(follow_load)
+{
+    (void)stream;
+    const real *of = load;
+    real *b = bias;
+    double sum = 0, below = 0, above = 0;
+    for (size_t e = 0; e < E; e++)
+        sum += (double)of[e];
+    /* Loads are integers, so that these comparisons are exact. */
+    for (size_t e = 0; e < E; e++) {
+        below += (double)of[e] * (double)E < sum;
+        above += (double)of[e] * (double)E > sum;
+    }
+    double mean = centred ? (below - above) / (double)E : 0;
+    for (size_t i = 0; i < n; i++) {
+        double at = (double)of[first + i] * (double)E;
+        double sign = (at < sum) - (at > sum);
+        b[i] = (real)((double)b[i] + rate * (sign - mean));
+    }
+    return 0;
+}
+
 /* Returns what scores are divided by, so that they add up to 1. */
 static double score_sum(const real *p, size_t E, bool sigmoid)
 {
@@ -483,6 +505,7 @@ const struct pp_expert_kernels PP_KERNEL(expert_kernels_rows) = {
     .route_fwd = route_fwd,
     .route_bwd = route_bwd,
     .load = load,
+    .follow_load = follow_load,
     .balance_fwd = balance_fwd,
     .balance_bwd = balance_bwd,
     .logit_size_fwd = logit_size_fwd,

@@ -81,6 +81,18 @@ typedef PP_ROUTE_BWD(pp_route_bwd_fn);
 #define PP_LOGIT_SIZE_BWD(name)                                              \
     int(name)(void *dlogits, const void *logits, double scale, size_t first, \
               size_t end, size_t E, void *stream)
+/* follow_load - the step of the bias of a router by its loads (Wang et al.,
+ * "Auxiliary-Loss-Free Load Balancing Strategy for Mixture-of-Experts", 2024):
+ *
+ *   bias[e] += rate sign(mean of load - load[e])
+ *
+ * for experts first .. first + n - 1; centred: minus the mean of all E steps.
+ *
+ *   bias  (n) elements        load  (E) accumulated type */
+#define PP_FOLLOW_LOAD(name)                                                  \
+    int(name)(void *bias, const void *load, size_t first, size_t n, size_t E, \
+              double rate, bool centred, void *stream)
+typedef PP_FOLLOW_LOAD(pp_follow_load_fn);
 typedef PP_LOAD(pp_load_fn);
 typedef PP_BALANCE_FWD(pp_balance_fwd_fn);
 typedef PP_BALANCE_BWD(pp_balance_bwd_fn);
@@ -147,6 +159,7 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
     K(route_fwd, pp_route_fwd_fn)                 \
     K(route_bwd, pp_route_bwd_fn)                 \
     K(load, pp_load_fn)                           \
+    K(follow_load, pp_follow_load_fn)             \
     K(balance_fwd, pp_balance_fwd_fn)             \
     K(balance_bwd, pp_balance_bwd_fn)             \
     K(logit_size_fwd, pp_logit_size_fwd_fn)       \

@@ -75,11 +75,16 @@ static int check_supported(const struct pprun *p)
     return 0;
 }
 
-/* Refuses losses of routers that would have no effect or be wrong. */
+/* Refuses settings of routers that would have no effect or be wrong. */
 static int check_router(const struct pprun *p)
 {
     const struct pp_graph *g = &p->manifest.graph;
     const char *name = p->job.router.balance > 0 ? "aux-loss" : "z-loss";
+    if (p->job.optim.bias_rate > 0 && !p->model.moe.score_bias)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has no biases of routers, so "
+                       "--bias-rate has no effect",
+                       p->manifest.model.architecture);
     if (!pp_router_has_losses(&p->job.router))
         return 0;
     if (!p->model.moe.n_experts)

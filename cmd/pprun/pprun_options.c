@@ -103,6 +103,12 @@ const struct tool_option pprun_option_table[] = {
     {0, "aux-rule", "NAME", "tokens (default), documents or megatron",
      AT(job.router.rule), .words = pp_router_rule_names,
      .needs = "aux-loss|z-loss"},
+    {0, "bias-rate", "R", "step of routers' biases by the load of experts (0)",
+     AT(job.optim.bias_rate), 0, 1e6, .needs = TRAINING,
+     .also = "moe-router-bias-update-rate"},
+    {0, "bias-rule", "NAME", "megatron (default) or torchtitan",
+     AT(job.optim.bias_rule), .words = pp_bias_rule_names,
+     .needs = "bias-rate"},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,

@@ -188,7 +188,9 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows) {
             set_name(m, u, slot, &out[slot]);
-            out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
+            bool trained = pp_unit_role(m, u) == PP_ROLE_TRAINED;
+            out[slot].frozen |= !trained;
+            out[slot].by_load &= trained;
         }
     return n;
 }

@@ -318,7 +318,7 @@ static void experts_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_ROUTER], e->n_experts, h, PP_SPLIT_NONE, 1);
     if (e->score_bias) {
         set_bias(&out[PP_P_ROUTER_BIAS], e->n_experts, PP_SPLIT_NONE, 1);
-        out[PP_P_ROUTER_BIAS].frozen = true;
+        out[PP_P_ROUTER_BIAS].frozen = out[PP_P_ROUTER_BIAS].by_load = true;
     }
     set_matrix(&out[PP_P_EXPERT_GATE], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);

@@ -45,6 +45,8 @@ struct pp_tensor_info {
     size_t n_segments; /* if not 0: of the rows. Ranks divide each of them, and
                           each has n_parts. 3 for queries, keys, values */
     bool frozen;       /* it has no gradient and no optimizer state */
+    bool by_load;      /* frozen, but a step may change it by the tokens of each
+                          expert: the bias of a router */
     bool transposed;   /* the file has (cols, rows) */
     const char *tied_to; /* NULL, or the tensor that has its values: this one is
                             not in files */

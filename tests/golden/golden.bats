@@ -17,12 +17,10 @@ setup() {
     pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
 }
 
+bins() { pppack -l 48 --stats "$GOLDEN/data.jsonl" | jq .bins; }
+
 # plan MODEL RANKS: writes plan.json, whose step takes every bin.
-plan() {
-    local bins
-    bins=$(pppack -l 48 --stats "$GOLDEN/data.jsonl" | jq .bins)
-    ppsplit -q -p "$2" "$1" | ppsched -q -s 1f1b -m "$bins" >plan.json
-}
+plan() { ppsplit -q -p "$2" "$1" | ppsched -q -s 1f1b -m "$(bins)" >plan.json; }
 
 # train CASE MODEL STEPS [OPTION...]: trains with the optimizer of the golden.
 train() {
@@ -154,6 +152,43 @@ logprobs() {
 @test "deepseek-v2: the losses of ten AdamW steps" { ten_steps deepseek-v2; }
 @test "deepseek-v3: the losses of ten AdamW steps, with decay" {
     ten_steps deepseek-v3
+}
+
+# bias DIR: prints the numbers of the bias of the one router, in a JSON array.
+bias() {
+    local file=$1/model.safetensors size at
+    size=$(od -An -t u8 -N 8 "$file")
+    at=$(head -c $((8 + size)) "$file" | tail -c "$size" | jq 'to_entries[]
+        | select(.key | endswith("e_score_correction_bias"))
+        | .value.data_offsets[0]')
+    tail -c +$((9 + size + at)) "$file" | head -c 32 | od -An -t f4 | jq -s .
+}
+
+# follows RULE OPTION...: ten steps in which the bias of the router follows the
+# loads of experts.
+follows() {
+    local rule=$1 m=$GOLDEN/deepseek-v3
+    shift
+    train deepseek-v3 "$m/model" 10 --bias-rule "$rule" --save saved \
+        --bias-rate "$(jq .rate "$m/biased.json")" "$@"
+    bias saved/latest >bias.json
+    rm -r saved
+    close $TEN_LOSSES losses.json <(jq ".$rule.losses" "$m/biased.json")
+    close 1e-6 bias.json <(jq ".$rule.bias" "$m/biased.json") 0.1
+}
+
+@test "deepseek-v3: the bias of its router follows the loads by both rules" {
+    local rule followed
+    for rule in megatron torchtitan; do
+        plan "$GOLDEN/deepseek-v3/model" 3
+        follows $rule
+        ppsplit -q -p 2 --recompute full "$GOLDEN/deepseek-v3/model" |
+            ppsched -q -s 1f1b -m "$(bins)" >plan.json
+        follows $rule
+    done
+    followed=$(cat bias.json)
+    run ! follows megatron --bias-rate 0.05
+    [ "$followed" != "$(cat bias.json)" ]
 }
 
 @test "olmo: the losses of ten AdamW steps, with decay" { ten_steps olmo; }

@@ -324,6 +324,30 @@ static void test_row_invariant(const struct pp_kernels *k)
         values_free(all[i]);
 }
 
+/* The mean load of these is 3. */
+static void test_follow_load(const struct pp_kernels *k)
+{
+    static const double load[] = {3, 0, 4, 5, 3}, steps[] = {0, 1, -1, -1, 0};
+    enum { E = 5, FIRST = 1, N = 3 };
+    struct values of = values_new(k, E, 0), bias = values_new(k, N, 0);
+    for (size_t e = 0; e < E; e++)
+        set(&of, e, load[e]);
+    for (int centred = 0; centred <= 1; centred++) {
+        double off = 0;
+        fill(&bias, 0.25);
+        k->experts->follow_load(bias.at, of.at, FIRST, N, E, 0.5, centred,
+                                NULL);
+        for (size_t i = 0; i < N; i++) {
+            double want = 0.25 + 0.5 * (steps[FIRST + i] + (centred ? 0.2 : 0));
+            off = fmax(off, fabs(get(&bias, i) - want));
+        }
+        ok(off < 1e-7 && guard_whole(&bias), "%s: biases follow loads%s",
+           k->name, centred ? ", centred" : "");
+    }
+    values_free(&of);
+    values_free(&bias);
+}
+
 int main(void)
 {
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
@@ -336,6 +360,7 @@ int main(void)
         test_padding(k);
         test_grouped(k);
         test_rules(k);
+        test_follow_load(k);
     }
     test_row_invariant(&pp_kernels_rows_f32);
     test_row_invariant(&pp_kernels_rows_f64);

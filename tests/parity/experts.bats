@@ -29,6 +29,17 @@ END
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
+# router_bias DIR: prints the bytes of the bias of DeepSeek's router.
+router_bias() {
+    local file=$1/model.safetensors size at
+    size=$(od -An -t u8 -N 8 "$file")
+    at=$(head -c $((8 + size)) "$file" | tail -c "$size" | jq 'to_entries[]
+        | select(.key | endswith("e_score_correction_bias"))
+        | .value.data_offsets | @tsv' -r)
+    tail -c +$((9 + size + ${at%%$'\t'*})) "$file" |
+        head -c $((${at##*$'\t'} - ${at%%$'\t'*})) | od -An -t x1
+}
+
 @test "splits and recomputation give the same bits" {
     train base one.json
     ppsplit -q -p 2 -c 2 --placement v --recompute selective model-experts |
@@ -75,15 +86,49 @@ prediction, which pprun does not train; plan without --mtp" ]
         --weights "$SRCDIR/tests/golden/deepseek-v3/model" --lr 1 \
         --weight-decay 0.5 --dump-grads grads.safetensors
     [[ $(head -c 9000 grads.safetensors) != *e_score_correction_bias* ]]
-    bias() { # DIR: prints its bytes, of 8 numbers
-        local file=$1/model.safetensors size
-        size=$(od -An -t u8 -N 8 "$file")
-        local at=$((8 + size + $(head -c $((8 + size)) "$file" |
-            tail -c "$size" | jq '."model.layers.1.mlp.gate.e_score_correction_bias".data_offsets[0]')))
-        tail -c +$((at + 1)) "$file" | head -c 32 | od -An -t x4
+    [ "$(router_bias biased/latest)" = \
+        "$(router_bias "$SRCDIR/tests/golden/deepseek-v3/model")" ]
+    run --separate-stderr pprun -q one.json --data packed --steps 1 --init 1 \
+        --bias-rate 0.1
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"'Qwen2MoeForCausalLM' has no biases of routers, so \
+--bias-rate has no effect" ]]
+}
+
+# Loads are integers, so that only other routes could change the bias. Other
+# products of fp64 could do so in a near tie, which does not occur here.
+@test "the bias of a router follows the loads of all ranks, to the bit" {
+    local m=$SRCDIR/tests/golden/deepseek-v3/model split rule=(--bias-rate 0.03)
+    pppack -q -l 64 --cp 2 --tp 2 -o both data.jsonl
+    rule+=(--bias-rule torchtitan)
+    ppsplit -q -p 1 "$m" | ppsched -q -s gpipe -m 8 >plan.json
+    follow() { # NAME
+        rm -rf "$1"
+        pprun -q plan.json --data both --weights "$m" --steps 4 --lr 1e-2 \
+            --dtype fp64 --save "$1" "${rule[@]}" >"$1.log"
+        router_bias "$1/latest" >"$1.bias"
     }
-    [ "$(bias biased/latest)" = \
-        "$(bias "$SRCDIR/tests/golden/deepseek-v3/model")" ]
+    follow followed-one
+    [ "$(cat followed-one.bias)" != "$(router_bias "$m")" ]
+    for split in '1f1b 8 -p 2 --recompute full' \
+        'gpipe 4 -p 1 --dp 2 --zero 0' '1f1b 4 -p 2 --dp 2 --ep 2 --zero 3' \
+        'gpipe 8 -p 1 --cp 2 --tp 2' '1f1b 4 -p 2 --cp 2 --dp 2 --ep 4' \
+        'dualpipe 8 -p 2 --placement both-ways' \
+        'dualpipe 4 -p 2 --placement both-ways --dp 2 --zero 1' \
+        'seq1f1b 8 -p 2'; do
+        echo "$split"
+        # shellcheck disable=SC2086
+        set -- $split
+        ppsplit -q "${@:3}" "$m" | ppsched -q -s "$1" -m "$2" >plan.json
+        follow followed
+        diff followed-one.bias followed.bias
+    done
+    # A resumed run goes on with it.
+    pprun -q plan.json --data both --weights "$m" --steps 2 --lr 1e-2 \
+        --dtype fp64 --save followed-half "${rule[@]}" >/dev/null
+    pprun -q plan.json --data both --resume followed-half --steps 4 --lr 1e-2 \
+        --dtype fp64 --save followed-half "${rule[@]}" >/dev/null
+    diff <(router_bias followed-half/latest) followed-one.bias
 }
 
 @test "losses of routers with sigmoids are those of one rank" {

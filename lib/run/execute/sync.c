@@ -92,15 +92,17 @@ static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
         here += copied_stages(w);
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        struct copied c = {.peer = -1, .n = t->own.n};
-        if (t->stage != here || t->info.frozen)
+        struct copied c = {.peer = -1, .n = t->load ? t->n : t->own.n};
+        if (t->stage != here || !(t->g || t->load))
             continue;
         for (int k = 0; k < PP_MAX_COPIES; k++) {
             const struct pp_parameter *at =
                 pp_parameters_find(p, k, t->unit, t->slot);
             int row = w->graph->stages[stage + k * copied_stages(w)].row;
             if (at)
-                c.at[k] = (char *)at->g + at->own.first * p->accumulator_bytes;
+                c.at[k] = at->load ? at->load
+                                   : (char *)at->g +
+                                         at->own.first * p->accumulator_bytes;
             else
                 c.peer = pp_env_peer(w->env, row);
         }
@@ -216,10 +218,13 @@ int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         const struct pp_collective c = replicas(w, t, bytes);
-        if (t->stage != stage || !t->g)
+        void *g = t->load ? t->load : t->g;
+        if (t->stage != stage || !g)
             continue;
-        if (p->owners == 1 ? pp_all_reduce(&c, t->g, t->n, err)
-                           : pp_reduce_scatter(&c, t->g, NULL, t->n, err))
+        /* Every rank updates the bias of a router by all loads. */
+        if (p->owners == 1 || t->load
+                ? pp_all_reduce(&c, g, t->n, err)
+                : pp_reduce_scatter(&c, g, NULL, t->n, err))
             return -1;
     }
     return 0;

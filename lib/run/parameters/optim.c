@@ -23,6 +23,21 @@ double pp_optim_clip(const struct pp_optim *o, double norm)
     return o->clip > 0 && factor < 1 ? factor : 1;
 }
 
+const char *const pp_bias_rule_names[] = {
+    [PP_BIAS_MEGATRON] = "megatron",
+    [PP_BIAS_TORCHTITAN] = "torchtitan",
+    NULL,
+};
+
+/* Updates what the rank holds of the bias of a router. */
+static int follow_load(const struct pp_optim *o, const struct pp_kernels *k,
+                       const struct pp_parameter *p, void *stream)
+{
+    return k->experts->follow_load(p->w, p->load, p->held.first, p->held.n,
+                                   p->n, o->bias_rate,
+                                   o->bias_rule == PP_BIAS_TORCHTITAN, stream);
+}
+
 int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
                     struct pp_parameters *p, int64_t step, double g_scale,
                     void *stream, struct pp_err *err)
@@ -38,6 +53,9 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
+        if (a->load && o->bias_rate > 0 && follow_load(o, k, a, stream))
+            return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed",
+                           a->info.name);
         if (a->info.frozen)
             continue;
         bool decays = o->decay_all || a->info.n_dims > 1;

@@ -187,6 +187,9 @@ static void set_addresses(struct pp_parameters *p,
                 *fields[b] =
                     (char *)p->blocks[b] + at * pp_parameters_bytes(p, b);
         }
+        if (t->info.by_load && p->blocks[PP_BLOCK_G])
+            t->load = (char *)p->blocks[PP_BLOCK_G] +
+                      offsets[i].trained * p->accumulator_bytes;
     }
 }
 

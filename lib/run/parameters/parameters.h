@@ -44,6 +44,10 @@ struct pp_parameter {
      * and are if the tensor is frozen. With REDUCE_GRAD, ranks that divide the
      * state have the sum in g of their own elements alone. */
     void *w, *g, *m, *v, *master;
+    /* (n) Without a gradient, in its place: the tokens of each expert in the
+     * step (info.by_load); else NULL. Sums of the gradients of whole stages
+     * include it. */
+    void *load;
 };
 
 /* The parameters of a rank. In w and g, these are contiguous in each layer: q,

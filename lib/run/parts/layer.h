@@ -96,7 +96,7 @@ struct pp_microbatch {
     void *teacher_ctx;
     size_t teacher_k; /* at most PP_MOST_TOP_K */
 
-    /* For experts, in a step that trains; or NULL. Without slices. */
+    /* For experts, in a step that trains; or NULL. Slices have no losses. */
     struct pp_router_losses *router;
 
     /* For a slice, and for the rows of a context-parallel rank. */
@@ -133,6 +133,8 @@ struct pp_layer {
     size_t n_words;
     void *w[PP_N_LAYER_PARAMS]; /* by slot; NULL if there is none */
     void *g[PP_N_LAYER_PARAMS]; /* gradients; all NULL if only forward runs */
+    void *load; /* (experts) accumulated type; in a step that trains F adds the
+                   tokens of each expert; or NULL */
 };
 
 /* Returns the rows of this rank between products. */

@@ -103,9 +103,9 @@ struct pp_router_rows {
     size_t room_values;
 };
 
-/* Without mb->router they do nothing. fwd adds to its sums. bwd adds the
- * gradient to dlogits (tokens, E); norm has the inputs of the router, rows of
- * this rank, and b->gathered is overwritten. */
+/* Without mb->router they do nothing. fwd adds to its sums and to l->load. bwd
+ * adds the gradient to dlogits (tokens, E); norm has the inputs of the router,
+ * rows of this rank, and b->gathered is overwritten. */
 int pp_layer_router_fwd(const struct pp_layer *l,
                         const struct pp_microbatch *mb,
                         const struct pp_router_rows *r, struct pp_err *err);

@@ -121,6 +121,20 @@ static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
     return pp_all_reduce(&c, r->logits, n, err);
 }
 
+/* Adds the tokens of each expert to the loads of the step, on every
+ * tensor-parallel rank. */
+static int add_loads(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_router_rows *r, struct pp_err *err)
+{
+    for (size_t i = 0; l->load && i < mb->n_sequences; i++) {
+        struct real_rows at = rows_of(mb, i);
+        PP_LAYER_RUN(l->env->kernels->experts->load(
+            l->load, &r->routing, at.first, at.end, l->env->model->moe.top_k,
+            l->env->stream));
+    }
+    return 0;
+}
+
 static bool is_first(const struct pp_layer *l)
 {
     return l->env->tensor.group.index == 0;
@@ -159,7 +173,11 @@ int pp_layer_router_fwd(const struct pp_layer *l,
 {
     const struct pp_expert_kernels *k = l->env->kernels->experts;
     size_t E = l->env->model->moe.n_experts;
-    if (!mb->router || !is_first(l) || !has_tokens(mb))
+    if (!mb->router || !has_tokens(mb))
+        return 0;
+    if (add_loads(l, mb, r, err))
+        return -1;
+    if (!is_first(l) || !pp_router_has_losses(mb->router->options))
         return 0;
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);

@@ -61,6 +61,8 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
             env->params, u->copy, unit, slot_here(env, slot));
         l->w[slot] = p && !env->params->divided ? p->w : NULL;
         l->g[slot] = p ? p->g : NULL;
+        if (p && p->load)
+            l->load = p->load;
     }
     const struct pp_parameter *first =
         pp_parameters_find(env->params, u->copy, unit, PP_P_WEIGHT);

@@ -97,7 +97,9 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                            ? r->metrics + ((size_t)i * m + lane) * n_metrics
                            : NULL,
             .n_metrics = n_metrics,
-            .router = pp_router_has_losses(&j->router) ? &r->router : NULL,
+            .router = pp_router_has_losses(&j->router) || j->optim.bias_rate > 0
+                          ? &r->router
+                          : NULL,
             .output = j->output,
             .ctx = j->ctx,
         };
