@@ -149,6 +149,24 @@ static int check_slices(const struct pprun *p)
     return 0;
 }
 
+/* Checks that no sequence is in pieces: a reward is one number. */
+static int check_whole(const struct pprun *p, const char *dir,
+                       const struct pp_packed *data)
+{
+    for (size_t i = 0; data->kind == PP_DATA_DOCUMENTS && i < data->n_bins;
+         i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        for (uint32_t s = 0; s < b.n_sequences; s++)
+            if (b.start[s] > 0)
+                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                               "%s: sequence '%u' is in pieces, but has one "
+                               "reward; pack with a larger -l",
+                               dir, (unsigned)b.source[s]);
+    }
+    return 0;
+}
+
 /* Checks that the data has the columns of the objective, and that every bin has
  * whole pairs. */
 static int check_objective(const struct pprun *p, const char *dir,
@@ -158,7 +176,7 @@ static int check_objective(const struct pprun *p, const char *dir,
     const struct pp_objective_options *o = &p->objective;
     unsigned needs = pp_objective_needs(o), there = pprun_columns(data);
     if (p->job.score)
-        return 0;
+        return p->model.scores ? check_whole(p, dir, data) : 0;
     if (check_kind(p, dir, data->kind))
         return -1;
     if (o->number == PP_OBJECTIVE_DPO && !o->reference_free &&
@@ -167,7 +185,7 @@ static int check_objective(const struct pprun *p, const char *dir,
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (needs & ~there & pp_column_bit((enum pp_column)c))
             return fail_column(p, dir, data, (enum pp_column)c);
-    for (size_t i = 0; o->number == PP_OBJECTIVE_DPO && i < data->n_bins; i++) {
+    for (size_t i = 0; pp_objective_in_pairs(o) && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
         if (b.n_sequences != 2 * b.n_groups)

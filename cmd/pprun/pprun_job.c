@@ -160,6 +160,38 @@ static int check_kernels(const struct pprun *p)
                    p->manifest.model.architecture);
 }
 
+/* Refuses a reward model for what needs words, and the other way round. */
+static int check_head(const struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const char *name = p->manifest.model.architecture;
+    struct pp_err *err = &p->tool->err;
+    bool rewards = p->objective.number == PP_OBJECTIVE_REWARD;
+    const char *words = o->generate              ? "--generate"
+                        : o->top_k               ? "--top-k"
+                        : p->job.entropy         ? "--entropy"
+                        : p->job.temperature > 0 ? "--temperature"
+                                                 : NULL;
+    if (!p->model.scores)
+        return rewards ? pp_fail(err, PP_EXIT_INPUT,
+                                 "/model/architecture: '%s' gives no rewards; "
+                                 "--objective reward needs a model like "
+                                 "LlamaForSequenceClassification",
+                                 name)
+                       : 0;
+    if (words)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' gives rewards and no words; "
+                       "run it without %s",
+                       name, words);
+    return rewards || o->logprobs || o->plan
+               ? 0
+               : pp_fail(err, PP_EXIT_INPUT,
+                         "/model/architecture: '%s' gives rewards; run it with "
+                         "--objective reward or --logprobs",
+                         name);
+}
+
 /* Checks that the units of the manifest are the model's. */
 static int check_units(const struct pprun *p)
 {
@@ -403,7 +435,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_experts(p) || check_kernels(p))
+        check_experts(p) || check_kernels(p) || check_head(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

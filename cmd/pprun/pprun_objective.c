@@ -28,20 +28,24 @@ static int set_option(void *ctx, const char *name, const char *word, double x,
                 : pp_objective_set_number(&s->options, name, x, err);
 }
 
-/* Lists the scored tokens: nothing predicts the first of a sequence. */
+/* Lists the scored tokens: nothing predicts the first of a sequence. A reward
+ * is at the last one. */
 static int list_scored(struct scored_case *s, struct pp_arena *a)
 {
     const struct pp_objective_case *c = &s->c;
     const double *mask = c->arrays[PP_CASE_MASK];
     uint32_t *first = pp_arena_alloc(a, c->n_sequences + 1, sizeof *first);
+    bool is_reward = s->options.number == PP_OBJECTIVE_REWARD;
     size_t n = 0;
     s->at = pp_arena_alloc(a, c->n_tokens + 1, sizeof *s->at);
     if (!first || !s->at)
         return -1;
     for (size_t q = 0; q < c->n_sequences; q++) {
         first[q] = (uint32_t)n;
-        for (int32_t t = c->cu_seqlens[q] + 1; t < c->cu_seqlens[q + 1]; t++)
-            if (!mask || mask[t] != 0)
+        int32_t end = c->cu_seqlens[q + 1];
+        int32_t from = is_reward ? end - 1 : c->cu_seqlens[q] + 1;
+        for (int32_t t = from; t < end; t++)
+            if (is_reward || !mask || mask[t] != 0)
                 s->at[n++] = (uint32_t)t;
         s->step.sequences += n > first[q];
         s->step.pairs += q % 2 && n > first[q - 1];
@@ -109,10 +113,10 @@ static int check_case(struct scored_case *s, struct pp_err *err)
         if (needs & pp_column_bit((enum pp_column)c) && !s->rows.columns[c])
             return pp_fail(err, PP_EXIT_INPUT, "%s: needs %s", s->c.objective,
                            pp_columns[c].name);
-    if (s->options.number == PP_OBJECTIVE_DPO && !s->c.pairs_fit)
+    if (pp_objective_in_pairs(&s->options) && !s->c.pairs_fit)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "dpo: the sequences must be pairs, the chosen one "
-                       "first");
+                       "%s: the sequences must be pairs, the chosen one first",
+                       s->c.objective);
     return 0;
 }
 

@@ -90,7 +90,7 @@ const struct tool_option pprun_option_table[] = {
     {0, "weights", "PATH", "start from these safetensors", AT(options.weights)},
     {0, "init", "SEED", "start from random weights", AT(options.seed), 0,
      LARGEST, .excludes = "weights"},
-    {0, "objective", "NAME", "sft (default), dpo, grpo or distill",
+    {0, "objective", "NAME", "sft (default), dpo, grpo, distill or reward",
      AT(objective.number), .words = pp_objective_names},
     {0, "temperature", "X", "divide logits by this (1)", AT(job.temperature),
      1e-3, 1e3, .excludes = "verify print-memory"},

@@ -156,7 +156,9 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
         bool is_far = k == 0 || at[k].sequence != at[k - 1].sequence;
         let_go(s, width * sizeof *values + is_far * PAGE_BYTES);
         memcpy(to, values, width * sizeof *values);
-        /* 0 is for tokens without a score. */
+        /* 0 is for tokens without a score, and -0 for a reward of 0. */
+        if (p->model.scores && *to == 0)
+            *to = -0.0;
         for (size_t i = 0; i < p->job.top_k; i++)
             to[first_id(p) + i] += 1;
         if (isfinite(*values) || (s->has_bad && is_before(s->bad, at[k])))
@@ -197,6 +199,20 @@ static void write_numbers(const struct pprun *p, struct pp_json_writer *w,
     pp_json_end(w);
 }
 
+/* Writes the reward of every sequence of the line. */
+static void write_rewards(const struct pprun *p, struct pp_json_writer *w,
+                          size_t sequence)
+{
+    const uint64_t *first = p->scores.first + sequence;
+    pp_json_array(w, "rewards", PP_JSON_INLINE);
+    for (uint64_t i = first[0]; i < first[1]; i++) {
+        double x = *values_of(p, i);
+        if (x != 0 || signbit(x))
+            pp_json_real(w, NULL, x == 0 ? 0 : x);
+    }
+    pp_json_end(w);
+}
+
 static void write_line(const struct pprun *p, size_t sequence, FILE *f)
 {
     struct pp_json_writer w = {.f = f};
@@ -204,7 +220,10 @@ static void write_line(const struct pprun *p, size_t sequence, FILE *f)
     pp_json_uint(&w, "sequence", sequence);
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
-    write_numbers(p, &w, sequence, "logprobs", 0);
+    if (p->model.scores)
+        write_rewards(p, &w, sequence);
+    else
+        write_numbers(p, &w, sequence, "logprobs", 0);
     if (p->job.entropy)
         write_numbers(p, &w, sequence, "entropy", 1);
     if (p->job.top_k) {
@@ -220,10 +239,11 @@ int pprun_scores_write(struct pprun *p)
     struct pprun_scores *s = &p->scores;
     FILE *f = s->file.f ? s->file.f : p->tool->out;
     if (s->has_bad)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
-                       "sequence %" PRIu32 ": the log-probability of token "
-                       "%" PRIu32 " is %g",
-                       s->bad.sequence, s->bad.position, fabs(s->bad_value));
+        return pp_fail(
+            &p->tool->err, PP_EXIT_SYSTEM,
+            "sequence %" PRIu32 ": the %s of token %" PRIu32 " is %g",
+            s->bad.sequence, p->model.scores ? "reward" : "log-probability",
+            s->bad.position, fabs(s->bad_value));
     size_t width = pp_job_score_width(&p->job) * sizeof(double);
     for (size_t i = 0; i < p->data.n_inputs; i++) {
         uint64_t n = s->first[i + 1] - s->first[i];

@@ -163,8 +163,8 @@ const struct tool_option ppsched_option_table[] = {
      .parse = parse_memory_limit},
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
      .parse = parse_slot_limit, .excludes = "memory"},
-    {0, "objective", "NAME", "that trains: sft (default), dpo, grpo or distill",
-     AT(objective), .words = pp_objective_names},
+    {0, "objective", "NAME", "that trains, as of pprun (sft)", AT(objective),
+     .words = pp_objective_names},
     {0, "depth", "N", "messages in flight on a channel (1), or auto", AT(depth),
      0, MAX_MICROBATCHES, .parse = parse_depth},
 

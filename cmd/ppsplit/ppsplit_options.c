@@ -242,8 +242,8 @@ const struct tool_option split_options[] = {
     {.group = "Memory"},
     {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
      .parse = parse_memory_limit},
-    {0, "objective", "NAME", "that trains: sft (default), dpo, grpo or distill",
-     AT(objective), .words = pp_objective_names},
+    {0, "objective", "NAME", "that trains, as of pprun (sft)", AT(objective),
+     .words = pp_objective_names},
     {0, "recompute", "MODE", "none, selective, full, a list by stage, or auto",
      .words = recompute_words, .parse = parse_recompute},
 

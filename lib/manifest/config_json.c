@@ -16,6 +16,7 @@
 #include "base/file.h"
 #include "manifest/config_values.h"
 #include "model/inventory.h"
+#include "model/parts.h"
 #include "model/precision.h"
 #include "model/vision.h"
 
@@ -191,6 +192,37 @@ static int find_architecture(const struct pp_value *at, const char *text,
     return i < 0 ? -1 : 0;
 }
 
+/* Finds a reward model by its class. */
+static bool find_scoring(const char *text, struct pp_model *m)
+{
+    for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
+        const char *name = pp_family_of((enum pp_architecture)a)->scoring;
+        if (!name || strcmp(name, text) != 0)
+            continue;
+        m->architecture = (enum pp_architecture)a;
+        m->scores = true;
+    }
+    return m->scores;
+}
+
+/* Checks that a reward model has one output. transformers counts the labels,
+ * which are 2 unless the file says otherwise. */
+static int check_labels(const struct pp_value *root, const char *class)
+{
+    struct pp_value at = *root;
+    size_t n = 2;
+    if (pp_config_find_set(root, "id2label", &at))
+        n = json_object_size(at.value);
+    else if (pp_config_find_set(root, "num_labels", &at) &&
+             pp_config_get_size(root, "num_labels", INT_MAX, &n))
+        return -1;
+    return n == 1 ? 0
+                  : pp_value_fail(&at,
+                                  "'%zu' labels, but a reward is one number: "
+                                  "load '%s' with num_labels=1 and save it",
+                                  n, class);
+}
+
 static int read_architecture(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value list, name;
@@ -210,7 +242,9 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
     name = pp_value_item(&list, 0);
     if (pp_value_text(&name, &text))
         return -1;
-    if (find_architecture(&name, text, false, &m->architecture))
+    if (find_scoring(text, m)
+            ? check_labels(root, text)
+            : find_architecture(&name, text, false, &m->architecture))
         return -1;
     return pp_config_only_text(root, "model_type",
                                families[m->architecture].model_type);
@@ -321,7 +355,10 @@ static int read_switches(const struct pp_value *root, const struct family *f,
     m->tied |= f->tied;
     if (f->mlp_bias && pp_config_opt_bool(root, "mlp_bias", &m->mlp_bias))
         return -1;
-    return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
+    if (pp_config_opt_bool(root, "tie_word_embeddings", &m->tied))
+        return -1;
+    m->tied &= !m->scores;
+    return 0;
 }
 
 int pp_config_read_language(const struct pp_value *root, struct pp_model *m)

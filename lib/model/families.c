@@ -67,7 +67,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};
         return 1;
     case PP_UNIT_HEAD:
-        out[0] = (struct pp_model_part){.kind = PP_PART_HEAD};
+        out[0] = (struct pp_model_part){.kind = m->scores ? PP_PART_SCORE
+                                                          : PP_PART_HEAD};
         return 1;
     case PP_UNIT_PATCHES:
         out[0] = (struct pp_model_part){.kind = PP_PART_PATCHES};
@@ -96,6 +97,8 @@ bool pp_architecture_trained(enum pp_architecture a)
 
 /* Names of the language model's tensors in LLaVA begin so. */
 #define LANGUAGE "language_model."
+/* The name of a score, whatever the family. */
+#define SCORE "score.weight"
 
 const char *pp_embedding_name(const struct pp_model *m)
 {
@@ -106,6 +109,8 @@ const char *pp_embedding_name(const struct pp_model *m)
 
 const char *pp_head_name(const struct pp_model *m)
 {
+    if (m->scores)
+        return SCORE;
     return pp_vision_has_tower(m) ? LANGUAGE "lm_head.weight"
                                   : pp_family_of(m->architecture)->names->head;
 }
@@ -120,7 +125,7 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     const char *const ends[][PP_N_PROJECTOR_PARAMS] = {
         [PP_UNIT_EMBED] = {names->embedding, names->positions},
         [PP_UNIT_NORM] = {names->norm, names->norm_bias},
-        [PP_UNIT_HEAD] = {names->head},
+        [PP_UNIT_HEAD] = {m->scores ? SCORE : names->head},
         [PP_UNIT_PATCHES] = {names->patches, names->positions,
                              names->embedding},
         [PP_UNIT_PROJECTOR] = {"multi_modal_projector.linear_1.weight",
@@ -147,7 +152,7 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
 }
 
 /* Does the work of pp_unit_params for a unit of a tower. Its two norms have one
- * shape. Tensor-parallel ranks divide the images and not the tensors. */
+ * shape. */
 static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_tensor_info out[PP_N_LAYER_PARAMS])
 {
@@ -155,11 +160,8 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     char name[PP_FQN_TEXT];
     struct pp_model tower = pp_vision_tower(m);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
-    for (size_t slot = 0; slot < n; slot++) {
+    for (size_t slot = 0; slot < n; slot++)
         out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
-        out[slot].split = PP_SPLIT_NONE;
-        out[slot].n_parts = 1;
-    }
     pp_vision_fqn(m, u, name);
     for (size_t slot = 0; u.kind == PP_UNIT_POST_NORM && slot < n; slot++)
         snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,

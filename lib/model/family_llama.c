@@ -40,13 +40,14 @@ static const struct pp_names names = {
     .buffers = {".inv_freq"},
 };
 
-#define FAMILY(id, text, attention_, mlp_)    \
-    const struct pp_family pp_family_##id = { \
-        .architecture = text "ForCausalLM",   \
-        .names = &names,                      \
-        .norm = PP_PART_RMS_NORM,             \
-        .attention = attention_,              \
-        .mlp = mlp_,                          \
+#define FAMILY(id, text, attention_, mlp_)           \
+    const struct pp_family pp_family_##id = {        \
+        .architecture = text "ForCausalLM",          \
+        .scoring = text "ForSequenceClassification", \
+        .names = &names,                             \
+        .norm = PP_PART_RMS_NORM,                    \
+        .attention = attention_,                     \
+        .mlp = mlp_,                                 \
     }
 
 FAMILY(llama, "Llama", PP_PART_ATTENTION, PP_PART_GATED_MLP);

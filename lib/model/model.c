@@ -18,8 +18,10 @@ const char *pp_model_architecture(const struct pp_model *m)
 {
     if (m->vision.kind != PP_VISION_NONE)
         return pp_vision_name(m->vision.kind);
-    return m->table ? m->table->architecture
-                    : pp_architecture_name(m->architecture);
+    if (m->table)
+        return m->table->architecture;
+    return m->scores ? pp_family_of(m->architecture)->scoring
+                     : pp_architecture_name(m->architecture);
 }
 
 bool pp_model_is_listed(const struct pp_model *m)
@@ -100,6 +102,8 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
     else if (pp_unit_is_vision(u) || m->architecture == PP_CLIP)
         pp_vision_fqn(m, u, buf);
+    else if (m->scores && u.kind == PP_UNIT_HEAD)
+        strcpy(buf, "score");
     else
         pp_unit_fqn(u, buf);
 }

@@ -113,7 +113,6 @@ struct pp_vision {
     size_t image_token; /* of LLaVA: the id of placeholders for features */
     size_t n_images;    /* per sequence */
     size_t seq_len;     /* tokens of a sequence, images included */
-    size_t sharers;     /* ranks that divide them (pp_mesh_sharers); 0: one */
 };
 
 /* The part of a unit in training (frozen.h). */
@@ -135,6 +134,8 @@ struct pp_model {
     struct pp_rope windowed_rope; /* of layers with a window; theta 0: as the
                                      others */
     bool tied;                    /* the head uses the embedding's weight */
+    bool scores; /* the head gives a number for each sequence, from its last
+                    token: a reward model */
     bool qkv_bias;
     bool o_bias;
     bool mlp_bias;
@@ -348,7 +349,8 @@ enum {
 
 /* Fills the unit's parameter table (tensor.h). out[i].name is "" if the model
  * has no such parameter, or has it in another form. Returns the number of rows.
- * The head's parameter is lm_head.weight even if it is tied. */
+ * The head's parameter is lm_head.weight even if it is tied, or score.weight.
+ */
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS]);
 
@@ -484,7 +486,8 @@ enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
 enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
 /* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
 enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
-/* ACT_W all. SCALE: minus the derivative of the loss by each log-probability */
+/* ACT_W all. SCALE: minus the derivative of the loss by each log-probability,
+ * or its derivative by each score */
 enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };
 /* ACT_W patch_inputs, GRAD_W hidden. A row is a token of the encoder. */
 enum {

@@ -64,6 +64,15 @@ static void vocabulary_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_WEIGHT], m->vocab, m->hidden, PP_SPLIT_ROWS, m->vocab);
 }
 
+/* Every tensor-parallel rank has the weight of a score. */
+static void score_tensors(const struct pp_model *m,
+                          const struct pp_model_part *p,
+                          struct pp_tensor_info *out)
+{
+    (void)p;
+    set_matrix(&out[PP_P_WEIGHT], 1, m->hidden, PP_SPLIT_NONE, 1);
+}
+
 static void embedding_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
@@ -423,6 +432,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},
         [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
+        [PP_PART_SCORE] = {score_tensors, head_saved},
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},
         [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
     };

@@ -22,6 +22,7 @@ enum pp_part_kind {
     PP_PART_LATENT_ATTENTION,
     PP_PART_EXPERTS, /* router, gated experts, shared expert */
     PP_PART_HEAD,
+    PP_PART_SCORE,     /* a head that gives a number for each sequence */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
     /* Plans only know the sums of these: */
@@ -96,6 +97,7 @@ struct pp_names {
  * without experts has a gated MLP in place of them. */
 struct pp_family {
     const char *architecture; /* "LlamaForCausalLM" */
+    const char *scoring;      /* "LlamaForSequenceClassification", or NULL */
     const struct pp_names *names;
     enum pp_part_kind norm, attention, mlp;
     bool norms_after;      /* norms follow attention and MLP ... */
@@ -107,6 +109,12 @@ struct pp_family {
     bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
+
+/* Returns the outputs of the head for a row. */
+static inline size_t pp_model_outputs(const struct pp_model *m)
+{
+    return m->scores ? 1 : m->vocab;
+}
 
 /* Return the names of the embedding and of the head in files of the model. */
 const char *pp_embedding_name(const struct pp_model *m);

@@ -8,6 +8,7 @@
 #include "kernel_sizes.h"
 #include "model/edge.h"
 #include "model/inventory.h"
+#include "model/parts.h"
 #include "model/vision.h"
 
 #define LARGEST ((size_t)1e18)
@@ -151,21 +152,9 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
     size_t tp = pp_model_tp(m);
     size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
     w->token += (double)(tp * values * b->accumulator_bytes);
-    w->rows = quotient_up(pp_head_block_rows(b, m->vocab), tp);
-    w->row = times(tp, plus(m->vocab, 2 * m->hidden) * b->element_bytes);
-}
-
-/* Ranks that divide images exchange features: those of the images of a rank,
- * which are at most all tokens of a microbatch, and those of its tokens. The
- * embedding also reads the former. */
-static void add_features(const struct pp_model *m, const struct pp_backend *b,
-                         struct pp_workspace *w)
-{
-    size_t n = m->vision.sharers;
-    if (n < 2)
-        return;
-    w->token += (double)(2 * n * m->hidden * b->element_bytes);
-    w->fixed += 2 * PP_LINE_BYTES;
+    w->rows = quotient_up(pp_head_block_rows(b, pp_model_outputs(m)), tp);
+    w->row =
+        times(tp, plus(pp_model_outputs(m), 2 * m->hidden) * b->element_bytes);
 }
 
 static struct pp_workspace
@@ -180,8 +169,6 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
         w.fixed += 2 * PP_LINE_BYTES;
     }
-    if (u.kind == PP_UNIT_EMBED)
-        add_features(m, b, &w);
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, u, b, &w);
         w.token += (double)exchanged(x, m, &w, b);
@@ -374,14 +361,10 @@ size_t pp_batch_device_bytes(size_t tokens)
 
 /* The encoder has at most two tokens for each feature, a patch and a class
  * token, and a feature takes the place of a token. For each of them a position
- * and an id; then the rows of features on both sides, and bounds of images.
- * Ranks that divide images have the order of the features to send, the ranks
- * that take them, and bounds by rank. */
-size_t pp_image_batch_bytes(size_t tokens, size_t ranks)
+ * and an id; then the rows of features on both sides, and bounds of images. */
+size_t pp_image_batch_bytes(size_t tokens)
 {
-    size_t each = 2 * 2 + 3 + (ranks > 1 ? 2 : 0);
-    return plus(times(tokens + 1, each * sizeof(int32_t)),
-                ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
+    return times(tokens + 1, (2 * 2 + 3) * sizeof(int32_t));
 }
 
 size_t pp_scoring_bytes(size_t tokens)
@@ -454,9 +437,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
-    if (c->image_ranks)
-        engine +=
-            pp_line_bytes(pp_image_batch_bytes(c->tokens, c->image_ranks));
+    if (c->images)
+        engine += pp_line_bytes(pp_image_batch_bytes(c->tokens));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

@@ -69,6 +69,14 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
         cases | jq -e '.id == "a" and (.loss - 0.668459 | fabs) < 1e-6 and .metrics.accuracy == 1'
 }
 
+@test "a reward model reads the last token of each sequence" {
+    echo '{"id":"a","objective":"reward","cu_seqlens":[0,2,5],"x":[9,1,9,9,-1],"mask":[0,0,0,0,0],"groups":[0,2]}' |
+        cases | jq -e '(.loss - 0.1269280110429726 | fabs) < 1e-12 and
+            (.dx[1] + 0.11920292202211755 | fabs) < 1e-12 and
+            .dx[4] == -.dx[1] and .dx[0] == 0 and .dx[2] == 0 and .dx[3] == 0 and
+            .metrics == {accuracy: 1, reward_margin: 2, chosen_reward: 1, rejected_reward: -1}'
+}
+
 @test "equal log-probabilities give a ratio of exactly 1 and no divergence" {
     row grpo '"kl":"none"' "$A,$P,\"x\":[0,-1,-1,-1],\"q\":[0,-1,-1,-1]" | cases |
         jq -e '.metrics | .probs_ratio_min == 1 and .probs_ratio_max == 1 and
@@ -128,6 +136,7 @@ END
     refused "$(row sft '' '"x":[0,1]')" "'2' numbers"
     refused "$(row sft '' '"x":[0,1,2,"a"]')" '/x/3'
     refused "$(row dpo '' "$X,\"f\":[0,0,0,0]")" pairs
+    refused "$(row reward '' "$X")" 'reward: the sequences must be pairs'
     local cispo='"kl":"none","policy-loss":"cispo"'
     for other in '"ratio":"none"' '"ratio":"on-policy"' '"ratio":"sequence"' \
         '"dual-clip":3'; do

@@ -21,22 +21,6 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# step NAME RANKS KIND DATA ARGS...: one step over all bins of DATA.
-step() {
-    local split=()
-    case $3 in
-    interleaved) split=(-c 2) ;;
-    zbv | dualpipev) split=(-c 2 --placement v) ;;
-    esac
-    ppsplit -q -p "$2" "${split[@]}" model-llama |
-        ppsched -q -s "$3" -m "$(bins "$4")" >"$1.plan"
-    pprun -q --data "$4" --init 1 --steps 1 --clip 0 --optimizer sgd \
-        --dump-grads "$1.grads" "${@:5}" "$1.plan" >"$1.log"
-}
-
-# Drops what depends on the split.
-metrics() { jq -c 'del(.seconds, .tokens_per_s, .bubble)' "$1"; }
-
 GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
 
 @test "every split and schedule gives the bits of one rank" {
@@ -98,29 +82,6 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
         .[0] as $one | .[1] | to_entries | length > 15 and
         all(.[]; ($one[.key] - .value | fabs) < 1e-12 * ([1, .value] | max))' \
         one.log dp.log
-}
-
-# divided NAME DATA SPLIT M KIND -- OPTION...: trains the split and one rank in
-# fp64 and compares loss, metrics, the evaluation and every gradient. The step
-# is so large that the weights after it are the gradients.
-divided() {
-    local name=$1 data=$2 mesh=$3 m=$4 kind=$5 run
-    shift 6
-    local o=(--data "$data" --eval "$data" --init 1 --steps 1 --dtype fp64
-        --clip 0 --optimizer sgd --lr 100 "$@")
-    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$(bins "$data")" >one.plan
-    # shellcheck disable=SC2086
-    ppsplit -q $mesh model-llama | ppsched -q -s $kind -m "$m" >"$name.plan"
-    rm -rf one.saved "$name.saved"
-    for run in one "$name"; do
-        pprun -q "${o[@]}" --save "$run.saved" "$run.plan" >"$run.log"
-    done
-    "$BUILDDIR/tests/golden/compare_tensors" 1e-12 1e-12 "$name.saved/latest" \
-        one.saved/latest
-    jq -s '[.[0], .[1]] | map(del(.seconds, .tokens_per_s, .bubble, .step)) |
-        .[0] as $one | .[1] | to_entries | if length < 9 then error("few") else
-        .[] | select(($one[.key] - .value | fabs) > 1e-12 * ([1, .value | fabs] | max)) |
-        error("\(.key) is \(.value), not \($one[.key])") end' one.log "$name.log"
 }
 
 @test "ranks that divide sequences, and slices, give the gradient of one" {

@@ -101,6 +101,13 @@ static void test_views(const struct pp_packed *p)
     is_ints(mb.scored_rows, (int32_t[]){1, 4, 0}, 3, "they come first");
     is_ints(mb.targets, (int32_t[]){7, 9, 6}, 3, "a target is the next id");
 
+    const struct pp_batch_part ends = {
+        .n_slices = 1, .score_all = true, .score_ends = true};
+    ok(!pp_batch_view(&b, p, &ends, &mb, &err), "views a bin with score_ends");
+    is_ints(mb.scored_rows, (int32_t[]){2, 5}, 2, "the last real rows");
+    is_ints(mb.targets, (int32_t[]){-1, -1}, 2, "they predict nothing");
+    ok(mb.n_labelled == 2 && mb.predicts == 0, "and stand for themselves");
+
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &mb,
                       &err) &&
            mb.n_scored == 0 && mb.tokens == 4,

@@ -80,6 +80,15 @@ static int32_t word_here(const struct pp_batch_part *part, int32_t id)
     return pp_word_here(part->first_word, part->n_words, id);
 }
 
+enum { NO_TARGET = -1 };
+
+static void score_row(struct pp_batch *b, struct pp_microbatch *mb, int32_t row,
+                      int32_t target)
+{
+    b->scored_rows[mb->n_scored] = row;
+    b->targets[mb->n_scored++] = target;
+}
+
 /* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an
  * id is not a token. */
 static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
@@ -93,14 +102,16 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
             t < real_end ? word_here(part, bin->input_ids[t]) : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
             return false;
-        if (t + 1 >= real_end || bin->labels[t + 1] == PP_LABEL_IGNORE)
+        if (part->score_ends && t + 1 == real_end)
+            score_row(b, mb, at, NO_TARGET);
+        if (part->score_ends || t + 1 >= real_end ||
+            bin->labels[t + 1] == PP_LABEL_IGNORE)
             continue;
         int32_t target =
             part->score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
         if (!is_token(b, *bad = target))
             return false;
-        b->scored_rows[mb->n_scored] = at;
-        b->targets[mb->n_scored++] = word_here(part, target);
+        score_row(b, mb, at, word_here(part, target));
     }
     return true;
 }
@@ -121,8 +132,7 @@ static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
                 continue;
             if (!is_token(b, *bad = bin->input_ids[start + next]))
                 return false;
-            b->scored_rows[mb->n_scored] = at;
-            b->targets[mb->n_scored++] = word_here(part, *bad);
+            score_row(b, mb, at, word_here(part, *bad));
         }
     }
     return true;
@@ -234,6 +244,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .input_ids = b->input_ids,
         .scored_rows = b->scored_rows,
         .targets = b->targets,
+        .predicts = part->score_ends ? 0 : 1,
         .sequence = b->sequence,
         .first_row = first,
         .n_before = (size_t)part->slice,
@@ -244,7 +255,8 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                               : !view_slice(b, &v, i, part, mb, &bad))
             return fail_token(b, part->bin, bad, err);
     mb->n_labelled = mb->n_scored;
-    if (part->score_all && !score_others(b, &v, part, mb, &bad))
+    if (part->score_all && !part->score_ends &&
+        !score_others(b, &v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
     if (part->n_ranks > 1 || part->n_slices > 1) {
         mb->keys = b->keys;

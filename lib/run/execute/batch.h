@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* batch - a packed bin as the layers see it: positions, ids, shifted targets.
  *
- * Every action makes it again from the mapped index. This takes about 5 ns a
- * token, which no stage of real size notices; kept views would need 48 bytes a
- * token for every microbatch in flight. */
+ * Every action makes it again from the mapped index. This costs a few integer
+ * operations a token and keeps nothing per microbatch. */
 #ifndef PP_RUN_EXECUTE_BATCH_H
 #define PP_RUN_EXECUTE_BATCH_H
 
@@ -38,8 +37,8 @@ static inline int32_t pp_word_here(int32_t first_word, int32_t n_words,
     return n_words == 0 ? id : i >= 0 && i < n_words ? i : -1;
 }
 
-/* Returns the position in its bin of the token that scored row k predicts: the
- * row of position t predicts the token of t + 1. mb is in host memory. The
+/* Returns the position in its bin of the token that scored row k predicts, or
+ * of the row itself in a reward model (mb->predicts). mb is in host memory. The
  * caller goes through rows that ascend; *part begins with 0. */
 static inline size_t pp_batch_predicts(const struct pp_bin *b,
                                        const struct pp_microbatch *mb, size_t k,
@@ -49,7 +48,7 @@ static inline size_t pp_batch_predicts(const struct pp_bin *b,
     while (row >= mb->cu_seqlens_padded[*part + 1])
         ++*part;
     return (size_t)(b->cu_seqlens_padded[mb->sequence[*part]] +
-                    mb->positions[row] + 1);
+                    mb->positions[row] + mb->predicts);
 }
 
 struct pp_batch_part {
@@ -62,7 +61,8 @@ struct pp_batch_part {
     int n_ranks, rank;
     /* The words of a tensor-parallel rank; 0 words: all of the vocabulary. */
     int32_t first_word, n_words;
-    size_t grain; /* of slices (pp_slice_begin); 0: 1 */
+    size_t grain;    /* of slices (pp_slice_begin); 0: 1 */
+    bool score_ends; /* score the last token of every sequence, for itself */
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries

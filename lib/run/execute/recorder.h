@@ -36,12 +36,6 @@ struct pp_recording {
     int share;    /* tensor-parallel ranks that divide the work of a token */
 };
 
-/* The work that a slice of a microbatch gives a rank. */
-struct pp_part_size {
-    double tokens, pairs; /* attended pairs */
-    size_t images;
-};
-
 struct pp_recorder {
     struct pp_recording kept;
     const struct pp_schedule *schedule; /* borrowed */
@@ -56,12 +50,11 @@ struct pp_recorder {
     int64_t n_done;                  /* steps begun */
 
     /* With layers: seconds is (n_steps, n_passes, parts, n_layers,
-     * PP_N_LAYER_TIMES), -1 if nothing ran. sizes is (n_steps, n_passes,
-     * parts). */
+     * PP_N_LAYER_TIMES), -1 if nothing ran. sizes (n_steps, n_passes, parts)
+     * holds tokens and attended pairs. */
     size_t n_layers;     /* layers of all stages of the rank */
     size_t *first_layer; /* by stage: index of its first layer */
-    double *seconds;
-    struct pp_part_size *sizes;
+    double *seconds, (*sizes)[2];
     size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the
                      current step: timestamps of their starts */
     struct pp_layer_times layer_times;

@@ -184,24 +184,34 @@ static int gather_tokens(const struct pp_scoring *s, const struct room *room,
         double x = at[mb->order[t]];
         if (x == unscored)
             continue;
-        room->position[*n] = (uint32_t)t + 1;
+        room->position[*n] = (uint32_t)t + (uint32_t)mb->predicts;
         room->x[(*n)++] = x;
     }
     return 0;
 }
 
 /* Moves the gradients of this rank's tokens to the front. Its rows ascend as
- * the tokens of the bin do, which are one before their position. */
+ * the tokens of the bin do. */
 static void keep_own(const struct pp_scoring *s, const struct room *room,
                      size_t n)
 {
     const struct pp_microbatch *mb = s->rows;
     size_t first = (size_t)s->env->context.group.index * mb->tokens, k = 0;
     for (size_t i = 0; i < n; i++) {
-        size_t row = (size_t)mb->order[room->position[i] - 1];
+        size_t row =
+            (size_t)mb->order[room->position[i] - (uint32_t)mb->predicts];
         if (row >= first && row < first + mb->tokens)
             room->x[k++] = room->x[i];
     }
+}
+
+/* The head takes minus the gradient by log-probabilities, and that by rewards.
+ */
+static void give_gradient(const struct pp_scoring *s, const struct room *room,
+                          size_t n)
+{
+    for (size_t k = 0; s->rows->predicts && k < n; k++)
+        room->x[k] = -room->x[k];
 }
 
 /* Scores the tokens of all ranks with the bits of one rank. The first rank
@@ -225,8 +235,7 @@ static int score_exactly(const struct pp_scoring *s, const struct pp_bin *b,
     for (size_t k = 0; s->metrics && !reports && k < o->n_metrics; k++)
         s->metrics[k] = pp_metric_neutral(o->metrics[k].combine);
     *loss = reports ? *loss : 0;
-    for (size_t k = 0; k < n; k++)
-        room->x[k] = -room->x[k];
+    give_gradient(s, room, n);
     keep_own(s, room, n);
     return 0;
 }
@@ -255,8 +264,7 @@ int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
         return -1;
     o->finish(s->options, &r, room.sums, &s->step, loss,
               s->metrics ? s->metrics : ignored, room.x);
-    for (size_t k = 0; k < n; k++)
-        room.x[k] = -room.x[k];
+    give_gradient(s, &room, n);
     return 0;
 }
 
@@ -269,7 +277,7 @@ void pp_scoring_count(const struct pp_objective_options *o,
         return;
     pp_packed_bin(p, bin, &b);
     if (o && pp_objective_by_sequence(o))
-        pp_objective_count(&b, b.labels, o->number == PP_OBJECTIVE_DPO, sum);
+        pp_objective_count(o, &b, b.labels, sum);
     else
         sum->tokens += b.scored;
 }

@@ -70,6 +70,7 @@ const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES] = {
     [PP_OBJECTIVE_DPO] = &pp_objective_dpo,
     [PP_OBJECTIVE_GRPO] = &pp_objective_grpo,
     [PP_OBJECTIVE_DISTILL] = &pp_objective_distill,
+    [PP_OBJECTIVE_REWARD] = &pp_objective_reward,
 };
 
 unsigned pp_objective_needs(const struct pp_objective_options *o)
@@ -103,24 +104,32 @@ unsigned pp_objective_reads(const struct pp_objective_options *o)
                : 0;
 }
 
+bool pp_objective_in_pairs(const struct pp_objective_options *o)
+{
+    return pp_objectives[o->number]->kind == PP_DATA_PAIRS;
+}
+
 bool pp_objective_by_sequence(const struct pp_objective_options *o)
 {
-    return o->number == PP_OBJECTIVE_DPO ||
+    return pp_objective_in_pairs(o) ||
            (o->number == PP_OBJECTIVE_GRPO &&
             (o->ratio == PP_RATIO_SEQUENCE || o->aggregate != PP_TOKEN_MEAN ||
              o->importance >= PP_IMPORTANCE_SEQUENCE_MASK));
 }
 
-void pp_objective_count(const struct pp_bin *b, const int32_t *labels,
-                        bool in_pairs, struct pp_objective_counts *sum)
+void pp_objective_count(const struct pp_objective_options *o,
+                        const struct pp_bin *b, const int32_t *labels,
+                        struct pp_objective_counts *sum)
 {
-    bool pair = false;
+    bool pair = false, in_pairs = pp_objective_in_pairs(o);
     for (uint32_t s = 0; s < b->n_sequences; s++) {
         int32_t from = b->cu_seqlens_padded[s], n = 0;
         int32_t real = b->cu_seqlens[s + 1] - b->cu_seqlens[s];
         /* Nothing predicts the first token of a sequence. */
         for (int32_t t = from + 1; t < from + real; t++)
             n += !labels || labels[t] != PP_LABEL_IGNORE;
+        if (o->number == PP_OBJECTIVE_REWARD)
+            n = 1;
         sum->tokens += n;
         sum->sequences += n > 0;
         pair = (s % 2 ? pair : false) || n > 0;

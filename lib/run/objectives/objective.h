@@ -21,6 +21,7 @@ enum pp_objective_number {
     PP_OBJECTIVE_DPO,
     PP_OBJECTIVE_GRPO,
     PP_OBJECTIVE_DISTILL,
+    PP_OBJECTIVE_REWARD,
     PP_N_OBJECTIVES
 };
 
@@ -105,7 +106,8 @@ struct pp_objective_rows {
     size_t n_sequences;
     const uint32_t *first; /* (n_sequences + 1) sequence s has tokens first[s]
                               .. first[s + 1] */
-    const double *x;       /* log-probabilities by the trained model, nats */
+    const double *x;       /* log-probabilities by the trained model, nats; or
+                              the reward of a sequence, its only token */
     const double *columns[PP_N_COLUMNS]; /* by token; of ref_logps by
                                             sequence */
     bool adds_whole; /* adds the terms of whole pairs to loss and metrics: one
@@ -158,7 +160,7 @@ struct pp_objective {
 };
 
 extern const struct pp_objective pp_objective_sft, pp_objective_dpo,
-    pp_objective_grpo, pp_objective_distill;
+    pp_objective_grpo, pp_objective_distill, pp_objective_reward;
 extern const struct pp_objective *const pp_objectives[PP_N_OBJECTIVES];
 
 static inline unsigned pp_column_bit(enum pp_column c)
@@ -175,10 +177,14 @@ unsigned pp_objective_reads(const struct pp_objective_options *o);
  * or on counts of sequences, so that a sequence must not be cut. */
 bool pp_objective_by_sequence(const struct pp_objective_options *o);
 
+/* Returns whether the objective compares the sequences of pairs. */
+bool pp_objective_in_pairs(const struct pp_objective_options *o);
+
 /* Adds the counts of a bin; labels has an element per position, or NULL if
- * every token is scored. */
-void pp_objective_count(const struct pp_bin *b, const int32_t *labels,
-                        bool in_pairs, struct pp_objective_counts *sum);
+ * every token is scored. Rewards need no labels. */
+void pp_objective_count(const struct pp_objective_options *o,
+                        const struct pp_bin *b, const int32_t *labels,
+                        struct pp_objective_counts *sum);
 
 /* Adds the sums of the scored tokens that all objectives need. */
 void pp_objective_sum(const struct pp_objective_options *o,

@@ -6,8 +6,8 @@
 
 #include "run/objectives/objective.h"
 
-const char *const pp_objective_names[] = {"sft", "dpo", "grpo", "distill",
-                                          NULL};
+const char *const pp_objective_names[] = {"sft",     "dpo",    "grpo",
+                                          "distill", "reward", NULL};
 const char *const pp_objective_presets[] = {"nemo-rl", "trl", "verl", NULL};
 const char *const pp_preference_losses[] = {"sigmoid", "hinge", "ipo", NULL};
 const char *const pp_policy_losses[] = {"ppo", "cispo", NULL};

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* preference - direct preference optimisation of packed pairs: Rafailov et al.
- * 2023 (sigmoid), Zhao et al. 2023 (hinge), Azar et al. 2024 (IPO). Sequence
- * 2k is the chosen one of pair k, and 2k + 1 the rejected one. */
+ * 2023 (sigmoid), Zhao et al. 2023 (hinge), Azar et al. 2024 (IPO); and the
+ * loss of a reward model (Bradley and Terry 1952), whose rewards are given.
+ * Sequence 2k is the chosen one of pair k, and 2k + 1 the rejected one. */
 #include "run/objectives/objective.h"
 
 #include <math.h>
 
+/* A reward model has the metrics before METRIC_PREFERENCE. */
 enum {
     METRIC_ACCURACY,
     METRIC_MARGIN,
@@ -117,6 +119,22 @@ static void finish_dpo(const struct pp_objective_options *o,
     }
 }
 
+static void finish_reward(const struct pp_objective_options *o,
+                          const struct pp_objective_rows *r,
+                          const struct pp_sequence_sums *sums,
+                          const struct pp_objective_counts *step, double *loss,
+                          double *metrics, double *dx)
+{
+    const struct pp_objective_options bradley_terry = {
+        .number = o->number,
+        .beta = 1,
+        .preference_weight = 1,
+        .preference_loss = PP_PREFER_SIGMOID,
+        .reference_free = true,
+    };
+    finish_dpo(&bradley_terry, r, sums, step, loss, metrics, dx);
+}
+
 const struct pp_objective pp_objective_dpo = {
     .name = "dpo",
     .kind = PP_DATA_PAIRS,
@@ -124,4 +142,13 @@ const struct pp_objective pp_objective_dpo = {
     .n_metrics = N_METRICS,
     .partial = pp_objective_sum,
     .finish = finish_dpo,
+};
+
+const struct pp_objective pp_objective_reward = {
+    .name = "reward",
+    .kind = PP_DATA_PAIRS,
+    .metrics = metrics_of_pairs,
+    .n_metrics = METRIC_PREFERENCE,
+    .partial = pp_objective_sum,
+    .finish = finish_reward,
 };

@@ -6,7 +6,11 @@
  * a block. F keeps the rows, their log-sum-exp, and the gradient of the loss
  * with respect to each log-probability. The size of a block depends
  * only on V and the backend, so products have the same shape under every split
- * of the model. */
+ * of the model.
+ *
+ * The score of a reward model is a vocabulary of one word, and no row has a
+ * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
+ * 1 is the derivative, so that a score needs no kernels of its own. */
 #include "run/parts/layer_impl.h"
 
 #include <string.h>
@@ -30,11 +34,11 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
                                         void *scratch)
 {
     struct pp_backend b = pp_env_backend(l->env);
-    struct head_scratch h = {.rows =
-                                 pp_head_block_rows(&b, l->env->model->vocab)};
+    struct head_scratch h = {
+        .rows = pp_head_block_rows(&b, pp_model_outputs(l->env->model))};
     size_t room = pp_head_room_rows(h.rows, mb->tokens);
     h.logits = scratch;
-    h.x = pp_layer_at(l, h.logits, room * l->env->model->vocab);
+    h.x = pp_layer_at(l, h.logits, room * pp_model_outputs(l->env->model));
     h.dx = pp_layer_at(l, h.x, room * l->env->model->hidden);
     h.logp = pp_layer_at(l, h.dx, room * l->env->model->hidden);
     h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
@@ -51,12 +55,12 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
 
 size_t pp_head_words(const struct pp_layer *l)
 {
-    return l->n_words ? l->n_words : l->env->model->vocab;
+    return l->n_words ? l->n_words : pp_model_outputs(l->env->model);
 }
 
 size_t pp_head_ranks(const struct pp_layer *l)
 {
-    return pp_env_tp(l->env);
+    return l->env->model->scores ? 1 : pp_env_tp(l->env);
 }
 
 struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
@@ -68,12 +72,21 @@ struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
     return (struct pp_head_span){p.offset / p.cols, p.rows};
 }
 
+/* Returns the scored rows whose gradients this rank makes. Tensor-parallel
+ * ranks all have the weight of a score, so that the first one makes them. */
+static size_t rows_with_gradients(const struct pp_layer *l,
+                                  const struct pp_microbatch *mb)
+{
+    bool makes = !l->env->model->scores || l->env->tensor.group.index == 0;
+    return makes ? mb->n_scored : 0;
+}
+
 /* Returns the cap of the logits, or 0. They are divided by the temperature
  * before the cap: it is divided, too. */
 static double cap_of(const struct pp_layer *l, const struct pp_microbatch *mb)
 {
     double temperature = mb->temperature > 0 ? mb->temperature : 1;
-    return l->env->model->logit_cap / temperature;
+    return l->env->model->scores ? 0 : l->env->model->logit_cap / temperature;
 }
 
 /* Divides n rows by the temperature, if there is one. */
@@ -265,7 +278,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         void *logp = pp_layer_statistic_at(l, h.logp, at);
         PP_LAYER_RUN(k->cross_entropy_fwd(lse, logp, h.logits, mb->targets + at,
                                           n, pp_head_words(l), l->env->stream));
-        if (pp_layer_merge_words(l, b, lse, logp, n, err))
+        if (pp_head_ranks(l) > 1 &&
+            pp_layer_merge_words(l, b, lse, logp, n, err))
             return -1;
         const struct pp_head_block block = {h.logits, lse, h.dx, h.dx_bytes, b};
         if (mb->teacher && pp_head_teacher_fwd(l, mb, &block, logp, at, n, err))
@@ -274,7 +288,8 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                l, mb, &block, at, n, err))
             return -1;
     }
-    if (read_logps(l, mb, h.logp, &sum, err) ||
+    const void *x_of_rows = l->env->model->scores ? s[PP_S_HEAD_LSE] : h.logp;
+    if (read_logps(l, mb, x_of_rows, &sum, err) ||
         (pp_mesh_is_exact(pp_env_mesh(l->env)) && !mb->objective &&
          sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
         return -1;
@@ -295,6 +310,7 @@ static int head_gradients(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->env->kernels;
     size_t C = l->env->model->hidden, V = pp_head_words(l), n;
+    size_t n_rows = rows_with_gradients(l, mb);
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED], *part = dx ? pp_layer_part(l, b, dx) : NULL;
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
@@ -303,7 +319,7 @@ static int head_gradients(const struct pp_layer *l,
         return -1;
     if (dx)
         PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->env->stream));
-    for (size_t at = 0; (dx || dw) && at < mb->n_scored; at += n) {
+    for (size_t at = 0; (dx || dw) && at < n_rows; at += n) {
         n = block_end(mb, at, h.rows);
         if (make_gradient(l, mb, &h, x, b, s, at, n, err))
             return -1;

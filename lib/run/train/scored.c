@@ -20,9 +20,9 @@ void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb)
         while (row >= mb->cu_seqlens_padded[i + 1])
             i++;
         size_t of = (size_t)mb->sequence[i];
-        /* The row of position t predicts position t + 1. */
         r->scored.at[r->scored.n] = (struct pp_token_place){
-            b.source[of], b.start[of] + (uint32_t)mb->positions[row] + 1};
+            b.source[of],
+            b.start[of] + (uint32_t)(mb->positions[row] + mb->predicts)};
         r->scored.values[r->scored.n++ * r->scored.width] = mb->logps[k];
     }
 }
