@@ -1,8 +1,9 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# objective_gradients - compares the loss and every gradient of DPO, GRPO and
-# distillation with PyTorch and transformers, packed and through two stages. scripts/gen-objectives
-# wrote the expected values, with the options below.
+# objective_gradients - compares the loss and every gradient of DPO, GRPO,
+# distillation and reward models with PyTorch and transformers, packed and
+# through two stages. scripts/gen-objectives wrote the expected values, with the
+# options below.
 
 bats_require_minimum_version 1.5.0
 
@@ -84,6 +85,46 @@ agrees() {
     run -1 agrees distill 1e-9 1e-4
     gradients distill 16 --dtype fp64 --temperature 1.5
     run -1 agrees distill 1e-9 1e-4
+}
+
+# rewards FAMILY TYPE LOSS GRADIENT SCORE: trains a reward model and scores with
+# it; compares with PyTorch.
+rewards() {
+    local of=reward-$1
+    pppack -q -l 32 -o packed "$GOLDEN/reward.jsonl"
+    ppsplit -q -p 2 "$GOLDEN/$of" | ppsched -q -s 1f1b -m 3 >plan.json
+    pprun -q --data packed --weights "$GOLDEN/$of" --steps 1 --clip 0 \
+        --optimizer sgd --dtype "$2" --objective reward \
+        --dump-grads grads.safetensors plan.json >steps.jsonl
+    pprun -q --data packed --weights "$GOLDEN/$of" --dtype "$2" \
+        --logprobs found plan.json
+    jq -se --arg of "$of" --argjson bound "$3" '.[0].losses[$of] as $loss |
+        .[1].loss / $loss - 1 | fabs < $bound' "$GOLDEN/expected.json" steps.jsonl
+    jq -se --arg of "$of" --argjson bound "$5" '[.[0].rewards[$of],
+        [.[1:][].rewards[]]] | transpose | length == 14 and
+        all(.[]; .[0] - .[1] | fabs < $bound)' "$GOLDEN/expected.json" found
+    "$BUILDDIR/tests/golden/compare_tensors" "$4" 1e-12 grads.safetensors \
+        "$GOLDEN/$of/gradient.safetensors"
+}
+
+@test "reward models: the loss, every reward and every gradient, fp64" {
+    local family
+    for family in llama qwen2 mistral qwen3 smollm3 qwen2_moe qwen3_moe; do
+        rewards $family fp64 1e-9 1e-6 1e-9
+    done
+    # The comparison sees rewards of other tokens: of prompts alone.
+    jq -c '.chosen |= .[:1]' "$GOLDEN/reward.jsonl" >cut.jsonl
+    pppack -q -l 32 -o packed cut.jsonl
+    pprun -q --data packed --weights "$GOLDEN/reward-$family" --steps 1 \
+        --clip 0 --optimizer sgd --dtype fp64 --objective reward \
+        --dump-grads grads.safetensors plan.json >steps.jsonl
+    run -1 agrees "reward-$family" 1e-9 1e-6
+}
+
+@test "reward models: the loss and every gradient, fp32" {
+    rewards llama fp32 1e-5 1e-4 1e-5
+    rewards qwen2 fp32 1e-5 1e-4 1e-5
+    rewards mistral fp32 1e-5 1e-4 1e-5
 }
 
 # scores SPLIT CP SCHED OPTION...: scores the rollouts, and compares with PyTorch.
