@@ -391,11 +391,16 @@ struct pp_adamw_step {
 typedef PP_ADAMW(pp_adamw_fn);
 typedef PP_SGD(pp_sgd_fn);
 
-/* All kernels of a table, as K(name, type). */
+/* The matrix products of a table, as K(name, type). All that are here are
+ * clocked (run/timing/timed_kernels.h). */
+#define PP_PRODUCT_KERNELS(K)                   \
+    K(linear_fwd, pp_linear_fwd_fn)             \
+    K(linear_bwd_input, pp_linear_bwd_input_fn) \
+    K(linear_bwd_weight, pp_linear_bwd_weight_fn)
+
+/* All kernels of a table. */
 #define PP_ALL_KERNELS(K)                               \
-    K(linear_fwd, pp_linear_fwd_fn)                     \
-    K(linear_bwd_input, pp_linear_bwd_input_fn)         \
-    K(linear_bwd_weight, pp_linear_bwd_weight_fn)       \
+    PP_PRODUCT_KERNELS(K)                               \
     K(rmsnorm_fwd, pp_rmsnorm_fwd_fn)                   \
     K(rmsnorm_bwd_input, pp_rmsnorm_bwd_input_fn)       \
     K(rmsnorm_bwd_weight, pp_rmsnorm_bwd_weight_fn)     \

@@ -16,11 +16,6 @@ int pprun_check_images(const struct pprun *p)
                        "%s: vision_feature_select_strategy is 'full', but "
                        "pprun only trains without the class token's feature",
                        m->model.source);
-    if (m->mesh.tp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/tp: '%d', but pprun runs the encoder of %s on "
-                       "whole ranks so far; plan with ppsplit --tp 1",
-                       m->mesh.tp, name);
     if (m->graph.n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/schedule/slices: '%d', but the images of %s belong to "

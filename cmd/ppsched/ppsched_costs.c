@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "model/vision.h"
 #include "ppsched.h"
 
 /* Tokens of a microbatch if nothing gives its size. */
@@ -104,11 +105,17 @@ static double images_scale(const struct ppsched *p, size_t unit)
     const struct pp_manifest *m = &p->manifest;
     const struct pp_default_microbatch *mb = &m->microbatch;
     const struct ppsched_costs *c = &p->costs;
+    size_t sharers = (size_t)pp_mesh_sharers(&m->mesh);
     if (!m->has_data || !mb->n_images || !m->n_components ||
         unit >= m->components[0].n_units || c->max_tokens == 0)
         return 1;
-    return (double)c->max_images * (double)mb->seq_len /
-           ((double)c->max_tokens * (double)mb->n_images);
+    const struct pp_vision plan = {.n_images = (size_t)mb->n_images,
+                                   .seq_len = (size_t)mb->seq_len,
+                                   .sharers = sharers};
+    const struct pp_vision data = {.n_images = c->max_images,
+                                   .seq_len = c->max_tokens,
+                                   .sharers = sharers};
+    return pp_vision_rate(&data, 1) / pp_vision_rate(&plan, 1);
 }
 
 /* Returns the bytes of a block of a stage for each row. */

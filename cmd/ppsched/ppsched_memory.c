@@ -161,7 +161,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .copies = p->manifest.graph.n_copies > 1,
         .replicas = alike * tp > 1,
         .divided = cp > 1,
-        .images = p->manifest.microbatch.n_images > 0,
+        .image_ranks = p->manifest.microbatch.n_images > 0 ? cp * tp : 0,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }

@@ -75,10 +75,12 @@ static double useful_flops(const struct split_job *j)
 {
     const struct pp_default_microbatch_part all =
         pp_default_microbatch_slice(&j->request.microbatch, 0, 1);
+    struct pp_model whole = j->model;
     double sum = 0;
+    whole.vision.sharers = 1; /* the images of all ranks */
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
-            pp_unit_fwd_flops(&j->model, pp_model_unit(&j->model, i));
+            pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));
         sum += f.per_token * all.tokens +
                f.per_pair * split_seen(j, f) * all.pairs;
     }

@@ -89,6 +89,7 @@ int split_set_images(struct split_job *j)
     size_t tokens = pp_vision_out_tokens(v);
     v->n_images = j->n_images ? (size_t)j->n_images : 1;
     v->seq_len = (size_t)j->seq_len;
+    v->sharers = (size_t)pp_mesh_sharers(&j->mesh);
     if (v->n_images > v->seq_len / tokens)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "--images: '%zu' images of %zu tokens each do not fit "

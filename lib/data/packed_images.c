@@ -31,6 +31,23 @@ void pp_packed_bin_images(const struct pp_packed *p, size_t b,
         out->pixels = pixels + r[b].first_patch * p->images.patch_inputs;
 }
 
+/* An image belongs to the rank that its middle falls to. */
+uint32_t pp_images_part(const struct pp_bin_images *b, size_t size, size_t rank)
+{
+    uint64_t end = 2 * (uint64_t)b->patches * rank;
+    uint32_t low = 0, high = b->n;
+    while (low < high) {
+        uint32_t mid = low + (high - low) / 2;
+        uint64_t twice =
+            (uint64_t)b->cu_patches[mid] + (uint64_t)b->cu_patches[mid + 1];
+        if (twice * size < end)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    return rank < size ? low : b->n;
+}
+
 int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];

@@ -61,6 +61,12 @@ struct pp_bin_images {
 void pp_packed_bin_images(const struct pp_packed *p, size_t b,
                           struct pp_bin_images *out);
 
+/* Returns the first of the images of a rank, among `size` that divide those of
+ * a bin: each has consecutive whole images, with as equal numbers of patches as
+ * can be. Rank `size` begins at the end. */
+uint32_t pp_images_part(const struct pp_bin_images *b, size_t size,
+                        size_t rank);
+
 /* Images for a set in memory, in the order of its sequences. */
 struct pp_image_content {
     uint32_t patch_inputs, token, merge;

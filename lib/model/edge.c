@@ -29,11 +29,9 @@ size_t pp_image_rows(const struct pp_model *m, enum pp_rows rows)
 
 double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
 {
-    const struct pp_vision *v = &m->vision;
-    if (rows == PP_ROWS_TOKENS)
-        return 1;
-    return (double)v->n_images * (double)pp_image_rows(m, rows) /
-           (double)v->seq_len;
+    return rows == PP_ROWS_TOKENS
+               ? 1
+               : pp_vision_rate(&m->vision, pp_image_rows(m, rows));
 }
 
 double pp_edge_rate(const struct pp_model *m, size_t at)

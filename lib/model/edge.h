@@ -34,8 +34,8 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u);
 /* Returns the rows of a kind that one image has. */
 size_t pp_image_rows(const struct pp_model *m, enum pp_rows rows);
 
-/* Returns the rows of a kind for each token of the language model, with
- * n_images images in seq_len tokens (struct pp_vision). */
+/* Returns the rows of a kind on a rank for each of its tokens, with n_images
+ * images in seq_len tokens (struct pp_vision). */
 double pp_rows_rate(const struct pp_model *m, enum pp_rows rows);
 
 /* Returns the elements of an edge, likewise. */

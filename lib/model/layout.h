@@ -43,9 +43,10 @@ enum pp_group_kind {
     PP_GROUP_TP,
     PP_GROUP_CP,
     PP_GROUP_DP,
-    PP_GROUP_PP,   /* the same place in every row of the component */
-    PP_GROUP_DATA, /* cp, then dp: these ranks hold the same dense weights */
-    PP_GROUP_ROW,  /* tp, then cp, then dp: these ranks play one row */
+    PP_GROUP_PP,      /* the same place in every row of the component */
+    PP_GROUP_DATA,    /* cp, then dp: these ranks hold the same dense weights */
+    PP_GROUP_SHARERS, /* tp, then cp: these ranks divide a microbatch */
+    PP_GROUP_ROW,     /* tp, then cp, then dp: these ranks play one row */
     /* The ep ranks that divide the experts. They are consecutive over cp, then
      * dp; over tp first if the mesh says experts_over_tp. */
     PP_GROUP_EP,

@@ -49,15 +49,12 @@ static bool divides_kv_heads(const struct pp_model *m, size_t tp)
  * model. */
 static size_t fewer_ranks(const struct pp_mesh *x, const struct pp_model *m)
 {
-    const struct pp_vision *v = &m->vision;
     const struct pp_moe *e = &m->moe;
     uint64_t all = m->n_heads;
     all = has_dense(m) ? gcd(all, m->intermediate) : all;
     if (has_experts(m))
         all =
             gcd(gcd(all, x->experts_over_tp ? 0 : e->intermediate), e->shared);
-    if (v->kind != PP_VISION_NONE)
-        all = gcd(gcd(all, v->n_heads), v->intermediate);
     size_t tp = (size_t)x->tp - 1;
     while (tp > 1 && (all % tp || !divides_kv_heads(m, tp) || m->vocab < tp))
         tp--;
@@ -181,21 +178,17 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
     return check_tp(x, m, e->shared, "columns of the shared experts", err);
 }
 
-/* Context-parallel ranks divide sequences, but an image is not one. */
+/* The bits of a product may depend on its rows, which are the images of a rank.
+ */
 static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
                         struct pp_err *err)
 {
-    const struct pp_vision *v = &m->vision;
-    if (v->kind == PP_VISION_NONE)
-        return 0;
-    if (x->cp > 1)
-        return pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",
-                               "%d context-parallel ranks cannot divide the "
-                               "images of an encoder",
-                               x->cp);
-    if (check_tp(x, m, v->n_heads, "heads of the encoder", err))
-        return -1;
-    return check_tp(x, m, v->intermediate, "columns of the encoder's MLP", err);
+    return m->vision.kind == PP_VISION_NONE || !pp_mesh_is_exact(x)
+               ? 0
+               : pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",
+                                 "%d context-parallel ranks divide the images "
+                                 "of an encoder, so a plan cannot be exact",
+                                 x->cp);
 }
 
 static int check_table(const struct pp_mesh *x, struct pp_err *err)

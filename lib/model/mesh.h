@@ -6,7 +6,8 @@
  * embedding and head. With sequence parallelism (Korthikanti et al., "Reducing
  * Activation Recomputation in Large Transformer Models", MLSys 2023) they also
  * divide the tokens of everything else. So each has 1 / tp of the operations,
- * activations and messages. Context-parallel ranks divide every sequence.
+ * activations and messages. Context-parallel ranks divide every sequence. Both
+ * divide the images of an encoder, whole ones, and have all its weights.
  * Expert-parallel ranks form dp * cp / ep groups; the ep ranks of a group
  * divide the experts and exchange tokens. Ranks that hold the same weights
  * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020), and may

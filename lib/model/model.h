@@ -113,6 +113,7 @@ struct pp_vision {
     size_t image_token; /* of LLaVA: the id of placeholders for features */
     size_t n_images;    /* per sequence */
     size_t seq_len;     /* tokens of a sequence, images included */
+    size_t sharers;     /* ranks that divide them (pp_mesh_sharers); 0: one */
 };
 
 /* The part of a unit in training (frozen.h). */

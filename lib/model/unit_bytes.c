@@ -157,6 +157,19 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
         times(tp, plus(pp_model_outputs(m), 2 * m->hidden) * b->element_bytes);
 }
 
+/* Ranks that divide images exchange features: those of the images of a rank,
+ * which are at most all tokens of a microbatch, and those of its tokens. The
+ * embedding also reads the former. */
+static void add_features(const struct pp_model *m, const struct pp_backend *b,
+                         struct pp_workspace *w)
+{
+    size_t n = m->vision.sharers;
+    if (n < 2)
+        return;
+    w->token += (double)(2 * n * m->hidden * b->element_bytes);
+    w->fixed += 2 * PP_LINE_BYTES;
+}
+
 static struct pp_workspace
 workspace_of(const struct pp_mesh *x, const struct pp_model *m,
              struct pp_unit_id u, const struct pp_backend *b, size_t recomputed)
@@ -169,6 +182,8 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
         w.fixed += 2 * PP_LINE_BYTES;
     }
+    if (u.kind == PP_UNIT_EMBED)
+        add_features(m, b, &w);
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, u, b, &w);
         w.token += (double)exchanged(x, m, &w, b);
@@ -361,10 +376,14 @@ size_t pp_batch_device_bytes(size_t tokens)
 
 /* The encoder has at most two tokens for each feature, a patch and a class
  * token, and a feature takes the place of a token. For each of them a position
- * and an id; then the rows of features on both sides, and bounds of images. */
-size_t pp_image_batch_bytes(size_t tokens)
+ * and an id; then the rows of features on both sides, and bounds of images.
+ * Ranks that divide images have the order of the features to send, the ranks
+ * that take them, and bounds by rank. */
+size_t pp_image_batch_bytes(size_t tokens, size_t ranks)
 {
-    return times(tokens + 1, (2 * 2 + 3) * sizeof(int32_t));
+    size_t each = 2 * 2 + 3 + (ranks > 1 ? 2 : 0);
+    return plus(times(tokens + 1, each * sizeof(int32_t)),
+                ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
 }
 
 size_t pp_scoring_bytes(size_t tokens)
@@ -437,8 +456,9 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
-    if (c->images)
-        engine += pp_line_bytes(pp_image_batch_bytes(c->tokens));
+    if (c->image_ranks)
+        engine +=
+            pp_line_bytes(pp_image_batch_bytes(c->tokens, c->image_ranks));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

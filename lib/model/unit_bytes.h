@@ -121,8 +121,8 @@ struct pp_table_counts {
     bool copies;    /* weights have two copies */
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
-    bool images;    /* the model has an encoder of images */
-    bool overlap;   /* a second queue computes the forward of overlap pairs */
+    size_t image_ranks; /* ranks that divide images; 0: no encoder */
+    bool overlap; /* a second queue computes the forward of overlap pairs */
 };
 
 /* Returns the bytes of the arrays of a microbatch on the host, and of those of
@@ -136,8 +136,9 @@ size_t pp_batch_device_bytes(size_t tokens);
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
-/* Returns the bytes of the arrays of the images of a microbatch. */
-size_t pp_image_batch_bytes(size_t tokens);
+/* Returns the bytes of the arrays of the images of a microbatch, on one of so
+ * many ranks that divide them. */
+size_t pp_image_batch_bytes(size_t tokens, size_t ranks);
 
 /* The most metrics that such an objective has for a microbatch. */
 enum { PP_SCORING_METRICS = 24 };

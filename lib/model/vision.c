@@ -184,16 +184,16 @@ static void add_vision_layer(struct pp_weight_list *l,
     size_t h = v->hidden, i = v->intermediate;
     size_t widenings = families[v->kind].gated ? 2 : 1;
     add_norm(l, v);
-    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_TENSOR);
-    pp_weights_add_vector(l, 3 * h, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, h, h, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_NONE);
+    pp_weights_add_vector(l, 3 * h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, h, h, PP_SHARE_NONE);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
     add_norm(l, v);
     for (size_t k = 0; k < widenings; k++) {
-        pp_weights_add_matrix(l, i, h, PP_SHARE_TENSOR);
-        pp_weights_add_vector(l, i, PP_SHARE_TENSOR);
+        pp_weights_add_matrix(l, i, h, PP_SHARE_NONE);
+        pp_weights_add_vector(l, i, PP_SHARE_NONE);
     }
-    pp_weights_add_matrix(l, h, i, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, h, i, PP_SHARE_NONE);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
@@ -206,10 +206,10 @@ static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
     size_t in = v->merge * v->hidden, middle = llava ? m->hidden : in;
     if (!llava)
         add_norm(l, v);
-    pp_weights_add_matrix(l, middle, in, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, middle, in, PP_SHARE_NONE);
     if (v->projector_bias)
-        pp_weights_add_vector(l, middle, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_TENSOR);
+        pp_weights_add_vector(l, middle, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_NONE);
     if (v->projector_bias)
         pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
 }
@@ -247,10 +247,21 @@ size_t pp_vision_out_tokens(const struct pp_vision *v)
     return v->patches / v->merge + v->class_out;
 }
 
-/* Converts tokens per image to tokens per token of the language model. */
-static double rate(const struct pp_vision *v, size_t tokens)
+static size_t sharers_of(const struct pp_vision *v)
 {
-    return (double)v->n_images * (double)tokens / (double)v->seq_len;
+    return v->sharers ? v->sharers : 1;
+}
+
+size_t pp_vision_rank_images(const struct pp_vision *v)
+{
+    size_t n = sharers_of(v);
+    return v->n_images / n + (v->n_images % n > 0);
+}
+
+double pp_vision_rate(const struct pp_vision *v, size_t tokens)
+{
+    return (double)(pp_vision_rank_images(v) * sharers_of(v)) * (double)tokens /
+           (double)v->seq_len;
 }
 
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
@@ -263,7 +274,8 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     for (size_t i = 0; i < n; i++)
         products +=
             2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
-    f.per_token = products * rate(v, u.kind == PP_UNIT_PATCHES ? v->patches
+    f.per_token =
+        products * pp_vision_rate(v, u.kind == PP_UNIT_PATCHES ? v->patches
                                      : u.kind == PP_UNIT_PROJECTOR
                                          ? pp_vision_out_tokens(v)
                                          : tokens);
@@ -272,15 +284,16 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     /* Every token attends its whole image, or its whole window. */
     bool windowed = pp_layer_set_has(&v->windowed, u.layer);
     size_t seen = windowed && v->window < tokens ? v->window : tokens;
-    f.per_pair = 4 * (double)v->hidden * rate(v, tokens) * (double)seen /
-                 ((length + 1) / 2);
+    f.per_pair = 4 * (double)v->hidden * pp_vision_rate(v, tokens) *
+                 (double)seen / ((length + 1) / 2);
     return f;
 }
 
 double pp_vision_read_width(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
-    return (double)(v->merge * v->hidden) * rate(v, pp_vision_out_tokens(v));
+    return (double)(v->merge * v->hidden) *
+           pp_vision_rate(v, pp_vision_out_tokens(v));
 }
 
 /* Elements and statistics saved per token of the encoder. */

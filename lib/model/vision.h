@@ -11,7 +11,12 @@
  * An encoder has its own number of tokens per image. Its operations,
  * activations and messages are given per token of the language model, and its
  * pairs per attended pair of the language model, with n_images images in a
- * sequence of seq_len tokens. So they add up with those of other units. */
+ * sequence of seq_len tokens. So they add up with those of other units.
+ *
+ * Ranks that divide the tensors or the sequences of the language model divide
+ * whole images, and all have the whole encoder. Sizes and operations are those
+ * of the rank with most images: each of `sharers` ranks has 1 / sharers of the
+ * tokens, and it runs pp_vision_rank_images of the images. */
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
@@ -72,5 +77,11 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
  * model gets. */
 size_t pp_vision_tokens(const struct pp_vision *v);
 size_t pp_vision_out_tokens(const struct pp_vision *v);
+
+/* Returns the images of a sequence on the rank that has most of them. */
+size_t pp_vision_rank_images(const struct pp_vision *v);
+
+/* Returns the tokens of images, tokens of each, for a token of a rank. */
+double pp_vision_rate(const struct pp_vision *v, size_t tokens);
 
 #endif

@@ -253,7 +253,9 @@ static void set_tables(struct pp_split_run *run)
             .copies = run->graph.n_copies > 1,
             .replicas = of_row > 1,
             .divided = cp > 1,
-            .images = m->vision.kind != PP_VISION_NONE,
+            .image_ranks = m->vision.kind != PP_VISION_NONE
+                               ? (size_t)pp_mesh_sharers(&q->mesh)
+                               : 0,
             .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
         run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
     }

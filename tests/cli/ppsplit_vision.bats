@@ -107,21 +107,24 @@ flops() {
             4 * $rate * (7 * 1280 + 5120)]'
 }
 
-@test "tensor-parallel ranks share an encoder" {
-    ppsplit -p 2 "$DATA/qwen2-vl-2b.json" >one.json
-    ppsplit -p 2 --tp 2 "$DATA/qwen2-vl-2b.json" >two.json
-    jq -s -e '[.[].model.units[1].fwd_flops[0]] | .[0] == 2 * .[1]' one.json \
-        two.json
-    # Norms, and biases that are added after a sum, are whole.
-    jq -e '.model.units[1] | .state_bytes ==
-        16 * ((.params - 6 * 1280) / 2 + 6 * 1280)' two.json
+@test "ranks that divide tokens divide images, and all have the encoder" {
+    unit() {
+        ppsplit -p 2 "$@" "$DATA/qwen2-vl-2b.json" | jq -c '.model.units[1] |
+            .fwd_flops + .act_bytes + [.out_bytes] | map(. * 4096 | round)'
+    }
+    # The rank with most images counts: one image is on one rank.
+    [ "$(unit --tp 2)" = "$(unit)" ]
+    [ "$(unit --tp 2 --images 4)" = "$(unit --images 2)" ]
+    [ "$(unit --cp 4 --images 4)" = "$(unit)" ]
+    [ "$(unit --tp 2 --cp 4 --images 12)" = "$(unit --images 2)" ]
+    ppsplit -p 2 --tp 2 --cp 2 "$DATA/qwen2-vl-2b.json" |
+        jq -e '.model.units[1] | .weight_bytes == .params * 4'
     refuses "the model's 2 key and value heads do not divide by 4 tensor-parallel ranks; try --tp 2" \
         -p 2 --tp 4 "$DATA/qwen2-vl-2b.json"
     edited qwen2-vl-7b '.vision_config.num_heads = 10'
-    refuses "the model's 10 heads of the encoder do not divide by 4 tensor-parallel ranks; try --tp 2" \
-        -p 2 --tp 4 config.json
-    refuses "2 context-parallel ranks cannot divide the images of an encoder; try --cp 1" \
-        -p 2 --cp 2 "$DATA/qwen2-vl-2b.json"
+    ppsplit -q -p 2 --tp 4 config.json >/dev/null
+    refuses "2 context-parallel ranks divide the images of an encoder, so a \
+plan cannot be exact; try --cp 1" -p 2 --cp 2 --cp-exact "$DATA/qwen2-vl-2b.json"
 }
 
 @test "ppsched simulates the step that ppsplit planned for an encoder" {

@@ -88,7 +88,9 @@ static double worse(double a, double b)
 
 /* --- data --- */
 
-static int write_tokens(struct golden *g, const char *dir, struct pp_err *err)
+/* Pads sequences to a multiple of align. */
+static int write_tokens(struct golden *g, const char *dir, uint32_t align,
+                        struct pp_err *err)
 {
     int32_t ids[MOST_TOKENS], labels[MOST_TOKENS];
     struct pp_piece pieces[SEQUENCES] = {0};
@@ -104,7 +106,8 @@ static int write_tokens(struct golden *g, const char *dir, struct pp_err *err)
         g->from[i + 1] = g->from[i] + (size_t)length[i];
         pieces[i].source = i;
         pieces[i].at = g->from[i];
-        pieces[i].padded = pieces[i].length = (uint32_t)length[i];
+        pieces[i].length = (uint32_t)length[i];
+        pieces[i].padded = (pieces[i].length + align - 1) / align * align;
     }
     const struct pp_packed_content c = {.ids = ids,
                                         .labels = labels,
@@ -114,7 +117,7 @@ static int write_tokens(struct golden *g, const char *dir, struct pp_err *err)
                                         .items = order,
                                         .n_inputs = SEQUENCES,
                                         .capacity = MOST_TOKENS,
-                                        .align = 1,
+                                        .align = align,
                                         .counts.tokens = n};
     free(id);
     free(label);
@@ -152,7 +155,7 @@ static int add_images(struct golden *g, struct pp_err *err)
     return rc;
 }
 
-static void open_golden(struct golden *g)
+static void open_golden(struct golden *g, uint32_t align)
 {
     const char *source = getenv("SRCDIR");
     char dir[4096], path[4200], scratch[SCRATCH_TEXT];
@@ -167,11 +170,19 @@ static void open_golden(struct golden *g)
         give_up("%s", err.text);
     scratch_make(scratch);
     snprintf(path, sizeof path, "%s/packed", scratch);
-    if (write_tokens(g, path, &err) || pp_packed_open(path, &mapped, &err) ||
+    if (write_tokens(g, path, align, &err) ||
+        pp_packed_open(path, &mapped, &err) ||
         pp_packed_take(&mapped, BINS, &g->data, &err) || add_images(g, &err))
         give_up("%s", err.text);
     pp_packed_finish(&mapped);
     scratch_remove(scratch);
+}
+
+static void close_golden(struct golden *g)
+{
+    pp_packed_finish(&g->data);
+    pp_tensors_close(g->weights);
+    pp_tensors_close(g->want);
 }
 
 /* --- runs --- */
@@ -210,8 +221,8 @@ static double value(const void *p, size_t i, size_t bytes)
                                    : (double)((const float *)p)[i];
 }
 
-/* Compares the gradient of a weight with that of the golden. A weight that is
- * not trained has none in either. */
+/* Compares the gradient of a weight, or of a piece of it, with that of the
+ * golden. A weight that is not trained has none in either. */
 static void compare(struct result *r, const struct pp_parameter *p,
                     size_t bytes)
 {
@@ -221,12 +232,16 @@ static void compare(struct result *r, const struct pp_parameter *p,
     if (!p->g)
         return;
     double *want = read_values(r->g, name, &n);
-    double off = n == p->n ? 0 : INFINITY, all = 0;
-    for (size_t i = 0; i < p->n && n == p->n; i++) {
-        double d = value(p->g, i, bytes) - want[i];
-        off += d * d;
-        all += want[i] * want[i];
-    }
+    double off = n == pp_tensor_elements(&p->info) ? 0 : INFINITY, all = 0;
+    struct pp_run run;
+    for (size_t at = 0;
+         pp_piece_run(&p->piece, (struct pp_range){0, p->n}, at, &run);
+         at += run.n)
+        for (size_t i = 0; i < run.n && off < INFINITY; i++) {
+            double d = value(p->g, run.at + i, bytes) - want[run.whole + i];
+            off += d * d;
+            all += want[run.whole + i] * want[run.whole + i];
+        }
     free(want);
     off = worse(0, sqrt(off) / (sqrt(all) + SMALL));
     pthread_mutex_lock(&r->lock);
@@ -254,7 +269,7 @@ struct setting {
     const struct pp_kernels *kernels;
     const char *freeze; /* list, or NULL */
     bool merged, score;
-    int dp;           /* 0: 1 */
+    int dp, tp, cp;   /* 0: 1 */
     bool whole_state; /* each has all of the optimizer's state */
 };
 
@@ -266,7 +281,7 @@ static int build(const struct setting *x, const struct pp_model *m, bool merged,
     *g = (struct pp_graph){.n_stages = b->n,
                            .n_rows = merged ? 1 : b->n,
                            .tied = {-1, -1},
-                           .replicas = x->dp > 1};
+                           .replicas = x->dp > 1 || x->cp > 1 || x->tp > 1};
     g->stages = pp_arena_alloc(a, (size_t)b->n, sizeof *g->stages);
     if (!g->stages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -299,7 +314,10 @@ static int play(const struct golden *g, const struct pp_model *m,
         .schedule = s,
         .forward = &forward,
         .stages = stages,
-        .mesh = {.dp = x->dp, .whole_state = x->whole_state},
+        .mesh = {.dp = x->dp,
+                 .tp = x->tp,
+                 .cp = x->cp,
+                 .whole_state = x->whole_state},
         .kernels = x->kernels,
         .data = &g->data,
         .weights = g->weights,
@@ -471,6 +489,35 @@ static void data_parallel(const struct golden *g)
     }
 }
 
+/* Ranks that divide tokens divide the images too, in other places: a feature
+ * and its token may be on two ranks. A bin has fewer images than ranks. */
+static void meshes(void)
+{
+    static const struct setting of[] = {{.tp = 2},
+                                        {.cp = 2},
+                                        {.tp = 2, .cp = 2},
+                                        {.dp = 2, .cp = 2},
+                                        {.dp = 2, .tp = 2}};
+    struct golden g = {0};
+    open_golden(&g, 8);
+    for (size_t i = 0; i < 2 * (sizeof of / sizeof *of); i++) {
+        struct setting x = of[i / 2];
+        x.split = &splits[i % 2 ? 2 : 0];
+        x.kind = "1f1b";
+        x.kernels = &pp_kernels_f64;
+        struct result r;
+        bool good = run(&g, &x, &r);
+        double off = worse(distance(&g, "losses", r.loss, STEPS, 0),
+                           distance(&g, "norms", r.norm, STEPS, 0));
+        ok(good && r.worst < 1e-9 && off < 1e-9,
+           "dp %d, tp %d, cp %d, %s: every gradient: %.2g off at %s; losses "
+           "and norms: %.2g off",
+           x.dp, x.tp, x.cp, x.split->name, r.worst, r.at, off);
+        ok(r.n_compared >= n_gradients(&g), "  no gradient is missing");
+    }
+    close_golden(&g);
+}
+
 /* The comparison sees wrong pixels. */
 static void control(struct golden *g)
 {
@@ -493,7 +540,7 @@ int main(void)
                                         "projector"};
     static const size_t left[] = {4 + 21, 4, 37 + 4, 37 + 21};
     struct golden g = {0};
-    open_golden(&g);
+    open_golden(&g, 1);
     for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
         struct setting x = {
             .split = &splits[i], .kind = "1f1b", .kernels = &pp_kernels_f64};
@@ -509,8 +556,7 @@ int main(void)
         frozen(&g, lists[i], left[i]);
     data_parallel(&g);
     control(&g);
-    pp_packed_finish(&g.data);
-    pp_tensors_close(g.weights);
-    pp_tensors_close(g.want);
+    close_golden(&g);
+    meshes();
     return done();
 }

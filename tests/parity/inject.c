@@ -270,11 +270,11 @@ static PP_SUM_SQUARES(faulty_sum_squares)
 }
 
 /* experts-source: rows come back in the order of experts, not of their source.
- */
+ * features-order, features-lost: see inject_features. */
 static PP_SCATTER(faulty_scatter)
 {
     if (!is("experts-source"))
-        return real.scatter(y, x, rows, N, C, stream);
+        return inject_features(&real, now.op == PP_F, y, x, rows, N, C, stream);
     memcpy(y, x, N * C * real.element_bytes);
     return 0;
 }

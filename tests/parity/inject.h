@@ -22,6 +22,13 @@ void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
 void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb);
 void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb);
 
+/* Scatters n rows of x. features-order: those of images go to the placeholders
+ * of the features before them. features-lost: in backward, the gradient of the
+ * last one is lost. */
+int inject_features(const struct pp_kernels *real, bool forward, void *y,
+                    const void *x, const int32_t *rows, size_t n, size_t width,
+                    void *stream);
+
 /* Scores a microbatch of an exec with a fault (inject_score.c). */
 int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
                  double *x, double *loss, struct pp_err *err);

@@ -3,6 +3,8 @@
  * and keys, and the scale of their losses. */
 #include "inject.h"
 
+#include <string.h>
+
 /* Returns the scored tokens of this data-parallel rank in a pass. */
 static uint64_t scored_here(const struct pp_exec *e, const struct pp_pass *p)
 {
@@ -88,4 +90,19 @@ void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
         b->targets[n++] = b->targets[k];
     }
     mb->n_scored = n;
+}
+
+int inject_features(const struct pp_kernels *real, bool forward, void *y,
+                    const void *x, const int32_t *rows, size_t n, size_t width,
+                    void *stream)
+{
+    size_t row = width * real->element_bytes;
+    if (n > 1 && forward && inject_is("features-order")) {
+        int rc =
+            real->scatter(y, (const char *)x + row, rows, n - 1, width, stream);
+        return rc ? rc : real->scatter(y, x, rows + n - 1, 1, width, stream);
+    }
+    if (n > 0 && !forward && inject_is("features-lost"))
+        memset((char *)(uintptr_t)x + (n - 1) * row, 0, row);
+    return real->scatter(y, x, rows, n, width, stream);
 }

@@ -50,6 +50,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     lines 1 18 >data.jsonl
     pack -l 40 -o packed data.jsonl
+    pack --tp 2 --cp 2 -l 48 -o divided data.jsonl
     lines 2 5 >eval.jsonl
     pack -l 40 -o eval eval.jsonl
 }
@@ -59,11 +60,12 @@ setup() {
     MODEL=$SRCDIR/tests/golden/llava
 }
 
-# plan KIND ARGS...: writes plan.json, for four microbatches.
+# plan KIND ARGS...: writes plan.json, for four microbatches of $DATA.
+DATA=packed
 plan() {
     local kind=$1
     shift
-    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data packed \
+    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data "$DATA" \
         -o plan.json
 }
 
@@ -108,9 +110,10 @@ train() {
     lines 3 1 2 >line
     for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
     local length need
-    length=$(jq '.input_ids | length' line)
-    pack -l "$length" -o same same.jsonl
-    for args in '-p 1' '-p 3' '-p 4' '-p 3 --freeze vision' '-p 2 --dp 2'; do
+    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
+    pack -l "$length" --cp 4 -o same same.jsonl
+    for args in '-p 1' '-p 3' '-p 4' '-p 3 --freeze vision' '-p 2 --dp 2' \
+        '-p 4 --tp 2' '-p 2 --cp 4' '-p 3 --tp 2 --cp 2 --freeze vision'; do
         # shellcheck disable=SC2086
         ppsplit -q --method uniform-units $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json
@@ -135,6 +138,43 @@ train() {
         plan 1f1b $args
         run -0 pprun -q --verify --dtype fp64 --data packed plan.json
     done
+}
+
+@test "ranks that divide tokens divide the images, and --verify proves it" {
+    DATA=divided
+    for args in '-p 2 --tp 2' '-p 4 --method uniform-units --cp 2' \
+        '-p 3 --encoder-ranks 1 --tp 2 --cp 2' '-p 1 --dp 2 --cp 2 --zero 3' \
+        '-p 2 --tp 2 --freeze vision' '-p 1 --cp 2 --cp-exchange ring'; do
+        # shellcheck disable=SC2086
+        plan 1f1b $args
+        run -0 pprun -q --verify --dtype fp64 --data divided plan.json
+    done
+    plan 1f1b -p 1
+    train one --data divided --dtype fp64
+    plan 1f1b -p 3 --encoder-ranks 1 --tp 2 --cp 2
+    train many --data divided --dtype fp64
+    jq -s -e '.[:3] as $a | .[3:] as $b | [range(3) |
+        ($a[.].loss / $b[.].loss - 1 | fabs) < 1e-12] | all' one.jsonl \
+        many.jsonl
+}
+
+@test "--verify finds faults of images on other ranks" {
+    DATA=divided
+    plan 1f1b -p 2 --tp 2
+    caught() {
+        PP_INJECT=$1 run "$2" "$BUILDDIR/tests/parity/pprun_inject" -q \
+            --verify --dtype fp64 --data divided plan.json
+    }
+    caught none -0
+    caught features-order -1
+    [[ $output == *"the loss differs"* ]]
+    caught features-lost -1
+    [[ $output == *"the loss agrees"* ]]
+    caught tensor-unsummed -1
+    grep -q '^vision_tower.* DIFFERS' <<<"$output"
+    plan 1f1b -p 2 --cp 2
+    caught context-unsummed -1
+    grep -q '^vision_tower.* DIFFERS' <<<"$output"
 }
 
 @test "a run goes on with other ranks, and its weights open again" {
@@ -181,11 +221,9 @@ refuses() {
 }
 
 @test "other meshes, schedules and data are refused by name" {
-    mkdir even
-    jq '.vision_config.num_attention_heads = 2' "$MODEL/config.json" \
-        >even/config.json
-    ppsplit -q --tp 2 -p 2 even | ppsched -q -s 1f1b -m 4 >plan.json
-    refuses "/mesh/tp: '2', but pprun runs the encoder" --data packed plan.json
+    run -2 --separate-stderr ppsplit -q -p 2 --cp 2 --cp-exact "$MODEL"
+    [[ $stderr == *"2 context-parallel ranks divide the images of an encoder, \
+so a plan cannot be exact; try --cp 1" ]]
     plan seq1f1b -p 2
     refuses "/schedule/slices: '2', but the images" --data packed plan.json
     plan 1f1b -p 2

@@ -31,6 +31,7 @@ static void megatron_groups(void)
     is_str(listed(&l, 5, PP_GROUP_TP), "4 5", "tensor-parallel group of 5");
     is_str(listed(&l, 5, PP_GROUP_DP), "5 7", "data-parallel group of 5");
     is_str(listed(&l, 5, PP_GROUP_PP), "1 5 9 13", "pipeline group of 5");
+    is_str(listed(&l, 6, PP_GROUP_SHARERS), "6 7", "ranks of a microbatch");
     is_str(listed(&l, 6, PP_GROUP_ROW), "4 5 6 7", "ranks of a row");
 }
 
@@ -60,6 +61,7 @@ static bool in_group(const struct pp_place *a, const struct pp_place *b,
         [PP_GROUP_DP] = {[PP_AXIS_DP] = true},
         [PP_GROUP_PP] = {[PP_AXIS_PP] = true},
         [PP_GROUP_DATA] = {[PP_AXIS_CP] = true, [PP_AXIS_DP] = true},
+        [PP_GROUP_SHARERS] = {[PP_AXIS_TP] = true, [PP_AXIS_CP] = true},
         [PP_GROUP_ROW] = {true, true, true, false},
     };
     const bool *f = free[kind];

@@ -70,6 +70,41 @@ static void check_images(const struct pp_packed *p)
     is_int(pp_image_features(&p->images, 8), 2, "merged by fours");
 }
 
+/* Parts of a bin follow each other, and none is far from its share. */
+static void test_parts(void)
+{
+    int32_t cu[14] = {0};
+    bool tile = true, balanced = true, equal = true;
+    for (uint32_t n = 0; n < 14; n++)
+        for (size_t size = 1; size <= 6; size++) {
+            struct pp_bin_images b = {.n = n, .cu_patches = cu};
+            for (uint32_t k = 0; k < n; k++)
+                cu[k + 1] = cu[k] + 4 * (1 + (int32_t)(k * k % 5));
+            b.patches = (uint32_t)cu[n];
+            tile &= pp_images_part(&b, size, 0) == 0 &&
+                    pp_images_part(&b, size, size) == n;
+            for (size_t r = 0; r < size; r++) {
+                uint32_t first = pp_images_part(&b, size, r);
+                uint32_t end = pp_images_part(&b, size, r + 1);
+                tile &= first <= end;
+                /* At most half an image more at each end, of 20 patches. */
+                balanced &=
+                    end < first || (size_t)(cu[end] - cu[first]) * size <=
+                                       b.patches + 20 * size;
+            }
+            for (uint32_t k = 0; k < n; k++)
+                cu[k + 1] = cu[k] + 4;
+            b.patches = (uint32_t)cu[n];
+            for (size_t r = 0; r < size; r++)
+                equal &= pp_images_part(&b, size, r + 1) -
+                             pp_images_part(&b, size, r) <=
+                         (n + size - 1) / size;
+        }
+    ok(tile, "the images of ranks follow each other");
+    ok(balanced, "no rank has an image more than its share of patches");
+    ok(equal, "images of one size are divided as equally as can be");
+}
+
 static void test_memory(void)
 {
     struct pp_packed p;
@@ -409,6 +444,7 @@ int main(void)
     char base[SCRATCH_TEXT];
     scratch_make(base);
     test_memory();
+    test_parts();
     test_grids();
     test_files(base);
     scratch_remove(base);

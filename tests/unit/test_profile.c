@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "model/profile.h"
+#include "model/vision.h"
 #include "run/train/rank.h"
 #include "run/train/record.h"
 #include "schedule/simulate/sim.h"
@@ -151,9 +152,9 @@ static void fill(struct scene *s)
     for (size_t step = 0; step < STEPS; step++)
         for (size_t k = 0; k < M; k++) {
             size_t part = step * M + k;
-            double *x = rec->sizes[part];
-            x[0] = 10. + 7 * (double)k;
-            x[1] = x[0] * (3 + (double)(5 * k % 7));
+            double tokens = 10. + 7 * (double)k;
+            double pairs = tokens * (3 + (double)(5 * k % 7));
+            rec->sizes[part] = (struct pp_part_size){tokens, pairs, 5 * k % 3};
             for (int st = 0; st < 2; st++)
                 for (size_t i = 0; i < s->stage[st].n_layers; i++)
                     for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
@@ -162,24 +163,25 @@ static void fill(struct scene *s)
                                          PP_N_LAYER_TIMES +
                                      (size_t)lap] =
                             (step == 0 ? 40 : 1) *
-                            (x[0] * truth(s->stages[st].first + i, lap, 0) +
-                             x[1] * truth(s->stages[st].first + i, lap, 1));
+                            (tokens * truth(s->stages[st].first + i, lap, 0) +
+                             pairs * truth(s->stages[st].first + i, lap, 1));
         }
     rec->n_done = STEPS;
 }
 
-static bool build(struct scene *s, int rank)
+/* Makes the scene of a rank. The first stage has n units. */
+static bool build(struct scene *s, const struct pp_model *m, size_t n, int rank)
 {
-    size_t n_layers[2] = {0}, units = pp_model_n_units(&model);
+    size_t n_layers[2] = {0}, units = pp_model_n_units(m);
     const struct pp_recording kept = {STEPS, 1, true, 1};
     *s = (struct scene){0};
     chain(&s->f, 2, 1, PP_PLACEMENT_LOOP);
     if (emit(&s->f, "1f1b", M, 0) || pp_lower(&s->f.s, &s->f.err))
         return false;
-    s->stages[0] = (struct pp_unit_range){.first = 0, .n = 2};
-    s->stages[1] = (struct pp_unit_range){.first = 2, .n = units - 2};
-    s->job = (struct pp_job){
-        .model = &model, .schedule = &s->f.s, .stages = s->stages};
+    s->stages[0] = (struct pp_unit_range){.first = 0, .n = n};
+    s->stages[1] = (struct pp_unit_range){.first = n, .n = units - n};
+    s->job =
+        (struct pp_job){.model = m, .schedule = &s->f.s, .stages = s->stages};
     s->r.job = &s->job;
     s->r.kernels.element_bytes = 4;
     s->r.worker.graph = &s->f.graph;
@@ -205,7 +207,8 @@ static void test_layers(void)
         struct pp_unit_fit fits[8] = {0};
         double worst = 0;
         int strangers = 0;
-        ok(build(&s, rank) && !pp_fit_layers(&s.r, 1, fits, &s.f.err),
+        ok(build(&s, &model, 2, rank) &&
+               !pp_fit_layers(&s.r, 1, fits, &s.f.err),
            "rank %d is fitted", rank);
         for (size_t u = 0; u < pp_model_n_units(&model); u++) {
             bool mine = u >= s.stages[rank].first &&
@@ -223,9 +226,28 @@ static void test_layers(void)
     }
 }
 
+/* Returns the bytes of a message between the stages. */
+typedef double bytes_fn(const struct pp_part_size *x);
+
+static double token_bytes(const struct pp_part_size *x)
+{
+    return x->tokens * 8 * 4;
+}
+
+static double patch_bytes(const struct pp_part_size *x)
+{
+    return (double)x->images * (9 + 1) * 12 * 4;
+}
+
+static double feature_bytes(const struct pp_part_size *x)
+{
+    return (double)x->images * 9 * 8 * 4;
+}
+
 /* Fills the spans of both ranks and the marks of every step. A message takes
  * 2 us and 1 ns per byte; its receiver waits from 5 us before. */
-static void fill_record(const struct scene *s, struct pp_record *record)
+static void fill_record(const struct scene *s, bytes_fn *bytes_of,
+                        struct pp_record *record)
 {
     struct pp_messages messages;
     struct pp_err err = {0};
@@ -237,7 +259,7 @@ static void fill_record(const struct scene *s, struct pp_record *record)
         for (size_t i = 0; i < messages.n; i++) {
             const struct pp_message *m = &messages.at[i];
             double bytes =
-                32 * s->r.recorder.sizes[step * M + m->action.microbatch][0];
+                bytes_of(&s->r.recorder.sizes[step * M + m->action.microbatch]);
             double at = (double)i + 1, took = 2e-6 + 1e-9 * bytes;
             size_t from = (size_t)(m->from * STEPS + step) * record->n,
                    to = (size_t)(m->to * STEPS + step) * record->n;
@@ -262,18 +284,55 @@ static void fill_record(const struct scene *s, struct pp_record *record)
     }
 }
 
+static struct pp_record make_record(const struct scene *s, bytes_fn *bytes_of)
+{
+    const struct pp_row *rows = s->f.s.rows;
+    struct pp_record r = {.schedule = &s->f.s, .n_steps = STEPS, .n_passes = 1};
+    r.n = rows[0].n > rows[1].n ? rows[0].n : rows[1].n;
+    r.spans = calloc(2 * STEPS * r.n, sizeof *r.spans);
+    r.marks = calloc(2 * STEPS, sizeof *r.marks);
+    fill_record(s, bytes_of, &r);
+    return r;
+}
+
+/* A message of an encoder has the rows of its images, however many tokens. */
+static void test_images(void)
+{
+    struct pp_model m = model;
+    m.vision = (struct pp_vision){.kind = PP_VISION_LLAVA,
+                                  .hidden = 12,
+                                  .n_layers = 2,
+                                  .n_run = 2,
+                                  .n_heads = 2,
+                                  .merge = 1,
+                                  .class_token = true,
+                                  .patches = 9};
+    const struct {
+        size_t n;
+        bytes_fn *bytes;
+        const char *what;
+    } cuts[] = {{2, patch_bytes, "in the encoder"},
+                {pp_vision_n_units(&m), feature_bytes, "behind the projector"}};
+    for (size_t i = 0; i < 2; i++) {
+        struct scene s;
+        struct pp_profile p = {0};
+        ok(build(&s, &m, cuts[i].n, 0), "a cut %s", cuts[i].what);
+        struct pp_record record = make_record(&s, cuts[i].bytes);
+        ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err), "messages");
+        is_near(p.seconds_per_byte / 1e-9, 1, 1e-3, "seconds per byte");
+        is_near(p.latency / 2e-6, 1, 1e-3, "latency");
+        free(record.spans);
+        free(record.marks);
+        finish(&s);
+    }
+}
+
 static void test_record(void)
 {
     struct scene s;
     struct pp_profile p = {0};
-    struct pp_record record = {.n_steps = STEPS, .n_passes = 1};
-    ok(build(&s, 0), "a schedule of two ranks");
-    record.schedule = &s.f.s;
-    record.n =
-        s.f.s.rows[0].n > s.f.s.rows[1].n ? s.f.s.rows[0].n : s.f.s.rows[1].n;
-    record.spans = calloc(2 * STEPS * record.n, sizeof *record.spans);
-    record.marks = calloc(2 * STEPS, sizeof *record.marks);
-    fill_record(&s, &record);
+    ok(build(&s, &model, 2, 0), "a schedule of two ranks");
+    struct pp_record record = make_record(&s, token_bytes);
     ok(!pp_fit_messages(&s.r, &record, 1, &p, &s.f.err), "messages");
     is_near(p.seconds_per_byte / 1e-9, 1, 1e-3, "seconds per byte");
     is_near(p.latency / 2e-6, 1, 1e-3, "latency");
@@ -297,5 +356,6 @@ int main(void)
     test_random();
     test_layers();
     test_record();
+    test_images();
     return done();
 }

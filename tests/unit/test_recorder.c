@@ -110,8 +110,9 @@ static void test_steps(struct pp_recorder *r, struct seen *s)
 static void test_layer_times(const struct pp_recorder *r)
 {
     /* Sequences of 3 and 2 tokens; the first one has 4 earlier tokens. */
-    is_near(r->sizes[0][0], 8, 0, "tokens include the padding");
-    is_near(r->sizes[0][1], 5 + 6 + 7 + 1 + 2, 0, "pairs are of real tokens");
+    is_near(r->sizes[0].tokens, 8, 0, "tokens include the padding");
+    is_near(r->sizes[0].pairs, 5 + 6 + 7 + 1 + 2, 0,
+            "pairs are of real tokens");
     int there = 0, absent = 0;
     for (size_t i = 0; i < KEPT * PASSES * M * 2; i++) {
         const double *at = &r->seconds[i * PP_N_LAYER_TIMES];

@@ -110,7 +110,7 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
 {
     int n = e->schedule->graph->n_slices;
     if (edge.rows != PP_ROWS_TOKENS)
-        return pp_images_of_bin(e->pass->packed, bin_of(e->pass, a)) *
+        return pp_images_of_rank(e->env, e->pass->packed, bin_of(e->pass, a)) *
                pp_image_rows(e->env->model, edge.rows) * edge.width;
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
@@ -184,9 +184,8 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                                        .grain = slice_grain(e)};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
-    if (e->env->images &&
-        pp_image_batch_view(&on->images, &on->batch, e->env->model, p->packed,
-                            part.bin, host, err))
+    if (e->env->images && pp_image_batch_view(&on->images, &on->batch, e->env,
+                                              p->packed, part.bin, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;

@@ -2,8 +2,10 @@
 /* image_batch - the images of a packed bin as the layers of an encoder see
  * them, and the places of their features among the tokens.
  *
- * An image is a sequence of the encoder: a class token, then its patches. As of
- * batch.h, every action makes it again from the mapped index. */
+ * An image is a sequence of the encoder: a class token, then its patches. Ranks
+ * that divide a microbatch divide its images, each as a whole, whatever tokens
+ * they have. As of batch.h, every action makes it again from the mapped index.
+ */
 #ifndef PP_RUN_EXECUTE_IMAGE_BATCH_H
 #define PP_RUN_EXECUTE_IMAGE_BATCH_H
 
@@ -12,17 +14,24 @@
 
 /* Buffers for the images of a microbatch of up to max_tokens. */
 struct pp_image_batch {
-    int32_t *positions; /* this and the arrays below are one allocation */
+    void *memory;     /* of the arrays below */
+    size_t *out, *in; /* bounds by rank */
+    int32_t *positions;
     int32_t *input_ids, *cu_seqlens;
-    int32_t *feature_rows; /* among the rows of the encoder */
-    int32_t *token_rows;   /* among the tokens */
+    int32_t *feature_rows;   /* among the rows of the encoder */
+    int32_t *token_rows;     /* among the tokens */
+    int32_t *order, *takers; /* of the features of this rank: by destination,
+                                and the destination of each */
     struct pp_device *device;
     struct pp_microbatch view; /* of the last bin */
+    struct pp_feature_routes routes;
 };
 
-/* The device, whose memory is the host's, outlives b. */
+/* The device, whose memory is the host's, outlives b. ranks: those that divide
+ * images. */
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
-                        size_t max_tokens, struct pp_err *err) PP_MUST_USE;
+                        size_t max_tokens, size_t ranks,
+                        struct pp_err *err) PP_MUST_USE;
 void pp_image_batch_finish(struct pp_image_batch *b);
 
 /* Fails with PP_EXIT_INPUT if the encoder cannot take the images of a packed
@@ -31,15 +40,17 @@ void pp_image_batch_finish(struct pp_image_batch *b);
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Returns the images of a bin, which may be PP_NO_BIN. */
-size_t pp_images_of_bin(const struct pp_packed *p, size_t bin);
+/* Returns the images of a bin, which may be PP_NO_BIN, on the rank of an env.
+ */
+size_t pp_images_of_rank(const struct pp_env *env, const struct pp_packed *p,
+                         size_t bin);
 
-/* Completes *mb, a view of the whole of a bin in `tokens`, with its images: the
- * places of features, which are no words any more, and the view of the encoder.
- * The latter points into b. Fails with PP_EXIT_INPUT if a sequence has other
- * numbers of placeholders and of features. */
+/* Completes *mb, a view of a bin in `tokens` without slices, with the images of
+ * the rank: the places of features, which are no words any more, and the view
+ * of the encoder. The latter points into b. Fails with PP_EXIT_INPUT if a
+ * sequence has other numbers of placeholders and of features. */
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
-                        const struct pp_model *m, const struct pp_packed *p,
+                        const struct pp_env *env, const struct pp_packed *p,
                         size_t bin, struct pp_microbatch *mb,
                         struct pp_err *err) PP_MUST_USE;
 

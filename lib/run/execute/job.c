@@ -68,9 +68,11 @@ static size_t most_of(size_t a, size_t b)
 static struct pp_model loaded_model(const struct pp_job *j,
                                     enum pp_job_pass pass)
 {
+    const struct pp_layout layout = pp_job_layout(j);
     struct pp_model m = *j->model;
     m.vision.n_images = data_of(j, pass)->images.max_images;
     m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
+    m.vision.sharers = (size_t)pp_mesh_sharers(&layout.components[0].mesh);
     return m;
 }
 
@@ -204,7 +206,9 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j) > 1 || tensor_ranks(j) > 1,
         .divided = cp > 1,
-        .images = j->model->vision.kind != PP_VISION_NONE,
+        .image_ranks = j->model->vision.kind != PP_VISION_NONE
+                           ? (size_t)pp_mesh_sharers(&l.components[0].mesh)
+                           : 0,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
@@ -391,7 +395,8 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
                   g->stages[g->tied[1] + k * copied].row);
     for (int i = copied; i < g->n_stages; i++)
         sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
-    static const enum pp_group_kind kinds[] = {PP_GROUP_DATA, PP_GROUP_TP};
+    static const enum pp_group_kind kinds[] = {PP_GROUP_DATA, PP_GROUP_TP,
+                                               PP_GROUP_SHARERS};
     for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
         struct pp_group group = pp_layout_group(&u->layout, p, kinds[k]);
         for (int i = 0; i < group.n; i++)

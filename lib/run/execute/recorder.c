@@ -209,8 +209,11 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
     size_t part =
         r->pass * r->parts + (size_t)a.microbatch * slices + (size_t)a.slice;
     size_t passes = latest(r) * (size_t)r->kept.n_passes;
-    r->sizes[passes * r->parts + part][0] = (double)mb->tokens / r->kept.share;
-    r->sizes[passes * r->parts + part][1] = pairs_of(mb) / r->kept.share;
+    r->sizes[passes * r->parts + part] = (struct pp_part_size){
+        .tokens = (double)mb->tokens / r->kept.share,
+        .pairs = pairs_of(mb) / r->kept.share,
+        .images = mb->images ? mb->images->n_sequences : 0,
+    };
     size_t lap =
         (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAYER_TIMES;
     r->layer_times.first = timestamp_of_layer(r, lap);

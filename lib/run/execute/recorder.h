@@ -36,6 +36,12 @@ struct pp_recording {
     int share;    /* tensor-parallel ranks that divide the work of a token */
 };
 
+/* The work that a slice of a microbatch gives a rank. */
+struct pp_part_size {
+    double tokens, pairs; /* attended pairs */
+    size_t images;
+};
+
 struct pp_recorder {
     struct pp_recording kept;
     const struct pp_schedule *schedule; /* borrowed */
@@ -50,11 +56,12 @@ struct pp_recorder {
     int64_t n_done;                  /* steps begun */
 
     /* With layers: seconds is (n_steps, n_passes, parts, n_layers,
-     * PP_N_LAYER_TIMES), -1 if nothing ran. sizes (n_steps, n_passes, parts)
-     * holds tokens and attended pairs. */
+     * PP_N_LAYER_TIMES), -1 if nothing ran. sizes is (n_steps, n_passes,
+     * parts). */
     size_t n_layers;     /* layers of all stages of the rank */
     size_t *first_layer; /* by stage: index of its first layer */
-    double *seconds, (*sizes)[2];
+    double *seconds;
+    struct pp_part_size *sizes;
     size_t *from; /* (n_passes, parts, n_layers, PP_N_LAYER_TIMES) of the
                      current step: timestamps of their starts */
     struct pp_layer_times layer_times;

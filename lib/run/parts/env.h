@@ -28,6 +28,7 @@ struct pp_env {
     struct pp_collective context; /* with the ranks that divide sequences */
     struct pp_collective tensor;  /* with those that divide tensors */
     struct pp_collective experts; /* with those that divide experts */
+    struct pp_collective sharers; /* with those that divide a microbatch */
 
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
     const struct pp_kernels *kernels;
@@ -37,7 +38,9 @@ struct pp_env {
     /* The tables of layers with a window, behind the others; NULL: the same. */
     void *windowed_cos, *windowed_sin;
     const struct pp_attention_exchange *exchange;
-    const struct pp_env *images; /* with the encoder as its model; or NULL */
+    /* Those of the encoder's layers and of its projector, which no other rank
+     * shares; or NULL. */
+    const struct pp_env *images, *projector;
 
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */

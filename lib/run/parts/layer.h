@@ -27,6 +27,13 @@ struct pp_slice_blocks {
 
 enum { PP_MOST_TOP_K = 1024 };
 
+/* How features go from the ranks that make them to those that have their
+ * tokens. The parts of each rank are bounds, as pp_all_to_all takes them. */
+struct pp_feature_routes {
+    const int32_t *order; /* the features of this rank, by destination */
+    const size_t *out, *in;
+};
+
 /* How the head draws tokens. */
 struct pp_sampler {
     bool greedy;  /* the largest logit */
@@ -58,13 +65,15 @@ struct pp_microbatch {
     int32_t predicts; /* the row of position t is scored for the token of
                          t + predicts; 0 without targets */
     /* For an encoder: the rows whose features the language model gets, in its
-     * order. For the embedding: the rows that get them; their ids are -1. */
+     * order. For the embedding: the rows of this rank that get them, by the
+     * rank that makes them; the ids of placeholders are -1. */
     size_t n_features;
-    const int32_t *feature_rows; /* (n_features) */
+    const int32_t *feature_rows;            /* (n_features) */
+    const struct pp_feature_routes *routes; /* NULL: one rank has all */
     const float *pixels; /* (n_features, patch_inputs) for patches; host memory
                           */
-    /* The images of the microbatch, as the encoder sees them; NULL if the model
-     * has none. */
+    /* The images of this rank in the microbatch, as the encoder sees them; NULL
+     * if the model has none. */
     const struct pp_microbatch *images;
     double scale;       /* 1 / scored tokens of the whole step */
     double temperature; /* divides logits; 0: 1 */
@@ -176,8 +185,9 @@ struct pp_layer_blocks {
 struct pp_layer_ops {
     /* Writes y (rows, hidden) from x. Patches have no x, the head no y. The
      * projector's x are the rows of the encoder; its y, which are the
-     * embedding's x, are features, (n_features, hidden). A model without images
-     * has no x at its embedding. */
+     * embedding's x, are the features of the images of this rank,
+     * (images->n_features, hidden). A model without images has no x at its
+     * embedding. */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);

@@ -31,7 +31,6 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err)
 {
-    (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     size_t C = l->env->model->hidden;
     /* A word is on one rank. The others add zeros. */
@@ -40,9 +39,13 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                   l->env->stream));
     if (pp_layer_reduce(l, mb, b, y, err) || scale_rows(l, mb, y, err))
         return -1;
-    if (x)
-        PP_LAYER_RUN(k->scatter(y, x, mb->feature_rows, mb->n_features, C,
-                                l->env->stream));
+    if (x) {
+        const void *features = pp_layer_features_fwd(l, mb, x, scratch, err);
+        if (!features)
+            return -1;
+        PP_LAYER_RUN(k->scatter(y, features, mb->feature_rows, mb->n_features,
+                                C, l->env->stream));
+    }
     if (l->w[PP_P_POSITIONS])
         PP_LAYER_RUN(k->embedding_add(
             y, mb->positions + pp_layer_first_row(l, mb), l->w[PP_P_POSITIONS],
@@ -55,15 +58,13 @@ static int embed_bwd_input(const struct pp_layer *l,
                            const void *dy, const struct pp_layer_blocks *b,
                            void *scratch, struct pp_err *err)
 {
-    (void)scratch;
     size_t C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(l->env->kernels->copy(
         s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
-    if (dx)
-        PP_LAYER_RUN(l->env->kernels->embedding_fwd(
-            dx, mb->feature_rows, dy, mb->n_features, C, l->env->stream));
+    if (dx && pp_layer_features_bwd(l, mb, dx, dy, scratch, err))
+        return -1;
     return scale_rows(l, mb, s[PP_S_EMBED_DY], err);
 }
 

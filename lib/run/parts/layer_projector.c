@@ -4,7 +4,7 @@
  * Instruction Tuning", CVPR 2024).
  *
  * The features are some rows of the encoder: those of patches, without the
- * class token. It is not divided among tensor-parallel ranks. */
+ * class token. Tensor-parallel ranks divide the images and not the products. */
 #include "run/parts/layer_impl.h"
 
 static int projector_fwd(const struct pp_layer *l,

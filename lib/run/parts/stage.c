@@ -55,6 +55,8 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     if (l->rows == PP_ROWS_PATCHES) {
         l->env = env->images;
         l->unit = pp_vision_in_tower(id);
+    } else if (l->rows == PP_ROWS_FEATURES) {
+        l->env = env->projector;
     }
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
@@ -140,9 +142,10 @@ static size_t edge_rows(const struct pp_stage *s,
 {
     if (rows == PP_ROWS_TOKENS)
         return mb->tokens / pp_env_tp(s->env);
-    return rows == PP_ROWS_FEATURES ? mb->n_features
-           : mb->images             ? mb->images->tokens
-                                    : 0;
+    if (!mb->images)
+        return 0;
+    return rows == PP_ROWS_FEATURES ? mb->images->n_features
+                                    : mb->images->tokens;
 }
 
 static size_t edge_bytes(const struct pp_stage *s,

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 
-static PP_LINEAR_FWD(timed_fwd)
+static PP_LINEAR_FWD(timed_linear_fwd)
 {
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
@@ -13,7 +13,7 @@ static PP_LINEAR_FWD(timed_fwd)
     return rc;
 }
 
-static PP_LINEAR_BWD_INPUT(timed_bwd_input)
+static PP_LINEAR_BWD_INPUT(timed_linear_bwd_input)
 {
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
@@ -23,7 +23,7 @@ static PP_LINEAR_BWD_INPUT(timed_bwd_input)
     return rc;
 }
 
-static PP_LINEAR_BWD_WEIGHT(timed_bwd_weight)
+static PP_LINEAR_BWD_WEIGHT(timed_linear_bwd_weight)
 {
     struct pp_timed_stream *s = stream;
     double start = pp_clock();
@@ -36,8 +36,8 @@ static PP_LINEAR_BWD_WEIGHT(timed_bwd_weight)
 struct pp_kernels pp_timed_kernels(const struct pp_kernels *inner)
 {
     struct pp_kernels k = *inner;
-    k.linear_fwd = timed_fwd;
-    k.linear_bwd_input = timed_bwd_input;
-    k.linear_bwd_weight = timed_bwd_weight;
+#define PP_TIME(name, type) k.name = timed_##name;
+    PP_PRODUCT_KERNELS(PP_TIME)
+#undef PP_TIME
     return k;
 }

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "model/cost.h"
+#include "model/edge.h"
 #include "model/profile.h"
 #include "run/train/record.h"
 #include "schedule/simulate/sim.h"
@@ -45,7 +46,7 @@ static size_t collect(const struct pp_recorder *r, int skip, size_t at,
                                   (size_t)time];
             if (y >= 0)
                 points[n++] = (struct pp_fit_point){
-                    {r->sizes[i][0], pairs ? r->sizes[i][1] : 0}, y};
+                    {r->sizes[i].tokens, pairs ? r->sizes[i].pairs : 0}, y};
         }
     }
     return n;
@@ -90,18 +91,25 @@ int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
 
 /* --- messages --- */
 
-/* Returns the bytes of a message of the k-th kept step: the tokens of its slice
- * times the width of the hidden states. */
+/* Returns the bytes of a message of the k-th kept step: the rows of its slice
+ * times the width, both of the edge that it crosses. */
 static double message_bytes(const struct pp_rank *r, int k, int pass,
                             struct pp_action a)
 {
+    const struct pp_model *m = r->job->model;
+    const struct pp_unit_range *u = &r->job->stages[a.stage];
+    bool out = a.op == PP_SEND_F;
+    struct pp_edge edge = pp_edge_before(m, u->first + (out ? u->n : 0));
     const struct pp_recorder *rec = &r->recorder;
     size_t slices = (size_t)rec->schedule->graph->n_slices;
     size_t at = (size_t)pp_recorder_place(rec, k) * (size_t)rec->kept.n_passes +
                 (size_t)pass;
     size_t part = (size_t)a.microbatch * slices + (size_t)a.slice;
-    return rec->sizes[at * rec->parts + part][0] *
-           (double)(r->job->model->hidden * r->kernels.element_bytes);
+    const struct pp_part_size *size = &rec->sizes[at * rec->parts + part];
+    double rows = edge.rows == PP_ROWS_TOKENS
+                      ? size->tokens
+                      : (double)(size->images * pp_image_rows(m, edge.rows));
+    return rows * (double)(edge.width * r->kernels.element_bytes);
 }
 
 /* Collects the messages of a pass whose receiver was waiting for them: the time

@@ -352,15 +352,23 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
     env->n_words = (int32_t)p.rows;
 }
 
-/* Fills the env of the layers of an encoder. */
+/* Fills the envs of the encoder. No other rank shares its products or its
+ * attention. */
 static void make_images(struct pp_rank *r)
 {
+    static const struct pp_mesh alone = {1, 1, 1, 1, 1};
     if (!pp_vision_has_tower(r->job->model))
         return;
     r->tower = pp_vision_tower(r->job->model);
-    r->images = r->env;
+    r->projector = r->env;
+    r->projector.model = r->job->model;
+    r->projector.context = r->projector.tensor = r->projector.experts =
+        (struct pp_collective){.group.n = 1};
+    r->projector.exchange = pp_attention_exchange(1, &alone);
+    r->images = r->projector;
     r->images.model = &r->tower;
     r->env.images = &r->images;
+    r->env.projector = &r->projector;
 }
 
 /* Fills the env, except the tables of RoPE. */
@@ -388,6 +396,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->context = collective_of(env, PP_GROUP_CP);
     env->tensor = collective_of(env, PP_GROUP_TP);
     env->experts = collective_of(env, PP_GROUP_EP);
+    env->sharers = collective_of(env, PP_GROUP_SHARERS);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, &j->mesh);
     find_words(env, j->model);

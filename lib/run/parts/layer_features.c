@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT */
+/* layer_features - takes the features of images to the embedding's rows, and
+ * their gradients back.
+ *
+ * Ranks that divide a microbatch divide its images, each as a whole, and its
+ * tokens. So a feature and its placeholder may be on two ranks. Every rank
+ * sends exactly what the others have placeholders for; the sizes come from the
+ * index. */
+#include "run/parts/layer_impl.h"
+
+/* Rooms in the scratch: features of this rank by destination, and those of
+ * its tokens. */
+struct feature_rooms {
+    void *made, *taken;
+};
+
+static struct feature_rooms rooms_of(const struct pp_layer *l,
+                                     const struct pp_microbatch *mb,
+                                     void *scratch)
+{
+    size_t made = mb->images->n_features * l->env->model->hidden *
+                  l->env->kernels->element_bytes;
+    return (struct feature_rooms){scratch,
+                                  (char *)scratch + pp_line_bytes(made)};
+}
+
+/* Sends the parts of x that begin at `out`, and receives those of y. */
+static int swap_features(const struct pp_layer *l, void *y, const size_t *in,
+                         const void *x, const size_t *out, struct pp_err *err)
+{
+    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
+    struct pp_collective c = l->env->sharers;
+    size_t me = (size_t)c.group.index;
+    c.value_bytes = l->env->model->hidden * l->env->kernels->element_bytes;
+    return ops->copy(l->env->device, (char *)y + in[me] * c.value_bytes,
+                     (const char *)x + out[me] * c.value_bytes,
+                     (in[me + 1] - in[me]) * c.value_bytes, err) ||
+                   pp_all_to_all(&c, y, in, x, out, err)
+               ? -1
+               : 0;
+}
+
+const void *pp_layer_features_fwd(const struct pp_layer *l,
+                                  const struct pp_microbatch *mb, const void *x,
+                                  void *scratch, struct pp_err *err)
+{
+    const struct pp_feature_routes *r = mb->routes;
+    if (!r)
+        return x;
+    const struct feature_rooms at = rooms_of(l, mb, scratch);
+    int code = l->env->kernels->embedding_fwd(
+        at.made, r->order, x, mb->images->n_features, l->env->model->hidden,
+        l->env->stream);
+    if (code) {
+        pp_layer_fail(l, code, err);
+        return NULL;
+    }
+    return swap_features(l, at.taken, r->in, at.made, r->out, err) ? NULL
+                                                                   : at.taken;
+}
+
+int pp_layer_features_bwd(const struct pp_layer *l,
+                          const struct pp_microbatch *mb, void *dx,
+                          const void *dy, void *scratch, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    const struct pp_feature_routes *r = mb->routes;
+    size_t C = l->env->model->hidden;
+    if (!r) {
+        PP_LAYER_RUN(k->embedding_fwd(dx, mb->feature_rows, dy, mb->n_features,
+                                      C, l->env->stream));
+        return 0;
+    }
+    const struct feature_rooms at = rooms_of(l, mb, scratch);
+    PP_LAYER_RUN(k->embedding_fwd(at.taken, mb->feature_rows, dy,
+                                  mb->n_features, C, l->env->stream));
+    if (swap_features(l, at.made, r->out, at.taken, r->in, err))
+        return -1;
+    PP_LAYER_RUN(k->scatter(dx, at.made, r->order, mb->images->n_features, C,
+                            l->env->stream));
+    return 0;
+}
