@@ -148,26 +148,45 @@ is_certain() {
     jq -e '.probs_ratio_max > 1.01 and .temperature == null' warm.log
 }
 
-@test "it holds on other splits of the same tensor and context ranks" {
-    local mesh m add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
-    m=$(bins rollouts.parts)
-    for mesh in '--tp 2' '--cp 2' '--tp 2 --cp 2 --cp-exchange ring'; do
-        # shellcheck disable=SC2086
-        ppsplit -q -p 1 $mesh model-llama | ppsched -q -s gpipe -m "$m" >mesh.plan
-        pprun -q --data rollouts.parts --init 1 --logprobs scores mesh.plan
-        pppack -q -l 96 --cp 4 --bins-multiple 2 -o meshed "${add[@]}" rollouts.parts
-        # shellcheck disable=SC2086
-        ppsplit -q -p 2 -c 2 --placement v $mesh model-llama |
-            ppsched -q -s zbv -m "$m" >mesh.plan
-        pprun -q --data meshed --init 1 --steps 1 --objective grpo \
-            --importance tis mesh.plan >mesh.log
-        is_certain mesh.log
-    done
-    # Another number of ranks adds in another order.
-    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$m" >one.plan
+# certify MODEL MESH M: scores on one pipeline rank of the mesh and trains on two.
+certify() {
+    local add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
+    # shellcheck disable=SC2086
+    ppsplit -q -p 1 $2 "$1" | ppsched -q -s gpipe -m "$3" >mesh.plan
+    pprun -q --data rollouts.parts --init 1 --logprobs scores mesh.plan
+    pppack -q -l 96 --cp 4 --bins-multiple 2 -o meshed "${add[@]}" rollouts.parts
+    # shellcheck disable=SC2086
+    ppsplit -q -p 2 -c 2 --placement v $2 "$1" | ppsched -q -s zbv -m "$3" >mesh.plan
+    pprun -q --data meshed --init 1 --steps 1 --objective grpo --importance tis \
+        mesh.plan >mesh.log
+    is_certain mesh.log
+}
+
+# is_near MODEL: fails unless one rank, which adds in another order, has a ratio
+# near 1.
+is_near() {
+    ppsplit -q -p 1 "$1" | ppsched -q -s gpipe -m "$(bins meshed)" >one.plan
     pprun -q --data meshed --init 1 --steps 1 --objective grpo one.plan >one.log
     run ! is_certain one.log
     jq -e '.probs_ratio_max - 1 | . > 0 and . < 1e-4' one.log
+}
+
+@test "it holds on other splits of the same tensor and context ranks" {
+    local mesh
+    for mesh in '--tp 2' '--cp 2' '--tp 2 --cp 2 --cp-exchange ring'; do
+        certify model-llama "$mesh" "$(bins rollouts.parts)"
+    done
+    is_near model-llama
+}
+
+@test "it holds on other splits of the same ranks of experts" {
+    local mesh
+    model qwen2-moe false
+    eight_heads model-qwen2-moe
+    for mesh in '--ep 2' '--ep 2 --tp 2' '--ep 4 --cp 2 --tp 2'; do
+        certify model-qwen2-moe "--dp 2 $mesh" $(($(bins rollouts.parts) / 2))
+    done
+    is_near model-qwen2-moe
 }
 
 @test "in other bins too, with row-invariant products" {
