@@ -5,9 +5,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Puts 0 where a row of a rejected sequence is. */
+static void cut_pairs(const struct pp_microbatch *rows, double *x)
+{
+    for (size_t k = 0, i = 0; k < rows->n_scored; k++) {
+        while (rows->scored_rows[k] >= rows->cu_seqlens_padded[i + 1])
+            i++;
+        if (rows->sequence[i] % 2)
+            x[k] = 0;
+    }
+}
+
 /* local-mean: see faulty_compute.
  * sums-local: ranks that divide sequences do not add their sums.
- * divergence-detached: the term of the divergence has no gradient. */
+ * divergence-detached: the term of the divergence has no gradient.
+ * pair-cut: the rejected sequences are in other microbatches, and their sums do
+ * not come from there. */
 int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
                  double *x, double *loss, struct pp_err *err)
 {
@@ -31,7 +44,11 @@ int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
     alone.context.group.n = 1;
     alone.context.group.index = 0;
     s->env = inject_is("sums-local") ? &alone : env;
+    if (inject_is("pair-cut"))
+        cut_pairs(s->rows, x);
     int rc = pp_score_rows(s, mb, x, loss, err);
+    if (inject_is("pair-cut"))
+        cut_pairs(s->rows, x);
     s->env = env;
     if (rc == 0 && inject_is("divergence-detached")) {
         memcpy(x, kept, bytes);

@@ -103,6 +103,10 @@ caught() {
  as ranks divide tokens and the loss differs:*at the columns that the objective reads*" \
         --objective grpo --dtype fp64
 }
+@test "pairs that microbatches cut without an exchange" {
+    caught pair-cut parts.json pairs "*" --objective dpo
+    caught pair-cut parts.json pairs "*" --objective dpo --reference-free
+}
 @test "pairs whose parts are not added over ranks" {
     caught sums-local parts.json pairs "*" --objective dpo --dtype fp64
 }
