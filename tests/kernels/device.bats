@@ -25,12 +25,12 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# small NAME ARCHITECTURE TYPE TIED [HEAD_DIM]
+# small NAME ARCHITECTURE TYPE TIED [HEAD_DIM [LAYERS]]
 small() {
     mkdir -p "model-$1"
     cat >"model-$1/config.json" <<END
 {"architectures": ["$2"], "model_type": "$3", "hidden_size": 16,
- "intermediate_size": 24, "num_hidden_layers": 4, "num_attention_heads": 2,
+ "intermediate_size": 24, "num_hidden_layers": ${6:-4}, "num_attention_heads": 2,
  "num_key_value_heads": 1, "head_dim": ${5:-8}, "vocab_size": 67,
  "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
  "max_position_embeddings": 128, "attention_bias": false,
@@ -133,7 +133,7 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
 }
 
 @test "slices of sequences of several tiles, on tensor cores" {
-    small wide LlamaForCausalLM llama false 64
+    small wide LlamaForCausalLM llama false 64 2
     plan whole.json wide -s gpipe -m 2 -- -p 1
     plan sliced.json wide -s seq1f1b -m 2 --slices 3 -- -p 2
     packed=long cpu host whole.json
@@ -152,7 +152,7 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     packed=chunks cpu host whole.json
     packed=chunks gpu parts parts.json
     near 1e-4 parts host
-    small heads LlamaForCausalLM llama false 64
+    small heads LlamaForCausalLM llama false 64 2
     sed -i 's/"num_key_value_heads": 1/"num_key_value_heads": 2/' \
         model-heads/config.json
     plan whole.json heads -s gpipe -m 1 -- -p 1
@@ -170,7 +170,7 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
 
 @test "on tensor cores bits do not depend on addresses of tensors" {
     # An odd number of tokens changes the alignment of later tensors.
-    small wide LlamaForCausalLM llama false 64
+    small wide LlamaForCausalLM llama false 64 2
     plan one.json wide -s 1f1b -m 4 -- -p 1
     pppack -q -l 67 -o odd data.jsonl
     packed=odd gpu one one.json --dtype bf16
