@@ -239,6 +239,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "save-every", "N", "also every N steps, not only after the last",
      AT(job.save_every), 1, LARGEST, .needs = "save",
      .also = "save-steps save-interval"},
+    {0, "save-background", NULL, "save while the next steps train",
+     AT(job.save_background), .needs = "save-every", .also = "async-save"},
     {0, "keep", "N", "keep the N newest checkpoints (all)", AT(job.keep), 1,
      1 << 20, .needs = "save", .also = "save-total-limit"},
     {0, "save-dtype", "NAME", "of weights: run (default), model, fp32, bf16",

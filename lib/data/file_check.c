@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/thread.h"
 
 int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        const char *name, const void *data, size_t bytes,
@@ -119,25 +119,11 @@ static void *check_in_background(void *ctx)
     return NULL;
 }
 
-/* Starts the thread with all signals blocked but those of its own faults. */
-static int start_thread(struct pp_background_check *b)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    sigdelset(&all, SIGBUS);
-    sigdelset(&all, SIGSEGV);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&b->thread, NULL, check_in_background, b);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return rc;
-}
-
 int pp_background_check_start(struct pp_file_checks *c,
                               struct pp_background_check **out,
                               struct pp_err *err)
 {
     struct pp_background_check *b = calloc(1, sizeof *b);
-    int rc = -1;
     *out = NULL;
     if (!b) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -147,12 +133,10 @@ int pp_background_check_start(struct pp_file_checks *c,
     b->files = *c;
     pthread_mutex_init(&b->lock, NULL);
     *c = (struct pp_file_checks){0};
-    rc = start_thread(b);
-    if (rc) {
+    if (pp_thread_start(&b->thread, check_in_background, b, err)) {
         b->joined = true;
         pp_background_check_destroy(b);
-        return pp_fail(err, PP_EXIT_SYSTEM, "cannot start a thread: %s",
-                       strerror(rc));
+        return -1;
     }
     *out = b;
     return 0;

@@ -50,6 +50,14 @@ wild=(--optimizer sgd --lr 1e6 --clip 0)
     [ "$(ls kept)" = "$(printf 'latest\nstep-00000001')" ]
 }
 
+@test "nor do they if they are saved while the next step trains" {
+    pprun -q plan.json --data packed --init 1 --steps 1 --save early >first
+    diverges 'pprun: step 3: loss is * and the gradient norm *' \
+        pprun -q plan.json --data packed --init 1 --steps 4 --save early \
+        --save-every 1 --save-background --resume early "${wild[@]:2}"
+    [ "$(ls early)" = "$(printf 'latest\nstep-00000001')" ]
+}
+
 @test "an evaluation without a finite loss is reported, and fails" {
     diverges 'pprun: step [12]: the loss of the evaluation is *' \
         pprun plan.json --data packed --init 1 --steps 2 --eval packed \

@@ -353,6 +353,16 @@ END
     compare got.safetensors ckpt/latest/model.safetensors
 }
 
+@test "checkpoints written beside training have the same files" {
+    local more=(--dtype bf16 --device cuda --steps 4 --save-every 1 -q)
+    plan plan.json llama -s 1f1b -m 2 -- -p 2 --dp 2 --dtype bf16
+    go "$EMULATED" here plan.json "${more[@]}"
+    PP_EMULATED_JITTER=7 go "$EMULATED" beside plan.json "${more[@]}" \
+        --save-background
+    diff -r here/ckpt beside/ckpt
+    [ "$(ls beside/ckpt | wc -l)" -eq 5 ]
+}
+
 @test "divided weights: the bits of whole ones, on streams that fall behind" {
     local type
     plan whole.json llama -s interleaved -m 2 -- -p 2 -c 2 --dp 2

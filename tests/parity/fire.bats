@@ -38,10 +38,11 @@ saved() {
     echo $((10#0${newest##*step-}))
 }
 
-# burn DIR NAME...: kills runs of the plans at random instants; lists in
-# DIR.lives which plan came to which step, and keeps the logs.
+# burn DIR NAME...: kills runs of the plans at random instants, every second one
+# with checkpoints that are written beside training; lists in DIR.lives which plan
+# came to which step, and keeps the logs.
 burn() {
-    local dir=$1 killed=0 life=0 plan pid begun
+    local dir=$1 killed=0 life=0 plan pid begun beside
     shift
     RANDOM=$SEED
     : >"$dir.lives"
@@ -49,8 +50,11 @@ burn() {
         plan=${*:RANDOM % $# + 1:1}
         begun=$(saved "$dir")
         life=$((life + 1))
+        beside=()
+        ((life % 2)) || beside=(--save-background)
         pprun "$plan.json" "${options[@]}" --steps 100000 --save-every 1 \
             --keep 2 --save "$dir" --resume "$dir" -o "$dir-$life.log" \
+            "${beside[@]}" \
             3>&- 2>"$dir.err" &
         pid=$!
         sleep "$(printf 0.%03d $((RANDOM % 1000)))"

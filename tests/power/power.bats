@@ -82,6 +82,16 @@ resume_all() {
     resume_all 3 "${options[@]}"
 }
 
+@test "so do those that are written while training goes on" {
+    local options=(--keep 1 --save-background)
+    record_train root/ckpt --steps 6 --save-every 2 "${options[@]}"
+    run cuts "$DRAWS" "$KEEP"
+    echo "$output"
+    echo "# ${lines[-1]}" >&3
+    [ "$status" -eq 0 ]
+    resume_all 6 --save-every 2 "${options[@]}"
+}
+
 @test "a checkpoint takes the place of a damaged one of the same step" {
     record_train root/ckpt --steps 2 --save-every 1
     printf x | dd of=root/ckpt/latest/model.safetensors bs=1 seek=900 \

@@ -36,8 +36,13 @@ struct pp_ckpt {
 a file of its own */
     size_t save_bytes;       /* of an element of the weights in files; 0: as in
                                 the run */
-    bool weights_only;       /* without optimizer/: no checkpoint to resume, but
-                                a version of the weights for other programs */
+    /* Called by every rank, with end, before the checkpoint is complete: what
+     * must not fail first (pp_job.check_files). Another thread may call it. May
+     * be NULL. */
+    int (*check)(void *ctx, bool end, struct pp_err *err);
+    void *ctx;
+    bool weights_only; /* without optimizer/: no checkpoint to resume, but
+                          a version of the weights for other programs */
 };
 
 /* The usual shard size: Hugging Face's "5GB". */

@@ -234,8 +234,6 @@ static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
     if (fd < 0)
         return pp_fail_errno(err, "%s: cannot write", path);
     int rc = write_tensors(s, f, staging, fd, path, bytes, err);
-    if (rc == 0 && fsync(fd) != 0)
-        rc = pp_fail_errno(err, "%s: cannot sync", path);
     if (close(fd) != 0 && rc == 0)
         rc = pp_fail_errno(err, "%s: cannot write", path);
     return rc;
@@ -264,6 +262,20 @@ int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
     }
     pp_staging_finish(&staging);
     return rc;
+}
+
+int pp_shards_sync(const struct pp_shards *s, const char *checkpoint,
+                   struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    for (int i = 0; i < s->n_files; i++) {
+        const struct pp_shard f = pp_shards_at(s, i);
+        if (has_any(s, &f) &&
+            (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
+             pp_file_sync(path, err)))
+            return -1;
+    }
+    return 0;
 }
 
 static int sum_file(const char *path, uint64_t *sum, struct pp_err *err)

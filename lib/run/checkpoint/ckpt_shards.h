@@ -82,9 +82,13 @@ struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Writes the pieces of this rank to files that exist, and syncs these. */
+/* Writes the pieces of this rank to files that exist. */
 int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
                    const char *checkpoint, struct pp_err *err) PP_MUST_USE;
+
+/* Syncs the files that have pieces of this rank. */
+int pp_shards_sync(const struct pp_shards *s, const char *checkpoint,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Fills sums (s->n_files) with the XXH3 of the files that this rank owns, and
  * leaves the others. */

@@ -115,6 +115,7 @@ struct pp_job {
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;
     int64_t eval_every, save_every; /* 0: only at the end */
+    bool save_background;           /* save while the next steps train */
     const char *save;               /* directory, or NULL */
     int keep;
     size_t shard_size; /* of a checkpoint's files; 0: PP_CKPT_SHARD_SIZE */

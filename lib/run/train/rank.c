@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "model/vision.h"
 #include "run/checkpoint/ckpt_agree.h"
+#include "run/checkpoint/ckpt_save.h"
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
@@ -428,6 +429,7 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
 
 static void rank_finish(struct pp_rank *r)
 {
+    pp_saving_end(r->saving);
     pp_device_free(r->env.device, r->worker.room);
     for (int k = 0; k < PP_MAX_COPIES; k++)
         pp_device_free(r->env.device, r->worker.tied[k].received);

@@ -10,6 +10,7 @@
 
 struct pp_record;
 struct pp_profile;
+struct pp_saving;
 
 /* A number on its way to rank 0. */
 struct pp_entry {
@@ -63,8 +64,10 @@ struct pp_rank {
     size_t n_tensors;         /* tensors of the whole model */
     int *peak_slots;          /* by rank */
 
-    int64_t step;         /* optimizer steps done */
-    int64_t microbatches; /* consumed */
+    struct pp_saving *saving; /* a checkpoint that is written beside training,
+                                 or NULL */
+    int64_t step;             /* optimizer steps done */
+    int64_t microbatches;     /* consumed */
 };
 
 /* Returns the number of data-parallel ranks. */
@@ -77,9 +80,21 @@ static inline int pp_rank_lanes(const struct pp_rank *r)
  * cannot continue from the checkpoint. */
 int pp_rank_make_params(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
-/* Collective. Writes a checkpoint if training can continue from it. In haste it
- * looks at the weights only. */
-int pp_rank_save(struct pp_rank *r, bool haste, struct pp_err *err) PP_MUST_USE;
+enum pp_save_manner {
+    PP_SAVE_NOW,
+    PP_SAVE_IN_HASTE, /* looks at the weights, and not at their loss */
+    PP_SAVE_BESIDE    /* while the next steps train; the first of them has the
+                         loss */
+};
+
+/* Collective. Writes a checkpoint if training can continue from it, or begins
+ * to. Completes the one before it first. */
+int pp_rank_save(struct pp_rank *r, enum pp_save_manner how,
+                 struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Takes r->saving to its next phase, after a step that has shown
+ * that the weights have a finite loss and gradient. */
+int pp_rank_advance_save(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
 
 /* Collective. Saves what the run has resumed, if it is not in the directory of
  * checkpoints. */
@@ -96,9 +111,11 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status,
 size_t pp_rank_n_losses(const struct pp_rank *r);
 size_t pp_rank_n_metrics(const struct pp_rank *r);
 
-/* A rank has seen a damaged file (pp_job.check_files), or a request for the
- * weights (pp_job.stream_asked). */
-enum pp_own_flags { PP_OWN_DAMAGE = 1, PP_OWN_STREAM = 2 };
+enum pp_own_flags {
+    PP_OWN_DAMAGE = 1, /* it has seen a damaged file (pp_job.check_files) */
+    PP_OWN_STREAM = 2, /* a request for the weights (pp_job.stream_asked) */
+    PP_OWN_SAVING = 4  /* it works on a phase of r->saving */
+};
 
 /* A rank tells these of a step that it has played. */
 struct pp_own_numbers {

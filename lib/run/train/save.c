@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* save - checkpoints of a run, and versions of its weights for a sampler. */
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_save.h"
 #include "run/checkpoint/ckpt_stream.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
@@ -9,11 +10,10 @@
  * has the time of a whole version to open the files. */
 enum { KEEP_VERSIONS = 2 };
 
-static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
-                            struct pp_err *err)
+static struct pp_ckpt_state state_of(const struct pp_rank *r)
 {
     const struct pp_job *j = r->job;
-    const struct pp_ckpt_state s = {
+    return (struct pp_ckpt_state){
         .step = r->step,
         .microbatches = r->microbatches,
         .step_microbatches = (int64_t)pp_rank_n_losses(r),
@@ -23,7 +23,13 @@ static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
         .lr = j->optim.lr,
         .epoch_microbatches = (int64_t)pp_packed_epoch(j->data),
     };
-    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
+}
+
+static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
+                            struct pp_err *err)
+{
+    const struct pp_ckpt_state s = state_of(r);
+    pp_progress_phase(r->job->progress, PP_PHASE_SAVE, r->step);
     return pp_ckpt_save(c, &s, err);
 }
 
@@ -43,17 +49,41 @@ static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
     };
 }
 
-int pp_rank_save(struct pp_rank *r, bool haste, struct pp_err *err)
+int pp_rank_advance_save(struct pp_rank *r, struct pp_err *err)
 {
-    struct pp_ckpt c = in_directory(r, r->job->save);
-    c.keep = r->job->keep;
+    bool done;
+    if (pp_saving_next(r->saving, &done, err))
+        return -1;
+    if (done) {
+        pp_saving_end(r->saving);
+        r->saving = NULL;
+    }
+    return 0;
+}
+
+int pp_rank_save(struct pp_rank *r, enum pp_save_manner how, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_ckpt c = in_directory(r, j->save);
+    c.keep = j->keep;
     /* A checkpoint contains what the data taught it. After a stop request there
      * is no time to read all of them; the run that resumes does. */
-    if (!haste && pp_rank_check_files(r, true, err))
+    if (how != PP_SAVE_IN_HASTE)
+        c.check = j->check_files;
+    c.ctx = j->ctx;
+    pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
+    while (r->saving)
+        if (pp_rank_advance_save(r, err))
+            return -1;
+    if (pp_rank_check_weights(r, err) ||
+        (how == PP_SAVE_NOW && pp_rank_check_loss(r, err)))
         return -1;
-    if (pp_rank_check_weights(r, err) || (!haste && pp_rank_check_loss(r, err)))
-        return -1;
-    return write_checkpoint(r, &c, err);
+    if (how != PP_SAVE_BESIDE)
+        return write_checkpoint(r, &c, err);
+    /* The next step finds their loss and gradient before the checkpoint is
+     * complete. */
+    const struct pp_ckpt_state s = state_of(r);
+    return pp_saving_begin(&c, &s, true, &r->saving, err);
 }
 
 /* Rank 0 looks for the checkpoint: on a network file system the others may see
@@ -65,7 +95,7 @@ int pp_rank_save_resumed(struct pp_rank *r, struct pp_err *err)
         r->env.comm->rank == 0 && !pp_ckpt_exists(j->save, r->step);
     if (pp_rank_add_up(r, &missing, 1, err))
         return -1;
-    return r->sums[0] != 0 ? pp_rank_save(r, false, err) : 0;
+    return r->sums[0] != 0 ? pp_rank_save(r, PP_SAVE_NOW, err) : 0;
 }
 
 static int stream_to_reader(struct pp_rank *r, struct pp_err *err)

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_save.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
 #include "run/train/rank.h"
@@ -111,14 +112,17 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 }
 
 /* Returns what this rank has to tell, as enum pp_own_flags. */
-static unsigned own_flags(const struct pp_job *j)
+static unsigned own_flags(const struct pp_rank *r)
 {
+    const struct pp_job *j = r->job;
     struct pp_err ignored = {0};
     unsigned flags = 0;
     if (j->check_files && j->check_files(j->ctx, false, &ignored))
         flags |= PP_OWN_DAMAGE;
     if (j->stream_asked && j->stream_asked(j->ctx))
         flags |= PP_OWN_STREAM;
+    if (r->saving && !pp_saving_is_idle(r->saving))
+        flags |= PP_OWN_SAVING;
     return flags;
 }
 
@@ -149,6 +153,21 @@ static int gather_digests(struct pp_rank *r, struct pp_step_report *rep,
     return 0;
 }
 
+/* A checkpoint that is being written has the weights before the update. */
+static int update(struct pp_rank *r, const struct pp_step_report *rep,
+                  struct pp_err *err)
+{
+    const struct pp_optim *o = &r->job->optim;
+    if (r->saving)
+        pp_saving_wait(r->saving);
+    if (pp_optim_update(o, &r->kernels, &r->params, rep->step,
+                        pp_optim_clip(o, rep->grad_norm), r->env.stream, err) ||
+        pp_exec_ops.gather(&r->worker, PP_BLOCK_W, err))
+        return -1;
+    pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
+    return 0;
+}
+
 /* Adds the flags of all ranks. */
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       unsigned *flags, struct pp_err *err)
@@ -171,7 +190,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         .seconds = r->train.seconds - pass_seconds,
         .product_seconds = r->timed.product_seconds - products,
         .stop = j->stop ? j->stop(j->ctx) : 0,
-        .flags = own_flags(j),
+        .flags = own_flags(r),
         .peak_slots = r->train.peak_slots,
         .messages = r->train.messages - messages,
         .message_bytes = r->train.message_bytes - bytes,
@@ -197,12 +216,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         rep->loss = NAN;
     if (pp_rank_inspect(r, err))
         return -1;
-    if (pp_optim_update(&j->optim, &r->kernels, &r->params, rep->step,
-                        pp_optim_clip(&j->optim, rep->grad_norm), r->env.stream,
-                        err) ||
-        pp_exec_ops.gather(&r->worker, PP_BLOCK_W, err))
+    if (update(r, rep, err))
         return -1;
-    pp_recorder_mark(&r->recorder, PP_MARK_UPDATED);
     r->step++;
     r->microbatches += (int64_t)pp_rank_n_losses(r);
     /* The times can be read only from a device that is idle. */
@@ -215,6 +230,12 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
 static bool is_due(int64_t every, const struct pp_rank *r, bool last)
 {
     return last || (every > 0 && r->step % every == 0);
+}
+
+/* No step comes after the last, so that training has nothing to wait for. */
+static enum pp_save_manner manner_of(const struct pp_job *j, bool last)
+{
+    return j->save_background && !last ? PP_SAVE_BESIDE : PP_SAVE_NOW;
 }
 
 /* Checks that enough steps are left to record. A checkpoint may have more steps
@@ -255,7 +276,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         /* After a stop request little time may be left, so the checkpoint comes
          * first and no loss is computed with it. The reader of the report may
          * be gone. */
-        if (stop && j->save && pp_rank_save(r, true, err))
+        if (stop && j->save && pp_rank_save(r, PP_SAVE_IN_HASTE, err))
             return -1;
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
         if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
@@ -273,8 +294,11 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             (pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
              pp_ckpt_dump_grads(j->dump_grads, r->env.comm, &r->params, err)))
             return -1;
+        if (r->saving && !(flags & PP_OWN_SAVING) &&
+            pp_rank_advance_save(r, err))
+            return -1;
         if (!stop && j->save && is_due(j->save_every, r, last) &&
-            pp_rank_save(r, false, err))
+            pp_rank_save(r, manner_of(j, last), err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;
