@@ -123,6 +123,50 @@ typedef PP_SPREAD(pp_spread_fn);
 typedef PP_COMBINE(pp_combine_fn);
 typedef PP_WEIGH_BWD(pp_weigh_bwd_fn);
 
+/* bias_dot - dweight[r] += the sum of dy[r] b[expert[r]]: the part of a row's
+ * bias in the gradient of its weight. b as of grouped. */
+#define PP_BIAS_DOT(name)                                               \
+    int(name)(void *dweight, const void *dy, const void *b,             \
+              const int32_t *expert, size_t R, size_t C, size_t stride, \
+              void *stream)
+typedef PP_BIAS_DOT(pp_bias_dot_fn);
+
+/* clamped_swiglu - y = (u + 1) g sigmoid(gain g), where g is the gate, at most
+ * limit, and u is up, between -limit and limit (GPT-OSS).
+ *
+ *   gu   (R, 2C)   gate and up take turns
+ *   y    (R, C)    written
+ *   dgu  (R, 2C)   written; 0 where it is clamped */
+struct pp_clamp {
+    double limit, gain;
+};
+#define PP_CLAMPED_SWIGLU_FWD(name)                        \
+    int(name)(void *y, const void *gu, size_t R, size_t C, \
+              const struct pp_clamp *by, void *stream)
+#define PP_CLAMPED_SWIGLU_BWD(name)                                          \
+    int(name)(void *dgu, const void *dy, const void *gu, size_t R, size_t C, \
+              const struct pp_clamp *by, void *stream)
+typedef PP_CLAMPED_SWIGLU_FWD(pp_clamped_swiglu_fwd_fn);
+typedef PP_CLAMPED_SWIGLU_BWD(pp_clamped_swiglu_bwd_fn);
+
+/* sinks - the gradients of the sinks of attention, which only models with
+ * experts have:
+ *
+ *   bwd_input   dsinks[t, h] = -exp(sinks[h] - lse[t, h]) times the sum of
+ *               dout[t, h] o[t, h]
+ *   bwd_weight  dw[h] += the sum of dsinks[t, h], t ascending
+ *
+ *   dout, o   (N, NH, HD), rows ldo apart, heads HD
+ *   sinks     (NH)          lse, dsinks   (N, NH) accumulated type */
+#define PP_SINKS_BWD_INPUT(name)                                              \
+    int(name)(void *dsinks, const void *dout, const void *o, const void *lse, \
+              const void *sinks, size_t N, size_t NH, size_t HD, size_t ldo,  \
+              void *stream)
+#define PP_SINKS_BWD_WEIGHT(name) \
+    int(name)(void *dw, const void *dsinks, size_t N, size_t NH, void *stream)
+typedef PP_SINKS_BWD_INPUT(pp_sinks_bwd_input_fn);
+typedef PP_SINKS_BWD_WEIGHT(pp_sinks_bwd_weight_fn);
+
 /* gate - y = sigmoid(x), n values; bwd: dx = dy y (1 - y).
  *
  *   x, dx   elements        y, dy   accumulated type */
@@ -139,38 +183,47 @@ typedef PP_GATE_BWD(pp_gate_bwd_fn);
  *   expert  (R)               ascending
  *   x       (R, C)            dx  written
  *   y       (R, OC)           written
+ *   b       (OC) of expert 0, or NULL   db  accumulated, or NULL; both lie like
+ *           the matrices
  *   w       (OC, C) of expert 0; that of expert e begins e stride elements
  *           behind it         dw  accumulated, in the same places
  * The matrix of an expert without rows is not read, and dw stays as it is. */
-#define PP_GROUPED_FWD(name)                                                \
-    int(name)(void *y, const void *x, const void *w, const int32_t *expert, \
-              size_t R, size_t C, size_t OC, size_t stride, void *stream)
+#define PP_GROUPED_FWD(name)                                        \
+    int(name)(void *y, const void *x, const void *w, const void *b, \
+              const int32_t *expert, size_t R, size_t C, size_t OC, \
+              size_t stride, void *stream)
 #define PP_GROUPED_BWD_INPUT(name)                                            \
     int(name)(void *dx, const void *dy, const void *w, const int32_t *expert, \
               size_t R, size_t C, size_t OC, size_t stride, void *stream)
-#define PP_GROUPED_BWD_WEIGHT(name)                                           \
-    int(name)(void *dw, const void *dy, const void *x, const int32_t *expert, \
-              size_t R, size_t C, size_t OC, size_t stride, void *stream)
+#define PP_GROUPED_BWD_WEIGHT(name)                                 \
+    int(name)(void *dw, void *db, const void *dy, const void *x,    \
+              const int32_t *expert, size_t R, size_t C, size_t OC, \
+              size_t stride, void *stream)
 typedef PP_GROUPED_FWD(pp_grouped_fwd_fn);
 typedef PP_GROUPED_BWD_INPUT(pp_grouped_bwd_input_fn);
 typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
 
-#define PP_EXPERT_KERNELS(K)                      \
-    K(route_fwd, pp_route_fwd_fn)                 \
-    K(route_bwd, pp_route_bwd_fn)                 \
-    K(load, pp_load_fn)                           \
-    K(follow_load, pp_follow_load_fn)             \
-    K(balance_fwd, pp_balance_fwd_fn)             \
-    K(balance_bwd, pp_balance_bwd_fn)             \
-    K(logit_size_fwd, pp_logit_size_fwd_fn)       \
-    K(logit_size_bwd, pp_logit_size_bwd_fn)       \
-    K(spread, pp_spread_fn)                       \
-    K(combine, pp_combine_fn)                     \
-    K(weigh_bwd, pp_weigh_bwd_fn)                 \
-    K(gate_fwd, pp_gate_fwd_fn)                   \
-    K(gate_bwd, pp_gate_bwd_fn)                   \
-    K(grouped_fwd, pp_grouped_fwd_fn)             \
-    K(grouped_bwd_input, pp_grouped_bwd_input_fn) \
+#define PP_EXPERT_KERNELS(K)                        \
+    K(route_fwd, pp_route_fwd_fn)                   \
+    K(route_bwd, pp_route_bwd_fn)                   \
+    K(load, pp_load_fn)                             \
+    K(follow_load, pp_follow_load_fn)               \
+    K(balance_fwd, pp_balance_fwd_fn)               \
+    K(balance_bwd, pp_balance_bwd_fn)               \
+    K(logit_size_fwd, pp_logit_size_fwd_fn)         \
+    K(logit_size_bwd, pp_logit_size_bwd_fn)         \
+    K(spread, pp_spread_fn)                         \
+    K(combine, pp_combine_fn)                       \
+    K(weigh_bwd, pp_weigh_bwd_fn)                   \
+    K(bias_dot, pp_bias_dot_fn)                     \
+    K(clamped_swiglu_fwd, pp_clamped_swiglu_fwd_fn) \
+    K(clamped_swiglu_bwd, pp_clamped_swiglu_bwd_fn) \
+    K(sinks_bwd_input, pp_sinks_bwd_input_fn)       \
+    K(sinks_bwd_weight, pp_sinks_bwd_weight_fn)     \
+    K(gate_fwd, pp_gate_fwd_fn)                     \
+    K(gate_bwd, pp_gate_bwd_fn)                     \
+    K(grouped_fwd, pp_grouped_fwd_fn)               \
+    K(grouped_bwd_input, pp_grouped_bwd_input_fn)   \
     K(grouped_bwd_weight, pp_grouped_bwd_weight_fn)
 
 struct pp_expert_kernels {

@@ -161,8 +161,8 @@ typedef PP_ROPE(pp_rope_fn);
  *   dq, dk, dv   like q, k, v; written, or with merge added to; rows of
  *                padding become 0
  *   scratch      attention_scratch() elements
- * Backward needs no sinks, as lse includes them. Their gradient is not
- * computed. */
+ * Backward needs no sinks, as lse includes them. experts.h has their gradient.
+ */
 struct pp_attention_keys {
     int32_t first, n; /* n = position + the queries of the sequence */
     int32_t position; /* of the first query */

@@ -22,13 +22,12 @@ enum {
 /* --- the problem --- */
 
 /* Compares weights beside the config with it: without this check, a plan for
- * tensors that do not exist fails later, on every rank. Released weights in fp8
- * can be planned. */
+ * tensors that do not exist fails later, on every rank. */
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
-    if (!pp_model_is_listed(&j->model) || j->model.fp8 ||
-        !pp_file_is_dir(j->source) || !pp_tensors_exist(j->source))
+    if (!pp_model_is_listed(&j->model) || !pp_file_is_dir(j->source) ||
+        !pp_tensors_exist(j->source))
         return 0;
     if (pp_tensors_open(j->source, &tensors, &j->t.err))
         return -1;

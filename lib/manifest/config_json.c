@@ -53,7 +53,7 @@ struct family {
     bool moe, mla;
     bool gemma; /* caps and scales are read, and GELU is checked */
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
-    bool fp8; /* released weights may be blocks of fp8 */
+    const char *quantized; /* quant_method of released weights; or NULL */
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = {.model_type = "llama",
@@ -98,16 +98,19 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                     .qkv_bias = true,
                     .o_bias = true,
                     .attention_bias = true,
+                    .theta = 150000,
                     .windows = true,
                     .window = 128,
-                    .moe = true},
+                    .norm_eps = 1e-5,
+                    .moe = true,
+                    .quantized = "mxfp4"},
     [PP_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
                         .max_position = 4096,
                         .attention_bias = true,
                         .moe = true,
                         .mla = true,
                         .read_moe = pp_config_read_deepseek,
-                        .fp8 = true},
+                        .quantized = "fp8"},
     [PP_DEEPSEEK_V2] = {.model_type = "deepseek_v2",
                         .max_position = 2048,
                         .attention_bias = true,
@@ -416,6 +419,31 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
                                         : pp_config_read_rope(root, m);
 }
 
+/* Checks that weights are quantized as those that are released: blocks of fp8
+ * have 128 x 128 elements. */
+static int check_quantized(const struct pp_value *at, const char *method)
+{
+    struct pp_value list;
+    size_t n_sizes;
+    if (!method)
+        return pp_value_fail(at, "quantized weights are not supported");
+    if (pp_config_only_text(at, "quant_method", method))
+        return -1;
+    if (!pp_config_find_set(at, "weight_block_size", &list))
+        return 0;
+    if (pp_value_array(&list, &n_sizes))
+        return -1;
+    if (n_sizes != 2)
+        return pp_value_fail(&list, "'%zu' sizes, but two are needed", n_sizes);
+    for (size_t i = 0; i < n_sizes; i++) {
+        struct pp_value size = pp_value_item(&list, i);
+        int64_t n;
+        if (pp_value_int(&size, 128, 128, &n))
+            return -1;
+    }
+    return 0;
+}
+
 static int read_config(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -432,15 +460,11 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (check_total(root, m))
         return -1;
     m->dtype = read_dtype(root);
-    if (vision || !pp_architecture_trained(m->architecture))
+    if (vision)
         return 0;
-    if (pp_config_find_set(root, "quantization_config", &at)) {
-        m->fp8 = families[m->architecture].fp8;
-        if (!m->fp8)
-            return pp_value_fail(&at, "quantized weights are not supported");
-        if (pp_config_only_text(&at, "quant_method", "fp8"))
-            return -1;
-    }
+    if (pp_config_find_set(root, "quantization_config", &at) &&
+        check_quantized(&at, families[m->architecture].quantized))
+        return -1;
     return pp_config_read_details(root, m);
 }
 

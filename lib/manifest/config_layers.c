@@ -42,7 +42,7 @@ static int read_layer_type(const struct pp_value *list, size_t i,
     if (pp_value_text(&item, &type))
         return -1;
     int k = pp_config_word(&item, type, types);
-    if (k == 0 && !m->window && pp_architecture_trained(m->architecture))
+    if (k == 0 && !m->window)
         return pp_value_fail(&item, "'%s' without use_sliding_window", type);
     *windowed = k == 0;
     return k < 0 ? -1 : 0;
@@ -158,14 +158,26 @@ int pp_config_read_top_k(const struct pp_value *root, struct pp_moe *e)
     return 0;
 }
 
+/* GPT-OSS takes the softmax of the logits of a token's experts, which is that
+ * of all, divided by their sum. */
+static int read_oss(const struct pp_value *root, struct pp_model *m)
+{
+    m->sinks = m->moe.biases = true;
+    m->moe.limit = 7;
+    m->moe.gain = 1.702;
+    return pp_config_opt_positive(root, "swiglu_limit", 1e9, &m->moe.limit) ||
+                   pp_config_opt_positive(root, "swiglu_alpha", 1e9,
+                                          &m->moe.gain)
+               ? -1
+               : 0;
+}
+
 int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_moe *e = &m->moe;
     bool qwen2 = m->architecture == PP_QWEN2_MOE;
     bool qwen = qwen2 || m->architecture == PP_QWEN3_MOE;
     e->intermediate = m->intermediate;
-    e->biases = m->architecture == PP_GPT_OSS;
-    m->sinks = m->architecture == PP_GPT_OSS;
     if (read_n_experts(root, m) || pp_config_read_top_k(root, e) ||
         (qwen && pp_config_get_size(root, "moe_intermediate_size", INT_MAX,
                                     &e->intermediate)))
@@ -174,7 +186,10 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     if (qwen2 && pp_config_get_size(root, "shared_expert_intermediate_size",
                                     INT_MAX, &e->shared))
         return -1;
-    e->router.norm = m->architecture == PP_MIXTRAL;
+    bool oss = m->architecture == PP_GPT_OSS;
+    if (oss && read_oss(root, m))
+        return -1;
+    e->router.norm = oss || m->architecture == PP_MIXTRAL;
     if (qwen && pp_config_opt_bool(root, "norm_topk_prob", &e->router.norm))
         return -1;
     if (qwen && read_sparse_step(root, m))

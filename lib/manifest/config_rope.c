@@ -193,6 +193,18 @@ static struct pp_rope default_rope(double theta)
                             .truncate = true};
 }
 
+/* The default of GPT-OSS. */
+static void set_yarn_of_oss(struct pp_rope *r)
+{
+    r->type = PP_ROPE_YARN;
+    r->factor = 32;
+    r->beta_fast = 32;
+    r->beta_slow = 1;
+    r->original_max_position = 4096;
+    r->truncate = false;
+    r->attention_factor = yarn_scale(32, 1);
+}
+
 int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value at;
@@ -200,7 +212,11 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta) ||
         pp_config_only_number(root, "partial_rotary_factor", 1))
         return -1;
-    return find_rope(root, &at) ? read_parameters(root, &at, m, &m->rope) : 0;
+    if (find_rope(root, &at))
+        return read_parameters(root, &at, m, &m->rope);
+    if (m->architecture == PP_GPT_OSS)
+        set_yarn_of_oss(&m->rope);
+    return 0;
 }
 
 /* rope_scaling, of older files, is for the layers without a window. */

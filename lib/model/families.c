@@ -54,8 +54,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS])
 {
     const struct pp_family *f = pp_family_of(m->architecture);
-    bool experts = f->mlp == PP_PART_EXPERTS || f->mlp == PP_PART_OTHER_EXPERTS;
-    bool dense = experts && !pp_layer_set_has(&m->moe.layers, u.layer);
+    bool dense =
+        f->mlp == PP_PART_EXPERTS && !pp_layer_set_has(&m->moe.layers, u.layer);
     switch (u.kind) {
     case PP_UNIT_EMBED:
         out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
@@ -80,19 +80,6 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     default:
         return 0;
     }
-}
-
-static bool is_listed(enum pp_part_kind kind)
-{
-    return pp_part_row(kind)->tensors != NULL;
-}
-
-bool pp_architecture_trained(enum pp_architecture a)
-{
-    if (a == PP_TABLE)
-        return false;
-    const struct pp_family *f = pp_family_of(a);
-    return is_listed(f->norm) && is_listed(f->attention) && is_listed(f->mlp);
 }
 
 /* Names of the language model's tensors in LLaVA begin so. */
@@ -135,7 +122,8 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     if (u.kind == PP_UNIT_LAYER) {
         snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
                  (unsigned)u.layer, names->layer[slot]);
-        t->transposed = t->n_dims == 2 && names->transposed;
+        t->stacks = t->n_equal && names->stacks;
+        t->transposed = t->n_dims == 2 && (names->transposed || t->stacks);
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
     } else {
@@ -191,8 +179,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     size_t n = n_parts ? n_rows[u.kind] : 0;
     memset(out, 0, PP_N_LAYER_PARAMS * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
-        if (is_listed(parts[i].kind))
-            pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
+        pp_part_row(parts[i].kind)->tensors(m, &parts[i], out);
     for (size_t slot = 0; slot < n; slot++)
         if (out[slot].rows) {
             set_name(m, u, slot, &out[slot]);

@@ -35,33 +35,10 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
         w->n_parts = p[i].n_parts;
         if (!p[i].n_equal)
             continue;
-        w->share = PP_SHARE_EXPERTS;
+        w->share = p[i].split == PP_SPLIT_NONE ? PP_SHARE_EXPERT_SUMS
+                                               : PP_SHARE_EXPERTS;
         w->count = p[i].n_equal;
-        w->used = m->moe.top_k;
-    }
-}
-
-/* Adds the experts of a family whose tensors are not listed. Gate and up have
- * one shape, and so do their biases. */
-static void add_experts(const struct pp_model *m, struct pp_weight_list *l)
-{
-    const struct pp_moe *e = &m->moe;
-    size_t h = m->hidden, i = e->intermediate, n = e->n_experts, k = e->top_k;
-    const struct pp_weight_group products[] = {
-        {i, h, 2 * n, 2 * k, PP_SHARE_EXPERTS},
-        {h, i, n, k, PP_SHARE_EXPERTS},
-    };
-    const struct pp_weight_group biases[] = {
-        {i, 1, 2 * n, 0, PP_SHARE_EXPERTS},
-        {h, 1, n, 0, PP_SHARE_EXPERT_SUMS},
-    };
-    pp_weights_add_matrix(l, n, h, PP_SHARE_NONE); /* the router */
-    for (size_t j = 0; j < 2; j++)
-        l->at[l->n++] = products[j];
-    if (e->biases) {
-        pp_weights_add_vector(l, n, PP_SHARE_NONE);
-        for (size_t j = 0; j < 2; j++)
-            l->at[l->n++] = biases[j];
+        w->used *= m->moe.top_k;
     }
 }
 
@@ -69,11 +46,6 @@ static void add_layer(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_weight_list *l)
 {
     add_params(m, u, l);
-    if (m->sinks)
-        pp_weights_add_vector(l, m->n_heads, PP_SHARE_TENSOR);
-    if (pp_layer_set_has(&m->moe.layers, u.layer) &&
-        pp_family_of(m->architecture)->mlp == PP_PART_OTHER_EXPERTS)
-        add_experts(m, l);
     if (!pp_unit_is_mtp(m, u))
         return;
     for (size_t i = 0; i < 3; i++)

@@ -26,7 +26,7 @@ const char *pp_model_architecture(const struct pp_model *m)
 
 bool pp_model_is_listed(const struct pp_model *m)
 {
-    return pp_architecture_trained(m->architecture) &&
+    return !m->table &&
            (m->vision.kind == PP_VISION_NONE || pp_vision_has_tower(m));
 }
 

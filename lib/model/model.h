@@ -66,6 +66,7 @@ struct pp_moe {
     size_t shared;       /* width of all shared experts, or 0 */
     bool shared_gate;    /* a sigmoid weighs their output */
     bool biases;         /* on the router and the experts */
+    double limit, gain;  /* GPT-OSS's activation (clamped_swiglu); 0: SwiGLU */
     bool score_bias;     /* a number for each expert that only selects */
     struct pp_router router;
     /* The sizes of a rank (pp_mesh_share); 0: of the whole model. */
@@ -152,9 +153,8 @@ struct pp_model {
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */
     struct pp_mla mla;
-    bool fp8; /* config.json says that weights are blocks of fp8 */
+    bool sinks; /* a learned attention sink per head */
     /* pprun trains no model that has these: */
-    bool sinks;     /* a learned attention sink per head */
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
                        from n_layers on */
@@ -194,11 +194,6 @@ static inline size_t pp_model_v_dim(const struct pp_model *m)
 /* Returns the name in config.json's architectures, such as "LlamaForCausalLM".
  * a is not PP_TABLE: a table carries its own name. */
 const char *pp_architecture_name(enum pp_architecture a);
-
-/* Returns true if pprun trains the architecture: the tensors of all its parts
- * are known (parts.h). pp_unit_params and pp_unit_saved are complete only for
- * these; counts, costs and sizes are for all architectures. */
-bool pp_architecture_trained(enum pp_architecture a);
 
 /* Returns the name of the whole model: that of the vision-language model, or
  * the table's, or pp_architecture_name. */
@@ -285,7 +280,7 @@ bool pp_unit_by_fqn(const struct pp_model *m, const char *fqn,
 
 /* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
  * gate and up, and the biases of these: a layer computes each group in one
- * product. The last three are rows for all experts (tensor.h). */
+ * product. The last ones are rows for all experts (tensor.h). */
 enum pp_layer_param {
     PP_P_NORM1,
     PP_P_NORM1_BIAS,
@@ -324,9 +319,13 @@ enum pp_layer_param {
     PP_P_SHARED_WEIGHT, /* (1, hidden), for the sigmoid */
     PP_P_AFTER1,        /* norms after attention and after the MLP */
     PP_P_AFTER2,
+    PP_P_SINKS,         /* a score of each head */
+    PP_P_ROUTER_OFFSET, /* of the logits */
     PP_P_EXPERT_GATE,
     PP_P_EXPERT_UP,
     PP_P_EXPERT_DOWN,
+    PP_P_EXPERT_GATE_BIAS,
+    PP_P_EXPERT_DOWN_BIAS,
     PP_N_LAYER_PARAMS
 };
 /* Parameters of embedding, norm and head: a weight; that of the positions of an
@@ -456,6 +455,7 @@ enum pp_layer_saved {
     PP_S_DGATE_UP,  /* GRAD_W: like PP_S_GATE_UP */
     PP_S_DY,        /* GRAD_W: gradient of the layer's output, hidden */
     PP_S_DOUT2,     /* GRAD_W: likewise of down_proj, or DY is */
+    PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0 */
     /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
      * are those of the shared expert. */
     PP_S_PROBS,           /* ACT_I: n_experts */

@@ -183,6 +183,8 @@ static void attention_tensors(const struct pp_model *m,
     }
     if (m->o_bias)
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
+    if (m->sinks)
+        set_vector(&out[PP_P_SINKS], nq, PP_INIT_NORMAL, PP_SPLIT_ROWS, nq);
     if (m->qk_norm) {
         bool all = m->norms_all_heads;
         set_norm(m, &out[PP_P_Q_NORM], all ? q : m->head_dim);
@@ -206,6 +208,8 @@ static void attention_saved(const struct pp_model *m,
     out[PP_S_ATTN] = (struct pp_saved){PP_SAVED_ACT_W, nh * hd};
     out[PP_S_DQK_NORM] = (struct pp_saved){PP_SAVED_GRAD_W, norm * qk * hd};
     out[PP_S_DQKV] = (struct pp_saved){PP_SAVED_GRAD_W, qkv * hd};
+    out[PP_S_DSINKS] =
+        (struct pp_saved){PP_SAVED_GRAD_W, m->sinks ? nh : 0, true};
 }
 
 /* The latent values serve all heads: every tensor-parallel rank has their
@@ -329,10 +333,17 @@ static void experts_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_ROUTER_BIAS], e->n_experts, PP_SPLIT_NONE, 1);
         out[PP_P_ROUTER_BIAS].frozen = out[PP_P_ROUTER_BIAS].by_load = true;
     }
-    set_matrix(&out[PP_P_EXPERT_GATE], i, h, PP_SPLIT_ROWS, i);
-    set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
+    bool fused = !pp_family_of(m->architecture)->names->layer[PP_P_EXPERT_UP];
+    set_matrix(&out[PP_P_EXPERT_GATE], fused ? 2 * i : i, h, PP_SPLIT_ROWS, i);
+    if (!fused)
+        set_matrix(&out[PP_P_EXPERT_UP], i, h, PP_SPLIT_ROWS, i);
     set_matrix(&out[PP_P_EXPERT_DOWN], h, i, PP_SPLIT_COLUMNS, i);
-    for (size_t slot = PP_P_EXPERT_GATE; slot <= PP_P_EXPERT_DOWN; slot++)
+    if (e->biases) {
+        set_bias(&out[PP_P_ROUTER_OFFSET], e->n_experts, PP_SPLIT_NONE, 1);
+        set_bias(&out[PP_P_EXPERT_GATE_BIAS], 2 * i, PP_SPLIT_ROWS, i);
+        set_bias(&out[PP_P_EXPERT_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
+    }
+    for (size_t slot = PP_P_EXPERT_GATE; slot < PP_N_LAYER_PARAMS; slot++)
         out[slot].n_equal = e->n_experts;
     if (!s)
         return;

@@ -25,8 +25,6 @@ enum pp_part_kind {
     PP_PART_SCORE,     /* a head that gives a number for each sequence */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
-    /* Plans only know the sums of these: */
-    PP_PART_OTHER_EXPERTS, /* of GPT-OSS */
     PP_N_PARTS
 };
 
@@ -57,8 +55,7 @@ extern const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES];
 
 /* A part of any model. */
 struct pp_part_row {
-    /* Fills the part's entries of the unit's parameters, without names. A NULL
-     * means that plans only know sums. */
+    /* Fills the part's entries of the unit's parameters, without names. */
     void (*tensors)(const struct pp_model *m, const struct pp_model_part *p,
                     struct pp_tensor_info *out);
     /* Fills the blocks and widths of the part's saved tensors, as without
@@ -84,11 +81,13 @@ struct pp_names {
     /* By slot: "input_layernorm.weight", or "mlp.experts.%.up_proj.weight" with
      * the number of an expert for '%'. NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
-     * values; likewise that of the gate holds gate and up. */
+     * values; likewise that of the gate holds gate and up, also of experts. */
     const char *layer[PP_N_LAYER_PARAMS];
-    bool transposed;        /* files have matrices of layers as (in, out) */
-    const char *optional;   /* how names may begin: "transformer." Released
-                               weights of the family lack it */
+    bool transposed;      /* files have matrices of layers as (in, out) */
+    bool stacks;          /* one tensor has all experts, as (in, out); gate and
+                             up take turns in its columns */
+    const char *optional; /* how names may begin: "transformer." Released
+                             weights of the family lack it */
     const char *buffers[2]; /* how the names of tensors end that files may have
                                and nobody reads; or NULL */
 };

@@ -43,10 +43,6 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                                        p);
         }
     }
-    /* A planned layer has sums but no list of tensors. Its few statistics count
-     * as elements. */
-    if (u.kind == PP_UNIT_LAYER && !pp_architecture_trained(m->architecture))
-        return pp_unit_saved_width(m, u, r, block) * p->element_bytes;
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
         size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
         for (size_t i = 0; i < n; i++)

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* saved_activations - the activations that a unit saves, per token. For
- * architectures that pprun trains there is a table of tensors; for the others
- * only the sums of such a table. */
+/* saved_activations - the activations that a unit saves, per token. */
 #include "model/model.h"
 
 #include <string.h>
@@ -122,8 +120,7 @@ static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
     size_t n_parts = pp_unit_parts(m, u, parts);
     memset(out, 0, PP_MAX_SAVED * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
-        if (pp_part_row(parts[i].kind)->saved)
-            pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
+        pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
     if (pp_unit_is_mtp(m, u))
         set_mtp(m, out);
     if (u.kind == PP_UNIT_LAYER)
@@ -152,105 +149,6 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
-/* Returns the width of a block as the sum of the table's tensors. */
-static size_t listed(const struct pp_model *m, struct pp_unit_id u,
-                     enum pp_recompute r, enum pp_saved_block block)
-{
-    struct pp_saved s[PP_MAX_SAVED];
-    size_t most = 0;
-    for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
-        size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
-        for (size_t i = 0; i < n; i++)
-            if (s[i].block == block)
-                sum += s[i].width;
-        most = sum > most ? sum : most;
-    }
-    return most;
-}
-
-/* Widths of one part of a layer, and the part of them that selective
- * recomputation recomputes. */
-struct layer_widths {
-    size_t block[PP_N_SAVED_BLOCKS];
-    size_t again[PP_N_SAVED_BLOCKS];
-};
-
-/* Attention saves q, k and v, its output, and with QK-norm also raw q and k. */
-static struct layer_widths attention(const struct pp_model *m)
-{
-    size_t qk = m->n_heads + m->n_kv_heads, hd = m->head_dim;
-    size_t qkv = (qk + m->n_kv_heads) * hd, norm = m->qk_norm;
-    return (struct layer_widths){
-        {
-            [PP_SAVED_ACT_I] = qkv + m->n_heads,
-            [PP_SAVED_ACT_W] = norm * qk * (hd + 1) + m->n_heads * hd,
-            [PP_SAVED_GRAD_W] = norm * qk * hd + qkv,
-        },
-        {m->n_heads, m->n_heads * hd}};
-}
-
-/* A gated MLP saves gate and up, and the activation's output. */
-static struct layer_widths gated(size_t width)
-{
-    return (struct layer_widths){{2 * width, width, 2 * width}, {0, width}};
-}
-
-/* A token has activations for each of its experts. The router saves the
- * probability of every expert, and the places and weights of those chosen. */
-static struct layer_widths experts(const struct pp_model *m)
-{
-    const struct pp_moe *e = &m->moe;
-    struct layer_widths w = gated(e->top_k * e->intermediate + e->shared);
-    w.block[PP_SAVED_ACT_I] += e->n_experts;
-    w.block[PP_SAVED_ACT_W] += 4 * e->top_k;
-    w.block[PP_SAVED_GRAD_W] += e->n_experts;
-    return w;
-}
-
-static struct layer_widths mlp(const struct pp_model *m, size_t layer)
-{
-    return pp_layer_set_has(&m->moe.layers, layer) ? experts(m)
-                                                   : gated(m->intermediate);
-}
-
-/* Adds to attention and MLP: the input, the sum after attention, both after
- * their norms, and statistics; and the gradients of the sum, the norms and the
- * output. */
-static struct layer_widths sum_layer(const struct pp_model *m, size_t layer)
-{
-    struct layer_widths w = attention(m);
-    struct layer_widths inner = mlp(m, layer);
-    w.block[PP_SAVED_ACT_W] += 4 * m->hidden + 2;
-    w.block[PP_SAVED_GRAD_W] += 4 * m->hidden;
-    w.again[PP_SAVED_ACT_W] += 2 * m->hidden + 2;
-    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++) {
-        w.block[b] += inner.block[b];
-        w.again[b] += inner.again[b];
-    }
-    return w;
-}
-
-static size_t planned(const struct pp_model *m, size_t layer,
-                      enum pp_recompute r, enum pp_saved_block block)
-{
-    struct layer_widths w = sum_layer(m, layer);
-    size_t *again = w.again;
-    if (r == PP_RECOMPUTE_NONE)
-        again[PP_SAVED_ACT_I] = again[PP_SAVED_ACT_W] = 0;
-    if (r == PP_RECOMPUTE_FULL) {
-        again[PP_SAVED_ACT_I] = w.block[PP_SAVED_ACT_I];
-        again[PP_SAVED_ACT_W] = w.block[PP_SAVED_ACT_W] - m->hidden;
-    }
-    switch (block) {
-    case PP_SAVED_GRAD_W:
-        return w.block[block] + again[PP_SAVED_ACT_W];
-    case PP_SAVED_WORKSPACE: /* F has more than I */
-        return again[PP_SAVED_ACT_I] + again[PP_SAVED_ACT_W];
-    default:
-        return w.block[block] - again[block];
-    }
-}
-
 struct pp_experts_room pp_experts_room(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
@@ -277,10 +175,14 @@ size_t pp_attention_room(const struct pp_model *m)
 size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block)
 {
-    if (u.kind != PP_UNIT_LAYER || pp_architecture_trained(m->architecture))
-        return listed(m, u, r, block);
-    /* A layer without a backward saves nothing. */
-    return pp_unit_role(m, u) == PP_ROLE_FORWARD
-               ? 0
-               : planned(m, u.layer, r, block);
+    struct pp_saved s[PP_MAX_SAVED];
+    size_t most = 0;
+    for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
+        size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
+        for (size_t i = 0; i < n; i++)
+            if (s[i].block == block)
+                sum += s[i].width;
+        most = sum > most ? sum : most;
+    }
+    return most;
 }

@@ -48,8 +48,32 @@ bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  t->name, number, sign + 1);
         memcpy(t->name, name, sizeof name);
     }
+    t->stack = t->stacks ? t->n_equal : 0;
+    t->number = t->stacks ? number : 0;
     t->n_equal = 0;
     return t->name[0];
+}
+
+/* Returns the rows from first to end, exclusive, that have a name. */
+static size_t named(const struct pp_tensor_info *table, size_t first,
+                    size_t end)
+{
+    size_t n = 0;
+    for (size_t row = first; row < end; row++)
+        n += table[row].name[0] != 0;
+    return n;
+}
+
+size_t pp_table_order(const struct pp_tensor_info *table, size_t n, size_t slot)
+{
+    size_t number, first = pp_table_single(table, n);
+    size_t row = row_of(first, n, slot, &number);
+    if (slot < first)
+        return named(table, 0, row);
+    size_t before = named(table, first, row), single = named(table, 0, first);
+    return table[row].stacks
+               ? single + before * table[row].n_equal + number
+               : single + number * named(table, first, n) + before;
 }
 
 size_t pp_table_tensors(const struct pp_tensor_info *table, size_t n)

@@ -35,7 +35,7 @@ struct pp_tensor_info {
     char name[PP_FQN_TEXT]; /* "model.norm.weight"; "": the model has no such
                                tensor, or has it in another form */
     size_t rows, cols;
-    int n_dims;                       /* in the file */
+    int n_dims;                       /* in the file, without a stack */
     size_t inner[PP_TENSOR_DIMS - 1]; /* with PP_TENSOR_DIMS of them: the sizes
                                          of a row, as a convolution has */
     enum pp_tensor_init init;
@@ -53,6 +53,10 @@ struct pp_tensor_info {
     size_t n_equal;      /* in a table of a unit: 0, or the tensors that the row
                             stands for. They have a number each, which is '%' in the
                             name: "model.layers.0.mlp.experts.%.up_proj.weight" */
+    bool stacks;         /* in such a row: files have its tensors as one, with
+                            n_equal as its first size and no '%' in its name */
+    size_t stack, number; /* of such a tensor: how many the file's has, and the
+                             number of this one; else 0 */
 };
 
 /* The tensors of a unit are the rows of its table. Rows of several tensors come
@@ -72,6 +76,11 @@ size_t pp_table_single(const struct pp_tensor_info *table, size_t n);
  */
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  struct pp_tensor_info *t);
+
+/* Returns the number of the tensor in a slot, in the order of files: that of
+ * slots, but the tensors that a file has as one follow each other. */
+size_t pp_table_order(const struct pp_tensor_info *table, size_t n,
+                      size_t slot);
 
 /* Some consecutive elements of a piece. */
 struct pp_range {
@@ -137,14 +146,24 @@ struct pp_tensor_piece pp_tensor_in_file(const struct pp_tensor_info *t,
 void pp_transpose(void *out, const void *in, size_t rows, size_t cols,
                   size_t element_bytes);
 
-/* Sets the sizes of the tensor in the file, n_dims of them, or two with a 1. */
-static inline void pp_tensor_file_sizes(const struct pp_tensor_info *t,
-                                        uint64_t sizes[PP_TENSOR_DIMS])
+/* Returns the number of the sizes of the tensor in the file, and sets them. A
+ * vector has a 1 behind its size. */
+static inline int pp_tensor_file_sizes(const struct pp_tensor_info *t,
+                                       uint64_t sizes[PP_TENSOR_DIMS])
 {
-    sizes[t->transposed] = t->rows;
-    sizes[!t->transposed] = t->cols;
+    uint64_t *own = sizes + (t->stack > 0);
+    sizes[0] = t->stack;
+    own[t->transposed] = t->rows;
+    own[!t->transposed] = t->cols;
     for (int i = 1; t->n_dims == PP_TENSOR_DIMS && i < PP_TENSOR_DIMS; i++)
         sizes[i] = t->inner[i - 1];
+    return t->n_dims + (t->stack > 0);
+}
+
+/* Returns the elements before the tensor in the file's. */
+static inline size_t pp_tensor_in_stack(const struct pp_tensor_info *t)
+{
+    return t->number * t->rows * t->cols;
 }
 
 /* Returns the elements of the largest of these pieces. */

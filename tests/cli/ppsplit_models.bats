@@ -87,22 +87,6 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
         'Et*30|t*31L' ]
 }
 
-@test "weights are not read if the architecture is not trained" {
-    config gpt_oss '"num_local_experts": 8'
-    printf 'nothing of the kind' >m/model.safetensors
-    ppsplit -p 2 m >/dev/null
-}
-
-@test "pprun refuses an architecture that it does not train" {
-    config gpt_oss '"num_local_experts": 8'
-    ppsplit -p 2 m | ppsched -s 1f1b -m 2 >plan.json
-    run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "$stderr" = "pprun: plan.json: /model/architecture: 'GptOssForCausalLM' \
-can be planned, but pprun does not train it yet" ]
-}
-
 @test "a config without a key that the architecture needs is refused" {
     config mixtral '"head_dim": 64'
     run --separate-stderr ppsplit -p 2 m

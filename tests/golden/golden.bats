@@ -116,6 +116,7 @@ logprobs() {
 @test "gemma2: loss and every gradient of one step" { one_step gemma2; }
 @test "gemma3: loss and every gradient of one step" { one_step gemma3; }
 
+@test "gpt-oss: loss and every gradient of one step" { one_step gpt-oss; }
 @test "deepseek-v2: loss and every gradient of one step" {
     one_step deepseek-v2
 }
@@ -191,6 +192,10 @@ follows() {
     [ "$followed" != "$(cat bias.json)" ]
 }
 
+@test "gpt-oss: the losses of ten AdamW steps, with decay" {
+    ten_steps gpt-oss
+}
+
 @test "olmo: the losses of ten AdamW steps, with decay" { ten_steps olmo; }
 @test "olmo2: the losses of ten AdamW steps" { ten_steps olmo2; }
 @test "gemma2: the losses of ten AdamW steps, with decay" { ten_steps gemma2; }
@@ -204,6 +209,7 @@ follows() {
 @test "qwen2-moe: log-probabilities" { logprobs qwen2-moe; }
 @test "qwen3-moe: log-probabilities" { logprobs qwen3-moe; }
 
+@test "gpt-oss: log-probabilities" { logprobs gpt-oss; }
 @test "smollm3: log-probabilities" { logprobs smollm3; }
 @test "phi3: log-probabilities" { logprobs phi3; }
 @test "phi3-longrope: log-probabilities" { logprobs phi3-longrope; }
@@ -262,6 +268,18 @@ follows() {
     plan other 2
     train phi3-longrope other 1
     run ! close $LOSS losses.json "$(want phi3-longrope '.losses[:1]')"
+}
+
+@test "the comparison sees GPT-OSS with another limit, window or RoPE" {
+    for change in '.swiglu_limit = 7' '.swiglu_alpha = 1.702' \
+        '.sliding_window = 7' '.rope_parameters.truncate = true'; do
+        rm -rf other
+        cp -r "$GOLDEN/gpt-oss/model" other
+        jq "$change" "$GOLDEN/gpt-oss/model/config.json" >other/config.json
+        plan other 2
+        train gpt-oss other 1
+        run ! close $LOSS losses.json "$(want gpt-oss '.losses[:1]')"
+    done
 }
 
 @test "longrope refuses sequences that need its long factors" {

@@ -35,6 +35,13 @@ struct variant {
         }                                                            \
     }
 
+/* Many gates and ups are beyond the limit. */
+#define OSS_MOE                                                    \
+    {                                                              \
+        {{1}}, 5, 2, 3, .biases = true, .limit = 0.2, .gain = 1.7, \
+                        .router.norm = true                        \
+    }
+
 static const struct variant variants[] = {
     {"embedding", PP_UNIT_EMBED, 0, 0, 0, 0, 0, 0},
     {"norm", PP_UNIT_NORM, 0, 0, 0, 0, 0, 0},
@@ -109,6 +116,13 @@ static const struct variant variants[] = {
     {"DeepSeek-V3 decoder, full", PP_UNIT_LAYER, .mode = PP_RECOMPUTE_FULL,
      .architecture = PP_DEEPSEEK_V3, .moe = V3_MOE,
      .mla = {0, 9, 1, 4, 5, .adjacent = true}},
+    {"GPT-OSS decoder", PP_UNIT_LAYER, 1, 1, .architecture = PP_GPT_OSS,
+     .moe = OSS_MOE, .window = 3},
+    {"GPT-OSS decoder, selective", PP_UNIT_LAYER, .n_kv_heads = 1,
+     .mode = PP_RECOMPUTE_SELECTIVE, .architecture = PP_GPT_OSS,
+     .moe = OSS_MOE},
+    {"GPT-OSS decoder, full", PP_UNIT_LAYER, 1, 1, .mode = PP_RECOMPUTE_FULL,
+     .architecture = PP_GPT_OSS, .moe = OSS_MOE},
     {"Gemma embedding", PP_UNIT_EMBED, .architecture = PP_GEMMA2},
     {"Gemma norm", PP_UNIT_NORM, .architecture = PP_GEMMA2},
     {"Gemma 2 head", PP_UNIT_HEAD, .architecture = PP_GEMMA2, .logit_cap = 1},
@@ -164,6 +178,7 @@ static struct pp_model model_of(const struct variant *v)
     m.architecture = v->architecture;
     m.gelu = v->gelu;
     m.moe = v->moe;
+    m.sinks = v->architecture == PP_GPT_OSS;
     m.mla = v->mla;
     m.qkv_bias = v->qkv_bias;
     m.o_bias = v->o_bias;
@@ -475,16 +490,13 @@ static void head_block_sizes(void)
     rig_finish(&b);
 }
 
-/* An architecture is trained if all its parts have tensors, so these must have
- * operations. */
 static void operations(void)
 {
     for (int a = 0; a < PP_N_ARCHITECTURES; a++) {
         const struct pp_family *f = pp_family_of((enum pp_architecture)a);
         bool runs = pp_norm_ops(f->norm) && pp_block_ops(f->attention) &&
                     pp_block_ops(f->mlp);
-        ok(runs == pp_architecture_trained((enum pp_architecture)a),
-           "%s is trained if its parts have operations", f->architecture);
+        ok(runs, "the parts of %s have operations", f->architecture);
     }
 }
 

@@ -72,6 +72,15 @@ meshes() {
     verified gemma3 zb-h1 -p 2 --tp 2 --recompute selective
 }
 
+@test "GPT-OSS: the same bits, and the same numbers over meshes" {
+    same_bits gpt-oss
+    meshes gpt-oss
+    verified gpt-oss zb-h1 -p 2 --tp 2 --recompute full
+    verified gpt-oss 1f1b -p 2 --tp 2 --cp 2 --cp-exchange ring --ep 2
+    verified gpt-oss 'zbv' -p 2 -c 2 --placement v --dp 2 --ep 2 --zero 3
+    verified gpt-oss 1f1b -p 2 --cp 2 --cp-exchange a2a --dp 2 --ep 4
+}
+
 @test "tensor-parallel ranks cannot divide a norm of all heads" {
     run --separate-stderr ppsplit -p 1 --tp 2 "$SRCDIR/tests/golden/olmo2/model"
     [ "$status" -eq 2 ]

@@ -24,13 +24,15 @@ struct part {
     uint64_t element_bytes;         /* in memory */
     int32_t n_dims, rank;
     bool transposed; /* in the file */
+    bool follows;    /* the file has it as one with those before it */
 };
 
 /* The state of a gathering on one rank. */
 struct gathering {
     const struct pp_gather *g;
     struct pp_staging staging;
-    struct part *list; /* rank 0 only: all, later in model order */
+    struct part *list; /* of this rank, at rank 0 of all; later in model order
+                        */
     size_t n;
     char *tensor; /* rank 0 only: room for the largest tensor, ... */
     char *turned; /* ... for the largest that is transposed ... */
@@ -78,24 +80,23 @@ static void list_parts(const struct pp_gather *g, struct part *out)
                              .range = range,
                              .number = i,
                              .element_bytes = bytes_of(g, t),
-                             .n_dims = t->info.n_dims,
                              .rank = g->comm->rank,
-                             .transposed = t->info.transposed};
+                             .transposed = t->info.transposed,
+                             .follows = t->info.number > 0};
         memcpy(out->name, t->info.name, sizeof out->name);
-        pp_tensor_file_sizes(&t->info, out->sizes);
+        out->n_dims = pp_tensor_file_sizes(&t->info, out->sizes);
         out++;
     }
 }
 
-static int send_list(const struct pp_gather *g, size_t n, struct pp_err *err)
+static int send_list(struct gathering *d, size_t n, struct pp_err *err)
 {
-    struct part *list = calloc(n + 1, sizeof *list);
-    if (!list)
-        return pp_give_up(g->comm, err);
-    list_parts(g, list);
-    int rc = pp_comm_send_host(g->comm, 0, list, n * sizeof *list, err);
-    free(list);
-    return rc;
+    d->n = n;
+    d->list = calloc(n + 1, sizeof *d->list);
+    if (!d->list)
+        return pp_give_up(d->g->comm, err);
+    list_parts(d->g, d->list);
+    return pp_comm_send_host(d->g->comm, 0, d->list, n * sizeof *d->list, err);
 }
 
 static int receive_lists(struct gathering *d, const uint64_t *counts,
@@ -129,7 +130,7 @@ static int gather_lists(struct gathering *d, struct pp_err *err)
     int rc = c->ops->allgather(c, &mine, counts, sizeof mine, err);
     if (rc == 0)
         rc = c->rank == 0 ? receive_lists(d, counts, err)
-                          : send_list(d->g, (size_t)mine, err);
+                          : send_list(d, (size_t)mine, err);
     free(counts);
     return rc;
 }
@@ -156,7 +157,7 @@ static size_t list_specs(const struct gathering *d,
     size_t n = 0;
     for (size_t i = 0; i < d->n; i++) {
         const struct part *t = &d->list[i];
-        if (i > 0 && t->order == t[-1].order)
+        if (t->follows || (i > 0 && t->order == t[-1].order))
             continue;
         specs[n] =
             (struct pp_tensor_spec){.name = t->name,
@@ -205,9 +206,9 @@ static int begin(struct gathering *d, struct pp_err *err)
 {
     if (pp_staging_init(&d->staging, d->g->params, err))
         return -1;
+    qsort(d->list, d->n, sizeof *d->list, by_order);
     if (d->g->comm->rank != 0)
         return 0;
-    qsort(d->list, d->n, sizeof *d->list, by_order);
     struct pp_tensor_spec *specs = pp_calloc(d->n + 1, sizeof *specs, err);
     if (!specs)
         return -1;
@@ -221,17 +222,15 @@ static int begin(struct gathering *d, struct pp_err *err)
 static int send_parts(struct gathering *d, struct pp_err *err)
 {
     const struct pp_gather *g = d->g;
-    for (size_t i = 0; i < g->params->n; i++) {
-        const struct pp_parameter *t = &g->params->at[i];
-        size_t n = sent(g, t).n;
-        if (n == 0)
-            continue;
+    for (size_t i = 0; i < d->n; i++) {
+        const struct pp_parameter *t = &g->params->at[d->list[i].number];
         const void *data = pp_staging_read(&d->staging, t, block_of(g, t), err);
         if (!data) {
             g->comm->ops->abort(g->comm, err->text); /* rank 0 waits for it */
             return -1;
         }
-        if (pp_comm_send_host(g->comm, 0, data, n * bytes_of(g, t), err))
+        if (pp_comm_send_host(g->comm, 0, data, sent(g, t).n * bytes_of(g, t),
+                              err))
             return -1;
     }
     return 0;

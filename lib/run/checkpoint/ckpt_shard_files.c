@@ -51,15 +51,15 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
     for (size_t i = f->first; i < f->end; i++) {
         const struct pp_tensor_info *t = &s->tensors[i];
         size_t size = s->blocks[f->block].element_bytes;
-        if (pp_shards_bytes(s, f->block, i) == 0)
+        if (pp_shards_bytes(s, f->block, i) == 0 || t->number > 0)
             continue;
         specs[n] = (struct pp_tensor_spec){
             .name = t->name,
             .dtype = size == sizeof(double)  ? PP_DTYPE_F64
                      : size == sizeof(float) ? PP_DTYPE_F32
-                                             : PP_DTYPE_BF16,
-            .n_dims = t->n_dims};
-        pp_tensor_file_sizes(t, specs[n++].dims);
+                                             : PP_DTYPE_BF16};
+        specs[n].n_dims = pp_tensor_file_sizes(t, specs[n].dims);
+        n++;
     }
     int rc = pp_tensor_header_make(specs, n, header, bytes, data_bytes, err);
     free(specs);

@@ -33,7 +33,8 @@ static size_t list_tensors(const struct pp_model *m, struct pp_tensor_info *out)
         size_t n_slots = pp_table_slots(table, n_rows);
         for (size_t slot = 0; slot < n_slots; slot++)
             if (pp_table_at(table, n_rows, slot, &info))
-                out[n++] = info;
+                out[n + pp_table_order(table, n_rows, slot)] = info;
+        n += pp_table_tensors(table, n_rows);
     }
     return n;
 }
@@ -56,6 +57,14 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
                  : 0;
 }
 
+/* Returns the bytes of tensor i and of those that files have as one with it. */
+static size_t stack_bytes(const struct pp_shards *s,
+                          enum pp_weights_block block, size_t i)
+{
+    size_t n = s->tensors[i].stack ? s->tensors[i].stack : 1;
+    return s->tensors[i].number ? 0 : n * pp_shards_bytes(s, block, i);
+}
+
 /* Fills first, which has room for s->n + 1 numbers, and returns the number of
  * files. */
 static int cut(const struct pp_shards *s, enum pp_weights_block block,
@@ -64,7 +73,7 @@ static int cut(const struct pp_shards *s, enum pp_weights_block block,
     size_t bytes = 0;
     int n = 0;
     for (size_t i = 0; i < s->n; i++) {
-        size_t more = pp_shards_bytes(s, block, i);
+        size_t more = stack_bytes(s, block, i);
         if (i == 0 || (bytes > 0 && more > 0 && bytes + more > limit)) {
             first[n++] = i;
             bytes = 0;
@@ -186,7 +195,7 @@ static void print_index(FILE *f, const struct pp_shards *s, int from)
         struct pp_shard file = pp_shards_at(s, from + k);
         const char *slash = strrchr(file.name, '/');
         for (size_t i = file.first; i < file.end; i++)
-            if (pp_shards_bytes(s, b, i) > 0)
+            if (stack_bytes(s, b, i) > 0)
                 pp_json_string(&w, s->tensors[i].name,
                                slash ? slash + 1 : file.name);
     }

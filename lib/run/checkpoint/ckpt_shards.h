@@ -22,7 +22,8 @@
 extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 
 struct pp_shards {
-    struct pp_tensor_info *tensors; /* (n); without the head of a tied model */
+    struct pp_tensor_info *tensors; /* (n) in the order of files; without the
+                                       head of a tied model */
     const struct pp_parameters *params;
     const struct pp_parameter **mine; /* (n) those of which this rank may write
                                          a range; NULL: other ranks do */

@@ -82,7 +82,6 @@ static int place_tensor(struct pp_parameters *p, struct cursor *at,
     if (pp_mul(info->rows, info->cols, &whole, err))
         return -1;
     t->info = *info;
-    t->order = at->order;
     t->piece = pp_tensor_piece(info, tp, where->tp_rank);
     t->n = pp_piece_elements(&t->piece);
     t->replica = t->piece.replica;
@@ -106,7 +105,8 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     struct pp_unit_id id = pp_model_unit(m, unit);
-    size_t n_rows = pp_unit_params(m, id, table), begin = at->end;
+    size_t order = at->order, n_rows = pp_unit_params(m, id, table),
+           begin = at->end;
     size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
     const struct pp_holders holders = holders_of(where);
@@ -121,6 +121,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             t->whole = at->end - at->stage;
             t->unit = unit;
             t->slot = slot;
+            t->order = order + pp_table_order(table, n_rows, slot);
             t->expert = where->ep > 1 && slot >= pp_table_single(table, n_rows);
             t->stage = r->stage;
             t->copy = r->copy;

@@ -26,10 +26,10 @@ struct pp_parameter {
     struct pp_tensor_info info;   /* Hugging Face name and shape */
     struct pp_tensor_piece piece; /* what this rank holds of it */
     size_t n;                     /* elements of the piece */
-    size_t order; /* index in the model: units in order, slots ascending. Norms
-                     are summed in this order */
-    size_t unit, slot;    /* index of the unit in the model; the slot */
-    int stage, copy;      /* copy of the weights that the stage has */
+    size_t order;                 /* index in the model: units in order, then as
+                                     pp_table_order. Norms are summed in this order */
+    size_t unit, slot;            /* index of the unit in the model; the slot */
+    int stage, copy;              /* copy of the weights that the stage has */
     bool expert;          /* expert-parallel ranks divide tensors like it */
     bool replica;         /* a rank before this one, of its row, has it too */
     bool tied_copy;       /* the head of a tied model: its name in files is
@@ -53,7 +53,7 @@ struct pp_parameter {
 /* The parameters of a rank. In w and g, these are contiguous in each layer: q,
  * k and v; their biases; gate and up; their biases. */
 struct pp_parameters {
-    struct pp_parameter *at; /* ascending by copy, then by order */
+    struct pp_parameter *at; /* ascending by copy, unit and slot */
     size_t n;
     size_t element_bytes, accumulator_bytes;
     size_t n_elements; /* all tensors, and the gaps between units */

@@ -12,6 +12,7 @@
 #include "base/num.h"
 #include "base/rng.h"
 #include "model/parts.h"
+#include "run/parameters/stored.h"
 
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block)
@@ -125,10 +126,12 @@ static void fill_normal(const struct pp_parameters *p,
                         double range)
 {
     uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
+    size_t before = pp_tensor_in_stack(&t->info);
     struct pp_run r;
     for (size_t at = 0; pp_piece_run(&t->piece, t->held, at, &r); at += r.n)
         for (size_t i = 0; i < r.n; i++)
-            set_element(p, to, at + i, range * pp_rng_normal(key, r.whole + i));
+            set_element(p, to, at + i,
+                        range * pp_rng_normal(key, before + r.whole + i));
 }
 
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
@@ -152,18 +155,18 @@ int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
     return rc;
 }
 
-/* Reads a range of a piece, in the accumulated type. */
+/* Reads a range of a piece, in the accumulated type. The tensor begins at
+ * element `before` of the file's. */
 static int read_range(const struct pp_parameters *p,
-                      const struct pp_tensor_piece *piece,
-                      struct pp_range range, const struct pp_tensor *x,
+                      const struct pp_tensor_piece *piece, size_t before,
+                      struct pp_range range, const struct pp_stored *x,
                       void *to, struct pp_err *err)
 {
     struct pp_run r;
     for (size_t at = 0; pp_piece_run(piece, range, at, &r); at += r.n) {
         void *here = (char *)to + at * p->accumulator_bytes;
-        if (p->accumulator_bytes == sizeof(double)
-                ? pp_tensor_read_f64(x, r.whole, r.n, here, err)
-                : pp_tensor_read_f32(x, r.whole, r.n, here, err))
+        if (pp_stored_read(x, before + r.whole, r.n, p->accumulator_bytes, here,
+                           err))
             return -1;
     }
     return 0;
@@ -172,14 +175,15 @@ static int read_range(const struct pp_parameters *p,
 /* Does the same for a tensor whose transpose is in the file. */
 static int read_transposed(const struct pp_parameters *p,
                            const struct pp_parameter *t, struct pp_range range,
-                           const struct pp_tensor *x, void *to,
+                           const struct pp_stored *x, void *to,
                            struct pp_err *err)
 {
     const struct pp_range all = {0, t->n};
     struct pp_tensor_piece piece = pp_tensor_in_file(&t->info, &t->piece);
     size_t size = p->accumulator_bytes;
     char *in = malloc(t->n * size + 1), *out = malloc(t->n * size + 1);
-    int rc = in && out ? read_range(p, &piece, all, x, in, err)
+    int rc = in && out ? read_range(p, &piece, pp_tensor_in_stack(&t->info),
+                                    all, x, in, err)
                        : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (rc == 0) {
         pp_transpose(out, in, piece.rows, piece.cols, size);
@@ -195,17 +199,17 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
                        const struct pp_model *m, struct pp_err *err)
 {
     const char *name = pp_parameter_file_name(t);
-    const struct pp_tensor *x =
-        m ? pp_weights_find(in, m, name) : pp_tensors_find(in, name);
-    if (!x)
+    struct pp_stored x;
+    if (!pp_stored_find(&x, in, m, name))
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
-    if (pp_weights_check_tensor(&t->info, x, err))
+    if (pp_stored_check(&t->info, &x, err))
         return -1;
     void *to = pp_staging_open(s, t, block);
     const struct pp_range range = pp_parameter_range(t, block);
-    if (t->info.transposed
-            ? read_transposed(s->params, t, range, x, to, err)
-            : read_range(s->params, &t->piece, range, x, to, err))
+    if (pp_stored_transposed(&t->info, &x)
+            ? read_transposed(s->params, t, range, &x, to, err)
+            : read_range(s->params, &t->piece, pp_tensor_in_stack(&t->info),
+                         range, &x, to, err))
         return -1;
     return pp_staging_store(s, t, block, err);
 }
@@ -250,7 +254,9 @@ int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
                           struct pp_err *err)
 {
     enum { PART = 4096 };
-    const struct pp_tensor *a = pp_weights_find(t, m, pp_embedding_name(m));
+    struct pp_stored embedding;
+    pp_stored_find(&embedding, t, m, pp_embedding_name(m));
+    const struct pp_tensor *a = embedding.values;
     const struct pp_tensor *b = pp_tensors_find(t, pp_head_name(m));
     double x[PART], y[PART];
     if (!m->tied || !a || !b)

@@ -36,17 +36,6 @@ int pp_weights_check_tied(const struct pp_model *m, const struct pp_tensors *t,
 size_t pp_weights_unused(const struct pp_model *m, const struct pp_tensors *t,
                          const char **first);
 
-/* Finds a tensor of the model, whose name may lack what is optional. If the
- * model is tied, the embedding may have the name of the head. */
-const struct pp_tensor *pp_weights_find(const struct pp_tensors *t,
-                                        const struct pp_model *m,
-                                        const char *name);
-
-/* Checks shape and type of one tensor, but not its name. */
-int pp_weights_check_tensor(const struct pp_tensor_info *p,
-                            const struct pp_tensor *t,
-                            struct pp_err *err) PP_MUST_USE;
-
 /* Returns the elements of the tensor in that block (device memory), or NULL. */
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block);

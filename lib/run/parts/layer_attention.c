@@ -127,7 +127,7 @@ static int here_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(l->env->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV],
         pp_layer_at(l, s[PP_S_QKV], w.q), pp_layer_at(l, s[PP_S_QKV], w.qk),
-        NULL, a, tiles, l->env->stream));
+        l->w[PP_P_SINKS], a, tiles, l->env->stream));
     return 0;
 }
 
@@ -159,6 +159,31 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
     return n_slices > 1 ? &pp_exchange_slices
            : x->cp > 1  ? of_ranks[x->cp_exchange]
                         : &exchange_here;
+}
+
+struct pp_lse_rows pp_lse_rows(const struct pp_layer *l,
+                               const struct pp_microbatch *mb)
+{
+    size_t NH = l->env->model->n_heads, n = (size_t)l->env->context.group.n;
+    if (l->env->exchange != &pp_exchange_heads)
+        return (struct pp_lse_rows){mb->tokens, 0, NH};
+    size_t heads = NH / n;
+    return (struct pp_lse_rows){
+        mb->key_rows, (size_t)l->env->context.group.index * heads, heads};
+}
+
+int pp_sinks_bwd_input(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *const *s, const void *dattn, const void *attn,
+                       size_t ld, struct pp_err *err)
+{
+    const struct pp_model *m = l->env->model;
+    struct pp_lse_rows r = pp_lse_rows(l, mb);
+    if (l->w[PP_P_SINKS])
+        PP_LAYER_RUN(l->env->kernels->experts->sinks_bwd_input(
+            s[PP_S_DSINKS], dattn, attn, s[PP_S_LSE],
+            pp_layer_at(l, l->w[PP_P_SINKS], r.first), r.n, r.heads,
+            pp_model_v_dim(m), ld, l->env->stream));
+    return 0;
 }
 
 int pp_attention_heads_fwd(const struct pp_layer *l,
@@ -217,7 +242,10 @@ int pp_attention_heads_bwd(const struct pp_layer *l,
     const struct pp_joined o = pp_attention_output(l);
     void *dattn = scratch,
          *tiles = pp_layer_at(l, scratch, o.width * mb->tokens);
+    bool here = l->env->exchange != &pp_exchange_heads;
     return pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
+                   (here && pp_sinks_bwd_input(l, mb, s, dattn, s[PP_S_ATTN],
+                                               o.width, err)) ||
                    l->env->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err)
                ? -1
                : 0;
@@ -276,6 +304,11 @@ static int attention_bwd_weight(const struct pp_layer *l,
         return -1;
     if (l->env->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
         return -1;
+    struct pp_lse_rows r = pp_lse_rows(l, mb);
+    if (l->g[PP_P_SINKS])
+        PP_LAYER_RUN(k->experts->sinks_bwd_weight(
+            (char *)l->g[PP_P_SINKS] + r.first * k->accumulator_bytes,
+            s[PP_S_DSINKS], r.n, r.heads, l->env->stream));
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
         return -1;

@@ -58,7 +58,7 @@ static struct experts experts_of(const struct pp_layer *l,
                         .S = m->shared};
     size_t N = pp_layer_room(mb->tokens, mb->room),
            rows = pp_expert_rows(l->env->model);
-    e.stride = 3 * e.C * e.I;
+    e.stride = 3 * e.C * e.I + (m->biases ? 2 * e.I + e.C : 0);
     e.routing.row = s[PP_S_ROUTING];
     e.routing.token = e.routing.row + N * e.K;
     e.routing.expert = e.routing.token + N * e.K;
@@ -135,9 +135,9 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     const struct pp_router_rows rows = router_rows(e, s);
     const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
                                         mb->cu_seqlens_padded};
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(e->logits, x, l->w[PP_P_ROUTER],
-                                             NULL, NULL, e->T, e->C, e->E, e->E,
-                                             e->C, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(
+        e->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL, e->T,
+        e->C, e->E, e->E, e->C, l->env->stream));
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
                                  e->E, e->K, &l->env->model->moe.router,
@@ -162,7 +162,8 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
     if (to_experts(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
-                                   l->w[PP_P_EXPERT_GATE], e->expert, e->H,
+                                   l->w[PP_P_EXPERT_GATE],
+                                   l->w[PP_P_EXPERT_GATE_BIAS], e->expert, e->H,
                                    e->C, 2 * e->I, e->stride, l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->linear_fwd(
@@ -171,25 +172,41 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
     return 0;
 }
 
+static struct pp_clamp clamp_of(const struct pp_layer *l)
+{
+    const struct pp_moe *m = &l->env->model->moe;
+    return (struct pp_clamp){m->limit, m->gain};
+}
+
 static int activate(const struct pp_layer *l, const struct experts *e,
                     void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_EXPERT_ACT],
-                                             s[PP_S_EXPERT_GATE_UP], e->H, e->I,
-                                             l->env->stream));
+    const struct pp_clamp by = clamp_of(l);
+    void *act = s[PP_S_EXPERT_ACT], *gu = s[PP_S_EXPERT_GATE_UP];
+    PP_LAYER_RUN(
+        by.limit > 0
+            ? e->k->clamped_swiglu_fwd(act, gu, e->H, e->I, &by, l->env->stream)
+            : l->env->kernels->swiglu_fwd(act, gu, e->H, e->I, l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
                                                  e->T, e->S, l->env->stream));
     return 0;
 }
 
+/* Returns the bias of the last products, or NULL: one tensor-parallel rank has
+ * it, so that it is added once. */
+static const void *down_bias(const struct pp_layer *l)
+{
+    return l->env->tensor.group.index == 0 ? l->w[PP_P_EXPERT_DOWN_BIAS] : NULL;
+}
+
 /* Writes the sum of the experts to `out`, (T, C). */
 static int sum_experts(const struct pp_layer *l, const struct experts *e,
                        void *out, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->grouped_fwd(e->product, s[PP_S_EXPERT_ACT],
-                                   l->w[PP_P_EXPERT_DOWN], e->expert, e->H,
-                                   e->I, e->C, e->stride, l->env->stream));
+    PP_LAYER_RUN(e->k->grouped_fwd(
+        e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN], down_bias(l),
+        e->expert, e->H, e->I, e->C, e->stride, l->env->stream));
     if (from_experts(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
@@ -270,6 +287,21 @@ static int return_weights(const struct pp_layer *l, const struct experts *e,
     return holds_all(l) ? 0 : pp_dispatch_return(l, &e->dispatch, &r, err);
 }
 
+/* Writes PP_S_DEXPERT_GATE_UP from the gradient of the activation. */
+static int activation_bwd(const struct pp_layer *l, const struct experts *e,
+                          void *const *s, struct pp_err *err)
+{
+    const struct pp_clamp by = clamp_of(l);
+    void *dgu = s[PP_S_DEXPERT_GATE_UP];
+    const void *gu = s[PP_S_EXPERT_GATE_UP];
+    PP_LAYER_RUN(by.limit > 0
+                     ? e->k->clamped_swiglu_bwd(dgu, e->act, gu, e->H, e->I,
+                                                &by, l->env->stream)
+                     : l->env->kernels->swiglu_bwd(dgu, e->act, gu, e->H, e->I,
+                                                   l->env->stream));
+    return 0;
+}
+
 /* Computes the gradients before the products of gate and up, and of the
  * weights, from dy (T, C). */
 static int activations_bwd(const struct pp_layer *l, const struct experts *e,
@@ -285,9 +317,12 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
         e->stride, l->env->stream));
     PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_EXPERT_ACT],
                                  weights, e->H, e->I, l->env->stream));
-    PP_LAYER_RUN(l->env->kernels->swiglu_bwd(s[PP_S_DEXPERT_GATE_UP], e->act,
-                                             s[PP_S_EXPERT_GATE_UP], e->H, e->I,
-                                             l->env->stream));
+    if (down_bias(l))
+        PP_LAYER_RUN(e->k->bias_dot(e->weights, e->product, down_bias(l),
+                                    e->expert, e->H, e->C, e->stride,
+                                    l->env->stream));
+    if (activation_bwd(l, e, s, err))
+        return -1;
     if (return_weights(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
@@ -367,9 +402,10 @@ static int add_gradient(const struct pp_layer *l, const struct experts *e,
                         size_t g, const void *dy, const void *x, size_t width,
                         size_t outputs, struct pp_err *err)
 {
+    void *db = g == PP_P_ROUTER ? l->g[PP_P_ROUTER_OFFSET] : NULL;
     if (l->g[g])
         PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
-            l->g[g], NULL, dy, x, e->T, width, outputs, outputs, width,
+            l->g[g], db, dy, x, e->T, width, outputs, outputs, width,
             l->env->stream));
     return 0;
 }
@@ -385,8 +421,10 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
         if (to_experts(l, e, err))
             return -1;
         PP_LAYER_RUN(e->k->grouped_bwd_weight(
-            l->g[PP_P_EXPERT_DOWN], e->product, s[PP_S_EXPERT_ACT], e->expert,
-            e->H, e->I, e->C, e->stride, l->env->stream));
+            l->g[PP_P_EXPERT_DOWN],
+            down_bias(l) ? l->g[PP_P_EXPERT_DOWN_BIAS] : NULL, e->product,
+            s[PP_S_EXPERT_ACT], e->expert, e->H, e->I, e->C, e->stride,
+            l->env->stream));
     }
     if (!l->g[PP_P_SHARED_DOWN])
         return 0;
@@ -417,8 +455,9 @@ static int experts_bwd_weight(const struct pp_layer *l,
         if (to_experts(l, &e, err))
             return -1;
         PP_LAYER_RUN(e.k->grouped_bwd_weight(
-            l->g[PP_P_EXPERT_GATE], s[PP_S_DEXPERT_GATE_UP], e.product,
-            e.expert, e.H, e.C, 2 * e.I, e.stride, l->env->stream));
+            l->g[PP_P_EXPERT_GATE], l->g[PP_P_EXPERT_GATE_BIAS],
+            s[PP_S_DEXPERT_GATE_UP], e.product, e.expert, e.H, e.C, 2 * e.I,
+            e.stride, l->env->stream));
     }
     return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
                         err) ||

@@ -80,8 +80,8 @@ static int gather_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     PP_LAYER_RUN(l->env->kernels->attention_fwd(
         s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], g.kv,
-        pp_layer_at(l, g.kv, pp_kv_columns(l->env->model).keys), NULL, &p,
-        tiles, l->env->stream));
+        pp_layer_at(l, g.kv, pp_kv_columns(l->env->model).keys),
+        l->w[PP_P_SINKS], &p, tiles, l->env->stream));
     return 0;
 }
 

@@ -140,13 +140,16 @@ static int heads_exchange_fwd(const struct pp_layer *l,
     void *x = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(&h));
     void *y = pp_layer_at(l, x, mb->key_rows * qkv.width);
     size_t q = qkv.block[0].width, k = qkv.block[1].width;
+    const void *sinks = l->w[PP_P_SINKS];
+    if (sinks)
+        sinks = pp_layer_at(l, sinks, pp_lse_rows(l, mb).first);
     h.ldo = a->ldo / (size_t)l->env->context.group.n;
     add_block(&o, s[PP_S_ATTN], a->ldo, 0, h.ldo);
     if (to_heads(l, mb, &qkv, x, y, err))
         return -1;
     PP_LAYER_RUN(l->env->kernels->attention_fwd(
-        y, s[PP_S_LSE], x, pp_layer_at(l, x, q), pp_layer_at(l, x, q + k), NULL,
-        &h, tiles, l->env->stream));
+        y, s[PP_S_LSE], x, pp_layer_at(l, x, q), pp_layer_at(l, x, q + k),
+        sinks, &h, tiles, l->env->stream));
     return from_heads(l, mb, &o, y, x, err);
 }
 
@@ -170,6 +173,9 @@ static int heads_exchange_bwd(const struct pp_layer *l,
     void *x = pp_layer_at(l, tiles, k->attention_scratch(&h));
     void *y = pp_layer_at(l, x, mb->key_rows * all.width);
     if (to_heads(l, mb, &all, x, y, err))
+        return -1;
+    if (pp_sinks_bwd_input(l, mb, s, pp_layer_at(l, x, grads.width + o),
+                           pp_layer_at(l, x, grads.width), all.width, err))
         return -1;
     PP_LAYER_RUN(k->attention_bwd(
         y, pp_layer_at(l, y, q), pp_layer_at(l, y, qk),

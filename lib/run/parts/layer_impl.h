@@ -333,6 +333,20 @@ static inline struct pp_kv_columns pp_kv_columns(const struct pp_model *m)
     return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.qkv};
 }
 
+/* PP_S_LSE has n rows of these heads: those of this rank, or of the exchange of
+ * heads. */
+struct pp_lse_rows {
+    size_t n, first, heads;
+};
+struct pp_lse_rows pp_lse_rows(const struct pp_layer *l,
+                               const struct pp_microbatch *mb);
+
+/* Computes PP_S_DSINKS, if there are sinks, from attn and its gradient, of the
+ * rows and heads of PP_S_LSE; rows are ld apart. */
+int pp_sinks_bwd_input(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *const *s, const void *dattn, const void *attn,
+                       size_t ld, struct pp_err *err);
+
 /* The steps of attention that do not depend on how QKV is made: ATTN and LSE
  * from QKV; DQKV from dy, with the room of pp_attention_room; and the product
  * behind ATTN. */

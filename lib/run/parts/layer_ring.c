@@ -101,8 +101,8 @@ static int ring_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
         for (int i = 0; i < n; i++) {
             of[i].merge = step > 0 || i > 0;
             PP_LAYER_RUN(l->env->kernels->attention_fwd(
-                s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], k, v, NULL, &of[i],
-                tiles, l->env->stream));
+                s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], k, v, l->w[PP_P_SINKS],
+                &of[i], tiles, l->env->stream));
         }
         if (pp_pass_wait(&l->env->context, 0, err))
             return -1;

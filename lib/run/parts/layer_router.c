@@ -210,9 +210,9 @@ static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     size_t E = l->env->model->moe.n_experts, C = l->env->model->hidden;
     double c = mb->router->options->size;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(r->logits, x, l->w[PP_P_ROUTER],
-                                             NULL, NULL, mb->tokens, C, E, E, C,
-                                             l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_fwd(
+        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL,
+        mb->tokens, C, E, E, C, l->env->stream));
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)

@@ -131,9 +131,9 @@ static int slices_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->env->model).keys);
     if (gather(l, mb, b, s, at.kv, err))
         return -1;
-    PP_LAYER_RUN(l->env->kernels->attention_fwd(s[PP_S_ATTN], s[PP_S_LSE],
-                                                s[PP_S_QKV], at.kv, v, NULL, &g,
-                                                tiles, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->attention_fwd(
+        s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], at.kv, v, l->w[PP_P_SINKS], &g,
+        tiles, l->env->stream));
     return 0;
 }
 
