@@ -215,6 +215,29 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     run ! near 1e-5 one host
 }
 
+@test "a reward model has the CPU's gradients and rewards" {
+    small reward LlamaForSequenceClassification llama false
+    jq '.id2label = {"0": ""}' model-reward/config.json >config
+    mv config model-reward/config.json
+    pairs 2 12 >pairs.jsonl
+    pppack -q -l 64 --tp 2 --bins-multiple 2 -o pairs pairs.jsonl
+    plan one.json reward -s 1f1b -m 2 -- -p 1
+    plan ranks.json reward -s 1f1b -m 2 -- -p 2 --tp 2
+    local packed=pairs o=(--objective reward --optimizer sgd)
+    cpu host one.json "${o[@]}"
+    gpu one one.json "${o[@]}"
+    near 1e-5 one host
+    gpu ranks ranks.json "${o[@]}"
+    near 1e-5 ranks host
+    gpu half one.json "${o[@]}" --dtype bf16
+    jq -se '.[0].loss - .[2].loss | fabs < 0.02' host/log half/log
+    pprun -q --data pairs --init 5 --logprobs host.scores one.json
+    "$EMULATED" -q --device cuda --data pairs --init 5 --logprobs scores ranks.json
+    paste -d '\n' host.scores scores | jq -se '[range(0; length; 2) as $i |
+        [.[$i].rewards, .[$i + 1].rewards] | transpose[] |
+        .[0] - .[1] | fabs < 1e-5] | length == 12 and all'
+}
+
 @test "slices with padding, and without tokens" {
     pppack -q -l 32 --pad-to 16 -o padded data.jsonl
     plan sliced.json qwen3 -s gpipe -m 1 --slices 36 -- -p 2
