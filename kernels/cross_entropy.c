@@ -117,12 +117,19 @@ PP_SOFT_TARGETS_BWD(PP_KERNEL(soft_targets_bwd))
 {
     (void)stream;
     const real *l = lse, *s = scale, *w = weights;
-    real *x = logits;
+    real *x = logits, own[PP_MOST_SOFT_TARGETS];
     for (size_t t = 0; t < N; t++, x += V, ids += k, w += k) {
-        row_gradient(x, V, l[t], s[t]);
+        for (size_t j = 0; j < k; j++) {
+            real y = cap > 0 && ids[j] >= 0 ? x[ids[j]] / (real)cap : 0;
+            own[j] = w[j] * s[t] * (1 - y * y);
+        }
+        if (cap > 0)
+            capped_gradient(x, V, l[t], s[t], (real)cap);
+        else
+            row_gradient(x, V, l[t], s[t]);
         for (size_t j = 0; j < k; j++)
             if (ids[j] >= 0)
-                x[ids[j]] -= w[j] * s[t];
+                x[ids[j]] -= own[j];
     }
     return 0;
 }

@@ -63,6 +63,13 @@ cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
     logp[blockIdx.x] = target - sums[0].max - rest;
 }
 
+/* Returns the derivative of softcap, which made x; 1 without a cap. */
+static __device__ float cap_slope(float x, float cap)
+{
+    float y = cap > 0 ? x / cap : 0;
+    return 1 - y * y;
+}
+
 template <int P>
 static __global__ void
 cross_entropy_bwd_kernel(elem *logits, const float *lse, const int32_t *targets,
@@ -75,9 +82,8 @@ cross_entropy_bwd_kernel(elem *logits, const float *lse, const int32_t *targets,
         pack<P> v = x[i];
         for (int j = 0; j < P; j++) {
             float a = to_float(v.at[j]), p = expf(a - shift);
-            float y = cap > 0 ? a / cap : 0;
-            store(&v.at[j],
-                  (i * P + j == target ? p - 1 : p) * scale * (1 - y * y));
+            store(&v.at[j], (i * P + j == target ? p - 1 : p) * scale *
+                                cap_slope(a, cap));
         }
         x[i] = v;
     }
@@ -171,7 +177,7 @@ static __global__ void soft_targets_bwd_kernel(elem *logits, const float *lse,
                                                const int32_t *ids,
                                                const float *weights,
                                                const float *scales, size_t V,
-                                               size_t k)
+                                               size_t k, float cap)
 {
     __shared__ float kept[PP_MOST_SOFT_TARGETS];
     elem *x = logits + (size_t)blockIdx.x * V;
@@ -181,12 +187,15 @@ static __global__ void soft_targets_bwd_kernel(elem *logits, const float *lse,
     for (size_t j = threadIdx.x; j < k; j += THREADS)
         kept[j] = ids[j] < 0 ? 0 : to_float(x[ids[j]]);
     __syncthreads();
-    for (size_t i = threadIdx.x; i < V; i += THREADS)
-        store(&x[i], expf(to_float(x[i]) - shift) * scale);
+    for (size_t i = threadIdx.x; i < V; i += THREADS) {
+        float a = to_float(x[i]);
+        store(&x[i], expf(a - shift) * scale * cap_slope(a, cap));
+    }
     __syncthreads();
     for (size_t j = threadIdx.x; j < k; j += THREADS)
         if (ids[j] >= 0)
-            store(&x[ids[j]], (expf(kept[j] - shift) - weights[j]) * scale);
+            store(&x[ids[j]], (expf(kept[j] - shift) - weights[j]) * scale *
+                                  cap_slope(kept[j], cap));
 }
 
 PP_SOFT_TARGETS_BWD(PP_CUDA(soft_targets_bwd))
@@ -195,5 +204,6 @@ PP_SOFT_TARGETS_BWD(PP_CUDA(soft_targets_bwd))
         return 0;
     return PP_LAUNCH(soft_targets_bwd_kernel, (unsigned)N, THREADS, 0, stream,
                      (elem *)logits, (const float *)lse, ids,
-                     (const float *)weights, (const float *)scale, V, k);
+                     (const float *)weights, (const float *)scale, V, k,
+                     (float)cap);
 }

@@ -291,7 +291,8 @@ typedef PP_SCATTER(pp_scatter_fn);
  *            these words, and weights (N, k), accumulated type, each row of sum
  *            1 over all words
  *   soft_fwd logp (N) += sum of weight * (logits[t, id] - lse)
- *   soft_bwd replaces logits with (exp(logits - lse) - weights) * scale
+ *   soft_bwd replaces logits with (exp(logits - lse) - weights) * scale; cap is
+ *            that of bwd
  * The caller computes the logits block by block, so that no buffer holds
  * [T,V]. */
 enum { PP_MOST_SOFT_TARGETS = 1024 }; /* k */
@@ -302,7 +303,7 @@ enum { PP_MOST_SOFT_TARGETS = 1024 }; /* k */
 #define PP_SOFT_TARGETS_BWD(name)                                         \
     int(name)(void *logits, const void *lse, const int32_t *ids,          \
               const void *weights, const void *scale, size_t N, size_t V, \
-              size_t k, void *stream)
+              size_t k, double cap, void *stream)
 typedef PP_SOFT_TARGETS_FWD(pp_soft_targets_fwd_fn);
 typedef PP_SOFT_TARGETS_BWD(pp_soft_targets_bwd_fn);
 #define PP_CROSS_ENTROPY_FWD(name)                       \

@@ -147,11 +147,6 @@ static int check_experts(const struct pprun *p)
 /* Refuses what the kernels of the device lack. */
 static int check_kernels(const struct pprun *p)
 {
-    if (p->model.logit_cap > 0 && p->objective.number == PP_OBJECTIVE_DISTILL)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' caps its logits, which "
-                       "pprun does not distil so far",
-                       p->manifest.model.architecture);
     if (p->model.score_cap <= 0 || p->job.kernels->caps_scores)
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,

@@ -17,15 +17,16 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# gradients NAME CAPACITY OPTION...: one step over all sequences, with the columns
-# that ADD adds.
+# gradients NAME CAPACITY OPTION...: one step of MODEL over all sequences, with
+# the columns that ADD adds.
 gradients() {
     local name=$1 bins
     bins=$(pppack -l "$2" --stats "$GOLDEN/$name.jsonl" | jq .bins)
     [ "$bins" -gt 1 ]
     pppack -q -l "$2" -o packed "${ADD[@]}" "$GOLDEN/$name.jsonl"
-    ppsplit -q -p 2 "$GOLDEN/model" | ppsched -q -s 1f1b -m "$bins" >plan.json
-    pprun -q --data packed --weights "$GOLDEN/model" --steps 1 --clip 0 \
+    local model=${MODEL:-$GOLDEN/model}
+    ppsplit -q -p 2 "$model" | ppsched -q -s 1f1b -m "$bins" >plan.json
+    pprun -q --data packed --weights "$model" --steps 1 --clip 0 \
         --optimizer sgd --dump-grads grads.safetensors "${@:3}" plan.json \
         >steps.jsonl
 }
@@ -85,6 +86,22 @@ agrees() {
     run -1 agrees distill 1e-9 1e-4
     gradients distill 16 --dtype fp64 --temperature 1.5
     run -1 agrees distill 1e-9 1e-4
+}
+
+@test "distillation of a student that caps its logits" {
+    local MODEL=$SRCDIR/tests/golden/gemma2/model
+    ADD=(--add-column topk="$GOLDEN/teacher.jsonl")
+    gradients distill 16 --dtype fp64 --objective distill --temperature 1.5
+    agrees distill-gemma2 1e-9 1e-6
+    gradients distill 16 --objective distill --temperature 1.5
+    agrees distill-gemma2 1e-5 1e-4
+    mkdir uncapped
+    cp "$MODEL/model.safetensors" uncapped
+    jq '.final_logit_softcapping = 2.01' "$MODEL/config.json" \
+        >uncapped/config.json
+    MODEL=uncapped
+    gradients distill 16 --dtype fp64 --objective distill --temperature 1.5
+    run -1 agrees distill-gemma2 1e-9 1e-4
 }
 
 # rewards FAMILY TYPE LOSS GRADIENT SCORE: trains a reward model and scores with

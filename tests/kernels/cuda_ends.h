@@ -72,7 +72,8 @@ static void compare_distribution(struct call *c, size_t N, size_t V, size_t k)
 }
 
 /* Some words are those of another rank. */
-static void compare_soft_targets(struct call *c, size_t N, size_t V, size_t k)
+static void compare_soft_targets(struct call *c, size_t N, size_t V, size_t k,
+                                 double cap)
 {
     struct tensor *x = in(c, ELEMENT, N * V), *w = in(c, ACCUMULATED, N * k);
     struct tensor *lse = in(c, ACCUMULATED, N), *logp = in(c, ACCUMULATED, N);
@@ -85,12 +86,12 @@ static void compare_soft_targets(struct call *c, size_t N, size_t V, size_t k)
     int rc = c->k->soft_targets_fwd(logp->at, x->at, lse->at, at, w->at, N, V,
                                     k, s) ||
              c->k->soft_targets_bwd(x->at, lse->at, at, w->at, scale->at, N, V,
-                                    k, s);
+                                    k, cap, s);
     ref->soft_targets_fwd(logp->want, x->want, lse->want, ids, w->want, N, V, k,
                           NULL);
     ref->soft_targets_bwd(x->want, lse->want, ids, w->want, scale->want, N, V,
-                          k, NULL);
-    ok(!rc, "%s soft targets, %zu of %zu, run", c->k->name, k, V);
+                          k, cap, NULL);
+    ok(!rc, "%s soft targets, %zu of %zu, cap %g, run", c->k->name, k, V, cap);
     close_to(c, logp, 1e-11, "soft_targets_fwd");
     close_to(c, x, bound_of(c, 1e-5, 1e-11), "soft_targets_bwd");
     gpu_free(at);

@@ -420,8 +420,9 @@ static void compare_ends(struct call *c)
         compare_cross_entropy(c, 2, 5, 1.5);
         compare_cross_entropy(c, 3, 1000, 30);
         compare_merge(c, 700, 3);
-        compare_soft_targets(c, 3, 1000, 150);
-        compare_soft_targets(c, 2, 5, 5);
+        compare_soft_targets(c, 3, 1000, 150, 0);
+        compare_soft_targets(c, 2, 5, 5, 0);
+        compare_soft_targets(c, 3, 300, 7, 3);
     }
     if (wanted(c, "distribution")) {
         compare_distribution(c, 3, 1000, 20);

@@ -66,7 +66,8 @@ static void test_cross_entropy(const struct pp_kernels *k, size_t V,
 
 /* Cuts the vocabulary in two parts: their terms add up, and both compute the
  * gradient of the whole. */
-static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
+static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top,
+                              double cap)
 {
     const size_t N = 3, cut = V / 3;
     struct values x = values_new(k, N * V, 1), want = values_new(k, N * V, 0);
@@ -75,6 +76,8 @@ static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
     struct values w = values_new(k, N * top, 0);
     int32_t *ids = calloc(N * top, sizeof *ids);
     fill_normal(&x, "logits", 2);
+    for (size_t i = 0; cap > 0 && i < N * V; i++)
+        set(&x, i, cap * tanh(get(&x, i) / cap));
     for (size_t t = 0; t < N; t++) {
         double sum = 0;
         for (size_t i = 0; i < V; i++)
@@ -94,6 +97,8 @@ static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
             set(&wlogp, t, get(&wlogp, t) + weight * (get(&x, at) - log(sum)));
             set(&want, at, get(&want, at) - get(&scales, t) * weight);
         }
+        for (size_t i = t * V; cap > 0 && i < (t + 1) * V; i++)
+            set(&want, i, get(&want, i) * (1 - pow(get(&x, i) / cap, 2)));
     }
     bool fine = true;
     int32_t *here = calloc(N * top, sizeof *here);
@@ -110,7 +115,7 @@ static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
         fine &= !k->soft_targets_fwd(logp.at, y.at, lse.at, here, w.at, N, n,
                                      top, NULL) &&
                 !k->soft_targets_bwd(y.at, lse.at, here, w.at, scales.at, N, n,
-                                     top, NULL) &&
+                                     top, cap, NULL) &&
                 guard_whole(&y);
         for (size_t i = 0; i < N * n; i++)
             set(&x, i / n * V + first + i % n, get(&y, i));
@@ -119,7 +124,7 @@ static void test_soft_targets(const struct pp_kernels *k, size_t V, size_t top)
     ok(fine && guard_whole(&logp) &&
            values_near(&logp, &wlogp, bound(k), 1, "logp") &&
            values_near(&x, &want, bound(k), .3, "dlogits"),
-       "%s soft targets, %zu of %zu", k->name, top, V);
+       "%s soft targets, %zu of %zu, cap %g", k->name, top, V, cap);
     struct values *all[] = {&x, &want, &lse, &logp, &wlogp, &scales, &w};
     for (size_t i = 0; i < 7; i++)
         values_free(all[i]);
@@ -262,8 +267,9 @@ int main(void)
         test_softcap(tables[i]);
         test_distribution(tables[i], 1537, 20);
         test_distribution(tables[i], 5, 5);
-        test_soft_targets(tables[i], 1537, 20);
-        test_soft_targets(tables[i], 5, 5);
+        test_soft_targets(tables[i], 1537, 20, 0);
+        test_soft_targets(tables[i], 5, 5, 0);
+        test_soft_targets(tables[i], 700, 9, 1.5);
         test_merged_cross_entropy(tables[i], 61, 3);
         test_merged_cross_entropy(tables[i], 1537, 200);
     }

@@ -142,7 +142,7 @@ int pp_head_teacher_bwd(const struct pp_layer *l,
         PP_LAYER_RUN(l->env->kernels->soft_targets_bwd(
             pp_layer_at(l, h->logits, i * V),
             pp_layer_statistic_at(l, h->lse, i), rows.ids, rows.weights,
-            pp_layer_statistic_at(l, scale, i), part, V, mb->teacher_k,
+            pp_layer_statistic_at(l, scale, i), part, V, mb->teacher_k, h->cap,
             l->env->stream));
     }
     return 0;

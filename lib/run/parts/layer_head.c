@@ -132,7 +132,8 @@ static int make_gradient(const struct pp_layer *l,
         return -1;
     void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
     void *scale = pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at);
-    const struct pp_head_block block = {h->logits, lse, h->dx, h->dx_bytes, b};
+    const struct pp_head_block block = {h->logits,   lse, h->dx,
+                                        h->dx_bytes, b,   cap_of(l, mb)};
     if (mb->teacher)
         return pp_head_teacher_bwd(l, mb, &block, scale, at, n, err);
     PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(

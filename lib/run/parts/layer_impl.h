@@ -44,6 +44,7 @@ struct pp_head_block {
     void *room;
     size_t room_bytes;
     const struct pp_layer_blocks *blocks;
+    double cap; /* of the logits, or 0; only a backward needs it */
 };
 
 /* Returns the ranks that divide the words, and the words of this one. */
