@@ -28,7 +28,9 @@ static int resolve(const char *address, int port, bool passive,
     char service[16];
     snprintf(service, sizeof service, "%d", port);
     int rc = getaddrinfo(address, service, &hints, out);
-    return rc ? pp_fail(err, PP_EXIT_INPUT, "'%s' is not an address: %s",
+    return rc ? pp_fail(err, PP_EXIT_INPUT,
+                        "'%s' is not an address: %s; set MASTER_ADDR to the "
+                        "address of rank 0's machine",
                         address ? address : "", gai_strerror(rc))
               : 0;
 }

@@ -54,6 +54,16 @@ joined='rank 0 of 2 is rank 0 of 1 in MPI: *'
 
 free_port() { port=$((15000 + (RANDOM + $$) % 9000)); }
 
+@test "a name that no machine has is refused, and MASTER_ADDR named" {
+    free_port
+    # Slurm's own name of a node, which the resolver does not know.
+    rank 0 MASTER_ADDR=n1.invalid
+    rank 1 MASTER_ADDR=n1.invalid
+    both 2 2
+    [[ "$(<err.1)" == "'n1.invalid' is not an address: "*"; set MASTER_ADDR to \
+the address of rank 0's machine" ]]
+}
+
 @test "ranks with the same secret join" {
     free_port
     rank 0 --secret-file secret &
