@@ -53,7 +53,7 @@ struct family {
     bool moe, mla;
     bool gemma; /* caps and scales are read, and GELU is checked */
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
-    const char *quantized; /* quant_method of released weights; or NULL */
+    const char *quantized; /* quant_method of released weights; NULL: fp8 */
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = {.model_type = "llama",
@@ -109,8 +109,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                         .attention_bias = true,
                         .moe = true,
                         .mla = true,
-                        .read_moe = pp_config_read_deepseek,
-                        .quantized = "fp8"},
+                        .read_moe = pp_config_read_deepseek},
     [PP_DEEPSEEK_V2] = {.model_type = "deepseek_v2",
                         .max_position = 2048,
                         .attention_bias = true,
@@ -425,9 +424,7 @@ static int check_quantized(const struct pp_value *at, const char *method)
 {
     struct pp_value list;
     size_t n_sizes;
-    if (!method)
-        return pp_value_fail(at, "quantized weights are not supported");
-    if (pp_config_only_text(at, "quant_method", method))
+    if (pp_config_only_text(at, "quant_method", method ? method : "fp8"))
         return -1;
     if (!pp_config_find_set(at, "weight_block_size", &list))
         return 0;

@@ -36,6 +36,15 @@ keeps() {
     keeps deepseek-v3 -p 2 --tp 2 --dp 2 --ep 2 --zero 3
 }
 
+@test "the blocks of fp8 of other models" {
+    keeps qwen3 -p 1
+    jq '.quantization_config.quant_method = "gptq"' \
+        "$GOLDEN/qwen3/model/config.json" >config.json
+    run --separate-stderr ppsplit -q -p 1 config.json
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"/quantization_config/quant_method: 'gptq' "* ]]
+}
+
 @test "GPT-OSS's blocks of MXFP4, whole and divided" {
     keeps gpt-oss -p 1
     keeps gpt-oss -p 1 --tp 2 --dp 2 --ep 2 --zero 3

@@ -114,7 +114,7 @@ static int check_fp8(const struct pp_tensor_info *p, const struct pp_stored *x,
     struct pp_tensor grid = {.n_dims = 2};
     for (int i = 0; i < 2; i++)
         grid.dims[i] = blocks_of(expected->dims[i], FP8_BLOCK);
-    if (p->n_dims != 2 || p->stack)
+    if (p->n_dims != 2 || p->stack || p->transposed)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' is of dtype F8_E4M3, but only matrices may be",
                        values->name);
