@@ -195,6 +195,27 @@ is_near() {
     is_certain rows.log
 }
 
+@test "in slices and on exact context ranks too, with row-invariant products" {
+    local plan m add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
+    m=$(bins rollouts.parts)
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$m" >one.plan
+    pprun -q --data rollouts.parts --init 1 --row-invariant --logprobs scores one.plan
+    pppack -q -l 96 --cp 4 --bins-multiple 2 -o rows.parts "${add[@]}" rollouts.parts
+    ppsplit -q -p 2 model-llama |
+        ppsched -q -s seq1f1b --slices 3 -m "$m" >slices.plan
+    ppsplit -q -p 2 --cp 2 --cp-exact model-llama |
+        ppsched -q -s 1f1b -m "$m" >exact.plan
+    for plan in slices exact; do
+        pprun -q --data rows.parts --init 1 --steps 1 --row-invariant \
+            --objective grpo --importance tis $plan.plan >rows.log
+        is_certain rows.log
+    done
+    # Other products round in another way.
+    pprun -q --data rows.parts --init 1 --steps 1 --objective grpo \
+        --importance tis slices.plan >rows.log
+    run ! is_certain rows.log
+}
+
 @test "a reference's log-probabilities are added to packed pairs" {
     ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m "$(bins pairs)" >ref.plan
     pprun -q --data pairs --init 2 --dtype fp64 --logprobs ref.scores ref.plan
