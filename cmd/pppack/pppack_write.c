@@ -253,6 +253,9 @@ static int set_data(struct pack_job *j)
                                     .align = p.align,
                                     .max_tokens = p.max_tokens,
                                     .max_images = p.images.max_images};
+    size_t sharers = (size_t)pp_mesh_sharers(&j->manifest.mesh);
+    if (j->manifest.model.image_merge > 1)
+        data.max_patches = pp_images_most(&p, sharers);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

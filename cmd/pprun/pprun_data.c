@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "data/readers.h"
+#include "model/vision.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/execute/image_batch.h"
@@ -24,6 +25,11 @@ static int match_data(const struct pprun *p, const char *dir)
         {"capacity", d->capacity, p->data.capacity},
         {"max_tokens", d->max_tokens, p->data.max_tokens},
         {"max_images", d->max_images, p->data.images.max_images},
+        {"max_patches", d->max_patches,
+         pp_vision_merges(&p->model.vision)
+             ? pp_images_most(&p->data,
+                              (size_t)pp_mesh_sharers(&p->manifest.mesh))
+             : 0},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

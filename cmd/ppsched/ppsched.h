@@ -104,6 +104,7 @@ struct ppsched_costs {
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
     size_t max_images;             /* of a microbatch */
+    size_t max_patches;            /* see ppsched_max_patches */
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
@@ -125,6 +126,10 @@ struct ppsched {
     struct pp_packed packed; /* the data, open */
     struct ppsched_costs costs;
 };
+
+/* Returns the most patches of a rank, of the images of a bin, if a model takes
+ * images of any size; else 0. The data are open. */
+size_t ppsched_max_patches(const struct ppsched *p);
 
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;

@@ -50,6 +50,14 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
                              : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
+size_t ppsched_max_patches(const struct ppsched *p)
+{
+    size_t sharers = (size_t)pp_mesh_sharers(&p->manifest.mesh);
+    return p->manifest.model.image_merge > 1
+               ? pp_images_most(&p->packed, sharers)
+               : 0;
+}
+
 static void assume_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -66,6 +74,7 @@ static void assume_microbatches(struct ppsched *p)
     c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
     c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
     c->max_images = p->manifest.data.max_images;
+    c->max_patches = p->manifest.data.max_patches;
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
@@ -96,6 +105,7 @@ static void measure_microbatches(struct ppsched *p)
     c->max_tokens = p->packed.max_tokens;
     c->max_seqlen = p->packed.max_seqlen;
     c->max_images = p->packed.images.max_images;
+    c->max_patches = ppsched_max_patches(p);
 }
 
 /* Returns what to multiply the bytes of a unit by. Those of an encoder are for
@@ -112,10 +122,14 @@ static double images_scale(const struct ppsched *p, size_t unit)
     const struct pp_vision plan = {.n_images = (size_t)mb->n_images,
                                    .seq_len = (size_t)mb->seq_len,
                                    .sharers = sharers};
-    const struct pp_vision data = {.n_images = c->max_images,
-                                   .seq_len = c->max_tokens,
-                                   .sharers = sharers};
-    return pp_vision_rate(&data, 1) / pp_vision_rate(&plan, 1);
+    struct pp_vision data = {.n_images = c->max_images,
+                             .seq_len = c->max_tokens,
+                             .sharers = sharers};
+    size_t each = (size_t)mb->image_patches;
+    if (c->max_patches)
+        data.n_images = sharers;
+    return pp_vision_rate(&data, c->max_patches ? c->max_patches : each) /
+           pp_vision_rate(&plan, each);
 }
 
 /* Returns the bytes of a block of a stage for each row. */

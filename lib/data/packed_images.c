@@ -48,6 +48,23 @@ uint32_t pp_images_part(const struct pp_bin_images *b, size_t size, size_t rank)
     return rank < size ? low : b->n;
 }
 
+uint32_t pp_images_most(const struct pp_packed *p, size_t size)
+{
+    uint32_t most = 0;
+    struct pp_bin_images b;
+    if (size == 1)
+        return p->images.max_patches;
+    for (size_t i = 0; i < p->n_bins; i++) {
+        pp_packed_bin_images(p, i, &b);
+        for (size_t rank = 0; b.n && rank < size; rank++)
+            pp_raise(
+                &most,
+                (uint32_t)(b.cu_patches[pp_images_part(&b, size, rank + 1)] -
+                           b.cu_patches[pp_images_part(&b, size, rank)]));
+    }
+    return most;
+}
+
 int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];

@@ -3,7 +3,10 @@
 #include <limits.h>
 #include <math.h>
 
+#include <string.h>
+
 #include "manifest/config_values.h"
+#include "model/vision.h"
 
 /* transformers looks at rope_scaling first, unless it is empty, and then at
  * rope_parameters. */
@@ -34,6 +37,8 @@ static int read_rope_type(const struct pp_value *at, const struct pp_model *m,
         return 0;
     if (pp_value_text(&member, &text))
         return -1;
+    if (pp_vision_merges(&m->vision) && !strcmp(text, "mrope"))
+        return 0; /* the default one; pp_config_read_axes has the rest */
     int i = pp_config_word(&member, text, phi3 ? of_phi3 : names);
     r->type = phi3 && i > 0 ? PP_ROPE_LONGROPE : (enum pp_rope_type)i;
     return i < 0 ? -1 : 0;
@@ -248,6 +253,34 @@ int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
     return pp_config_find_set(&list, "sliding_attention", &at)
                ? read_parameters(root, &at, m, windowed)
                : 0;
+}
+
+int pp_config_read_axes(const struct pp_value *root, struct pp_model *m)
+{
+    static const size_t usual[PP_ROPE_AXES] = {16, 24, 24};
+    struct pp_value rope, list, item;
+    size_t n = PP_ROPE_AXES, sum = 0;
+    bool given = find_rope(root, &rope) &&
+                 pp_config_find_set(&rope, "mrope_section", &list);
+    if (given && pp_value_array(&list, &n))
+        return -1;
+    for (size_t a = 0; a < PP_ROPE_AXES && a < n; a++) {
+        int64_t some = (int64_t)usual[a];
+        if (given) {
+            item = pp_value_item(&list, a);
+            if (pp_value_int(&item, 1, PP_MOST_AXES_HEAD / 2, &some))
+                return -1;
+        }
+        m->rope_axes[a] = (size_t)some;
+        sum += (size_t)some;
+    }
+    if (n != PP_ROPE_AXES || 2 * sum != m->head_dim ||
+        m->head_dim > PP_MOST_AXES_HEAD)
+        return pp_value_fail(given ? &list : root,
+                             "'%zu' numbers, of frequencies of time, row and "
+                             "column, must be 3 with the sum %zu",
+                             n, m->head_dim / 2);
+    return 0;
 }
 
 int pp_config_read_no_rope(const struct pp_value *root, struct pp_model *m)

@@ -64,6 +64,11 @@ int pp_config_read_two_ropes(const struct pp_value *root,
 int pp_config_read_gemma(const struct pp_value *root,
                          struct pp_model *m) PP_MUST_USE;
 
+/* Reads how many frequencies each axis rotates (M-RoPE), after the rotary
+ * embedding. */
+int pp_config_read_axes(const struct pp_value *root,
+                        struct pp_model *m) PP_MUST_USE;
+
 /* Reads which layers have no rotary embedding. */
 int pp_config_read_no_rope(const struct pp_value *root,
                            struct pp_model *m) PP_MUST_USE;

@@ -16,7 +16,8 @@ enum {
      */
     USUAL_PATCHES = 1024,
     MAX_IMAGE = 1 << 15,
-    USUAL_IMAGE_TOKEN = 32000 /* of LLaVA */
+    USUAL_IMAGE_TOKEN = 32000, /* of LLaVA */
+    USUAL_QWEN_TOKEN = 151655
 };
 
 /* A language model: its model_type, the model_type with the same tensors that
@@ -130,7 +131,9 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     language.value = whole;
     int rc = pp_config_read_language(&language, m);
     if (!rc && pp_model_is_listed(m))
-        rc = pp_config_read_details(&language, m);
+        rc =
+            pp_config_read_details(&language, m) ||
+            (pp_vision_merges(&m->vision) && pp_config_read_axes(&language, m));
     json_decref(whole);
     return rc;
 }
@@ -297,6 +300,33 @@ static int check_out(const struct pp_value *o, const char *key, size_t out,
                          out, hidden);
 }
 
+/* Reads what only training depends on: the activation, and the rotary positions
+ * of rows and columns. Norms and merger have fixed values. */
+static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
+{
+    struct pp_value rope, at;
+    size_t width = v->hidden / v->n_heads;
+    v->norm_eps = 1e-6;
+    v->projector_gelu = PP_GELU_ERF;
+    if (read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
+        return -1;
+    if (width % 4 || width > PP_MOST_AXES_HEAD) {
+        bool given = pp_config_find_set(o, "num_heads", &at);
+        return pp_value_fail(given ? &at : o,
+                             "'%zu' heads of %zu elements: row and column "
+                             "rotate a multiple of 4, up to %d",
+                             v->n_heads, width, (int)PP_MOST_AXES_HEAD);
+    }
+    if (!pp_config_find_set(o, "rope_parameters", &rope))
+        return 0;
+    if (pp_value_is_object(&rope))
+        return -1;
+    return pp_config_only_text(&rope, "rope_type", "axial") ||
+                   pp_config_only_number(&rope, "rope_theta", PP_VISION_THETA)
+               ? -1
+               : 0;
+}
+
 static int read_qwen(const struct pp_value *o, const struct pp_model *m,
                      struct pp_vision *v)
 {
@@ -322,11 +352,14 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
     if (!newer)
         v->intermediate = ratio * v->hidden;
     v->patch_inputs = channels * frames * patch * patch;
+    v->channels = channels;
+    v->patch_size = patch;
+    v->frames = frames;
     v->merge = merge * merge;
     v->patches = (USUAL_PATCHES + v->merge - 1) / v->merge * v->merge;
     if (check_out(o, key, out, m->hidden))
         return -1;
-    return newer ? read_windows(o, patch, v) : 0;
+    return newer ? read_windows(o, patch, v) : read_qwen_details(o, v);
 }
 
 int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
@@ -342,10 +375,12 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
         pp_value_member(root, "vision_config", &encoder) ||
         pp_value_is_object(&encoder))
         return -1;
-    if (llava && (pp_config_opt_bool(root, "multimodal_projector_bias",
-                                     &v->projector_bias) ||
-                  get_named(root, "image_token_index", "image_token_id",
-                            USUAL_IMAGE_TOKEN, &v->image_token)))
+    if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
+                                    &v->projector_bias))
+        return -1;
+    if (get_named(root, "image_token_index", "image_token_id",
+                  llava ? USUAL_IMAGE_TOKEN : USUAL_QWEN_TOKEN,
+                  &v->image_token))
         return -1;
     return llava ? read_clip(root, &encoder, v) : read_qwen(&encoder, m, v);
 }

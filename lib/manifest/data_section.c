@@ -10,7 +10,7 @@ enum { CHECKSUM_DIGITS = 16 };
 
 static const char *const data_keys[] = {
     "path",  "checksum",   "n_bins",     "n_sequences", "capacity",
-    "align", "max_tokens", "max_images", NULL,
+    "align", "max_tokens", "max_images", "max_patches", NULL,
 };
 
 static int hex_digit(char c)
@@ -87,6 +87,9 @@ int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
     if (pp_value_find(at, "max_images", &images) &&
         read_u32(at, "max_images", 1, d->max_tokens, &d->max_images))
         return -1;
+    if (pp_value_find(at, "max_patches", &images) &&
+        read_u32(at, "max_patches", 1, INT32_MAX, &d->max_patches))
+        return -1;
     d->n_bins = (uint64_t)n_bins;
     d->n_sequences = (uint64_t)n_sequences;
     m->has_data = true;
@@ -110,6 +113,8 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
     bad |= pp_put(o, "max_tokens", json_integer(data->max_tokens));
     if (data->max_images)
         bad |= pp_put(o, "max_images", json_integer(data->max_images));
+    if (data->max_patches)
+        bad |= pp_put(o, "max_patches", json_integer(data->max_patches));
     return pp_written(o, bad, err);
 }
 

@@ -61,6 +61,7 @@ struct pp_manifest_model {
     bool has_state;           /* units have state_bytes */
     uint64_t params;          /* tied ones count once */
     bool has_frozen;          /* some units are frozen */
+    size_t image_merge;       /* patches of a feature of an encoder; 0: 1 */
     size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they
                                  are not known */
     struct pp_manifest_unit *units;
@@ -99,7 +100,9 @@ struct pp_manifest_data {
     struct pp_checksum checksum;
     uint64_t n_bins, n_sequences;
     uint32_t capacity, align, max_tokens;
-    uint32_t max_images; /* of a bin */
+    uint32_t max_images;  /* of a bin */
+    uint32_t max_patches; /* of a rank, of a bin's images; 0 if all images have
+                             the size that the plan assumes */
 };
 
 /* A plan that was tried. */

@@ -135,8 +135,8 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 }
 
 static const char *const model_keys[] = {
-    "source", "architecture", "dtype",      "device", "tied",
-    "params", "tensors",      "rotary_dim", "units",  NULL,
+    "source",  "architecture", "dtype",       "device", "tied", "params",
+    "tensors", "rotary_dim",   "image_merge", "units",  NULL,
 };
 static const char *const unit_keys[] = {
     "fqn",       "params",      "fwd_flops",    "act_bytes",
@@ -356,7 +356,7 @@ static int read_table_keys(const struct pp_value *at,
 {
     struct pp_value member;
     const char *device = "cpu";
-    int64_t tensors = 0, rotary = 0;
+    int64_t tensors = 0, rotary = 0, merge = 0;
     if (pp_value_find(at, "device", &member) && pp_value_text(&member, &device))
         return -1;
     model->gpu = !strcmp(device, "cuda");
@@ -366,10 +366,13 @@ static int read_table_keys(const struct pp_value *at,
     if ((pp_value_find(at, "tensors", &member) &&
          pp_value_int(&member, 0, INT32_MAX, &tensors)) ||
         (pp_value_find(at, "rotary_dim", &member) &&
-         pp_value_int(&member, 0, INT32_MAX, &rotary)))
+         pp_value_int(&member, 0, INT32_MAX, &rotary)) ||
+        (pp_value_find(at, "image_merge", &member) &&
+         pp_value_int(&member, 2, INT32_MAX, &merge)))
         return -1;
     model->n_tensors = (size_t)tensors;
     model->rotary = (size_t)rotary;
+    model->image_merge = (size_t)merge;
     return 0;
 }
 
@@ -459,6 +462,9 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
         bad |= pp_put(o, "tensors", json_integer((json_int_t)model->n_tensors));
     if (model->rotary)
         bad |= pp_put(o, "rotary_dim", json_integer((json_int_t)model->rotary));
+    if (model->image_merge > 1)
+        bad |= pp_put(o, "image_merge",
+                      json_integer((json_int_t)model->image_merge));
     for (size_t i = 0; i < model->n_units && !bad; i++)
         bad |= json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));

@@ -21,17 +21,20 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u)
     return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
 }
 
-size_t pp_image_rows(const struct pp_model *m, enum pp_rows rows)
+size_t pp_image_rows(const struct pp_model *m, size_t n, size_t patches,
+                     enum pp_rows rows)
 {
-    return rows == PP_ROWS_PATCHES ? pp_vision_tokens(&m->vision)
-                                   : pp_vision_out_tokens(&m->vision);
+    const struct pp_vision *v = &m->vision;
+    return rows == PP_ROWS_PATCHES ? patches + n * v->class_token
+                                   : patches / v->merge + n * v->class_out;
 }
 
 double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
 {
     return rows == PP_ROWS_TOKENS
                ? 1
-               : pp_vision_rate(&m->vision, pp_image_rows(m, rows));
+               : pp_vision_rate(&m->vision,
+                                pp_image_rows(m, 1, m->vision.patches, rows));
 }
 
 double pp_edge_rate(const struct pp_model *m, size_t at)

@@ -9,7 +9,7 @@
 
 const struct pp_family *pp_family_of(enum pp_architecture a)
 {
-    static const struct pp_family *const families[PP_CLIP + 1] = {
+    static const struct pp_family *const families[PP_END_ARCHITECTURES] = {
         [PP_LLAMA] = &pp_family_llama,
         [PP_QWEN2] = &pp_family_qwen2,
         [PP_QWEN3] = &pp_family_qwen3,
@@ -21,6 +21,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_DEEPSEEK_V3] = &pp_family_deepseek_v3,
         [PP_GPT2] = &pp_family_gpt2,
         [PP_CLIP] = &pp_family_clip,
+        [PP_QWEN2_VIT] = &pp_family_qwen2_vit,
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
         [PP_SMOLLM3] = &pp_family_smollm3,
         [PP_PHI3] = &pp_family_phi3,
@@ -73,9 +74,11 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
     case PP_UNIT_PATCHES:
         out[0] = (struct pp_model_part){.kind = PP_PART_PATCHES};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
-        return m->architecture == PP_CLIP ? 2 : 0;
+        return !pp_model_is_tower(m) ? 0 : f->names->positions ? 2 : 1;
     case PP_UNIT_PROJECTOR:
-        out[0] = (struct pp_model_part){.kind = PP_PART_PROJECTOR};
+        out[0] = (struct pp_model_part){.kind = pp_vision_merges(&m->vision)
+                                                    ? PP_PART_MERGER
+                                                    : PP_PART_PROJECTOR};
         return pp_vision_has_tower(m);
     default:
         return 0;
@@ -87,19 +90,37 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 /* The name of a score, whatever the family. */
 #define SCORE "score.weight"
 
+static bool is_llava(const struct pp_model *m)
+{
+    return m->vision.kind == PP_VISION_LLAVA;
+}
+
 const char *pp_embedding_name(const struct pp_model *m)
 {
-    return pp_vision_has_tower(m)
-               ? LANGUAGE "model.embed_tokens.weight"
-               : pp_family_of(m->architecture)->names->embedding;
+    return is_llava(m) ? LANGUAGE "model.embed_tokens.weight"
+                       : pp_family_of(m->architecture)->names->embedding;
 }
 
 const char *pp_head_name(const struct pp_model *m)
 {
     if (m->scores)
         return SCORE;
-    return pp_vision_has_tower(m) ? LANGUAGE "lm_head.weight"
-                                  : pp_family_of(m->architecture)->names->head;
+    return is_llava(m) ? LANGUAGE "lm_head.weight"
+                       : pp_family_of(m->architecture)->names->head;
+}
+
+/* Returns the name of a tensor of a projector. */
+static const char *projector_name(const struct pp_model *m, size_t slot)
+{
+    static const char *const names[][PP_N_PROJECTOR_PARAMS] = {
+        {"multi_modal_projector.linear_1.weight",
+         "multi_modal_projector.linear_1.bias",
+         "multi_modal_projector.linear_2.weight",
+         "multi_modal_projector.linear_2.bias"},
+        {"visual.merger.mlp.0.weight", "visual.merger.mlp.0.bias",
+         "visual.merger.mlp.2.weight", "visual.merger.mlp.2.bias",
+         "visual.merger.ln_q.weight", "visual.merger.ln_q.bias"}};
+    return names[pp_vision_merges(&m->vision)][slot];
 }
 
 /* Names a tensor of a unit, and says how files have it. All names are shorter;
@@ -109,16 +130,12 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
 {
     const struct pp_family *f = pp_family_of(m->architecture);
     const struct pp_names *names = f->names;
-    const char *const ends[][PP_N_PROJECTOR_PARAMS] = {
+    const char *const ends[][PP_N_PATCH_PARAMS] = {
         [PP_UNIT_EMBED] = {names->embedding, names->positions},
         [PP_UNIT_NORM] = {names->norm, names->norm_bias},
         [PP_UNIT_HEAD] = {m->scores ? SCORE : names->head},
         [PP_UNIT_PATCHES] = {names->patches, names->positions,
-                             names->embedding},
-        [PP_UNIT_PROJECTOR] = {"multi_modal_projector.linear_1.weight",
-                               "multi_modal_projector.linear_1.bias",
-                               "multi_modal_projector.linear_2.weight",
-                               "multi_modal_projector.linear_2.bias"}};
+                             names->embedding}};
     if (u.kind == PP_UNIT_LAYER) {
         snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
                  (unsigned)u.layer, names->layer[slot]);
@@ -126,11 +143,12 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         t->transposed = t->n_dims == 2 && (names->transposed || t->stacks);
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
+    } else if (u.kind == PP_UNIT_PROJECTOR) {
+        snprintf(t->name, sizeof t->name, "%.90s", projector_name(m, slot));
     } else {
         snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
     }
-    if (pp_vision_has_tower(m) && !pp_unit_is_vision(u) &&
-        m->architecture != PP_CLIP) {
+    if (is_llava(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
         char name[PP_FQN_TEXT];
         snprintf(name, sizeof name, "%s%.79s", LANGUAGE, t->name);
         memcpy(t->name, name, sizeof name);
@@ -173,7 +191,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     };
     struct pp_model_part parts[PP_MAX_PARTS];
     if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
-        pp_vision_has_tower(m) && m->architecture != PP_CLIP)
+        pp_vision_has_tower(m) && !pp_model_is_tower(m))
         return tower_params(m, u, out);
     size_t n_parts = pp_unit_parts(m, u, parts);
     size_t n = n_parts ? n_rows[u.kind] : 0;

@@ -100,7 +100,7 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
 {
     if (m->table)
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
-    else if (pp_unit_is_vision(u) || m->architecture == PP_CLIP)
+    else if (pp_unit_is_vision(u) || pp_model_is_tower(m))
         pp_vision_fqn(m, u, buf);
     else if (m->scores && u.kind == PP_UNIT_HEAD)
         strcpy(buf, "score");
@@ -159,7 +159,7 @@ bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
 {
-    bool vision = pp_unit_is_vision(u) || m->architecture == PP_CLIP;
+    bool vision = pp_unit_is_vision(u) || pp_model_is_tower(m);
     if (!vision || m->table)
         return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;
     u = pp_vision_of_tower(u);

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "kernel_sizes.h"
+#include "model/layer_set.h"
 #include "model/rope.h"
 #include "model/tensor.h"
 
@@ -38,24 +39,10 @@ enum pp_architecture {
     PP_GEMMA3, /* its language model */
     PP_N_ARCHITECTURES,
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
-    PP_CLIP /* an encoder of images: see pp_vision_tower */
+    PP_CLIP,
+    PP_QWEN2_VIT, /* encoders of images: see pp_vision_tower */
+    PP_END_ARCHITECTURES
 };
-
-/* A set of layers. A model that needs one has at most PP_SET_LAYERS layers. */
-#define PP_SET_LAYERS 1024
-struct pp_layer_set {
-    uint64_t bits[PP_SET_LAYERS / 64];
-};
-
-static inline void pp_layer_set_add(struct pp_layer_set *s, size_t layer)
-{
-    s->bits[layer / 64] |= UINT64_C(1) << layer % 64;
-}
-
-static inline bool pp_layer_set_has(const struct pp_layer_set *s, size_t layer)
-{
-    return layer < PP_SET_LAYERS && s->bits[layer / 64] >> layer % 64 & 1;
-}
 
 /* Mixture of experts, which replaces the MLP of some layers. */
 struct pp_moe {
@@ -99,8 +86,8 @@ struct pp_vision {
     size_t hidden, intermediate, n_layers, n_heads;
     size_t n_run;                /* the first n_run layers run */
     size_t patch_inputs;         /* input values of a patch */
-    size_t channels, patch_size; /* LLaVA's: of a patch of patch_size pixels
-                                    each way */
+    size_t channels, patch_size; /* of a patch of patch_size pixels each way */
+    size_t frames;               /* of a patch of Qwen's; else 0 */
     size_t merge;                /* patches merged into one token */
     bool class_token;            /* the encoder adds a class token ... */
     bool class_out;              /* ... and the language model gets it */
@@ -111,7 +98,7 @@ struct pp_vision {
     struct pp_layer_set windowed;
     size_t patches;     /* per image: as configured, or a common size */
     bool fixed_size;    /* all images have this size */
-    size_t image_token; /* of LLaVA: the id of placeholders for features */
+    size_t image_token; /* the id of placeholders for features */
     size_t n_images;    /* per sequence */
     size_t seq_len;     /* tokens of a sequence, images included */
     size_t sharers;     /* ranks that divide them (pp_mesh_sharers); 0: one */
@@ -152,6 +139,9 @@ struct pp_model {
     double score_cap, logit_cap; /* they become cap tanh(x / cap); 0: none */
     struct pp_moe moe;
     struct pp_layer_set unrotated; /* layers without rotary positions */
+    /* Frequencies that each position of a token rotates, if it has several: row
+       and column in an encoder; time, row and column behind it. */
+    size_t rope_axes[PP_ROPE_AXES];
     struct pp_mla mla;
     bool sinks; /* a learned attention sink per head */
     /* pprun trains no model that has these: */
@@ -166,6 +156,12 @@ struct pp_model {
     size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
                   (pp_mesh_share); 0: of the whole model */
 };
+
+/* Reports whether the model is an encoder alone. */
+static inline bool pp_model_is_tower(const struct pp_model *m)
+{
+    return m->architecture >= PP_CLIP;
+}
 
 /* Returns the ranks that divide the model. */
 static inline size_t pp_model_tp(const struct pp_model *m)
@@ -344,6 +340,8 @@ enum {
     PP_P_LINEAR1_BIAS,
     PP_P_LINEAR2,
     PP_P_LINEAR2_BIAS,
+    PP_P_MERGER_NORM, /* Qwen's, before it merges patches */
+    PP_P_MERGER_NORM_BIAS,
     PP_N_PROJECTOR_PARAMS
 };
 
@@ -492,11 +490,16 @@ enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
 enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };
 /* ACT_W patch_inputs, GRAD_W hidden. A row is a token of the encoder. */
 enum {
-    PP_S_FEATURES,      /* ACT_W: the encoder's hidden */
-    PP_S_PROJECTED,     /* ACT_I: the first product, hidden */
-    PP_S_PROJECTED_ACT, /* ACT_W: hidden */
-    PP_S_DPROJECTED,    /* GRAD_W: like PP_S_PROJECTED */
+    PP_S_FEATURES,      /* ACT_W: merge times the encoder's hidden */
+    PP_S_PROJECTED,     /* ACT_I: the first product, hidden; Qwen's is as wide
+                           as FEATURES */
+    PP_S_PROJECTED_ACT, /* ACT_W: likewise */
+    PP_S_DPROJECTED,    /* GRAD_W: likewise */
     PP_S_PROJECTOR_DY,  /* GRAD_W: hidden */
+    PP_S_MERGER_X,      /* Qwen's. ACT_W: patches before the norm */
+    PP_S_MERGER_RSTD,   /* ACT_W: merge */
+    PP_S_MERGER_MEAN,   /* ACT_W: merge */
+    PP_S_DMERGER,       /* GRAD_W: gradient of FEATURES */
     PP_N_PROJECTOR_SAVED
 };
 /* A row is a token that the language model gets. */

@@ -385,13 +385,18 @@ static void patches_tensors(const struct pp_model *m,
                             struct pp_tensor_info *out)
 {
     (void)p;
-    set_matrix(&out[PP_P_PATCH], m->hidden, m->vision.patch_inputs,
-               PP_SPLIT_NONE, 1);
-    out[PP_P_PATCH].n_dims = PP_TENSOR_DIMS;
-    out[PP_P_PATCH].inner[0] = m->vision.channels;
-    out[PP_P_PATCH].inner[1] = m->vision.patch_size;
-    out[PP_P_PATCH].inner[2] = m->vision.patch_size;
-    set_vector(&out[PP_P_CLASS], m->hidden, PP_INIT_NORMAL, PP_SPLIT_NONE, 1);
+    const struct pp_vision *v = &m->vision;
+    struct pp_tensor_info *t = &out[PP_P_PATCH];
+    set_matrix(t, m->hidden, v->patch_inputs, PP_SPLIT_NONE, 1);
+    t->inner[0] = v->channels;
+    t->n_dims = 2;
+    if (v->frames)
+        t->inner[t->n_dims++ - 1] = v->frames;
+    t->inner[t->n_dims++ - 1] = v->patch_size;
+    t->inner[t->n_dims++ - 1] = v->patch_size;
+    if (v->class_token)
+        set_vector(&out[PP_P_CLASS], m->hidden, PP_INIT_NORMAL, PP_SPLIT_NONE,
+                   1);
 }
 
 static void patches_saved(const struct pp_model *m,
@@ -429,6 +434,38 @@ static void projector_saved(const struct pp_model *m,
     out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
 }
 
+static void merger_tensors(const struct pp_model *m,
+                           const struct pp_model_part *p,
+                           struct pp_tensor_info *out)
+{
+    (void)p;
+    const struct pp_vision *v = &m->vision;
+    size_t in = v->merge * v->hidden;
+    set_matrix(&out[PP_P_LINEAR1], in, in, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_LINEAR1_BIAS], in, PP_SPLIT_NONE, 1);
+    set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+    set_vector(&out[PP_P_MERGER_NORM], v->hidden, PP_INIT_ONES, PP_SPLIT_NONE,
+               1);
+    set_bias(&out[PP_P_MERGER_NORM_BIAS], v->hidden, PP_SPLIT_NONE, 1);
+}
+
+static void merger_saved(const struct pp_model *m,
+                         const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t merge = m->vision.merge, in = merge * m->vision.hidden;
+    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
+    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, in};
+    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, in};
+    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, in};
+    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
+    out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
+    out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
+    out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
+}
+
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 {
     static const struct pp_part_row rows[PP_N_PARTS] = {
@@ -446,6 +483,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_SCORE] = {score_tensors, head_saved},
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},
         [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
+        [PP_PART_MERGER] = {merger_tensors, merger_saved},
     };
     return &rows[kind];
 }

@@ -25,6 +25,8 @@ enum pp_part_kind {
     PP_PART_SCORE,     /* a head that gives a number for each sequence */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
+    PP_PART_MERGER,    /* a norm of patches, then the same for several at once
+                        */
     PP_N_PARTS
 };
 
@@ -76,7 +78,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 struct pp_names {
     const char *embedding, *positions; /* "model.embed_tokens.weight" */
     const char *norm, *norm_bias, *head;
-    const char *patches; /* of an encoder, whose embedding is a class token */
+    const char *patches; /* of an encoder; its embedding, if it has one, is a
+                            class token */
     const char *layers;  /* "model.layers", which the number of one follows */
     /* By slot: "input_layernorm.weight", or "mlp.experts.%.up_proj.weight" with
      * the number of an expert for '%'. NULL: the family never has it.
@@ -128,6 +131,6 @@ extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
 extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
-extern const struct pp_family pp_family_clip;
+extern const struct pp_family pp_family_clip, pp_family_qwen2_vit;
 
 #endif

@@ -32,7 +32,7 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
         return block == PP_SAVED_WORKSPACE
                    ? 0
                    : pp_size_of(ceil(pp_unit_row(m, u)->act_bytes[block]));
-    if (pp_unit_is_vision(u) && m->architecture != PP_CLIP) {
+    if (pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
         if (!pp_vision_has_tower(m))
             return pp_size_of(ceil(pp_vision_saved_bytes(m, u, block, p)));
         if (!pp_vision_runs(m, u))

@@ -15,6 +15,10 @@ enum pp_rope_type {
                         original_max_position */
 };
 
+/* Most positions of a token, and most elements of a head that several rotate.
+ */
+enum { PP_ROPE_AXES = 3, PP_MOST_AXES_HEAD = 4096 };
+
 /* Most frequencies of a longrope. */
 #define PP_ROPE_DIVISORS 128
 

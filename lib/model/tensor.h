@@ -13,7 +13,7 @@
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
 #define PP_FQN_TEXT 96
 
-enum { PP_TENSOR_DIMS = 4 }; /* most of a tensor in a file */
+enum { PP_TENSOR_DIMS = 5 }; /* most of a tensor in a file */
 
 enum pp_tensor_init {
     PP_INIT_NORMAL,
@@ -36,8 +36,8 @@ struct pp_tensor_info {
                                tensor, or has it in another form */
     size_t rows, cols;
     int n_dims;                       /* in the file, without a stack */
-    size_t inner[PP_TENSOR_DIMS - 1]; /* with PP_TENSOR_DIMS of them: the sizes
-                                         of a row, as a convolution has */
+    size_t inner[PP_TENSOR_DIMS - 1]; /* with more than two: the sizes of a row,
+                                         as a convolution has */
     enum pp_tensor_init init;
     enum pp_tensor_split split;
     size_t n_parts;    /* what is divided is never cut inside one of these equal
@@ -155,7 +155,7 @@ static inline int pp_tensor_file_sizes(const struct pp_tensor_info *t,
     sizes[0] = t->stack;
     own[t->transposed] = t->rows;
     own[!t->transposed] = t->cols;
-    for (int i = 1; t->n_dims == PP_TENSOR_DIMS && i < PP_TENSOR_DIMS; i++)
+    for (int i = 1; t->n_dims > 2 && i < t->n_dims; i++)
         sizes[i] = t->inner[i - 1];
     return t->n_dims + (t->stack > 0);
 }

@@ -374,15 +374,17 @@ size_t pp_batch_device_bytes(size_t tokens)
     return times(tokens + 1, 12 * sizeof(int32_t));
 }
 
-/* The encoder has at most two tokens for each feature, a patch and a class
- * token, and a feature takes the place of a token. For each of them a position
- * and an id; then the rows of features on both sides, and bounds of images.
- * Ranks that divide images have the order of the features to send, the ranks
- * that take them, and bounds by rank. */
-size_t pp_image_batch_bytes(size_t tokens, size_t ranks)
+/* A feature takes the place of a token. Without merging, the encoder has at
+ * most two tokens for it, a patch and a class token, each with a position and
+ * an id, and there is the row of the feature. With merging, each patch has two
+ * positions and each token three. Then there are bounds of images, and the rows
+ * of tokens that get features. Ranks that divide images have the order of the
+ * features to send, the ranks that take them, and bounds by rank. */
+size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge)
 {
-    size_t each = 2 * 2 + 3 + (ranks > 1 ? 2 : 0);
-    return plus(times(tokens + 1, each * sizeof(int32_t)),
+    size_t of_patches = merge > 1 ? plus(times(merge, 2), 3) : 2 * 2 + 1;
+    size_t each = of_patches + 2 + (ranks > 1 ? 2 : 0);
+    return plus(times(tokens + 1, times(each, sizeof(int32_t))),
                 ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
 }
 
@@ -457,8 +459,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     if (c->image_ranks)
-        engine +=
-            pp_line_bytes(pp_image_batch_bytes(c->tokens, c->image_ranks));
+        engine += pp_line_bytes(
+            pp_image_batch_bytes(c->tokens, c->image_ranks, c->image_merge));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

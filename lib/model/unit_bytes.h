@@ -122,6 +122,7 @@ struct pp_table_counts {
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
     size_t image_ranks; /* ranks that divide images; 0: no encoder */
+    size_t image_merge; /* patches of a feature */
     bool overlap; /* a second queue computes the forward of overlap pairs */
 };
 
@@ -137,8 +138,8 @@ enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
 /* Returns the bytes of the arrays of the images of a microbatch, on one of so
- * many ranks that divide them. */
-size_t pp_image_batch_bytes(size_t tokens, size_t ranks);
+ * many ranks that divide them. merge: the patches of a feature. */
+size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge);
 
 /* The most metrics that such an objective has for a microbatch. */
 enum { PP_SCORING_METRICS = 24 };

@@ -108,14 +108,17 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
 
 bool pp_vision_has_tower(const struct pp_model *m)
 {
-    return m->vision.kind == PP_VISION_LLAVA;
+    return m->vision.kind == PP_VISION_LLAVA ||
+           m->vision.kind == PP_VISION_QWEN2;
 }
 
 struct pp_model pp_vision_tower(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
+    bool merges = pp_vision_merges(v);
+    size_t axis = merges ? v->hidden / v->n_heads / 4 : 0;
     return (struct pp_model){
-        .architecture = PP_CLIP,
+        .architecture = merges ? PP_QWEN2_VIT : PP_CLIP,
         .hidden = v->hidden,
         .intermediate = v->intermediate,
         .n_layers = v->n_layers,
@@ -124,6 +127,8 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
         .max_position = pp_vision_tokens(v),
+        .rope = {.theta = PP_VISION_THETA, .attention_factor = 1},
+        .rope_axes = {axis, axis},
         .norm_eps = v->norm_eps,
         .init_range = m->init_range,
         .dtype = m->dtype,

@@ -23,6 +23,9 @@
 #include "model/inventory.h"
 #include "model/precision.h"
 
+/* The base of the frequencies of row and column. */
+#define PP_VISION_THETA 10000.0
+
 /* Returns the name in config.json's architectures, such as
  * "LlavaForConditionalGeneration". kind is not PP_VISION_NONE. */
 const char *pp_vision_name(enum pp_vision_kind kind);
@@ -58,16 +61,24 @@ double pp_vision_read_width(const struct pp_model *m);
 
 /* Returns the encoder as a model of its own. Its rows are the tokens of images:
  * the class token, then the patches; an image is a sequence. Its vocabulary is
- * the class token. pp_vision_in_tower returns the unit of that model for a unit
- * of the encoder: a layer, a norm, or the patches. The projector is none of
- * them, since it has the language model's width. Only LLaVA's encoder is known
- * so; plans know the sums of the others. pp_vision_of_tower returns the unit of
- * the encoder, the first of the two norms; it leaves other units as they are.
+ * the class token, if it has one. pp_vision_in_tower returns the unit of that
+ * model for a unit of the encoder: a layer, a norm, or the patches. The
+ * projector is none of them, since it has the language model's width. Those of
+ * LLaVA and Qwen2-VL are known so; plans know the sums of the others.
+ * pp_vision_of_tower returns the unit of the encoder, the first of the two
+ * norms; it leaves other units as they are.
  */
 bool pp_vision_has_tower(const struct pp_model *m);
 struct pp_model pp_vision_tower(const struct pp_model *m);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
+
+/* Reports whether several patches make one feature. The projector then norms
+ * them, and its first product is as wide as what it reads. */
+static inline bool pp_vision_merges(const struct pp_vision *v)
+{
+    return v->kind == PP_VISION_QWEN2 || v->kind == PP_VISION_QWEN2_5;
+}
 
 /* Returns whether the unit runs. LLaVA reads a hidden state before the last
  * layer; what comes after it has weights but no gradients. */

@@ -119,8 +119,8 @@ flops() {
     [ "$(unit --tp 2 --cp 4 --images 12)" = "$(unit --images 2)" ]
     ppsplit -p 2 --tp 2 --cp 2 "$DATA/qwen2-vl-2b.json" |
         jq -e '.model.units[1] | .weight_bytes == .params * 4'
-    refuses "the model's 2 key and value heads do not divide by 4 tensor-parallel ranks; try --tp 2" \
-        -p 2 --tp 4 "$DATA/qwen2-vl-2b.json"
+    refuses "the model's 12 heads do not divide by 5 tensor-parallel ranks; try --tp 4" \
+        -p 2 --tp 5 "$DATA/qwen2-vl-2b.json"
     edited qwen2-vl-7b '.vision_config.num_heads = 10'
     ppsplit -q -p 2 --tp 4 config.json >/dev/null
     refuses "2 context-parallel ranks divide the images of an encoder, so a \
@@ -213,11 +213,11 @@ step() {
     ppsplit "${args[@]}" -t --memory 64G config.json | tail -n 1 >full
     grep -q '^Ranks 0, 1, ... use' full
     jq -e '.stages[2].units[0] == "model.embed_tokens"' free.json
-    ppsplit "${args[@]}" --memory 3900M config.json >tight.json
+    ppsplit "${args[@]}" --memory 3950M config.json >tight.json
     jq -e '.stages[2].units[0] == "model.embed_tokens"' tight.json
     run --separate-stderr ppsplit "${args[@]}" --memory 3G config.json
     [ "$status" -eq 1 ]
-    [[ $stderr == "ppsplit: rank 0 needs 3.76 GiB, "* ]]
+    [[ $stderr == "ppsplit: rank 0 needs 3.84 GiB, "* ]]
 }
 
 @test "--encoder-ranks is refused if ranks have no unit" {
@@ -292,13 +292,28 @@ language model's width, 1536" -p 2 config.json
 the encoder's width, 1280" -p 2 config.json
 }
 
-@test "pprun refuses a model with an encoder" {
-    ppsplit -p 2 "$DATA/qwen2-vl-2b.json" | ppsched -s 1f1b -m 2 >plan.json
+@test "positions on several axes that are wrong are refused" {
+    edited qwen2-vl-2b '.rope_scaling.mrope_section = [16, 24, 23]'
+    refuses "config.json: /rope_scaling/mrope_section: '3' numbers, of \
+frequencies of time, row and column, must be 3 with the sum 64" -p 2 config.json
+    edited qwen2-vl-2b '.rope_scaling.mrope_section = [32, 32]'
+    refuses "config.json: /rope_scaling/mrope_section: '2' numbers, of \
+frequencies of time, row and column, must be 3 with the sum 64" -p 2 config.json
+    edited qwen2-vl-2b '.vision_config.num_heads = 640'
+    refuses "config.json: /vision_config/num_heads: '640' heads of 2 elements: \
+row and column rotate a multiple of 4, up to 4096" -p 2 config.json
+    edited qwen2-vl-2b '.vision_config.rope_parameters.rope_theta = 500'
+    refuses "config.json: /vision_config/rope_parameters/rope_theta: '500' is \
+not supported, only 10000" -p 2 config.json
+}
+
+@test "pprun refuses a model whose encoder it does not train" {
+    ppsplit -p 2 "$DATA/qwen2.5-vl-3b.json" | ppsched -s 1f1b -m 2 >plan.json
     run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
     [ "$status" -eq 2 ]
     [ -z "$output" ]
     [ "$stderr" = "pprun: plan.json: /model/architecture: \
-'Qwen2VLForConditionalGeneration' can be planned, but pprun does not train it \
+'Qwen2_5_VLForConditionalGeneration' can be planned, but pprun does not train it \
 yet" ]
 }
 

@@ -154,7 +154,8 @@ static void fill(struct scene *s)
             size_t part = step * M + k;
             double tokens = 10. + 7 * (double)k;
             double pairs = tokens * (3 + (double)(5 * k % 7));
-            rec->sizes[part] = (struct pp_part_size){tokens, pairs, 5 * k % 3};
+            rec->sizes[part] = (struct pp_part_size){
+                tokens, pairs, 5 * k % 3 * (9 + 1), 5 * k % 3 * 9};
             for (int st = 0; st < 2; st++)
                 for (size_t i = 0; i < s->stage[st].n_layers; i++)
                     for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
@@ -236,12 +237,12 @@ static double token_bytes(const struct pp_part_size *x)
 
 static double patch_bytes(const struct pp_part_size *x)
 {
-    return (double)x->images * (9 + 1) * 12 * 4;
+    return (double)x->image_rows * 12 * 4;
 }
 
 static double feature_bytes(const struct pp_part_size *x)
 {
-    return (double)x->images * 9 * 8 * 4;
+    return (double)x->features * 8 * 4;
 }
 
 /* Fills the spans of both ranks and the marks of every step. A message takes

@@ -38,7 +38,8 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
     if (bind_stages(e, j, err) ||
         pp_batch_init(&e->batch, d, tokens, j->model->vocab, err) ||
         (env->images && pp_image_batch_init(&e->images, d, tokens,
-                                            (size_t)env->sharers.group.n, err)))
+                                            (size_t)env->sharers.group.n,
+                                            j->model->vision.merge, err)))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }

@@ -110,8 +110,9 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
 {
     int n = e->schedule->graph->n_slices;
     if (edge.rows != PP_ROWS_TOKENS)
-        return pp_images_of_rank(e->env, e->pass->packed, bin_of(e->pass, a)) *
-               pp_image_rows(e->env->model, edge.rows) * edge.width;
+        return pp_image_rows_of_rank(e->env, e->pass->packed,
+                                     bin_of(e->pass, a), edge.rows) *
+               edge.width;
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
     size_t tokens = pp_exec_tokens(e->pass, a) / sharers;

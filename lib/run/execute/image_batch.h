@@ -2,9 +2,10 @@
 /* image_batch - the images of a packed bin as the layers of an encoder see
  * them, and the places of their features among the tokens.
  *
- * An image is a sequence of the encoder: a class token, then its patches. Ranks
- * that divide a microbatch divide its images, each as a whole, whatever tokens
- * they have. As of batch.h, every action makes it again from the mapped index.
+ * An image is a sequence of the encoder: its patches, after a class token if
+ * the encoder has one. Ranks that divide a microbatch divide its images, each
+ * as a whole, whatever tokens they have. As of batch.h, every action makes it
+ * again from the mapped index.
  */
 #ifndef PP_RUN_EXECUTE_IMAGE_BATCH_H
 #define PP_RUN_EXECUTE_IMAGE_BATCH_H
@@ -18,8 +19,11 @@ struct pp_image_batch {
     size_t *out, *in; /* bounds by rank */
     int32_t *positions;
     int32_t *input_ids, *cu_seqlens;
-    int32_t *feature_rows;   /* among the rows of the encoder */
-    int32_t *token_rows;     /* among the tokens */
+    int32_t *feature_rows; /* among the rows of the encoder */
+    int32_t *token_rows;   /* among the tokens */
+    int32_t
+        *axes; /* positions of patches on two axes, if they are merged ... */
+    int32_t *token_axes;     /* ... and of tokens on three */
     int32_t *order, *takers; /* of the features of this rank: by destination,
                                 and the destination of each */
     struct pp_device *device;
@@ -28,9 +32,9 @@ struct pp_image_batch {
 };
 
 /* The device, whose memory is the host's, outlives b. ranks: those that divide
- * images. */
+ * images; merge: the patches of a feature. */
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
-                        size_t max_tokens, size_t ranks,
+                        size_t max_tokens, size_t ranks, size_t merge,
                         struct pp_err *err) PP_MUST_USE;
 void pp_image_batch_finish(struct pp_image_batch *b);
 
@@ -40,10 +44,11 @@ void pp_image_batch_finish(struct pp_image_batch *b);
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Returns the images of a bin, which may be PP_NO_BIN, on the rank of an env.
- */
-size_t pp_images_of_rank(const struct pp_env *env, const struct pp_packed *p,
-                         size_t bin);
+/* Returns the rows of a bin, which may be PP_NO_BIN, on the rank of an env: of
+ * its encoder, or features. */
+size_t pp_image_rows_of_rank(const struct pp_env *env,
+                             const struct pp_packed *p, size_t bin,
+                             enum pp_rows rows);
 
 /* Completes *mb, a view of a bin in `tokens` without slices, with the images of
  * the rank: the places of features, which are no words any more, and the view

@@ -70,9 +70,15 @@ static struct pp_model loaded_model(const struct pp_job *j,
 {
     const struct pp_layout layout = pp_job_layout(j);
     struct pp_model m = *j->model;
-    m.vision.n_images = data_of(j, pass)->images.max_images;
+    const struct pp_packed *p = data_of(j, pass);
+    size_t sharers = (size_t)pp_mesh_sharers(&layout.components[0].mesh);
+    m.vision.n_images = p->images.max_images;
+    if (!m.vision.fixed_size) { /* one image of all patches for each rank */
+        m.vision.n_images = p->images.max_images ? sharers : 0;
+        m.vision.patches = pp_images_most(p, sharers);
+    }
     m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
-    m.vision.sharers = (size_t)pp_mesh_sharers(&layout.components[0].mesh);
+    m.vision.sharers = sharers;
     return m;
 }
 
@@ -209,6 +215,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .image_ranks = j->model->vision.kind != PP_VISION_NONE
                            ? (size_t)pp_mesh_sharers(&l.components[0].mesh)
                            : 0,
+        .image_merge = j->model->vision.merge,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};

@@ -212,7 +212,8 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
     r->sizes[passes * r->parts + part] = (struct pp_part_size){
         .tokens = (double)mb->tokens / r->kept.share,
         .pairs = pairs_of(mb) / r->kept.share,
-        .images = mb->images ? mb->images->n_sequences : 0,
+        .image_rows = mb->images ? mb->images->tokens : 0,
+        .features = mb->images ? mb->images->n_features : 0,
     };
     size_t lap =
         (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAYER_TIMES;

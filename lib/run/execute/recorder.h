@@ -38,8 +38,9 @@ struct pp_recording {
 
 /* The work that a slice of a microbatch gives a rank. */
 struct pp_part_size {
-    double tokens, pairs; /* attended pairs */
-    size_t images;
+    double tokens, pairs;        /* attended pairs */
+    size_t image_rows, features; /* of its images: rows of the encoder, and what
+                                    it makes of them */
 };
 
 struct pp_recorder {

@@ -68,10 +68,13 @@ struct pp_microbatch {
      * order. For the embedding: the rows of this rank that get them, by the
      * rank that makes them; the ids of placeholders are -1. */
     size_t n_features;
-    const int32_t *feature_rows;            /* (n_features) */
+    const int32_t *feature_rows; /* (n_features); NULL for an encoder whose
+                                    patches are merged: all rows */
+    /* (tokens, number of axes) the positions on each axis; NULL: they are all
+     * those of `positions`. */
+    const int32_t *axes;
     const struct pp_feature_routes *routes; /* NULL: one rank has all */
-    const float *pixels; /* (n_features, patch_inputs) for patches; host memory
-                          */
+    const float *pixels; /* (patches, patch_inputs); host memory */
     /* The images of this rank in the microbatch, as the encoder sees them; NULL
      * if the model has none. */
     const struct pp_microbatch *images;
@@ -212,8 +215,10 @@ struct pp_layer_ops {
 /* Returns the functions of a kind of unit. */
 const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
 
-/* Fills tables of a rotary embedding in host memory: (positions, rotary / 2)
- * values of value_bytes each. Computes in double. */
+/* Returns frequency number i of rotary / 2. pp_rope_tables fills tables of a
+ * rotary embedding in host memory: (positions, rotary / 2) values of
+ * value_bytes each. Both compute in double. */
+double pp_rope_frequency(const struct pp_rope *r, size_t rotary, size_t i);
 void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
                     size_t value_bytes, void *cos, void *sin);
 

@@ -101,6 +101,8 @@ static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
     const struct pp_env *e = l->env;
     const struct pp_model *m = e->model;
     bool own = e->windowed_cos && pp_unit_window(m, l->unit);
+    if (mb->axes)
+        return pp_layer_rotate_axes(l, mb, qkv, direction, err);
     if (pp_unit_rotates(m, l->unit))
         PP_LAYER_RUN(e->kernels->rope(
             qkv, own ? e->windowed_cos : e->rope_cos,

@@ -214,6 +214,12 @@ const void *pp_layer_collect(const struct pp_layer *l,
                              const struct pp_layer_blocks *b, const void *own,
                              size_t bytes, struct pp_err *err);
 
+/* Rotates queries and keys of all rows by their positions on several axes
+ * (layer_axes.c). mb has axes. */
+int pp_layer_rotate_axes(const struct pp_layer *l,
+                         const struct pp_microbatch *mb, void *qkv,
+                         int direction, struct pp_err *err);
+
 /* Take the features of images, (images->n_features, hidden), to the ranks that
  * have their tokens, (n_features, hidden), and their gradients back
  * (layer_features.c). fwd returns where they are: x itself on one rank, or in

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_patches - the first unit of an encoder of images: a product of the
  * pixels of each patch, which is a convolution whose windows do not overlap;
- * the class token; and learned positions.
+ * and, with CLIP, the class token and learned positions.
  *
  * The row of a class token has pixels of 0, so that one product serves all
  * rows. Its W adds nothing to the product's weight for them. Pixels are in the
@@ -17,10 +17,11 @@ static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t P = l->env->model->vision.patch_inputs;
     size_t row = P * l->env->kernels->element_bytes;
     bool wide = l->env->kernels->element_bytes == sizeof(double);
+    const int32_t *rows = mb->feature_rows;
     memset(to, 0, mb->tokens * row);
-    for (size_t k = 0; k < mb->n_features; k++) {
+    for (size_t k = 0; k < (rows ? mb->n_features : mb->tokens); k++) {
         const float *from = mb->pixels + k * P;
-        char *at = (char *)to + (size_t)mb->feature_rows[k] * row;
+        char *at = (char *)to + (rows ? (size_t)rows[k] : k) * row;
         if (!wide)
             memcpy(at, from, row);
         for (size_t i = 0; wide && i < P; i++)
@@ -41,6 +42,8 @@ static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     put_pixels(l, mb, s[PP_S_PATCH_X]);
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
                                R, P, C, C, P, l->env->stream));
+    if (!l->w[PP_P_CLASS])
+        return 0;
     PP_LAYER_RUN(k->embedding_add(y, mb->input_ids + first, l->w[PP_P_CLASS], R,
                                   C, l->env->stream));
     PP_LAYER_RUN(k->embedding_add(y, mb->positions + first,

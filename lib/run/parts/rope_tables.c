@@ -48,7 +48,7 @@ static double yarn(const struct pp_rope *r, size_t rotary, double frequency,
     return frequency / r->factor * slow + frequency * (1 - slow);
 }
 
-static double frequency_of(const struct pp_rope *r, size_t rotary, size_t i)
+double pp_rope_frequency(const struct pp_rope *r, size_t rotary, size_t i)
 {
     double f = pow(r->theta, -2 * (double)i / (double)rotary);
     switch (r->type) {
@@ -81,7 +81,7 @@ void pp_rope_tables(const struct pp_rope *r, size_t rotary, size_t positions,
     size_t half = rotary / 2;
     double scale = r->attention_factor;
     for (size_t i = 0; i < half; i++) {
-        double f = frequency_of(r, rotary, i);
+        double f = pp_rope_frequency(r, rotary, i);
         for (size_t t = 0; t < positions; t++) {
             double angle = (double)t * f;
             store(cos_table, value_bytes, t * half + i, scale * cos(angle));

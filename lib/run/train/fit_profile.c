@@ -106,9 +106,9 @@ static double message_bytes(const struct pp_rank *r, int k, int pass,
                 (size_t)pass;
     size_t part = (size_t)a.microbatch * slices + (size_t)a.slice;
     const struct pp_part_size *size = &rec->sizes[at * rec->parts + part];
-    double rows = edge.rows == PP_ROWS_TOKENS
-                      ? size->tokens
-                      : (double)(size->images * pp_image_rows(m, edge.rows));
+    double rows = edge.rows == PP_ROWS_TOKENS    ? size->tokens
+                  : edge.rows == PP_ROWS_PATCHES ? (double)size->image_rows
+                                                 : (double)size->features;
     return rows * (double)(edge.width * r->kernels.element_bytes);
 }
 

@@ -243,6 +243,17 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
     probe[PP_VERIFY_ROWS] = (double)to;
 }
 
+/* Returns the rows of the images before those of a sequence. */
+static size_t rows_before(const struct pp_model *m,
+                          const struct pp_bin_images *images, uint32_t sequence,
+                          enum pp_rows rows)
+{
+    if (!images->cu_images)
+        return 0;
+    size_t n = (size_t)images->cu_images[sequence];
+    return pp_image_rows(m, n, (size_t)images->cu_patches[n], rows);
+}
+
 /* Sets the rows of a sequence of a bin on an edge, from `begin` on. */
 static void find_rows(const struct pp_verify_job *j, size_t bin,
                       const struct pp_bin *b, uint32_t sequence,
@@ -254,10 +265,8 @@ static void find_rows(const struct pp_verify_job *j, size_t bin,
     if (rows == PP_ROWS_TOKENS)
         return;
     pp_packed_bin_images(j->data, bin, &images);
-    size_t each = pp_image_rows(j->v->model, rows);
-    const int32_t *cu = images.cu_images;
-    *begin = cu ? (size_t)cu[sequence] * each : 0;
-    *n = cu ? (size_t)(cu[sequence + 1] - cu[sequence]) * each : 0;
+    *begin = rows_before(j->v->model, &images, sequence, rows);
+    *n = rows_before(j->v->model, &images, sequence + 1, rows) - *begin;
 }
 
 void pp_verify_output(void *ctx, int stage, size_t bin,
