@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT */
+/* packed_documents - makes documents from a packed set: those that it was
+ * packed from, in their order. */
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "data/packed.h"
+#include "data/packed_format.h"
+#include "data/readers.h"
+
+/* A packed sequence. */
+struct packed_sequence {
+    uint32_t source, start, bin, sequence, group;
+};
+
+static int compare_inputs(const void *va, const void *vb)
+{
+    const struct packed_sequence *a = va, *b = vb;
+    if (a->source != b->source)
+        return a->source < b->source ? -1 : 1;
+    return (a->start > b->start) - (a->start < b->start);
+}
+
+static void list_sequences(const struct pp_packed *p,
+                           struct packed_sequence *out)
+{
+    for (size_t b = 0; b < p->n_bins; b++) {
+        struct pp_bin bin;
+        uint32_t group = 0;
+        pp_packed_bin(p, b, &bin);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            if (!bin.cu_groups)
+                group = i;
+            else if (i == bin.cu_groups[group + 1])
+                group++;
+            *out++ = (struct packed_sequence){bin.source[i], bin.start[i],
+                                              (uint32_t)b, i, group};
+        }
+    }
+}
+
+/* Scratch for the tokens of a document and its values of one column. */
+struct document_room {
+    int32_t *ids, *labels; /* tokens of a bin */
+    int32_t *all_labels;   /* labels of a document */
+    float *values;
+    size_t n, top_k;
+};
+
+static int grow_document_room(struct document_room *r, size_t n,
+                              struct pp_err *err)
+{
+    if (n <= r->n)
+        return 0;
+    size_t room = n + n / 2, bytes;
+    if (pp_mul(room, sizeof(int32_t), &bytes, err) != 0)
+        return -1;
+    int32_t *labels = realloc(r->all_labels, bytes);
+    if (labels)
+        r->all_labels = labels;
+    float *values = realloc(r->values, bytes * (r->top_k ? r->top_k : 1));
+    if (values)
+        r->values = values;
+    if (!labels || !values)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    r->n = room;
+    return 0;
+}
+
+/* Appends the tokens of one packed sequence to the n that are there. */
+static int append_sequence(const struct pp_packed *p,
+                           const struct packed_sequence *at,
+                           struct document_room *r, struct pp_documents *d,
+                           size_t *n, struct pp_err *err)
+{
+    struct pp_bin bin;
+    pp_packed_bin(p, at->bin, &bin);
+    if (p->index_only) {
+        pp_packed_tokens(p, at->bin, r->ids, r->labels);
+        bin.input_ids = r->ids;
+        bin.labels = r->labels;
+    }
+    size_t first = (size_t)bin.cu_seqlens_padded[at->sequence];
+    size_t length = (size_t)(bin.cu_seqlens[at->sequence + 1] -
+                             bin.cu_seqlens[at->sequence]);
+    int32_t *ids = pp_documents_reserve(d, *n + length, err);
+    if (!ids || grow_document_room(r, *n + length, err) != 0)
+        return -1;
+    memcpy(ids + *n, bin.input_ids + first, length * sizeof *ids);
+    memcpy(r->all_labels + *n, bin.labels + first, length * sizeof *ids);
+    for (size_t i = *n; i < *n + length; i++)
+        if (ids[i] < 0 || ids[i] == INT32_MAX)
+            return pp_fail(err, PP_EXIT_INPUT, "bin %u: '%d' is not a token id",
+                           at->bin, ids[i]);
+    *n += length;
+    return 0;
+}
+
+/* Sets a column's values for a document made of n pieces. */
+static int set_packed_column(const struct pp_packed *p, enum pp_column c,
+                             const struct packed_sequence *at, size_t n,
+                             bool is_first, struct document_room *r,
+                             struct pp_documents *d, struct pp_err *err)
+{
+    enum pp_scope scope = pp_columns[c].scope;
+    size_t have = 0;
+    if (scope == PP_SCOPE_GROUP && !is_first)
+        return 0;
+    for (size_t k = 0; k < n; k++) {
+        struct pp_bin bin;
+        pp_packed_bin(p, at[k].bin, &bin);
+        if (!bin.columns[c])
+            return 0;
+        size_t s = at[k].sequence, length = pp_column_width(c, p->top_k);
+        const size_t first[] = {(size_t)bin.cu_seqlens_padded[s] * length, s,
+                                at[k].group};
+        if (scope == PP_SCOPE_TOKEN)
+            length *= (size_t)(bin.cu_seqlens[s + 1] - bin.cu_seqlens[s]);
+        if (scope == PP_SCOPE_TOKEN || k == 0)
+            memcpy(r->values + have, bin.columns[c] + first[scope],
+                   length * sizeof(float));
+        have += length;
+    }
+    return pp_documents_set_column(d, c, r->values, err);
+}
+
+/* Adds one sequence of the input from its n pieces. */
+static int add_packed_sequence(const struct pp_packed *p,
+                               const struct packed_sequence *at, size_t n,
+                               bool is_first, struct document_room *r,
+                               struct pp_documents *d, struct pp_err *err)
+{
+    size_t n_tokens = 0;
+    for (size_t k = 0; k < n; k++)
+        if (append_sequence(p, &at[k], r, d, &n_tokens, err) != 0)
+            return -1;
+    const int32_t *ids = pp_documents_reserve(d, n_tokens, err);
+    if (!ids)
+        return -1;
+    bool own = memcmp(ids, r->all_labels, n_tokens * sizeof *ids) != 0;
+    if (pp_documents_add(d, n_tokens, own ? r->all_labels : NULL, err) != 0 ||
+        pp_packed_load_images(p, at->bin, at->sequence, d, err) != 0)
+        return -1;
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (set_packed_column(p, (enum pp_column)c, at, n, is_first, r, d,
+                              err) != 0)
+            return -1;
+    return is_first ? 0 : pp_documents_join(d, err);
+}
+
+/* Adds all documents. The sequences of a group stay apart; the pieces of a
+ * split document are joined. */
+static int add_packed_documents(const struct pp_packed *p,
+                                const struct packed_sequence *at,
+                                struct document_room *r, struct pp_documents *d,
+                                struct pp_err *err)
+{
+    bool groups = p->n_groups != p->n_sequences;
+    for (size_t i = 0, n; i < p->n_sequences; i += n) {
+        bool is_first = i == 0 || at[i].source != at[i - 1].source;
+        for (n = 1; !groups && i + n < p->n_sequences &&
+                    at[i + n].source == at[i].source;)
+            n++;
+        if (add_packed_sequence(p, at + i, n, is_first, r, d, err) != 0)
+            return -1;
+        bool ends = i + n == p->n_sequences || at[i + n].source != at[i].source;
+        if (ends && pp_documents_check_last(d, p->kind, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
+                        struct pp_err *err)
+{
+    size_t bytes;
+    if (pp_mul(p->n_sequences, sizeof(struct packed_sequence), &bytes, err) !=
+        0)
+        return -1;
+    struct packed_sequence *at = malloc(bytes);
+    struct document_room r = {
+        .ids = calloc(p->max_tokens + 1u, sizeof(int32_t)),
+        .labels = calloc(p->max_tokens + 1u, sizeof(int32_t)),
+        .top_k = p->top_k};
+    int rc = -1;
+    if (!at || !r.ids || !r.labels)
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    else if (pp_documents_set_top_k(d, p->top_k, err) == 0) {
+        list_sequences(p, at);
+        qsort(at, p->n_sequences, sizeof *at, compare_inputs);
+        rc = add_packed_documents(p, at, &r, d, err);
+    }
+    free(at);
+    free(r.ids);
+    free(r.labels);
+    free(r.all_labels);
+    free(r.values);
+    return rc;
+}
