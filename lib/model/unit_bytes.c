@@ -187,6 +187,9 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, u, b, &w);
         w.token += (double)exchanged(x, m, &w, b);
+        /* Loads of experts are summed. */
+        if (x && x->cp > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
+            w.fixed += times((size_t)x->cp, b->element_bytes);
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);

@@ -119,11 +119,8 @@ static int from_experts(const struct pp_layer *l, const struct experts *e,
 static struct pp_router_rows router_rows(const struct experts *e,
                                          void *const *s)
 {
-    return (struct pp_router_rows){.probs = s[PP_S_PROBS],
-                                   .routing = e->routing,
-                                   .logits = e->logits,
-                                   .room = e->product,
-                                   .room_values = e->T * e->K * e->C};
+    return (struct pp_router_rows){
+        .probs = s[PP_S_PROBS], .routing = e->routing, .logits = e->logits};
 }
 
 /* --- forward --- */

@@ -95,13 +95,12 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
-/* The auxiliary losses of a router read these, and need the room. */
+/* The auxiliary losses of a router read these. */
 struct pp_router_rows {
     const void *probs; /* (tokens, E) */
     struct pp_routing routing;
-    void *logits; /* (tokens, E) of fwd; overwritten */
-    void *room;   /* (room_values) elements */
-    size_t room_values;
+    void *logits; /* (tokens, E) of fwd; overwritten, and as much behind them
+                     as the workspace has for more tokens */
 };
 
 /* Without mb->router they do nothing. fwd adds to its sums and to l->load. bwd

@@ -97,8 +97,10 @@ static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
     return pp_layer_at(l, r->logits, part * l->env->model->moe.n_experts);
 }
 
-/* Writes the loads of experts in every part, (parts, E), over the logits. Every
- * sequence has a row or more, so that they have room. */
+/* Writes the loads of experts in every part, (parts, E), over the logits. A sum
+ * over context-parallel ranks needs as much room, the same on all, and a value
+ * for each rank, which is planned (unit_bytes.c): a bin has at most as many
+ * sequences as half of the rows that a rank is planned for. */
 static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_router_rows *r, struct pp_err *err)
 {
@@ -116,8 +118,8 @@ static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (pp_env_cp(l->env) == 1)
         return 0;
     struct pp_collective c = l->env->context;
-    c.room = r->room;
-    c.room_values = r->room_values;
+    c.room = load_at(l, r, n_parts(mb));
+    c.room_values = n < (size_t)c.group.n ? (size_t)c.group.n : n;
     return pp_all_reduce(&c, r->logits, n, err);
 }
 
