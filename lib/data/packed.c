@@ -256,6 +256,7 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
         .labels = element_at(p->map[PP_PACKED_LABELS], r->first_position),
         .top_k = p->top_k,
         .cu_groups = element_at(p->sections[PP_SECTION_CU_GROUPS], group + b),
+        .ranks = element_at(p->sections[PP_SECTION_RANKS], r->first_sequence),
     };
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         const uint64_t first[] = {r->first_position, r->first_sequence, group};

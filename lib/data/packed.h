@@ -18,6 +18,7 @@
 #include "data/documents.h"
 #include "data/file_check.h"
 #include "data/packed_images.h"
+#include "data/packed_ranks.h"
 #include "data/pieces.h"
 
 #define PP_LABEL_IGNORE (-100)
@@ -51,12 +52,15 @@ struct pp_packed {
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
     struct pp_packed_images images;
+    /* The context-parallel ranks of which each sequence has some, and the most
+     * positions of a bin on one of them. 0: all ranks share all sequences. */
+    uint32_t cp, max_rank_tokens;
     /* Private to packed*.c. */
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[15];
-    size_t section_bytes[15];
+    const void *sections[16];
+    size_t section_bytes[16];
     struct pp_token_map *token_files;
     char *dir;          /* the directory, or NULL */
     void *owned;        /* holds everything if made in memory, else NULL */
@@ -86,6 +90,7 @@ struct pp_bin {
     const uint32_t *cu_groups;
     const float *columns[PP_N_COLUMNS]; /* the bin's elements; NULL: absent */
     uint32_t top_k;                     /* as in struct pp_packed */
+    const struct pp_rank_range *ranks;  /* n_sequences, or NULL: all ranks */
 };
 
 /* Returns whether dir has an index of this format. */
@@ -177,6 +182,10 @@ struct pp_packed_content {
     const struct pp_documents *docs;
     size_t first_document; /* the document of source 0 */
     struct pp_input_counts counts;
+    /* The context-parallel ranks that have each sequence, in packed order, of
+     * cp ranks; NULL: all. */
+    const struct pp_rank_range *ranks;
+    uint32_t cp;
     /* Called from time to time with the bins written so far; may be NULL. */
     void (*progress)(void *ctx, size_t bins);
     void *ctx;
@@ -197,8 +206,8 @@ int pp_packed_write(const char *dir, const struct pp_packed_content *c,
  * anew: source counts them in bin order, so that the same number means the same
  * sequence in all sets made from the same bins. */
 
-/* Copies the first n_bins bins, with the columns of tokens and sequences. After
- * the last bin it goes on with the first. */
+/* Copies the first n_bins bins, with the columns of tokens and sequences, and
+ * the ranks of sequences. After the last bin it goes on with the first. */
 int pp_packed_take(const struct pp_packed *p, size_t n_bins,
                    struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
@@ -222,9 +231,8 @@ struct pp_synthetic_data {
 };
 
 /* Makes n_bins bins of random ids and columns. Lengths, padding and ignored
- * labels are
- * those of p's first bins, scaled down. Without p, lengths are random too, and
- * nothing is padded. */
+ * labels are those of p's first bins, scaled down; ranks of sequences stay.
+ * Without p, lengths are random too, and nothing is padded. */
 int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                         const struct pp_synthetic_data *l,
                         struct pp_packed *out, struct pp_err *err) PP_MUST_USE;

@@ -8,7 +8,7 @@
 #include "data/safetensors.h"
 #include "data/documents.h"
 
-enum { N_FIXED = 11, N_SPECS = N_FIXED + PP_N_COLUMNS };
+enum { N_FIXED = 12, N_SPECS = N_FIXED + PP_N_COLUMNS };
 
 /* The state of an export. */
 struct tensor_export {
@@ -159,6 +159,21 @@ static int put_dp_balanced(struct tensor_export *x, struct pp_err *err)
     return 0;
 }
 
+/* Writes the ranks of all sequences: the first and how many. */
+static int put_ranges(struct tensor_export *x, struct pp_err *err)
+{
+    for (size_t b = 0; x->p->cp && b < x->p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(x->p, b, &bin);
+        for (uint32_t i = 0; i < bin.n_sequences; i++) {
+            const int32_t range[] = {bin.ranks[i].first, bin.ranks[i].n};
+            if (pp_tensor_writer_put(x->w, range, sizeof range, err) != 0)
+                return -1;
+        }
+    }
+    return 0;
+}
+
 static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
 {
     for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
@@ -194,6 +209,9 @@ static size_t make_tensor_specs(const struct pp_packed *p,
     }
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         specs[n++] = fixed[i];
+    if (p->cp)
+        specs[n++] = (struct pp_tensor_spec){
+            "cp_ranks", PP_DTYPE_I32, 2, {p->n_sequences, 2}};
     if (ranks->cp)
         specs[n++] =
             (struct pp_tensor_spec){"cp_index",
@@ -229,7 +247,8 @@ static int put_tensors(struct tensor_export *x, struct pp_err *err)
         put_cu_seqlens(x, true, err) != 0 || put_cu_bins(x, err) != 0 ||
         put_tokens(x, false, err) != 0 || put_tokens(x, true, err) != 0 ||
         put_sources(x, false, err) != 0 || put_sources(x, true, err) != 0 ||
-        put_cp_index(x, err) != 0 || put_dp_balanced(x, err) != 0)
+        put_ranges(x, err) != 0 || put_cp_index(x, err) != 0 ||
+        put_dp_balanced(x, err) != 0)
         return -1;
     return put_column_tensors(x, err);
 }
@@ -275,6 +294,11 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
                        "%s: '%" PRIu64
                        "' images cannot be written as safetensors",
                        path, p->images.n);
+    if (p->cp && ranks->cp)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: cp_index of '%u' ranks cannot hold sequences that "
+                       "have ranks of their own",
+                       path, ranks->cp);
     if (check_chunks(p, ranks->cp, err) != 0 ||
         check_bins(p, ranks->dp, err) != 0)
         return -1;

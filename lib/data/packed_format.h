@@ -16,7 +16,9 @@
 #include "data/packed.h"
 
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
-#define PP_PACKED_VERSION 4 /* 3 without images, so that others read it */
+/* An index has the first version that has all of its fields, so that older
+ * readers read what they can. */
+#define PP_PACKED_VERSION 5
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -75,14 +77,18 @@ struct pp_packed_header {
     uint64_t image_bins, cu_images, cu_patches, grids; /* offsets */
     uint32_t patch_inputs, image_token, merge, patch_capacity;
     uint32_t max_images, max_patches, max_image, reserved_too;
+    /* Version 4 ends here. Version 5 has context-parallel ranks. */
+    uint64_t ranks; /* offset */
+    uint32_t cp, max_rank_tokens;
 };
-static_assert(sizeof(struct pp_packed_header) == 368, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 384, "pp-pack(5)");
 
-/* Bytes of the headers of versions 1, 2 and 3. */
+/* Bytes of the headers of versions 1 to 4. */
 enum {
     PP_PACKED_HEADER_1 = 144,
     PP_PACKED_HEADER_2 = 272,
-    PP_PACKED_HEADER_3 = 288
+    PP_PACKED_HEADER_3 = 288,
+    PP_PACKED_HEADER_4 = 368
 };
 static_assert(offsetof(struct pp_packed_header, n_images) == PP_PACKED_HEADER_3,
               "pp-pack(5)");
@@ -149,10 +155,11 @@ enum {
     PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
-    PP_SECTION_IMAGE_BINS, /* this and the rest are NULL without images */
+    PP_SECTION_IMAGE_BINS, /* this and the next three: NULL without images */
     PP_SECTION_CU_IMAGES,
     PP_SECTION_CU_PATCHES,
     PP_SECTION_GRIDS,
+    PP_SECTION_RANKS, /* NULL unless the sequences have ranks */
     PP_N_SECTIONS,
 };
 static_assert(sizeof((struct pp_packed *)0)->sections ==

@@ -103,10 +103,15 @@ make_index_header(const struct pp_packed_content *c)
         .epoch_seed = c->epoch.seed,
         .epoch_block = c->epoch.block,
     };
+    if (c->ranks) {
+        h.version = 5;
+        h.header_bytes = sizeof h;
+        h.cp = c->cp;
+    }
     h.n_images = count_images(c);
     if (h.n_images) {
-        h.version = PP_PACKED_VERSION;
-        h.header_bytes = sizeof h;
+        h.version = 4;
+        h.header_bytes = PP_PACKED_HEADER_4;
         h.patch_inputs = c->docs->images.kind.patch_inputs;
         h.image_token = c->docs->images.kind.token;
         h.merge = c->docs->images.kind.merge;
@@ -155,13 +160,16 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
         h->cu_patches = take_section(&at, h->n_images + h->n_bins, 4);
         h->grids = take_section(&at, h->n_images, sizeof(struct pp_grid));
     }
+    if (h->cp)
+        h->ranks =
+            take_section(&at, h->n_sequences, sizeof(struct pp_rank_range));
     h->index_bytes = at;
 }
 
 /* Returns whether the index has the fields and sections of images. */
 static bool has_images(const struct pp_packed_header *h)
 {
-    return h->version > 3;
+    return h->version == 4;
 }
 
 static void *section_at(struct pp_packed_header *h, uint64_t offset)
@@ -289,6 +297,22 @@ static int fill_bins(struct index_cursor *k, struct pp_err *err)
     return 0;
 }
 
+/* Fills the ranks of all sequences. The bins are filled. */
+static void fill_ranks(struct pp_packed_header *h,
+                       const struct pp_packed_content *c)
+{
+    struct pp_rank_range *ranks = section_at(h, h->ranks);
+    const struct pp_packed p = {
+        .n_bins = h->n_bins,
+        .cp = h->cp,
+        .sections = {[PP_SECTION_BINS] = section_at(h, h->bins),
+                     [PP_SECTION_CU_PADDED] =
+                         section_at(h, h->cu_seqlens_padded),
+                     [PP_SECTION_RANKS] = ranks}};
+    memcpy(ranks, c->ranks, h->n_sequences * sizeof *ranks);
+    h->max_rank_tokens = pp_packed_most_rank_tokens(&p);
+}
+
 static void fill_columns(struct pp_packed_header *h,
                          const struct pp_packed_content *c,
                          const uint64_t sums[PP_PACKED_N_FILES])
@@ -369,6 +393,8 @@ pp_packed_make_index(const struct pp_packed_content *c,
     if (has_images(h))
         pp_image_end(&k.images, h);
     fill_columns(h, c, sums);
+    if (c->ranks)
+        fill_ranks(h, c);
     if (!c->ids && fill_token_files(h, c, err) != 0)
         goto bad;
     h->checksum = pp_packed_sum(h, h->index_bytes);

@@ -18,6 +18,8 @@ struct set_builder {
     struct pp_packed_record *records; /* these are NULL while counting */
     int32_t *cu, *cu_padded, *ids, *labels;
     uint32_t *source, *start;
+    uint32_t cp; /* sequences keep their ranks of so many; 0: they have none */
+    struct pp_rank_range *ranks;
     float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
     int32_t *tokens;              /* ids and labels of a bin that is read */
 };
@@ -97,6 +99,7 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
     size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
+    words += b->cp ? b->n_sequences : 0;
     b->top_k = from ? from->top_k : 0;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (copies_column(from, c))
@@ -120,16 +123,22 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     out->align = 1;
     out->kind = from ? from->kind : PP_DATA_DOCUMENTS;
     out->top_k = from ? from->top_k : 0;
+    out->cp = b->cp;
     int32_t *at = (int32_t *)(owned + bytes);
     const struct set_builder counted = *b;
-    *b = (struct set_builder){
-        .out = out, .top_k = out->top_k, .records = (void *)owned, .cu = at};
+    *b = (struct set_builder){.out = out,
+                              .top_k = out->top_k,
+                              .cp = out->cp,
+                              .records = (void *)owned,
+                              .cu = at};
     b->cu_padded = at + n_cu;
     b->source = (uint32_t *)(at + 2 * n_cu);
     b->start = b->source + out->n_sequences;
     b->ids = (int32_t *)b->start + out->n_sequences;
     b->labels = b->ids + out->n_positions;
-    float *column = (float *)(b->labels + out->n_positions);
+    b->ranks = b->cp ? (void *)(b->labels + out->n_positions) : NULL;
+    float *column = (float *)(b->labels + out->n_positions) +
+                    (b->cp ? out->n_sequences : 0);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (copies_column(from, c)) {
             b->columns[c] = column;
@@ -150,6 +159,19 @@ static void read_bin(struct set_builder *b, const struct pp_packed *p, size_t i,
     bin->input_ids = b->tokens;
     bin->labels = b->tokens + p->max_tokens;
     pp_packed_tokens(p, i % p->n_bins, b->tokens, b->tokens + p->max_tokens);
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Gives the last sequence the ranks of sequence i of a bin. */
+static void copy_range(struct set_builder *b, const struct pp_bin *bin,
+                       uint32_t i)
+{
+    if (b->ranks)
+        b->ranks[b->n_sequences - 1] = bin->ranks[i];
 }
 
 /* Computes the counts that depend on the columns. */
@@ -173,12 +195,15 @@ static void finish_set(struct set_builder *b)
         if ((uint32_t)b->ids[t] + 1 > p->vocab)
             p->vocab = (uint32_t)b->ids[t] + 1;
     free(b->tokens);
-    p->capacity = p->max_tokens;
+    p->sections[PP_SECTION_RANKS] = b->ranks;
     p->sections[PP_SECTION_BINS] = b->records;
     p->sections[PP_SECTION_CU] = b->cu;
     p->sections[PP_SECTION_CU_PADDED] = b->cu_padded;
     p->sections[PP_SECTION_SOURCE] = b->source;
     p->sections[PP_SECTION_START] = b->start;
+    p->max_rank_tokens = p->cp ? pp_packed_most_rank_tokens(p) : 0;
+    p->capacity = pp_packed_room(p, (int)p->cp);
+    p->capacity = larger(p->capacity, p->max_tokens);
     p->map[PP_PACKED_INPUT_IDS] = b->ids;
     p->map[PP_PACKED_LABELS] = b->labels;
     for (int c = 0; c < PP_N_COLUMNS; c++)
@@ -234,6 +259,7 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
         for (uint32_t t = length; t < extended; t++)
             to.labels[t] = PP_LABEL_IGNORE;
         copy_columns(&to, bin, i, length);
+        copy_range(b, bin, i);
     }
 }
 
@@ -241,7 +267,7 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins,
                      const struct copying *c, struct pp_packed *out,
                      struct pp_err *err)
 {
-    struct set_builder b = {0};
+    struct set_builder b = {.cp = c->single ? 0 : p->cp};
     struct pp_bin bin;
     for (int pass = 0; pass < 2; pass++) {
         if (pass == 1 && start_filling(&b, p, out, err))
@@ -347,6 +373,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
         uint32_t padding = padded > old ? scale_length(padded - old, by) : 0;
         struct sequence_columns to =
             append_sequence_to(b, 0, length, aligned(length + padding, l));
+        copy_range(b, bin, i);
         fill_random(b, to, length, bin->labels ? bin->labels + at : NULL, old,
                     l);
         fill_random_columns(b, &to, length, l);
@@ -373,7 +400,7 @@ int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                         const struct pp_synthetic_data *l,
                         struct pp_packed *out, struct pp_err *err)
 {
-    struct set_builder b = {0};
+    struct set_builder b = {.cp = p ? p->cp : 0};
     struct pp_bin bin;
     double by =
         p && p->max_tokens > l->tokens ? (double)l->tokens / p->max_tokens : 1;

@@ -32,9 +32,12 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
                        h->version, PP_PACKED_VERSION);
     if (h->version < 1)
         return fail_index(err, "version '0' does not exist");
-    static const size_t header_bytes[] = {0, PP_PACKED_HEADER_1,
+    static const size_t header_bytes[] = {0,
+                                          PP_PACKED_HEADER_1,
                                           PP_PACKED_HEADER_2,
-                                          PP_PACKED_HEADER_3, sizeof *h};
+                                          PP_PACKED_HEADER_3,
+                                          PP_PACKED_HEADER_4,
+                                          sizeof *h};
     size_t expected = header_bytes[h->version];
     if (bytes < expected)
         return fail_index(err, "cut short");
@@ -163,7 +166,9 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    return h->version > 3 ? pp_packed_find_images(p, err) : 0;
+    if (h->version == 4 && pp_packed_find_images(p, err) != 0)
+        return -1;
+    return h->version > 4 ? pp_packed_find_ranks(p, err) : 0;
 }
 
 static int fail_index_bin(size_t b, struct pp_err *err, const char *what)
@@ -463,5 +468,7 @@ int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
         return -1;
     if (check_token_files(p, err) != 0)
         return -1;
-    return pp_packed_check_images(p, err);
+    if (pp_packed_check_images(p, err) != 0)
+        return -1;
+    return pp_packed_check_ranks(p, err);
 }

@@ -393,7 +393,7 @@ static void test_image_lies(const char *dir, const char *path)
     int32_t *cu_images = (void *)(data + h->cu_images);
     int32_t *cu_patches = (void *)(data + h->cu_patches);
     struct pp_grid *grids = (void *)(data + h->grids);
-    LIE(h->version = 5, PP_EXIT_INPUT, "this one reads 4");
+    LIE(h->version = 6, PP_EXIT_INPUT, "this one reads 5");
     LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->patch_inputs = 5, PP_EXIT_INPUT, "one float32 per pixel");
     LIE(h->image_token = 40, PP_EXIT_INPUT, "images are impossible");
