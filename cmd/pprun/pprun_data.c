@@ -23,7 +23,8 @@ static int match_data(const struct pprun *p, const char *dir)
     } sizes[] = {
         {"n_bins", d->n_bins, p->data.n_bins},
         {"capacity", d->capacity, p->data.capacity},
-        {"max_tokens", d->max_tokens, p->data.max_tokens},
+        {"max_tokens", d->max_tokens,
+         pp_packed_room(&p->data, p->manifest.mesh.cp)},
         {"max_images", d->max_images, p->data.images.max_images},
         {"max_patches", d->max_patches,
          pp_vision_merges(&p->model.vision)
@@ -214,6 +215,26 @@ static int check_bytes(const struct pprun *p, const char *dir,
                    dir, source);
 }
 
+/* Checks the ranks of sequences that have some of their own. One rank takes all
+ * of them. */
+static int check_ranges(const struct pprun *p, const char *dir,
+                        const struct pp_packed *data)
+{
+    const struct pp_mesh *x = &p->manifest.mesh;
+    struct pp_err *err = &p->tool->err;
+    if (!data->cp || x->cp == 1 || p->options.generate)
+        return 0;
+    if (pp_packed_check_mesh(data, x->cp, err))
+        return pp_fail_at(err, "%s: ", dir);
+    if (pp_mesh_is_exact(x))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: sequences with ranks of their own cannot be exact "
+                       "('cp_exact' of the mesh); pack with pppack --cp-sizes "
+                       "fixed",
+                       dir);
+    return 0;
+}
+
 /* Checks that context-parallel ranks can divide every sequence. */
 static int check_chunks(const struct pprun *p, const char *dir,
                         const struct pp_packed *data)
@@ -254,6 +275,16 @@ static int check_positions(const struct pprun *p, const char *dir,
     return 0;
 }
 
+/* Returns whether tensor-parallel ranks can divide the rows of each
+ * context-parallel one. */
+static bool rows_divide(const struct pp_mesh *x, const struct pp_bin *b)
+{
+    for (int k = 0; b->ranks && k < x->cp; k++)
+        if (pp_bin_rank_tokens(b, x->cp, k) % (uint32_t)x->tp)
+            return false;
+    return true;
+}
+
 /* Checks that tensor-parallel ranks can divide the rows of every microbatch. */
 static int check_rows(const struct pprun *p, const char *dir,
                       const struct pp_packed *data)
@@ -268,7 +299,7 @@ static int check_rows(const struct pprun *p, const char *dir,
     for (size_t i = 0; x->tp > 1 && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
-        if (b.tokens % sharers)
+        if (b.tokens % sharers || !rows_divide(x, &b))
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                            "%s: bin %zu: its %u tokens, padding included, are "
                            "not a multiple of %s = %u; pack with pppack %s--tp "
@@ -293,8 +324,9 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        "%s: token id '%u' is not in the model's vocabulary of "
                        "%zu",
                        dir, out->vocab - 1, p->model.vocab);
-    if (check_chunks(p, dir, out) || check_rows(p, dir, out) ||
-        check_objective(p, dir, out) || check_bytes(p, dir, out))
+    if (check_ranges(p, dir, out) || check_chunks(p, dir, out) ||
+        check_rows(p, dir, out) || check_objective(p, dir, out) ||
+        check_bytes(p, dir, out))
         return -1;
     if (check_positions(p, dir, out))
         return -1;

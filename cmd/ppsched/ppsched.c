@@ -153,6 +153,14 @@ static int choose_data(struct ppsched *p)
     return 0;
 }
 
+static int check_ranks(struct ppsched *p)
+{
+    struct pp_err *err = &p->tool->err;
+    return pp_packed_check_mesh(&p->packed, p->manifest.mesh.cp, err)
+               ? pp_fail_at(err, "%s: ", p->data)
+               : 0;
+}
+
 /* Opens the data and computes the costs, once. Needs stages and a number of
  * microbatches. */
 int ppsched_open_costs(struct ppsched *p)
@@ -160,7 +168,7 @@ int ppsched_open_costs(struct ppsched *p)
     struct pp_err *err = &p->tool->err;
     if (p->costs.graph)
         return 0;
-    if (p->data && pp_packed_open(p->data, &p->packed, err))
+    if (p->data && (pp_packed_open(p->data, &p->packed, err) || check_ranks(p)))
         return -1;
     if (p->data && p->packed.n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
@@ -255,7 +263,8 @@ static int set_data(struct ppsched *p)
                                     .n_sequences = k->n_sequences,
                                     .capacity = k->capacity,
                                     .align = k->align,
-                                    .max_tokens = k->max_tokens,
+                                    .max_tokens =
+                                        pp_packed_room(k, p->manifest.mesh.cp),
                                     .max_images = k->images.max_images,
                                     .max_patches =
                                         (uint32_t)ppsched_max_patches(p)};

@@ -77,6 +77,27 @@ static void assume_microbatches(struct ppsched *p)
     c->max_patches = p->manifest.data.max_patches;
 }
 
+/* Measures microbatch k, whose sequences have ranks of their own. Its time is
+ * that of its slowest rank: as if all ranks had as much. */
+static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
+{
+    struct ppsched_costs *c = &p->costs;
+    double tokens[PP_MOST_SIZED_RANKS] = {0}, pairs[PP_MOST_SIZED_RANKS] = {0};
+    int cp = p->manifest.mesh.cp;
+    for (uint32_t i = 0; i < bin->n_sequences; i++) {
+        struct pp_rank_range r = bin->ranks[i];
+        const int32_t *padded = bin->cu_seqlens_padded + i;
+        double length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
+        for (int at = r.first; at < r.first + r.n; at++) {
+            tokens[at] += (double)(padded[1] - padded[0]) / r.n;
+            pairs[at] += length * (length + 1) / 2 / r.n;
+        }
+    }
+    size_t slowest = pp_stage_slowest(&c->stage, tokens, pairs, (size_t)cp);
+    c->tokens[k] = tokens[slowest] * cp;
+    c->pairs[k] = pairs[slowest] * cp;
+}
+
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
  * bins of the step or as assumed, and the most tokens of any step. */
 static void measure_microbatches(struct ppsched *p)
@@ -96,13 +117,17 @@ static void measure_microbatches(struct ppsched *p)
         struct pp_bin bin;
         size_t at = pp_packed_place(&p->packed, first + (size_t)k * dp);
         pp_packed_bin(&p->packed, at, &bin);
+        if (bin.ranks && p->manifest.mesh.cp > 1) {
+            measure_ranks(p, &bin, k);
+            continue;
+        }
         pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &c->pairs[k * slices]);
     }
-    c->max_tokens = p->packed.max_tokens;
+    c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;
     c->max_images = p->packed.images.max_images;
     c->max_patches = ppsched_max_patches(p);

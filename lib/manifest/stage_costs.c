@@ -205,6 +205,23 @@ void pp_slice_tokens(int64_t n, int64_t total, double *tokens)
         tokens[q] = (double)(total * (q + 1) / n - total * q / n);
 }
 
+size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
+                        const double *pairs, size_t n)
+{
+    double longest = -1;
+    size_t slowest = 0;
+    for (size_t k = 0; k < n; k++) {
+        double time = 0;
+        for (int s = 0; s < c->graph->n_stages; s++) {
+            const struct pp_action a = {.op = PP_F, .stage = s};
+            time += pp_stage_time(c, a, tokens[k], pairs[k]);
+        }
+        slowest = time > longest ? k : slowest;
+        longest = time > longest ? time : longest;
+    }
+    return slowest;
+}
+
 void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
                     double *pairs)
 {

@@ -40,6 +40,11 @@ double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
  * included. They differ by at most one. */
 void pp_slice_tokens(int64_t n, int64_t total, double *tokens);
 
+/* Returns the number of the slowest of n context-parallel ranks with so many
+ * tokens and attended pairs: that whose forward takes longest. */
+size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
+                        const double *pairs, size_t n);
+
 /* Adds the attended pairs of one sequence to pairs, by slice. The sequence
  * starts at token at of a microbatch of total tokens in n slices. A token
  * attends to itself and to the tokens before it. */

@@ -6,9 +6,6 @@
 
 #include "model/unit_bytes.h"
 
-/* Arrays of a microbatch that a GPU's kernels read. */
-#define N_SENT 10
-
 int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
                   size_t vocab, struct pp_err *err)
 {
@@ -191,30 +188,172 @@ static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
     return view_part(b, bin, &r, part, key, mb, bad);
 }
 
-/* Appends the two chunks of sequence i of a context-parallel rank, and lists
- * where the ranks have the keys of the sequence. */
+/* The context-parallel ranks that share sequences. */
+struct sharing {
+    int32_t ranks, rank; /* of this rank, among them */
+    int32_t of_rank;     /* rows of a rank */
+    int32_t key;         /* of the next sequence, among the rows of all */
+    int32_t *order;      /* of the keys */
+};
+
+/* Appends the two chunks of sequence i of a rank, and lists where the ranks
+ * have the keys of the sequence. */
 static bool view_chunks(struct pp_batch *b, const struct pp_bin *bin,
                         uint32_t i, const struct pp_batch_part *part,
-                        struct pp_microbatch *mb, int32_t *bad)
+                        struct sharing *s, struct pp_microbatch *mb,
+                        int32_t *bad)
 {
     struct rows r = sequence_of(bin, i);
-    int32_t last = 2 * part->n_ranks - 1, start = r.start;
+    int32_t last = 2 * s->ranks - 1, start = r.start;
     int32_t length = (r.end - start) / (last + 1);
-    const int32_t chunks[] = {part->rank, last - part->rank};
+    const int32_t chunks[] = {s->rank, last - s->rank};
     for (int k = 0; k < 2; k++) {
         r.from = start + chunks[k] * length;
         r.to = r.from + length;
-        if (!view_part(b, bin, &r, part, start, mb, bad))
+        if (!view_part(b, bin, &r, part, s->key, mb, bad))
             return false;
     }
-    int32_t of_rank = (int32_t)mb->tokens, first = start / part->n_ranks;
+    int32_t first = s->key / s->ranks;
     for (int32_t chunk = 0; chunk <= last; chunk++) {
-        bool low = chunk < part->n_ranks;
+        bool low = chunk < s->ranks;
         int32_t rank = low ? chunk : last - chunk;
-        int32_t from = rank * of_rank + first + (low ? 0 : length);
+        int32_t from = rank * s->of_rank + first + (low ? 0 : length);
         for (int32_t t = 0; t < length; t++)
-            b->order[start + chunk * length + t] = from + t;
+            s->order[s->key + chunk * length + t] = from + t;
     }
+    s->key += r.end - start;
+    return true;
+}
+
+/* Appends all of sequence i, whose keys nobody else has. */
+static bool view_whole(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
+                       const struct pp_batch_part *part,
+                       struct pp_microbatch *mb, int32_t *bad)
+{
+    struct rows r = sequence_of(bin, i);
+    r.from = r.start;
+    r.to = r.end;
+    return view_part(b, bin, &r, part, 0, mb, bad);
+}
+
+/* Room for the arrays of spans: behind the rows of a rank, which are at most
+ * half of those that the arrays of a microbatch have room for. A span has fewer
+ * bounds than rows. */
+struct span_arrays {
+    int32_t *cu, *cu_padded, *whole_cu, *whole_cu_padded;
+    int32_t *order;
+};
+
+/* Takes room for the span's arrays, and fills its bounds. Its parts are those
+ * from first_part on. */
+static void take_bounds(const struct pp_batch *b, struct span_arrays *at,
+                        size_t first_part, struct pp_cp_span *s)
+{
+    size_t n = s->n_sequences;
+    for (size_t i = 0; i <= n; i++) {
+        size_t k = first_part + i;
+        at->cu[i] = b->cu_seqlens[k] - b->cu_seqlens[first_part];
+        at->cu_padded[i] =
+            b->cu_seqlens_padded[k] - b->cu_seqlens_padded[first_part];
+    }
+    s->cu_seqlens = at->cu;
+    s->cu_seqlens_padded = at->cu_padded;
+    s->whole_cu = at->whole_cu;
+    s->whole_cu_padded = at->whole_cu_padded;
+    s->keys = s->ranks > 1 ? b->keys + first_part : NULL;
+    s->order = s->ranks > 1 ? at->order : NULL;
+    at->cu += n + 1;
+    at->cu_padded += n + 1;
+    at->whole_cu += s->n_whole + 1;
+    at->whole_cu_padded += s->n_whole + 1;
+    at->order += s->ranks > 1 ? (size_t)s->ranks * s->tokens : 0;
+}
+
+/* Adds the bounds of sequence i to those of whole sequences. */
+static void add_whole(const struct pp_bin *bin, uint32_t i,
+                      const struct span_arrays *at, struct pp_cp_span *s)
+{
+    const struct rows r = sequence_of(bin, i);
+    size_t k = s->n_whole++;
+    at->whole_cu[k + 1] = at->whole_cu[k] + r.n;
+    at->whole_cu_padded[k + 1] = at->whole_cu_padded[k] + r.end - r.start;
+}
+
+/* Appends the sequences [first, end) of the bin, which are on as many ranks
+ * each, as a span. */
+static bool view_span(struct pp_batch *b, const struct pp_bin *bin,
+                      uint32_t first, uint32_t end,
+                      const struct pp_batch_part *part, struct span_arrays *at,
+                      struct pp_microbatch *mb, int32_t *bad)
+{
+    int n = bin->ranks[first].n;
+    size_t first_part = mb->n_sequences;
+    struct pp_cp_span s = {.ranks = n,
+                           .first = part->rank / n * n,
+                           .first_row =
+                               (size_t)b->cu_seqlens_padded[first_part]};
+    for (uint32_t i = first; i < end; i++) {
+        const struct rows r = sequence_of(bin, i);
+        if (pp_range_has(bin->ranks[i], part->rank))
+            s.tokens += (size_t)((r.end - r.start) / n);
+    }
+    struct sharing of = {n, part->rank - s.first, (int32_t)s.tokens, 0,
+                         at->order};
+    at->whole_cu[0] = at->whole_cu_padded[0] = 0;
+    for (uint32_t i = first; i < end; i++) {
+        if (!pp_range_has(bin->ranks[i], part->rank))
+            continue;
+        add_whole(bin, i, at, &s);
+        if (n > 1 ? !view_chunks(b, bin, i, part, &of, mb, bad)
+                  : !view_whole(b, bin, i, part, mb, bad))
+            return false;
+    }
+    s.n_sequences = mb->n_sequences - first_part;
+    if (!s.n_sequences)
+        return true;
+    take_bounds(b, at, first_part, &s);
+    b->spans[mb->n_spans++] = s;
+    return true;
+}
+
+/* Appends all spans of a bin. Sequences on more ranks come first. */
+static bool view_spans(struct pp_batch *b, const struct pp_bin *bin,
+                       const struct pp_batch_part *part,
+                       struct pp_microbatch *mb, int32_t *bad)
+{
+    struct span_arrays at = {
+        b->positions + mb->tokens, b->input_ids + mb->tokens,
+        b->scored_rows + mb->tokens, b->targets + mb->tokens, b->order};
+    for (uint32_t i = 0, end; i < bin->n_sequences; i = end) {
+        for (end = i;
+             end < bin->n_sequences && bin->ranks[end].n == bin->ranks[i].n;)
+            end++;
+        if (!view_span(b, bin, i, end, part, &at, mb, bad))
+            return false;
+    }
+    return true;
+}
+
+/* Appends the rows of a rank that shares all sequences. */
+static bool view_shared(struct pp_batch *b, const struct pp_bin *bin,
+                        const struct pp_batch_part *part,
+                        struct pp_microbatch *mb, int32_t *bad)
+{
+    struct sharing all = {part->n_ranks, part->rank, (int32_t)mb->tokens, 0,
+                          b->order};
+    for (uint32_t i = 0; i < bin->n_sequences; i++)
+        if (!view_chunks(b, bin, i, part, &all, mb, bad))
+            return false;
+    return true;
+}
+
+static bool view_slices(struct pp_batch *b, const struct pp_bin *bin,
+                        const struct pp_batch_part *part,
+                        struct pp_microbatch *mb, int32_t *bad)
+{
+    for (uint32_t i = 0; i < bin->n_sequences; i++)
+        if (!view_slice(b, bin, i, part, mb, bad))
+            return false;
     return true;
 }
 
@@ -235,9 +374,10 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     size_t first = pp_slice_begin(v.tokens, grain, part->slice, n);
     size_t end = pp_slice_begin(v.tokens, grain, part->slice + 1, n);
     int32_t bad;
+    bool divided = part->n_ranks > 1, sized = divided && p->cp;
     *mb = (struct pp_microbatch){
-        .tokens =
-            part->n_ranks > 1 ? v.tokens / (size_t)part->n_ranks : end - first,
+        .tokens = divided ? pp_bin_rank_tokens(&v, part->n_ranks, part->rank)
+                          : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
         .positions = b->positions,
@@ -249,34 +389,72 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .first_row = first,
         .n_before = (size_t)part->slice,
         .continues = part->slice + 1 < part->n_slices,
+        .spans = sized ? b->spans : NULL,
     };
-    for (uint32_t i = 0; i < v.n_sequences; i++)
-        if (part->n_ranks > 1 ? !view_chunks(b, &v, i, part, mb, &bad)
-                              : !view_slice(b, &v, i, part, mb, &bad))
-            return fail_token(b, part->bin, bad, err);
+    if (sized     ? !view_spans(b, &v, part, mb, &bad)
+        : divided ? !view_shared(b, &v, part, mb, &bad)
+                  : !view_slices(b, &v, part, mb, &bad))
+        return fail_token(b, part->bin, bad, err);
     mb->n_labelled = mb->n_scored;
     if (part->score_all && !part->score_ends &&
         !score_others(b, &v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
-    if (part->n_ranks > 1 || part->n_slices > 1) {
-        mb->keys = b->keys;
-        mb->key_rows = part->n_ranks > 1 ? v.tokens : mb->tokens + mb->context;
-        mb->order = part->n_ranks > 1 ? b->order : NULL;
-        mb->n_whole = part->n_ranks > 1 ? v.n_sequences : 0;
+    if (divided || part->n_slices > 1) {
+        mb->keys = sized ? NULL : b->keys;
+        mb->key_rows = sized     ? 0
+                       : divided ? v.tokens
+                                 : mb->tokens + mb->context;
+        mb->order = divided && !sized ? b->order : NULL;
+        mb->n_whole = divided ? v.n_sequences : 0;
         mb->whole_cu = v.cu_seqlens;
         mb->whole_cu_padded = v.cu_seqlens_padded;
     }
     return 0;
 }
 
+/* An array to send. */
+struct sent {
+    const int32_t **at;
+    size_t n; /* integers */
+};
+
+/* Copies arrays to the host's room behind *used, and points to the device's. */
+static void stage_arrays(const struct pp_batch *b, const struct sent *arrays,
+                         size_t n, size_t *used)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (!arrays[i].n)
+            continue;
+        memcpy(b->host_ids + *used, *arrays[i].at,
+               arrays[i].n * sizeof **arrays[i].at);
+        *arrays[i].at = b->device_ids + *used;
+        *used += arrays[i].n;
+    }
+}
+
+/* Does so for the arrays of a span, which the host does not read. */
+static void stage_span(const struct pp_batch *b, struct pp_cp_span *s,
+                       size_t *used)
+{
+    const int32_t *keys = (const int32_t *)s->keys;
+    bool shared = s->ranks > 1;
+    const struct sent arrays[] = {
+        {&s->cu_seqlens, s->n_sequences + 1},
+        {&s->cu_seqlens_padded, s->n_sequences + 1},
+        {&keys, shared ? 3 * s->n_sequences : 0},
+        {&s->order, shared ? (size_t)s->ranks * s->tokens : 0},
+        {&s->whole_cu, s->n_whole + 1},
+        {&s->whole_cu_padded, s->n_whole + 1},
+    };
+    stage_arrays(b, arrays, sizeof arrays / sizeof *arrays, used);
+    s->keys = (const struct pp_attention_keys *)keys;
+}
+
 int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
                   struct pp_err *err)
 {
     const int32_t *keys = (const int32_t *)mb->keys;
-    const struct {
-        const int32_t **at;
-        size_t n; /* integers */
-    } arrays[N_SENT] = {
+    const struct sent arrays[] = {
         {&mb->cu_seqlens, mb->n_sequences + 1},
         {&mb->cu_seqlens_padded, mb->n_sequences + 1},
         {&mb->positions, mb->tokens},
@@ -291,14 +469,9 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
     size_t used = 0;
     if (!b->device_ids)
         return 0;
-    for (int i = 0; i < N_SENT; i++) {
-        if (!arrays[i].n)
-            continue;
-        memcpy(b->host_ids + used, *arrays[i].at,
-               arrays[i].n * sizeof **arrays[i].at);
-        *arrays[i].at = b->device_ids + used;
-        used += arrays[i].n;
-    }
+    stage_arrays(b, arrays, sizeof arrays / sizeof *arrays, &used);
+    for (size_t i = 0; i < mb->n_spans; i++)
+        stage_span(b, &b->spans[i], &used);
     mb->keys = (const struct pp_attention_keys *)keys;
     return b->device->ops->put(b->device, b->device_ids, b->host_ids,
                                used * sizeof *b->host_ids, err);

@@ -77,6 +77,7 @@ struct pp_batch {
     int32_t *ids, *labels; /* for packed data in other files */
     struct pp_attention_keys *keys;
     int32_t *order;
+    struct pp_cp_span spans[PP_MOST_SPANS];
 
     /* On a GPU: all integers of one microbatch, on the host (here) and on the
      * device (there). */
@@ -109,6 +110,9 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * many pairs of a query and a key (Llama Team, "The Llama 3 Herd of Models",
  * 2024). *mb has each chunk as a sequence. The target of its last row may be a
  * token of another rank.
+ *
+ * If sequences have ranks of their own, a rank of the n that share one has its
+ * chunks of 2 n, or all of it if n is 1. Sequences of as many ranks are a span.
  *
  * Ids and targets are numbers among the words of the rank, and -1 for others.
  *

@@ -97,12 +97,15 @@ static size_t bin_of(const struct pp_pass *p, struct pp_action a)
     return at < p->end ? pp_packed_place(p->packed, at) : PP_NO_BIN;
 }
 
-size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a)
+size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a)
 {
+    const struct pp_pass *p = e->pass;
+    const int cp = pp_env_mesh(e->env)->cp;
     struct pp_bin b = {0};
     if (bin_of(p, a) != PP_NO_BIN)
         pp_packed_bin(p->packed, bin_of(p, a), &b);
-    return b.tokens;
+    return b.ranks ? (size_t)cp * pp_bin_rank_tokens(&b, cp, e->env->place.cp)
+                   : b.tokens;
 }
 
 size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
@@ -115,7 +118,7 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                edge.width;
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
-    size_t tokens = pp_exec_tokens(e->pass, a) / sharers;
+    size_t tokens = pp_exec_tokens(e, a) / sharers;
     return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
             pp_slice_begin(tokens, 1, a.slice, n)) *
            edge.width;
@@ -123,7 +126,7 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
-    return pp_exec_tokens(e->pass, a) <= e->room;
+    return pp_exec_tokens(e, a) <= e->room;
 }
 
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
@@ -141,7 +144,7 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 {
     pp_fail(err, PP_EXIT_INPUT,
             "bin %zu has %zu tokens, but the plan has room for %zu",
-            bin_of(e->pass, a), pp_exec_tokens(e->pass, a), e->room);
+            bin_of(e->pass, a), pp_exec_tokens(e, a), e->room);
     return pp_exec_fail_at(e, a, err);
 }
 
@@ -154,7 +157,7 @@ static size_t slice_grain(const struct pp_exec *e)
 static void view_before(const struct pp_exec *e, struct pp_action a)
 {
     int n = e->schedule->graph->n_slices;
-    size_t tokens = pp_exec_tokens(e->pass, a), grain = slice_grain(e);
+    size_t tokens = pp_exec_tokens(e, a), grain = slice_grain(e);
     for (int16_t q = 0; q < a.slice; q++) {
         struct pp_action of = a;
         of.slice = q;

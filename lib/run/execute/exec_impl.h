@@ -15,8 +15,9 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
 void *pp_exec_buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
                      int stage, struct pp_action a, int peer);
 
-/* Returns the tokens of the whole microbatch of an action. */
-size_t pp_exec_tokens(const struct pp_pass *p, struct pp_action a);
+/* Returns the tokens of the whole microbatch of an action; if its sequences
+ * have ranks of their own, as if every rank had as many as this one. */
+size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a);
 
 /* Returns the elements of its rows, or those of a slice of it, on an edge of
  * this rank. */

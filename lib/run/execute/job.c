@@ -35,7 +35,8 @@ static const struct pp_packed *data_of(const struct pp_job *j,
 size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass)
 {
     const struct pp_packed *p = data_of(j, pass);
-    return j->shapes == PP_MESSAGE_MAX ? p->capacity : p->max_tokens;
+    return j->shapes == PP_MESSAGE_MAX ? p->capacity
+                                       : pp_packed_room(p, j->mesh.cp);
 }
 
 enum pp_recompute pp_job_recompute(const struct pp_job *j, int stage)

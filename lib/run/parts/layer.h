@@ -41,6 +41,23 @@ struct pp_sampler {
     void *room;   /* (vocab) elements in host memory */
 };
 
+/* Sequences of a bin that `ranks` context-parallel ranks share, if sequences
+ * have ranks of their own: this one and its neighbours. They are microbatches
+ * of their own for attention. */
+struct pp_cp_span {
+    int ranks, first; /* the group: its first rank among all */
+    size_t first_row, tokens, n_sequences;
+    /* As in struct pp_microbatch, from first_row on; on one rank without keys.
+     */
+    const int32_t *cu_seqlens, *cu_seqlens_padded;
+    const struct pp_attention_keys *keys;
+    const int32_t *order;
+    size_t n_whole;
+    const int32_t *whole_cu, *whole_cu_padded;
+};
+
+enum { PP_MOST_SPANS = 32 }; /* divisors of PP_MOST_SIZED_RANKS or less */
+
 /* The input of every layer: one microbatch, or one slice of it. The rows are
  * those of the slice then. The integer arrays are device memory. */
 struct pp_microbatch {
@@ -125,6 +142,10 @@ struct pp_microbatch {
                                                   sequences on all ranks */
     const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
                                 rank has two parts of each sequence. */
+    /* (n_spans) host memory, in the order of the rows; NULL unless sequences
+     * have ranks of their own. Then there are no keys and no order. */
+    const struct pp_cp_span *spans;
+    size_t n_spans;
 
     /* For a slice. */
     size_t first_row; /* tokens of the earlier slices */

@@ -188,13 +188,30 @@ int pp_sinks_bwd_input(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+static const struct pp_attention_exchange *
+exchange_of(const struct pp_layer *l, const struct pp_cp_span *span)
+{
+    return span->ranks > 1 ? l->env->exchange : &exchange_here;
+}
+
 int pp_attention_heads_fwd(const struct pp_layer *l,
                            const struct pp_microbatch *mb,
                            const struct pp_layer_blocks *b, void *const *s,
                            void *scratch, struct pp_err *err)
 {
     struct pp_attention_shape a = shape(l, mb);
-    return l->env->exchange->fwd(l, mb, &a, b, s, scratch, err);
+    struct pp_cp_span_view v;
+    if (!mb->spans)
+        return l->env->exchange->fwd(l, mb, &a, b, s, scratch, err);
+    for (size_t i = 0; i < mb->n_spans; i++) {
+        const struct pp_cp_span *span = &mb->spans[i];
+        pp_cp_span_view(l, mb, s, span, &v);
+        a = shape(&v.layer, &v.mb);
+        if (exchange_of(l, span)->fwd(&v.layer, &v.mb, &a, b, v.s, scratch,
+                                      err))
+            return -1;
+    }
+    return 0;
 }
 
 static int attention_fwd(const struct pp_layer *l,
@@ -235,20 +252,50 @@ static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
     return 0;
 }
 
+/* Takes dattn through attention, and through the sinks unless the exchange has
+ * done so. */
+static int bwd_by(const struct pp_attention_exchange *by,
+                  const struct pp_layer *l, const struct pp_microbatch *mb,
+                  const void *dattn, const struct pp_layer_blocks *b,
+                  void *const *s, void *tiles, struct pp_err *err)
+{
+    struct pp_attention_shape a = shape(l, mb);
+    if (by != &pp_exchange_heads &&
+        pp_sinks_bwd_input(l, mb, s, dattn, s[PP_S_ATTN], a.ldo, err))
+        return -1;
+    return by->bwd(l, mb, &a, dattn, b, s, tiles, err);
+}
+
+static int exchange_bwd(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, const void *dattn,
+                        const struct pp_layer_blocks *b, void *const *s,
+                        void *tiles, struct pp_err *err)
+{
+    size_t width = pp_qkv_widths(l->env->model).o;
+    struct pp_cp_span_view v;
+    if (!mb->spans)
+        return bwd_by(l->env->exchange, l, mb, dattn, b, s, tiles, err);
+    for (size_t i = 0; i < mb->n_spans; i++) {
+        const struct pp_cp_span *span = &mb->spans[i];
+        const void *part = pp_layer_at(l, dattn, span->first_row * width);
+        pp_cp_span_view(l, mb, s, span, &v);
+        if (bwd_by(exchange_of(l, span), &v.layer, &v.mb, part, b, v.s, tiles,
+                   err))
+            return -1;
+    }
+    return 0;
+}
+
 int pp_attention_heads_bwd(const struct pp_layer *l,
                            const struct pp_microbatch *mb, const void *dy,
                            const struct pp_layer_blocks *b, void *const *s,
                            void *scratch, struct pp_err *err)
 {
-    struct pp_attention_shape a = shape(l, mb);
     const struct pp_joined o = pp_attention_output(l);
     void *dattn = scratch,
          *tiles = pp_layer_at(l, scratch, o.width * mb->tokens);
-    bool here = l->env->exchange != &pp_exchange_heads;
     return pp_layer_join_bwd_input(l, mb, b, dattn, dy, &o, err) ||
-                   (here && pp_sinks_bwd_input(l, mb, s, dattn, s[PP_S_ATTN],
-                                               o.width, err)) ||
-                   l->env->exchange->bwd(l, mb, &a, dattn, b, s, tiles, err)
+                   exchange_bwd(l, mb, dattn, b, s, tiles, err)
                ? -1
                : 0;
 }
@@ -291,6 +338,32 @@ static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
     return 0;
 }
 
+static int add_sinks(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     void *const *s, struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_lse_rows r = pp_lse_rows(l, mb);
+    PP_LAYER_RUN(k->experts->sinks_bwd_weight(
+        (char *)l->g[PP_P_SINKS] + r.first * k->accumulator_bytes,
+        s[PP_S_DSINKS], r.n, r.heads, l->env->stream));
+    return 0;
+}
+
+static int sinks_bwd_weight(const struct pp_layer *l,
+                            const struct pp_microbatch *mb, void *const *s,
+                            struct pp_err *err)
+{
+    struct pp_cp_span_view v;
+    if (!mb->spans)
+        return add_sinks(l, mb, s, err);
+    for (size_t i = 0; i < mb->n_spans; i++) {
+        pp_cp_span_view(l, mb, s, &mb->spans[i], &v);
+        if (add_sinks(&v.layer, &v.mb, v.s, err))
+            return -1;
+    }
+    return 0;
+}
+
 static int attention_bwd_weight(const struct pp_layer *l,
                                 const struct pp_microbatch *mb,
                                 const struct pp_layer_blocks *b, void *const *s,
@@ -306,11 +379,8 @@ static int attention_bwd_weight(const struct pp_layer *l,
         return -1;
     if (l->env->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
         return -1;
-    struct pp_lse_rows r = pp_lse_rows(l, mb);
-    if (l->g[PP_P_SINKS])
-        PP_LAYER_RUN(k->experts->sinks_bwd_weight(
-            (char *)l->g[PP_P_SINKS] + r.first * k->accumulator_bytes,
-            s[PP_S_DSINKS], r.n, r.heads, l->env->stream));
+    if (l->g[PP_P_SINKS] && sinks_bwd_weight(l, mb, s, err))
+        return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
         return -1;

@@ -313,6 +313,17 @@ extern const struct pp_attention_exchange pp_exchange_heads;
 /* The same: keys and values of one rank after the other pass by. */
 extern const struct pp_attention_exchange pp_exchange_ring;
 
+/* A span as a microbatch of its own. v->s has only what exchanges use. */
+struct pp_cp_span_view {
+    struct pp_env env;
+    struct pp_layer layer;
+    struct pp_microbatch mb;
+    void *s[PP_N_LAYER_SAVED];
+};
+void pp_cp_span_view(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     void *const *s, const struct pp_cp_span *span,
+                     struct pp_cp_span_view *v);
+
 /* Widths of a row of QKV in elements: queries; and keys; and values. o is that
  * of the outputs. */
 struct pp_qkv_widths {
