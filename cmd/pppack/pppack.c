@@ -176,6 +176,21 @@ static void print_piece(const struct pp_piece *q, bool first, FILE *f)
             q->source, q->start, q->length);
 }
 
+/* Prints a line per bin with arrays (index, start, length, first rank, ranks).
+ */
+static void print_places(const struct pack_job *j, FILE *f)
+{
+    for (size_t b = 0; b < j->bins.n_bins; b++) {
+        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
+            const struct pp_piece *q = &j->pieces.piece[j->bins.items[i]];
+            fprintf(f, "%s[%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %d, %d]",
+                    i == j->bins.first[b] ? "[" : ", ", q->source, q->start,
+                    q->length, j->ranks[i].first, j->ranks[i].n);
+        }
+        fputs("]\n", f);
+    }
+}
+
 /* Prints a line per bin with the indices of its documents, or triples (index,
  * start, length) if documents may be cut. */
 static int print_bins(struct pack_job *j)
@@ -187,6 +202,10 @@ static int print_bins(struct pack_job *j)
     bool whole = j->pieces.n == j->docs.n;
     if (!f)
         return -1;
+    if (j->sizes) {
+        print_places(j, f);
+        return 0;
+    }
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         size_t first = j->bins.first[b];
         for (size_t i = first; i < j->bins.first[b + 1]; i++) {
@@ -303,6 +322,11 @@ static void print_figures(const struct pack_job *j, FILE *f)
     if (j->balance != PACK_BALANCE_NONE)
         print_figure(f, "imbalance_before", j->before.imbalance);
     print_figure(f, "imbalance", j->after.imbalance);
+    if (j->sizes) {
+        print_figure(f, "rank_imbalance", j->after.rank_imbalance);
+        print_figure(f, "rank_tokens", j->after.rank_tokens);
+        print_figure(f, "whole", j->after.whole);
+    }
     if (!j->manifest.has_schedule)
         return;
     if (j->balance != PACK_BALANCE_NONE)
@@ -432,6 +456,7 @@ int main(int argc, char **argv)
     pp_bins_finish(&j.bins);
     pp_pieces_finish(&j.pieces);
     pp_documents_finish(&j.docs);
+    free(j.ranks);
     free(j.spill);
     return tool_finish(&j.t);
 }

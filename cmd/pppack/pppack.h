@@ -39,6 +39,10 @@ enum pack_balance {
 struct pack_figures {
     double imbalance; /* cost of the costliest bin over the mean */
     double step_time; /* simulated, with a schedule */
+    /* With --cp-sizes per-sequence: cost of the costliest rank of a bin over
+     * the mean of the bin, of the bin where it is most; most tokens of a rank;
+     * and sequences that are whole on a rank. */
+    double rank_imbalance, rank_tokens, whole;
 };
 
 struct pack_job {
@@ -52,6 +56,7 @@ struct pack_job {
     int64_t patches;                   /* most in a bin; 0: no limit */
     double patch_cost;                 /* in tokens */
     int oversize, drop_empty, fp8, balance;
+    int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
     const char *manifest_name;
     bool equal_size, per_rank, bytes, from_lengths, stats;
     bool keeps_order; /* --no-shuffle */
@@ -78,6 +83,7 @@ struct pack_job {
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
+    struct pp_rank_range *ranks;       /* of each sequence, in packed order */
     struct pp_epoch_order epoch;       /* of the directory */
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
@@ -128,6 +134,32 @@ int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
 /* Adds the data section to the manifest, and writes it to its file, or to
  * stdout if it came from stdin. */
 int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
+
+/* A sequence of a piece. */
+struct pack_sequence {
+    uint32_t padded;
+    double pairs; /* of tokens that attend to each other */
+};
+
+/* Returns how many sequences a piece has: several if it is a group, which is
+ * never cut; and sequence k of it. */
+size_t pack_n_sequences(const struct pack_job *j, const struct pp_piece *q);
+struct pack_sequence pack_sequence(const struct pack_job *j,
+                                   const struct pp_piece *q, size_t k);
+
+/* Returns the cost of tokens and pairs, in what is balanced. */
+double pack_cost(const struct pack_job *j, double tokens, double pairs);
+
+/* Checks --cp-sizes. */
+int pack_check_sizes(struct pack_job *j) PP_MUST_USE;
+
+/* Does --cp-sizes, and computes its figures. The bins are final. */
+int pack_place(struct pack_job *j, struct pack_figures *f) PP_MUST_USE;
+
+/* Adds what each rank has of bin b, whose first sequence is number `at`.
+ * Returns the first sequence of the next bin. */
+size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
+                      double *tokens, double *pairs);
 
 /* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;

@@ -13,13 +13,15 @@
 /* The most steps that are simulated; they are evenly spread. */
 enum { MOST_STEPS = 256 };
 
+/* Bins are equal if the costliest is above the mean by 1 in so many. */
+enum { NEAR_MEAN = 512 };
+
 /* Tokens and attended pairs, by bin and slice. */
 struct microbatch_sizes {
     double *tokens, *pairs;
 };
 
-/* Returns how many sequences a piece has, and the first of them. A group has
- * several, and is never cut. */
+/* Returns how many sequences a piece has, and the first of them. */
 static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
                            size_t *first)
 {
@@ -33,14 +35,35 @@ static double pairs(double length)
     return length * (length + 1) / 2;
 }
 
-static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
+size_t pack_n_sequences(const struct pack_job *j, const struct pp_piece *q)
+{
+    size_t first;
+    return sequences_of(j, q, &first);
+}
+
+struct pack_sequence pack_sequence(const struct pack_job *j,
+                                   const struct pp_piece *q, size_t k)
 {
     size_t first, n = sequences_of(j, q, &first);
-    double sum = 0;
     if (n == 1)
-        return pairs(q->length);
-    for (size_t s = first; s < first + n; s++)
-        sum += pairs((double)(j->docs.first[s + 1] - j->docs.first[s]));
+        return (struct pack_sequence){q->padded, pairs(q->length)};
+    size_t length = j->docs.first[first + k + 1] - j->docs.first[first + k];
+    return (struct pack_sequence){(uint32_t)pp_round_up(length, j->align),
+                                  pairs((double)length)};
+}
+
+double pack_cost(const struct pack_job *j, double tokens, double pairs)
+{
+    return j->balance == PACK_BALANCE_FLOPS
+               ? j->per_token * tokens + j->per_pair * pairs
+               : tokens;
+}
+
+static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
+{
+    double sum = 0;
+    for (size_t k = 0; k < pack_n_sequences(j, q); k++)
+        sum += pack_sequence(j, q, k).pairs;
     return sum;
 }
 
@@ -51,8 +74,7 @@ static double cost_of(const struct pack_job *j, const struct pp_piece *q)
     double patches = p->patches ? p->patches[q - p->piece] : 0;
     if (j->balance != PACK_BALANCE_FLOPS)
         return q->padded + j->patch_cost * patches;
-    return j->per_token * q->padded + j->per_pair * pairs_of(j, q) +
-           j->per_patch * patches;
+    return pack_cost(j, q->padded, pairs_of(j, q)) + j->per_patch * patches;
 }
 
 /* Makes the costs as integers that lose little, and whose sum does not
@@ -106,7 +128,26 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
     }
 }
 
-static int measure_bins(struct pack_job *j, struct microbatch_sizes *s)
+/* Measures the bins whose sequences have ranks of their own. The time of a bin
+ * is that of its slowest rank: as if all ranks had as much. */
+static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
+                         struct microbatch_sizes *s)
+{
+    double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
+    size_t n = (size_t)j->cp;
+    for (size_t b = 0, at = 0; b < j->bins.n_bins; b++) {
+        memset(tokens, 0, n * sizeof *tokens);
+        memset(pairs, 0, n * sizeof *pairs);
+        at = pack_add_loads(j, b, at, tokens, pairs);
+        size_t slowest = pp_stage_slowest(c, tokens, pairs, n);
+        s->tokens[b] = tokens[slowest] * (double)n;
+        s->pairs[b] = pairs[slowest] * (double)n;
+    }
+    return 0;
+}
+
+static int measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
+                        struct microbatch_sizes *s)
 {
     size_t n = j->bins.n_bins, n_parts;
     size_t slices = (size_t)j->manifest.graph.n_slices;
@@ -116,6 +157,8 @@ static int measure_bins(struct pack_job *j, struct microbatch_sizes *s)
     s->pairs = calloc(n_parts, sizeof *s->pairs);
     if (!s->tokens || !s->pairs)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    if (j->ranks)
+        return measure_ranks(j, c, s);
     for (size_t b = 0; b < n; b++) {
         const uint32_t *item = j->bins.items + j->bins.first[b],
                        *end = j->bins.items + j->bins.first[b + 1];
@@ -181,7 +224,7 @@ static int simulate(struct pack_job *j, double *time)
     double total = 0;
     int rc = pp_stage_costs_init(&c, &j->manifest, &j->t.err);
     if (rc == 0)
-        rc = measure_bins(j, &sizes);
+        rc = measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
         rc = simulate_step(j, &c, &sizes, k * steps / n * per_step, &here);
@@ -206,6 +249,17 @@ static int report_figures(struct pack_job *j, struct pack_figures *f)
     return simulate(j, &f->step_time);
 }
 
+/* Returns a little more than the mean cost of a bin: ranks differ by as much.
+ */
+static uint64_t near_mean(const struct pack_job *j, const uint64_t *cost)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < j->pieces.n; i++)
+        total += cost[i];
+    total /= j->bins.n_bins;
+    return total + total / NEAR_MEAN;
+}
+
 static int rearrange_bins(struct pack_job *j)
 {
     size_t dp = (size_t)j->dp, per_step = j->bins.n_bins;
@@ -226,7 +280,7 @@ static int rearrange_bins(struct pack_job *j)
                                          (uint32_t)j->patches};
     int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
                              j->patches && j->pieces.patches ? &patches : NULL,
-                             &j->t.err);
+                             j->sizes ? near_mean(j, cost) : 0, &j->t.err);
     if (rc == 0)
         rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);
     free(cost);
@@ -235,10 +289,15 @@ static int rearrange_bins(struct pack_job *j)
 
 int pack_balance(struct pack_job *j)
 {
+    free(j->ranks);
+    j->ranks = NULL;
     if (report_figures(j, &j->before) != 0)
         return -1;
     j->after = j->before;
     if (j->balance == PACK_BALANCE_NONE || j->bins.n_bins == 0)
         return 0;
-    return rearrange_bins(j) == 0 ? report_figures(j, &j->after) : -1;
+    return rearrange_bins(j) || pack_place(j, &j->after) ||
+                   report_figures(j, &j->after)
+               ? -1
+               : 0;
 }

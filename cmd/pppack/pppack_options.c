@@ -69,6 +69,7 @@ static const char *const fp8_words[] = {"none", "tensorwise", "mxfp8",
 static const uint32_t fp8_tokens[] = {1, 16, 32, 128};
 /* In the order of enum pack_balance. */
 static const char *const balance_words[] = {"none", "tokens", "flops", NULL};
+static const char *const size_words[] = {"fixed", "per-sequence", NULL};
 static const char *const baseline_words[] = {"group", "leave-one-out", NULL};
 static const char *const empty_words[] = {"error", "drop", NULL};
 static const char *const export_words[] = {"megatron", "safetensors", NULL};
@@ -207,6 +208,8 @@ const struct tool_option pack_options[] = {
      INT32_MAX},
     {0, "cp", "N", "also pad for N context-parallel ranks", AT(cp), 1,
      INT32_MAX, .also = "cp-size context-parallel-size"},
+    {0, "cp-sizes", "WHICH", "ranks of a sequence: fixed (all) or per-sequence",
+     AT(sizes), .words = size_words},
     {0, "tp", "N", "also pad for N tensor-parallel ranks", AT(tp), 1, INT32_MAX,
      .also = "tp-size tensor-parallel-size tensor-model-parallel-size"},
     {0, "dp", "N", "with --balance or --export: data-parallel ranks", AT(dp), 1,
@@ -381,7 +384,8 @@ static int check_packing(struct pack_job *j, int argc)
         return -1;
     if (!j->rule)
         j->rule = pp_packer_find("best");
-    if (check_rule(j) != 0 || check_balance(j, argc) != 0)
+    if (check_rule(j) != 0 || check_balance(j, argc) != 0 ||
+        pack_check_sizes(j) != 0)
         return -1;
     if (optind == argc && isatty(STDIN_FILENO))
         return tool_usage(t, "standard input is a terminal; "

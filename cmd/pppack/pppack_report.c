@@ -39,6 +39,9 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
             p->n_inputs, p->n_sequences, p->n_groups, p->n_tokens, scored,
             p->n_bins, p->capacity, p->align, p->max_seqlen, p->max_tokens,
             p->n_positions - p->n_tokens, efficiency);
+    if (p->cp)
+        fprintf(f, ",\n  \"cp\": %" PRIu32 ",\n  \"rank_tokens\": %" PRIu32,
+                p->cp, p->max_rank_tokens);
     if (pp_images_exist(&p->images))
         fprintf(f,
                 ",\n  \"images\": %" PRIu64 ",\n  \"patches\": %" PRIu64

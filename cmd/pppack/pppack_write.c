@@ -52,6 +52,8 @@ int pack_write(struct pack_job *j)
         .docs = &j->docs,
         .first_document = j->first_document,
         .counts = j->pieces.counts,
+        .ranks = j->ranks,
+        .cp = (uint32_t)j->cp,
         .progress = show_written,
         .ctx = j,
     };
@@ -251,7 +253,8 @@ static int set_data(struct pack_job *j)
                                     .n_sequences = p.n_sequences,
                                     .capacity = p.capacity,
                                     .align = p.align,
-                                    .max_tokens = p.max_tokens,
+                                    .max_tokens =
+                                        pp_packed_room(&p, j->manifest.mesh.cp),
                                     .max_images = p.images.max_images};
     size_t sharers = (size_t)pp_mesh_sharers(&j->manifest.mesh);
     if (j->manifest.model.image_merge > 1)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/rank_range.h"
 
 struct pp_bins {
     size_t n_bins, n_items;
@@ -89,12 +90,14 @@ int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
 int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
                                struct pp_err *err) PP_MUST_USE;
 
-/* Moves items between bins so that the costliest bin costs less. The number of
- * bins stays; no bin is empty, and none exceeds the capacity, nor that of a
- * second size unless it is NULL. The sum of all costs must not overflow. */
+/* Moves items between bins so that the costliest bin costs less; it ends
+ * when that costs at most `enough` or is a single item; 0: it does its best.
+ * The number of bins stays; no bin is empty, and none exceeds the capacity, nor
+ * that of a second size unless it is NULL. The sum of all costs must not
+ * overflow. */
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity,
-                    const struct pp_two_sizes *second,
+                    const struct pp_two_sizes *second, uint64_t enough,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Orders the bins for steps of per_step bins, of which dp run at a time. Bins
@@ -103,6 +106,22 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
  * number of bins. */
 int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
                  size_t per_step, struct pp_err *err) PP_MUST_USE;
+
+/* The sequences of one bin, for pp_bin_place. */
+struct pp_bin_sequences {
+    const uint32_t *tokens; /* multiples of 2 cp */
+    const uint64_t *cost;   /* the sum must not overflow */
+    size_t n;
+    uint32_t cp;       /* context-parallel ranks, at least 2 */
+    uint32_t capacity; /* most tokens of a rank; all ranks together have room
+                          for the bin */
+};
+
+/* Chooses the ranks of each sequence: as few as possible for most, so that all
+ * ranks cost about the same and none exceeds its capacity. out has n elements.
+ */
+int pp_bin_place(const struct pp_bin_sequences *s, struct pp_rank_range *out,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* Shuffles the bins by seed; the items in a bin keep their order. */
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,

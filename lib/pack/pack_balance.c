@@ -47,6 +47,7 @@ struct balance_state {
     uint32_t *head, *next;   /* items of a bin, plus one; 0 ends the list */
     uint32_t *sorted;        /* bins, costliest first */
     struct pp_by_cost *keys; /* n_bins or n */
+    uint64_t enough;         /* see pp_bins_balance */
     size_t work;             /* left */
 };
 
@@ -314,6 +315,14 @@ static void improve_pair(struct balance_state *s, uint32_t high, uint32_t low)
     }
 }
 
+/* Returns whether it is enough if no other bin costs more than the costliest,
+ * the first that is sorted. One with a single item stays the costliest. */
+static bool is_enough(const struct balance_state *s)
+{
+    uint32_t b = s->sorted[0];
+    return s->enough && (s->load[b] <= s->enough || !s->next[s->head[b] - 1]);
+}
+
 static void improve_bins(struct balance_state *s)
 {
     size_t half = s->n_bins / 2;
@@ -322,6 +331,8 @@ static void improve_bins(struct balance_state *s)
     for (size_t round = 0, idle = 0; half && idle < patience && s->work;
          round++) {
         pp_sort_by_cost(s->load, s->n_bins, s->keys, s->sorted);
+        if (is_enough(s))
+            break;
         for (size_t k = 0; k < half; k++) {
             size_t partner = s->n_bins - 1 - (k + round) % half;
             uint32_t high = s->sorted[k], low = s->sorted[partner];
@@ -394,7 +405,8 @@ static int balance_state(struct balance_state *s, struct pp_bins *b,
 
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity,
-                    const struct pp_two_sizes *second, struct pp_err *err)
+                    const struct pp_two_sizes *second, uint64_t enough,
+                    struct pp_err *err)
 {
     struct balance_state s = {.lengths = lengths,
                               .cost = cost,
@@ -402,6 +414,7 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                               .n_bins = b->n_bins,
                               .capacity = capacity,
                               .second = second,
+                              .enough = enough,
                               .work = WORK};
     int rc = alloc_balance(&s, err) == 0 ? balance_state(&s, b, err) : -1;
     free(s.excess);

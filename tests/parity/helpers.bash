@@ -46,7 +46,7 @@ plan_row() {
     shift 2
     IFS=: read -r kind chunks placement <<<"$1"
     ppsplit -q -p "${2#pp}" -c "$chunks" --placement "$placement" \
-        --tp "${3#tp}" --cp "${4#cp}" --dp "${5#dp}" --zero "${6#zero}" \
+        --tp "${3#tp}" --cp "${4//[!0-9]/}" --dp "${5#dp}" --zero "${6#zero}" \
         --ep "$ep" \
         --cp-exchange "$7" --recompute "$8" "$model" |
         ppsched -q -s "$kind" -m "$m"

@@ -431,9 +431,8 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     inject_part(exec, part, b, mb, &pass);
     if (is("context-labels"))
         inject_cut_labels(b, mb);
-    for (size_t t = 0; mb->order && is("context-order") && t < mb->key_rows;
-         t++)
-        b->order[t] = (int32_t)t;
+    if (is("context-order"))
+        inject_order(b, mb);
     if (is("label-shift"))
         inject_shift_labels(b, p, part->bin, mb);
     if (is("slice-context"))

@@ -17,6 +17,7 @@ void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
 
 /* Shifts labels across the bounds of sequences, loses the earlier slices, and
  * loses the labels at the ends of chunks. */
+void inject_order(const struct pp_batch *b, const struct pp_microbatch *mb);
 void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
                          size_t bin, struct pp_microbatch *mb);
 void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb);

@@ -47,6 +47,20 @@ void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
             b->positions[t] = t - mb->cu_seqlens_padded[i];
 }
 
+/* Keys in the order of the ranks. */
+void inject_order(const struct pp_batch *b, const struct pp_microbatch *mb)
+{
+    int32_t *order = b->order;
+    for (size_t t = 0; mb->order && t < mb->key_rows; t++)
+        order[t] = (int32_t)t;
+    for (size_t i = 0; i < mb->n_spans; i++)
+        for (size_t t = 0;
+             t < (size_t)mb->spans[i].ranks * mb->spans[i].tokens &&
+             mb->spans[i].order;
+             t++)
+            *order++ = (int32_t)t;
+}
+
 /* Labels shifted across the bounds of sequences: the last row of a sequence
  * predicts the first token of the next one. */
 void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,

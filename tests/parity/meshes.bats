@@ -27,6 +27,9 @@ setup_file() {
     data 1 40 >data.jsonl
     # Two chunks for each of 2 ranks, whose rows 4 ranks divide.
     pppack -q -l 64 --cp 2 --tp 4 -o packed data.jsonl
+    pppack -q -l 64 --cp 2 --tp 4 --balance tokens --cp-sizes per-sequence \
+        -o ranges data.jsonl
+    "$BUILDDIR/tests/parity/place_ranks" ranges 1
 }
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
@@ -38,11 +41,12 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         [[ ${row[9]} != *:ep* ]] || ep=:${row[9]##*:}
         plan_row $((2 * ${row[1]#pp})) "model-${row[9]%:ep*}-${row[8]}$ep" \
             "${row[@]}" >plan.json
-        options=()
+        options=(--data packed)
+        [[ ${row[3]} != *-ranges ]] || options=(--data ranges)
         if [[ ${row[9]} == qwen2-moe* && ${row[0]} != seq1f1b* ]]; then
-            options=(--aux-loss 0.3 --z-loss 0.02 --aux-rule documents)
+            options+=(--aux-loss 0.3 --z-loss 0.02 --aux-rule documents)
         fi
-        pprun --verify --init 1 --data packed --dtype fp64 "${options[@]}" \
+        pprun --verify --init 1 --dtype fp64 "${options[@]}" \
             plan.json >table || {
             echo "${row[*]}:"
             cat table

@@ -98,7 +98,7 @@ static int balance(struct work *w, struct pp_err *err)
     uint64_t cost[16];
     for (size_t i = 0; i < w->pieces.n; i++)
         cost[i] = i + 1;
-    if (pp_bins_balance(&w->bins, w->pieces.padded, cost, 4, NULL, err) != 0)
+    if (pp_bins_balance(&w->bins, w->pieces.padded, cost, 4, NULL, 0, err) != 0)
         return -1;
     return pp_bins_deal(&w->bins, cost, 1, w->bins.n_bins, err);
 }

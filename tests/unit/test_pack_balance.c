@@ -79,7 +79,7 @@ static void test_optimum(void)
             t.space[k] = t.capacity;
         uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
         wrong +=
-            pp_bins_balance(&b, t.lengths, t.cost, t.capacity, NULL, &err) ||
+            pp_bins_balance(&b, t.lengths, t.cost, t.capacity, NULL, 0, &err) ||
             !is_valid(&b, t.lengths, t.n, t.capacity) || b.n_bins != t.n_bins;
         uint64_t after = costliest(&b, t.cost);
         wrong += after > before || after < least;
@@ -107,7 +107,7 @@ static void test_large(void)
     }
     ok(pp_packer_find("best")->pack(lengths, 20000, 16384, &b, &err) == 0 &&
            pp_bins_multiple(&b, lengths, 16384, 0, 64, &err) == 0 &&
-           pp_bins_balance(&b, lengths, cost, 16384, NULL, &err) == 0 &&
+           pp_bins_balance(&b, lengths, cost, 16384, NULL, 0, &err) == 0 &&
            is_valid(&b, lengths, 20000, 16384),
        "20000 sequences in a multiple of 64 bins");
     double ratio =
@@ -150,7 +150,7 @@ static void test_second_size(void)
         }
         uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
         wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, &sizes[1],
-                                 &err) ||
+                                 0, &err) ||
                  !is_valid(&b, t.lengths, t.n, t.capacity) ||
                  !is_valid(&b, t.second, t.n, SECOND) || b.n_bins != t.n_bins;
         uint64_t after = costliest(&b, t.cost);
@@ -184,7 +184,8 @@ static void test_many_of_two(void)
     uint64_t before = 0;
     if (ok(pp_pack_two(sizes, N, &b, &err) == 0, "4000 items %s", err.text)) {
         before = costliest(&b, cost);
-        ok(pp_bins_balance(&b, lengths, cost, CAPACITY, &sizes[1], &err) == 0 &&
+        ok(pp_bins_balance(&b, lengths, cost, CAPACITY, &sizes[1], 0, &err) ==
+                   0 &&
                is_valid(&b, lengths, N, CAPACITY) &&
                is_valid(&b, second, N, SECOND),
            "many rounds keep to both capacities");
