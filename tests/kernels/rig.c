@@ -31,14 +31,19 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
 
 static void pack(struct rig *r, const struct packing *p)
 {
-    size_t t = 0;
+    size_t t = 0, n_axes = 0;
     uint64_t key = pp_rng_key(7, "tokens");
+    while (n_axes < PP_ROPE_AXES && r->m.rope_axes[n_axes])
+        n_axes++;
     for (size_t i = 0; i < p->n; i++) {
         r->cu[i + 1] = r->cu[i] + p->real[i];
         r->cu_padded[i + 1] = r->cu_padded[i] + p->padded[i];
         for (int j = 0; j < p->padded[i]; j++, t++) {
             bool real = j < p->real[i];
             r->positions[t] = real ? j : 0;
+            for (size_t a = 0; a < n_axes; a++)
+                r->axes[t * n_axes + a] =
+                    real ? (j + (int)a) / ((int)a + 1) : 0;
             if (real && j > 0)
                 r->features[r->mb.n_features++] = (int32_t)t;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
@@ -62,6 +67,7 @@ static void pack(struct rig *r, const struct packing *p)
     r->mb.cu_seqlens = r->cu;
     r->mb.cu_seqlens_padded = r->cu_padded;
     r->mb.positions = r->positions;
+    r->mb.axes = n_axes ? r->axes : NULL;
     r->mb.input_ids = r->ids;
     r->mb.scored_rows = r->rows;
     r->mb.targets = r->targets;

@@ -28,6 +28,7 @@ struct rig {
     double loss, logps[RIG_MAX_TOKENS];
     int32_t cu[RIG_MAX_SEQUENCES + 1], cu_padded[RIG_MAX_SEQUENCES + 1];
     int32_t positions[RIG_MAX_TOKENS], ids[RIG_MAX_TOKENS];
+    int32_t axes[PP_ROPE_AXES * RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS];
     float *pixels; /* of patches, likewise */

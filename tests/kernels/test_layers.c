@@ -21,6 +21,7 @@ struct variant {
     bool norms_all_heads;
     double score_cap, logit_cap;
     size_t window;
+    size_t axes[PP_ROPE_AXES];
 };
 
 #define V3_MOE                                                       \
@@ -78,6 +79,12 @@ static const struct variant variants[] = {
     {"CLIP layer, full", PP_UNIT_LAYER, .architecture = PP_CLIP,
      .mode = PP_RECOMPUTE_FULL},
     {"projector", PP_UNIT_PROJECTOR, .architecture = PP_CLIP},
+    {"Qwen2-VL layer", PP_UNIT_LAYER, .architecture = PP_QWEN2_VIT},
+    {"Qwen2-VL decoder", PP_UNIT_LAYER, 1, .axes = {1, 1, 1}},
+    {"Qwen2-VL decoder, selective", PP_UNIT_LAYER, 1, .axes = {1, 1, 1},
+     .mode = PP_RECOMPUTE_SELECTIVE},
+    {"Qwen2-VL decoder, full", PP_UNIT_LAYER, 1, .axes = {1, 1, 1},
+     .mode = PP_RECOMPUTE_FULL},
     {"Mixtral decoder", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
      .moe = {{{1}}, 5, 2, 3, .router.norm = true}},
     {"Mixtral decoder, one of each", PP_UNIT_LAYER, .architecture = PP_MIXTRAL,
@@ -145,12 +152,13 @@ static const struct variant variants[] = {
 };
 #define N_VARIANTS (sizeof variants / sizeof *variants)
 
-/* Returns a small LLaVA, or its encoder if that has the unit. */
-static struct pp_model model_of_images(enum pp_unit_kind kind)
+/* Returns a small model with images, or its encoder if that has the unit. */
+static struct pp_model model_of_images(enum pp_vision_kind vision,
+                                       enum pp_unit_kind kind)
 {
     struct pp_model m = rig_model();
     m.vision = (struct pp_vision){
-        .kind = PP_VISION_LLAVA,
+        .kind = vision,
         .hidden = 12,
         .intermediate = 9,
         .n_layers = 2,
@@ -158,7 +166,7 @@ static struct pp_model model_of_images(enum pp_unit_kind kind)
         .n_run = 1,
         .patch_inputs = 5,
         .merge = 1,
-        .class_token = true,
+        .class_token = vision == PP_VISION_LLAVA,
         .projector_bias = true,
         .gelu = PP_GELU_SIGMOID,
         .projector_gelu = PP_GELU_ERF,
@@ -173,10 +181,13 @@ static struct pp_model model_of_images(enum pp_unit_kind kind)
 static struct pp_model model_of(const struct variant *v)
 {
     if (v->architecture == PP_CLIP)
-        return model_of_images(v->kind);
+        return model_of_images(PP_VISION_LLAVA, v->kind);
+    if (v->architecture == PP_QWEN2_VIT)
+        return model_of_images(PP_VISION_QWEN2, v->kind);
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
     m.gelu = v->gelu;
+    memcpy(m.rope_axes, v->axes, sizeof m.rope_axes);
     m.moe = v->moe;
     m.sinks = v->architecture == PP_GPT_OSS;
     m.mla = v->mla;
