@@ -122,6 +122,27 @@ divided() {
     done
 }
 
+@test "with --row-invariant, biased experts on other ranks change no bit" {
+    local ep options=(--data packed --init 5 --row-invariant)
+    for ep in 1 2 4; do
+        ppsplit -q -p 1 --dp 4 --ep $ep "$SRCDIR/tests/golden/gpt-oss/model" |
+            ppsched -q -s gpipe -m 2 >plan.json
+        pprun -q plan.json "${options[@]}" --logprobs "biased-$ep" >/dev/null
+        pprun -q plan.json "${options[@]}" --steps 1 --lr 0 \
+            --dump-grads "biased-grads-$ep" | jq .loss >"biased-loss-$ep"
+    done
+    for ep in 2 4; do
+        cmp biased-1 "biased-$ep"
+        cmp biased-loss-1 "biased-loss-$ep"
+        for of in '*norm.weight' '*self_attn*' '*mlp.router*' '*embed*'; do
+            "$BUILDDIR/tests/golden/compare_tensors" 0 0 "biased-grads-$ep" \
+                biased-grads-1 "$of"
+        done
+        "$BUILDDIR/tests/golden/compare_tensors" 1e-6 0 "biased-grads-$ep" \
+            biased-grads-1
+    done
+}
+
 @test "a resumed run goes on with the same bits, and on other numbers of ranks" {
     local ep options=(--data packed --lr 1e-2)
     plan plan.json 1f1b 4 -p 2 --dp 2 --ep 2
