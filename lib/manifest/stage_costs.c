@@ -6,14 +6,8 @@
 #include <string.h>
 
 #include "model/cost.h"
+#include "model/parts.h"
 #include "model/precision.h"
-
-static bool is_head(const struct pp_manifest_unit *u)
-{
-    char name[PP_FQN_TEXT];
-    pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
-    return !strcmp(u->fqn, name);
-}
 
 /* Recomputed operations take the same share of the forward's time as of its
  * operations. */
@@ -51,7 +45,7 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
             const struct pp_manifest_stage *stage = &m->stages[s];
             const struct pp_manifest_unit *u =
                 &m->model.units[stage->first_unit + i];
-            add_seconds(is_head(u) ? &c->heads[s] : &c->others[s],
+            add_seconds(pp_fqn_is_head(u->fqn) ? &c->heads[s] : &c->others[s],
                         &m->profile.units[stage->first_unit + i], u,
                         stage->recompute);
         }
@@ -86,7 +80,7 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
             const struct pp_manifest_unit *u =
                 &m->model.units[m->stages[s].first_unit + i];
-            if (is_head(u))
+            if (pp_fqn_is_head(u->fqn))
                 c->head_flops[s] = u->fwd_flops[0];
         }
     const struct pp_precision *types =
@@ -115,8 +109,9 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
         const struct pp_manifest_unit *u = &c->units[i];
         const double *again = u->modes[s->recompute].recompute_flops;
-        struct pp_cost x = pp_cost_of(tokens * u->fwd_flops[0],
-                                      pairs * u->fwd_flops[1], is_head(u));
+        struct pp_cost x =
+            pp_cost_of(tokens * u->fwd_flops[0], pairs * u->fwd_flops[1],
+                       pp_fqn_is_head(u->fqn));
         x = pp_cost_recompute(x, tokens * again[0], pairs * again[1]);
         sum = pp_cost_sum(sum, pp_cost_in_role(x, u->role));
     }
@@ -243,7 +238,7 @@ void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
     for (size_t i = 0; i < m->n_units; i++) {
         const struct pp_manifest_unit *u = &m->units[i];
         *per_token += pp_cost_total(pp_cost_in_role(
-            pp_cost_of(u->fwd_flops[0], 0, is_head(u)), u->role));
+            pp_cost_of(u->fwd_flops[0], 0, pp_fqn_is_head(u->fqn)), u->role));
         *per_pair += pp_cost_total(
             pp_cost_in_role(pp_cost_of(0, u->fwd_flops[1], false), u->role));
     }

@@ -77,6 +77,15 @@ struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
     return (struct pp_unit_id){PP_UNIT_HEAD, 0};
 }
 
+/* The names of heads. */
+#define WORDS "lm_head"
+#define REWARDS "score"
+
+bool pp_fqn_is_head(const char *fqn)
+{
+    return !strcmp(fqn, WORDS) || !strcmp(fqn, REWARDS);
+}
+
 void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
 {
     switch (u.kind) {
@@ -90,7 +99,7 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
         strcpy(buf, "model.norm");
         break;
     default:
-        strcpy(buf, "lm_head");
+        strcpy(buf, WORDS);
         break;
     }
 }
@@ -103,7 +112,7 @@ void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
     else if (pp_unit_is_vision(u) || pp_model_is_tower(m))
         pp_vision_fqn(m, u, buf);
     else if (m->scores && u.kind == PP_UNIT_HEAD)
-        strcpy(buf, "score");
+        strcpy(buf, REWARDS);
     else
         pp_unit_fqn(u, buf);
 }
@@ -188,9 +197,7 @@ const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
 
 bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 {
-    char name[PP_FQN_TEXT];
-    pp_unit_fqn((struct pp_unit_id){PP_UNIT_HEAD, 0}, name);
-    return m->table ? !strcmp(pp_unit_row(m, u)->fqn, name)
+    return m->table ? pp_fqn_is_head(pp_unit_row(m, u)->fqn)
                     : u.kind == PP_UNIT_HEAD;
 }
 

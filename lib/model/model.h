@@ -586,7 +586,7 @@ const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
                                       struct pp_unit_id u);
 
 /* Returns true if I and W both recompute the unit's products, as the head does.
- * In a table this is the unit named lm_head. */
+ * In a table this is the unit named lm_head or score. */
 bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u);
 
 /* Makes a synthetic model: a small one that a pipeline cannot tell from *m. It

@@ -118,6 +118,9 @@ static inline size_t pp_model_outputs(const struct pp_model *m)
     return m->scores ? 1 : m->vocab;
 }
 
+/* Returns whether a unit of that name is a head, of words or rewards. */
+bool pp_fqn_is_head(const char *fqn);
+
 /* Return the names of the embedding and of the head in files of the model. */
 const char *pp_embedding_name(const struct pp_model *m);
 const char *pp_head_name(const struct pp_model *m);

@@ -177,6 +177,14 @@ REWARD=(--objective reward)
     jq -e '.stages | map(.units[]) | .[-1] == "score"' parts.split
 }
 
+@test "the plan has the step that the schedule has" {
+    local step
+    ppsplit -q -p 2 model-llama >two.split
+    ppsplit -p 2 -m 8 -t model-llama | grep -o 'takes [0-9.e+]* flop' >split.step
+    step=$(ppsched -q -s 1f1b -m 8 --stats two.split | jq .makespan)
+    LC_ALL=C printf 'takes %.3e flop\n' "$step" | diff - split.step
+}
+
 @test "a reward model refuses what needs words" {
     local word
     step plan 1 gpipe pairs "${REWARD[@]}"
