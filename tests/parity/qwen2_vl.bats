@@ -145,6 +145,10 @@ train() {
     pppack -q -l 40 -o text text.jsonl
     plan text 1f1b -p 3 --encoder-ranks 1
     pprun -q --data text --steps 2 plan.json
+    pppack -q -l 40 --cp 2 --cp-sizes per-sequence --balance tokens \
+        -o own text.jsonl
+    plan own 1f1b -p 2 --cp 2
+    run -0 pprun -q --verify --dtype fp64 --data own plan.json
     FRAMES=2 lines 5 4 1 >video.jsonl
     pack -l 60 -o video video.jsonl
     plan video 1f1b -p 2

@@ -251,7 +251,7 @@ static void put_axes(const struct finder *f, size_t place, int32_t t,
 {
     const struct pp_group *g = &f->env->sharers.group;
     size_t at, tp = pp_env_tp(f->env);
-    if (!f->b->token_axes ||
+    if (!f->b->token_axes || !f->images->n ||
         taker_of(f, place, &at) / tp != (size_t)g->index / tp)
         return;
     int32_t *to = f->b->token_axes + 3 * at;
@@ -362,7 +362,9 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
     }
     if (ranks > 1)
         sort_features(b, ranks);
-    mb->axes = b->token_axes;
+    /* Without images all positions are alike, and sequences may have ranks of
+     * their own. */
+    mb->axes = images.n ? b->token_axes : NULL;
     mb->routes = ranks > 1 ? &b->routes : NULL;
     mb->feature_rows = b->token_rows;
     mb->images = &b->view;
