@@ -62,6 +62,22 @@ REWARD=(--objective reward)
         zbv -- "${REWARD[@]}"
 }
 
+@test "sequences with context ranks of their own give the gradient of one rank" {
+    local sizes
+    ppsplit -q -p 1 --cp 2 model-llama | ppsched -q -s gpipe -m 2 -o sized.plan
+    pppack -q -l 96 --balance flops --manifest sized.plan --cp 2 \
+        --cp-sizes per-sequence -o pairs.sized pairs.jsonl
+    divided sized pairs.sized '-p 2 --cp 2' "$(bins pairs.sized)" 1f1b -- \
+        "${REWARD[@]}"
+    for sizes in one sized; do
+        pprun -q --data pairs.sized --init 1 --dtype fp64 --logprobs $sizes.scores \
+            $sizes.plan
+    done
+    paste -d '\n' one.scores sized.scores | jq -se '[range(0; length; 2) as $i |
+        [.[$i].rewards, .[$i + 1].rewards] | transpose[] |
+        .[0] - .[1] | fabs < 1e-12] | length == 16 and all'
+}
+
 @test "ranks of an exact plan give the bits of one rank" {
     local m
     m=$(bins pairs.parts)
