@@ -257,17 +257,16 @@ int ppsched_prepare(struct ppsched *p)
 static int set_data(struct ppsched *p)
 {
     const struct pp_packed *k = &p->packed;
-    struct pp_manifest_data data = {.path = p->options.data,
-                                    .checksum = k->checksum,
-                                    .n_bins = k->n_bins,
-                                    .n_sequences = k->n_sequences,
-                                    .capacity = k->capacity,
-                                    .align = k->align,
-                                    .max_tokens =
-                                        pp_packed_room(k, p->manifest.mesh.cp),
-                                    .max_images = k->images.max_images,
-                                    .max_patches =
-                                        (uint32_t)ppsched_max_patches(p)};
+    struct pp_manifest_data data = {
+        .path = p->options.data,
+        .checksum = k->checksum,
+        .n_bins = k->n_bins,
+        .n_sequences = k->n_sequences,
+        .capacity = k->capacity,
+        .align = k->align,
+        .max_tokens = pp_packed_room(k, p->manifest.mesh.cp),
+        .max_images = k->images.max_images,
+        .max_patches = (uint32_t)ppsched_max_patches(p)};
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 
