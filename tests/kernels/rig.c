@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "rig.h"
 
+#include "model/vision.h"
+
 struct pp_model rig_model(void)
 {
     return (struct pp_model){
@@ -62,6 +64,10 @@ static void pack(struct rig *r, const struct packing *p)
         if (p->real[i])
             r->ids[r->cu_padded[i]] = 0;
     r->mb.feature_rows = r->features;
+    if (pp_vision_merges(&r->m.vision)) { /* all rows, some at a time */
+        r->mb.n_features = t / r->m.vision.merge;
+        r->mb.feature_rows = NULL;
+    }
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
     r->mb.cu_seqlens = r->cu;
