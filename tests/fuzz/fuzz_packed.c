@@ -31,6 +31,23 @@ static uint64_t walk_images(const struct pp_packed *p, size_t b)
     return sum;
 }
 
+/* Adds up what the ranks have of a bin: all of it, and nothing twice. */
+static uint64_t walk_ranks(const struct pp_packed *p, size_t b)
+{
+    struct pp_bin bin;
+    uint64_t sum = 0;
+    pp_packed_bin(p, b, &bin);
+    for (int k = 0; k < (int)p->cp; k++) {
+        uint32_t tokens = pp_bin_rank_tokens(&bin, (int)p->cp, k);
+        if (tokens > p->max_rank_tokens)
+            abort();
+        sum += tokens;
+    }
+    if (p->cp && sum != bin.tokens)
+        abort();
+    return sum;
+}
+
 /* Sums all fields of every bin, so that everything is read. */
 static uint64_t walk(const struct pp_packed *p)
 {
@@ -47,7 +64,7 @@ static uint64_t walk(const struct pp_packed *p)
         for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
             if (bin.cu_groups[g + 1] > bin.n_sequences)
                 abort();
-        sum += walk_images(p, b);
+        sum += walk_images(p, b) + walk_ranks(p, b);
     }
     for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
         const struct pp_packed_column *c = pp_packed_column(p, f);
