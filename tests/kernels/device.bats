@@ -168,6 +168,24 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     done
 }
 
+@test "sequences with context-parallel ranks of their own: the same" {
+    local length how
+    for length in 120 40 40; do
+        jq -cn --argjson n $length '{input_ids: [range($n) | . * . % 67]}'
+    done | pppack -q -l 208 --cp 2 --balance tokens \
+        --cp-sizes per-sequence -o ranges
+    # The long one is cut, the others are whole.
+    [ "$(tail -c 16 ranges/index | od -An -v -N12 -tu2 | tr -s " ")" = \
+        " 0 2 0 1 1 1" ]
+    plan whole.json llama -s gpipe -m 1 -- -p 1
+    packed=ranges cpu host whole.json
+    for how in gather ring; do
+        plan parts.json llama -s 1f1b -m 1 -- -p 2 --cp 2 --cp-exchange $how
+        packed=ranges gpu parts parts.json
+        near 1e-4 parts host
+    done
+}
+
 @test "on tensor cores bits do not depend on addresses of tensors" {
     # An odd number of tokens changes the alignment of later tensors.
     small wide LlamaForCausalLM llama false 64 2

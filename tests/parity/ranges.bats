@@ -234,6 +234,16 @@ scores_of() {
     [[ $output == *"not the same"* ]]
 }
 
+@test "the gradients of sinks are those of the heads of a rank" {
+    local how
+    for how in gather a2a; do
+        plan 2 1f1b 4 -p 2 --cp-exchange $how \
+            "$SRCDIR/tests/golden/gpt-oss/model" >plan.json
+        pprun --verify --init 1 --dtype fp64 --data packed2 plan.json >table
+        grep -q '^the same' table
+    done
+}
+
 @test "every rank reports one hash of the bins" {
     plan 4 1f1b 4 -p 2 --tp 2 model-llama >plan.json
     pprun -q plan.json --data packed4 --init 3 --steps 1 --lr 1e-3 \
