@@ -307,6 +307,11 @@ static int read_workspace(struct pp_split_memory *m,
     return 0;
 }
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b; /* fmax is a call */
+}
+
 static double largest_workspace(const struct pp_split_memory *m, size_t first,
                                 size_t end)
 {
@@ -316,7 +321,7 @@ static double largest_workspace(const struct pp_split_memory *m, size_t first,
     while ((end - first) >> (k + 1))
         k++;
     const double *run = &m->workspace[k * m->n_units];
-    return fmax(run[first], run[end - ((size_t)1 << k)]);
+    return larger(run[first], run[end - ((size_t)1 << k)]);
 }
 
 int pp_split_memory_set(struct pp_split_memory *m,
@@ -396,7 +401,7 @@ static double add_rings(const struct pp_split_memory *m,
         const struct pp_split_ring *ring = &m->rings[i];
         double most = 0;
         for (size_t k = ring->first; k < ring->end; k++)
-            most = fmax(most, message_over(m, x, m->crossings[k]));
+            most = larger(most, message_over(m, x, m->crossings[k]));
         sum += ring->n * most;
     }
     return sum;
@@ -443,10 +448,10 @@ static double add_up(const struct pp_split_memory *m, const struct partition *x,
         const size_t *at = &x->bounds[s];
         trained += m->before[at[1]][PP_UNIT_TRAINED] -
                    m->before[at[0]][PP_UNIT_TRAINED];
-        workspace = fmax(workspace, largest_workspace(m, at[0], at[1]));
+        workspace = larger(workspace, largest_workspace(m, at[0], at[1]));
     }
     for (size_t k = m->first_peak[rank]; k < m->first_peak[rank + 1]; k++)
-        most = fmax(most, add_peak(m, x, rank, &m->counts[m->at[k]]));
+        most = larger(most, add_peak(m, x, rank, &m->counts[m->at[k]]));
     return trained + m->n_workspaces[rank] * workspace + most +
            add_rings(m, x, rank);
 }

@@ -10,7 +10,7 @@
 
 /* Limits of the tables, and of search steps and simulated pieces: some tenths
  * of a second. */
-enum { MAX_CELLS = 1 << 22, MAX_WORK = 30000000, BRIEF_WORK = 2000000 };
+enum { MAX_CELLS = 1 << 22, MAX_WORK = 12000000, BRIEF_WORK = 2000000 };
 
 /* Work for the plan of the buffers of a piece. */
 enum { PLAN_WORK = 30 };
