@@ -99,7 +99,10 @@ def draw_experts(rng, rope):
         draw_oss(rng, c)
     else:
         draw_deepseek(rng, family, c)
-    c["rope_parameters"] = rope(rng, family)
+    c["rope_parameters"] = r = rope(rng, family)
+    width = c.get("head_dim", c["hidden_size"] // c["num_attention_heads"])
+    if r["rope_type"] == "dynamic" and width == 2:
+        r["rope_type"] = "linear"  # transformers divides by zero
     return c
 
 
