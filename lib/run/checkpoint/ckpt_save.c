@@ -183,10 +183,12 @@ static void start(struct pp_saving *s)
         run_phase(s);
         return;
     }
-    s->rc = pp_thread_start(&s->thread, run_phase, s, &s->err);
-    s->joinable = s->rc == 0;
-    if (s->rc)
+    /* The thread writes its own result, even before the next line. */
+    s->joinable = pp_thread_start(&s->thread, run_phase, s, &s->err) == 0;
+    if (!s->joinable) {
+        s->rc = -1;
         announce(s, true);
+    }
 }
 
 static void join(struct pp_saving *s)
