@@ -6,7 +6,7 @@
 #include "base/rng.h"
 #include "tap.h"
 
-enum { MAX_UNITS = 64, N_LIMITS = 8 };
+enum { MAX_UNITS = 64, N_LIMITS = 6 };
 
 static const struct model {
     const char *what, *kind;
