@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "comm/comm.h"
 #include "run/execute/exec_impl.h"
+#include "run/execute/sync.h"
 
 enum { MOST_RANKS = 16, MOST_MESSAGES = 2048 };
 
@@ -218,4 +219,5 @@ const struct pp_exec_ops pp_exec_ops = {
     .view = paced_view,
     .score = pp_score_rows,
     .player = {paced_compute, pp_exec_send, pp_exec_receive, pp_exec_sync},
+    .gather = pp_sync_gather,
 };
