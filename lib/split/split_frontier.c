@@ -135,7 +135,10 @@ static void descend(struct descent *d, const size_t *start)
     d->n = 1;
     for (int failed = 0; d->n < MAX_DOWN && failed < MAX_FAILED;) {
         size_t *next = &d->bounds[d->n * row];
-        d->goal -= STEP * (d->goal + p->limit[0]);
+        double goal = d->goal - STEP * (d->goal + p->limit[0]);
+        if (goal >= d->goal) /* no rank needs any memory */
+            return;
+        d->goal = goal;
         if (most_over(d, next - row) <= d->goal)
             continue;
         if (reach_goal(d, next, &draw)) {
