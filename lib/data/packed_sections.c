@@ -271,6 +271,10 @@ static int check_bin_records(const struct pp_packed *p, struct pp_err *err)
     return 0;
 }
 
+/* Sequences are sorted if a table of all documents up to the last one would
+ * have so many elements for each of them: the index says how many there are. */
+enum { SPARSE = 64 };
+
 /* Counts about the documents that are packed. */
 struct packed_inputs {
     uint32_t *end; /* token after the last packed one of each; 0: absent */
@@ -357,12 +361,15 @@ static int compare_runs(const void *va, const void *vb)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-/* Checks runs in order, to name the document that is not covered. */
+/* Checks runs in order, to name the document that is not covered. Counts the
+ * documents. */
 static int check_runs(const struct input_run *runs, size_t n,
-                      struct pp_err *err)
+                      uint64_t *n_packed, struct pp_err *err)
 {
+    *n_packed = 0;
     for (size_t i = 0; i < n; i++) {
         bool same = i > 0 && runs[i].source == runs[i - 1].source;
+        *n_packed += !same;
         uint64_t end =
             same ? (uint64_t)runs[i - 1].start + runs[i - 1].length : 0;
         if (runs[i].start < end)
@@ -373,11 +380,15 @@ static int check_runs(const struct input_run *runs, size_t n,
                 err, PP_EXIT_INPUT,
                 "index: input '%u': tokens before position %u are missing",
                 runs[i].source, runs[i].start);
+        if ((uint64_t)runs[i].start + runs[i].length > UINT32_MAX)
+            return fail_index(err, "a document is too long");
     }
     return 0;
 }
 
-int pp_packed_check_cover(const struct pp_packed *p, struct pp_err *err)
+/* Does the work of pp_packed_check_cover. */
+static int check_sorted(const struct pp_packed *p, uint64_t *n_packed,
+                        struct pp_err *err)
 {
     size_t bytes, s = 0;
     struct pp_bin bin;
@@ -395,9 +406,15 @@ int pp_packed_check_cover(const struct pp_packed *p, struct pp_err *err)
         }
     }
     qsort(runs, s, sizeof *runs, compare_runs);
-    int rc = check_runs(runs, s, err);
+    int rc = check_runs(runs, s, n_packed, err);
     free(runs);
     return rc;
+}
+
+int pp_packed_check_cover(const struct pp_packed *p, struct pp_err *err)
+{
+    uint64_t n_packed;
+    return check_sorted(p, &n_packed, err);
 }
 
 static int check_inputs(const struct pp_packed *p, struct packed_inputs *in,
@@ -405,17 +422,15 @@ static int check_inputs(const struct pp_packed *p, struct packed_inputs *in,
 {
     if (check_starts(p, in, err) != 0)
         return -1;
+    if (in->n / SPARSE > p->n_sequences)
+        return check_sorted(p, &in->n_packed, err);
     in->end = calloc(in->n, sizeof *in->end);
     if (!in->end)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     bool covered = covers_inputs(p, in);
     free(in->end);
     in->end = NULL;
-    if (covered)
-        return 0;
-    return pp_packed_check_cover(p, err) != 0
-               ? -1
-               : fail_index(err, "a document is too long");
+    return covered ? 0 : check_sorted(p, &in->n_packed, err);
 }
 
 /* Checks that all tokens and documents are packed or counted as left out. */

@@ -240,7 +240,7 @@ int pp_value_real(const struct pp_value *at, double min, double max,
     if (!(v >= min && v <= max))
         return pp_value_fail(at, "'%.9g' is not between %g and %g", v, min,
                              max);
-    *out = v;
+    *out = v + 0.0; /* -0 becomes 0: it is written as an integer */
     return 0;
 }
 
