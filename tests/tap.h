@@ -66,6 +66,15 @@ __attribute__((unused)) static void skip(const char *what, const char *why)
     printf("ok %d - %s # SKIP %s\n", ++tap.n, what, why);
 }
 
+/* Returns how many cases share one that runs: FEWER, which scripts/test sets
+ * for builds with sanitizers, or 1. */
+__attribute__((unused)) static int fewer(void)
+{
+    const char *text = getenv("FEWER");
+    int n = text ? atoi(text) : 1;
+    return n > 0 ? n : 1;
+}
+
 /* Prints the plan. Returns main's exit status. */
 __attribute__((unused)) static int done(void)
 {

@@ -475,8 +475,7 @@ static void test_span(void)
 
 int main(int argc, char **argv)
 {
-    const char *fewer = getenv("FEWER");
-    test_optimum(argc > 1 ? atoi(argv[1]) : 300 / (fewer ? atoi(fewer) : 1));
+    test_optimum(argc > 1 ? atoi(argv[1]) : 300 / fewer());
     test_kinds();
     test_runs();
     test_head();
