@@ -258,7 +258,7 @@ static int set_data(struct pack_job *j)
                                     .max_images = p.images.max_images};
     size_t sharers = (size_t)pp_mesh_sharers(&j->manifest.mesh);
     if (j->manifest.model.image_merge > 1)
-        data.max_patches = pp_images_most(&p, sharers);
+        data.max_patches = pp_images_most(&p, sharers, 1);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

@@ -29,7 +29,7 @@ static int match_data(const struct pprun *p, const char *dir)
         {"max_patches", d->max_patches,
          pp_vision_merges(&p->model.vision)
              ? pp_images_most(&p->data,
-                              (size_t)pp_mesh_sharers(&p->manifest.mesh))
+                              (size_t)pp_mesh_sharers(&p->manifest.mesh), 1)
              : 0},
     };
     struct pp_err *err = &p->tool->err;

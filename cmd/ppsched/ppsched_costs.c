@@ -54,7 +54,7 @@ size_t ppsched_max_patches(const struct ppsched *p)
 {
     size_t sharers = (size_t)pp_mesh_sharers(&p->manifest.mesh);
     return p->manifest.model.image_merge > 1
-               ? pp_images_most(&p->packed, sharers)
+               ? pp_images_most(&p->packed, sharers, 1)
                : 0;
 }
 

@@ -162,6 +162,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .replicas = alike * tp > 1,
         .divided = cp > 1,
         .image_ranks = p->manifest.microbatch.n_images > 0 ? cp * tp : 0,
+        .image_rows = c->max_tokens,
         .image_merge = p->manifest.model.image_merge,
         .overlap = pairs && !c->backend.is_host};
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;

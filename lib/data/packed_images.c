@@ -48,10 +48,24 @@ uint32_t pp_images_part(const struct pp_bin_images *b, size_t size, size_t rank)
     return rank < size ? low : b->n;
 }
 
-uint32_t pp_images_most(const struct pp_packed *p, size_t size)
+/* The order of bins differs between epochs, so any may come together. The
+ * middles of a rank's images are in an equal part of the patches; at both ends
+ * half an image may be outside. */
+static uint32_t most_of_lanes(const struct pp_packed_images *s, size_t size,
+                              size_t lanes)
+{
+    uint64_t all = (uint64_t)s->max_patches * lanes;
+    uint64_t grain = (uint64_t)s->merge * s->merge;
+    uint64_t most = all / size / grain * grain + grain + s->max_image;
+    return (uint32_t)(all == 0 || size == 1 || all < most ? all : most);
+}
+
+uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes)
 {
     uint32_t most = 0;
     struct pp_bin_images b;
+    if (lanes > 1)
+        return most_of_lanes(&p->images, size, lanes);
     if (size == 1)
         return p->images.max_patches;
     for (size_t i = 0; i < p->n_bins; i++) {

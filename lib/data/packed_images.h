@@ -67,8 +67,9 @@ void pp_packed_bin_images(const struct pp_packed *p, size_t b,
 uint32_t pp_images_part(const struct pp_bin_images *b, size_t size,
                         size_t rank);
 
-/* Returns the most patches of a bin that one of `size` ranks gets. */
-uint32_t pp_images_most(const struct pp_packed *p, size_t size);
+/* Returns the most patches that one of `size` ranks gets: of a bin, or at most
+ * of any `lanes` bins if they divide the images of several as if of one. */
+uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes);
 
 /* Images for a set in memory, in the order of its sequences. */
 struct pp_image_content {

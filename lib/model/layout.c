@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/layout.h"
 
+#include "model/unit_bytes.h"
+
 /* The sizes of the axes by enum pp_axis. */
 static void axis_sizes(const struct pp_mesh *x, int size[PP_N_AXES])
 {
@@ -79,6 +81,24 @@ bool pp_layout_place(const struct pp_layout *l, int component, int rank,
     return true;
 }
 
+int pp_layout_component(const struct pp_layout *l, int row)
+{
+    int i = 0;
+    while (i + 1 < l->n_components &&
+           (row < l->components[i].first_row ||
+            row >= l->components[i].first_row + l->components[i].mesh.pp))
+        i++;
+    return i;
+}
+
+bool pp_layout_find(const struct pp_layout *l, int rank, struct pp_place *p)
+{
+    for (int i = 0; i < l->n_components; i++)
+        if (pp_layout_place(l, i, rank, p))
+            return true;
+    return false;
+}
+
 int pp_layout_peer(const struct pp_layout *l, const struct pp_place *p, int row)
 {
     struct pp_place other = *p;
@@ -148,6 +168,32 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
         g.index = at / ep;
     }
     return g;
+}
+
+struct pp_group pp_layout_partners(const struct pp_layout *l,
+                                   const struct pp_place *p, int row)
+{
+    const struct pp_place first = {.component = pp_layout_component(l, row),
+                                   .row = row};
+    if (first.component != p->component)
+        return pp_layout_group(l, &first, PP_GROUP_ROW);
+    return (struct pp_group){.n = 1,
+                             .base = pp_layout_peer(l, p, row),
+                             .step = 1,
+                             .size = {1, 1, 1}};
+}
+
+void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
+                     int row, size_t features)
+{
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    size_t sharers = (size_t)pp_mesh_sharers(x);
+    bool apart = l->n_components > 1;
+    bool encodes = pp_layout_component(l, row) + 1 < l->n_components;
+    c->image_rows = encodes ? features : c->tokens;
+    c->image_ranks = !apart                   ? sharers
+                     : encodes && sharers > 1 ? sharers * (size_t)x->dp
+                                              : 1;
 }
 
 /* Returns true if rank plays that row of the component. */

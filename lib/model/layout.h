@@ -30,6 +30,14 @@ struct pp_layout {
     int n_components;
 };
 
+/* Returns the component of the language model, the last one: it has the tokens
+ * and the loss. */
+static inline const struct pp_layout_component *
+pp_layout_language(const struct pp_layout *l)
+{
+    return &l->components[l->n_components - 1];
+}
+
 /* The place of a rank in one component. Two components may share ranks: such a
  * rank has a place in each. */
 struct pp_place {
@@ -68,6 +76,20 @@ int pp_layout_rank(const struct pp_layout *l, const struct pp_place *p);
 bool pp_layout_place(const struct pp_layout *l, int component, int rank,
                      struct pp_place *p);
 
+/* Finds the first component that plays a row; it is the last one if none
+ * does. */
+int pp_layout_component(const struct pp_layout *l, int row);
+
+/* Finds the place of a rank in the first component that has it. Returns false
+ * if none has. */
+bool pp_layout_find(const struct pp_layout *l, int rank, struct pp_place *p);
+
+/* Returns the ranks of a row that exchange messages with the rank at a place:
+ * in its component the one at its own place; in another one, all of the row
+ * (PP_GROUP_ROW), over a bridge. */
+struct pp_group pp_layout_partners(const struct pp_layout *l,
+                                   const struct pp_place *p, int row);
+
 /* Returns the rank that has the same place in another row of the component. */
 int pp_layout_peer(const struct pp_layout *l, const struct pp_place *p,
                    int row);
@@ -76,6 +98,12 @@ int pp_layout_peer(const struct pp_layout *l, const struct pp_place *p,
 struct pp_group pp_layout_group(const struct pp_layout *l,
                                 const struct pp_place *p,
                                 enum pp_group_kind kind);
+
+/* Sets what the tables of a rank of that row have of images. features: the most
+ * of an encoder with a mesh of its own, on one rank. */
+struct pp_table_counts;
+void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
+                     int row, size_t features);
 
 /* Checks that rows belong to one component each, or to components that share
  * the ranks of every row: a schedule that is proved for rows then holds for

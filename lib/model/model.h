@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* model - the shape of a transformer: its units, their parameters, the
- * activations that they save, and their operations. cost.h turns operations
- * into costs.
+ * activations that they save, and their operations (cost.h: their costs).
  *
  * A stage is a list of units: the token embedding, decoder layers, the final
  * norm, the head. ppsplit (sizes and costs), checkpoints (names and shapes) and
@@ -89,19 +88,20 @@ struct pp_vision {
     size_t channels, patch_size; /* of a patch of patch_size pixels each way */
     size_t frames;               /* of a patch of Qwen's; else 0 */
     size_t merge;                /* patches merged into one token */
-    bool class_token;            /* the encoder adds a class token ... */
-    bool class_out;              /* ... and the language model gets it */
+    bool class_token, class_out; /* the language model gets the class token */
     bool projector_bias;
     enum pp_gelu gelu, projector_gelu;
     double norm_eps;
     size_t window; /* patches that a windowed layer attends, or 0 */
     struct pp_layer_set windowed;
-    size_t patches;     /* per image: as configured, or a common size */
-    bool fixed_size;    /* all images have this size */
-    size_t image_token; /* the id of placeholders for features */
-    size_t n_images;    /* per sequence */
-    size_t seq_len;     /* tokens of a sequence, images included */
-    size_t sharers;     /* ranks that divide them (pp_mesh_sharers); 0: one */
+    size_t patches;           /* per image: as configured, or a common size */
+    bool fixed_size;          /* all images have this size */
+    size_t image_token;       /* the id of placeholders for features */
+    size_t n_images, seq_len; /* of a sequence, and its tokens with images */
+    size_t sharers; /* ranks that divide them (pp_mesh_sharers); 0: one */
+    /* An encoder with a mesh of its own: as many ranks divide the images of as
+     * many microbatches instead. 0: it has none. */
+    size_t encoders, lanes;
 };
 
 /* The part of a unit in training (frozen.h). */

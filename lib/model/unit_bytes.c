@@ -164,7 +164,7 @@ static void add_features(const struct pp_model *m, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
     size_t n = m->vision.sharers;
-    if (n < 2)
+    if (n < 2 || m->vision.encoders)
         return;
     w->token += (double)(2 * n * m->hidden * b->element_bytes);
     w->fixed += 2 * PP_LINE_BYTES;
@@ -217,6 +217,11 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
     double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1));
     if (u.kind == PP_UNIT_PROJECTOR)
         values += pp_vision_read_width(m);
+    /* It sorts what it sends over a bridge to ranks that divide tokens. */
+    if (u.kind == PP_UNIT_PROJECTOR && pp_vision_sorts(&m->vision)) {
+        values += pp_edge_rate(m, at + 1);
+        w.fixed += PP_LINE_BYTES;
+    }
     w.token = values * (double)b->element_bytes + recomputed;
     return w;
 }
@@ -377,17 +382,19 @@ size_t pp_batch_device_bytes(size_t tokens)
     return times(tokens + 1, 12 * sizeof(int32_t));
 }
 
-/* A feature takes the place of a token. Without merging, the encoder has at
- * most two tokens for it, a patch and a class token, each with a position and
- * an id, and there is the row of the feature. With merging, each patch has two
- * positions and each token three. Then there are bounds of images, and the rows
- * of tokens that get features. Ranks that divide images have the order of the
- * features to send, the ranks that take them, and bounds by rank. */
+/* `tokens` are those of the largest microbatch, or features if the encoder has
+ * a mesh of its own. A feature takes the place of a token. Without merging, the
+ * encoder has at most two tokens for it, a patch and a class token, each with a
+ * position and an id, and there is the row of the feature. With merging, each
+ * patch has two positions and each token three. Then there are bounds and
+ * pixels of images, each of which has a feature or more, and the rows of tokens
+ * that get features. Ranks that divide images have the order of the features to
+ * send, the ranks that take them, and bounds by rank. */
 size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge)
 {
     size_t of_patches = merge > 1 ? plus(times(merge, 2), 3) : 2 * 2 + 1;
-    size_t each = of_patches + 2 + (ranks > 1 ? 2 : 0);
-    return plus(times(tokens + 1, times(each, sizeof(int32_t))),
+    size_t each = times(of_patches + 2 + (ranks > 1 ? 2 : 0), sizeof(int32_t));
+    return plus(times(tokens + 1, each + sizeof(void *)),
                 ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
 }
 
@@ -462,8 +469,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     if (c->image_ranks)
-        engine += pp_line_bytes(
-            pp_image_batch_bytes(c->tokens, c->image_ranks, c->image_merge));
+        engine += pp_line_bytes(pp_image_batch_bytes(
+            c->image_rows, c->image_ranks, c->image_merge));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

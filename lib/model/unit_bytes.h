@@ -121,7 +121,9 @@ struct pp_table_counts {
     bool copies;    /* weights have two copies */
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
-    size_t image_ranks; /* ranks that divide images; 0: no encoder */
+    size_t image_ranks; /* ranks to which features of this one go, itself
+                           included; 1 without sorting, 0: no encoder */
+    size_t image_rows;  /* its most tokens of a microbatch, or features */
     size_t image_merge; /* patches of a feature */
     bool overlap; /* a second queue computes the forward of overlap pairs */
 };
@@ -137,8 +139,9 @@ size_t pp_batch_device_bytes(size_t tokens);
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
-/* Returns the bytes of the arrays of the images of a microbatch, on one of so
- * many ranks that divide them. merge: the patches of a feature. */
+/* Returns the bytes of the arrays of the images of a microbatch with room for
+ * so many tokens or features, which go to so many ranks. merge: the patches of
+ * a feature. */
 size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge);
 
 /* The most metrics that such an objective has for a microbatch. */

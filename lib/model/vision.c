@@ -259,8 +259,9 @@ static size_t sharers_of(const struct pp_vision *v)
 
 size_t pp_vision_rank_images(const struct pp_vision *v)
 {
-    size_t n = sharers_of(v);
-    return v->n_images / n + (v->n_images % n > 0);
+    size_t n = v->encoders ? v->encoders : sharers_of(v);
+    size_t images = v->n_images * (v->encoders ? v->lanes : 1);
+    return images / n + (images % n > 0);
 }
 
 double pp_vision_rate(const struct pp_vision *v, size_t tokens)

@@ -16,7 +16,9 @@
  * Ranks that divide the tensors or the sequences of the language model divide
  * whole images, and all have the whole encoder. Sizes and operations are those
  * of the rank with most images: each of `sharers` ranks has 1 / sharers of the
- * tokens, and it runs pp_vision_rank_images of the images. */
+ * tokens, and it runs pp_vision_rank_images of the images. An encoder may have
+ * ranks of its own. Its `encoders` data-parallel ranks then divide the images
+ * of one microbatch of each of the language model's `lanes`. */
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
@@ -89,7 +91,15 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
 size_t pp_vision_tokens(const struct pp_vision *v);
 size_t pp_vision_out_tokens(const struct pp_vision *v);
 
-/* Returns the images of a sequence on the rank that has most of them. */
+/* Reports whether the projector sorts features by the rank that takes them:
+ * those of an encoder with a mesh of its own, if ranks divide tokens. */
+static inline bool pp_vision_sorts(const struct pp_vision *v)
+{
+    return v->encoders && v->sharers > 1;
+}
+
+/* Returns the images of a sequence, or of one of each lane, on the rank that
+ * has most of them. */
 size_t pp_vision_rank_images(const struct pp_vision *v);
 
 /* Returns the tokens of images, tokens of each, for a token of a rank. */

@@ -256,6 +256,7 @@ static void set_tables(struct pp_split_run *run)
             .image_ranks = m->vision.kind != PP_VISION_NONE
                                ? (size_t)pp_mesh_sharers(&q->mesh)
                                : 0,
+            .image_rows = (size_t)q->microbatch.tokens,
             .image_merge = m->vision.merge,
             .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
         run->tables[r] = (double)pp_table_bytes(&c, &run->backend);

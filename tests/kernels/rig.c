@@ -130,7 +130,14 @@ static void make_pixels(struct rig *r)
     size_t width = r->m.vision.patch_inputs, n = r->mb.n_features * width;
     if (r->l.unit.kind != PP_UNIT_PATCHES)
         return;
-    r->mb.pixels = r->pixels = calloc(n + 1, sizeof *r->pixels);
+    r->pixels = calloc(n + 1, sizeof *r->pixels);
+    r->mb.pixels = r->images;
+    size_t at = 0;
+    for (size_t i = 0; i < r->mb.n_sequences; i++) {
+        size_t real = (size_t)(r->cu[i + 1] - r->cu[i]);
+        r->images[i] = r->pixels + at * width;
+        at += real - (r->mb.feature_rows && real > 0); /* the class token */
+    }
     for (size_t i = 0; i < n; i++)
         r->pixels[i] = (float)get(&r->x, i);
 }

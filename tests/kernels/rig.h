@@ -31,7 +31,8 @@ struct rig {
     int32_t axes[PP_ROPE_AXES * RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS];
-    float *pixels; /* of patches, likewise */
+    float *pixels;                          /* of patches, likewise */
+    const float *images[RIG_MAX_SEQUENCES]; /* those of each */
 };
 
 /* Returns a small model, whose flags the caller may change. The heads together

@@ -201,6 +201,18 @@ static void components(void)
     ok(!pp_layout_place(&l, 1, 7, &p) && pp_layout_place(&l, 1, 8, &p) &&
            p.row == 2,
        "the first rank of the second component has its first row");
+    ok(pp_layout_find(&l, 7, &p) && p.component == 0 &&
+           pp_layout_find(&l, 9, &p) && p.component == 1 &&
+           !pp_layout_find(&l, 12, &p),
+       "a rank has its place in one of them");
+    is_int(pp_layout_component(&l, 1), 0, "a row of the first");
+    is_int(pp_layout_component(&l, 2), 1, "a row of the second");
+    ok(pp_layout_find(&l, 6, &p), "rank 6");
+    struct pp_group to = pp_layout_partners(&l, &p, 0);
+    ok(to.n == 1 && pp_group_rank(&to, 0) == 2, "exchanges with its own place");
+    to = pp_layout_partners(&l, &p, 2);
+    ok(to.n == 2 && pp_group_rank(&to, 0) == 8 && pp_group_rank(&to, 1) == 9,
+       "and over the bridge with the whole row");
 }
 
 int main(void)

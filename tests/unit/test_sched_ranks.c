@@ -4,8 +4,9 @@
  *
  * A walk of ranks, written independently of the walk of rows. A compute action
  * ends when all ranks of its tensor- and context-parallel groups are in it, a
- * sync when all ranks that take part are in it. A rank is tried in any order,
- * one step at a time. */
+ * sync when all ranks that take part are in it. Over a bridge a rank sends to
+ * all ranks of the other row, one after another, and receives from all of them.
+ * A rank is tried in any order, one step at a time. */
 #include "base/rng.h"
 #include "model/layout.h"
 #include "sched_place.h"
@@ -21,11 +22,13 @@ struct world {
     struct pp_place place[MOST_RANKS];
     int row[MOST_RANKS]; /* the row that the rank plays */
     size_t pc[MOST_RANKS];
-    int phase[MOST_RANKS];    /* collectives done inside the action */
+    int phase[MOST_RANKS];    /* collectives, or messages, done inside the
+                                 action */
     bool arrived[MOST_RANKS]; /* at the next one */
     bool posted[MOST_RANKS];  /* the receive at pc */
     int flight[MOST_RANKS][MOST_RANKS][2]; /* messages sent, not received */
     bool mixed;                            /* ranks met in different actions */
+    bool idles; /* rank 0 sends nothing over a bridge */
 };
 
 static void world_init(struct world *w, const struct pp_schedule *s,
@@ -39,6 +42,23 @@ static void world_init(struct world *w, const struct pp_schedule *s,
     w->n_ranks = pp_layout_ranks(&w->layout);
     for (int r = 0; r < w->n_ranks; r++) {
         pp_layout_place(&w->layout, 0, r, &w->place[r]);
+        w->row[r] = w->place[r].row;
+    }
+}
+
+/* Gives the first rows to an encoder with ranks of its own. */
+static void world_divide(struct world *w, const struct pp_schedule *s, int rows,
+                         struct pp_mesh encoder, struct pp_mesh mesh)
+{
+    world_init(w, s, mesh);
+    encoder.pp = rows;
+    mesh.pp = s->graph->n_rows - rows;
+    w->layout = (struct pp_layout){
+        .components = {{encoder, 0, 0}, {mesh, pp_mesh_ranks(&encoder), rows}},
+        .n_components = 2};
+    w->n_ranks = pp_layout_ranks(&w->layout);
+    for (int r = 0; r < w->n_ranks && r < MOST_RANKS; r++) {
+        pp_layout_find(&w->layout, r, &w->place[r]);
         w->row[r] = w->place[r].row;
     }
 }
@@ -141,10 +161,13 @@ static bool try_step(struct world *w, int rank)
     bool message = pp_is_send(a.op) || pp_is_recv(a.op), last = true;
     w->arrived[rank] = !message;
     if (message) {
-        int peer = pp_layout_peer(&w->layout, &w->place[rank],
-                                  w->s->graph->stages[a.peer].row);
-        done = pp_is_send(a.op) ? send_message(w, rank, peer)
+        const struct pp_group with = pp_layout_partners(
+            &w->layout, &w->place[rank], w->s->graph->stages[a.peer].row);
+        int peer = pp_group_rank(&with, w->phase[rank]);
+        bool idles = w->idles && rank == 0 && with.n > 1;
+        done = pp_is_send(a.op) ? idles || send_message(w, rank, peer)
                                 : receive_message(w, rank, peer);
+        last = w->phase[rank] + 1 == with.n;
     } else if (pp_is_compute(a.op)) {
         done = join_group(w, rank, w->joins[w->phase[rank]]);
         last = w->phase[rank] + 1 == w->n_joins;
@@ -155,7 +178,8 @@ static bool try_step(struct world *w, int rank)
     }
     if (!done)
         return w->arrived[rank] != arrived || w->posted[rank] != posted;
-    w->arrived[rank] = w->posted[rank] = false;
+    w->arrived[rank] = false;
+    w->posted[rank] = pp_is_recv(a.op) && !last; /* posted from all at once */
     w->phase[rank] = last ? 0 : w->phase[rank] + 1;
     w->pc[rank] += last;
     return true;
@@ -210,6 +234,36 @@ static int count_faults(const struct pp_schedule *s, bool rows_end)
     return faults;
 }
 
+static const struct {
+    int rows;
+    struct pp_mesh encoder, language;
+} bridges[] = {
+    {1,
+     {.dp = 1, .tp = 1, .cp = 1, .ep = 1},
+     {.dp = 2, .tp = 1, .cp = 1, .ep = 1}},
+    {1,
+     {.dp = 3, .tp = 1, .cp = 1, .ep = 1},
+     {.dp = 2, .tp = 1, .cp = 1, .ep = 1}},
+    {2,
+     {.dp = 2, .tp = 1, .cp = 1, .ep = 1},
+     {.dp = 1, .tp = 2, .cp = 2, .ep = 1}},
+};
+enum { N_BRIDGES = sizeof bridges / sizeof *bridges };
+
+/* The same for a row or two of an encoder on ranks of its own. */
+static int count_bridge_faults(const struct pp_schedule *s, bool rows_end)
+{
+    int faults = 0;
+    for (int i = 0; i < N_BRIDGES; i++)
+        for (uint64_t seed = 0; seed < 4; seed++) {
+            static struct world w;
+            world_divide(&w, s, bridges[i].rows, bridges[i].encoder,
+                         bridges[i].language);
+            faults += walk_ranks(&w, seed) != rows_end || w.mixed;
+        }
+    return faults;
+}
+
 /* Compares ranks with rows at every depth. Returns the number of depths at
  * which the rows deadlock. */
 static int compare(struct fixture *f, const char *name)
@@ -221,6 +275,9 @@ static int compare(struct fixture *f, const char *name)
         stuck += !end;
         ok(count_faults(&f->s, end) == 0, "%s, depth %d: rows and ranks %s",
            name, depth, end ? "end" : "deadlock");
+        bool chained = f->graph.n_stages == f->graph.n_rows;
+        if (chained && f->graph.n_copies == 1)
+            ok(count_bridge_faults(&f->s, end) == 0, "  and over bridges");
     }
     return stuck;
 }
@@ -281,6 +338,9 @@ static void test_conditions(void)
     ok(!walk_ranks(&w, 0) || w.mixed, "a collective of several rows in an F");
     world_init(&w, &f.s, meshes[1]);
     ok(walk_ranks(&w, 0) && !w.mixed, "neither: all ranks end");
+    world_divide(&w, &f.s, 1, bridges[1].encoder, bridges[1].language);
+    w.idles = true;
+    ok(!walk_ranks(&w, 0), "a rank that sends nothing over a bridge");
     drop(&f);
 }
 

@@ -31,15 +31,16 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j,
 }
 
 int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
-                   const struct pp_env *env, size_t tokens, struct pp_err *err)
+                   const struct pp_env *env, const struct pp_table_counts *c,
+                   struct pp_err *err)
 {
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.env = env};
     if (bind_stages(e, j, err) ||
-        pp_batch_init(&e->batch, d, tokens, j->model->vocab, err) ||
-        (env->images && pp_image_batch_init(&e->images, d, tokens,
-                                            (size_t)env->sharers.group.n,
-                                            j->model->vision.merge, err)))
+        pp_batch_init(&e->batch, d, c->tokens, j->model->vocab, err) ||
+        (env->images &&
+         pp_image_batch_init(&e->images, d, c->image_rows, c->image_ranks,
+                             c->image_merge, err)))
         return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }

@@ -24,9 +24,9 @@ struct pp_engine {
     void *event;                  /* the other engine waits for it; or NULL */
 };
 
-/* Binds the stages of the rank. tokens: of the largest microbatch. */
+/* Binds the stages of the rank, whose tables have these counts. */
 int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
-                   const struct pp_env *env, size_t tokens,
+                   const struct pp_env *env, const struct pp_table_counts *c,
                    struct pp_err *err) PP_MUST_USE;
 /* Accepts a zeroed struct. */
 void pp_engine_finish(struct pp_engine *e);

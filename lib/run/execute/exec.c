@@ -46,8 +46,10 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
         e->trains |= pp_is_compute(row->actions[i].op) &&
                      pp_ends_backward(s->graph, row->actions[i]);
     e->sent = calloc(2 * (size_t)s->graph->n_rows, sizeof *e->sent);
+    e->bounds =
+        calloc((size_t)pp_layout_ranks(&e->env->layout) + 1, sizeof *e->bounds);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
-    if (!e->sent || !e->before)
+    if (!e->sent || !e->before || !e->bounds)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return make_inboxes(e, err);
 }
@@ -57,6 +59,7 @@ void pp_exec_finish(struct pp_exec *e)
     pp_memory_finish(&e->memory);
     free(e->sent);
     free(e->before);
+    free(e->bounds);
     free(e->inboxes);
     free(e->posted);
     memset(e, 0, sizeof *e);
@@ -91,19 +94,33 @@ static void find_blocks(const struct pp_exec *e, struct pp_action a,
         room ? e->arena + room->offset + room->bytes : NULL;
 }
 
-static size_t bin_of(const struct pp_pass *p, struct pp_action a)
+static uint64_t place_of(const struct pp_pass *p, struct pp_action a)
 {
-    uint64_t at = p->first + (uint64_t)a.microbatch * p->stride;
-    return at < p->end ? pp_packed_place(p->packed, at) : PP_NO_BIN;
+    return p->first + (uint64_t)a.microbatch * p->stride;
+}
+
+/* A rank that has no tokens has no bin. */
+static size_t bin_of(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_pass *p = e->pass;
+    uint64_t at = place_of(p, a);
+    return at < p->end && pp_env_has_tokens(e->env)
+               ? pp_packed_place(p->packed, at)
+               : PP_NO_BIN;
+}
+
+struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a)
+{
+    return pp_image_work_of(e->env, e->pass->packed, place_of(e->pass, a),
+                            e->pass->end);
 }
 
 size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a)
 {
-    const struct pp_pass *p = e->pass;
     const int cp = pp_env_mesh(e->env)->cp;
     struct pp_bin b = {0};
-    if (bin_of(p, a) != PP_NO_BIN)
-        pp_packed_bin(p->packed, bin_of(p, a), &b);
+    if (bin_of(e, a) != PP_NO_BIN)
+        pp_packed_bin(e->pass->packed, bin_of(e, a), &b);
     return b.ranks ? (size_t)cp * pp_bin_rank_tokens(&b, cp, e->env->place.cp)
                    : b.tokens;
 }
@@ -112,10 +129,10 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge)
 {
     int n = e->schedule->graph->n_slices;
-    if (edge.rows != PP_ROWS_TOKENS)
-        return pp_image_rows_of_rank(e->env, e->pass->packed,
-                                     bin_of(e->pass, a), edge.rows) *
-               edge.width;
+    if (edge.rows != PP_ROWS_TOKENS) {
+        const struct pp_image_work w = pp_exec_images(e, a);
+        return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
+    }
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
     size_t tokens = pp_exec_tokens(e, a) / sharers;
@@ -144,7 +161,7 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 {
     pp_fail(err, PP_EXIT_INPUT,
             "bin %zu has %zu tokens, but the plan has room for %zu",
-            bin_of(e->pass, a), pp_exec_tokens(e, a), e->room);
+            bin_of(e, a), pp_exec_tokens(e, a), e->room);
     return pp_exec_fail_at(e, a, err);
 }
 
@@ -176,7 +193,8 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                 struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    const struct pp_batch_part part = {.bin = bin_of(p, a),
+    const struct pp_image_work images = pp_exec_images(e, a);
+    const struct pp_batch_part part = {.bin = bin_of(e, a),
                                        .slice = a.slice,
                                        .n_slices = e->schedule->graph->n_slices,
                                        .score_all = p->score_all,
@@ -189,7 +207,7 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
         return -1;
     if (e->env->images && pp_image_batch_view(&on->images, &on->batch, e->env,
-                                              p->packed, part.bin, host, err))
+                                              &images, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
@@ -245,7 +263,7 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
                        e->output_host, err);
     if (!y)
         return -1;
-    e->pass->output(e->pass->ctx, a.stage, bin_of(e->pass, a), mb, y, s->out);
+    e->pass->output(e->pass->ctx, a.stage, bin_of(e, a), mb, y, s->out);
     return 0;
 }
 
@@ -255,7 +273,7 @@ static struct pp_digest_rows rows_to_digest(const struct pp_exec *e,
 {
     const struct pp_place *at = &e->env->place;
     return (struct pp_digest_rows){.packed = e->pass->packed,
-                                   .bin = bin_of(e->pass, a),
+                                   .bin = bin_of(e, a),
                                    .mb = host,
                                    .cp_rank = (size_t)at->cp,
                                    .tp_rank = (size_t)at->tp,
@@ -306,7 +324,7 @@ static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
     s->options = p->objective;
     s->step = p->step;
     s->packed = p->packed;
-    s->bin = bin_of(p, a);
+    s->bin = bin_of(e, a);
     /* All tensor-parallel ranks have the same metrics. */
     s->metrics =
         p->metrics && e->env->place.tp == 0 ? p->metrics + at + own : NULL;
@@ -341,7 +359,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     if (reports)
         *sum = (a.slice ? *sum : 0) + loss;
     if (e->pass->logps && reports)
-        e->pass->logps(e->pass->ctx, bin_of(e->pass, a), host);
+        e->pass->logps(e->pass->ctx, bin_of(e, a), host);
     return 0;
 }
 
@@ -372,7 +390,10 @@ static int take_metadata(const struct pp_exec *e, struct pp_action a,
 {
     size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
                 (size_t)a.microbatch;
-    return pp_metadata_take(e->metadata, at, a.stage, host, err)
+    /* An encoder with a mesh of its own has images for sequences. */
+    const struct pp_microbatch *given =
+        pp_env_has_tokens(e->env) ? host : host->images;
+    return pp_metadata_take(e->metadata, at, a.stage, given, err)
                ? pp_exec_fail_at(e, a, err)
                : 0;
 }
@@ -495,13 +516,11 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     memset(e->sent, 0, 2 * (size_t)n_rows * sizeof *e->sent);
     if (play(e, err))
         return -1;
-    struct pp_comm *c = e->env->comm;
     for (int row = 0; row < n_rows; row++)
         for (int direction = PP_DIRECTION_FORWARD;
              direction <= PP_DIRECTION_BACKWARD; direction++)
             if (e->sent[2 * row + direction] &&
-                c->ops->send_wait(c, pp_env_peer(e->env, row),
-                                  (enum pp_direction)direction, 0, err))
+                pp_exec_wait_sent(e, row, (enum pp_direction)direction, 0, err))
                 return -1;
     e->seconds += pp_clock() - start;
     return 0;

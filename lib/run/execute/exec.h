@@ -62,9 +62,10 @@ struct pp_exec {
     struct pp_memory memory;
     unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
     size_t room;          /* tokens of the largest microbatch of the plan */
-    size_t layout; /* tokens of this rank that its blocks are laid out for, if
-                      ranks divide experts; else 0 */
-    size_t *sent;  /* messages sent, by 2 * row + direction: ring places */
+    size_t layout;  /* tokens of this rank that its blocks are laid out for, if
+                       ranks divide experts; else 0 */
+    size_t *sent;   /* messages sent, by 2 * row + direction: ring places */
+    size_t *bounds; /* (ranks + 1) parts of a message over a bridge */
     struct pp_inbox *inboxes; /* by 2 * row + direction */
     struct pp_posted *posted; /* the rings of all inboxes */
     size_t n_posted;          /* size of a ring */
@@ -104,7 +105,9 @@ struct pp_scored {
 };
 
 /* One execution of the row. Microbatch k is the bin at place first + k stride,
- * and empty if that is not before end. */
+ * and empty if that is not before end. If the rank has no tokens (env.h), the
+ * bins from there on are those of all data-parallel ranks of the language
+ * model. */
 struct pp_pass {
     /* NULL: the loss of the next token. `step` has the counts of all passes of
      * the step, on all data-parallel ranks. */
@@ -116,7 +119,8 @@ struct pp_pass {
     struct pp_router_losses *router; /* of a step that trains, or NULL */
     const struct pp_packed *packed;
     uint64_t first, end;
-    uint64_t stride; /* data-parallel ranks: each takes every stride-th */
+    uint64_t stride; /* data-parallel ranks of the language model: each takes
+                        every stride-th */
     double scale;    /* 1 / scored tokens of the step; 0 when there are none */
     double temperature; /* divides logits; 0: 1 */
     bool sync;          /* the last pass of a step: REDUCE_GRAD, SYNC_COPIES and

@@ -24,6 +24,15 @@ size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a);
 size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge);
 
+/* Returns the images of an action. */
+struct pp_image_work pp_exec_images(const struct pp_exec *e,
+                                    struct pp_action a);
+
+/* Waits until at most `keep` messages to each rank of a row are under way. */
+int pp_exec_wait_sent(const struct pp_exec *e, int row,
+                      enum pp_direction direction, int keep,
+                      struct pp_err *err);
+
 /* Reports whether the microbatch fits the buffers: they have the size of the
  * largest microbatch that the plan knew. */
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a);

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_messages - SEND and RECV: from a planned buffer through a ring to the
  * transport, and back. A RECV posts its receive; the compute action that needs
- * the message waits for it. */
+ * the message waits for it.
+ *
+ * Over a bridge, between components with meshes of their own, a SEND is a
+ * message to every rank of the other row, and a RECV one from each, in the
+ * order of those ranks. Each is what the receiver needs, perhaps nothing. */
 #include "run/execute/exec_impl.h"
 
 #include "schedule/ir/deps.h"
@@ -16,13 +20,86 @@ static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
            e->env->kernels->element_bytes;
 }
 
+/* The ranks of another row that a rank exchanges messages with, and the part
+ * that each has of a buffer. */
+struct partners {
+    struct pp_group group;
+    const size_t *bounds; /* rows; NULL: the one has all */
+    size_t bytes;         /* of a row, or of all */
+};
+
+static struct partners partners_of(const struct pp_exec *e, int row)
+{
+    const struct pp_env *env = e->env;
+    return (struct partners){
+        .group = pp_layout_partners(&env->layout, &env->place, row)};
+}
+
+static bool is_bridge(const struct pp_exec *e, int row)
+{
+    return pp_layout_component(&e->env->layout, row) != e->env->place.component;
+}
+
+/* Divides the message of an action, which has so many bytes in all. */
+static struct partners divide(const struct pp_exec *e, struct pp_action a,
+                              int row, size_t bytes)
+{
+    struct partners p = partners_of(e, row);
+    p.bytes = bytes;
+    if (!is_bridge(e, row))
+        return p;
+    const struct pp_image_work w = pp_exec_images(e, a);
+    pp_image_bounds(&w, e->env->model, e->bounds);
+    p.bounds = e->bounds;
+    p.bytes = e->env->model->hidden * e->env->kernels->element_bytes;
+    return p;
+}
+
+struct message_part {
+    size_t offset, bytes;
+};
+
+static struct message_part part_of(const struct partners *p, int k)
+{
+    if (!p->bounds)
+        return (struct message_part){0, p->bytes};
+    return (struct message_part){p->bounds[k] * p->bytes,
+                                 (p->bounds[k + 1] - p->bounds[k]) * p->bytes};
+}
+
+int pp_exec_wait_sent(const struct pp_exec *e, int row,
+                      enum pp_direction direction, int keep, struct pp_err *err)
+{
+    const struct partners to = partners_of(e, row);
+    struct pp_comm *c = e->env->comm;
+    for (int k = 0; k < to.group.n; k++)
+        if (c->ops->send_wait(c, pp_group_rank(&to.group, k), direction, keep,
+                              err))
+            return -1;
+    return 0;
+}
+
+static int send_parts(struct pp_exec *e, const struct partners *to,
+                      enum pp_direction direction, const unsigned char *buf,
+                      struct pp_err *err)
+{
+    struct pp_comm *c = e->env->comm;
+    for (int k = 0; k < to->group.n; k++) {
+        struct message_part x = part_of(to, k);
+        if (c->ops->send(c, pp_group_rank(&to->group, k), direction,
+                         buf + x.offset, x.bytes, err))
+            return -1;
+        e->messages++;
+        e->message_bytes += x.bytes;
+    }
+    return 0;
+}
+
 int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
-    struct pp_comm *c = e->env->comm;
     struct pp_device *d = e->env->device;
-    int to = pp_env_peer(e->env, peer);
-    int direction =
+    enum pp_direction direction =
         a.op == PP_SEND_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
     int depth = e->schedule->channel_depth;
     const struct pp_buffer *from =
@@ -36,11 +113,9 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
         if (d->ops->zero(d, buf + rows, bytes - rows, err))
             return -1;
     }
-    e->messages++;
-    e->message_bytes += bytes;
+    const struct partners to = divide(e, a, peer, bytes);
     if (depth == 0)
-        return c->ops->send(c, to, (enum pp_direction)direction, buf, bytes,
-                            err);
+        return send_parts(e, &to, direction, buf, err);
 
     /* The copy to the ring frees the output. The oldest place of the ring is
      * free when fewer than depth messages are in flight. */
@@ -48,23 +123,26 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err)
     const struct pp_buffer *place =
         pp_memory_find(&e->memory, PP_BUF_RING, peer,
                        (int)(*sent % (size_t)depth), 0, direction);
-    if (c->ops->send_wait(c, to, (enum pp_direction)direction, depth - 1, err))
-        return -1;
-    void *ring = e->arena + place->offset;
-    if (d->ops->copy(d, ring, buf, bytes, err))
+    unsigned char *ring = e->arena + place->offset;
+    if (pp_exec_wait_sent(e, peer, direction, depth - 1, err) ||
+        d->ops->copy(d, ring, buf, bytes, err))
         return -1;
     (*sent)++;
-    return c->ops->send(c, to, (enum pp_direction)direction, ring, bytes, err);
+    return send_parts(e, &to, direction, ring, err);
+}
+
+static enum pp_direction direction_of(enum pp_op recv)
+{
+    return recv == PP_RECV_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
 }
 
 /* Waits for a message and compares its size with that of the index. */
 static int check_size(const struct pp_exec *e, struct pp_action a, int from,
-                      enum pp_direction direction, size_t rows,
-                      struct pp_err *err)
+                      size_t rows, struct pp_err *err)
 {
     struct pp_comm *c = e->env->comm;
     size_t bytes = 0;
-    if (c->ops->probe(c, from, direction, &bytes, err))
+    if (c->ops->probe(c, from, direction_of(a.op), &bytes, err))
         return -1;
     if (bytes == rows)
         return 0;
@@ -73,11 +151,6 @@ static int check_size(const struct pp_exec *e, struct pp_action a, int from,
             "%zu",
             from, bytes, rows);
     return pp_exec_fail_at(e, a, err);
-}
-
-static enum pp_direction direction_of(enum pp_op recv)
-{
-    return recv == PP_RECV_F ? PP_DIRECTION_FORWARD : PP_DIRECTION_BACKWARD;
 }
 
 static struct pp_inbox *inbox_of(const struct pp_exec *e, int peer,
@@ -105,11 +178,13 @@ static int await_oldest(struct pp_exec *e, struct pp_inbox *in, int peer,
 {
     struct pp_comm *c = e->env->comm;
     struct pp_action a = in->at[in->awaited++ % e->n_posted].action;
+    const struct partners from = partners_of(e, peer);
     int keep = (int)(in->posted - in->awaited);
-    return c->ops->recv_wait(c, pp_env_peer(e->env, peer), direction_of(a.op),
-                             keep, err)
-               ? fail_message(e, a, err)
-               : 0;
+    for (int k = 0; k < from.group.n; k++)
+        if (c->ops->recv_wait(c, pp_group_rank(&from.group, k),
+                              direction_of(a.op), keep, err))
+            return fail_message(e, a, err);
+    return 0;
 }
 
 /* The recorder takes the time of a wait for the time of the RECV. */
@@ -174,33 +249,42 @@ int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
 }
 
 static int post_receive(struct pp_exec *e, struct pp_action a, int peer,
-                        void *buf, size_t bytes, struct pp_err *err)
+                        unsigned char *buf, size_t bytes, struct pp_err *err)
 {
     struct pp_comm *c = e->env->comm;
     struct pp_inbox *in = inbox_of(e, peer, a.op);
+    const struct partners from = divide(e, a, peer, bytes);
     in->at[in->posted++ % e->n_posted] = (struct pp_posted){a, e->pc};
-    return c->ops->recv(c, pp_env_peer(e->env, peer), direction_of(a.op), buf,
-                        bytes, err)
-               ? fail_message(e, a, err)
-               : 0;
+    for (int k = 0; k < from.group.n; k++) {
+        struct message_part x = part_of(&from, k);
+        int rank = pp_group_rank(&from.group, k);
+        if (e->shapes == PP_MESSAGE_EXCHANGE &&
+            check_size(e, a, rank, x.bytes, err))
+            return -1;
+        if (c->ops->recv(c, rank, direction_of(a.op), buf + x.offset, x.bytes,
+                         err))
+            return fail_message(e, a, err);
+    }
+    return 0;
 }
 
 int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
     struct pp_comm *c = e->env->comm;
-    int from = pp_env_peer(e->env, peer);
-    enum pp_direction direction = direction_of(a.op);
     const struct pp_buffer *to =
         pp_exec_find(e, a.op == PP_RECV_F ? PP_BUF_INPUT : PP_BUF_DOUTPUT,
                      a.stage, a, a.peer);
-    void *buf = e->arena + to->offset;
+    unsigned char *buf = e->arena + to->offset;
     size_t bytes = row_bytes(e, a);
     pp_progress_action(e->worker->progress, e->pc);
     /* A sender with the same index fails before it sends. Wait for it, so that
-     * the first rank of the pipeline reports the error. */
+     * the first rank of the pipeline reports the error. An encoder with a mesh
+     * of its own has no tokens and does not see it. */
     if (!pp_exec_has_room(e, a))
-        return c->ops->probe && c->ops->probe(c, from, direction, &bytes, err)
+        return c->ops->probe && !is_bridge(e, peer) &&
+                       c->ops->probe(c, pp_env_peer(e->env, peer),
+                                     direction_of(a.op), &bytes, err)
                    ? -1
                    : pp_exec_fail_room(e, a, err);
     if (e->shapes != PP_MESSAGE_EXCHANGE)
@@ -208,8 +292,7 @@ int pp_exec_receive(void *ctx, struct pp_action a, int peer, struct pp_err *err)
                             e->shapes == PP_MESSAGE_MAX ? to->bytes : bytes,
                             err);
     begin_wait(e, e->pc);
-    if (check_size(e, a, from, direction, bytes, err) ||
-        post_receive(e, a, peer, buf, bytes, err) ||
+    if (post_receive(e, a, peer, buf, bytes, err) ||
         await_oldest(e, inbox_of(e, peer, a.op), peer, err))
         return -1;
     end_wait(e, e->pc);

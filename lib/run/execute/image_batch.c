@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* image_batch - fills the arrays of the images of a packed bin. */
+/* image_batch - fills the arrays of the images of packed bins. */
 #include "run/execute/image_batch.h"
 
 #include <string.h>
@@ -17,12 +17,10 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
                         "arrays of images", err);
     if (!b->memory)
         return -1;
-    b->cu_seqlens = b->memory;
-    if (ranks > 1) {
-        b->out = b->memory;
-        b->in = b->out + ranks + 1;
-        b->cu_seqlens = (int32_t *)(b->in + ranks + 1);
-    }
+    b->pixels = b->memory;
+    b->out = (size_t *)(b->pixels + n);
+    b->in = b->out + ranks + 1;
+    b->cu_seqlens = (int32_t *)(ranks > 1 ? b->in + ranks + 1 : b->out);
     b->token_rows = b->cu_seqlens + n;
     int32_t *rest = b->token_rows + n;
     if (merge > 1) {
@@ -95,39 +93,6 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
     return v->fixed_size ? 0 : check_frames(p, err);
 }
 
-/* The images of a rank in a bin. */
-struct image_span {
-    size_t first, n;
-};
-
-static struct image_span span_of(const struct pp_env *env,
-                                 const struct pp_bin_images *images)
-{
-    const struct pp_group *g = &env->sharers.group;
-    size_t n = (size_t)g->n, k = (size_t)g->index;
-    size_t first = pp_images_part(images, n, k);
-    return (struct image_span){first, pp_images_part(images, n, k + 1) - first};
-}
-
-/* Returns the patches of some images. */
-static size_t patches_of(const struct pp_bin_images *images,
-                         struct image_span of)
-{
-    const int32_t *cu = images->cu_patches;
-    return of.n ? (size_t)(cu[of.first + of.n] - cu[of.first]) : 0;
-}
-
-size_t pp_image_rows_of_rank(const struct pp_env *env,
-                             const struct pp_packed *p, size_t bin,
-                             enum pp_rows rows)
-{
-    struct pp_bin_images images = {0};
-    if (bin != PP_NO_BIN)
-        pp_packed_bin_images(p, bin, &images);
-    struct image_span of = span_of(env, &images);
-    return pp_image_rows(env->model, of.n, patches_of(&images, of), rows);
-}
-
 /* Lists the rows of images with a class token: their positions, and which are
  * features. */
 static void list_rows(struct pp_image_batch *b, size_t n, size_t patches)
@@ -154,154 +119,77 @@ static void list_axes(int32_t *axes, const struct pp_grid *g, uint32_t side)
             }
 }
 
+/* Adds the current image of a walk to the view of the encoder. */
+static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
+                       const struct pp_image_walk *s)
+{
+    const struct pp_bin_images *images = &s->images;
+    size_t i = b->view.n_sequences++;
+    int32_t at = b->cu_seqlens[i];
+    if (b->axes)
+        list_axes(b->axes + 2 * at, &images->grids[s->number],
+                  s->work->packed->images.merge);
+    b->pixels[i] = images->pixels;
+    if (images->pixels)
+        b->pixels[i] += (size_t)images->cu_patches[s->number] * v->patch_inputs;
+    b->cu_seqlens[i + 1] = at + (int32_t)s->patches + v->class_token;
+    b->view.n_features += s->patches / v->merge;
+}
+
 /* Makes the view of the encoder: the images of this rank. */
 static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
-                        const struct pp_bin_images *images, uint32_t side,
-                        struct image_span of)
+                        const struct pp_image_work *w)
 {
-    const int32_t *cu = images->cu_patches;
-    const float *pixels = images->pixels;
-    size_t first = of.n ? (size_t)cu[of.first] : 0;
+    struct pp_image_walk s;
+    b->view = (struct pp_microbatch){.cu_seqlens = b->cu_seqlens,
+                                     .cu_seqlens_padded = b->cu_seqlens,
+                                     .positions = b->positions,
+                                     .input_ids = b->input_ids,
+                                     .axes = b->axes,
+                                     .feature_rows = b->feature_rows,
+                                     .pixels = b->pixels};
     b->cu_seqlens[0] = 0;
-    for (size_t i = 0; i < of.n; i++) {
-        int32_t patches = cu[of.first + i + 1] - cu[of.first + i];
-        b->cu_seqlens[i + 1] = b->cu_seqlens[i] + patches + v->class_token;
-        if (b->axes)
-            list_axes(b->axes + 2 * b->cu_seqlens[i],
-                      &images->grids[of.first + i], side);
+    pp_image_walk_begin(&s, w);
+    for (size_t lane = 0; lane < w->n_lanes; lane++) {
+        pp_image_walk_open(&s, lane);
+        while (pp_image_walk_next(&s))
+            if (s.maker == w->maker)
+                view_image(b, v, &s);
     }
+    b->view.tokens = (size_t)b->cu_seqlens[b->view.n_sequences];
     if (!b->axes)
-        list_rows(b, of.n, v->patches);
-    b->view = (struct pp_microbatch){
-        .tokens = (size_t)b->cu_seqlens[of.n],
-        .n_sequences = of.n,
-        .cu_seqlens = b->cu_seqlens,
-        .cu_seqlens_padded = b->cu_seqlens,
-        .positions = b->positions,
-        .input_ids = b->input_ids,
-        .axes = b->axes,
-        .n_features = patches_of(images, of) / v->merge,
-        .feature_rows = b->feature_rows,
-        .pixels = pixels ? pixels + first * v->patch_inputs : NULL};
+        list_rows(b, b->view.n_sequences, v->patches);
 }
 
-/* Finds the placeholders of a bin, and notes which ranks they concern. */
-struct finder {
+/* --- the places of features --- */
+
+struct placer {
+    const struct pp_image_work *work;
     struct pp_image_batch *b;
-    struct pp_batch *tokens;
-    const struct pp_env *env;
-    const struct pp_bin_images *images;
-    uint32_t side; /* patches of a feature each way */
-    struct image_span own;
-    size_t tokens_of_rank; /* of a context-parallel rank */
-    size_t found;          /* placeholders */
-    size_t image;          /* of the next one */
-    size_t maker;          /* rank that makes its feature */
+    int32_t *ids; /* of the tokens of this rank; or NULL */
+    size_t taken, made;
+    size_t rows; /* of a tensor-parallel rank */
+    bool sorts;
 };
 
-/* Returns the number among the sharers of the rank that has the token at a
- * place of its bin, and sets the row among all of a context-parallel rank. */
-static size_t taker_of(const struct finder *f, size_t place, size_t *row)
+/* Notes where a feature goes and comes from. */
+static void place_feature(void *ctx, const struct pp_feature *f)
 {
-    size_t tp = pp_env_tp(f->env), cp_rank = 0;
-    *row = place;
-    if (pp_env_cp(f->env) > 1) {
-        size_t at = (size_t)f->tokens->order[place];
-        cp_rank = at / f->tokens_of_rank;
-        *row = at % f->tokens_of_rank;
+    struct placer *p = ctx;
+    const struct pp_image_work *w = p->work;
+    struct pp_image_batch *b = p->b;
+    if (w->takes && f->taker / w->tp == w->taker / w->tp)
+        p->ids[f->row] = -1;
+    if (w->takes && f->taker == w->taker) {
+        b->token_rows[p->taken++] =
+            (int32_t)(f->row - w->taker % w->tp * p->rows);
+        if (p->sorts)
+            b->in[f->maker + 1]++;
     }
-    return cp_rank * tp + *row / (f->tokens_of_rank / tp);
-}
-
-/* Returns the features of the images before image k. */
-static size_t features_before(const struct finder *f, size_t k)
-{
-    return (size_t)f->images->cu_patches[k] / f->env->model->vision.merge;
-}
-
-/* Notes where the next feature of the bin goes and comes from. */
-static void note_feature(struct finder *f, size_t place,
-                         struct pp_microbatch *mb)
-{
-    struct pp_image_batch *b = f->b;
-    const struct pp_group *g = &f->env->sharers.group;
-    size_t me = (size_t)g->index, tp = pp_env_tp(f->env), row;
-    size_t taker = taker_of(f, place, &row);
-    if (taker / tp == me / tp)
-        f->tokens->input_ids[row] = -1;
-    if (taker == me)
-        b->token_rows[mb->n_features++] =
-            (int32_t)(row - me % tp * (f->tokens_of_rank / tp));
-    if (g->n == 1)
-        return;
-    while (f->image >= pp_images_part(f->images, (size_t)g->n, f->maker + 1))
-        f->maker++;
-    if (taker == me)
-        b->in[f->maker + 1]++;
-    if (f->maker == me) {
-        size_t before = features_before(f, f->own.first);
-        b->takers[f->found - before] = (int32_t)taker;
-        b->out[taker + 1]++;
+    if (p->sorts && f->maker == w->maker) {
+        b->takers[p->made++] = (int32_t)f->taker;
+        b->out[f->taker + 1]++;
     }
-}
-
-/* Writes the positions of a token on three axes, if this rank has its row. */
-static void put_axes(const struct finder *f, size_t place, int32_t t,
-                     int32_t row, int32_t column)
-{
-    const struct pp_group *g = &f->env->sharers.group;
-    size_t at, tp = pp_env_tp(f->env);
-    if (!f->b->token_axes || !f->images->n ||
-        taker_of(f, place, &at) / tp != (size_t)g->index / tp)
-        return;
-    int32_t *to = f->b->token_axes + 3 * at;
-    to[0] = t;
-    to[1] = row;
-    to[2] = column;
-}
-
-/* Takes the placeholder at a place. Its image begins at position `start`, and
- * what follows the image begins at the one that is returned. */
-static int32_t take_feature(struct finder *f, size_t place, int32_t start,
-                            struct pp_microbatch *mb)
-{
-    while (f->found >= features_before(f, f->image + 1))
-        f->image++;
-    const struct pp_grid *g = &f->images->grids[f->image];
-    size_t number = f->found - features_before(f, f->image);
-    uint32_t rows = g->rows / f->side, columns = g->columns / f->side;
-    put_axes(f, place, start, start + (int32_t)(number / columns),
-             start + (int32_t)(number % columns));
-    note_feature(f, place, mb);
-    f->found++;
-    bool last = f->found == features_before(f, f->image + 1);
-    return last ? start + (int32_t)(rows > columns ? rows : columns) : start;
-}
-
-/* Looks for the placeholders of sequence i, and numbers its tokens. Returns how
- * many there are. */
-static size_t find_places(struct finder *f, const struct pp_bin *bin,
-                          uint32_t i, struct pp_microbatch *mb)
-{
-    /* The tokens of an index alone have been copied. */
-    const int32_t *ids = bin->input_ids ? bin->input_ids : f->tokens->ids;
-    const struct pp_vision *v = &f->env->model->vision;
-    size_t first = (size_t)bin->cu_seqlens_padded[i], n = 0;
-    size_t end = first + (size_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
-    size_t all = (size_t)f->images->patches / v->merge;
-    int32_t position = 0;
-    for (size_t t = first; t < end; t++)
-        if (ids[t] != (int32_t)v->image_token) {
-            put_axes(f, t, position, position, position);
-            position++;
-        } else {
-            if (f->found < all)
-                position = take_feature(f, t, position, mb);
-            n++;
-        }
-    for (; end < (size_t)bin->cu_seqlens_padded[i + 1]; end++)
-        put_axes(f, end, 0, 0, 0);
-    return n;
 }
 
 /* Completes the routes: adds up the numbers of features by rank, and sorts
@@ -320,53 +208,177 @@ static void sort_features(struct pp_image_batch *b, size_t ranks)
     b->routes = (struct pp_feature_routes){b->order, b->out, b->in};
 }
 
-/* Returns the features that the images of sequence i have. */
-static size_t features_of(const struct finder *f, uint32_t i)
+/* Fills the places of features, and the routes if a maker sorts them. Returns
+ * how many this rank takes. */
+static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
+                             const struct pp_env *env,
+                             const struct pp_image_work *w)
 {
-    const int32_t *cu = f->images->cu_images;
-    return cu ? features_before(f, (size_t)cu[i + 1]) -
-                    features_before(f, (size_t)cu[i])
-              : 0;
+    struct placer p = {.work = w,
+                       .b = b,
+                       .ids = tokens->input_ids,
+                       .sorts = w->makes && w->tp * w->cp > 1};
+    size_t bin = pp_image_bin(w, w->lane), ranks = pp_image_takers(w);
+    struct pp_bin of = {0};
+    if (bin != PP_NO_BIN)
+        pp_packed_bin(w->packed, bin, &of);
+    p.rows = of.tokens / w->cp / w->tp;
+    if (p.sorts)
+        memset(b->out, 0, 2 * (ranks + 1) * sizeof *b->out);
+    if (w->takes || p.sorts)
+        pp_image_visit(w, env->model, place_feature, &p);
+    if (p.sorts)
+        sort_features(b, ranks);
+    return p.taken;
+}
+
+/* --- positions on three axes --- */
+
+struct numberer {
+    const struct pp_image_work *work;
+    const struct pp_vision *vision;
+    struct pp_bin_images images;
+    struct pp_bin bin;
+    int32_t *axes;
+    uint32_t side, image, number; /* number: the feature of the image */
+    size_t sequence;
+};
+
+/* Writes the positions of the token at a place, if this rank has its row. */
+static void put_axes(const struct numberer *n, size_t place, int32_t t,
+                     int32_t row, int32_t column)
+{
+    const struct pp_image_work *w = n->work;
+    size_t at;
+    if (pp_image_taker(w, w->lane, &n->bin, n->sequence, place, &at) / w->tp !=
+        w->taker / w->tp)
+        return;
+    int32_t *to = n->axes + 3 * at;
+    to[0] = t;
+    to[1] = row;
+    to[2] = column;
+}
+
+/* Numbers a placeholder. Its image begins at position `start`, and what follows
+ * the image begins at the one that is returned. */
+static int32_t number_feature(struct numberer *n, size_t place, int32_t start)
+{
+    const struct pp_grid *g = &n->images.grids[n->image];
+    uint32_t rows = g->rows / n->side, columns = g->columns / n->side;
+    put_axes(n, place, start, start + (int32_t)(n->number / columns),
+             start + (int32_t)(n->number % columns));
+    if (++n->number < rows * columns)
+        return start;
+    n->number = 0;
+    n->image++;
+    return start + (int32_t)(rows > columns ? rows : columns);
+}
+
+static void number_sequence(struct numberer *n, size_t i)
+{
+    const struct pp_bin *b = &n->bin;
+    size_t first = (size_t)b->cu_seqlens_padded[i], t = first;
+    size_t end = first + (size_t)(b->cu_seqlens[i + 1] - b->cu_seqlens[i]);
+    int32_t position = 0;
+    n->sequence = i;
+    for (; t < end; t++)
+        if (b->input_ids[t] == (int32_t)n->vision->image_token &&
+            n->image < n->images.n) {
+            position = number_feature(n, t, position);
+        } else {
+            put_axes(n, t, position, position, position);
+            position++;
+        }
+    for (; t < (size_t)b->cu_seqlens_padded[i + 1]; t++)
+        put_axes(n, t, 0, 0, 0);
+}
+
+/* Numbers the tokens of this rank's microbatch. Returns the positions; NULL
+ * without images: then all positions are alike, and sequences may have ranks of
+ * their own. */
+static const int32_t *number_tokens(struct pp_image_batch *b,
+                                    const struct pp_env *env,
+                                    const struct pp_image_work *w)
+{
+    struct numberer n = {.work = w,
+                         .vision = &env->model->vision,
+                         .axes = b->token_axes,
+                         .side = w->packed->images.merge};
+    size_t bin = pp_image_bin(w, w->lane);
+    if (!b->token_axes || bin == PP_NO_BIN)
+        return NULL;
+    pp_packed_bin_images(w->packed, bin, &n.images);
+    pp_packed_bin(w->packed, bin, &n.bin);
+    for (size_t i = 0; n.images.n && i < n.bin.n_sequences; i++)
+        number_sequence(&n, i);
+    return n.images.n ? b->token_axes : NULL;
+}
+
+/* --- the view --- */
+
+/* Returns the placeholders of sequence i of a bin with these ids. */
+static size_t count_places(const struct pp_bin *b, const int32_t *ids, size_t i,
+                           int32_t token)
+{
+    size_t n = 0;
+    ids += b->cu_seqlens_padded[i];
+    for (int32_t t = 0; t < b->cu_seqlens[i + 1] - b->cu_seqlens[i]; t++)
+        n += ids[t] == token;
+    return n;
+}
+
+/* Checks that every sequence of a bin has as many placeholders as features.
+ * copied: the ids of an index alone. */
+static int check_places(const struct pp_env *env, const struct pp_packed *p,
+                        size_t bin, const int32_t *copied, struct pp_err *err)
+{
+    const struct pp_vision *v = &env->model->vision;
+    struct pp_bin_images images;
+    struct pp_bin b;
+    if (bin == PP_NO_BIN)
+        return 0;
+    pp_packed_bin(p, bin, &b);
+    const int32_t *ids = b.input_ids ? b.input_ids : copied;
+    pp_packed_bin_images(p, bin, &images);
+    for (size_t i = 0; i < b.n_sequences; i++) {
+        int32_t token = (int32_t)v->image_token;
+        size_t places = count_places(&b, ids, i, token), want = 0;
+        const int32_t *cu = images.cu_images;
+        if (cu)
+            want = (size_t)(images.cu_patches[cu[i + 1]] -
+                            images.cu_patches[cu[i]]) /
+                   v->merge;
+        if (places != want)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "packed data: bin %zu: sequence %zu has '%zu' "
+                           "tokens for images, which have %zu features",
+                           bin, i, places, want);
+    }
+    return 0;
 }
 
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
-                        const struct pp_env *env, const struct pp_packed *p,
-                        size_t bin, struct pp_microbatch *mb,
-                        struct pp_err *err)
+                        const struct pp_env *env, const struct pp_image_work *w,
+                        struct pp_microbatch *mb, struct pp_err *err)
 {
-    size_t ranks = (size_t)env->sharers.group.n;
-    struct pp_bin_images images = {0};
-    struct pp_bin of = {0};
-    if (bin != PP_NO_BIN) {
-        pp_packed_bin(p, bin, &of);
-        pp_packed_bin_images(p, bin, &images);
-    }
-    struct finder f = {.b = b,
-                       .tokens = tokens,
-                       .env = env,
-                       .images = &images,
-                       .side = p->images.merge,
-                       .own = span_of(env, &images),
-                       .tokens_of_rank = of.tokens / pp_env_cp(env)};
-    view_images(b, &env->model->vision, &images, f.side, f.own);
-    mb->n_features = 0;
-    if (ranks > 1)
-        memset(b->out, 0, 2 * (ranks + 1) * sizeof *b->out);
-    for (uint32_t i = 0; i < of.n_sequences; i++) {
-        size_t places = find_places(&f, &of, i, mb), want = features_of(&f, i);
-        if (places != want)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "packed data: bin %zu: sequence %u has '%zu' tokens "
-                           "for images, which have %zu features",
-                           bin, i, places, want);
-    }
-    if (ranks > 1)
-        sort_features(b, ranks);
-    /* Without images all positions are alike, and sequences may have ranks of
-     * their own. */
-    mb->axes = images.n ? b->token_axes : NULL;
-    mb->routes = ranks > 1 ? &b->routes : NULL;
+    bool sorts = w->makes && w->tp * w->cp > 1;
+    for (size_t lane = 0; lane < w->n_lanes; lane++)
+        if ((w->takes ? lane == w->lane : sorts) &&
+            check_places(env, w->packed, pp_image_bin(w, lane), tokens->ids,
+                         err))
+            return -1;
+    b->view = (struct pp_microbatch){0};
+    if (w->makes)
+        view_images(b, &env->model->vision, w);
+    mb->n_features = place_features(b, tokens, env, w);
     mb->feature_rows = b->token_rows;
+    mb->axes = w->takes ? number_tokens(b, env, w) : NULL;
+    if (w->makes && w->takes)
+        mb->routes = sorts ? &b->routes : NULL;
+    else if (w->makes)
+        b->view.routes = sorts ? &b->routes : NULL;
+    else /* what came over the bridge is in the order of the tokens */
+        b->view.n_features = mb->n_features;
     mb->images = &b->view;
     return 0;
 }

@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* image_batch - the images of a packed bin as the layers of an encoder see
+/* image_batch - the images of packed bins as the layers of an encoder see
  * them, and the places of their features among the tokens.
  *
  * An image is a sequence of the encoder: its patches, after a class token if
- * the encoder has one. Ranks that divide a microbatch divide its images, each
- * as a whole, whatever tokens they have. As of batch.h, every action makes it
- * again from the mapped index.
- */
+ * the encoder has one. Ranks divide images as wholes, whatever tokens they have
+ * (image_places.h). As of batch.h, every action makes it again from the mapped
+ * index. */
 #ifndef PP_RUN_EXECUTE_IMAGE_BATCH_H
 #define PP_RUN_EXECUTE_IMAGE_BATCH_H
 
 #include "data/packed.h"
 #include "run/execute/batch.h"
+#include "run/execute/image_places.h"
 
-/* Buffers for the images of a microbatch of up to max_tokens. */
+/* Buffers for the images of a microbatch of up to max_tokens, or of that many
+ * features if they are those of several microbatches. */
 struct pp_image_batch {
-    void *memory;     /* of the arrays below */
-    size_t *out, *in; /* bounds by rank */
+    void *memory;         /* of the arrays below */
+    const float **pixels; /* of each image */
+    size_t *out, *in;     /* bounds by rank */
     int32_t *positions;
     int32_t *input_ids, *cu_seqlens;
     int32_t *feature_rows; /* among the rows of the encoder */
@@ -31,8 +33,8 @@ struct pp_image_batch {
     struct pp_feature_routes routes;
 };
 
-/* The device, whose memory is the host's, outlives b. ranks: those that divide
- * images; merge: the patches of a feature. */
+/* The device, whose memory is the host's, outlives b. ranks: those to which
+ * features go, in their order; merge: the patches of a feature. */
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
                         size_t max_tokens, size_t ranks, size_t merge,
                         struct pp_err *err) PP_MUST_USE;
@@ -44,19 +46,13 @@ void pp_image_batch_finish(struct pp_image_batch *b);
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Returns the rows of a bin, which may be PP_NO_BIN, on the rank of an env: of
- * its encoder, or features. */
-size_t pp_image_rows_of_rank(const struct pp_env *env,
-                             const struct pp_packed *p, size_t bin,
-                             enum pp_rows rows);
-
-/* Completes *mb, a view of a bin in `tokens` without slices, with the images of
- * the rank: the places of features, which are no words any more, and the view
- * of the encoder. The latter points into b. Fails with PP_EXIT_INPUT if a
- * sequence has other numbers of placeholders and of features. */
+/* Completes *mb, a view of the tokens of the rank without slices, with its
+ * images: the places of features, which are no words any more, and the view of
+ * the encoder. The latter points into b. Fails with PP_EXIT_INPUT if a sequence
+ * has other numbers of placeholders and of features. */
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
-                        const struct pp_env *env, const struct pp_packed *p,
-                        size_t bin, struct pp_microbatch *mb,
+                        const struct pp_env *env, const struct pp_image_work *w,
+                        struct pp_microbatch *mb,
                         struct pp_err *err) PP_MUST_USE;
 
 #endif

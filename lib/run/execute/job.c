@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/num.h"
+#include "model/vision.h"
 #include "run/objectives/objective.h"
 #include "run/parts/stage.h"
 #include "schedule/ir/deps.h"
@@ -51,10 +52,11 @@ static struct pp_precision types_of(const struct pp_job *j)
                                      j->kernels->accumulator_bytes};
 }
 
-/* Returns the bytes of the whole weights of a unit, if ranks gather them. */
-static size_t gathered_bytes(const struct pp_job *j, size_t unit)
+/* Returns the bytes of the whole weights of a unit on a row, if its ranks
+ * gather them. */
+static size_t gathered_bytes(const struct pp_job *j, int row, size_t unit)
 {
-    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    const struct pp_mesh mesh = pp_job_mesh(j, row);
     const struct pp_precision types = types_of(j);
     struct pp_unit_id u = pp_model_unit(j->model, unit);
     return pp_gathered_bytes(&mesh, pp_mesh_held(&mesh, j->model, u), &types);
@@ -69,18 +71,35 @@ static size_t most_of(size_t a, size_t b)
 static struct pp_model loaded_model(const struct pp_job *j,
                                     enum pp_job_pass pass)
 {
-    const struct pp_layout layout = pp_job_layout(j);
+    const struct pp_layout l = pp_job_layout(j);
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
-    size_t sharers = (size_t)pp_mesh_sharers(&layout.components[0].mesh);
+    const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
+    size_t sharers = (size_t)pp_mesh_sharers(x), makers = sharers, lanes = 1;
+    if (l.n_components > 1) {
+        makers = m.vision.encoders = (size_t)l.components[0].mesh.dp;
+        lanes = m.vision.lanes = (size_t)x->dp;
+    }
     m.vision.n_images = p->images.max_images;
     if (!m.vision.fixed_size) { /* one image of all patches for each rank */
-        m.vision.n_images = p->images.max_images ? sharers : 0;
-        m.vision.patches = pp_images_most(p, sharers);
+        m.vision.n_images = p->images.max_images ? makers : 0;
+        m.vision.lanes = 1;
+        m.vision.patches = pp_images_most(p, makers, lanes);
     }
     m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
     m.vision.sharers = sharers;
     return m;
+}
+
+/* Reports whether a stage takes its input over a bridge: at most a feature for
+ * each of its tokens. */
+static bool takes_bridge(const struct pp_graph *g, const struct pp_layout *l,
+                         int s)
+{
+    const struct pp_stage_node *n = &g->stages[s];
+    return n->n_inputs > 0 &&
+           pp_layout_component(l, n->row) !=
+               pp_layout_component(l, g->stages[n->inputs[0]].row);
 }
 
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
@@ -89,7 +108,8 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     const struct pp_graph *g = j->schedule->graph;
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
-    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    const struct pp_layout l = pp_job_layout(j);
+    const struct pp_mesh mesh = pp_layout_language(&l)->mesh;
     const struct pp_model m = loaded_model(j, pass);
     size_t rows = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
     size_t copied = pp_copied_keys(
@@ -102,16 +122,21 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                 &mesh, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
-            out[s].weights += gathered_bytes(j, i);
+            out[s].weights += gathered_bytes(j, g->stages[s].row, i);
         }
         out[s].output = pp_bytes_of_rows(
             pp_edge_rate(&m, u->first + u->n) * (double)b.element_bytes, rows);
+        if (takes_bridge(g, &l, s))
+            out[s].input =
+                pp_bytes_of_rows((double)(m.hidden * b.element_bytes), rows);
     }
 }
 
 struct pp_layout pp_job_layout(const struct pp_job *j)
 {
     struct pp_mesh x = j->mesh;
+    if (j->components.n_components)
+        return j->components;
     int *const sizes[] = {&x.dp, &x.tp, &x.cp, &x.ep};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         *sizes[i] = *sizes[i] ? *sizes[i] : 1;
@@ -123,12 +148,18 @@ size_t pp_job_microbatches(const struct pp_job *j)
 {
     struct pp_layout l = pp_job_layout(j);
     return (size_t)j->schedule->n_microbatches *
-           (size_t)l.components[0].mesh.dp;
+           (size_t)pp_layout_language(&l)->mesh.dp;
 }
 
-int pp_job_replicas(const struct pp_job *j)
+struct pp_mesh pp_job_mesh(const struct pp_job *j, int row)
 {
-    const struct pp_mesh x = pp_job_layout(j).components[0].mesh;
+    const struct pp_layout l = pp_job_layout(j);
+    return l.components[pp_layout_component(&l, row)].mesh;
+}
+
+int pp_job_replicas(const struct pp_job *j, int row)
+{
+    const struct pp_mesh x = pp_job_mesh(j, row);
     return x.dp * x.cp;
 }
 
@@ -145,9 +176,9 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
 }
 
 /* Returns the ranks that divide the tensors of a row. */
-static size_t tensor_ranks(const struct pp_job *j)
+static size_t tensor_ranks(const struct pp_job *j, int row)
 {
-    return (size_t)pp_job_layout(j).components[0].mesh.tp;
+    return (size_t)pp_job_mesh(j, row).tp;
 }
 
 /* Returns the elements of gradients of the tied embedding or head that come
@@ -163,7 +194,7 @@ static size_t tied_elements(const struct pp_job *j, int row, int copy)
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     pp_unit_params(j->model, (struct pp_unit_id){PP_UNIT_EMBED, 0}, table);
     return embed != head && (row == embed || row == head)
-               ? pp_tensor_most(&table[PP_P_WEIGHT], tensor_ranks(j))
+               ? pp_tensor_most(&table[PP_P_WEIGHT], tensor_ranks(j, row))
                : 0;
 }
 
@@ -183,7 +214,7 @@ size_t pp_job_score_width(const struct pp_job *j)
 static size_t n_scores(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
-    const struct pp_mesh x = pp_job_layout(j).components[0].mesh;
+    const struct pp_mesh x = pp_job_mesh(j, row);
     size_t n = 0, head = pp_model_n_units(j->model) - 1;
     for (int s = 0; j->score && s < g->n_stages; s++)
         if (g->stages[s].row == row &&
@@ -193,16 +224,32 @@ static size_t n_scores(const struct pp_job *j, int row)
     return j->score ? most_of(n, PP_SCORES_PART) : 0;
 }
 
+/* Returns the most features that a rank of the encoder makes. */
+static size_t most_features(const struct pp_job *j)
+{
+    const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
+    size_t most = 0;
+    for (int pass = PP_PASS_TRAIN; pass <= PP_PASS_FORWARD; pass++) {
+        if (!used[pass])
+            continue;
+        const struct pp_model m = loaded_model(j, (enum pp_job_pass)pass);
+        most = most_of(most, pp_vision_rank_images(&m.vision) *
+                                 pp_vision_out_tokens(&m.vision));
+    }
+    return most;
+}
+
 struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
     struct pp_layout l = pp_job_layout(j);
-    size_t cp = (size_t)l.components[0].mesh.cp;
+    const struct pp_mesh mesh = pp_job_mesh(j, row);
+    size_t cp = (size_t)mesh.cp;
     struct pp_table_counts c = {
         .rotary = pp_model_rope_width(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
         .n_params = pp_model_n_elements(j->model),
-        .n_owners = pp_mesh_owners(&l.components[0].mesh),
+        .n_owners = pp_mesh_owners(&mesh),
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
         .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
@@ -211,11 +258,8 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
         .copies = g->n_copies > 1,
-        .replicas = pp_job_replicas(j) > 1 || tensor_ranks(j) > 1,
+        .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
         .divided = cp > 1,
-        .image_ranks = j->model->vision.kind != PP_VISION_NONE
-                           ? (size_t)pp_mesh_sharers(&l.components[0].mesh)
-                           : 0,
         .image_merge = j->model->vision.merge,
         .overlap = pp_job_overlaps(j, row),
     };
@@ -227,6 +271,8 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         c.positions = most_of(c.positions,
                               data_of(j, (enum pp_job_pass)pass)->max_seqlen);
     }
+    if (j->model->vision.kind != PP_VISION_NONE)
+        pp_count_images(&c, &l, row, most_features(j));
     return c;
 }
 
@@ -237,7 +283,8 @@ static void add_state(const struct pp_job *j, int stage,
     const struct pp_precision types = types_of(j);
     bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
     const struct pp_unit_range *u = &j->stages[stage];
-    const struct pp_mesh mesh = pp_job_layout(j).components[0].mesh;
+    const struct pp_mesh mesh =
+        pp_job_mesh(j, j->schedule->graph->stages[stage].row);
     for (size_t i = u->first; i < u->first + u->n; i++) {
         struct pp_held held =
             pp_mesh_held(&mesh, j->model, pp_model_unit(j->model, i));
@@ -382,6 +429,11 @@ static void sync_rows(const struct uses *u, const struct pp_place *p, int a,
                   pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
 }
 
+static bool is_language(const struct uses *u, const struct pp_place *p)
+{
+    return p->component + 1 == u->layout.n_components;
+}
+
 /* Marks the channels of the rank at that place. */
 static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
                       const struct uses *u)
@@ -392,13 +444,18 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
     const struct pp_row *row = &s->rows[p->row];
     for (size_t i = 0; i < row->n; i++) {
         struct pp_action a = row->actions[i];
-        if (a.op == PP_SEND_F || a.op == PP_SEND_B)
-            *use_of(u, rank,
-                    pp_layout_peer(&u->layout, p, g->stages[a.peer].row),
+        if (!pp_is_send(a.op))
+            continue;
+        const struct pp_group to =
+            pp_layout_partners(&u->layout, p, g->stages[a.peer].row);
+        for (int k = 0; k < to.n; k++)
+            *use_of(u, rank, pp_group_rank(&to, k),
                     a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
                                       : PP_DIRECTION_BACKWARD) = 1;
     }
-    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
+    /* Copies of weights are all in the language model. */
+    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies && is_language(u, p);
+         k++)
         sync_rows(u, p, g->stages[g->tied[0] + k * copied].row,
                   g->stages[g->tied[1] + k * copied].row);
     for (int i = copied; i < g->n_stages; i++)
@@ -447,7 +504,7 @@ int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
     }
     for (int rank = 0; rank < u.n_ranks; rank++) {
         struct pp_place p;
-        if (pp_layout_place(&u.layout, 0, rank, &p))
+        if (pp_layout_find(&u.layout, rank, &p))
             find_uses(j->schedule, &p, &u);
     }
     for (int from = 0; from < u.n_ranks; from++)

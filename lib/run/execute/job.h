@@ -85,8 +85,12 @@ struct pp_job {
     const struct pp_schedule *forward;  /* the same rows, forward only */
     const struct pp_unit_range *stages; /* by stage number. A stage with several
                                            inputs works on their sum */
-    struct pp_mesh mesh; /* an axis of size 0 has 1 rank; pp is the number of
-                            the schedule's rows, whatever is here */
+    struct pp_mesh mesh; /* of the language model; an axis of size 0 has 1 rank;
+                            pp is the number of the schedule's rows, whatever is
+                            here */
+    /* An encoder with a mesh and ranks of its own, and the language model, with
+     * all sizes; n_components 0: one component, with `mesh`. */
+    struct pp_layout components;
     const enum pp_recompute *recompute; /* by stage number; NULL: none. Not
                                            full if there are slices */
     const struct pp_kernels *kernels;
@@ -220,17 +224,20 @@ struct pp_stage_bytes;
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
                   struct pp_stage_bytes *out);
 
-/* Returns the places of the job's ranks: one component, whose rows are those of
- * the schedule. */
+/* Returns the places of the job's ranks; the rows of all components are those
+ * of the schedule. */
 struct pp_layout pp_job_layout(const struct pp_job *j);
 
-/* Returns the microbatches of one pass of all data-parallel ranks. Microbatch k
- * goes to rank k mod dp. */
+/* Returns the mesh of the component that plays a row. */
+struct pp_mesh pp_job_mesh(const struct pp_job *j, int row);
+
+/* Returns the microbatches of one pass of all data-parallel ranks of the
+ * language model. Microbatch k goes to rank k mod dp. */
 size_t pp_job_microbatches(const struct pp_job *j);
 
-/* Returns the ranks that hold the same weights and divide the tokens of a step.
- */
-int pp_job_replicas(const struct pp_job *j);
+/* Returns the ranks of a row that hold the same weights and divide the tokens
+ * or the images of a step. */
+int pp_job_replicas(const struct pp_job *j, int row);
 
 /* Returns what the tables of a rank of this row depend on. */
 struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);

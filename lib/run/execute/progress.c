@@ -34,7 +34,7 @@ static void format_action(const struct pp_job *j, const struct pp_schedule *s,
 {
     const struct pp_layout layout = pp_job_layout(j);
     struct pp_place place;
-    if (!pp_layout_place(&layout, 0, rank, &place))
+    if (!pp_layout_find(&layout, rank, &place))
         return;
     const struct pp_row *row = &s->rows[place.row];
     if (index < row->n)

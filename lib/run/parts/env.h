@@ -52,6 +52,13 @@ static inline const struct pp_mesh *pp_env_mesh(const struct pp_env *e)
     return &e->layout.components[e->place.component].mesh;
 }
 
+/* Reports whether the rank has tokens. One of an encoder with a mesh of its own
+ * has images alone. */
+static inline bool pp_env_has_tokens(const struct pp_env *e)
+{
+    return e->place.component + 1 >= e->layout.n_components;
+}
+
 /* Return the number of ranks that divide sequences, tensors, or experts. */
 static inline size_t pp_env_cp(const struct pp_env *e)
 {

@@ -90,8 +90,11 @@ struct pp_microbatch {
     /* (tokens, number of axes) the positions on each axis; NULL: they are all
      * those of `positions`. */
     const int32_t *axes;
-    const struct pp_feature_routes *routes; /* NULL: one rank has all */
-    const float *pixels; /* (patches, patch_inputs); host memory */
+    const struct pp_feature_routes *routes; /* NULL: one rank has all, or there
+                                               is a bridge. For a projector
+                                               before a bridge, order alone */
+    const float *const *pixels; /* (n_sequences) of each image, (patches,
+                                   patch_inputs); host memory */
     /* The images of this rank in the microbatch, as the encoder sees them; NULL
      * if the model has none. */
     const struct pp_microbatch *images;

@@ -17,15 +17,17 @@ static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t P = l->env->model->vision.patch_inputs;
     size_t row = P * l->env->kernels->element_bytes;
     bool wide = l->env->kernels->element_bytes == sizeof(double);
-    const int32_t *rows = mb->feature_rows;
+    size_t skipped = l->w[PP_P_CLASS] ? 1 : 0;
     memset(to, 0, mb->tokens * row);
-    for (size_t k = 0; k < (rows ? mb->n_features : mb->tokens); k++) {
-        const float *from = mb->pixels + k * P;
-        char *at = (char *)to + (rows ? (size_t)rows[k] : k) * row;
-        if (!wide)
-            memcpy(at, from, row);
-        for (size_t i = 0; wide && i < P; i++)
-            ((double *)at)[i] = (double)from[i];
+    for (size_t k = 0; k < mb->n_sequences; k++) {
+        size_t real = (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
+        size_t n = real > skipped ? (real - skipped) * P : 0;
+        char *at =
+            (char *)to + ((size_t)mb->cu_seqlens_padded[k] + skipped) * row;
+        if (!wide && n > 0)
+            memcpy(at, mb->pixels[k], n * sizeof(float));
+        for (size_t i = 0; wide && i < n; i++)
+            ((double *)at)[i] = (double)mb->pixels[k][i];
     }
 }
 

@@ -6,7 +6,9 @@
  * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
  * patches, without the class token. Those of Qwen2-VL are several neighbours
  * each, after a norm of every patch. Tensor-parallel ranks divide the images
- * and not the products. */
+ * and not the products. If the encoder has a mesh of its own, and ranks of the
+ * language model divide tokens, the output is sorted by the rank that takes
+ * it: each then gets one message. */
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
@@ -62,9 +64,9 @@ static int projector_fwd(const struct pp_layer *l,
                          const struct pp_layer_blocks *b, void *scratch,
                          struct pp_err *err)
 {
-    (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     struct projector p = projector_of(l, mb, PP_IN_FORWARD, b);
+    void *made = mb->routes ? scratch : y;
     if (read_features(l, mb, &p, x, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(p.s[PP_S_PROJECTED], p.s[PP_S_FEATURES],
@@ -74,9 +76,13 @@ static int projector_fwd(const struct pp_layer *l,
     PP_LAYER_RUN(k->gelu_fwd(
         p.s[PP_S_PROJECTED_ACT], p.s[PP_S_PROJECTED], p.n * p.middle,
         l->env->model->vision.projector_gelu, l->env->stream));
-    PP_LAYER_RUN(k->linear_fwd(y, p.s[PP_S_PROJECTED_ACT], l->w[PP_P_LINEAR2],
-                               l->w[PP_P_LINEAR2_BIAS], NULL, p.n, p.middle,
-                               p.out, p.out, p.middle, l->env->stream));
+    PP_LAYER_RUN(k->linear_fwd(made, p.s[PP_S_PROJECTED_ACT],
+                               l->w[PP_P_LINEAR2], l->w[PP_P_LINEAR2_BIAS],
+                               NULL, p.n, p.middle, p.out, p.out, p.middle,
+                               l->env->stream));
+    if (mb->routes)
+        PP_LAYER_RUN(k->embedding_fwd(y, mb->routes->order, made, p.n, p.out,
+                                      l->env->stream));
     return 0;
 }
 
@@ -117,9 +123,14 @@ static int projector_bwd_input(const struct pp_layer *l,
     const struct pp_kernels *k = l->env->kernels;
     struct projector p = projector_of(l, mb, PP_IN_BACKWARD, b);
     void *d = p.s[PP_S_DPROJECTED];
-    PP_LAYER_RUN(k->copy(p.s[PP_S_PROJECTOR_DY], dy, p.n, p.out, p.out, p.out,
-                         l->env->stream));
-    PP_LAYER_RUN(k->linear_bwd_input(d, dy, l->w[PP_P_LINEAR2], p.n, p.middle,
+    void *own = p.s[PP_S_PROJECTOR_DY];
+    if (mb->routes)
+        PP_LAYER_RUN(
+            k->scatter(own, dy, mb->routes->order, p.n, p.out, l->env->stream));
+    else
+        PP_LAYER_RUN(
+            k->copy(own, dy, p.n, p.out, p.out, p.out, l->env->stream));
+    PP_LAYER_RUN(k->linear_bwd_input(d, own, l->w[PP_P_LINEAR2], p.n, p.middle,
                                      p.out, p.middle, p.out, l->env->stream));
     PP_LAYER_RUN(k->gelu_bwd(d, d, p.s[PP_S_PROJECTED], p.n * p.middle,
                              l->env->model->vision.projector_gelu,

@@ -27,7 +27,7 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
     struct pp_objective_counts step = {0};
     for (size_t i = 0; j->objective && !j->score && i < p->n_bins; i++)
         pp_scoring_count(j->objective, p, i, &step);
-    uint64_t m = pp_job_microbatches(j), lane = (uint64_t)r->env.place.dp;
+    uint64_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
     pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
     for (uint64_t first = 0; first < p->n_bins; first += m) {
         const struct pp_pass pass = {

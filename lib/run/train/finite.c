@@ -57,7 +57,7 @@ int pp_rank_check_weights(struct pp_rank *r, struct pp_err *err)
 static int play(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    size_t m = pp_job_microbatches(j), lane = (size_t)r->env.place.dp;
+    size_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
     struct pp_recorder *recorder = r->train.recorder;
     uint64_t scored, tokens;
     pp_rank_count(r, m, &scored, &tokens);

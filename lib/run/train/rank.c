@@ -58,7 +58,8 @@ static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
 }
 
 /* Opens the second engine, for the forward of overlap pairs. */
-static int make_overlap(struct pp_rank *r, size_t tokens, struct pp_err *err)
+static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
+                        struct pp_err *err)
 {
     const struct pp_job *j = r->job;
     struct pp_env *env = &r->beside;
@@ -70,7 +71,7 @@ static int make_overlap(struct pp_rank *r, size_t tokens, struct pp_err *err)
     *env = r->env;
     env->device = d;
     env->stream = d->stream;
-    return pp_engine_init(&r->worker.overlap, j, env, tokens, err);
+    return pp_engine_init(&r->worker.overlap, j, env, c, err);
 }
 
 static int make_engines(struct pp_rank *r, struct pp_err *err)
@@ -80,8 +81,8 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     struct pp_table_counts c = pp_job_tables(j, r->env.place.row);
     if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
         return -1;
-    return pp_engine_init(&w->engine, j, &r->env, c.tokens, err) ||
-                   make_overlap(r, c.tokens, err)
+    return pp_engine_init(&w->engine, j, &r->env, &c, err) ||
+                   make_overlap(r, &c, err)
                ? -1
                : 0;
 }
@@ -134,7 +135,7 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         if (make_tied(r, k, err))
             return -1;
-    if (g->n_copies == 1 && pp_job_replicas(r->job) == 1 &&
+    if (g->n_copies == 1 && pp_job_replicas(r->job, r->env.place.row) == 1 &&
         r->env.tensor.group.n == 1)
         return 0;
     r->worker.room = pp_device_alloc(r->env.device, PP_COPIED_PART,
@@ -389,7 +390,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->kernels = &r->kernels;
     env->params = &r->params;
     env->layout = pp_job_layout(j);
-    if (!pp_layout_place(&env->layout, 0, env->comm->rank, &env->place))
+    if (!pp_layout_find(&env->layout, env->comm->rank, &env->place))
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        env->comm->rank);
     r->share = pp_mesh_share(pp_env_mesh(env), j->model);
@@ -399,7 +400,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->experts = collective_of(env, PP_GROUP_EP);
     env->sharers = collective_of(env, PP_GROUP_SHARERS);
     env->exchange =
-        pp_attention_exchange(j->schedule->graph->n_slices, &j->mesh);
+        pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);
     make_images(r);
     return 0;

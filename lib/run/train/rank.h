@@ -70,10 +70,16 @@ struct pp_rank {
     int64_t microbatches;     /* consumed */
 };
 
-/* Returns the number of data-parallel ranks. */
+/* Returns the number of data-parallel ranks of the language model. */
 static inline int pp_rank_lanes(const struct pp_rank *r)
 {
-    return pp_env_mesh(&r->env)->dp;
+    return pp_layout_language(&r->env.layout)->mesh.dp;
+}
+
+/* Returns the number of this one; 0 if it has no tokens (env.h). */
+static inline size_t pp_rank_lane(const struct pp_rank *r)
+{
+    return pp_env_has_tokens(&r->env) ? (size_t)r->env.place.dp : 0;
 }
 
 /* Makes r->params and fills them; sets step and microbatches. Fails if the job

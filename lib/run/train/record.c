@@ -71,7 +71,7 @@ static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
     double *all = gather(r, mine, n, err);
     struct pp_place p;
     for (int rank = 0; all && rank < r->env.comm->size; rank++)
-        if (pp_layout_place(l, 0, rank, &p) && p.dp + p.cp + p.tp == 0)
+        if (pp_layout_find(l, rank, &p) && p.dp + p.cp + p.tp == 0)
             memmove(all + (size_t)p.row * n, all + (size_t)rank * n,
                     n * sizeof *all);
     return all;

@@ -66,7 +66,7 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
 static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    size_t m = pp_job_microbatches(j), lane = (size_t)r->env.place.dp;
+    size_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
     size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
     struct pp_device *d = r->env.device;
     void *grads = r->params.blocks[PP_BLOCK_G];

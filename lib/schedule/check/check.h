@@ -23,15 +23,18 @@
  *   - all members of a group that exchanges data play one row;
  *   - they do so only inside a compute action or in a sync of that row;
  *   - messages are pointwise: a rank sends to the rank at its own place in
- *     another row.
+ *     another row; or over a bridge: in a SEND a rank sends to all ranks of the
+ *     other row, and in a RECV it posts a receive from all of them, empty
+ *     messages included.
  * Proof. Take a run of the rows, and let all ranks of a row do what the row
  * does. A message that the row can send or receive, each of its ranks can, as
- * its channel has seen the same messages. In a collective all members stand in
- * the same action, so it ends. Hence every run of rows is a run of ranks. As
- * no rank has a choice, an action that can be done stays so until it is done,
- * and all runs of the ranks end in the same state: if the rows reach their end,
- * so do the ranks in any order. Conversely, if the rows deadlock, that state is
- * one in which no rank can move. */
+ * its channel has seen the same messages: over a bridge, every channel between
+ * the two rows. So a bridge is one joint event of its rows. In a collective all
+ * members stand in the same action, so it ends. Hence every run of rows is a
+ * run of ranks. As no rank has a choice, an action that can be done stays so
+ * until it is done, and all runs of the ranks end in the same state: if the
+ * rows reach their end, so do the ranks in any order. Conversely, if the rows
+ * deadlock, that state is one in which no rank can move. */
 #ifndef PP_SCHEDULE_CHECK_CHECK_H
 #define PP_SCHEDULE_CHECK_CHECK_H
 

@@ -45,6 +45,13 @@ static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
     return 0;
 }
 
+/* Returns the bytes that stage `at` has of the output of stage `from`, and of
+ * its gradient. */
+static size_t input_bytes(const struct touches *t, int at, int from)
+{
+    return t->sizes[at].input ? t->sizes[at].input : t->sizes[from].output;
+}
+
 static bool is_local(const struct touches *t, int stage)
 {
     return t->g->stages[stage].row == t->g->stages[t->action.stage].row;
@@ -77,10 +84,10 @@ static int touch_forward(struct touches *t, struct pp_err *err)
         int in = n->inputs[i];
         rc = is_local(t, in)
                  ? touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output, err)
-                 : touch(t, PP_BUF_INPUT, s, in, t->sizes[in].output, err);
+                 : touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in), err);
     }
     if (!rc && n->n_inputs > 1)
-        rc = touch(t, PP_BUF_INPUT, s, s, t->sizes[n->inputs[0]].output, err);
+        rc = touch(t, PP_BUF_INPUT, s, s, input_bytes(t, s, n->inputs[0]), err);
     return rc ? -1 : 0;
 }
 
@@ -99,7 +106,7 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
     for (int i = 0; i < n->n_inputs && !rc; i++)
         if (pp_sends_gradient(t->g, n->inputs[i]))
             rc = touch(t, PP_BUF_DINPUT, s, n->inputs[i],
-                       t->sizes[n->inputs[i]].output, err);
+                       input_bytes(t, s, n->inputs[i]), err);
     return rc;
 }
 
@@ -166,11 +173,11 @@ static int touch_action(struct touches *t, struct pp_err *err)
         return touch(t, PP_BUF_OUTPUT, a.stage, -1, t->sizes[a.stage].output,
                      err);
     case PP_RECV_F:
-        return touch(t, PP_BUF_INPUT, a.stage, a.peer, t->sizes[a.peer].output,
-                     err);
+        return touch(t, PP_BUF_INPUT, a.stage, a.peer,
+                     input_bytes(t, a.stage, a.peer), err);
     case PP_SEND_B:
-        return touch(t, PP_BUF_DINPUT, a.stage, a.peer, t->sizes[a.peer].output,
-                     err);
+        return touch(t, PP_BUF_DINPUT, a.stage, a.peer,
+                     input_bytes(t, a.stage, a.peer), err);
     case PP_RECV_B:
         return touch(t, PP_BUF_DOUTPUT, a.stage, a.peer,
                      t->sizes[a.stage].output, err);
@@ -239,9 +246,11 @@ static struct send_ring *list_rings(const struct touches *t,
         struct pp_action a = list->actions[i];
         bool forward = a.op == PP_SEND_F;
         if (pp_is_send(a.op))
-            c[(*n)++] = (struct send_ring){
-                t->g->stages[a.peer].row, !forward,
-                t->sizes[forward ? a.stage : a.peer].output, 1};
+            c[(*n)++] =
+                (struct send_ring){t->g->stages[a.peer].row, !forward,
+                                   forward ? t->sizes[a.stage].output
+                                           : input_bytes(t, a.stage, a.peer),
+                                   1};
     }
     if (c)
         qsort(c, *n, sizeof *c, compare_rings);

@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: MIT */
+/* image_places - the walks through the images and the placeholders of a group.
+ */
+#include "run/execute/image_places.h"
+
+#include <string.h>
+
+struct pp_image_work pp_image_work_of(const struct pp_env *env,
+                                      const struct pp_packed *p, uint64_t at,
+                                      uint64_t end)
+{
+    const struct pp_layout *l = &env->layout;
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    const struct pp_place *here = &env->place;
+    bool apart = l->n_components > 1;
+    bool encodes = apart && here->component + 1 < l->n_components;
+    struct pp_image_work w = {.packed = p,
+                              .first = at,
+                              .end = end,
+                              .n_lanes = apart ? (size_t)x->dp : 1,
+                              .tp = (size_t)x->tp,
+                              .cp = (size_t)x->cp,
+                              .makes = !apart || encodes,
+                              .takes = !encodes};
+    w.n_makers = apart ? (size_t)l->components[0].mesh.dp : w.tp * w.cp;
+    w.lane = apart && !encodes ? (size_t)here->dp : 0;
+    w.first -= w.lane;
+    w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;
+    w.maker = apart ? (size_t)here->dp : w.taker;
+    return w;
+}
+
+size_t pp_image_bin(const struct pp_image_work *w, size_t lane)
+{
+    uint64_t at = w->first + lane;
+    return at < w->end ? pp_packed_place(w->packed, at) : PP_NO_BIN;
+}
+
+void pp_image_walk_open(struct pp_image_walk *s, size_t lane)
+{
+    size_t bin = pp_image_bin(s->work, lane);
+    s->next = 0;
+    s->images = (struct pp_bin_images){0};
+    if (bin != PP_NO_BIN)
+        pp_packed_bin_images(s->work->packed, bin, &s->images);
+}
+
+void pp_image_walk_begin(struct pp_image_walk *s, const struct pp_image_work *w)
+{
+    *s = (struct pp_image_walk){.work = w};
+    for (size_t lane = 0; lane < w->n_lanes; lane++) {
+        pp_image_walk_open(s, lane);
+        s->total += s->images.patches;
+    }
+}
+
+/* An image belongs to the maker that its middle falls to. */
+bool pp_image_walk_next(struct pp_image_walk *s)
+{
+    if (s->next == s->images.n)
+        return false;
+    const int32_t *cu = s->images.cu_patches + s->next;
+    s->number = s->next++;
+    s->patches = (size_t)(cu[1] - cu[0]);
+    s->maker = (size_t)((2 * s->before + s->patches) * s->work->n_makers /
+                        (2 * s->total));
+    s->before += s->patches;
+    return true;
+}
+
+/* The chunks of a context-parallel rank are described in batch.h. */
+size_t pp_image_taker(const struct pp_image_work *w, size_t lane,
+                      const struct pp_bin *bin, size_t i, size_t place,
+                      size_t *row)
+{
+    const int32_t *padded = bin->cu_seqlens_padded + i;
+    size_t of_rank = bin->tokens / w->cp, rank = 0;
+    *row = place;
+    if (w->cp > 1) {
+        size_t first = (size_t)padded[0], at = place - first;
+        size_t length = ((size_t)padded[1] - first) / (2 * w->cp);
+        size_t chunk = at / length;
+        bool low = chunk < w->cp;
+        rank = low ? chunk : 2 * w->cp - 1 - chunk;
+        *row = first / w->cp + (low ? 0 : length) + at % length;
+    }
+    return (lane * w->cp + rank) * w->tp + *row / (of_rank / w->tp);
+}
+
+/* The placeholders of a lane and the images for them. */
+struct visitor {
+    struct pp_image_walk walk;
+    const struct pp_model *model;
+    struct pp_bin bin;
+    size_t lane, left; /* features of the image that have no token so far */
+    pp_visit_feature_fn *visit;
+    void *ctx;
+};
+
+/* Visits the features of sequence i. Returns false if there are no more. */
+static bool visit_sequence(struct visitor *v, size_t i)
+{
+    const int32_t token = (int32_t)v->model->vision.image_token;
+    const struct pp_image_work *w = v->walk.work;
+    size_t first = (size_t)v->bin.cu_seqlens_padded[i];
+    size_t n = (size_t)(v->bin.cu_seqlens[i + 1] - v->bin.cu_seqlens[i]);
+    for (size_t at = first; at < first + n; at++) {
+        if (v->bin.input_ids[at] != token)
+            continue;
+        while (v->left == 0) {
+            if (!pp_image_walk_next(&v->walk))
+                return false;
+            v->left = v->walk.patches / v->model->vision.merge;
+        }
+        v->left--;
+        struct pp_feature f = {.maker = v->walk.maker};
+        f.taker = pp_image_taker(w, v->lane, &v->bin, i, at, &f.row);
+        v->visit(v->ctx, &f);
+    }
+    return true;
+}
+
+void pp_image_visit(const struct pp_image_work *w, const struct pp_model *m,
+                    pp_visit_feature_fn *visit, void *ctx)
+{
+    struct visitor v = {.model = m, .visit = visit, .ctx = ctx};
+    pp_image_walk_begin(&v.walk, w);
+    for (; v.lane < w->n_lanes; v.lane++) {
+        size_t bin = pp_image_bin(w, v.lane);
+        if (bin == PP_NO_BIN)
+            continue;
+        pp_image_walk_open(&v.walk, v.lane);
+        pp_packed_bin(w->packed, bin, &v.bin);
+        v.left = 0;
+        for (size_t i = 0; v.walk.images.n && i < v.bin.n_sequences; i++)
+            if ((!w->makes && v.lane != w->lane) || !visit_sequence(&v, i))
+                break;
+        while (pp_image_walk_next(&v.walk))
+            ; /* those of other lanes count before the next one */
+    }
+}
+
+struct counter {
+    const struct pp_image_work *work;
+    size_t *at; /* by the rank of the other side */
+};
+
+static void count_feature(void *ctx, const struct pp_feature *f)
+{
+    const struct counter *c = ctx;
+    if (c->work->makes && f->maker == c->work->maker)
+        c->at[f->taker]++;
+    if (!c->work->makes && f->taker == c->work->taker)
+        c->at[f->maker]++;
+}
+
+void pp_image_bounds(const struct pp_image_work *w, const struct pp_model *m,
+                     size_t *bounds)
+{
+    struct counter c = {w, bounds + 1};
+    size_t n = w->makes ? pp_image_takers(w) : w->n_makers;
+    memset(bounds, 0, (n + 1) * sizeof *bounds);
+    pp_image_visit(w, m, count_feature, &c);
+    for (size_t k = 0; k < n; k++)
+        bounds[k + 1] += bounds[k];
+}
+
+static void count_taken(void *ctx, const struct pp_feature *f)
+{
+    struct counter *c = ctx;
+    *c->at += f->taker == c->work->taker;
+}
+
+size_t pp_image_rows_of_rank(const struct pp_image_work *w,
+                             const struct pp_model *m, enum pp_rows rows)
+{
+    size_t n = 0, patches = 0;
+    struct pp_image_walk s;
+    if (!w->makes) {
+        struct counter c = {w, &n};
+        pp_image_visit(w, m, count_taken, &c);
+        return n;
+    }
+    pp_image_walk_begin(&s, w);
+    for (size_t lane = 0; lane < w->n_lanes; lane++) {
+        pp_image_walk_open(&s, lane);
+        while (pp_image_walk_next(&s)) {
+            n += s.maker == w->maker;
+            patches += s.maker == w->maker ? s.patches : 0;
+        }
+    }
+    return pp_image_rows(m, n, patches, rows);
+}

@@ -1,0 +1,530 @@
+/* SPDX-License-Identifier: MIT */
+/* test_bridges - components on meshes and ranks of their own: for every line of
+ * a table, each gradient, loss and norm of the ranks is that of one rank that
+ * holds everything. bridges.txt has the columns; its lines of other suites are
+ * skipped. */
+#include <math.h>
+#include <stdarg.h>
+
+#include "data/safetensors.h"
+#include "manifest/config_json.h"
+#include "model/frozen.h"
+#include "model/vision.h"
+#include "schedule/check/check.h"
+#include "schedule/kinds/kind.h"
+#include "run/execute/image_places.h"
+#include "scratch.h"
+#include "small_run.h"
+#include "tap.h"
+
+enum {
+    STEPS = 3,
+    BINS = 12,
+    SEQUENCES = 18,
+    IMAGES = 40,
+    MOST_STAGES = 8,
+    MOST_UNITS = 16,
+    MOST_TENSORS = 128,
+    ALIGN = 8,
+    CAPACITY = 64
+};
+
+/* A gradient below this is compared as if it had this norm. */
+#define SMALL 1e-3
+
+/* The bins' first sequences, and images of each sequence. The first bins have
+ * most images, so that a data-parallel rank has none in some actions; the last
+ * three bins have none at all. */
+static const size_t first[BINS + 1] = {0,  1,  3,  4,  6,  8, 9,
+                                       11, 12, 14, 15, 17, 18};
+static const uint32_t images[SEQUENCES] = {3, 2, 1, 0, 2, 0, 1, 1, 0,
+                                           1, 2, 3, 0, 1, 0, 0, 0, 0};
+
+__attribute__((format(printf, 1, 2), noreturn)) static void
+give_up(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    printf("Bail out! ");
+    vprintf(format, args);
+    printf("\n");
+    va_end(args);
+    exit(1);
+}
+
+struct subject {
+    struct pp_model m;
+    struct pp_tensors *weights;
+    struct pp_packed data;
+};
+
+/* --- data --- */
+
+static struct pp_grid grid_of(const struct pp_model *m, size_t image)
+{
+    if (m->vision.fixed_size)
+        return (struct pp_grid){1, 2, 2};
+    return (struct pp_grid){1, 2 + 2 * (uint32_t)(image % 3),
+                            2 + 2 * (uint32_t)(image / 2 % 2)};
+}
+
+/* Writes a sequence: words, then an image and a word for each of its images. */
+static uint32_t write_sequence(const struct pp_model *m, size_t i,
+                               size_t *image, int32_t *ids)
+{
+    size_t n = 0, words = 2 + i % 4;
+    for (size_t k = 0; k < words; k++)
+        ids[n++] = 2 + (int32_t)((7 * i + 3 * k) % 20);
+    for (uint32_t k = 0; k < images[i]; k++) {
+        const struct pp_grid g = grid_of(m, (*image)++);
+        size_t features = pp_grid_patches(&g) / m->vision.merge;
+        for (size_t f = 0; f < features; f++)
+            ids[n++] = (int32_t)m->vision.image_token;
+        ids[n++] = 2 + (int32_t)((5 * i + k) % 20);
+    }
+    return (uint32_t)n;
+}
+
+static int write_tokens(const struct subject *s, const char *dir,
+                        struct pp_err *err)
+{
+    static int32_t ids[SEQUENCES * CAPACITY];
+    struct pp_piece pieces[SEQUENCES] = {0};
+    uint32_t items[SEQUENCES];
+    size_t n = 0, image = 0;
+    for (uint32_t i = 0; i < SEQUENCES; i++) {
+        uint32_t length = write_sequence(&s->m, i, &image, ids + n);
+        pieces[i] =
+            (struct pp_piece){.source = i,
+                              .at = n,
+                              .length = length,
+                              .padded = (length + ALIGN - 1) / ALIGN * ALIGN};
+        items[i] = i;
+        n += length;
+    }
+    const struct pp_packed_content c = {.ids = ids,
+                                        .pieces = pieces,
+                                        .n_bins = BINS,
+                                        .first = first,
+                                        .items = items,
+                                        .n_inputs = SEQUENCES,
+                                        .capacity = 2 * CAPACITY,
+                                        .align = ALIGN,
+                                        .counts.tokens = n};
+    return pp_packed_write(dir, &c, err);
+}
+
+static int add_images(struct subject *s, struct pp_err *err)
+{
+    struct pp_grid grids[IMAGES];
+    size_t n = 0, patches = 0, width = s->m.vision.patch_inputs;
+    float *pixels = NULL;
+    for (size_t i = 0; i < SEQUENCES; i++)
+        n += images[i];
+    for (size_t k = 0; k < n; k++) {
+        grids[k] = grid_of(&s->m, k);
+        patches += pp_grid_patches(&grids[k]);
+    }
+    const struct pp_image_content c = {
+        .patch_inputs = (uint32_t)width,
+        .token = (uint32_t)s->m.vision.image_token,
+        .merge = (uint32_t)sqrt((double)s->m.vision.merge),
+        .n = images,
+        .grids = grids};
+    if (pp_packed_set_images(&s->data, &c, &pixels, err))
+        return -1;
+    for (size_t i = 0; i < patches * width; i++)
+        pixels[i] = (float)(2 * pp_rng_uniform(3, i) - 1);
+    return 0;
+}
+
+static void open_subject(struct subject *s, const char *name)
+{
+    const char *source = getenv("SRCDIR");
+    char dir[4096], path[4200], scratch[SCRATCH_TEXT];
+    struct pp_packed mapped = {0};
+    struct pp_err err = {0};
+    *s = (struct subject){.weights = NULL};
+    snprintf(dir, sizeof dir, "%.4000s/tests/golden/%.40s",
+             source ? source : ".", name);
+    scratch_make(scratch);
+    snprintf(path, sizeof path, "%s/packed", scratch);
+    if (pp_model_read(dir, &s->m, &err) ||
+        pp_tensors_open(dir, &s->weights, &err) ||
+        write_tokens(s, path, &err) || pp_packed_open(path, &mapped, &err) ||
+        pp_packed_take(&mapped, BINS, &s->data, &err) || add_images(s, &err))
+        give_up("%s", err.text);
+    pp_packed_finish(&mapped);
+    scratch_remove(scratch);
+}
+
+static void close_subject(struct subject *s)
+{
+    pp_packed_finish(&s->data);
+    pp_tensors_close(s->weights);
+}
+
+/* --- who makes and who takes --- */
+
+enum { MOST_MAKERS = 5, MOST_TAKERS = 16 };
+
+/* Counts the faults of a division of images: both sides of the bridge count the
+ * same features, all of them, and the patches of makers are alike. */
+static int count_faults(const struct subject *s, struct pp_image_work w)
+{
+    size_t of[MOST_MAKERS][MOST_TAKERS + 1], from[MOST_MAKERS + 1], sum = 0;
+    size_t patches[MOST_MAKERS] = {0}, all = 0, last = 0;
+    int faults = 0;
+    struct pp_image_walk walk;
+    w.makes = true;
+    for (w.maker = 0; w.maker < w.n_makers; w.maker++) {
+        pp_image_bounds(&w, &s->m, of[w.maker]);
+        sum += of[w.maker][pp_image_takers(&w)];
+        faults += of[w.maker][pp_image_takers(&w)] !=
+                  pp_image_rows_of_rank(&w, &s->m, PP_ROWS_FEATURES);
+    }
+    w.makes = false;
+    for (w.taker = 0; w.taker < pp_image_takers(&w); w.taker++) {
+        w.lane = w.taker / w.cp / w.tp;
+        pp_image_bounds(&w, &s->m, from);
+        for (size_t k = 0; k < w.n_makers; k++)
+            faults +=
+                from[k + 1] - from[k] != of[k][w.taker + 1] - of[k][w.taker];
+    }
+    pp_image_walk_begin(&walk, &w);
+    for (size_t lane = 0; lane < w.n_lanes; lane++) {
+        pp_image_walk_open(&walk, lane);
+        while (pp_image_walk_next(&walk)) {
+            faults += walk.maker < last || walk.maker >= w.n_makers;
+            last = walk.maker;
+            patches[last] += walk.patches;
+            all += walk.patches;
+        }
+    }
+    for (size_t k = 0; k < w.n_makers; k++)
+        faults += patches[k] > all / w.n_makers + s->data.images.max_image ||
+                  patches[k] > pp_images_most(&s->data, w.n_makers, w.n_lanes);
+    return faults + (sum != all / s->m.vision.merge);
+}
+
+static void divisions(const struct subject *s, const char *name)
+{
+    int faults = 0, n = 0;
+    for (size_t code = 0; code < 4 * MOST_MAKERS * 4; code++)
+        for (uint64_t at = 0; at < BINS; at++, n++) {
+            const struct pp_image_work w = {.packed = &s->data,
+                                            .first = at,
+                                            .end = BINS,
+                                            .n_lanes = 1 + code % 4,
+                                            .n_makers =
+                                                1 + code / 4 % MOST_MAKERS,
+                                            .tp = 1 + code / 20 % 2,
+                                            .cp = 1 + code / 40};
+            faults += count_faults(s, w);
+        }
+    ok(faults == 0,
+       "%s: in %d divisions all images are made by someone, evenly, and both "
+       "sides agree",
+       name, n);
+}
+
+/* --- runs --- */
+
+/* Whole gradients by name, as the first run has them. */
+struct whole {
+    char name[PP_FQN_TEXT];
+    double *g;
+    size_t n;
+    bool seen;
+};
+
+struct result {
+    double loss[STEPS], norm[STEPS];
+    struct whole *whole; /* (MOST_TENSORS) */
+    size_t *n_whole;
+    bool keeps; /* fills them */
+    double worst;
+    char at[PP_FQN_TEXT];
+    pthread_mutex_t lock;
+};
+
+/* A line of the table. */
+struct topology {
+    char suite[16], model[16], kind[16], freeze[32];
+    int depth;
+    int e_pp, e_dp, pp, tp, cp, dp, zero;
+};
+
+static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
+{
+    (void)err;
+    struct result *to = ctx;
+    to->loss[r->step - 1] = r->loss;
+    to->norm[r->step - 1] = r->grad_norm;
+    return 0;
+}
+
+static void keep_whole(struct result *r, const struct pp_parameter *p)
+{
+    struct whole *w = &r->whole[(*r->n_whole)++];
+    snprintf(w->name, sizeof w->name, "%s", p->info.name);
+    w->n = p->n;
+    w->g = malloc(p->n * sizeof *w->g);
+    memcpy(w->g, p->g, p->n * sizeof *w->g);
+}
+
+/* Compares a gradient, or a piece of it. */
+static void compare(struct result *r, const struct pp_parameter *p)
+{
+    struct whole *w = r->whole;
+    while (w < r->whole + *r->n_whole && strcmp(w->name, p->info.name))
+        w++;
+    double off = 0, all = 0;
+    struct pp_run run;
+    if (w == r->whole + *r->n_whole || w->n != pp_tensor_elements(&p->info)) {
+        r->worst = INFINITY;
+        return;
+    }
+    w->seen = true;
+    for (size_t i = 0; i < w->n; i++)
+        all += w->g[i] * w->g[i];
+    for (size_t at = 0;
+         pp_piece_run(&p->piece, (struct pp_range){0, p->n}, at, &run);
+         at += run.n)
+        for (size_t i = 0; i < run.n; i++) {
+            double d = ((const double *)p->g)[run.at + i] - w->g[run.whole + i];
+            off += d * d;
+        }
+    off = sqrt(off) / (sqrt(all) + SMALL);
+    if (!(off <= r->worst)) {
+        r->worst = isnan(off) ? INFINITY : off;
+        snprintf(r->at, sizeof r->at, "%s", p->info.name);
+    }
+}
+
+static int inspect(void *ctx, const struct pp_inspection *at,
+                   struct pp_err *err)
+{
+    (void)err;
+    struct result *r = ctx;
+    pthread_mutex_lock(&r->lock);
+    for (size_t i = 0; at->updates == 0 && i < at->params->n; i++) {
+        const struct pp_parameter *p = &at->params->at[i];
+        if (p->g && r->keeps)
+            keep_whole(r, p);
+        else if (p->g)
+            compare(r, p);
+    }
+    pthread_mutex_unlock(&r->lock);
+    return 0;
+}
+
+/* Divides the units of each component among its rows; e_pp 0: one stage has all
+ * units. */
+static void divide(const struct pp_model *m, const struct topology *t,
+                   struct pp_unit_range *stages)
+{
+    size_t n = pp_model_n_units(m), vision = t->e_pp ? pp_vision_n_units(m) : 0;
+    for (int s = 0; s < t->e_pp + t->pp; s++) {
+        bool encodes = s < t->e_pp;
+        size_t of = (size_t)(encodes ? t->e_pp : t->pp);
+        size_t k = (size_t)(encodes ? s : s - t->e_pp);
+        size_t base = encodes ? 0 : vision;
+        size_t units = encodes ? vision : n - vision;
+        size_t from = base + units * k / of, end = base + units * (k + 1) / of;
+        stages[s] = (struct pp_unit_range){s, from, end - from, 0};
+    }
+}
+
+static int build(const struct pp_model *m, const struct topology *t,
+                 const struct pp_unit_range *stages, struct pp_arena *a,
+                 struct pp_graph *g, struct pp_err *err)
+{
+    static const int before[MOST_STAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
+    int n = t->e_pp + t->pp;
+    *g = (struct pp_graph){.n_stages = n,
+                           .n_rows = n,
+                           .tied = {-1, -1},
+                           .replicas = t->e_dp * t->dp * t->cp * t->tp > 1 ||
+                                       t->e_dp > 1 || t->dp > 1};
+    g->resident = t->zero == 3 ? 1 : 0;
+    g->stages = pp_arena_alloc(a, (size_t)n, sizeof *g->stages);
+    if (!g->stages)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int s = 0; s < n; s++) {
+        g->stages[s].row = s;
+        g->stages[s].n_inputs = s > 0;
+        g->stages[s].inputs = &before[s ? s - 1 : 0];
+        g->stages[s].frozen = true;
+        for (size_t u = 0; u < stages[s].n; u++)
+            g->stages[s].frozen &=
+                pp_unit_role(m, pp_model_unit(m, stages[s].first + u)) !=
+                PP_ROLE_TRAINED;
+    }
+    return pp_graph_connect(a, g, err);
+}
+
+static struct pp_mesh mesh_of(const struct topology *t, int pp, int dp, int tp,
+                              int cp)
+{
+    return (struct pp_mesh){.pp = pp,
+                            .dp = dp,
+                            .tp = tp,
+                            .cp = cp,
+                            .ep = 1,
+                            .whole_state = t->zero == 0,
+                            .divided_weights = t->zero == 3,
+                            .resident = t->zero == 3 ? 1 : 0};
+}
+
+static int play(const struct subject *x, const struct pp_model *m,
+                const struct topology *t, const struct pp_unit_range *stages,
+                const struct pp_schedule *s, struct result *out,
+                struct pp_err *err)
+{
+    struct pp_schedule forward = {0};
+    if (pp_schedule_forward_only(s, &forward, err))
+        return -1;
+    struct pp_job job = {
+        .model = m,
+        .schedule = s,
+        .forward = &forward,
+        .stages = stages,
+        .mesh = mesh_of(t, t->pp, t->dp, t->tp, t->cp),
+        .kernels = &pp_kernels_f64,
+        .data = &x->data,
+        .weights = x->weights,
+        .weights_path = "golden",
+        .optim = {.optimizer = PP_ADAMW_OPTIMIZER,
+                  .lr = 1e-3,
+                  .beta1 = 0.9,
+                  .beta2 = 0.999,
+                  .eps = 1e-8,
+                  .clip = 1,
+                  .steps = STEPS},
+        .accumulate = 1,
+        .inspect = inspect,
+        .report = keep,
+        .ctx = out,
+    };
+    if (t->e_pp)
+        job.components = (struct pp_layout){
+            .components = {{.mesh = mesh_of(t, t->e_pp, t->e_dp, 1, 1)},
+                           {.mesh = job.mesh,
+                            .first_rank = t->e_pp * t->e_dp,
+                            .first_row = t->e_pp}},
+            .n_components = 2};
+    int rc = (t->e_pp && pp_layout_check_rows(&job.components, err)) ||
+                     small_ranks(&job, err)
+                 ? -1
+                 : 0;
+    pp_schedule_finish(&forward);
+    return rc;
+}
+
+static bool run(const struct subject *x, const struct topology *t,
+                struct result *out)
+{
+    struct pp_arena a = {0};
+    struct pp_graph graph = {0};
+    struct pp_schedule s = {0};
+    struct pp_err err = {0};
+    struct pp_model m = x->m;
+    struct pp_unit_range stages[MOST_STAGES];
+    bool frozen[MOST_UNITS];
+    enum pp_role roles[MOST_UNITS];
+    int microbatches = BINS / t->dp;
+    const struct pp_kind_options o = {.n_microbatches = microbatches};
+    pthread_mutex_init(&out->lock, NULL);
+    out->worst = 0;
+    out->at[0] = '\0';
+    pp_freeze_idle(&m, frozen);
+    bool good = !strcmp(t->freeze, "-") ||
+                !pp_freeze_units(&m, t->freeze, frozen, &err);
+    pp_roles_of(frozen, pp_model_n_units(&m), roles);
+    m.roles = roles;
+    divide(&m, t, stages);
+    good = good && !build(&m, t, stages, &a, &graph, &err) &&
+           !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);
+    s.channel_depth = t->depth;
+    good = good && !pp_kind_emit(pp_kind_find(t->kind), &s, &o, &err) &&
+           !pp_lower(&s, &err) && !pp_check(&s, &err) &&
+           !play(x, &m, t, stages, &s, out, &err);
+    if (!good)
+        printf("# %s\n", err.text);
+    pp_schedule_finish(&s);
+    pp_arena_finish(&a);
+    pthread_mutex_destroy(&out->lock);
+    return good;
+}
+
+/* --- the table --- */
+
+static double distance(const double *got, const double *want)
+{
+    double worst = 0;
+    for (int i = 0; i < STEPS; i++) {
+        double off = fabs(got[i] - want[i]) / fabs(want[i]);
+        worst = isnan(off) ? INFINITY : fmax(worst, off);
+    }
+    return worst;
+}
+
+static void check(const struct subject *x, const struct topology *t)
+{
+    struct whole whole[MOST_TENSORS] = {{.n = 0}};
+    size_t n = 0, seen = 0;
+    struct topology one = *t;
+    struct result want = {.whole = whole, .n_whole = &n, .keeps = true};
+    struct result got = {.whole = whole, .n_whole = &n};
+    one.e_pp = 0;
+    one.pp = one.tp = one.cp = one.dp = one.e_dp = 1;
+    one.zero = 1;
+    strcpy(one.kind, "gpipe");
+    bool good = run(x, &one, &want) && run(x, t, &got);
+    double off =
+        fmax(distance(got.loss, want.loss), distance(got.norm, want.norm));
+    ok(good && got.worst <= 1e-12 && off <= 1e-12,
+       "%s %s, depth %d, frozen %s: encoder pp %d dp %d, language pp %d tp %d "
+       "cp %d dp %d, zero %d: gradients %.2g off at %s, losses and norms %.2g",
+       t->model, t->kind, t->depth, t->freeze, t->e_pp, t->e_dp, t->pp, t->tp,
+       t->cp, t->dp, t->zero, got.worst, got.at, off);
+    for (size_t i = 0; i < n; i++) {
+        seen += whole[i].seen;
+        free(whole[i].g);
+    }
+    ok(n > 0 && seen == n, "  all %zu gradients were compared", n);
+}
+
+static bool read_line(FILE *f, struct topology *t)
+{
+    char line[256];
+    while (fgets(line, sizeof line, f))
+        if (line[0] != '#' &&
+            sscanf(line, "%15s %15s %15s %d %31s %d %d | %d %d %d %d | %d",
+                   t->suite, t->model, t->kind, &t->depth, t->freeze, &t->e_pp,
+                   &t->e_dp, &t->pp, &t->tp, &t->cp, &t->dp, &t->zero) == 12)
+            return true;
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    const char *suite = argc > 2 ? argv[2] : "fast";
+    FILE *f = argc > 1 ? fopen(argv[1], "r") : NULL;
+    struct topology t;
+    struct subject llava, qwen;
+    if (!f)
+        give_up("no table");
+    open_subject(&llava, "llava");
+    open_subject(&qwen, "qwen2-vl");
+    divisions(&llava, "llava");
+    divisions(&qwen, "qwen2-vl");
+    while (read_line(f, &t))
+        if (!strcmp(t.suite, suite))
+            check(strcmp(t.model, "llava") ? &qwen : &llava, &t);
+    fclose(f);
+    close_subject(&llava);
+    close_subject(&qwen);
+    return done();
+}
