@@ -107,6 +107,10 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
 int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
                  size_t per_step, struct pp_err *err) PP_MUST_USE;
 
+/* Moves bin k to place[k], for each k. */
+int pp_bins_move(struct pp_bins *b, const uint32_t *place,
+                 struct pp_err *err) PP_MUST_USE;
+
 /* The sequences of one bin, for pp_bin_place. */
 struct pp_bin_sequences {
     const uint32_t *tokens; /* multiples of 2 cp */

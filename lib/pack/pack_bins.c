@@ -206,31 +206,37 @@ int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
     return raise_in_order(b, least, multiple, order_from_tail, err);
 }
 
+int pp_bins_move(struct pp_bins *b, const uint32_t *place, struct pp_err *err)
+{
+    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
+    struct pp_bins moved;
+    if (!bin_of)
+        return -1;
+    for (size_t k = 0; k < b->n_bins; k++)
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            bin_of[b->items[i]] = place[k];
+    int rc = pp_bins_make(&moved, b->items, bin_of, b->n_items, b->n_bins, err);
+    if (rc == 0) {
+        pp_bins_finish(b);
+        *b = moved;
+    }
+    free(bin_of);
+    return rc;
+}
+
 int pp_bins_shuffle(struct pp_bins *b, uint64_t seed, struct pp_err *err)
 {
     uint64_t key = pp_rng_key(seed, "bins");
     uint32_t *place = pp_pack_alloc(b->n_bins, sizeof *place, err);
-    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
-    struct pp_bins shuffled;
-    int rc = -1;
-    if (!place || !bin_of)
-        goto out;
+    if (!place)
+        return -1;
     for (size_t i = 0; i < b->n_bins; i++) {
         size_t j = (size_t)(pp_rng_uniform(key, i) * (double)(i + 1));
         place[i] = place[j];
         place[j] = (uint32_t)i;
     }
-    for (size_t k = 0; k < b->n_bins; k++)
-        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-            bin_of[b->items[i]] = place[k];
-    rc = pp_bins_make(&shuffled, b->items, bin_of, b->n_items, b->n_bins, err);
-    if (rc == 0) {
-        pp_bins_finish(b);
-        *b = shuffled;
-    }
-out:
+    int rc = pp_bins_move(b, place, err);
     free(place);
-    free(bin_of);
     return rc;
 }
 
@@ -268,9 +274,8 @@ int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
     uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
     struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
     uint32_t *sorted = pp_pack_alloc(n, sizeof *sorted, err);
-    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
-    struct pp_bins dealt;
-    if (!load || !keys || !sorted || !bin_of)
+    uint32_t *place = pp_pack_alloc(n, sizeof *place, err);
+    if (!load || !keys || !sorted || !place)
         goto out;
     for (size_t k = 0; k < n; k++)
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
@@ -278,21 +283,15 @@ int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
     pp_sort_by_cost(load, n, keys, sorted);
     for (size_t k = 0; k < steps * per_step; k++) {
         size_t round = k / dp, step = hand(round, steps);
-        size_t place = place_in_step(round / steps, rounds);
+        size_t at = place_in_step(round / steps, rounds);
         size_t rank = round / steps % 2 ? dp - 1 - k % dp : k % dp;
-        size_t to = step * per_step + place * dp + rank;
-        for (size_t i = b->first[sorted[k]]; i < b->first[sorted[k] + 1]; i++)
-            bin_of[b->items[i]] = (uint32_t)to;
+        place[sorted[k]] = (uint32_t)(step * per_step + at * dp + rank);
     }
-    rc = pp_bins_make(&dealt, b->items, bin_of, b->n_items, n, err);
-    if (rc == 0) {
-        pp_bins_finish(b);
-        *b = dealt;
-    }
+    rc = pp_bins_move(b, place, err);
 out:
     free(load);
     free(keys);
     free(sorted);
-    free(bin_of);
+    free(place);
     return rc;
 }
