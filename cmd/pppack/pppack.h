@@ -8,6 +8,7 @@
 #include "data/pieces.h"
 #include "data/readers.h"
 #include "manifest/manifest.h"
+#include "manifest/stage_costs.h"
 #include "pack/pack.h"
 #include "tool.h"
 
@@ -163,6 +164,25 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 
 /* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;
+
+/* Tokens and attended pairs, by bin and slice. */
+struct pack_sizes {
+    double *tokens, *pairs;
+};
+
+/* Measures the bins. The caller frees both arrays, also after a failure. */
+int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
+                      struct pack_sizes *s) PP_MUST_USE;
+
+/* Simulates a step that begins with bin first. Its k-th microbatches are those
+ * of round order[k]; NULL: of round k. *time is that of the slowest
+ * data-parallel rank. */
+int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
+                       const struct pack_sizes *sizes, size_t first,
+                       const uint32_t *order, double *time) PP_MUST_USE;
+
+/* Orders the microbatches of each step, if there is a schedule. */
+int pack_order(struct pack_job *j) PP_MUST_USE;
 
 /* Says in a line what a packed directory holds, draws it with --svg, and with
  * json prints figures. */

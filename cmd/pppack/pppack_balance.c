@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "manifest/stage_costs.h"
 #include "schedule/simulate/sim.h"
 
 /* The most steps that are simulated; they are evenly spread. */
@@ -15,11 +14,6 @@ enum { MOST_STEPS = 256 };
 
 /* Bins are equal if the costliest is above the mean by 1 in so many. */
 enum { NEAR_MEAN = 512 };
-
-/* Tokens and attended pairs, by bin and slice. */
-struct microbatch_sizes {
-    double *tokens, *pairs;
-};
 
 /* Returns how many sequences a piece has, and the first of them. */
 static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
@@ -131,7 +125,7 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
 /* Measures the bins whose sequences have ranks of their own. The time of a bin
  * is that of its slowest rank: as if all ranks had as much. */
 static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
-                         struct microbatch_sizes *s)
+                         struct pack_sizes *s)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
     size_t n = (size_t)j->cp;
@@ -146,8 +140,8 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
     return 0;
 }
 
-static int measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                        struct microbatch_sizes *s)
+int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
+                      struct pack_sizes *s)
 {
     size_t n = j->bins.n_bins, n_parts;
     size_t slices = (size_t)j->manifest.graph.n_slices;
@@ -176,32 +170,34 @@ static int measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
 /* The part of a step that one data-parallel rank runs. */
 struct dp_rank {
     const struct pp_stage_costs *costs;
-    const struct microbatch_sizes *sizes;
+    const struct pack_sizes *sizes;
     size_t first, dp, n_bins;
+    const uint32_t *order; /* round of each microbatch, or NULL */
 };
 
 static double dp_rank_time(const void *ctx, struct pp_action a)
 {
     const struct dp_rank *l = ctx;
-    if (!pp_is_compute(a.op))
+    if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
-    size_t b = (l->first + (size_t)a.microbatch * l->dp) % l->n_bins;
+    size_t round = (size_t)a.microbatch;
+    if (l->order)
+        round = l->order[round];
+    size_t b = (l->first + round * l->dp) % l->n_bins;
     size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
     return pp_stage_time(l->costs, a, l->sizes->tokens[part],
                          l->sizes->pairs[part]);
 }
 
-/* Simulates a step that begins with bin first. *time is that of the slowest
- * data-parallel rank. */
-static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                         const struct microbatch_sizes *sizes, size_t first,
-                         double *time)
+int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
+                       const struct pack_sizes *sizes, size_t first,
+                       const uint32_t *order, double *time)
 {
     const struct pp_schedule *s = &j->manifest.schedule;
     size_t dp = (size_t)j->manifest.mesh.dp;
     *time = 0;
     for (size_t k = 0; k < dp; k++) {
-        struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins};
+        struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins, order};
         struct pp_costs costs = {.time = dp_rank_time, .ctx = &rank};
         struct pp_sim sim = {0};
         if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
@@ -216,7 +212,7 @@ static int simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
 static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
-    struct microbatch_sizes sizes = {0};
+    struct pack_sizes sizes = {0};
     size_t per_step = (size_t)j->manifest.schedule.n_microbatches *
                       (size_t)j->manifest.mesh.dp;
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
@@ -224,10 +220,11 @@ static int simulate(struct pack_job *j, double *time)
     double total = 0;
     int rc = pp_stage_costs_init(&c, &j->manifest, &j->t.err);
     if (rc == 0)
-        rc = measure_bins(j, &c, &sizes);
+        rc = pack_measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
-        rc = simulate_step(j, &c, &sizes, k * steps / n * per_step, &here);
+        rc = pack_simulate_step(j, &c, &sizes, k * steps / n * per_step, NULL,
+                                &here);
         total += here;
     }
     *time = total / (double)n;
@@ -296,7 +293,7 @@ int pack_balance(struct pack_job *j)
     j->after = j->before;
     if (j->balance == PACK_BALANCE_NONE || j->bins.n_bins == 0)
         return 0;
-    return rearrange_bins(j) || pack_place(j, &j->after) ||
+    return rearrange_bins(j) || pack_place(j, &j->after) || pack_order(j) ||
                    report_figures(j, &j->after)
                ? -1
                : 0;

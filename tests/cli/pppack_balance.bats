@@ -163,6 +163,29 @@ refused() {
         '(add / length - $time | fabs) < 1e-9 * $time' times)" = true ]
 }
 
+# step_of DIR prints the time of the first step on a directory's bins.
+step_of() {
+    ppsched --stats --data "$1" plan.json | jq .at_depth.makespan
+}
+
+@test "microbatches are ordered by simulation" {
+    plan 1f1b 8
+    documents 600 $(seq 20 59) >in.jsonl
+    args=(-q -l 600 --bins-multiple 8 --balance tokens)
+    pppack "${args[@]}" -o dealt in.jsonl
+    pppack "${args[@]}" --manifest plan.json --stats -o ordered in.jsonl >stats
+    # Only the order of the bins differs.
+    diff <(pppack "${args[@]}" --lengths <(jq '.input_ids | length' in.jsonl) |
+        jq -c sort | sort) \
+        <(pppack "${args[@]}" --lengths --manifest plan.json \
+            <(jq '.input_ids | length' in.jsonl) | jq -c sort | sort)
+    dealt=$(step_of dealt) ordered=$(step_of ordered)
+    jq -n --argjson dealt "$dealt" --argjson ordered "$ordered" \
+        '$ordered < 0.98 * $dealt' | grep true
+    [ "$(jq --argjson t "$ordered" '(.step_time / $t - 1 | fabs) < 1e-9' \
+        stats)" = true ]
+}
+
 @test "--manifest gets the data section" {
     plan 1f1b 2
     many >in.jsonl

@@ -48,8 +48,8 @@ static int visit_met(void *ctx, struct pp_action a, struct pp_dep dep,
     if (g->stages[dep.stage].row == g->stages[a.stage].row)
         return 0;
     int cut = dep.message == PP_RECV_B ? a.stage : dep.stage;
-    struct pp_makespan_wait w = {(int32_t)number,
-                                 cut * g->n_slices + dep.slice};
+    struct pp_makespan_wait w = {(int32_t)number, cut * g->n_slices + dep.slice,
+                                 a.microbatch};
     return add_wait(b->x, w, b->err);
 }
 
@@ -79,6 +79,8 @@ static int add_piece(void *ctx, struct pp_action a, struct pp_err *err)
         .wait = (uint32_t)n_waits,
         .time = {time_index(x->graph, a),
                  a.overlap ? time_index(x->graph, both[1]) : -1}};
+    x->microbatch[x->n_pieces][0] = a.microbatch;
+    x->microbatch[x->n_pieces][1] = a.overlap ? both[1].microbatch : 0;
     pp_completion_set(&b->done, a, x->n_pieces);
     if (a.overlap)
         pp_completion_set(&b->done, both[1], x->n_pieces);
@@ -98,9 +100,10 @@ static int allocate_makespan(struct makespan_build *b,
         return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
     b->last = malloc(rows * sizeof *b->last);
     x->pieces = calloc(n + 1, sizeof *x->pieces);
+    x->microbatch = calloc(n + 1, sizeof *x->microbatch);
     x->done = calloc(n + 1, sizeof *x->done);
     x->op = calloc(slices * N_OPS, sizeof *x->op);
-    if (!b->last || !x->pieces || !x->done || !x->op)
+    if (!b->last || !x->pieces || !x->microbatch || !x->done || !x->op)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     memset(b->last, -1, rows * sizeof *b->last);
     return 0;
@@ -165,6 +168,29 @@ double pp_makespan(struct pp_makespan *x, const struct pp_times *t)
         }
     }
     x->end = end;
+    return makespan;
+}
+
+double pp_makespan_unequal(struct pp_makespan *x,
+                           const struct pp_microbatch_times *times)
+{
+    const struct pp_makespan_piece *p = x->pieces;
+    const struct pp_makespan_wait *wait = x->waits;
+    double makespan = 0, *done = x->done;
+    for (size_t i = 0; i < x->n_pieces; i++, p++) {
+        const int32_t *microbatch = x->microbatch[i];
+        double ready = p->before >= 0 ? done[p->before] : 0;
+        for (uint32_t left = p[1].wait - p->wait; left > 0; left--, wait++) {
+            double there = done[wait->piece] +
+                           times[wait->microbatch].message[wait->message];
+            ready = there > ready ? there : ready;
+        }
+        ready += times[microbatch[0]].op[p->time[0]];
+        if (p->time[1] >= 0)
+            ready += times[microbatch[1]].op[p->time[1]];
+        done[i] = ready;
+        makespan = ready > makespan ? ready : makespan;
+    }
     return makespan;
 }
 
@@ -352,6 +378,7 @@ void pp_makespan_finish(struct pp_makespan *x)
 {
     free(x->pieces);
     free(x->waits);
+    free(x->microbatch);
     free(x->done);
     free(x->op);
     *x = (struct pp_makespan){0};

@@ -4,7 +4,7 @@
  * If only the times change, a makespan is the longest path through a fixed
  * graph. The graph is built once; each set of times then costs one pass over
  * it. The result is that of pp_simulate at depth INT_MAX, with pairs that save
- * nothing and equal microbatches. */
+ * nothing. */
 #ifndef PP_SCHEDULE_SIMULATE_MAKESPAN_H
 #define PP_SCHEDULE_SIMULATE_MAKESPAN_H
 
@@ -40,6 +40,13 @@ struct pp_times {
     double *message;
 };
 
+/* The times of one of several unequal microbatches: of its actions, indexed by
+ * 4 * (stage * n_slices + slice) + enum pp_op, and of its messages, indexed as
+ * above. */
+struct pp_microbatch_times {
+    const double *op, *message;
+};
+
 /* One action, or an overlap pair, as one piece of work. */
 struct pp_makespan_piece {
     int32_t before;  /* the previous piece of the row, or -1 */
@@ -50,16 +57,17 @@ struct pp_makespan_piece {
 
 /* A piece of another row that must be done, and its message. */
 struct pp_makespan_wait {
-    int32_t piece, message;
+    int32_t piece, message, microbatch;
 };
 
 struct pp_makespan {
     const struct pp_graph *graph;
     struct pp_makespan_piece *pieces; /* in an order that respects waits */
     struct pp_makespan_wait *waits;
-    double *done; /* end of each piece in the last pass */
-    double *op;   /* scratch: times of the four ops of every slice */
-    int32_t end;  /* the piece that ended the last pass last, or -1 */
+    int32_t (*microbatch)[2]; /* of a piece's actions */
+    double *done;             /* end of each piece in the last pass */
+    double *op;  /* scratch: times of the four ops of every slice */
+    int32_t end; /* the piece that ended the last pass last, or -1 */
     size_t n_pieces, n_waits, wait_capacity;
 };
 
@@ -70,6 +78,11 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
 
 /* Returns the makespan with these times. */
 double pp_makespan(struct pp_makespan *x, const struct pp_times *t);
+
+/* Returns the makespan of microbatches that differ: times[k] are those of
+ * microbatch k. */
+double pp_makespan_unequal(struct pp_makespan *x,
+                           const struct pp_microbatch_times *times);
 
 /* Counts how often each time and each message is on a longest path of the last
  * pass, whose times are t. The makespan with other times is at least the sum of
