@@ -18,8 +18,8 @@ int tool_usage(struct tool *t, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    return pp_fail(&t->err, PP_EXIT_INPUT, "%s\ntry '%s --help'", text,
-                   t->name);
+    t->misused |= t->err.code == PP_EXIT_OK;
+    return pp_fail(&t->err, PP_EXIT_INPUT, "%s", text);
 }
 
 int tool_input(struct tool *t, int argc, char **argv, const char **name)
@@ -155,6 +155,8 @@ void tool_tell(struct tool *t)
         fprintf(stderr, "%s: %s", t->name, t->err.text);
         print_remedy(t);
         fputc('\n', stderr);
+        if (t->misused)
+            fprintf(stderr, "try '%s --help'\n", t->name);
     }
     t->told = true;
 }

@@ -28,6 +28,7 @@ struct tool {
     char remarks[400];  /* lines of tool_remark */
 
     struct pp_err err; /* the one message of a failed run */
+    bool misused;      /* err is about the usage: hint to --help */
     bool told;         /* err was printed, or another process prints it */
     FILE *out;
     struct pp_output file; /* the file behind out, unless that is stdout */

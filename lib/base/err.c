@@ -3,8 +3,42 @@
 
 #include <errno.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+
+/* Returns the bytes of the printable character at s, which ends before or with
+ * a NUL, or 0. */
+static size_t printable(const unsigned char *s)
+{
+    static const struct {
+        unsigned char min, max; /* of the first byte */
+        size_t bytes;
+    } utf8[] = {
+        {0x20, 0x7e, 1}, {0xc2, 0xdf, 2}, {0xe0, 0xef, 3}, {0xf0, 0xf4, 4}};
+    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
+        size_t n = 1;
+        if (s[0] < utf8[i].min || s[0] > utf8[i].max)
+            continue;
+        while (n < utf8[i].bytes && (s[n] & 0xc0) == 0x80)
+            n++;
+        bool is_control = s[0] == 0xc2 && s[1] < 0xa0;
+        return n == utf8[i].bytes && !is_control ? n : 0;
+    }
+    return 0;
+}
+
+void pp_clean_text(char *text, size_t room)
+{
+    unsigned char *s = (unsigned char *)text;
+    text[room - 1] = '\0';
+    while (*s) {
+        size_t n = printable(s);
+        if (n == 0)
+            *s = '?';
+        s += n ? n : 1;
+    }
+}
 
 /* Does nothing if *err holds an error already. */
 static void fill(struct pp_err *err, enum pp_exit code, const char *fmt,
@@ -13,6 +47,7 @@ static void fill(struct pp_err *err, enum pp_exit code, const char *fmt,
     if (err->code != PP_EXIT_OK)
         return;
     vsnprintf(err->text, sizeof err->text, fmt, ap);
+    pp_clean_text(err->text, sizeof err->text);
     err->code = code;
 }
 
@@ -88,6 +123,7 @@ int pp_fail_at(struct pp_err *err, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(text);
     snprintf(text + n, sizeof text - n, "%s", err->text);
+    pp_clean_text(text, sizeof text);
     memcpy(err->text, text, sizeof text);
     return -1;
 }

@@ -7,6 +7,8 @@
 #ifndef PP_BASE_ERR_H
 #define PP_BASE_ERR_H
 
+#include <stddef.h>
+
 #define PP_MUST_USE __attribute__((warn_unused_result))
 
 /* The exit status of all four tools, and the code of an error. */
@@ -37,8 +39,14 @@ struct pp_err {
     char value[64];      /* "" if no value can be named */
 };
 
-/* Fills *err unless it holds an error already. Always returns -1, so that an
- * error is one line: return pp_fail(err, PP_EXIT_INPUT, "..."); */
+/* Ends a text in an array of room bytes, and replaces control characters and
+ * what is no UTF-8 by question marks: it may be from a file or another program,
+ * and goes to a terminal. */
+void pp_clean_text(char *text, size_t room);
+
+/* Fills *err, with a cleaned text, unless it holds an error already. Always
+ * returns -1, so that an error is one line:
+ * return pp_fail(err, PP_EXIT_INPUT, "..."); */
 int pp_fail(struct pp_err *err, enum pp_exit code, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 

@@ -89,9 +89,9 @@ bool pp_hello_accept(const struct pp_greeting *g, struct pp_hello *h)
     make_proof(g, 'r', h, offsetof(struct pp_hello, proof), proof);
     if (sodium_memcmp(proof, h->proof, sizeof proof) != 0)
         return false;
-    pp_hello_clean(h->version, sizeof h->version);
-    pp_hello_clean(h->host, sizeof h->host);
-    pp_hello_clean(h->why, sizeof h->why);
+    pp_clean_text(h->version, sizeof h->version);
+    pp_clean_text(h->host, sizeof h->host);
+    pp_clean_text(h->why, sizeof h->why);
     h->failed = h->failed ? (int32_t)pp_hello_status(h->failed) : 0;
     return true;
 }
@@ -106,39 +106,6 @@ void pp_hello_fill(const struct pp_rendezvous_place *p, struct pp_hello *h)
     }
     if (gethostname(h->host, sizeof h->host - 1) != 0)
         snprintf(h->host, sizeof h->host, "unknown");
-}
-
-/* Returns the bytes of the printable character at s, which ends before or with
- * a NUL, or 0. */
-static size_t printable(const unsigned char *s)
-{
-    static const struct {
-        unsigned char min, max; /* of the first byte */
-        size_t bytes;
-    } utf8[] = {
-        {0x20, 0x7e, 1}, {0xc2, 0xdf, 2}, {0xe0, 0xef, 3}, {0xf0, 0xf4, 4}};
-    for (size_t i = 0; i < sizeof utf8 / sizeof *utf8; i++) {
-        size_t n = 1;
-        if (s[0] < utf8[i].min || s[0] > utf8[i].max)
-            continue;
-        while (n < utf8[i].bytes && (s[n] & 0xc0) == 0x80)
-            n++;
-        bool is_control = s[0] == 0xc2 && s[1] < 0xa0;
-        return n == utf8[i].bytes && !is_control ? n : 0;
-    }
-    return 0;
-}
-
-void pp_hello_clean(char *text, size_t room)
-{
-    unsigned char *s = (unsigned char *)text;
-    text[room - 1] = '\0';
-    while (*s) {
-        size_t n = printable(s);
-        if (n == 0)
-            *s = '?';
-        s += n ? n : 1;
-    }
 }
 
 enum pp_exit pp_hello_status(int32_t status)

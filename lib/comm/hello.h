@@ -84,10 +84,6 @@ bool pp_hello_accept(const struct pp_greeting *g, struct pp_hello *h);
 /* Fills a hello without its proof. */
 void pp_hello_fill(const struct pp_rendezvous_place *p, struct pp_hello *h);
 
-/* Makes text of another process safe to print: ends it, and replaces control
- * characters and what is not UTF-8. */
-void pp_hello_clean(char *text, size_t room);
-
 /* Returns the status if a rank may end with it for this reason, or
  * PP_EXIT_SYSTEM. */
 enum pp_exit pp_hello_status(int32_t status);

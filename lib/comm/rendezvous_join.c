@@ -187,7 +187,7 @@ static int take_welcome(struct pp_rendezvous *j, struct caller *c,
     if (rc)
         return late ? pp_fail(err, late->code, "%s", late->text)
                     : fail_wait(c, rc, err);
-    pp_hello_clean(w.why, sizeof w.why);
+    pp_clean_text(w.why, sizeof w.why);
     if (w.refused) {
         if (p->told)
             *p->told = !w.yours;
@@ -197,7 +197,7 @@ static int take_welcome(struct pp_rendezvous *j, struct caller *c,
     rc = pp_wire_read(j->data[0], -1, until, j->hosts,
                       (size_t)j->size * sizeof *j->hosts);
     for (int r = 0; r < j->size; r++)
-        pp_hello_clean(j->hosts[r], sizeof j->hosts[r]);
+        pp_clean_text(j->hosts[r], sizeof j->hosts[r]);
     return rc ? fail_wait(c, rc, err) : 0;
 }
 

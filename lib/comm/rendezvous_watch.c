@@ -84,7 +84,7 @@ static void report_lost(struct pp_rendezvous *j, int rank)
 
 static void take_note(struct pp_rendezvous *j, int rank, struct pp_note *n)
 {
-    pp_hello_clean(n->why.text, sizeof n->why.text);
+    pp_clean_text(n->why.text, sizeof n->why.text);
     n->why.setting = NULL; /* a pointer in the sender's memory */
     n->why.code = pp_hello_status((int32_t)n->why.code);
     switch (n->kind) {

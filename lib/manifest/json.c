@@ -13,15 +13,6 @@
 /* A JSON pointer always fits, because it consists of our own short keys. */
 #define PLACE_TEXT 240
 
-/* Replaces control characters of a user's value, so that a message is one
- * line. */
-static void one_line(char *s)
-{
-    for (; *s; s++)
-        if ((unsigned char)*s < 0x20 || *s == 0x7f)
-            *s = '?';
-}
-
 static bool is_blank(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
@@ -59,7 +50,6 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
         return 0;
     if (is_memory(&e))
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
-    one_line(e.text);
     return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
                    e.line, e.column, e.text);
 }
@@ -91,7 +81,6 @@ int pp_value_fail_at(const struct pp_value *at)
     struct pp_err *err = at->source->err;
     char pointer[PLACE_TEXT] = "";
     write_pointer(at, pointer, sizeof pointer);
-    one_line(err->text);
     return pp_fail_at(err, "%.120s: %s%s", at->source->name, pointer,
                       *pointer ? ": " : "");
 }

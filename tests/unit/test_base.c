@@ -33,6 +33,12 @@ static void test_err(void)
     errno = ENOENT;
     (void)pp_fail_errno(&sys, "%s", "f");
     is_str(sys.text, "f: No such file or directory", "errno is named");
+    struct pp_err odd = {0};
+    (void)pp_fail(&odd, PP_EXIT_INPUT, "'%s'",
+                  "\033[2J\n\x7f\xc2\x9b\xe9 \u00e9");
+    (void)pp_fail_at(&odd, "a\tb: ");
+    is_str(odd.text, "a?b: '?[2J?\?\?\?? \u00e9'",
+           "no control characters, nor what is no UTF-8");
 }
 
 static void test_arena(void)
