@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "base/checksum.h"
 #include "base/json_writer.h"
 #include "base/num.h"
 #include "pprun.h"
@@ -213,9 +214,41 @@ static void write_rewards(const struct pprun *p, struct pp_json_writer *w,
     pp_json_end(w);
 }
 
-static void write_line(const struct pprun *p, size_t sequence, FILE *f)
+/* A stream that adds what is written to a checksum, and passes it on. */
+struct summed_stream {
+    FILE *f; /* the stream */
+    FILE *to;
+    struct pp_checksum_sum sum;
+};
+
+static ssize_t write_summed(void *ctx, const char *data, size_t n)
 {
-    struct pp_json_writer w = {.f = f};
+    struct summed_stream *s = ctx;
+    pp_checksum_add(&s->sum, data, n);
+    return (ssize_t)fwrite(data, 1, n, s->to);
+}
+
+static int open_summed(struct summed_stream *s, FILE *to, struct pp_err *err)
+{
+    s->to = to;
+    s->f = fopencookie(s, "w", (cookie_io_functions_t){.write = write_summed});
+    return s->f ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+/* Returns the checksum of what was written since the sum began. */
+static uint64_t sum_of(struct summed_stream *s)
+{
+    (void)fflush(s->f); /* an error stays in both streams */
+    return pp_checksum_value(&s->sum);
+}
+
+/* Writes the line of a sequence, and its checksum as the last member. */
+static int write_line(const struct pprun *p, size_t sequence,
+                      struct summed_stream *s, struct pp_err *err)
+{
+    struct pp_json_writer w = {.f = s->f};
+    if (pp_checksum_begin(&s->sum, err))
+        return -1;
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_uint(&w, "sequence", sequence);
     if (p->job.temperature > 0)
@@ -230,8 +263,31 @@ static void write_line(const struct pprun *p, size_t sequence, FILE *f)
         write_lists(p, &w, sequence, "topk_ids", true);
         write_lists(p, &w, sequence, "topk_logits", false);
     }
+    pp_json_format(&w, "xxh3", "\"%016" PRIx64 "\"", sum_of(s));
     pp_json_end(&w);
-    putc('\n', f);
+    putc('\n', s->f);
+    (void)fflush(s->f);
+    pp_checksum_finish(&s->sum);
+    return 0;
+}
+
+/* Writes the lines of all sequences that have tokens. */
+static int write_lines(struct pprun *p, FILE *f)
+{
+    struct pprun_scores *s = &p->scores;
+    struct summed_stream lines = {0};
+    struct pp_err *err = &p->tool->err;
+    size_t width = pp_job_score_width(&p->job) * sizeof(double);
+    int rc = open_summed(&lines, f, err);
+    for (size_t i = 0; rc == 0 && i < p->data.n_inputs; i++) {
+        uint64_t n = s->first[i + 1] - s->first[i];
+        if (n > 0)
+            rc = write_line(p, i, &lines, err);
+        let_go(s, n * width + sizeof *s->first);
+    }
+    if (lines.f)
+        (void)fclose(lines.f);
+    return rc;
 }
 
 int pprun_scores_write(struct pprun *p)
@@ -244,12 +300,7 @@ int pprun_scores_write(struct pprun *p)
             "sequence %" PRIu32 ": the %s of token %" PRIu32 " is %g",
             s->bad.sequence, p->model.scores ? "reward" : "log-probability",
             s->bad.position, fabs(s->bad_value));
-    size_t width = pp_job_score_width(&p->job) * sizeof(double);
-    for (size_t i = 0; i < p->data.n_inputs; i++) {
-        uint64_t n = s->first[i + 1] - s->first[i];
-        if (n > 0)
-            write_line(p, i, f);
-        let_go(s, n * width + sizeof *s->first);
-    }
+    if (write_lines(p, f))
+        return -1;
     return s->file.f ? tool_close(p->tool, &s->file) : 0;
 }

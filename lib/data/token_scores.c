@@ -6,8 +6,11 @@
 #include "data/readers.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "base/checksum.h"
 
 /* The arrays of a line. */
 enum { LOGPROBS, TOPK_IDS, TOPK_LOGITS, N_ARRAYS };
@@ -19,6 +22,7 @@ struct score_fields {
     uint64_t sequence;
     bool has_sequence;
     size_t at[N_ARRAYS]; /* where an array begins in the text, or 0 */
+    size_t sum;          /* where the key of the checksum does, or 0 */
 };
 
 struct token_scores {
@@ -26,6 +30,7 @@ struct token_scores {
     const char *name; /* of the file */
     bool *seen;       /* by document */
     bool of_lists;
+    bool any, summed;    /* a line was read; lines have checksums */
     float *column;       /* an element per token */
     float *ids, *logits; /* NULL until the first list is read */
     int32_t *sorted;     /* (top_k) scratch */
@@ -58,6 +63,11 @@ static int read_score_field(struct pp_scan *s, struct score_fields *f,
         f->has_sequence = true;
         return pp_scan_u64(s, &f->sequence, err);
     }
+    if (n == 4 && !memcmp(key, "xxh3", n)) {
+        if (f->sum)
+            return fail_twice(s, start, key, err);
+        f->sum = start;
+    }
     for (int k = 0; k < N_ARRAYS; k++) {
         if (n != strlen(array_names[k]) || memcmp(key, array_names[k], n))
             continue;
@@ -89,6 +99,34 @@ static int read_score_fields(const struct token_scores *t, struct pp_scan *s,
                                 t->of_lists ? "; score with the largest logits"
                                             : "");
     return 0;
+}
+
+/* Fails if the line is not as it was written. Its last member is the checksum
+ * of the text before it; lists that are made by hand have none. */
+static int check_sum(struct token_scores *t, struct pp_scan *s,
+                     const struct score_fields *f, struct pp_err *err)
+{
+    static const char comma[] = ", ";
+    enum { COMMA_BYTES = sizeof comma - 1 };
+    bool has = f->sum > 0;
+    char want[40];
+    s->at = f->sum;
+    if (t->any && t->summed != has)
+        return pp_scan_fail(s, err, "the line has %s 'xxh3', but others have%s",
+                            has ? "an" : "no", has ? " none" : "");
+    t->any = true;
+    t->summed = has;
+    if (!has)
+        return 0;
+    size_t before = f->sum > COMMA_BYTES ? f->sum - COMMA_BYTES : 0;
+    int n = snprintf(want, sizeof want, "%s\"xxh3\": \"%016" PRIx64 "\"}",
+                     comma, pp_checksum_of(PP_CHECKSUM_XXH3, s->text, before));
+    if (s->n - before == (size_t)n &&
+        !memcmp(s->text + before, want, (size_t)n))
+        return 0;
+    return pp_scan_fail(s, err,
+                        "wrong checksum 'xxh3': the line is damaged; if you "
+                        "changed it, remove this member from all lines");
 }
 
 static int fail_count(struct pp_scan *s, const struct score_fields *f,
@@ -237,7 +275,7 @@ static int read_score_line(struct token_scores *t, struct pp_scan *s,
                            struct pp_err *err)
 {
     struct score_fields f = {0};
-    if (read_score_fields(t, s, &f, err))
+    if (read_score_fields(t, s, &f, err) || check_sum(t, s, &f, err))
         return -1;
     if (f.sequence >= t->d->n)
         return pp_scan_fail(s, err,

@@ -78,6 +78,53 @@ for path in sys.argv[1:]:
     flips damaged pprun plan.json --data damaged --init 1 --steps 1 -o lines
 }
 
+@test "every flipped bit of a list of log-probabilities is found" {
+    mkdir lists
+    pprun -q plan.json --data packed --init 1 --top-k 2 --logprobs lists/scores
+    local column
+    for column in logprobs topk; do
+        flips lists pppack -q -l 48 -o again \
+            --add-column $column=lists/scores data.jsonl
+    done
+    # A line is summed up to its last member, as xxhsum does it.
+    [ "$(sed -n '3s/.*, "xxh3": "\(.*\)"}$/\1/p' lists/scores)" = \
+        "$(sed -n '3s/, "xxh3".*//p' lists/scores | tr -d '\n' | xxhsum -H3 |
+            grep -o '[0-9a-f]\{16\}')" ]
+}
+
+@test "a list that was changed on purpose has no checksums" {
+    pprun -q plan.json --data packed --init 1 --logprobs list
+    unfit() {
+        run --separate-stderr pppack -q -l 48 -o unfit --add-column \
+            logprobs=bad data.jsonl
+        echo "$stderr"
+        [ "$status" -eq 2 ]
+        # shellcheck disable=SC2053
+        [[ $stderr == $1 ]]
+        [ ! -e unfit ]
+    }
+    local wrong="wrong checksum 'xxh3': the line is damaged; if you changed it,\
+ remove this member from all lines"
+    sed '2s/-[0-9]/-3/' list >bad
+    unfit "pppack: bad: line 2, column *: $wrong"
+    jq -c . list >bad
+    unfit "pppack: bad: line 1, column *: $wrong"
+    sed '3s/, "xxh3".*/}/' list >bad
+    unfit "pppack: bad: line 3, column 1: the line has no 'xxh3', but others have"
+    sed '1s/, "xxh3".*/}/' list >bad
+    unfit "pppack: bad: line 2, column *: the line has an 'xxh3', but others have none"
+    sed '2s/, "xxh3"/&: "1"&/' list >bad
+    unfit "pppack: bad: line 2, column *: 'xxh3' is there twice"
+    sed '$d' list >bad
+    unfit "pppack: bad: sequence '19' is missing"
+    head -c -9 list >bad
+    unfit "pppack: bad: line 20, column *: *"
+    jq -c 'del(.xxh3)' list >bad
+    pppack -q -l 48 -o changed --add-column logprobs=bad data.jsonl
+    pppack -q -l 48 -o same --add-column logprobs=list data.jsonl
+    cmp changed/logprobs same/logprobs
+}
+
 @test "damage to data is found by every kind of run" {
     pppack -q -l 48 -o other data.jsonl
     damage other/labels
