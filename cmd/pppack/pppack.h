@@ -132,6 +132,9 @@ int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 /* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
 
+/* Fails if the model of --manifest cannot take the images that were read. */
+int pack_check_images(struct pack_job *j) PP_MUST_USE;
+
 /* Adds the data section to the manifest, and writes it to its file, or to
  * stdout if it came from stdin. */
 int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;

@@ -13,7 +13,9 @@
 
 #include "base/num.h"
 #include "data/packed.h"
+#include "manifest/config_json.h"
 #include "manifest/stage_costs.h"
+#include "model/vision.h"
 #include "version.h"
 
 static void show_written(void *ctx, size_t bins)
@@ -239,6 +241,31 @@ int pack_manifest_read(struct pack_job *j)
     /* Each data-parallel rank gets the same number of bins. */
     if (j->balance != PACK_BALANCE_NONE && j->bins_multiple == 1 && !j->parts)
         j->bins_multiple = j->dp;
+    return 0;
+}
+
+int pack_check_images(struct pack_job *j)
+{
+    const struct pp_images *images = &j->docs.images;
+    const struct pp_image_kind *kind = &images->kind;
+    struct pp_image_set set = {.n = images->n,
+                               .token = kind->token,
+                               .patch_inputs = kind->patch_inputs,
+                               .merge = (size_t)kind->merge * kind->merge};
+    struct pp_model model;
+    if (images->n == 0)
+        return 0;
+    for (size_t i = 0; i < images->n; i++) {
+        const struct pp_image *at = &images->at[i];
+        set.n_patches += at->patches;
+        if (at->patches > set.max_image)
+            set.max_image = at->patches;
+        if (at->grid.frames > set.max_frames)
+            set.max_frames = at->grid.frames;
+    }
+    if (pp_model_read(j->manifest.model.source, &model, &j->t.err) ||
+        pp_vision_check_images(&model, &set, &j->t.err))
+        return pp_fail_at(&j->t.err, "%s: ", j->manifest_name);
     return 0;
 }
 

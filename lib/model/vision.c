@@ -372,3 +372,37 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
             w.statistics[block] * (double)p->accumulator_bytes) *
            rows;
 }
+
+int pp_vision_check_images(const struct pp_model *m,
+                           const struct pp_image_set *s, struct pp_err *err)
+{
+    const struct pp_vision *v = &m->vision;
+    if (s->n == 0)
+        return 0;
+    if (v->kind == PP_VISION_NONE)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' has no encoder for the %zu images",
+                       pp_model_architecture(m), s->n);
+    if (s->token != v->image_token)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "token '%zu' stands for images, but %zu in the model; "
+                       "pack them with this one",
+                       s->token, v->image_token);
+    if (s->patch_inputs != v->patch_inputs || s->merge != v->merge)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "a patch has '%zu' pixels and %zu of them make a "
+                       "feature, but the model takes %zu and %zu",
+                       s->patch_inputs, s->merge, v->patch_inputs, v->merge);
+    if (v->fixed_size &&
+        (s->max_image > v->patches || s->n_patches != s->n * v->patches))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "images have up to '%zu' patches, but the model takes "
+                       "%zu of each",
+                       s->max_image, v->patches);
+    /* The frames of a video would be sequences of their own. */
+    if (!v->fixed_size && s->max_frames > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "a video of '%zu' frames; pprun takes images so far",
+                       s->max_frames);
+    return 0;
+}

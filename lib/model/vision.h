@@ -22,6 +22,7 @@
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
+#include "base/err.h"
 #include "model/inventory.h"
 #include "model/precision.h"
 
@@ -97,6 +98,21 @@ static inline bool pp_vision_sorts(const struct pp_vision *v)
 {
     return v->encoders && v->sharers > 1;
 }
+
+/* The images of a set of data. */
+struct pp_image_set {
+    size_t n, n_patches;
+    size_t max_image, max_frames; /* patches and frames of one image */
+    size_t token;                 /* the id of placeholders */
+    size_t patch_inputs;          /* input values of a patch */
+    size_t merge;                 /* patches of a feature */
+};
+
+/* Fails with PP_EXIT_INPUT if the model cannot take the images: it has no
+ * encoder, or another one. No images are fine. */
+int pp_vision_check_images(const struct pp_model *m,
+                           const struct pp_image_set *s,
+                           struct pp_err *err) PP_MUST_USE;
 
 /* Returns the images of a sequence, or of one of each lane, on the rank that
  * has most of them. */

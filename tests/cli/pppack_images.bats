@@ -192,3 +192,39 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
     [ "$status" -eq 1 ]
     [[ $stderr == *packed/pixels:* ]]
 }
+
+# picture TOKEN COUNT CHANNELS SIDE prints a document with COUNT placeholders and
+# an image of black pixels.
+picture() {
+    jq -nc --argjson token "$1" --argjson count "$2" --argjson c "$3" \
+        --argjson side "$4" '{input_ids: ([range($count) | $token] + [1, 2]),
+        images: [[range($c) | [range($side) | [range($side) | 0]]]]}'
+}
+
+@test "images that the model of --manifest cannot take are refused" {
+    # Three channels, 8 x 8 pixels, patches of 4 x 4.
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/llava" >plan.json
+    cp plan.json before.json
+    args=(-l 40 --image-token 31 --patch 4 --manifest plan.json -o packed)
+    picture 31 4 2 8 >two.jsonl
+    refused "plan.json: a patch has '32' pixels and 1 of them make a feature, \
+but the model takes 48 and 1" "${args[@]}" two.jsonl
+    picture 31 1 3 4 >small.jsonl
+    refused "plan.json: images have up to '1' patches, but the model takes 4 \
+of each" "${args[@]}" small.jsonl
+    picture 7 4 3 8 >other.jsonl
+    refused "plan.json: token '7' stands for images, but 31 in the model; \
+pack them with this one" "${args[@]}" --image-token 7 other.jsonl
+    # One that was packed for another model.
+    pppack -q -l 40 --image-token 31 --patch 4 -o once two.jsonl
+    refused "plan.json: a patch has '32' pixels and 1 of them make a feature, \
+but the model takes 48 and 1" -l 40 --manifest plan.json -o packed once
+    [ ! -e packed ]
+    cmp plan.json before.json
+    picture 31 4 3 8 >in.jsonl
+    pppack -q "${args[@]}" in.jsonl
+    jq -e '.data.max_images == 1' plan.json >/dev/null
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >text.json
+    refused "text.json: 'LlamaForCausalLM' has no encoder for the 1 images" \
+        -l 40 --manifest text.json -o text once
+}

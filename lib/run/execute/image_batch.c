@@ -46,51 +46,33 @@ void pp_image_batch_finish(struct pp_image_batch *b)
     *b = (struct pp_image_batch){0};
 }
 
-/* The frames of a video would be sequences of their own. */
-static int check_frames(const struct pp_packed *p, struct pp_err *err)
+/* Returns the most frames of an image. */
+static size_t most_frames(const struct pp_packed *p)
 {
     struct pp_bin_images images;
+    size_t most = 0;
     for (size_t b = 0; b < p->n_bins; b++) {
         pp_packed_bin_images(p, b, &images);
         for (uint32_t k = 0; k < images.n; k++)
-            if (images.grids[k].frames > 1)
-                return pp_fail(err, PP_EXIT_INPUT,
-                               "bin %zu: a video of '%u' frames; pprun takes "
-                               "images so far",
-                               b, images.grids[k].frames);
+            if (images.grids[k].frames > most)
+                most = images.grids[k].frames;
     }
-    return 0;
+    return most;
 }
 
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err)
 {
     const struct pp_packed_images *s = &p->images;
-    const struct pp_vision *v = &m->vision;
-    if (!pp_images_exist(s))
-        return 0;
-    if (v->kind == PP_VISION_NONE)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' has no encoder for the %llu images",
-                       pp_model_architecture(m), (unsigned long long)s->n);
-    if (s->token != v->image_token)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "token '%u' stands for images, but %zu in the model; "
-                       "pack them with this one",
-                       s->token, v->image_token);
-    if (s->patch_inputs != v->patch_inputs || s->merge * s->merge != v->merge)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "a patch has '%u' pixels and %u of them make a feature, "
-                       "but the model takes %zu and %zu",
-                       s->patch_inputs, s->merge * s->merge, v->patch_inputs,
-                       v->merge);
-    if (v->fixed_size &&
-        (s->max_image > v->patches || s->n_patches != s->n * v->patches))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "images have up to '%u' patches, but the model takes "
-                       "%zu of each",
-                       s->max_image, v->patches);
-    return v->fixed_size ? 0 : check_frames(p, err);
+    const struct pp_image_set set = {
+        .n = s->n,
+        .n_patches = s->n_patches,
+        .max_image = s->max_image,
+        .max_frames = pp_images_exist(s) ? most_frames(p) : 0,
+        .token = s->token,
+        .patch_inputs = s->patch_inputs,
+        .merge = (size_t)s->merge * s->merge};
+    return pp_vision_check_images(m, &set, err);
 }
 
 /* Lists the rows of images with a class token: their positions, and which are
