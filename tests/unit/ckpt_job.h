@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_files.h"
+#include "run/checkpoint/ckpt_sums.h"
 #include "run/parameters/weights.h"
 
 #define MAX_RANKS 4
@@ -33,10 +34,12 @@ static const struct pp_model tied = {
 };
 
 /* Units 0 to 5: embedding, three layers, norm, head. Each tp consecutive ranks
- * divide their tensors. */
+ * divide their tensors; with owners, as many times tp ranks divide the state.
+ */
 struct split {
     int size, tp;
     struct pp_unit_range ranges[MAX_RANKS][MAX_RANGES];
+    int owners;
 };
 static const struct split splits[] = {
     {1, 1, {{{0, 0, 6, 0}}}},
@@ -59,7 +62,8 @@ struct job {
     size_t element_bytes;
     struct pp_ckpt_state state;
     int keep;
-    size_t shard_size;
+    size_t shard_size, save_bytes;
+    size_t room; /* bytes to exchange with; 0: no rank exchanges */
     uint64_t seed;
     struct pp_comm_world *world;
     struct pp_err err[MAX_RANKS];
@@ -93,10 +97,12 @@ static inline int visit(const struct job *j, struct pp_parameters *p, bool fill)
     for (size_t k = 0; k < p->n; k++) {
         for (int b = PP_BLOCK_W; b <= PP_BLOCK_V; b++) {
             const struct pp_tensor_piece *piece = &p->at[k].piece;
+            const struct pp_range range = pp_parameter_range(&p->at[k], b);
             void *data = pp_parameter_data(&p->at[k], b);
-            for (size_t i = 0; i < p->at[k].n; i++) {
-                size_t at = piece->offset + i / piece->count * piece->stride +
-                            i % piece->count;
+            for (size_t i = 0; i < range.n; i++) {
+                size_t e = range.first + i;
+                size_t at = piece->offset + e / piece->count * piece->stride +
+                            e % piece->count;
                 double x = value(j, &p->at[k], b, at);
                 if (j->element_bytes == sizeof(float))
                     x = (float)x;
@@ -110,6 +116,19 @@ static inline int visit(const struct job *j, struct pp_parameters *p, bool fill)
         }
     }
     return differ;
+}
+
+/* Returns the ranks that have the same units, that of tensor-parallel ranks
+ * first. */
+static inline struct pp_group row_of(const struct split *s, int rank)
+{
+    int n = s->tp * (s->owners ? s->owners : 1);
+    return (struct pp_group){.n = n,
+                             .index = rank % n,
+                             .base = rank / n * n,
+                             .step = 1,
+                             .size = {n, 1, 1},
+                             .stride = {1, 0, 0}};
 }
 
 static inline void work(struct job *j, struct pp_comm *comm,
@@ -126,6 +145,9 @@ static inline void work(struct job *j, struct pp_comm *comm,
         .config_text = "{\"a\": 1}\n",
         .keep = j->keep,
         .shard_size = j->shard_size,
+        .save_bytes = j->save_bytes,
+        .group = row_of(j->split, r),
+        .room_bytes = j->room,
     };
     if (j->load) {
         if (!pp_ckpt_state_read(j->load, &j->loaded[r], err) &&
@@ -134,8 +156,10 @@ static inline void work(struct job *j, struct pp_comm *comm,
         return;
     }
     visit(j, p, true);
+    void *room = c.room = j->room ? malloc(j->room) : NULL;
     int rc = j->grads ? pp_ckpt_dump_grads(j->grads, comm, p, err)
                       : pp_ckpt_save(&c, &j->state, err);
+    free(room);
     if ((rc != 0) != (err->code != PP_EXIT_OK))
         pp_fail(err, PP_EXIT_SYSTEM, "a status of %d and no error", rc);
 }
@@ -153,7 +177,9 @@ static inline void *enter(void *arg)
         .element_bytes = j->element_bytes,
         .accumulator_bytes = j->element_bytes,
         .tp = (size_t)j->split->tp,
-        .tp_rank = (size_t)(self->rank % j->split->tp)};
+        .tp_rank = (size_t)(self->rank % j->split->tp),
+        .owners = (size_t)j->split->owners,
+        .owner = j->split->owners ? (size_t)(self->rank / j->split->tp) : 0};
     if (!pp_parameters_init_on(&p, j->model, j->split->ranges[self->rank],
                                MAX_RANGES, &where,
                                PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {
@@ -237,6 +263,29 @@ static inline const char *loads(const char *dir, int split, int64_t step)
             return "counters differ";
     }
     return "";
+}
+
+/* Returns whether two checkpoints list the same files with the same bytes, and
+ * the lists are right. */
+static inline bool same_bytes(const char *a, const char *b)
+{
+    const char *const dirs[2] = {a, b};
+    const void *text[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    bool whole = true, listed;
+    for (int i = 0; i < 2; i++) {
+        char path[PP_PATH_TEXT];
+        struct pp_err err = {0};
+        whole = !pp_ckpt_verify(dirs[i], NULL, 0, 1, &listed, &err) && listed &&
+                !pp_path(path, &err, "%s/" PP_CKPT_SUMS, dirs[i]) &&
+                !pp_file_map(path, &text[i], &n[i], &err) && whole;
+        if (err.code)
+            printf("# %s\n", err.text);
+    }
+    bool same = whole && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
+    for (int i = 0; i < 2; i++)
+        pp_file_unmap(text[i], n[i]);
+    return same;
 }
 
 #endif

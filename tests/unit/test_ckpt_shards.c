@@ -9,29 +9,6 @@
 
 #include "run/checkpoint/ckpt_shards.h"
 
-/* Returns whether two checkpoints list the same files with the same bytes, and
- * the lists are right. */
-static bool same_bytes(const char *a, const char *b)
-{
-    const char *const dirs[2] = {a, b};
-    const void *text[2] = {NULL, NULL};
-    size_t n[2] = {0, 0};
-    bool whole = true, listed;
-    for (int i = 0; i < 2; i++) {
-        char path[PP_PATH_TEXT];
-        struct pp_err err = {0};
-        whole = !pp_ckpt_verify(dirs[i], NULL, 0, 1, &listed, &err) && listed &&
-                !pp_path(path, &err, "%s/" PP_CKPT_SUMS, dirs[i]) &&
-                !pp_file_map(path, &text[i], &n[i], &err) && whole;
-        if (err.code)
-            printf("# %s\n", err.text);
-    }
-    bool same = whole && n[0] == n[1] && memcmp(text[0], text[1], n[0]) == 0;
-    for (int i = 0; i < 2; i++)
-        pp_file_unmap(text[i], n[i]);
-    return same;
-}
-
 static void test_bytes(const char *dir)
 {
     static const size_t sizes[] = {1, 3000, PP_CKPT_SHARD_SIZE};
@@ -75,17 +52,22 @@ static void test_full(const char *dir)
     struct pp_parameters p;
     struct pp_unit_range all = {0, 0, 6, 0};
     struct pp_shards s = {0};
+    struct pp_comm comm = {.rank = 0, .size = 1};
+    const struct pp_group alone = {.n = 1};
+    struct pp_exchange x;
     struct pp_err err = {0};
     char path[PP_PATH_TEXT];
     if (pp_parameters_init(&p, &tied, &all, 1, 4, 0, &err) ||
         pp_shards_init(&s, &tied, &p, PP_CKPT_SHARD_SIZE, 0, &err) ||
+        pp_exchange_init(&x, &comm, NULL, &alone, NULL, 0, &err) ||
         pp_dir_make(dir, &err) ||
         pp_path(path, &err, "%s/model.safetensors", dir))
         printf("Bail out! %s\n", err.text);
     ok(!symlink("/dev/full", path), "a full disk");
-    is_int(pp_shards_fill(&s, &p, dir, &err), -1, "fails");
+    is_int(pp_shards_fill(&s, &x, dir, &err), -1, "fails");
     ok(strstr(err.text, "model.safetensors: cannot write: No space left"), "%s",
        err.text);
+    pp_exchange_finish(&x);
     pp_shards_finish(&s);
     pp_parameters_finish(&p);
 }

@@ -20,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/group.h"
 #include "comm/comm.h"
 #include "run/parameters/parameters.h"
 
@@ -28,6 +29,12 @@ struct pp_ckpt {
     struct pp_comm *comm;
     const struct pp_model *model;
     struct pp_parameters *params; /* this rank's */
+    /* The ranks that may exchange what they write: those of this rank's row, or
+     * its tensor-parallel ranks; and device memory for that, which is not in
+     * use during a save. n or room is 0: none. */
+    struct pp_group group;
+    void *room;
+    size_t room_bytes;
     const char *source;      /* copy the tokenizer files of this directory; or
                                 NULL */
     const char *config_text; /* contents of config.json */

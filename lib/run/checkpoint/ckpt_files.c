@@ -142,6 +142,23 @@ out:
     return rc;
 }
 
+int pp_file_write_at(int fd, const char *path, const void *data, size_t bytes,
+                     uint64_t offset, struct pp_err *err)
+{
+    const size_t most = (size_t)1 << 30; /* what every kernel takes at once */
+    for (const char *at = data; bytes > 0;) {
+        ssize_t n = pwrite(fd, at, bytes < most ? bytes : most, (off_t)offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return pp_fail_errno(err, "%s: cannot write", path);
+        at += n;
+        offset += (uint64_t)n;
+        bytes -= (size_t)n;
+    }
+    return 0;
+}
+
 int pp_file_write(const char *path, const void *data, size_t bytes,
                   struct pp_err *err)
 {

@@ -30,6 +30,10 @@ int pp_file_copy(const char *from, const char *to, uint64_t *checksum,
 int pp_file_write(const char *path, const void *data, size_t bytes,
                   struct pp_err *err) PP_MUST_USE;
 
+/* Writes all bytes at an offset of an open file. */
+int pp_file_write_at(int fd, const char *path, const void *data, size_t bytes,
+                     uint64_t offset, struct pp_err *err) PP_MUST_USE;
+
 /* The directory of a step: "step-00000100". */
 #define PP_CKPT_NAME "step-%08" PRId64
 

@@ -23,6 +23,7 @@ struct pp_saving {
     struct pp_ckpt_state state;
     char tmp[PP_PATH_TEXT];
     struct pp_shards shards;
+    struct pp_exchange exchange;
     uint64_t *sums; /* (n_files) a file has one owner; 0 at the other ranks */
     uint64_t *all;  /* (ranks, n_files) */
     int owner;      /* rank 0's descriptor (ckpt_files.h), or -1 */
@@ -141,7 +142,7 @@ static void announce(struct pp_saving *s, bool idle)
 /* The parameters may change before the disk has the data. */
 static int write_data(struct pp_saving *s, struct pp_err *err)
 {
-    if (!s->written && pp_shards_fill(&s->shards, s->c.params, s->tmp, err))
+    if (!s->written && pp_shards_fill(&s->shards, &s->exchange, s->tmp, err))
         return -1;
     announce(s, false);
     return pp_shards_sync(&s->shards, s->tmp, err);
@@ -200,6 +201,13 @@ static void join(struct pp_saving *s)
 
 /* --- all ranks --- */
 
+/* Returns whether a thread writes the data: not those of a device with queues.
+ */
+static bool is_by_thread(const struct pp_saving *s)
+{
+    return s->beside && pp_device_ops(s->c.params->device)->is_host;
+}
+
 /* Prepares what needs no other rank. */
 static int prepare(struct pp_saving *s, struct pp_err *err)
 {
@@ -208,6 +216,13 @@ static int prepare(struct pp_saving *s, struct pp_err *err)
                 s->state.step) ||
         pp_shards_init(&s->shards, c->model, c->params, c->shard_size,
                        c->save_bytes, err))
+        return -1;
+    /* A thread beside training sends nothing. */
+    const struct pp_group alone = {.n = 1};
+    bool exchanges = c->group.n > 1 && !is_by_thread(s);
+    if (pp_exchange_init(&s->exchange, c->comm, c->params->device,
+                         exchanges ? &c->group : &alone, c->room, c->room_bytes,
+                         err))
         return -1;
     if (c->weights_only)
         pp_shards_keep_weights(&s->shards);
@@ -235,10 +250,11 @@ int pp_saving_begin(const struct pp_ckpt *c, const struct pp_ckpt_state *state,
     int rc = pp_agree(c->comm, prepare(s, err), err);
     if (rc == 0)
         rc = pp_agree(c->comm, pp_shards_create(&s->shards, s->tmp, err), err);
-    if (rc == 0 && beside && !pp_device_ops(c->params->device)->is_host) {
+    if (rc == 0 && beside && !is_by_thread(s)) {
         s->written = true;
         rc = pp_agree(c->comm,
-                      pp_shards_fill(&s->shards, c->params, s->tmp, err), err);
+                      pp_shards_fill(&s->shards, &s->exchange, s->tmp, err),
+                      err);
     }
     if (rc) {
         pp_saving_end(s);
@@ -312,6 +328,7 @@ void pp_saving_end(struct pp_saving *s)
         close(s->owner);
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
+    pp_exchange_finish(&s->exchange);
     pp_shards_finish(&s->shards);
     free(s->all);
     free(s->sums);

@@ -66,24 +66,6 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
     return rc;
 }
 
-/* Writes all bytes at this offset. */
-static int write_at(int fd, const char *path, const void *data, size_t n,
-                    uint64_t offset, struct pp_err *err)
-{
-    const size_t most = (size_t)1 << 30; /* what every kernel takes at once */
-    for (const char *at = data; n > 0;) {
-        ssize_t done = pwrite(fd, at, n < most ? n : most, (off_t)offset);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done <= 0)
-            return pp_fail_errno(err, "%s: cannot write", path);
-        at += done;
-        offset += (uint64_t)done;
-        n -= (size_t)done;
-    }
-    return 0;
-}
-
 static int create_file(const struct pp_shards *s, const struct pp_shard *f,
                        const char *path, struct pp_err *err)
 {
@@ -99,7 +81,7 @@ static int create_file(const struct pp_shards *s, const struct pp_shard *f,
     else if (ftruncate(fd, (off_t)(bytes + data_bytes)) != 0)
         pp_fail_errno(err, "%s: cannot write", path);
     else
-        rc = write_at(fd, path, header, bytes, 0, err);
+        rc = pp_file_write_at(fd, path, header, bytes, 0, err);
     if (fd >= 0 && close(fd) != 0 && rc == 0)
         rc = pp_fail_errno(err, "%s: cannot write", path);
     free(header);
@@ -120,109 +102,72 @@ int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
     return 0;
 }
 
-/* The elements of a block in memory and in files. */
-struct element_sizes {
-    size_t here, there;
-};
-
-/* Writes n elements at this offset, converted in parts. */
-static int write_elements(int fd, const char *path, const char *data, size_t n,
-                          struct element_sizes bytes, uint64_t offset,
-                          struct pp_err *err)
+static size_t table_of(const struct pp_shards *s, const struct pp_parameter *t,
+                       struct pp_tensor_info *table)
 {
-    uint64_t part[1 << 13];
-    size_t most = sizeof part / bytes.there;
-    if (bytes.here == bytes.there)
-        return write_at(fd, path, data, n * bytes.here, offset, err);
-    for (size_t at = 0; at < n; at += most) {
-        size_t k = n - at < most ? n - at : most;
-        pp_elements_convert(part, bytes.there, data + at * bytes.here,
-                            bytes.here, k);
-        if (write_at(fd, path, part, k * bytes.there, offset, err))
-            return -1;
-        offset += k * bytes.there;
-    }
-    return 0;
+    return pp_unit_params(s->model, pp_model_unit(s->model, t->unit), table);
 }
 
-/* Writes a range of a piece of a tensor that begins at this offset. */
-static int write_range(int fd, const char *path, const char *data,
-                       const struct pp_tensor_piece *p, struct pp_range range,
-                       struct element_sizes bytes, uint64_t offset,
-                       struct pp_err *err)
+/* Adds what the ranks of the group write of a tensor. Returns whether they
+ * should exchange it. */
+static bool add_parts(const struct pp_shards *s, const struct pp_parameter *t,
+                      enum pp_weights_block source, size_t element_bytes,
+                      struct pp_exchange *x)
 {
-    struct pp_run r;
-    for (size_t at = 0; pp_piece_run(p, range, at, &r); at += r.n)
-        if (write_elements(fd, path, data + at * bytes.here, r.n, bytes,
-                           offset + (uint64_t)r.whole * bytes.there, err))
-            return -1;
-    return 0;
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t n_rows = table_of(s, t, table), tp = s->params->tp;
+    bool pays = false;
+    for (int i = 0; i < x->group.n; i++) {
+        struct pp_parameter other = *t;
+        size_t k = (size_t)i;
+        const struct pp_holder share = {
+            k % tp, (size_t)x->group.n > tp ? k / tp : s->params->owner};
+        if (!pp_parameter_at(s->params, table, n_rows, share, &other))
+            continue;
+        struct pp_range range = pp_parameter_written(s->params, &other, source);
+        struct pp_runs runs = pp_runs_of(&t->info, &other.piece, range);
+        if (range.n == 0)
+            continue;
+        pp_exchange_add(x, pp_group_rank(&x->group, i), &runs);
+        pays |= pp_exchange_pays(&runs, element_bytes);
+    }
+    return pays;
 }
 
-/* Writes a range of a piece whose transpose is in the file. Each column is a
- * run there, unless the range is the whole piece. */
-static int write_transposed(int fd, const char *path, const char *data,
-                            const struct pp_parameter *t, struct pp_range range,
-                            struct element_sizes bytes, uint64_t offset,
-                            struct pp_err *err)
-{
-    struct pp_tensor_piece f = pp_tensor_in_file(&t->info, &t->piece);
-    size_t cols = t->piece.cols, row = range.first / cols;
-    size_t skip = range.first % cols,
-           end = skip + range.n; /* from the row on */
-    size_t rows = (end + cols - 1) / cols;
-    char *in = calloc(rows * cols + 1, bytes.here);
-    char *out = calloc(rows * cols + 1, bytes.here);
-    int rc =
-        in && out ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
-    if (rc == 0) {
-        memcpy(in + skip * bytes.here, data, range.n * bytes.here);
-        pp_transpose(out, in, rows, cols, bytes.here);
-    }
-    if (rc == 0 && range.n == t->n)
-        rc = write_range(fd, path, out, &f, range, bytes, offset, err);
-    for (size_t c = 0; rc == 0 && range.n < t->n && c < cols; c++) {
-        size_t from = c < skip, to = c < end ? (end - c - 1) / cols + 1 : 0;
-        const struct pp_range run = {c * f.cols + row + from,
-                                     to > from ? to - from : 0};
-        rc = write_range(fd, path, out + (c * rows + from) * bytes.here, &f,
-                         run, bytes, offset, err);
-    }
-    free(in);
-    free(out);
-    return rc;
-}
-
-/* Writes the ranges of this rank of tensors whose data start at this offset. */
+/* Writes the ranges of this rank of tensors whose data start at this offset.
+ * fd is -1 if x->failed. Fails if messages fail. */
 static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
-                         struct pp_staging *staging, int fd, const char *path,
-                         uint64_t offset, struct pp_err *err)
+                         struct pp_staging *staging, struct pp_exchange *x,
+                         struct pp_target to, struct pp_err *err)
 {
+    to.bytes.there = s->blocks[f->block].element_bytes;
     for (size_t i = f->first; i < f->end; i++) {
         enum pp_weights_block source = pp_shards_source_of(s, f->block, i);
-        const struct element_sizes bytes = {
-            pp_parameters_bytes(staging->params, source),
-            s->blocks[f->block].element_bytes};
-        const struct pp_parameter *p = s->mine[i];
+        const struct pp_parameter *t = s->mine[i];
         struct pp_range range = written(s, f, i);
-        const void *data =
-            range.n > 0 ? pp_staging_read(staging, p, source, err) : NULL;
-        if (range.n > 0 && !data)
-            return -1;
-        if (data &&
-            (p->info.transposed ? write_transposed(fd, path, data, p, range,
-                                                   bytes, offset, err)
-                                : write_range(fd, path, data, &p->piece, range,
-                                              bytes, offset, err)))
-            return -1;
-        offset += pp_shards_bytes(s, f->block, i);
+        to.bytes.here = pp_parameters_bytes(s->params, source);
+        if (range.n > 0) {
+            const struct pp_runs own = pp_runs_of(&t->info, &t->piece, range);
+            const char *data =
+                x->failed ? NULL : pp_staging_read(staging, t, source, err);
+            x->failed |= !data;
+            x->n_parts = 0;
+            if (x->group.n == 1 ||
+                !add_parts(s, t, source, to.bytes.there, x)) {
+                x->n_parts = 0;
+                pp_exchange_add(x, x->comm->rank, &own);
+            }
+            if (pp_exchange_write(x, &to, data, err))
+                return -1;
+        }
+        to.offset += pp_shards_bytes(s, f->block, i);
     }
     return 0;
 }
 
-static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
-                     struct pp_staging *staging, const char *path,
-                     struct pp_err *err)
+/* Opens a file and finds where its data begin. Returns -1 on failure. */
+static int open_file(const struct pp_shards *s, const struct pp_shard *f,
+                     const char *path, uint64_t *offset, struct pp_err *err)
 {
     char *header;
     size_t bytes;
@@ -230,12 +175,27 @@ static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
     if (make_header(s, f, &header, &bytes, &data_bytes, err))
         return -1;
     free(header);
+    *offset = bytes;
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0)
-        return pp_fail_errno(err, "%s: cannot write", path);
-    int rc = write_tensors(s, f, staging, fd, path, bytes, err);
-    if (close(fd) != 0 && rc == 0)
-        rc = pp_fail_errno(err, "%s: cannot write", path);
+    return fd < 0 ? pp_fail_errno(err, "%s: cannot write", path) : fd;
+}
+
+/* Writes the ranges of this rank of one file. After a failure of its own the
+ * rank still gives the others what they wait for. */
+static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
+                     struct pp_staging *staging, struct pp_exchange *x,
+                     const char *checkpoint, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    struct pp_target to = {.fd = -1, .path = path};
+    if (!x->failed && pp_path(path, err, "%s/%s", checkpoint, f->name) == 0)
+        to.fd = open_file(s, f, path, &to.offset, err);
+    x->failed |= to.fd < 0;
+    int rc = write_tensors(s, f, staging, x, to, err);
+    if (to.fd >= 0 && close(to.fd) != 0 && !x->failed) {
+        pp_fail_errno(err, "%s: cannot write", path);
+        x->failed = true;
+    }
     return rc;
 }
 
@@ -247,21 +207,20 @@ static bool has_any(const struct pp_shards *s, const struct pp_shard *f)
     return false;
 }
 
-int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
+int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
                    const char *checkpoint, struct pp_err *err)
 {
-    char path[PP_PATH_TEXT];
     struct pp_staging staging;
-    int rc = pp_staging_init(&staging, p, err);
+    int rc = 0;
+    if (pp_staging_init(&staging, s->params, err))
+        x->failed = true;
     for (int i = 0; rc == 0 && i < s->n_files; i++) {
         const struct pp_shard f = pp_shards_at(s, i);
-        if (has_any(s, &f) &&
-            (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
-             fill_file(s, &f, &staging, path, err)))
-            rc = -1;
+        if (has_any(s, &f))
+            rc = fill_file(s, &f, &staging, x, checkpoint, err);
     }
     pp_staging_finish(&staging);
-    return rc;
+    return rc || x->failed ? -1 : 0;
 }
 
 int pp_shards_sync(const struct pp_shards *s, const char *checkpoint,

@@ -129,6 +129,7 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
     if (!s->tensors || !s->mine)
         return -1;
     s->n = list_tensors(m, s->tensors);
+    s->model = m;
     s->params = p;
     for (size_t i = 0; i < p->n; i++)
         if (!p->at[i].tied_copy && p->at[i].copy == 0) {

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "run/checkpoint/ckpt.h"
+#include "run/checkpoint/ckpt_exchange.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/checkpoint/ckpt_sums.h"
 #include "run/parameters/parameters.h"
@@ -24,6 +25,7 @@ extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 struct pp_shards {
     struct pp_tensor_info *tensors; /* (n) in the order of files; without the
                                        head of a tied model */
+    const struct pp_model *model;
     const struct pp_parameters *params;
     const struct pp_parameter **mine; /* (n) those of which this rank may write
                                          a range; NULL: other ranks do */
@@ -47,7 +49,7 @@ struct pp_shard {
 /* Cuts the blocks of p that are saved. A file has at most `limit` bytes of
  * tensors, or one tensor. Weights have elements of save_bytes (base/elements.h)
  * in files, or with 0 those of the run. If these are narrower than the exact
- * weights, the exact ones are the master weights. p is borrowed.
+ * weights, the exact ones are the master weights. m and p are borrowed.
  * pp_shards_finish frees, also after a failure. */
 int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
                    const struct pp_parameters *p, size_t limit,
@@ -83,8 +85,9 @@ struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Writes the pieces of this rank to files that exist. */
-int pp_shards_fill(const struct pp_shards *s, const struct pp_parameters *p,
+/* Writes the pieces of this rank to files that exist. Collective over the group
+ * of x. */
+int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
                    const char *checkpoint, struct pp_err *err) PP_MUST_USE;
 
 /* Syncs the files that have pieces of this rank. */

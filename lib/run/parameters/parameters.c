@@ -36,20 +36,34 @@ static bool in_range(const struct pp_unit_range *r, size_t unit)
 }
 
 /* Returns the ranks that hold the same dense weights, and divide the rest. */
-static struct pp_holders holders_of(const struct pp_parameter_memory *where)
+static struct pp_holders holders_of(const struct pp_parameters *p, size_t owner)
 {
-    return (struct pp_holders){.n = where->owners,
-                               .index = where->owner,
-                               .ep = where->ep,
-                               .whole_state = where->owners < 2};
+    return (struct pp_holders){.n = p->owners,
+                               .index = owner,
+                               .ep = p->ep,
+                               .whole_state = p->owners < 2};
+}
+
+bool pp_parameter_at(const struct pp_parameters *p,
+                     const struct pp_tensor_info *table, size_t n_rows,
+                     struct pp_holder share, struct pp_parameter *t)
+{
+    const struct pp_holders h = holders_of(p, share.owner);
+    if (!pp_table_holds(table, n_rows, t->slot, &h))
+        return false;
+    t->piece = pp_tensor_piece(&t->info, p->tp, share.tp_rank);
+    t->n = pp_piece_elements(&t->piece);
+    t->replica = t->piece.replica || share.owner >= (t->expert ? p->ep : 1);
+    t->own = pp_table_owned(table, n_rows, t->slot, t->n, &h);
+    t->held = p->divided ? t->own : (struct pp_range){0, t->n};
+    return true;
 }
 
 static size_t count_tensors(const struct pp_model *m,
-                            const struct pp_unit_range *r,
-                            const struct pp_parameter_memory *where)
+                            const struct pp_unit_range *r, size_t ep)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    size_t n = 0, ep = where->ep ? where->ep : 1;
+    size_t n = 0;
     for (size_t u = r->first; u < r->first + r->n; u++) {
         size_t n_rows = pp_unit_params(m, pp_model_unit(m, u), table);
         for (size_t row = 0; row < n_rows; row++)
@@ -59,34 +73,19 @@ static size_t count_tensors(const struct pp_model *m,
     return n;
 }
 
-static int grow(struct cursor *at, size_t elements, size_t element_bytes,
-                struct pp_err *err)
+/* Makes room for the largest piece of a tensor. */
+static int grow(const struct pp_parameters *p, struct cursor *at,
+                const struct pp_tensor_info *t, struct pp_err *err)
 {
-    size_t bytes;
-    if (elements > SIZE_MAX - PP_LINE_BYTES - at->end)
+    size_t whole, bytes, most = pp_tensor_most(t, p->tp);
+    if (pp_mul(t->rows, t->cols, &whole, err))
+        return -1;
+    if (most > SIZE_MAX - PP_LINE_BYTES - at->end)
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "the parameters are too large for this machine");
-    at->end += elements;
+    at->end += most;
     /* Leave room for rounding up, so that no caller has to check again. */
-    return pp_mul(at->end + PP_LINE_BYTES, element_bytes, &bytes, err);
-}
-
-/* Fills a tensor except its addresses, which need the total size. */
-static int place_tensor(struct pp_parameters *p, struct cursor *at,
-                        const struct pp_tensor_info *info,
-                        const struct pp_parameter_memory *where,
-                        struct pp_err *err)
-{
-    struct pp_parameter *t = &p->at[at->n];
-    size_t whole, tp = where->tp ? where->tp : 1;
-    if (pp_mul(info->rows, info->cols, &whole, err))
-        return -1;
-    t->info = *info;
-    t->piece = pp_tensor_piece(info, tp, where->tp_rank);
-    t->n = pp_piece_elements(&t->piece);
-    t->replica = t->piece.replica;
-    at->n++;
-    return grow(at, pp_tensor_most(info, tp), widest(p), err);
+    return pp_mul(at->end + PP_LINE_BYTES, widest(p), &bytes, err);
 }
 
 /* The places of a tensor, in elements from the start of a block. */
@@ -99,9 +98,7 @@ struct offsets {
 /* Counts the tensors of a unit, and places them if r is not NULL. */
 static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
-                      const struct pp_unit_range *r,
-                      const struct pp_parameter_memory *where,
-                      struct pp_err *err)
+                      const struct pp_unit_range *r, struct pp_err *err)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     struct pp_unit_id id = pp_model_unit(m, unit);
@@ -109,37 +106,37 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
            begin = at->end;
     size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
-    const struct pp_holders holders = holders_of(where);
+    const struct pp_holder mine = {p->tp_rank, p->owner};
+    const struct pp_holders holders = holders_of(p, p->owner);
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!pp_table_at(table, n_rows, slot, &info))
             continue;
-        if (r && pp_table_holds(table, n_rows, slot, &holders)) {
-            struct pp_parameter *t = &p->at[at->n];
+        struct pp_parameter t = {
+            .info = info,
+            .unit = unit,
+            .slot = slot,
+            .whole = at->end - at->stage,
+            .order = order + pp_table_order(table, n_rows, slot),
+            .expert = p->ep > 1 && slot >= pp_table_single(table, n_rows),
+            .tied_copy = m->tied && id.kind == PP_UNIT_HEAD};
+        if (r && pp_parameter_at(p, table, n_rows, mine, &t)) {
+            t.stage = r->stage;
+            t.copy = r->copy;
             offsets[at->n] = (struct offsets){
                 p->divided ? at->held + owned : at->end,
                 at->trained + at->end - begin, at->owned + owned};
-            t->whole = at->end - at->stage;
-            t->unit = unit;
-            t->slot = slot;
-            t->order = order + pp_table_order(table, n_rows, slot);
-            t->expert = where->ep > 1 && slot >= pp_table_single(table, n_rows);
-            t->stage = r->stage;
-            t->copy = r->copy;
-            t->tied_copy = m->tied && id.kind == PP_UNIT_HEAD;
             size_t from = at->end;
-            if (place_tensor(p, at, &info, where, err))
+            p->at[at->n++] = t;
+            if (grow(p, at, &info, err))
                 return -1;
-            t->own = pp_table_owned(table, n_rows, slot, t->n, &holders);
-            t->held = p->divided ? t->own : (struct pp_range){0, t->n};
-            owned += p->owners > 1 ? t->own.n : at->end - from;
+            owned += p->owners > 1 ? t.own.n : at->end - from;
         }
         at->order++;
     }
     /* Every owner has room for the largest share. */
-    size_t share =
-        r && p->owners > 1
-            ? pp_owned_most(table, n_rows, where->tp ? where->tp : 1, &holders)
-            : at->end - begin;
+    size_t share = r && p->owners > 1
+                       ? pp_owned_most(table, n_rows, p->tp, &holders)
+                       : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
     at->held += pp_round_up(share, line);
@@ -199,9 +196,7 @@ static void set_addresses(struct pp_parameters *p,
 static int place_copy(struct pp_parameters *p, struct offsets *offsets,
                       struct cursor *at, const struct pp_model *m,
                       const struct pp_unit_range *r,
-                      const struct pp_unit_range *last,
-                      const struct pp_parameter_memory *where,
-                      struct pp_err *err)
+                      const struct pp_unit_range *last, struct pp_err *err)
 {
     at->order = 0;
     for (size_t unit = 0; unit < pp_model_n_units(m); unit++) {
@@ -210,7 +205,7 @@ static int place_copy(struct pp_parameters *p, struct offsets *offsets,
         bool held = r < last && in_range(r, unit);
         if (held && unit == r->first)
             at->stage = at->end;
-        if (place_unit(p, offsets, at, m, unit, held ? r : NULL, where, err))
+        if (place_unit(p, offsets, at, m, unit, held ? r : NULL, err))
             return -1;
     }
     return 0;
@@ -235,11 +230,14 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     *p = (struct pp_parameters){.element_bytes = where->element_bytes,
                                 .accumulator_bytes = where->accumulator_bytes,
                                 .device = where->device,
+                                .tp = where->tp ? where->tp : 1,
                                 .tp_rank = where->tp_rank,
                                 .owners = where->owners ? where->owners : 1,
+                                .owner = where->owner,
+                                .ep = where->ep ? where->ep : 1,
                                 .divided = where->divided && where->owners > 1};
     for (size_t i = 0; i < n_ranges; i++)
-        p->n += count_tensors(m, &ranges[i], where);
+        p->n += count_tensors(m, &ranges[i], p->ep);
     /* A rank may hold nothing, so allocate one more than needed. */
     struct offsets *offsets = calloc(p->n + 1, sizeof *offsets);
     p->at = calloc(p->n + 1, sizeof *p->at);
@@ -250,8 +248,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     for (size_t i = 0, next = 0; i < n_ranges; i = next) {
         while (next < n_ranges && ranges[next].copy == ranges[i].copy)
             next++;
-        if (place_copy(p, offsets, &at, m, &ranges[i], ranges + next, where,
-                       err))
+        if (place_copy(p, offsets, &at, m, &ranges[i], ranges + next, err))
             goto out;
     }
     assert(at.n == p->n && "ranges ascend within each copy");

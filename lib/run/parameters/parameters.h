@@ -64,9 +64,12 @@ struct pp_parameters {
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
                                   without tensors */
     struct pp_device *device;  /* NULL: the CPU */
-    size_t tp_rank;            /* number among the tensor-parallel ranks */
+    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one */
     size_t owners; /* ranks that divide the optimizer's state; 1 without ZeRO */
-    bool divided;  /* they divide the weights too */
+    size_t owner;  /* number of this rank among those with the same dense
+                      weights */
+    size_t ep;     /* expert-parallel ranks */
+    bool divided;  /* the owners divide the weights too */
 };
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -92,13 +95,14 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
 struct pp_parameter_memory {
     struct pp_device *device; /* NULL: the CPU */
     size_t element_bytes, accumulator_bytes;
-    size_t tp, tp_rank;   /* tensor-parallel ranks, and the number of this one;
-                             tp 0 is 1 */
-    size_t owners, owner; /* ranks that divide the optimizer's state, and the
-                             number of this one; owners 0 is 1 */
-    bool divided;         /* the owners divide the weights too */
-    size_t ep; /* expert-parallel ranks, of which this is number owner mod ep
-                  also without owners; 0 is 1 */
+    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
+                           tp 0 is 1 */
+    size_t owners;      /* ranks that divide the optimizer's state; 0 is 1 */
+    size_t owner; /* number among those with the same dense weights, of which
+                     the first alone writes them; mod ep among those that
+                     divide experts */
+    bool divided; /* the owners divide the weights too */
+    size_t ep;    /* expert-parallel ranks; 0 is 1 */
 };
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
@@ -149,6 +153,19 @@ static inline size_t pp_parameters_elements(const struct pp_parameters *p,
            : block == PP_BLOCK_G ? p->n_trained
                                  : p->n_owned;
 }
+
+/* The numbers of a rank in its row (pp_parameter_memory). */
+struct pp_holder {
+    size_t tp_rank, owner;
+};
+
+/* Changes what depends on the rank in a tensor: piece, n, replica, own and
+ * held. Another rank of the row has the tensor like that, but its addresses are
+ * not set. table is that of the tensor's unit, of n_rows rows. Returns false if
+ * that rank does not hold the tensor. */
+bool pp_parameter_at(const struct pp_parameters *p,
+                     const struct pp_tensor_info *table, size_t n_rows,
+                     struct pp_holder share, struct pp_parameter *t);
 
 /* Reports whether the piece counts in a norm or a file, where each element
  * counts once: replicas, second copies and the head of a tied model do not. */

@@ -41,10 +41,6 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,
                                    err);
     free(mine);
-    for (size_t i = 0; rc == 0 && i < r->params.n; i++) {
-        struct pp_parameter *t = &r->params.at[i];
-        t->replica |= data.index >= (t->expert ? mesh->ep : 1);
-    }
     return rc;
 }
 

@@ -37,11 +37,18 @@ static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
 static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
 {
     const struct pp_job *j = r->job;
+    /* A transport of devices connects tensor-parallel ranks, but not all ranks
+     * of a row (pp_job_channels). */
+    enum pp_group_kind kind =
+        pp_env_is_host(&r->env) ? PP_GROUP_ROW : PP_GROUP_TP;
     return (struct pp_ckpt){
         .dir = dir,
         .comm = r->env.comm,
         .model = j->model,
         .params = &r->params,
+        .group = pp_layout_group(&r->env.layout, &r->env.place, kind),
+        .room = r->arena,
+        .room_bytes = pp_rank_arena(&r->memory.bytes),
         .source = j->tokenizer_source,
         .config_text = j->config_text,
         .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT */
+#include "run/checkpoint/ckpt_exchange.h"
+
+#include <stdlib.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "run/checkpoint/ckpt_files.h"
+
+static bool is_host(const struct pp_exchange *x)
+{
+    return pp_device_ops(x->device)->is_host;
+}
+
+int pp_exchange_init(struct pp_exchange *x, struct pp_comm *comm,
+                     struct pp_device *device, const struct pp_group *group,
+                     void *room, size_t room_bytes, struct pp_err *err)
+{
+    size_t half = room_bytes / 2 / PP_LINE_BYTES * PP_LINE_BYTES;
+    *x = (struct pp_exchange){.comm = comm,
+                              .device = device,
+                              .group = *group,
+                              .most = PP_WINDOW_MOST};
+    if (!room || half == 0)
+        x->group.n = 1;
+    if (x->group.n > 1) {
+        x->most = half < x->most ? half : x->most;
+        x->in = room;
+        x->out = x->in + half;
+    }
+    bool in_place = x->in && is_host(x);
+    x->parts = pp_calloc((size_t)x->group.n, sizeof *x->parts, err);
+    x->window = pp_calloc(x->most, 1, err);
+    x->received = in_place ? x->in : pp_calloc(x->most, 1, err);
+    x->packed = in_place ? x->out : pp_calloc(x->most, 1, err);
+    return x->parts && x->window && x->received && x->packed ? 0 : -1;
+}
+
+void pp_exchange_finish(struct pp_exchange *x)
+{
+    if (x->received != x->in)
+        free(x->received);
+    if (x->packed != x->out)
+        free(x->packed);
+    free(x->window);
+    free(x->parts);
+    *x = (struct pp_exchange){0};
+}
+
+bool pp_exchange_pays(const struct pp_runs *p, size_t element_bytes)
+{
+    bool torn =
+        p->piece.n > 1 && p->piece.count * element_bytes < PP_WINDOW_LEAST;
+    return torn || (p->cols && p->range.n < pp_piece_elements(&p->piece));
+}
+
+/* Parts are added nearly in order. */
+void pp_exchange_add(struct pp_exchange *x, int rank,
+                     const struct pp_runs *runs)
+{
+    size_t first = pp_runs_span(runs).first;
+    int i = x->n_parts++;
+    for (; i > 0 && x->parts[i - 1].first > first; i--)
+        x->parts[i] = x->parts[i - 1];
+    x->parts[i] = (struct pp_rank_runs){*runs, first, rank};
+}
+
+/* --- the windows of a tensor --- */
+
+struct division {
+    struct pp_range span; /* elements of the file's tensor */
+    size_t n;
+};
+
+static struct division divide(const struct pp_exchange *x, size_t element_bytes)
+{
+    size_t first = x->parts[0].first, end = first;
+    for (int i = 0; i < x->n_parts; i++) {
+        struct pp_range s = pp_runs_span(&x->parts[i].runs);
+        end = s.first + s.n > end ? s.first + s.n : end;
+    }
+    size_t n = end - first, most = x->most / element_bytes;
+    size_t least = n * element_bytes / PP_WINDOW_LEAST;
+    size_t needed = (n + most - 1) / most;
+    return (struct division){{first, n}, least > needed ? least : needed};
+}
+
+/* Returns window number `round` of a part's rank; it may be empty. */
+static struct pp_range window_of(const struct division *w, int n_parts,
+                                 int part, size_t round)
+{
+    size_t n = (size_t)n_parts, k = (size_t)part;
+    size_t i = pp_part_begin(w->n, 1, n, k) + round;
+    if (i >= pp_part_begin(w->n, 1, n, k + 1))
+        return (struct pp_range){0, 0};
+    size_t first = pp_part_begin(w->span.n, 1, w->n, i);
+    size_t end = pp_part_begin(w->span.n, 1, w->n, i + 1);
+    return (struct pp_range){w->span.first + first, end - first};
+}
+
+/* --- writes --- */
+
+/* Writes elements of the tensor from `first` on, unless this rank has failed.
+ */
+static void put(struct pp_exchange *x, const struct pp_target *to, size_t first,
+                const char *data, size_t n, struct pp_err *err)
+{
+    size_t bytes = to->bytes.there;
+    if (!x->failed &&
+        pp_file_write_at(to->fd, to->path, data, n * bytes,
+                         to->offset + (uint64_t)first * bytes, err))
+        x->failed = true;
+}
+
+/* Finds the elements from `at` on that lie in a window without a gap. Returns
+ * false if there are none. */
+static bool find_covered(const struct pp_exchange *x, struct pp_range window,
+                         size_t at, struct pp_range *out)
+{
+    struct pp_file_run r;
+    size_t first = window.first + window.n, end;
+    for (int i = 0; i < x->n_parts; i++)
+        if (pp_runs_find(&x->parts[i].runs, window, at, &r) && r.at < first)
+            first = r.at;
+    end = first;
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < x->n_parts; i++)
+            if (pp_runs_find(&x->parts[i].runs, window, end, &r) &&
+                r.at == end) {
+                end += r.n;
+                more = true;
+            }
+    }
+    *out = (struct pp_range){first, end - first};
+    return out->n > 0;
+}
+
+static void put_window(struct pp_exchange *x, const struct pp_target *to,
+                       struct pp_range window, struct pp_err *err)
+{
+    struct pp_range some;
+    for (size_t at = window.first; find_covered(x, window, at, &some);
+         at = some.first + some.n)
+        put(x, to, some.first,
+            x->window + (some.first - window.first) * to->bytes.there, some.n,
+            err);
+}
+
+/* Writes the runs of one rank from its memory. */
+static void put_runs(struct pp_exchange *x, const struct pp_target *to,
+                     const char *data, struct pp_err *err)
+{
+    const struct pp_range all = {0, SIZE_MAX};
+    struct pp_file_run r;
+    for (size_t at = 0;
+         !x->failed && pp_runs_find(&x->parts->runs, all, at, &r);
+         at = r.at + r.n)
+        put(x, to, r.at, data + r.from * to->bytes.here, r.n, err);
+}
+
+/* --- messages --- */
+
+static void *at_element(void *buf, size_t i, const struct pp_target *to)
+{
+    return (char *)buf + i * to->bytes.there;
+}
+
+/* Posts the receives of this rank's window, and counts their elements. */
+static int post(struct pp_exchange *x, const struct pp_target *to,
+                struct pp_range window, size_t *n, struct pp_err *err)
+{
+    *n = 0;
+    for (int i = 0; i < x->n_parts; i++) {
+        size_t k = i == x->mine ? 0 : pp_runs_count(&x->parts[i].runs, window);
+        if (k && x->comm->ops->recv(
+                     x->comm, x->parts[i].rank, PP_DIRECTION_DATA,
+                     at_element(x->in, *n, to), k * to->bytes.there, err))
+            return -1;
+        *n += k;
+    }
+    return 0;
+}
+
+/* Sends what this rank has of the others' windows. All have posted their
+ * receives of this round, or will before they send, so none waits for ever. */
+static int give(struct pp_exchange *x, const struct pp_target *to,
+                const struct division *w, size_t round, const char *data,
+                struct pp_err *err)
+{
+    for (int k = 1; k < x->n_parts; k++) {
+        int i = (x->mine + k) % x->n_parts;
+        struct pp_range window = window_of(w, x->n_parts, i, round);
+        size_t bytes =
+            pp_runs_count(&x->parts[x->mine].runs, window) * to->bytes.there;
+        if (bytes == 0)
+            continue;
+        if (data)
+            pp_runs_pack(&x->parts[x->mine].runs, window, data, to->bytes,
+                         x->packed);
+        if ((!is_host(x) &&
+             x->device->ops->put(x->device, x->out, x->packed, bytes, err)) ||
+            x->comm->ops->send(x->comm, x->parts[i].rank, PP_DIRECTION_DATA,
+                               x->out, bytes, err) ||
+            x->comm->ops->send_wait(x->comm, x->parts[i].rank,
+                                    PP_DIRECTION_DATA, 0, err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Waits for n elements of the others in this rank's window, and puts all to
+ * their places. */
+static int take(struct pp_exchange *x, const struct pp_target *to,
+                struct pp_range window, size_t n, const char *data,
+                struct pp_err *err)
+{
+    size_t bytes = to->bytes.there, at = 0;
+    for (int i = 0; i < x->n_parts; i++)
+        if (i != x->mine && pp_runs_count(&x->parts[i].runs, window) &&
+            x->comm->ops->recv_wait(x->comm, x->parts[i].rank,
+                                    PP_DIRECTION_DATA, 0, err))
+            return -1;
+    if (n > 0 && !is_host(x) &&
+        x->device->ops->get(x->device, x->received, x->in, n * bytes, err))
+        return -1;
+    for (int i = 0; i < x->n_parts; i++) {
+        const struct pp_runs *runs = &x->parts[i].runs;
+        const char *from = i == x->mine ? x->packed : x->received + at * bytes;
+        if (i != x->mine)
+            at += pp_runs_count(runs, window);
+        else if (data)
+            pp_runs_pack(runs, window, data, to->bytes, x->packed);
+        pp_runs_unpack(runs, window, from, bytes, x->window);
+    }
+    return 0;
+}
+
+int pp_exchange_write(struct pp_exchange *x, const struct pp_target *to,
+                      const char *data, struct pp_err *err)
+{
+    if (x->n_parts == 1 && !x->parts->runs.cols &&
+        to->bytes.here == to->bytes.there) {
+        put_runs(x, to, data, err);
+        return 0;
+    }
+    for (x->mine = 0; x->parts[x->mine].rank != x->comm->rank;)
+        x->mine++;
+    struct division w = divide(x, to->bytes.there);
+    size_t n = (size_t)x->n_parts, rounds = (w.n + n - 1) / n;
+    for (size_t round = 0; round < rounds; round++) {
+        struct pp_range mine = window_of(&w, x->n_parts, x->mine, round);
+        size_t received;
+        if (post(x, to, mine, &received, err) ||
+            give(x, to, &w, round, data, err) ||
+            take(x, to, mine, received, data, err))
+            return -1;
+        put_window(x, to, mine, err);
+    }
+    return 0;
+}
