@@ -26,7 +26,7 @@ enum {
 static int check_weights(struct split_job *j)
 {
     struct pp_tensors *tensors;
-    if (!pp_model_is_listed(&j->model) || !pp_file_is_dir(j->source) ||
+    if (j->model.table || !pp_file_is_dir(j->source) ||
         !pp_tensors_exist(j->source))
         return 0;
     if (pp_tensors_open(j->source, &tensors, &j->t.err))

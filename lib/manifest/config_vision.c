@@ -130,7 +130,7 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     struct pp_value language = text;
     language.value = whole;
     int rc = pp_config_read_language(&language, m);
-    if (!rc && pp_model_is_listed(m))
+    if (!rc)
         rc =
             pp_config_read_details(&language, m) ||
             (pp_vision_merges(&m->vision) && pp_config_read_axes(&language, m));
@@ -259,7 +259,7 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
 
 /* Reads the layers that attend to the whole image. The other layers attend to a
  * window of pixels. */
-static int read_windows(const struct pp_value *o, size_t patch,
+static int read_windows(const struct pp_value *o, size_t merge,
                         struct pp_vision *v)
 {
     static const int64_t usual[] = {7, 15, 23, 31};
@@ -280,10 +280,15 @@ static int read_windows(const struct pp_value *o, size_t patch,
         }
         pp_layer_set_add(&whole, (size_t)layer);
     }
-    /* A window consists of whole merged patches. */
-    window = window / 2 / patch * 2;
-    v->window = window * window;
-    for (size_t i = 0; v->window && i < v->n_layers; i++)
+    v->window = window / merge / v->patch_size;
+    if (v->window == 0) {
+        given = pp_config_find_set(o, "window_size", &list);
+        return pp_value_fail(given ? &list : o,
+                             "a window of '%zu' pixels has no feature, which "
+                             "is %zu patches of %zu pixels each way",
+                             window, merge, v->patch_size);
+    }
+    for (size_t i = 0; i < v->n_layers; i++)
         if (!pp_layer_set_has(&whole, i))
             pp_layer_set_add(&v->windowed, i);
     return 0;
@@ -308,7 +313,9 @@ static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
     size_t width = v->hidden / v->n_heads;
     v->norm_eps = 1e-6;
     v->projector_gelu = PP_GELU_ERF;
-    if (read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
+    if (v->kind == PP_VISION_QWEN2_5
+            ? pp_config_only_text(o, "hidden_act", "silu")
+            : read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
         return -1;
     if (width % 4 || width > PP_MOST_AXES_HEAD) {
         bool given = pp_config_find_set(o, "num_heads", &at);
@@ -359,7 +366,8 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
     v->patches = (USUAL_PATCHES + v->merge - 1) / v->merge * v->merge;
     if (check_out(o, key, out, m->hidden))
         return -1;
-    return newer ? read_windows(o, patch, v) : read_qwen_details(o, v);
+    return read_qwen_details(o, v) || (newer && read_windows(o, merge, v)) ? -1
+                                                                           : 0;
 }
 
 int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)

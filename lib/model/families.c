@@ -22,6 +22,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_GPT2] = &pp_family_gpt2,
         [PP_CLIP] = &pp_family_clip,
         [PP_QWEN2_VIT] = &pp_family_qwen2_vit,
+        [PP_QWEN2_5_VIT] = &pp_family_qwen2_5_vit,
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
         [PP_SMOLLM3] = &pp_family_smollm3,
         [PP_PHI3] = &pp_family_phi3,
@@ -79,7 +80,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         out[0] = (struct pp_model_part){.kind = pp_vision_merges(&m->vision)
                                                     ? PP_PART_MERGER
                                                     : PP_PART_PROJECTOR};
-        return pp_vision_has_tower(m);
+        return 1;
     default:
         return 0;
     }
@@ -191,7 +192,7 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
     };
     struct pp_model_part parts[PP_MAX_PARTS];
     if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
-        pp_vision_has_tower(m) && !pp_model_is_tower(m))
+        !pp_model_is_tower(m))
         return tower_params(m, u, out);
     size_t n_parts = pp_unit_parts(m, u, parts);
     size_t n = n_parts ? n_rows[u.kind] : 0;

@@ -24,12 +24,6 @@ const char *pp_model_architecture(const struct pp_model *m)
                      : pp_architecture_name(m->architecture);
 }
 
-bool pp_model_is_listed(const struct pp_model *m)
-{
-    return !m->table &&
-           (m->vision.kind == PP_VISION_NONE || pp_vision_has_tower(m));
-}
-
 size_t pp_model_n_units(const struct pp_model *m)
 {
     return m->table ? m->table->n

@@ -40,6 +40,7 @@ enum pp_architecture {
     PP_TABLE = PP_N_ARCHITECTURES, /* any: see struct pp_unit_table */
     PP_CLIP,
     PP_QWEN2_VIT, /* encoders of images: see pp_vision_tower */
+    PP_QWEN2_5_VIT,
     PP_END_ARCHITECTURES
 };
 
@@ -92,7 +93,7 @@ struct pp_vision {
     bool projector_bias;
     enum pp_gelu gelu, projector_gelu;
     double norm_eps;
-    size_t window; /* patches that a windowed layer attends, or 0 */
+    size_t window; /* features each way of a window, or 0 */
     struct pp_layer_set windowed;
     size_t patches;           /* per image: as configured, or a common size */
     bool fixed_size;          /* all images have this size */
@@ -195,14 +196,10 @@ const char *pp_architecture_name(enum pp_architecture a);
  * the table's, or pp_architecture_name. */
 const char *pp_model_architecture(const struct pp_model *m);
 
-/* Returns true if the tensors of the whole model are known. An encoder's are,
- * if it is LLaVA's. */
-bool pp_model_is_listed(const struct pp_model *m);
-
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {
-    return m->n_mtp == 0 && pp_model_is_listed(m);
+    return m->n_mtp == 0 && !m->table;
 }
 
 enum pp_unit_kind {

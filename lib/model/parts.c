@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/parts.h"
 
+#include "model/vision.h"
+
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
                              PP_S_MEAN1, PP_S_NORM1, PP_S_DNORM1, PP_NO_SLOT},
@@ -447,7 +449,8 @@ static void merger_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
     set_vector(&out[PP_P_MERGER_NORM], v->hidden, PP_INIT_ONES, PP_SPLIT_NONE,
                1);
-    set_bias(&out[PP_P_MERGER_NORM_BIAS], v->hidden, PP_SPLIT_NONE, 1);
+    if (!pp_vision_is_rms(v))
+        set_bias(&out[PP_P_MERGER_NORM_BIAS], v->hidden, PP_SPLIT_NONE, 1);
 }
 
 static void merger_saved(const struct pp_model *m,
@@ -462,7 +465,8 @@ static void merger_saved(const struct pp_model *m,
     out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
-    out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
+    if (!pp_vision_is_rms(&m->vision))
+        out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
     out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
 }
 

@@ -134,6 +134,7 @@ extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
 extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
-extern const struct pp_family pp_family_clip, pp_family_qwen2_vit;
+extern const struct pp_family pp_family_clip, pp_family_qwen2_vit,
+    pp_family_qwen2_5_vit;
 
 #endif

@@ -33,8 +33,6 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                    ? 0
                    : pp_size_of(ceil(pp_unit_row(m, u)->act_bytes[block]));
     if (pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
-        if (!pp_vision_has_tower(m))
-            return pp_size_of(ceil(pp_vision_saved_bytes(m, u, block, p)));
         if (!pp_vision_runs(m, u))
             return 0;
         if (u.kind != PP_UNIT_PROJECTOR) {

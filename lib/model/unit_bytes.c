@@ -207,18 +207,17 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
     size_t at = pp_model_index(m, u);
     if (!pp_vision_runs(m, u))
         return (struct pp_workspace){0};
-    if (pp_vision_has_tower(m) && u.kind != PP_UNIT_PROJECTOR) {
+    if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m);
         w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
         w.token = w.token * pp_rows_rate(m, PP_ROWS_PATCHES) + recomputed;
         w.keys = 0; /* nothing divides an image */
         return w;
     }
-    double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1));
-    if (u.kind == PP_UNIT_PROJECTOR)
-        values += pp_vision_read_width(m);
+    double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1)) +
+                    pp_vision_read_width(m);
     /* It sorts what it sends over a bridge to ranks that divide tokens. */
-    if (u.kind == PP_UNIT_PROJECTOR && pp_vision_sorts(&m->vision)) {
+    if (pp_vision_sorts(&m->vision)) {
         values += pp_edge_rate(m, at + 1);
         w.fixed += PP_LINE_BYTES;
     }
@@ -386,13 +385,14 @@ size_t pp_batch_device_bytes(size_t tokens)
  * a mesh of its own. A feature takes the place of a token. Without merging, the
  * encoder has at most two tokens for it, a patch and a class token, each with a
  * position and an id, and there is the row of the feature. With merging, each
- * patch has two positions and each token three. Then there are bounds and
- * pixels of images, each of which has a feature or more, and the rows of tokens
- * that get features. Ranks that divide images have the order of the features to
+ * patch has two positions and each token three, and there are bounds of windows
+ * and the places of features in the encoder. Then there are bounds and pixels
+ * of images, each of which has a feature or more, and the rows of tokens that
+ * get features. Ranks that divide images have the order of the features to
  * send, the ranks that take them, and bounds by rank. */
 size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge)
 {
-    size_t of_patches = merge > 1 ? plus(times(merge, 2), 3) : 2 * 2 + 1;
+    size_t of_patches = merge > 1 ? plus(times(merge, 2), 5) : 2 * 2 + 1;
     size_t each = times(of_patches + 2 + (ranks > 1 ? 2 : 0), sizeof(int32_t));
     return plus(times(tokens + 1, each + sizeof(void *)),
                 ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/vision.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "model/edge.h"
+#include "model/parts.h"
 
 /* Names and features of the families. */
 static const struct {
     const char *architecture;
     const char *fqn[5], *class[5]; /* by kind of unit, from PP_UNIT_PATCHES */
-    bool norms;                    /* before and after the layers */
-    bool gated;                    /* gated MLPs */
-    bool rms_norm;                 /* RMSNorm instead of LayerNorm */
+    enum pp_architecture tower;
+    bool norms; /* before and after the layers */
 } families[PP_N_VISIONS] = {
     [PP_VISION_LLAVA] = {"LlavaForConditionalGeneration",
                          {"vision_tower.vision_model.embeddings",
@@ -22,20 +23,21 @@ static const struct {
                          {"CLIPVisionEmbeddings", "LayerNorm",
                           "CLIPEncoderLayer", "LayerNorm",
                           "LlavaMultiModalProjector"},
+                         PP_CLIP,
                          .norms = true},
     [PP_VISION_QWEN2] = {"Qwen2VLForConditionalGeneration",
                          {"visual.patch_embed", NULL, "visual.blocks", NULL,
                           "visual.merger"},
                          {"PatchEmbed", NULL, "Qwen2VLVisionBlock", NULL,
-                          "PatchMerger"}},
+                          "PatchMerger"},
+                         PP_QWEN2_VIT},
     [PP_VISION_QWEN2_5] = {"Qwen2_5_VLForConditionalGeneration",
                            {"visual.patch_embed", NULL, "visual.blocks", NULL,
                             "visual.merger"},
                            {"Qwen2_5_VisionPatchEmbed", NULL,
                             "Qwen2_5_VLVisionBlock", NULL,
                             "Qwen2_5_VLPatchMerger"},
-                           .gated = true,
-                           .rms_norm = true},
+                           PP_QWEN2_5_VIT},
 };
 
 const char *pp_vision_name(enum pp_vision_kind kind)
@@ -106,10 +108,14 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
              families[m->vision.kind].class[u.kind - PP_UNIT_PATCHES]);
 }
 
-bool pp_vision_has_tower(const struct pp_model *m)
+static const struct pp_family *family_of(const struct pp_vision *v)
 {
-    return m->vision.kind == PP_VISION_LLAVA ||
-           m->vision.kind == PP_VISION_QWEN2;
+    return pp_family_of(families[v->kind].tower);
+}
+
+bool pp_vision_is_rms(const struct pp_vision *v)
+{
+    return family_of(v)->norm == PP_PART_RMS_NORM;
 }
 
 struct pp_model pp_vision_tower(const struct pp_model *m)
@@ -118,7 +124,7 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
     bool merges = pp_vision_merges(v);
     size_t axis = merges ? v->hidden / v->n_heads / 4 : 0;
     return (struct pp_model){
-        .architecture = merges ? PP_QWEN2_VIT : PP_CLIP,
+        .architecture = families[v->kind].tower,
         .hidden = v->hidden,
         .intermediate = v->intermediate,
         .n_layers = v->n_layers,
@@ -167,7 +173,7 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
 static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
 {
     pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-    if (!families[v->kind].rms_norm)
+    if (!pp_vision_is_rms(v))
         pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
 }
 
@@ -187,7 +193,7 @@ static void add_vision_layer(struct pp_weight_list *l,
                              const struct pp_vision *v)
 {
     size_t h = v->hidden, i = v->intermediate;
-    size_t widenings = families[v->kind].gated ? 2 : 1;
+    size_t widenings = family_of(v)->mlp == PP_PART_GATED_MLP ? 2 : 1;
     add_norm(l, v);
     pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_NONE);
     pp_weights_add_vector(l, 3 * h, PP_SHARE_NONE);
@@ -288,10 +294,11 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     if (u.kind != PP_UNIT_VISION_LAYER || u.layer >= v->n_run)
         return f;
     /* Every token attends its whole image, or its whole window. */
-    bool windowed = pp_layer_set_has(&v->windowed, u.layer);
-    size_t seen = windowed && v->window < tokens ? v->window : tokens;
-    f.per_pair = 4 * (double)v->hidden * pp_vision_rate(v, tokens) *
-                 (double)seen / ((length + 1) / 2);
+    double seen = (double)tokens, side = (double)v->window;
+    if (pp_layer_set_has(&v->windowed, u.layer))
+        seen = fmin(seen, side * side * (double)v->merge);
+    f.per_pair = 4 * (double)v->hidden * pp_vision_rate(v, tokens) * seen /
+                 ((length + 1) / 2);
     return f;
 }
 
@@ -302,75 +309,12 @@ double pp_vision_read_width(const struct pp_model *m)
            pp_vision_rate(v, pp_vision_out_tokens(v));
 }
 
-/* Elements and statistics saved per token of the encoder. */
-struct vision_widths {
-    double numbers[PP_N_SAVED_BLOCKS], statistics[PP_N_SAVED_BLOCKS];
-};
-
-/* LayerNorm has a mean besides the deviation. */
-static double norm_statistics(const struct pp_vision *v)
-{
-    return v->kind == PP_VISION_QWEN2_5 ? 1 : 2;
-}
-
-/* A layer of Qwen's saves q, k, v and attention's output; the input and the sum
- * after attention, both also after their norms; and the activation's input and
- * output. */
-static struct vision_widths layer_widths(const struct pp_vision *v)
-{
-    double h = (double)v->hidden, i = (double)v->intermediate;
-    double wide = v->kind == PP_VISION_QWEN2_5 ? 2 * i : i;
-    return (struct vision_widths){{[PP_SAVED_ACT_I] = 3 * h + wide,
-                                   [PP_SAVED_ACT_W] = 5 * h + i,
-                                   [PP_SAVED_GRAD_W] = 7 * h + wide},
-                                  {[PP_SAVED_ACT_I] = (double)v->n_heads,
-                                   [PP_SAVED_ACT_W] = 2 * norm_statistics(v)}};
-}
-
-/* Per output token, its projector saves the normed patches, the products'
- * inputs and the activation's input. */
-static struct vision_widths projector_widths(const struct pp_model *m)
-{
-    const struct pp_vision *v = &m->vision;
-    double in = (double)(v->merge * v->hidden), out = (double)m->hidden;
-    return (struct vision_widths){
-        {[PP_SAVED_ACT_I] = in,
-         [PP_SAVED_ACT_W] = 3 * in,
-         [PP_SAVED_GRAD_W] = 2 * in + out},
-        {[PP_SAVED_ACT_W] = (double)v->merge * norm_statistics(v)}};
-}
-
-static struct vision_widths widths_of(const struct pp_model *m,
-                                      struct pp_unit_id u)
-{
-    const struct pp_vision *v = &m->vision;
-    double h = (double)v->hidden;
-    switch (u.kind) {
-    case PP_UNIT_PATCHES:
-        return (struct vision_widths){
-            {[PP_SAVED_ACT_W] = (double)v->patch_inputs, [PP_SAVED_GRAD_W] = h},
-            {0}};
-    case PP_UNIT_VISION_LAYER:
-        return layer_widths(v);
-    default:
-        return projector_widths(m);
-    }
-}
-
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p)
 {
-    double rows = pp_rows_rate(m, pp_unit_rows(u));
-    if (pp_vision_has_tower(m))
-        return rows *
-               (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
-    if (block == PP_SAVED_WORKSPACE)
-        return 0;
-    struct vision_widths w = widths_of(m, u);
-    return (w.numbers[block] * (double)p->element_bytes +
-            w.statistics[block] * (double)p->accumulator_bytes) *
-           rows;
+    return pp_rows_rate(m, pp_unit_rows(u)) *
+           (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
 }
 
 int pp_vision_check_images(const struct pp_model *m,

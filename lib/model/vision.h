@@ -66,12 +66,10 @@ double pp_vision_read_width(const struct pp_model *m);
  * the class token, then the patches; an image is a sequence. Its vocabulary is
  * the class token, if it has one. pp_vision_in_tower returns the unit of that
  * model for a unit of the encoder: a layer, a norm, or the patches. The
- * projector is none of them, since it has the language model's width. Those of
- * LLaVA and Qwen2-VL are known so; plans know the sums of the others.
+ * projector is none of them, since it has the language model's width.
  * pp_vision_of_tower returns the unit of the encoder, the first of the two
  * norms; it leaves other units as they are.
  */
-bool pp_vision_has_tower(const struct pp_model *m);
 struct pp_model pp_vision_tower(const struct pp_model *m);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
@@ -82,6 +80,10 @@ static inline bool pp_vision_merges(const struct pp_vision *v)
 {
     return v->kind == PP_VISION_QWEN2 || v->kind == PP_VISION_QWEN2_5;
 }
+
+/* Returns whether the encoder has RMSNorm, without biases, and not LayerNorm.
+ */
+bool pp_vision_is_rms(const struct pp_vision *v);
 
 /* Returns whether the unit runs. LLaVA reads a hidden state before the last
  * layer; what comes after it has weights but no gradients. */

@@ -307,14 +307,16 @@ row and column rotate a multiple of 4, up to 4096" -p 2 config.json
 not supported, only 10000" -p 2 config.json
 }
 
-@test "pprun refuses a model whose encoder it does not train" {
-    ppsplit -p 2 "$DATA/qwen2.5-vl-3b.json" | ppsched -s 1f1b -m 2 >plan.json
-    run --separate-stderr pprun plan.json --data nowhere --init 1 --steps 1
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "$stderr" = "pprun: plan.json: /model/architecture: \
-'Qwen2_5_VLForConditionalGeneration' can be planned, but pprun does not train it \
-yet" ]
+@test "windows and activations of Qwen2.5-VL that are wrong are refused" {
+    edited qwen2.5-vl-3b '.vision_config.window_size = 27'
+    refuses "config.json: /vision_config/window_size: a window of '27' pixels \
+has no feature, which is 2 patches of 14 pixels each way" -p 2 config.json
+    edited qwen2.5-vl-3b '.vision_config.hidden_act = "gelu"'
+    refuses "config.json: /vision_config/hidden_act: 'gelu' is not supported, \
+only 'silu'" -p 2 config.json
+    edited qwen2.5-vl-3b '.vision_config.fullatt_block_indexes = [-1]'
+    refuses "config.json: /vision_config/fullatt_block_indexes/0: '-1' is not \
+between 0 and 1023" -p 2 config.json
 }
 
 @test "weights of LLaVA are compared with their config, by both of their names" {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* image_golden - trains a small model with images, and compares it with what
  * transformers computed (scripts/gen-llava, scripts/gen-qwen2-vl): losses and
- * norms of AdamW steps, the gradient of every weight, and log-probabilities.
- * Every program has its own copy of the functions. */
+ * norms of AdamW steps, the gradient of every weight, and log-probabilities. */
 #ifndef PP_TESTS_IMAGE_GOLDEN_H
 #define PP_TESTS_IMAGE_GOLDEN_H
 
@@ -501,20 +500,15 @@ static void meshes(const char *name, const struct split *split)
     close_golden(&g);
 }
 
-/* The comparison sees wrong pixels. */
-static void control(struct golden *g, const struct split *split)
+/* Returns whether a run has another loss and other gradients than the golden.
+ */
+static bool differs(const struct golden *g, const struct split *split)
 {
     const struct setting x = {
         .split = split, .kind = "1f1b", .kernels = &pp_kernels_f64};
-    struct pp_bin_images images;
     struct result r;
-    pp_packed_bin_images(&g->data, 0, &images);
-    float *pixel = (float *)(uintptr_t)images.pixels, kept = *pixel;
-    *pixel += 0.01f;
-    bool good = run(g, &x, &r);
-    *pixel = kept;
-    ok(good && r.worst > 1e-9 && distance(g, "losses", r.loss, 1, 0) > 1e-9,
-       "another pixel gives another loss and other gradients");
+    return run(g, &x, &r) && r.worst > 1e-9 &&
+           distance(g, "losses", r.loss, 1, 0) > 1e-9;
 }
 
 #endif

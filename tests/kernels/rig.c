@@ -31,6 +31,25 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
                                        : m->hidden;
 }
 
+/* Merges rows to features, those of windows in another order than that of their
+ * rows. A window has two rows, or what is left of a sequence. */
+static void merge_rows(struct rig *r, size_t t)
+{
+    size_t n = t / r->m.vision.merge;
+    r->mb.n_features = n;
+    r->mb.feature_rows = NULL;
+    if (!r->m.vision.window)
+        return;
+    for (size_t i = 0; i < n; i++)
+        r->features[i] = (int32_t)((i + n / 2) % n);
+    r->mb.feature_rows = r->features;
+    r->mb.cu_windows = r->cu_windows;
+    for (size_t i = 0; i < RIG_MAX_SEQUENCES; i++)
+        for (int32_t at = r->cu_padded[i]; at < r->cu_padded[i + 1]; at += 2)
+            r->cu_windows[++r->mb.n_windows] =
+                at + 2 < r->cu_padded[i + 1] ? at + 2 : r->cu_padded[i + 1];
+}
+
 static void pack(struct rig *r, const struct packing *p)
 {
     size_t t = 0, n_axes = 0;
@@ -64,10 +83,8 @@ static void pack(struct rig *r, const struct packing *p)
         if (p->real[i])
             r->ids[r->cu_padded[i]] = 0;
     r->mb.feature_rows = r->features;
-    if (pp_vision_merges(&r->m.vision)) { /* all rows, some at a time */
-        r->mb.n_features = t / r->m.vision.merge;
-        r->mb.feature_rows = NULL;
-    }
+    if (pp_vision_merges(&r->m.vision)) /* all rows, some at a time */
+        merge_rows(r, t);
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
     r->mb.cu_seqlens = r->cu;
@@ -127,7 +144,8 @@ static size_t scratch_of(const struct rig *r, size_t T)
 /* Patches have pixels in place of an input. */
 static void make_pixels(struct rig *r)
 {
-    size_t width = r->m.vision.patch_inputs, n = r->mb.n_features * width;
+    size_t width = r->m.vision.patch_inputs;
+    size_t n = r->mb.n_features * r->m.vision.merge * width;
     if (r->l.unit.kind != PP_UNIT_PATCHES)
         return;
     r->pixels = calloc(n + 1, sizeof *r->pixels);
@@ -136,7 +154,7 @@ static void make_pixels(struct rig *r)
     for (size_t i = 0; i < r->mb.n_sequences; i++) {
         size_t real = (size_t)(r->cu[i + 1] - r->cu[i]);
         r->images[i] = r->pixels + at * width;
-        at += real - (r->mb.feature_rows && real > 0); /* the class token */
+        at += real - (r->l.w[PP_P_CLASS] && real > 0); /* the class token */
     }
     for (size_t i = 0; i < n; i++)
         r->pixels[i] = (float)get(&r->x, i);
@@ -153,6 +171,11 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->env.model = &r->m;
     r->env.kernels = k;
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
+    r->tower_env = r->env;
+    r->tower_env.model = &r->tower;
+    r->env.images = &r->tower_env;
+    if (kind == PP_UNIT_PROJECTOR)
+        r->tower = pp_vision_tower(m);
     r->ops = pp_layer_ops(kind);
     pack(r, p);
     bind_parameters(r, shift);

@@ -18,7 +18,8 @@ struct packing {
 
 struct rig {
     struct pp_model m;
-    struct pp_env env;
+    struct pp_env env, tower_env; /* of an encoder, for its projector */
+    struct pp_model tower;
     struct pp_layer l;
     const struct pp_layer_ops *ops;
     struct pp_microbatch mb;
@@ -31,6 +32,7 @@ struct rig {
     int32_t axes[PP_ROPE_AXES * RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS];
+    int32_t cu_windows[RIG_MAX_TOKENS];
     float *pixels;                          /* of patches, likewise */
     const float *images[RIG_MAX_SEQUENCES]; /* those of each */
 };

@@ -81,6 +81,9 @@ static const struct variant variants[] = {
     {"projector", PP_UNIT_PROJECTOR, .architecture = PP_CLIP},
     {"Qwen2-VL merger", PP_UNIT_PROJECTOR, .architecture = PP_QWEN2_VIT},
     {"Qwen2-VL layer", PP_UNIT_LAYER, .architecture = PP_QWEN2_VIT},
+    {"Qwen2.5-VL patches", PP_UNIT_PATCHES, .architecture = PP_QWEN2_5_VIT},
+    {"Qwen2.5-VL merger", PP_UNIT_PROJECTOR, .architecture = PP_QWEN2_5_VIT},
+    {"Qwen2.5-VL layer", PP_UNIT_LAYER, .architecture = PP_QWEN2_5_VIT},
     {"Qwen2-VL decoder", PP_UNIT_LAYER, 1, .axes = {1, 1, 1}},
     {"Qwen2-VL decoder, selective", PP_UNIT_LAYER, 1, .axes = {1, 1, 1},
      .mode = PP_RECOMPUTE_SELECTIVE},
@@ -166,7 +169,9 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
         .n_heads = 3,
         .n_run = 1,
         .patch_inputs = 5,
-        .merge = vision == PP_VISION_QWEN2 ? 2 : 1,
+        .merge = vision == PP_VISION_LLAVA ? 1 : 2,
+        .window = vision == PP_VISION_QWEN2_5,
+        .windowed.bits[0] = vision == PP_VISION_QWEN2_5,
         .class_token = vision == PP_VISION_LLAVA,
         .projector_bias = true,
         .gelu = PP_GELU_SIGMOID,
@@ -185,6 +190,8 @@ static struct pp_model model_of(const struct variant *v)
         return model_of_images(PP_VISION_LLAVA, v->kind);
     if (v->architecture == PP_QWEN2_VIT)
         return model_of_images(PP_VISION_QWEN2, v->kind);
+    if (v->architecture == PP_QWEN2_5_VIT)
+        return model_of_images(PP_VISION_QWEN2_5, v->kind);
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
     m.gelu = v->gelu;
@@ -520,7 +527,10 @@ int main(void)
         precision(&variants[i]);
         determinism(&variants[i], &pp_kernels_f32);
         determinism(&variants[i], &pp_kernels_f64);
-        if (variants[i].kind != PP_UNIT_PROJECTOR) /* its rows are apart */
+        /* The rows of a projector, and of merged patches, are apart. */
+        if (variants[i].kind != PP_UNIT_PROJECTOR &&
+            !(variants[i].kind == PP_UNIT_PATCHES &&
+              variants[i].architecture == PP_QWEN2_5_VIT))
             packing(&variants[i]);
         no_tokens(&variants[i]);
         frozen(&variants[i]);

@@ -6,44 +6,9 @@
 
 bats_require_minimum_version 1.5.0
 load helpers
+load images
 
-# lines SEED COUNT [IMAGES]: prints sequences with 0, 1 or 2 images of 8 x 8
-# pixels, or with as many as given. Token 31 stands for a feature.
-lines() {
-    awk -v seed="$1" -v n="$2" -v fixed="${3:--1}" '
-    function text(count,  t) {
-        for (t = 0; t < count; t++) ids = ids sep() int(2 + rand() * 29)
-    }
-    function sep() { return ids == "" ? "" : "," }
-    function image(  c, y, x, all) {
-        for (c = 0; c < 3; c++) {
-            all = all (c ? "],[" : "[[")
-            for (y = 0; y < 8; y++) {
-                all = all (y ? ",[" : "[")
-                for (x = 0; x < 8; x++)
-                    all = all (x ? "," : "") sprintf("%.3f", rand() * 2 - 1)
-                all = all "]"
-            }
-        }
-        return all "]]"
-    }
-    BEGIN {
-        srand(seed)
-        for (i = 0; i < n; i++) {
-            ids = images = ""
-            text(1 + int(rand() * 6))
-            k = fixed < 0 ? i % 3 : fixed
-            for (j = 0; j < k; j++) {
-                ids = ids sep() "31,31,31,31"
-                text(1 + int(rand() * 5))
-                images = images (j ? "," : "") image()
-            }
-            printf "{\"input_ids\": [%s]%s}\n", ids,
-                (k ? ", \"images\": [" images "]" : "")
-        }
-    }'
-}
-
+lines() { image_lines llava "$@"; }
 pack() { pppack -q --image-token 31 --patch 4 "$@"; }
 
 setup_file() {
@@ -106,21 +71,14 @@ train() {
 }
 
 @test "plans have the memory of a run" {
-    # Every bin has one sequence with two images, all alike.
-    lines 3 1 2 >line
-    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
     local length need
-    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
-    pack -l "$length" --cp 4 -o same same.jsonl
+    same_images llava
     for args in '-p 1' '-p 3' '-p 4' '-p 3 --freeze vision' '-p 2 --dp 2' \
         '-p 4 --tp 2' '-p 2 --cp 4' '-p 3 --tp 2 --cp 2 --freeze vision'; do
         # shellcheck disable=SC2086
         ppsplit -q --method uniform-units $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json
-        pprun --plan --data same --init 5 --steps 1 plan.json >need.json
-        ppsched --stats plan.json |
-            jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
-        need=$(jq 'map(.total) | max' need.json)
+        need=$(planned_bytes same)
         within() {
             # shellcheck disable=SC2086
             ppsplit -q --method uniform-units $args -s 1f1b -m 4 \

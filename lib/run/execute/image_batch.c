@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/vision.h"
+#include "run/execute/window_order.h"
 
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
                         size_t max_tokens, size_t ranks, size_t merge,
@@ -26,7 +27,9 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
     if (merge > 1) {
         b->axes = rest;
         b->token_axes = b->axes + 2 * merge * n;
-        rest = b->token_axes + 3 * n;
+        b->feature_rows = b->token_axes + 3 * n;
+        b->cu_windows = b->feature_rows + n;
+        rest = b->cu_windows + n;
     } else {
         b->positions = rest;
         b->input_ids = b->positions + 2 * n;
@@ -90,15 +93,34 @@ static void list_rows(struct pp_image_batch *b, size_t n, size_t patches)
 }
 
 /* Writes rows and columns of an image whose patches come in squares of `side`
- * each way. */
-static void list_axes(int32_t *axes, const struct pp_grid *g, uint32_t side)
+ * each way, of which each makes a feature. places are those of its features
+ * among all, or NULL: they follow number `first`. */
+static void list_axes(int32_t *axes, const struct pp_grid *g, uint32_t side,
+                      const int32_t *places, size_t first)
 {
-    for (uint32_t row = 0; row < g->rows; row += side)
-        for (uint32_t column = 0; column < g->columns; column += side)
-            for (uint32_t k = 0; k < side * side; k++) {
-                *axes++ = (int32_t)(row + k / side);
-                *axes++ = (int32_t)(column + k % side);
-            }
+    size_t columns = g->columns / side, n = g->rows / side * columns;
+    for (size_t i = 0; i < n; i++) {
+        size_t place = places ? (size_t)places[i] : first + i;
+        int32_t *to = axes + 2 * side * side * place;
+        for (uint32_t k = 0; k < side * side; k++) {
+            *to++ = (int32_t)(i / columns * side + k / side);
+            *to++ = (int32_t)(i % columns * side + k % side);
+        }
+    }
+}
+
+/* Lists the windows of an image, and the positions of its patches. Its first
+ * feature has the number `first` among all. */
+static void list_patches(struct pp_image_batch *b, const struct pp_vision *v,
+                         const struct pp_grid *g, uint32_t side, size_t first)
+{
+    int32_t *places = v->window ? b->feature_rows + first : NULL;
+    const struct pp_window_sides s = {side, v->window};
+    if (places)
+        b->view.n_windows +=
+            pp_window_order(g, &s, (int32_t)first, places,
+                            b->cu_windows + b->view.n_windows + 1);
+    list_axes(b->axes, g, side, places, first);
 }
 
 /* Adds the current image of a walk to the view of the encoder. */
@@ -109,8 +131,8 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
     size_t i = b->view.n_sequences++;
     int32_t at = b->cu_seqlens[i];
     if (b->axes)
-        list_axes(b->axes + 2 * at, &images->grids[s->number],
-                  s->work->packed->images.merge);
+        list_patches(b, v, &images->grids[s->number],
+                     s->work->packed->images.merge, (size_t)at / v->merge);
     b->pixels[i] = images->pixels;
     if (images->pixels)
         b->pixels[i] += (size_t)images->cu_patches[s->number] * v->patch_inputs;
@@ -128,9 +150,14 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
                                      .positions = b->positions,
                                      .input_ids = b->input_ids,
                                      .axes = b->axes,
-                                     .feature_rows = b->feature_rows,
                                      .pixels = b->pixels};
+    if (!b->axes || v->window)
+        b->view.feature_rows = b->feature_rows;
+    if (v->window)
+        b->view.cu_windows = b->cu_windows;
     b->cu_seqlens[0] = 0;
+    if (b->axes)
+        b->cu_windows[0] = 0;
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(&s, lane);

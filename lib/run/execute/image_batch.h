@@ -21,7 +21,9 @@ struct pp_image_batch {
     size_t *out, *in;     /* bounds by rank */
     int32_t *positions;
     int32_t *input_ids, *cu_seqlens;
-    int32_t *feature_rows; /* among the rows of the encoder */
+    int32_t *feature_rows; /* among the rows of the encoder, or the places of
+                              features if these come by windows */
+    int32_t *cu_windows;   /* if patches are merged */
     int32_t *token_rows;   /* among the tokens */
     int32_t
         *axes; /* positions of patches on two axes, if they are merged ... */

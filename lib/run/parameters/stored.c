@@ -13,18 +13,31 @@ enum { FP8_BLOCK = 128, MX_BLOCK = 32, SHAPE_TEXT = 24 * PP_MAX_DIMS };
 
 /* --- names --- */
 
-/* Finds a tensor of an encoder under the name of transformers 5, which leaves
- * out a part of it. */
-static const struct pp_tensor *find_newer(const struct pp_tensors *t,
-                                          const char *name)
+/* Finds a tensor of a model with an encoder under another name that
+ * transformers writes or wrote: its beginning differs. */
+static const struct pp_tensor *find_renamed(const struct pp_tensors *t,
+                                            const struct pp_vision *v,
+                                            const char *name)
 {
-    static const char before[] = "vision_tower.", out[] = "vision_model.";
-    char newer[PP_FQN_TEXT];
-    size_t n = strlen(before), m = strlen(out);
-    if (strncmp(name, before, n) != 0 || strncmp(name + n, out, m) != 0)
-        return NULL;
-    snprintf(newer, sizeof newer, "%s%s", before, name + n + m);
-    return pp_tensors_find(t, newer);
+    static const struct {
+        bool merges; /* Qwen's, else LLaVA's */
+        const char *begin, *other;
+    } names[] = {
+        {false, "vision_tower.vision_model.", "vision_tower."},
+        {true, "visual.", "model.visual."},
+        {true, "model.", "model.language_model."},
+    };
+    const struct pp_tensor *x = NULL;
+    char other[PP_FQN_TEXT + 32];
+    for (size_t i = 0; i < sizeof names / sizeof *names && !x; i++) {
+        size_t n = strlen(names[i].begin);
+        if (names[i].merges != pp_vision_merges(v) ||
+            strncmp(name, names[i].begin, n) != 0)
+            continue;
+        snprintf(other, sizeof other, "%s%s", names[i].other, name + n);
+        x = pp_tensors_find(t, other);
+    }
+    return x;
 }
 
 static const struct pp_tensor *find_values(const struct pp_tensors *t,
@@ -38,8 +51,8 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
     size_t n = optional ? strlen(optional) : 0;
     if (n && !strncmp(name, optional, n))
         x = pp_tensors_find(t, name + n);
-    if (!x && pp_vision_has_tower(m))
-        x = find_newer(t, name);
+    if (!x && m->vision.kind != PP_VISION_NONE)
+        x = find_renamed(t, &m->vision, name);
     if (!x && m->tied && !strcmp(name, pp_embedding_name(m)))
         x = pp_tensors_find(t, pp_head_name(m));
     return x;

@@ -39,7 +39,7 @@ struct pp_env {
     void *windowed_cos, *windowed_sin;
     const struct pp_attention_exchange *exchange;
     /* Those of the encoder's layers and of its projector, which no other rank
-     * shares; or NULL. */
+     * shares; or NULL. That of the projector has the first one too. */
     const struct pp_env *images, *projector;
 
     struct pp_device *device; /* NULL: the CPU */

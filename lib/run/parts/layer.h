@@ -85,8 +85,12 @@ struct pp_microbatch {
      * order. For the embedding: the rows of this rank that get them, by the
      * rank that makes them; the ids of placeholders are -1. */
     size_t n_features;
-    const int32_t *feature_rows; /* (n_features); NULL for an encoder whose
-                                    patches are merged: all rows */
+    const int32_t *feature_rows; /* (n_features); an encoder that merges
+                                    patches counts as many rows as make a
+                                    feature as one. NULL: all, in order */
+    /* For an encoder some of whose layers attend to windows, not to images. */
+    size_t n_windows;
+    const int32_t *cu_windows; /* (n_windows + 1) */
     /* (tokens, number of axes) the positions on each axis; NULL: they are all
      * those of `positions`. */
     const int32_t *axes;

@@ -15,6 +15,8 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     struct pp_qkv_widths w = pp_qkv_widths(m);
     double scale = m->mla.score_scale;
     double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
+    bool in_windows =
+        mb->cu_windows && pp_layer_set_has(&m->vision.windowed, l->unit.layer);
     return (struct pp_attention_shape){
         .N = mb->tokens,
         .NH = m->n_heads,
@@ -24,9 +26,9 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
         .ldq = w.qkv,
         .ldkv = w.qkv,
         .ldo = w.o,
-        .n_sequences = mb->n_sequences,
-        .cu = mb->cu_seqlens,
-        .cu_padded = mb->cu_seqlens_padded,
+        .n_sequences = in_windows ? mb->n_windows : mb->n_sequences,
+        .cu = in_windows ? mb->cu_windows : mb->cu_seqlens,
+        .cu_padded = in_windows ? mb->cu_windows : mb->cu_seqlens_padded,
         .scale = (scale > 0 ? scale : 1) / sqrt(width),
         .cap = m->score_cap,
         .window = pp_unit_window(m, l->unit),

@@ -10,7 +10,18 @@
 
 #include <string.h>
 
-/* Writes the pixels of patches to their rows, and zeros to the others. */
+/* Returns the row of patch number k in the order of features. */
+static size_t row_of(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     size_t k)
+{
+    size_t merge = l->env->model->vision.merge;
+    return merge > 1 && mb->feature_rows
+               ? (size_t)mb->feature_rows[k / merge] * merge + k % merge
+               : k;
+}
+
+/* Writes the pixels of patches, which are in the order of features, to their
+ * rows, and zeros to the others. */
 static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *to)
 {
@@ -21,13 +32,15 @@ static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
     memset(to, 0, mb->tokens * row);
     for (size_t k = 0; k < mb->n_sequences; k++) {
         size_t real = (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
-        size_t n = real > skipped ? (real - skipped) * P : 0;
-        char *at =
-            (char *)to + ((size_t)mb->cu_seqlens_padded[k] + skipped) * row;
-        if (!wide && n > 0)
-            memcpy(at, mb->pixels[k], n * sizeof(float));
-        for (size_t i = 0; wide && i < n; i++)
-            ((double *)at)[i] = (double)mb->pixels[k][i];
+        size_t first = (size_t)mb->cu_seqlens_padded[k] + skipped;
+        for (size_t i = 0; i + skipped < real; i++) {
+            const float *from = mb->pixels[k] + i * P;
+            char *at = (char *)to + row_of(l, mb, first + i) * row;
+            if (!wide)
+                memcpy(at, from, P * sizeof *from);
+            for (size_t j = 0; wide && j < P; j++)
+                ((double *)at)[j] = (double)from[j];
+        }
     }
 }
 

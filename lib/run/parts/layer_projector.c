@@ -4,11 +4,12 @@
  *
  * The features of LLaVA (Liu et al., "Improved Baselines with Visual
  * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
- * patches, without the class token. Those of Qwen2-VL are several neighbours
- * each, after a norm of every patch. Tensor-parallel ranks divide the images
- * and not the products. If the encoder has a mesh of its own, and ranks of the
- * language model divide tokens, the output is sorted by the rank that takes
- * it: each then gets one message. */
+ * patches, without the class token. Those of Qwen's are several neighbours
+ * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
+ * windows to that of the image. Tensor-parallel ranks divide the images and not
+ * the products. If the encoder has a mesh of its own, and ranks of the language
+ * model divide tokens, the output is sorted by the rank that takes it: each then
+ * gets one message. */
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
@@ -38,25 +39,51 @@ static struct projector projector_of(const struct pp_layer *l,
     return p;
 }
 
+/* The norm of every patch is that of the encoder's layers. */
+static const struct pp_norm_slots of_patches = {
+    PP_P_MERGER_NORM, PP_P_MERGER_NORM_BIAS, PP_S_MERGER_X, PP_S_MERGER_RSTD,
+    PP_S_MERGER_MEAN, PP_S_FEATURES,         PP_S_DMERGER,  PP_NO_SLOT};
+
+/* Returns the operations of that norm. The layer of the encoder that they work
+ * on goes to *in. */
+static const struct pp_norm_ops *norm_of_patches(const struct pp_layer *l,
+                                                 struct pp_layer *in)
+{
+    *in = *l;
+    in->env = l->env->images;
+    return pp_norm_ops(pp_family_of(in->env->model->architecture)->norm);
+}
+
+/* Copies the rows of features, each of `merge` patches, from their places in
+ * the encoder. */
+static int take_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct projector *p, void *y, const void *x,
+                     struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    PP_LAYER_RUN(
+        mb->feature_rows
+            ? k->embedding_fwd(y, mb->feature_rows, x, p->n, p->in,
+                               l->env->stream)
+            : k->copy(y, x, p->n, p->in, p->in, p->in, l->env->stream));
+    return 0;
+}
+
 /* Finds what the first product reads. */
 static int read_features(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
                          const struct projector *p, const void *x,
                          struct pp_err *err)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    if (!p->merges) {
-        PP_LAYER_RUN(k->embedding_fwd(p->s[PP_S_FEATURES], mb->feature_rows, x,
-                                      p->n, p->in, l->env->stream));
-        return 0;
-    }
-    PP_LAYER_RUN(k->copy(p->s[PP_S_MERGER_X], x, p->n, p->in, p->in, p->in,
-                         l->env->stream));
-    PP_LAYER_RUN(k->layernorm_fwd(
-        p->s[PP_S_FEATURES], p->s[PP_S_MERGER_MEAN], p->s[PP_S_MERGER_RSTD], x,
-        l->w[PP_P_MERGER_NORM], l->w[PP_P_MERGER_NORM_BIAS], p->n * p->merge,
-        p->patch, l->env->model->vision.norm_eps, l->env->stream));
-    return 0;
+    struct pp_layer in;
+    size_t to = p->merges ? PP_S_MERGER_X : PP_S_FEATURES;
+    if (take_rows(l, mb, p, p->s[to], x, err))
+        return -1;
+    return p->merges
+               ? norm_of_patches(l, &in)->fwd(&in, &of_patches, p->n * p->merge,
+                                              p->s[PP_S_FEATURES],
+                                              p->s[PP_S_MERGER_X], p->s, err)
+               : 0;
 }
 
 static int projector_fwd(const struct pp_layer *l,
@@ -86,32 +113,34 @@ static int projector_fwd(const struct pp_layer *l,
     return 0;
 }
 
-/* Computes dx from the gradient d of the first product. The gradient of what
- * LLaVA's reads is in the scratch; rows that the language model does not get
- * have a gradient of 0. */
+/* Computes dx from the gradient d of the first product. The gradient of
+ * features is in the scratch if they are some rows of the encoder or in another
+ * order; rows that the language model does not get have a gradient of 0. */
 static int read_gradient(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
                          const struct projector *p, void *dx, const void *d,
                          void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->env->kernels;
-    void *to = p->merges ? p->s[PP_S_DMERGER] : scratch;
+    void *rows = mb->feature_rows ? scratch : dx;
+    void *to = p->merges ? p->s[PP_S_DMERGER] : rows;
+    struct pp_layer in;
     if (!dx && !p->merges)
         return 0;
     PP_LAYER_RUN(k->linear_bwd_input(to, d, l->w[PP_P_LINEAR1], p->n, p->in,
                                      p->middle, p->in, p->middle,
                                      l->env->stream));
-    if (p->merges) {
-        if (dx)
-            PP_LAYER_RUN(k->layernorm_bwd_input(
-                dx, to, p->s[PP_S_MERGER_X], p->s[PP_S_MERGER_MEAN],
-                p->s[PP_S_MERGER_RSTD], l->w[PP_P_MERGER_NORM], p->n * p->merge,
-                p->patch, l->env->stream));
+    if (!dx)
         return 0;
-    }
-    PP_LAYER_RUN(k->zero(dx, mb->tokens * p->in, l->env->stream));
+    if (p->merges &&
+        norm_of_patches(l, &in)->bwd_input(&in, &of_patches, p->n * p->merge,
+                                           rows, to, p->s, err))
+        return -1;
+    if (!mb->feature_rows)
+        return 0;
+    PP_LAYER_RUN(k->zero(dx, mb->tokens * p->patch, l->env->stream));
     PP_LAYER_RUN(
-        k->scatter(dx, to, mb->feature_rows, p->n, p->in, l->env->stream));
+        k->scatter(dx, rows, mb->feature_rows, p->n, p->in, l->env->stream));
     return 0;
 }
 
@@ -156,12 +185,10 @@ static int projector_bwd_weight(const struct pp_layer *l,
             l->g[PP_P_LINEAR1], l->g[PP_P_LINEAR1_BIAS], p.s[PP_S_DPROJECTED],
             p.s[PP_S_FEATURES], p.n, p.in, p.middle, p.middle, p.in,
             l->env->stream));
-    if (l->g[PP_P_MERGER_NORM])
-        PP_LAYER_RUN(k->layernorm_bwd_weight(
-            l->g[PP_P_MERGER_NORM], l->g[PP_P_MERGER_NORM_BIAS],
-            p.s[PP_S_DMERGER], p.s[PP_S_MERGER_X], p.s[PP_S_MERGER_MEAN],
-            p.s[PP_S_MERGER_RSTD], p.n * p.merge, p.patch, l->env->stream));
-    return 0;
+    struct pp_layer in;
+    return p.merges ? norm_of_patches(l, &in)->bwd_weight(
+                          &in, &of_patches, p.n * p.merge, p.s, err)
+                    : 0;
 }
 
 const struct pp_layer_ops pp_layer_projector = {

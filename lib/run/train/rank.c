@@ -359,7 +359,7 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
 static void make_images(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
-    if (!pp_vision_has_tower(r->job->model))
+    if (r->job->model->vision.kind == PP_VISION_NONE)
         return;
     r->tower = pp_vision_tower(r->job->model);
     r->projector = r->env;
@@ -369,7 +369,7 @@ static void make_images(struct pp_rank *r)
     r->projector.exchange = pp_attention_exchange(1, &alone);
     r->images = r->projector;
     r->images.model = &r->tower;
-    r->env.images = &r->images;
+    r->projector.images = r->env.images = &r->images;
     r->env.projector = &r->projector;
 }
 

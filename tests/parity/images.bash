@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+# images - sequences with images for the parity tests. Token 31 stands for a
+# feature.
+
+# image_lines FORM SEED COUNT [IMAGES]: prints sequences with 0, 1 or 2 images,
+# or with as many as given. FORM llava: images of 8 x 8 pixels, which have four
+# features. FORM qwen: grids of FRAMES frames (1), of features of four patches of
+# 24 pixels each: SIZE each way, or as it falls.
+image_lines() {
+    awk -v form="$1" -v seed="$2" -v n="$3" -v fixed="${4:--1}" \
+        -v frames="${FRAMES:-1}" -v size="${SIZE:-0}" '
+    function sep() { return ids == "" ? "" : "," }
+    function text(count,  t) {
+        for (t = 0; t < count; t++) ids = ids sep() int(2 + rand() * 29)
+    }
+    function places(count) { while (count-- > 0) ids = ids sep() 31 }
+    function numbers(count,  x, all) {
+        for (x = 0; x < count; x++)
+            all = all (x ? "," : "") sprintf("%.3f", rand() * 2 - 1)
+        return "[" all "]"
+    }
+    function rows(count, width,  r, all) {
+        for (r = 0; r < count; r++) all = all (r ? "," : "") numbers(width)
+        return "[" all "]"
+    }
+    function pixels(  c, all) {
+        places(4)
+        for (c = 0; c < 3; c++) all = all (c ? "," : "") rows(8, 8)
+        return "[" all "]"
+    }
+    function grid(  down, across) {
+        down = size ? size : 1 + int(rand() * 3)
+        across = size ? size : 1 + int(rand() * 2)
+        places(frames * down * across)
+        return "{\"pixels\":" rows(4 * frames * down * across, 24) \
+            ",\"grid\":[" frames "," 2 * down "," 2 * across "]}"
+    }
+    BEGIN {
+        srand(seed)
+        for (i = 0; i < n; i++) {
+            ids = images = ""
+            text(1 + int(rand() * 6))
+            k = fixed < 0 ? i % 3 : fixed
+            for (j = 0; j < k; j++) {
+                images = images (j ? "," : "") \
+                    (form == "llava" ? pixels() : grid())
+                text(1 + int(rand() * 5))
+            }
+            printf "{\"input_ids\": [%s]%s}\n", ids,
+                (k ? ", \"images\": [" images "]" : "")
+        }
+    }'
+}
+
+# same_images FORM: packs eight sequences with two images, all alike, into `same`,
+# with the function pack, and sets length to that of a bin.
+same_images() {
+    image_lines "$1" 3 1 2 >line
+    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
+    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
+    pack -l "$length" --cp 4 -o same same.jsonl
+}
+
+# planned_bytes DATA: checks that ppsched plans the memory of a run of plan.json,
+# which it prints: the most of a rank.
+planned_bytes() {
+    pprun --plan --data "$1" --init 5 --steps 1 plan.json >need.json
+    ppsched --stats plan.json |
+        jq -e --slurpfile need need.json \
+            '.rank_bytes == [$need[0][].total]' >/dev/null &&
+        jq 'map(.total) | max' need.json
+}
+
+# renamed MODEL TO FILTER: copies a model whose tensors get the names that the
+# filter of jq makes of theirs.
+renamed() {
+    local file=$1/model.safetensors size head i
+    mkdir -p "$2"
+    cp "$1/config.json" "$2"
+    size=$(od -An -t u8 -N 8 "$file")
+    head=$(head -c $((8 + size)) "$file" | tail -c "$size" |
+        jq -c "with_entries(.key |= ($3))")
+    {
+        for i in 0 8 16 24 32 40 48 56; do
+            printf '%b' "\\x$(printf %02x $((${#head} >> i & 255)))"
+        done
+        printf %s "$head"
+        tail -c +$((9 + size)) "$file"
+    } >"$2/model.safetensors"
+}
