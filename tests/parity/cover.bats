@@ -13,7 +13,7 @@ setup_file() {
     export FACTORS="$SRCDIR/tests/parity/cover.factors"
     "$SRCDIR/tests/parity/cover" "$FACTORS" >rows
     local name head
-    for name in llama qwen2 qwen3; do
+    for name in llama qwen2 qwen3 gpt-oss; do
         for head in tied untied; do
             model "$name-$head" "$([ $head = tied ] && echo true || echo false)"
             jq ".num_hidden_layers = $LAYERS | .hidden_size = 16 |

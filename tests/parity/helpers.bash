@@ -17,6 +17,11 @@ model() {
     qwen2*) arch=Qwen2ForCausalLM type=qwen2 bias=true ;;
     qwen3*) arch=Qwen3ForCausalLM type=qwen3 ;;
     mistral*) arch=MistralForCausalLM type=mistral ;;
+    gpt-oss*)
+        arch=GptOssForCausalLM type=gpt_oss bias=true
+        experts='"num_local_experts": 5, "num_experts_per_tok": 2,
+ "swiglu_limit": 0.5,'
+        ;;
     esac
     cat >"model-$1/config.json" <<END
 {"architectures": ["$arch"], "model_type": "$type", "hidden_size": 32,
