@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT */
+/* slots - the numbers of parameters and of saved tensors in the tables of
+ * units. parts.c says which a unit has, and how large they are. */
+#ifndef PP_MODEL_SLOTS_H
+#define PP_MODEL_SLOTS_H
+
+/* Parameters of a decoder layer. q, k and v are adjacent, as are their biases,
+ * gate and up, and the biases of these: a layer computes each group in one
+ * product. The last ones are rows for all experts (tensor.h). */
+enum pp_layer_param {
+    PP_P_NORM1,
+    PP_P_NORM1_BIAS,
+    PP_P_Q,
+    PP_P_K,
+    PP_P_V,
+    PP_P_Q_BIAS,
+    PP_P_K_BIAS,
+    PP_P_V_BIAS,
+    PP_P_Q_NORM,
+    PP_P_K_NORM,
+    PP_P_O,
+    PP_P_O_BIAS,
+    PP_P_NORM2,
+    PP_P_NORM2_BIAS,
+    PP_P_GATE,
+    PP_P_UP,
+    PP_P_GATE_BIAS,
+    PP_P_UP_BIAS,
+    PP_P_DOWN,
+    PP_P_DOWN_BIAS,
+    PP_P_Q_A, /* latent attention: queries of low rank, their norm ... */
+    PP_P_Q_A_BIAS,
+    PP_P_Q_A_NORM,
+    PP_P_Q_B,  /* ... and their heads, in place of PP_P_Q */
+    PP_P_KV_A, /* keys and values of low rank, and the part of the keys that
+                  rotates */
+    PP_P_KV_A_BIAS,
+    PP_P_KV_A_NORM,
+    PP_P_KV_B, /* the heads of keys, without that part, and of values */
+    PP_P_ROUTER,
+    PP_P_ROUTER_BIAS, /* of the scores that choose; without a gradient */
+    PP_P_SHARED_GATE, /* of the shared expert */
+    PP_P_SHARED_UP,
+    PP_P_SHARED_DOWN,
+    PP_P_SHARED_WEIGHT, /* (1, hidden), for the sigmoid */
+    PP_P_AFTER1,        /* norms after attention and after the MLP */
+    PP_P_AFTER2,
+    PP_P_SINKS,         /* a score of each head */
+    PP_P_ROUTER_OFFSET, /* of the logits */
+    PP_P_EXPERT_GATE,
+    PP_P_EXPERT_UP,
+    PP_P_EXPERT_DOWN,
+    PP_P_EXPERT_GATE_BIAS,
+    PP_P_EXPERT_DOWN_BIAS,
+    PP_N_LAYER_PARAMS
+};
+/* Parameters of embedding, norm and head: a weight; that of the positions of an
+ * embedding, or the bias of a norm. */
+enum {
+    PP_P_WEIGHT,
+    PP_P_POSITIONS,
+    PP_P_BIAS = PP_P_POSITIONS,
+    PP_N_END_PARAMS
+};
+
+/* Parameters of the patches and of the projector of an encoder. */
+enum { PP_P_PATCH = PP_P_WEIGHT, PP_P_CLASS = 2, PP_N_PATCH_PARAMS };
+enum {
+    PP_P_LINEAR1,
+    PP_P_LINEAR1_BIAS,
+    PP_P_LINEAR2,
+    PP_P_LINEAR2_BIAS,
+    PP_P_MERGER_NORM, /* Qwen's, before it merges patches */
+    PP_P_MERGER_NORM_BIAS,
+    PP_N_PROJECTOR_PARAMS
+};
+
+/* Saved tensors of a decoder layer, and their blocks without recomputation.
+ * QKV = (NH + NKV) head_dim + NKV v_dim. */
+enum pp_layer_saved {
+    PP_S_X,         /* ACT_W: the layer's input, hidden */
+    PP_S_RSTD1,     /* ACT_W: 1 */
+    PP_S_MEAN1,     /* ACT_W: 1; width 0 with RMSNorm */
+    PP_S_NORM1,     /* ACT_W: normed input, hidden */
+    PP_S_QKV_RAW,   /* ACT_W: q and k before QK-norm, (NH + NKV) head_dim; width
+                       0 without QK-norm */
+    PP_S_QK_RSTD,   /* ACT_W: NH + NKV, or 2 if a norm is of all heads; width 0
+                       without QK-norm */
+    PP_S_QKV,       /* ACT_I: q and k after RoPE, and v, QKV */
+    PP_S_LSE,       /* ACT_I: log-sum-exp of each head, NH */
+    PP_S_ATTN,      /* ACT_W: attention output, NH v_dim */
+    PP_S_OUT1,      /* ACT_W: attention block before the norm after it, hidden;
+                       width 0 without that norm */
+    PP_S_RSTD_OUT1, /* ACT_W: 1 or 0 */
+    PP_S_MID,       /* ACT_W: x + attention block, hidden */
+    PP_S_RSTD2,     /* ACT_W: 1 */
+    PP_S_MEAN2,     /* ACT_W: 1; width 0 with RMSNorm */
+    PP_S_NORM2,     /* ACT_W: hidden */
+    PP_S_GATE_UP,   /* ACT_I: gate and up before SwiGLU, 2 intermediate; of an
+                       MLP without gate, the first product, intermediate */
+    PP_S_ACT,       /* ACT_W: output of the activation, intermediate */
+    PP_S_OUT2,      /* ACT_W: MLP before the norm after it, as OUT1 */
+    PP_S_RSTD_OUT2, /* ACT_W: 1 or 0 */
+    PP_S_DNORM1,    /* GRAD_W: gradient of NORM1, hidden */
+    PP_S_DQK_NORM,  /* GRAD_W: gradient of normed q and k before RoPE,
+                       (NH + NKV) head_dim; width 0 without QK-norm */
+    PP_S_DQKV,      /* GRAD_W: gradient of the q, k, v products, QKV */
+    PP_S_DMID,      /* GRAD_W: gradient of MID, hidden */
+    PP_S_DOUT1,     /* GRAD_W: like PP_S_OUT1; o_proj's gradient, or DMID is */
+    PP_S_DNORM2,    /* GRAD_W: hidden */
+    PP_S_DGATE_UP,  /* GRAD_W: like PP_S_GATE_UP */
+    PP_S_DY,        /* GRAD_W: gradient of the layer's output, hidden */
+    PP_S_DOUT2,     /* GRAD_W: likewise of down_proj, or DY is */
+    PP_S_DSINKS,    /* GRAD_W: gradients of sinks by each token, NH or 0 */
+    /* With experts, width is that of an expert, and GATE_UP, ACT and DGATE_UP
+     * are those of the shared expert. */
+    PP_S_PROBS,           /* ACT_I: n_experts */
+    PP_S_ROUTING,         /* ACT_W: three int32_t for each of top_k, as many
+                             values */
+    PP_S_WEIGHT,          /* ACT_W: top_k */
+    PP_S_SHARED_WEIGHT,   /* ACT_W: 1; width 0 without shared_gate */
+    PP_S_EXPERT_GATE_UP,  /* ACT_I: 2 top_k width */
+    PP_S_EXPERT_ACT,      /* ACT_W: top_k width */
+    PP_S_DROUTER,         /* GRAD_W: gradient of the router's product, n_experts
+                           */
+    PP_S_DSHARED_WEIGHT,  /* GRAD_W: gradient before the sigmoid; 1 or 0 */
+    PP_S_DEXPERT_GATE_UP, /* GRAD_W: 2 top_k width */
+    /* With latent attention; low = q_rank + kv_rank. */
+    PP_S_LATENT_RAW,  /* ACT_W: before the norms, and the rotated part of the
+                         keys, low + rope_dim */
+    PP_S_LATENT_RSTD, /* ACT_W: 2, or 1 without q_rank */
+    PP_S_LATENT,      /* ACT_W: after the norms, low */
+    PP_S_DLATENT,     /* GRAD_W: low */
+    PP_S_DLATENT_RAW, /* GRAD_W: low + rope_dim */
+    /* Only plans have layers for multi-token prediction: */
+    PP_S_MTP_INPUTS, /* ACT_W: two of hidden */
+    PP_S_MTP_NORMED, /* ACT_W: the same after norms, with statistics */
+    PP_S_DMTP,       /* GRAD_W: 3 hidden */
+    PP_N_LAYER_SAVED
+};
+/* Saved tensors of the other units. */
+enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
+enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
+/* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
+enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
+/* ACT_W all. SCALE: minus the derivative of the loss by each log-probability,
+ * or its derivative by each score */
+enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };
+/* ACT_W patch_inputs, GRAD_W hidden. A row is a token of the encoder. */
+enum {
+    PP_S_FEATURES,      /* ACT_W: merge times the encoder's hidden */
+    PP_S_PROJECTED,     /* ACT_I: the first product, hidden; Qwen's is as wide
+                           as FEATURES */
+    PP_S_PROJECTED_ACT, /* ACT_W: likewise */
+    PP_S_DPROJECTED,    /* GRAD_W: likewise */
+    PP_S_PROJECTOR_DY,  /* GRAD_W: hidden */
+    PP_S_MERGER_X,      /* Qwen's. ACT_W: patches before the norm */
+    PP_S_MERGER_RSTD,   /* ACT_W: merge */
+    PP_S_MERGER_MEAN,   /* ACT_W: merge */
+    PP_S_DMERGER,       /* GRAD_W: gradient of FEATURES */
+    PP_N_PROJECTOR_SAVED
+};
+/* A row is a token that the language model gets. */
+
+#endif
