@@ -187,17 +187,48 @@ static int check_head(const struct pprun *p)
                          name);
 }
 
+/* That of Megatron-LM. */
+#define MTP_WEIGHT 0.1
+
+/* Finds whether the plan has layers for multi-token prediction, and refuses
+ * what pprun does not do with one. */
+static int check_mtp(struct pprun *p)
+{
+    const struct pp_manifest_model *m = &p->manifest.model;
+    struct pp_err *err = &p->tool->err;
+    bool given = p->job.mtp_weight >= 0;
+    if (m->ahead)
+        p->model.n_mtp = p->model.n_nextn;
+    if (!p->model.n_mtp && given)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: no layer for multi-token prediction, so "
+                       "--mtp-weight has no effect; plan with ppsplit --mtp");
+    if (!given)
+        p->job.mtp_weight = MTP_WEIGHT;
+    if (!p->model.n_mtp)
+        return 0;
+    if (p->model.n_mtp > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: '%zu' layers for multi-token prediction, "
+                       "but pprun trains at most one; plan without --mtp",
+                       p->model.n_mtp);
+    const char *what = m->tied            ? "a tied head"
+                       : m->has_frozen    ? "frozen units"
+                       : p->job.objective ? "--objective"
+                                          : NULL;
+    return what ? pp_fail(err, PP_EXIT_INPUT,
+                          "/model/units: '%s' is for multi-token prediction, "
+                          "which pprun does not train with %s; plan without "
+                          "--mtp",
+                          m->ahead, what)
+                : 0;
+}
+
 /* Checks that the units of the manifest are the model's. */
 static int check_units(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    size_t n_nextn = p->model.n_nextn;
-    if (n_nextn && m->model.n_units == pp_model_n_units(&p->model) + n_nextn)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/units: '%zu' layers for multi-token prediction, "
-                       "which pprun does not train; plan without --mtp",
-                       n_nextn);
     if (m->model.n_units != pp_model_n_units(&p->model))
         return pp_fail(
             err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",
@@ -232,7 +263,8 @@ static int match_model(struct pprun *p)
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",
                        name);
-    if (pp_mesh_check(&m->mesh, &p->model, 0, err) || pprun_check_images(p))
+    if (check_mtp(p) || pp_mesh_check(&m->mesh, &p->model, 0, err) ||
+        pprun_check_images(p))
         return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,

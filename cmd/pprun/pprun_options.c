@@ -109,6 +109,9 @@ const struct tool_option pprun_option_table[] = {
     {0, "bias-rule", "NAME", "megatron (default) or torchtitan",
      AT(job.optim.bias_rule), .words = pp_bias_rule_names,
      .needs = "bias-rate"},
+    {0, "mtp-weight", "C", "factor of the loss of multi-token prediction (0.1)",
+     AT(job.mtp_weight), 0, 1e6, .needs = TRAINING,
+     .also = "mtp-loss-scaling-factor"},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,

@@ -36,6 +36,8 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_real(&w, "z_loss", r->z_loss);
         pp_json_real(&w, "expert_load", r->expert_load);
     }
+    if (p->model.n_mtp)
+        pp_json_real(&w, "mtp_loss", r->mtp_loss);
     if (r->metrics)
         pprun_write_metrics(&w, pp_objectives[p->objective.number],
                             pprun_columns(&p->data), r->metrics);

@@ -2,6 +2,7 @@
 /* The memory of each rank, in slots and in bytes, and the limit of --memory. */
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "ppsched.h"
@@ -98,22 +99,25 @@ static void add_state(const struct ppsched *p, int rank,
 }
 
 /* Returns the elements of the head on the tensor-parallel rank that has the
- * most of its rows. The unit before passes on rows of one width. */
-static size_t most_words(const struct ppsched *p,
-                         const struct pp_manifest_unit *head, size_t at)
+ * most of its rows. The embedding passes on rows of their width. */
+static size_t most_words(const struct ppsched *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
+    const struct pp_manifest_model *m = &p->manifest.model;
+    const struct pp_manifest_unit *head = &m->units[m->n_units - 1], *embed;
     size_t tp = (size_t)x->tp;
     if (tp == 1)
         return head->params;
     /* The manifest has the bytes of one rank for each token of all. */
-    double row = p->manifest.model.units[at - 1].out_bytes * pp_mesh_sharers(x);
+    for (embed = m->units; strcmp(embed->fqn, "model.embed_tokens");)
+        embed++;
+    double row = embed->out_bytes * pp_mesh_sharers(x);
     size_t hidden = (size_t)rint(row / (double)p->costs.backend.element_bytes);
     return (head->params / hidden + tp - 1) / tp * hidden;
 }
 
-/* Returns the elements of gradients of a tied embedding or head that a rank
- * receives in a copy of the weights. */
+/* Returns the elements of gradients of a tied embedding or of the other that a
+ * rank receives in a copy of the weights. */
 static size_t tied_elements(const struct ppsched *p, int rank, int copy)
 {
     const struct pp_graph *g = &p->manifest.graph;
@@ -122,11 +126,7 @@ static size_t tied_elements(const struct ppsched *p, int rank, int copy)
     int first = copy * (g->n_stages / g->n_copies);
     int embed = g->stages[g->tied[0] + first].row;
     int head = g->stages[g->tied[1] + first].row;
-    const struct pp_manifest_stage *s = &p->manifest.stages[g->tied[1]];
-    size_t last = s->first_unit + s->n_units - 1;
-    return embed != head && (rank == embed || rank == head)
-               ? most_words(p, &p->manifest.model.units[last], last)
-               : 0;
+    return embed != head && (rank == embed || rank == head) ? most_words(p) : 0;
 }
 
 /* Returns the bytes of the tables of a rank, if the manifest has what they
@@ -145,6 +145,8 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         pairs |= row->actions[i].overlap;
     for (size_t i = 0; i < p->manifest.model.n_units; i++)
         params += p->manifest.model.units[i].params;
+    if (p->manifest.model.ahead) /* its copy of the embedding */
+        params += p->manifest.model.units[p->manifest.model.n_units - 1].params;
     const struct pp_table_counts counts = {
         .tokens = c->max_tokens,
         .positions = c->max_seqlen,
@@ -158,6 +160,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
                          : PP_SCORING_METRICS * cp,
         .n_ranks = (size_t)p->manifest.graph.n_rows * alike * tp,
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
+        .ahead = p->manifest.model.ahead,
         .copies = p->manifest.graph.n_copies > 1,
         .replicas = alike * tp > 1,
         .divided = cp > 1,

@@ -58,6 +58,9 @@ struct pp_manifest_model {
     const char *dtype; /* byte counts assume it: "fp32" */
     bool gpu;          /* byte counts assume a GPU, not the CPU */
     bool tied;
+    const char *ahead;        /* the unit of the layer for multi-token
+                                 prediction, the first after the norm; NULL:
+                                 there is none */
     bool has_state;           /* units have state_bytes */
     uint64_t params;          /* tied ones count once */
     bool has_frozen;          /* some units are frozen */

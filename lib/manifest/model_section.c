@@ -311,6 +311,19 @@ static int check_unique(const struct pp_value *units, struct pp_manifest *m)
     return 0;
 }
 
+/* Finds the layer for multi-token prediction: it comes after the norm. */
+static const char *find_ahead(const struct pp_manifest_model *model)
+{
+    bool after = false;
+    for (size_t i = 0; i < model->n_units; i++) {
+        const char *fqn = model->units[i].fqn;
+        if (after && !strncmp(fqn, "model.layers.", strlen("model.layers.")))
+            return fqn;
+        after |= !strcmp(fqn, "model.norm");
+    }
+    return NULL;
+}
+
 static int read_units(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_model *model = &m->model;
@@ -328,6 +341,7 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
             read_state(&unit, i == 0, model, &model->units[i]))
             return -1;
     }
+    model->ahead = find_ahead(model);
     return check_unique(at, m) || set_roles(at, m) ? -1 : 0;
 }
 

@@ -315,17 +315,20 @@ static int holder(const struct pp_manifest *m, const char *fqn)
     return -1;
 }
 
+/* Finds the stages of the embedding and of what has its values: the head, or a
+ * layer for multi-token prediction. */
 static void find_tied(struct pp_manifest *m)
 {
+    const char *other = m->model.tied ? "lm_head" : m->model.ahead;
     int embedding = -1, head = -1;
     const char *name = "model.embed_tokens";
     bool frozen = false;
     for (size_t i = 0; i < m->model.n_units; i++)
         frozen |= !strcmp(m->model.units[i].fqn, name) &&
                   m->model.units[i].role != PP_ROLE_TRAINED;
-    if (m->model.tied && !frozen) {
+    if (other && !frozen) {
         embedding = holder(m, name);
-        head = holder(m, "lm_head");
+        head = holder(m, other);
     }
     bool both = embedding >= 0 && head >= 0;
     m->graph.tied[0] = both ? embedding : -1;

@@ -6,12 +6,15 @@
 struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
 {
     size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    /* A layer for multi-token prediction also passes on all that it gets. */
+    size_t mtp = vision + m->n_layers + 2;
+    size_t n = m->n_mtp && at > mtp ? 1 + at - mtp : 1;
     if (at == 0 || at == pp_model_n_units(m))
         return (struct pp_edge){PP_ROWS_TOKENS, 0};
     if (at < vision)
         return (struct pp_edge){PP_ROWS_PATCHES, m->vision.hidden};
     return (struct pp_edge){at == vision ? PP_ROWS_FEATURES : PP_ROWS_TOKENS,
-                            m->hidden};
+                            n * m->hidden};
 }
 
 enum pp_rows pp_unit_rows(struct pp_unit_id u)

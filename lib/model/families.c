@@ -34,11 +34,15 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
     return families[a];
 }
 
-/* Lists the parts of a layer: attention and MLP with their norms. */
-static size_t layer_parts(const struct pp_family *f, enum pp_part_kind mlp,
+/* Lists the parts of a layer: attention and MLP with their norms. One for
+ * multi-token prediction joins its inputs before them. */
+static size_t layer_parts(const struct pp_family *f, bool joins,
+                          enum pp_part_kind mlp,
                           struct pp_model_part out[PP_MAX_PARTS])
 {
     size_t n = 0;
+    if (joins)
+        out[n++] = (struct pp_model_part){.kind = PP_PART_JOIN};
     if (!f->only_after)
         out[n++] = (struct pp_model_part){f->norm, PP_BEFORE_ATTENTION};
     out[n++] = (struct pp_model_part){.kind = f->attention};
@@ -64,7 +68,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
         return f->names->positions ? 2 : 1;
     case PP_UNIT_LAYER:
-        return layer_parts(f, dense ? PP_PART_GATED_MLP : f->mlp, out);
+        return layer_parts(f, pp_unit_is_mtp(m, u),
+                           dense ? PP_PART_GATED_MLP : f->mlp, out);
     case PP_UNIT_NORM:
         out[0] = (struct pp_model_part){f->norm, PP_BEFORE_HEAD};
         return 1;

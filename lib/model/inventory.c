@@ -25,7 +25,8 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
     for (size_t i = 0; i < n; i++) {
         enum pp_share share =
             p[i].split == PP_SPLIT_NONE ? PP_SHARE_NONE : PP_SHARE_TENSOR;
-        if (!p[i].name[0])
+        /* A copy of the embedding is no parameter, and multiplies nothing. */
+        if (!p[i].name[0] || i == PP_P_NEXT_EMBED)
             continue;
         if (p[i].n_dims > 1)
             pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
@@ -42,17 +43,6 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
     }
 }
 
-static void add_layer(const struct pp_model *m, struct pp_unit_id u,
-                      struct pp_weight_list *l)
-{
-    add_params(m, u, l);
-    if (!pp_unit_is_mtp(m, u))
-        return;
-    for (size_t i = 0; i < 3; i++)
-        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, m->hidden, 2 * m->hidden, PP_SHARE_TENSOR);
-}
-
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
@@ -63,8 +53,6 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
         add_params(m, u, &l);
         break;
     case PP_UNIT_LAYER:
-        add_layer(m, u, &l);
-        break;
     case PP_UNIT_NORM:
     case PP_UNIT_HEAD:
         add_params(m, u, &l);
@@ -110,7 +98,7 @@ uint64_t pp_model_n_params(const struct pp_model *m)
 
 uint64_t pp_model_n_elements(const struct pp_model *m)
 {
-    uint64_t sum = 0;
+    uint64_t sum = (uint64_t)m->n_mtp * m->vocab * m->hidden;
     for (size_t i = 0; i < pp_model_n_units(m); i++)
         sum += pp_unit_n_params(m, pp_model_unit(m, i));
     return sum;

@@ -145,11 +145,10 @@ struct pp_model {
        and column in an encoder; time, row and column behind it. */
     size_t rope_axes[PP_ROPE_AXES];
     struct pp_mla mla;
-    bool sinks; /* a learned attention sink per head */
-    /* pprun trains no model that has these: */
+    bool sinks;     /* a learned attention sink per head */
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
-                       from n_layers on */
+                       from n_layers on. pprun trains at most one */
     struct pp_vision vision;           /* its units come first */
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
                                           n_layers above is used */
@@ -200,7 +199,7 @@ const char *pp_model_architecture(const struct pp_model *m);
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {
-    return m->n_mtp == 0 && !m->table;
+    return m->n_mtp <= 1 && !m->table;
 }
 
 enum pp_unit_kind {

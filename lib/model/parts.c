@@ -90,6 +90,8 @@ static void head_saved(const struct pp_model *m, const struct pp_model_part *p,
     size_t tp = pp_model_tp(m);
     out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
     out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
+    for (size_t k = PP_S_HEAD_X; m->n_mtp && k < PP_S_AHEAD_X; k++)
+        out[PP_S_AHEAD_X + k] = out[k];
 }
 
 static void positions_tensors(const struct pp_model *m,
@@ -379,6 +381,39 @@ static void experts_saved(const struct pp_model *m,
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * s};
 }
 
+/* --- multi-token prediction --- */
+
+/* Tensor-parallel ranks have its product whole, for their own rows. */
+static void join_tensors(const struct pp_model *m,
+                         const struct pp_model_part *p,
+                         struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t h = m->hidden;
+    set_matrix(&out[PP_P_NEXT_EMBED], m->vocab, h, PP_SPLIT_ROWS, m->vocab);
+    out[PP_P_NEXT_EMBED].tied_to = pp_embedding_name(m);
+    set_norm(m, &out[PP_P_NEXT_NORM], h);
+    set_norm(m, &out[PP_P_TRUNK_NORM], h);
+    set_norm(m, &out[PP_P_MTP_NORM], h);
+    set_matrix(&out[PP_P_JOIN], h, 2 * h, PP_SPLIT_NONE, 1);
+}
+
+static void join_saved(const struct pp_model *m, const struct pp_model_part *p,
+                       struct pp_saved *out)
+{
+    (void)p;
+    size_t h = m->hidden;
+    out[PP_S_NEXT] = (struct pp_saved){PP_SAVED_ACT_W, h};
+    out[PP_S_TRUNK] = (struct pp_saved){PP_SAVED_ACT_W, h};
+    out[PP_S_MTP_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 3, true};
+    out[PP_S_JOINED] = (struct pp_saved){PP_SAVED_ACT_W, 2 * h};
+    out[PP_S_MTP_OUT] = (struct pp_saved){PP_SAVED_ACT_W, h};
+    out[PP_S_DMTP] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+    out[PP_S_DJOIN] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+    out[PP_S_DJOINED] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * h};
+    out[PP_S_DNEXT] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+}
+
 /* --- the encoder of images --- */
 
 /* The convolution's kernel is one matrix of products, a row for each output. */
@@ -483,6 +518,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_GATED_MLP] = {gated_mlp_tensors, gated_mlp_saved},
         [PP_PART_LATENT_ATTENTION] = {latent_tensors, latent_saved},
         [PP_PART_EXPERTS] = {experts_tensors, experts_saved},
+        [PP_PART_JOIN] = {join_tensors, join_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
         [PP_PART_SCORE] = {score_tensors, head_saved},
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},

@@ -21,6 +21,8 @@ enum pp_part_kind {
     PP_PART_PLAIN_MLP, /* two products with GELU between them */
     PP_PART_LATENT_ATTENTION,
     PP_PART_EXPERTS, /* router, gated experts, shared expert */
+    PP_PART_JOIN,    /* what a layer for multi-token prediction has around its
+                        decoder layer */
     PP_PART_HEAD,
     PP_PART_SCORE,     /* a head that gives a number for each sequence */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
@@ -70,7 +72,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
 /* Lists the parts of a unit in forward order, and returns their number. A unit
  * of a vision encoder has none, but its tower's units have (vision.h), and the
  * projector. */
-enum { PP_MAX_PARTS = 6 };
+enum { PP_MAX_PARTS = 7 };
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS]);
 

@@ -21,7 +21,7 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_NORM2:
     case PP_S_ACT:
     case PP_S_EXPERT_ACT:
-    case PP_S_MTP_NORMED:
+    case PP_S_JOINED:
         return r != PP_RECOMPUTE_NONE;
     case PP_S_QKV_RAW:
     case PP_S_QK_RSTD:
@@ -34,7 +34,6 @@ static bool is_recomputed(enum pp_recompute r, size_t slot)
     case PP_S_LATENT_RAW:
     case PP_S_LATENT_RSTD:
     case PP_S_LATENT:
-    case PP_S_MTP_INPUTS:
         return r == PP_RECOMPUTE_FULL;
     default:
         return false;
@@ -95,16 +94,6 @@ static void set_sums(const struct pp_model *m, struct pp_saved *out)
     out[PP_S_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
-/* Adds what a layer for multi-token prediction does before the decoder layer:
- * it joins two normed inputs; and a norm after it. */
-static void set_mtp(const struct pp_model *m, struct pp_saved *out)
-{
-    size_t h = m->hidden;
-    out[PP_S_MTP_INPUTS] = (struct pp_saved){PP_SAVED_ACT_W, 2 * h};
-    out[PP_S_MTP_NORMED] = (struct pp_saved){PP_SAVED_ACT_W, 2 * h + 3};
-    out[PP_S_DMTP] = (struct pp_saved){PP_SAVED_GRAD_W, 3 * h};
-}
-
 /* Fills blocks and widths; returns the number of tensors. */
 static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
                         struct pp_saved out[PP_MAX_SAVED])
@@ -121,8 +110,6 @@ static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
     memset(out, 0, PP_MAX_SAVED * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
         pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
-    if (pp_unit_is_mtp(m, u))
-        set_mtp(m, out);
     if (u.kind == PP_UNIT_LAYER)
         set_sums(m, out);
     else if (u.kind == PP_UNIT_NORM)

@@ -47,6 +47,11 @@ enum pp_layer_param {
     PP_P_AFTER2,
     PP_P_SINKS,         /* a score of each head */
     PP_P_ROUTER_OFFSET, /* of the logits */
+    PP_P_NEXT_EMBED, /* multi-token prediction: a copy of the embedding ... */
+    PP_P_NEXT_NORM,  /* ... the norm of the next tokens' embeddings ... */
+    PP_P_TRUNK_NORM, /* ... and that of the trunk's output ... */
+    PP_P_JOIN,       /* ... the product of both, and the norm at the end */
+    PP_P_MTP_NORM,
     PP_P_EXPERT_GATE,
     PP_P_EXPERT_UP,
     PP_P_EXPERT_DOWN,
@@ -132,17 +137,32 @@ enum pp_layer_saved {
     PP_S_LATENT,      /* ACT_W: after the norms, low */
     PP_S_DLATENT,     /* GRAD_W: low */
     PP_S_DLATENT_RAW, /* GRAD_W: low + rope_dim */
-    /* Only plans have layers for multi-token prediction: */
-    PP_S_MTP_INPUTS, /* ACT_W: two of hidden */
-    PP_S_MTP_NORMED, /* ACT_W: the same after norms, with statistics */
-    PP_S_DMTP,       /* GRAD_W: 3 hidden */
+    /* A layer for multi-token prediction: */
+    PP_S_NEXT,     /* ACT_W: embeddings of the next tokens, hidden */
+    PP_S_TRUNK,    /* ACT_W: the trunk's output, hidden */
+    PP_S_MTP_RSTD, /* ACT_W: of three norms, one after the other: 3 */
+    PP_S_JOINED,   /* ACT_W: both after their norms, 2 hidden */
+    PP_S_MTP_OUT,  /* ACT_W: the layer's output before the last norm, hidden
+                    */
+    PP_S_DMTP,     /* GRAD_W: gradient of the last norm's output, hidden */
+    PP_S_DJOIN,    /* GRAD_W: gradient of the product, hidden */
+    PP_S_DJOINED,  /* GRAD_W: gradient of JOINED, 2 hidden */
+    PP_S_DNEXT,    /* GRAD_W: gradient of NEXT, hidden */
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
 enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
 enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
 /* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
-enum { PP_S_HEAD_X, PP_S_HEAD_LSE, PP_S_HEAD_SCALE, PP_N_HEAD_SAVED };
+enum {
+    PP_S_HEAD_X,
+    PP_S_HEAD_LSE,
+    PP_S_HEAD_SCALE,
+    PP_S_AHEAD_X, /* the same for multi-token prediction */
+    PP_S_AHEAD_LSE,
+    PP_S_AHEAD_SCALE,
+    PP_N_HEAD_SAVED
+};
 /* ACT_W all. SCALE: minus the derivative of the loss by each log-probability,
  * or its derivative by each score */
 enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };

@@ -220,10 +220,12 @@ struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
                                size_t slot, size_t elements,
                                const struct pp_holders *h)
 {
-    size_t ep = slot < pp_table_single(table, n) ? 1 : at_least(h->ep, 1);
+    size_t first = pp_table_single(table, n), number;
+    size_t ep = slot < first ? 1 : at_least(h->ep, 1);
+    size_t turn = pp_tensor_turn(&table[row_of(first, n, slot, &number)], slot);
     return h->whole_state
                ? (struct pp_range){0, elements}
-               : pp_owned_range(elements, slot, h->n / ep, h->index / ep);
+               : pp_owned_range(elements, turn, h->n / ep, h->index / ep);
 }
 
 enum { HOLDERS_AT_ONCE = 4096 };
@@ -280,7 +282,7 @@ static void count_owned(const struct pp_tensor_info *table, size_t n,
         if (slot >= first)
             o = (struct owners){h->n / ep, ep,
                                 number / (table[row].n_equal / ep)};
-        add_parts(s, &o, elements[row], slot);
+        add_parts(s, &o, elements[row], pp_tensor_turn(&table[row], slot));
     }
 }
 

@@ -48,8 +48,7 @@ struct pp_tensor_info {
     bool by_load;      /* frozen, but a step may change it by the tokens of each
                           expert: the bias of a router */
     bool transposed;   /* the file has (cols, rows) */
-    const char *tied_to; /* NULL, or the tensor that has its values: this one is
-                            not in files */
+    const char *tied_to; /* NULL, or the tensor that has its values */
     size_t n_equal;      /* in a table of a unit: 0, or the tensors that the row
                             stands for. They have a number each, which is '%' in the
                             name: "model.layers.0.mlp.experts.%.up_proj.weight" */
@@ -109,6 +108,13 @@ struct pp_range pp_table_owned(const struct pp_tensor_info *table, size_t n,
 
 /* Returns the number of tensors. */
 size_t pp_table_tensors(const struct pp_tensor_info *table, size_t n);
+
+/* Returns the turn of a tensor in a slot among the owners of its unit
+ * (pp_owned_range). Tied tensors have the same owners. */
+static inline size_t pp_tensor_turn(const struct pp_tensor_info *t, size_t slot)
+{
+    return t->tied_to ? 0 : slot;
+}
 
 /* Returns the number of elements. */
 static inline size_t pp_tensor_elements(const struct pp_tensor_info *t)

@@ -152,6 +152,8 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
     size_t tp = pp_model_tp(m);
     size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
     w->token += (double)(tp * values * b->accumulator_bytes);
+    /* The gradients of each prediction, before they are side by side. */
+    w->token += (double)(m->n_mtp ? m->hidden * b->element_bytes : 0);
     w->rows = quotient_up(pp_head_block_rows(b, pp_model_outputs(m)), tp);
     w->row =
         times(tp, plus(pp_model_outputs(m), 2 * m->hidden) * b->element_bytes);
@@ -170,6 +172,17 @@ static void add_features(const struct pp_model *m, const struct pp_backend *b,
     w->fixed += 2 * PP_LINE_BYTES;
 }
 
+/* Returns the elements of what the unit gets and passes on, for each row. */
+static size_t handed_on(const struct pp_model *m, struct pp_unit_id u)
+{
+    size_t both = 2 * m->hidden, at;
+    if (!m->n_mtp)
+        return both;
+    at = pp_model_index(m, u);
+    return greater(both, pp_edge_before(m, at).width +
+                             pp_edge_before(m, at + 1).width);
+}
+
 static struct pp_workspace
 workspace_of(const struct pp_mesh *x, const struct pp_model *m,
              struct pp_unit_id u, const struct pp_backend *b, size_t recomputed)
@@ -177,7 +190,7 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     if (m->table)
         return pp_unit_row(m, u)->workspace;
-    w.token = (double)(2 * m->hidden * b->element_bytes + recomputed);
+    w.token = (double)(handed_on(m, u) * b->element_bytes + recomputed);
     if (m->tp) {
         w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
         w.fixed += 2 * PP_LINE_BYTES;
@@ -251,10 +264,9 @@ static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
         return pp_unit_row(m, u)->out_bytes;
     if (pp_unit_is_vision(u))
         return pp_edge_rate(m, pp_model_index(m, u) + 1) * (double)e;
-    /* A layer for multi-token prediction also passes on all that it gets. */
-    size_t n = pp_unit_is_mtp(m, u) ? u.layer - m->n_layers + 2 : 1;
     /* The head's loss stays on its rank. */
-    return u.kind == PP_UNIT_HEAD ? 0 : (double)(n * m->hidden * e);
+    size_t at = pp_model_index(m, u) + 1;
+    return (double)(pp_edge_before(m, at).width * e);
 }
 
 static struct pp_unit_rates image_rates(const struct pp_model *m,
@@ -370,15 +382,17 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
 /* A double and 13 integers for each token: positions, ids, rows, targets, two
  * lists of bounds, numbers of sequences, columns of ids and labels, three for
  * the keys of a sequence, and the order of keys. The last four are for parts of
- * sequences; the kernels read them, but not numbers and columns. */
-size_t pp_batch_host_bytes(size_t tokens)
+ * sequences; the kernels read them, but not numbers and columns. Ahead: the ids
+ * of the next tokens, and rows and targets of their own. */
+size_t pp_batch_host_bytes(size_t tokens, bool ahead)
 {
-    return times(tokens + 1, sizeof(double) + 13 * sizeof(int32_t));
+    size_t n = ahead ? 13 + 3 : 13;
+    return times(tokens + 1, sizeof(double) + n * sizeof(int32_t));
 }
 
-size_t pp_batch_device_bytes(size_t tokens)
+size_t pp_batch_device_bytes(size_t tokens, bool ahead)
 {
-    return times(tokens + 1, 12 * sizeof(int32_t));
+    return times(tokens + 1, (ahead ? 12 + 3 : 12) * sizeof(int32_t));
 }
 
 /* `tokens` are those of the largest microbatch, or features if the encoder has
@@ -454,10 +468,10 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
 {
     size_t wide = b->accumulator_bytes, sum = 0;
     size_t engines = c->overlap ? 2 : 1;
-    size_t engine = b->is_host
-                        ? pp_line_bytes(pp_batch_host_bytes(c->tokens))
-                        : pp_line_bytes(pp_batch_device_bytes(c->tokens)) +
-                              PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
+    size_t engine =
+        b->is_host ? pp_line_bytes(pp_batch_host_bytes(c->tokens, c->ahead))
+                   : pp_line_bytes(pp_batch_device_bytes(c->tokens, c->ahead)) +
+                         PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
     if (c->rotary)
         sum += 2 * pp_line_bytes(times(c->positions, c->rotary / 2 * wide));
     for (size_t k = 0; k < 2; k++)

@@ -117,7 +117,8 @@ struct pp_table_counts {
     size_t score_width; /* numbers of each */
     size_t n_ranks;
     size_t tied[2]; /* by copy of the weights: elements of gradients of a tied
-                       embedding or head that come from another rank */
+                       embedding or the other that come from another rank */
+    bool ahead;     /* it has a layer for multi-token prediction */
     bool copies;    /* weights have two copies */
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
@@ -130,8 +131,8 @@ struct pp_table_counts {
 
 /* Returns the bytes of the arrays of a microbatch on the host, and of those of
  * its integers that a GPU's kernels read. */
-size_t pp_batch_host_bytes(size_t tokens);
-size_t pp_batch_device_bytes(size_t tokens);
+size_t pp_batch_host_bytes(size_t tokens, bool ahead);
+size_t pp_batch_device_bytes(size_t tokens, bool ahead);
 
 /* The room of a scored row of an objective other than the next token: its
  * log-probability, seven sums of its sequence, four columns and one of the

@@ -91,10 +91,10 @@ static int measure_ranks(struct pp_split_plan *plan, struct pp_err *err)
         if (pp_split_run_buffers(run, plan->bounds, r, &m, err))
             return -1;
         rank->activations_bytes = (double)m.arena_bytes;
-        rank->tables_bytes = run->tables[r];
+        rank->tables_bytes = pp_split_run_tables(run, plan->bounds, r);
         pp_rank_set_arena(&rank->bytes, m.arena_bytes, m.message_bytes,
                           m.workspace_bytes);
-        rank->bytes.part[PP_MEMORY_TABLES] = pp_size_of(run->tables[r]);
+        rank->bytes.part[PP_MEMORY_TABLES] = pp_size_of(rank->tables_bytes);
         pp_memory_finish(&m);
     }
     if (g->n_stages == g->n_rows)

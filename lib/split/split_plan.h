@@ -145,6 +145,11 @@ struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
 size_t pp_split_gathered(const struct pp_split_request *q,
                          const struct pp_mesh *mesh, size_t unit);
 
+/* Returns the bytes of the tables of a rank. run->tables takes a layer for
+ * multi-token prediction to be on the last stage. */
+double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
+                           int rank);
+
 /* Sets *bytes to the sum of both: what the rank needs besides its tables. */
 int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
                       int rank, double *bytes, struct pp_err *err) PP_MUST_USE;

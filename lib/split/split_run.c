@@ -205,15 +205,29 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &q->mesh, i));
 }
 
-/* Returns the elements of gradients of a tied embedding or head that a rank
- * receives in a copy of the weights. */
-static size_t tied_elements(const struct pp_split_run *run, int rank, int copy)
+/* Returns the stage of what has the values of the embedding: the head, or the
+ * first layer for multi-token prediction. Without bounds this is the last
+ * stage.
+ */
+static int tied_stage(const struct pp_split_run *run, const size_t *bounds)
+{
+    const struct pp_model *m = run->request->model;
+    int s = (int)run->n_stages - 1;
+    while (bounds && !m->tied && bounds[s] > run->n_units - 1 - m->n_mtp)
+        s--;
+    return s;
+}
+
+/* Returns the elements of gradients of a tied embedding, or of the other, that
+ * a rank receives in a copy of the weights. */
+static size_t tied_elements(const struct pp_split_run *run,
+                            const size_t *bounds, int rank, int copy)
 {
     const struct pp_graph *g = &run->graph;
     const struct pp_model *m = run->request->model;
     int first = copy * (int)run->n_stages,
-        last = first + (int)run->n_stages - 1;
-    if (!m->tied || m->table || last >= g->n_stages ||
+        last = first + tied_stage(run, bounds);
+    if ((!m->tied && !m->n_mtp) || m->table || last >= g->n_stages ||
         pp_unit_role(m, (struct pp_unit_id){PP_UNIT_HEAD, 0}) !=
             PP_ROLE_TRAINED)
         return 0;
@@ -231,36 +245,46 @@ static bool has_pairs(const struct pp_schedule *s, int rank)
     return false;
 }
 
-/* Sets the bytes of the tables of every rank. */
-static void set_tables(struct pp_split_run *run)
+/* Returns the bytes of the tables of a rank. */
+static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
+                          int r)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
     size_t dp = (size_t)q->mesh.dp, cp = (size_t)q->mesh.cp;
     size_t of_row = dp * cp * (size_t)q->mesh.tp;
-    for (int r = 0; r < run->graph.n_rows && !m->table; r++) {
-        const struct pp_table_counts c = {
-            .tokens = (size_t)q->microbatch.tokens,
-            .positions = (size_t)q->microbatch.seq_len,
-            .rotary = pp_model_rope_width(m),
-            .n_tensors = pp_model_n_tensors(m),
-            .n_params = pp_model_n_elements(m),
-            .n_owners = pp_mesh_owners(&q->mesh),
-            .n_losses = (size_t)run->n_microbatches * dp,
-            .n_metrics = q->scores_rows ? PP_SCORING_METRICS * cp : 0,
-            .n_ranks = (size_t)run->graph.n_rows * of_row,
-            .tied = {tied_elements(run, r, 0), tied_elements(run, r, 1)},
-            .copies = run->graph.n_copies > 1,
-            .replicas = of_row > 1,
-            .divided = cp > 1,
-            .image_ranks = m->vision.kind != PP_VISION_NONE
-                               ? (size_t)pp_mesh_sharers(&q->mesh)
-                               : 0,
-            .image_rows = (size_t)q->microbatch.tokens,
-            .image_merge = m->vision.merge,
-            .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
-        run->tables[r] = (double)pp_table_bytes(&c, &run->backend);
-    }
+    if (m->table)
+        return 0;
+    const struct pp_table_counts c = {
+        .tokens = (size_t)q->microbatch.tokens,
+        .positions = (size_t)q->microbatch.seq_len,
+        .rotary = pp_model_rope_width(m),
+        .n_tensors = pp_model_n_tensors(m),
+        .n_params = pp_model_n_elements(m),
+        .n_owners = pp_mesh_owners(&q->mesh),
+        .n_losses = (size_t)run->n_microbatches * dp,
+        .n_metrics = q->scores_rows ? PP_SCORING_METRICS * cp : 0,
+        .n_ranks = (size_t)run->graph.n_rows * of_row,
+        .tied = {tied_elements(run, bounds, r, 0),
+                 tied_elements(run, bounds, r, 1)},
+        .ahead = m->n_mtp > 0,
+        .copies = run->graph.n_copies > 1,
+        .replicas = of_row > 1,
+        .divided = cp > 1,
+        .image_ranks = m->vision.kind != PP_VISION_NONE
+                           ? (size_t)pp_mesh_sharers(&q->mesh)
+                           : 0,
+        .image_rows = (size_t)q->microbatch.tokens,
+        .image_merge = m->vision.merge,
+        .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
+    return (double)pp_table_bytes(&c, &run->backend);
+}
+
+double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
+                           int rank)
+{
+    return run->request->model->n_mtp ? table_bytes(run, bounds, rank)
+                                      : run->tables[rank];
 }
 
 static int init_memory(struct pp_split_run *run, struct pp_err *err)
@@ -308,7 +332,8 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
     if (emit_kind(run, run->n_microbatches, &run->lowered, err) ||
         pp_lower(&run->lowered, err))
         return -1;
-    set_tables(run);
+    for (int r = 0; r < run->graph.n_rows; r++)
+        run->tables[r] = table_bytes(run, NULL, r);
     return init_memory(run, err);
 }
 
@@ -489,7 +514,8 @@ int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
 int pp_split_run_fits(const struct pp_split_run *run, const size_t *bounds,
                       int rank, bool *yes, struct pp_err *err)
 {
-    double limit = (double)run->memory_bytes - run->tables[rank], bytes;
+    double bytes, limit = (double)run->memory_bytes -
+                          pp_split_run_tables(run, bounds, rank);
     *yes = false;
     if (pp_split_memory_over(pp_split_memory_held(&run->memory, bounds, rank),
                              limit))

@@ -125,6 +125,22 @@ logprobs() {
     one_step deepseek-v3
 }
 
+@test "deepseek-mtp: losses and every gradient, with multi-token prediction" {
+    local want=$GOLDEN/deepseek-mtp
+    ppsplit -q -p 2 --mtp "$want/model" | ppsched -q -s 1f1b -m "$(bins)" \
+        >plan.json
+    set -- --mtp-weight "$(jq .weight "$want/expected.json")"
+    train deepseek-mtp "$want/model" 1 --dump-grads grads.safetensors "$@"
+    train deepseek-mtp "$want/model" 10 "$@"
+    jq -s 'map(.mtp_loss)' steps.jsonl >ahead.json
+    close $LOSS <(jq '.[:1]' losses.json) "$(want deepseek-mtp '.losses[:1]')"
+    close $LOSS <(jq '.[:1]' ahead.json) "$(want deepseek-mtp '.mtp_losses[:1]')"
+    "$COMPARE" $GRADIENT $FLOOR grads.safetensors "$want/grads.safetensors"
+    close $TEN_LOSSES losses.json "$(want deepseek-mtp .losses)"
+    close $TEN_LOSSES ahead.json "$(want deepseek-mtp .mtp_losses)"
+    close 1e-3 norms.json "$(want deepseek-mtp .grad_norms)"
+}
+
 @test "qwen3-moe: every gradient with the losses of its router" {
     local want=$GOLDEN/qwen3-moe/balanced
     pppack -q -l 256 -o one "$GOLDEN/data.jsonl"

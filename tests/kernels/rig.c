@@ -176,7 +176,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->env.images = &r->tower_env;
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m);
-    r->ops = pp_layer_ops(kind);
+    r->ops = pp_layer_ops(&r->m, r->l.unit);
     pack(r, p);
     bind_parameters(r, shift);
     size_t T = r->mb.tokens, half = m->head_dim / 2;

@@ -68,17 +68,6 @@ router_bias() {
         grep -q '^the same'
 }
 
-@test "layers for multi-token prediction are refused by the option" {
-    cp -r "$SRCDIR/tests/golden/deepseek-v3/model" nextn
-    jq '.num_nextn_predict_layers = 1' nextn/config.json >config
-    mv config nextn/config.json
-    ppsplit -q -p 2 --mtp nextn/config.json | ppsched -q -s 1f1b -m 4 >mtp.json
-    run --separate-stderr pprun mtp.json --data packed --init 1 --steps 1
-    [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: mtp.json: /model/units: '1' layers for multi-token \
-prediction, which pprun does not train; plan without --mtp" ]
-}
-
 @test "the bias of a router is kept, without a gradient" {
     ppsplit -q -p 1 "$SRCDIR/tests/golden/deepseek-v3/model" |
         ppsched -q -s gpipe -m 4 >plan.json

@@ -51,7 +51,7 @@ static void test_ranks(const struct pp_packed *p)
     struct pp_batch b;
     struct pp_microbatch mb;
     struct pp_err err = {0};
-    ok(!pp_batch_init(&b, NULL, 8, 10, &err) &&
+    ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
            !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 0},
                           &mb, &err),
        "views the rows of the first rank");
@@ -82,7 +82,7 @@ static void test_views(const struct pp_packed *p)
     struct pp_batch b;
     struct pp_microbatch mb;
     struct pp_err err = {0};
-    ok(!pp_batch_init(&b, NULL, 8, 10, &err) &&
+    ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
            !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb,
                           &err),
        "views a bin");
@@ -134,7 +134,8 @@ static void test_views(const struct pp_packed *p)
        "a slice of padding has no context");
     pp_batch_finish(&b);
 
-    ok(!pp_batch_init(&b, NULL, 8, 9, &err), "takes a smaller vocabulary");
+    ok(!pp_batch_init(&b, NULL, 8, 9, false, &err),
+       "takes a smaller vocabulary");
     ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb, &err),
        "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",

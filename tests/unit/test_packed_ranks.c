@@ -206,7 +206,7 @@ static void test_views(const struct pp_packed *p)
             const struct pp_batch_part part = {
                 .bin = b, .n_slices = 1, .n_ranks = CP, .rank = k};
             ok(!pp_batch_init(&v.batch[k], NULL, pp_packed_room(p, CP), VOCAB,
-                              &err) &&
+                              false, &err) &&
                    !pp_batch_view(&v.batch[k], p, &part, &v.mb[k], &err),
                "rank %d views bin %zu", k, b);
         }

@@ -19,16 +19,13 @@ const char *const pp_ckpt_stems[PP_N_BLOCKS] = {
     [PP_BLOCK_MASTER] = "optimizer/master",
 };
 
-/* Lists the tensors of the model, and returns their number. The head of a tied
- * model is the last of them, so that what is left has the same numbers. */
+/* Lists the tensors of the model, and returns their number. */
 static size_t list_tensors(const struct pp_model *m, struct pp_tensor_info *out)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     size_t n = 0;
     for (size_t u = 0; u < pp_model_n_units(m); u++) {
         struct pp_unit_id id = pp_model_unit(m, u);
-        if (m->tied && id.kind == PP_UNIT_HEAD)
-            continue;
         size_t n_rows = pp_unit_params(m, id, table);
         size_t n_slots = pp_table_slots(table, n_rows);
         for (size_t slot = 0; slot < n_slots; slot++)
@@ -52,6 +49,7 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
 {
     bool there = block == PP_BLOCK_W || !s->tensors[i].frozen ||
                  s->blocks[block].source == PP_BLOCK_W;
+    there &= !s->tensors[i].tied_to;
     return there ? pp_tensor_elements(&s->tensors[i]) *
                        s->blocks[block].element_bytes
                  : 0;

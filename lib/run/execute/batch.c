@@ -7,27 +7,30 @@
 #include "model/unit_bytes.h"
 
 int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
-                  size_t vocab, struct pp_err *err)
+                  size_t vocab, bool ahead, struct pp_err *err)
 {
     bool is_host = pp_device_ops(d)->is_host;
     size_t n = max_tokens + 1;
     *b = (struct pp_batch){.vocab = (int32_t)vocab, .device = d};
-    b->logps =
-        pp_device_alloc(is_host ? d : NULL, 1, pp_batch_host_bytes(max_tokens),
-                        "arrays of a microbatch", err);
+    b->logps = pp_device_alloc(is_host ? d : NULL, 1,
+                               pp_batch_host_bytes(max_tokens, ahead),
+                               "arrays of a microbatch", err);
     if (!b->logps)
         return -1;
-    int32_t **arrays[] = {&b->positions, &b->input_ids,  &b->scored_rows,
-                          &b->targets,   &b->cu_seqlens, &b->cu_seqlens_padded,
-                          &b->ids,       &b->labels,     &b->sequence,
-                          &b->order};
+    int32_t **arrays[] = {
+        &b->positions,    &b->input_ids,  &b->scored_rows,
+        &b->targets,      &b->cu_seqlens, &b->cu_seqlens_padded,
+        &b->ids,          &b->labels,     &b->sequence,
+        &b->order,        &b->next_ids,   &b->ahead_rows,
+        &b->ahead_targets};
+    size_t n_arrays = sizeof arrays / sizeof *arrays - (ahead ? 0 : 3);
     int32_t *at = (int32_t *)(b->logps + n);
-    for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++, at += n)
+    for (size_t i = 0; i < n_arrays; i++, at += n)
         *arrays[i] = at;
     b->keys = (struct pp_attention_keys *)at;
     if (is_host)
         return 0;
-    size_t bytes = pp_batch_device_bytes(max_tokens);
+    size_t bytes = pp_batch_device_bytes(max_tokens, ahead);
     b->host_ids = pp_device_alloc(NULL, 1, bytes, "token ids", err);
     b->device_ids =
         b->host_ids ? pp_device_alloc(d, 1, bytes, "token ids", err) : NULL;
@@ -86,6 +89,23 @@ static void score_row(struct pp_batch *b, struct pp_microbatch *mb, int32_t row,
     b->targets[mb->n_scored++] = target;
 }
 
+/* Writes what row `at`, of position t of the bin, has for multi-token
+ * prediction. */
+static bool look_ahead(struct pp_batch *b, const struct pp_bin *bin,
+                       const struct pp_batch_part *part, int32_t t,
+                       int32_t real_end, int32_t at, struct pp_microbatch *mb,
+                       int32_t *bad)
+{
+    b->next_ids[at] =
+        t + 1 < real_end ? word_here(part, bin->input_ids[t + 1]) : -1;
+    if (t + 2 >= real_end || bin->labels[t + 2] == PP_LABEL_IGNORE)
+        return true;
+    *bad = bin->labels[t + 2];
+    b->ahead_rows[mb->n_ahead] = at;
+    b->ahead_targets[mb->n_ahead++] = word_here(part, *bad);
+    return is_token(b, *bad);
+}
+
 /* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an
  * id is not a token. */
 static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
@@ -98,6 +118,8 @@ static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
         b->input_ids[at] =
             t < real_end ? word_here(part, bin->input_ids[t]) : -1;
         if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
+            return false;
+        if (part->ahead && !look_ahead(b, bin, part, t, real_end, at, mb, bad))
             return false;
         if (part->score_ends && t + 1 == real_end)
             score_row(b, mb, at, NO_TARGET);
@@ -384,6 +406,9 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .input_ids = b->input_ids,
         .scored_rows = b->scored_rows,
         .targets = b->targets,
+        .next_ids = b->next_ids,
+        .ahead_rows = b->ahead_rows,
+        .ahead_targets = b->ahead_targets,
         .predicts = part->score_ends ? 0 : 1,
         .sequence = b->sequence,
         .first_row = first,
@@ -461,6 +486,9 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->input_ids, mb->tokens},
         {&mb->scored_rows, mb->n_scored},
         {&mb->targets, mb->n_scored},
+        {&mb->next_ids, mb->next_ids ? mb->tokens : 0},
+        {&mb->ahead_rows, mb->n_ahead},
+        {&mb->ahead_targets, mb->n_ahead},
         {&keys, keys ? 3 * mb->n_sequences : 0},
         {&mb->order, mb->order ? mb->key_rows : 0},
         {&mb->whole_cu, mb->n_whole ? mb->n_whole + 1 : 0},

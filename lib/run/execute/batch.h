@@ -64,6 +64,7 @@ struct pp_batch_part {
     int32_t first_word, n_words;
     size_t grain;    /* of slices (pp_slice_begin); 0: 1 */
     bool score_ends; /* score the last token of every sequence, for itself */
+    bool ahead;      /* also for multi-token prediction */
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries
@@ -77,6 +78,7 @@ struct pp_batch {
     int32_t *ids, *labels; /* for packed data in other files */
     struct pp_attention_keys *keys;
     int32_t *order;
+    int32_t *next_ids, *ahead_rows, *ahead_targets; /* or NULL */
     struct pp_cp_span spans[PP_MOST_SPANS];
 
     /* On a GPU: all integers of one microbatch, on the host (here) and on the
@@ -85,9 +87,10 @@ struct pp_batch {
     int32_t *host_ids, *device_ids;
 };
 
-/* The device, NULL for the CPU, outlives b. */
+/* The device, NULL for the CPU, outlives b. With ahead it has the arrays for
+ * multi-token prediction. */
 int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
-                  size_t vocab, struct pp_err *err) PP_MUST_USE;
+                  size_t vocab, bool ahead, struct pp_err *err) PP_MUST_USE;
 void pp_batch_finish(struct pp_batch *b);
 
 /* Copies the arrays of *mb to the device and points *mb to the copies. Kernels
@@ -115,6 +118,10 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * chunks of 2 n, or all of it if n is 1. Sequences of as many ranks are a span.
  *
  * Ids and targets are numbers among the words of the rank, and -1 for others.
+ *
+ * With part->ahead, row t also has the next id and, if the label of t + 2 is in
+ * the sequence and not -100, that label for multi-token prediction. The caller
+ * sets ahead.
  *
  * Leaves scale, loss, logps and before unset. Fails with PP_EXIT_INPUT if an id
  * is outside the vocabulary: opening a directory maps the columns but does not

@@ -37,7 +37,8 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.env = env};
     if (bind_stages(e, j, err) ||
-        pp_batch_init(&e->batch, d, c->tokens, j->model->vocab, err) ||
+        pp_batch_init(&e->batch, d, c->tokens, j->model->vocab, c->ahead,
+                      err) ||
         (env->images &&
          pp_image_batch_init(&e->images, d, c->image_rows, c->image_ranks,
                              c->image_merge, err)))

@@ -199,6 +199,7 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                                        .n_slices = e->schedule->graph->n_slices,
                                        .score_all = p->score_all,
                                        .score_ends = e->env->model->scores,
+                                       .ahead = p->ahead != NULL,
                                        .n_ranks = pp_env_mesh(e->env)->cp,
                                        .rank = e->env->place.cp,
                                        .first_word = e->env->first_word,
@@ -215,6 +216,7 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
     host->scale = p->scale;
     host->temperature = p->temperature;
     host->router = p->router;
+    host->ahead = p->ahead;
     host->logps = p->logps || e->digests ? on->batch.logps : NULL;
     host->top_k = p->top_k;
     host->entropy = p->entropy;

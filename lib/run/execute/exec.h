@@ -23,7 +23,8 @@
 #include "schedule/memory/memory.h"
 #include "schedule/ir/play.h"
 
-/* The gradients of a tied embedding and head, of one copy of the weights.
+/* The gradients of a tied embedding and of the other tensor with its values, a
+ * head or the copy for multi-token prediction, of one copy of the weights.
  * SYNC_TIED adds them. */
 struct pp_tied {
     bool used;
@@ -117,6 +118,8 @@ struct pp_pass {
                         that divides it has PP_MAX_METRICS */
     size_t n_metrics;
     struct pp_router_losses *router; /* of a step that trains, or NULL */
+    struct pp_ahead_loss *ahead;     /* likewise, if the model has a layer for
+                                        multi-token prediction */
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks of the language model: each takes

@@ -181,8 +181,8 @@ static size_t tensor_ranks(const struct pp_job *j, int row)
     return (size_t)pp_job_mesh(j, row).tp;
 }
 
-/* Returns the elements of gradients of the tied embedding or head that come
- * from another rank, in a copy of the weights. */
+/* Returns the elements of gradients of the tied embedding, or of the other,
+ * that come from another rank, in a copy of the weights. */
 static size_t tied_elements(const struct pp_job *j, int row, int copy)
 {
     const struct pp_graph *g = j->schedule->graph;
@@ -257,6 +257,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .score_width = pp_job_score_width(j),
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(j, row, 0), tied_elements(j, row, 1)},
+        .ahead = j->model->n_mtp > 0,
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
         .divided = cp > 1,

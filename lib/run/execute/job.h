@@ -51,6 +51,7 @@ struct pp_step_report {
     /* Losses of routers, without coefficients, over all layers; valid if the
      * job has such losses (router_losses.h). */
     double aux_loss, z_loss, expert_load;
+    double mtp_loss;          /* of multi-token prediction, without weight */
     const double *metrics;    /* of the objective; NULL without one */
     const uint64_t *metadata; /* by rank: hash of the packed sequences
                                  (metadata.h); NULL if not wanted */
@@ -115,6 +116,7 @@ struct pp_job {
 
     double temperature;              /* divides logits, in every pass; 0: 1 */
     struct pp_router_options router; /* losses beside it, in training */
+    double mtp_weight; /* of the loss of multi-token prediction, likewise */
 
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;

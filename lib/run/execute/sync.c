@@ -203,7 +203,7 @@ static struct pp_collective replicas(const struct pp_worker *w,
         .room = w->room,
         .room_values = PP_COPIED_PART,
         .grain = PP_SQUARES_BLOCK,
-        .turn = t ? t->slot : 0};
+        .turn = t ? pp_tensor_turn(&t->info, t->slot) : 0};
 }
 
 int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)

@@ -12,8 +12,8 @@
  */
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err) PP_MUST_USE;
 
-/* Adds the gradients of a tied embedding and head. Both ranks add embedding +
- * head in this order and get the same bits. */
+/* Adds the gradients of a tied embedding and of the other, the head. Both ranks
+ * add embedding + head in this order and get the same bits. */
 int pp_sync_tied(const struct pp_worker *w, const struct pp_tied *t,
                  struct pp_err *err) PP_MUST_USE;
 

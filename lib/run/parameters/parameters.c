@@ -118,7 +118,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             .whole = at->end - at->stage,
             .order = order + pp_table_order(table, n_rows, slot),
             .expert = p->ep > 1 && slot >= pp_table_single(table, n_rows),
-            .tied_copy = m->tied && id.kind == PP_UNIT_HEAD};
+            .tied_copy = info.tied_to};
         if (r && pp_parameter_at(p, table, n_rows, mine, &t)) {
             t.stage = r->stage;
             t.copy = r->copy;

@@ -30,10 +30,11 @@ struct pp_parameter {
                                      pp_table_order. Norms are summed in this order */
     size_t unit, slot;            /* index of the unit in the model; the slot */
     int stage, copy;              /* copy of the weights that the stage has */
-    bool expert;          /* expert-parallel ranks divide tensors like it */
-    bool replica;         /* a rank before this one, of its row, has it too */
-    bool tied_copy;       /* the head of a tied model: its name in files is
-                             model.embed_tokens.weight, which is saved once */
+    bool expert;    /* expert-parallel ranks divide tensors like it */
+    bool replica;   /* a rank before this one, of its row, has it too */
+    bool tied_copy; /* the head of a tied model, or a copy of the embedding:
+                       its name in files is model.embed_tokens.weight,
+                       which is saved once */
     struct pp_range own;  /* elements of the piece whose optimizer state this
                              rank has: all, unless ranks divide it (ZeRO-1) */
     struct pp_range held; /* elements of w: all, or own if ranks divide the

@@ -6,7 +6,8 @@
 #include "kernel_sizes.h"
 #include "run/parts/layer_impl.h"
 
-const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
+const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
+                                        struct pp_unit_id u)
 {
     static const struct pp_layer_ops *const ops[] = {
         [PP_UNIT_EMBED] = &pp_layer_embed,
@@ -16,7 +17,7 @@ const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind)
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
-    return ops[kind];
+    return pp_unit_is_mtp(m, u) ? &pp_layer_mtp : ops[u.kind];
 }
 
 const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind)

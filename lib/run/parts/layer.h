@@ -17,6 +17,13 @@
 #include "run/parts/env.h"
 #include "run/parts/router_losses.h"
 
+/* The loss of multi-token prediction in a step. F adds the sums of this rank,
+ * without weight. */
+struct pp_ahead_loss {
+    double weight; /* in the loss that is minimised */
+    double loss;
+};
+
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
  */
 struct pp_slice_blocks {
@@ -135,6 +142,15 @@ struct pp_microbatch {
     void *teacher_ctx;
     size_t teacher_k; /* at most PP_MOST_TOP_K */
 
+    /* For multi-token prediction, in a step that trains; else ahead is NULL.
+     * The row of position t predicts the token of t + 2 from the trunk's output
+     * and the token of t + 1, as input_ids has it; -1 at the end of a sequence.
+     * A row is scored if that target is. */
+    struct pp_ahead_loss *ahead;
+    const int32_t *next_ids; /* (tokens) */
+    size_t n_ahead;
+    const int32_t *ahead_rows, *ahead_targets; /* (n_ahead) */
+
     /* For experts, in a step that trains; or NULL. Slices have no losses. */
     struct pp_router_losses *router;
 
@@ -240,8 +256,9 @@ struct pp_layer_ops {
                void *scratch, struct pp_err *err);
 };
 
-/* Returns the functions of a kind of unit. */
-const struct pp_layer_ops *pp_layer_ops(enum pp_unit_kind kind);
+/* Returns the functions of a unit. */
+const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
+                                        struct pp_unit_id u);
 
 /* Returns frequency number i of rotary / 2. pp_rope_tables fills tables of a
  * rotary embedding in host memory: (positions, rotary / 2) values of

@@ -30,13 +30,14 @@ static struct decoder decoder_of(const struct pp_layer *l)
     };
     for (size_t i = 0; i < n; i++) {
         const struct pp_norm_ops *norm = pp_norm_ops(parts[i].kind);
+        const struct pp_block_ops *block = pp_block_ops(parts[i].kind);
         if (norm) {
             d.norm = norm;
             *place[parts[i].place] = &pp_norm_slots[parts[i].place];
-        } else if (!d.attention.ops) {
-            d.attention.ops = pp_block_ops(parts[i].kind);
-        } else {
-            d.mlp.ops = pp_block_ops(parts[i].kind);
+        } else if (block && !d.attention.ops) {
+            d.attention.ops = block;
+        } else if (block) {
+            d.mlp.ops = block;
         }
     }
     return d;

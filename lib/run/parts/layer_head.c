@@ -8,6 +8,10 @@
  * only on V and the backend, so products have the same shape under every split
  * of the model.
  *
+ * With multi-token prediction the input has two rows of hidden side by side,
+ * and the head does the same for the second one, with rows and targets of its
+ * own.
+ *
  * The score of a reward model is a vocabulary of one word, and no row has a
  * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
  * 1 is the derivative, so that a score needs no kernels of its own. */
@@ -21,11 +25,12 @@
 #define READ_ROWS 4096
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
- * log-probabilities (tokens), and those of all context-parallel ranks if the
- * loss is exact. */
+ * with multi-token prediction the gradient of one prediction (rows of this
+ * rank, C), log-probabilities (tokens), and those of all context-parallel ranks
+ * if the loss is exact. */
 struct head_scratch {
     size_t rows;
-    void *logits, *x, *dx, *logp, *all_logps;
+    void *logits, *x, *dx, *ahead, *logp, *all_logps;
     size_t dx_bytes;
 };
 
@@ -40,7 +45,10 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
     h.logits = scratch;
     h.x = pp_layer_at(l, h.logits, room * pp_model_outputs(l->env->model));
     h.dx = pp_layer_at(l, h.x, room * l->env->model->hidden);
-    h.logp = pp_layer_at(l, h.dx, room * l->env->model->hidden);
+    h.ahead = pp_layer_at(l, h.dx, room * l->env->model->hidden);
+    h.logp = pp_layer_at(l, h.ahead,
+                         l->env->model->n_mtp * pp_layer_rows(l, mb) *
+                             l->env->model->hidden);
     h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
     h.dx_bytes = room * l->env->model->hidden * l->env->kernels->element_bytes;
     return h;
@@ -204,7 +212,16 @@ int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
     return 0;
 }
 
-/* Writes the scales of n scored rows; NULL: each is mb->scale. */
+/* The row of t predicts the token of t + 2: mb->predicts. */
+enum { AHEAD = 2 };
+
+/* Returns minus the derivative of the loss by each log-probability. */
+static double scale_of(const struct pp_microbatch *mb)
+{
+    return mb->predicts == AHEAD ? mb->scale * mb->ahead->weight : mb->scale;
+}
+
+/* Writes the scales of n scored rows; NULL: each is scale_of. */
 static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const double *scale, size_t n_rows, void *scales,
                       struct pp_err *err)
@@ -218,7 +235,7 @@ static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
         n = n_rows - at < READ_ROWS ? n_rows - at : READ_ROWS;
         void *to = pp_layer_statistic_at(l, scales, at);
         for (size_t i = 0; i < n; i++) {
-            double x = scale ? scale[at + i] : mb->scale;
+            double x = scale ? scale[at + i] : scale_of(mb);
             if (bytes == sizeof(float))
                 room.narrow[i] = (float)x;
             else
@@ -255,20 +272,16 @@ static int write_scales(const struct pp_layer *l,
     return 0;
 }
 
-static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    void *y, const void *x, const struct pp_layer_blocks *b,
-                    void *scratch, struct pp_err *err)
+/* Computes one prediction from the rows in PP_S_HEAD_X. */
+static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
+                   const struct pp_layer_blocks *b, void *const *s,
+                   void *scratch, struct pp_err *err)
 {
-    (void)y;
     const struct pp_kernels *k = l->env->kernels;
-    size_t C = l->env->model->hidden, n;
+    size_t n;
     struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED];
     double sum = 0;
-    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, pp_layer_rows(l, mb), C, C, C,
-                         l->env->stream));
-    x = pp_layer_gather(l, mb, b, x, err);
+    const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
     if (!x)
         return -1;
     for (size_t at = 0; at < mb->n_scored; at += n) {
@@ -301,20 +314,61 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     return write_scales(l, mb, b, s, err);
 }
 
-/* Computes the input gradient (dx), the weight gradient (dw), or both from the
- * same logits. Each goes through the blocks in ascending order, so both
- * together give the same bits as one after the other. */
-static int head_gradients(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *dx, void *dw,
-                          const struct pp_layer_blocks *b, void *scratch,
-                          struct pp_err *err)
+/* Makes the microbatch and the saved tensors of multi-token prediction look
+ * like those of the next token. The caller sets loss. */
+static struct pp_microbatch look_ahead(const struct pp_microbatch *mb, void **s)
+{
+    struct pp_microbatch ahead = *mb;
+    ahead.n_scored = ahead.n_labelled = mb->n_ahead;
+    ahead.scored_rows = mb->ahead_rows;
+    ahead.targets = mb->ahead_targets;
+    ahead.predicts = AHEAD;
+    ahead.logps = NULL;
+    for (size_t k = PP_S_HEAD_X; k < PP_S_AHEAD_X; k++)
+        s[k] = s[PP_S_AHEAD_X + k];
+    return ahead;
+}
+
+static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    void *y, const void *x, const struct pp_layer_blocks *b,
+                    void *scratch, struct pp_err *err)
+{
+    (void)y;
+    const struct pp_kernels *k = l->env->kernels;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
+    size_t width = C * (1 + l->env->model->n_mtp);
+    void *s[PP_MAX_SAVED];
+    double loss = 0;
+    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, R, C, C, width, l->env->stream));
+    if (predict(l, mb, b, s, scratch, err))
+        return -1;
+    if (!mb->ahead)
+        return 0;
+    struct pp_microbatch ahead = look_ahead(mb, s);
+    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], pp_layer_at(l, x, C), R, C, C, width,
+                         l->env->stream));
+    ahead.loss = &loss;
+    if (predict(l, &ahead, b, s, scratch, err))
+        return -1;
+    /* All tensor-parallel ranks have the same. */
+    if (l->env->tensor.group.index == 0)
+        mb->ahead->loss += loss;
+    return 0;
+}
+
+/* Computes the input gradient (dx), the weight gradient (dw), or both of one
+ * prediction from the same logits. Each goes through the blocks in ascending
+ * order, so both together give the same bits as one after the other. */
+static int gradients(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     void *dx, void *dw, const struct pp_layer_blocks *b,
+                     void *const *s, void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->env->kernels;
     size_t C = l->env->model->hidden, V = pp_head_words(l), n;
     size_t n_rows = rows_with_gradients(l, mb);
     struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED], *part = dx ? pp_layer_part(l, b, dx) : NULL;
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    void *part = dx ? pp_layer_part(l, b, dx) : NULL;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
     if (!x)
         return -1;
@@ -337,6 +391,32 @@ static int head_gradients(const struct pp_layer *l,
                                               V, C, l->env->stream));
     }
     return dx ? pp_layer_reduce(l, mb, b, dx, err) : 0;
+}
+
+/* Does so for both predictions. Their gradients are then side by side. */
+static int head_gradients(const struct pp_layer *l,
+                          const struct pp_microbatch *mb, void *dx, void *dw,
+                          const struct pp_layer_blocks *b, void *scratch,
+                          struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    if (!mb->ahead)
+        return gradients(l, mb, dx, dw, b, s, scratch, err);
+    void *part = dx ? head_buffers(l, mb, scratch).ahead : NULL;
+    if (gradients(l, mb, part, dw, b, s, scratch, err))
+        return -1;
+    if (dx)
+        PP_LAYER_RUN(k->copy(dx, part, R, C, 2 * C, C, l->env->stream));
+    const struct pp_microbatch ahead = look_ahead(mb, s);
+    if (gradients(l, &ahead, part, dw, b, s, scratch, err))
+        return -1;
+    if (dx)
+        PP_LAYER_RUN(k->copy(pp_layer_at(l, dx, C), part, R, C, 2 * C, C,
+                             l->env->stream));
+    return 0;
 }
 
 static int head_bwd_input(const struct pp_layer *l,

@@ -244,7 +244,7 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
         void *out = i + 1 == s->n_layers ? y : handed_on(s, mb, blocks, i + 1);
-        if (pp_layer_ops(l->unit.kind)
+        if (pp_layer_ops(l->env->model, l->unit)
                 ->fwd(l, view_of(l, mb), out, x, &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
@@ -264,7 +264,7 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
         return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
-        const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
+        const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
         void *out = i == 0 ? dx : handed_on(s, mb, blocks, i);
         /* The first unit of the model has no input gradient. If a stage sends
@@ -291,7 +291,7 @@ static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
     void *scratch;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
-        const struct pp_layer_ops *ops = pp_layer_ops(l->unit.kind);
+        const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
         if (l->role == PP_ROLE_TRAINED && !(both && ops->bwd) &&
             ops->bwd_weight(l, view_of(l, mb), &b, scratch, err))

@@ -74,6 +74,7 @@ static int play(struct pp_rank *r, struct pp_err *err)
         .losses = r->losses + lane,
         .objective = j->objective,
         .step = step,
+        .ahead = j->model->n_mtp ? &r->ahead : NULL,
         .ctx = j->ctx,
     };
     memset(r->losses, 0, m * sizeof *r->losses);

@@ -97,18 +97,27 @@ static void *own_gradients(const struct pp_rank *r,
     return (char *)t->g + t->own.first * r->params.accumulator_bytes;
 }
 
-/* Finds the gradients of the tied embedding and head in a copy of the weights,
- * and the rank that holds the other one. */
+/* Finds the other tensor with the values of the embedding in a copy of the
+ * weights: the head, or that of the layer for multi-token prediction. */
+static const struct pp_parameter *find_tied(const struct pp_rank *r, int copy)
+{
+    const struct pp_model *m = r->job->model;
+    size_t head = pp_model_n_units(m) - 1;
+    return m->tied ? pp_parameters_find(&r->params, copy, head, PP_P_WEIGHT)
+                   : pp_parameters_find(&r->params, copy, head - 1,
+                                        PP_P_NEXT_EMBED);
+}
+
+/* Finds the gradients of both in a copy of the weights, and the rank that holds
+ * the other one. */
 static int make_tied(struct pp_rank *r, int copy, struct pp_err *err)
 {
     const struct pp_graph *g = r->worker.graph;
     struct pp_tied *t = &r->worker.tied[copy];
-    size_t head = pp_model_n_units(r->job->model) - 1;
     size_t embed = pp_model_n_first(r->job->model) - 1;
     const struct pp_parameter *e =
         pp_parameters_find(&r->params, copy, embed, 0);
-    const struct pp_parameter *h =
-        pp_parameters_find(&r->params, copy, head, 0);
+    const struct pp_parameter *h = find_tied(r, copy);
     if (!e && !h)
         return 0;
     t->used = true;

@@ -50,6 +50,7 @@ struct pp_rank {
                         NULL: a rank that divides sequences has its own */
     double combined[PP_MAX_METRICS]; /* metrics of the last step */
     struct pp_router_losses router;  /* of the step */
+    struct pp_ahead_loss ahead;      /* likewise */
     double *losses;          /* (accumulate x n_microbatches) of one step */
     double *eval_losses;     /* (n_eval) one for each microbatch */
     bool eval_scored;        /* the last evaluation had a scored token */
@@ -148,9 +149,9 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
 int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
                    unsigned *flags);
 
-/* Collective. Adds the losses of routers to the report, after
+/* Collective. Adds the losses beside the main one to the report, after
  * pp_rank_report. */
-int pp_rank_report_router(struct pp_rank *r, struct pp_step_report *rep,
+int pp_rank_report_beside(struct pp_rank *r, struct pp_step_report *rep,
                           struct pp_err *err) PP_MUST_USE;
 
 /* Counts the scored and the real tokens of the next n microbatches. */

@@ -165,14 +165,15 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     return stop;
 }
 
-int pp_rank_report_router(struct pp_rank *r, struct pp_step_report *rep,
+int pp_rank_report_beside(struct pp_rank *r, struct pp_step_report *rep,
                           struct pp_err *err)
 {
-    enum { BALANCE, SIZE, LOAD, N };
+    enum { BALANCE, SIZE, LOAD, AHEAD, N };
     _Static_assert((int)N <= (int)N_OWN, "they share room");
     const double own[N] = {[BALANCE] = r->router.balance,
                            [SIZE] = r->router.size,
-                           [LOAD] = r->router.load};
+                           [LOAD] = r->router.load,
+                           [AHEAD] = r->ahead.loss};
     if (r->env.comm->ops->allgather(r->env.comm, own, r->of_ranks, sizeof own,
                                     err))
         return -1;
@@ -180,6 +181,7 @@ int pp_rank_report_router(struct pp_rank *r, struct pp_step_report *rep,
         const double *at = r->of_ranks + (size_t)k * N;
         rep->aux_loss += at[BALANCE];
         rep->z_loss += at[SIZE];
+        rep->mtp_loss += at[AHEAD];
         rep->expert_load = fmax(rep->expert_load, at[LOAD]);
     }
     return 0;

@@ -101,6 +101,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .router = pp_router_has_losses(&j->router) || j->optim.bias_rate > 0
                           ? &r->router
                           : NULL,
+            .ahead = j->model->n_mtp ? &r->ahead : NULL,
             .output = j->output,
             .ctx = j->ctx,
         };
@@ -182,6 +183,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     pp_recorder_step(&r->recorder);
     pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
     r->router = router_losses(r, rep->tokens);
+    r->ahead = (struct pp_ahead_loss){.weight = j->mtp_weight};
     if (run_passes(r, scored, err))
         return -1;
     pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);
@@ -203,7 +205,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = pp_rank_report(r, rep, flags);
-    if (pp_router_has_losses(&j->router) && pp_rank_report_router(r, rep, err))
+    if ((pp_router_has_losses(&j->router) || j->model->n_mtp) &&
+        pp_rank_report_beside(r, rep, err))
         return -1;
     if (*flags & PP_OWN_DAMAGE && pp_rank_check_files(r, false, err))
         return -1;

@@ -41,10 +41,10 @@ enum { PP_MAX_COPIES = 2 };
 struct pp_graph {
     int n_rows, n_stages;
     struct pp_stage_node *stages;
-    int tied[2];   /* the stages of the first copy that hold the tied embedding
-                      and head, or -1 */
-    int n_copies;  /* copies of the weights; divides n_stages */
-    int n_slices;  /* slices of a microbatch; deps.h has their dependencies */
+    int tied[2];  /* the stages of the first copy that hold a tied embedding and
+                     the other tensor with its values, or -1 */
+    int n_copies; /* copies of the weights; divides n_stages */
+    int n_slices; /* slices of a microbatch; deps.h has their dependencies */
     bool replicas; /* several ranks play each row, on other data, so that every
                       stage needs REDUCE_GRAD */
     int resident;  /* 0, or the ranks of a row divide the weights, so that every
