@@ -56,6 +56,8 @@ int pprun_record_init(struct pprun *p)
     j->record.layers = o->profile != NULL;
     if (p->rank != 0)
         return 0;
+    if (j->dump_grads && pp_output_check(j->dump_grads, &p->tool->err))
+        return -1;
     if (o->trace && tool_open(p->tool, o->trace, &p->trace))
         return -1;
     if (o->profile && tool_open(p->tool, o->profile, &p->profile))

@@ -257,6 +257,21 @@ int pp_output_open(struct pp_output *o, const char *path, struct pp_err *err)
     return -1;
 }
 
+int pp_output_check(const char *path, struct pp_err *err)
+{
+    struct stat st;
+    struct pp_output o;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return !S_ISDIR(st.st_mode) && access(path, W_OK) == 0
+                   ? 0
+                   : pp_fail(err, PP_EXIT_SYSTEM, "%s: %s", path,
+                             strerror(S_ISDIR(st.st_mode) ? EISDIR : errno));
+    if (pp_output_open(&o, path, err))
+        return -1;
+    pp_output_abort(&o);
+    return 0;
+}
+
 int pp_output_commit(struct pp_output *o, struct pp_err *err)
 {
     /* An earlier write may have failed without leaving its errno. */

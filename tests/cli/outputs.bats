@@ -50,10 +50,7 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
 }
 
 @test "a killed run leaves a file, which the next run removes" {
-    model llama false
-    data 1 20 >data.jsonl
-    pppack -l 48 -o packed data.jsonl
-    ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
+    BATS_FILE_TMPDIR=$PWD set_up_run
     local options=(plan.json --data packed --init 1 -q -o log --trace t.json)
     pprun "${options[@]}" --steps 1000000 &
     for ((i = 0; i < 600; i++)); do
@@ -67,4 +64,35 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
     pprun "${options[@]}" --steps 1
     [ -e t.json ]
     [ -z "$(find . -name '*.tmp')" ]
+}
+
+@test "a file that cannot be written is known before the first step" {
+    BATS_FILE_TMPDIR=$PWD set_up_run
+    mkdir taken
+    local option
+    for option in trace dump-grads save logprobs svg; do
+        local steps=(--steps 4)
+        [ $option != logprobs ] || steps=()
+        run --separate-stderr pprun -q plan.json --data packed --init 1 \
+            "${steps[@]}" --$option none/file
+        echo "$option: $stderr"
+        [ "$status" -eq 3 ]
+        [ -z "$output" ]
+        [ "$stderr" = 'pprun: none/file: No such file or directory' ]
+    done
+    run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 4 \
+        --dump-grads taken
+    [ "$status" -eq 3 ]
+    [ -z "$output" ]
+    [ "$stderr" = 'pprun: taken: Is a directory' ]
+}
+
+@test "a disk that is full after the last step takes no checkpoint away" {
+    BATS_FILE_TMPDIR=$PWD set_up_run
+    run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 2 \
+        --save ckpt --dump-grads /dev/full
+    [ "$status" -eq 3 ]
+    [[ $stderr == 'pprun: '*'/dev/full'*': No space left on device' ]]
+    [ "$(readlink ckpt/latest)" = step-00000002 ]
+    pprun -q plan.json --data packed --resume ckpt --steps 2
 }

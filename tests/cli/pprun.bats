@@ -491,15 +491,13 @@ END
 }
 
 @test "the last step is printed although its gradients cannot be written" {
-    for path in nosuch/grads /dev/full; do
-        run --separate-stderr pprun -q plan.json --data packed --init 1 \
-            --steps 2 --dump-grads $path
-        echo "status $status, stderr: $stderr"
-        [ "$status" -eq 3 ]
-        [ "$(jq -c .step <<<"$output" | xargs)" = "1 2" ]
-        [[ "$stderr" == "pprun: $path"* ]]
-        [ "${#stderr_lines[@]}" -eq 1 ]
-    done
+    run --separate-stderr pprun -q plan.json --data packed --init 1 \
+        --steps 2 --dump-grads /dev/full
+    echo "status $status, stderr: $stderr"
+    [ "$status" -eq 3 ]
+    [ "$(jq -c .step <<<"$output" | xargs)" = "1 2" ]
+    [[ "$stderr" == "pprun: /dev/full"* ]]
+    [ "${#stderr_lines[@]}" -eq 1 ]
     pprun -q plan.json --data packed --init 1 --steps 1 --save dumped -o log
     run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
         --resume dumped --dump-grads grads

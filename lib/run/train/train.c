@@ -261,6 +261,40 @@ static int check_steps(struct pp_rank *r, struct pp_err *err)
         need, need == 1 ? "" : "s", (long long)left, left == 1 ? "is" : "are");
 }
 
+static int dump_grads(struct pp_rank *r, struct pp_err *err)
+{
+    return pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
+                   pp_ckpt_dump_grads(r->job->dump_grads, r->env.comm,
+                                      &r->params, err)
+               ? -1
+               : 0;
+}
+
+/* Writes what the step made: gradients, a checkpoint and streamed weights. The
+ * checkpoint is written if gradients cannot be, and before weights are
+ * streamed; but its check of the loss overwrites gradients. */
+static int write_step(struct pp_rank *r, unsigned flags, bool stop, bool last,
+                      struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_err lost = {0};
+    int rc = j->dump_grads && last ? dump_grads(r, &lost) : 0;
+    if (r->saving && !(flags & PP_OWN_SAVING) && pp_rank_advance_save(r, err))
+        return -1;
+    if (!stop && j->save && is_due(j->save_every, r, last) &&
+        pp_rank_save(r, manner_of(j, last), err))
+        return -1;
+    if (rc) {
+        *err = lost;
+        return -1;
+    }
+    if (!stop && j->stream.path &&
+        (flags & PP_OWN_STREAM || is_due(j->stream.every, r, last)) &&
+        pp_rank_stream(r, err))
+        return -1;
+    return 0;
+}
+
 int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -289,19 +323,7 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
             return -1;
         if (rep.has_val_loss && pp_rank_check_evaluation(r, rep.val_loss, err))
             return -1;
-        if (!stop && j->stream.path &&
-            (flags & PP_OWN_STREAM || is_due(j->stream.every, r, last)) &&
-            pp_rank_stream(r, err))
-            return -1;
-        if (j->dump_grads && last &&
-            (pp_exec_ops.gather(&r->worker, PP_BLOCK_G, err) ||
-             pp_ckpt_dump_grads(j->dump_grads, r->env.comm, &r->params, err)))
-            return -1;
-        if (r->saving && !(flags & PP_OWN_SAVING) &&
-            pp_rank_advance_save(r, err))
-            return -1;
-        if (!stop && j->save && is_due(j->save_every, r, last) &&
-            pp_rank_save(r, manner_of(j, last), err))
+        if (write_step(r, flags, stop, last, err))
             return -1;
         if (stop && !last)
             *status = PP_EXIT_STOPPED;
