@@ -283,9 +283,10 @@ static int set_data(struct pack_job *j)
                                     .max_tokens =
                                         pp_packed_room(&p, j->manifest.mesh.cp),
                                     .max_images = p.images.max_images};
-    size_t sharers = (size_t)pp_mesh_sharers(&j->manifest.mesh);
+    const struct pp_layout l = pp_manifest_layout(&j->manifest);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
     if (j->manifest.model.image_merge > 1)
-        data.max_patches = pp_images_most(&p, sharers, 1);
+        data.max_patches = pp_images_most(&p, makers, lanes);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

@@ -17,6 +17,8 @@
 static int match_data(const struct pprun *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
     const struct {
         const char *name;
         uint64_t planned, found;
@@ -28,8 +30,7 @@ static int match_data(const struct pprun *p, const char *dir)
         {"max_images", d->max_images, p->data.images.max_images},
         {"max_patches", d->max_patches,
          pp_vision_merges(&p->model.vision)
-             ? pp_images_most(&p->data,
-                              (size_t)pp_mesh_sharers(&p->manifest.mesh), 1)
+             ? pp_images_most(&p->data, makers, lanes)
              : 0},
     };
     struct pp_err *err = &p->tool->err;

@@ -481,6 +481,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->model = &p->model;
     j->schedule = &p->manifest.schedule;
     j->mesh = p->manifest.mesh;
+    if (p->manifest.n_components && p->manifest.components[0].apart)
+        j->components = pp_manifest_layout(&p->manifest);
     j->forward = &p->forward;
     j->stages = p->stages;
     j->recompute = p->recompute;

@@ -38,7 +38,7 @@ void pprun_write_metadata(const struct pprun *p, const struct pp_step_report *r,
     const struct pp_layout layout = pp_job_layout(&p->job);
     struct pp_place at;
     for (int k = 0; k < pp_layout_ranks(&layout); k++)
-        if (pp_layout_place(&layout, 0, k, &at))
+        if (pp_layout_find(&layout, k, &at))
             write_rank(p, &at, k, r, f);
 }
 
@@ -48,9 +48,12 @@ int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
     const struct pp_layout layout = pp_job_layout(&p->job);
     struct pp_place at;
     for (int k = 0; k < pp_layout_ranks(&layout); k++) {
-        if (!pp_layout_place(&layout, 0, k, &at))
+        if (!pp_layout_find(&layout, k, &at))
             continue;
-        const struct pp_place first = {.dp = at.dp};
+        const struct pp_place first = {
+            .component = at.component,
+            .row = layout.components[at.component].first_row,
+            .dp = at.dp};
         int of = pp_layout_rank(&layout, &first);
         if (r->metadata[k] != r->metadata[of])
             return pp_fail(err, PP_EXIT_NO,

@@ -98,9 +98,16 @@ static int take_manifest(struct pprun *p, const char *name)
 static int check_size(struct pprun *p, const struct pprun_launch *l)
 {
     const struct pp_mesh *m = &p->manifest.mesh;
-    int n = m->pp * m->dp * m->tp * m->cp;
+    const struct pp_layout layout = pp_manifest_layout(&p->manifest);
+    int n = pp_layout_ranks(&layout);
     if (n == l->place.size)
         return 0;
+    if (layout.n_components > 1)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "%s: '%d', but the components of the manifest have %d "
+                       "ranks%s",
+                       l->size_from ? l->size_from : "ranks", l->place.size, n,
+                       l->launcher ? "" : "; start them with mpirun or srun");
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "%s: '%d', but the manifest's mesh has %d ranks (pp %d x "
                    "dp %d x tp %d x cp %d)%s",

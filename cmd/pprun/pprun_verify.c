@@ -114,6 +114,7 @@ static void take_one(const struct verify *y)
     struct pp_job *j = &y->p->job;
     j->schedule = &y->one;
     j->mesh = (struct pp_mesh){.pp = 1};
+    j->components.n_components = 0;
     j->recompute = NULL; /* the reference keeps all activations */
     j->data = &y->single;
     j->forward = &y->one_forward;
@@ -170,8 +171,10 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->report = pp_verify_report;
     j->inspect = pp_verify_inspect;
     /* The rows of a sequence on several ranks have no common sum. */
-    j->output =
-        pp_mesh_sharers(&p->manifest.mesh) > 1 ? NULL : pp_verify_output;
+    j->output = pp_mesh_sharers(&p->manifest.mesh) > 1 ||
+                        planned.components.n_components
+                    ? NULL
+                    : pp_verify_output;
     j->stop = NULL;
     j->check_files = NULL; /* pprun_check_data has done it */
     j->ctx = &ctx;

@@ -131,6 +131,11 @@ struct ppsched {
  * images of any size; else 0. The data are open. */
 size_t ppsched_max_patches(const struct ppsched *p);
 
+/* Returns the most features that a rank of an encoder makes in an action, and
+ * the mesh of the ranks that play a row. */
+size_t ppsched_most_features(const struct ppsched *p);
+struct pp_mesh ppsched_mesh(const struct ppsched *p, int row);
+
 /* Fills p->costs from the options, the manifest and the packed data. */
 int ppsched_costs_init(struct ppsched *p) PP_MUST_USE;
 void ppsched_costs_finish(struct ppsched_costs *c);

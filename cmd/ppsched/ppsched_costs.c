@@ -52,9 +52,10 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
 
 size_t ppsched_max_patches(const struct ppsched *p)
 {
-    size_t sharers = (size_t)pp_mesh_sharers(&p->manifest.mesh);
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
     return p->manifest.model.image_merge > 1
-               ? pp_images_most(&p->packed, sharers, 1)
+               ? pp_images_most(&p->packed, makers, lanes)
                : 0;
 }
 
@@ -133,6 +134,45 @@ static void measure_microbatches(struct ppsched *p)
     c->max_patches = ppsched_max_patches(p);
 }
 
+/* Returns the images that the plan assumed. */
+static struct pp_vision planned_images(const struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_layout l = pp_manifest_layout(m);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    return (struct pp_vision){.n_images = (size_t)m->microbatch.n_images,
+                              .seq_len = (size_t)m->microbatch.seq_len,
+                              .sharers = (size_t)pp_mesh_sharers(&m->mesh),
+                              .encoders = l.n_components > 1 ? makers : 0,
+                              .lanes = lanes};
+}
+
+/* Returns the images of the largest microbatch of the data. */
+static struct pp_vision images_of_data(const struct ppsched *p)
+{
+    struct pp_vision data = planned_images(p);
+    data.n_images = p->costs.max_images;
+    data.seq_len = p->costs.max_tokens;
+    if (p->costs.max_patches) { /* one of all patches on each rank */
+        data.n_images = data.encoders ? data.encoders : data.sharers;
+        data.lanes = 1;
+    }
+    return data;
+}
+
+size_t ppsched_most_features(const struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_vision x = m->has_data && p->costs.max_tokens
+                                   ? images_of_data(p)
+                                   : planned_images(p);
+    size_t each = m->has_data && p->costs.max_patches
+                      ? p->costs.max_patches
+                      : (size_t)m->microbatch.image_patches;
+    size_t merge = m->model.image_merge ? m->model.image_merge : 1;
+    return pp_vision_rank_images(&x) * (each / merge);
+}
+
 /* Returns what to multiply the bytes of a unit by. Those of an encoder are for
  * the images that the plan assumed, but the data may have more or fewer. */
 static double images_scale(const struct ppsched *p, size_t unit)
@@ -140,19 +180,11 @@ static double images_scale(const struct ppsched *p, size_t unit)
     const struct pp_manifest *m = &p->manifest;
     const struct pp_default_microbatch *mb = &m->microbatch;
     const struct ppsched_costs *c = &p->costs;
-    size_t sharers = (size_t)pp_mesh_sharers(&m->mesh);
     if (!m->has_data || !mb->n_images || !m->n_components ||
         unit >= m->components[0].n_units || c->max_tokens == 0)
         return 1;
-    const struct pp_vision plan = {.n_images = (size_t)mb->n_images,
-                                   .seq_len = (size_t)mb->seq_len,
-                                   .sharers = sharers};
-    struct pp_vision data = {.n_images = c->max_images,
-                             .seq_len = c->max_tokens,
-                             .sharers = sharers};
+    const struct pp_vision plan = planned_images(p), data = images_of_data(p);
     size_t each = (size_t)mb->image_patches;
-    if (c->max_patches)
-        data.n_images = sharers;
     return pp_vision_rate(&data, c->max_patches ? c->max_patches : each) /
            pp_vision_rate(&plan, each);
 }
@@ -211,12 +243,35 @@ static size_t gathered_bytes(const struct ppsched *p, int s)
 {
     const struct pp_manifest_stage *stage = &p->manifest.stages[s];
     size_t sum = 0;
-    if (!pp_mesh_divides_weights(&p->manifest.mesh))
+    const struct pp_mesh mesh =
+        ppsched_mesh(p, p->manifest.graph.stages[s].row);
+    if (!pp_mesh_divides_weights(&mesh))
         return 0;
     for (size_t i = 0; i < stage->n_units; i++)
         sum += pp_size_of(
             p->manifest.model.units[stage->first_unit + i].weight_bytes);
     return sum;
+}
+
+struct pp_mesh ppsched_mesh(const struct ppsched *p, int row)
+{
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    return l.components[pp_layout_component(&l, row)].mesh;
+}
+
+/* Returns the bytes that a stage takes over a bridge, a feature for each token:
+ * as wide as what its first unit puts out. */
+static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_layout l = pp_manifest_layout(m);
+    const struct pp_stage_node *n = &m->graph.stages[s];
+    if (l.n_components == 1 || n->n_inputs == 0 ||
+        pp_layout_component(&l, n->row) ==
+            pp_layout_component(&l, m->graph.stages[n->inputs[0]].row))
+        return 0;
+    const struct pp_manifest_unit *u = &m->model.units[m->stages[s].first_unit];
+    return pp_bytes_of_rows(u->out_bytes * pp_mesh_sharers(&m->mesh), rows);
 }
 
 static void set_sizes(struct ppsched *p)
@@ -236,7 +291,8 @@ static void set_sizes(struct ppsched *p)
                 pp_bytes_of_rows(act_rate(p, s, PP_SAVED_GRAD_W) * n, rows),
             .output = pp_bytes_of_rows(out_rate(p, s) * n, rows),
             .workspace = workspace_of(p, s, rows, copied),
-            .weights = gathered_bytes(p, s)};
+            .weights = gathered_bytes(p, s),
+            .input = taken_bytes(p, s, rows)};
     }
 }
 

@@ -57,6 +57,7 @@ static struct pp_state_bytes divided_state(const struct pp_manifest_unit *u,
 /* Returns the state of a unit. If the manifest has only the sum, the weights
  * follow from the parameters, which is exact without tp and ep. */
 static struct pp_state_bytes state_of(const struct ppsched *p,
+                                      const struct pp_mesh *mesh,
                                       const struct pp_manifest_unit *u)
 {
     const struct pp_precision *types = p->costs.precision;
@@ -70,7 +71,7 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
     size_t sum = pp_size_of(ceil(u->state_bytes));
     if (u->weight_bytes > 0)
         s.weights = pp_size_of(u->weight_bytes);
-    if (pp_mesh_divides_weights(&p->manifest.mesh))
+    if (pp_mesh_divides_weights(mesh))
         return divided_state(u, types, s.weights, sum);
     s.weights = s.weights < sum ? s.weights : sum;
     s.gradients = s.weights / types->element_bytes * types->accumulator_bytes;
@@ -83,6 +84,7 @@ static struct pp_state_bytes state_of(const struct ppsched *p,
 static void add_state(const struct ppsched *p, int rank,
                       struct pp_rank_bytes *b)
 {
+    const struct pp_mesh mesh = ppsched_mesh(p, rank);
     for (int s = 0; s < p->manifest.graph.n_stages; s++) {
         const struct pp_manifest_stage *stage = &p->manifest.stages[s];
         if (p->manifest.graph.stages[s].row != rank)
@@ -93,8 +95,8 @@ static void add_state(const struct ppsched *p, int rank,
                                   p->costs.precision));
         for (size_t i = 0; i < stage->n_units; i++)
             pp_rank_add_state(
-                b,
-                state_of(p, &p->manifest.model.units[stage->first_unit + i]));
+                b, state_of(p, &mesh,
+                            &p->manifest.model.units[stage->first_unit + i]));
     }
 }
 
@@ -136,9 +138,8 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
 {
     const struct ppsched_costs *c = &p->costs;
     const struct pp_row *row = &s->rows[rank];
-    size_t dp = (size_t)p->manifest.mesh.dp;
-    size_t cp = (size_t)p->manifest.mesh.cp, alike = dp * cp;
-    size_t tp = (size_t)p->manifest.mesh.tp;
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    const struct pp_mesh x = ppsched_mesh(p, rank);
     size_t params = 0;
     bool pairs = false;
     for (size_t i = 0; i < row->n; i++)
@@ -147,27 +148,27 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         params += p->manifest.model.units[i].params;
     if (p->manifest.model.ahead) /* its copy of the embedding */
         params += p->manifest.model.units[p->manifest.model.n_units - 1].params;
-    const struct pp_table_counts counts = {
+    struct pp_table_counts counts = {
         .tokens = c->max_tokens,
         .positions = c->max_seqlen,
         .rotary = p->manifest.model.rotary,
         .n_tensors = p->manifest.model.n_tensors,
         .n_params = params,
-        .n_owners = pp_mesh_owners(&p->manifest.mesh),
-        .n_losses = (size_t)s->n_microbatches * dp,
+        .n_owners = pp_mesh_owners(&x),
+        .n_losses = (size_t)(s->n_microbatches * p->manifest.mesh.dp),
         .n_metrics = p->options.objective == PP_OBJECTIVE_SFT
                          ? 0
-                         : PP_SCORING_METRICS * cp,
-        .n_ranks = (size_t)p->manifest.graph.n_rows * alike * tp,
+                         : PP_SCORING_METRICS * (size_t)x.cp,
+        .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .ahead = p->manifest.model.ahead,
         .copies = p->manifest.graph.n_copies > 1,
-        .replicas = alike * tp > 1,
-        .divided = cp > 1,
-        .image_ranks = p->manifest.microbatch.n_images > 0 ? cp * tp : 0,
-        .image_rows = c->max_tokens,
+        .replicas = x.dp * x.cp * x.tp > 1,
+        .divided = x.cp > 1,
         .image_merge = p->manifest.model.image_merge,
         .overlap = pairs && !c->backend.is_host};
+    if (p->manifest.microbatch.n_images > 0)
+        pp_count_images(&counts, &l, rank, ppsched_most_features(p));
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }
 

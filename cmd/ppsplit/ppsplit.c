@@ -77,6 +77,7 @@ static void set_request(struct split_job *j)
                          : j->precision->element_bytes <
                                j->precision->accumulator_bytes,
         .mesh = j->mesh,
+        .encoder = j->encoder.dp ? &j->encoder : NULL,
         .profile = j->costs_file ? &j->profile : NULL,
         .n_ranks = j->n_ranks,
         .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches

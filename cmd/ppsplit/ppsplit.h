@@ -52,7 +52,10 @@ struct split_job {
     const char *freeze; /* names of parts and units */
     int64_t n_ranks, n_chunks, encoder_ranks;
     struct pp_mesh mesh; /* pp is n_ranks */
-    int zero;            /* index of the word of --zero */
+    /* An encoder with a mesh and ranks of its own, by --encoder-mesh; its pp is
+     * encoder_ranks. dp 0: it has none. */
+    struct pp_mesh encoder;
+    int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
     const char *gpu;    /* a name of pp_gpus */
@@ -130,6 +133,10 @@ int split_read_fqns(struct split_job *j) PP_MUST_USE;
 /* Sets the roles of units in the model from --freeze, for a model whose units
  * are known. */
 int split_set_roles(struct split_job *j) PP_MUST_USE;
+
+/* Reads --encoder-mesh into encoder. */
+int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
+                            const char *arg) PP_MUST_USE;
 
 /* Sets the encoder's images in the model. Refuses options that only a language
  * model has, or only a model with an encoder. */

@@ -58,10 +58,10 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        const struct pp_state_bytes state =
-            pp_split_state(&j->request, &j->mesh, i);
+        const struct pp_mesh *own = pp_split_mesh(&j->request, i);
+        const struct pp_state_bytes state = pp_split_state(&j->request, own, i);
         x->state_bytes = (double)pp_state_sum(state);
-        const size_t gathered = pp_split_gathered(&j->request, &j->mesh, i);
+        const size_t gathered = pp_split_gathered(&j->request, own, i);
         x->weight_bytes = (double)(gathered ? gathered : state.weights);
         x->out_bytes = rates.out / n;
         x->workspace = rates.workspace;
@@ -104,16 +104,28 @@ static struct pp_component component(const struct split_job *j,
     return (struct pp_component){name, first, n, low, high - low + 1};
 }
 
+/* Gives the two components meshes and ranks of their own. */
+static void set_apart(const struct split_job *j, struct pp_component parts[2])
+{
+    parts[0].mesh = j->encoder;
+    parts[1].mesh = j->mesh;
+    parts[1].mesh.pp = parts[1].n_ranks;
+    parts[0].apart = parts[1].apart = true;
+    parts[1].first_rank = pp_mesh_ranks(&j->encoder);
+}
+
 static int set_components(const struct split_job *j, struct pp_manifest *m,
                           struct pp_err *err)
 {
     size_t vision = pp_vision_n_units(&j->model);
     if (vision == 0)
         return 0;
-    const struct pp_component parts[] = {
+    struct pp_component parts[] = {
         component(j, "vision", 0, vision),
         component(j, "language", vision, j->n_units - vision),
     };
+    if (j->encoder.dp)
+        set_apart(j, parts);
     return pp_manifest_set_components(m, parts, 2, err);
 }
 
@@ -121,7 +133,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
                 const char *command, struct pp_manifest *m, struct pp_err *err)
 {
     const struct pp_mesh *x = &j->mesh;
-    bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1;
+    bool on_mesh =
+        x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 || j->encoder.dp > 1;
     struct pp_manifest_model model = {
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),

@@ -221,7 +221,9 @@ const struct tool_option split_options[] = {
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",
-     AT(encoder_ranks), 1, SPLIT_MAX_RANKS},
+     AT(encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
+    {0, "encoder-mesh", "SIZES", "encoder on ranks of its own: pp=1,dp=2",
+     .parse = split_read_encoder_mesh},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
 
     {.group = "Schedule"},
@@ -292,7 +294,7 @@ const struct tool_option split_options[] = {
     {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
      AT(compare),
      .excludes = "schedule method layers fqns layout first last table export "
-                 "encoder-ranks"},
+                 "encoder-ranks encoder-mesh"},
     {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(svg)},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",
      AT(export), .words = split_export_names, .parse = parse_word_from_1,

@@ -2,7 +2,9 @@
 /* ppsplit_vision - a model with an encoder of images: its images, and the
  * options that do not work with it. */
 #include <inttypes.h>
+#include <string.h>
 
+#include "base/num.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 
@@ -33,21 +35,69 @@ static int check_method(struct split_job *j)
     return 0;
 }
 
-/* Checks --encoder-ranks, which puts a boundary of the model between ranks. */
+/* Sets a size of the encoder's mesh, "dp=2". */
+static int set_encoder_size(struct tool *t, const char *item)
+{
+    struct split_job *j = t->base;
+    static const char *const refused[] = {"tp=", "cp=", "ep="};
+    bool is_pp = !strncmp(item, "pp=", 3);
+    int64_t n;
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        if (!strncmp(item, refused[i], 3))
+            return tool_usage(t,
+                              "--encoder-mesh: '%s' is not possible so far; an "
+                              "encoder has pp and dp",
+                              item);
+    if (!is_pp && strncmp(item, "dp=", 3))
+        return tool_usage(
+            t, "--encoder-mesh: '%s' is not a size such as pp=1,dp=2", item);
+    if (pp_parse_int(item + 3, "--encoder-mesh", 1, SPLIT_MAX_RANKS, &n,
+                     &t->err))
+        return -1;
+    *(is_pp ? &j->encoder.pp : &j->encoder.dp) = (int)n;
+    return 0;
+}
+
+int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
+                            const char *arg)
+{
+    struct split_job *j = t->base;
+    char *text = pp_arena_strdup(&j->arena, arg);
+    (void)o;
+    if (!text)
+        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    j->encoder = (struct pp_mesh){1, 1, 1, 1, 1};
+    for (char *item; (item = strsep(&text, ","));)
+        if (set_encoder_size(t, item))
+            return -1;
+    j->encoder_ranks = j->encoder.pp;
+    return 0;
+}
+
+/* Checks --encoder-ranks and --encoder-mesh, which put a boundary of the model
+ * between ranks. */
 static int check_encoder_ranks(struct split_job *j)
 {
+    const char *name = j->encoder.dp ? "--encoder-mesh" : "--encoder-ranks";
     if (j->encoder_ranks == 0)
         return 0;
     if (j->method != SPLIT_BALANCED)
-        return tool_usage(&j->t, "--encoder-ranks needs --method balanced");
+        return tool_usage(&j->t, "%s needs --method balanced", name);
     if (j->n_chunks > 1 || j->placement == PP_PLACEMENT_BOTH_WAYS)
-        return tool_usage(&j->t,
-                          "--encoder-ranks needs one stage on each rank");
+        return tool_usage(&j->t, "%s needs one stage on each rank", name);
     if (j->encoder_ranks >= j->n_ranks)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--encoder-ranks: '%" PRId64 "' of %" PRId64
+                       "%s: '%" PRId64 "' of %" PRId64
                        " ranks leave none for the language model",
-                       j->encoder_ranks, j->n_ranks);
+                       name, j->encoder_ranks, j->n_ranks);
+    if (!j->encoder.dp)
+        return 0;
+    if (j->mesh.cp_exact)
+        return tool_usage(&j->t, "--encoder-mesh excludes --cp-exact");
+    j->encoder.order = j->mesh.order;
+    j->encoder.whole_state = j->mesh.whole_state;
+    j->encoder.divided_weights = j->mesh.divided_weights;
+    j->encoder.resident = j->mesh.resident;
     return 0;
 }
 
@@ -81,6 +131,7 @@ int split_set_images(struct split_job *j)
                        "%s: '%s' has no encoder of images",
                        j->n_images        ? "--images"
                        : j->image_patches ? "--image-patches"
+                       : j->encoder.dp    ? "--encoder-mesh"
                                           : "--encoder-ranks",
                        j->source);
     }
@@ -90,6 +141,8 @@ int split_set_images(struct split_job *j)
     v->n_images = j->n_images ? (size_t)j->n_images : 1;
     v->seq_len = (size_t)j->seq_len;
     v->sharers = (size_t)pp_mesh_sharers(&j->mesh);
+    v->encoders = (size_t)j->encoder.dp;
+    v->lanes = (size_t)j->mesh.dp;
     if (v->n_images > v->seq_len / tokens)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "--images: '%zu' images of %zu tokens each do not fit "

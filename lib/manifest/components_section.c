@@ -14,8 +14,8 @@ static const char *const mesh_keys[] = {
     "ep",          "order",    "zero",     "experts_over_tp",
     "cp_exchange", "cp_exact", "resident", "expert_limit",
     NULL};
-static const char *const keys[] = {"name", "units", "rank_offset", "mesh",
-                                   NULL};
+static const char *const keys[] = {"name", "units",      "rank_offset",
+                                   "mesh", "first_rank", NULL};
 
 /* Reads what ranks that hold the same weights divide. */
 static int read_zero(const struct pp_value *at, struct pp_mesh *x)
@@ -101,8 +101,24 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
     return read_settings(at, &m->mesh);
 }
 
-/* The mesh of a component must be the manifest's but for pp: messages between
- * different meshes are not implemented. */
+static bool same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
+{
+    return x->order == all->order && x->whole_state == all->whole_state &&
+           x->divided_weights == all->divided_weights &&
+           x->resident == all->resident;
+}
+
+static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
+{
+    return same_settings(x, all) && x->dp == all->dp && x->tp == all->tp &&
+           x->cp == all->cp && x->ep == all->ep &&
+           x->experts_over_tp == all->experts_over_tp &&
+           x->expert_limit == all->expert_limit &&
+           x->cp_exchange == all->cp_exchange && x->cp_exact == all->cp_exact;
+}
+
+/* The mesh of a component must be the manifest's but for pp. An encoder that is
+ * apart may have another dp, and nothing but pp and dp. */
 static int read_mesh(const struct pp_value *component,
                      const struct pp_manifest *m, struct pp_component *c)
 {
@@ -112,21 +128,55 @@ static int read_mesh(const struct pp_value *component,
         pp_read_mesh_section(&at, &own))
         return -1;
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
-    if (x->dp != all->dp || x->tp != all->tp || x->cp != all->cp ||
-        x->ep != all->ep || x->order != all->order ||
-        x->whole_state != all->whole_state ||
-        x->divided_weights != all->divided_weights ||
-        x->resident != all->resident ||
-        x->experts_over_tp != all->experts_over_tp ||
-        x->expert_limit != all->expert_limit ||
-        x->cp_exchange != all->cp_exchange || x->cp_exact != all->cp_exact)
+    bool encodes = c->apart && c->first_unit == 0;
+    if (encodes && x->tp * x->cp * x->ep > 1)
+        return pp_value_fail(&at, "an encoder with ranks of its own has pp and "
+                                  "dp alone");
+    if (encodes ? !same_settings(x, all) : !same_mesh(x, all))
         return pp_value_fail(&at,
-                             "all but pp must be as in the manifest's mesh");
+                             "all but pp%s must be as in the manifest's mesh",
+                             encodes ? " and dp" : "");
+    c->mesh = *x;
     c->n_ranks = x->pp;
     if (c->n_ranks > all->pp - c->rank_offset)
         return pp_value_fail(&at, "ranks %d to %d are beyond the last, %d",
                              c->rank_offset, c->rank_offset + x->pp - 1,
                              all->pp - 1);
+    return 0;
+}
+
+/* Reads the first rank of a component that is apart. Its ranks and rows follow
+ * those of the component before it. */
+static int read_first_rank(const struct pp_value *at,
+                           const struct pp_manifest *m, size_t index)
+{
+    struct pp_component *c = &m->components[index];
+    struct pp_value member;
+    int64_t rank;
+    c->apart = pp_value_find(at, "first_rank", &member);
+    if (index > 0 && c->apart != m->components[0].apart)
+        return pp_value_fail(at, "all components need 'first_rank', or none");
+    if (!c->apart)
+        return 0;
+    if (index > 1)
+        return pp_value_fail(&member, "only an encoder and a language model "
+                                      "can have ranks of their own so far");
+    if (pp_value_int(&member, 0, INT_MAX, &rank))
+        return -1;
+    const struct pp_component *before = index > 0 ? c - 1 : NULL;
+    int want = before ? pp_mesh_ranks(&before->mesh) : 0;
+    int row = before ? before->n_ranks : 0;
+    if (rank != want)
+        return pp_value_fail(&member,
+                             "'%d' must be %d, behind the ranks of "
+                             "the components before it",
+                             (int)rank, want);
+    if (c->rank_offset != row)
+        return pp_value_fail(at,
+                             "'rank_offset' must be %d, behind the stages "
+                             "of the components before it",
+                             row);
+    c->first_rank = (int)rank;
     return 0;
 }
 
@@ -151,7 +201,7 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
-    return read_mesh(at, m, c);
+    return read_first_rank(at, m, index) || read_mesh(at, m, c) ? -1 : 0;
 }
 
 /* Returns true if a stage has units of the component. */
@@ -219,6 +269,37 @@ static int check_stage(const struct pp_value *stage,
     return 0;
 }
 
+/* Stages and ranks of components that are apart are disjoint, so a stage has
+ * units of one of them. */
+static int check_apart(const struct pp_value *at, struct pp_manifest *m)
+{
+    const struct pp_component *c = m->components;
+    if (!c->apart)
+        return 0;
+    if (m->n_components != 2 || c[0].n_ranks + c[1].n_ranks != m->mesh.pp)
+        return pp_value_fail(at,
+                             "an encoder and a language model with ranks "
+                             "of their own must have all %d pipeline ranks",
+                             m->mesh.pp);
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        const struct pp_manifest_stage *x = &m->stages[s];
+        bool encodes = m->graph.stages[s].row < c[1].rank_offset;
+        size_t end = x->first_unit + x->n_units;
+        if (encodes ? end > c[1].first_unit : x->first_unit < c[1].first_unit)
+            return pp_value_fail(at,
+                                 "stage %d has units of a component with "
+                                 "other ranks",
+                                 s);
+    }
+    if ((int64_t)pp_mesh_ranks(&c[0].mesh) + pp_mesh_ranks(&c[1].mesh) >
+        INT_MAX)
+        return pp_value_fail(at, "the components have too many ranks");
+    m->graph.replicas |= c->mesh.dp > 1;
+    if (!m->graph.resident)
+        m->graph.resident = pp_mesh_resident(&c->mesh);
+    return 0;
+}
+
 int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_value stages;
@@ -243,6 +324,8 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_fail(at, "%zu units in components, %zu in the model",
                              units, m->model.n_units);
     m->n_components = n;
+    if (check_apart(at, m))
+        return -1;
     pp_value_find(at->parent, "stages", &stages);
     for (int s = 0; s < m->graph.n_stages; s++) {
         struct pp_value stage = pp_value_item(&stages, (size_t)s);
@@ -250,6 +333,19 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
             return -1;
     }
     return 0;
+}
+
+struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
+{
+    struct pp_layout l = {.components = {{.mesh = m->mesh}}, .n_components = 1};
+    if (m->n_components == 0 || !m->components[0].apart)
+        return l;
+    l.n_components = (int)m->n_components;
+    for (size_t i = 0; i < m->n_components; i++)
+        l.components[i] = (struct pp_layout_component){
+            m->components[i].mesh, m->components[i].first_rank,
+            m->components[i].rank_offset};
+    return l;
 }
 
 json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
@@ -289,12 +385,14 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
     int bad = 0;
     for (size_t i = 0; i < n && !bad; i++) {
         const struct pp_component *c = &components[i];
-        struct pp_mesh mesh = m->mesh;
+        struct pp_mesh mesh = c->apart ? c->mesh : m->mesh;
         mesh.pp = c->n_ranks;
         json_t *o = json_object();
         bad = pp_put_text(o, "name", c->name, err);
         bad |= pp_put(o, "units", json_integer((json_int_t)c->n_units));
         bad |= pp_put(o, "rank_offset", json_integer(c->rank_offset));
+        if (c->apart)
+            bad |= pp_put(o, "first_rank", json_integer(c->first_rank));
         bad |= pp_put(o, "mesh", pp_write_mesh_section(&mesh, err));
         bad |= json_array_append_new(list, o);
     }

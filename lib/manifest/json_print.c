@@ -44,6 +44,7 @@ static const char *const key_order[] = {
     "cp",
     "ep",
     "rank_offset",
+    "first_rank",
     /* stages and units */
     "fqn",
     "stage",

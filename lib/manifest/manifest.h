@@ -16,6 +16,7 @@
 #include "base/checksum.h"
 #include "base/err.h"
 #include "model/profile.h"
+#include "model/layout.h"
 #include "model/mesh.h"
 #include "model/cost.h"
 #include "model/model.h"
@@ -91,11 +92,15 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 
 /* A component of a model that has several, such as an image encoder: n_units of
  * the model's units from first_unit on, and their ranks. Components may share
- * ranks. */
+ * ranks. If they are apart, each has a mesh of its own on ranks of its own from
+ * first_rank on; else they have the manifest's. */
 struct pp_component {
     const char *name;
     size_t first_unit, n_units;
-    int rank_offset, n_ranks;
+    int rank_offset, n_ranks; /* pipeline ranks: rows of the schedule */
+    bool apart;
+    struct pp_mesh mesh;
+    int first_rank;
 };
 
 struct pp_manifest_data {
@@ -170,6 +175,10 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
                            const struct pp_manifest_stage *stages,
                            struct pp_err *err) PP_MUST_USE;
+/* Returns the places of all ranks: those of the components if they are apart,
+ * else those of the mesh. */
+struct pp_layout pp_manifest_layout(const struct pp_manifest *m);
+
 /* m has a model and stages. first_unit of the components is ignored. */
 int pp_manifest_set_components(struct pp_manifest *m,
                                const struct pp_component *components, size_t n,

@@ -183,6 +183,14 @@ struct pp_group pp_layout_partners(const struct pp_layout *l,
                              .size = {1, 1, 1}};
 }
 
+size_t pp_layout_makers(const struct pp_layout *l, size_t *lanes)
+{
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    bool apart = l->n_components > 1;
+    *lanes = apart ? (size_t)x->dp : 1;
+    return (size_t)(apart ? l->components[0].mesh.dp : pp_mesh_sharers(x));
+}
+
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
                      int row, size_t features)
 {

@@ -99,6 +99,11 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
                                 const struct pp_place *p,
                                 enum pp_group_kind kind);
 
+/* Returns the ranks that divide images, and sets the microbatches whose images
+ * they divide at once: one in the language model's mesh, else one of each of
+ * its data-parallel ranks. */
+size_t pp_layout_makers(const struct pp_layout *l, size_t *lanes);
+
 /* Sets what the tables of a rank of that row have of images. features: the most
  * of an encoder with a mesh of its own, on one rank. */
 struct pp_table_counts;

@@ -113,7 +113,8 @@ static void add_unit(const struct pp_split_run *run, size_t i,
 {
     const struct pp_split_request *q = run->request;
     struct pp_unit_id u = pp_model_unit(q->model, i);
-    struct pp_held held = pp_mesh_held(&q->mesh, q->model, u);
+    const struct pp_mesh *own = pp_split_mesh(q, i);
+    struct pp_held held = pp_mesh_held(own, q->model, u);
     const struct pp_unit_rates rates =
         pp_unit_rates(&q->mesh, q->model, u, run->modes[i], &run->backend);
     size_t rows =
@@ -123,7 +124,7 @@ static void add_unit(const struct pp_split_run *run, size_t i,
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
     sum->params += held.dense + held.experts;
-    struct pp_state_bytes state = pp_split_state(q, &q->mesh, i);
+    struct pp_state_bytes state = pp_split_state(q, own, i);
     sum->state_bytes += (double)pp_state_sum(state);
     pp_rank_add_state(&sum->bytes, state);
     sum->cost += run->costs[i];
@@ -333,8 +334,8 @@ static int64_t find_replicas(const struct pp_split_plan *plan)
     const struct pp_split_request *q = plan->run.request;
     int dp = q->mesh.dp;
     int low = 1, high = MAX_REPLICAS / dp;
-    if (high < 2 || !split_fits(plan, high * dp))
-        return 0;
+    if (q->encoder || high < 2 || !split_fits(plan, high * dp))
+        return 0; /* an encoder that is apart has a dp of its own */
     while (high - low > 1) {
         int middle = low + (high - low) / 2;
         if (split_fits(plan, middle * dp))

@@ -26,6 +26,9 @@ struct pp_split_request {
     const struct pp_precision *precision;
     bool gpu;            /* the device; false: the CPU */
     struct pp_mesh mesh; /* pp is not read */
+    /* The mesh of an encoder with ranks of its own, which are the first
+     * encoder_ranks pipeline ranks; NULL: it has none. */
+    const struct pp_mesh *encoder;
     struct pp_default_microbatch microbatch;
     const struct pp_profile *profile; /* units in the model's order; NULL: count
                                          operations */
@@ -89,7 +92,9 @@ struct pp_split_run {
     enum pp_recompute *modes;         /* per unit */
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
-    double *message_bytes;            /* per unit: of the message after it */
+    double *message_bytes;            /* per unit: of the message after it; the
+                                         smaller of both sides of a bridge */
+    double made_bytes, taken_bytes;   /* of the sides of a bridge; 0: none */
     double *limit;                    /* per rank, without the tables */
     double *tables;                   /* per rank: bytes */
     struct pp_split_found found;
@@ -134,6 +139,9 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
 /* Returns the bytes of weights, gradients and optimizer state on a rank. */
 double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
+
+/* Returns the mesh of the ranks that have a unit. */
+const struct pp_mesh *pp_split_mesh(const struct pp_split_request *q, size_t i);
 
 /* Returns the bytes of weights, gradients and optimizer state of a unit on one
  * rank of a mesh. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 
 #include "base/num.h"
+#include "model/layout.h"
+#include "model/vision.h"
 #include "split/split_plan.h"
 
 /* Stages times microbatches that are simulated. For longer schedules only the
@@ -101,6 +103,8 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     run->graph.resident = pp_mesh_resident(&q->mesh);
+    if (q->encoder && !run->graph.resident)
+        run->graph.resident = pp_mesh_resident(q->encoder);
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
         MAX_CELLS / run->n_microbatches) {
         if (q->kind || q->search_order || q->speeds || q->recompute_auto)
@@ -177,6 +181,12 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
     return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
 }
 
+const struct pp_mesh *pp_split_mesh(const struct pp_split_request *q, size_t i)
+{
+    bool apart = q->encoder && i < pp_vision_n_units(q->model);
+    return apart ? q->encoder : &q->mesh;
+}
+
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
                                      const struct pp_mesh *mesh, size_t i)
 {
@@ -200,9 +210,10 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
     b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
     b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
-    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &q->mesh, i);
+    const struct pp_mesh *mesh = pp_split_mesh(q, i);
+    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, mesh, i);
     b[PP_UNIT_WORKSPACE] = (double)x.workspace;
-    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &q->mesh, i));
+    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, mesh, i));
 }
 
 /* Returns the stage of what has the values of the embedding: the head, or the
@@ -245,38 +256,53 @@ static bool has_pairs(const struct pp_schedule *s, int rank)
     return false;
 }
 
+/* Returns the places of all ranks. */
+static struct pp_layout layout_of(const struct pp_split_run *run)
+{
+    const struct pp_split_request *q = run->request;
+    struct pp_mesh language = q->mesh;
+    language.pp = run->graph.n_rows;
+    if (!q->encoder)
+        return (struct pp_layout){{{.mesh = language}}, 1};
+    language.pp -= q->encoder->pp;
+    return (struct pp_layout){
+        {{.mesh = *q->encoder},
+         {language, pp_mesh_ranks(q->encoder), q->encoder->pp}},
+        2};
+}
+
 /* Returns the bytes of the tables of a rank. */
 static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
                           int r)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
-    size_t dp = (size_t)q->mesh.dp, cp = (size_t)q->mesh.cp;
-    size_t of_row = dp * cp * (size_t)q->mesh.tp;
+    const struct pp_layout l = layout_of(run);
+    const struct pp_mesh *x = &l.components[pp_layout_component(&l, r)].mesh;
     if (m->table)
         return 0;
-    const struct pp_table_counts c = {
+    struct pp_table_counts c = {
         .tokens = (size_t)q->microbatch.tokens,
         .positions = (size_t)q->microbatch.seq_len,
         .rotary = pp_model_rope_width(m),
         .n_tensors = pp_model_n_tensors(m),
         .n_params = pp_model_n_elements(m),
-        .n_owners = pp_mesh_owners(&q->mesh),
-        .n_losses = (size_t)run->n_microbatches * dp,
-        .n_metrics = q->scores_rows ? PP_SCORING_METRICS * cp : 0,
-        .n_ranks = (size_t)run->graph.n_rows * of_row,
+        .n_owners = pp_mesh_owners(x),
+        .n_losses = (size_t)(run->n_microbatches * q->mesh.dp),
+        .n_metrics = q->scores_rows ? PP_SCORING_METRICS * (size_t)x->cp : 0,
+        .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(run, bounds, r, 0),
                  tied_elements(run, bounds, r, 1)},
         .ahead = m->n_mtp > 0,
         .copies = run->graph.n_copies > 1,
-        .replicas = of_row > 1,
-        .divided = cp > 1,
-        .image_ranks = m->vision.kind != PP_VISION_NONE
-                           ? (size_t)pp_mesh_sharers(&q->mesh)
-                           : 0,
-        .image_rows = (size_t)q->microbatch.tokens,
+        .replicas = x->dp * x->cp * x->tp > 1,
+        .divided = x->cp > 1,
         .image_merge = m->vision.merge,
         .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
+    if (m->vision.kind != PP_VISION_NONE)
+        pp_count_images(&c, &l, r,
+                        pp_vision_rank_images(&m->vision) *
+                            pp_vision_out_tokens(&m->vision));
     return (double)pp_table_bytes(&c, &run->backend);
 }
 
@@ -292,6 +318,17 @@ static int init_memory(struct pp_split_run *run, struct pp_err *err)
     return pp_split_memory_init(&run->memory, &run->lowered,
                                 (const double(*)[PP_N_UNIT_BYTES])run->bytes,
                                 run->n_units, run->message_bytes, err);
+}
+
+/* Sets the bytes of both sides of a bridge after unit i. The language model has
+ * room for a feature for each token. */
+static void set_bridge(struct pp_split_run *run, size_t i)
+{
+    double row =
+        (double)(run->request->model->hidden * run->backend.element_bytes);
+    run->made_bytes = run->message_bytes[i];
+    run->taken_bytes = (double)pp_bytes_of_rows(row, slice_rows(run));
+    run->message_bytes[i] = fmin(run->made_bytes, run->taken_bytes);
 }
 
 /* Fills what only a simulated schedule needs. */
@@ -317,6 +354,8 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         set_times(run, i);
         set_bytes(run, i);
         run->message_bytes[i] = (double)unit_bytes(run, i).output;
+        if (q->encoder && i + 1 == pp_vision_n_units(q->model))
+            set_bridge(run, i);
         messages[i] = latency + per_byte * run->message_bytes[i];
     }
     run->step =
@@ -460,6 +499,12 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
             x->output = pp_size_of(run->message_bytes[bounds[o + 1] - 1]);
+        size_t vision =
+            run->taken_bytes > 0 ? pp_vision_n_units(run->request->model) : 0;
+        if (vision > 0 && bounds[o + 1] == vision)
+            x->output = pp_size_of(run->made_bytes);
+        if (vision > 0 && bounds[o] == vision)
+            x->input = pp_size_of(run->taken_bytes);
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             const double *b = run->bytes[i];
             const size_t act[] = {pp_size_of(b[PP_UNIT_ACT_I]),

@@ -502,6 +502,7 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
     const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     row_bytes = pp_exec_elements(e, a, a.op == PP_SEND_F ? s->out : s->in) *
                 e->env->kernels->element_bytes;
+    inject_bridge_send(e, a);
     return pp_exec_send(ctx, a, peer, err);
 }
 
@@ -540,8 +541,10 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
     size_t n;
     if (chosen && is("reduce-missing"))
         return 0;
+    inject_bridge_sync(e, a, false);
     if (pp_exec_sync(ctx, a, err))
         return -1;
+    inject_bridge_sync(e, a, true);
     if ((a.op == PP_UNSHARD || a.op == PP_RESHARD) && a.stage == 1 &&
         e->env->params->divided &&
         (is("weights-stale") || is("weights-released")))

@@ -30,6 +30,16 @@ int inject_features(const struct pp_kernels *real, bool forward, void *y,
                     const void *x, const int32_t *rows, size_t n, size_t width,
                     void *stream);
 
+/* Faults of an encoder on ranks of its own, in fp64 (inject_bridge.c).
+ * bridge-swapped: the first and the last feature of a message change places.
+ * bridge-twice: the gradient of a feature comes twice.
+ * bridge-factor: the encoder's gradients are multiplied by its data-parallel
+ * ranks over those of the language model. bridge-absent: an encoder's rank
+ * joins their sum with nothing. */
+void inject_bridge_send(const struct pp_exec *e, struct pp_action a);
+void inject_bridge_sync(const struct pp_exec *e, struct pp_action a,
+                        bool after);
+
 /* Scores a microbatch of an exec with a fault (inject_score.c). */
 int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
                  double *x, double *loss, struct pp_err *err);

@@ -62,6 +62,7 @@ proves() {
     for args in '-p 2 --tp 2' '-p 3 --encoder-ranks 1 --cp 2' \
         '-p 1 --dp 2 --tp 2 --cp 2 --zero 3' '-p 4 --method uniform-units' \
         '-p 2 --recompute full --cp 2' \
+        '-p 3 --tp 2 --dp 2 --encoder-mesh dp=3' \
         '-p 2 --freeze vision,language'; do
         case $args in
         *--tp* | *--cp*) data=divided ;;
@@ -77,10 +78,13 @@ proves() {
 
 memory() {
     # Images differ in size, and so do the shares of ranks.
-    for args in '-p 1' '-p 3' '-p 4 --freeze vision' '-p 2 --dp 2' \
-        '-p 4 --tp 2' '-p 2 --cp 2' '-p 3 --tp 2 --cp 2 --freeze vision'; do
+    local units='--method uniform-units'
+    for args in "$units -p 1" "$units -p 3" "$units -p 4 --freeze vision" \
+        "$units -p 2 --dp 2" "$units -p 4 --tp 2" "$units -p 2 --cp 2" \
+        "$units -p 3 --tp 2 --cp 2 --freeze vision" \
+        '-p 3 --dp 2 --encoder-mesh dp=3' '-p 2 --cp 2 --encoder-mesh dp=2'; do
         # shellcheck disable=SC2086
-        ppsplit -q --method uniform-units $args "$MODEL" |
+        ppsplit -q $args "$MODEL" |
             ppsched -q -s 1f1b -m 2 --data divided -o plan.json
         planned_bytes divided
         pprun -q --data divided --steps 1 plan.json >/dev/null

@@ -17,12 +17,11 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
     struct pp_image_work w = {.packed = p,
                               .first = at,
                               .end = end,
-                              .n_lanes = apart ? (size_t)x->dp : 1,
                               .tp = (size_t)x->tp,
                               .cp = (size_t)x->cp,
                               .makes = !apart || encodes,
                               .takes = !encodes};
-    w.n_makers = apart ? (size_t)l->components[0].mesh.dp : w.tp * w.cp;
+    w.n_makers = pp_layout_makers(l, &w.n_lanes);
     w.lane = apart && !encodes ? (size_t)here->dp : 0;
     w.first -= w.lane;
     w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;

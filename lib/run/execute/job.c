@@ -75,11 +75,9 @@ static struct pp_model loaded_model(const struct pp_job *j,
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
     const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
-    size_t sharers = (size_t)pp_mesh_sharers(x), makers = sharers, lanes = 1;
-    if (l.n_components > 1) {
-        makers = m.vision.encoders = (size_t)l.components[0].mesh.dp;
-        lanes = m.vision.lanes = (size_t)x->dp;
-    }
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    m.vision.encoders = l.n_components > 1 ? makers : 0;
+    m.vision.lanes = lanes;
     m.vision.n_images = p->images.max_images;
     if (!m.vision.fixed_size) { /* one image of all patches for each rank */
         m.vision.n_images = p->images.max_images ? makers : 0;
@@ -87,7 +85,7 @@ static struct pp_model loaded_model(const struct pp_job *j,
         m.vision.patches = pp_images_most(p, makers, lanes);
     }
     m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
-    m.vision.sharers = sharers;
+    m.vision.sharers = (size_t)pp_mesh_sharers(x);
     return m;
 }
 

@@ -1,0 +1,188 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# bridges - an encoder with a mesh and ranks of its own, from a plan to a
+# checkpoint. test_bridges compares gradients over many meshes.
+
+bats_require_minimum_version 1.5.0
+load helpers
+load images
+
+lines() { image_lines llava "$@"; }
+pack() { pppack -q --image-token 31 --patch 4 "$@"; }
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    lines 1 18 >data.jsonl
+    pack --tp 2 --cp 2 -l 48 -o packed data.jsonl
+    lines 2 5 >eval.jsonl
+    pack --tp 2 --cp 2 -l 48 -o eval eval.jsonl
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    MODEL=$SRCDIR/tests/golden/llava
+}
+
+# plan ARGS...: writes plan.json, for four microbatches of $DATA.
+DATA=packed
+plan() {
+    ppsplit -q "$@" "$MODEL" | ppsched -q -s 1f1b -m 4 --data "$DATA" \
+        -o plan.json
+}
+
+train() {
+    local to=$1
+    shift
+    rm -rf "$to" "$to.jsonl"
+    pprun -q --data packed --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
+        jq -c 'del(.seconds, .tokens_per_s, .bubble)' >"$to.jsonl"
+}
+
+# close A B: losses and norms of two runs in fp64 agree.
+close() {
+    jq -s -e '(length / 2) as $n | .[:$n] as $a | .[$n:] as $b |
+        [range($n) | ($a[.].loss / $b[.].loss - 1 | fabs) < 1e-12 and
+            ($a[.].grad_norm / $b[.].grad_norm - 1 | fabs) < 1e-12] | all' \
+        "$1.jsonl" "$2.jsonl"
+}
+
+@test "a manifest gives the mesh and the ranks of each component" {
+    plan -p 3 --dp 2 --encoder-mesh pp=1,dp=3
+    jq -e '.mesh.pp == 3 and .mesh.dp == 2 and
+        [.components[] | [.rank_offset, .first_rank, .mesh.pp, .mesh.dp]] ==
+        [[0, 0, 1, 3], [1, 3, 2, 2]]' plan.json
+    # 3 + 2 x 2 ranks.
+    pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
+        jq -s -e '[.[] | select(.hash) | [.component, .row, .dp]] ==
+            [[0,0,0], [0,0,1], [0,0,2], [1,1,0], [1,1,1], [1,2,0], [1,2,1]]'
+}
+
+@test "alone in its mesh, an encoder has the bits of one rank" {
+    plan -p 1
+    train one --eval eval --eval-every 2
+    plan -p 3 --encoder-mesh pp=1
+    train apart --eval eval --eval-every 2
+    compare one/latest apart/latest
+    diff <(jq -c '[.loss, .grad_norm, .val_loss]' one.jsonl) \
+        <(jq -c '[.loss, .grad_norm, .val_loss]' apart.jsonl)
+}
+
+@test "any numbers of data-parallel ranks train alike" {
+    plan -p 1 --dp 2
+    train two --dtype fp64 --eval eval --eval-every 2
+    for mesh in pp=1,dp=1 pp=1,dp=2 dp=3,pp=2; do
+        plan -p 3 --dp 2 --encoder-mesh $mesh
+        train apart --dtype fp64 --eval eval --eval-every 2
+        close two apart
+        plan -p 3 --dp 2 --tp 2 --zero 0 --encoder-mesh $mesh
+        train apart --dtype fp64 --eval eval --eval-every 2 --shapes exchange
+        close two apart
+    done
+}
+
+@test "plans have the memory of a run" {
+    # Every bin has one sequence with two images, all alike.
+    lines 3 1 2 >line
+    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
+    local length need
+    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
+    pack -l "$length" --cp 4 -o same same.jsonl
+    for args in '-p 2 --encoder-mesh dp=2' '-p 3 --encoder-mesh pp=2 --dp 2' \
+        '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3' \
+        '-p 2 --zero 3 --encoder-mesh dp=2 --freeze language'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $args "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+        pprun --plan --data same --init 5 --steps 1 plan.json >need.json
+        ppsched --stats plan.json |
+            jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
+        pprun -q --data same --init 5 --steps 1 plan.json
+        need=$(jq 'map(.total) | max' need.json)
+        within() {
+            # shellcheck disable=SC2086
+            ppsplit -q $args -s 1f1b -m 4 --seq-len "$length" --images 2 \
+                --memory "$1" "$MODEL"
+        }
+        run -0 within "$need"
+        run -1 within $((need - 1))
+    done
+}
+
+@test "--verify proves both components, and finds faults of the bridge" {
+    plan -p 3 --tp 2 --cp 2 --encoder-mesh pp=1,dp=3
+    run -0 pprun -q --verify --dtype fp64 --data packed plan.json
+    plan -p 2 --dp 2 --encoder-mesh pp=1,dp=3
+    caught() {
+        PP_INJECT=$1 run "$2" "$BUILDDIR/tests/parity/pprun_inject" -q \
+            --verify --dtype fp64 --data packed plan.json
+    }
+    caught none -0
+    caught bridge-swapped -1
+    [[ $output == *"the loss differs"* ]]
+    sees_encoder() {
+        [[ $output == *"the loss agrees"* ]]
+        grep -q '^vision_tower.* DIFFERS' <<<"$output"
+    }
+    caught bridge-twice -1
+    sees_encoder
+    caught bridge-factor -1
+    sees_encoder
+    caught bridge-absent -1
+    sees_encoder
+}
+
+@test "a run that stopped goes on, on the same ranks with the same bits" {
+    plan -p 3 --dp 2 --encoder-mesh pp=1,dp=3
+    train whole
+    train half --steps 2
+    pprun -q --data packed --save half --steps 3 --lr 1e-2 --resume half \
+        plan.json
+    compare whole/latest half/latest
+    # Its weights open anywhere.
+    plan -p 2
+    pprun -q --data packed --weights whole/latest --logprobs got plan.json
+    plan -p 3 --encoder-mesh pp=2
+    pprun -q --data packed --resume whole --logprobs want plan.json
+    diff got want
+}
+
+@test "processes train as threads do" {
+    needs_mpirun
+    plan -p 2 --encoder-mesh dp=2 --dp 2
+    train threads
+    rm -rf processes
+    mpirun --allow-run-as-root --oversubscribe -n 4 pprun --transport mpi -q \
+        --data packed --save processes --steps 3 --lr 1e-2 plan.json
+    compare threads/latest processes/latest
+    run -2 --separate-stderr mpirun --allow-run-as-root --oversubscribe -n 2 \
+        pprun --transport mpi -q --data packed --steps 1 plan.json
+    [[ $stderr == *"'2', but the components of the manifest have 4 ranks"* ]]
+}
+
+# refuses TEXT ARGS...: ppsplit fails with status 2 and says it.
+refuses() {
+    local text=$1
+    shift
+    run -2 --separate-stderr ppsplit -q "$@"
+    [[ ${stderr_lines[0]} == *"$text"* ]]
+}
+
+@test "other sizes of an encoder's mesh are refused by name" {
+    refuses "--encoder-mesh: 'tp=2' is not possible so far; an encoder has pp \
+and dp" -p 2 --encoder-mesh pp=1,tp=2 "$MODEL"
+    refuses "--encoder-mesh: 'dp' is not a size such as pp=1,dp=2" \
+        -p 2 --encoder-mesh pp=1,dp "$MODEL"
+    refuses "--encoder-mesh: '0' is" -p 2 --encoder-mesh dp=0 "$MODEL"
+    refuses "--encoder-mesh: '2' of 2 ranks leave none for the \
+language model" -p 2 --encoder-mesh pp=2 "$MODEL"
+    refuses "--encoder-mesh" -p 3 --encoder-mesh pp=1 --encoder-ranks 1 "$MODEL"
+    refuses "--encoder-mesh needs --method balanced" -p 3 \
+        --encoder-mesh pp=1 --method uniform-units "$MODEL"
+    model llama false
+    refuses "--encoder-mesh: 'model-llama' has no encoder of images" -p 2 \
+        --encoder-mesh pp=1 model-llama
+    plan -p 2 --encoder-mesh dp=2
+    run -2 --separate-stderr pprun -q --shapes max --data packed --steps 1 \
+        plan.json
+    [[ $stderr == *"run without --shapes max" ]]
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT */
+/* inject_bridge - faults of an encoder on ranks of its own. */
+#include <string.h>
+
+#include "inject.h"
+#include "run/execute/exec_impl.h"
+
+static bool bridges(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_graph *g = e->schedule->graph;
+    return pp_layout_component(&e->env->layout, g->stages[a.peer].row) !=
+           e->env->place.component;
+}
+
+void inject_bridge_send(const struct pp_exec *e, struct pp_action a)
+{
+    bool forward = a.op == PP_SEND_F;
+    if (!bridges(e, a))
+        return;
+    size_t width = e->env->model->hidden;
+    const struct pp_edge edge = {PP_ROWS_FEATURES, 1};
+    size_t n = pp_exec_elements(e, a, edge);
+    double *x = pp_exec_buffer(e, forward ? PP_BUF_OUTPUT : PP_BUF_DINPUT,
+                               a.stage, a, forward ? -1 : a.peer);
+    double *last = n ? x + (n - 1) * width : x;
+    for (size_t i = 0; n && i < width; i++) {
+        double first = x[i];
+        if (forward && inject_is("bridge-swapped")) {
+            x[i] = last[i];
+            last[i] = first;
+        }
+        if (!forward && inject_is("bridge-twice"))
+            x[i] = 2 * first;
+    }
+}
+
+/* Multiplies the gradients of a stage. */
+static void scale_stage(const struct pp_exec *e, int stage, double by)
+{
+    size_t n;
+    double *g = pp_parameters_stage_grads(e->env->params, stage, &n);
+    for (size_t i = 0; g && i < n; i++)
+        g[i] *= by;
+}
+
+void inject_bridge_sync(const struct pp_exec *e, struct pp_action a, bool after)
+{
+    const struct pp_env *env = e->env;
+    double own = pp_env_mesh(env)->dp;
+    if (a.op != PP_REDUCE_GRAD || pp_env_has_tokens(env))
+        return;
+    if (after && inject_is("bridge-factor"))
+        scale_stage(e, a.stage,
+                    own / pp_layout_language(&env->layout)->mesh.dp);
+    if (!after && inject_is("bridge-absent") && env->place.dp == 0)
+        scale_stage(e, a.stage, 0);
+}
