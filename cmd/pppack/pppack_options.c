@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "pack/pack_rule.h"
 
@@ -421,7 +422,7 @@ int pack_read_options(struct pack_job *j, int argc, char **argv)
         return -1;
     set_order(j);
     if (j->stats && !j->capacity && optind + 1 == argc &&
-        pp_packed_is(argv[optind])) {
+        pp_file_is_dir(argv[optind])) {
         j->stats_of = argv[optind];
         return 0;
     }

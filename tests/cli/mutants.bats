@@ -124,6 +124,8 @@ END
         for file in packed groups sized pictures; do
             # shellcheck disable=SC2086
             mutants $sum $file/index "${pack[@]}" $file
+            # shellcheck disable=SC2086
+            mutants $sum $file/index pppack -q --stats $file
         done
         # shellcheck disable=SC2086
         mutants $sum packed/index "${train[@]}" --init 1 plan.json
@@ -136,6 +138,13 @@ END
     cp ckpt/latest/model.safetensors weights.safetensors
     mutants weights.safetensors "${train[@]}" --weights weights.safetensors \
         plan.json
+    # Blocks of MXFP4, whose sizes follow from each other.
+    cp -r "$SRCDIR/tests/golden/quantized/gpt-oss/model" blocks
+    jq -nc 'range(4) | {input_ids: [., 5, 9, 2, 11, 3, 17, . + 7]}' |
+        pppack -q -l 8 -o short
+    ppsplit -q -p 1 blocks | ppsched -q -s gpipe -m 4 -o blocks.json
+    mutants blocks/model.safetensors pprun -q --data short --steps 1 -o lines \
+        --weights blocks blocks.json
     (cd ckpt/latest && find . -type f) | sed 's,^\./,,' >files
     while read -r file; do
         mutants "ckpt/step-00000003/$file" "${train[@]}" --resume ckpt plan.json

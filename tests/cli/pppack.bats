@@ -76,6 +76,9 @@ nothing_left() {
     grep -q '4 sequences in 2 bins of 8 tokens: 87.5 % full' fill.svg
     run -2 --separate-stderr pppack -l 8 --stats --svg x.svg in.jsonl
     [[ "$stderr" == *'--svg needs -o DIR'* ]]
+    printf X | dd of=out/index bs=1 conv=notrunc status=none
+    run -2 --separate-stderr pppack --stats out
+    [ "$stderr" = 'pppack: out/index: not the index of a packed directory' ]
     run -2 --separate-stderr pppack --stats nosuch
     [[ "$stderr" == *'a capacity is needed (-l)'* ]]
 }
