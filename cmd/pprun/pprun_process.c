@@ -152,6 +152,8 @@ static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
         p->text = text;
         rc = pprun_prepare(p, name);
     }
+    free(p->text);
+    p->text = NULL;
     return agree(p, j, rc);
 }
 

@@ -32,13 +32,46 @@ static void add_seconds(struct pp_unit_seconds *to,
     }
 }
 
+/* Returns the parameters of a unit that a rank gets from others if the ranks
+ * that hold them divide them. dp cp ranks hold the dense ones, 1 / ep of these
+ * the experts. The bytes of a rank's weights tell how many experts it has. */
+static double moved_params(const struct pp_mesh *x,
+                           const struct pp_manifest_unit *u,
+                           const struct pp_precision *types)
+{
+    double n = x->dp * x->cp, ep = x->ep, experts = 0;
+    double all = (double)u->params / x->tp;
+    if (ep > 1 && u->weight_bytes > 0 && !x->experts_over_tp)
+        experts =
+            fmax(0, (all - u->weight_bytes / (double)types->element_bytes) /
+                        (ep - 1));
+    return (n - 1) / n * (all - ep * experts) + (n - ep) / n * experts;
+}
+
+/* Adds a unit of the model to its stage. A sum also moves its parts back,
+ * unless each rank keeps its part alone (ZeRO-1). */
+static void add_moved(struct pp_stage_costs *c, int stage,
+                      const struct pp_manifest *m,
+                      const struct pp_manifest_unit *u)
+{
+    const struct pp_precision *types =
+        m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
+    types = types ? types : pp_precisions;
+    double params = moved_params(&m->mesh, u, types);
+    c->moved[stage].gathered += params * (double)types->element_bytes;
+    if (u->role == PP_ROLE_TRAINED)
+        c->moved[stage].reduced += (m->mesh.whole_state ? 2 : 1) * params *
+                                   (double)types->accumulator_bytes;
+}
+
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
                        struct pp_err *err)
 {
     c->profile = &m->profile;
     c->heads = calloc((size_t)m->graph.n_stages, sizeof *c->heads);
     c->others = calloc((size_t)m->graph.n_stages, sizeof *c->others);
-    if (!c->heads || !c->others)
+    c->moved = calloc((size_t)m->graph.n_stages, sizeof *c->moved);
+    if (!c->heads || !c->others || !c->moved)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
@@ -48,25 +81,9 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
             add_seconds(pp_fqn_is_head(u->fqn) ? &c->heads[s] : &c->others[s],
                         &m->profile.units[stage->first_unit + i], u,
                         stage->recompute);
+            add_moved(c, s, m, u);
         }
     return 0;
-}
-
-/* A sum over n ranks moves (n - 1) / n of its bytes to the ranks that own the
- * parts, and as much back unless each keeps its part alone (ZeRO-1). */
-static double reduced_bytes(const struct pp_mesh *x,
-                            const struct pp_precision *types)
-{
-    double n = x->dp * x->cp, bytes = (double)types->accumulator_bytes;
-    return (x->whole_state ? 2 : 1) * (n - 1) / n * bytes / x->tp;
-}
-
-/* A rank has 1 / n of the weights and gets the rest. */
-static double gathered_bytes(const struct pp_mesh *x,
-                             const struct pp_precision *types)
-{
-    double n = x->dp * x->cp;
-    return (n - 1) / n * (double)types->element_bytes / x->tp;
 }
 
 int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
@@ -83,11 +100,6 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
             if (pp_fqn_is_head(u->fqn))
                 c->head_flops[s] = u->fwd_flops[0];
         }
-    const struct pp_precision *types =
-        m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
-    types = types ? types : pp_precisions;
-    c->reduced_bytes = reduced_bytes(&m->mesh, types);
-    c->gathered_bytes = gathered_bytes(&m->mesh, types);
     c->units = m->model.has_frozen ? m->model.units : NULL;
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
@@ -161,10 +173,8 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
 static double collective_time(const struct pp_stage_costs *c,
                               struct pp_action a)
 {
-    const struct pp_manifest_stage *s = &c->stages[a.stage];
-    double bytes = a.op == PP_UNSHARD
-                       ? c->gathered_bytes * (double)s->params
-                       : c->reduced_bytes * (double)s->trained_params;
+    double bytes = a.op == PP_UNSHARD ? c->moved[a.stage].gathered
+                                      : c->moved[a.stage].reduced;
     bool moves = a.op == PP_UNSHARD ? c->graph->resident : c->graph->replicas;
     return moves ? c->profile->latency + c->profile->seconds_per_byte * bytes
                  : 0;
@@ -262,5 +272,6 @@ void pp_stage_costs_finish(struct pp_stage_costs *c)
     free(c->head_flops);
     free(c->heads);
     free(c->others);
+    free(c->moved);
     memset(c, 0, sizeof *c);
 }

@@ -18,8 +18,11 @@ struct pp_stage_costs {
     struct pp_unit_seconds *heads, *others;
     const struct pp_manifest_unit *units; /* of the model, if some are frozen;
                                              else NULL */
-    double reduced_bytes;  /* that REDUCE_GRAD moves for each parameter */
-    double gathered_bytes; /* that UNSHARD moves */
+    /* By stage, if there is a profile. */
+    struct {
+        double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
+        double gathered; /* that UNSHARD moves */
+    } * moved;
 };
 
 /* The manifest, which has stages, must outlive the costs. */

@@ -53,6 +53,28 @@ END
         . >= $dense / 4 and . <= $dense / 4 + 65536' mesh.json
 }
 
+# reduced ARGS...: prints the bytes that REDUCE_GRAD moves to a rank, by a plan
+# of one stage in which nothing takes time but bytes.
+reduced() {
+    ppsplit -p 1 --export fqns moe.json | jq '{format: "pp-profile", version: 1,
+        units: [.[0][] | {fqn: ., fwd: [0, 0], input: [0, 0], weight: [0, 0]}],
+        messages: {seconds_per_byte: 1, latency: 0}}' >costs.json
+    ppsplit -p 1 "$@" --costs costs.json moe.json | makespan gpipe 4
+}
+
+@test "gradients of experts are added over fewer ranks" {
+    dense=$((2 * 32000 * 512 + 512 + 8 * (2 * 512 + 2 * 64 + 16 * 512 +
+        2 * 1024 * 512 + 2 * 512 * 512)))
+    experts=$((8 * 16 * 3 * 256 * 512))
+    # A rank gets 4 bytes of each parameter from each of n ranks, less its own.
+    # With ep 4 no other rank has its experts.
+    [ "$(reduced --dp 4)" -eq $((3 * (dense + experts))) ]
+    [ "$(reduced --dp 4 --ep 2)" -eq $((3 * dense + experts)) ]
+    [ "$(reduced --dp 4 --ep 4)" -eq $((3 * dense)) ]
+    [ "$(reduced --dp 2 --cp 2 --ep 4)" -eq $((3 * dense)) ]
+    [ "$(reduced --dp 4 --ep 4 --zero 0)" -eq $((6 * dense)) ]
+}
+
 @test "ranks have room for rows of experts, up to a limit" {
     # A token has rows at 2 of 16 experts, and all tokens of 4 ranks may come to
     # one.
