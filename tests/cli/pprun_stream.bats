@@ -137,6 +137,30 @@ pprun: the weights of step 2 were not taken: fifo: no reader came within \
 0.02 s" ]
 }
 
+@test "a run that is asked to stop does not wait for a reader" {
+    mkfifo fifo
+    exec 9<>fifo
+    for reads in yes no; do
+        rm -rf saved
+        [ $reads = yes ] || exec 9>&-
+        pprun one.json --data packed --init 1 --steps 100000 --save saved \
+            --stream-weights fifo --stream-every 1 --stream-timeout 100000 \
+            >log 2>err 9>&- &
+        reader=$!
+        until [ -s log ]; do sleep 0.05; done
+        sleep 0.2
+        kill -TERM $reader
+        local status=0
+        timeout 60 tail -s 0.05 --pid=$reader -f /dev/null
+        wait $reader || status=$?
+        cat err
+        [ "$status" -eq 75 ]
+        grep -qx "pprun: the weights of step 1 were not taken: fifo: the run \
+was asked to stop" err
+        [ -f saved/latest/model.safetensors ]
+    done
+}
+
 @test "a reader that leaves costs a version, and the next one gets a whole" {
     mkfifo fifo
     # The FIFO has room for less than a version.

@@ -40,6 +40,16 @@ static void note_slow(struct writer *w, const char *what)
     note(w, text);
 }
 
+/* Returns whether the run was asked to stop. It then has no time for a reader.
+ */
+static bool is_stopped(struct writer *w)
+{
+    if (!w->s->stop || w->s->stop(w->s->ctx) == 0)
+        return false;
+    note(w, "the run was asked to stop");
+    return true;
+}
+
 /* Opens the FIFO or connects to the socket. Returns -1 with errno set. */
 static int open_reader(const char *path)
 {
@@ -77,6 +87,8 @@ static void await_reader(struct writer *w)
             note(w, strerror(errno));
             return;
         }
+        if (is_stopped(w))
+            return;
         if (pp_clock() > end) {
             note_slow(w, "no reader came");
             return;
@@ -85,13 +97,21 @@ static void await_reader(struct writer *w)
     }
 }
 
-/* Waits until the reader takes more. */
+/* Waits until the reader takes more. Returns false, with a note or errno, if
+ * it does not. */
 static bool await_room(struct writer *w)
 {
+    enum { SLICE_MS = 50 };
     struct pollfd at = {.fd = w->fd, .events = POLLOUT};
-    int n = poll(&at, 1, (int)(w->s->timeout * 1000));
-    if (n == 0)
-        note_slow(w, "the reader took nothing");
+    double end = pp_clock() + w->s->timeout;
+    int n = 0;
+    while (n == 0 && !is_stopped(w)) {
+        n = poll(&at, 1, SLICE_MS);
+        if (n == 0 && pp_clock() > end) {
+            note_slow(w, "the reader took nothing");
+            return false;
+        }
+    }
     return n > 0 || (n < 0 && errno == EINTR);
 }
 

@@ -18,13 +18,15 @@ struct pp_stream {
     const struct pp_parameters *params; /* this rank's */
     size_t save_bytes;                  /* of an element; 0: as in the run */
     int64_t step;
-    double timeout; /* seconds that the reader may take for nothing */
+    double timeout;         /* seconds that the reader may take for nothing */
+    int (*stop)(void *ctx); /* not 0: wait no longer; may be NULL */
+    void *ctx;
 };
 
 /* Writes a version. Collective; rank 0 opens path and writes. A reader that is
- * absent, leaves or stalls costs this version and nothing else: why then says
- * so at rank 0, and is "" otherwise. Fails if the ranks fail. The process
- * must ignore SIGPIPE. */
+ * absent, leaves or stalls, or a request to stop, costs this version and
+ * nothing else: why then says so at rank 0, and is "" otherwise. Fails if the
+ * ranks fail. The process must ignore SIGPIPE. */
 int pp_ckpt_stream(const struct pp_stream *s, char why[256],
                    struct pp_err *err) PP_MUST_USE;
 

@@ -114,7 +114,9 @@ static int stream_to_reader(struct pp_rank *r, struct pp_err *err)
                                 .params = &r->params,
                                 .save_bytes = j->save_bytes,
                                 .step = r->step,
-                                .timeout = j->stream.timeout};
+                                .timeout = j->stream.timeout,
+                                .stop = j->stop,
+                                .ctx = j->ctx};
     pp_progress_phase(j->progress, PP_PHASE_SAVE, r->step);
     if (pp_ckpt_stream(&s, why, err))
         return -1;
