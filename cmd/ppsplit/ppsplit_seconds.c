@@ -78,6 +78,7 @@ static double useful_flops(const struct split_job *j)
     struct pp_model whole = j->model;
     double sum = 0;
     whole.vision.sharers = 1; /* the images of all ranks */
+    whole.vision.encoders = 0;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
             pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));
@@ -87,12 +88,20 @@ static double useful_flops(const struct split_job *j)
     return 3 * sum;
 }
 
+int64_t split_n_ranks(const struct split_job *j)
+{
+    int64_t of_row = (int64_t)j->mesh.dp * pp_mesh_sharers(&j->mesh);
+    int64_t encoders = j->encoder.dp ? j->encoder.pp : 0;
+    return encoders * j->encoder.dp +
+           (j->n_ranks - encoders) * of_row;
+}
+
 struct split_speed split_speed_of(const struct split_job *j, double makespan,
                                   double most_params, int64_t n_microbatches)
 {
     double n = (double)n_microbatches;
     double step = makespan + most_params * j->profile.seconds_per_param;
-    double ranks = (double)j->n_ranks * pp_mesh_sharers(&j->mesh);
+    double ranks = (double)split_n_ranks(j) / j->mesh.dp;
     return (struct split_speed){
         .step = step,
         .tokens = n * (double)j->tokens * j->mesh.dp / step,

@@ -273,15 +273,20 @@ static void print_memory(const struct split_job *j, FILE *f)
 static void print_mesh(const struct split_job *j, FILE *f)
 {
     const struct pp_mesh *x = &j->mesh;
-    if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1)
+    char encoder[64] = "";
+    if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1 &&
+        j->encoder.dp < 2)
         return;
+    if (j->encoder.dp)
+        snprintf(encoder, sizeof encoder, ", one of the encoder of dp %d",
+                 j->encoder.dp);
     tool_paragraph(
         f,
-        "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s; %lld "
-        "in all. Costs, sizes and parameters are those of one rank%s.",
-        x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "",
-        (long long)j->plan.graph.n_rows * x->dp * x->tp * x->cp,
-        x->dp * x->cp > 1 && !x->whole_state
+        "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s%s; "
+        "%lld in all. Costs, sizes and parameters are those of one rank%s.",
+        x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "", encoder,
+        (long long)split_n_ranks(j),
+        (x->dp * x->cp > 1 || j->encoder.dp > 1) && !x->whole_state
             ? x->divided_weights
                   ? ", with its part of weights and optimizer's state"
                   : ", with its part of the optimizer's state"

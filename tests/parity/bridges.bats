@@ -52,6 +52,15 @@ close() {
         [.components[] | [.rank_offset, .first_rank, .mesh.pp, .mesh.dp]] ==
         [[0, 0, 1, 3], [1, 3, 2, 2]]' plan.json
     # 3 + 2 x 2 ranks.
+    ppsplit -t -p 3 --dp 2 --encoder-mesh pp=1,dp=3 "$MODEL" | tr '\n' ' ' |
+        grep -q 'one of the encoder of dp 3; 7 in all'
+    # As many ranks take as long, however they are called.
+    speed() {
+        ppsplit -t -p 3 --gpu h100 --dtype bf16 "$@" "$MODEL" | tr '\n' ' ' |
+            grep -o 'A step of.* MFU [0-9.]*'
+    }
+    diff <(speed --dp 2 --encoder-ranks 1) \
+        <(speed --dp 2 --encoder-mesh dp=2)
     pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
         jq -s -e '[.[] | select(.hash) | [.component, .row, .dp]] ==
             [[0,0,0], [0,0,1], [0,0,2], [1,1,0], [1,1,1], [1,2,0], [1,2,1]]'
