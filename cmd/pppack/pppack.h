@@ -168,20 +168,16 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 /* Does --balance, and computes the figures before and after. */
 int pack_balance(struct pack_job *j) PP_MUST_USE;
 
-/* Tokens and attended pairs, by bin and slice. */
-struct pack_sizes {
-    double *tokens, *pairs;
-};
-
-/* Measures the bins. The caller frees both arrays, also after a failure. */
+/* Measures the bins, by bin and slice. The caller frees the loads, also after a
+ * failure. */
 int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                      struct pack_sizes *s) PP_MUST_USE;
+                      struct pp_workloads *s) PP_MUST_USE;
 
 /* Simulates a step that begins with bin first. Its k-th microbatches are those
  * of round order[k]; NULL: of round k. *time is that of the slowest
  * data-parallel rank. */
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                       const struct pack_sizes *sizes, size_t first,
+                       const struct pp_workloads *sizes, size_t first,
                        const uint32_t *order, double *time) PP_MUST_USE;
 
 /* Orders the microbatches of each step, if there is a schedule. */

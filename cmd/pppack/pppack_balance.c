@@ -125,7 +125,7 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
 /* Measures the bins whose sequences have ranks of their own. The time of a bin
  * is that of its slowest rank: as if all ranks had as much. */
 static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
-                         struct pack_sizes *s)
+                         struct pp_workloads *s)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
     size_t n = (size_t)j->cp;
@@ -140,17 +140,49 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
     return 0;
 }
 
+/* Appends the images of a piece to those of its bin. */
+static void add_images(const struct pack_job *j, const struct pp_piece *q,
+                       struct pp_bin_images *to, int32_t *cu)
+{
+    size_t first, n = sequences_of(j, q, &first);
+    const struct pp_image *image;
+    for (size_t s = first; s < first + n; s++)
+        for (size_t k = pp_images_of(&j->docs.images, s, &image); k > 0; k--) {
+            cu[to->n + 1] = cu[to->n] + (int32_t)image++->patches;
+            to->n++;
+        }
+    to->patches = (uint32_t)cu[to->n];
+}
+
+/* Measures the images of all bins. */
+static int measure_images(struct pack_job *j, struct pp_workloads *s)
+{
+    int32_t *cu = calloc(j->docs.images.n + 1, sizeof *cu);
+    size_t ranks = pp_image_ranks(&j->manifest);
+    if (!cu)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t b = 0; b < j->bins.n_bins; b++) {
+        struct pp_bin_images images = {.cu_patches = cu};
+        for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
+            add_images(j, &j->pieces.piece[j->bins.items[i]], &images, cu);
+        struct pp_image_share share = pp_images_largest(&images, ranks);
+        pp_workloads_set_images(s, b, &j->manifest, share.patches,
+                                share.squares);
+    }
+    free(cu);
+    return 0;
+}
+
 int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
-                      struct pack_sizes *s)
+                      struct pp_workloads *s)
 {
     size_t n = j->bins.n_bins, n_parts;
     size_t slices = (size_t)j->manifest.graph.n_slices;
     if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
         return -1;
-    s->tokens = calloc(n_parts, sizeof *s->tokens);
-    s->pairs = calloc(n_parts, sizeof *s->pairs);
-    if (!s->tokens || !s->pairs)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    bool images = j->manifest.microbatch.n_images && slices == 1;
+    if (pp_workloads_init(s, n_parts, images, &j->t.err) != 0)
+        return -1;
     if (j->ranks)
         return measure_ranks(j, c, s);
     for (size_t b = 0; b < n; b++) {
@@ -164,13 +196,13 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
             add_pairs(j, *item, (int64_t)slices, total, at,
                       s->pairs + b * slices);
     }
-    return 0;
+    return images ? measure_images(j, s) : 0;
 }
 
 /* The part of a step that one data-parallel rank runs. */
 struct dp_rank {
     const struct pp_stage_costs *costs;
-    const struct pack_sizes *sizes;
+    const struct pp_workloads *sizes;
     size_t first, dp, n_bins;
     const uint32_t *order; /* round of each microbatch, or NULL */
 };
@@ -185,12 +217,11 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
         round = l->order[round];
     size_t b = (l->first + round * l->dp) % l->n_bins;
     size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
-    return pp_stage_time(l->costs, a, l->sizes->tokens[part],
-                         l->sizes->pairs[part]);
+    return pp_stage_time(l->costs, a, pp_workloads_at(l->sizes, part));
 }
 
 int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
-                       const struct pack_sizes *sizes, size_t first,
+                       const struct pp_workloads *sizes, size_t first,
                        const uint32_t *order, double *time)
 {
     const struct pp_schedule *s = &j->manifest.schedule;
@@ -212,7 +243,7 @@ int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
 static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
-    struct pack_sizes sizes = {0};
+    struct pp_workloads sizes = {0};
     size_t per_step = (size_t)j->manifest.schedule.n_microbatches *
                       (size_t)j->manifest.mesh.dp;
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
@@ -228,8 +259,7 @@ static int simulate(struct pack_job *j, double *time)
         total += here;
     }
     *time = total / (double)n;
-    free(sizes.tokens);
-    free(sizes.pairs);
+    pp_workloads_finish(&sizes);
     pp_stage_costs_finish(&c);
     return rc;
 }

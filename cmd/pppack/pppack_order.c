@@ -16,7 +16,7 @@ enum { WORK_OF_STEP = 1 << 17, WORK = 1 << 28, LEAST = 32 };
 struct step_order {
     struct pack_job *job;
     struct pp_stage_costs costs;
-    struct pack_sizes sizes;
+    struct pp_workloads sizes;
     struct pp_makespan makespan;
     struct pp_rounds rounds;
     struct pp_microbatch_times *times;
@@ -53,12 +53,12 @@ static void set_times(struct step_order *o, size_t b, size_t microbatch)
     double *message = o->message + o->slots * microbatch;
     for (int i = 0; i < (int)o->slots; i++) {
         size_t part = b * (size_t)n_slices + (size_t)(i % n_slices);
-        double tokens = o->sizes.tokens[part], pairs = o->sizes.pairs[part];
+        struct pp_workload load = pp_workloads_at(&o->sizes, part);
         struct pp_action a = {.stage = i / n_slices, .peer = -1};
         for (a.op = PP_F; a.op <= PP_W; a.op++)
-            op[4 * i + a.op] = pp_stage_time(&o->costs, a, tokens, pairs);
+            op[4 * i + a.op] = pp_stage_time(&o->costs, a, load);
         a.op = PP_SEND_F;
-        message[i] = pp_stage_time(&o->costs, a, tokens, pairs);
+        message[i] = pp_stage_time(&o->costs, a, load);
     }
     o->times[microbatch] = (struct pp_microbatch_times){op, message};
 }
@@ -156,8 +156,7 @@ int pack_order(struct pack_job *j)
     int rc = order_steps(&o, &j->t.err);
     pp_makespan_finish(&o.makespan);
     pp_stage_costs_finish(&o.costs);
-    free(o.sizes.tokens);
-    free(o.sizes.pairs);
+    pp_workloads_finish(&o.sizes);
     free(o.times);
     free(o.op);
     free(o.message);

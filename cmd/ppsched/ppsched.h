@@ -100,7 +100,7 @@ struct ppsched_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     struct pp_stage_costs stage;
-    double *tokens, *pairs;        /* per microbatch and slice */
+    struct pp_workloads loads;     /* per microbatch and slice */
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
     size_t max_images;             /* of a microbatch */

@@ -17,12 +17,12 @@ static double stage_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_costs *c = ctx;
     if (pp_is_collective(a.op))
-        return pp_stage_time(&c->stage, a, 0, 0);
+        return pp_stage_time(&c->stage, a, pp_workload_of(0, 0));
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
     size_t part =
         (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
-    return pp_stage_time(&c->stage, a, c->tokens[part], c->pairs[part]);
+    return pp_stage_time(&c->stage, a, pp_workloads_at(&c->loads, part));
 }
 
 static void set_literal(struct ppsched *p)
@@ -68,8 +68,8 @@ static void assume_microbatches(struct ppsched *p)
     for (int64_t k = 0; k < n; k++) {
         struct pp_default_microbatch_part part =
             pp_default_microbatch_slice(&mb, k % slices, slices);
-        c->tokens[k] = part.tokens;
-        c->pairs[k] = part.pairs;
+        c->loads.tokens[k] = part.tokens;
+        c->loads.pairs[k] = part.pairs;
     }
     bool sized = p->manifest.has_data;
     c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
@@ -95,8 +95,20 @@ static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
         }
     }
     size_t slowest = pp_stage_slowest(&c->stage, tokens, pairs, (size_t)cp);
-    c->tokens[k] = tokens[slowest] * cp;
-    c->pairs[k] = pairs[slowest] * cp;
+    c->loads.tokens[k] = tokens[slowest] * cp;
+    c->loads.pairs[k] = pairs[slowest] * cp;
+}
+
+/* Measures the images of bin `at`, those of microbatch k. A step with images
+ * has no slices. */
+static void measure_images(struct ppsched *p, size_t at, size_t k)
+{
+    struct pp_bin_images images;
+    pp_packed_bin_images(&p->packed, at, &images);
+    struct pp_image_share share =
+        pp_images_largest(&images, pp_image_ranks(&p->manifest));
+    pp_workloads_set_images(&p->costs.loads, k, &p->manifest, share.patches,
+                            share.squares);
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
@@ -122,11 +134,13 @@ static void measure_microbatches(struct ppsched *p)
             measure_ranks(p, &bin, k);
             continue;
         }
-        pp_slice_tokens(slices, bin.tokens, &c->tokens[k * slices]);
+        pp_slice_tokens(slices, bin.tokens, &c->loads.tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
-                           &c->pairs[k * slices]);
+                           &c->loads.pairs[k * slices]);
+        if (c->loads.image_tokens)
+            measure_images(p, at, (size_t)k);
     }
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;
@@ -134,23 +148,10 @@ static void measure_microbatches(struct ppsched *p)
     c->max_patches = ppsched_max_patches(p);
 }
 
-/* Returns the images that the plan assumed. */
-static struct pp_vision planned_images(const struct ppsched *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    const struct pp_layout l = pp_manifest_layout(m);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
-    return (struct pp_vision){.n_images = (size_t)m->microbatch.n_images,
-                              .seq_len = (size_t)m->microbatch.seq_len,
-                              .sharers = (size_t)pp_mesh_sharers(&m->mesh),
-                              .encoders = l.n_components > 1 ? makers : 0,
-                              .lanes = lanes};
-}
-
 /* Returns the images of the largest microbatch of the data. */
 static struct pp_vision images_of_data(const struct ppsched *p)
 {
-    struct pp_vision data = planned_images(p);
+    struct pp_vision data = pp_planned_images(&p->manifest);
     data.n_images = p->costs.max_images;
     data.seq_len = p->costs.max_tokens;
     if (p->costs.max_patches) { /* one of all patches on each rank */
@@ -165,7 +166,7 @@ size_t ppsched_most_features(const struct ppsched *p)
     const struct pp_manifest *m = &p->manifest;
     const struct pp_vision x = m->has_data && p->costs.max_tokens
                                    ? images_of_data(p)
-                                   : planned_images(p);
+                                   : pp_planned_images(&p->manifest);
     size_t each = m->has_data && p->costs.max_patches
                       ? p->costs.max_patches
                       : (size_t)m->microbatch.image_patches;
@@ -183,7 +184,8 @@ static double images_scale(const struct ppsched *p, size_t unit)
     if (!m->has_data || !mb->n_images || !m->n_components ||
         unit >= m->components[0].n_units || c->max_tokens == 0)
         return 1;
-    const struct pp_vision plan = planned_images(p), data = images_of_data(p);
+    const struct pp_vision plan = pp_planned_images(&p->manifest),
+                           data = images_of_data(p);
     size_t each = (size_t)mb->image_patches;
     return pp_vision_rate(&data, c->max_patches ? c->max_patches : each) /
            pp_vision_rate(&plan, each);
@@ -370,6 +372,13 @@ static int init_given(struct ppsched *p)
     return 0;
 }
 
+/* Returns whether the images of a microbatch have a time of their own. */
+static bool has_images(const struct ppsched *p)
+{
+    return p->data && p->manifest.microbatch.n_images &&
+           p->manifest.graph.n_slices == 1;
+}
+
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -378,10 +387,10 @@ int ppsched_costs_init(struct ppsched *p)
     c->stages = p->manifest.stages;
     if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
         return -1;
-    c->tokens = calloc(parts, sizeof *c->tokens);
-    c->pairs = calloc(parts, sizeof *c->pairs);
+    if (pp_workloads_init(&c->loads, parts, has_images(p), &p->tool->err))
+        return -1;
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
-    if (!c->tokens || !c->pairs || !c->sizes)
+    if (!c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_stage_costs_init(&c->stage, &p->manifest, &p->tool->err))
         return -1;
@@ -407,8 +416,7 @@ int ppsched_costs_init(struct ppsched *p)
 
 void ppsched_costs_finish(struct ppsched_costs *c)
 {
-    free(c->tokens);
-    free(c->pairs);
+    pp_workloads_finish(&c->loads);
     free(c->sizes);
     free(c->given.message);
     free(c->given.reduce);

@@ -51,7 +51,7 @@ static double step_tokens(const struct ppsched *p)
                (size_t)p->schedule->graph->n_slices;
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += p->costs.tokens[i];
+        sum += p->costs.loads.tokens[i];
     return sum * p->manifest.mesh.dp;
 }
 

@@ -79,6 +79,24 @@ uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes)
     return most;
 }
 
+struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
+                                        size_t size)
+{
+    struct pp_image_share most = {0, 0};
+    for (size_t rank = 0; b->n && rank < size; rank++) {
+        struct pp_image_share here = {0, 0};
+        uint32_t end = pp_images_part(b, size, rank + 1);
+        for (uint32_t k = pp_images_part(b, size, rank); k < end; k++) {
+            double patches = b->cu_patches[k + 1] - b->cu_patches[k];
+            here.patches += patches;
+            here.squares += patches * patches;
+        }
+        if (here.patches > most.patches)
+            most = here;
+    }
+    return most;
+}
+
 int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];

@@ -67,6 +67,14 @@ void pp_packed_bin_images(const struct pp_packed *p, size_t b,
 uint32_t pp_images_part(const struct pp_bin_images *b, size_t size,
                         size_t rank);
 
+/* The images of the rank, among `size` that divide those of a bin, that has
+ * most patches: these, and the sum of the squares of those of each image. */
+struct pp_image_share {
+    double patches, squares;
+};
+struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
+                                        size_t size);
+
 /* Returns the most patches that one of `size` ranks gets: of a bin, or at most
  * of any `lanes` bins if they divide the images of several as if of one. */
 uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes);

@@ -5,9 +5,74 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/num.h"
 #include "model/cost.h"
+#include "model/layout.h"
 #include "model/parts.h"
 #include "model/precision.h"
+#include "model/vision.h"
+
+int pp_workloads_init(struct pp_workloads *l, size_t n, bool images,
+                      struct pp_err *err)
+{
+    size_t each = images ? 4 : 2;
+    *l = (struct pp_workloads){0};
+    if (pp_mul(n, each, &each, err))
+        return -1;
+    l->tokens = calloc(each + 1, sizeof *l->tokens);
+    if (!l->tokens)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    l->pairs = l->tokens + n;
+    if (images) {
+        l->image_tokens = l->pairs + n;
+        l->image_pairs = l->image_tokens + n;
+    }
+    return 0;
+}
+
+void pp_workloads_finish(struct pp_workloads *l)
+{
+    free(l->tokens);
+    *l = (struct pp_workloads){0};
+}
+
+struct pp_vision pp_planned_images(const struct pp_manifest *m)
+{
+    const struct pp_layout l = pp_manifest_layout(m);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    return (struct pp_vision){.n_images = (size_t)m->microbatch.n_images,
+                              .seq_len = (size_t)m->microbatch.seq_len,
+                              .sharers = (size_t)pp_mesh_sharers(&m->mesh),
+                              .encoders = l.n_components > 1 ? makers : 0,
+                              .lanes = lanes};
+}
+
+size_t pp_image_ranks(const struct pp_manifest *m)
+{
+    const struct pp_layout l = pp_manifest_layout(m);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    return makers > lanes ? makers / lanes : 1;
+}
+
+void pp_workloads_set_images(struct pp_workloads *l, size_t i,
+                             const struct pp_manifest *m, double patches,
+                             double squares)
+{
+    const struct pp_default_microbatch *mb = &m->microbatch;
+    const struct pp_vision plan = pp_planned_images(m);
+    double shared = plan.encoders && plan.encoders < plan.lanes
+                        ? (double)plan.lanes / (double)plan.encoders
+                        : 1;
+    double images = (double)pp_vision_rank_images(&plan);
+    double each = (double)mb->image_patches, length = (double)mb->seq_len;
+    l->image_tokens[i] = l->tokens[i];
+    l->image_pairs[i] = l->pairs[i];
+    if (images > 0 && each > 0) {
+        l->image_tokens[i] = length * shared * patches / (images * each);
+        l->image_pairs[i] = length * (length + 1) / 2 * shared * squares /
+                            (images * each * each);
+    }
+}
 
 /* Recomputed operations take the same share of the forward's time as of its
  * operations. */
@@ -69,18 +134,20 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
 {
     c->profile = &m->profile;
     c->heads = calloc((size_t)m->graph.n_stages, sizeof *c->heads);
+    c->images = calloc((size_t)m->graph.n_stages, sizeof *c->images);
     c->others = calloc((size_t)m->graph.n_stages, sizeof *c->others);
     c->moved = calloc((size_t)m->graph.n_stages, sizeof *c->moved);
-    if (!c->heads || !c->others || !c->moved)
+    if (!c->heads || !c->images || !c->others || !c->moved)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
             const struct pp_manifest_stage *stage = &m->stages[s];
-            const struct pp_manifest_unit *u =
-                &m->model.units[stage->first_unit + i];
-            add_seconds(pp_fqn_is_head(u->fqn) ? &c->heads[s] : &c->others[s],
-                        &m->profile.units[stage->first_unit + i], u,
-                        stage->recompute);
+            size_t unit = stage->first_unit + i;
+            const struct pp_manifest_unit *u = &m->model.units[unit];
+            add_seconds(pp_fqn_is_head(u->fqn) ? &c->heads[s]
+                        : unit < c->n_encoder  ? &c->images[s]
+                                               : &c->others[s],
+                        &m->profile.units[unit], u, stage->recompute);
             add_moved(c, s, m, u);
         }
     return 0;
@@ -100,7 +167,10 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
             if (pp_fqn_is_head(u->fqn))
                 c->head_flops[s] = u->fwd_flops[0];
         }
-    c->units = m->model.has_frozen ? m->model.units : NULL;
+    c->units = m->model.units;
+    c->has_frozen = m->model.has_frozen;
+    if (m->n_components && m->microbatch.n_images)
+        c->n_encoder = m->components[0].n_units;
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
 
@@ -114,13 +184,16 @@ bool pp_stage_costs_known(const struct pp_stage_costs *c)
 
 /* Returns the sum over the units of a stage, each in its role. */
 static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
-                                  double tokens, double pairs)
+                                  struct pp_workload l)
 {
     const struct pp_manifest_stage *s = &c->stages[stage];
     struct pp_cost sum = {0, 0, 0, 0};
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
         const struct pp_manifest_unit *u = &c->units[i];
         const double *again = u->modes[s->recompute].recompute_flops;
+        bool encodes = i < c->n_encoder;
+        double tokens = encodes ? l.image_tokens : l.tokens;
+        double pairs = encodes ? l.image_pairs : l.pairs;
         struct pp_cost x =
             pp_cost_of(tokens * u->fwd_flops[0], pairs * u->fwd_flops[1],
                        pp_fqn_is_head(u->fqn));
@@ -131,10 +204,12 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
 }
 
 static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
-                                  double tokens, double pairs)
+                                  struct pp_workload l)
 {
-    if (c->units)
-        return units_flops(c, stage, tokens, pairs);
+    double tokens = l.tokens, pairs = l.pairs;
+    if (c->has_frozen || l.image_tokens < tokens || l.image_tokens > tokens ||
+        l.image_pairs < pairs || l.image_pairs > pairs)
+        return units_flops(c, stage, l);
     const double *flops = c->stages[stage].fwd_flops;
     double head = c->head_flops[stage];
     struct pp_cost h = pp_cost_of(tokens * head, 0, true);
@@ -155,19 +230,25 @@ static struct pp_cost seconds_of(const struct pp_unit_seconds *s, double tokens,
 }
 
 static struct pp_cost stage_seconds(const struct pp_stage_costs *c, int stage,
-                                    double tokens, double pairs)
+                                    struct pp_workload l)
 {
-    return pp_cost_sum(seconds_of(&c->heads[stage], tokens, pairs, true),
-                       seconds_of(&c->others[stage], tokens, pairs, false));
+    struct pp_cost text =
+        pp_cost_sum(seconds_of(&c->heads[stage], l.tokens, l.pairs, true),
+                    seconds_of(&c->others[stage], l.tokens, l.pairs, false));
+    return pp_cost_sum(text, seconds_of(&c->images[stage], l.image_tokens,
+                                        l.image_pairs, false));
 }
 
 /* In both directions a message is as wide as the lower stage's output. */
 static double message_time(const struct pp_stage_costs *c, struct pp_action a,
-                           double tokens)
+                           struct pp_workload l)
 {
     int lower = a.op == PP_SEND_F ? a.stage : a.peer;
+    const struct pp_manifest_stage *s = &c->stages[lower];
+    size_t end = s->first_unit + s->n_units;
+    double rows = end > 0 && end <= c->n_encoder ? l.image_tokens : l.tokens;
     return c->profile->latency +
-           c->profile->seconds_per_byte * c->stages[lower].out_bytes * tokens;
+           c->profile->seconds_per_byte * s->out_bytes * rows;
 }
 
 static double collective_time(const struct pp_stage_costs *c,
@@ -181,16 +262,16 @@ static double collective_time(const struct pp_stage_costs *c,
 }
 
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
-                     double tokens, double pairs)
+                     struct pp_workload l)
 {
     if (pp_is_send(a.op) && c->profile)
-        return message_time(c, a, tokens);
+        return message_time(c, a, l);
     if (pp_is_collective(a.op) && c->profile)
         return collective_time(c, a);
     if (!pp_is_compute(a.op))
         return 0;
-    struct pp_cost all = c->profile ? stage_seconds(c, a.stage, tokens, pairs)
-                                    : stage_flops(c, a.stage, tokens, pairs);
+    struct pp_cost all =
+        c->profile ? stage_seconds(c, a.stage, l) : stage_flops(c, a.stage, l);
     bool source = !c->graph->stages[a.stage].input_grad;
     switch ((enum pp_op)a.op) {
     case PP_F:
@@ -219,7 +300,7 @@ size_t pp_stage_slowest(const struct pp_stage_costs *c, const double *tokens,
         double time = 0;
         for (int s = 0; s < c->graph->n_stages; s++) {
             const struct pp_action a = {.op = PP_F, .stage = s};
-            time += pp_stage_time(c, a, tokens[k], pairs[k]);
+            time += pp_stage_time(c, a, pp_workload_of(tokens[k], pairs[k]));
         }
         slowest = time > longest ? k : slowest;
         longest = time > longest ? time : longest;
@@ -271,6 +352,7 @@ void pp_stage_costs_finish(struct pp_stage_costs *c)
 {
     free(c->head_flops);
     free(c->heads);
+    free(c->images);
     free(c->others);
     free(c->moved);
     memset(c, 0, sizeof *c);

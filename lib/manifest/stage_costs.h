@@ -8,16 +8,65 @@
 
 #include "manifest/manifest.h"
 
+/* The size of a microbatch, or of a slice of it: its tokens and attended pairs.
+ * Units of an encoder take the others: tokens and pairs with as many images, on
+ * the rank that has most patches, as the plan assumes. Without images in the
+ * data they are the same. */
+struct pp_workload {
+    double tokens, pairs, image_tokens, image_pairs;
+};
+
+static inline struct pp_workload pp_workload_of(double tokens, double pairs)
+{
+    return (struct pp_workload){tokens, pairs, tokens, pairs};
+}
+
+/* Several of them. The last two are NULL without images. */
+struct pp_workloads {
+    double *tokens, *pairs, *image_tokens, *image_pairs;
+};
+
+static inline struct pp_workload pp_workloads_at(const struct pp_workloads *l,
+                                                 size_t i)
+{
+    struct pp_workload one = pp_workload_of(l->tokens[i], l->pairs[i]);
+    if (l->image_tokens) {
+        one.image_tokens = l->image_tokens[i];
+        one.image_pairs = l->image_pairs[i];
+    }
+    return one;
+}
+
+int pp_workloads_init(struct pp_workloads *l, size_t n, bool images,
+                      struct pp_err *err) PP_MUST_USE;
+void pp_workloads_finish(struct pp_workloads *l);
+
+/* Returns the images that the plan assumed, and the ranks that divide them. */
+struct pp_vision pp_planned_images(const struct pp_manifest *m);
+
+/* Returns how many ranks divide the images of a microbatch. */
+size_t pp_image_ranks(const struct pp_manifest *m);
+
+/* Sets what units of the encoder take for so many patches of a microbatch on
+ * the rank that has most, and the sum of the squares of those of each image. A
+ * rank that has images of several microbatches has as many of each. They change
+ * nothing if the manifest does not say which images its costs are for. Windows
+ * count as whole images do. */
+void pp_workloads_set_images(struct pp_workloads *l, size_t i,
+                             const struct pp_manifest *m, double patches,
+                             double squares);
+
 struct pp_stage_costs {
     const struct pp_graph *graph;
     const struct pp_manifest_stage *stages;
     double *head_flops;               /* by stage: its head's, per token */
     const struct pp_profile *profile; /* NULL if there is none */
     /* By stage, if there is a profile: its head, which recomputes its products,
-     * and the sums of its other units. */
-    struct pp_unit_seconds *heads, *others;
-    const struct pp_manifest_unit *units; /* of the model, if some are frozen;
-                                             else NULL */
+     * and the sums of its units of an encoder and of the others. */
+    struct pp_unit_seconds *heads, *images, *others;
+    const struct pp_manifest_unit *units; /* of the model; may be NULL */
+    size_t n_encoder;                     /* the first ones are an encoder's */
+    bool has_frozen;
     /* By stage, if there is a profile. */
     struct {
         double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
@@ -32,12 +81,12 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
 /* Returns true if any stage has a cost. */
 bool pp_stage_costs_known(const struct pp_stage_costs *c);
 
-/* Returns the cost of an action on so many tokens and attended pairs. The time
+/* Returns the cost of an action on a microbatch or slice of that size. The time
  * of a recomputation is in I. A stage without an input gradient does nothing at
  * I and its whole backward at W. SENDs, REDUCE_GRAD and UNSHARD take time if
  * there is a profile; other actions that do not compute take none. */
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,
-                     double tokens, double pairs);
+                     struct pp_workload l);
 
 /* Sets the tokens of each of n slices of a microbatch of total tokens, padding
  * included. They differ by at most one. */

@@ -126,3 +126,72 @@ sequences of 512; --seq-len overrides that here" ]
     ppsched -q -s 1f1b -m 4 plan.json |
         jq -e '.microbatch == {"tokens": 1024, "seq_len": 512}'
 }
+
+# images COUNT SIDE DIR: packs four documents of 40 tokens with so many images of
+# SIDE x SIDE features.
+images() {
+    jq -nc --argjson n "$1" --argjson s "$2" '($n * $s * $s) as $all |
+        range(4) | {input_ids: ([5] + [range($all) | 31] +
+            [range(39 - $all) | 7]),
+        images: [range($n) | {grid: [1, 2 * $s, 2 * $s],
+            pixels: [range(4 * $s * $s) | [range(24) | 0.5]]}]} |
+        if $n == 0 then del(.images) else . end' >images.jsonl
+    local some=(--image-token 31 --merge 2)
+    [ "$1" -gt 0 ] || some=()
+    pppack -q "${some[@]}" -l 40 -o "$3" images.jsonl
+}
+
+# split COUNT PATCHES ARGS...: splits for so many images.
+split() {
+    local method=uniform-units
+    [[ "$*" != *--encoder-mesh* ]] || method=balanced
+    ppsplit -q --seq-len 40 --images "$1" --image-patches "$2" \
+        --method $method "${@:3}" "$SRCDIR/tests/golden/qwen2-vl"
+}
+
+# near A B: checks that two numbers are equal up to rounding.
+near() { jq -ne --argjson a "$1" --argjson b "$2" '$a / $b - 1 | fabs < 1e-12'; }
+
+@test "an encoder takes the time of the images of each microbatch" {
+    local of got want one
+    for of in '1 2' '2 2' '3 1' '1 4'; do
+        read -r n side <<<"$of"
+        rm -rf data
+        images "$n" "$side" data
+        for args in '-p 1' '-p 3' '-p 3 --tp 2' '-p 3 --freeze vision' \
+            '-p 2 --encoder-mesh dp=2' \
+            '-p 2 --encoder-mesh dp=1 --dp 2'; do
+            # The plan for one image of 16 patches, and that for these images.
+            # shellcheck disable=SC2086
+            got=$(split 1 16 $args | ppsched -s 1f1b -m 4 --data data --stats)
+            # shellcheck disable=SC2086
+            want=$(split "$n" $((4 * side * side)) $args |
+                ppsched -s 1f1b -m 4 --seq-len 40 --stats)
+            echo "$of $args"
+            near "$(jq .makespan <<<"$got")" "$(jq .makespan <<<"$want")"
+        done
+    done
+    # Without images the encoder takes no time.
+    for of in 0 1 2; do
+        images $of 2 "data$of"
+        split 1 16 -p 1 | ppsched -s 1f1b -m 4 --data "data$of" --stats |
+            jq .makespan
+    done >times
+    jq -se '(.[1] - .[0]) / (.[2] - .[1]) - 1 | fabs < 1e-12' times
+    jq -se '.[0] > 0 and .[1] > .[0]' times
+}
+
+@test "pppack simulates the images of each microbatch, too" {
+    for n in 0 1 2 3; do
+        images $n 2 "each$n"
+        head -n 1 images.jsonl
+    done >mixed.jsonl
+    split 1 16 -p 2 | ppsched -q -s 1f1b -m 4 -o plan.json
+    pppack -q --image-token 31 --merge 2 -l 40 --manifest plan.json \
+        --balance flops --stats -o mixed mixed.jsonl >stats
+    near "$(jq .step_time stats)" "$(ppsched -q --data mixed -s 1f1b -m 4 \
+        --stats plan.json | jq .span)"
+    # By tokens alone all microbatches would be alike.
+    run -1 near "$(jq .step_time stats)" "$(ppsched -q --seq-len 40 -s 1f1b \
+        -m 4 --stats plan.json | jq .span)"
+}

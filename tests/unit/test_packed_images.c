@@ -439,8 +439,31 @@ static void test_files(const char *base)
     pp_images_finish(&d.images);
 }
 
+/* The rank that has most patches, here the first or the last one. */
+static void test_largest(void)
+{
+    static const int32_t falling[] = {0, 8, 10, 13}, rising[] = {0, 4, 12, 15};
+    const struct pp_bin_images before = {
+        .n = 3, .patches = 13, .cu_patches = falling};
+    const struct pp_bin_images last = {
+        .n = 3, .patches = 15, .cu_patches = rising};
+    const struct pp_bin_images none = {.cu_patches = falling};
+    struct pp_image_share a = pp_images_largest(&before, 2),
+                          b = pp_images_largest(&last, 2),
+                          all = pp_images_largest(&before, 1),
+                          nothing = pp_images_largest(&none, 2);
+    is_near(a.patches, 8, 0, "the first rank has most patches");
+    is_near(a.squares, 64, 0, "  their pairs");
+    is_near(b.patches, 11, 0, "the last rank has most patches");
+    is_near(b.squares, 64 + 9, 0, "  their pairs");
+    is_near(all.patches, 13, 0, "one rank has all");
+    is_near(all.squares, 64 + 4 + 9, 0, "  their pairs");
+    is_near(nothing.patches + nothing.squares, 0, 0, "no images");
+}
+
 int main(void)
 {
+    test_largest();
     char base[SCRATCH_TEXT];
     scratch_make(base);
     test_memory();
