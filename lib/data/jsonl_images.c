@@ -174,7 +174,7 @@ static int find_grid(struct line_image *im, const struct pp_jsonl_images *o,
                                "a grid, needs the size of its patches",
                                dims[0], dims[1], dims[2]);
     if (dims[1] % o->patch || dims[2] % o->patch || dims[1] > INT32_MAX ||
-        dims[2] > INT32_MAX || dims[0] > UINT16_MAX)
+        dims[2] > INT32_MAX || dims[0] > INT32_MAX / o->patch / o->patch)
         return pp_fail(err, PP_EXIT_INPUT,
                        "an image of '%zu x %zu x %zu' pixels cannot be cut "
                        "into patches of %" PRIu32 " x %" PRIu32,

@@ -103,6 +103,18 @@ cannot be mixed with earlier ones for 9, merged by 1" -l 12 --image-token 8 \
         --patch 2 -o both packed other.jsonl
 }
 
+@test "a patch of more than 2^32 pixels is refused" {
+    # Only a hole: nothing of it is read.
+    local shape="(257, 4096, 4096), }"
+    printf '\x93NUMPY\x01\x00\x76\x00%-117s\n' \
+        "{'descr': '<f4', 'fortran_order': False, 'shape': $shape" >image.npy
+    truncate -s $((128 + 4 * 257 * 4096 * 4096)) image.npy
+    echo '{"input_ids": [9, 1], "images": ["image.npy"]}' >in.jsonl
+    refused "in.jsonl: line 1: an image of '257 x 4096 x 4096' pixels cannot be \
+cut into patches of 4096 x 4096" -l 12 --image-token 9 --patch 4096 -o packed \
+        in.jsonl
+}
+
 @test "images are never cut" {
     lines 1 4 >in.jsonl
     for what in split truncate; do
