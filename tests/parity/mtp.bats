@@ -115,7 +115,7 @@ prediction, so --mtp-weight has no effect; plan with ppsplit --mtp" ]
 
 @test "plans know the bytes of the layer" {
     local kind need
-    for kind in '1f1b Ett|mL -p 2' '1f1b Ett|m|L -p 3' \
+    for kind in '1f1b Ett|mL -p 2' '1f1b E|ttm|L -p 3' \
         'interleaved E|t|t|mL -p 2 -c 2' '1f1b Ett|mL -p 2 --tp 2' \
         '1f1b Ett|mL -p 2 --dp 2 --zero 1'; do
         # shellcheck disable=SC2086
