@@ -2,8 +2,11 @@
 /* Tests kinds on graphs that are not chains: encoders of different depth before
  * one model, on their own ranks and on shared ranks, and the kinds that refuse
  * them. */
+#include <math.h>
+
 #include "sched_fixture.h"
 
+#include "schedule/bound/bound.h"
 #include "schedule/memory/memory.h"
 
 enum { MAX_STAGES = 8 };
@@ -36,6 +39,29 @@ static const struct branches uneven = {.name = "image 1, audio 2, model 2",
                                                   {3, {0, 2, -1}},
                                                   {4, {3, -1}}},
                                        .depth = {2, 3, 2, 1, 0}};
+static const struct branches uneven3 = {.name = "image 1, audio 2, model 3",
+                                        .n_ranks = 6,
+                                        .n_stages = 6,
+                                        .longest = 5,
+                                        .stages = {{0, {-1}},
+                                                   {1, {-1}},
+                                                   {2, {1, -1}},
+                                                   {3, {0, 2, -1}},
+                                                   {4, {3, -1}},
+                                                   {5, {4, -1}}},
+                                        .depth = {3, 4, 3, 2, 1, 0}};
+static const struct branches uneven4 = {.name = "image 1, audio 2, model 4",
+                                        .n_ranks = 7,
+                                        .n_stages = 7,
+                                        .longest = 6,
+                                        .stages = {{0, {-1}},
+                                                   {1, {-1}},
+                                                   {2, {1, -1}},
+                                                   {3, {0, 2, -1}},
+                                                   {4, {3, -1}},
+                                                   {5, {4, -1}},
+                                                   {6, {5, -1}}},
+                                        .depth = {4, 5, 4, 3, 2, 1, 0}};
 static const struct branches three = {.name = "encoders of 1, 2 and 3",
                                       .n_ranks = 8,
                                       .n_stages = 8,
@@ -97,12 +123,13 @@ static void build(struct fixture *f, const struct branches *b)
         printf("# %s\n", f->err.text);
 }
 
-/* Emits and lowers a kind, and checks it with rendezvous and at depths 1 and 3.
+/* Emits and lowers a kind, and checks it with rendezvous and at every depth up
+ * to more messages than a channel ever has.
  */
 static bool runs(struct fixture *f, const char *kind, int m)
 {
     int rc = emit(f, kind, m, 0) || pp_lower(&f->s, &f->err);
-    for (int depth = 0; !rc && depth <= 3; depth += 1 + (depth == 1)) {
+    for (int depth = 0; !rc && depth <= m + 1; depth++) {
         f->s.channel_depth = depth;
         rc = pp_check(&f->s, &f->err);
     }
@@ -167,6 +194,51 @@ static void test_time(const struct branches *b)
     }
 }
 
+/* Returns the least time of any order in which row r holds at most `slots`
+ * microbatches, or with -1, any number. */
+static double least_time(const struct fixture *f, int m, int r, int slots)
+{
+    struct pp_literal_costs literal = {
+        .graph = &f->graph, .f = 1, .i = 1, .w = 1, .textbook = true};
+    const struct pp_costs costs = {pp_literal_time, &literal};
+    double limit[MAX_STAGES];
+    struct pp_load load[MAX_STAGES];
+    const struct pp_memory_limit room = {limit, load};
+    struct pp_bound bound = {0};
+    struct pp_err err = {0};
+    for (int k = 0; k < MAX_STAGES; k++) {
+        limit[k] = k == r && slots >= 0 ? slots : 1000;
+        load[k] = (struct pp_load){0, 1, 0};
+    }
+    if (pp_bound_by_refuting(&f->graph, m, false, &costs, &room, &bound, &err))
+        printf("# %s\n", err.text);
+    return bound.makespan;
+}
+
+/* 1f1b takes the least time of any order, and with a slot less on any rank
+ * every order takes longer. */
+static void test_least(const struct branches *b)
+{
+    enum { M = 16 };
+    static const double cost[] = {1, 1, 1, 0};
+    struct fixture f;
+    struct pp_sim sim = {0};
+    build(&f, b);
+    bool least = plan_kind(&f, "1f1b", M, cost, &sim);
+    ok(least && fabs(sim.makespan - least_time(&f, M, 0, -1)) < 1e-9,
+       "1f1b takes the least time: %s", b->name);
+    for (int r = 0; least && r < b->n_ranks; r++) {
+        int slots = pp_row_slots(&f.s, r);
+        if (slots > 1)
+            least = least_time(&f, M, r, slots - 1) > sim.makespan + 0.5;
+        if (!least)
+            printf("# rank %d: %d slots\n", r, slots);
+    }
+    ok(least, "  no order does so with a slot less on any rank");
+    pp_sim_finish(&sim);
+    drop(&f);
+}
+
 static void refuses(const struct branches *b, const char *kind,
                     const char *says)
 {
@@ -199,13 +271,15 @@ static void test_refusals(void)
 
 int main(void)
 {
-    const struct branches *const all[] = {&two,    &uneven, &three,
-                                          &shared, &joined, &crossing};
+    const struct branches *const all[] = {&two,   &uneven, &uneven3, &uneven4,
+                                          &three, &shared, &joined,  &crossing};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         test_runs(all[i]);
         test_warmup(all[i]);
-        if (all[i]->n_ranks == all[i]->n_stages)
+        if (all[i]->n_ranks == all[i]->n_stages) {
             test_time(all[i]);
+            test_least(all[i]);
+        }
     }
     test_refusals();
     return done();
