@@ -122,11 +122,28 @@ static void add_moved(struct pp_stage_costs *c, int stage,
     const struct pp_precision *types =
         m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
     types = types ? types : pp_precisions;
-    double params = moved_params(&m->mesh, u, types);
+    const struct pp_layout l = pp_manifest_layout(m);
+    int of = pp_layout_component(&l, m->graph.stages[stage].row);
+    double params = moved_params(&l.components[of].mesh, u, types);
     c->moved[stage].gathered += params * (double)types->element_bytes;
     if (u->role == PP_ROLE_TRAINED)
         c->moved[stage].reduced += (m->mesh.whole_state ? 2 : 1) * params *
                                    (double)types->accumulator_bytes;
+}
+
+/* Finds the bridge of an encoder with ranks of its own. */
+static void find_bridge(struct pp_stage_costs *c, const struct pp_manifest *m)
+{
+    const struct pp_layout l = pp_manifest_layout(m);
+    const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
+    c->bridge = -1;
+    if (l.n_components == 1)
+        return;
+    for (int s = 0; s < m->graph.n_stages; s++)
+        if (pp_layout_component(&l, m->graph.stages[s].row) == 0)
+            c->bridge = s > c->bridge ? s : c->bridge;
+    double makers = l.components[0].mesh.dp;
+    c->busier_end = fmax(1, makers / (x->dp * pp_mesh_sharers(x)));
 }
 
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
@@ -139,6 +156,7 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
     c->moved = calloc((size_t)m->graph.n_stages, sizeof *c->moved);
     if (!c->heads || !c->images || !c->others || !c->moved)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    find_bridge(c, m);
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
             const struct pp_manifest_stage *stage = &m->stages[s];
@@ -247,8 +265,10 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
     const struct pp_manifest_stage *s = &c->stages[lower];
     size_t end = s->first_unit + s->n_units;
     double rows = end > 0 && end <= c->n_encoder ? l.image_tokens : l.tokens;
-    return c->profile->latency +
-           c->profile->seconds_per_byte * s->out_bytes * rows;
+    double bytes = s->out_bytes * rows;
+    if (lower == c->bridge)
+        bytes *= c->busier_end;
+    return c->profile->latency + c->profile->seconds_per_byte * bytes;
 }
 
 static double collective_time(const struct pp_stage_costs *c,
@@ -257,8 +277,9 @@ static double collective_time(const struct pp_stage_costs *c,
     double bytes = a.op == PP_UNSHARD ? c->moved[a.stage].gathered
                                       : c->moved[a.stage].reduced;
     bool moves = a.op == PP_UNSHARD ? c->graph->resident : c->graph->replicas;
-    return moves ? c->profile->latency + c->profile->seconds_per_byte * bytes
-                 : 0;
+    return moves && bytes > 0
+               ? c->profile->latency + c->profile->seconds_per_byte * bytes
+               : 0;
 }
 
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,

@@ -72,6 +72,9 @@ struct pp_stage_costs {
         double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
         double gathered; /* that UNSHARD moves */
     } * moved;
+    int bridge; /* the stage whose output goes over a bridge, or -1 */
+    /* The bytes at its busier end, over those of a rank of the encoder. */
+    double busier_end;
 };
 
 /* The manifest, which has stages, must outlive the costs. */

@@ -5,6 +5,7 @@
 
 #include "base/num.h"
 #include "manifest/manifest.h"
+#include "manifest/stage_costs.h"
 #include "tap.h"
 
 /* A document in the writer's own layout. */
@@ -472,8 +473,74 @@ static void test_man_page(void)
     pp_manifest_finish(&m);
 }
 
+/* Writes a plan with an encoder on so many data-parallel ranks of its own, and
+ * two of the language model. Its messages take 1 s a byte. */
+static void apart_text(int dp, char *text, size_t room)
+{
+    static const char unit[] = "{\"fqn\": \"%s\", \"params\": 100, "
+                               "\"fwd_flops\": [1, 1], \"act_bytes\": [1, 1, "
+                               "1], \"out_bytes\": 3}";
+    static const char time[] = "{\"fqn\": \"%s\", \"fwd\": [0, 0], "
+                               "\"input\": [0, 0], \"weight\": [0, 0]}";
+    char units[2][160], times[2][120];
+    for (int i = 0; i < 2; i++) {
+        snprintf(units[i], sizeof units[i], unit, i ? "b" : "a");
+        snprintf(times[i], sizeof times[i], time, i ? "b" : "a");
+    }
+    snprintf(
+        text, room,
+        "{\"format\": \"pp-manifest\", \"version\": 1, \"model\": "
+        "{\"source\": \"m\", \"architecture\": \"A\", \"dtype\": \"fp32\", "
+        "\"units\": [%s, %s]}, \"profile\": {\"units\": [%s, %s], "
+        "\"messages\": {\"seconds_per_byte\": 1, \"latency\": 0}}, "
+        "\"mesh\": {\"pp\": 2, \"dp\": 2}, \"stages\": [{\"stage\": 0, "
+        "\"rank\": 0, \"units\": [\"a\"], \"component\": \"v\"}, "
+        "{\"stage\": 1, \"rank\": 1, \"units\": [\"b\"], \"component\": "
+        "\"l\"}], \"components\": [{\"name\": \"v\", \"units\": 1, "
+        "\"rank_offset\": 0, \"first_rank\": 0, \"mesh\": {\"pp\": 1, "
+        "\"dp\": %d}}, {\"name\": \"l\", \"units\": 1, \"rank_offset\": 1, "
+        "\"first_rank\": %d, \"mesh\": {\"pp\": 1, \"dp\": 2}}]}",
+        units[0], units[1], times[0], times[1], dp, dp);
+}
+
+/* Sums of gradients are over the ranks of their component, and a message over a
+ * bridge takes as long as its busier end. */
+static void test_apart(void)
+{
+    static const struct {
+        int dp;
+        double sum, message;
+    } cases[] = {{1, 0, 30}, {2, 200, 30}, {8, 350, 120}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        struct pp_manifest m;
+        struct pp_stage_costs c;
+        struct pp_err err = {0};
+        apart_text(cases[i].dp, text, sizeof text);
+        if (!ok(parse(text, &m) && !pp_stage_costs_init(&c, &m, &err),
+                "an encoder on %d ranks of its own", cases[i].dp))
+            continue;
+        struct pp_action reduce = {.op = PP_REDUCE_GRAD, .peer = -1};
+        const struct pp_action sends[] = {
+            {.op = PP_SEND_F, .stage = 0, .peer = 1},
+            {.op = PP_SEND_B, .stage = 1, .peer = 0}};
+        is_near(pp_stage_time(&c, reduce, pp_workload_of(0, 0)), cases[i].sum,
+                1e-12, "  its sum of gradients");
+        reduce.stage = 1;
+        is_near(pp_stage_time(&c, reduce, pp_workload_of(0, 0)), 200, 1e-12,
+                "  that of the language model");
+        for (int k = 0; k < 2; k++)
+            is_near(pp_stage_time(&c, sends[k], pp_workload_of(10, 0)),
+                    cases[i].message, 1e-12,
+                    "  a message of 10 tokens over the bridge");
+        pp_stage_costs_finish(&c);
+        pp_manifest_finish(&m);
+    }
+}
+
 int main(void)
 {
+    test_apart();
     test_man_page();
     test_own();
     test_abstract();
