@@ -123,6 +123,7 @@ more than its limit of '1'" ]
 }
 
 @test "auto is never slower than a named kind at its depth, nor heavier" {
+    tries_all
     ppsched -p 4 -c 2 -m 8 --cost 1,2,0.5 --compare \
         interleaved,zb-interleaved,auto --time 0.2 >got
     cat got

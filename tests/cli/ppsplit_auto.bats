@@ -52,7 +52,7 @@ beats() {
 }
 
 @test "no named kind has a shorter step within a limit of memory" {
-    [ -z "${FEWER-}" ] || skip 'FEWER is set'
+    tries_all
     beats 8 3600M -p 3
     beats 6 4550M -p 2 -c 2 --placement v
 }

@@ -30,6 +30,7 @@ shortest() {
 }
 
 @test "no split has a shorter step" {
+    tries_all
     for t in '1f1b 3 3 1' 'zb-h1 5 3 1' 'interleaved 4 2 2' \
         'zbv 5 2 2 --placement v' 'seq1f1b 3 3 1'; do
         read -r kind m p c place <<<"$t"
@@ -130,6 +131,7 @@ keeps_limits() {
 }
 
 @test "a limit is kept to the byte if some split keeps it" {
+    tries_all
     unequal_units
     keeps_limits gpipe 1
     keeps_limits interleaved 2
