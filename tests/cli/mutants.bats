@@ -29,7 +29,7 @@ setup() {
 mutants() {
     local sum=()
     [ "$1" != --sum ] || { sum=("${@:1:2}") && shift 2; }
-    "$SRCDIR/tests/cli/mutate" "${sum[@]}" "${PP_MUTANTS:-10}" "$@"
+    "$SRCDIR/tests/cli/mutate" "${sum[@]}" "${PP_MUTANTS:-$((6 / ${FEWER:-1}))}" "$@"
 }
 
 train=(pprun -q --data packed --steps 1 -o lines)
