@@ -425,24 +425,35 @@ static void cycles(const struct subject *x, int n)
        after.files - before.files);
 }
 
+enum { N_MODELS = 3 };
+static const char *const models[N_MODELS] = {"llava", "qwen2-vl", "qwen2.5-vl"};
+
+static int number_of(const char *model)
+{
+    for (int i = 0; i < N_MODELS; i++)
+        if (!strcmp(model, models[i]))
+            return i;
+    give_up("no model '%s'", model);
+}
+
 int main(int argc, char **argv)
 {
     const char *suite = argc > 2 ? argv[2] : "fast";
     FILE *f = argc > 1 ? fopen(argv[1], "r") : NULL;
     struct topology t;
-    struct subject llava, qwen;
+    struct subject subjects[N_MODELS];
     if (!f)
         give_up("no table");
-    open_subject(&llava, "llava");
-    open_subject(&qwen, "qwen2-vl");
-    divisions(&llava, "llava");
-    divisions(&qwen, "qwen2-vl");
+    for (int i = 0; i < N_MODELS; i++)
+        open_subject(&subjects[i], models[i]);
+    divisions(&subjects[0], models[0]);
+    divisions(&subjects[1], models[1]);
     while (read_line(f, &t))
         if (!strcmp(t.suite, suite))
-            check(strcmp(t.model, "llava") ? &qwen : &llava, &t);
-    cycles(&llava, strcmp(suite, "slow") ? 20 : 1000);
+            check(&subjects[number_of(t.model)], &t);
+    cycles(&subjects[0], strcmp(suite, "slow") ? 20 : 1000);
     fclose(f);
-    close_subject(&llava);
-    close_subject(&qwen);
+    for (int i = 0; i < N_MODELS; i++)
+        close_subject(&subjects[i]);
     return done();
 }
