@@ -153,7 +153,7 @@ split() {
 near() { jq -ne --argjson a "$1" --argjson b "$2" '$a / $b - 1 | fabs < 1e-12'; }
 
 @test "an encoder takes the time of the images of each microbatch" {
-    local of got want one
+    local of got want n side
     for of in '1 2' '2 2' '3 1' '1 4'; do
         read -r n side <<<"$of"
         rm -rf data
@@ -176,9 +176,9 @@ near() { jq -ne --argjson a "$1" --argjson b "$2" '$a / $b - 1 | fabs < 1e-12'; 
         images $of 2 "data$of"
         split 1 16 -p 1 | ppsched -s 1f1b -m 4 --data "data$of" --stats |
             jq .makespan
-    done >times
-    jq -se '(.[1] - .[0]) / (.[2] - .[1]) - 1 | fabs < 1e-12' times
-    jq -se '.[0] > 0 and .[1] > .[0]' times
+    done >makespans
+    jq -se '(.[1] - .[0]) / (.[2] - .[1]) - 1 | fabs < 1e-12' makespans
+    jq -se '.[0] > 0 and .[1] > .[0]' makespans
 }
 
 @test "pppack simulates the images of each microbatch, too" {

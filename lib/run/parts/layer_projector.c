@@ -8,8 +8,8 @@
  * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
  * windows to that of the image. Tensor-parallel ranks divide the images and not
  * the products. If the encoder has a mesh of its own, and ranks of the language
- * model divide tokens, the output is sorted by the rank that takes it: each then
- * gets one message. */
+ * model divide tokens, the output is sorted by the rank that takes it: each
+ * then gets one message. */
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
