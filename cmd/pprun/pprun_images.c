@@ -29,7 +29,7 @@ int pprun_check_images(const struct pprun *p)
     if (m->components[0].apart && o->shapes == PP_MESSAGE_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
-                       "their own sizes; run without --shapes max");
+                       "their own sizes; run without --message-size max");
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder of images, "

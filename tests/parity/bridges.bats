@@ -191,7 +191,7 @@ language model" -p 2 --encoder-mesh pp=2 "$MODEL"
     refuses "--encoder-mesh: 'model-llama' has no encoder of images" -p 2 \
         --encoder-mesh pp=1 model-llama
     plan -p 2 --encoder-mesh dp=2
-    run -2 --separate-stderr pprun -q --shapes max --data packed --steps 1 \
+    run -2 --separate-stderr pprun -q --message-size max --data packed --steps 1 \
         plan.json
-    [[ $stderr == *"run without --shapes max" ]]
+    [[ $stderr == *"run without --message-size max" ]]
 }
