@@ -144,8 +144,9 @@ static PP_ROUTE_FWD(route_fwd)
     for (size_t t = 0; t < N; t++)
         (rule->sigmoid ? sigmoid_row : softmax_row)(p + t * E, x + t * E, E);
     for (size_t i = 0; i < N * K; i++)
-        r->row[i] = NO_EXPERT;
-    for (size_t i = 0; i < tokens->n; i++) {
+        if (!given || r->row[i] < 0)
+            r->row[i] = NO_EXPERT;
+    for (size_t i = 0; !given && i < tokens->n; i++) {
         size_t t = (size_t)tokens->cu_padded[i];
         size_t end = t + (size_t)(tokens->cu[i + 1] - tokens->cu[i]);
         for (; t < end; t++) {

@@ -38,13 +38,15 @@ struct pp_real_tokens {
  *   probs   (N, E)   written: the scores without bias, accumulated type
  *   weight  (R)      written: the score of the row's expert, accumulated type;
  *                    with norm, over the sum of those of the token
- *   r                written
+ *   r                written. given: on entry r->row has the experts of every
+ *                    token, and -1 for padding; then nothing is chosen
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
               const void *logits, const void *bias,                    \
               const struct pp_real_tokens *tokens, size_t N, size_t E, \
-              size_t K, const struct pp_router *rule, void *stream)
+              size_t K, const struct pp_router *rule, bool given,      \
+              void *stream)
 #define PP_ROUTE_BWD(name)                                              \
     int(name)(void *dlogits, const void *dweight, const void *probs,    \
               const struct pp_routing *r, size_t N, size_t E, size_t K, \

@@ -179,14 +179,14 @@ static int run_command(struct pprun *p, const char *manifest)
         return -1;
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (pprun_record_init(p) || pprun_lines_begin(p))
+    if (pprun_routing_create(p) || pprun_record_init(p) || pprun_lines_begin(p))
         return -1;
     int rc = pprun_threads(p, &status);
     if (rc)
         pprun_blame_data(p);
     if (rc == 0 && p->job.save)
         rc = pprun_lines_finish(p);
-    if (pprun_record_close(p) || rc)
+    if (pprun_routing_close(p) || pprun_record_close(p) || rc)
         return -1;
     if (p->options.generate && pprun_generate_write(p))
         return -1;

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "comm/rendezvous.h"
+#include "data/routes.h"
 #include "manifest/manifest.h"
 #include "run/execute/job.h"
 #include "run/execute/progress.h"
@@ -27,15 +28,16 @@ enum pprun_transport { PPRUN_THREADS, PPRUN_MPI, PPRUN_NCCL };
 struct pprun_options {
     const char *data, *eval, *weights, *resume, *logprobs, *cases;
     const char *trace, *profile, *svg; /* files, or NULL */
-    int trace_steps;                   /* number of last steps; 0: not given */
-    double epochs;                     /* 0: not given */
-    int last_batch;                    /* enum pprun_last_batch */
-    int64_t seed;                      /* --init; -1: not given */
-    int dtype;                         /* enum pprun_dtype; -1: not given */
-    int save_dtype;                    /* enum pprun_save_dtype */
-    int device;                        /* enum pprun_device */
-    int transport;                     /* enum pprun_transport */
-    int shapes;                        /* enum pp_message_size */
+    const char *record_routing, *replay_routing;
+    int trace_steps; /* number of last steps; 0: not given */
+    double epochs;   /* 0: not given */
+    int last_batch;  /* enum pprun_last_batch */
+    int64_t seed;    /* --init; -1: not given */
+    int dtype;       /* enum pprun_dtype; -1: not given */
+    int save_dtype;  /* enum pprun_save_dtype */
+    int device;      /* enum pprun_device */
+    int transport;   /* enum pprun_transport */
+    int shapes;      /* enum pp_message_size */
     int blas_threads;
     int top_k;               /* 0: none */
     int generate;            /* tokens; 0: none */
@@ -143,6 +145,8 @@ struct pprun {
     size_t text_bytes;
 
     struct pp_output trace, profile; /* open during the run */
+    struct pp_routes given;          /* --replay-routing */
+    struct pp_routes_output taken;   /* --record-routing */
 
     double start; /* time of the first step's begin */
     int64_t first_step, last_step;
@@ -247,6 +251,16 @@ int pprun_record_init(struct pprun *p) PP_MUST_USE;
 int pprun_recorded(void *ctx, const struct pp_record *r,
                    struct pp_err *err) PP_MUST_USE;
 int pprun_record_close(struct pprun *p);
+
+/* --replay-routing and --record-routing (pprun_routing.c). open reads the file
+ * to replay, in every process. create makes the file to record, at rank 0, and
+ * join opens it in other processes, by the name that rank 0 gives it. close
+ * puts it in its place, or removes it if the run has failed; other processes
+ * must have left it. */
+int pprun_routing_open(struct pprun *p) PP_MUST_USE;
+int pprun_routing_create(struct pprun *p) PP_MUST_USE;
+int pprun_routing_join(struct pprun *p, struct pp_rendezvous *j) PP_MUST_USE;
+int pprun_routing_close(struct pprun *p);
 
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;

@@ -79,12 +79,19 @@ static int check_supported(const struct pprun *p)
 static int check_router(const struct pprun *p)
 {
     const struct pp_graph *g = &p->manifest.graph;
+    const struct pprun_options *o = &p->options;
     const char *name = p->job.router.balance > 0 ? "aux-loss" : "z-loss";
     if (p->job.optim.bias_rate > 0 && !p->model.moe.score_bias)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has no biases of routers, so "
                        "--bias-rate has no effect",
                        p->manifest.model.architecture);
+    if (!p->model.moe.n_experts && (o->record_routing || o->replay_routing))
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has no experts, so --%s has "
+                       "no effect",
+                       p->manifest.model.architecture,
+                       o->record_routing ? "record-routing" : "replay-routing");
     if (!pp_router_has_losses(&p->job.router))
         return 0;
     if (!p->model.moe.n_experts)
@@ -496,8 +503,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
                        j->top_k, p->model.vocab);
     if (p->options.plan)
         return pprun_open_data(p);
-    return pprun_open_data(p) || prepare_save(p) || find_weights(p) ||
-                   spare_checkpoints(p)
+    return pprun_open_data(p) || pprun_routing_open(p) || prepare_save(p) ||
+                   find_weights(p) || spare_checkpoints(p)
                ? -1
                : 0;
 }
@@ -523,6 +530,8 @@ void pprun_finish(struct pprun *p)
     free(p->roles);
     pp_tensors_close(p->weights);
     pp_background_check_destroy(p->check);
+    pp_routes_close(&p->given);
+    pp_routes_abort(&p->taken);
     pp_packed_finish(&p->data);
     pp_packed_finish(&p->eval);
     pp_schedule_finish(&p->forward);

@@ -112,6 +112,12 @@ const struct tool_option pprun_option_table[] = {
     {0, "mtp-weight", "C", "factor of the loss of multi-token prediction (0.1)",
      AT(job.mtp_weight), 0, 1e6, .needs = TRAINING,
      .also = "mtp-loss-scaling-factor"},
+    {0, "record-routing", "FILE", "write which experts each token got",
+     AT(options.record_routing), .needs = "steps|?epochs|logprobs",
+     .excludes = "verify generate print-memory"},
+    {0, "replay-routing", "FILE", "give each token the experts of this file",
+     AT(options.replay_routing), .needs = "steps|?epochs|logprobs",
+     .excludes = "verify generate print-memory"},
 
     {.group = "Training"},
     {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,

@@ -200,6 +200,12 @@ static uint64_t of_weights(const char *path)
     return (uint64_t)st.st_size;
 }
 
+/* Returns the hash of a part that has the checksum of the rest. */
+static uint64_t of_routes(const struct pp_routes *r)
+{
+    return r->map ? pp_fnv(PP_FNV_START, r->map, 16) : 0;
+}
+
 static int check_same(struct pprun *p, struct pp_rendezvous *j)
 {
     const struct seen seen[] = {
@@ -207,6 +213,7 @@ static int check_same(struct pprun *p, struct pp_rendezvous *j)
         {"the packed data", of_packed(p->job.data)},
         {"the data of --eval", of_packed(p->job.eval)},
         {"the weights", of_weights(p->job.weights_path)},
+        {"the routing to replay", of_routes(&p->given)},
         {"the checkpoint to resume", of_file(p->job.resume)},
         {"the directory of --save", of_file(p->job.save)},
     };
@@ -299,7 +306,12 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
     /* All ranks end with one status: srun returns the highest. */
     if (rc == 0 && p->job.save)
         rc = agree(p, j, p->rank == 0 ? pprun_lines_finish(p) : 0);
-    if (pprun_record_close(p))
+    /* Rank 0 reads what the others wrote, so they close the file first. */
+    if (p->rank != 0 && pprun_routing_close(p))
+        rc = -1;
+    if (rc == 0 && p->options.record_routing)
+        rc = agree(p, j, rc);
+    if ((p->rank == 0 && pprun_routing_close(p)) || pprun_record_close(p))
         rc = -1;
     if (comm)
         comm->ops->close(comm);
@@ -396,6 +408,11 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         rc = agree(p, j, p->rank == 0 ? pprun_generate_open(p) : 0);
     if (rc == 0 && p->options.logprobs)
         rc = agree(p, j, p->rank == 0 ? pprun_scores_open(p) : 0);
+    if (rc == 0 && p->options.record_routing)
+        rc = agree(p, j, p->rank == 0 ? pprun_routing_create(p) : 0) ||
+                     agree(p, j, pprun_routing_join(p, j))
+                 ? -1
+                 : 0;
     if (rc == 0)
         rc = run_job(p, j, status);
     if (rc == 0 && p->options.generate && p->rank == 0)

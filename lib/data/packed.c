@@ -248,6 +248,7 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
         .scored = r->scored,
         .n_groups = r->n_groups,
         .max_seqlen = r->max_seqlen,
+        .first_position = r->first_position,
         .cu_seqlens = element_at(p->sections[PP_SECTION_CU], cu),
         .cu_seqlens_padded = element_at(p->sections[PP_SECTION_CU_PADDED], cu),
         .source = element_at(p->sections[PP_SECTION_SOURCE], r->first_sequence),
@@ -264,6 +265,34 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
                                      first[pp_columns[c].scope] *
                                          pp_column_width(c, p->top_k));
     }
+}
+
+/* The sum of the sections that place the sequences, then of the checksums of
+ * their ids. */
+int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
+                        struct pp_err *err)
+{
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    const struct pp_packed_column *ids =
+        pp_packed_column(p, PP_PACKED_INPUT_IDS);
+    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
+    static const int lists[] = {PP_SECTION_CU, PP_SECTION_CU_PADDED,
+                                PP_SECTION_SOURCE, PP_SECTION_START};
+    struct pp_checksum_sum sum = {0};
+    if (pp_checksum_begin(&sum, err))
+        return -1;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        size_t n = p->n_sequences + (i < 2 ? p->n_bins : 0);
+        pp_checksum_add(&sum, p->sections[lists[i]], n * sizeof(int32_t));
+    }
+    if (ids)
+        pp_checksum_add(&sum, &ids->checksum, sizeof ids->checksum);
+    for (uint32_t i = 0; p->index_only && i < h->n_token_files; i++)
+        pp_checksum_add(&sum, &f[i].checksum, sizeof f[i].checksum);
+    *hash = pp_checksum_value(&sum);
+    *hash += *hash == 0;
+    pp_checksum_finish(&sum);
+    return 0;
 }
 
 void pp_packed_finish(struct pp_packed *p)

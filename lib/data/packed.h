@@ -77,6 +77,7 @@ struct pp_bin {
                             sequence: nothing predicts it */
     uint32_t n_groups;   /* sequences that belong together count once */
     uint32_t max_seqlen; /* positions of the largest sequence */
+    uint64_t first_position;          /* among those of all bins */
     const int32_t *cu_seqlens;        /* n_sequences + 1 */
     const int32_t *cu_seqlens_padded; /* n_sequences + 1 */
     const uint32_t *source;           /* input index of each sequence */
@@ -105,6 +106,11 @@ int pp_packed_open(const char *dir, struct pp_packed *p,
 
 /* Fills *out with bin b, which is below n_bins. */
 void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
+
+/* Computes a hash of the sequences of all bins: their places and their ids. It
+ * does not depend on labels and other columns. It is never 0. */
+int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
+                        struct pp_err *err) PP_MUST_USE;
 
 /* Returns the bin of microbatch `at`, counted from the start of the training
  * over all epochs, or PP_NO_BIN. The first epoch has the packed order. */

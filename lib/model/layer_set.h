@@ -23,4 +23,14 @@ static inline bool pp_layer_set_has(const struct pp_layer_set *s, size_t layer)
     return layer < PP_SET_LAYERS && s->bits[layer / 64] >> layer % 64 & 1;
 }
 
+/* Returns the number of layers of the set before this one. */
+static inline size_t pp_layer_set_before(const struct pp_layer_set *s,
+                                         size_t layer)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < layer; i++)
+        n += pp_layer_set_has(s, i);
+    return n;
+}
+
 #endif

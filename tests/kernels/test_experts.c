@@ -33,7 +33,7 @@ static void route(struct routed *x, const struct pp_kernels *k, size_t N,
     x->weight = values_new(k, N * K, 0);
     x->r = (struct pp_routing){x->row, x->token, x->expert};
     k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
-                          &all, N, E, K, &rule, NULL);
+                          &all, N, E, K, &rule, false, NULL);
 }
 
 static void routed_free(struct routed *x)
@@ -128,7 +128,7 @@ static void test_padding(const struct pp_kernels *k)
                 get(&x.logits, t * E + e));
     route(&alone, k, REAL, E, K, true);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
-                          &real, N, E, K, &rule, NULL);
+                          &real, N, E, K, &rule, false, NULL);
     k->experts->combine(y.at, rows.at, x.weight.at, x.row, N, K, C, NULL);
     k->experts->route_bwd(dx.at, x.weight.at, x.probs.at, &x.r, N, E, K, &rule,
                           NULL);
@@ -186,7 +186,7 @@ static void test_rule(const struct pp_kernels *k, const char *name,
     set(&dw, 0, 0.5);
     set(&dw, 1, -2);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at,
-                          bias ? b.at : NULL, &one, 1, E, K, rule, NULL);
+                          bias ? b.at : NULL, &one, 1, E, K, rule, false, NULL);
     k->experts->route_bwd(dx.at, dw.at, x.probs.at, &x.r, 1, E, K, rule, NULL);
     for (size_t j = 0; j < K; j++) {
         right = right && x.expert[x.row[j]] == want[j];
@@ -250,6 +250,79 @@ static void test_rules(const struct pp_kernels *k)
                                   .kept_groups = 1,
                                   .scale = 1},
               bias, (int32_t[]){4, 0});
+}
+
+/* Returns the sum of c[r] times the weight of row r, if token t has experts
+ * given[t]. The second of three tokens is padding. */
+enum { GIVEN_N = 3, GIVEN_E = 6, GIVEN_K = 3 };
+static const int32_t given_experts[GIVEN_N * GIVEN_K] = {5,  0, 3, -1, -1,
+                                                         -1, 4, 2, 1};
+static double weigh_given(const struct pp_kernels *k, struct routed *x,
+                          const struct pp_router *rule, const struct values *c)
+{
+    static const int32_t cu[] = {0, 1, 2}, padded[] = {0, 2, 3};
+    const struct pp_real_tokens real = {2, cu, padded};
+    double sum = 0;
+    memcpy(x->row, given_experts, sizeof given_experts);
+    x->r = (struct pp_routing){x->row, x->token, x->expert};
+    k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
+                          &real, GIVEN_N, GIVEN_E, GIVEN_K, rule, true, NULL);
+    for (size_t r = 0; r < 2 * GIVEN_K; r++)
+        sum += get(c, r) * get(&x->weight, r);
+    return sum;
+}
+
+/* Experts that are given are not the best, so that their rows and weights show
+ * whether the router chose. Differences are those of fp64. */
+static void test_given(const struct pp_kernels *k, const char *name,
+                       const struct pp_router *rule)
+{
+    enum { N = GIVEN_N, E = GIVEN_E, K = GIVEN_K };
+    const double step = 1e-5;
+    struct routed x = {.logits = values_new(k, N * E, 0),
+                       .probs = values_new(k, N * E, 0),
+                       .weight = values_new(k, N * K, 0)};
+    struct values c = values_new(k, N * K, 0), dx = values_new(k, N * E, 0);
+    double off = 0;
+    bool kept = true;
+    fill_normal(&x.logits, "logits", 1);
+    fill_normal(&c, "c", 1);
+    weigh_given(k, &x, rule, &c);
+    for (size_t i = 0; i < N * K; i++)
+        kept = kept && (given_experts[i] < 0
+                            ? x.row[i] == -1
+                            : x.expert[x.row[i]] == given_experts[i] &&
+                                  x.token[x.row[i]] == (int32_t)(i / K));
+    ok(kept, "%s: %s: given experts get the rows", k->name, name);
+    k->experts->route_bwd(dx.at, c.at, x.probs.at, &x.r, N, E, K, rule, NULL);
+    for (size_t i = 0; i < N * E; i++) {
+        double at = get(&x.logits, i);
+        set(&x.logits, i, at + step);
+        double more = weigh_given(k, &x, rule, &c);
+        set(&x.logits, i, at - step);
+        double less = weigh_given(k, &x, rule, &c);
+        set(&x.logits, i, at);
+        off = fmax(off, fabs((more - less) / (2 * step) - get(&dx, i)));
+    }
+    if (!ok(off < 1e-9, "%s: %s: the gradient of their weights", k->name, name))
+        printf("# off by %g\n", off);
+    routed_free(&x);
+    values_free(&c);
+    values_free(&dx);
+}
+
+static void test_given_rules(void)
+{
+    const struct pp_kernels *k = &pp_kernels_f64;
+    test_given(k, "softmax", &(struct pp_router){.scale = 3});
+    test_given(k, "norm", &(struct pp_router){.norm = true});
+    test_given(k, "sigmoid with groups",
+               &(struct pp_router){.sigmoid = true,
+                                   .norm = true,
+                                   .two_best = true,
+                                   .n_groups = 3,
+                                   .kept_groups = 1,
+                                   .scale = 2.5});
 }
 
 /* Two of five experts have no rows. Integers, so that sums are exact. */
@@ -363,6 +436,7 @@ int main(void)
         test_rules(k);
         test_follow_load(k);
     }
+    test_given_rules();
     test_row_invariant(&pp_kernels_rows_f32);
     test_row_invariant(&pp_kernels_rows_f64);
     return done();

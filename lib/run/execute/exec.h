@@ -17,6 +17,7 @@
 #include "run/execute/metadata.h"
 #include "run/execute/progress.h"
 #include "run/execute/recorder.h"
+#include "run/execute/replay.h"
 #include "run/execute/job.h"
 #include "run/execute/scoring.h"
 #include "run/execute/teacher.h"
@@ -89,6 +90,7 @@ struct pp_exec {
 
     struct pp_scoring *scoring; /* borrowed; NULL without an objective */
     struct pp_teacher teacher;  /* of the current action */
+    struct pp_replay replay;    /* likewise */
     /* Borrowed: (stages of one copy, PP_DIGEST_N); or NULL. */
     uint64_t *digests;
     struct pp_metadata *metadata; /* borrowed; takes the sequences of every
@@ -120,6 +122,9 @@ struct pp_pass {
     struct pp_router_losses *router; /* of a step that trains, or NULL */
     struct pp_ahead_loss *ahead;     /* likewise, if the model has a layer for
                                         multi-token prediction */
+    /* The choice of experts to replay, and the file that takes it; or NULL. */
+    const struct pp_routes *given;
+    const struct pp_routes_output *taken;
     const struct pp_packed *packed;
     uint64_t first, end;
     uint64_t stride; /* data-parallel ranks of the language model: each takes

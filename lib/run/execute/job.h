@@ -18,6 +18,8 @@
 #include "schedule/ir/schedule.h"
 
 struct pp_progress;
+struct pp_routes;
+struct pp_routes_output;
 struct pp_objective_options;
 
 /* The number of rows of a message between stages. The index gives the rows that
@@ -117,6 +119,10 @@ struct pp_job {
     double temperature;              /* divides logits, in every pass; 0: 1 */
     struct pp_router_options router; /* losses beside it, in training */
     double mtp_weight; /* of the loss of multi-token prediction, likewise */
+    /* In passes over data, the choice of experts to replay, and the file that
+     * takes it; or NULL. */
+    const struct pp_routes *given;
+    const struct pp_routes_output *taken;
 
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;

@@ -151,6 +151,13 @@ struct pp_microbatch {
     size_t n_ahead;
     const int32_t *ahead_rows, *ahead_targets; /* (n_ahead) */
 
+    /* For experts, or NULL. given writes the experts that the tokens get in a
+     * layer, (tokens, K), the best first, and -1 for padding; then the router
+     * chooses none. chosen takes what they got. Layers with experts count. */
+    int (*given)(void *ctx, size_t layer, int32_t *experts, struct pp_err *err);
+    int (*chosen)(void *ctx, size_t layer, const struct pp_routing *r,
+                  struct pp_err *err);
+    void *replay_ctx;
     /* For experts, in a step that trains; or NULL. Slices have no losses. */
     struct pp_router_losses *router;
 

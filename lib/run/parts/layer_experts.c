@@ -135,10 +135,21 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(l->env->kernels->linear_fwd(
         e->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL, e->T,
         e->C, e->E, e->E, e->C, l->env->stream));
+    const struct pp_model *m = l->env->model;
+    size_t number = pp_layer_set_before(&m->moe.layers, l->unit.layer);
+    /* A layer for multi-token prediction runs in training alone, so that its
+     * router always chooses. */
+    bool in_trunk = l->unit.layer < m->n_layers;
+    bool given = in_trunk && mb->given;
+    if (given && mb->given(mb->replay_ctx, number, e->routing.row, err))
+        return -1;
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
-                                 e->E, e->K, &l->env->model->moe.router,
+                                 e->E, e->K, &m->moe.router, given,
                                  l->env->stream));
+    if (in_trunk && mb->chosen &&
+        mb->chosen(mb->replay_ctx, number, &e->routing, err))
+        return -1;
     if (pp_layer_router_fwd(l, mb, &rows, err))
         return -1;
     if (!l->w[PP_P_SHARED_WEIGHT])

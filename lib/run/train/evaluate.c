@@ -48,6 +48,8 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
             .sampler = f->sampler,
             .draw = f->draw,
             .draws = j->generate.n,
+            .given = p == j->data ? j->given : NULL,
+            .taken = p == j->data ? j->taken : NULL,
             .ctx = r,
         };
         if (pp_exec_ops.run(&r->forward, &pass, err) ||

@@ -102,6 +102,8 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                           ? &r->router
                           : NULL,
             .ahead = j->model->n_mtp ? &r->ahead : NULL,
+            .given = j->given,
+            .taken = j->taken,
             .output = j->output,
             .ctx = j->ctx,
         };

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT */
+/* replay - gives the routers of a microbatch the experts that a file has, or
+ * writes those that they chose to a file. Positions of the bin are the key, so
+ * that the ranks and slices that have them do not matter. */
+#ifndef PP_RUN_EXECUTE_REPLAY_H
+#define PP_RUN_EXECUTE_REPLAY_H
+
+#include <stdbool.h>
+
+#include "data/routes.h"
+#include "run/execute/batch.h"
+
+/* All is borrowed. */
+struct pp_replay {
+    const struct pp_routes *given;        /* or NULL */
+    const struct pp_routes_output *taken; /* or NULL */
+    size_t bin;
+    struct pp_bin columns;            /* of it */
+    const struct pp_microbatch *rows; /* arrays in host memory */
+};
+
+struct pp_pass;
+
+/* If the pass replays or records, makes *r the source or the sink of *mb, the
+ * rows of a part, in host memory. Of the ranks that have the same rows only one
+ * writes. The forward fails with PP_EXIT_INPUT if a token has no experts. */
+void pp_replay_attach(struct pp_replay *r, const struct pp_pass *p,
+                      const struct pp_batch_part *part, bool writes,
+                      struct pp_microbatch *mb);
+
+#endif
