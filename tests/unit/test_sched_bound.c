@@ -251,8 +251,9 @@ static void test_choice_of_room(void)
 
 /* Returns the bound for p ranks in a line or a V. cost is F, I, W and message;
  * slots is the limit, 0 for none. */
-static double bound_of(int p, int c, int m, enum pp_placement placement,
-                       bool split, const double *cost, double limit)
+static double find_bound(int p, int c, int m, enum pp_placement placement,
+                         bool split, const double *cost, double limit,
+                         bool refute)
 {
     struct fixture f;
     struct pp_bound b = {0};
@@ -267,13 +268,41 @@ static double bound_of(int p, int c, int m, enum pp_placement placement,
         limits[i] = limit;
     for (int i = 0; i < p * c; i++)
         load[i] = (struct pp_load){.f_to_w = 1};
-    if (pp_bound(&f.graph, m, split, &costs, limit > 0 ? &room : NULL, &b,
-                 &f.err)) {
+    if ((refute ? pp_bound_by_refuting : pp_bound)(
+            &f.graph, m, split, &costs, limit > 0 ? &room : NULL, &b, &f.err)) {
         printf("# %s\n", f.err.text);
         b.makespan = -(int)f.err.code;
     }
     drop(&f);
     return b.makespan;
+}
+
+static double bound_of(int p, int c, int m, enum pp_placement placement,
+                       bool split, const double *cost, double limit)
+{
+    return find_bound(p, c, m, placement, split, cost, limit, false);
+}
+
+/* On its way down a V, a microbatch must leave memory for those before it on
+ * their way up. A constraint solver has found the optima, and proved them. */
+static void test_v(void)
+{
+    static const double cost[] = {10, 10, 8, 0};
+    static const struct {
+        int p, limit;
+        double optimum, want;
+    } cases[] = {{2, 2, 392, 392},
+                 {2, 3, 316, 316},
+                 {3, 2, 512, 512},
+                 {3, 3, 430, 420},
+                 {3, 4, 336, 330}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        double b = find_bound(cases[i].p, 2, 5, PP_PLACEMENT_V, true, cost,
+                              cases[i].limit, true);
+        ok(b >= cases[i].want && b <= cases[i].optimum,
+           "a V of %d ranks with %d slots: %g, the optimum is %g", cases[i].p,
+           cases[i].limit, b, cases[i].optimum);
+    }
 }
 
 /* schedules-theory: K < p, eight ranks in line, 24 microbatches. */
@@ -374,6 +403,7 @@ int main(int argc, char **argv)
 {
     test_table();
     test_alone();
+    test_v();
     test_closed_forms();
     test_monotone();
     test_freed_by_both();

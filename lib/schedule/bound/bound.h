@@ -56,8 +56,8 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              struct pp_bound *b, struct pp_err *err) PP_MUST_USE;
 
 /* Does the same, and if memory is limited and microbatches are alike, raises
- * the bound by refuting larger makespans. This takes up to a second. The work
- * is limited, so the result may fall if there are more microbatches. */
+ * the bound by refuting larger makespans. This takes up to some seconds. The
+ * work is limited, so the result may fall if there are more microbatches. */
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
                          const struct pp_memory_limit *room, struct pp_bound *b,

@@ -48,23 +48,17 @@ static void add_stream(struct watch *w, int op, int stage, double amount,
         w->streams[w->n++] = (struct stream){op, stage, amount, next};
 }
 
-/* Returns the memory of a microbatch between its F and its I. */
-static double held(struct pp_load l)
-{
-    return l.f_to_i + l.f_to_w;
-}
-
 static void watch_stage(struct events *e, int of, int stage)
 {
     struct pp_load l = e->c->stages[stage].load;
     struct watch *ahead = &e->forward[of], *back = &e->backward[of];
     bool gains = l.i_to_w > l.f_to_i; /* I frees nothing on balance */
-    ahead->each += held(l);
+    ahead->each += pp_bound_held(l);
     add_stream(ahead, PP_BOUND_I, stage, gains ? 0 : l.f_to_i - l.i_to_w, 0);
     add_stream(ahead, PP_BOUND_W, stage,
                l.f_to_w + (gains ? l.f_to_i : l.i_to_w), 0);
-    back->each += held(l);
-    add_stream(back, PP_BOUND_F, stage, held(l), e->c->n);
+    back->each += pp_bound_held(l);
+    add_stream(back, PP_BOUND_F, stage, pp_bound_held(l), e->c->n);
 }
 
 static int watch_all(struct events *e, struct pp_err *err)
@@ -81,8 +75,7 @@ static int watch_all(struct events *e, struct pp_err *err)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->g->n_stages; s++) {
         const struct pp_bound_stage *stage = &c->stages[s];
-        struct pp_load l = stage->load;
-        double kept = l.f_to_w + (l.f_to_i < l.i_to_w ? l.f_to_i : l.i_to_w);
+        double kept = pp_bound_kept(stage->load);
         watch_stage(e, s, s);
         for (int i = 0; i < stage->n_above; i++)
             watch_stage(e, s, stage->above[i]);

@@ -36,6 +36,12 @@ struct pp_bound_stage {
     struct pp_load load;
     int above[PP_BOUND_ABOVE]; /* the nearest stages on its rank that feed it */
     int n_above;
+    int below[PP_BOUND_ABOVE]; /* the stages that have it above */
+    int n_below;
+    /* How far this stage may be ahead of each stage below, if memory is
+     * limited: F(k + ahead_f) comes after F(k) of below, and W(k) comes before
+     * W(k + ahead_w) of below. n: as far as it likes. */
+    size_t ahead_f[PP_BOUND_ABOVE], ahead_w[PP_BOUND_ABOVE];
 };
 
 struct pp_bound_case {
@@ -60,6 +66,18 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_memory_limit *room,
                   struct pp_err *err) PP_MUST_USE;
 void pp_bound_finish(struct pp_bound_case *c);
+
+/* Returns the memory of a microbatch between its F and its I, and the least
+ * from its F to its W. */
+static inline double pp_bound_held(struct pp_load l)
+{
+    return l.f_to_i + l.f_to_w;
+}
+
+static inline double pp_bound_kept(struct pp_load l)
+{
+    return l.f_to_w + pp_bound_least(l.f_to_i, l.i_to_w);
+}
 
 /* Fills row_head and row_tail from data alone. Returns the critical path; with
  * copies of the weights that of the shorter copy. */

@@ -139,6 +139,52 @@ static void relate_all(struct pp_bound_case *c, int *met, int *seen)
     }
 }
 
+static bool has_above(const struct pp_bound_stage *s, int stage)
+{
+    for (int i = 0; i < s->n_above; i++)
+        if (s->above[i] == stage)
+            return true;
+    return false;
+}
+
+/* Returns how many times each fits into room, plus one, but at most n. */
+static size_t first_too_many(double room, double each, size_t n)
+{
+    if (each <= 0 || room >= each * (double)n)
+        return n;
+    return room > 0 ? (size_t)(room / each) + 1 : 1;
+}
+
+/* Finds how far the stages above may be ahead of a stage. When F(k) of the
+ * stage begins, each stage above holds microbatch k at least, since its
+ * gradient comes later. If one of them has run F(j), it and the stages above it
+ * hold all from k to j. When W(k) of the stage begins and a stage above has not
+ * run W(j), that holds all from j to k. */
+static void find_ahead(struct pp_bound_case *c, int stage)
+{
+    struct pp_bound_stage *s = &c->stages[stage];
+    double limit = c->limit[c->g->stages[stage].row] * (1 + 1e-9);
+    double room = limit - pp_bound_held(s->load);
+    for (int i = 0; i < s->n_above; i++)
+        if (pp_sends_gradient(c->g, s->above[i]))
+            room -= pp_bound_held(c->stages[s->above[i]].load);
+    for (int i = 0; i < s->n_above; i++) {
+        struct pp_bound_stage *above = &c->stages[s->above[i]];
+        double each = 0, kept = pp_bound_kept(above->load);
+        if (!pp_sends_gradient(c->g, s->above[i]) ||
+            above->n_below == PP_BOUND_ABOVE)
+            continue;
+        for (int k = 0; k < s->n_above; k++)
+            if (pp_sends_gradient(c->g, s->above[k]) &&
+                (k == i || has_above(above, s->above[k])))
+                each += pp_bound_held(c->stages[s->above[k]].load);
+        above->ahead_f[above->n_below] = first_too_many(room, each, c->n);
+        above->ahead_w[above->n_below] = first_too_many(
+            limit - s->load.f_to_w - s->load.i_to_w - kept, kept, c->n);
+        above->below[above->n_below++] = stage;
+    }
+}
+
 static int init(struct pp_bound_case *c, struct pp_err *err)
 {
     size_t n_stages = (size_t)c->g->n_stages, n_rows = (size_t)c->g->n_rows;
@@ -191,6 +237,8 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
     }
     c->limit = room ? room->limit : NULL;
     relate_all(c, met, seen);
+    for (int s = 0; c->limit && s < c->g->n_stages; s++)
+        find_ahead(c, s);
     rc = 0;
 out:
     free(met);

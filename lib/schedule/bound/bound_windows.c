@@ -1,74 +1,23 @@
 /* SPDX-License-Identifier: MIT */
-/* A destructive bound: assume that the step takes no longer than a time, and
- * refute it. Heads and tails give each action a window, from its earliest start
- * to its latest end. Windows shrink by rules that hold for every order, until
- * none applies or a window is too small; then no order is that short.
- *
- *   data, order  an action follows its inputs and its stage's last microbatch
- *   rank         edge finding: if some actions of a rank, with one more, cannot
- *                all end by the last end of the others, the one comes after
- *                them (Carlier and Pinson, "An algorithm for solving the
- *                job-shop problem", Management Science 35, 1989; the quadratic
- *                form is that of Baptiste, Le Pape and Nuijten,
- *                "Constraint-Based Scheduling", 2001)
- *   memory       F starts only if the microbatches that must be held at that
- *                time leave room for it, and W ends while they do
- *
- * Edge finding backwards in time negates the times. Then windows are shaved: if
- * an action cannot begin in the first part of its window, because that is
- * refuted, the window loses this part; and so at its end (Martin and Shmoys, "A
- * new approach to computing optimal schedules for the job-shop scheduling
- * problem", IPCO 1996). */
+/* The rules that shrink windows. */
+#include "schedule/bound/bound_windows.h"
+
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "schedule/bound/bound_parts.h"
-
-/* WORK: comparisons in all; PART: for one makespan. STEPS: makespans tried up
- * to twice the known bound. */
-enum { WORK = 1 << 27, PART = 1 << 25, STEPS = 128 };
-
-/* Shaving parts of windows below this share of the makespan is not worth it. */
-#define LEAST_PART 1e-4
-
-struct window_task {
-    double from, until, time; /* earliest start, latest end */
-    int op;
-    size_t at;
-    double pushed, after; /* scratch of edge finding */
-};
-
-struct windows {
-    const struct pp_bound_case *c;
-    size_t n;                                         /* actions of a kind */
-    double *from[PP_BOUND_OPS], *until[PP_BOUND_OPS]; /* by stage * n + k */
-    double *kept; /* copies of these, while a part of a window is assumed */
-    struct window_task *tasks; /* of one rank */
-    struct window_task **sorted;
-    bool *is_changed; /* by rank: since its last edge finding */
-    double eps, work, part;
-    bool changed, refuted;
-};
-
-static bool is_spent(const struct windows *w)
-{
-    return w->work <= 0 || w->part <= 0;
-}
-
-static void spend(struct windows *w, size_t work)
+static void spend(struct pp_windows *w, size_t work)
 {
     w->work -= (double)work;
     w->part -= (double)work;
 }
 
-static void note_change(struct windows *w, size_t at)
+static void note_change(struct pp_windows *w, size_t at)
 {
     w->changed = true;
     w->is_changed[w->c->g->stages[at / w->c->n].row] = true;
 }
 
-static void raise_from(struct windows *w, int op, size_t at, double to)
+void pp_window_raise(struct pp_windows *w, int op, size_t at, double to)
 {
     if (to > w->from[op][at] + w->eps) {
         w->from[op][at] = to;
@@ -76,7 +25,7 @@ static void raise_from(struct windows *w, int op, size_t at, double to)
     }
 }
 
-static void lower_until(struct windows *w, int op, size_t at, double to)
+void pp_window_lower(struct pp_windows *w, int op, size_t at, double to)
 {
     if (to < w->until[op][at] - w->eps) {
         w->until[op][at] = to;
@@ -84,20 +33,34 @@ static void lower_until(struct windows *w, int op, size_t at, double to)
     }
 }
 
-static double time_of(const struct windows *w, int op, size_t at)
-{
-    return w->c->stages[at / w->c->n].time[op];
-}
-
 /* Makes action b start at least `time` after action a ends. */
-static void follow(struct windows *w, int op_a, size_t a, int op_b, size_t b,
+static void follow(struct pp_windows *w, int op_a, size_t a, int op_b, size_t b,
                    double time)
 {
-    raise_from(w, op_b, b, w->from[op_a][a] + time_of(w, op_a, a) + time);
-    lower_until(w, op_a, a, w->until[op_b][b] - time_of(w, op_b, b) - time);
+    pp_window_raise(w, op_b, b,
+                    w->from[op_a][a] + pp_window_time(w, op_a, a) + time);
+    pp_window_lower(w, op_a, a,
+                    w->until[op_b][b] - pp_window_time(w, op_b, b) - time);
 }
 
-static void follow_data(struct windows *w, int s, size_t k)
+/* Keeps a stage from being too far ahead of those below it. */
+static void follow_below(struct pp_windows *w, int s, size_t k)
+{
+    const struct pp_bound_case *c = w->c;
+    const struct pp_bound_stage *stage = &c->stages[s];
+    size_t at = (size_t)s * c->n;
+    for (int i = 0; i < stage->n_below; i++) {
+        size_t below = (size_t)stage->below[i] * c->n;
+        if (k + stage->ahead_f[i] < c->n)
+            follow(w, PP_BOUND_F, below + k, PP_BOUND_F,
+                   at + k + stage->ahead_f[i], 0);
+        if (k + stage->ahead_w[i] < c->n)
+            follow(w, PP_BOUND_W, at + k, PP_BOUND_W,
+                   below + k + stage->ahead_w[i], 0);
+    }
+}
+
+static void follow_data(struct pp_windows *w, int s, size_t k)
 {
     const struct pp_bound_case *c = w->c;
     const struct pp_stage_node *node = &c->g->stages[s];
@@ -108,6 +71,7 @@ static void follow_data(struct windows *w, int s, size_t k)
         if (op + 1 < PP_BOUND_OPS)
             follow(w, op, at, op + 1, at, 0);
     }
+    follow_below(w, s, k);
     for (int i = 0; i < node->n_inputs; i++) {
         size_t from = (size_t)node->inputs[i] * c->n + k;
         size_t e = c->first_edge[s] + (size_t)i;
@@ -117,7 +81,7 @@ static void follow_data(struct windows *w, int s, size_t k)
     }
 }
 
-static void follow_all(struct windows *w)
+static void follow_all(struct pp_windows *w)
 {
     const struct pp_bound_case *c = w->c;
     for (int s = 0; s < c->g->n_stages; s++)
@@ -128,97 +92,85 @@ static void follow_all(struct windows *w)
             follow_data(w, s, k);
 }
 
-/* Collects the actions of a rank that take time. */
-static size_t collect(struct windows *w, int row)
+/* Collects the actions of each rank that take time. */
+static void collect_actions(struct pp_windows *w)
 {
     const struct pp_bound_case *c = w->c;
     size_t n = 0;
-    for (int s = 0; s < c->g->n_stages; s++)
-        for (int op = 0; op < PP_BOUND_OPS && c->g->stages[s].row == row; op++)
-            for (size_t k = 0; k < c->n && c->stages[s].time[op] > 0; k++) {
-                size_t at = (size_t)s * c->n + k;
-                w->tasks[n++] = (struct window_task){
-                    .time = c->stages[s].time[op], .op = op, .at = at};
-            }
-    return n;
+    for (int row = 0; row < c->g->n_rows; row++) {
+        size_t first = n;
+        for (int s = 0; s < c->g->n_stages; s++)
+            for (int op = 0; op < PP_BOUND_OPS; op++)
+                for (size_t k = 0; k < c->n; k++)
+                    if (c->g->stages[s].row == row && c->stages[s].time[op] > 0)
+                        w->actions[n++] =
+                            (struct window_action){op, (size_t)s * c->n + k};
+        for (size_t i = first; i < n; i++)
+            w->by_from[i] = w->by_until[i] = (uint32_t)(i - first);
+        w->first_action[row] = first;
+        w->first_action[row + 1] = n;
+    }
 }
 
-static int by_from(const void *pa, const void *pb)
+/* Sorts tasks by from, or by falling until; they are nearly sorted. */
+static void sort_tasks(const struct pp_edge_task *tasks, size_t n, bool until,
+                       uint32_t *order)
 {
-    const struct window_task *a = *(struct window_task *const *)pa;
-    const struct window_task *b = *(struct window_task *const *)pb;
-    if (a->from != b->from)
-        return a->from < b->from ? -1 : 1;
-    return (a > b) - (a < b);
-}
-
-/* Finds what must come after all tasks that end by `end`. Tasks are sorted by
- * from. */
-static void push_after(struct windows *w, size_t n, double end)
-{
-    double sum = 0, last = -INFINITY, most = -INFINITY;
-    for (size_t i = n; i-- > 0;) {
-        struct window_task *t = w->sorted[i];
-        if (t->until <= end) {
-            sum += t->time;
-            last = fmax(last, t->from + sum);
+    for (size_t i = 1; i < n; i++) {
+        uint32_t x = order[i];
+        double key = until ? -tasks[x].until : tasks[x].from;
+        size_t k = i;
+        for (; k > 0; k--) {
+            const struct pp_edge_task *t = &tasks[order[k - 1]];
+            if ((until ? -t->until : t->from) <= key)
+                break;
+            order[k] = order[k - 1];
         }
-        t->after = last;
-    }
-    w->refuted |= last > end + w->eps;
-    for (size_t i = 0; i < n; i++) {
-        struct window_task *t = w->sorted[i];
-        if (t->until <= end) {
-            most = fmax(most, t->from + sum);
-            sum -= t->time;
-            continue;
-        }
-        if (t->from + sum + t->time > end + w->eps)
-            t->pushed = fmax(t->pushed, t->after);
-        if (most + t->time > end + w->eps)
-            t->pushed = fmax(t->pushed, last);
+        order[k] = x;
     }
 }
 
-/* Does edge finding on a rank, forwards or backwards in time. */
-static void find_edges(struct windows *w, size_t n, bool backwards)
+/* Does edge finding on a rank, forwards and backwards in time. */
+static void find_edges(struct pp_windows *w, int row)
 {
+    size_t first = w->first_action[row];
+    size_t n = w->first_action[row + 1] - first;
+    const struct window_action *a = w->actions + first;
+    struct pp_edge_task *t = w->tasks;
+    uint32_t *by_from = w->by_from + first, *by_until = w->by_until + first;
     for (size_t i = 0; i < n; i++) {
-        struct window_task *t = &w->tasks[i];
-        double from = w->from[t->op][t->at], until = w->until[t->op][t->at];
-        t->from = backwards ? -until : from;
-        t->until = backwards ? -from : until;
-        t->pushed = t->from;
-        w->sorted[i] = t;
+        double from = w->from[a[i].op][a[i].at];
+        double until = w->until[a[i].op][a[i].at];
+        t[i] = (struct pp_edge_task){from, until,
+                                     pp_window_time(w, a[i].op, a[i].at), from};
     }
-    qsort(w->sorted, n, sizeof(struct window_task *), by_from);
-    for (size_t i = 0; i < n && !w->refuted; i++)
-        push_after(w, n, w->tasks[i].until);
-    spend(w, n * n);
+    sort_tasks(t, n, false, by_from);
+    sort_tasks(t, n, true, by_until);
+    w->refuted |=
+        !pp_edges_find(t, n, by_from, by_until, w->eps, w->leaf, w->nodes);
     for (size_t i = 0; i < n; i++) {
-        struct window_task *t = &w->tasks[i];
-        if (backwards)
-            lower_until(w, t->op, t->at, -t->pushed);
-        else
-            raise_from(w, t->op, t->at, t->pushed);
+        pp_window_raise(w, a[i].op, a[i].at, t[i].pushed);
+        double from = t[i].from;
+        t[i].from = t[i].pushed = -t[i].until;
+        t[i].until = -from;
     }
+    w->refuted |=
+        !pp_edges_find(t, n, by_until, by_from, w->eps, w->leaf, w->nodes);
+    for (size_t i = 0; i < n; i++)
+        pp_window_lower(w, a[i].op, a[i].at, -t[i].pushed);
+    spend(w, 16 * n);
 }
 
 /* --- memory --- */
 
-static double held_by_both(struct pp_load l)
-{
-    return l.f_to_i + l.f_to_w;
-}
-
 /* Returns the least that microbatch k of stage s can hold at a time, if its F
  * has begun. *next becomes the next time at which it may hold less. */
-static double least_held(const struct windows *w, int s, size_t k, double now,
-                         double *next)
+static double least_held(const struct pp_windows *w, int s, size_t k,
+                         double now, double *next)
 {
     const struct pp_bound_stage *stage = &w->c->stages[s];
     size_t at = (size_t)s * w->c->n + k;
-    double both = held_by_both(stage->load);
+    double both = pp_bound_held(stage->load);
     double after_i = fmin(both, stage->load.f_to_w + stage->load.i_to_w);
     double i_end = w->from[PP_BOUND_I][at] + stage->time[PP_BOUND_I];
     double w_end = w->from[PP_BOUND_W][at] + stage->time[PP_BOUND_W];
@@ -230,7 +182,7 @@ static double least_held(const struct windows *w, int s, size_t k, double now,
 }
 
 /* Returns the latest start of F(k) of stage s. */
-static double latest_start(const struct windows *w, int s, size_t k)
+static double latest_start(const struct pp_windows *w, int s, size_t k)
 {
     return w->until[PP_BOUND_F][(size_t)s * w->c->n + k] -
            w->c->stages[s].time[PP_BOUND_F];
@@ -238,7 +190,7 @@ static double latest_start(const struct windows *w, int s, size_t k)
 
 /* Returns the least that stage t can hold at a time. Microbatches before
  * n_begun have begun for certain. */
-static double least_of_stage(struct windows *w, int t, size_t n_begun,
+static double least_of_stage(struct pp_windows *w, int t, size_t n_begun,
                              double now, double *next)
 {
     double held = 0;
@@ -251,20 +203,38 @@ static double least_of_stage(struct windows *w, int t, size_t n_begun,
     return held;
 }
 
+/* Returns how many microbatches of stage t have begun when F(k) of stage s of
+ * the same rank begins. */
+static size_t begun_before(const struct pp_bound_case *c, int t, int s,
+                           size_t k)
+{
+    const struct pp_bound_stage *stage = &c->stages[s];
+    if (t == s)
+        return k;
+    for (int i = 0; i < stage->n_above; i++)
+        if (stage->above[i] == t)
+            return k + 1;
+    for (int i = 0; i < stage->n_below; i++)
+        if (stage->below[i] == t && k >= stage->ahead_f[i])
+            return k - stage->ahead_f[i] + 1;
+    return 0;
+}
+
 /* Delays F(k) of stage s until the others on its rank may leave room. */
-static void make_windows_fit(struct windows *w, int s, size_t k)
+static void make_windows_fit(struct pp_windows *w, int s, size_t k)
 {
     const struct pp_bound_case *c = w->c;
     int row = c->g->stages[s].row;
     size_t at = (size_t)s * c->n + k;
     double limit = c->limit[row] * (1 + 1e-9);
     for (double now = w->from[PP_BOUND_F][at];;) {
-        double next = INFINITY, held = held_by_both(c->stages[s].load);
+        double next = INFINITY, held = pp_bound_held(c->stages[s].load);
         for (int t = 0; t < c->g->n_stages; t++)
             if (c->g->stages[t].row == row)
-                held += least_of_stage(w, t, t == s ? k : 0, now, &next);
+                held +=
+                    least_of_stage(w, t, begun_before(c, t, s, k), now, &next);
         if (held <= limit) {
-            raise_from(w, PP_BOUND_F, at, now);
+            pp_window_raise(w, PP_BOUND_F, at, now);
             return;
         }
         if (next == INFINITY) {
@@ -275,7 +245,7 @@ static void make_windows_fit(struct windows *w, int s, size_t k)
     }
 }
 
-static void fit_memory(struct windows *w, int row)
+static void fit_memory(struct pp_windows *w, int row)
 {
     const struct pp_bound_case *c = w->c;
     for (int s = 0; s < c->g->n_stages; s++)
@@ -284,16 +254,15 @@ static void fit_memory(struct windows *w, int row)
                 make_windows_fit(w, s, k);
 }
 
-static void find_empty_windows(struct windows *w)
+static void find_empty_windows(struct pp_windows *w)
 {
     for (int op = 0; op < PP_BOUND_OPS; op++)
         for (size_t at = 0; at < w->n; at++)
-            w->refuted |= w->from[op][at] + time_of(w, op, at) >
+            w->refuted |= w->from[op][at] + pp_window_time(w, op, at) >
                           w->until[op][at] + w->eps;
 }
 
-/* Shrinks windows until no rule applies. */
-static void shrink(struct windows *w)
+void pp_windows_shrink(struct pp_windows *w)
 {
     const struct pp_bound_case *c = w->c;
     do {
@@ -304,179 +273,53 @@ static void shrink(struct windows *w)
             if (!w->is_changed[r])
                 continue;
             w->is_changed[r] = false;
-            size_t n = collect(w, r);
-            find_edges(w, n, false);
-            find_edges(w, n, true);
             fit_memory(w, r);
+            find_edges(w, r);
         }
         find_empty_windows(w);
-    } while (w->changed && !w->refuted && !is_spent(w));
+    } while (w->changed && !w->refuted && !pp_windows_spent(w));
 }
 
-/* Keeps the windows, or takes them back. */
-static void keep_windows(struct windows *w)
+bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c)
+{
+    *w = (struct pp_windows){.c = c, .n = (size_t)c->g->n_stages * c->n};
+    size_t n = PP_BOUND_OPS * w->n, rows = (size_t)w->c->g->n_rows;
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        w->from[op] = calloc(w->n, sizeof *w->from[op]);
+        w->until[op] = calloc(w->n, sizeof *w->until[op]);
+        if (!w->from[op] || !w->until[op])
+            return false;
+    }
+    w->kept = calloc(2 * n, sizeof *w->kept);
+    w->actions = calloc(n, sizeof *w->actions);
+    w->first_action = calloc(rows + 1, sizeof *w->first_action);
+    w->tasks = calloc(n, sizeof *w->tasks);
+    w->by_from = calloc(n, sizeof *w->by_from);
+    w->by_until = calloc(n, sizeof *w->by_until);
+    w->leaf = calloc(n, sizeof *w->leaf);
+    w->nodes = calloc(pp_edge_nodes(n), sizeof *w->nodes);
+    w->is_changed = calloc(rows, sizeof *w->is_changed);
+    bool ok = w->kept && w->actions && w->first_action && w->tasks &&
+              w->by_from && w->by_until && w->leaf && w->nodes && w->is_changed;
+    if (ok)
+        collect_actions(w);
+    return ok;
+}
+
+void pp_windows_finish(struct pp_windows *w)
 {
     for (int op = 0; op < PP_BOUND_OPS; op++) {
-        double *kept = w->kept + 2 * w->n * (size_t)op;
-        memcpy(kept, w->from[op], w->n * sizeof *kept);
-        memcpy(kept + w->n, w->until[op], w->n * sizeof *kept);
+        free(w->from[op]);
+        free(w->until[op]);
     }
-}
-
-static void restore_windows(struct windows *w)
-{
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        const double *kept = w->kept + 2 * w->n * (size_t)op;
-        memcpy(w->from[op], kept, w->n * sizeof *kept);
-        memcpy(w->until[op], kept + w->n, w->n * sizeof *kept);
-    }
-    memset(w->is_changed, 0, (size_t)w->c->g->n_rows * sizeof *w->is_changed);
-    w->refuted = false;
-}
-
-/* Cuts off the first part of a window, or the last, if the action cannot begin
- * in it, or end in it. Returns whether that is so. */
-static bool shave_window(struct windows *w, int op, size_t at, double part,
-                         bool last)
-{
-    double from = w->from[op][at], until = w->until[op][at];
-    /* A window is cut a little less than what is refuted. */
-    double width = time_of(w, op, at) + part, cut = part - 4 * w->eps;
-    if (until - from < width - w->eps)
-        return false;
-    keep_windows(w);
-    if (last)
-        raise_from(w, op, at, until - width + 2 * w->eps);
-    else
-        lower_until(w, op, at, from + width - 2 * w->eps);
-    shrink(w);
-    bool refuted = w->refuted;
-    restore_windows(w);
-    if (!refuted)
-        return false;
-    if (last)
-        lower_until(w, op, at, until - cut);
-    else
-        raise_from(w, op, at, from + cut);
-    shrink(w);
-    return true;
-}
-
-/* Shaves all windows. Returns whether that changed any. */
-static bool shave_windows(struct windows *w, double part)
-{
-    bool changed = false;
-    for (int last = 0; last < 2; last++)
-        for (size_t at = 0; at < w->n; at++)
-            for (int op = 0; op < PP_BOUND_OPS; op++)
-                while (time_of(w, op, at) > 0 && !w->refuted && !is_spent(w) &&
-                       shave_window(w, op, at, part, last))
-                    changed = true;
-    return changed;
-}
-
-/* Returns whether no order takes `makespan` or less. */
-static bool is_refuted(struct windows *w, double makespan, double part)
-{
-    const struct pp_bound_case *c = w->c;
-    w->eps = 1e-9 * makespan;
-    w->refuted = false;
-    w->part = PART;
-    for (int op = 0; op < PP_BOUND_OPS; op++)
-        for (size_t i = 0; i < w->n; i++) {
-            w->from[op][i] = c->head[op][i];
-            w->until[op][i] = makespan - c->tail[op][i];
-        }
-    for (int r = 0; r < c->g->n_rows; r++)
-        w->is_changed[r] = true;
-    shrink(w);
-    while (!w->refuted && !is_spent(w) && shave_windows(w, part))
-        ;
-    return w->refuted;
-}
-
-/* Returns the largest number that divides all times into whole parts, or 0 if
- * they are not whole numbers. Makespans are multiples of it. */
-static double common_part(const struct pp_bound_case *c)
-{
-    double part = 0;
-    for (int s = 0; s < c->g->n_stages; s++)
-        for (int i = -PP_BOUND_OPS; i < 2 * c->g->stages[s].n_inputs; i++) {
-            size_t e = c->first_edge[s] + (size_t)(i > 0 ? i / 2 : 0);
-            double time = i < 0   ? c->stages[s].time[i + PP_BOUND_OPS]
-                          : i % 2 ? c->forward[e]
-                                  : c->backward[e];
-            if (time != floor(time) || time > 1e6)
-                return 0;
-            while (time > 0) {
-                double rest = fmod(part, time);
-                part = time;
-                time = rest;
-            }
-        }
-    return part;
-}
-
-static double least_time(const struct pp_bound_case *c)
-{
-    double least = INFINITY;
-    for (int s = 0; s < c->g->n_stages; s++)
-        for (int op = 0; op < PP_BOUND_OPS; op++)
-            if (c->stages[s].time[op] > 0)
-                least = fmin(least, c->stages[s].time[op]);
-    return least;
-}
-
-/* Raises the bound as long as makespans are refuted, first in large steps. */
-static double raise_makespan(struct windows *w, double known)
-{
-    double unit = common_part(w->c), part = least_time(w->c), low = known;
-    double step = known / STEPS, least = unit > 0 ? unit : step / 8;
-    if (part == INFINITY || part < known * LEAST_PART)
-        return known;
-    if (unit > 0) {
-        low = unit * (ceil(known / unit * (1 - 1e-9)) - 1);
-        step = unit * ceil(step / unit);
-    }
-    while (w->work > 0 && low < 2 * known) {
-        if (is_refuted(w, low + step, part))
-            low += step;
-        else if (step <= least)
-            break;
-        else
-            step = unit > 0 ? unit * floor(step / unit / 2) : step / 2;
-    }
-    /* The next multiple is the bound. */
-    return fmax(known, unit > 0 ? low + unit : low);
-}
-
-double pp_bound_windows(const struct pp_bound_case *c, double known,
-                        struct pp_err *err)
-{
-    size_t n = (size_t)c->g->n_stages * c->n;
-    struct windows w = {.c = c, .n = n, .work = WORK};
-    bool ok = true;
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        w.from[op] = calloc(n, sizeof *w.from[op]);
-        w.until[op] = calloc(n, sizeof *w.until[op]);
-        ok = ok && w.from[op] && w.until[op];
-    }
-    w.kept = calloc(2 * n * PP_BOUND_OPS, sizeof *w.kept);
-    w.tasks = calloc(n * PP_BOUND_OPS, sizeof *w.tasks);
-    w.sorted = calloc(n * PP_BOUND_OPS, sizeof *w.sorted);
-    w.is_changed = calloc((size_t)c->g->n_rows, sizeof *w.is_changed);
-    double bound = -1;
-    if (!ok || !w.kept || !w.tasks || !w.sorted || !w.is_changed)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else
-        bound = raise_makespan(&w, known);
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        free(w.from[op]);
-        free(w.until[op]);
-    }
-    free(w.kept);
-    free(w.tasks);
-    free(w.sorted);
-    free(w.is_changed);
-    return bound;
+    free(w->kept);
+    free(w->actions);
+    free(w->first_action);
+    free(w->tasks);
+    free(w->by_from);
+    free(w->by_until);
+    free(w->leaf);
+    free(w->nodes);
+    free(w->is_changed);
+    *w = (struct pp_windows){.c = NULL};
 }

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT */
+/* Refutes makespans: windows are shaved until one is too small. */
+#include <math.h>
+#include <string.h>
+
+#include "schedule/bound/bound_windows.h"
+
+/* WORK: comparisons in all; PART: for one makespan. STEPS: the first makespan
+ * is above the known bound by 1 in so many. */
+enum { WORK = 1 << 28, PART = 1 << 26, STEPS = 64 };
+
+/* Shaving parts of windows below this share of the makespan is not worth it. */
+#define LEAST_PART 1e-4
+
+/* Keeps the windows, or takes them back. */
+static void keep_windows(struct pp_windows *w)
+{
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        double *kept = w->kept + 2 * w->n * (size_t)op;
+        memcpy(kept, w->from[op], w->n * sizeof *kept);
+        memcpy(kept + w->n, w->until[op], w->n * sizeof *kept);
+    }
+}
+
+static void restore_windows(struct pp_windows *w)
+{
+    for (int op = 0; op < PP_BOUND_OPS; op++) {
+        const double *kept = w->kept + 2 * w->n * (size_t)op;
+        memcpy(w->from[op], kept, w->n * sizeof *kept);
+        memcpy(w->until[op], kept + w->n, w->n * sizeof *kept);
+    }
+    memset(w->is_changed, 0, (size_t)w->c->g->n_rows * sizeof *w->is_changed);
+    w->refuted = false;
+}
+
+/* Cuts off the first part of a window, or the last, if the action cannot begin
+ * in it, or end in it. Returns whether that is so. */
+static bool shave_window(struct pp_windows *w, int op, size_t at, double part,
+                         bool last)
+{
+    double from = w->from[op][at], until = w->until[op][at];
+    /* A window is cut a little less than what is refuted. */
+    double width = pp_window_time(w, op, at) + part, cut = part - 4 * w->eps;
+    if (until - from < width - w->eps)
+        return false;
+    keep_windows(w);
+    if (last)
+        pp_window_raise(w, op, at, until - width + 2 * w->eps);
+    else
+        pp_window_lower(w, op, at, from + width - 2 * w->eps);
+    pp_windows_shrink(w);
+    bool refuted = w->refuted;
+    restore_windows(w);
+    if (!refuted)
+        return false;
+    if (last)
+        pp_window_lower(w, op, at, until - cut);
+    else
+        pp_window_raise(w, op, at, from + cut);
+    pp_windows_shrink(w);
+    return true;
+}
+
+/* Shaves a window as often as that helps, by more and more. Returns whether it
+ * changed. */
+static bool shave_action(struct pp_windows *w, int op, size_t at, double part,
+                         bool last)
+{
+    bool changed = false;
+    double cut = part;
+    while (pp_window_time(w, op, at) > 0 && !w->refuted &&
+           !pp_windows_spent(w)) {
+        if (shave_window(w, op, at, cut, last)) {
+            changed = true;
+            cut *= 2;
+        } else if (cut > part) {
+            cut = part;
+        } else {
+            break;
+        }
+    }
+    return changed;
+}
+
+/* Shaves all windows, those of the first microbatches first, or at their ends
+ * those of the last. Returns whether that changed any. */
+static bool shave_windows(struct pp_windows *w, double part)
+{
+    const struct pp_bound_case *c = w->c;
+    bool changed = false;
+    for (int last = 0; last < 2; last++)
+        for (size_t k = 0; k < c->n; k++)
+            for (int s = 0; s < c->g->n_stages; s++)
+                for (int op = 0; op < PP_BOUND_OPS; op++) {
+                    size_t at = (size_t)s * c->n + (last ? c->n - 1 - k : k);
+                    changed |= shave_action(w, op, at, part, last);
+                }
+    return changed;
+}
+
+/* Returns whether no order takes `makespan` or less. */
+static bool is_refuted(struct pp_windows *w, double makespan, double part)
+{
+    const struct pp_bound_case *c = w->c;
+    w->eps = 1e-9 * makespan;
+    w->refuted = false;
+    w->part = PART;
+    for (int op = 0; op < PP_BOUND_OPS; op++)
+        for (size_t i = 0; i < w->n; i++) {
+            w->from[op][i] = c->head[op][i];
+            w->until[op][i] = makespan - c->tail[op][i];
+        }
+    for (int r = 0; r < c->g->n_rows; r++)
+        w->is_changed[r] = true;
+    pp_windows_shrink(w);
+    while (!w->refuted && !pp_windows_spent(w) && shave_windows(w, part))
+        ;
+    return w->refuted;
+}
+
+/* Returns the largest number that divides all times into whole parts, or 0 if
+ * they are not whole numbers. Makespans are multiples of it. */
+static double common_part(const struct pp_bound_case *c)
+{
+    double part = 0;
+    for (int s = 0; s < c->g->n_stages; s++)
+        for (int i = -PP_BOUND_OPS; i < 2 * c->g->stages[s].n_inputs; i++) {
+            size_t e = c->first_edge[s] + (size_t)(i > 0 ? i / 2 : 0);
+            double time = i < 0   ? c->stages[s].time[i + PP_BOUND_OPS]
+                          : i % 2 ? c->forward[e]
+                                  : c->backward[e];
+            if (time != floor(time) || time > 1e6)
+                return 0;
+            while (time > 0) {
+                double rest = fmod(part, time);
+                part = time;
+                time = rest;
+            }
+        }
+    return part;
+}
+
+static double least_time(const struct pp_bound_case *c)
+{
+    double least = INFINITY;
+    for (int s = 0; s < c->g->n_stages; s++)
+        for (int op = 0; op < PP_BOUND_OPS; op++)
+            if (c->stages[s].time[op] > 0)
+                least = fmin(least, c->stages[s].time[op]);
+    return least;
+}
+
+/* Raises the bound as long as makespans are refuted: by more and more, and
+ * after the first that is not, by halving. */
+static double raise_makespan(struct pp_windows *w, double known)
+{
+    double unit = common_part(w->c), part = least_time(w->c), low = known;
+    double step = known / STEPS, least = unit > 0 ? unit : step / 8;
+    double high = 2 * known;
+    if (part == INFINITY || part < known * LEAST_PART)
+        return known;
+    if (unit > 0) {
+        low = unit * (ceil(known / unit * (1 - 1e-9)) - 1);
+        step = unit * ceil(step / unit);
+    }
+    while (w->work > 0 && low + least < high * (1 - 1e-12)) {
+        if (low + step >= high)
+            step = unit > 0 ? unit * floor((high - low) / unit / 2)
+                            : (high - low) / 2;
+        if (is_refuted(w, low + step, part)) {
+            low += step;
+            step *= 2;
+        } else {
+            high = low + step;
+        }
+    }
+    /* The next multiple is the bound. */
+    return fmax(known, unit > 0 ? low + unit : low);
+}
+
+double pp_bound_windows(const struct pp_bound_case *c, double known,
+                        struct pp_err *err)
+{
+    struct pp_windows w;
+    double bound = -1;
+    if (pp_windows_init(&w, c)) {
+        w.work = WORK;
+        bound = raise_makespan(&w, known);
+    } else {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    pp_windows_finish(&w);
+    return bound;
+}
