@@ -3,25 +3,11 @@
 # pppack - packs documents as a user would.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
-
-# documents LENGTH... writes a document of consecutive ids for each length.
-documents() {
-    jq -nc '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
-        --args "$@"
-}
+load pack_helpers
 
 # int32 FILE prints its numbers, one per line.
 int32() {
     od -An -v -t d4 -w4 "$1" | tr -d ' '
-}
-
-# nothing_left fails if a half-written directory is left.
-nothing_left() {
-    [ -z "$(find . -name '*.tmp')" ]
 }
 
 @test "pppack writes a consistent directory" {

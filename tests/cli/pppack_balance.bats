@@ -4,20 +4,7 @@
 # order, and the manifest.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
-
-lengths() {
-    printf '%s\n' "$@" >lengths
-}
-
-# documents N... prints JSON Lines of N tokens each.
-documents() {
-    jq -cn '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
-        --args "$@"
-}
+load pack_helpers
 
 # many prints two hundred documents of 1 to 200 tokens.
 many() {
@@ -45,15 +32,6 @@ stats() {
     run --separate-stderr pppack --lengths --stats "$@" lengths
     [ "$status" -eq 0 ]
     jq -c "$what" <<<"$output"
-}
-
-refused() {
-    local want=$1
-    shift
-    run --separate-stderr pppack "$@"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "${stderr_lines[0]}" = "pppack: $want" ]
 }
 
 @test "--fp8 pads the part of each rank" {

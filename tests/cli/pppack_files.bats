@@ -4,16 +4,7 @@
 # formats; and a full disk.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
-
-# documents LENGTH... prints a document of consecutive ids for each length.
-documents() {
-    jq -nc '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
-        --args "$@"
-}
+load pack_helpers
 
 # int32 FILE prints its numbers.
 int32() {
@@ -25,17 +16,6 @@ float32() {
     od -An -v -t f4 -w4 "$1" | tr -d ' ' | paste -sd ' '
 }
 
-# little BYTES NUMBER... writes the numbers in little endian.
-little() {
-    local bytes=$1 n i
-    shift
-    for n; do
-        for ((i = 0; i < bytes; i++)); do
-            printf "\\x$(printf %02x $((n >> 8 * i & 255)))"
-        done
-    done
-}
-
 # npy DESCR SHAPE BYTES NUMBER... writes a .npy file.
 npy() {
     local header="{'descr': '$1', 'fortran_order': False, 'shape': $2, }"
@@ -44,17 +24,6 @@ npy() {
     printf %s "$header"
     shift 2
     little "$@"
-}
-
-# refused MESSAGE ARGUMENT... expects status 2, that message and no output.
-refused() {
-    local want=$1
-    shift
-    run --separate-stderr pppack "$@"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "${stderr%%$'\n'*}" = "pppack: $want" ]
-    [ -z "$(find . -name '*.tmp')" ]
 }
 
 @test "padding that an attention mask marks is not packed" {

@@ -3,10 +3,7 @@
 # pppack_images - documents with images: packed, packed anew and refused.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
+load pack_helpers
 
 # lines N... prints a document for each number: N images of one channel and 2 x
 # 4 pixels, which are two patches, among N + 2 other tokens. The pixels of image
@@ -23,18 +20,6 @@ lines() {
 # pixels DIR prints the pixels, a line per patch, in ascending order.
 pixels() {
     od -An -v -t f4 -w16 "$1/pixels" | tr -s ' ' | sed 's/^ //' | sort -n
-}
-
-# refused MESSAGE ARGUMENT... expects status 2, that message and no output.
-refused() {
-    local want=$1
-    shift
-    run --separate-stderr pppack "$@"
-    echo "$stderr"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "${stderr%%$'\n'*}" = "pppack: $want" ]
-    [ -z "$(find . -name '*.tmp')" ]
 }
 
 @test "images are packed beside the tokens" {

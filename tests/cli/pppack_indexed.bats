@@ -3,21 +3,7 @@
 # pppack_indexed - packs indexed datasets of Megatron.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
-
-# little BYTES NUMBER... writes the numbers in little endian.
-little() {
-    local bytes=$1 n i
-    shift
-    for n; do
-        for ((i = 0; i < bytes; i++)); do
-            printf "\\x$(printf %02x $((n >> 8 * i & 255)))"
-        done
-    done
-}
+load pack_helpers
 
 # indexed PREFIX LENGTH... writes a dataset of 16-bit ids 1, 2, ... per document.
 indexed() {
@@ -40,12 +26,6 @@ indexed() {
         # shellcheck disable=SC2046
         little 8 $(seq 0 $#)
     } >"$prefix.idx"
-}
-
-# documents LENGTH... prints the same in JSON Lines.
-documents() {
-    jq -nc '$ARGS.positional[] | tonumber | {input_ids: [range(.) | . + 1]}' \
-        --args "$@"
 }
 
 @test "an indexed dataset gives the same as JSON Lines of its documents" {

@@ -3,15 +3,7 @@
 # pppack_rules - the bins of each rule and of other systems.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
-
-# lengths N... writes a file of lengths.
-lengths() {
-    printf '%s\n' "$@" >lengths
-}
+load pack_helpers
 
 # bins WANT OPTION... expects these bins of the file, without blanks.
 bins() {

@@ -4,10 +4,7 @@
 # sequence.
 
 bats_require_minimum_version 1.5.0
-
-setup() {
-    cd "$BATS_TEST_TMPDIR"
-}
+load pack_helpers
 
 # plan CP writes plan.json of a small model in two stages.
 plan() {
@@ -31,15 +28,6 @@ documents() {
 }
 
 sized() { pppack -l 12K --per-rank --cp 4 --cp-sizes per-sequence "$@"; }
-
-refused() {
-    local want=$1
-    shift
-    run --separate-stderr pppack "$@"
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "${stderr_lines[0]}" = "pppack: $want" ]
-}
 
 @test "long sequences are cut, short ones are whole, ranks are even" {
     plan 4
