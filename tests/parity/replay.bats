@@ -151,9 +151,9 @@ refused() {
 
 @test "files that do not fit are refused" {
     local replay=(--data packed --steps 1 one.plan --replay-routing)
-    head -c 1000 routes >cut
-    refused 2 "cut: has '1000' bytes, which are not those of its header; it \
-may be cut" "${replay[@]}" cut
+    head -c 1000 routes >cut-short
+    refused 2 "cut-short: has '1000' bytes, which are not those of its header; it \
+may be cut" "${replay[@]}" cut-short
     cp routes flipped
     printf '\1' | dd of=flipped bs=1 seek=60 conv=notrunc status=none
     refused 2 "flipped: is damaged: its checksum is not \
