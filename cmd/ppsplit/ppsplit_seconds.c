@@ -92,8 +92,7 @@ int64_t split_n_ranks(const struct split_job *j)
 {
     int64_t of_row = (int64_t)j->mesh.dp * pp_mesh_sharers(&j->mesh);
     int64_t encoders = j->encoder.dp ? j->encoder.pp : 0;
-    return encoders * j->encoder.dp +
-           (j->n_ranks - encoders) * of_row;
+    return encoders * j->encoder.dp + (j->n_ranks - encoders) * of_row;
 }
 
 struct split_speed split_speed_of(const struct split_job *j, double makespan,
