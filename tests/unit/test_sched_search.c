@@ -368,8 +368,7 @@ static void test_few_slots(void)
         {4, 10, 10, 8, 1, 1238}, {6, 10, 10, 8, 1, 916},
         {7, 10, 10, 8, 1, 856},  {8, 10, 10, 8, 1, 784},
         {10, 10, 10, 8, 1, 759}, {6, 29.718, 29.444, 19.927, 0.527, 2480}};
-    for (size_t i = 0; i < sizeof want / sizeof *want;
-         i += (size_t)fewer()) {
+    for (size_t i = 0; i < sizeof want / sizeof *want; i += (size_t)fewer()) {
         struct problem j;
         set(&j, 8, 1, PP_PLACEMENT_LOOP, 24, want[i].slots);
         cost(&j, want[i].f, want[i].i, want[i].w, want[i].comm);
