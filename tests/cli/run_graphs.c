@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/file.h"
+
 int ppsched_main(int argc, char **argv);
 int pprun_main(int argc, char **argv);
 
@@ -119,19 +121,14 @@ static enum outcome try(size_t n, char *manifest, char *data)
     return WRONG;
 }
 
-/* Reads a file whole. It must not stay open: a child that exits would put its
- * offset back. */
-static char *read_all(const char *path)
+/* Returns a copy of the next line, and moves *at behind it; NULL at the end. */
+static char *next_line(const char **at, const char *end)
 {
-    char *text = NULL;
-    size_t room = 0;
-    FILE *f = fopen(path, "r");
-    if (!f || getdelim(&text, &room, '\0', f) < 0) {
-        perror(path);
-        exit(3);
-    }
-    fclose(f);
-    return text;
+    const char *line = *at, *stop = memchr(line, '\n', (size_t)(end - line));
+    if (!stop)
+        return NULL;
+    *at = stop + 1;
+    return strndup(line, (size_t)(stop - line));
 }
 
 int main(int argc, char **argv)
@@ -141,10 +138,21 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: run_graphs MANIFESTS DATA\n");
         return 2;
     }
-    char *text = read_all(argv[1]), *rest = text, *line;
-    for (; !counts[WRONG] && (line = strtok_r(rest, "\n", &rest)); n++)
+    /* Mapped, since a fork would copy what maps memory of the process itself.
+     */
+    const void *text;
+    size_t bytes;
+    struct pp_err err = {0};
+    if (pp_file_map(argv[1], &text, &bytes, &err)) {
+        fprintf(stderr, "run_graphs: %s\n", err.text);
+        return 3;
+    }
+    const char *at = text, *end = at + bytes;
+    for (char *line; !counts[WRONG] && (line = next_line(&at, end)); n++) {
         counts[try(n, line, argv[2])]++;
-    free(text);
+        free(line);
+    }
+    pp_file_unmap(text, bytes);
     printf("%zu plans: %zu ran, %zu refused\n", n, counts[RAN],
            counts[REFUSED]);
     /* Both happen often, or the graphs are not random. */
