@@ -172,14 +172,17 @@ static int run_command(struct pprun *p, const char *manifest)
         return -1;
     if (p->options.verify)
         return pprun_verify(p);
-    pprun_handle_signals(p);
     if (p->options.generate && pprun_generate_open(p))
         return -1;
     if (p->options.logprobs && pprun_scores_open(p))
         return -1;
+    /* A FIFO waits for its reader, and a signal ends that. */
+    if (pprun_routing_create(p) || pprun_record_init(p))
+        return -1;
+    pprun_handle_signals(p);
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
-    if (pprun_routing_create(p) || pprun_record_init(p) || pprun_lines_begin(p))
+    if (pprun_lines_begin(p))
         return -1;
     int rc = pprun_threads(p, &status);
     if (rc)

@@ -174,3 +174,13 @@ is_saved() {
     kill -INT $pid
     ends 130
 }
+
+@test "a signal ends a run that waits for a reader of a trace" {
+    for option in --trace --profile; do
+        pprun "${long[@]}" --save ckpt $option fifo >log 2>err 3>&- &
+        pid=$!
+        until_or_end is_idle
+        kill -TERM "$pid"
+        ends $((128 + 15))
+    done
+}
