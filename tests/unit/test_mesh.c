@@ -153,7 +153,7 @@ static void test_check(void)
     /* pprun does not train it. */
     static struct pp_model planned;
     planned = llama;
-    planned.n_mtp = 1;
+    planned.n_mtp = 2;
     static const struct {
         const struct pp_model *m;
         struct pp_mesh x;
