@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/checksum.h"
@@ -218,7 +219,11 @@ int pp_routes_create(struct pp_routes_output *o, const char *path,
                      const struct pp_routes_shape *shape, struct pp_err *err)
 {
     size_t n, bytes;
+    struct stat st;
     *o = (struct pp_routes_output){.shape = *shape};
+    /* The rename at the end would replace a device or a FIFO. */
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+        return pp_fail(err, PP_EXIT_INPUT, "%s: not a regular file", path);
     if (shape->n_experts > PP_NO_EXPERT)
         return pp_fail(
             err, PP_EXIT_INPUT,

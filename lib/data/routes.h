@@ -67,8 +67,9 @@ struct pp_routes_output {
     int fd;            /* valid if path is not NULL */
 };
 
-/* Makes a file without any expert, beside its place. Other processes join it by
- * the path of tmp, with the same shape, and write to it too. */
+/* Makes a file without any expert, beside its place, where nothing but a
+ * regular file may be (PP_EXIT_INPUT). Other processes join it by the path of
+ * tmp, with the same shape, and write to it too. */
 int pp_routes_create(struct pp_routes_output *o, const char *path,
                      const struct pp_routes_shape *shape,
                      struct pp_err *err) PP_MUST_USE;

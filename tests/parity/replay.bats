@@ -182,6 +182,17 @@ these have "* ]]
         --steps 1 four.plan --replay-routing routes
 }
 
+@test "a recording replaces regular files only" {
+    mkfifo fifo
+    mkdir -p directory
+    for path in fifo directory; do
+        refused 2 "$path: not a regular file" --data packed --steps 1 \
+            --record-routing $path one.plan
+    done
+    [ -p fifo ]
+    [ -z "$(ls directory)" ]
+}
+
 @test "a replay of bins that were not recorded is refused" {
     plan short.plan gpipe 2 -p 1
     pprun -q --data packed --init 5 --steps 1 --record-routing some short.plan \
