@@ -54,7 +54,11 @@ static int set_encoder_size(struct tool *t, const char *item)
     if (pp_parse_int(item + 3, "--encoder-mesh", 1, SPLIT_MAX_RANKS, &n,
                      &t->err))
         return -1;
-    *(is_pp ? &j->encoder.pp : &j->encoder.dp) = (int)n;
+    int *size = is_pp ? &j->encoder.pp : &j->encoder.dp;
+    if (*size)
+        return tool_usage(t, "--encoder-mesh: '%s' is a second value for it",
+                          item);
+    *size = (int)n;
     return 0;
 }
 
@@ -66,10 +70,12 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
     (void)o;
     if (!text)
         return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    j->encoder = (struct pp_mesh){1, 1, 1, 1, 1};
+    j->encoder = (struct pp_mesh){.tp = 1, .cp = 1, .ep = 1};
     for (char *item; (item = strsep(&text, ","));)
         if (set_encoder_size(t, item))
             return -1;
+    j->encoder.pp = j->encoder.pp ? j->encoder.pp : 1;
+    j->encoder.dp = j->encoder.dp ? j->encoder.dp : 1;
     j->encoder_ranks = j->encoder.pp;
     return 0;
 }

@@ -181,6 +181,8 @@ refuses() {
 and dp" -p 2 --encoder-mesh pp=1,tp=2 "$MODEL"
     refuses "--encoder-mesh: 'dp' is not a size such as pp=1,dp=2" \
         -p 2 --encoder-mesh pp=1,dp "$MODEL"
+    refuses "--encoder-mesh: 'dp=3' is a second value for it" \
+        -p 2 --encoder-mesh dp=2,dp=3 "$MODEL"
     refuses "--encoder-mesh: '0' is" -p 2 --encoder-mesh dp=0 "$MODEL"
     refuses "--encoder-mesh: '2' of 2 ranks leave none for the \
 language model" -p 2 --encoder-mesh pp=2 "$MODEL"
