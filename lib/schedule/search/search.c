@@ -249,7 +249,6 @@ int pp_search_try_all(struct pp_search_state *s, double seconds,
 
 static int search(struct pp_search_state *s, struct pp_err *err)
 {
-    double seconds = s->options->seconds;
     if (pp_eval_init(&s->eval, &s->problem, err))
         return -1;
     s->best = calloc((size_t)s->problem.n_ops, sizeof *s->best);
@@ -258,33 +257,22 @@ static int search(struct pp_search_state *s, struct pp_err *err)
     if (!s->best || !s->order || !s->tight)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     s->worst = s->second = INFINITY;
-    if (check_room(s, err) || set_goal(s, err) ||
-        pp_search_try_all(s, seconds, err))
-        return -1;
-    if (s->options->span)
-        return 0;
-    return pp_search_break_ties(s, pp_search_at_goal(s) ? seconds : 0, err);
+    return check_room(s, err) || set_goal(s, err) ||
+                   pp_search_try_all(s, s->options->seconds, err)
+               ? -1
+               : 0;
 }
 
-static void finish(struct pp_search_state *s)
+static void destroy(struct pp_search_state *s)
 {
+    if (!s)
+        return;
     free(s->best);
     free(s->order);
     free(s->tight);
     pp_eval_finish(&s->eval);
     pp_search_problem_finish(&s->problem);
-}
-
-static int run_search(struct pp_search_state *s,
-                      const struct pp_schedule *schedule,
-                      enum pp_backward backward, struct pp_err *err)
-{
-    const struct pp_search_options *o = s->options;
-    return pp_search_problem_init(&s->problem, schedule, backward, o->costs,
-                                  o->room, err) ||
-                   search(s, err)
-               ? -1
-               : 0;
+    free(s);
 }
 
 /* Reports if a whole backward takes less time than I and W on some stage. */
@@ -296,32 +284,38 @@ static bool whole_saves(const struct pp_schedule *s, const struct pp_costs *c)
     return false;
 }
 
-/* Searches orders with this backward, for a share of the time, and keeps the
- * result if it is better. */
-static int try_backward(struct pp_search_state *best,
+/* Searches orders with this backward, and keeps the result if it is better. The
+ * state stays where it is: its evaluation points to its problem. */
+static int try_backward(struct pp_search_state **best,
                         const struct pp_schedule *schedule,
                         enum pp_backward backward,
-                        struct pp_search_options *part, struct pp_err *err)
+                        const struct pp_search_options *o, struct pp_err *err)
 {
-    struct pp_search_state s = {.options = part};
-    int rc = run_search(&s, schedule, backward, err);
-    if (!rc && (!best->best || s.worst < best->worst - best->eps)) {
-        struct pp_search_state other = *best;
+    struct pp_search_state *s = calloc(1, sizeof *s), *worse = s;
+    if (!s)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    s->options = o;
+    int rc = pp_search_problem_init(&s->problem, schedule, backward, o->costs,
+                                    o->room, err) ||
+                     search(s, err)
+                 ? -1
+                 : 0;
+    if (!rc && (!*best || s->worst < (*best)->worst - (*best)->eps)) {
+        worse = *best;
         *best = s;
-        s = other;
     }
-    finish(&s);
+    destroy(worse);
     return rc;
 }
 
 /* Reports if there is an order that no other can beat. */
 static bool is_optimal(const struct pp_search_state *s)
 {
-    return s->best && s->worst <= s->least + s->eps;
+    return s && s->worst <= s->least + s->eps;
 }
 
-/* Searches briefly with each backward, then longer with the best of them. */
-static int try_backwards(struct pp_search_state *best,
+/* Searches briefly with each backward, then goes on with the best of them. */
+static int try_backwards(struct pp_search_state **best,
                          const struct pp_schedule *schedule,
                          const struct pp_search_options *o,
                          struct pp_search_options *part, struct pp_err *err)
@@ -330,36 +324,32 @@ static int try_backwards(struct pp_search_state *best,
                                            PP_BACKWARD_HALVES,
                                            PP_BACKWARD_WHOLE};
     const int n = sizeof all / sizeof *all;
-    enum pp_backward first = all[0];
-    double worst = INFINITY;
     part->seconds = o->seconds * BRIEF;
-    for (int i = 0; i < n && !is_optimal(best); i++) {
+    for (int i = 0; i < n && !is_optimal(*best); i++)
         if (try_backward(best, schedule, all[i], part, err))
             return -1;
-        if (best->worst < worst) {
-            worst = best->worst;
-            first = all[i];
-        }
-    }
-    if (is_optimal(best))
+    if (is_optimal(*best))
         return 0;
     part->seconds = o->seconds * (1 - n * BRIEF);
-    return try_backward(best, schedule, first, part, err);
+    return pp_search_try_all(*best, part->seconds, err);
 }
 
 int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
               struct pp_err *err)
 {
     struct pp_search_options part = *o;
-    struct pp_search_state best = {0};
+    struct pp_search_state *best = NULL;
     int rc =
         o->split && whole_saves(schedule, o->costs)
             ? try_backwards(&best, schedule, o, &part, err)
             : try_backward(&best, schedule,
                            o->split ? PP_BACKWARD_HALVES : PP_BACKWARD_WHOLE,
                            &part, err);
+    if (!rc && !o->span)
+        rc = pp_search_break_ties(
+            best, pp_search_at_goal(best) ? part.seconds : 0, err);
     if (!rc)
-        rc = pp_row_order_emit(&best.problem, best.best, schedule, err);
-    finish(&best);
+        rc = pp_row_order_emit(&best->problem, best->best, schedule, err);
+    destroy(best);
     return rc;
 }
