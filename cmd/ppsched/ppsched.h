@@ -260,8 +260,9 @@ int ppsched_strict(struct ppsched *p, double *makespan) PP_MUST_USE;
 
 /* Computes the lower bound of the schedule's work on its placement, with
  * unbounded channels and within --memory. Backward is split if the schedule has
- * any I. */
-int ppsched_bound(struct ppsched *p, struct pp_bound *b) PP_MUST_USE;
+ * any I. reached is the schedule's makespan, where the bound stops. */
+int ppsched_bound(struct ppsched *p, double reached,
+                  struct pp_bound *b) PP_MUST_USE;
 
 /* Fills p->built, lowered, with the best order that a search finds. */
 int ppsched_auto(struct ppsched *p) PP_MUST_USE;

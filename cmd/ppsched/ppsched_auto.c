@@ -60,7 +60,7 @@ static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
     return 0;
 }
 
-int ppsched_bound(struct ppsched *p, struct pp_bound *b)
+int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
 {
     const struct pp_schedule *s = p->schedule;
     struct pp_err *err = &p->tool->err;
@@ -75,7 +75,7 @@ int ppsched_bound(struct ppsched *p, struct pp_bound *b)
     int rc = fill_room(p, &room, &limit, &load, err);
     if (!rc)
         rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
-                                  &room, b, err);
+                                  &room, reached, b, err);
     free(limit);
     free(load);
     return rc;

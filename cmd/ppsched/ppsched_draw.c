@@ -85,7 +85,7 @@ static double limit_of(const struct ppsched *p, int rank)
 static int find_bound(struct ppsched *p, struct ppsched_view *v)
 {
     struct pp_bound b = {0};
-    if (ppsched_bound(p, &b))
+    if (ppsched_bound(p, v->sim.makespan, &b))
         return -1;
     v->bound = b.makespan < v->sim.makespan ? b.makespan : v->sim.makespan;
     return 0;

@@ -200,7 +200,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||
         pp_simulate(p->schedule, &p->costs.costs, p->schedule->channel_depth,
                     &at, err) ||
-        ppsched_strict(p, &strict) || ppsched_bound(p, &bound)) {
+        ppsched_strict(p, &strict) || ppsched_bound(p, sim.makespan, &bound)) {
         rc = -1;
     } else {
         struct pp_json_writer w = {.f = f, .indent = 2};

@@ -134,17 +134,18 @@ static double bound_copies(const struct pp_bound_case *c)
     return sum / c->g->n_rows;
 }
 
-static int raise_by_windows(const struct pp_bound_case *c, struct pp_bound *b,
-                            struct pp_err *err)
+static int raise_by_windows(const struct pp_bound_case *c, double reached,
+                            struct pp_bound *b, struct pp_err *err)
 {
-    double windows = pp_bound_windows(c, b->makespan, err);
+    double windows = pp_bound_windows(c, b->makespan, reached, err);
     take(b, windows, "refuted windows", -1);
     return windows < 0 ? -1 : 0;
 }
 
+/* Refutes makespans below reached; 0: none. */
 static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
                       const struct pp_costs *costs,
-                      const struct pp_memory_limit *room, bool refutes,
+                      const struct pp_memory_limit *room, double reached,
                       struct pp_bound *b, struct pp_err *err)
 {
     const struct pp_graph *g = c->g;
@@ -161,8 +162,9 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
         rc = pp_bound_events(c, err);
         rc = rc ? rc : bound_rows(c, b, err);
     }
-    if (!rc && refutes && g->n_copies == 1 && c->limit && c->uniform)
-        rc = raise_by_windows(c, b, err);
+    if (!rc && reached > b->makespan * (1 + 1e-9) && g->n_copies == 1 &&
+        c->limit && c->uniform)
+        rc = raise_by_windows(c, reached, b, err);
     pp_bound_finish(c);
     return rc;
 }
@@ -172,14 +174,14 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, false, b, err);
+    return find_bound(&c, n_microbatches, split, costs, room, 0, b, err);
 }
 
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
-                         const struct pp_memory_limit *room, struct pp_bound *b,
-                         struct pp_err *err)
+                         const struct pp_memory_limit *room, double reached,
+                         struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, true, b, err);
+    return find_bound(&c, n_microbatches, split, costs, room, reached, b, err);
 }

@@ -121,9 +121,10 @@ double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
                         int n_stages, struct pp_err *err);
 
 /* Returns the largest makespan that windows refute, or the known bound, or -1
- * if memory runs out. Heads and tails must be those of pp_bound_events, and
- * microbatches alike. */
+ * if memory runs out. An order takes `reached`, so this and more cannot be
+ * refuted. Heads and tails must be those of pp_bound_events, and microbatches
+ * alike. */
 double pp_bound_windows(const struct pp_bound_case *c, double known,
-                        struct pp_err *err);
+                        double reached, struct pp_err *err);
 
 #endif

@@ -150,17 +150,18 @@ static double least_time(const struct pp_bound_case *c)
     return least;
 }
 
-/* Raises the bound as long as makespans are refuted: by more and more, and
- * after the first that is not, by halving. */
-static double raise_makespan(struct pp_windows *w, double known)
+/* Raises the bound as long as makespans below `reached` are refuted: by more
+ * and more, and after the first that is not, by halving. */
+static double raise_makespan(struct pp_windows *w, double known, double reached)
 {
     double unit = common_part(w->c), part = least_time(w->c), low = known;
     double step = known / STEPS, least = unit > 0 ? unit : step / 8;
-    double high = 2 * known;
+    double high = fmin(2 * known, reached);
     if (part == INFINITY || part < known * LEAST_PART)
         return known;
     if (unit > 0) {
         low = unit * (ceil(known / unit * (1 - 1e-9)) - 1);
+        high = unit * ceil(high / unit * (1 - 1e-9));
         step = unit * ceil(step / unit);
     }
     while (w->work > 0 && low + least < high * (1 - 1e-12)) {
@@ -179,13 +180,13 @@ static double raise_makespan(struct pp_windows *w, double known)
 }
 
 double pp_bound_windows(const struct pp_bound_case *c, double known,
-                        struct pp_err *err)
+                        double reached, struct pp_err *err)
 {
     struct pp_windows w;
     double bound = -1;
     if (pp_windows_init(&w, c)) {
         w.work = WORK;
-        bound = raise_makespan(&w, known);
+        bound = raise_makespan(&w, known, reached);
     } else {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
