@@ -16,7 +16,7 @@ setup() {
     touch lib/data/packed.c lib/data/packed_index.c lib/data/other.c
     commit '3 days ago'
     export PP_FUZZ_SOURCES='lib/data/packed* tests/fuzz/fuzz_packed.c'
-    unset PP_FUZZ_SECONDS PP_FUZZ_BASE
+    unset PP_FUZZ_SECONDS PP_FUZZ_BASE PP_FUZZ_READERS
 }
 
 commit() {
@@ -57,6 +57,29 @@ gives() {
     commit '2 days ago'
     gives 60
     PP_FUZZ_SOURCES=lib/data/other.c gives 20
+}
+
+@test "five changed readers or more share four minutes" {
+    local i readers=
+    for i in 1 2 3 4 5 6 7 8; do
+        touch "lib/data/reader_$i.c"
+        readers+="tests/fuzz/$i.c lib/data/reader_$i.*,"
+    done
+    mkdir lib/csv
+    touch lib/csv/csv.c
+    commit '2 days ago'
+    echo 1 >lib/data/other.c
+    commit now
+    export PP_FUZZ_READERS="$PP_FUZZ_SOURCES,$readers lib/csv"
+    echo 2 | tee lib/data/packed.c lib/data/reader_[123].c >lib/data/other.c
+    gives 60
+    echo 1 >lib/csv/csv.c
+    gives 48
+    echo 1 | tee lib/data/reader_*.c >lib/data/packed_index.c
+    gives 24
+    PP_FUZZ_SECONDS=7 gives 7
+    PP_FUZZ_LONG=1 gives 600
+    PP_FUZZ_SOURCES=lib/data/packed gives 20
 }
 
 @test "without git, seconds; in the suite slow, as long as the user says" {
