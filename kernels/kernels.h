@@ -66,19 +66,36 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
  *   rstd  (N, G), ldr           written
  * Backward, from the same x:
  *   bwd_input    dx   (N, G, C), lddx    written; dx may be dy
- *   bwd_weight   dw   (C)                accumulated, rows ascending */
+ *   bwd_weight   dw   (C)                accumulated, rows ascending
+ *
+ * Several ranks may divide every group. Then each writes its sums with
+ * rmsnorm_sums, fwd and bwd_input get those of all, and C is the rank's part:
+ *   sums  (N, G)   written: the sum of a b, or with w of a b (shift + w)
+ * fwd needs the sums of x x, bwd_input those of dy x with w. */
+struct pp_norm_sums {
+    const void *at;   /* accumulated type: of each of n ranks, (N, G) */
+    size_t n, stride; /* values from one rank to the next */
+    size_t C;         /* the width of the whole group */
+};
+#define PP_RMSNORM_SUMS(name)                                          \
+    int(name)(void *sums, const void *a, const void *b, const void *w, \
+              size_t N, size_t G, size_t C, size_t lda, size_t ldb,    \
+              double shift, void *stream)
 #define PP_RMSNORM_FWD(name)                                               \
     int(name)(void *y, void *rstd, const void *x, const void *w, size_t N, \
               size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
-              double shift, double eps, void *stream)
+              double shift, double eps, const struct pp_norm_sums *sums,   \
+              void *stream)
 #define PP_RMSNORM_BWD_INPUT(name)                                       \
     int(name)(void *dx, const void *dy, const void *x, const void *rstd, \
               const void *w, size_t N, size_t G, size_t C, size_t lddx,  \
-              size_t lddy, size_t ldx, size_t ldr, double shift, void *stream)
+              size_t lddy, size_t ldx, size_t ldr, double shift,         \
+              const struct pp_norm_sums *sums, void *stream)
 #define PP_RMSNORM_BWD_WEIGHT(name)                                      \
     int(name)(void *dw, const void *dy, const void *x, const void *rstd, \
               size_t N, size_t G, size_t C, size_t lddy, size_t ldx,     \
               size_t ldr, void *stream)
+typedef PP_RMSNORM_SUMS(pp_rmsnorm_sums_fn);
 typedef PP_RMSNORM_FWD(pp_rmsnorm_fwd_fn);
 typedef PP_RMSNORM_BWD_INPUT(pp_rmsnorm_bwd_input_fn);
 typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
@@ -402,6 +419,7 @@ typedef PP_SGD(pp_sgd_fn);
 /* All kernels of a table. */
 #define PP_ALL_KERNELS(K)                               \
     PP_PRODUCT_KERNELS(K)                               \
+    K(rmsnorm_sums, pp_rmsnorm_sums_fn)                 \
     K(rmsnorm_fwd, pp_rmsnorm_fwd_fn)                   \
     K(rmsnorm_bwd_input, pp_rmsnorm_bwd_input_fn)       \
     K(rmsnorm_bwd_weight, pp_rmsnorm_bwd_weight_fn)     \

@@ -6,10 +6,24 @@
 
 #include "real.h"
 
-PP_CLONES static real norm_group(real *y, const real *x, const real *w,
-                                 size_t C, real shift, double eps)
+/* A sum over a whole group, and the width of that. */
+struct norm_sum {
+    double sum, width;
+};
+
+static struct norm_sum add_sums(const struct pp_norm_sums *s, size_t group)
 {
-    real rstd = (real)(1 / sqrt(dot_rows(x, x, C) / (double)C + eps));
+    double sum = 0;
+    for (size_t i = 0; i < s->n; i++)
+        sum += (double)((const real *)s->at)[i * s->stride + group];
+    return (struct norm_sum){sum, (double)s->C};
+}
+
+PP_CLONES static real norm_group(real *y, const real *x, const real *w,
+                                 size_t C, real shift, double eps,
+                                 struct norm_sum of)
+{
+    real rstd = (real)(1 / sqrt(of.sum / of.width + eps));
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
         y[i] = x[i] * rstd * (shift + w[i]);
@@ -32,9 +46,9 @@ PP_CLONES static double dot3(const real *a, const real *b, const real *w,
 
 PP_CLONES static void norm_group_bwd(real *dx, const real *dy, const real *x,
                                      const real *w, real rstd, real shift,
-                                     size_t C)
+                                     size_t C, struct norm_sum of)
 {
-    double mean = dot3(dy, x, w, shift, C) * (double)rstd / (double)C;
+    double mean = of.sum * (double)rstd / of.width;
     real m = (real)(mean * (double)rstd);
     PP_INDEPENDENT
     for (size_t i = 0; i < C; i++)
@@ -48,16 +62,33 @@ PP_CLONES static void norm_group_weight(real *dw, const real *dy, const real *x,
         dw[i] += dy[i] * (x[i] * rstd);
 }
 
+PP_RMSNORM_SUMS(PP_KERNEL(rmsnorm_sums))
+{
+    (void)stream;
+    const real *by = a, *of = b;
+    real *out = sums;
+    for (size_t t = 0; t < N; t++)
+        for (size_t g = 0; g < G; g++) {
+            const real *one = by + t * lda + g * C, *two = of + t * ldb + g * C;
+            out[t * G + g] = (real)(w ? dot3(one, two, w, (real)shift, C)
+                                      : dot_rows(one, two, C));
+        }
+    return 0;
+}
+
 PP_RMSNORM_FWD(PP_KERNEL(rmsnorm_fwd))
 {
     (void)stream;
     real *out = y, *r = rstd;
-    const real *in = x;
     for (size_t t = 0; t < N; t++)
-        for (size_t g = 0; g < G; g++)
-            r[t * ldr + g] =
-                norm_group(out + t * ldy + g * C, in + t * ldx + g * C, w, C,
-                           (real)shift, eps);
+        for (size_t g = 0; g < G; g++) {
+            const real *in = (const real *)x + t * ldx + g * C;
+            struct norm_sum of =
+                sums ? add_sums(sums, t * G + g)
+                     : (struct norm_sum){dot_rows(in, in, C), (double)C};
+            r[t * ldr + g] = norm_group(out + t * ldy + g * C, in, w, C,
+                                        (real)shift, eps, of);
+        }
     return 0;
 }
 
@@ -65,12 +96,18 @@ PP_RMSNORM_BWD_INPUT(PP_KERNEL(rmsnorm_bwd_input))
 {
     (void)stream;
     real *out = dx;
-    const real *d = dy, *in = x, *r = rstd;
+    const real *r = rstd;
     for (size_t t = 0; t < N; t++)
-        for (size_t g = 0; g < G; g++)
-            norm_group_bwd(out + t * lddx + g * C, d + t * lddy + g * C,
-                           in + t * ldx + g * C, w, r[t * ldr + g], (real)shift,
-                           C);
+        for (size_t g = 0; g < G; g++) {
+            const real *d = (const real *)dy + t * lddy + g * C;
+            const real *in = (const real *)x + t * ldx + g * C;
+            struct norm_sum of =
+                sums ? add_sums(sums, t * G + g)
+                     : (struct norm_sum){dot3(d, in, w, (real)shift, C),
+                                         (double)C};
+            norm_group_bwd(out + t * lddx + g * C, d, in, w, r[t * ldr + g],
+                           (real)shift, C, of);
+        }
     return 0;
 }
 

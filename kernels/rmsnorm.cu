@@ -27,18 +27,54 @@ norm_position_of(size_t N, size_t G, size_t C)
     return p;
 }
 
+/* A thread adds the sums of all ranks, and each of its team gets the same. */
+static __device__ inline float sum_of_ranks(struct pp_norm_sums s, size_t group)
+{
+    float sum = 0;
+    for (size_t i = 0; i < s.n; i++)
+        sum += ((const float *)s.at)[i * s.stride + group];
+    return sum;
+}
+
+/* Sums of a kernel that computes its own. */
+static struct pp_norm_sums sums_of(const struct pp_norm_sums *s, size_t C)
+{
+    struct pp_norm_sums none = {NULL, 0, 0, C};
+    return s ? *s : none;
+}
+
+/* Sums a b, or with w a b (shift + w). */
+template <int TEAM>
+static __global__ void rmsnorm_sums_kernel(float *sums, const elem *a,
+                                           const elem *b, const elem *w,
+                                           size_t N, size_t G, size_t C,
+                                           size_t lda, size_t ldb, float shift)
+{
+    __shared__ float shared[THREADS / PP_WARP];
+    struct norm_position p = norm_position_of<TEAM>(N, G, C);
+    const elem *one = a + p.row * lda + p.column;
+    const elem *two = b + p.row * ldb + p.column;
+    float sum = 0;
+    for (size_t i = p.lane; p.inside && i < C; i += TEAM)
+        sum += to_float(one[i]) * (w ? shift + to_float(w[i]) : 1) *
+               to_float(two[i]);
+    sum = team_sum<TEAM>(sum, shared);
+    if (p.inside && p.lane == 0)
+        sums[p.group] = sum;
+}
+
 template <int TEAM, int V>
-static __global__ void rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x,
-                                          const elem *w, size_t N, size_t G,
-                                          size_t C, size_t ldy, size_t ldr,
-                                          size_t ldx, float shift, float eps)
+static __global__ void
+rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w, size_t N,
+                   size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,
+                   float shift, float eps, struct pp_norm_sums sums)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
     pack<V> *out = (pack<V> *)(y + p.row * ldy + p.column);
     float sum = 0;
-    for (size_t i = p.lane; p.inside && i < C / V; i += TEAM) {
+    for (size_t i = p.lane; !sums.n && p.inside && i < C / V; i += TEAM) {
         pack<V> a = in[i];
         for (int j = 0; j < V; j++)
             sum += to_float(a.at[j]) * to_float(a.at[j]);
@@ -46,7 +82,8 @@ static __global__ void rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x,
     sum = team_sum<TEAM>(sum, shared);
     if (!p.inside)
         return;
-    float r = 1 / sqrtf(sum / (float)C + eps);
+    sum = sums.n ? sum_of_ranks(sums, p.group) : sum;
+    float r = 1 / sqrtf(sum / (float)sums.C + eps);
     if (p.lane == 0)
         rstd[p.row * ldr + p.group % G] = r;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
@@ -63,7 +100,7 @@ static __global__ void
 rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
                          const float *rstd, const elem *w, size_t N, size_t G,
                          size_t C, size_t lddx, size_t lddy, size_t ldx,
-                         size_t ldr, float shift)
+                         size_t ldr, float shift, struct pp_norm_sums sums)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
@@ -72,7 +109,7 @@ rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     const pack<V> *by = (const pack<V> *)w;
     pack<V> *out = (pack<V> *)(dx + p.row * lddx + p.column);
     float sum = 0;
-    for (size_t i = p.lane; p.inside && i < C / V; i += TEAM) {
+    for (size_t i = p.lane; !sums.n && p.inside && i < C / V; i += TEAM) {
         pack<V> a = in[i], b = by[i], c = d[i];
         for (int j = 0; j < V; j++)
             sum += to_float(c.at[j]) * (shift + to_float(b.at[j])) *
@@ -81,7 +118,9 @@ rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     sum = team_sum<TEAM>(sum, shared);
     if (!p.inside)
         return;
-    float r = rstd[p.row * ldr + p.group % G], mean = sum * r * r / (float)C;
+    sum = sums.n ? sum_of_ranks(sums, p.group) : sum;
+    float r = rstd[p.row * ldr + p.group % G];
+    float mean = sum * r * r / (float)sums.C;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], b = by[i], c = d[i];
         for (int j = 0; j < V; j++)
@@ -113,6 +152,17 @@ static unsigned norm_blocks(size_t groups, size_t C)
     return (unsigned)((groups + teams - 1) / teams);
 }
 
+PP_RMSNORM_SUMS(PP_CUDA(rmsnorm_sums))
+{
+    if (!N || !G)
+        return 0;
+    auto kernel =
+        C < WIDE ? rmsnorm_sums_kernel<PP_WARP> : rmsnorm_sums_kernel<THREADS>;
+    return PP_LAUNCH(kernel, norm_blocks(N * G, C), THREADS, 0, stream,
+                     (float *)sums, (const elem *)a, (const elem *)b,
+                     (const elem *)w, N, G, C, lda, ldb, (float)shift);
+}
+
 PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
 {
     if (!N || !G)
@@ -125,7 +175,7 @@ PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)y, (float *)rstd, (const elem *)x,
                      (const elem *)w, N, G, C, ldy, ldr, ldx, (float)shift,
-                     (float)eps);
+                     (float)eps, sums_of(sums, C));
 }
 
 PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
@@ -141,7 +191,7 @@ PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)dx, (const elem *)dy, (const elem *)x,
                      (const float *)rstd, (const elem *)w, N, G, C, lddx, lddy,
-                     ldx, ldr, (float)shift);
+                     ldx, ldr, (float)shift, sums_of(sums, C));
 }
 
 PP_RMSNORM_BWD_WEIGHT(PP_CUDA(rmsnorm_bwd_weight))

@@ -93,17 +93,6 @@ static int check_kv_heads(const struct pp_mesh *x, const struct pp_model *m,
                : fail_tp(x, m, m->n_kv_heads, "key and value heads", err);
 }
 
-static int check_norms(const struct pp_mesh *x, const struct pp_model *m,
-                       struct pp_err *err)
-{
-    return x->tp == 1 || !m->norms_all_heads
-               ? 0
-               : pp_fail_setting(err, PP_EXIT_INPUT, "tp", "1",
-                                 "%d tensor-parallel ranks cannot divide the "
-                                 "model's norm of all heads",
-                                 x->tp);
-}
-
 static int check_words(const struct pp_mesh *x, const struct pp_model *m,
                        struct pp_err *err)
 {
@@ -259,7 +248,7 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     if (m->table)
         return check_table(x, err);
     if (check_tp(x, m, m->n_heads, "heads", err) || check_kv_heads(x, m, err) ||
-        check_norms(x, m, err) || check_words(x, m, err))
+        check_words(x, m, err))
         return -1;
     if (has_dense(m) &&
         check_tp(x, m, m->intermediate, "columns of an MLP", err))

@@ -56,6 +56,12 @@ static void set_norm(const struct pp_model *m, struct pp_tensor_info *t,
                1);
 }
 
+static void divide_rows(struct pp_tensor_info *t, size_t n_parts)
+{
+    t->split = PP_SPLIT_ROWS;
+    t->n_parts = n_parts;
+}
+
 /* --- embedding and head --- */
 
 static void vocabulary_tensors(const struct pp_model *m,
@@ -193,6 +199,10 @@ static void attention_tensors(const struct pp_model *m,
         bool all = m->norms_all_heads;
         set_norm(m, &out[PP_P_Q_NORM], all ? q : m->head_dim);
         set_norm(m, &out[PP_P_K_NORM], all ? kv : m->head_dim);
+        if (all) {
+            divide_rows(&out[PP_P_Q_NORM], nq);
+            divide_rows(&out[PP_P_K_NORM], nkv);
+        }
     }
 }
 
@@ -204,7 +214,7 @@ static void attention_saved(const struct pp_model *m,
     size_t nh = tp * m->n_heads, nkv = tp * m->n_kv_heads;
     size_t qk = nh + nkv, qkv = qk + nkv;
     size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
-    size_t norms = m->norms_all_heads ? 2 : qk;
+    size_t norms = m->norms_all_heads ? 2 * tp : qk;
     out[PP_S_QKV_RAW] = (struct pp_saved){PP_SAVED_ACT_W, norm * qk * hd};
     out[PP_S_QK_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, norm * norms, true};
     out[PP_S_QKV] = (struct pp_saved){PP_SAVED_ACT_I, qkv * hd};

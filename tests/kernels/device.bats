@@ -102,16 +102,24 @@ golden() {
         ppsched -q -s 1f1b -m 3 >"$1"
 }
 
-@test "OLMo 2 and Gemma 3: the CPU's gradients, and the same bits on two ranks" {
+@test "OLMo 2 and Gemma 3: the CPU's gradients, on ranks too" {
     for family in olmo2 gemma3; do
-        golden one.json $family 1
+        golden one-$family.json $family 1
         golden two.json $family 2
-        cpu host one.json --optimizer sgd
-        gpu one one.json --optimizer sgd
+        cpu host one-$family.json --optimizer sgd
+        gpu one one-$family.json --optimizer sgd
         near 1e-4 one host
         gpu ranks two.json --optimizer sgd
         same ranks one
     done
+    # Tensor-parallel ranks tell each other the sums of OLMo 2's QK-norm.
+    ppsplit -q -p 1 --tp 2 "$SRCDIR/tests/golden/olmo2/model" |
+        ppsched -q -s 1f1b -m 3 >tensor.json
+    pppack -q -l 32 --tp 2 -o even data.jsonl
+    local packed=even
+    cpu host one-olmo2.json --optimizer sgd
+    gpu tensor tensor.json --optimizer sgd
+    near 1e-4 tensor host
 }
 
 @test "capped scores need the CPU" {

@@ -61,6 +61,46 @@ static void compare_linear_apart(struct call *c, size_t N, size_t C, size_t OC)
     s->fuser = fuser;
 }
 
+/* The sums of a rank, and what it computes from those of three. */
+static void compare_divided_norm(struct call *c, size_t N, size_t C)
+{
+    const size_t ranks = 3;
+    struct tensor *x = in(c, ELEMENT, N * C), *w = in(c, ELEMENT, C);
+    struct tensor *dy = in(c, ELEMENT, N * C), *y = out(c, ELEMENT, N * C);
+    struct tensor *squares = out(c, ACCUMULATED, N);
+    struct tensor *dots = out(c, ACCUMULATED, N);
+    struct tensor *rstd = out(c, ACCUMULATED, N), *dx = out(c, ELEMENT, N * C);
+    struct tensor *sums = in(c, ACCUMULATED, ranks * N);
+    for (size_t i = 0; i < ranks * N; i++)
+        ((double *)sums->want)[i] = fabs(((double *)sums->want)[i]);
+    upload(sums);
+    const struct pp_norm_sums of = {sums->at, ranks, N, ranks * C};
+    const struct pp_norm_sums want = {sums->want, ranks, N, ranks * C};
+    void *s = gpu_stream();
+    const struct pp_kernels *k = c->k;
+    int rc =
+        k->rmsnorm_sums(squares->at, x->at, x->at, NULL, N, 1, C, C, C, 1, s) ||
+        k->rmsnorm_sums(dots->at, dy->at, x->at, w->at, N, 1, C, C, C, 1, s) ||
+        k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, 1, C, C, 1, C, 1, 1e-5,
+                       &of, s) ||
+        k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, N, 1, C, C,
+                             C, C, 1, 1, &of, s);
+    ref->rmsnorm_sums(squares->want, x->want, x->want, NULL, N, 1, C, C, C, 1,
+                      NULL);
+    ref->rmsnorm_sums(dots->want, dy->want, x->want, w->want, N, 1, C, C, C, 1,
+                      NULL);
+    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, 1, C, C, 1, C, 1,
+                     1e-5, &want, NULL);
+    ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want, N,
+                           1, C, C, C, C, 1, 1, &want, NULL);
+    ok(!rc, "%s divided rmsnorm of %zu x %zu runs", k->name, N, C);
+    close_to(c, squares, 1e-12, "rmsnorm_sums of squares");
+    close_to(c, dots, 1e-11, "rmsnorm_sums of products");
+    close_to(c, y, bound_of(c, 1e-5, 1e-12), "divided rmsnorm_fwd");
+    close_to(c, dx, bound_of(c, 1e-5, 1e-12), "divided rmsnorm_bwd_input");
+    finish(c);
+}
+
 static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
 {
     double shift = (double)(C % 2);
@@ -72,15 +112,15 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc = k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, G, C, ld, ldr, ld,
-                            shift, 1e-5, s) ||
+                            shift, 1e-5, NULL, s) ||
              k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, N, G,
-                                  C, ld, ld, ld, ldr, shift, s) ||
+                                  C, ld, ld, ld, ldr, shift, NULL, s) ||
              k->rmsnorm_bwd_weight(dw->at, dy->at, x->at, rstd->at, N, G, C, ld,
                                    ld, ldr, s);
     ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, G, C, ld, ldr,
-                     ld, shift, 1e-5, NULL);
+                     ld, shift, 1e-5, NULL, NULL);
     ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want, N,
-                           G, C, ld, ld, ld, ldr, shift, NULL);
+                           G, C, ld, ld, ld, ldr, shift, NULL, NULL);
     ref->rmsnorm_bwd_weight(dw->want, dy->want, x->want, rstd->want, N, G, C,
                             ld, ld, ldr, NULL);
     ok(!rc, "%s rmsnorm of %zu x %zu groups of %zu runs", k->name, N, G, C);
@@ -381,6 +421,8 @@ static void compare_norms_and_rope(struct call *c)
         compare_rmsnorm(c, 9, 1, 2056);
         compare_rmsnorm(c, 9, 1, 2049);
         compare_rmsnorm(c, 700, 1, 3);
+        compare_divided_norm(c, 5, 33);
+        compare_divided_norm(c, 3, 2049);
     }
     if (wanted(c, "layernorm")) {
         compare_layernorm(c, 5, 33, false);

@@ -18,6 +18,60 @@ static double bound(const struct pp_kernels *k)
     return k->element_bytes == 8 ? 1e-14 : 2e-6;
 }
 
+/* Tests that ranks which divide a group compute the whole group's y and dx from
+ * their sums. Each has C columns. */
+static void test_divided(const struct pp_kernels *k, size_t ranks, size_t C)
+{
+    const size_t N = 3, W = ranks * C;
+    const double eps = 1e-3, shift = 1;
+    size_t e = k->element_bytes, s = k->accumulator_bytes;
+    struct values x = values_new(k, N * W, 1), dy = values_new(k, N * W, 1);
+    struct values w = values_new(k, W, 1), dx = values_new(k, N * W, 0);
+    struct values y = values_new(k, N * W, 0),
+                  sums = values_new(k, ranks * N, 0);
+    struct values want_y = values_new(k, N * W, 0), rstd = values_new(k, N, 0);
+    struct values want_dx = values_new(k, N * W, 0);
+    struct values want_rstd = values_new(k, N, 0);
+    struct values *all[] = {&x,    &dy,     &w,    &dx,      &y,
+                            &sums, &want_y, &rstd, &want_dx, &want_rstd};
+    const struct pp_norm_sums of = {sums.at, ranks, N, W};
+    fill_normal(&x, "x", 1);
+    fill_normal(&w, "w", 1);
+    fill_normal(&dy, "dy", 1);
+    bool fine =
+        !k->rmsnorm_fwd(want_y.at, want_rstd.at, x.at, w.at, N, 1, W, W, 1, W,
+                        shift, eps, NULL, NULL) &&
+        !k->rmsnorm_bwd_input(want_dx.at, dy.at, x.at, want_rstd.at, w.at, N, 1,
+                              W, W, W, W, 1, shift, NULL, NULL);
+    for (size_t backward = 0; backward < 2; backward++) {
+        for (size_t r = 0; r < ranks; r++) {
+            const char *a = (char *)(backward ? dy.at : x.at) + r * C * e;
+            const char *by = backward ? (char *)w.at + r * C * e : NULL;
+            fine = fine && !k->rmsnorm_sums((char *)sums.at + r * N * s, a,
+                                            (char *)x.at + r * C * e, by, N, 1,
+                                            C, W, W, shift, NULL);
+        }
+        for (size_t r = 0; r < ranks; r++) {
+            size_t at = r * C * e;
+            const char *in = (char *)x.at + at, *by = (char *)w.at + at;
+            fine =
+                fine &&
+                !(backward
+                      ? k->rmsnorm_bwd_input(
+                            (char *)dx.at + at, (char *)dy.at + at, in, rstd.at,
+                            by, N, 1, C, W, W, W, 1, shift, &of, NULL)
+                      : k->rmsnorm_fwd((char *)y.at + at, rstd.at, in, by, N, 1,
+                                       C, W, 1, W, shift, eps, &of, NULL));
+        }
+    }
+    ok(fine && values_near(&y, &want_y, bound(k), 1, "y") &&
+           values_near(&rstd, &want_rstd, bound(k), 1, "rstd") &&
+           values_near(&dx, &want_dx, bound(k), 1, "dx"),
+       "%s rmsnorm of %zu that %zu ranks divide", k->name, W, ranks);
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        values_free(all[i]);
+}
+
 /* Tests rows of G groups, with gaps between rows and y in place of x. */
 static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
                          double shift)
@@ -57,9 +111,9 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
         }
     }
     bool fine = !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
-                                shift, eps, NULL) &&
+                                shift, eps, NULL, NULL) &&
                 !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, N, G,
-                                      C, ld, ld, ld, ldr, shift, NULL) &&
+                                      C, ld, ld, ld, ldr, shift, NULL, NULL) &&
                 !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld,
                                        ld, ldr, NULL);
     ok((values_near(&y, &want_y, bound(k), 1, "y") &&
@@ -68,9 +122,9 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&rstd),
        "%s rmsnorm of %zu groups of %zu, shift %g", k->name, G, C, shift);
     fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, N, G, C, ld,
-                                 ld, ld, ldr, shift, NULL) &&
+                                 ld, ld, ldr, shift, NULL, NULL) &&
            !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
-                           shift, eps, NULL);
+                           shift, eps, NULL, NULL);
     for (size_t i = 0; i < x.n; i++)
         fine = fine && (i % ld >= G * C || (get(&x, i) == get(&y, i) &&
                                             get(&dy, i) == get(&dx, i)));
@@ -347,6 +401,7 @@ int main(void)
         for (size_t j = 0; j < N_SIZES; j++) {
             test_rmsnorm(tables[i], 1 + j % 3, sizes[j], 0);
             test_rmsnorm(tables[i], 1 + j % 3, sizes[j], 1);
+            test_divided(tables[i], 1 + j % 4, sizes[j]);
             test_gated(tables[i], sizes[j], false);
             test_gated(tables[i], sizes[j], true);
             test_layernorm(tables[i], sizes[j], false);

@@ -36,40 +36,6 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     };
 }
 
-/* The groups of elements that QK-norm norms: heads, or all queries and all
- * keys. */
-struct qk_groups {
-    size_t q, q_width, k, k_width;
-};
-
-static struct qk_groups qk_groups(const struct pp_model *m)
-{
-    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
-    return m->norms_all_heads ? (struct qk_groups){1, NH * HD, 1, NKV * HD}
-                              : (struct qk_groups){NH, HD, NKV, HD};
-}
-
-/* QK-norm: computes the queries and keys of QKV from the raw ones. */
-static int qk_norm_fwd(const struct pp_layer *l, size_t T, void *const *s,
-                       struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_model *m = l->env->model;
-    struct pp_qkv_widths w = pp_qkv_widths(m);
-    struct qk_groups g = qk_groups(m);
-    PP_LAYER_RUN(k->rmsnorm_fwd(s[PP_S_QKV], s[PP_S_QK_RSTD], s[PP_S_QKV_RAW],
-                                l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv,
-                                g.q + g.k, w.qk, pp_norm_shift(m), m->norm_eps,
-                                l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_fwd(pp_layer_at(l, s[PP_S_QKV], w.q),
-                                pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q),
-                                pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-                                l->w[PP_P_K_NORM], T, g.k, g.k_width, w.qkv,
-                                g.q + g.k, w.qk, pp_norm_shift(m), m->norm_eps,
-                                l->env->stream));
-    return 0;
-}
-
 static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_layer_blocks *b, void *const *s,
                    struct pp_err *err)
@@ -93,7 +59,7 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(k->linear_fwd(pp_layer_at(l, s[PP_S_QKV], w.qk), x,
                                l->w[PP_P_V], l->w[PP_P_V_BIAS], NULL, T, C,
                                w.qkv - w.qk, w.qkv, C, l->env->stream));
-    return qk_norm_fwd(l, T, s, err);
+    return pp_qk_norm_fwd(l, b, T, s, err);
 }
 
 /* Rotates queries and keys by their positions. */
@@ -230,30 +196,6 @@ static int attention_fwd(const struct pp_layer *l,
                : 0;
 }
 
-/* Keeps the gradients of queries and keys in DQKV, then takes them through the
- * norm in place. */
-static int qk_norm_bwd(const struct pp_layer *l, size_t T, void *const *s,
-                       struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_model *m = l->env->model;
-    struct pp_qkv_widths w = pp_qkv_widths(m);
-    struct qk_groups g = qk_groups(m);
-    void *dk = pp_layer_at(l, s[PP_S_DQKV], w.q);
-    PP_LAYER_RUN(k->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T, w.qk, w.qk, w.qkv,
-                         l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(
-        s[PP_S_DQKV], s[PP_S_DQKV], s[PP_S_QKV_RAW], s[PP_S_QK_RSTD],
-        l->w[PP_P_Q_NORM], T, g.q, g.q_width, w.qkv, w.qkv, w.qk, g.q + g.k,
-        pp_norm_shift(m), l->env->stream));
-    PP_LAYER_RUN(k->rmsnorm_bwd_input(
-        dk, dk, pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-        pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q), l->w[PP_P_K_NORM], T,
-        g.k, g.k_width, w.qkv, w.qkv, w.qk, g.q + g.k, pp_norm_shift(m),
-        l->env->stream));
-    return 0;
-}
-
 /* Takes dattn through attention, and through the sinks unless the exchange has
  * done so. */
 static int bwd_by(const struct pp_attention_exchange *by,
@@ -313,31 +255,10 @@ static int attention_bwd_input(const struct pp_layer *l,
         return -1;
     if (rotate(l, mb, s[PP_S_DQKV], -1, err))
         return -1;
-    if (m->qk_norm && qk_norm_bwd(l, mb->tokens, s, err))
+    if (m->qk_norm && pp_qk_norm_bwd_input(l, b, mb->tokens, s, err))
         return -1;
     return pp_layer_split_bwd_input(l, mb, b, s[PP_S_DNORM1], s[PP_S_DQKV],
                                     PP_P_Q, w.qkv, err);
-}
-
-static int qk_norm_bwd_weight(const struct pp_layer *l, size_t T,
-                              void *const *s, struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_model *m = l->env->model;
-    struct pp_qkv_widths w = pp_qkv_widths(m);
-    struct qk_groups g = qk_groups(m);
-    if (l->g[PP_P_Q_NORM])
-        PP_LAYER_RUN(k->rmsnorm_bwd_weight(l->g[PP_P_Q_NORM], s[PP_S_DQK_NORM],
-                                           s[PP_S_QKV_RAW], s[PP_S_QK_RSTD], T,
-                                           g.q, g.q_width, w.qk, w.qk,
-                                           g.q + g.k, l->env->stream));
-    if (l->g[PP_P_K_NORM])
-        PP_LAYER_RUN(k->rmsnorm_bwd_weight(
-            l->g[PP_P_K_NORM], pp_layer_at(l, s[PP_S_DQK_NORM], w.q),
-            pp_layer_at(l, s[PP_S_QKV_RAW], w.q),
-            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], g.q), T, g.k, g.k_width,
-            w.qk, w.qk, g.q + g.k, l->env->stream));
-    return 0;
 }
 
 static int add_sinks(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -379,7 +300,7 @@ static int attention_bwd_weight(const struct pp_layer *l,
     if (pp_layer_join_bwd_weight(l, mb, b, s[PP_S_DOUT1], s[PP_S_ATTN], &o,
                                  err))
         return -1;
-    if (l->env->model->qk_norm && qk_norm_bwd_weight(l, T, s, err))
+    if (l->env->model->qk_norm && pp_qk_norm_bwd_weight(l, T, s, err))
         return -1;
     if (l->g[PP_P_SINKS] && sinks_bwd_weight(l, mb, s, err))
         return -1;

@@ -338,6 +338,17 @@ static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_model *m)
                                   m->n_heads * v};
 }
 
+/* QK-norm of T rows (layer_qk_norm.c). fwd writes the queries and keys of QKV
+ * from the raw ones. bwd_input keeps their gradients in DQKV, then takes them
+ * through the norm in place. Both overwrite the blocks of b. */
+int pp_qk_norm_fwd(const struct pp_layer *l, const struct pp_layer_blocks *b,
+                   size_t T, void *const *s, struct pp_err *err);
+int pp_qk_norm_bwd_input(const struct pp_layer *l,
+                         const struct pp_layer_blocks *b, size_t T,
+                         void *const *s, struct pp_err *err);
+int pp_qk_norm_bwd_weight(const struct pp_layer *l, size_t T, void *const *s,
+                          struct pp_err *err);
+
 /* Keys and values in a row of QKV, in elements: their width, that of the keys,
  * where they begin, and the width of the row. */
 struct pp_kv_columns {

@@ -90,7 +90,8 @@ static int latent_norm_fwd(const struct pp_layer *l, const struct latent *d,
         pp_layer_at(l, s[PP_S_LATENT], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm),
         pp_layer_at(l, s[PP_S_LATENT_RAW], p->at), l->w[p->p_norm], d->T, 1,
-        p->rank, d->low, d->norms, d->raw, 0, LATENT_EPS, l->env->stream));
+        p->rank, d->low, d->norms, d->raw, 0, LATENT_EPS, NULL,
+        l->env->stream));
     return 0;
 }
 
@@ -202,7 +203,8 @@ static int latent_norm_bwd_input(const struct pp_layer *l,
         pp_layer_at(l, s[PP_S_DLATENT], p->at),
         pp_layer_at(l, s[PP_S_LATENT_RAW], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm), l->w[p->p_norm],
-        d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, 0, l->env->stream));
+        d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, 0, NULL,
+        l->env->stream));
     return 0;
 }
 

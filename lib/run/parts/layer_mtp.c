@@ -50,7 +50,7 @@ static int mtp_norm_fwd(const struct pp_layer *l, size_t R, size_t norm,
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
         y.at, rstd_of(l, R, norm, s), s[norms[norm].x],
         l->w[norms[norm].weight], R, 1, C, y.ld, 1, C, pp_norm_shift(m),
-        m->norm_eps, l->env->stream));
+        m->norm_eps, NULL, l->env->stream));
     return 0;
 }
 
@@ -63,7 +63,7 @@ static int mtp_norm_bwd_input(const struct pp_layer *l, size_t R, size_t norm,
     PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
         dx, dy.at, s[norms[norm].x], rstd_of(l, R, norm, s),
         l->w[norms[norm].weight], R, 1, C, C, dy.ld, C, 1, pp_norm_shift(m),
-        l->env->stream));
+        NULL, l->env->stream));
     return 0;
 }
 

@@ -12,7 +12,8 @@ static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
     size_t C = l->env->model->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
         y, s[n->rstd], x, l->w[n->weight], T, 1, C, C, 1, C,
-        pp_norm_shift(l->env->model), l->env->model->norm_eps, l->env->stream));
+        pp_norm_shift(l->env->model), l->env->model->norm_eps, NULL,
+        l->env->stream));
     return 0;
 }
 
@@ -23,7 +24,7 @@ static int rms_bwd_input(const struct pp_layer *l,
     size_t C = l->env->model->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
         dx, dy, s[n->x], s[n->rstd], l->w[n->weight], T, 1, C, C, C, C, 1,
-        pp_norm_shift(l->env->model), l->env->stream));
+        pp_norm_shift(l->env->model), NULL, l->env->stream));
     return 0;
 }
 
