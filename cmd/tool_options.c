@@ -288,6 +288,12 @@ int tool_memory(struct tool *t, const char *arg, size_t *bytes, bool *is_slots)
         return -1;
     if (*bytes == 0)
         return tool_usage(t, "--memory: '%s' must be positive", arg);
+    if (bare && is_slots && *bytes > INT32_MAX)
+        return pp_fail(
+            &t->err, PP_EXIT_INPUT,
+            "--memory: '%s' has no unit, so it counts slots, at most "
+            "%d; give a unit, such as %sB",
+            arg, INT32_MAX, arg);
     if (bare && is_slots)
         tool_remark(t,
                     "--memory %s counts slots, as --max-in-flight does; a "

@@ -71,22 +71,13 @@ int pack_write(struct pack_job *j)
 
 int pack_parse_shares(struct pack_job *j)
 {
-    const char *s = j->parts_wanted;
     double sum = 0;
-    while (*s && j->n_shares < PACK_MAX_SHARES) {
-        char text[32];
-        size_t n = strcspn(s, ",");
-        if (n >= sizeof text)
-            break;
-        memcpy(text, s, n);
-        text[n] = '\0';
-        double *share = &j->shares[j->n_shares++];
-        if (pp_parse_real(text, "--split", 0, 1e9, share, &j->t.err) != 0)
-            return -1;
-        sum += *share;
-        s += n + (s[n] == ',');
-    }
-    if (*s || sum <= 0)
+    if (pp_parse_reals(j->parts_wanted, "--split", 0, 1e9, j->shares,
+                       PACK_MAX_SHARES, &j->n_shares, &j->t.err))
+        return -1;
+    for (size_t i = 0; i < j->n_shares && i < PACK_MAX_SHARES; i++)
+        sum += j->shares[i];
+    if (j->n_shares > PACK_MAX_SHARES || sum <= 0)
         return tool_usage(
             &j->t,
             "--split: '%s' must be one to three positive numbers, such as "

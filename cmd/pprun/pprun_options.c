@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_options - the options of pprun, and checks of their combinations. */
-#include <stdio.h>
+#include <math.h>
 #include <string.h>
 
 #include "base/num.h"
@@ -8,8 +8,9 @@
 
 /* Steps and seeds stay far from overflow when they are multiplied. */
 #define LARGEST 0x1p52
-/* The largest decay rate of a moment. */
-#define BELOW_1 (1 - 1e-12)
+/* A smaller epsilon is 0 in fp32, and the update of a weight whose gradients
+ * were all 0 would be 0 / 0. */
+#define LEAST_EPS 1e-37
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
@@ -31,16 +32,24 @@ static int parse_betas(struct tool *t, const struct tool_option *option,
 {
     struct pprun *p = t->base;
     struct pp_optim *o = &p->job.optim;
-    char first[64];
-    const char *comma = strchr(arg, ',');
+    double rate[2] = {0};
+    size_t n;
     (void)option;
-    if (!comma || (size_t)(comma - arg) >= sizeof first)
-        return tool_usage(
-            t, "--betas: '%s' is not two numbers, such as 0.9,0.999", arg);
-    snprintf(first, sizeof first, "%.*s", (int)(comma - arg), arg);
-    if (pp_parse_real(first, "--betas", 0, BELOW_1, &o->beta1, &t->err))
+    if (pp_parse_reals(arg, "--betas", -HUGE_VAL, HUGE_VAL, rate, 2, &n,
+                       &t->err))
         return -1;
-    return pp_parse_real(comma + 1, "--betas", 0, BELOW_1, &o->beta2, &t->err);
+    for (size_t i = 0; n == 2 && i < 2; i++)
+        if (!(rate[i] >= 0 && rate[i] < 1))
+            n = 0;
+    if (n != 2)
+        return pp_fail(
+            &t->err, PP_EXIT_INPUT,
+            "--betas: '%s' must be two numbers, at least 0 and below "
+            "1, such as 0.9,0.999",
+            arg);
+    o->beta1 = rate[0];
+    o->beta2 = rate[1];
+    return 0;
 }
 
 static int parse_memory_limit(struct tool *t, const struct tool_option *option,
@@ -145,7 +154,7 @@ const struct tool_option pprun_option_table[] = {
      .words = optimizers, .needs = TRAINING},
     {0, "betas", "B1,B2", "AdamW's decay rates (0.9,0.999)",
      .parse = parse_betas, .needs = TRAINING " optimizer=adamw"},
-    {0, "eps", "X", "AdamW's epsilon (1e-8)", AT(job.optim.eps), 0, 1e6,
+    {0, "eps", "X", "AdamW's epsilon (1e-8)", AT(job.optim.eps), LEAST_EPS, 1e6,
      .needs = TRAINING " optimizer=adamw", .also = "adam-epsilon adam-eps"},
     {0, "weight-decay", "X", "decoupled decay of matrices (0)",
      AT(job.optim.weight_decay), 0, 1e6, .needs = TRAINING},

@@ -320,21 +320,10 @@ static int parse_times(struct ppsched *p, const char *name, const char *text_of,
                        const char *of, double *time, size_t n)
 {
     struct tool *t = p->tool;
-    const char *s = text_of;
-    size_t given = 0;
-    for (bool more = true; more; given++) {
-        char text[32];
-        size_t length = strcspn(s, ",");
-        if (length >= sizeof text || given == n)
-            break;
-        memcpy(text, s, length);
-        text[length] = '\0';
-        if (pp_parse_real(text, name, 0, 1e300, &time[given], &t->err))
-            return -1;
-        more = s[length] == ',';
-        s += length + more;
-    }
-    if (*s || (given != 1 && given != n))
+    size_t given;
+    if (pp_parse_reals(text_of, name, 0, 1e300, time, n, &given, &t->err))
+        return -1;
+    if (given != 1 && given != n)
         return tool_usage(t,
                           "%s: '%s' must be one time, or %zu: one for each %s",
                           name, text_of, n, of);

@@ -34,22 +34,14 @@ static int parse_costs(struct tool *t, const struct tool_option *option,
                        const char *arg)
 {
     struct ppsched_options *o = t->base;
-    char *copy = strdup(arg), *rest = copy, *item;
-    int n = 0;
+    size_t n;
     (void)option;
-    if (!copy)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
     o->has_cost = true;
-    while ((item = strsep(&rest, ","))) {
-        if (n == 4 ||
-            pp_parse_real(item, "--cost", 0, 1e15, &o->cost[n], &t->err))
-            break;
-        n++;
-    }
-    if (t->err.code == PP_EXIT_OK && (item || n < 3))
-        tool_usage(t, "--cost: '%s' must be F,I,W or F,I,W,COMM", arg);
-    free(copy);
-    return t->err.code == PP_EXIT_OK ? 0 : -1;
+    if (pp_parse_reals(arg, "--cost", 0, 1e15, o->cost, 4, &n, &t->err))
+        return -1;
+    return n == 3 || n == 4
+               ? 0
+               : tool_usage(t, "--cost: '%s' must be F,I,W or F,I,W,COMM", arg);
 }
 
 static int parse_memory_limit(struct tool *t, const struct tool_option *option,

@@ -68,25 +68,18 @@ int split_read_costs(struct split_job *j)
 int split_read_speeds(struct split_job *j)
 {
     struct pp_err *err = &j->t.err;
-    int64_t n = 0;
+    size_t n, n_ranks = (size_t)j->n_ranks;
     if (!j->rank_speed)
         return 0;
-    char *text = pp_arena_strdup(&j->arena, j->rank_speed);
-    j->speeds =
-        pp_arena_alloc(&j->arena, (size_t)j->n_ranks, sizeof *j->speeds);
-    if (!text || !j->speeds)
+    j->speeds = pp_arena_alloc(&j->arena, n_ranks, sizeof *j->speeds);
+    if (!j->speeds)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (char *item; (item = strsep(&text, ",")); n++) {
-        double v;
-        if (pp_parse_real(item, "--rank-speed", 1e-6, 1e6, &v, err))
-            return -1;
-        if (n < j->n_ranks)
-            j->speeds[n] = v;
-    }
-    if (n != j->n_ranks)
-        return tool_usage(
-            &j->t, "--rank-speed: '%s' is for %" PRId64 " ranks, not %" PRId64,
-            j->rank_speed, n, j->n_ranks);
+    if (pp_parse_reals(j->rank_speed, "--rank-speed", 1e-6, 1e6, j->speeds,
+                       n_ranks, &n, err))
+        return -1;
+    if (n != n_ranks)
+        return tool_usage(&j->t, "--rank-speed: '%s' is for %zu ranks, not %zu",
+                          j->rank_speed, n, n_ranks);
     return 0;
 }
 

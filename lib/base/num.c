@@ -24,6 +24,12 @@ static int starts_a_number(const char *s)
     return (*s >= '0' && *s <= '9') || *s == '.';
 }
 
+/* strtod also reads hexadecimal numbers. */
+static int is_decimal(const char *s)
+{
+    return starts_a_number(s) && !strpbrk(s, "xX");
+}
+
 int pp_parse_int(const char *s, const char *what, int64_t min, int64_t max,
                  int64_t *out, struct pp_err *err)
 {
@@ -110,13 +116,37 @@ int pp_parse_real(const char *s, const char *what, double min, double max,
     /* The tools never call setlocale, so strtod reads a decimal point. */
     char *end;
     double v = strtod(s, &end);
-    if (!starts_a_number(s) || *end || !isfinite(v))
+    if (!is_decimal(s) || *end || !isfinite(v))
         return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is not a finite number",
                        what, s);
     if (v < min || v > max)
         return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' is not between %g and %g",
                        what, s, min, max);
     *out = v;
+    return 0;
+}
+
+int pp_parse_reals(const char *s, const char *what, double min, double max,
+                   double *out, size_t most, size_t *n, struct pp_err *err)
+{
+    for (*n = 0;; ++*n) {
+        char text[64];
+        double v;
+        size_t length = strcspn(s, ",");
+        if (length >= sizeof text)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: '%.*s' is too long", what,
+                           (int)length, s);
+        memcpy(text, s, length);
+        text[length] = '\0';
+        if (pp_parse_real(text, what, min, max, &v, err))
+            return -1;
+        if (*n < most)
+            out[*n] = v;
+        if (!s[length])
+            break;
+        s += length + 1;
+    }
+    ++*n;
     return 0;
 }
 
@@ -134,9 +164,12 @@ int pp_parse_rate(const char *s, const char *what, double *out,
     end += *end == 'B' || *end == 'b';
     if (!strcmp(end, "/s"))
         end += 2;
-    if (!starts_a_number(s) || *end || !isfinite(v) || v <= 0)
+    if (!is_decimal(s) || *end || !isfinite(v))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: '%s' is not a rate such as 400T or 50GB", what, s);
+    if (v < 1 || v > 1e30)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: '%s' is not between 1 and 1e+30", what, s);
     *out = v;
     return 0;
 }

@@ -33,13 +33,19 @@ int pp_parse_size(const char *s, const char *what, size_t *out,
 /* Returns true if s is a number without a unit, such as "80". */
 bool pp_is_digits(const char *s);
 
-/* Reads a finite real in [min, max]. The decimal point does not depend on the
- * locale. */
+/* Reads a finite decimal real in [min, max]. The decimal point does not depend
+ * on the locale. */
 int pp_parse_real(const char *s, const char *what, double min, double max,
                   double *out, struct pp_err *err) PP_MUST_USE;
 
-/* Reads a positive rate such as "400T", "50GB" or "50GB/s": K, M, G, T and P
- * are powers of 1000. The whole of s must match. */
+/* Reads reals between commas, *n of them. out has the first ones, at most most.
+ */
+int pp_parse_reals(const char *s, const char *what, double min, double max,
+                   double *out, size_t most, size_t *n,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Reads a rate such as "400T", "50GB" or "50GB/s" in [1, 10^30]: K, M, G, T and
+ * P are powers of 1000. */
 int pp_parse_rate(const char *s, const char *what, double *out,
                   struct pp_err *err) PP_MUST_USE;
 

@@ -160,6 +160,40 @@ model() {
     [ "$stderr" = "pprun: --max-in-flight: '0' is not between 1 and 2147483647" ]
 }
 
+# refuses MESSAGE TOOL ARGS...: the same without the pointer to --help.
+refuses() {
+    local message=$1
+    shift
+    run --separate-stderr "$@" </dev/null
+    echo "$stderr"
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "$1: $message" ]
+}
+
+@test "numbers outside the range of an option, which the message names" {
+    model
+    local betas eps
+    for betas in 1,1 0.9,1.0 -0.1,0.9 0.9 0.9,0.9,0.9; do
+        refuses "--betas: '$betas' must be two numbers, at least 0 and below 1,\
+ such as 0.9,0.999" pprun --steps 1 --betas=$betas
+    done
+    for eps in 0 -0 1e-50; do
+        refuses "--eps: '$eps' is not between 1e-37 and 1e+06" \
+            pprun --steps 1 --eps=$eps
+    done
+    refuses "--lr: '0x1' is not a finite number" pprun --steps 1 --lr 0x1
+    refuses "--comm: '' is not a finite number" \
+        ppsched -p 2 -s 1f1b -m 4 --comm 1,
+    echo 8 >lengths
+    refuses "--split: '' is not a finite number" \
+        pppack -l 8 --split 1, -o packed --lengths lengths
+    refuses "--flops: '1e-320' is not between 1 and 1e+30" \
+        ppsplit -p 2 --flops 1e-320 m
+    # The number of slots was cut to 32 bits.
+    refuses "--memory: '85899345920' has no unit, so it counts slots, at most \
+2147483647; give a unit, such as 85899345920B" pprun --memory 85899345920
+}
+
 @test "options that need or exclude others" {
     fails '--lenient needs --csv' ppsched --lenient --check
     fails '--dialect needs --csv or --export csv-comms' \

@@ -136,7 +136,33 @@ static void test_parse(void)
     }
     err = (struct pp_err){0};
     ok(!pp_parse_real("1e-4", "x", 0, 1, &d, &err) && d == 1e-4, "real");
-    ok(pp_parse_real("nan", "x", 0, 1, &d, &err), "nan is refused");
+    static const char *const no_reals[] = {
+        "nan", "inf", "-inf", "1e999", "0x1", "0X1p-3", "1x",
+        "1 ",  " 1",  "",     ".",     "-",   "1e",     "1,5"};
+    for (size_t k = 0; k < sizeof no_reals / sizeof *no_reals; k++) {
+        err = (struct pp_err){0};
+        ok(pp_parse_real(no_reals[k], "x", 0, 1e300, &d, &err), "not '%s'",
+           no_reals[k]);
+    }
+    double list[2];
+    size_t n = 0;
+    err = (struct pp_err){0};
+    ok(!pp_parse_reals("1,2.5,3", "x", 0, 9, list, 2, &n, &err) && n == 3 &&
+           list[0] == 1 && list[1] == 2.5,
+       "a list, and the number of all");
+    static const char *const no_lists[] = {"",     "1,",   ",1",
+                                           "1,,2", "1,10", "1;2"};
+    for (size_t k = 0; k < sizeof no_lists / sizeof *no_lists; k++) {
+        err = (struct pp_err){0};
+        ok(pp_parse_reals(no_lists[k], "x", 0, 9, list, 2, &n, &err),
+           "no list: '%s'", no_lists[k]);
+    }
+    char digits[80];
+    memset(digits, '1', sizeof digits - 1);
+    digits[sizeof digits - 1] = '\0';
+    err = (struct pp_err){0};
+    ok(pp_parse_reals(digits, "x", 0, 1e99, list, 2, &n, &err),
+       "a number that is too long");
     char buf[32];
     pp_format_real(0.1, buf);
     is_str(buf, "0.1", "shortest decimal");
@@ -160,6 +186,13 @@ static void test_parse(void)
            !pp_parse_rate("50GB/s", "x", &rate, &err) && rate == 50e9 &&
            !pp_parse_rate("7", "x", &rate, &err) && rate == 7,
        "rates");
+    static const char *const no_rates[] = {"0",      "-1",  "1e-320",
+                                           "1e300T", "0x9", "1/s/s"};
+    for (size_t k = 0; k < sizeof no_rates / sizeof *no_rates; k++) {
+        err = (struct pp_err){0};
+        ok(pp_parse_rate(no_rates[k], "x", &rate, &err), "no rate: '%s'",
+           no_rates[k]);
+    }
     pp_format_size(1536, buf);
     is_str(buf, "1.50 KiB", "bytes for people");
     static const struct {
