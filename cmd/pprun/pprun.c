@@ -14,10 +14,12 @@
 #include "pprun.h"
 #include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_files.h"
-#include "run/checkpoint/ckpt_files.h"
 #include "version.h"
 
 /* --- signals --- */
+
+/* After a stop request, the time of a reader of a trace or a profile. */
+enum { READER_SECONDS = 5 };
 
 /* The time of the first SIGINT, minus the number of SIGTERM or SIGUSR1, 0
  * without a request to stop. It is global because a signal handler sets it.
@@ -88,14 +90,18 @@ static void end_now(int number)
     raise(SIGTERM);
 }
 
+/* Prints from a signal handler, if standard error takes it. */
+static void tell(const char *text)
+{
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1 && write(STDERR_FILENO, text, strlen(text)) < 0)
+        alarm(0); /* there is no one to tell */
+}
+
 /* Ends a run that has nothing to save. */
 static void end_unsaved(int number)
 {
-    static const char text[] = "pprun: stopped by a signal; without --save "
-                               "nothing is kept\n";
-    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (poll(&at, 1, 0) == 1 && write(STDERR_FILENO, text, sizeof text - 1) < 0)
-        alarm(0); /* there is no one to tell */
+    tell("pprun: stopped by a signal; without --save nothing is kept\n");
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -133,6 +139,28 @@ void pprun_handle_signals(const struct pprun *p)
     } else if (p->job.optim.steps > 0) {
         handle(SIGTERM, end_unsaved);
         handle(SIGUSR1, end_unsaved);
+    }
+}
+
+static void end_stopped(int number)
+{
+    (void)number;
+    tell("pprun: stopped by a signal; the trace or profile is lost: nothing "
+         "reads it\n");
+    _exit(PP_EXIT_STOPPED);
+}
+
+void pprun_release_signals(void)
+{
+    static const int numbers[] = {SIGTERM, SIGUSR1, SIGINT};
+    for (size_t i = 0; !pprun_signalled() && i < 3; i++) {
+        struct sigaction now;
+        if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
+            handle(numbers[i], SIG_DFL);
+    }
+    if (pprun_signalled()) {
+        handle(SIGALRM, end_stopped);
+        alarm(READER_SECONDS);
     }
 }
 

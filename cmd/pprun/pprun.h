@@ -281,6 +281,10 @@ int pprun_check_alone(struct pprun *p) PP_MUST_USE;
  * Without it a signal ends the run at once, because there is no checkpoint to
  * resume. */
 void pprun_handle_signals(const struct pprun *p);
+/* Called when all is saved and an output is left whose reader may stall: from
+ * now on a signal ends the run. If one came before, the reader has a few
+ * seconds. */
+void pprun_release_signals(void);
 /* Returns true if a signal asked this process to stop. */
 bool pprun_signalled(void);
 /* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,

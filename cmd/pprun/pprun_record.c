@@ -56,7 +56,10 @@ int pprun_record_init(struct pprun *p)
     j->record.layers = o->profile != NULL;
     if (p->rank != 0)
         return 0;
+    /* These are opened while the run has something to lose. */
     if (j->dump_grads && pp_output_check(j->dump_grads, &p->tool->err))
+        return -1;
+    if (o->svg && pp_output_check(o->svg, &p->tool->err))
         return -1;
     if (o->trace && tool_open(p->tool, o->trace, &p->trace))
         return -1;
@@ -213,9 +216,16 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
     return rc;
 }
 
+static bool may_stall(const struct pp_output *o)
+{
+    return o->f && !o->tmp.path;
+}
+
 int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
 {
     struct pprun *p = ctx;
+    if (p->job.save && (may_stall(&p->trace) || may_stall(&p->profile)))
+        pprun_release_signals();
     if (p->trace.f && write_trace(p, r, err))
         return -1;
     if (!p->profile.f)

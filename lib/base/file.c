@@ -261,7 +261,12 @@ int pp_output_check(const char *path, struct pp_err *err)
 {
     struct stat st;
     struct pp_output o;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+    bool exists = stat(path, &st) == 0;
+    if (exists && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: a %s may have no reader; give a file", path,
+                       S_ISFIFO(st.st_mode) ? "FIFO" : "socket");
+    if (exists && !S_ISREG(st.st_mode))
         return !S_ISDIR(st.st_mode) && access(path, W_OK) == 0
                    ? 0
                    : pp_fail(err, PP_EXIT_SYSTEM, "%s: %s", path,

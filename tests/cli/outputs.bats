@@ -87,6 +87,19 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
     [ "$stderr" = 'pprun: taken: Is a directory' ]
 }
 
+@test "a file that is opened after a step is no FIFO, which may have no reader" {
+    BATS_FILE_TMPDIR=$PWD set_up_run
+    mkfifo fifo
+    local option
+    for option in dump-grads svg; do
+        run --separate-stderr timeout -s KILL 20 pprun -q plan.json --data packed \
+            --init 1 --steps 4 --save ckpt --$option fifo
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [ "$stderr" = 'pprun: fifo: a FIFO may have no reader; give a file' ]
+    done
+}
+
 @test "a disk that is full after the last step takes no checkpoint away" {
     BATS_FILE_TMPDIR=$PWD set_up_run
     run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 2 \

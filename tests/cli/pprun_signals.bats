@@ -175,6 +175,42 @@ is_saved() {
     ends 130
 }
 
+# has_lines N: the log has more lines.
+has_lines() { [ "$(wc -l <log)" -gt "$1" ]; }
+
+# at_the_trace [SIGNAL]: starts a run, stops it by the signal, and waits until
+# it writes its trace to a reader that has stalled.
+at_the_trace() {
+    exec 8<>fifo
+    local steps=(--steps 300)
+    [ -z "${1-}" ] || steps=()
+    pprun "${long[@]}" "${steps[@]}" --save ckpt --trace fifo \
+        --trace-steps 300 >log 2>err 3>&- 8>&- &
+    pid=$!
+    if [ "${1-}" ]; then
+        until_or_end has_lines 310
+        kill "-$1" "$pid"
+    fi
+    until_or_end [ -L ckpt/latest ]
+    until_or_end is_idle
+    kill -0 "$pid"
+}
+
+@test "a signal ends a run that is done but for a stalled reader of a trace" {
+    at_the_trace
+    kill -TERM "$pid"
+    ends $((128 + 15))
+    is_saved
+}
+
+@test "a stopped run gives a stalled reader of a trace some seconds" {
+    at_the_trace TERM
+    kill -USR1 "$pid"
+    ends 75
+    is_saved
+    grep -q '^pprun: stopped by a signal; the trace or profile is lost' err
+}
+
 @test "a signal ends a run that waits for a reader of a trace" {
     for option in --trace --profile; do
         pprun "${long[@]}" --save ckpt $option fifo >log 2>err 3>&- &
