@@ -28,6 +28,9 @@
 
 #define REGION_BYTES ((size_t)2 << 30)
 #define PAGE ((size_t)4096)
+/* Every kernel changes the protection of all memory, which takes most of the
+ * time if the pages are small. */
+#define HUGE_PAGE ((size_t)2 << 20)
 
 struct task {
     struct task *next;
@@ -40,6 +43,7 @@ struct task {
 struct CUstream_st {
     struct CUstream_st *next; /* all streams ever opened: events outlive them */
     pthread_t thread, owner;  /* owner: the thread that opened it */
+    pthread_cond_t has_task;  /* or is closed */
     struct task *first, **last;
     struct task *running;
     uint64_t n_queued, n_done;
@@ -77,7 +81,7 @@ static struct locked *all_locked;
 static unsigned n_streams;
 static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t task_done = PTHREAD_COND_INITIALIZER;
 
 /* Replaces the function of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -89,9 +93,15 @@ int clock_gettime(clockid_t clock, struct timespec *t)
     return rc;
 }
 
+/* Returns the bytes of the huge pages that have been allocated from. */
+static size_t used_pages(void)
+{
+    return (used + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+}
+
 static void protect(int rights)
 {
-    if (region && used && mprotect(region, used, rights) != 0)
+    if (region && used && mprotect(region, used_pages(), rights) != 0)
         abort();
 }
 
@@ -151,7 +161,7 @@ static void *run_stream(void *arg)
     pthread_mutex_lock(&lock);
     for (;;) {
         while (!s->first && !s->closed)
-            pthread_cond_wait(&changed, &lock);
+            pthread_cond_wait(&s->has_task, &lock);
         struct task *t = s->first;
         if (!t)
             break;
@@ -169,7 +179,7 @@ static void *run_stream(void *arg)
         s->running = NULL;
         free(t);
         s->n_done++;
-        pthread_cond_broadcast(&changed);
+        pthread_cond_broadcast(&task_done);
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -185,7 +195,7 @@ static void queue_task(struct CUstream_st *s, void (*run)(void *), void *arg,
     *s->last = t;
     s->last = &t->next;
     s->n_queued++;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_signal(&s->has_task);
     pthread_mutex_unlock(&lock);
 }
 
@@ -212,7 +222,7 @@ static void wait_for(struct point p)
 {
     pthread_mutex_lock(&lock);
     while (p.stream && p.stream->n_done < p.n)
-        pthread_cond_wait(&changed, &lock);
+        pthread_cond_wait(&task_done, &lock);
     pthread_mutex_unlock(&lock);
 }
 
@@ -289,6 +299,19 @@ const char *cudaGetErrorString(cudaError_t rc)
                                    : "emulated error";
 }
 
+/* Returns protected memory, in huge pages if the kernel has them; NULL if there
+ * is none. */
+static void *open_region(void)
+{
+    char *p = mmap(NULL, REGION_BYTES + HUGE_PAGE, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    p += HUGE_PAGE - (uintptr_t)p % HUGE_PAGE;
+    madvise(p, REGION_BYTES, MADV_HUGEPAGE);
+    return p;
+}
+
 cudaError_t cudaMalloc(void **p, size_t bytes)
 {
     size_t whole = (bytes + PAGE) / PAGE * PAGE;
@@ -296,11 +319,8 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     size_t room = limit ? (size_t)atol(limit) : REGION_BYTES;
     *p = NULL;
     pthread_mutex_lock(&gate);
-    if (!region) {
-        void *r = mmap(NULL, REGION_BYTES, PROT_NONE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        region = r == MAP_FAILED ? NULL : r;
-    }
+    if (!region)
+        region = open_region();
     if (region && used + whole <= room) {
         *p = region + used;
         used += whole;
@@ -318,11 +338,11 @@ cudaError_t cudaFree(void *p)
     pthread_mutex_lock(&lock);
     for (struct CUstream_st *s = streams; s; s = s->next)
         while (s->n_done < s->n_queued)
-            pthread_cond_wait(&changed, &lock);
+            pthread_cond_wait(&task_done, &lock);
     pthread_mutex_unlock(&lock);
     pthread_mutex_lock(&gate);
     if (--pieces == 0) {
-        if (madvise(region, used, MADV_DONTNEED) != 0)
+        if (madvise(region, used_pages(), MADV_DONTNEED) != 0)
             abort();
         used = 0;
     }
@@ -429,6 +449,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     (void)flags;
     s->last = &s->first;
     s->owner = pthread_self();
+    pthread_cond_init(&s->has_task, NULL);
     pthread_mutex_lock(&lock);
     s->jitter = seed ? (unsigned)atoi(seed) * 1000 + ++n_streams : 0;
     s->next = streams;
@@ -444,7 +465,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 {
     pthread_mutex_lock(&lock);
     s->closed = true;
-    pthread_cond_broadcast(&changed);
+    pthread_cond_signal(&s->has_task);
     pthread_mutex_unlock(&lock);
     pthread_join(s->thread, NULL);
     return cudaSuccess;
