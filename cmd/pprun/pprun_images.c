@@ -30,6 +30,9 @@ int pprun_check_images(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
+    if (m->components[0].apart &&
+        pp_mesh_check_encoder(&m->components[0].mesh, &p->model, err))
+        return -1;
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder of images, "

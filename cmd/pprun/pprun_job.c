@@ -261,6 +261,8 @@ static int match_model(struct pprun *p)
     if (pp_model_read(m->model.source, &p->model, err))
         return -1;
     const char *name = pp_model_architecture(&p->model);
+    const struct pp_layout layout = pp_manifest_layout(m);
+    p->model.vision.tp = pp_layout_encoder_tp(&layout);
     if (strcmp(m->model.architecture, name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",

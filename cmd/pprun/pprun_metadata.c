@@ -50,10 +50,13 @@ int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
     for (int k = 0; k < pp_layout_ranks(&layout); k++) {
         if (!pp_layout_find(&layout, k, &at))
             continue;
+        /* Context-parallel ranks of an encoder have other images. */
+        bool encodes = at.component + 1 < layout.n_components;
         const struct pp_place first = {
             .component = at.component,
             .row = layout.components[at.component].first_row,
-            .dp = at.dp};
+            .dp = at.dp,
+            .cp = encodes ? at.cp : 0};
         int of = pp_layout_rank(&layout, &first);
         if (r->metadata[k] != r->metadata[of])
             return pp_fail(err, PP_EXIT_NO,

@@ -321,12 +321,12 @@ int pprun_verify(struct pprun *p)
     struct verify y = {.p = p};
     struct pp_err *err = &p->tool->err;
     char hint[PP_VERIFY_HINT_TEXT];
+    const struct pp_layout layout = pp_job_layout(&p->job);
     int rc = -1;
     if (pp_packed_unpack(&p->data, &y.single, err) ||
         (p->job.eval && pp_packed_unpack(&p->eval, &y.eval_single, err)) ||
         pp_verify_init(&y.v, &p->model, p->job.schedule->graph, &p->data,
-                       p->job.kernels->element_bytes, (size_t)p->job.mesh.tp,
-                       err) ||
+                       p->job.kernels->element_bytes, &layout, err) ||
         make_one(&y, err))
         goto out;
     y.v.recompute = p->job.recompute;

@@ -158,7 +158,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .n_losses = (size_t)(s->n_microbatches * p->manifest.mesh.dp),
         .n_metrics = p->options.objective == PP_OBJECTIVE_SFT
                          ? 0
-                         : PP_SCORING_METRICS * (size_t)x.cp,
+                         : PP_SCORING_METRICS * (size_t)p->manifest.mesh.cp,
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(p, rank, 0), tied_elements(p, rank, 1)},
         .ahead = p->manifest.model.ahead,

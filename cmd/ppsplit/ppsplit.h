@@ -177,7 +177,9 @@ int split_set_seconds(struct split_job *j) PP_MUST_USE;
 /* The share of attended pairs that are in the window of a unit. */
 double split_seen(const struct split_job *j, struct pp_flops f);
 
-/* Returns the ranks that play all pipeline ranks. */
+/* Returns the ranks that play a pipeline rank of an encoder with a mesh of its
+ * own, and all pipeline ranks. */
+int64_t split_encoder_group(const struct split_job *j);
 int64_t split_n_ranks(const struct split_job *j);
 
 /* A step with its update, in seconds, tokens a second of all ranks, and the

@@ -133,8 +133,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
                 const char *command, struct pp_manifest *m, struct pp_err *err)
 {
     const struct pp_mesh *x = &j->mesh;
-    bool on_mesh =
-        x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 || j->encoder.dp > 1;
+    bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 ||
+                   split_encoder_group(j) > 1;
     struct pp_manifest_model model = {
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),

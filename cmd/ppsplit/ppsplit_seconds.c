@@ -79,6 +79,7 @@ static double useful_flops(const struct split_job *j)
     double sum = 0;
     whole.vision.sharers = 1; /* the images of all ranks */
     whole.vision.encoders = 0;
+    whole.vision.tp = 1;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
             pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));
@@ -88,11 +89,16 @@ static double useful_flops(const struct split_job *j)
     return 3 * sum;
 }
 
+int64_t split_encoder_group(const struct split_job *j)
+{
+    return (int64_t)j->encoder.dp * pp_mesh_sharers(&j->encoder);
+}
+
 int64_t split_n_ranks(const struct split_job *j)
 {
     int64_t of_row = (int64_t)j->mesh.dp * pp_mesh_sharers(&j->mesh);
     int64_t encoders = j->encoder.dp ? j->encoder.pp : 0;
-    return encoders * j->encoder.dp + (j->n_ranks - encoders) * of_row;
+    return encoders * split_encoder_group(j) + (j->n_ranks - encoders) * of_row;
 }
 
 struct split_speed split_speed_of(const struct split_job *j, double makespan,

@@ -273,20 +273,22 @@ static void print_memory(const struct split_job *j, FILE *f)
 static void print_mesh(const struct split_job *j, FILE *f)
 {
     const struct pp_mesh *x = &j->mesh;
-    char encoder[64] = "";
+    char encoder[96] = "";
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1 &&
-        j->encoder.dp < 2)
+        split_encoder_group(j) < 2)
         return;
     if (j->encoder.dp)
-        snprintf(encoder, sizeof encoder, ", one of the encoder of dp %d",
-                 j->encoder.dp);
+        snprintf(encoder, sizeof encoder,
+                 ", one of the encoder of dp %d x tp %d x cp %d", j->encoder.dp,
+                 j->encoder.tp, j->encoder.cp);
     tool_paragraph(
         f,
         "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s%s; "
         "%lld in all. Costs, sizes and parameters are those of one rank%s.",
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "", encoder,
         (long long)split_n_ranks(j),
-        (x->dp * x->cp > 1 || j->encoder.dp > 1) && !x->whole_state
+        (x->dp * x->cp > 1 || j->encoder.dp * j->encoder.cp > 1) &&
+                !x->whole_state
             ? x->divided_weights
                   ? ", with its part of weights and optimizer's state"
                   : ", with its part of the optimizer's state"

@@ -39,26 +39,31 @@ static int check_method(struct split_job *j)
 static int set_encoder_size(struct tool *t, const char *item)
 {
     struct split_job *j = t->base;
-    static const char *const refused[] = {"tp=", "cp=", "ep="};
-    bool is_pp = !strncmp(item, "pp=", 3);
+    struct pp_mesh *x = &j->encoder;
+    const struct {
+        const char *name;
+        int *at;
+    } sizes[] = {
+        {"pp=", &x->pp}, {"dp=", &x->dp}, {"tp=", &x->tp}, {"cp=", &x->cp}};
+    size_t i = 0, n_sizes = sizeof sizes / sizeof *sizes;
     int64_t n;
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        if (!strncmp(item, refused[i], 3))
-            return tool_usage(t,
-                              "--encoder-mesh: '%s' is not possible so far; an "
-                              "encoder has pp and dp",
-                              item);
-    if (!is_pp && strncmp(item, "dp=", 3))
+    while (i < n_sizes && strncmp(item, sizes[i].name, 3))
+        i++;
+    if (!strncmp(item, "ep=", 3))
+        return tool_usage(t,
+                          "--encoder-mesh: '%s' is not possible, as an encoder "
+                          "has no experts; it has pp, dp, tp and cp",
+                          item);
+    if (i == n_sizes)
         return tool_usage(
             t, "--encoder-mesh: '%s' is not a size such as pp=1,dp=2", item);
     if (pp_parse_int(item + 3, "--encoder-mesh", 1, SPLIT_MAX_RANKS, &n,
                      &t->err))
         return -1;
-    int *size = is_pp ? &j->encoder.pp : &j->encoder.dp;
-    if (*size)
+    if (*sizes[i].at)
         return tool_usage(t, "--encoder-mesh: '%s' is a second value for it",
                           item);
-    *size = (int)n;
+    *sizes[i].at = (int)n;
     return 0;
 }
 
@@ -70,12 +75,14 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
     (void)o;
     if (!text)
         return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    j->encoder = (struct pp_mesh){.tp = 1, .cp = 1, .ep = 1};
+    j->encoder = (struct pp_mesh){.ep = 1};
     for (char *item; (item = strsep(&text, ","));)
         if (set_encoder_size(t, item))
             return -1;
-    j->encoder.pp = j->encoder.pp ? j->encoder.pp : 1;
-    j->encoder.dp = j->encoder.dp ? j->encoder.dp : 1;
+    int *const sizes[] = {&j->encoder.pp, &j->encoder.dp, &j->encoder.tp,
+                          &j->encoder.cp};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        *sizes[i] = *sizes[i] ? *sizes[i] : 1;
     j->encoder_ranks = j->encoder.pp;
     return 0;
 }
@@ -147,7 +154,8 @@ int split_set_images(struct split_job *j)
     v->n_images = j->n_images ? (size_t)j->n_images : 1;
     v->seq_len = (size_t)j->seq_len;
     v->sharers = (size_t)pp_mesh_sharers(&j->mesh);
-    v->encoders = (size_t)j->encoder.dp;
+    v->encoders = (size_t)(j->encoder.dp * j->encoder.cp);
+    v->tp = (size_t)j->encoder.tp;
     v->lanes = (size_t)j->mesh.dp;
     if (v->n_images > v->seq_len / tokens)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,

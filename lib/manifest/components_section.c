@@ -118,7 +118,7 @@ static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
 }
 
 /* The mesh of a component must be the manifest's but for pp. An encoder that is
- * apart may have another dp, and nothing but pp and dp. */
+ * apart may have another dp, tp and cp, and no ep. */
 static int read_mesh(const struct pp_value *component,
                      const struct pp_manifest *m, struct pp_component *c)
 {
@@ -129,13 +129,15 @@ static int read_mesh(const struct pp_value *component,
         return -1;
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
     bool encodes = c->apart && c->first_unit == 0;
-    if (encodes && x->tp * x->cp * x->ep > 1)
-        return pp_value_fail(&at, "an encoder with ranks of its own has pp and "
-                                  "dp alone");
+    if (encodes && x->ep > 1)
+        return pp_value_fail(&at,
+                             "'%d' expert-parallel ranks of an encoder "
+                             "have no experts to divide",
+                             x->ep);
     if (encodes ? !same_settings(x, all) : !same_mesh(x, all))
         return pp_value_fail(&at,
                              "all but pp%s must be as in the manifest's mesh",
-                             encodes ? " and dp" : "");
+                             encodes ? ", dp, tp and cp" : "");
     c->mesh = *x;
     c->n_ranks = x->pp;
     if (c->n_ranks > all->pp - c->rank_offset)
@@ -294,7 +296,7 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
     if ((int64_t)pp_mesh_ranks(&c[0].mesh) + pp_mesh_ranks(&c[1].mesh) >
         INT_MAX)
         return pp_value_fail(at, "the components have too many ranks");
-    m->graph.replicas |= c->mesh.dp > 1;
+    m->graph.replicas |= c->mesh.dp * c->mesh.cp > 1;
     if (!m->graph.resident)
         m->graph.resident = pp_mesh_resident(&c->mesh);
     return 0;

@@ -142,8 +142,9 @@ static void find_bridge(struct pp_stage_costs *c, const struct pp_manifest *m)
     for (int s = 0; s < m->graph.n_stages; s++)
         if (pp_layout_component(&l, m->graph.stages[s].row) == 0)
             c->bridge = s > c->bridge ? s : c->bridge;
-    double makers = l.components[0].mesh.dp;
-    c->busier_end = fmax(1, makers / (x->dp * pp_mesh_sharers(x)));
+    const struct pp_mesh *e = &l.components[0].mesh;
+    double copies = (double)e->tp * e->cp * e->dp;
+    c->busier_end = fmax(1, copies / (x->dp * pp_mesh_sharers(x)));
 }
 
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,

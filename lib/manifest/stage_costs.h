@@ -73,7 +73,9 @@ struct pp_stage_costs {
         double gathered; /* that UNSHARD moves */
     } * moved;
     int bridge; /* the stage whose output goes over a bridge, or -1 */
-    /* The bytes at its busier end, over those of a rank of the encoder. */
+    /* The bytes at its busier end, over those of the features of a rank of the
+     * encoder. Each of these ranks gets all its gradients, so that those of a
+     * feature are sent to as many as divide tensors. */
     double busier_end;
 };
 

@@ -259,6 +259,34 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     return check_seq_len(x, seq_len, err);
 }
 
+/* Returns whether tp ranks can divide an encoder's tensors. */
+static bool divides_encoder(const struct pp_model *m, size_t tp)
+{
+    const struct pp_vision *v = &m->vision;
+    return v->n_heads % tp == 0 && v->intermediate % tp == 0 &&
+           pp_vision_middle(m) % tp == 0;
+}
+
+int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
+                          struct pp_err *err)
+{
+    const struct pp_vision *v = &m->vision;
+    size_t tp = (size_t)x->tp, fewer = tp - 1;
+    char value[64];
+    if (divides_encoder(m, tp))
+        return 0;
+    while (!divides_encoder(m, fewer))
+        fewer--;
+    snprintf(value, sizeof value, "pp=%d,tp=%zu,cp=%d,dp=%d", x->pp, fewer,
+             x->cp, x->dp);
+    return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", value,
+                           "the encoder's %zu heads, %zu columns of an MLP and "
+                           "%zu of its projector do not all divide by '%zu' "
+                           "tensor-parallel ranks",
+                           v->n_heads, v->intermediate, pp_vision_middle(m),
+                           tp);
+}
+
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b > 0);
@@ -298,7 +326,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
             /* Only the rows of a vocabulary may not divide. */
             held.dense += w[i].n_parts && w[i].n_parts < tp
                               ? w[i].rows * row / w[i].n_parts
-                          : u.kind == PP_UNIT_LAYER
+                          : u.kind == PP_UNIT_LAYER || pp_unit_is_vision(u)
                               ? w[i].rows * row / tp
                               : divide_up(w[i].rows, tp) * row;
             break;

@@ -7,7 +7,8 @@
  * Activation Recomputation in Large Transformer Models", MLSys 2023) they also
  * divide the tokens of everything else. So each has 1 / tp of the operations,
  * activations and messages. Context-parallel ranks divide every sequence. Both
- * divide the images of an encoder, whole ones, and have all its weights.
+ * divide the images of an encoder, whole ones, and have all its weights, unless
+ * it has a mesh of its own (vision.h).
  * Expert-parallel ranks form dp * cp / ep groups; the ep ranks of a group
  * divide the experts and exchange tokens. Ranks that hold the same weights
  * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020), and may
@@ -70,6 +71,11 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
  * the setting: tp, cp, ep or seq-len. */
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
+
+/* Checks that the encoder divides by its own mesh. An error carries the setting
+ * encoder-mesh. */
+int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
+                          struct pp_err *err) PP_MUST_USE;
 
 /* Reports whether context-parallel ranks sum the losses of their tokens in the
  * order of one rank. */

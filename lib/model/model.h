@@ -101,9 +101,10 @@ struct pp_vision {
     size_t image_token;       /* the id of placeholders for features */
     size_t n_images, seq_len; /* of a sequence, and its tokens with images */
     size_t sharers; /* ranks that divide them (pp_mesh_sharers); 0: one */
-    /* An encoder with a mesh of its own: as many ranks divide the images of as
-     * many microbatches instead. 0: it has none. */
+    /* An encoder with a mesh of its own: as many groups of ranks divide the
+     * images of as many microbatches instead. 0: it has none. */
     size_t encoders, lanes;
+    size_t tp; /* ranks of such a group, which divide its tensors; 0: one */
 };
 
 /* The part of a unit in training (frozen.h). */

@@ -455,43 +455,46 @@ static void patches_saved(const struct pp_model *m,
     out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
+/* Ranks divide what is between the products, or images and no tensors. */
 static void projector_tensors(const struct pp_model *m,
                               const struct pp_model_part *p,
                               struct pp_tensor_info *out)
 {
     (void)p;
-    size_t h = m->hidden;
-    set_matrix(&out[PP_P_LINEAR1], h, m->vision.hidden, PP_SPLIT_NONE, 1);
-    set_matrix(&out[PP_P_LINEAR2], h, h, PP_SPLIT_NONE, 1);
-    if (!m->vision.projector_bias)
+    const struct pp_vision *v = &m->vision;
+    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m);
+    bool divided = pp_vision_tp(v) > 1;
+    enum pp_tensor_split rows = divided ? PP_SPLIT_ROWS : PP_SPLIT_NONE;
+    enum pp_tensor_split columns = divided ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE;
+    size_t n_parts = divided ? middle : 1;
+    set_matrix(&out[PP_P_LINEAR1], middle, in, rows, n_parts);
+    set_matrix(&out[PP_P_LINEAR2], m->hidden, middle, columns, n_parts);
+    if (!v->projector_bias)
         return;
-    set_bias(&out[PP_P_LINEAR1_BIAS], h, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_LINEAR2_BIAS], h, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_LINEAR1_BIAS], middle, rows, n_parts);
+    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
 }
 
 static void projector_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t h = m->hidden;
-    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, m->vision.hidden};
-    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, h};
-    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, h};
-    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+    const struct pp_vision *v = &m->vision;
+    size_t middle = pp_vision_middle(m) / pp_vision_tp(v);
+    out[PP_S_FEATURES] =
+        (struct pp_saved){PP_SAVED_ACT_W, v->merge * v->hidden};
+    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
+    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, middle};
+    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, middle};
+    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
 static void merger_tensors(const struct pp_model *m,
                            const struct pp_model_part *p,
                            struct pp_tensor_info *out)
 {
-    (void)p;
     const struct pp_vision *v = &m->vision;
-    size_t in = v->merge * v->hidden;
-    set_matrix(&out[PP_P_LINEAR1], in, in, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_LINEAR1_BIAS], in, PP_SPLIT_NONE, 1);
-    set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+    projector_tensors(m, p, out);
     set_vector(&out[PP_P_MERGER_NORM], v->hidden, PP_INIT_ONES, PP_SPLIT_NONE,
                1);
     if (!pp_vision_is_rms(v))
@@ -501,13 +504,8 @@ static void merger_tensors(const struct pp_model *m,
 static void merger_saved(const struct pp_model *m,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
     size_t merge = m->vision.merge, in = merge * m->vision.hidden;
-    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, in};
-    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, in};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    projector_saved(m, p, out);
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
     if (!pp_vision_is_rms(&m->vision))

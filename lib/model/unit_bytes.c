@@ -210,7 +210,8 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
 }
 
 /* The same for a unit of an encoder, for each token of the language model. A
- * projector reads features out of its input. */
+ * projector reads features out of its input. Ranks that divide tensors receive
+ * parts of sums, as many values as a row of the encoder or of features has. */
 static struct pp_workspace image_workspace_of(const struct pp_model *m,
                                               struct pp_unit_id u,
                                               const struct pp_backend *b,
@@ -218,17 +219,24 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
 {
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     size_t at = pp_model_index(m, u);
+    bool divided = pp_vision_tp(&m->vision) > 1;
     if (!pp_vision_runs(m, u))
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m);
         w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
+        w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
+        w.fixed += divided ? PP_LINE_BYTES : 0;
         w.token = w.token * pp_rows_rate(m, PP_ROWS_PATCHES) + recomputed;
         w.keys = 0; /* nothing divides an image */
         return w;
     }
     double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1)) +
                     pp_vision_read_width(m);
+    if (divided) {
+        values += pp_edge_rate(m, at + 1);
+        w.fixed += PP_LINE_BYTES;
+    }
     /* It sorts what it sends over a bridge to ranks that divide tokens. */
     if (pp_vision_sorts(&m->vision)) {
         values += pp_edge_rate(m, at + 1);

@@ -122,14 +122,14 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
     bool merges = pp_vision_merges(v);
-    size_t axis = merges ? v->hidden / v->n_heads / 4 : 0;
+    size_t axis = merges ? v->hidden / v->n_heads / 4 : 0, tp = pp_vision_tp(v);
     return (struct pp_model){
         .architecture = families[v->kind].tower,
         .hidden = v->hidden,
-        .intermediate = v->intermediate,
+        .intermediate = v->intermediate / tp,
         .n_layers = v->n_layers,
-        .n_heads = v->n_heads,
-        .n_kv_heads = v->n_heads,
+        .n_heads = v->n_heads / tp,
+        .n_kv_heads = v->n_heads / tp,
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
         .max_position = pp_vision_tokens(v),
@@ -170,6 +170,18 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
                                           : u.kind != PP_UNIT_POST_NORM;
 }
 
+size_t pp_vision_middle(const struct pp_model *m)
+{
+    const struct pp_vision *v = &m->vision;
+    return pp_vision_merges(v) ? v->merge * v->hidden : m->hidden;
+}
+
+/* Returns how ranks share the inner products of layers and of the projector. */
+static enum pp_share inner_share(const struct pp_vision *v)
+{
+    return pp_vision_tp(v) > 1 ? PP_SHARE_TENSOR : PP_SHARE_NONE;
+}
+
 static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
 {
     pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
@@ -194,17 +206,18 @@ static void add_vision_layer(struct pp_weight_list *l,
 {
     size_t h = v->hidden, i = v->intermediate;
     size_t widenings = family_of(v)->mlp == PP_PART_GATED_MLP ? 2 : 1;
+    enum pp_share share = inner_share(v);
     add_norm(l, v);
-    pp_weights_add_matrix(l, 3 * h, h, PP_SHARE_NONE);
-    pp_weights_add_vector(l, 3 * h, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, h, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, 3 * h, h, share);
+    pp_weights_add_vector(l, 3 * h, share);
+    pp_weights_add_matrix(l, h, h, share);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
     add_norm(l, v);
     for (size_t k = 0; k < widenings; k++) {
-        pp_weights_add_matrix(l, i, h, PP_SHARE_NONE);
-        pp_weights_add_vector(l, i, PP_SHARE_NONE);
+        pp_weights_add_matrix(l, i, h, share);
+        pp_weights_add_vector(l, i, share);
     }
-    pp_weights_add_matrix(l, h, i, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, h, i, share);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
 }
 
@@ -213,14 +226,13 @@ static void add_vision_layer(struct pp_weight_list *l,
 static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
-    bool llava = v->kind == PP_VISION_LLAVA;
-    size_t in = v->merge * v->hidden, middle = llava ? m->hidden : in;
-    if (!llava)
+    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m);
+    if (pp_vision_merges(v))
         add_norm(l, v);
-    pp_weights_add_matrix(l, middle, in, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, middle, in, inner_share(v));
     if (v->projector_bias)
-        pp_weights_add_vector(l, middle, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_NONE);
+        pp_weights_add_vector(l, middle, inner_share(v));
+    pp_weights_add_matrix(l, m->hidden, middle, inner_share(v));
     if (v->projector_bias)
         pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
 }
@@ -281,11 +293,13 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     const struct pp_vision *v = &m->vision;
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
     size_t n = pp_vision_inventory(m, u, w), tokens = pp_vision_tokens(v);
-    double length = (double)v->seq_len, products = 0;
+    double length = (double)v->seq_len, tp = (double)pp_vision_tp(v);
+    double products = 0;
     struct pp_flops f = {0};
     for (size_t i = 0; i < n; i++)
-        products +=
-            2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
+        products += 2 * (double)w[i].rows * (double)w[i].cols *
+                    (double)w[i].used /
+                    (w[i].share == PP_SHARE_TENSOR ? tp : 1);
     f.per_token =
         products * pp_vision_rate(v, u.kind == PP_UNIT_PATCHES ? v->patches
                                      : u.kind == PP_UNIT_PROJECTOR
@@ -297,7 +311,7 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     double seen = (double)tokens, side = (double)v->window;
     if (pp_layer_set_has(&v->windowed, u.layer))
         seen = fmin(seen, side * side * (double)v->merge);
-    f.per_pair = 4 * (double)v->hidden * pp_vision_rate(v, tokens) * seen /
+    f.per_pair = 4 * (double)v->hidden / tp * pp_vision_rate(v, tokens) * seen /
                  ((length + 1) / 2);
     return f;
 }

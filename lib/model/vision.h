@@ -17,8 +17,12 @@
  * whole images, and all have the whole encoder. Sizes and operations are those
  * of the rank with most images: each of `sharers` ranks has 1 / sharers of the
  * tokens, and it runs pp_vision_rank_images of the images. An encoder may have
- * ranks of its own. Its `encoders` data-parallel ranks then divide the images
- * of one microbatch of each of the language model's `lanes`. */
+ * ranks of its own. Its `encoders` data-parallel and context-parallel ranks
+ * then divide the images of one microbatch of each of the language model's
+ * `lanes`, and each of these is `tp` ranks, which divide its tensors: heads,
+ * columns of MLPs and what is between the products of the projector. Every one
+ * of them has all tokens of its images, and all norms, patches and positions.
+ */
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
@@ -62,13 +66,23 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
 /* Returns the values that the projector reads, likewise. */
 double pp_vision_read_width(const struct pp_model *m);
 
-/* Returns the encoder as a model of its own. Its rows are the tokens of images:
- * the class token, then the patches; an image is a sequence. Its vocabulary is
- * the class token, if it has one. pp_vision_in_tower returns the unit of that
- * model for a unit of the encoder: a layer, a norm, or the patches. The
- * projector is none of them, since it has the language model's width.
- * pp_vision_of_tower returns the unit of the encoder, the first of the two
- * norms; it leaves other units as they are.
+/* Returns the ranks that divide the tensors of the encoder. */
+static inline size_t pp_vision_tp(const struct pp_vision *v)
+{
+    return v->tp ? v->tp : 1;
+}
+
+/* Returns the values between the two products of a projector, on all ranks. */
+size_t pp_vision_middle(const struct pp_model *m);
+
+/* Returns what one rank has of the encoder, as a model of its own: all tokens
+ * of its images, and a share of heads and of columns of MLPs. Its rows are the
+ * tokens of images: the class token, then the patches; an image is a sequence.
+ * Its vocabulary is the class token, if it has one. pp_vision_in_tower returns
+ * the unit of that model for a unit of the encoder: a layer, a norm, or the
+ * patches. The projector is none of them, since it has the language model's
+ * width. pp_vision_of_tower returns the unit of the encoder, the first of the
+ * two norms; it leaves other units as they are.
  */
 struct pp_model pp_vision_tower(const struct pp_model *m);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);

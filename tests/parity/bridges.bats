@@ -12,6 +12,14 @@ pack() { pppack -q --image-token 31 --patch 4 "$@"; }
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
+    # Twice as many heads of half the width, for four ranks: weights keep their
+    # shapes.
+    mkdir model
+    jq '.vision_config.num_attention_heads = 4 |
+        .text_config += {num_attention_heads: 4, num_key_value_heads: 2,
+            head_dim: 4}' "$SRCDIR/tests/golden/llava/config.json" \
+        >model/config.json
+    ln -s "$SRCDIR/tests/golden/llava/model.safetensors" model
     lines 1 18 >data.jsonl
     pack --tp 2 --cp 2 -l 48 -o packed data.jsonl
     lines 2 5 >eval.jsonl
@@ -20,7 +28,7 @@ setup_file() {
 
 setup() {
     cd "$BATS_FILE_TMPDIR"
-    MODEL=$SRCDIR/tests/golden/llava
+    MODEL=model
 }
 
 # plan ARGS...: writes plan.json, for four microbatches of $DATA.
@@ -53,7 +61,7 @@ close() {
         [[0, 0, 1, 3], [1, 3, 2, 2]]' plan.json
     # 3 + 2 x 2 ranks.
     ppsplit -t -p 3 --dp 2 --encoder-mesh pp=1,dp=3 "$MODEL" | tr '\n' ' ' |
-        grep -q 'one of the encoder of dp 3; 7 in all'
+        grep -q 'one of the encoder of dp 3 x tp 1 x cp 1; 7 in all'
     # As many ranks take as long, however they are called.
     speed() {
         ppsplit -t -p 3 --gpu h100 --dtype bf16 "$@" "$MODEL" | tr '\n' ' ' |
@@ -64,6 +72,13 @@ close() {
     pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
         jq -s -e '[.[] | select(.hash) | [.component, .row, .dp]] ==
             [[0,0,0], [0,0,1], [0,0,2], [1,1,0], [1,1,1], [1,2,0], [1,2,1]]'
+    plan -p 2 --tp 2 --encoder-mesh tp=4,cp=2,dp=3
+    jq -e '[.components[].mesh | [.pp, .tp, .cp, .dp]] ==
+        [[1, 4, 2, 3], [1, 2, 1, 1]] and .components[1].first_rank == 24' \
+        plan.json
+    pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
+        jq -s -e '[.[] | select(.hash) | .hash] | length == 26 and
+            (unique | length) > 3'
 }
 
 @test "alone in its mesh, an encoder has the bits of one rank" {
@@ -76,10 +91,10 @@ close() {
         <(jq -c '[.loss, .grad_norm, .val_loss]' apart.jsonl)
 }
 
-@test "any numbers of data-parallel ranks train alike" {
+@test "any numbers of ranks train alike" {
     plan -p 1 --dp 2
     train two --dtype fp64 --eval eval --eval-every 2
-    for mesh in pp=1,dp=1 pp=1,dp=2 dp=3,pp=2; do
+    for mesh in pp=1,dp=1 pp=1,dp=2 dp=3,pp=2 tp=4 tp=2,cp=2,pp=2; do
         plan -p 3 --dp 2 --encoder-mesh $mesh
         train apart --dtype fp64 --eval eval --eval-every 2
         close two apart
@@ -98,7 +113,9 @@ close() {
     pack -l "$length" --cp 4 -o same same.jsonl
     for args in '-p 2 --encoder-mesh dp=2' '-p 3 --encoder-mesh pp=2 --dp 2' \
         '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3' \
-        '-p 2 --zero 3 --encoder-mesh dp=2 --freeze language'; do
+        '-p 2 --zero 3 --encoder-mesh dp=2 --freeze language' \
+        '-p 3 --encoder-mesh pp=2,tp=4' '-p 2 --tp 2 --encoder-mesh tp=2,cp=3' \
+        '-p 2 --zero 3 --encoder-mesh tp=2,dp=2 --cp 2'; do
         # shellcheck disable=SC2086
         ppsplit -q $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json
@@ -115,6 +132,24 @@ close() {
         run -0 within "$need"
         run -1 within $((need - 1))
     done
+}
+
+@test "objectives have numbers for each rank that divides sequences" {
+    lines 4 8 | jq -c '{prompt: .input_ids, response: [3, 4, 5],
+        group: input_line_number,
+        advantages: [1, -1, 0.5], logprobs: [-1, -2, -3],
+        prev_logprobs: [-1, -2, -3], images}' >rollouts.jsonl
+    pack --cp 2 -l 48 --bins-multiple 4 -o rollouts rollouts.jsonl
+    local o=(--objective grpo --kl none --dtype fp64)
+    DATA=rollouts plan -p 2 --cp 2 --encoder-mesh dp=3
+    pprun -q --data rollouts --steps 2 "${o[@]}" plan.json >apart.jsonl
+    pprun --plan --data rollouts --steps 1 "${o[@]:0:4}" plan.json >need.json
+    ppsched --stats --objective grpo plan.json |
+        jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
+    DATA=rollouts plan -p 1
+    pprun -q --data rollouts --steps 2 "${o[@]}" plan.json >one.jsonl
+    close one apart
+    jq -s -e '.[0].ratio_max == .[2].ratio_max' one.jsonl apart.jsonl
 }
 
 @test "--verify proves both components, and finds faults of the bridge" {
@@ -137,6 +172,12 @@ close() {
     caught bridge-factor -1
     sees_encoder
     caught bridge-absent -1
+    sees_encoder
+    plan -p 2 --dp 2 --encoder-mesh pp=1,tp=2,dp=2
+    caught none -0
+    caught encoder-bias -1
+    [[ $output == *"the loss differs"* ]]
+    caught encoder-norms -1
     sees_encoder
 }
 
@@ -177,8 +218,11 @@ refuses() {
 }
 
 @test "other sizes of an encoder's mesh are refused by name" {
-    refuses "--encoder-mesh: 'tp=2' is not possible so far; an encoder has pp \
-and dp" -p 2 --encoder-mesh pp=1,tp=2 "$MODEL"
+    refuses "--encoder-mesh: 'ep=2' is not possible, as an encoder has no \
+experts; it has pp, dp, tp and cp" -p 2 --encoder-mesh pp=1,ep=2 "$MODEL"
+    refuses "the encoder's 4 heads, 20 columns of an MLP and 16 of its projector \
+do not all divide by '5' tensor-parallel ranks; try --encoder-mesh \
+pp=1,tp=4,cp=2,dp=1" -p 2 --encoder-mesh tp=5,cp=2 "$MODEL"
     refuses "--encoder-mesh: 'dp' is not a size such as pp=1,dp=2" \
         -p 2 --encoder-mesh pp=1,dp "$MODEL"
     refuses "--encoder-mesh: 'dp=3' is a second value for it" \

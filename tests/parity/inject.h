@@ -35,7 +35,9 @@ int inject_features(const struct pp_kernels *real, bool forward, void *y,
  * bridge-twice: the gradient of a feature comes twice.
  * bridge-factor: the encoder's gradients are multiplied by its data-parallel
  * ranks over those of the language model. bridge-absent: an encoder's rank
- * joins their sum with nothing. */
+ * joins their sum with nothing. encoder-bias: each of the ranks that divide the
+ * projector adds its last bias. encoder-norms: gradients of norms count once
+ * for each of them. */
 void inject_bridge_send(const struct pp_exec *e, struct pp_action a);
 void inject_bridge_sync(const struct pp_exec *e, struct pp_action a,
                         bool after);

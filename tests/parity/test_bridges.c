@@ -111,7 +111,7 @@ struct result {
 struct topology {
     char suite[16], model[16], kind[16], freeze[32];
     int depth;
-    int e_pp, e_dp, pp, tp, cp, dp, zero;
+    int e_pp, e_tp, e_cp, e_dp, pp, tp, cp, dp, zero;
 };
 
 static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
@@ -204,8 +204,8 @@ static int build(const struct pp_model *m, const struct topology *t,
     *g = (struct pp_graph){.n_stages = n,
                            .n_rows = n,
                            .tied = {-1, -1},
-                           .replicas = t->e_dp * t->dp * t->cp * t->tp > 1 ||
-                                       t->e_dp > 1 || t->dp > 1};
+                           .replicas =
+                               t->e_dp * t->e_cp * t->dp * t->cp * t->tp > 1};
     g->resident = t->zero == 3 ? 1 : 0;
     g->stages = pp_arena_alloc(a, (size_t)n, sizeof *g->stages);
     if (!g->stages)
@@ -268,9 +268,10 @@ static int play(const struct subject *x, const struct pp_model *m,
     };
     if (t->e_pp)
         job.components = (struct pp_layout){
-            .components = {{.mesh = mesh_of(t, t->e_pp, t->e_dp, 1, 1)},
+            .components = {{.mesh =
+                                mesh_of(t, t->e_pp, t->e_dp, t->e_tp, t->e_cp)},
                            {.mesh = job.mesh,
-                            .first_rank = t->e_pp * t->e_dp,
+                            .first_rank = t->e_pp * t->e_dp * t->e_tp * t->e_cp,
                             .first_row = t->e_pp}},
             .n_components = 2};
     int rc = (t->e_pp && pp_layout_check_rows(&job.components, err)) ||
@@ -302,6 +303,7 @@ static bool run(const struct subject *x, const struct topology *t,
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
     pp_roles_of(frozen, pp_model_n_units(&m), roles);
     m.roles = roles;
+    m.vision.tp = t->e_pp ? (size_t)t->e_tp : 1;
     divide(&m, t, stages);
     good = good && !build(&m, t, stages, &a, &graph, &err) &&
            !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);
@@ -337,17 +339,18 @@ static void check(const struct subject *x, const struct topology *t)
     struct result want = {.whole = whole, .n_whole = &n, .keeps = true};
     struct result got = {.whole = whole, .n_whole = &n};
     one.e_pp = 0;
-    one.pp = one.tp = one.cp = one.dp = one.e_dp = 1;
+    one.pp = one.tp = one.cp = one.dp = one.e_tp = one.e_cp = one.e_dp = 1;
     one.zero = 1;
     strcpy(one.kind, "gpipe");
     bool good = run(x, &one, &want) && run(x, t, &got);
     double off =
         fmax(distance(got.loss, want.loss), distance(got.norm, want.norm));
     ok(good && got.worst <= 1e-12 && off <= 1e-12,
-       "%s %s, depth %d, frozen %s: encoder pp %d dp %d, language pp %d tp %d "
-       "cp %d dp %d, zero %d: gradients %.2g off at %s, losses and norms %.2g",
-       t->model, t->kind, t->depth, t->freeze, t->e_pp, t->e_dp, t->pp, t->tp,
-       t->cp, t->dp, t->zero, got.worst, got.at, off);
+       "%s %s, depth %d, frozen %s: encoder pp %d tp %d cp %d dp %d, language "
+       "pp %d tp %d cp %d dp %d, zero %d: gradients %.2g off at %s, losses and "
+       "norms %.2g",
+       t->model, t->kind, t->depth, t->freeze, t->e_pp, t->e_tp, t->e_cp,
+       t->e_dp, t->pp, t->tp, t->cp, t->dp, t->zero, got.worst, got.at, off);
     for (size_t i = 0; i < n; i++) {
         seen += whole[i].seen;
         free(whole[i].g);
@@ -360,9 +363,11 @@ static bool read_line(FILE *f, struct topology *t)
     char line[256];
     while (fgets(line, sizeof line, f))
         if (line[0] != '#' &&
-            sscanf(line, "%15s %15s %15s %d %31s %d %d | %d %d %d %d | %d",
+            sscanf(line,
+                   "%15s %15s %15s %d %31s %d %d %d %d | %d %d %d %d | %d",
                    t->suite, t->model, t->kind, &t->depth, t->freeze, &t->e_pp,
-                   &t->e_dp, &t->pp, &t->tp, &t->cp, &t->dp, &t->zero) == 12)
+                   &t->e_tp, &t->e_cp, &t->e_dp, &t->pp, &t->tp, &t->cp, &t->dp,
+                   &t->zero) == 14)
             return true;
     return false;
 }
@@ -400,6 +405,8 @@ static void cycles(const struct subject *x, int n)
                                .freeze = "-",
                                .depth = 1,
                                .e_pp = 1,
+                               .e_tp = 1,
+                               .e_cp = 1,
                                .e_dp = 3,
                                .pp = 1,
                                .tp = 1,

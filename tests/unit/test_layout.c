@@ -35,6 +35,21 @@ static void megatron_groups(void)
     is_str(listed(&l, 6, PP_GROUP_ROW), "4 5 6 7", "ranks of a row");
 }
 
+/* An encoder in front of a language model, on ranks of its own. */
+static void encoder_ranks(void)
+{
+    const struct pp_layout l = {
+        {{.mesh = {.pp = 1, .dp = 3, .tp = 4, .cp = 2, .ep = 1}},
+         {.mesh = {.pp = 2, .dp = 5, .tp = 1, .cp = 1, .ep = 1},
+          .first_rank = 24,
+          .first_row = 1}},
+        2};
+    size_t lanes;
+    is_int((long long)pp_layout_makers(&l, &lanes), 6, "ranks divide images");
+    is_int((long long)lanes, 5, "of as many microbatches");
+    is_int((long long)pp_layout_encoder_tp(&l), 4, "and their tensors");
+}
+
 /* Experts are consecutive over cp, then dp. */
 static void expert_groups(void)
 {
@@ -218,6 +233,7 @@ static void components(void)
 int main(void)
 {
     megatron_groups();
+    encoder_ranks();
     expert_groups();
     orders();
     all_meshes();

@@ -5,7 +5,9 @@
  *
  * Over a bridge, between components with meshes of their own, a SEND is a
  * message to every rank of the other row, and a RECV one from each, in the
- * order of those ranks. Each is what the receiver needs, perhaps nothing. */
+ * order of those ranks. Each is what the receiver needs, perhaps nothing:
+ * gradients go to every rank of the encoder that has the feature, but one of
+ * them sends it. */
 #include "run/execute/exec_impl.h"
 
 #include "schedule/ir/deps.h"
@@ -26,6 +28,8 @@ struct partners {
     struct pp_group group;
     const size_t *bounds; /* rows; NULL: the one has all */
     size_t bytes;         /* of a row, or of all */
+    bool forward;         /* features, and not their gradients */
+    struct pp_image_work images;
 };
 
 static struct partners partners_of(const struct pp_exec *e, int row)
@@ -48,8 +52,9 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
     p.bytes = bytes;
     if (!is_bridge(e, row))
         return p;
-    const struct pp_image_work w = pp_exec_images(e, a);
-    pp_image_bounds(&w, e->env->model, e->bounds);
+    p.images = pp_exec_images(e, a);
+    p.forward = a.op == PP_SEND_F || a.op == PP_RECV_F;
+    pp_image_bounds(&p.images, e->env->model, e->bounds);
     p.bounds = e->bounds;
     p.bytes = e->env->model->hidden * e->env->kernels->element_bytes;
     return p;
@@ -59,12 +64,15 @@ struct message_part {
     size_t offset, bytes;
 };
 
-static struct message_part part_of(const struct partners *p, int k)
+static struct message_part part_of(const struct partners *p, int partner)
 {
+    size_t k = (size_t)partner;
     if (!p->bounds)
         return (struct message_part){0, p->bytes};
-    return (struct message_part){p->bounds[k] * p->bytes,
-                                 (p->bounds[k + 1] - p->bounds[k]) * p->bytes};
+    if (p->forward && !pp_image_passes(&p->images, k))
+        return (struct message_part){0, 0};
+    const size_t *at = p->bounds + pp_image_part(&p->images, k);
+    return (struct message_part){at[0] * p->bytes, (at[1] - at[0]) * p->bytes};
 }
 
 int pp_exec_wait_sent(const struct pp_exec *e, int row,

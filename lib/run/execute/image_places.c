@@ -25,7 +25,12 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
     w.lane = apart && !encodes ? (size_t)here->dp : 0;
     w.first -= w.lane;
     w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;
-    w.maker = apart ? (size_t)here->dp : w.taker;
+    w.maker = w.taker;
+    w.copies = pp_layout_encoder_tp(l);
+    if (apart) {
+        w.maker = (size_t)(here->dp * pp_env_mesh(env)->cp + here->cp);
+        w.copy = (encodes ? (size_t)here->tp : w.taker) % w.copies;
+    }
     return w;
 }
 

@@ -6,9 +6,10 @@
  * order, with as equal numbers of patches as can be. Takers have the tokens:
  * tp x cp ranks for each microbatch. An encoder in the language model's mesh
  * has groups of one microbatch, whose takers make its features. An encoder with
- * a mesh of its own has as many makers as data-parallel ranks. Its action k has
- * the microbatches of action k on all data-parallel ranks of the language
- * model, the lanes. */
+ * a mesh of its own has as many makers as data-parallel and context-parallel
+ * ranks. Its action k has the microbatches of action k on all data-parallel
+ * ranks of the language model, the lanes. Its tensor-parallel ranks are copies
+ * of a maker: they all have its features and need their gradients. */
 #ifndef PP_RUN_EXECUTE_IMAGE_PLACES_H
 #define PP_RUN_EXECUTE_IMAGE_PLACES_H
 
@@ -25,6 +26,8 @@ struct pp_image_work {
     size_t n_makers, tp, cp; /* tp, cp: those of a lane */
     bool makes, takes;       /* this rank is a maker, or a taker */
     size_t maker, lane, taker;
+    size_t copies, copy; /* of a maker, and the number of this one; of a taker:
+                            the one that sends to it */
 };
 
 /* Returns the work of the rank of an env whose microbatch is at place `at`, or
@@ -76,12 +79,27 @@ size_t pp_image_taker(const struct pp_image_work *w, size_t lane,
                       const struct pp_bin *bin, size_t i, size_t place,
                       size_t *row);
 
-/* Counts the features of a message with each rank: those that this maker has
- * for each taker, or those that each maker has for this taker. bounds has one
- * more entry than there are such ranks; part k is bounds[k] to bounds[k + 1].
+/* Counts the features of a message with each maker or taker: those that this
+ * maker has for each taker, or those that each maker has for this taker. bounds
+ * has one more entry than there are such; part k is bounds[k] to bounds[k + 1].
  */
 void pp_image_bounds(const struct pp_image_work *w, const struct pp_model *m,
                      size_t *bounds);
+
+/* Returns the part of a message with rank number k of the other row. */
+static inline size_t pp_image_part(const struct pp_image_work *w, size_t k)
+{
+    return w->makes ? k : k / w->copies;
+}
+
+/* Reports whether this rank sends features to rank number k of the other row,
+ * or gets them from it. Of the copies of a maker one sends to a taker, and they
+ * take turns: so a feature is sent once, and in few messages. Gradients go to
+ * all copies, which each need them. */
+static inline bool pp_image_passes(const struct pp_image_work *w, size_t k)
+{
+    return k % w->copies == w->copy;
+}
 
 /* Returns the rows that the rank has: of the encoder or features that it makes,
  * or features that it takes if it makes none. */

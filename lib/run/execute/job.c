@@ -77,6 +77,7 @@ static struct pp_model loaded_model(const struct pp_job *j,
     const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
     size_t lanes, makers = pp_layout_makers(&l, &lanes);
     m.vision.encoders = l.n_components > 1 ? makers : 0;
+    m.vision.tp = pp_layout_encoder_tp(&l);
     m.vision.lanes = lanes;
     m.vision.n_images = p->images.max_images;
     if (!m.vision.fixed_size) { /* one image of all patches for each rank */
@@ -242,7 +243,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     const struct pp_graph *g = j->schedule->graph;
     struct pp_layout l = pp_job_layout(j);
     const struct pp_mesh mesh = pp_job_mesh(j, row);
-    size_t cp = (size_t)mesh.cp;
+    size_t cp = (size_t)pp_layout_language(&l)->mesh.cp;
     struct pp_table_counts c = {
         .rotary = pp_model_rope_width(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
@@ -258,7 +259,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .ahead = j->model->n_mtp > 0,
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
-        .divided = cp > 1,
+        .divided = mesh.cp > 1,
         .image_merge = j->model->vision.merge,
         .overlap = pp_job_overlaps(j, row),
     };

@@ -203,11 +203,12 @@ struct pp_layer {
                    tokens of each expert; or NULL */
 };
 
-/* Returns the rows of this rank between products. */
+/* Returns the rows of this rank between products. The ranks of an encoder have
+ * all of them. */
 static inline size_t pp_layer_rows(const struct pp_layer *l,
                                    const struct pp_microbatch *mb)
 {
-    return mb->tokens / pp_env_tp(l->env);
+    return mb->tokens / pp_model_tp(l->env->model);
 }
 
 /* Returns the tokens that the saved blocks are laid out for. */
@@ -230,7 +231,8 @@ struct pp_layer_blocks {
     size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before this unit in
                                         the blocks of the stage */
     /* (tokens, hidden) each, in the workspace: rows gathered from, and sums
-     * over, the tensor-parallel ranks; empty if there is one. */
+     * over, the tensor-parallel ranks; empty if there is one. In an encoder
+     * gathered alone, (rows, hidden). */
     void *gathered, *summed;
 };
 

@@ -166,6 +166,14 @@ int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const struct pp_layer_blocks *b, void *y,
                     struct pp_err *err);
 
+/* Replaces y (rows, width) by its sums over the ranks, on each of which it is
+ * all rows. It overwrites b->gathered. */
+int pp_layer_add_up(const struct pp_layer *l, const struct pp_layer_blocks *b,
+                    void *y, size_t rows, size_t width, struct pp_err *err);
+
+/* Reports whether this rank adds a bias to the sum over the ranks: one does. */
+bool pp_layer_adds_bias(const struct pp_layer *l);
+
 /* A product whose inputs are divided: each rank has `width` of them, (tokens,
  * width), and the sum over the ranks has hidden outputs. */
 struct pp_joined {

@@ -6,15 +6,17 @@
  * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
  * patches, without the class token. Those of Qwen's are several neighbours
  * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
- * windows to that of the image. Tensor-parallel ranks divide the images and not
- * the products. If the encoder has a mesh of its own, and ranks of the language
- * model divide tokens, the output is sorted by the rank that takes it: each
- * then gets one message. */
+ * windows to that of the image. If the encoder has a mesh of its own, its
+ * tensor-parallel ranks divide what is between the products; else ranks divide
+ * the images alone. If it has one, and ranks of the language model divide
+ * tokens, the output is sorted by the rank that takes it: each then gets one
+ * message. */
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
 /* Rows and widths: features, patches of one, and a patch; what the first
- * product reads, what it writes, and what the language model gets. */
+ * product reads, what it writes on this rank, and what the language model gets.
+ */
 struct projector {
     bool merges;
     size_t n, merge, patch, in, middle, out;
@@ -34,7 +36,7 @@ static struct projector projector_of(const struct pp_layer *l,
                           .patch = v->hidden,
                           .in = v->merge * v->hidden,
                           .out = m->hidden};
-    p.middle = p.merges ? p.in : p.out;
+    p.middle = pp_vision_middle(m) / pp_vision_tp(v);
     pp_layer_saved(l, p.n, when, b, p.s);
     return p;
 }
@@ -103,10 +105,12 @@ static int projector_fwd(const struct pp_layer *l,
     PP_LAYER_RUN(k->gelu_fwd(
         p.s[PP_S_PROJECTED_ACT], p.s[PP_S_PROJECTED], p.n * p.middle,
         l->env->model->vision.projector_gelu, l->env->stream));
-    PP_LAYER_RUN(k->linear_fwd(made, p.s[PP_S_PROJECTED_ACT],
-                               l->w[PP_P_LINEAR2], l->w[PP_P_LINEAR2_BIAS],
-                               NULL, p.n, p.middle, p.out, p.out, p.middle,
-                               l->env->stream));
+    PP_LAYER_RUN(k->linear_fwd(
+        made, p.s[PP_S_PROJECTED_ACT], l->w[PP_P_LINEAR2],
+        pp_layer_adds_bias(l) ? l->w[PP_P_LINEAR2_BIAS] : NULL, NULL, p.n,
+        p.middle, p.out, p.out, p.middle, l->env->stream));
+    if (pp_layer_add_up(l, b, made, p.n, p.out, err))
+        return -1;
     if (mb->routes)
         PP_LAYER_RUN(k->embedding_fwd(y, mb->routes->order, made, p.n, p.out,
                                       l->env->stream));
@@ -118,6 +122,7 @@ static int projector_fwd(const struct pp_layer *l,
  * order; rows that the language model does not get have a gradient of 0. */
 static int read_gradient(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
+                         const struct pp_layer_blocks *b,
                          const struct projector *p, void *dx, const void *d,
                          void *scratch, struct pp_err *err)
 {
@@ -130,6 +135,8 @@ static int read_gradient(const struct pp_layer *l,
     PP_LAYER_RUN(k->linear_bwd_input(to, d, l->w[PP_P_LINEAR1], p->n, p->in,
                                      p->middle, p->in, p->middle,
                                      l->env->stream));
+    if (pp_layer_add_up(l, b, to, p->n, p->in, err))
+        return -1;
     if (!dx)
         return 0;
     if (p->merges &&
@@ -164,7 +171,7 @@ static int projector_bwd_input(const struct pp_layer *l,
     PP_LAYER_RUN(k->gelu_bwd(d, d, p.s[PP_S_PROJECTED], p.n * p.middle,
                              l->env->model->vision.projector_gelu,
                              l->env->stream));
-    return read_gradient(l, mb, &p, dx, d, scratch, err);
+    return read_gradient(l, mb, b, &p, dx, d, scratch, err);
 }
 
 static int projector_bwd_weight(const struct pp_layer *l,

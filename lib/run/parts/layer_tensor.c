@@ -6,7 +6,10 @@
  * Each rank has a part of the rows between products. It gathers the rows of all
  * before a product whose outputs are divided, and adds up the parts of a
  * product whose inputs are. Sums go through the ranks in their order. One rank
- * alone moves nothing. */
+ * alone moves nothing.
+ *
+ * The ranks of an encoder have all rows between products, because images have
+ * any number of patches. They gather nothing, and each gets the whole sums. */
 #include "run/parts/layer_impl.h"
 
 #include "comm/collective.h"
@@ -16,10 +19,18 @@ static bool is_alone(const struct pp_layer *l)
     return pp_env_tp(l->env) == 1;
 }
 
+/* Reports whether the rank has all rows between products. */
+static bool has_all_rows(const struct pp_layer *l)
+{
+    return pp_model_tp(l->env->model) == 1;
+}
+
 size_t pp_layer_first_row(const struct pp_layer *l,
                           const struct pp_microbatch *mb)
 {
-    return (size_t)l->env->tensor.group.index * pp_layer_rows(l, mb);
+    return has_all_rows(l)
+               ? 0
+               : (size_t)l->env->tensor.group.index * pp_layer_rows(l, mb);
 }
 
 /* Returns the rows of this rank among those of all. */
@@ -36,7 +47,7 @@ const void *pp_layer_gather(const struct pp_layer *l,
                             struct pp_err *err)
 {
     size_t C = l->env->model->hidden, n = pp_layer_rows(l, mb);
-    if (is_alone(l))
+    if (has_all_rows(l))
         return x;
     int code = l->env->kernels->copy(rows_of_rank(l, mb, b->gathered), x, n, C,
                                      C, C, l->env->stream);
@@ -53,7 +64,17 @@ const void *pp_layer_gather(const struct pp_layer *l,
 void *pp_layer_part(const struct pp_layer *l, const struct pp_layer_blocks *b,
                     void *y)
 {
-    return is_alone(l) ? y : b->summed;
+    return has_all_rows(l) ? y : b->summed;
+}
+
+int pp_layer_add_up(const struct pp_layer *l, const struct pp_layer_blocks *b,
+                    void *y, size_t rows, size_t width, struct pp_err *err)
+{
+    struct pp_collective c = l->env->tensor;
+    c.room = b->gathered;
+    c.room_values = rows * l->env->model->hidden;
+    return is_alone(l) || rows == 0 ? 0
+                                    : pp_all_reduce(&c, y, rows * width, err);
 }
 
 int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -63,6 +84,8 @@ int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t C = l->env->model->hidden, total = mb->tokens * C;
     if (is_alone(l) || total == 0)
         return 0;
+    if (has_all_rows(l))
+        return pp_layer_add_up(l, b, y, mb->tokens, C, err);
     struct pp_collective c = l->env->tensor;
     c.room = b->gathered;
     c.room_values = total;
@@ -74,8 +97,7 @@ int pp_layer_reduce(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* One rank has the bias, so that it is added once. */
-static bool has_bias(const struct pp_layer *l)
+bool pp_layer_adds_bias(const struct pp_layer *l)
 {
     return l->env->tensor.group.index == 0;
 }
@@ -87,7 +109,7 @@ int pp_layer_join_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     const struct pp_kernels *k = l->env->kernels;
     size_t C = l->env->model->hidden;
-    const void *bias = has_bias(l) ? l->w[p->bias] : NULL;
+    const void *bias = pp_layer_adds_bias(l) ? l->w[p->bias] : NULL;
     PP_LAYER_RUN(k->linear_fwd(pp_layer_part(l, b, y), x, l->w[p->weight], bias,
                                is_alone(l) ? residual : NULL, mb->tokens,
                                p->width, C, C, p->width, l->env->stream));
@@ -125,11 +147,13 @@ int pp_layer_join_bwd_weight(const struct pp_layer *l,
 {
     size_t C = l->env->model->hidden;
     const void *all = pp_layer_gather(l, mb, b, dy, err);
+    /* With all rows each rank has the whole gradient (pp_sync_tensor). */
+    bool has_bias = pp_layer_adds_bias(l) || has_all_rows(l);
     if (!all)
         return -1;
     if (l->g[p->weight])
         PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
-            l->g[p->weight], has_bias(l) ? l->g[p->bias] : NULL, all, x,
+            l->g[p->weight], has_bias ? l->g[p->bias] : NULL, all, x,
             mb->tokens, p->width, C, C, p->width, l->env->stream));
     return 0;
 }

@@ -192,6 +192,16 @@ static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
     return bytes;
 }
 
+/* Returns the room for parts of sums in layer i of an encoder, if ranks divide
+ * its tensors. */
+static size_t image_room(const struct pp_stage *s,
+                         const struct pp_microbatch *mb, size_t i)
+{
+    const struct pp_layer *l = &s->layers[i];
+    const struct pp_edge row = {l->rows, l->env->model->hidden};
+    return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(s, mb, row)) : 0;
+}
+
 /* Finds the blocks of a layer, and its scratch. */
 static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
                                            const struct pp_microbatch *mb,
@@ -200,9 +210,9 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
 {
     struct pp_layer_blocks b;
     struct pp_edge first = s->edges[i + i % 2];
-    bool divided = s->layers[i].rows == PP_ROWS_TOKENS;
-    size_t room =
-        divided ? pp_line_bytes(s->gathered_row_bytes * mb->tokens) : 0;
+    bool of_tokens = s->layers[i].rows == PP_ROWS_TOKENS;
+    size_t room = of_tokens ? pp_line_bytes(s->gathered_row_bytes * mb->tokens)
+                            : image_room(s, mb, i);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
         b.offset[k] = s->offsets[k][i][PP_ROWS_TOKENS];
         b.block[k] = blocks[k]
@@ -212,7 +222,7 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
     b.gathered = (char *)blocks[PP_SAVED_WORKSPACE] +
                  pp_line_bytes(edge_bytes(s, mb, first));
     b.summed = (char *)b.gathered + room;
-    char *rest = (char *)b.summed + room;
+    char *rest = (char *)b.summed + (of_tokens ? room : 0);
     b.offset[PP_SAVED_WORKSPACE] = 0;
     b.block[PP_SAVED_WORKSPACE] = rest;
     *scratch = rest + pp_line_bytes(

@@ -363,18 +363,22 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
     env->n_words = (int32_t)p.rows;
 }
 
-/* Fills the envs of the encoder. No other rank shares its products or its
- * attention. */
+/* Fills the envs of the encoder. No other rank shares its attention, and only
+ * those of a mesh of its own share its products. */
 static void make_images(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
+    const struct pp_collective none = {.group.n = 1};
     if (r->job->model->vision.kind == PP_VISION_NONE)
         return;
-    r->tower = pp_vision_tower(r->job->model);
+    r->encoded = *r->job->model;
+    r->encoded.vision.tp = pp_layout_encoder_tp(&r->env.layout);
+    r->tower = pp_vision_tower(&r->encoded);
     r->projector = r->env;
-    r->projector.model = r->job->model;
-    r->projector.context = r->projector.tensor = r->projector.experts =
-        (struct pp_collective){.group.n = 1};
+    r->projector.model = &r->encoded;
+    r->projector.context = r->projector.experts = none;
+    if (pp_env_has_tokens(&r->env))
+        r->projector.tensor = none;
     r->projector.exchange = pp_attention_exchange(1, &alone);
     r->images = r->projector;
     r->images.model = &r->tower;
@@ -402,7 +406,8 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     if (!pp_layout_find(&env->layout, env->comm->rank, &env->place))
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        env->comm->rank);
-    r->share = pp_mesh_share(pp_env_mesh(env), j->model);
+    r->share = pp_mesh_share(pp_env_has_tokens(env) ? pp_env_mesh(env) : NULL,
+                             j->model);
     env->model = &r->share;
     env->context = collective_of(env, PP_GROUP_CP);
     env->tensor = collective_of(env, PP_GROUP_TP);

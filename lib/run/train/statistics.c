@@ -32,7 +32,7 @@ size_t pp_rank_n_losses(const struct pp_rank *r)
 
 size_t pp_rank_n_metrics(const struct pp_rank *r)
 {
-    size_t cp = (size_t)pp_env_mesh(&r->env)->cp;
+    size_t cp = (size_t)pp_layout_language(&r->env.layout)->mesh.cp;
     return r->job->objective ? pp_rank_n_losses(r) * cp * PP_MAX_METRICS : 0;
 }
 

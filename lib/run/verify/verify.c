@@ -15,21 +15,32 @@ static double at(const void *p, size_t i, size_t element_bytes)
                                            : (double)((const float *)p)[i];
 }
 
-static int count_tensors(struct pp_verify *v, struct pp_err *err)
+/* Returns the ranks that divide the tensors of a unit. */
+static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
+{
+    size_t tp = (size_t)pp_layout_language(l)->mesh.tp;
+    return l->n_components > 1 && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l)
+                                                       : tp;
+}
+
+static int count_tensors(struct pp_verify *v, const struct pp_layout *l,
+                         struct pp_err *err)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS], info;
     for (int fill = 0; fill < 2; fill++) {
         size_t k = 0;
         for (size_t u = 0; u < pp_model_n_units(v->model); u++) {
-            size_t n =
-                pp_unit_params(v->model, pp_model_unit(v->model, u), table);
+            struct pp_unit_id unit = pp_model_unit(v->model, u);
+            size_t n = pp_unit_params(v->model, unit, table);
+            size_t tp = tensor_ranks(l, unit);
+            v->tp = tp > v->tp ? tp : v->tp;
             for (size_t i = 0; i < pp_table_slots(table, n); i++) {
                 if (!pp_table_at(table, n, i, &info))
                     continue;
                 if (fill) {
                     memcpy(v->tensors[k].name, info.name, PP_FQN_TEXT);
                     v->tensors[k].shared =
-                        v->tp > 1 && pp_tensor_piece(&info, v->tp, 1).replica;
+                        tp > 1 && pp_tensor_piece(&info, tp, 1).replica;
                 }
                 k++;
             }
@@ -47,20 +58,20 @@ static int count_tensors(struct pp_verify *v, struct pp_err *err)
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
                    const struct pp_graph *pipeline,
                    const struct pp_packed *data, size_t element_bytes,
-                   size_t tp, struct pp_err *err)
+                   const struct pp_layout *layout, struct pp_err *err)
 {
     *v = (struct pp_verify){.model = m,
                             .graph = pipeline,
                             .data = data,
                             .element_bytes = element_bytes,
-                            .tp = tp,
+                            .tp = 1,
                             .later = PP_VERIFY_PIPELINE};
     size_t stages = (size_t)pipeline->n_stages, n;
     if (pp_mul(data->n_sequences, stages * PP_VERIFY_N_RUNS, &n, err) ||
-        count_tensors(v, err))
+        count_tensors(v, layout, err))
         return -1;
     v->probes = calloc(n + 1, PP_VERIFY_VALUES * sizeof *v->probes);
-    v->seen = calloc((stages * tp + 2) * v->n_tensors, sizeof *v->seen);
+    v->seen = calloc((stages * v->tp + 2) * v->n_tensors, sizeof *v->seen);
     v->rows = calloc(stages * v->n_tensors, sizeof *v->rows);
     v->outputs = calloc(stages, sizeof *v->outputs);
     if (!v->probes || !v->seen || !v->rows || !v->outputs)

@@ -110,7 +110,7 @@ struct pp_verify {
     const struct pp_packed *data; /* the pipeline's, borrowed */
     size_t element_bytes;         /* the pipeline's */
     bool objective;               /* the loss is not that of the next token */
-    size_t tp;                    /* ranks that divide its tensors */
+    size_t tp;                    /* most ranks that divide its tensors */
     struct pp_verify_tensor *tensors;
     size_t n_tensors;
     struct pp_verify_seen *seen; /* (2 + stages x tp, n_tensors): twin, shaken,
@@ -138,11 +138,12 @@ struct pp_verify {
 };
 
 /* data: of the pipeline. The other runs take its sequences one by one, under
- * the same numbers. tp: its tensor-parallel ranks. */
+ * the same numbers. layout: of its ranks. */
 int pp_verify_init(struct pp_verify *v, const struct pp_model *m,
                    const struct pp_graph *pipeline,
                    const struct pp_packed *data, size_t element_bytes,
-                   size_t tp, struct pp_err *err) PP_MUST_USE;
+                   const struct pp_layout *layout,
+                   struct pp_err *err) PP_MUST_USE;
 void pp_verify_finish(struct pp_verify *v);
 
 /* The callbacks of the job; ctx is a struct pp_verify_job. The reference runs
