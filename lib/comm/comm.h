@@ -26,6 +26,7 @@
 #ifndef PP_COMM_COMM_H
 #define PP_COMM_COMM_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "base/err.h"
@@ -38,9 +39,8 @@ enum pp_direction {
     PP_DIRECTION_DATA, /* between the ranks of a row: gradients of weights that
                           both hold, keys and values of sequences and rows of
                           products that they divide */
-    PP_DIRECTION_HOST, /* host memory, only to and from rank 0, for checkpoints
-                          and sums. send and recv may block until their message
-                          is received. */
+    PP_DIRECTION_HOST, /* host memory, for checkpoints and sums. send and recv
+                          may block until their message is received. */
     PP_N_DIRECTIONS
 };
 
@@ -48,6 +48,7 @@ struct pp_comm; /* one rank's handle; each transport has its own */
 
 struct pp_transport {
     const char *name;
+    bool star; /* messages of PP_DIRECTION_HOST go to or from rank 0 */
 
     /* Puts messages in the memory of d from now on. The rank calls it before
      * its first message. It is collective if the transport has to reach other

@@ -18,6 +18,7 @@
 #include "base/num.h"
 #include "comm/mpi_receives.h"
 #include "comm/rendezvous.h"
+#include "comm/tree.h"
 
 /* A direction for gathers, besides those of the contract. */
 enum { DIRECTION_GATHER = PP_N_DIRECTIONS, N_MPI_DIRECTIONS };
@@ -221,37 +222,36 @@ static int await_message(struct mpi_comm *c, int from, int direction,
     }
 }
 
-/* Collects the parts of all ranks at rank 0, and sends all to each rank. */
-static int gather_at_root(struct mpi_comm *c, char *all, size_t bytes,
-                          struct pp_err *err)
-{
-    size_t total = (size_t)c->base.size * bytes;
-    for (int r = 1; r < c->base.size; r++)
-        if (receive_message(c, r, DIRECTION_GATHER, all + (size_t)r * bytes,
-                            bytes, err))
-            return -1;
-    for (int r = 1; r < c->base.size; r++)
-        if (send_message(c, r, DIRECTION_GATHER, all, total, err))
-            return -1;
-    for (int r = 1; r < c->base.size; r++)
-        if (wait_channel(c, r, DIRECTION_GATHER, 0, err))
-            return -1;
-    return 0;
-}
-
-static int gather_all(struct mpi_comm *c, const void *mine, void *all,
+/* Collects the parts of all ranks up the tree, and sends all of them down. */
+static int gather_all(struct mpi_comm *c, const void *mine, char *all,
                       size_t bytes, struct pp_err *err)
 {
-    if (c->base.rank == 0) {
-        if (bytes > 0)
-            memcpy(all, mine, bytes);
-        return gather_at_root(c, all, bytes, err);
+    const struct pp_comm *base = &c->base;
+    int rank = base->rank, end = pp_tree_end(base, rank);
+    size_t total = (size_t)base->size * bytes;
+    if (bytes > 0)
+        memcpy(all + (size_t)rank * bytes, mine, bytes);
+    for (int k = rank + 1, next; k < end; k = next) {
+        next = pp_tree_end(base, k);
+        if (receive_message(c, k, DIRECTION_GATHER, all + (size_t)k * bytes,
+                            (size_t)(next - k) * bytes, err))
+            return -1;
     }
-    if (send_message(c, 0, DIRECTION_GATHER, mine, bytes, err) ||
-        receive_message(c, 0, DIRECTION_GATHER, all,
-                        (size_t)c->base.size * bytes, err))
+    if (rank > 0 && (send_message(c, pp_tree_parent(base, rank),
+                                  DIRECTION_GATHER, all + (size_t)rank * bytes,
+                                  (size_t)(end - rank) * bytes, err) ||
+                     wait_channel(c, pp_tree_parent(base, rank),
+                                  DIRECTION_GATHER, 0, err) ||
+                     receive_message(c, pp_tree_parent(base, rank),
+                                     DIRECTION_GATHER, all, total, err)))
         return -1;
-    return wait_channel(c, 0, DIRECTION_GATHER, 0, err);
+    for (int k = rank + 1; k < end; k = pp_tree_end(base, k))
+        if (send_message(c, k, DIRECTION_GATHER, all, total, err))
+            return -1;
+    for (int k = rank + 1; k < end; k = pp_tree_end(base, k))
+        if (wait_channel(c, k, DIRECTION_GATHER, 0, err))
+            return -1;
+    return 0;
 }
 
 /* --- the transport --- */

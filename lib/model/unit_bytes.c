@@ -432,7 +432,8 @@ size_t pp_scoring_shared_bytes(size_t tokens)
 
 size_t pp_step_numbers(const struct pp_table_counts *c)
 {
-    return c->n_tensors + times(c->n_losses, 1 + c->n_metrics);
+    size_t of_losses = times(c->n_losses, 1 + c->n_metrics);
+    return c->n_tensors + of_losses + PP_SHARED_NUMBERS + c->n_ranks;
 }
 
 size_t pp_table_squares(const struct pp_table_counts *c)
@@ -453,12 +454,10 @@ static size_t scoring(const struct pp_table_counts *c)
 
 /* The places of the sums of squares of owners; losses of a step and of an
  * evaluation; places and values of scores; the numbers of this rank, their sums
- * and their entries, which have an index; the own numbers of all ranks, and
- * their slots. */
+ * and their entries, which have an index; the slots of all ranks. */
 static size_t statistics(const struct pp_table_counts *c)
 {
     size_t numbers = times(pp_step_numbers(c), sizeof(double));
-    size_t own = PP_OWN_NUMBERS * sizeof(double);
     size_t owners = times(2 * c->n_owners + 1, sizeof(size_t));
     return (c->n_owners > 1 ? pp_line_bytes(owners) : 0) +
            pp_line_bytes(times(c->n_losses, sizeof(double))) +
@@ -467,7 +466,6 @@ static size_t statistics(const struct pp_table_counts *c)
            pp_line_bytes(
                times(times(c->n_scores, c->score_width), sizeof(double))) +
            2 * pp_line_bytes(numbers) + pp_line_bytes(times(numbers, 2)) +
-           pp_line_bytes(times(c->n_ranks, own)) +
            pp_line_bytes(times(c->n_ranks, sizeof(int)));
 }
 

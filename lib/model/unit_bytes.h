@@ -156,8 +156,8 @@ size_t pp_scoring_shared_bytes(size_t tokens);
 enum { PP_SCORES_PART = 256 };
 
 /* Returns the numbers that ranks add up after a step: one for each tensor, each
- * loss and each metric. A rank also sends its own numbers to all others. */
-enum { PP_OWN_NUMBERS = 8 };
+ * loss and each metric, those that every rank has, and one for each rank. */
+enum { PP_SHARED_NUMBERS = 11 };
 size_t pp_step_numbers(const struct pp_table_counts *c);
 
 /* Returns the most sums of squares that a rank computes. */

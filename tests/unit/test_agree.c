@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_agree - all ranks fail with one error, which travels through rank 0. */
+/* test_agree - all ranks fail with one error, which travels through a tree. */
 #include "tap.h"
 
 #include <pthread.h>
@@ -7,7 +7,7 @@
 
 #include "run/checkpoint/ckpt_agree.h"
 
-enum { N_RANKS = 5 };
+enum { N_RANKS = 6 };
 
 struct rank {
     struct pp_comm_world *world;
@@ -91,7 +91,8 @@ int main(void)
     alarm(60); /* makes a deadlock a failure */
     agree(0, -1);
     agree(1u << 0, 0);
-    agree(1u << 4, 4);
+    agree(1u << 5, 5);
+    agree(1u << 3 | 1u << 4, 3);
     agree(1u << 1 | 1u << 3, 1);
     agree((1u << N_RANKS) - 1, 0);
     return done();

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/rng.h"
+#include "comm/tree.h"
 #include "run/train/rank.h"
 
 /* The sequences, the same on every rank: each is a bin of its own. */
@@ -60,19 +61,6 @@ static void take_next(void *ctx, const struct pp_token_place *at,
     j->scored(j->ctx, at, values, n);
 }
 
-/* Tells all ranks the tokens that rank 0 has taken. */
-static int share_next(const struct generation *g, struct pp_err *err)
-{
-    struct pp_comm *c = g->rank->env.comm;
-    size_t bytes = g->set.n_bins * sizeof *g->next;
-    if (c->rank > 0)
-        return pp_comm_receive(c, 0, PP_DIRECTION_HOST, g->next, bytes, err);
-    for (int k = 1; k < c->size; k++)
-        if (pp_comm_send_host(c, k, g->next, bytes, err))
-            return -1;
-    return 0;
-}
-
 /* Appends the tokens. Returns whether a sequence goes on. */
 static bool append_next(const struct generation *g, size_t at)
 {
@@ -111,7 +99,8 @@ int pp_rank_generate(struct pp_rank *r, struct pp_err *err)
     for (size_t at = 0; at < j->generate.n && goes_on && rc == 0; at++) {
         label_row(&g, at);
         rc = pp_rank_draw(r, &g.set, &s, at, take_next, &g, err) ||
-             share_next(&g, err);
+             pp_tree_broadcast(r->env.comm, g.next,
+                               g.set.n_bins * sizeof *g.next, err);
         goes_on = rc == 0 && append_next(&g, at);
     }
     free(g.next);

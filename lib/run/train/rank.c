@@ -280,6 +280,7 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     struct pp_table_counts c = pp_job_tables(r->job, r->env.place.row);
     r->n_tensors = c.n_tensors;
     r->n_numbers = pp_step_numbers(&c);
+    r->n_of_model = r->n_numbers - PP_SHARED_NUMBERS - c.n_ranks;
     r->n_eval = c.n_eval;
     r->losses = make(r, c.n_losses, sizeof *r->losses, err);
     if (c.n_metrics && make_scoring(r, &c, err))
@@ -288,7 +289,6 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->mine = make(r, r->n_numbers, sizeof *r->mine, err);
     r->sums = make(r, r->n_numbers, sizeof *r->sums, err);
     r->entries = make(r, r->n_numbers, sizeof *r->entries, err);
-    r->of_ranks = make(r, c.n_ranks * PP_OWN_NUMBERS, sizeof *r->of_ranks, err);
     r->peak_slots = make(r, c.n_ranks, sizeof *r->peak_slots, err);
     if (c.n_owners > 1) {
         r->owned_at = make(r, 2 * c.n_owners + 1, sizeof *r->owned_at, err);
@@ -305,8 +305,8 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
     r->scored.values =
         make(r, c.n_scores * c.score_width, sizeof *r->scored.values, err);
     return r->scored.at && r->scored.values && r->losses && r->mine &&
-                   r->sums && r->entries && r->of_ranks && r->peak_slots &&
-                   r->eval_losses && r->squares && (is_host || r->squares_host)
+                   r->sums && r->entries && r->peak_slots && r->eval_losses &&
+                   r->squares && (is_host || r->squares_host)
                ? 0
                : -1;
 }
@@ -462,11 +462,11 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
-    void *made[] = {r->metrics,       r->scoring.room, r->losses,
-                    r->eval_losses,   r->mine,         r->sums,
-                    r->entries,       r->of_ranks,     r->peak_slots,
-                    r->output_host,   r->squares_host, r->scored.at,
-                    r->scored.values, r->owned_at};
+    void *made[] = {r->metrics,      r->scoring.room, r->losses,
+                    r->eval_losses,  r->mine,         r->sums,
+                    r->entries,      r->peak_slots,   r->output_host,
+                    r->squares_host, r->scored.at,    r->scored.values,
+                    r->owned_at};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);

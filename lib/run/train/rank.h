@@ -59,11 +59,10 @@ struct pp_rank {
     struct pp_scored scored; /* room for PP_SCORES_PART or more */
     size_t n_eval;           /* microbatches of the passes over the eval data */
     /* Exchanged after a step: a sum of squares for every tensor of the model, a
-     * loss and metrics for every microbatch. */
-    size_t n_numbers;
+     * loss and metrics for every microbatch, and numbers of ranks. */
+    size_t n_of_model, n_numbers; /* without those of ranks, and all */
     double *mine, *sums;      /* (n_numbers) this rank's, and those of all */
     struct pp_entry *entries; /* (n_numbers) */
-    double *of_ranks;         /* (ranks, PP_OWN_NUMBERS) */
     size_t n_tensors;         /* tensors of the whole model */
     int *peak_slots;          /* by rank */
 
@@ -150,11 +149,6 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
  * 0. */
 int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
                    unsigned *flags);
-
-/* Collective. Adds the losses beside the main one to the report, after
- * pp_rank_report. */
-int pp_rank_report_beside(struct pp_rank *r, struct pp_step_report *rep,
-                          struct pp_err *err) PP_MUST_USE;
 
 /* Counts the scored and the real tokens of the next n microbatches. */
 void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,

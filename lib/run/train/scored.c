@@ -2,9 +2,8 @@
 /* scored - brings the scores of a scoring job from the ranks that make them to
  * rank 0, after every pass. A rank keeps those of its own microbatches of one
  * pass. */
+#include "comm/tree.h"
 #include "run/train/rank.h"
-
-#include <string.h>
 
 void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb)
 {
@@ -27,60 +26,29 @@ void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb)
     }
 }
 
-static size_t part_of(size_t left)
-{
-    return left < PP_SCORES_PART ? left : PP_SCORES_PART;
-}
+struct score_taker {
+    const struct pp_scored *scored;
+    pp_take_scores_fn *take;
+    void *ctx;
+};
 
-static int send_scores(struct pp_rank *r, struct pp_err *err)
+static void take_scores(void *ctx, size_t first, size_t n)
 {
-    struct pp_scored *s = &r->scored;
-    uint64_t n = s->n;
-    if (pp_comm_send_host(r->env.comm, 0, &n, sizeof n, err))
-        return -1;
-    for (size_t at = 0, part; at < s->n; at += part) {
-        part = part_of(s->n - at);
-        if (pp_comm_send_host(r->env.comm, 0, s->at + at, part * sizeof *s->at,
-                              err) ||
-            pp_comm_send_host(r->env.comm, 0, s->values + at * s->width,
-                              part * s->width * sizeof *s->values, err))
-            return -1;
-    }
-    return 0;
-}
-
-static int take_scores(struct pp_rank *r, int from, pp_take_scores_fn *take,
-                       void *ctx, struct pp_err *err)
-{
-    struct pp_scored *s = &r->scored;
-    uint64_t left;
-    if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, &left,
-                        sizeof left, err))
-        return -1;
-    for (size_t part; left > 0; left -= part) {
-        part = part_of(left);
-        if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, s->at,
-                            part * sizeof *s->at, err) ||
-            pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, s->values,
-                            part * s->width * sizeof *s->values, err))
-            return -1;
-        take(ctx, s->at, s->values, part);
-    }
-    return 0;
+    const struct score_taker *t = ctx;
+    const struct pp_scored *s = t->scored;
+    t->take(t->ctx, s->at + first, s->values + first * s->width, n);
 }
 
 int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,
                       struct pp_err *err)
 {
     struct pp_scored *s = &r->scored;
-    int rc = 0;
-    if (r->env.comm->rank > 0)
-        rc = send_scores(r, err);
-    else
-        take(ctx, s->at, s->values, s->n);
+    struct score_taker to = {s, take, ctx};
+    const struct pp_records records = {
+        .n = s->n,
+        .part = PP_SCORES_PART,
+        .columns = {{s->at, sizeof *s->at},
+                    {s->values, s->width * sizeof *s->values}}};
     s->n = 0;
-    for (int k = 1; r->env.comm->rank == 0 && k < r->env.comm->size && rc == 0;
-         k++)
-        rc = take_scores(r, k, take, ctx, err);
-    return rc;
+    return pp_tree_collect(r->env.comm, &records, take_scores, &to, err);
 }

@@ -2,28 +2,32 @@
 /* statistics - what ranks tell each other after a step: squares of gradients,
  * losses, metrics, times.
  *
- * Almost all numbers belong to one rank. Each rank sends those that it has to
- * rank 0, which adds them up and sends the sums back: a job moves a few sums
- * for each rank, not every number of every rank. */
+ * Almost all numbers belong to one rank. Each rank gives those that it has to
+ * the tree of ranks, without zeros. Rank 0 adds them up in the order of the
+ * ranks, and the sums go back through the tree. */
 #include <math.h>
 #include <string.h>
 
+#include "comm/tree.h"
 #include "run/train/squares.h"
 
-/* The numbers of a rank alone; every rank gets those of all. Integers below
- * 2^53 are exact. */
-enum own_number {
-    OWN_COMPUTE,
-    OWN_WALL,
-    OWN_PRODUCTS,
-    OWN_STOP,
-    OWN_FLAGS, /* enum pp_own_flags */
-    OWN_SLOTS,
-    OWN_MESSAGES,
-    OWN_BYTES,
-    N_OWN
+/* The numbers that all ranks have, behind those of tensors and microbatches,
+ * and before the slots of each rank. Integers below 2^53 are exact. */
+enum shared_number {
+    OF_COMPUTE,
+    OF_PRODUCTS,
+    OF_MESSAGES,
+    OF_BYTES,
+    OF_BALANCE,
+    OF_SIZE,
+    OF_AHEAD,
+    OF_LOAD, /* the most, as the next one */
+    OF_WALL,
+    OF_STOP,  /* the first signal, or what a rank has else */
+    OF_FLAGS, /* enum pp_own_flags */
+    N_SHARED
 };
-_Static_assert((int)N_OWN == (int)PP_OWN_NUMBERS, "the plan knows them");
+_Static_assert((int)N_SHARED == (int)PP_SHARED_NUMBERS, "the plan knows them");
 
 size_t pp_rank_n_losses(const struct pp_rank *r)
 {
@@ -36,70 +40,60 @@ size_t pp_rank_n_metrics(const struct pp_rank *r)
     return r->job->objective ? pp_rank_n_losses(r) * cp * PP_MAX_METRICS : 0;
 }
 
-/* Adds the numbers of another rank, which come as a count and that many
- * entries. */
-static int add_rank(struct pp_rank *r, int from, double *sum,
-                    struct pp_err *err)
+/* Adds a number of a rank, after those of lower ranks. */
+static double combine(double sum, double value, size_t index, size_t shared)
 {
-    uint64_t n;
-    if (pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, &n, sizeof n,
-                        err) ||
-        pp_comm_receive(r->env.comm, from, PP_DIRECTION_HOST, r->entries,
-                        n * sizeof *r->entries, err))
-        return -1;
-    for (uint64_t i = 0; i < n; i++)
-        sum[r->entries[i].index] += r->entries[i].value;
-    return 0;
+    if (index == shared + OF_LOAD || index == shared + OF_WALL)
+        return fmax(sum, value);
+    if (index == shared + OF_STOP)
+        return sum > 0 ? sum : value;
+    if (index == shared + OF_FLAGS)
+        return (double)((unsigned)sum | (unsigned)value);
+    return sum + value;
 }
 
-static int send_numbers(struct pp_rank *r, const double *own, size_t n,
-                        struct pp_err *err)
+static void add_entries(void *ctx, size_t first, size_t n)
 {
-    uint64_t used = 0;
-    for (size_t i = 0; i < n; i++)
-        if (own[i] != 0)
-            r->entries[used++] = (struct pp_entry){i, own[i]};
-    return pp_comm_send_host(r->env.comm, 0, &used, sizeof used, err) ||
-                   pp_comm_send_host(r->env.comm, 0, r->entries,
-                                     used * sizeof *r->entries, err)
-               ? -1
-               : 0;
+    struct pp_rank *r = ctx;
+    for (const struct pp_entry *e = r->entries + first; n > 0; n--, e++)
+        r->sums[e->index] =
+            combine(r->sums[e->index], e->value, e->index, r->n_of_model);
 }
 
 int pp_rank_add_up(struct pp_rank *r, const double *own, size_t n,
                    struct pp_err *err)
 {
-    struct pp_comm *c = r->env.comm;
-    if (c->rank > 0)
-        return send_numbers(r, own, n, err) ||
-                       pp_comm_receive(c, 0, PP_DIRECTION_HOST, r->sums,
-                                       n * sizeof *r->sums, err)
-                   ? -1
-                   : 0;
-    memcpy(r->sums, own, n * sizeof *r->sums);
-    for (int k = 1; k < c->size; k++)
-        if (add_rank(r, k, r->sums, err))
-            return -1;
-    for (int k = 1; k < c->size; k++)
-        if (pp_comm_send_host(c, k, r->sums, n * sizeof *r->sums, err))
-            return -1;
-    return 0;
+    struct pp_records records = {.part = r->n_numbers,
+                                 .columns = {{r->entries, sizeof *r->entries}}};
+    for (size_t i = 0; i < n; i++)
+        if (own[i] != 0)
+            r->entries[records.n++] = (struct pp_entry){i, own[i]};
+    memset(r->sums, 0, n * sizeof *r->sums);
+    return pp_tree_collect(r->env.comm, &records, add_entries, r, err) ||
+                   pp_tree_broadcast(r->env.comm, r->sums, n * sizeof *r->sums,
+                                     err)
+               ? -1
+               : 0;
 }
 
 int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
                      struct pp_err *err)
 {
-    const double numbers[N_OWN] = {
-        [OWN_COMPUTE] = own->compute_seconds,
-        [OWN_WALL] = own->seconds,
-        [OWN_PRODUCTS] = own->product_seconds,
-        [OWN_STOP] = own->stop,
-        [OWN_FLAGS] = own->flags,
-        [OWN_SLOTS] = own->peak_slots,
-        [OWN_MESSAGES] = (double)own->messages,
-        [OWN_BYTES] = (double)own->message_bytes,
+    const double shared[N_SHARED] = {
+        [OF_COMPUTE] = own->compute_seconds,
+        [OF_PRODUCTS] = own->product_seconds,
+        [OF_MESSAGES] = (double)own->messages,
+        [OF_BYTES] = (double)own->message_bytes,
+        [OF_BALANCE] = r->router.balance,
+        [OF_SIZE] = r->router.size,
+        [OF_AHEAD] = r->ahead.loss,
+        [OF_LOAD] = r->router.load,
+        [OF_WALL] = own->seconds,
+        [OF_STOP] = own->stop,
+        [OF_FLAGS] = own->flags,
     };
     size_t n_losses = pp_rank_n_losses(r);
+    double *of_all = r->mine + r->n_of_model;
     memset(r->mine, 0, r->n_numbers * sizeof *r->mine);
     if (pp_squares_of_gradients(r, err))
         return -1;
@@ -107,11 +101,9 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
     if (r->metrics)
         memcpy(r->mine + r->n_tensors + n_losses, r->metrics,
                pp_rank_n_metrics(r) * sizeof *r->metrics);
-    return pp_rank_add_up(r, r->mine, r->n_numbers, err) ||
-                   r->env.comm->ops->allgather(r->env.comm, numbers,
-                                               r->of_ranks, sizeof numbers, err)
-               ? -1
-               : 0;
+    memcpy(of_all, shared, sizeof shared);
+    of_all[N_SHARED + r->env.comm->rank] = own->peak_slots;
+    return pp_rank_add_up(r, r->mine, r->n_numbers, err);
 }
 
 /* Combines the metrics of all microbatches, in their order, and of the ranks
@@ -136,53 +128,30 @@ static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
 int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
                    unsigned *flags)
 {
-    double squares = 0, compute = 0, products = 0, wall = 0;
-    int stop = 0;
+    const double *of_all = r->sums + r->n_of_model;
+    int n_ranks = r->env.comm->size;
+    double squares = 0;
     rep->loss = 0;
     for (size_t i = 0; i < r->n_tensors; i++)
         squares += r->sums[i];
     for (size_t i = 0; i < pp_rank_n_losses(r); i++)
         rep->loss += r->sums[r->n_tensors + i];
-    for (int k = 0; k < r->env.comm->size; k++) {
-        const double *own = r->of_ranks + (size_t)k * N_OWN;
-        compute += own[OWN_COMPUTE];
-        products += own[OWN_PRODUCTS];
-        wall = fmax(wall, own[OWN_WALL]);
-        if (stop <= 0 && own[OWN_STOP] != 0)
-            stop = (int)own[OWN_STOP];
-        *flags |= (unsigned)own[OWN_FLAGS];
-        r->peak_slots[k] = (int)own[OWN_SLOTS];
-        rep->messages += (uint64_t)own[OWN_MESSAGES];
-        rep->message_bytes += (uint64_t)own[OWN_BYTES];
-    }
+    for (int k = 0; k < n_ranks; k++)
+        r->peak_slots[k] = (int)of_all[N_SHARED + k];
     combine_metrics(r, rep);
+    rep->messages = (uint64_t)of_all[OF_MESSAGES];
+    rep->message_bytes = (uint64_t)of_all[OF_BYTES];
+    rep->aux_loss = of_all[OF_BALANCE];
+    rep->z_loss = of_all[OF_SIZE];
+    rep->mtp_loss = of_all[OF_AHEAD];
+    rep->expert_load = of_all[OF_LOAD];
     rep->grad_norm = sqrt(squares);
     rep->bubble = r->env.device->ops->is_host
-                      ? 1 - compute / (r->env.comm->size * wall)
+                      ? 1 - of_all[OF_COMPUTE] / (n_ranks * of_all[OF_WALL])
                       : -1;
-    rep->products = r->job->time_products ? products / compute : -1;
+    rep->products =
+        r->job->time_products ? of_all[OF_PRODUCTS] / of_all[OF_COMPUTE] : -1;
     rep->peak_slots = r->peak_slots;
-    return stop;
-}
-
-int pp_rank_report_beside(struct pp_rank *r, struct pp_step_report *rep,
-                          struct pp_err *err)
-{
-    enum { BALANCE, SIZE, LOAD, AHEAD, N };
-    _Static_assert((int)N <= (int)N_OWN, "they share room");
-    const double own[N] = {[BALANCE] = r->router.balance,
-                           [SIZE] = r->router.size,
-                           [LOAD] = r->router.load,
-                           [AHEAD] = r->ahead.loss};
-    if (r->env.comm->ops->allgather(r->env.comm, own, r->of_ranks, sizeof own,
-                                    err))
-        return -1;
-    for (int k = 0; k < r->env.comm->size; k++) {
-        const double *at = r->of_ranks + (size_t)k * N;
-        rep->aux_loss += at[BALANCE];
-        rep->z_loss += at[SIZE];
-        rep->mtp_loss += at[AHEAD];
-        rep->expert_load = fmax(rep->expert_load, at[LOAD]);
-    }
-    return 0;
+    *flags |= (unsigned)of_all[OF_FLAGS];
+    return (int)of_all[OF_STOP];
 }

@@ -207,9 +207,6 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = pp_rank_report(r, rep, flags);
-    if ((pp_router_has_losses(&j->router) || j->model->n_mtp) &&
-        pp_rank_report_beside(r, rep, err))
-        return -1;
     if (*flags & PP_OWN_DAMAGE && pp_rank_check_files(r, false, err))
         return -1;
     rep->step = r->step + 1;
