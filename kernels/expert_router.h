@@ -93,33 +93,36 @@ static void choose(int32_t *best, const struct candidates *c, size_t E,
 enum { SORTED = 256, NO_EXPERT = INT32_MAX };
 
 /* Replaces experts in r->row by their rows, for experts from first on. done
- * rows belong to those before them. Returns the rows up to the last of these
- * experts. A row that is in its place is stored as -1 - row, so that it is not
- * taken for an expert. */
+ * rows belong to those before them, and those from *dropped on are dropped.
+ * Returns the rows up to the last of these experts, and lowers *dropped. A row
+ * that is in its place is stored as -1 - row, so that it is not taken for an
+ * expert. */
 static size_t sort_experts(struct pp_routing *r, size_t N, size_t E, size_t K,
-                           size_t first, size_t done)
+                           size_t first, size_t done, const int32_t *most,
+                           size_t *dropped)
 {
-    size_t at[SORTED + 1] = {0}, R = N * K;
+    size_t at[SORTED], left[SORTED] = {0}, R = N * K;
     size_t n = E - first < SORTED ? E - first : SORTED;
     for (size_t i = 0; i < R; i++) {
         size_t e = (size_t)r->row[i] - first;
-        if (r->row[i] >= 0 && e < n)
-            at[e + 1]++;
+        if (r->row[i] >= 0 && e < n &&
+            (!most || left[e] < (size_t)most[first + e]))
+            left[e]++;
     }
-    at[0] = done;
-    for (size_t e = 0; e < n; e++)
-        at[e + 1] += at[e];
-    size_t end = at[n];
+    for (size_t e = 0; e < n; done += left[e++])
+        at[e] = done;
     for (size_t i = 0; i < R; i++) {
         size_t e = (size_t)r->row[i] - first;
         if (r->row[i] < 0 || e >= n)
             continue;
-        size_t to = at[e]++;
-        r->token[to] = (int32_t)(i / K);
+        bool kept = left[e] > 0;
+        size_t to = kept ? at[e]++ : --*dropped;
+        left[e] -= kept;
+        r->token[to] = kept ? (int32_t)(i / K) : -1 - (int32_t)(i / K);
         r->expert[to] = r->row[i];
         r->row[i] = -1 - (int32_t)to;
     }
-    return end;
+    return done;
 }
 
 /* Returns what the scores of a token's experts are divided by. Sigmoids may all
@@ -140,7 +143,7 @@ static PP_ROUTE_FWD(route_fwd)
     (void)stream;
     const real *x = logits;
     real *p = probs, *w = weight;
-    size_t done = 0;
+    size_t done = 0, dropped = (size_t)tokens->cu[tokens->n] * K;
     for (size_t t = 0; t < N; t++)
         (rule->sigmoid ? sigmoid_row : softmax_row)(p + t * E, x + t * E, E);
     for (size_t i = 0; i < N * K; i++)
@@ -157,7 +160,7 @@ static PP_ROUTE_FWD(route_fwd)
         }
     }
     for (size_t first = 0; first < E; first += SORTED)
-        done = sort_experts(r, N, E, K, first, done);
+        done = sort_experts(r, N, E, K, first, done, most, &dropped);
     for (size_t i = 0; i < N * K; i++)
         r->row[i] = r->row[i] < 0 ? -1 - r->row[i] : -1;
     for (size_t t = 0; t < N; t++) {

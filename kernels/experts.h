@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* experts - the kernels of a mixture of experts (Shazeer et al., "Outrageously
- * Large Neural Networks", ICLR 2017), with the rules of kernels.h. No token is
- * dropped.
+ * Large Neural Networks", ICLR 2017), with the rules of kernels.h.
  *
  * E experts, K experts of each of N tokens. A row is a real token at one of its
  * experts: there are R, at most N K. Rows ascend by expert, and those of an
@@ -40,13 +39,16 @@ struct pp_real_tokens {
  *                    with norm, over the sum of those of the token
  *   r                written. given: on entry r->row has the experts of every
  *                    token, and -1 for padding; then nothing is chosen
+ *   most    (E) or NULL   the tokens that each expert keeps, its first ones.
+ *                    The other rows are dropped: they come last, in any order,
+ *                    and r->token has -1 minus their token
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
               const void *logits, const void *bias,                    \
               const struct pp_real_tokens *tokens, size_t N, size_t E, \
               size_t K, const struct pp_router *rule, bool given,      \
-              void *stream)
+              const int32_t *most, void *stream)
 #define PP_ROUTE_BWD(name)                                              \
     int(name)(void *dlogits, const void *dweight, const void *probs,    \
               const struct pp_routing *r, size_t N, size_t E, size_t K, \

@@ -75,35 +75,54 @@ static int check_supported(const struct pprun *p)
     return 0;
 }
 
+/* Refuses what counts the tokens of whole microbatches. */
+static int fail_slices(const struct pprun *p, const char *name)
+{
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "/schedule/slices: '%d', but %s counts the tokens of whole "
+                   "microbatches; take a schedule without slices",
+                   p->manifest.graph.n_slices, name);
+}
+
 /* Refuses settings of routers that would have no effect or be wrong. */
 static int check_router(const struct pprun *p)
 {
-    const struct pp_graph *g = &p->manifest.graph;
     const struct pprun_options *o = &p->options;
-    const char *name = p->job.router.balance > 0 ? "aux-loss" : "z-loss";
+    bool has_losses = pp_router_has_losses(&p->job.router);
+    const char *loss = p->job.router.balance > 0 ? "--aux-loss" : "--z-loss";
+    const char *name = has_losses          ? loss
+                       : o->record_routing ? "--record-routing"
+                       : o->replay_routing ? "--replay-routing"
+                                           : NULL;
     if (p->job.optim.bias_rate > 0 && !p->model.moe.score_bias)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has no biases of routers, so "
                        "--bias-rate has no effect",
                        p->manifest.model.architecture);
-    if (!p->model.moe.n_experts && (o->record_routing || o->replay_routing))
+    if (name && !p->model.moe.n_experts)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has no experts, so --%s has "
-                       "no effect",
-                       p->manifest.model.architecture,
-                       o->record_routing ? "record-routing" : "replay-routing");
-    if (!pp_router_has_losses(&p->job.router))
-        return 0;
-    if (!p->model.moe.n_experts)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has no experts, so --%s has "
-                       "no effect",
+                       "/model/architecture: '%s' has no experts, so %s has no "
+                       "effect",
                        p->manifest.model.architecture, name);
-    if (g->n_slices > 1)
+    return has_losses && p->manifest.graph.n_slices > 1 ? fail_slices(p, loss)
+                                                        : 0;
+}
+
+/* Refuses passes whose microbatches are not those of the data. */
+static int check_capacity(const struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    double capacity = p->manifest.mesh.expert_capacity;
+    if (capacity <= 0)
+        return 0;
+    if (p->manifest.graph.n_slices > 1)
+        return fail_slices(p, "the capacity of experts");
+    if (o->verify || o->generate)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/schedule/slices: '%d', but --%s counts the tokens of "
-                       "whole microbatches; take a schedule without slices",
-                       g->n_slices, name);
+                       "/mesh/expert_capacity: '%g', but %s computes other "
+                       "microbatches than the data's, whose experts would drop "
+                       "other tokens; plan without --expert-capacity",
+                       capacity, o->verify ? "--verify" : "--generate");
     return 0;
 }
 
@@ -134,7 +153,7 @@ static int choose_exact(struct pprun *p)
 static int check_experts(const struct pprun *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
-    if (check_router(p))
+    if (check_router(p) || check_capacity(p))
         return -1;
     if (!p->model.moe.n_experts)
         return 0;

@@ -34,8 +34,11 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     if (pp_router_has_losses(&p->job.router)) {
         pp_json_real(&w, "aux_loss", r->aux_loss);
         pp_json_real(&w, "z_loss", r->z_loss);
-        pp_json_real(&w, "expert_load", r->expert_load);
     }
+    if (pp_job_counts_routes(&p->job))
+        pp_json_real(&w, "expert_load", r->expert_load);
+    if (p->manifest.mesh.expert_capacity > 0)
+        pp_json_uint(&w, "dropped", (uint64_t)r->dropped);
     if (p->model.n_mtp)
         pp_json_real(&w, "mtp_loss", r->mtp_loss);
     if (r->metrics)

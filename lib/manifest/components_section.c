@@ -9,11 +9,20 @@
 #include "manifest/sections.h"
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
-static const char *const mesh_keys[] = {
-    "pp",          "dp",       "tp",       "cp",
-    "ep",          "order",    "zero",     "experts_over_tp",
-    "cp_exchange", "cp_exact", "resident", "expert_limit",
-    NULL};
+static const char *const mesh_keys[] = {"pp",
+                                        "dp",
+                                        "tp",
+                                        "cp",
+                                        "ep",
+                                        "order",
+                                        "zero",
+                                        "experts_over_tp",
+                                        "cp_exchange",
+                                        "cp_exact",
+                                        "resident",
+                                        "expert_limit",
+                                        "expert_capacity",
+                                        NULL};
 static const char *const keys[] = {"name", "units",      "rank_offset",
                                    "mesh", "first_rank", NULL};
 
@@ -74,6 +83,10 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
         pp_value_int(&member, 1, INT_MAX, &limit))
         return -1;
     x->expert_limit = (int)limit;
+    if (pp_value_find(at, "expert_capacity", &member) &&
+        pp_value_real(&member, PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
+                      &x->expert_capacity))
+        return -1;
     if (pp_value_find(at, "experts_over_tp", &member))
         return pp_value_bool(&member, &x->experts_over_tp);
     return 0;
@@ -114,6 +127,7 @@ static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
            x->cp == all->cp && x->ep == all->ep &&
            x->experts_over_tp == all->experts_over_tp &&
            x->expert_limit == all->expert_limit &&
+           x->expert_capacity == all->expert_capacity &&
            x->cp_exchange == all->cp_exchange && x->cp_exact == all->cp_exact;
 }
 
@@ -376,6 +390,8 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
         bad |= pp_put(o, "cp_exact", json_true());
     if (mesh->expert_limit)
         bad |= pp_put(o, "expert_limit", json_integer(mesh->expert_limit));
+    if (mesh->expert_capacity > 0)
+        bad |= pp_put(o, "expert_capacity", json_real(mesh->expert_capacity));
     return pp_written(o, bad, err);
 }
 

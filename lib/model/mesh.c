@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/mesh.h"
 
+#include <math.h>
 #include <stdio.h>
 
 #include "model/inventory.h"
@@ -107,8 +108,26 @@ static int check_words(const struct pp_mesh *x, const struct pp_model *m,
 size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
                                 const struct pp_model *m)
 {
-    size_t ep = (size_t)x->ep, held = m->moe.n_experts / ep;
-    return ep * (m->moe.top_k < held ? m->moe.top_k : held);
+    size_t ep = (size_t)x->ep, held = m->moe.n_experts / ep, k = m->moe.top_k;
+    size_t most = ep * (k < held ? k : held);
+    if (x->expert_capacity <= 0)
+        return most;
+    /* A microbatch is on cp ranks. All rows that experts keep of it may be on
+     * those of one group. A row more for each token is room for rounding up. */
+    double ranks = fmax(x->cp * (x->experts_over_tp ? x->tp : 1), x->ep);
+    double kept = ceil((double)k * x->expert_capacity * ranks / (double)ep) + 1;
+    return kept >= (double)most ? most : kept < (double)k ? k : (size_t)kept;
+}
+
+static int check_capacity(const struct pp_mesh *x, const struct pp_model *m,
+                          struct pp_err *err)
+{
+    return x->expert_capacity <= 0 || has_experts(m)
+               ? 0
+               : pp_fail_setting(err, PP_EXIT_INPUT, "expert-capacity", NULL,
+                                 "the model has no experts for a capacity of "
+                                 "'%g'",
+                                 x->expert_capacity);
 }
 
 /* A rank gets as many rows as it sends, on average. */
@@ -253,8 +272,8 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     if (has_dense(m) &&
         check_tp(x, m, m->intermediate, "columns of an MLP", err))
         return -1;
-    if (check_experts(x, m, err) || check_vision(x, m, err) ||
-        pp_mesh_check_exchange(x, m, err))
+    if (check_capacity(x, m, err) || check_experts(x, m, err) ||
+        check_vision(x, m, err) || pp_mesh_check_exchange(x, m, err))
         return -1;
     return check_seq_len(x, seq_len, err);
 }
@@ -353,6 +372,8 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
     size_t tp = x ? (size_t)x->tp : 1;
     if (!x || m->table || !pp_model_trained(m))
         return share;
+    share.moe.capacity = x->expert_capacity;
+    share.moe.cp = x->expert_capacity > 0 ? (size_t)x->cp : 0;
     if (x->ep > 1) {
         share.moe.ep = (size_t)x->ep;
         share.moe.rows = x->expert_limit ? (size_t)x->expert_limit

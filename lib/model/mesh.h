@@ -53,6 +53,8 @@ struct pp_mesh {
     bool cp_exact;    /* scores and losses have the bits of one rank of cp */
     int expert_limit; /* rows of experts that an expert-parallel rank has room
                          for, for each of its tokens; 0: all that may come */
+    double expert_capacity; /* the most tokens that an expert keeps of a
+                               microbatch, over an even share; 0: all */
 };
 
 /* Fills axes with those of the mesh, fastest first. */
@@ -83,6 +85,9 @@ static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
 {
     return x->cp > 1 && x->cp_exact;
 }
+
+#define PP_LEAST_CAPACITY 1e-3
+#define PP_MOST_CAPACITY 1e6
 
 enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 

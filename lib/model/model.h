@@ -58,8 +58,10 @@ struct pp_moe {
     bool score_bias;     /* a number for each expert that only selects */
     struct pp_router router;
     /* The sizes of a rank (pp_mesh_share); 0: of the whole model. */
-    size_t ep;   /* expert-parallel ranks */
-    size_t rows; /* room for rows of experts, for each token of the rank */
+    size_t ep;       /* expert-parallel ranks */
+    size_t rows;     /* room for rows of experts, for each token of the rank */
+    double capacity; /* of the mesh (mesh.h) */
+    size_t cp;       /* context-parallel ranks, if there is a capacity */
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -368,7 +370,8 @@ struct pp_experts_room {
     size_t weights;  /* accumulated type */
     size_t arrivals; /* the same: the places of rows of other ranks */
     size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
-                        expert by rank */
+                        expert by rank, and those that each keeps */
+    size_t choices;  /* with a capacity: those of all context-parallel ranks */
 };
 struct pp_experts_room pp_experts_room(const struct pp_model *m);
 

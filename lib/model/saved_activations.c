@@ -141,12 +141,16 @@ struct pp_experts_room pp_experts_room(const struct pp_model *m)
     const struct pp_moe *e = &m->moe;
     size_t rows = pp_expert_rows(m), act = rows * e->intermediate;
     size_t ep = pp_model_ep(m), kept = ep > 1 ? 2 * rows : rows;
-    return (struct pp_experts_room){.product = kept * m->hidden,
-                                    .act = act < e->shared ? e->shared : act,
-                                    .logits = e->n_experts,
-                                    .weights = kept,
-                                    .arrivals = ep > 1 ? 3 * rows : 0,
-                                    .counts = ep > 1 ? ep * e->n_experts : 0};
+    size_t counts = ep > 1 ? ep * e->n_experts : 0;
+    return (struct pp_experts_room){
+        .product = kept * m->hidden,
+        .act = act < e->shared ? e->shared : act,
+        .logits = e->n_experts,
+        .weights = kept,
+        .arrivals = ep > 1 ? 3 * rows : 0,
+        .counts = counts + (e->capacity > 0 ? 2 * e->n_experts : 0),
+        /* Twice: a sum needs room. */
+        .choices = e->capacity > 0 && e->cp > 1 ? 2 * e->cp * e->top_k : 0};
 }
 
 size_t pp_attention_room(const struct pp_model *m)

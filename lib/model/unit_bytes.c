@@ -92,7 +92,7 @@ static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
     struct pp_experts_room r = pp_experts_room(m);
     if (!pp_layer_set_has(&m->moe.layers, u.layer))
         return m->intermediate * b->element_bytes;
-    return (r.product + r.act + r.logits) * b->element_bytes +
+    return (r.product + r.act + r.logits + r.choices) * b->element_bytes +
            (r.weights + r.arrivals) * b->accumulator_bytes;
 }
 

@@ -101,6 +101,33 @@ reduced() {
     [[ $stderr == *"/mesh/expert_limit: '0' is not between 1 and 2147483647"* ]]
 }
 
+@test "a capacity of experts lowers the room for their rows" {
+    act() { jq '.model.units[1].act_bytes[:2] | add' mesh.json; }
+    ppsplit -p 2 --dp 4 --ep 4 --expert-limit 3 moe.json >mesh.json
+    local three
+    three=$(act)
+    # 2 choices of a token, times 1, and one to round up.
+    ppsplit -p 2 --dp 4 --ep 4 --expert-capacity 1 moe.json >mesh.json
+    jq -e '.mesh.expert_capacity == 1' mesh.json
+    [ "$(act)" -eq "$three" ]
+    ppsched -q -s 1f1b -m 4 mesh.json | jq -e '.mesh.expert_capacity == 1'
+    # Two ranks of sequences may send all that is kept to one group of two.
+    ppsplit -p 2 --cp 4 --ep 2 --expert-capacity 0.5 moe.json >mesh.json
+    two=$(act)
+    ppsplit -p 2 --cp 4 --ep 2 --expert-limit 3 moe.json >mesh.json
+    [ "$(act)" -eq "$two" ]
+    refuses "a limit of '4' rows of experts for a token must be from 2, the mean, to 3, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 4 --expert-capacity 1 moe.json
+    refuses "--expert-capacity: '0' is not between 0.001 and 1e+06" \
+        -p 2 --expert-capacity 0 moe.json
+    refuses "the model has no experts for a capacity of '1.25'; see --expert-capacity" \
+        -p 2 --expert-capacity 1.25 "$SRCDIR/tests/golden/llama/model"
+    jq '.mesh.expert_capacity = 0' mesh.json >bad.json
+    run -2 --separate-stderr ppsched -s 1f1b -m 4 bad.json
+    echo "$stderr"
+    [[ $stderr == *"/mesh/expert_capacity: '0' is not between 0.001 and 1e+06"* ]]
+}
+
 @test "experts folded over tp are whole" {
     ppsplit -p 2 --dp 2 --ep 4 --tp 2 --experts-over-tp moe.json >mesh.json
     jq -e '.mesh.experts_over_tp and (.model.units[1] |

@@ -1,7 +1,8 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# replayed - pprun --replay-routing against transformers whose routers take the
-# same experts. scripts/gen-routed wrote the expected values.
+# replayed - pprun against transformers whose routers take given experts, as
+# --replay-routing gives, or whose experts have a capacity. scripts/gen-routed
+# wrote the expected values.
 
 bats_require_minimum_version 1.5.0
 
@@ -10,6 +11,34 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
     pppack -q -l 48 -o packed "$GOLDEN/data.jsonl"
     bins=$(pppack -l 48 --stats "$GOLDEN/data.jsonl" | jq .bins)
+}
+
+# compare FILE: loss, norm and every gradient of a step are those of the files.
+compare() {
+    jq -e --slurpfile want "$1.json" '$want[0] as $w |
+        def near($x; $y): ($x - $y | fabs) <= 1e-10 * $y;
+        near(.loss; $w.loss) and near(.grad_norm; $w.grad_norm) and
+        .dropped == $w.dropped' \
+        steps.jsonl || { cat steps.jsonl "$1.json"; return 1; }
+    "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads.safetensors \
+        "$1.safetensors"
+}
+
+# capped CASE: compares a step whose experts keep their first tokens of each
+# sequence, on one rank and on four.
+capped() {
+    local want=$GOLDEN/$1/capped split n
+    n=$(wc -l <"$GOLDEN/data.jsonl")
+    pppack -q -l 200 -a none --rows 1 --no-shuffle --cp 2 -o rows \
+        "$GOLDEN/data.jsonl"
+    for split in '-p 1' '-p 2 --cp 2 --recompute full'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $split --expert-capacity "$(jq .factor "$want.json")" \
+            "$GOLDEN/$1/model" | ppsched -q -s 1f1b -m "$n" >plan.json
+        pprun -q --data rows --weights "$GOLDEN/$1/model" --steps 1 \
+            --dtype fp64 --dump-grads grads.safetensors plan.json >steps.jsonl
+        compare "$want"
+    done
 }
 
 # one_step CASE EXPERTS LAYERS K: compares loss, norm and every gradient of a
@@ -25,12 +54,7 @@ one_step() {
             --dtype fp64 --replay-routing routes --record-routing again \
             --dump-grads grads.safetensors plan.json >steps.jsonl
         cmp routes again
-        jq -e --slurpfile want "$want.json" '$want[0] as $w |
-            def near($x; $y): ($x - $y | fabs) <= 1e-10 * $y;
-            near(.loss; $w.loss) and near(.grad_norm; $w.grad_norm)' \
-            steps.jsonl || { cat steps.jsonl "$want.json"; return 1; }
-        "$BUILDDIR/tests/golden/compare_tensors" 1e-6 1e-9 grads.safetensors \
-            "$want.safetensors"
+        compare "$want"
     done
 }
 
@@ -42,6 +66,10 @@ one_step() {
     one_step deepseek-v3 8 1 3
 }
 @test "logits with biases: the experts that are given" { one_step gpt-oss 8 3 2; }
+
+@test "softmax and a shared expert: a capacity" { capped qwen2-moe; }
+@test "sigmoids in groups: a capacity" { capped deepseek-v3; }
+@test "logits with biases: a capacity" { capped gpt-oss; }
 
 @test "the comparison sees a router that chooses itself" {
     ppsplit -q -p 1 "$GOLDEN/qwen3-moe/model" |

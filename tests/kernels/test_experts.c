@@ -33,7 +33,7 @@ static void route(struct routed *x, const struct pp_kernels *k, size_t N,
     x->weight = values_new(k, N * K, 0);
     x->r = (struct pp_routing){x->row, x->token, x->expert};
     k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
-                          &all, N, E, K, &rule, false, NULL);
+                          &all, N, E, K, &rule, false, NULL, NULL);
 }
 
 static void routed_free(struct routed *x)
@@ -128,7 +128,7 @@ static void test_padding(const struct pp_kernels *k)
                 get(&x.logits, t * E + e));
     route(&alone, k, REAL, E, K, true);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
-                          &real, N, E, K, &rule, false, NULL);
+                          &real, N, E, K, &rule, false, NULL, NULL);
     k->experts->combine(y.at, rows.at, x.weight.at, x.row, N, K, C, NULL);
     k->experts->route_bwd(dx.at, x.weight.at, x.probs.at, &x.r, N, E, K, &rule,
                           NULL);
@@ -186,7 +186,8 @@ static void test_rule(const struct pp_kernels *k, const char *name,
     set(&dw, 0, 0.5);
     set(&dw, 1, -2);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at,
-                          bias ? b.at : NULL, &one, 1, E, K, rule, false, NULL);
+                          bias ? b.at : NULL, &one, 1, E, K, rule, false, NULL,
+                          NULL);
     k->experts->route_bwd(dx.at, dw.at, x.probs.at, &x.r, 1, E, K, rule, NULL);
     for (size_t j = 0; j < K; j++) {
         right = right && x.expert[x.row[j]] == want[j];
@@ -266,7 +267,8 @@ static double weigh_given(const struct pp_kernels *k, struct routed *x,
     memcpy(x->row, given_experts, sizeof given_experts);
     x->r = (struct pp_routing){x->row, x->token, x->expert};
     k->experts->route_fwd(x->probs.at, x->weight.at, &x->r, x->logits.at, NULL,
-                          &real, GIVEN_N, GIVEN_E, GIVEN_K, rule, true, NULL);
+                          &real, GIVEN_N, GIVEN_E, GIVEN_K, rule, true, NULL,
+                          NULL);
     for (size_t r = 0; r < 2 * GIVEN_K; r++)
         sum += get(c, r) * get(&x->weight, r);
     return sum;
@@ -323,6 +325,62 @@ static void test_given_rules(void)
                                    .n_groups = 3,
                                    .kept_groups = 1,
                                    .scale = 2.5});
+}
+
+/* Each expert keeps its first most[e] tokens; the rows of others come last, and
+ * all choices keep their weights. Token 2 is padding. */
+static void test_capacity(const struct pp_kernels *k)
+{
+    enum { N = 40, E = 300, K = 3, FIRST = 254 };
+    static const int32_t cu[] = {0, 2, N - 1}, padded[] = {0, 3};
+    const struct pp_real_tokens real = {2, cu, padded};
+    const struct pp_router rule = {.norm = true};
+    struct routed x = {.logits = values_new(k, N * E, 0),
+                       .probs = values_new(k, N * E, 0),
+                       .weight = values_new(k, N * K, 0)};
+    int32_t most[E], kept[E] = {0};
+    double all[N * K];
+    size_t n = 0, R = (N - 1) * K;
+    bool right = true;
+    fill_normal(&x.logits, "logits", 1);
+    for (size_t t = 0; t < N; t++) /* six experts get nearly all tokens */
+        for (size_t e = FIRST; e < FIRST + 6; e++)
+            set(&x.logits, t * E + e, get(&x.logits, t * E + e) + 4);
+    for (size_t e = 0; e < E; e++)
+        most[e] = (int32_t)(e % 11 * 4);
+    x.r = (struct pp_routing){x.row, x.token, x.expert};
+    k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
+                          &real, N, E, K, &rule, false, NULL, NULL);
+    int32_t chosen[N * K];
+    for (size_t i = 0; i < N * K; i++) {
+        chosen[i] = x.row[i] < 0 ? -1 : x.expert[x.row[i]];
+        all[i] = x.row[i] < 0 ? 0 : get(&x.weight, (size_t)x.row[i]);
+    }
+    k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
+                          &real, N, E, K, &rule, false, most, NULL);
+    for (size_t i = 0; i < N * K; i++) {
+        size_t t = i / K, row = (size_t)x.row[i];
+        if (chosen[i] < 0) {
+            right = right && x.row[i] == -1;
+            continue;
+        }
+        bool keeps = kept[chosen[i]] < most[chosen[i]];
+        kept[chosen[i]] += keeps;
+        n += keeps;
+        right = right && row < R && x.expert[row] == chosen[i] &&
+                x.token[row] == (keeps ? (int32_t)t : -1 - (int32_t)t) &&
+                equal(get(&x.weight, row), all[i]);
+    }
+    for (size_t r = 1; r < n; r++)
+        right =
+            right &&
+            (x.expert[r - 1] < x.expert[r] ||
+             (x.expert[r - 1] == x.expert[r] && x.token[r - 1] < x.token[r]));
+    for (size_t r = 0; r < R; r++)
+        right = right && (x.token[r] >= 0) == (r < n);
+    ok(right && n > R / 4 && n < R - R / 4,
+       "%s: experts keep the first tokens, %zu of %zu rows", k->name, n, R);
+    routed_free(&x);
 }
 
 /* Two of five experts have no rows. Integers, so that sums are exact. */
@@ -432,6 +490,7 @@ int main(void)
         test_route(k, 11, 300, 4, 1, true);
         test_route(k, 0, 4, 2, 1, true);
         test_padding(k);
+        test_capacity(tables[i]);
         test_grouped(k);
         test_rules(k);
         test_follow_load(k);

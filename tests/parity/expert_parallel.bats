@@ -215,6 +215,54 @@ has room for '"*"', 2 for each of "*" tokens; plan with a limit of 4" ]]
               <= 1e-12 * $of[$i][$k]; .)'
 }
 
+# capped KIND M SPLIT...: compares the split with one rank if experts have a
+# capacity: losses, norms, gradients, weights, and the choices that are dropped.
+capped() {
+    local capacity=$1
+    echo "# $*"
+    rm -rf run
+    shift
+    plan plan.json "$@" --expert-capacity "$capacity"
+    train run plan.json --eval eval --dtype fp64 --aux-loss 0.3
+    near run "capped-$capacity"
+    diff <(jq -c '[.dropped, .tokens]' run/log) \
+        <(jq -c '[.dropped, .tokens]' "capped-$capacity/log")
+}
+
+@test "experts drop the same tokens on every mesh" {
+    local capacity
+    for capacity in 0.5 1; do
+        plan plan.json gpipe 8 -p 1 --expert-capacity $capacity
+        train capped-$capacity plan.json --eval eval --dtype fp64 --aux-loss 0.3
+        jq -es 'all(.[]; .dropped > 20)' capped-$capacity/log
+        capped $capacity gpipe 8 -p 1 --cp 2 --ep 2
+        capped $capacity 1f1b 4 -p 2 --dp 2 --ep 2 --recompute full
+    done
+    run ! near capped-0.5 capped-1
+    run ! near capped-1 base-qwen2-moe-ep
+    capped 1 1f1b 2 -p 2 --cp 2 --dp 4 --ep 8 --zero 3
+    capped 1 gpipe 8 -p 1 --tp 2 --cp 2 --cp-exchange ring --recompute selective
+    capped 0.5 zbv 4 -p 2 -c 2 --placement v --tp 2 --dp 2 --ep 2
+    capped 0.5 dualpipe 8 -p 2 --placement both-ways --cp 2 --ep 2
+}
+
+@test "a capacity lowers the room for rows of other ranks, to the byte" {
+    local capacity most=0 bytes
+    for capacity in '' 2 1.5 1; do
+        # shellcheck disable=SC2086
+        plan plan.json 1f1b 2 -p 2 --dp 4 --ep 4 \
+            ${capacity:+--expert-capacity $capacity}
+        bytes=$(pprun --print-memory --data packed plan.json |
+            jq 'map(.total) | add')
+        echo "$capacity: $bytes"
+        [ -z "$capacity" ] || [ "$bytes" -lt "$most" ]
+        most=$bytes
+    done
+    # A rank allocates what it plans, or fails.
+    pprun -q plan.json --init 1 --data packed --steps 1 >log
+    jq -e '.dropped > 0 and .expert_load > 1' log
+}
+
 # caught NAME STATUS PATTERN: --verify ends so with the fault.
 caught() {
     run --separate-stderr env PP_INJECT="$1" timeout 200 \

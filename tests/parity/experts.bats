@@ -99,6 +99,8 @@ router_bias() {
     }
     follow followed-one
     [ "$(cat followed-one.bias)" != "$(router_bias "$m")" ]
+    jq -es 'length == 4 and all(.[]; .expert_load > 1 and (has("aux_loss") | not))' \
+        followed-one.log
     for split in '1f1b 8 -p 2 --recompute full' \
         'gpipe 4 -p 1 --dp 2 --zero 0' '1f1b 4 -p 2 --dp 2 --ep 2 --zero 3' \
         'gpipe 8 -p 1 --cp 2 --tp 2' '1f1b 4 -p 2 --cp 2 --dp 2 --ep 4' \
@@ -111,6 +113,8 @@ router_bias() {
         ppsplit -q "${@:3}" "$m" | ppsched -q -s "$1" -m "$2" >plan.json
         follow followed
         diff followed-one.bias followed.bias
+        [[ $split == seq1f1b* ]] || diff <(jq .expert_load followed-one.log) \
+            <(jq .expert_load followed.log)
     done
     # A resumed run goes on with it.
     pprun -q plan.json --data both --weights "$m" --steps 2 --lr 1e-2 \
@@ -206,6 +210,32 @@ pprun divides every expert over tensor-parallel ranks; plan without \
                 | ($of[$i][$k] - $of[$i + 1][$k] | fabs)
                   <= 1e-12 * $of[$i][$k]; .) and all($of[][2]; . > 1)'
     done
+}
+
+@test "a capacity needs the microbatches of the data" {
+    refused() { # MESSAGE ARGS...
+        local message=$1
+        shift
+        run --separate-stderr pprun -q plan.json "$@"
+        echo "$status: $stderr"
+        [ "$status" -eq 2 ]
+        [[ $stderr == *"$message" ]]
+    }
+    ppsplit -q -p 2 --expert-capacity 1.5 model-experts |
+        ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
+    refused "/schedule/slices: '2', but the capacity of experts counts the \
+tokens of whole microbatches; take a schedule without slices" \
+        --data packed --steps 1
+    ppsplit -q -p 2 --cp 2 --expert-capacity 1.5 model-experts |
+        ppsched -q -s 1f1b -m 4 >plan.json
+    refused "/mesh/expert_capacity: '1.5', but --verify computes other \
+microbatches than the data's, whose experts would drop other tokens; plan \
+without --expert-capacity" --data packed --verify
+    pppack -q -l 64 --per-rank --cp 2 --cp-sizes per-sequence \
+        --balance tokens -o sized data.jsonl
+    refused "sized: sequences have context-parallel ranks of their own, but \
+experts have a capacity of '1.5'; pack without --cp-sizes per-sequence" \
+        --data sized --steps 1
 }
 
 @test "the loss of documents does not depend on how they are packed" {

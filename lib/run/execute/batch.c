@@ -42,7 +42,8 @@ size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room)
     const struct pp_backend b = pp_env_backend(env);
     size_t n = (size_t)n_slices;
     size_t rows = pp_rank_rows(pp_env_mesh(env), &b, (room + n - 1) / n);
-    return pp_env_ep(env) > 1 ? rows * pp_env_tp(env) : 0;
+    bool fixed = pp_env_ep(env) > 1 || env->model->moe.capacity > 0;
+    return fixed ? rows * pp_env_tp(env) : 0;
 }
 
 void pp_batch_finish(struct pp_batch *b)

@@ -17,6 +17,12 @@ static const struct pp_device_ops *device_of(const struct pp_job *j)
     return j->device ? j->device : &pp_device_cpu;
 }
 
+bool pp_job_counts_routes(const struct pp_job *j)
+{
+    return pp_router_has_losses(&j->router) || j->optim.bias_rate > 0 ||
+           j->mesh.expert_capacity > 0;
+}
+
 bool pp_job_trains(const struct pp_job *j)
 {
     return j->optim.steps > 0 && !j->score;

@@ -50,9 +50,10 @@ struct pp_step_report {
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */
     double val_loss; /* NAN if nothing is scored */
-    /* Losses of routers, without coefficients, over all layers; valid if the
-     * job has such losses (router_losses.h). */
-    double aux_loss, z_loss, expert_load;
+    /* Numbers of routers, over all layers (router_losses.h). Losses are without
+     * coefficients, and valid if the job has them; the others if it counts
+     * routes. */
+    double aux_loss, z_loss, expert_load, dropped;
     double mtp_loss;          /* of multi-token prediction, without weight */
     const double *metrics;    /* of the objective; NULL without one */
     const uint64_t *metadata; /* by rank: hash of the packed sequences
@@ -208,6 +209,9 @@ struct pp_job {
     void (*stream_missed)(void *ctx, int64_t step, const char *why);
     void *ctx;
 };
+
+/* Reports whether training counts what routers choose. */
+bool pp_job_counts_routes(const struct pp_job *j);
 
 /* Returns the number of values of a scored token. */
 size_t pp_job_score_width(const struct pp_job *j);

@@ -14,12 +14,15 @@
  * are right for the router too. */
 #include "run/parts/layer_impl.h"
 
+#include <string.h>
+
 /* The sizes of a microbatch, and the scratch. */
 struct experts {
     const struct pp_expert_kernels *k;
     size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows of the real ones,
                                    hidden, width of an expert, experts, those of
                                    a token, width of the shared expert */
+    size_t kept;                /* of R; experts drop the others */
     size_t H;                   /* rows at the experts of this rank */
     const int32_t *expert;      /* (H) */
     size_t stride;              /* elements from one expert to the next */
@@ -29,6 +32,8 @@ struct experts {
     void *product; /* (R, C) or (H, C) */
     void *act;     /* (H, I) or (T, S) */
     void *logits;  /* (T, E) */
+    int32_t *most; /* (E, 2) rows that experts keep, and scratch */
+    void *choices; /* for pp_layer_capacity */
     void *other_weights, *other_product; /* as much, for what is sent */
 };
 
@@ -63,18 +68,20 @@ static struct experts experts_of(const struct pp_layer *l,
     e.routing.token = e.routing.row + N * e.K;
     e.routing.expert = e.routing.token + N * e.K;
     e.dispatch.counts = scratch;
+    if (m->capacity > 0)
+        e.most = e.dispatch.counts + room.counts - 2 * e.E;
     e.weights =
         (char *)scratch +
         pp_round_up(room.counts * sizeof *e.dispatch.counts, PP_LINE_BYTES);
     e.other_weights = pp_layer_statistic_at(l, e.weights, N * rows);
     e.dispatch.arrival = pp_layer_statistic_at(l, e.weights, N * room.weights);
     e.dispatch.expert = e.dispatch.arrival + N * rows;
-    e.dispatch.sent = e.R;
     e.dispatch.room = N * rows;
     e.product = pp_layer_statistic_at(l, e.dispatch.arrival, N * room.arrivals);
     e.other_product = pp_layer_at(l, e.product, N * rows * e.C);
     e.act = pp_layer_at(l, e.product, N * room.product);
-    e.logits = pp_layer_at(l, e.act, N * room.act);
+    e.choices = pp_layer_at(l, e.act, N * room.act);
+    e.logits = pp_layer_at(l, e.choices, N * room.choices);
     return e;
 }
 
@@ -82,7 +89,8 @@ static struct experts experts_of(const struct pp_layer *l,
 static int find_rows(const struct pp_layer *l, struct experts *e,
                      struct pp_err *err)
 {
-    e->H = e->R;
+    e->kept = pp_routing_kept(&e->routing, e->R);
+    e->H = e->dispatch.sent = e->kept;
     e->expert = e->routing.expert;
     if (holds_all(l))
         return 0;
@@ -109,11 +117,16 @@ static int to_experts(const struct pp_layer *l, const struct experts *e,
     return holds_all(l) ? 0 : pp_dispatch_send(l, &e->dispatch, &r, err);
 }
 
+/* Dropped rows come back as zeros. */
 static int from_experts(const struct pp_layer *l, const struct experts *e,
                         struct pp_err *err)
 {
     const struct pp_moved r = products(l, e);
-    return holds_all(l) ? 0 : pp_dispatch_return(l, &e->dispatch, &r, err);
+    if (!holds_all(l) && pp_dispatch_return(l, &e->dispatch, &r, err))
+        return -1;
+    memset(pp_layer_at(l, e->product, e->kept * e->C), 0,
+           (e->R - e->kept) * e->C * l->env->kernels->element_bytes);
+    return 0;
 }
 
 static struct pp_router_rows router_rows(const struct experts *e,
@@ -125,13 +138,49 @@ static struct pp_router_rows router_rows(const struct experts *e,
 
 /* --- forward --- */
 
+/* Chooses experts with what each keeps, or all if most is NULL. */
+static int choose_most(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       struct experts *e, void *const *s, bool given,
+                       const int32_t *most, struct pp_err *err)
+{
+    const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
+                                        mb->cu_seqlens_padded};
+    PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
+                                 e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
+                                 e->E, e->K, &l->env->model->moe.router, given,
+                                 most, l->env->stream));
+    return 0;
+}
+
+/* If other ranks have tokens of the microbatch, it must know all choices before
+ * it knows which ones it keeps. Then it makes its own again. */
+static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  struct experts *e, void *const *s, bool given,
+                  struct pp_err *err)
+{
+    bool limited = l->env->model->moe.capacity > 0;
+    bool alone = pp_env_cp(l->env) == 1;
+    struct pp_routing *r = &e->routing;
+    if (!limited)
+        return choose_most(l, mb, e, s, given, NULL, err);
+    if (!alone && choose_most(l, mb, e, s, given, NULL, err))
+        return -1;
+    if (pp_layer_capacity(l, mb, r, e->most, e->choices, err))
+        return -1;
+    for (size_t i = 0; !alone && i < e->T * e->K; i++)
+        r->row[i] = r->row[i] < 0 ? -1 : r->expert[r->row[i]];
+    if (choose_most(l, mb, e, s, given || !alone, e->most, err))
+        return -1;
+    if (mb->router && l->env->tensor.group.index == 0)
+        mb->router->dropped += (double)(e->R - pp_routing_kept(r, e->R));
+    return 0;
+}
+
 static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
                  struct experts *e, const void *x, void *const *s,
                  struct pp_err *err)
 {
     const struct pp_router_rows rows = router_rows(e, s);
-    const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
-                                        mb->cu_seqlens_padded};
     PP_LAYER_RUN(l->env->kernels->linear_fwd(
         e->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL, e->T,
         e->C, e->E, e->E, e->C, l->env->stream));
@@ -143,10 +192,8 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     bool given = in_trunk && mb->given;
     if (given && mb->given(mb->replay_ctx, number, e->routing.row, err))
         return -1;
-    PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
-                                 e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
-                                 e->E, e->K, &m->moe.router, given,
-                                 l->env->stream));
+    if (choose(l, mb, e, s, given, err))
+        return -1;
     if (in_trunk && mb->chosen &&
         mb->chosen(mb->replay_ctx, number, &e->routing, err))
         return -1;
@@ -165,8 +212,8 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
 static int gate_and_up(const struct pp_layer *l, const struct experts *e,
                        const void *x, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->R, e->C,
-                              l->env->stream));
+    PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->kept,
+                              e->C, l->env->stream));
     if (to_experts(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
@@ -280,19 +327,24 @@ static const void *weights_here(const struct pp_layer *l,
         return s[PP_S_WEIGHT];
     return pp_device_ops(l->env->device)
                        ->copy(l->env->device, r.at, s[PP_S_WEIGHT],
-                              e->R * bytes, err) ||
+                              e->kept * bytes, err) ||
                    pp_dispatch_send(l, &e->dispatch, &r, err)
                ? NULL
                : r.at;
 }
 
-/* Takes the gradients of weights back to their tokens. */
+/* Takes the gradients of weights back to their tokens. Those of dropped rows
+ * are 0. */
 static int return_weights(const struct pp_layer *l, const struct experts *e,
                           struct pp_err *err)
 {
     const struct pp_moved r = {e->weights, e->other_weights, 1,
                                l->env->kernels->accumulator_bytes};
-    return holds_all(l) ? 0 : pp_dispatch_return(l, &e->dispatch, &r, err);
+    if (!holds_all(l) && pp_dispatch_return(l, &e->dispatch, &r, err))
+        return -1;
+    memset(pp_layer_statistic_at(l, e->weights, e->kept), 0,
+           (e->R - e->kept) * l->env->kernels->accumulator_bytes);
+    return 0;
 }
 
 /* Writes PP_S_DEXPERT_GATE_UP from the gradient of the activation. */
@@ -315,7 +367,7 @@ static int activation_bwd(const struct pp_layer *l, const struct experts *e,
 static int activations_bwd(const struct pp_layer *l, const struct experts *e,
                            const void *dy, void *const *s, struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->R,
+    PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->kept,
                               e->C, l->env->stream));
     const void *weights = weights_here(l, e, s, err);
     if (!weights || to_experts(l, e, err))
@@ -424,7 +476,7 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
 {
     if (l->g[PP_P_EXPERT_DOWN]) {
         PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT],
-                                  e->routing.token, e->R, e->C,
+                                  e->routing.token, e->kept, e->C,
                                   l->env->stream));
         if (to_experts(l, e, err))
             return -1;
@@ -458,8 +510,8 @@ static int experts_bwd_weight(const struct pp_layer *l,
     if (!x)
         return -1;
     if (l->g[PP_P_EXPERT_GATE]) {
-        PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.R, e.C,
-                                 l->env->stream));
+        PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.kept,
+                                 e.C, l->env->stream));
         if (to_experts(l, &e, err))
             return -1;
         PP_LAYER_RUN(e.k->grouped_bwd_weight(

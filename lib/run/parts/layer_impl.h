@@ -115,6 +115,16 @@ int pp_layer_router_bwd(const struct pp_layer *l,
                         const struct pp_router_rows *r, void *dlogits,
                         const void *norm, struct pp_err *err);
 
+/* How many rows experts keep (layer_capacity.c). Fills most (E) for the
+ * microbatch; r is what the router chose without it. Collective over the
+ * context-parallel ranks, which need room for the choices of all
+ * (pp_experts_room). */
+int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_routing *r, int32_t *most, void *room,
+                      struct pp_err *err);
+/* Returns the rows of R before the first one that is dropped. */
+size_t pp_routing_kept(const struct pp_routing *r, size_t R);
+
 /* The rows of experts on ranks that divide the experts (layer_dispatch.c). */
 struct pp_dispatch {
     int32_t *counts; /* (ranks, E) rows of each rank for each expert */

@@ -179,9 +179,10 @@ int pp_layer_router_fwd(const struct pp_layer *l,
         return 0;
     if (add_loads(l, mb, r, err))
         return -1;
-    if (!is_first(l) || !pp_router_has_losses(mb->router->options))
+    if (!is_first(l))
         return 0;
-    for (size_t i = 0; i < mb->n_sequences; i++) {
+    bool losses = pp_router_has_losses(mb->router->options);
+    for (size_t i = 0; losses && i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
@@ -192,7 +193,7 @@ int pp_layer_router_fwd(const struct pp_layer *l,
     if (count(l, mb, r, err))
         return -1;
     note_load(l, mb, r);
-    for (size_t i = 0; i < mb->n_sequences; i++) {
+    for (size_t i = 0; losses && i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;

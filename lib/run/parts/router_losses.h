@@ -40,6 +40,7 @@ struct pp_router_losses {
     const struct pp_router_options *options;
     double tokens, parts; /* of the step, on all ranks */
     double balance, size; /* sums over layers and microbatches */
+    double dropped;       /* choices of experts that have no room */
     double load;          /* the most tokens of an expert in a
                              microbatch, over the mean of all */
 };

@@ -20,6 +20,7 @@ enum shared_number {
     OF_BYTES,
     OF_BALANCE,
     OF_SIZE,
+    OF_DROPPED,
     OF_AHEAD,
     OF_LOAD, /* the most, as the next one */
     OF_WALL,
@@ -86,6 +87,7 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         [OF_BYTES] = (double)own->message_bytes,
         [OF_BALANCE] = r->router.balance,
         [OF_SIZE] = r->router.size,
+        [OF_DROPPED] = r->router.dropped,
         [OF_AHEAD] = r->ahead.loss,
         [OF_LOAD] = r->router.load,
         [OF_WALL] = own->seconds,
@@ -143,6 +145,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     rep->message_bytes = (uint64_t)of_all[OF_BYTES];
     rep->aux_loss = of_all[OF_BALANCE];
     rep->z_loss = of_all[OF_SIZE];
+    rep->dropped = of_all[OF_DROPPED];
     rep->mtp_loss = of_all[OF_AHEAD];
     rep->expert_load = of_all[OF_LOAD];
     rep->grad_norm = sqrt(squares);

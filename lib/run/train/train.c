@@ -98,9 +98,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                            ? r->metrics + ((size_t)i * m + lane) * n_metrics
                            : NULL,
             .n_metrics = n_metrics,
-            .router = pp_router_has_losses(&j->router) || j->optim.bias_rate > 0
-                          ? &r->router
-                          : NULL,
+            .router = pp_job_counts_routes(j) ? &r->router : NULL,
             .ahead = j->model->n_mtp ? &r->ahead : NULL,
             .given = j->given,
             .taken = j->taken,
