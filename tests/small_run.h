@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "comm/comm.h"
 #include "data/packed.h"
+#include "model/vision.h"
 #include "run/execute/job.h"
 
 enum { SMALL_VOCAB = 37, SMALL_RANKS = 16, SMALL_SEQUENCES = 16 };
@@ -22,6 +23,19 @@ enum { SMALL_VOCAB = 37, SMALL_RANKS = 16, SMALL_SEQUENCES = 16 };
         .init_range = 0.2, .rope = {PP_ROPE_DEFAULT, 10000, 1, 1, 4, 64, 1}, \
         .tied = true, .qk_norm = true,                                       \
     }
+
+/* Returns the kind of the images, or of the audio, that an encoder takes. */
+static inline struct pp_image_kind image_kind(const struct pp_vision *v)
+{
+    bool audio = pp_vision_hears(v);
+    uint32_t merge = 1;
+    while (!audio && merge * merge < v->merge)
+        merge++;
+    return (struct pp_image_kind){
+        (uint32_t)v->patch_inputs, (uint32_t)v->image_token,
+        audio ? (uint32_t)v->merge : merge,
+        audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES};
+}
 
 /* Packs sequences of random tokens into dir. Lengths are from shortest up to
  * but not including longest. Bin b has the sequences first[b] .. first[b + 1]

@@ -302,9 +302,10 @@ static void print_images(const struct pack_job *j, FILE *f)
         fullest = here > fullest ? here : fullest;
     }
     fprintf(f,
-            "  \"images\": %" PRIu64 ",\n  \"patches\": %" PRIu64
+            "  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
             ",\n  \"max_patches\": %" PRIu64 ",\n",
-            images, patches, fullest);
+            pack_images_key(j->docs.images.kind.modality), images, patches,
+            fullest);
 }
 
 static void print_figure(FILE *f, const char *key, double v)
@@ -450,6 +451,7 @@ int main(int argc, char **argv)
         .seed = PP_PACK_SEED,
         .baseline = -1,
         .image_token = -1,
+        .audio_token = -1,
         .merge = 1,
     };
     if (pack_read_options(&j, argc, argv) == 0)

@@ -52,10 +52,11 @@ struct pack_job {
     const struct pp_packer *rule; /* NULL until known */
     const struct pack_compat *compat;
     int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
-    int64_t dp;                        /* data-parallel ranks; 0 until known */
-    int64_t image_token, patch, merge; /* image_token -1: not given */
-    int64_t patches;                   /* most in a bin; 0: no limit */
-    double patch_cost;                 /* in tokens */
+    int64_t dp;                       /* data-parallel ranks; 0 until known */
+    int64_t image_token, audio_token; /* -1: not given */
+    int64_t patch, merge;
+    int64_t patches;   /* most in a bin; 0: no limit */
+    double patch_cost; /* in tokens */
     int oversize, drop_empty, fp8, balance;
     int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
     const char *manifest_name;
@@ -89,7 +90,7 @@ struct pack_job {
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
     double per_patch;                  /* with --balance */
-    struct pp_jsonl_images images;     /* with --image-token */
+    struct pp_jsonl_images images;     /* with --image-token or --audio-token */
     size_t lower_bound;                /* with --stats */
     struct pack_figures before, after; /* --balance, with --stats */
     const char *name;                  /* the file being read */
@@ -131,6 +132,13 @@ int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 
 /* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
+
+/* Returns the name of the number of images, or of clips of audio, in figures.
+ */
+static inline const char *pack_images_key(enum pp_modality s)
+{
+    return s == PP_MODALITY_AUDIO ? "audio" : "images";
+}
 
 /* Fails if the model of --manifest cannot take the images that were read. */
 int pack_check_images(struct pack_job *j) PP_MUST_USE;

@@ -19,9 +19,11 @@ int pack_check_sizes(struct pack_job *j)
                           "--cp-sizes per-sequence: --cp must be 2 to %d, not "
                           "'%" PRId64 "'",
                           (int)PP_MOST_SIZED_RANKS, j->cp);
-    if (j->balance == PACK_BALANCE_NONE || j->image_token >= 0)
+    if (j->balance == PACK_BALANCE_NONE || j->image_token >= 0 ||
+        j->audio_token >= 0)
         return tool_usage(t, "--cp-sizes per-sequence needs --balance tokens "
-                             "or flops, and excludes --image-token");
+                             "or flops, and excludes --image-token and "
+                             "--audio-token");
     if (j->fp8)
         return tool_usage(t, "--cp-sizes per-sequence and --fp8 exclude each "
                              "other: ranks have different numbers of tokens");

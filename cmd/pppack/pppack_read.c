@@ -38,7 +38,7 @@ static int read_documents(struct pack_job *j, FILE *f)
         .name = j->name,
         .bytes = j->bytes,
         .allow_empty = j->drop_empty,
-        .images = j->image_token < 0 ? NULL : &j->images,
+        .images = j->image_token < 0 && j->audio_token < 0 ? NULL : &j->images,
         .longest = j->oversize == PP_OVERSIZE_ERROR ? longest : 0,
         .skip_bad = (size_t)j->skip_bad,
         .skipped = show_skipped,
@@ -237,6 +237,10 @@ static int choose_spill(struct pack_job *j)
     j->images = (struct pp_jsonl_images){.token = (uint32_t)j->image_token,
                                          .merge = (uint32_t)j->merge,
                                          .patch = (uint32_t)j->patch};
+    if (j->audio_token >= 0)
+        j->images = (struct pp_jsonl_images){.modality = PP_MODALITY_AUDIO,
+                                             .token = (uint32_t)j->audio_token,
+                                             .merge = PP_AUDIO_MERGE};
     return 0;
 }
 

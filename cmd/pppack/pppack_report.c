@@ -44,9 +44,10 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
                 p->cp, p->max_rank_tokens);
     if (pp_images_exist(&p->images))
         fprintf(f,
-                ",\n  \"images\": %" PRIu64 ",\n  \"patches\": %" PRIu64
+                ",\n  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
                 ",\n  \"max_patches\": %" PRIu32,
-                p->images.n, p->images.n_patches, p->images.max_patches);
+                pack_images_key(p->images.modality), p->images.n,
+                p->images.n_patches, p->images.max_patches);
     fputs("\n}\n", f);
     return 0;
 }

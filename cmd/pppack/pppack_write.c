@@ -239,10 +239,12 @@ int pack_check_images(struct pack_job *j)
 {
     const struct pp_images *images = &j->docs.images;
     const struct pp_image_kind *kind = &images->kind;
-    struct pp_image_set set = {.n = images->n,
-                               .token = kind->token,
-                               .patch_inputs = kind->patch_inputs,
-                               .merge = (size_t)kind->merge * kind->merge};
+    struct pp_image_set set = {
+        .n = images->n,
+        .modality = kind->modality,
+        .token = kind->token,
+        .patch_inputs = kind->patch_inputs,
+        .merge = pp_modality_rows(kind->modality, kind->merge)};
     struct pp_model model;
     if (images->n == 0)
         return 0;

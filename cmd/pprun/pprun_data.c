@@ -29,9 +29,8 @@ static int match_data(const struct pprun *p, const char *dir)
          pp_packed_room(&p->data, p->manifest.mesh.cp)},
         {"max_images", d->max_images, p->data.images.max_images},
         {"max_patches", d->max_patches,
-         pp_vision_merges(&p->model.vision)
-             ? pp_images_most(&p->data, makers, lanes)
-             : 0},
+         p->model.vision.merge > 1 ? pp_images_most(&p->data, makers, lanes)
+                                   : 0},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

@@ -121,7 +121,7 @@ static int set_components(const struct split_job *j, struct pp_manifest *m,
     if (vision == 0)
         return 0;
     struct pp_component parts[] = {
-        component(j, "vision", 0, vision),
+        component(j, pp_vision_part(&j->model.vision), 0, vision),
         component(j, "language", vision, j->n_units - vision),
     };
     if (j->encoder.dp)

@@ -130,6 +130,11 @@ static int set_patches(struct split_job *j)
                        "--image-patches: '%zu' must be a multiple of %zu, the "
                        "patches of one token",
                        patches, v->merge);
+    if (v->most && patches > v->most)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--image-patches: clips of audio of '%s' have at most "
+                       "%zu rows, not '%zu'",
+                       j->source, v->most, patches);
     v->patches = patches;
     return 0;
 }

@@ -17,6 +17,14 @@ uint32_t pp_grid_patches(const struct pp_grid *g)
     return (uint32_t)n;
 }
 
+bool pp_grid_merges(enum pp_modality modality, uint32_t merge,
+                    const struct pp_grid *g)
+{
+    return modality == PP_MODALITY_AUDIO
+               ? g->frames == 1 && g->rows == 1 && g->columns >= merge
+               : g->rows % merge == 0 && g->columns % merge == 0;
+}
+
 /* Makes room for n elements. Small arrays stay in memory. */
 static int reserve(struct pp_spill_array *g, size_t n, size_t size,
                    struct pp_err *err)
@@ -43,13 +51,37 @@ static int check_kind(struct pp_images *s, const struct pp_image_kind *k,
                        "patches of '%" PRIu32 "' pixels cannot be mixed with "
                        "earlier ones of %" PRIu32,
                        k->patch_inputs, s->kind.patch_inputs);
-    if (k->token != s->kind.token || k->merge != s->kind.merge)
+    if (k->token != s->kind.token || k->merge != s->kind.merge ||
+        k->modality != s->kind.modality)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "images for the token '%" PRIu32 "', merged by %" PRIu32
+                       "%s for the token '%" PRIu32 "', merged by %" PRIu32
                        ", cannot be mixed with earlier ones for %" PRIu32
                        ", merged by %" PRIu32,
-                       k->token, k->merge, s->kind.token, s->kind.merge);
+                       pp_modality_words(k->modality).items, k->token, k->merge,
+                       s->kind.token, s->kind.merge);
     return 0;
+}
+
+/* Fails if the rows of an item do not make features. */
+static int check_grid(const struct pp_image_kind *kind, const struct pp_grid *g,
+                      struct pp_err *err)
+{
+    if (!pp_grid_patches(g) || !kind->patch_inputs)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "a grid cannot have '%" PRIu32 " x %" PRIu32
+                       " x %" PRIu32 "' patches",
+                       g->frames, g->rows, g->columns);
+    if (pp_grid_merges(kind->modality, kind->merge, g))
+        return 0;
+    if (kind->modality == PP_MODALITY_AUDIO)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "a clip of '%" PRIu32 "' rows is too short: a feature "
+                       "has %" PRIu32,
+                       g->columns, kind->merge);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "a grid of '%" PRIu32 " x %" PRIu32 " x %" PRIu32
+                   "' patches cannot be merged by %" PRIu32 " x %" PRIu32,
+                   g->frames, g->rows, g->columns, kind->merge, kind->merge);
 }
 
 float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
@@ -58,15 +90,7 @@ float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
 {
     uint32_t patches = pp_grid_patches(g);
     size_t row = s->forget ? 0 : s->n_rows, n;
-    if (!patches || !kind->patch_inputs || g->rows % kind->merge ||
-        g->columns % kind->merge) {
-        pp_fail(err, PP_EXIT_INPUT,
-                "a grid of '%" PRIu32 " x %" PRIu32 " x %" PRIu32
-                "' patches cannot be merged by %" PRIu32 " x %" PRIu32,
-                g->frames, g->rows, g->columns, kind->merge, kind->merge);
-        return NULL;
-    }
-    if (check_kind(s, kind, err) != 0 ||
+    if (check_grid(kind, g, err) != 0 || check_kind(s, kind, err) != 0 ||
         pp_mul(row + patches, kind->patch_inputs, &n, err) != 0 ||
         reserve(&s->grow_loaded, s->n_loaded + 1, sizeof *s->loaded, err) != 0)
         return NULL;
@@ -85,7 +109,8 @@ float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
 uint64_t pp_images_features(const struct pp_images *s,
                             const struct pp_image *at, size_t n)
 {
-    uint64_t merged = (uint64_t)s->kind.merge * s->kind.merge, sum = 0;
+    uint64_t merged = pp_modality_rows(s->kind.modality, s->kind.merge),
+             sum = 0;
     for (size_t k = 0; k < n; k++)
         sum += at[k].patches / merged;
     return sum;

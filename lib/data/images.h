@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* images - the images of documents: grids of patches, and the pixels of these,
- * in memory or, if there are many, in a mapped file without a name.
+ * in memory or, if there are many, in a mapped file without a name. Or their
+ * clips of audio (base/modality.h).
  *
  * The images of a line are loaded first, and then attached to each of its
  * sequences, which share the pixels. */
@@ -12,9 +13,11 @@
 #include <stdint.h>
 
 #include "base/err.h"
+#include "base/modality.h"
 #include "data/spill.h"
 
-/* Patches of an image, from the slowest dimension to the fastest. */
+/* Patches of an image, from the slowest dimension to the fastest; 1, 1 and the
+ * rows of a clip of audio. */
 struct pp_grid {
     uint32_t frames, rows, columns;
 };
@@ -23,12 +26,19 @@ struct pp_grid {
  */
 uint32_t pp_grid_patches(const struct pp_grid *g);
 
+/* Reports whether the patches make features: rows and columns can be merged, or
+ * a clip of audio has enough for one. */
+bool pp_grid_merges(enum pp_modality modality, uint32_t merge,
+                    const struct pp_grid *g);
+
 /* The properties that all images of a set share. Zeroed: there are none. */
 struct pp_image_kind {
     uint32_t patch_inputs; /* pixels of a patch: channel, row, column, as in the
-                              weight of a patch embedding */
+                              weight of a patch embedding. Of audio: frequency,
+                              then frame */
     uint32_t token;        /* the id of placeholders */
-    uint32_t merge;        /* merge^2 patches make one feature */
+    uint32_t merge;        /* see base/modality.h */
+    enum pp_modality modality;
 };
 
 struct pp_image {
@@ -58,7 +68,7 @@ void pp_images_begin(struct pp_images *s);
 
 /* Loads one image and returns room for its pixels, (patches, patch_inputs), or
  * NULL with *err filled. spill and limit are those of pp_spill_grow. Fails with
- * PP_EXIT_INPUT if the grid cannot be merged, or if the kind is another than
+ * PP_EXIT_INPUT if the grid makes no features, or if the kind is another than
  * that of the earlier images. */
 float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
                       const struct pp_grid *grid, const char *spill,

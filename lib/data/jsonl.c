@@ -253,7 +253,7 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
                               struct pp_documents *d, struct pp_err *err)
 {
     const bool *has = l->fields.has;
-    bool images = has[PP_FIELD_IMAGES];
+    bool images = has[PP_FIELD_IMAGES] || has[PP_FIELD_AUDIO];
     bool own = has[PP_FIELD_LABELS] || has[PP_FIELD_MASK] || images;
     if (!has[j->bytes ? PP_FIELD_TEXT : PP_FIELD_IDS])
         return pp_fail_setting(err, PP_EXIT_INPUT, "bytes", NULL,
@@ -267,9 +267,10 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
     if (has[PP_FIELD_ATTENTION] && remove_padding(s, l, err) != 0)
         return -1;
     if (images && has_sequences(&l->fields))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "images cannot be divided among the sequences of a row: "
-                       "give each a line");
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "images and audio cannot be divided among the sequences of a row: "
+            "give each a line");
     if (pp_line_check_placeholders(j->images, d, l->ids, own ? l->labels : NULL,
                                    l->n_ids, err) != 0)
         return -1;

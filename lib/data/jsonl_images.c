@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* jsonl_images - the images of a line: .npy files or arrays in the line, as
- * channels of pixels or as patches with their grid. */
+ * channels of pixels or as patches with their grid. Or its clips of audio: the
+ * frames of a spectrogram, of which a rest may be padding. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -15,6 +16,7 @@
 struct line_image {
     struct pp_array array;
     struct pp_grid grid; /* zeros if the line does not give it */
+    int32_t frames;      /* of audio, without padding; 0: all */
     float *own;          /* the numbers of an array in the line */
     const void *map;     /* the file */
     size_t map_bytes;
@@ -46,7 +48,7 @@ static int scan_nested(struct pp_scan *s, int level, struct line_image *im,
     if (more < 0)
         return -1;
     if (n == 0)
-        return pp_scan_fail(s, err, "an array of pixels must not be empty");
+        return pp_scan_fail(s, err, "an array of numbers must not be empty");
     if (a->dims[level] && a->dims[level] != n)
         return pp_scan_fail(s, err, "'%zu' elements, but others have %zu", n,
                             a->dims[level]);
@@ -82,7 +84,7 @@ static int map_image(struct pp_scan *s, struct line_image *im,
         rc = pp_npy_parse(path, im->map, im->map_bytes, &im->array, err);
     if (rc == 0 && !pp_array_is_real(&im->array))
         rc = pp_fail(err, PP_EXIT_INPUT,
-                     "%s: pixels must be float32 or float64", path);
+                     "%s: numbers must be float32 or float64", path);
     free(path);
     pp_arena_finish(&names);
     return rc;
@@ -121,8 +123,26 @@ static int scan_grid(struct pp_scan *s, struct pp_grid *g, struct pp_err *err)
     return 0;
 }
 
-static int scan_image_object(struct pp_scan *s, struct line_image *im,
-                             struct pp_err *err)
+static const char *const array_keys[PP_N_MODALITIES] = {"pixels", "features"};
+
+/* Reads the value of a key of an object. */
+static int scan_member(struct pp_scan *s, const char *key,
+                       enum pp_modality modality, struct line_image *im,
+                       struct pp_err *err)
+{
+    bool audio = modality == PP_MODALITY_AUDIO;
+    if (!audio && !strcmp(key, "grid"))
+        return scan_grid(s, &im->grid, err);
+    if (audio && !strcmp(key, "frames"))
+        return pp_scan_int32(s, 1, INT32_MAX, "a number of frames", &im->frames,
+                             err);
+    return !strcmp(key, array_keys[modality]) && !im->array.n_dims
+               ? scan_pixels(s, im, err)
+               : pp_scan_skip(s, err);
+}
+
+static int scan_image_object(struct pp_scan *s, enum pp_modality modality,
+                             struct line_image *im, struct pp_err *err)
 {
     char key[16];
     size_t n = 0, bytes;
@@ -133,15 +153,14 @@ static int scan_image_object(struct pp_scan *s, struct line_image *im,
             pp_scan_expect(s, ':', err) != 0)
             return -1;
         key[bytes < sizeof key ? bytes : 0] = '\0';
-        int rc = !strcmp(key, "grid") ? scan_grid(s, &im->grid, err)
-                 : !strcmp(key, "pixels") && !im->array.n_dims
-                     ? scan_pixels(s, im, err)
-                     : pp_scan_skip(s, err);
-        if (rc != 0)
+        if (scan_member(s, key, modality, im, err) != 0)
             return -1;
     }
     if (more == 0 && !im->array.n_dims)
-        return pp_scan_fail(s, err, "an image needs 'pixels'");
+        return pp_scan_fail(s, err, "%s needs '%s'",
+                            modality == PP_MODALITY_AUDIO ? "audio"
+                                                          : "an image",
+                            array_keys[modality]);
     return more;
 }
 
@@ -184,6 +203,57 @@ static int find_grid(struct line_image *im, const struct pp_jsonl_images *o,
     return 0;
 }
 
+/* Fails unless all numbers of an item are finite. */
+static int check_finite(const float *at, size_t n, const char *what,
+                        struct pp_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(at[i]))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s '%g' must be a finite number", what,
+                           (double)at[i]);
+    return 0;
+}
+
+/* Copies the frames of a clip to rows: two each, and the next one. Behind the
+ * array are zeros, as in a convolution. */
+static void cut_frames(const struct pp_array *a, uint32_t n_rows, float *to)
+{
+    size_t n = a->dims[1];
+    for (size_t i = 0; i < n_rows; i++)
+        for (size_t m = 0; m < a->dims[0]; m++)
+            for (size_t t = 2 * i; t < 2 * i + PP_AUDIO_FRAMES; t++)
+                *to++ = t < n ? pp_array_real(a, m * n + t) : 0;
+}
+
+/* Loads a clip of audio that was read. */
+static int load_audio(const struct line_image *im,
+                      const struct pp_jsonl_images *o, struct pp_documents *d,
+                      struct pp_err *err)
+{
+    const struct pp_array *a = &im->array;
+    if (a->n_dims != 2 || a->dims[0] > INT32_MAX / PP_AUDIO_FRAMES ||
+        a->dims[1] > INT32_MAX)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "audio of '%d' dimensions; it needs two: frequencies "
+                       "and frames",
+                       a->n_dims);
+    if ((size_t)im->frames > a->dims[1])
+        return pp_fail(err, PP_EXIT_INPUT, "audio has '%zu' frames, not %d",
+                       a->dims[1], (int)im->frames);
+    size_t frames = im->frames ? (size_t)im->frames : a->dims[1];
+    const struct pp_grid grid = {1, 1, (uint32_t)((frames + 1) / 2)};
+    const struct pp_image_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
+                                       o->token, o->merge, o->modality};
+    float *to =
+        pp_images_load(&d->images, &kind, &grid, d->spill, d->spill_bytes, err);
+    if (!to)
+        return -1;
+    cut_frames(a, grid.columns, to);
+    return check_finite(to, (size_t)grid.columns * kind.patch_inputs,
+                        "a value of audio", err);
+}
+
 /* Loads an image that was read. */
 static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
                       struct pp_documents *d, struct pp_err *err)
@@ -203,7 +273,7 @@ static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
     const struct pp_image_kind kind = {is_cut ? (uint32_t)a->dims[1]
                                               : (uint32_t)a->dims[0] *
                                                     o->patch * o->patch,
-                                       o->token, o->merge};
+                                       o->token, o->merge, o->modality};
     float *to = pp_images_load(&d->images, &kind, &im->grid, d->spill,
                                d->spill_bytes, err);
     if (!to)
@@ -212,11 +282,7 @@ static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
         to[i] = pp_array_real(a, i);
     if (!is_cut)
         cut_patches(a, &im->grid, o->patch, to);
-    for (size_t i = 0; i < a->n; i++)
-        if (!isfinite(to[i]))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "pixel '%g' must be a finite number", (double)to[i]);
-    return 0;
+    return check_finite(to, a->n, "pixel", err);
 }
 
 /* Reads and loads the image that is next. */
@@ -224,10 +290,12 @@ static int read_image(struct pp_scan *s, const struct pp_jsonl_images *o,
                       struct pp_documents *d, struct pp_err *err)
 {
     struct line_image im = {0};
-    int rc = pp_scan_peek(s) == '{' ? scan_image_object(s, &im, err)
-                                    : scan_pixels(s, &im, err);
+    int rc = pp_scan_peek(s) == '{'
+                 ? scan_image_object(s, o->modality, &im, err)
+                 : scan_pixels(s, &im, err);
     if (rc == 0)
-        rc = load_image(&im, o, d, err);
+        rc = o->modality == PP_MODALITY_AUDIO ? load_audio(&im, o, d, err)
+                                              : load_image(&im, o, d, err);
     free(im.own);
     if (im.map)
         pp_file_unmap(im.map, im.map_bytes);
@@ -238,16 +306,21 @@ int pp_line_load_images(struct pp_scan *s, const struct pp_fields *f,
                         const struct pp_jsonl_images *o, struct pp_documents *d,
                         struct pp_err *err)
 {
+    static const char *const settings[PP_N_MODALITIES] = {"image-token",
+                                                          "audio-token"};
     size_t n = 0;
     int more;
     pp_images_begin(&d->images);
-    if (!f->has[PP_FIELD_IMAGES])
+    for (int k = 0; k < PP_N_MODALITIES; k++)
+        if (f->has[PP_FIELD_IMAGES + k] && (!o || (int)o->modality != k))
+            return pp_fail_setting(
+                err, PP_EXIT_INPUT, settings[k], NULL,
+                "the line has %s, but the id of their placeholders is not "
+                "known",
+                pp_modality_words((enum pp_modality)k).items);
+    if (!o || !f->has[PP_FIELD_IMAGES + o->modality])
         return 0;
-    s->at = f->at[PP_FIELD_IMAGES];
-    if (!o)
-        return pp_fail_setting(err, PP_EXIT_INPUT, "image-token", NULL,
-                               "the line has images, but the id of their "
-                               "placeholders is not known");
+    s->at = f->at[PP_FIELD_IMAGES + o->modality];
     if (pp_scan_peek(s) != '[')
         return read_image(s, o, d, err);
     s->at++;
@@ -268,8 +341,8 @@ int pp_line_check_placeholders(const struct pp_jsonl_images *o,
     uint64_t features = pp_images_loaded(s);
     if (found == features)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64
-                   " features of images",
-                   found, o->token, features);
+    return pp_fail(
+        err, PP_EXIT_INPUT,
+        "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64 " features of %s",
+        found, o->token, features, pp_modality_words(o->modality).items);
 }

@@ -203,15 +203,15 @@ static int read_train(struct pp_scan *s, const struct pp_fields *f, bool *out,
     return 0;
 }
 
-/* Images stand on the line, since all its sequences have them. */
+/* Images and audio stand on the line, since all its sequences have them. */
 static int refuse_inner_images(const struct pp_scan *s,
                                const struct pp_fields *f, struct pp_err *err)
 {
-    return f->has[PP_FIELD_IMAGES]
-               ? pp_scan_fail(s, err,
-                              "'images' must be a field of the line, not of a "
-                              "turn or a side")
-               : 0;
+    if (!f->has[PP_FIELD_IMAGES] && !f->has[PP_FIELD_AUDIO])
+        return 0;
+    return pp_scan_fail(
+        s, err, "'%s' must be a field of the line, not of a turn or a side",
+        f->has[PP_FIELD_IMAGES] ? "images" : "audio");
 }
 
 static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
@@ -348,6 +348,9 @@ static const struct {
     {"images", PP_FIELD_IMAGES},
     {"image", PP_FIELD_IMAGES},
     {"pixel_values", PP_FIELD_IMAGES},
+    {"audio", PP_FIELD_AUDIO},
+    {"audios", PP_FIELD_AUDIO},
+    {"input_features", PP_FIELD_AUDIO},
     {"advantages", COLUMN + PP_COLUMN_ADVANTAGES},
     {"advantage", COLUMN + PP_COLUMN_ADVANTAGES},
     {"logprobs", COLUMN + PP_COLUMN_LOGPROBS},
@@ -403,7 +406,8 @@ static bool is_empty_list(const struct pp_scan *s)
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err)
 {
-    if (field == PP_FIELD_IMAGES && is_empty_list(s))
+    if ((field == PP_FIELD_IMAGES || field == PP_FIELD_AUDIO) &&
+        is_empty_list(s))
         field = PP_FIELD_OTHER;
     /* Tools that export tables write null for a missing value. */
     if (field != PP_FIELD_OTHER && pp_scan_peek(s) != 'n') {

@@ -34,7 +34,8 @@ enum pp_field {
     PP_FIELD_GROUP,
     PP_FIELD_REF_CHOSEN,
     PP_FIELD_REF_REJECTED,
-    PP_FIELD_IMAGES,
+    PP_FIELD_IMAGES, /* plus an enum pp_modality */
+    PP_FIELD_AUDIO,
     PP_FIELD_COLUMN, /* plus an enum pp_column */
     PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
     PP_FIELD_OTHER = PP_N_FIELDS

@@ -104,8 +104,9 @@ static int check_placeholders(const struct pp_packed *p, size_t b,
         if (found != features)
             return pp_fail(err, PP_EXIT_NO,
                            "bin %zu: sequence %" PRIu32
-                           ": '%zu' placeholders for %zu features of images",
-                           b, i, found, features);
+                           ": '%zu' placeholders for %zu features of %s",
+                           b, i, found, features,
+                           pp_modality_words(p->images.modality).items);
     }
     return 0;
 }

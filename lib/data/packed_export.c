@@ -291,9 +291,9 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
     struct pp_tensor_spec specs[N_SPECS];
     if (pp_images_exist(&p->images))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%" PRIu64
-                       "' images cannot be written as safetensors",
-                       path, p->images.n);
+                       "%s: '%" PRIu64 "' %s cannot be written as safetensors",
+                       path, p->images.n,
+                       pp_modality_words(p->images.modality).items);
     if (p->cp && ranks->cp)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: cp_index of '%u' ranks cannot hold sequences that "

@@ -18,7 +18,7 @@
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 /* An index has the first version that has all of its fields, so that older
  * readers read what they can. */
-#define PP_PACKED_VERSION 5
+#define PP_PACKED_VERSION 6
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -76,8 +76,9 @@ struct pp_packed_header {
     uint64_t n_images, n_patches;
     uint64_t image_bins, cu_images, cu_patches, grids; /* offsets */
     uint32_t patch_inputs, image_token, merge, patch_capacity;
-    uint32_t max_images, max_patches, max_image, reserved_too;
-    /* Version 4 ends here. Version 5 has context-parallel ranks. */
+    uint32_t max_images, max_patches, max_image, modality;
+    /* Version 4 ends here. Version 5 has context-parallel ranks. Version 6 has
+     * audio in place of images, and no such ranks. */
     uint64_t ranks; /* offset */
     uint32_t cp, max_rank_tokens;
 };
@@ -90,6 +91,14 @@ enum {
     PP_PACKED_HEADER_3 = 288,
     PP_PACKED_HEADER_4 = 368
 };
+/* Versions with a stream beside the tokens. */
+enum { PP_PACKED_IMAGES = 4, PP_PACKED_AUDIO = 6 };
+
+static inline bool pp_packed_has_images(uint32_t version)
+{
+    return version == PP_PACKED_IMAGES || version == PP_PACKED_AUDIO;
+}
+
 static_assert(offsetof(struct pp_packed_header, n_images) == PP_PACKED_HEADER_3,
               "pp-pack(5)");
 
@@ -179,7 +188,7 @@ int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
                            uint64_t n, size_t size,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Fills p->images from a header of version 4, and finds its sections. */
+/* Fills p->images from a header of version 4 or 6, and finds its sections. */
 int pp_packed_find_images(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
 /* Checks the numbers of the sections of images. */

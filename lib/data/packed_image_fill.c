@@ -77,8 +77,9 @@ int pp_image_add_part(struct pp_image_cursor *c,
     if (found != features)
         return pp_fail(err, PP_EXIT_INPUT,
                        "sequence %zu: '%zu' placeholders for %" PRIu64
-                       " features of images",
-                       p->sequence, found, features);
+                       " features of %s",
+                       p->sequence, found, features,
+                       pp_modality_words(s->kind.modality).items);
     for (size_t i = 0; i < n; i++) {
         if (at[i].patches > (uint32_t)INT32_MAX - c->next.patches)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -90,12 +91,17 @@ int pp_image_add_part(struct pp_image_cursor *c,
     return 0;
 }
 
+static struct pp_image_kind kind_of(const struct pp_packed_images *s)
+{
+    return (struct pp_image_kind){s->patch_inputs, s->token, s->merge,
+                                  s->modality};
+}
+
 int pp_packed_load_images(const struct pp_packed *p, size_t b, uint32_t i,
                           struct pp_documents *d, struct pp_err *err)
 {
     struct pp_bin_images at;
-    const struct pp_image_kind kind = {p->images.patch_inputs, p->images.token,
-                                       p->images.merge};
+    const struct pp_image_kind kind = kind_of(&p->images);
     pp_packed_bin_images(p, b, &at);
     pp_images_begin(&d->images);
     if (!at.cu_images)
@@ -145,8 +151,7 @@ int pp_packed_copy_images(const struct pp_packed *p, size_t n_bins,
     uint32_t *n = calloc(out->n_sequences + 1, sizeof *n);
     struct pp_grid *grids = calloc(most + 1, sizeof *grids);
     float *pixels;
-    const struct pp_image_content c = {p->images.patch_inputs, p->images.token,
-                                       p->images.merge, n, grids};
+    const struct pp_image_content c = {kind_of(&p->images), n, grids};
     int rc = -1;
     if (!n || !grids) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -193,8 +198,10 @@ int pp_packed_set_images(struct pp_packed *p, const struct pp_image_content *c,
     const struct pp_grid *grid = c->grids;
     struct pp_image_cursor at = {.totals = &p->images};
     uint64_t n = 0, patches = 0;
-    p->images = (struct pp_packed_images){
-        .patch_inputs = c->patch_inputs, .token = c->token, .merge = c->merge};
+    p->images = (struct pp_packed_images){.modality = c->kind.modality,
+                                          .patch_inputs = c->kind.patch_inputs,
+                                          .token = c->kind.token,
+                                          .merge = c->kind.merge};
     for (size_t i = 0; i < p->n_sequences; i++)
         n += c->n[i];
     for (uint64_t k = 0; k < n; k++)

@@ -55,17 +55,16 @@ static uint32_t most_of_lanes(const struct pp_packed_images *s, size_t size,
                               size_t lanes)
 {
     uint64_t all = (uint64_t)s->max_patches * lanes;
-    uint64_t grain = (uint64_t)s->merge * s->merge;
+    uint64_t grain = pp_modality_rows(s->modality, s->merge);
     uint64_t most = all / size / grain * grain + grain + s->max_image;
     return (uint32_t)(all == 0 || size == 1 || all < most ? all : most);
 }
 
-uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes)
+/* Returns the most patches that one of `size` ranks gets of a bin. */
+static uint32_t most_of_bins(const struct pp_packed *p, size_t size)
 {
     uint32_t most = 0;
     struct pp_bin_images b;
-    if (lanes > 1)
-        return most_of_lanes(&p->images, size, lanes);
     if (size == 1)
         return p->images.max_patches;
     for (size_t i = 0; i < p->n_bins; i++) {
@@ -77,6 +76,16 @@ uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes)
                            b.cu_patches[pp_images_part(&b, size, rank)]));
     }
     return most;
+}
+
+uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes)
+{
+    const struct pp_packed_images *s = &p->images;
+    if (!pp_images_exist(s))
+        return 0;
+    uint32_t most =
+        lanes > 1 ? most_of_lanes(s, size, lanes) : most_of_bins(p, size);
+    return (uint32_t)pp_round_up(most, pp_modality_rows(s->modality, s->merge));
 }
 
 struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
@@ -101,18 +110,23 @@ int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     uint64_t n_cu = h->n_sequences + h->n_bins, n_pixels, n_cu_patches;
-    p->images = (struct pp_packed_images){.patch_inputs = h->patch_inputs,
-                                          .token = h->image_token,
-                                          .merge = h->merge,
-                                          .capacity = h->patch_capacity,
-                                          .max_images = h->max_images,
-                                          .max_patches = h->max_patches,
-                                          .max_image = h->max_image,
-                                          .n = h->n_images,
-                                          .n_patches = h->n_patches};
+    bool audio = h->version == PP_PACKED_AUDIO;
+    p->images =
+        (struct pp_packed_images){.modality = (enum pp_modality)h->modality,
+                                  .patch_inputs = h->patch_inputs,
+                                  .token = h->image_token,
+                                  .merge = h->merge,
+                                  .capacity = h->patch_capacity,
+                                  .max_images = h->max_images,
+                                  .max_patches = h->max_patches,
+                                  .max_image = h->max_image,
+                                  .n = h->n_images,
+                                  .n_patches = h->n_patches};
     if (!h->patch_inputs || !h->merge || h->merge > INT16_MAX ||
         h->image_token >= h->vocab || !h->n_images || h->token_files ||
-        h->patch_capacity > INT32_MAX || h->reserved_too ||
+        h->patch_capacity > INT32_MAX ||
+        h->modality != (audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES) ||
+        (audio && (h->ranks || h->cp || h->max_rank_tokens)) ||
         __builtin_mul_overflow(h->n_patches, h->patch_inputs, &n_pixels) ||
         __builtin_add_overflow(h->n_images, h->n_bins, &n_cu_patches))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -145,26 +159,29 @@ static int check_sequence_images(const struct pp_packed *p, size_t b,
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
     const int32_t *cu = p->sections[PP_SECTION_CU];
-    uint64_t merge = p->images.merge, features = 0;
+    const struct pp_modality_words words =
+        pp_modality_words(p->images.modality);
+    uint64_t features = 0;
     cu += r[b].first_sequence + b + i;
     for (int32_t k = at->cu_images[i]; k < at->cu_images[i + 1]; k++) {
         const struct pp_grid *g = &at->grids[k];
         uint32_t patches = pp_grid_patches(g);
-        if (!patches || g->rows % merge || g->columns % merge ||
-            patches > p->images.max_image)
+        if (!patches || patches > p->images.max_image ||
+            !pp_grid_merges(p->images.modality, p->images.merge, g))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "index: bin %zu: an image cannot have '%" PRIu32
-                           " x %" PRIu32 " x %" PRIu32 "' patches",
-                           b, g->frames, g->rows, g->columns);
+                           "index: bin %zu: one of the %s cannot have '%" PRIu32
+                           " x %" PRIu32 " x %" PRIu32 "' %s",
+                           b, words.items, g->frames, g->rows, g->columns,
+                           words.rows);
         if ((int64_t)at->cu_patches[k + 1] - at->cu_patches[k] != patches)
             return fail_images(b, err, "cu_patches do not match the grids");
-        features += patches / (merge * merge);
+        features += pp_image_features(&p->images, patches);
     }
     if (features > (uint64_t)(cu[1] - cu[0]))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: bin %zu: a sequence of '%" PRId32
-                       "' tokens cannot have %" PRIu64 " features of images",
-                       b, cu[1] - cu[0], features);
+                       "' tokens cannot have %" PRIu64 " features of %s",
+                       b, cu[1] - cu[0], features, words.items);
     return 0;
 }
 

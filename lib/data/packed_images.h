@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_images - the images of a packed set: a second stream beside the
- * tokens, whose rows are patches.
+/* packed_images - the images of a packed set, or its clips of audio
+ * (base/modality.h): a second stream beside the tokens, whose rows are patches.
  *
  * An image is a grid of patches, a row of pixels each. It belongs to a sequence
  * and stands for placeholders in it: tokens with the id `token`, in the order
  * of the images. A sequence has as many placeholders as its images have
- * features: patches / merge^2. pp-pack(5) has the byte layout. */
+ * features. pp-images(5) has the byte layout. */
 #ifndef PP_DATA_PACKED_IMAGES_H
 #define PP_DATA_PACKED_IMAGES_H
 
@@ -20,11 +20,12 @@ struct pp_packed;
 
 /* The images of all bins. */
 struct pp_packed_images {
+    enum pp_modality modality;
     uint32_t patch_inputs; /* pixels of a patch: channel, row, column, as in the
                               weight of a patch embedding. 0: the set has no
                               images, and all of this is 0 */
     uint32_t token;        /* the id of placeholders */
-    uint32_t merge;        /* merge^2 patches make one feature */
+    uint32_t merge;        /* see base/modality.h */
     uint32_t capacity;     /* most patches of a bin when it was packed; 0: no
                               limit */
     uint32_t max_images, max_patches; /* of a bin */
@@ -38,11 +39,11 @@ static inline bool pp_images_exist(const struct pp_packed_images *s)
     return s->patch_inputs > 0;
 }
 
-/* Returns the features of that many patches. */
+/* Returns the features of an image of that many patches. */
 static inline uint32_t pp_image_features(const struct pp_packed_images *s,
                                          uint32_t patches)
 {
-    return patches / (s->merge * s->merge);
+    return patches / (uint32_t)pp_modality_rows(s->modality, s->merge);
 }
 
 /* The images of one bin. Sequence i has images cu_images[i]..cu_images[i + 1],
@@ -76,12 +77,14 @@ struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
                                         size_t size);
 
 /* Returns the most patches that one of `size` ranks gets: of a bin, or at most
- * of any `lanes` bins if they divide the images of several as if of one. */
+ * of any `lanes` bins if they divide the images of several as if of one. It is
+ * rounded up to whole features, of which plans assume a number in proportion.
+ */
 uint32_t pp_images_most(const struct pp_packed *p, size_t size, size_t lanes);
 
 /* Images for a set in memory, in the order of its sequences. */
 struct pp_image_content {
-    uint32_t patch_inputs, token, merge;
+    struct pp_image_kind kind;
     const uint32_t *n;           /* (n_sequences) images of each sequence */
     const struct pp_grid *grids; /* of all images */
 };

@@ -110,8 +110,10 @@ make_index_header(const struct pp_packed_content *c)
     }
     h.n_images = count_images(c);
     if (h.n_images) {
-        h.version = 4;
-        h.header_bytes = PP_PACKED_HEADER_4;
+        bool audio = c->docs->images.kind.modality == PP_MODALITY_AUDIO;
+        h.version = audio ? PP_PACKED_AUDIO : PP_PACKED_IMAGES;
+        h.header_bytes = audio ? sizeof h : PP_PACKED_HEADER_4;
+        h.modality = (uint32_t)c->docs->images.kind.modality;
         h.patch_inputs = c->docs->images.kind.patch_inputs;
         h.image_token = c->docs->images.kind.token;
         h.merge = c->docs->images.kind.merge;
@@ -169,7 +171,7 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
 /* Returns whether the index has the fields and sections of images. */
 static bool has_images(const struct pp_packed_header *h)
 {
-    return h->version == 4;
+    return pp_packed_has_images(h->version);
 }
 
 static void *section_at(struct pp_packed_header *h, uint64_t offset)

@@ -37,6 +37,7 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
                                           PP_PACKED_HEADER_2,
                                           PP_PACKED_HEADER_3,
                                           PP_PACKED_HEADER_4,
+                                          sizeof *h,
                                           sizeof *h};
     size_t expected = header_bytes[h->version];
     if (bytes < expected)
@@ -166,9 +167,9 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    if (h->version == 4 && pp_packed_find_images(p, err) != 0)
-        return -1;
-    return h->version > 4 ? pp_packed_find_ranks(p, err) : 0;
+    if (pp_packed_has_images(h->version))
+        return pp_packed_find_images(p, err);
+    return h->version == 5 ? pp_packed_find_ranks(p, err) : 0;
 }
 
 static int fail_index_bin(size_t b, struct pp_err *err, const char *what)

@@ -61,8 +61,10 @@ int pp_safetensors_read(const char *path, bool allow_empty,
 /* How lines have images. */
 struct pp_jsonl_images {
     uint32_t token; /* the id of placeholders */
-    uint32_t merge; /* patches of a feature, each way; at least 1 */
+    uint32_t merge; /* patches of a feature, each way; at least 1. Or rows of
+                       audio */
     uint32_t patch; /* pixels of a patch, each way; 0: images are patches */
+    enum pp_modality modality;
 };
 
 /* JSON Lines: an object per line with "input_ids", or with "text" for the byte

@@ -17,7 +17,8 @@ enum {
     USUAL_PATCHES = 1024,
     MAX_IMAGE = 1 << 15,
     USUAL_IMAGE_TOKEN = 32000, /* of LLaVA */
-    USUAL_QWEN_TOKEN = 151655
+    USUAL_QWEN_TOKEN = 151655,
+    USUAL_AUDIO_TOKEN = 151646
 };
 
 /* A language model: its model_type, the model_type with the same tensors that
@@ -43,6 +44,7 @@ static const char *const model_types[PP_N_VISIONS] = {
     [PP_VISION_LLAVA] = "llava",
     [PP_VISION_QWEN2] = "qwen2_vl",
     [PP_VISION_QWEN2_5] = "qwen2_5_vl",
+    [PP_VISION_QWEN2_AUDIO] = "qwen2_audio",
 };
 
 const char *pp_config_vision_type(enum pp_vision_kind kind)
@@ -102,11 +104,12 @@ static int complete(json_t *o, const struct language *l)
 static int read_language(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value text, at;
-    const char *type = m->vision.kind == PP_VISION_LLAVA
-                           ? "llama"
-                           : model_types[m->vision.kind];
+    bool needs = !pp_vision_merges(&m->vision);
+    const char *type = m->vision.kind == PP_VISION_LLAVA ? "llama"
+                       : needs                           ? "qwen2"
+                               : model_types[m->vision.kind];
     if (!pp_config_find_set(root, "text_config", &text)) {
-        if (m->vision.kind == PP_VISION_LLAVA)
+        if (needs)
             return pp_value_fail(root, "'text_config' is missing");
         text = *root;
     } else if (pp_value_is_object(&text)) {
@@ -370,6 +373,57 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
                                                                            : 0;
 }
 
+/* Reads Whisper's encoder. It may have dropout of its own. */
+static int read_whisper(const struct pp_value *o, struct pp_model *m)
+{
+    static const char *const dropouts[] = {"dropout", "attention_dropout",
+                                           "activation_dropout",
+                                           "encoder_layerdrop"};
+    struct pp_vision *v = &m->vision;
+    struct pp_value at;
+    if (pp_config_only_text(o, "model_type", "qwen2_audio_encoder") ||
+        get_named(o, "d_model", NULL, 1280, &v->hidden) ||
+        get_named(o, "encoder_ffn_dim", NULL, 5120, &v->intermediate) ||
+        get_layers(o, "encoder_layers", 32, v) ||
+        get_named(o, "encoder_attention_heads", NULL, 20, &v->n_heads) ||
+        check_heads(o, "encoder_attention_heads", v) ||
+        read_gelu(o, "activation_function", "gelu", &v->gelu) ||
+        get_named(o, "num_mel_bins", NULL, 128, &v->channels) ||
+        get_named(o, "max_source_positions", NULL, 1500, &v->most))
+        return -1;
+    for (size_t i = 0; i < sizeof dropouts / sizeof *dropouts; i++)
+        if (pp_config_read_dropout(o, dropouts[i], 0, m))
+            return -1;
+    if (v->most < PP_AUDIO_MERGE) {
+        pp_value_find(o, "max_source_positions", &at);
+        return pp_value_fail(&at,
+                             "'%zu' is below %d, the positions of a feature",
+                             v->most, (int)PP_AUDIO_MERGE);
+    }
+    if (v->channels > MAX_IMAGE || v->most > INT_MAX)
+        return pp_value_fail(o,
+                             "'%zu' frequencies or '%zu' positions are too "
+                             "many",
+                             v->channels, v->most);
+    v->patch_size = PP_AUDIO_FRAMES;
+    v->patch_inputs = PP_AUDIO_FRAMES * v->channels;
+    v->merge = PP_AUDIO_MERGE;
+    v->patches = v->most / v->merge * v->merge;
+    return 0;
+}
+
+/* Reads the id of placeholders. */
+static int read_token(const struct pp_value *root, struct pp_vision *v)
+{
+    if (pp_vision_hears(v))
+        return get_named(root, "audio_token_index", "audio_token_id",
+                         USUAL_AUDIO_TOKEN, &v->image_token);
+    return get_named(root, "image_token_index", "image_token_id",
+                     v->kind == PP_VISION_LLAVA ? USUAL_IMAGE_TOKEN
+                                                : USUAL_QWEN_TOKEN,
+                     &v->image_token);
+}
+
 int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_vision *v = &m->vision;
@@ -380,15 +434,17 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
     v->norm_eps = 1e-5;
     if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
         read_language(root, m) || read_tied(root, m) ||
-        pp_value_member(root, "vision_config", &encoder) ||
+        pp_value_member(root,
+                        pp_vision_hears(v) ? "audio_config" : "vision_config",
+                        &encoder) ||
         pp_value_is_object(&encoder))
         return -1;
     if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
                                     &v->projector_bias))
         return -1;
-    if (get_named(root, "image_token_index", "image_token_id",
-                  llava ? USUAL_IMAGE_TOKEN : USUAL_QWEN_TOKEN,
-                  &v->image_token))
+    if (read_token(root, v))
         return -1;
+    if (pp_vision_hears(v))
+        return read_whisper(&encoder, m);
     return llava ? read_clip(root, &encoder, v) : read_qwen(&encoder, m, v);
 }

@@ -24,12 +24,12 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u)
     return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
 }
 
-size_t pp_image_rows(const struct pp_model *m, size_t n, size_t patches,
+size_t pp_image_rows(const struct pp_model *m, size_t patches,
                      enum pp_rows rows)
 {
     const struct pp_vision *v = &m->vision;
-    return rows == PP_ROWS_PATCHES ? patches + n * v->class_token
-                                   : patches / v->merge + n * v->class_out;
+    return rows == PP_ROWS_PATCHES ? patches + v->class_token
+                                   : patches / v->merge + v->class_out;
 }
 
 double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
@@ -37,7 +37,7 @@ double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
     return rows == PP_ROWS_TOKENS
                ? 1
                : pp_vision_rate(&m->vision,
-                                pp_image_rows(m, 1, m->vision.patches, rows));
+                                pp_image_rows(m, m->vision.patches, rows));
 }
 
 double pp_edge_rate(const struct pp_model *m, size_t at)

@@ -31,9 +31,8 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at);
 /* Returns the rows of which a unit saves tensors. */
 enum pp_rows pp_unit_rows(struct pp_unit_id u);
 
-/* Returns the rows of a kind that n images have, with so many patches in all.
- */
-size_t pp_image_rows(const struct pp_model *m, size_t n, size_t patches,
+/* Returns the rows of a kind that an image of so many patches has. */
+size_t pp_image_rows(const struct pp_model *m, size_t patches,
                      enum pp_rows rows);
 
 /* Returns the rows of a kind on a rank for each of its tokens, with n_images

@@ -23,6 +23,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_CLIP] = &pp_family_clip,
         [PP_QWEN2_VIT] = &pp_family_qwen2_vit,
         [PP_QWEN2_5_VIT] = &pp_family_qwen2_5_vit,
+        [PP_WHISPER] = &pp_family_whisper,
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
         [PP_SMOLLM3] = &pp_family_smollm3,
         [PP_PHI3] = &pp_family_phi3,
@@ -78,41 +79,41 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                                                           : PP_PART_HEAD};
         return 1;
     case PP_UNIT_PATCHES:
-        out[0] = (struct pp_model_part){.kind = PP_PART_PATCHES};
+        out[0] = (struct pp_model_part){.kind = pp_vision_hears(&m->vision)
+                                                    ? PP_PART_FRAMES
+                                                    : PP_PART_PATCHES};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
         return !pp_model_is_tower(m) ? 0 : f->names->positions ? 2 : 1;
     case PP_UNIT_PROJECTOR:
-        out[0] = (struct pp_model_part){.kind = pp_vision_merges(&m->vision)
-                                                    ? PP_PART_MERGER
-                                                    : PP_PART_PROJECTOR};
+        out[0] = (struct pp_model_part){pp_vision_projector(&m->vision)};
         return 1;
     default:
         return 0;
     }
 }
 
-/* Names of the language model's tensors in LLaVA begin so. */
+/* Names of the language model's tensors in LLaVA and Qwen2-Audio begin so. */
 #define LANGUAGE "language_model."
 /* The name of a score, whatever the family. */
 #define SCORE "score.weight"
 
-static bool is_llava(const struct pp_model *m)
+static bool nests(const struct pp_model *m)
 {
-    return m->vision.kind == PP_VISION_LLAVA;
+    return m->vision.kind == PP_VISION_LLAVA || pp_vision_hears(&m->vision);
 }
 
 const char *pp_embedding_name(const struct pp_model *m)
 {
-    return is_llava(m) ? LANGUAGE "model.embed_tokens.weight"
-                       : pp_family_of(m->architecture)->names->embedding;
+    return nests(m) ? LANGUAGE "model.embed_tokens.weight"
+                    : pp_family_of(m->architecture)->names->embedding;
 }
 
 const char *pp_head_name(const struct pp_model *m)
 {
     if (m->scores)
         return SCORE;
-    return is_llava(m) ? LANGUAGE "lm_head.weight"
-                       : pp_family_of(m->architecture)->names->head;
+    return nests(m) ? LANGUAGE "lm_head.weight"
+                    : pp_family_of(m->architecture)->names->head;
 }
 
 /* Returns the name of a tensor of a projector. */
@@ -125,8 +126,12 @@ static const char *projector_name(const struct pp_model *m, size_t slot)
          "multi_modal_projector.linear_2.bias"},
         {"visual.merger.mlp.0.weight", "visual.merger.mlp.0.bias",
          "visual.merger.mlp.2.weight", "visual.merger.mlp.2.bias",
-         "visual.merger.ln_q.weight", "visual.merger.ln_q.bias"}};
-    return names[pp_vision_merges(&m->vision)][slot];
+         "visual.merger.ln_q.weight", "visual.merger.ln_q.bias"},
+        {NULL, NULL, "multi_modal_projector.linear.weight",
+         "multi_modal_projector.linear.bias", "audio_tower.layer_norm.weight",
+         "audio_tower.layer_norm.bias"}};
+    const struct pp_vision *v = &m->vision;
+    return names[pp_vision_hears(v) ? 2 : pp_vision_merges(v)][slot];
 }
 
 /* Names a tensor of a unit, and says how files have it. All names are shorter;
@@ -140,8 +145,9 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         [PP_UNIT_EMBED] = {names->embedding, names->positions},
         [PP_UNIT_NORM] = {names->norm, names->norm_bias},
         [PP_UNIT_HEAD] = {m->scores ? SCORE : names->head},
-        [PP_UNIT_PATCHES] = {names->patches, names->positions,
-                             names->embedding}};
+        [PP_UNIT_PATCHES] = {names->patches, names->positions, names->embedding,
+                             names->conv1_bias, names->conv2,
+                             names->conv2_bias}};
     if (u.kind == PP_UNIT_LAYER) {
         snprintf(t->name, sizeof t->name, "%.40s.%u.%.43s", names->layers,
                  (unsigned)u.layer, names->layer[slot]);
@@ -154,7 +160,7 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     } else {
         snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
     }
-    if (is_llava(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
+    if (nests(m) && !pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
         char name[PP_FQN_TEXT];
         snprintf(name, sizeof name, "%s%.79s", LANGUAGE, t->name);
         memcpy(t->name, name, sizeof name);
@@ -177,7 +183,7 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     struct pp_model tower = pp_vision_tower(&whole);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
     for (size_t slot = 0; slot < n; slot++) {
-        out[slot].frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED;
+        out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
         out[slot].split = divided ? out[slot].split : PP_SPLIT_NONE;
         out[slot].n_parts = divided ? out[slot].n_parts : 1;
     }

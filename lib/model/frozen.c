@@ -36,7 +36,7 @@ static bool is_part(const struct pp_model *m, const char *word,
     bool projector = u.kind == PP_UNIT_PROJECTOR && encoder;
     if (!strcmp(word, "language"))
         return !encoder;
-    if (!strcmp(word, "vision"))
+    if (!strcmp(word, pp_vision_part(&m->vision)))
         return encoder && !projector;
     if (!strcmp(word, "projector"))
         return projector;
@@ -59,10 +59,11 @@ static int freeze_word(const struct pp_model *m, const char *word, bool *frozen,
     }
     if (any)
         return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "'%s' is not a part of the model (language, vision, "
-                   "projector, embedding, head), and no unit has this name",
-                   word);
+    return pp_fail(
+        err, PP_EXIT_INPUT,
+        "'%s' is not a part of the model (language, vision or "
+        "audio, projector, embedding, head), and no unit has this name",
+        word);
 }
 
 int pp_freeze_units(const struct pp_model *m, const char *list, bool *frozen,

@@ -42,6 +42,7 @@ enum pp_architecture {
     PP_CLIP,
     PP_QWEN2_VIT, /* encoders of images: see pp_vision_tower */
     PP_QWEN2_5_VIT,
+    PP_WHISPER, /* an encoder of audio */
     PP_END_ARCHITECTURES
 };
 
@@ -74,16 +75,19 @@ struct pp_mla {
                            0: 1 */
 };
 
-/* The family of a vision-language model. */
+/* The family of a model with an encoder. */
 enum pp_vision_kind {
     PP_VISION_NONE,
-    PP_VISION_LLAVA,   /* CLIP's encoder, a projector of two products */
-    PP_VISION_QWEN2,   /* any resolution; merges patches by fours */
-    PP_VISION_QWEN2_5, /* the same with gated MLPs, most layers windowed */
+    PP_VISION_LLAVA,       /* CLIP's encoder, a projector of two products */
+    PP_VISION_QWEN2,       /* any resolution; merges patches by fours */
+    PP_VISION_QWEN2_5,     /* the same with gated MLPs, most layers windowed */
+    PP_VISION_QWEN2_AUDIO, /* Whisper's encoder of audio, pooled by twos */
     PP_N_VISIONS
 };
 
-/* A vision transformer and its workload per sequence; see vision.h. */
+/* An encoder and its workload per sequence; see vision.h. Its images may be
+ * clips of audio (base/modality.h): a patch is then a row, channels are
+ * frequencies, and patch_size is the frames of a row. */
 struct pp_vision {
     enum pp_vision_kind kind;
     size_t hidden, intermediate, n_layers, n_heads;
@@ -100,6 +104,7 @@ struct pp_vision {
     struct pp_layer_set windowed;
     size_t patches;           /* per image: as configured, or a common size */
     bool fixed_size;          /* all images have this size */
+    size_t most;              /* patches of an image; 0: any number */
     size_t image_token;       /* the id of placeholders for features */
     size_t n_images, seq_len; /* of a sequence, and its tokens with images */
     size_t sharers; /* ranks that divide them (pp_mesh_sharers); 0: one */
@@ -131,6 +136,7 @@ struct pp_model {
     bool scores; /* the head gives a number for each sequence, from its last
                     token: a reward model */
     bool qkv_bias;
+    bool no_k_bias; /* ... but keys have none */
     bool o_bias;
     bool mlp_bias;
     enum pp_gelu gelu;    /* of an MLP without gate */

@@ -107,6 +107,7 @@ static void positions_tensors(const struct pp_model *m,
     (void)p;
     set_matrix(&out[PP_P_POSITIONS], m->max_position, m->hidden, PP_SPLIT_NONE,
                1);
+    out[PP_P_POSITIONS].frozen = pp_family_of(m->architecture)->fixed_positions;
 }
 
 /* The embedding saves what positions need. */
@@ -188,7 +189,8 @@ static void attention_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_V], kv, h, PP_SPLIT_ROWS, nkv);
     }
     if (m->qkv_bias && !fused) {
-        set_bias(&out[PP_P_K_BIAS], kv, PP_SPLIT_ROWS, nkv);
+        if (!m->no_k_bias)
+            set_bias(&out[PP_P_K_BIAS], kv, PP_SPLIT_ROWS, nkv);
         set_bias(&out[PP_P_V_BIAS], kv, PP_SPLIT_ROWS, nkv);
     }
     if (m->o_bias)
@@ -424,7 +426,7 @@ static void join_saved(const struct pp_model *m, const struct pp_model_part *p,
     out[PP_S_DNEXT] = (struct pp_saved){PP_SAVED_GRAD_W, h};
 }
 
-/* --- the encoder of images --- */
+/* --- encoders of images and audio --- */
 
 /* The convolution's kernel is one matrix of products, a row for each output. */
 static void patches_tensors(const struct pp_model *m,
@@ -453,6 +455,40 @@ static void patches_saved(const struct pp_model *m,
     out[PP_S_PATCH_X] =
         (struct pp_saved){PP_SAVED_ACT_W, m->vision.patch_inputs};
     out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+}
+
+/* A window of three frames, or of three outputs of the first convolution, is a
+ * row of the kernel's matrix. */
+static void frames_tensors(const struct pp_model *m,
+                           const struct pp_model_part *p,
+                           struct pp_tensor_info *out)
+{
+    (void)p;
+    static const size_t slots[] = {PP_P_PATCH, PP_P_CONV2};
+    const size_t widths[] = {m->vision.channels, m->hidden};
+    for (size_t i = 0; i < 2; i++) {
+        struct pp_tensor_info *t = &out[slots[i]];
+        set_matrix(t, m->hidden, widths[i] * PP_AUDIO_FRAMES, PP_SPLIT_NONE, 1);
+        t->inner[0] = widths[i];
+        t->inner[1] = PP_AUDIO_FRAMES;
+        t->n_dims = 3;
+    }
+    set_bias(&out[PP_P_CONV1_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_CONV2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+}
+
+static void frames_saved(const struct pp_model *m,
+                         const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t h = m->hidden;
+    out[PP_S_PATCH_X] =
+        (struct pp_saved){PP_SAVED_ACT_W, 2 * m->vision.patch_inputs};
+    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
+    out[PP_S_CONV1] = (struct pp_saved){PP_SAVED_ACT_I, 2 * h};
+    out[PP_S_CONV2_X] = (struct pp_saved){PP_SAVED_ACT_W, 3 * h};
+    out[PP_S_CONV2] = (struct pp_saved){PP_SAVED_ACT_I, h};
+    out[PP_S_DCONV1] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * h};
 }
 
 /* Ranks divide what is between the products, or images and no tensors. */
@@ -513,6 +549,31 @@ static void merger_saved(const struct pp_model *m,
     out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
 }
 
+static void pooler_tensors(const struct pp_model *m,
+                           const struct pp_model_part *p,
+                           struct pp_tensor_info *out)
+{
+    (void)p;
+    size_t in = m->vision.hidden;
+    set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+    set_vector(&out[PP_P_MERGER_NORM], in, PP_INIT_ONES, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_MERGER_NORM_BIAS], in, PP_SPLIT_NONE, 1);
+}
+
+static void pooler_saved(const struct pp_model *m,
+                         const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    size_t in = m->vision.hidden;
+    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
+    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
+    out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+    out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
+    out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
+}
+
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 {
     static const struct pp_part_row rows[PP_N_PARTS] = {
@@ -532,6 +593,8 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_PATCHES] = {patches_tensors, patches_saved},
         [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
         [PP_PART_MERGER] = {merger_tensors, merger_saved},
+        [PP_PART_FRAMES] = {frames_tensors, frames_saved},
+        [PP_PART_POOLER] = {pooler_tensors, pooler_saved},
     };
     return &rows[kind];
 }

@@ -29,6 +29,8 @@ enum pp_part_kind {
     PP_PART_PROJECTOR, /* two products with GELU between them */
     PP_PART_MERGER,    /* a norm of patches, then the same for several at once
                         */
+    PP_PART_FRAMES,    /* two convolutions of the frames of audio */
+    PP_PART_POOLER,    /* the mean of neighbours, a norm, a product */
     PP_N_PARTS
 };
 
@@ -82,7 +84,9 @@ struct pp_names {
     const char *norm, *norm_bias, *head;
     const char *patches; /* of an encoder; its embedding, if it has one, is a
                             class token */
-    const char *layers;  /* "model.layers", which the number of one follows */
+    const char *conv1_bias, *conv2, *conv2_bias; /* of audio; patches is conv1's
+                                                    weight */
+    const char *layers; /* "model.layers", which the number of one follows */
     /* By slot: "input_layernorm.weight", or "mlp.experts.%.up_proj.weight" with
      * the number of an expert for '%'. NULL: the family never has it.
      * Without a name for keys, the tensor of queries holds queries, keys and
@@ -110,6 +114,7 @@ struct pp_family {
     bool from_zero;        /* RMSNorm multiplies by 1 + its weight */
     bool scales_embedding; /* by the root of hidden */
     bool geglu;            /* the gate of an MLP is GELU's, not SiLU's */
+    bool fixed_positions;  /* positions are stored, but not trained */
     bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
@@ -137,6 +142,6 @@ extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
 extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
 extern const struct pp_family pp_family_clip, pp_family_qwen2_vit,
-    pp_family_qwen2_5_vit;
+    pp_family_qwen2_5_vit, pp_family_whisper;
 
 #endif

@@ -69,13 +69,20 @@ enum {
 };
 
 /* Parameters of the patches and of the projector of an encoder. */
-enum { PP_P_PATCH = PP_P_WEIGHT, PP_P_CLASS = 2, PP_N_PATCH_PARAMS };
+enum {
+    PP_P_PATCH = PP_P_WEIGHT, /* of audio, the first convolution */
+    PP_P_CLASS = 2,
+    PP_P_CONV1_BIAS, /* of audio, as what follows */
+    PP_P_CONV2,
+    PP_P_CONV2_BIAS,
+    PP_N_PATCH_PARAMS
+};
 enum {
     PP_P_LINEAR1,
     PP_P_LINEAR1_BIAS,
-    PP_P_LINEAR2,
+    PP_P_LINEAR2, /* the only one of an encoder of audio */
     PP_P_LINEAR2_BIAS,
-    PP_P_MERGER_NORM, /* Qwen's, before it merges patches */
+    PP_P_MERGER_NORM, /* Qwen's, before it merges patches, or behind a pool */
     PP_P_MERGER_NORM_BIAS,
     PP_N_PROJECTOR_PARAMS
 };
@@ -165,8 +172,18 @@ enum {
 };
 /* ACT_W all. SCALE: minus the derivative of the loss by each log-probability,
  * or its derivative by each score */
-enum { PP_S_PATCH_X, PP_S_PATCH_DY, PP_N_PATCH_SAVED };
-/* ACT_W patch_inputs, GRAD_W hidden. A row is a token of the encoder. */
+enum {
+    PP_S_PATCH_X,  /* ACT_W: patch_inputs; of audio, two windows of frames */
+    PP_S_PATCH_DY, /* GRAD_W: hidden; of audio, that of the second convolution
+                      before GELU */
+    PP_S_CONV1,   /* Audio. ACT_I: the first convolution at two frames, 2 hidden
+                   */
+    PP_S_CONV2_X, /* ACT_W: what the second one reads, 3 hidden */
+    PP_S_CONV2,   /* ACT_I: hidden */
+    PP_S_DCONV1,  /* GRAD_W: gradient of CONV1, 2 hidden */
+    PP_N_PATCH_SAVED
+};
+/* A row is a token of the encoder. */
 enum {
     PP_S_FEATURES,      /* ACT_W: merge times the encoder's hidden */
     PP_S_PROJECTED,     /* ACT_I: the first product, hidden; Qwen's is as wide
@@ -174,7 +191,8 @@ enum {
     PP_S_PROJECTED_ACT, /* ACT_W: likewise */
     PP_S_DPROJECTED,    /* GRAD_W: likewise */
     PP_S_PROJECTOR_DY,  /* GRAD_W: hidden */
-    PP_S_MERGER_X,      /* Qwen's. ACT_W: patches before the norm */
+    PP_S_MERGER_X,      /* Qwen's. ACT_W: patches before the norm, or audio
+                           behind the pool */
     PP_S_MERGER_RSTD,   /* ACT_W: merge */
     PP_S_MERGER_MEAN,   /* ACT_W: merge */
     PP_S_DMERGER,       /* GRAD_W: gradient of FEATURES */

@@ -206,6 +206,9 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);
+    /* The inputs of the second convolution of audio, or their gradients. */
+    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(&m->vision))
+        w.token += (double)(PP_AUDIO_FRAMES * m->hidden * b->element_bytes);
     return w;
 }
 

@@ -38,6 +38,12 @@ static const struct {
                             "Qwen2_5_VLVisionBlock", NULL,
                             "Qwen2_5_VLPatchMerger"},
                            PP_QWEN2_5_VIT},
+    [PP_VISION_QWEN2_AUDIO] = {"Qwen2AudioForConditionalGeneration",
+                               {"audio_tower.conv1", NULL, "audio_tower.layers",
+                                NULL, "multi_modal_projector"},
+                               {"Conv1d", NULL, "Qwen2AudioEncoderLayer", NULL,
+                                "Qwen2AudioMultiModalProjector"},
+                               PP_WHISPER},
 };
 
 const char *pp_vision_name(enum pp_vision_kind kind)
@@ -113,6 +119,13 @@ static const struct pp_family *family_of(const struct pp_vision *v)
     return pp_family_of(families[v->kind].tower);
 }
 
+enum pp_part_kind pp_vision_projector(const struct pp_vision *v)
+{
+    return pp_vision_hears(v)    ? PP_PART_POOLER
+           : pp_vision_merges(v) ? PP_PART_MERGER
+                                 : PP_PART_PROJECTOR;
+}
+
 bool pp_vision_is_rms(const struct pp_vision *v)
 {
     return family_of(v)->norm == PP_PART_RMS_NORM;
@@ -132,13 +145,14 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
         .n_kv_heads = v->n_heads / tp,
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
-        .max_position = pp_vision_tokens(v),
+        .max_position = v->most ? v->most : pp_vision_tokens(v),
         .rope = {.theta = PP_VISION_THETA, .attention_factor = 1},
         .rope_axes = {axis, axis},
         .norm_eps = v->norm_eps,
         .init_range = m->init_range,
         .dtype = m->dtype,
         .qkv_bias = true,
+        .no_k_bias = pp_vision_hears(v),
         .o_bias = true,
         .mlp_bias = true,
         .gelu = v->gelu,
@@ -173,7 +187,9 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
 size_t pp_vision_middle(const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
-    return pp_vision_merges(v) ? v->merge * v->hidden : m->hidden;
+    return pp_vision_merges(v)  ? v->merge * v->hidden
+           : pp_vision_hears(v) ? v->hidden
+                                : m->hidden;
 }
 
 /* Returns how ranks share the inner products of layers and of the projector. */
@@ -189,9 +205,26 @@ static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
         pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
 }
 
+/* Those of audio are products of the windows of two convolutions, the first of
+ * which has two for each row. */
+static void add_frames(struct pp_weight_list *l, const struct pp_vision *v)
+{
+    size_t h = v->hidden;
+    pp_weights_add_matrix(l, h, v->patch_inputs, PP_SHARE_NONE);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
+    pp_weights_add_matrix(l, h, PP_AUDIO_FRAMES * h, PP_SHARE_NONE);
+    pp_weights_add_vector(l, h, PP_SHARE_NONE);
+    l->at[l->n++] = (struct pp_weight_group){v->most, h, 1, 0, PP_SHARE_NONE};
+    l->at[0].used = 2;
+}
+
 /* An encoder with a class token also has position embeddings. */
 static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
 {
+    if (pp_vision_hears(v)) {
+        add_frames(l, v);
+        return;
+    }
     pp_weights_add_matrix(l, v->hidden, v->patch_inputs, PP_SHARE_NONE);
     if (!v->class_token)
         return;
@@ -200,7 +233,8 @@ static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
                                              0, PP_SHARE_NONE};
 }
 
-/* Every product has a bias. q, k and v are one product. */
+/* Every product has a bias, but not that of keys of audio. q, k and v are one
+ * product. */
 static void add_vision_layer(struct pp_weight_list *l,
                              const struct pp_vision *v)
 {
@@ -209,7 +243,7 @@ static void add_vision_layer(struct pp_weight_list *l,
     enum pp_share share = inner_share(v);
     add_norm(l, v);
     pp_weights_add_matrix(l, 3 * h, h, share);
-    pp_weights_add_vector(l, 3 * h, share);
+    pp_weights_add_vector(l, (pp_vision_hears(v) ? 2 : 3) * h, share);
     pp_weights_add_matrix(l, h, h, share);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
     add_norm(l, v);
@@ -222,13 +256,18 @@ static void add_vision_layer(struct pp_weight_list *l,
 }
 
 /* LLaVA's first product has the language model's width; Qwen merges patches
- * first. */
+ * first. That of audio is the only one. */
 static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
 {
     const struct pp_vision *v = &m->vision;
     size_t in = v->merge * v->hidden, middle = pp_vision_middle(m);
-    if (pp_vision_merges(v))
+    if (pp_vision_merges(v) || pp_vision_hears(v))
         add_norm(l, v);
+    if (pp_vision_hears(v)) {
+        pp_weights_add_matrix(l, m->hidden, v->hidden, PP_SHARE_NONE);
+        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
+        return;
+    }
     pp_weights_add_matrix(l, middle, in, inner_share(v));
     if (v->projector_bias)
         pp_weights_add_vector(l, middle, inner_share(v));
@@ -335,17 +374,21 @@ int pp_vision_check_images(const struct pp_model *m,
                            const struct pp_image_set *s, struct pp_err *err)
 {
     const struct pp_vision *v = &m->vision;
+    const struct pp_modality_words words = pp_modality_words(s->modality);
     if (s->n == 0)
         return 0;
     if (v->kind == PP_VISION_NONE)
+        return pp_fail(err, PP_EXIT_INPUT, "'%s' has no encoder for the %zu %s",
+                       pp_model_architecture(m), s->n, words.items);
+    if ((s->modality == PP_MODALITY_AUDIO) != pp_vision_hears(v))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' has no encoder for the %zu images",
-                       pp_model_architecture(m), s->n);
+                       "the data have %s, which '%s' does not take",
+                       words.items, pp_model_architecture(m));
     if (s->token != v->image_token)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "token '%zu' stands for images, but %zu in the model; "
+                       "token '%zu' stands for %s, but %zu in the model; "
                        "pack them with this one",
-                       s->token, v->image_token);
+                       s->token, words.items, v->image_token);
     if (s->patch_inputs != v->patch_inputs || s->merge != v->merge)
         return pp_fail(err, PP_EXIT_INPUT,
                        "a patch has '%zu' pixels and %zu of them make a "
@@ -357,6 +400,11 @@ int pp_vision_check_images(const struct pp_model *m,
                        "images have up to '%zu' patches, but the model takes "
                        "%zu of each",
                        s->max_image, v->patches);
+    if (v->most && s->max_image > v->most)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "one of the %s has '%zu' %s, but the model takes at "
+                       "most %zu",
+                       words.items, s->max_image, words.rows, v->most);
     /* The frames of a video would be sequences of their own. */
     if (!v->fixed_size && s->max_frames > 1)
         return pp_fail(err, PP_EXIT_INPUT,

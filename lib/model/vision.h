@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* vision - the units of a vision encoder, which come before those of the
- * language model: patches, a norm, the layers, a norm, and the projector, whose
- * output tokens stand among the text tokens. Some encoders have no norms. Pure.
+/* vision - the units of an encoder of images or audio, which come before those
+ * of the language model: patches, a norm, the layers, a norm, and the
+ * projector, whose output tokens stand among the text tokens. Some encoders
+ * have no norms. What is said of images holds for clips of audio. Pure.
  *
  * Encoders: A. Radford et al., "Learning Transferable Visual Models From
  * Natural Language Supervision", ICML 2021, as H. Liu et al., "Visual
  * Instruction Tuning", NeurIPS 2023, use it; P. Wang et al., "Qwen2-VL", 2024;
- * S. Bai et al., "Qwen2.5-VL Technical Report", 2025.
+ * S. Bai et al., "Qwen2.5-VL Technical Report", 2025. A. Radford et al.,
+ * "Robust Speech Recognition via Large-Scale Weak Supervision", 2022, as Y. Chu
+ * et al., "Qwen2-Audio Technical Report", 2024, use it.
  *
  * An encoder has its own number of tokens per image. Its operations,
  * activations and messages are given per token of the language model, and its
@@ -27,7 +30,9 @@
 #define PP_MODEL_VISION_H
 
 #include "base/err.h"
+#include "base/modality.h"
 #include "model/inventory.h"
+#include "model/parts.h"
 #include "model/precision.h"
 
 /* The base of the frequencies of row and column. */
@@ -95,6 +100,21 @@ static inline bool pp_vision_merges(const struct pp_vision *v)
     return v->kind == PP_VISION_QWEN2 || v->kind == PP_VISION_QWEN2_5;
 }
 
+/* Reports whether the encoder takes audio. */
+static inline bool pp_vision_hears(const struct pp_vision *v)
+{
+    return v->kind == PP_VISION_QWEN2_AUDIO;
+}
+
+/* Returns the name of the encoder among the parts of a model. */
+static inline const char *pp_vision_part(const struct pp_vision *v)
+{
+    return pp_vision_hears(v) ? "audio" : "vision";
+}
+
+/* Returns the part of the projector. */
+enum pp_part_kind pp_vision_projector(const struct pp_vision *v);
+
 /* Returns whether the encoder has RMSNorm, without biases, and not LayerNorm.
  */
 bool pp_vision_is_rms(const struct pp_vision *v);
@@ -117,6 +137,7 @@ static inline bool pp_vision_sorts(const struct pp_vision *v)
 
 /* The images of a set of data. */
 struct pp_image_set {
+    enum pp_modality modality;
     size_t n, n_patches;
     size_t max_image, max_frames; /* patches and frames of one image */
     size_t token;                 /* the id of placeholders */

@@ -35,6 +35,26 @@ pixels() {
     [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 4 ]
 }
 
+@test "audio is packed in place of images" {
+    echo '{"input_ids":[5,9,6],"audio":[[[0,1,2],[3,4,5]]]}' >in.jsonl
+    pppack -q -l 8 --audio-token 9 -o packed in.jsonl
+    pppack --check packed
+    [ "$(pppack --stats packed | jq -c '[.audio, .patches, .images]')" = \
+        '[1,2,null]' ]
+    [ "$(od -An -v -t f4 -w24 packed/pixels | tr -s ' ')" = \
+        $' 0 1 2 3 4 5\n 2 0 0 5 0 0' ]
+    [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 6 ]
+    pppack -q -l 30 -o again packed
+    cmp packed/pixels again/pixels
+    refused "--audio-token and --image-token exclude each other" -l 8 --audio-token 9 \
+        --image-token 8 -o other in.jsonl
+    refused "in.jsonl: line 1: the line has clips of audio, but the id of their \
+placeholders is not known; see --audio-token" -l 8 --image-token 9 -o other \
+        in.jsonl
+    refused "other: '1' clips of audio cannot be written as safetensors" \
+        --export safetensors -o other packed
+}
+
 @test "text alone is packed as before" {
     lines 0 0 | jq -c 'del(.images)' >in.jsonl
     pppack -q -l 12 -o without in.jsonl

@@ -330,7 +330,7 @@ fails() {
     [ "$(frozen embedding,head)" = '["model.embed_tokens","lm_head"]' ]
     [ "$(frozen 'model.layers.[12]')" = '["model.layers.1","model.layers.2"]' ]
     run -2 --separate-stderr ppsplit -p 2 --freeze vision "$SRCDIR/tests/golden/llama/model"
-    [ "$stderr" = "ppsplit: --freeze: 'vision' is not a part of the model (language, vision, projector, embedding, head), and no unit has this name" ]
+    [ "$stderr" = "ppsplit: --freeze: 'vision' is not a part of the model (language, vision or audio, projector, embedding, head), and no unit has this name" ]
     run -2 --separate-stderr ppsplit -p 2 --freeze language "$SRCDIR/tests/golden/llama/model"
     [ "$stderr" = "ppsplit: --freeze: 'language' leaves no unit of the model to train" ]
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit and models with an encoder of images: LLaVA, Qwen2-VL, Qwen2.5-VL.
+# ppsplit and models with an encoder of images or audio: LLaVA, Qwen2-VL,
+# Qwen2.5-VL, Qwen2-Audio.
 # tests/data/vision has configurations with published sizes, and their
 # parameters and operations by transformers (scripts/gen-vision).
 
@@ -35,7 +36,7 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
         [ "$(wc -l <ours)" -ge 6 ]
         n=$((n + 1))
     done
-    [ "$n" -eq 9 ]
+    [ "$n" -eq 10 ]
     # The comparison notices a wrong number.
     sed -i '1s/[0-9]* 1$/7 1/' theirs
     ! diff ours theirs >/dev/null
@@ -48,6 +49,7 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
     [ "$(total qwen2-vl-2b-text)" -eq 2208985600 ]
     [ "$(total qwen2-vl-7b)" -eq 8291375616 ]
     [ "$(total qwen2.5-vl-7b)" -eq 8292166656 ]
+    [ "$(total qwen2-audio-7b)" -eq 8397094912 ]
 }
 
 # flops MODEL UNIT [IMAGES]: prints the operations of a forward of the images in
@@ -68,7 +70,7 @@ flops() {
         [ "$(flops "$model" "$unit")" -eq "$count" ]
         n=$((n + 1))
     done < <(grep ' flops ' "$DATA/parameters.txt")
-    [ "$n" -eq 11 ]
+    [ "$n" -eq 14 ]
     # The projector has two products of 576 tokens, without the class token.
     [ "$(flops llava-1.5-7b multi_modal_projector)" -eq \
         $((2 * 576 * (1024 * 4096 + 4096 * 4096))) ]
@@ -290,6 +292,32 @@ language model's width, 1536" -p 2 config.json
     edited qwen2-vl-2b '.vision_config.num_heads = 7'
     refuses "config.json: /vision_config/num_heads: '7' heads do not divide \
 the encoder's width, 1280" -p 2 config.json
+}
+
+@test "configurations of audio that are wrong are refused" {
+    edited qwen2-audio-7b '.audio_config.model_type = "whisper"'
+    refuses "config.json: /audio_config/model_type: 'whisper' is not supported, \
+only 'qwen2_audio_encoder'" -p 2 config.json
+    edited qwen2-audio-7b 'del(.audio_config)'
+    refuses "config.json: 'audio_config' is missing" -p 2 config.json
+    edited qwen2-audio-7b 'del(.text_config)'
+    refuses "config.json: 'text_config' is missing" -p 2 config.json
+    edited qwen2-audio-7b '.audio_config.encoder_attention_heads = 7'
+    refuses "config.json: /audio_config/encoder_attention_heads: '7' heads do \
+not divide the encoder's width, 1280" -p 2 config.json
+    edited qwen2-audio-7b '.audio_config.max_source_positions = 1'
+    refuses "config.json: /audio_config/max_source_positions: '1' is below 2, \
+the positions of a feature" -p 2 config.json
+    refuses "--image-patches: clips of audio of '$DATA/qwen2-audio-7b.json' have \
+at most 1500 rows, not '1502'" -p 2 --image-patches 1502 \
+        "$DATA/qwen2-audio-7b.json"
+    # The names of parts differ.
+    refuses "--freeze: 'vision' is not a part of the model (language, vision or \
+audio, projector, embedding, head), and no unit has this name" -p 2 --freeze vision \
+        "$DATA/qwen2-audio-7b.json"
+    ppsplit -p 2 --freeze audio "$DATA/qwen2-audio-7b.json" | jq -e '
+        [.model.units[] | select(.frozen) | .fqn | split(".")[0]] | unique ==
+            ["audio_tower"]'
 }
 
 @test "positions on several axes that are wrong are refused" {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* image_golden - trains a small model with images, and compares it with what
- * transformers computed (scripts/gen-llava, scripts/gen-qwen2-vl): losses and
- * norms of AdamW steps, the gradient of every weight, and log-probabilities. */
+/* image_golden - trains a small model with images or audio, and compares it
+ * with what transformers computed (scripts/gen-llava, scripts/gen-qwen2-vl,
+ * scripts/gen-audio): losses and norms of AdamW steps, the gradient of every
+ * weight, and log-probabilities. */
 #ifndef PP_TESTS_IMAGE_GOLDEN_H
 #define PP_TESTS_IMAGE_GOLDEN_H
 
@@ -156,11 +157,7 @@ static int add_images(struct golden *g, struct pp_err *err)
             grids[to++] = of[before[order[i]] + k];
     }
     const struct pp_image_content c = {
-        .patch_inputs = (uint32_t)width,
-        .token = (uint32_t)g->m.vision.image_token,
-        .merge = (uint32_t)sqrt((double)g->m.vision.merge),
-        .n = counts,
-        .grids = grids};
+        .kind = image_kind(&g->m.vision), .n = counts, .grids = grids};
     int rc = pp_packed_set_images(&g->data, &c, &pixels, err);
     to = 0;
     for (size_t i = 0; i < SEQUENCES && !rc; i++) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* test_images - trains a model with images beside transformers: `test_images
- * FOLDER`, a folder of tests/golden. The encoder is on ranks of its own or not.
- * All splits give the same bits. */
+/* test_images - trains a model with images or audio beside transformers:
+ * `test_images FOLDER`, a folder of tests/golden. The encoder is on ranks of
+ * its own or not. All splits give the same bits. */
 #include "image_golden.h"
 
 enum { MOST_SPLITS = 4, MOST_LISTS = 4, MOST_KINDS = 3 };
@@ -18,8 +18,8 @@ static const struct split llava_splits[MOST_SPLITS] = {
     {"a stage without a layer that runs", 4, {0, 4, 6, 7, 12}},
 };
 
-/* The same. Units 0 to 3 are the encoder's: patches, two layers, and the
- * merger. */
+/* The same. Units 0 to 3 are the encoder's: patches or frames of audio, two
+ * layers, and the merger or the pool. */
 static const struct split qwen_splits[MOST_SPLITS] = {
     {"one rank", 1, {0, 9}},
     {"a rank for the encoder", 3, {0, 4, 6, 9}},
@@ -56,6 +56,11 @@ static const struct model {
      qwen_splits,
      {"gpipe"},
      {{"vision", 27 + 5}, {"vision,language", 5}}},
+    /* Clips of audio of several lengths. */
+    {"qwen2-audio",
+     qwen_splits,
+     {"gpipe"},
+     {{"audio", 27 + 4}, {"audio,language", 4}}},
 };
 
 static const struct model *model_of(const char *folder)
@@ -93,7 +98,7 @@ static void check_split(const struct golden *g, const struct model *m,
     beside_transformers(g, &x, 1e-5, 1e-4, 1e-4);
     for (int k = 0; k < MOST_KINDS && m->kinds[k]; k++)
         same_bits(g, split, m->kinds[k], NULL);
-    same_bits(g, split, "1f1b", "vision");
+    same_bits(g, split, "1f1b", pp_vision_part(&g->m.vision));
     for (int i = 0; i < MOST_LISTS && m->frozen[i].list; i++)
         frozen(g, split, m->frozen[i].list, m->frozen[i].left);
 }
@@ -127,6 +132,13 @@ static void controls(struct golden *g, const struct split *split)
     *pixel += 0.01f;
     ok(differs(g, split), "another pixel gives other losses and gradients");
     *pixel = kept;
+    /* The second of the frames behind an odd number of them. */
+    pixel += (size_t)images.cu_patches[1] * g->m.vision.patch_inputs - 1;
+    if (pp_vision_hears(&g->m.vision)) {
+        *pixel += 0.01f;
+        ok(differs(g, split), "and so does another frame behind a clip");
+        *pixel -= 0.01f;
+    }
     size_t window = g->m.vision.window;
     for (size_t other = window - 1; window && other <= window + 1; other += 2) {
         g->m.vision.window = other;

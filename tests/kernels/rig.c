@@ -50,6 +50,13 @@ static void merge_rows(struct rig *r, size_t t)
                 at + 2 < r->cu_padded[i + 1] ? at + 2 : r->cu_padded[i + 1];
 }
 
+/* Reports whether a feature begins at row j of n: patches behind a class token,
+ * or pairs of rows of audio. */
+static bool is_feature(const struct pp_vision *v, int j, int n)
+{
+    return pp_vision_hears(v) ? j % 2 == 0 && j + 1 < n : j > 0;
+}
+
 static void pack(struct rig *r, const struct packing *p)
 {
     size_t t = 0, n_axes = 0;
@@ -65,7 +72,7 @@ static void pack(struct rig *r, const struct packing *p)
             for (size_t a = 0; a < n_axes; a++)
                 r->axes[t * n_axes + a] =
                     real ? (j + (int)a) / ((int)a + 1) : 0;
-            if (real && j > 0)
+            if (real && is_feature(&r->m.vision, j, p->real[i]))
                 r->features[r->mb.n_features++] = (int32_t)t;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
             /* Every third row is not scored. */
@@ -145,7 +152,9 @@ static size_t scratch_of(const struct rig *r, size_t T)
 static void make_pixels(struct rig *r)
 {
     size_t width = r->m.vision.patch_inputs;
-    size_t n = r->mb.n_features * r->m.vision.merge * width;
+    size_t n = pp_vision_hears(&r->m.vision)
+                   ? r->mb.tokens * width
+                   : r->mb.n_features * r->m.vision.merge * width;
     if (r->l.unit.kind != PP_UNIT_PATCHES)
         return;
     r->pixels = calloc(n + 1, sizeof *r->pixels);
@@ -250,10 +259,29 @@ double rig_scalar(struct rig *r)
     return sum + l->options->balance * l->balance + l->options->size * l->size;
 }
 
+/* Reports whether element i of all parameters is of a tensor that is stored but
+ * never trained: the positions of audio. */
+static bool is_fixed(const struct rig *r, size_t i)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_params(&r->m, r->l.unit, table), at = 0;
+    for (size_t slot = 0; slot < n; slot++) {
+        at += pp_tensor_elements(&table[slot]);
+        if (i < at)
+            return table[slot].frozen && !table[slot].by_load;
+    }
+    return false;
+}
+
 void rig_differences(struct rig *r, struct values *at, struct values *out)
 {
     const double h = 1e-5;
+    bool positions = at == &r->w && r->l.unit.kind == PP_UNIT_PATCHES;
     for (size_t i = 0; i < at->n; i++) {
+        if (positions && is_fixed(r, i)) {
+            set(out, i, 0);
+            continue;
+        }
         double x = get(at, i);
         set(at, i, x + h);
         double up = rig_scalar(r);

@@ -62,7 +62,8 @@ void rig_finish(struct rig *r);
 double rig_forward(struct rig *r);
 /* Adds the losses of its router to the scalar, if mb has them. */
 double rig_scalar(struct rig *r);
-/* Computes central differences of rig_scalar for every element of at. */
+/* Computes central differences of rig_scalar for every element of at but fixed
+ * positions. */
 void rig_differences(struct rig *r, struct values *at, struct values *out);
 void rig_backward(struct rig *r); /* I, then W into zeroed g */
 /* Runs I and W at once, for a layer that can. */

@@ -84,6 +84,9 @@ static const struct variant variants[] = {
     {"Qwen2.5-VL patches", PP_UNIT_PATCHES, .architecture = PP_QWEN2_5_VIT},
     {"Qwen2.5-VL merger", PP_UNIT_PROJECTOR, .architecture = PP_QWEN2_5_VIT},
     {"Qwen2.5-VL layer", PP_UNIT_LAYER, .architecture = PP_QWEN2_5_VIT},
+    {"Whisper frames", PP_UNIT_PATCHES, .architecture = PP_WHISPER},
+    {"Whisper layer", PP_UNIT_LAYER, .architecture = PP_WHISPER},
+    {"Whisper pool", PP_UNIT_PROJECTOR, .architecture = PP_WHISPER},
     {"Qwen2-VL decoder", PP_UNIT_LAYER, 1, .axes = {1, 1, 1}},
     {"Qwen2-VL decoder, selective", PP_UNIT_LAYER, 1, .axes = {1, 1, 1},
      .mode = PP_RECOMPUTE_SELECTIVE},
@@ -189,7 +192,9 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
         .n_layers = 2,
         .n_heads = 3,
         .n_run = 1,
-        .patch_inputs = 5,
+        .patch_inputs = vision == PP_VISION_QWEN2_AUDIO ? 6 : 5,
+        .channels = 2,
+        .most = vision == PP_VISION_QWEN2_AUDIO ? 12 : 0,
         .merge = vision == PP_VISION_LLAVA ? 1 : 2,
         .window = vision == PP_VISION_QWEN2_5,
         .windowed.bits[0] = vision == PP_VISION_QWEN2_5,
@@ -211,6 +216,8 @@ static struct pp_model model_of(const struct variant *v)
         return model_of_images(PP_VISION_LLAVA, v->kind);
     if (v->architecture == PP_QWEN2_VIT)
         return model_of_images(PP_VISION_QWEN2, v->kind);
+    if (v->architecture == PP_WHISPER)
+        return model_of_images(PP_VISION_QWEN2_AUDIO, v->kind);
     if (v->architecture == PP_QWEN2_5_VIT)
         return model_of_images(PP_VISION_QWEN2_5, v->kind);
     struct pp_model m = rig_model();
@@ -322,13 +329,11 @@ static void take_sequence(struct rig *one, const struct rig *all, size_t i)
         set(&one->x, j, get(&all->x, first * in + j));
     for (size_t j = 0; j < one->dy.n; j++)
         set(&one->dy, j, get(&all->dy, first * C + j));
-    size_t patch = all->m.vision.patch_inputs, earlier = 0;
-    while (earlier < all->mb.n_features &&
-           all->features[earlier] < all->cu_padded[i])
-        earlier++;
+    size_t patch = all->m.vision.patch_inputs;
+    bool audio = pp_vision_hears(&all->m.vision);
+    size_t rows = audio ? (size_t)one->cu[1] : one->mb.n_features;
     if (one->pixels)
-        memcpy(one->pixels, all->pixels + earlier * patch,
-               one->mb.n_features * patch * sizeof *one->pixels);
+        memcpy(one->pixels, all->images[i], rows * patch * sizeof *one->pixels);
     one->mb.n_scored = 0;
     for (size_t t = 0; t < one->mb.tokens; t++)
         one->ids[t] = all->ids[first + t];

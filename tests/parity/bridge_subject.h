@@ -47,6 +47,8 @@ static struct pp_grid grid_of(const struct pp_model *m, size_t image)
 {
     if (m->vision.fixed_size)
         return (struct pp_grid){1, 2, 2};
+    if (pp_vision_hears(&m->vision))
+        return (struct pp_grid){1, 1, 2 + 3 * (uint32_t)(image % 4) / 2};
     return (struct pp_grid){1, 2 + 2 * (uint32_t)(image % 3),
                             2 + 2 * (uint32_t)(image / 2 % 2)};
 }
@@ -109,11 +111,7 @@ static int add_images(struct subject *s, struct pp_err *err)
         patches += pp_grid_patches(&grids[k]);
     }
     const struct pp_image_content c = {
-        .patch_inputs = (uint32_t)width,
-        .token = (uint32_t)s->m.vision.image_token,
-        .merge = (uint32_t)sqrt((double)s->m.vision.merge),
-        .n = images,
-        .grids = grids};
+        .kind = image_kind(&s->m.vision), .n = images, .grids = grids};
     if (pp_packed_set_images(&s->data, &c, &pixels, err))
         return -1;
     for (size_t i = 0; i < patches * width; i++)

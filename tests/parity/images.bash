@@ -5,7 +5,8 @@
 # image_lines FORM SEED COUNT [IMAGES]: prints sequences with 0, 1 or 2 images,
 # or with as many as given. FORM llava: images of 8 x 8 pixels, which have four
 # features. FORM qwen: grids of FRAMES frames (1), of features of four patches of
-# 24 pixels each: SIZE each way, or as it falls.
+# 24 pixels each: SIZE each way, or as it falls. FORM audio: clips of six
+# frequencies and SIZE frames, or as it falls, and three more frames behind.
 image_lines() {
     awk -v form="$1" -v seed="$2" -v n="$3" -v fixed="${4:--1}" \
         -v frames="${FRAMES:-1}" -v size="${SIZE:-0}" '
@@ -35,6 +36,14 @@ image_lines() {
         return "{\"pixels\":" rows(4 * frames * down * across, 24) \
             ",\"grid\":[" frames "," 2 * down "," 2 * across "]}"
     }
+    function clip(  frames) {
+        frames = size ? size : 3 + int(rand() * 14)
+        places(int(int((frames + 1) / 2) / 2))
+        return "{\"features\":" rows(6, frames + 3) ",\"frames\":" frames "}"
+    }
+    function item() {
+        return form == "llava" ? pixels() : form == "audio" ? clip() : grid()
+    }
     BEGIN {
         srand(seed)
         for (i = 0; i < n; i++) {
@@ -42,12 +51,12 @@ image_lines() {
             text(1 + int(rand() * 6))
             k = fixed < 0 ? i % 3 : fixed
             for (j = 0; j < k; j++) {
-                images = images (j ? "," : "") \
-                    (form == "llava" ? pixels() : grid())
+                images = images (j ? "," : "") item()
                 text(1 + int(rand() * 5))
             }
             printf "{\"input_ids\": [%s]%s}\n", ids,
-                (k ? ", \"images\": [" images "]" : "")
+                (k ? ", \"" (form == "audio" ? form : "images") "\": [" \
+                    images "]" : "")
         }
     }'
 }

@@ -32,7 +32,7 @@ enum { MOST_MAKERS = 5, MOST_TAKERS = 16 };
 static int count_faults(const struct subject *s, struct pp_image_work w)
 {
     size_t of[MOST_MAKERS][MOST_TAKERS + 1], from[MOST_MAKERS + 1], sum = 0;
-    size_t patches[MOST_MAKERS] = {0}, all = 0, last = 0;
+    size_t patches[MOST_MAKERS] = {0}, all = 0, features = 0, last = 0;
     int faults = 0;
     struct pp_image_walk walk;
     w.makes = true;
@@ -58,12 +58,13 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
             last = walk.maker;
             patches[last] += walk.patches;
             all += walk.patches;
+            features += walk.patches / s->m.vision.merge;
         }
     }
     for (size_t k = 0; k < w.n_makers; k++)
         faults += patches[k] > all / w.n_makers + s->data.images.max_image ||
                   patches[k] > pp_images_most(&s->data, w.n_makers, w.n_lanes);
-    return faults + (sum != all / s->m.vision.merge);
+    return faults + (sum != features);
 }
 
 static void divisions(const struct subject *s, const char *name)
@@ -432,8 +433,9 @@ static void cycles(const struct subject *x, int n)
        after.files - before.files);
 }
 
-enum { N_MODELS = 3 };
-static const char *const models[N_MODELS] = {"llava", "qwen2-vl", "qwen2.5-vl"};
+enum { N_MODELS = 4 };
+static const char *const models[N_MODELS] = {"llava", "qwen2-vl", "qwen2.5-vl",
+                                             "qwen2-audio"};
 
 static int number_of(const char *model)
 {
@@ -455,6 +457,7 @@ int main(int argc, char **argv)
         open_subject(&subjects[i], models[i]);
     divisions(&subjects[0], models[0]);
     divisions(&subjects[1], models[1]);
+    divisions(&subjects[3], models[3]);
     while (read_line(f, &t))
         if (!strcmp(t.suite, suite))
             check(&subjects[number_of(t.model)], &t);

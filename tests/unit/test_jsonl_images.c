@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* test_jsonl_images - the images of JSON Lines: arrays in the line and files
- * beside it. */
+/* test_jsonl_images - the images and the audio of JSON Lines: arrays in the
+ * line and files beside it. */
 #include <unistd.h>
 
 #include "data/packed.h"
@@ -11,6 +11,7 @@
 /* Placeholders are 9; a patch is 2 x 2 pixels; every 4 patches are a feature,
  * or each of them. */
 static const struct pp_jsonl_images merged = {9, 2, 2}, each = {9, 1, 2};
+static const struct pp_jsonl_images audio = {9, 2, 0, PP_MODALITY_AUDIO};
 
 /* Reads text as the file `name`. Returns 0, or -1 with the error in err. */
 static int read_text(const char *name, const char *text,
@@ -44,6 +45,9 @@ static void same_pixels(const struct pp_images *s, size_t image,
 
 /* Two channels of 2 rows and 4 columns: two patches. */
 #define CHANNELS "[[[0,1,2,3],[4,5,6,7]],[[10,11,12,13],[14,15,16,17]]]"
+
+/* Two frequencies of five frames. */
+#define FRAMES "[[0,1,2,3,4],[10,11,12,13,14]]"
 
 static void test_channels(void)
 {
@@ -139,7 +143,7 @@ static void test_files(const char *base)
     err = (struct pp_err){0};
     ok(read_text(name, "{\"input_ids\":[9],\"images\":[\"b.npy\"]}", &each, 0,
                  &d, &err) != 0 &&
-           strstr(err.text, "pixels must be float32 or float64"),
+           strstr(err.text, "numbers must be float32 or float64"),
        "integers are refused: %s", err.text);
     pp_documents_finish(&d);
 }
@@ -225,6 +229,57 @@ static void test_refused(void)
         &each, "patches of '1' pixels cannot be mixed with earlier ones");
 }
 
+/* A clip of two frequencies: rows of two frames and the next one. Rows end with
+ * the frames that the line counts, but what is behind them is kept. */
+static void test_audio(void)
+{
+    static const float padded[] = {0, 1, 2, 10, 11, 12, 2, 3, 4, 12, 13, 14};
+    static const float whole[] = {0,  1,  2,  10, 11, 12, 2,  3, 4,
+                                  12, 13, 14, 4,  0,  0,  14, 0, 0};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    int rc = read_text(
+        "in",
+        "{\"input_ids\":[1,9,2,9],\"audio\":[{\"features\":" FRAMES
+        ",\"frames\":3}," FRAMES "]}\n{\"input_ids\":[7],\"audio\":[]}\n",
+        &audio, 0, &d, &err);
+    ok(rc == 0 && d.n == 2 && d.images.n == 2, "a line has two clips %s",
+       err.text);
+    ok(d.images.kind.patch_inputs == 6 && d.images.at[0].patches == 2 &&
+           d.images.at[1].patches == 3 && d.images.at[1].grid.columns == 3,
+       "of two and three rows");
+    same_pixels(&d.images, 0, padded, 12);
+    same_pixels(&d.images, 1, whole, 18);
+    ok(d.labels[1] == PP_LABEL_IGNORE && d.labels[2] == 2,
+       "placeholders have no label");
+    pp_documents_finish(&d);
+}
+
+static void test_refused_audio(void)
+{
+    refused("{\"input_ids\":[9,9],\"audio\":[" FRAMES "]}", &audio,
+            "'2' placeholders (id 9) for 1 features of clips of audio");
+    refused("{\"input_ids\":[9],\"audio\":{\"features\":[[1,2]]}}", &audio,
+            "a clip of '1' rows is too short: a feature has 2");
+    refused("{\"input_ids\":[9],\"audio\":{\"features\":" FRAMES
+            ",\"frames\":6}}",
+            &audio, "audio has '5' frames, not 6");
+    refused("{\"input_ids\":[9],\"audio\":{\"features\":" FRAMES
+            ",\"frames\":0}}",
+            &audio, "a number of frames");
+    refused("{\"input_ids\":[9],\"audio\":{\"frames\":3}}", &audio,
+            "audio needs 'features'");
+    refused("{\"input_ids\":[9],\"audio\":[[1,2,3]]}", &audio,
+            "audio of '1' dimensions; it needs two: frequencies and frames");
+    refused("{\"input_ids\":[9],\"audio\":" FRAMES "}", &each,
+            "the line has clips of audio, but the id of their placeholders");
+    refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &audio,
+            "the line has images, but the id of their placeholders");
+    refused("{\"messages\":[{\"role\":\"assistant\",\"input_ids\":[9],"
+            "\"audio\":" FRAMES "}]}",
+            &audio, "'audio' must be a field of the line");
+}
+
 int main(void)
 {
     char base[SCRATCH_TEXT];
@@ -235,6 +290,8 @@ int main(void)
     test_skipped();
     test_skipped_pair();
     test_refused();
+    test_audio();
+    test_refused_audio();
     scratch_remove(base);
     return done();
 }

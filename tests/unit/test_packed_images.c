@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* test_packed_images - images beside the tokens of a packed set. */
+/* test_packed_images - images, or audio, beside the tokens of a packed set. */
 #include "data/packed_images.h"
 
 #include "packed_fixture.h"
@@ -29,7 +29,7 @@ static float *add_images(struct pp_packed *p, struct pp_err *err)
     for (uint32_t k = 0; k < 2 * p->n_sequences; k++)
         grids[k] = (struct pp_grid){1, 2, 2 + 2 * (k % 2)};
     const struct pp_image_content c = {
-        .patch_inputs = INPUTS, .token = 9, .merge = 2, .n = n, .grids = grids};
+        .kind = {INPUTS, 9, 2}, .n = n, .grids = grids};
     if (pp_packed_set_images(p, &c, &pixels, err) != 0)
         pixels = NULL;
     free(n);
@@ -140,7 +140,7 @@ static void refuse_grid(struct pp_grid grid, const char *word)
         grids[i] = grid;
     }
     const struct pp_image_content c = {
-        .patch_inputs = INPUTS, .token = 9, .merge = 2, .n = n, .grids = grids};
+        .kind = {INPUTS, 9, 2}, .n = n, .grids = grids};
     ok(pp_packed_set_images(&p, &c, &pixels, &err) != 0 &&
            err.code == PP_EXIT_INPUT && strstr(err.text, word),
        "refused with '%s': %s", word, err.text);
@@ -168,20 +168,23 @@ static const size_t first[] = {0, 1, 3};
 static const uint32_t items[] = {2, 1, 0};
 static const struct pp_grid document_grids[] = {
     {1, 2, 4}, {1, 2, 2}, {3, 2, 2}};
+/* The same for clips of audio, some of an odd number of rows. */
+static const struct pp_grid clip_grids[] = {{1, 1, 5}, {1, 1, 2}, {1, 1, 7}};
 static const size_t document_of[] = {0, 0, 2};
 
 /* Loads and attaches the images. Pixel i of image k is 100 k + i. */
-static void load_images(struct pp_documents *d)
+static void load_images(struct pp_documents *d, enum pp_modality modality)
 {
-    const struct pp_image_kind kind = {INPUTS, 9, 2};
+    const struct pp_image_kind kind = {INPUTS, 9, 2, modality};
+    const struct pp_grid *grids =
+        modality == PP_MODALITY_AUDIO ? clip_grids : document_grids;
     struct pp_err err = {0};
     for (size_t k = 0, n = 0; k < 3; k++) {
         if (k == 0 || document_of[k] != document_of[k - 1])
             pp_images_begin(&d->images);
-        float *pixels = pp_images_load(&d->images, &kind, &document_grids[k],
-                                       NULL, 0, &err);
-        for (size_t i = 0; i < pp_grid_patches(&document_grids[k]) * INPUTS;
-             i++)
+        float *pixels =
+            pp_images_load(&d->images, &kind, &grids[k], NULL, 0, &err);
+        for (size_t i = 0; i < pp_grid_patches(&grids[k]) * INPUTS; i++)
             pixels[i] = (float)(100 * k + i);
         n++;
         if ((k == 2 || document_of[k + 1] != document_of[k]) &&
@@ -393,7 +396,9 @@ static void test_image_lies(const char *dir, const char *path)
     int32_t *cu_images = (void *)(data + h->cu_images);
     int32_t *cu_patches = (void *)(data + h->cu_patches);
     struct pp_grid *grids = (void *)(data + h->grids);
-    LIE(h->version = 6, PP_EXIT_INPUT, "this one reads 5");
+    LIE(h->version = 7, PP_EXIT_INPUT, "this one reads 6");
+    LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");
+    LIE(h->modality = 1, PP_EXIT_INPUT, "images are impossible");
     LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->patch_inputs = 5, PP_EXIT_INPUT, "one float32 per pixel");
     LIE(h->image_token = 40, PP_EXIT_INPUT, "images are impossible");
@@ -418,11 +423,48 @@ static void test_image_lies(const char *dir, const char *path)
     free(data);
 }
 
+/* Clips of audio make an index of version 6, whose last rows may be odd. */
+static void test_audio(const char *base)
+{
+    struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
+    char dir[64], path[80];
+    struct pp_packed p;
+    struct pp_err err = {0};
+    size_t n;
+    load_images(&d, PP_MODALITY_AUDIO);
+    snprintf(dir, sizeof dir, "%s/audio", base);
+    snprintf(path, sizeof path, "%s/index", dir);
+    const struct pp_packed_content c = content_of(&d);
+    if (!ok(pp_packed_write(dir, &c, &err) == 0 &&
+                pp_packed_open(dir, &p, &err) == 0,
+            "audio is written and opened %s", err.text))
+        return;
+    const struct pp_packed_images *s = &p.images;
+    ok(p.version == 6 && s->modality == PP_MODALITY_AUDIO && s->n == 3 &&
+           s->n_patches == 14 && s->max_patches == 7 && s->max_image == 7,
+       "as version 6");
+    ok(pp_image_features(s, 7) == 3 && pp_packed_check(&p, &err) == 0,
+       "two rows are a feature, one is none %s", err.text);
+    pp_packed_finish(&p);
+    test_documents(dir, &d);
+    char *data = read_file(path, &n);
+    struct pp_packed_header *h = (void *)data;
+    struct pp_grid *grids = (void *)(data + h->grids);
+    LIE(h->version = 5, PP_EXIT_INPUT, "context-parallel ranks");
+    LIE(h->modality = 0, PP_EXIT_INPUT, "images are impossible");
+    LIE(h->cp = 2, PP_EXIT_INPUT, "images are impossible");
+    LIE(grids[1].rows = 2, PP_EXIT_INPUT, "'1 x 2 x 5' rows");
+    LIE(grids[1].columns = 1, PP_EXIT_INPUT, "clips of audio cannot have");
+    LIE(h->merge = 1, PP_EXIT_INPUT, "7 features of clips of audio");
+    free(data);
+    pp_images_finish(&d.images);
+}
+
 static void test_files(const char *base)
 {
     struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
     char dir[64], path[2][80];
-    load_images(&d);
+    load_images(&d, PP_MODALITY_IMAGES);
     snprintf(dir, sizeof dir, "%s/packed", base);
     snprintf(path[0], sizeof path[0], "%s/index", dir);
     snprintf(path[1], sizeof path[1], "%s/pixels", dir);
@@ -470,6 +512,7 @@ int main(void)
     test_parts();
     test_grids();
     test_files(base);
+    test_audio(base);
     scratch_remove(base);
     return done();
 }

@@ -25,7 +25,7 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
     b->token_rows = b->cu_seqlens + n;
     int32_t *rest = b->token_rows + n;
     if (merge > 1) {
-        b->axes = rest;
+        b->axes = b->positions = rest;
         b->token_axes = b->axes + 2 * merge * n;
         b->feature_rows = b->token_axes + 3 * n;
         b->cu_windows = b->feature_rows + n;
@@ -68,28 +68,33 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
 {
     const struct pp_packed_images *s = &p->images;
     const struct pp_image_set set = {
+        .modality = s->modality,
         .n = s->n,
         .n_patches = s->n_patches,
         .max_image = s->max_image,
         .max_frames = pp_images_exist(s) ? most_frames(p) : 0,
         .token = s->token,
         .patch_inputs = s->patch_inputs,
-        .merge = (size_t)s->merge * s->merge};
+        .merge = pp_modality_rows(s->modality, s->merge)};
     return pp_vision_check_images(m, &set, err);
 }
 
-/* Lists the rows of images with a class token: their positions, and which are
- * features. */
-static void list_rows(struct pp_image_batch *b, size_t n, size_t patches)
+/* Lists the rows of images with one axis: their positions, and the first row of
+ * each feature. A class token is in none. */
+static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
 {
-    size_t features = 0, at = 0;
-    for (size_t i = 0; i < n; i++)
-        for (size_t t = 0; t <= patches; t++, at++) {
-            b->positions[at] = (int32_t)t;
-            b->input_ids[at] = t ? -1 : 0;
-            if (t)
-                b->feature_rows[features++] = (int32_t)at;
+    const int32_t merge = (int32_t)v->merge, class = v->class_token;
+    size_t features = 0;
+    for (size_t i = 0; i < b->view.n_sequences; i++) {
+        int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
+        for (int32_t t = 0; t < n; t++) {
+            b->positions[first + t] = t;
+            if (b->input_ids)
+                b->input_ids[first + t] = t ? -1 : 0;
+            if (t >= class && (t - class) % merge == 0 && t + merge <= n)
+                b->feature_rows[features++] = first + t;
         }
+    }
 }
 
 /* Writes rows and columns of an image whose patches come in squares of `side`
@@ -130,7 +135,7 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
     const struct pp_bin_images *images = &s->images;
     size_t i = b->view.n_sequences++;
     int32_t at = b->cu_seqlens[i];
-    if (b->axes)
+    if (pp_vision_merges(v))
         list_patches(b, v, &images->grids[s->number],
                      s->work->packed->images.merge, (size_t)at / v->merge);
     b->pixels[i] = images->pixels;
@@ -147,16 +152,19 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
     struct pp_image_walk s;
     b->view = (struct pp_microbatch){.cu_seqlens = b->cu_seqlens,
                                      .cu_seqlens_padded = b->cu_seqlens,
-                                     .positions = b->positions,
                                      .input_ids = b->input_ids,
-                                     .axes = b->axes,
                                      .pixels = b->pixels};
-    if (!b->axes || v->window)
+    bool axes = pp_vision_merges(v);
+    if (axes)
+        b->view.axes = b->axes;
+    else
+        b->view.positions = b->positions;
+    if (!axes || v->window)
         b->view.feature_rows = b->feature_rows;
     if (v->window)
         b->view.cu_windows = b->cu_windows;
     b->cu_seqlens[0] = 0;
-    if (b->axes)
+    if (axes)
         b->cu_windows[0] = 0;
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
@@ -166,8 +174,8 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
                 view_image(b, v, &s);
     }
     b->view.tokens = (size_t)b->cu_seqlens[b->view.n_sequences];
-    if (!b->axes)
-        list_rows(b, b->view.n_sequences, v->patches);
+    if (!axes)
+        list_rows(b, v);
 }
 
 /* --- the places of features --- */
@@ -314,7 +322,7 @@ static const int32_t *number_tokens(struct pp_image_batch *b,
                          .axes = b->token_axes,
                          .side = w->packed->images.merge};
     size_t bin = pp_image_bin(w, w->lane);
-    if (!b->token_axes || bin == PP_NO_BIN)
+    if (!pp_vision_merges(&env->model->vision) || bin == PP_NO_BIN)
         return NULL;
     pp_packed_bin_images(w->packed, bin, &n.images);
     pp_packed_bin(w->packed, bin, &n.bin);
@@ -352,16 +360,16 @@ static int check_places(const struct pp_env *env, const struct pp_packed *p,
     for (size_t i = 0; i < b.n_sequences; i++) {
         int32_t token = (int32_t)v->image_token;
         size_t places = count_places(&b, ids, i, token), want = 0;
-        const int32_t *cu = images.cu_images;
-        if (cu)
-            want = (size_t)(images.cu_patches[cu[i + 1]] -
-                            images.cu_patches[cu[i]]) /
-                   v->merge;
+        for (int32_t k = images.cu_images ? images.cu_images[i] : 0;
+             images.cu_images && k < images.cu_images[i + 1]; k++)
+            want += pp_image_features(&p->images,
+                                      pp_grid_patches(&images.grids[k]));
         if (places != want)
             return pp_fail(err, PP_EXIT_INPUT,
                            "packed data: bin %zu: sequence %zu has '%zu' "
-                           "tokens for images, which have %zu features",
-                           bin, i, places, want);
+                           "tokens for %s, which have %zu features",
+                           bin, i, places,
+                           pp_modality_words(p->images.modality).items, want);
     }
     return 0;
 }

@@ -19,10 +19,12 @@ struct pp_image_batch {
     void *memory;         /* of the arrays below */
     const float **pixels; /* of each image */
     size_t *out, *in;     /* bounds by rank */
-    int32_t *positions;
+    int32_t
+        *positions; /* on one axis; in the room of axes if rows are merged */
     int32_t *input_ids, *cu_seqlens;
-    int32_t *feature_rows; /* among the rows of the encoder, or the places of
-                              features if these come by windows */
+    int32_t *feature_rows; /* among the rows of the encoder, of several the
+                              first one; or the places of features if these come
+                              by windows */
     int32_t *cu_windows;   /* if patches are merged */
     int32_t *token_rows;   /* among the tokens */
     int32_t

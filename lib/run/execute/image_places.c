@@ -178,7 +178,7 @@ static void count_taken(void *ctx, const struct pp_feature *f)
 size_t pp_image_rows_of_rank(const struct pp_image_work *w,
                              const struct pp_model *m, enum pp_rows rows)
 {
-    size_t n = 0, patches = 0;
+    size_t n = 0;
     struct pp_image_walk s;
     if (!w->makes) {
         struct counter c = {w, &n};
@@ -188,10 +188,9 @@ size_t pp_image_rows_of_rank(const struct pp_image_work *w,
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(&s, lane);
-        while (pp_image_walk_next(&s)) {
-            n += s.maker == w->maker;
-            patches += s.maker == w->maker ? s.patches : 0;
-        }
+        while (pp_image_walk_next(&s))
+            if (s.maker == w->maker)
+                n += pp_image_rows(m, s.patches, rows);
     }
-    return pp_image_rows(m, n, patches, rows);
+    return n;
 }

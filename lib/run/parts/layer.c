@@ -4,6 +4,7 @@
 #include "run/parts/layer.h"
 
 #include "kernel_sizes.h"
+#include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
 const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
@@ -17,6 +18,8 @@ const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
+    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(&m->vision))
+        return &pp_layer_frames;
     return pp_unit_is_mtp(m, u) ? &pp_layer_mtp : ops[u.kind];
 }
 

@@ -36,6 +36,36 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     };
 }
 
+/* Products of queries, keys and values on their own, since keys have no bias.
+ */
+static int three_fwd(const struct pp_layer *l, size_t T, void *qkv,
+                     const void *x, struct pp_err *err)
+{
+    const struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
+    const size_t bounds[] = {0, w.q, w.qk, w.qkv};
+    size_t C = l->env->model->hidden;
+    for (size_t i = 0; i < 3; i++)
+        PP_LAYER_RUN(l->env->kernels->linear_fwd(
+            pp_layer_at(l, qkv, bounds[i]), x, l->w[PP_P_Q + i],
+            l->w[PP_P_Q_BIAS + i], NULL, T, C, bounds[i + 1] - bounds[i], w.qkv,
+            C, l->env->stream));
+    return 0;
+}
+
+static int three_bwd_weight(const struct pp_layer *l, size_t T,
+                            const void *dqkv, const void *x, struct pp_err *err)
+{
+    const struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
+    const size_t bounds[] = {0, w.q, w.qk, w.qkv};
+    size_t C = l->env->model->hidden;
+    for (size_t i = 0; i < 3 && l->g[PP_P_Q]; i++)
+        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
+            l->g[PP_P_Q + i], l->g[PP_P_Q_BIAS + i],
+            pp_layer_at(l, dqkv, bounds[i]), x, T, C, bounds[i + 1] - bounds[i],
+            w.qkv, C, l->env->stream));
+    return 0;
+}
+
 static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                    const struct pp_layer_blocks *b, void *const *s,
                    struct pp_err *err)
@@ -47,6 +77,8 @@ static int qkv_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
         return -1;
+    if (m->no_k_bias)
+        return three_fwd(l, T, s[PP_S_QKV], x, err);
     if (!m->qk_norm) {
         PP_LAYER_RUN(k->linear_fwd(s[PP_S_QKV], x, l->w[PP_P_Q],
                                    l->w[PP_P_Q_BIAS], NULL, T, C, w.qkv, w.qkv,
@@ -307,6 +339,8 @@ static int attention_bwd_weight(const struct pp_layer *l,
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM1], err);
     if (!x)
         return -1;
+    if (l->env->model->no_k_bias)
+        return three_bwd_weight(l, T, s[PP_S_DQKV], x, err);
     if (l->g[PP_P_Q])
         PP_LAYER_RUN(k->linear_bwd_weight(l->g[PP_P_Q], l->g[PP_P_Q_BIAS],
                                           s[PP_S_DQKV], x, T, C, w.qkv, w.qkv,

@@ -7,7 +7,8 @@
 #include "run/parts/layer.h"
 
 extern const struct pp_layer_ops pp_layer_embed, pp_layer_decoder, pp_layer_mtp,
-    pp_layer_norm, pp_layer_head, pp_layer_patches, pp_layer_projector;
+    pp_layer_norm, pp_layer_head, pp_layer_patches, pp_layer_frames,
+    pp_layer_projector;
 
 /* Finds the saved tensors of the unit for a microbatch, by slot. An entry is
  * NULL if its block is NULL. */

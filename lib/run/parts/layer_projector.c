@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_projector - y = linear2(gelu(linear1(features))): the way from an
- * encoder to the language model.
+ * encoder to the language model. That of audio has linear2 alone.
  *
  * The features of LLaVA (Liu et al., "Improved Baselines with Visual
  * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
  * patches, without the class token. Those of Qwen's are several neighbours
  * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
- * windows to that of the image. If the encoder has a mesh of its own, its
- * tensor-parallel ranks divide what is between the products; else ranks divide
- * the images alone. If it has one, and ranks of the language model divide
- * tokens, the output is sorted by the rank that takes it: each then gets one
- * message. */
+ * windows to that of the image. A feature of audio is the mean of two rows, and
+ * then normed; the last row of an odd number is in none. If the encoder has a
+ * mesh of its own, its tensor-parallel ranks divide what is between the
+ * products; else ranks divide the images alone. If it has one, and ranks of the
+ * language model divide tokens, the output is sorted by the rank that takes it:
+ * each then gets one message. */
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
-/* Rows and widths: features, patches of one, and a patch; what the first
- * product reads, what it writes on this rank, and what the language model gets.
- */
+/* Rows and widths: features, norms of one, and a patch; what the first product
+ * reads, what it writes on this rank, and what the language model gets. */
 struct projector {
-    bool merges;
+    bool norms, pools;
     size_t n, merge, patch, in, middle, out;
+    size_t last; /* the slot of what the last product reads */
     void *s[PP_MAX_SAVED];
 };
 
@@ -30,13 +31,16 @@ static struct projector projector_of(const struct pp_layer *l,
 {
     const struct pp_model *m = l->env->model;
     const struct pp_vision *v = &m->vision;
-    struct projector p = {.merges = pp_vision_merges(v),
+    bool pools = pp_vision_hears(v);
+    struct projector p = {.norms = pools || pp_vision_merges(v),
+                          .pools = pools,
                           .n = mb->n_features,
-                          .merge = v->merge,
+                          .merge = pools ? 1 : v->merge,
                           .patch = v->hidden,
-                          .in = v->merge * v->hidden,
                           .out = m->hidden};
-    p.middle = pp_vision_middle(m) / pp_vision_tp(v);
+    p.in = p.merge * p.patch;
+    p.middle = pools ? p.in : pp_vision_middle(m) / pp_vision_tp(v);
+    p.last = pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT;
     pp_layer_saved(l, p.n, when, b, p.s);
     return p;
 }
@@ -71,6 +75,20 @@ static int take_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* Writes the means of two rows each, the first of which is listed. */
+static int pool_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct projector *p, void *y, const void *x,
+                     struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    void *stream = l->env->stream;
+    PP_LAYER_RUN(k->embedding_fwd(y, mb->feature_rows, x, p->n, p->in, stream));
+    PP_LAYER_RUN(k->embedding_add(y, mb->feature_rows, pp_layer_at(l, x, p->in),
+                                  p->n, p->in, stream));
+    PP_LAYER_RUN(k->scale_by(y, 0.5, p->n * p->in, stream));
+    return 0;
+}
+
 /* Finds what the first product reads. */
 static int read_features(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
@@ -78,14 +96,29 @@ static int read_features(const struct pp_layer *l,
                          struct pp_err *err)
 {
     struct pp_layer in;
-    size_t to = p->merges ? PP_S_MERGER_X : PP_S_FEATURES;
-    if (take_rows(l, mb, p, p->s[to], x, err))
+    size_t to = p->norms ? PP_S_MERGER_X : PP_S_FEATURES;
+    if (p->pools ? pool_rows(l, mb, p, p->s[to], x, err)
+                 : take_rows(l, mb, p, p->s[to], x, err))
         return -1;
-    return p->merges
+    return p->norms
                ? norm_of_patches(l, &in)->fwd(&in, &of_patches, p->n * p->merge,
                                               p->s[PP_S_FEATURES],
                                               p->s[PP_S_MERGER_X], p->s, err)
                : 0;
+}
+
+static int first_product(const struct pp_layer *l, const struct projector *p,
+                         struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    PP_LAYER_RUN(k->linear_fwd(p->s[PP_S_PROJECTED], p->s[PP_S_FEATURES],
+                               l->w[PP_P_LINEAR1], l->w[PP_P_LINEAR1_BIAS],
+                               NULL, p->n, p->in, p->middle, p->middle, p->in,
+                               l->env->stream));
+    PP_LAYER_RUN(k->gelu_fwd(
+        p->s[PP_S_PROJECTED_ACT], p->s[PP_S_PROJECTED], p->n * p->middle,
+        l->env->model->vision.projector_gelu, l->env->stream));
+    return 0;
 }
 
 static int projector_fwd(const struct pp_layer *l,
@@ -96,20 +129,15 @@ static int projector_fwd(const struct pp_layer *l,
     const struct pp_kernels *k = l->env->kernels;
     struct projector p = projector_of(l, mb, PP_IN_FORWARD, b);
     void *made = mb->routes ? scratch : y;
-    if (read_features(l, mb, &p, x, err))
+    if (read_features(l, mb, &p, x, err) ||
+        (!p.pools && first_product(l, &p, err)))
         return -1;
-    PP_LAYER_RUN(k->linear_fwd(p.s[PP_S_PROJECTED], p.s[PP_S_FEATURES],
-                               l->w[PP_P_LINEAR1], l->w[PP_P_LINEAR1_BIAS],
-                               NULL, p.n, p.in, p.middle, p.middle, p.in,
+    bool adds_bias = p.pools || pp_layer_adds_bias(l);
+    PP_LAYER_RUN(k->linear_fwd(made, p.s[p.last], l->w[PP_P_LINEAR2],
+                               adds_bias ? l->w[PP_P_LINEAR2_BIAS] : NULL, NULL,
+                               p.n, p.middle, p.out, p.out, p.middle,
                                l->env->stream));
-    PP_LAYER_RUN(k->gelu_fwd(
-        p.s[PP_S_PROJECTED_ACT], p.s[PP_S_PROJECTED], p.n * p.middle,
-        l->env->model->vision.projector_gelu, l->env->stream));
-    PP_LAYER_RUN(k->linear_fwd(
-        made, p.s[PP_S_PROJECTED_ACT], l->w[PP_P_LINEAR2],
-        pp_layer_adds_bias(l) ? l->w[PP_P_LINEAR2_BIAS] : NULL, NULL, p.n,
-        p.middle, p.out, p.out, p.middle, l->env->stream));
-    if (pp_layer_add_up(l, b, made, p.n, p.out, err))
+    if (!p.pools && pp_layer_add_up(l, b, made, p.n, p.out, err))
         return -1;
     if (mb->routes)
         PP_LAYER_RUN(k->embedding_fwd(y, mb->routes->order, made, p.n, p.out,
@@ -117,37 +145,47 @@ static int projector_fwd(const struct pp_layer *l,
     return 0;
 }
 
-/* Computes dx from the gradient d of the first product. The gradient of
- * features is in the scratch if they are some rows of the encoder or in another
- * order; rows that the language model does not get have a gradient of 0. */
-static int read_gradient(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
-                         const struct pp_layer_blocks *b,
-                         const struct projector *p, void *dx, const void *d,
-                         void *scratch, struct pp_err *err)
+/* Computes the gradient `to` of what the first product reads. */
+static int first_product_bwd(const struct pp_layer *l,
+                             const struct pp_layer_blocks *b,
+                             const struct projector *p, void *to,
+                             struct pp_err *err)
 {
     const struct pp_kernels *k = l->env->kernels;
-    void *rows = mb->feature_rows ? scratch : dx;
-    void *to = p->merges ? p->s[PP_S_DMERGER] : rows;
-    struct pp_layer in;
-    if (!dx && !p->merges)
+    void *d = p->s[PP_S_DPROJECTED];
+    PP_LAYER_RUN(k->gelu_bwd(d, d, p->s[PP_S_PROJECTED], p->n * p->middle,
+                             l->env->model->vision.projector_gelu,
+                             l->env->stream));
+    if (!to)
         return 0;
     PP_LAYER_RUN(k->linear_bwd_input(to, d, l->w[PP_P_LINEAR1], p->n, p->in,
                                      p->middle, p->in, p->middle,
                                      l->env->stream));
-    if (pp_layer_add_up(l, b, to, p->n, p->in, err))
-        return -1;
-    if (!dx)
-        return 0;
-    if (p->merges &&
+    return pp_layer_add_up(l, b, to, p->n, p->in, err);
+}
+
+/* Computes dx from the gradient of the features, which is in the scratch if
+ * they are some rows of the encoder or in another order; rows that the language
+ * model does not get have a gradient of 0. */
+static int read_gradient(const struct pp_layer *l,
+                         const struct pp_microbatch *mb,
+                         const struct projector *p, void *dx, void *rows,
+                         struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    struct pp_layer in;
+    if (p->norms &&
         norm_of_patches(l, &in)->bwd_input(&in, &of_patches, p->n * p->merge,
-                                           rows, to, p->s, err))
+                                           rows, p->s[PP_S_DMERGER], p->s, err))
         return -1;
     if (!mb->feature_rows)
         return 0;
     PP_LAYER_RUN(k->zero(dx, mb->tokens * p->patch, l->env->stream));
-    PP_LAYER_RUN(
-        k->scatter(dx, rows, mb->feature_rows, p->n, p->in, l->env->stream));
+    if (p->pools)
+        PP_LAYER_RUN(k->scale_by(rows, 0.5, p->n * p->in, l->env->stream));
+    for (size_t i = 0; i < (p->pools ? 2 : 1); i++)
+        PP_LAYER_RUN(k->scatter(pp_layer_at(l, dx, i * p->in), rows,
+                                mb->feature_rows, p->n, p->in, l->env->stream));
     return 0;
 }
 
@@ -158,7 +196,9 @@ static int projector_bwd_input(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->env->kernels;
     struct projector p = projector_of(l, mb, PP_IN_BACKWARD, b);
-    void *d = p.s[PP_S_DPROJECTED];
+    void *rows = mb->feature_rows ? scratch : dx;
+    void *to = p.norms ? p.s[PP_S_DMERGER] : dx ? rows : NULL;
+    void *d = p.pools ? to : p.s[PP_S_DPROJECTED];
     void *own = p.s[PP_S_PROJECTOR_DY];
     if (mb->routes)
         PP_LAYER_RUN(
@@ -168,10 +208,9 @@ static int projector_bwd_input(const struct pp_layer *l,
             k->copy(own, dy, p.n, p.out, p.out, p.out, l->env->stream));
     PP_LAYER_RUN(k->linear_bwd_input(d, own, l->w[PP_P_LINEAR2], p.n, p.middle,
                                      p.out, p.middle, p.out, l->env->stream));
-    PP_LAYER_RUN(k->gelu_bwd(d, d, p.s[PP_S_PROJECTED], p.n * p.middle,
-                             l->env->model->vision.projector_gelu,
-                             l->env->stream));
-    return read_gradient(l, mb, b, &p, dx, d, scratch, err);
+    if (!p.pools && first_product_bwd(l, b, &p, to, err))
+        return -1;
+    return dx ? read_gradient(l, mb, &p, dx, rows, err) : 0;
 }
 
 static int projector_bwd_weight(const struct pp_layer *l,
@@ -185,7 +224,7 @@ static int projector_bwd_weight(const struct pp_layer *l,
     if (l->g[PP_P_LINEAR2])
         PP_LAYER_RUN(k->linear_bwd_weight(
             l->g[PP_P_LINEAR2], l->g[PP_P_LINEAR2_BIAS], p.s[PP_S_PROJECTOR_DY],
-            p.s[PP_S_PROJECTED_ACT], p.n, p.middle, p.out, p.out, p.middle,
+            p.s[p.last], p.n, p.middle, p.out, p.out, p.middle,
             l->env->stream));
     if (l->g[PP_P_LINEAR1])
         PP_LAYER_RUN(k->linear_bwd_weight(
@@ -193,9 +232,9 @@ static int projector_bwd_weight(const struct pp_layer *l,
             p.s[PP_S_FEATURES], p.n, p.in, p.middle, p.middle, p.in,
             l->env->stream));
     struct pp_layer in;
-    return p.merges ? norm_of_patches(l, &in)->bwd_weight(
-                          &in, &of_patches, p.n * p.merge, p.s, err)
-                    : 0;
+    return p.norms ? norm_of_patches(l, &in)->bwd_weight(
+                         &in, &of_patches, p.n * p.merge, p.s, err)
+                   : 0;
 }
 
 const struct pp_layer_ops pp_layer_projector = {

@@ -261,8 +261,10 @@ static size_t rows_before(const struct pp_model *m,
 {
     if (!images->cu_images)
         return 0;
-    size_t n = (size_t)images->cu_images[sequence];
-    return pp_image_rows(m, n, (size_t)images->cu_patches[n], rows);
+    size_t n = 0;
+    for (int32_t k = 0; k < images->cu_images[sequence]; k++)
+        n += pp_image_rows(m, pp_grid_patches(&images->grids[k]), rows);
+    return n;
 }
 
 /* Sets the rows of a sequence of a bin on an edge, from `begin` on. */
