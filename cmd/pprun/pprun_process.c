@@ -325,7 +325,9 @@ static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 {
     const struct pp_err_origin *o = &p->tool->err.origin;
     bool from_other = o->known & PP_ORIGIN_RANK && o->rank != p->rank;
-    return from_other && p->rank != 0 && pp_rendezvous_lost(j) != 0;
+    bool rank_0_knows =
+        o->known & PP_ORIGIN_AGREED || pp_rendezvous_lost(j) != 0;
+    return from_other && p->rank != 0 && rank_0_knows;
 }
 
 static void set_rank(struct pprun *p, const struct pprun_launch *l)

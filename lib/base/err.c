@@ -84,7 +84,7 @@ int pp_err_set_origin(struct pp_err *err, unsigned bit, int number)
         o->rank = number;
     else if (bit == PP_ORIGIN_STAGE)
         o->stage = number;
-    else
+    else if (bit == PP_ORIGIN_MICROBATCH)
         o->microbatch = number;
     return -1;
 }

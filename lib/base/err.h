@@ -21,8 +21,13 @@ enum pp_exit {
 };
 
 /* The part of a run in which an error arose. A member counts if its bit is set
- * in known. */
-enum { PP_ORIGIN_RANK = 1, PP_ORIGIN_STAGE = 2, PP_ORIGIN_MICROBATCH = 4 };
+ * in known. With PP_ORIGIN_AGREED all ranks have failed, and know it. */
+enum {
+    PP_ORIGIN_RANK = 1,
+    PP_ORIGIN_STAGE = 2,
+    PP_ORIGIN_MICROBATCH = 4,
+    PP_ORIGIN_AGREED = 8
+};
 struct pp_err_origin {
     unsigned known;
     int rank, stage, microbatch;

@@ -259,6 +259,18 @@ says() {
 2 ranks (pp 2 x dp 1 x tp 1 x cp 1)"
 }
 
+@test "ranks that find the same mistake end alike, and one prints it" {
+    rm -rf other
+    pprun -q two.json "${options[@]}" --steps 1 --save other >out
+    ppsplit -q -p 4 model-llama | ppsched -q -s 1f1b -m 3 >three.json
+    for ((i = 0; i < 4; i++)); do
+        ranks 4 three.json "${options[@]}" -q --resume other
+        all 2 4
+        says 'pprun?0/4 *: other/step-00000001: was made with 2 microbatches a '`
+            `'step, not 3'
+    done
+}
+
 @test "a missing or wrong MPI module" {
     PPRUN_MPI=libm.so.6 ranks 2 two.json "${options[@]}"
     all 3 2

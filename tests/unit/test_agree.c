@@ -72,11 +72,14 @@ static void agree(unsigned failing, int first)
         if (first >= 0)
             snprintf(want, sizeof want, "fault %d", own ? k : first);
         bool same = r->rc == (first < 0 ? 0 : -1) && !strcmp(r->err.text, want);
+        bool of_first = !own || k == first;
+        unsigned known =
+            PP_ORIGIN_AGREED | (of_first ? (unsigned)PP_ORIGIN_RANK : 0);
         if (first >= 0)
-            same = same && r->err.code == PP_EXIT_INPUT;
-        if (first >= 0 && !own)
-            same = same && r->err.origin.known == PP_ORIGIN_RANK &&
-                   r->err.origin.rank == first;
+            same = same && r->err.code == PP_EXIT_INPUT &&
+                   r->err.origin.known == known;
+        if (first >= 0 && of_first)
+            same = same && r->err.origin.rank == first;
         if (!same)
             printf("# rank %d: %d '%s', not '%s'\n", k, r->rc, r->err.text,
                    want);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/checkpoint/ckpt_agree.h"
 
+#include <string.h>
+
 #include "comm/tree.h"
 
 int pp_give_up(struct pp_comm *c, struct pp_err *err)
@@ -40,5 +42,8 @@ int pp_agree(struct pp_comm *c, int rc, struct pp_err *err)
     if (v.rank < 0)
         return 0;
     pp_fail(err, v.err.code, "%s", v.err.text);
-    return rc ? -1 : pp_err_set_origin(err, PP_ORIGIN_RANK, v.rank);
+    pp_err_set_origin(err, PP_ORIGIN_AGREED, 1);
+    return strcmp(err->text, v.err.text) == 0
+               ? pp_err_set_origin(err, PP_ORIGIN_RANK, v.rank)
+               : -1;
 }

@@ -6,8 +6,9 @@
 #include "comm/comm.h"
 
 /* Collective. Fails on every rank if one has failed: a rank without an error
- * takes that of the lowest rank that failed. rc is the result of this rank: 0,
- * or -1 with err filled. Errors go to rank 0, which sends each rank one. */
+ * takes that of the lowest rank that failed, which is also the origin of the
+ * same error on other ranks. rc is the result of this rank: 0, or -1 with err
+ * filled. Errors go to rank 0, which sends each rank one. */
 int pp_agree(struct pp_comm *c, int rc, struct pp_err *err) PP_MUST_USE;
 
 /* Aborts all ranks and fails when memory runs out between two messages: the

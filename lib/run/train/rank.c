@@ -512,14 +512,13 @@ int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,
 {
     struct pp_rank r;
     *status = PP_EXIT_OK;
-    int rc = rank_init(&r, j, comm, err);
-    /* All ranks are ready, or all fail, before the first message. */
-    if (rc == 0)
-        rc = comm->ops->barrier(comm, err);
+    /* All ranks are ready, or all fail alike, before the first message. */
+    int rc = pp_agree(comm, rank_init(&r, j, comm, err), err);
     if (rc == 0)
         rc = rank_work(&r, status, err) || check_memory(&r, err) ? -1 : 0;
     pp_progress_phase(j->progress, PP_PHASE_END, r.step);
-    if (rc)
+    /* An abort would overtake the verdict on its way to other ranks. */
+    if (rc && !(err->origin.known & PP_ORIGIN_AGREED))
         comm->ops->abort(comm, err->text);
     rank_finish(&r);
     return rc;
