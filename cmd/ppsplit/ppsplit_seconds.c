@@ -33,6 +33,27 @@ static double update_bytes(const struct pp_precision *p)
     return 7 * wide + (narrow ? (double)p->element_bytes : 0);
 }
 
+/* Adds the time of a rank in the exchange of rows between expert-parallel
+ * ranks, for each token: F takes inputs to the experts and outputs back, I
+ * gradients and the weights of rows, W inputs of both products. It is that of
+ * the rank with most rows. Latencies are not known. */
+static void add_exchange(const struct split_job *j, struct pp_unit_id u,
+                         struct pp_unit_seconds *s)
+{
+    const struct pp_moe *m = &j->model.moe;
+    double ep = j->mesh.ep, away = (ep - 1) / ep;
+    if (u.kind != PP_UNIT_LAYER || !pp_layer_set_has(&m->layers, u.layer) ||
+        !(j->link > 0))
+        return;
+    double rows = (double)m->top_k * away * pp_expert_skew(&j->model, u.layer) /
+                  j->mesh.cp / j->link;
+    double row = (double)(j->model.hidden * j->precision->element_bytes);
+    s->fwd[0] += rows * 2 * row;
+    s->input[0] +=
+        rows * (2 * row + 2 * (double)j->precision->accumulator_bytes);
+    s->weight[0] += rows * 2 * row;
+}
+
 int split_set_seconds(struct split_job *j)
 {
     const struct pp_gpu *g = j->gpu ? pp_gpu_find(j->gpu) : NULL;
@@ -57,6 +78,7 @@ int split_set_seconds(struct split_job *j)
             .fwd = {dense.forward / rate, attended.forward / rate},
             .input = {dense.input_grad / rate, attended.input_grad / rate},
             .weight = {dense.weight_grad / rate, attended.weight_grad / rate}};
+        add_exchange(j, u, &units[i]);
         if (!units[i].fqn)
             return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     }
@@ -80,6 +102,7 @@ static double useful_flops(const struct split_job *j)
     whole.vision.sharers = 1; /* the images of all ranks */
     whole.vision.encoders = 0;
     whole.vision.tp = 1;
+    whole.moe.skew = NULL;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
             pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));

@@ -31,7 +31,9 @@ static double kept_width(const struct pp_model *m, struct pp_unit_id u)
     const struct pp_moe *e = &m->moe;
     size_t router = e->n_experts + (e->shared && e->shared_gate);
     return pp_layer_set_has(&e->layers, u.layer)
-               ? (double)(e->top_k * e->intermediate + e->shared + router)
+               ? (double)(e->top_k * e->intermediate) *
+                         pp_expert_skew(m, u.layer) +
+                     (double)(e->shared + router)
                : (double)m->intermediate;
 }
 

@@ -127,9 +127,13 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
     if (pp_unit_is_vision(u))
         return pp_vision_flops(m, u);
     size_t n = pp_unit_inventory(m, u, w);
-    for (size_t i = 0; i < n; i++)
-        f.per_token +=
-            2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used;
+    for (size_t i = 0; i < n; i++) {
+        bool expert = w[i].share == PP_SHARE_EXPERTS ||
+                      w[i].share == PP_SHARE_EXPERT_SUMS;
+        f.per_token += 2 * (double)w[i].rows * (double)w[i].cols *
+                       (double)w[i].used *
+                       (expert ? pp_expert_skew(m, u.layer) : 1);
+    }
     if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)

@@ -62,7 +62,10 @@ struct pp_moe {
     size_t ep;       /* expert-parallel ranks */
     size_t rows;     /* room for rows of experts, for each token of the rank */
     double capacity; /* of the mesh (mesh.h) */
-    size_t cp;       /* context-parallel ranks, if there is a capacity */
+    /* (n_layers) Only costs read it: the rows at the fullest expert-parallel
+     * rank over the mean. Borrowed. NULL: all are 1. */
+    const double *skew;
+    size_t cp; /* context-parallel ranks, if there is a capacity */
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -184,6 +187,12 @@ static inline size_t pp_model_tp(const struct pp_model *m)
 static inline size_t pp_model_ep(const struct pp_model *m)
 {
     return m->moe.ep ? m->moe.ep : 1;
+}
+
+/* Returns the work of experts on the slowest rank of a layer over the mean. */
+static inline double pp_expert_skew(const struct pp_model *m, size_t layer)
+{
+    return m->moe.skew && layer < m->n_layers ? m->moe.skew[layer] : 1;
 }
 
 static inline size_t pp_expert_rows(const struct pp_model *m)

@@ -218,3 +218,78 @@ effect" --data packed --steps 1 --record-routing new dense.plan
     cmp routes kept
     [ -z "$(find . -name 'kept.*')" ]
 }
+
+# skews BINS: prints, for each layer with experts, the most rows of a rank of
+# two, summed over groups of so many bins of 8 tokens, over the mean.
+skews() {
+    od -An -v -t u2 -w2 -j 56 even.routes | awk -v group="$1" '
+        { i = NR - 1; bin = int(i / 80); layer = int(i % 80 / 16)
+          n[int(bin / group), layer, int($1 / 4)]++; all[layer]++
+          groups = int(bin / group) + 1 }
+        END { for (l = 0; l < 5; l++) {
+            sum = 0
+            for (g = 0; g < groups; g++) {
+                a = n[g, l, 0] + 0; b = n[g, l, 1] + 0
+                sum += a > b ? a : b
+            }
+            printf "%s%.17g", l ? "," : "[", 2 * sum / all[l]
+        } print "]" }'
+}
+
+# skewed BINS SHARERS SPLIT...: checks the plan with the record against that
+# without, for two experts of three products of 32 x 8 in five of six layers.
+skewed() {
+    local skew bins=$1 sharers=$2
+    shift 2
+    skew=$(skews "$bins")
+    echo "# $* $skew"
+    ppsplit -q -p 1 --seq-len 8 "$@" model-qwen2-moe-ep >even.json
+    ppsplit -q -p 1 --seq-len 8 "$@" --routing even.routes \
+        --routed-data even model-qwen2-moe-ep >skewed.json
+    jq -es --argjson skew "$skew" --argjson n "$sharers" '
+        map(.model.units | map(.fwd_flops[0])[1:7]) as [$even, $more] |
+        [$more, $even] | transpose | map(.[0] - .[1]) |
+        (.[2] == 0) and (del(.[2]) | [., $skew] | transpose |
+            all(.[0] - (.[1] - 1) * 2 * 3 * 2 * 32 * 8 / $n | fabs < 1e-6))' \
+        even.json skewed.json
+    for f in even skewed; do
+        ppsched -q -s gpipe -m 5 $f.json | ppsched --stats - >$f.stats
+    done
+    # Forward and both gradients of 5 microbatches of 8 tokens.
+    jq -es --argjson skew "$skew" --argjson n "$sharers" '
+        (.[1].makespan - .[0].makespan) as $more |
+        ($skew | map(. - 1) | add * 5 * 8 * 3 * 2 * 3 * 2 * 32 * 8 / $n) as $want |
+        $want > 0 and ($more / $want - 1 | fabs < 1e-9)' even.stats skewed.stats
+}
+
+@test "a plan counts the rank with most rows of a record" {
+    local i
+    for i in 1 2 3 4 5 6 7; do
+        echo "{\"input_ids\": [$i, $((7 * i)), 3, $((60 - i)), 5, 9, $i, 2]}"
+    done >even.jsonl
+    pppack -q -l 8 -a none --rows 1 --no-shuffle -o even even.jsonl
+    plan even.plan gpipe 7 -p 1
+    pprun -q --data even --init 5 --logprobs scores \
+        --record-routing even.routes even.plan
+    skewed 2 1 --dp 2 --ep 2
+    skewed 1 2 --cp 2 --ep 2
+    skewed 1 2 --cp 2 --dp 2 --ep 2
+    # Seconds: of operations, and of rows that half of the ranks send away.
+    ppsplit -q -p 1 --seq-len 8 --dp 2 --ep 2 --routing even.routes \
+        --routed-data even --flops 1M --link 1MB model-qwen2-moe-ep >seconds.json
+    jq -e --argjson skew "$(skews 2)" '
+        .model.units as $of | .profile.units | map(.fwd[0])[1:7] |
+        to_entries | map(.value - $of[.key + 1].fwd_flops[0] / 1e6) |
+        (.[2] | fabs < 1e-12) and (del(.[2]) | [., $skew] | transpose |
+            all(.[0] - .[1] * 2 * 2 * 32 * 4 / 2 / 1e6 | fabs < 1e-9))' \
+        seconds.json
+    run --separate-stderr ppsplit -q -p 1 --dp 2 --ep 2 --routing even.routes \
+        --routed-data packed model-qwen2-moe-ep
+    echo "$stderr"
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"even.routes: "* ]]
+    run --separate-stderr ppsplit -q -p 1 --routing even.routes \
+        --routed-data even model-qwen2-moe-ep
+    [ "$status" -eq 2 ]
+    [[ ${stderr_lines[0]} == "ppsplit: --routing needs --ep" ]]
+}
