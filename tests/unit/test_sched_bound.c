@@ -289,16 +289,14 @@ static void test_v(void)
 {
     static const double cost[] = {10, 10, 8, 0};
     static const struct {
-        int p, limit;
+        int p, m, limit;
         double optimum, want;
-    } cases[] = {{2, 2, 392, 392},
-                 {2, 3, 316, 316},
-                 {3, 2, 512, 512},
-                 {3, 3, 430, 420},
-                 {3, 4, 336, 330}};
+    } cases[] = {{2, 5, 2, 392, 392}, {2, 5, 3, 316, 316}, {3, 5, 2, 512, 512},
+                 {3, 5, 3, 430, 422}, {3, 5, 4, 336, 330}, {3, 6, 3, 508, 492},
+                 {4, 6, 4, 460, 456}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        double b = find_bound(cases[i].p, 2, 5, PP_PLACEMENT_V, true, cost,
-                              cases[i].limit, INFINITY);
+        double b = find_bound(cases[i].p, 2, cases[i].m, PP_PLACEMENT_V, true,
+                              cost, cases[i].limit, INFINITY);
         ok(b >= cases[i].want && b <= cases[i].optimum,
            "a V of %d ranks with %d slots: %g, the optimum is %g", cases[i].p,
            cases[i].limit, b, cases[i].optimum);

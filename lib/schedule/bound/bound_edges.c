@@ -18,25 +18,43 @@ size_t pp_edge_nodes(size_t n)
     return 2 * count_leaves(n);
 }
 
-static const struct pp_edge_node no_task = {0,         -INFINITY, -INFINITY,
-                                            -INFINITY, -1,        -1};
+static const struct pp_edge_node no_task = {0, -INFINITY, -INFINITY, -INFINITY};
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
 
 /* Joins two neighbouring runs of tasks. */
-static void join(struct pp_edge_node *to, const struct pp_edge_node *l,
-                 const struct pp_edge_node *r)
+static struct pp_edge_node join(const struct pp_edge_node *l,
+                                const struct pp_edge_node *r)
 {
-    double after = l->end + r->sum;
-    to->sum = l->sum + r->sum;
-    to->end = after > r->end ? after : r->end;
-    double left = l->sum_with + r->sum, right = l->sum + r->sum_with;
-    to->sum_with = left > right ? left : right;
-    to->sum_task = left > right ? l->sum_task : r->sum_task;
-    left = l->end_with + r->sum;
-    right = l->end + r->sum_with;
-    double most = left > right ? left : right;
-    int32_t task = left > right ? l->end_task : r->sum_task;
-    to->end_with = most > r->end_with ? most : r->end_with;
-    to->end_task = most > r->end_with ? task : r->end_task;
+    return (struct pp_edge_node){
+        .sum = l->sum + r->sum,
+        .end = larger(l->end + r->sum, r->end),
+        .sum_with = larger(l->sum_with + r->sum, l->sum + r->sum_with),
+        .end_with = larger(larger(l->end_with + r->sum, l->end + r->sum_with),
+                           r->end_with)};
+}
+
+/* Returns the leaf of the task that makes end_with of the root most. */
+static size_t find_end_leaf(const struct pp_edge_node *nodes, size_t leaves)
+{
+    bool sum = false; /* the sum counts, not the end */
+    size_t at = 1;
+    while (at < leaves) {
+        const struct pp_edge_node *l = &nodes[2 * at], *r = l + 1;
+        bool right;
+        if (sum) {
+            right = l->sum + r->sum_with >= l->sum_with + r->sum;
+        } else {
+            double left = l->end_with + r->sum, both = l->end + r->sum_with;
+            right = r->end_with >= larger(left, both) || both >= left;
+            sum = right && r->end_with < both;
+        }
+        at = 2 * at + right;
+    }
+    return at;
 }
 
 static void set_leaf(struct pp_edge_node *nodes, size_t at,
@@ -44,7 +62,7 @@ static void set_leaf(struct pp_edge_node *nodes, size_t at,
 {
     nodes[at] = leaf;
     for (at /= 2; at > 0; at /= 2)
-        join(&nodes[at], &nodes[2 * at], &nodes[2 * at + 1]);
+        nodes[at] = join(&nodes[2 * at], &nodes[2 * at + 1]);
 }
 
 static void fill_tree(const struct pp_edge_task *tasks, size_t n,
@@ -62,13 +80,14 @@ static void fill_tree(const struct pp_edge_task *tasks, size_t n,
         leaf[by_from[k]] = (uint32_t)(leaves + k);
     }
     for (size_t k = leaves; k-- > 1;)
-        join(&nodes[k], &nodes[2 * k], &nodes[2 * k + 1]);
+        nodes[k] = join(&nodes[2 * k], &nodes[2 * k + 1]);
 }
 
 bool pp_edges_find(struct pp_edge_task *tasks, size_t n,
                    const uint32_t *by_from, const uint32_t *by_until,
                    double eps, uint32_t *leaf, struct pp_edge_node *nodes)
 {
+    size_t leaves = count_leaves(n);
     fill_tree(tasks, n, by_from, leaf, nodes);
     for (size_t k = 0; k < n; k++) {
         uint32_t j = by_until[k];
@@ -76,16 +95,16 @@ bool pp_edges_find(struct pp_edge_task *tasks, size_t n,
         if (nodes[1].end > limit)
             return false;
         while (nodes[1].end_with > limit) {
-            int32_t i = nodes[1].end_task;
+            size_t at = find_end_leaf(nodes, leaves);
+            uint32_t i = by_from[at - leaves];
             if (nodes[1].end > tasks[i].pushed)
                 tasks[i].pushed = nodes[1].end;
-            set_leaf(nodes, leaf[i], no_task);
+            set_leaf(nodes, at, no_task);
         }
         const struct pp_edge_task *t = &tasks[j];
         struct pp_edge_node out = no_task;
         out.sum_with = t->time;
         out.end_with = t->from + t->time;
-        out.sum_task = out.end_task = (int32_t)j;
         set_leaf(nodes, leaf[j], out);
     }
     return true;

@@ -24,7 +24,6 @@ struct pp_edge_node {
     /* The same if one of the tasks that were taken out counts too, that which
      * makes it most. -INFINITY if there is none. */
     double sum_with, end_with;
-    int32_t sum_task, end_task; /* that task */
 };
 
 /* Finds the earliest starts of n tasks. by_from has the tasks by ascending

@@ -1,31 +1,39 @@
 /* SPDX-License-Identifier: MIT */
 /* Refutes makespans: windows are shaved until one is too small. */
+#include <limits.h>
 #include <math.h>
 #include <string.h>
 
 #include "schedule/bound/bound_windows.h"
 
 /* WORK: comparisons in all; PART: for one makespan. STEPS: the first makespan
- * is above the known bound by 1 in so many. */
-enum { WORK = 1 << 28, PART = 1 << 26, STEPS = 64 };
+ * is above the known bound by 1 in so many. TRIAL_ROUNDS: while a part of a
+ * window is assumed, windows shrink in so many rounds, as most parts are
+ * refuted in fewer, and only if no such part is left, in any number. PARTS: the
+ * last parts that are tried are the least time over so many. */
+enum {
+    WORK = 3 << 26,
+    PART = WORK / 4,
+    STEPS = 64,
+    TRIAL_ROUNDS = 3,
+    PARTS = 8
+};
 
 /* Shaving parts of windows below this share of the makespan is not worth it. */
 #define LEAST_PART 1e-4
 
 /* Keeps the windows, or takes them back. */
-static void keep_windows(struct pp_windows *w)
+static void keep_windows(const struct pp_windows *w, double *kept)
 {
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        double *kept = w->kept + 2 * w->n * (size_t)op;
+    for (int op = 0; op < PP_BOUND_OPS; op++, kept += 2 * w->n) {
         memcpy(kept, w->from[op], w->n * sizeof *kept);
         memcpy(kept + w->n, w->until[op], w->n * sizeof *kept);
     }
 }
 
-static void restore_windows(struct pp_windows *w)
+static void restore_windows(struct pp_windows *w, const double *kept)
 {
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        const double *kept = w->kept + 2 * w->n * (size_t)op;
+    for (int op = 0; op < PP_BOUND_OPS; op++, kept += 2 * w->n) {
         memcpy(w->from[op], kept, w->n * sizeof *kept);
         memcpy(w->until[op], kept + w->n, w->n * sizeof *kept);
     }
@@ -43,21 +51,21 @@ static bool shave_window(struct pp_windows *w, int op, size_t at, double part,
     double width = pp_window_time(w, op, at) + part, cut = part - 4 * w->eps;
     if (until - from < width - w->eps)
         return false;
-    keep_windows(w);
+    keep_windows(w, w->kept);
     if (last)
         pp_window_raise(w, op, at, until - width + 2 * w->eps);
     else
         pp_window_lower(w, op, at, from + width - 2 * w->eps);
-    pp_windows_shrink(w);
+    pp_windows_shrink(w, w->rounds);
     bool refuted = w->refuted;
-    restore_windows(w);
+    restore_windows(w, w->kept);
     if (!refuted)
         return false;
     if (last)
         pp_window_lower(w, op, at, until - cut);
     else
         pp_window_raise(w, op, at, from + cut);
-    pp_windows_shrink(w);
+    pp_windows_shrink(w, INT_MAX);
     return true;
 }
 
@@ -98,23 +106,46 @@ static bool shave_windows(struct pp_windows *w, double part)
     return changed;
 }
 
-/* Returns whether no order takes `makespan` or less. */
-static bool is_refuted(struct pp_windows *w, double makespan, double part)
+/* Sets the windows to those of heads and tails. */
+static void set_windows(struct pp_windows *w, double makespan)
 {
     const struct pp_bound_case *c = w->c;
     w->eps = 1e-9 * makespan;
-    w->refuted = false;
-    w->part = PART;
+    w->makespan = makespan;
     for (int op = 0; op < PP_BOUND_OPS; op++)
         for (size_t i = 0; i < w->n; i++) {
             w->from[op][i] = c->head[op][i];
             w->until[op][i] = makespan - c->tail[op][i];
         }
-    for (int r = 0; r < c->g->n_rows; r++)
+    keep_windows(w, w->known);
+}
+
+/* Returns whether no order takes `makespan` or less. The windows known of a
+ * larger makespan hold for this one, and so do those ends less the difference:
+ * an order that ends sooner may begin later. */
+static bool is_refuted(struct pp_windows *w, double makespan, double part)
+{
+    double less = w->makespan - makespan;
+    restore_windows(w, w->known);
+    for (int op = 0; op < PP_BOUND_OPS; op++)
+        for (size_t i = 0; i < w->n; i++)
+            w->until[op][i] -= less;
+    for (int r = 0; r < w->c->g->n_rows; r++)
         w->is_changed[r] = true;
-    pp_windows_shrink(w);
-    while (!w->refuted && !pp_windows_spent(w) && shave_windows(w, part))
-        ;
+    w->part = PART;
+    pp_windows_shrink(w, INT_MAX);
+    double least = part / PARTS;
+    w->rounds = TRIAL_ROUNDS;
+    while (part >= least && !w->refuted && !pp_windows_spent(w)) {
+        if (shave_windows(w, part))
+            continue;
+        part /= w->rounds == INT_MAX ? 2 : 1;
+        w->rounds = INT_MAX;
+    }
+    if (!w->refuted) {
+        w->makespan = makespan;
+        keep_windows(w, w->known);
+    }
     return w->refuted;
 }
 
@@ -164,6 +195,7 @@ static double raise_makespan(struct pp_windows *w, double known, double reached)
         high = unit * ceil(high / unit * (1 - 1e-9));
         step = unit * ceil(step / unit);
     }
+    set_windows(w, high);
     while (w->work > 0 && low + least < high * (1 - 1e-12)) {
         if (low + step >= high)
             step = unit > 0 ? unit * floor((high - low) / unit / 2)

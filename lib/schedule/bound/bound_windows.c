@@ -11,17 +11,20 @@ static void spend(struct pp_windows *w, size_t work)
     w->part -= (double)work;
 }
 
-static void note_change(struct pp_windows *w, size_t at)
+/* Notes a changed window, which may be too small now. */
+static void note_change(struct pp_windows *w, int op, size_t at)
 {
     w->changed = true;
     w->is_changed[w->c->g->stages[at / w->c->n].row] = true;
+    w->refuted |=
+        w->from[op][at] + pp_window_time(w, op, at) > w->until[op][at] + w->eps;
 }
 
 void pp_window_raise(struct pp_windows *w, int op, size_t at, double to)
 {
     if (to > w->from[op][at] + w->eps) {
         w->from[op][at] = to;
-        note_change(w, at);
+        note_change(w, op, at);
     }
 }
 
@@ -29,7 +32,7 @@ void pp_window_lower(struct pp_windows *w, int op, size_t at, double to)
 {
     if (to < w->until[op][at] - w->eps) {
         w->until[op][at] = to;
-        note_change(w, at);
+        note_change(w, op, at);
     }
 }
 
@@ -84,10 +87,10 @@ static void follow_data(struct pp_windows *w, int s, size_t k)
 static void follow_all(struct pp_windows *w)
 {
     const struct pp_bound_case *c = w->c;
-    for (int s = 0; s < c->g->n_stages; s++)
+    for (int s = 0; s < c->g->n_stages && !w->refuted; s++)
         for (size_t k = 0; k < c->n; k++)
             follow_data(w, s, k);
-    for (int s = c->g->n_stages; s-- > 0;)
+    for (int s = c->g->n_stages; s-- > 0 && !w->refuted;)
         for (size_t k = c->n; k-- > 0;)
             follow_data(w, s, k);
 }
@@ -148,6 +151,9 @@ static void find_edges(struct pp_windows *w, int row)
     sort_tasks(t, n, true, by_until);
     w->refuted |=
         !pp_edges_find(t, n, by_from, by_until, w->eps, w->leaf, w->nodes);
+    spend(w, 16 * n);
+    if (w->refuted)
+        return;
     for (size_t i = 0; i < n; i++) {
         pp_window_raise(w, a[i].op, a[i].at, t[i].pushed);
         double from = t[i].from;
@@ -158,7 +164,6 @@ static void find_edges(struct pp_windows *w, int row)
         !pp_edges_find(t, n, by_until, by_from, w->eps, w->leaf, w->nodes);
     for (size_t i = 0; i < n; i++)
         pp_window_lower(w, a[i].op, a[i].at, -t[i].pushed);
-    spend(w, 16 * n);
 }
 
 /* --- memory --- */
@@ -194,12 +199,13 @@ static double least_of_stage(struct pp_windows *w, int t, size_t n_begun,
                              double now, double *next)
 {
     double held = 0;
-    for (size_t k = 0; k < w->c->n; k++) {
+    size_t k = 0;
+    for (; k < w->c->n; k++) {
         if (k >= n_begun && latest_start(w, t, k) >= now - w->eps)
             break;
         held += least_held(w, t, k, now, next);
     }
-    spend(w, w->c->n);
+    spend(w, k / 4);
     return held;
 }
 
@@ -254,30 +260,22 @@ static void fit_memory(struct pp_windows *w, int row)
                 make_windows_fit(w, s, k);
 }
 
-static void find_empty_windows(struct pp_windows *w)
-{
-    for (int op = 0; op < PP_BOUND_OPS; op++)
-        for (size_t at = 0; at < w->n; at++)
-            w->refuted |= w->from[op][at] + pp_window_time(w, op, at) >
-                          w->until[op][at] + w->eps;
-}
-
-void pp_windows_shrink(struct pp_windows *w)
+void pp_windows_shrink(struct pp_windows *w, int most)
 {
     const struct pp_bound_case *c = w->c;
     do {
         w->changed = false;
         follow_all(w);
-        spend(w, 4 * w->n);
+        spend(w, 2 * w->n);
         for (int r = 0; r < c->g->n_rows && !w->refuted; r++) {
             if (!w->is_changed[r])
                 continue;
             w->is_changed[r] = false;
             fit_memory(w, r);
-            find_edges(w, r);
+            if (!w->refuted)
+                find_edges(w, r);
         }
-        find_empty_windows(w);
-    } while (w->changed && !w->refuted && !pp_windows_spent(w));
+    } while (w->changed && !w->refuted && --most > 0 && !pp_windows_spent(w));
 }
 
 bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c)
@@ -291,6 +289,7 @@ bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c)
             return false;
     }
     w->kept = calloc(2 * n, sizeof *w->kept);
+    w->known = calloc(2 * n, sizeof *w->known);
     w->actions = calloc(n, sizeof *w->actions);
     w->first_action = calloc(rows + 1, sizeof *w->first_action);
     w->tasks = calloc(n, sizeof *w->tasks);
@@ -299,8 +298,9 @@ bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c)
     w->leaf = calloc(n, sizeof *w->leaf);
     w->nodes = calloc(pp_edge_nodes(n), sizeof *w->nodes);
     w->is_changed = calloc(rows, sizeof *w->is_changed);
-    bool ok = w->kept && w->actions && w->first_action && w->tasks &&
-              w->by_from && w->by_until && w->leaf && w->nodes && w->is_changed;
+    bool ok = w->kept && w->known && w->actions && w->first_action &&
+              w->tasks && w->by_from && w->by_until && w->leaf && w->nodes &&
+              w->is_changed;
     if (ok)
         collect_actions(w);
     return ok;
@@ -313,6 +313,7 @@ void pp_windows_finish(struct pp_windows *w)
         free(w->until[op]);
     }
     free(w->kept);
+    free(w->known);
     free(w->actions);
     free(w->first_action);
     free(w->tasks);

@@ -28,7 +28,10 @@ struct pp_windows {
     const struct pp_bound_case *c;
     size_t n;                                         /* actions of a kind */
     double *from[PP_BOUND_OPS], *until[PP_BOUND_OPS]; /* by stage * n + k */
-    double *kept; /* copies of these, while a part of a window is assumed */
+    double *kept;    /* copies of these, while a part of a window is assumed */
+    double *known;   /* those known to hold for a makespan */
+    double makespan; /* that makespan */
+    int rounds;      /* most rounds of shrinking while a part is assumed */
     struct window_action {
         int op;
         size_t at;
@@ -59,11 +62,13 @@ static inline double pp_window_time(const struct pp_windows *w, int op,
 bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c);
 void pp_windows_finish(struct pp_windows *w);
 
-/* Makes an action start no sooner, or end no later. */
+/* Makes an action start no sooner, or end no later. Sets refuted if its window
+ * is too small then. */
 void pp_window_raise(struct pp_windows *w, int op, size_t at, double to);
 void pp_window_lower(struct pp_windows *w, int op, size_t at, double to);
 
-/* Shrinks windows until no rule applies, or the work is spent. */
-void pp_windows_shrink(struct pp_windows *w);
+/* Shrinks windows until no rule applies, in so many rounds at most, or until
+ * the work is spent. */
+void pp_windows_shrink(struct pp_windows *w, int most);
 
 #endif
