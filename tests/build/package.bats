@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# scripts/package: the package is complete, and lintian accepts it.
+# scripts/package: the package is complete, and lintian accepts it. The kernels
+# compile for all generations of GPUs.
 
 bats_require_minimum_version 1.5.0
 
@@ -22,4 +23,12 @@ bats_require_minimum_version 1.5.0
     [ -x share/pptools/train-node.sbatch ]
     command -v lintian >/dev/null || skip 'there is no lintian'
     lintian --allow-root --fail-on error,warning "$package"
+}
+
+@test "the kernels compile for all generations of GPUs" {
+    cd "$BATS_TEST_TMPDIR"
+    meson setup all "$SRCDIR" -Dtests=false -Dfuzz=disabled
+    grep -q 'code=sm_80.*code=sm_90.*code=sm_100' all/build.ninja ||
+        skip 'there is no nvcc'
+    ninja -C all kernels/libkernels_cuda.a
 }

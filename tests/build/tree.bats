@@ -49,6 +49,11 @@ setup() {
     } | none 'white space'
 }
 
+@test "kernels have no code for one generation of GPUs" {
+    # scripts/test compiles for one.
+    grep -nE '__CUDA_ARCH|__CUDA_MINIMUM_ARCH' kernels/* | none 'generations'
+}
+
 @test "nothing in the tree knows the machine it was written on" {
     files | xargs grep -nIE '/(work|root|home/[a-z]+)/' |
         none 'machine paths'
