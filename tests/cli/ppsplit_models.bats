@@ -158,8 +158,14 @@ sparse() {
 }
 
 @test "a large plan that does not fit is refused" {
+    local ranks=16
     deepseek
-    run --separate-stderr ppsplit -p 16 -c 2 --placement v \
+    # A sanitizer sees the same search in a smaller plan.
+    if [ -n "${FEWER-}" ]; then
+        ranks=4
+        sed -i 's/: 61/: 13/' m/config.json
+    fi
+    run --separate-stderr ppsplit -p $ranks -c 2 --placement v \
         --mtp --recompute auto --ep 64 --dp 64 --dtype bf16 --memory 50G m
     echo "$stderr"
     [ "$status" -eq 1 ]

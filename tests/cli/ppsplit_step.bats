@@ -45,6 +45,7 @@ shortest() {
 }
 
 @test "the bound is near if the optimum cannot be proved" {
+    tries_all
     # gap PERCENT ARGS...: passes if the gap for that many layers, on that many
     # ranks, is at most that.
     local layers=317 ranks=16

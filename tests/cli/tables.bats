@@ -37,7 +37,7 @@ fits() {
     fits ppsplit -p 2 -m 4 --memory 3G --compare all m
     ppsplit -p 4 m >stages.json
     fits ppsched --compare all -m 8 stages.json
-    fits ppsched --compare all -p 4 -m 8 --max-in-flight 3 --cost 1e9,1e9,1e9,7
+    fits ppsched --compare all -p 3 -m 6 --max-in-flight 2 --cost 1e9,1e9,1e9,7
     fits ppsched --list
     ppsched -s 1f1b -m 8 stages.json >plan.json
     fits ppsched --check --semantics all plan.json

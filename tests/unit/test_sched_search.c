@@ -475,7 +475,7 @@ static void test_span(void)
 
 int main(int argc, char **argv)
 {
-    test_optimum(argc > 1 ? atoi(argv[1]) : 300 / fewer());
+    test_optimum(argc > 1 ? atoi(argv[1]) : 300 / fewer() / fewer());
     test_kinds();
     test_runs();
     test_head();
