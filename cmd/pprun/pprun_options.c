@@ -332,6 +332,37 @@ const struct tool_option pprun_option_table[] = {
     {0},
 };
 
+/* Refuses two outputs in one place: the first would be lost. */
+static int check_outputs(struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const struct {
+        const char *option, *path;
+    } outputs[] = {
+        {"save", p->job.save},
+        {"stream-weights", p->job.stream.path},
+        {"trace", o->trace},
+        {"profile", o->profile},
+        {"dump-grads", p->job.dump_grads},
+        {"svg", o->svg},
+        {"record-routing", o->record_routing},
+        {"logprobs", o->logprobs},
+        {"output", p->tool->output},
+    };
+    const size_t n = sizeof outputs / sizeof *outputs;
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = i + 1; j < n; j++) {
+            const char *path = outputs[i].path;
+            if (path && outputs[j].path && !strcmp(path, outputs[j].path) &&
+                strcmp(path, "-") && strncmp(path, "/dev/", 5))
+                return tool_usage(p->tool,
+                                  "--%s and --%s: both write to '%s'; give two "
+                                  "places",
+                                  outputs[i].option, outputs[j].option, path);
+        }
+    return 0;
+}
+
 static int check_files(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
@@ -340,18 +371,7 @@ static int check_files(struct pprun *p)
                           "--output needs --logprobs -: the result goes to "
                           "'%s'",
                           o->logprobs);
-    if (p->job.save && p->job.stream.path &&
-        !strcmp(p->job.save, p->job.stream.path))
-        return tool_usage(p->tool,
-                          "--save and --stream-weights: both write to '%s'; "
-                          "give two directories",
-                          p->job.save);
-    if (o->trace && o->profile && !strcmp(o->trace, o->profile))
-        return tool_usage(p->tool,
-                          "--trace and --profile: both write to '%s'; give two "
-                          "files",
-                          o->trace);
-    return 0;
+    return check_outputs(p);
 }
 
 static int check_transport(struct pprun *p)

@@ -187,8 +187,12 @@ fails() {
         pprun --data packed --init 1 --eval packed --profile t plan.json
     fails 2 "pprun: --trace-steps needs --trace" \
         run_pprun --steps 3 --trace-steps 2 plan.json
-    fails 2 "pprun: --trace and --profile: both write to 'x'; give two files" \
+    # One of the two was lost.
+    fails 2 "pprun: --trace and --profile: both write to 'x'; give two places" \
         run_pprun --steps 3 --trace x --profile x plan.json
+    fails 2 "pprun: --dump-grads and --output: both write to 'x'; give two \
+places" run_pprun --steps 3 --dump-grads x -o x plan.json
+    run_pprun -q --steps 3 --dump-grads /dev/null -o /dev/null plan.json
     fails 2 "pprun: a profile takes 3 steps or more, and 2 are left" \
         run_pprun --steps 2 --profile p plan.json
     run_pprun --steps 2 --save ended plan.json >/dev/null

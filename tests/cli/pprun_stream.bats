@@ -226,5 +226,5 @@ the reader left" ]
         --save saved --stream-weights saved
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = "pprun: --save and --stream-weights: both write to \
-'saved'; give two directories" ]
+'saved'; give two places" ]
 }
