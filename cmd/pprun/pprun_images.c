@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_images - refuses what pprun does not do with a model that has an
- * encoder of images. */
+ * encoder. */
+#include "model/vision.h"
 #include "pprun.h"
 
 int pprun_check_images(const struct pprun *p)
@@ -17,13 +18,16 @@ int pprun_check_images(const struct pprun *p)
                        "pprun only trains without the class token's feature",
                        m->model.source);
     if (m->graph.n_slices > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/slices: '%d', but the images of %s belong to "
-                       "whole microbatches; take a schedule without slices",
-                       m->graph.n_slices, name);
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "/schedule/slices: '%d', but the %s of %s belong to "
+            "whole microbatches; take a schedule without slices",
+            m->graph.n_slices,
+            pp_modality_words(pp_vision_modality(&p->model.vision)).items,
+            name);
     if (o->device != PPRUN_CPU)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has an encoder of images, "
+                       "/model/architecture: '%s' has an encoder, "
                        "which pprun trains only with --device cpu so far",
                        name);
     if (m->components[0].apart && o->shapes == PP_MESSAGE_MAX)
@@ -35,7 +39,7 @@ int pprun_check_images(const struct pprun *p)
         return -1;
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has an encoder of images, "
+                       "/model/architecture: '%s' has an encoder, "
                        "for which --%s makes no data",
                        name, o->generate ? "generate" : "shrink");
     return 0;

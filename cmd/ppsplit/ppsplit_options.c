@@ -223,7 +223,7 @@ const struct tool_option split_options[] = {
      AT(mesh.resident), 1, SPLIT_MAX_RANKS, .needs = "zero=3"},
     {0, "mesh-order", "ORDER", "axes, fastest first (tp-cp-dp-pp)",
      .parse = parse_mesh_order},
-    {0, "encoder-ranks", "N", "ranks with nothing but the encoder of images",
+    {0, "encoder-ranks", "N", "ranks with nothing but the encoder",
      AT(encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
     {0, "encoder-mesh", "SIZES", "encoder on ranks of its own: pp=1,dp=2",
      .parse = split_read_encoder_mesh},

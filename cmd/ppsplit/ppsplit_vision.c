@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_vision - a model with an encoder of images: its images, and the
+/* ppsplit_vision - a model with an encoder: its images or its audio, and the
  * options that do not work with it. */
 #include <inttypes.h>
 #include <string.h>
@@ -145,8 +145,7 @@ int split_set_images(struct split_job *j)
     if (v->kind == PP_VISION_NONE) {
         if (j->n_images == 0 && j->image_patches == 0 && j->encoder_ranks == 0)
             return 0;
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: '%s' has no encoder of images",
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' has no encoder",
                        j->n_images        ? "--images"
                        : j->image_patches ? "--image-patches"
                        : j->encoder.dp    ? "--encoder-mesh"
@@ -163,9 +162,11 @@ int split_set_images(struct split_job *j)
     v->tp = (size_t)j->encoder.tp;
     v->lanes = (size_t)j->mesh.dp;
     if (v->n_images > v->seq_len / tokens)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--images: '%zu' images of %zu tokens each do not fit "
-                       "into a sequence of %zu tokens (--seq-len)",
-                       v->n_images, tokens, v->seq_len);
+        return pp_fail(
+            &j->t.err, PP_EXIT_INPUT,
+            "--images: '%zu' %s of %zu tokens each do not fit into a "
+            "sequence of %zu tokens (--seq-len)",
+            v->n_images, pp_modality_words(pp_vision_modality(v)).items, tokens,
+            v->seq_len);
     return 0;
 }

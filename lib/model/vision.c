@@ -380,7 +380,7 @@ int pp_vision_check_images(const struct pp_model *m,
     if (v->kind == PP_VISION_NONE)
         return pp_fail(err, PP_EXIT_INPUT, "'%s' has no encoder for the %zu %s",
                        pp_model_architecture(m), s->n, words.items);
-    if ((s->modality == PP_MODALITY_AUDIO) != pp_vision_hears(v))
+    if (s->modality != pp_vision_modality(v))
         return pp_fail(err, PP_EXIT_INPUT,
                        "the data have %s, which '%s' does not take",
                        words.items, pp_model_architecture(m));

@@ -106,6 +106,12 @@ static inline bool pp_vision_hears(const struct pp_vision *v)
     return v->kind == PP_VISION_QWEN2_AUDIO;
 }
 
+/* Returns what the encoder takes. */
+static inline enum pp_modality pp_vision_modality(const struct pp_vision *v)
+{
+    return pp_vision_hears(v) ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES;
+}
+
 /* Returns the name of the encoder among the parts of a model. */
 static inline const char *pp_vision_part(const struct pp_vision *v)
 {

@@ -259,7 +259,7 @@ patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"
     jq '.text_config + {hidden_size: 64, num_attention_heads: 4,
         intermediate_size: 128, num_hidden_layers: 2}' \
         "$DATA/llava-1.5-7b.json" >config.json
-    refuses "--images: 'config.json' has no encoder of images" -p 2 \
+    refuses "--images: 'config.json' has no encoder" -p 2 \
         --images 1 config.json
 }
 
@@ -311,6 +311,8 @@ the positions of a feature" -p 2 config.json
     refuses "--image-patches: clips of audio of '$DATA/qwen2-audio-7b.json' have \
 at most 1500 rows, not '1502'" -p 2 --image-patches 1502 \
         "$DATA/qwen2-audio-7b.json"
+    refuses "--images: '6' clips of audio of 750 tokens each do not fit into a \
+sequence of 4096 tokens (--seq-len)" -p 2 --images 6 "$DATA/qwen2-audio-7b.json"
     # The names of parts differ.
     refuses "--freeze: 'vision' is not a part of the model (language, vision or \
 audio, projector, embedding, head), and no unit has this name" -p 2 --freeze vision \

@@ -32,12 +32,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n == 0)
         return 0;
-    for (int bytes = 0; bytes < 2; bytes++) {
+    /* Placeholders of images and audio are 9. */
+    static const struct pp_jsonl_images images = {9, 1, 2};
+    static const struct pp_jsonl_images audio = {9, 2, 0, PP_MODALITY_AUDIO};
+    for (int mode = 0; mode < 3; mode++) {
         struct pp_documents d = {0};
         struct pp_err err = {0};
-        /* Placeholders of images are 9. */
-        const struct pp_jsonl_images images = {9, 1, 2};
-        struct pp_jsonl j = {.name = "in", .bytes = bytes, .images = &images};
+        bool bytes = mode == 1;
+        struct pp_jsonl j = {.name = "in",
+                             .bytes = bytes,
+                             .images = mode == 2 ? &audio : &images};
         FILE *f = fmemopen((void *)(size_t)data, n, "r");
         if (!f)
             return 0;

@@ -234,7 +234,7 @@ language model" -p 2 --encoder-mesh pp=2 "$MODEL"
     refuses "--encoder-mesh needs --method balanced" -p 3 \
         --encoder-mesh pp=1 --method uniform-units "$MODEL"
     model llama false
-    refuses "--encoder-mesh: 'model-llama' has no encoder of images" -p 2 \
+    refuses "--encoder-mesh: 'model-llama' has no encoder" -p 2 \
         --encoder-mesh pp=1 model-llama
     plan -p 2 --encoder-mesh dp=2
     run -2 --separate-stderr pprun -q --message-size max --data packed --steps 1 \
