@@ -64,8 +64,9 @@ struct pp_output {
 int pp_output_open(struct pp_output *o, const char *path,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Fails if a file of that path cannot be made now, or if its place is taken by a
- * FIFO or a socket, which waits for a reader. Does not open what is no file. */
+/* Fails if a file of that path cannot be made now, or if its place is taken by
+ * a FIFO or a socket, which waits for a reader. Does not open what is no file.
+ */
 int pp_output_check(const char *path, struct pp_err *err) PP_MUST_USE;
 
 /* Closes the stream and renames the file to its place. If a write failed, it
