@@ -17,7 +17,8 @@
  * leaves when the work that the rank queued before the send is done, and
  * arrives when the work that its receiver queued before the recv is done. Work
  * queued after send_wait and recv_wait begins when their messages have left or
- * arrived. The host itself blocks as described above.
+ * arrived. That is the work of the handle pp_comm.device at the time of the
+ * call. The host itself blocks as described above.
  *
  * Every function returns 0, or -1 with *err filled (PP_EXIT_SYSTEM). After a
  * rank calls abort, all calls of all ranks fail with its message. A buffer
@@ -36,9 +37,12 @@ enum pp_direction {
     PP_DIRECTION_FORWARD,
     PP_DIRECTION_BACKWARD,
     PP_DIRECTION_SYNC, /* gradients of shared weights, outside the schedule */
-    PP_DIRECTION_DATA, /* between the ranks of a row: gradients of weights that
-                          both hold, keys and values of sequences and rows of
-                          products that they divide */
+    PP_DIRECTION_DATA, /* between the ranks of a row: keys and values of
+                          sequences and rows of products that they divide */
+    PP_DIRECTION_WEIGHTS, /* likewise: weights that both hold, or divide, and
+                             their gradients. They may travel beside the
+                             computation, and those of DATA must not wait for
+                             them. */
     PP_DIRECTION_HOST, /* host memory, for checkpoints and sums. send and recv
                           may block until their message is received. */
     PP_N_DIRECTIONS
@@ -107,6 +111,9 @@ struct pp_comm {
     const struct pp_transport *ops;
     int rank, size;
     int local; /* index of this rank on its machine */
+    /* The one of attach, or a branch of it that the rank sets for a while
+     * (device.h); NULL without. */
+    struct pp_device *device;
 };
 
 /* Receives the channel's next message. */

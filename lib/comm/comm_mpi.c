@@ -46,7 +46,8 @@ struct mpi_comm {
 static const char *const direction_names[N_MPI_DIRECTIONS] = {
     [PP_DIRECTION_FORWARD] = "forward", [PP_DIRECTION_BACKWARD] = "backward",
     [PP_DIRECTION_SYNC] = "sync",       [PP_DIRECTION_DATA] = "data",
-    [PP_DIRECTION_HOST] = "host",       [DIRECTION_GATHER] = "gather",
+    [PP_DIRECTION_WEIGHTS] = "weights", [PP_DIRECTION_HOST] = "host",
+    [DIRECTION_GATHER] = "gather",
 };
 
 static size_t channel_index(int peer, int direction)

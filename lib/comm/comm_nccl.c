@@ -34,8 +34,7 @@ struct nccl_comm {
     struct pp_comm base;
     struct pp_rendezvous *join;
     struct pp_nccl lib;
-    struct pp_device *device;
-    const struct pp_stream_ops *streams;
+    const struct pp_stream_ops *streams; /* of base.device */
     struct nccl_link *links;
     size_t n_links, n_channels;
     struct pp_comm_room room;
@@ -124,13 +123,13 @@ static int queue_message(struct nccl_comm *c, struct nccl_link *l, void *in,
 {
     const struct pp_stream_ops *q = c->streams;
     void *done = l->done[l->n % l->n_done];
-    if (q->event_record(c->device, l->ready, NULL, err) ||
-        q->wait_event(c->device, l->stream, l->ready, err))
+    if (q->event_record(c->base.device, l->ready, NULL, err) ||
+        q->wait_event(c->base.device, l->stream, l->ready, err))
         return -1;
     if (bytes > 0 && transfer(c, l, in, out, bytes, err))
         return -1;
     l->n++;
-    return q->event_record(c->device, done, l->stream, err);
+    return q->event_record(c->base.device, done, l->stream, err);
 }
 
 /* Makes later computation wait for the first n messages. */
@@ -139,7 +138,7 @@ static int follow_messages(struct nccl_comm *c, const struct nccl_link *l,
 {
     assert(l->n - n < l->n_done);
     return n == 0 ? 0
-                  : c->streams->wait_event(c->device, NULL,
+                  : c->streams->wait_event(c->base.device, NULL,
                                            l->done[(n - 1) % l->n_done], err);
 }
 
@@ -294,11 +293,11 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
     size_t from = (size_t)l->of.from;
-    if (q->open(c->device, &l->stream, err) ||
-        q->event_open(c->device, &l->ready, err))
+    if (q->open(c->base.device, &l->stream, err) ||
+        q->event_open(c->base.device, &l->ready, err))
         return -1;
     for (size_t i = 0; i < l->n_done; i++)
-        if (q->event_open(c->device, &l->done[i], err))
+        if (q->event_open(c->base.device, &l->done[i], err))
             return -1;
     pthread_mutex_lock(&c->lock);
     int rc = c->aborted
@@ -321,7 +320,7 @@ static int try_first_message(struct nccl_comm *c, struct nccl_link *l,
         return -1;
     while (!done) {
         if (await_link(c, l, link_state(c, l), err) ||
-            c->streams->is_done(c->device, l->stream, &done, err))
+            c->streams->is_done(c->base.device, l->stream, &done, err))
             return -1;
         sched_yield();
     }
@@ -338,7 +337,7 @@ static int nccl_attach(struct pp_comm *base, struct pp_device *d,
     void *room = q->alloc(d, TRIAL_BYTES);
     if (!room)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    c->device = d;
+    c->base.device = d;
     c->streams = q;
     pp_rendezvous_watch(c->join, &watcher);
     int rc = exchange_ids(c, &ids, err);
@@ -375,7 +374,7 @@ static void nccl_detach(struct pp_comm *base)
             c->lib.destroy(l->comm);
         l->comm = NULL;
         if (l->stream)
-            c->streams->close(c->device, l->stream);
+            c->streams->close(c->base.device, l->stream);
         c->streams->event_close(l->ready);
         for (size_t k = 0; k < l->n_done; k++)
             c->streams->event_close(l->done[k]);

@@ -54,7 +54,7 @@ struct thread_comm {
 static const char *const direction_names[PP_N_DIRECTIONS] = {
     [PP_DIRECTION_FORWARD] = "forward", [PP_DIRECTION_BACKWARD] = "backward",
     [PP_DIRECTION_SYNC] = "sync",       [PP_DIRECTION_DATA] = "data",
-    [PP_DIRECTION_HOST] = "host",
+    [PP_DIRECTION_WEIGHTS] = "weights", [PP_DIRECTION_HOST] = "host",
 };
 
 static struct pp_comm_world *world_of(struct pp_comm *c)
@@ -117,6 +117,7 @@ static const struct pp_peer_copy_end *end_of(struct pp_comm *c,
                                              enum pp_direction direction)
 {
     struct thread_comm *t = (struct thread_comm *)c;
+    t->own.device = c->device;
     return t->own.streams && direction != PP_DIRECTION_HOST ? &t->own : NULL;
 }
 
@@ -273,6 +274,7 @@ static int threads_attach(struct pp_comm *c, struct pp_device *d,
     struct thread_comm *t = (struct thread_comm *)c;
     (void)err;
     q->enable_peer_access(d, c->size);
+    c->device = d;
     t->own = (struct pp_peer_copy_end){.device = d, .streams = q};
     pthread_mutex_lock(&t->world->lock);
     t->world->streams = q;

@@ -22,7 +22,8 @@ int pp_peer_copy_send(struct pp_peer_copy_source *s,
  * to the GPU of the calling thread. */
 int pp_peer_copy_post(struct pp_peer_copy_target *t,
                       struct pp_peer_copy_source *s,
-                      struct pp_peer_copy_end *receiver, struct pp_err *err)
+                      struct pp_peer_copy_end *receiver, struct pp_device *d,
+                      struct pp_err *err)
 {
     const struct pp_stream_ops *q = receiver->streams;
     if (!receiver->copy_stream &&
@@ -31,7 +32,7 @@ int pp_peer_copy_post(struct pp_peer_copy_target *t,
     return open_event(&s->copied, receiver, err) ||
                    open_event(&t->arrived, receiver, err) ||
                    open_event(&t->writable, receiver, err) ||
-                   q->event_record(receiver->device, t->writable, NULL, err)
+                   q->event_record(d, t->writable, NULL, err)
                ? -1
                : 0;
 }

@@ -32,10 +32,11 @@ int pp_peer_copy_send(struct pp_peer_copy_source *s,
                       const struct pp_peer_copy_end *sender,
                       struct pp_err *err) PP_MUST_USE;
 
-/* The receiver calls it when it posts the receive of the message in s. */
+/* The receiver calls it when it posts the receive of the message in s. The
+ * buffer is free after the work of d, its device or a branch of it. */
 int pp_peer_copy_post(struct pp_peer_copy_target *t,
                       struct pp_peer_copy_source *s,
-                      struct pp_peer_copy_end *receiver,
+                      struct pp_peer_copy_end *receiver, struct pp_device *d,
                       struct pp_err *err) PP_MUST_USE;
 
 /* Queues the copy when both have been called, on the thread of either rank. It

@@ -163,8 +163,8 @@ int pp_thread_channel_recv(struct pp_thread_channel *ch,
     r->bytes = bytes;
     if (e && !ch->receiver.streams)
         ch->receiver = *e;
-    if ((e &&
-         pp_peer_copy_post(&r->peer_copy, &s->peer_copy, &ch->receiver, err)) ||
+    if ((e && pp_peer_copy_post(&r->peer_copy, &s->peer_copy, &ch->receiver,
+                                e->device, err)) ||
         add_message(ch, &ch->posted, err))
         return -1;
     return *ch->aborted ? PP_CHANNEL_ABORTED : 0;

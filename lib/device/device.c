@@ -108,6 +108,16 @@ void pp_device_free(struct pp_device *d, void *p)
     pp_device_ops(d)->free(d, p);
 }
 
+int pp_device_follow(struct pp_device *d, struct pp_device *other, void *event,
+                     struct pp_err *err)
+{
+    const struct pp_stream_ops *q = d->ops->streams;
+    return q->event_record(other, event, NULL, err) ||
+                   q->wait_event(d, NULL, event, err)
+               ? -1
+               : 0;
+}
+
 const void *pp_device_read(struct pp_device *d, const void *p, size_t bytes,
                            void *room, struct pp_err *err)
 {

@@ -74,6 +74,12 @@ struct pp_device_ops {
      * on its machine. */
     int (*open)(int local_rank, struct pp_device **out, struct pp_err *err);
 
+    /* Opens another handle of the device of d, on the same thread, with a queue
+     * of its own for copies between devices and for kernels without products.
+     * NULL with is_host. */
+    int (*branch)(struct pp_device *d, struct pp_device **out,
+                  struct pp_err *err);
+
     /* Waits, and releases the handle but not the memory. Accepts NULL. */
     void (*close)(struct pp_device *d);
 
@@ -138,6 +144,11 @@ void *pp_device_alloc(struct pp_device *d, size_t n, size_t size,
 
 /* Accepts NULL as p. */
 void pp_device_free(struct pp_device *d, void *p);
+
+/* Lets later work of d wait for the earlier work of another handle, at an event
+ * that the device's streams have opened. */
+int pp_device_follow(struct pp_device *d, struct pp_device *other, void *event,
+                     struct pp_err *err);
 
 /* Returns device memory that the host can read: p itself, or a copy in room.
  * Returns NULL with *err filled on failure. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* device_cuda - a GPU as a device. Each rank has one stream for kernels and
- * copies, so that they run in order. Only a transport's streams need events. */
+/* device_cuda - a GPU as a device. A handle has one stream for kernels and
+ * copies, so that they run in order. Other handles of a rank and the streams of
+ * a transport need events. */
 #include "device/device.h"
 
 #include <cuda_runtime_api.h>
@@ -104,6 +105,27 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
 out:
     cuda_close(&g->base);
     return -1;
+}
+
+static int cuda_branch(struct pp_device *d, struct pp_device **out,
+                       struct pp_err *err)
+{
+    cudaStream_t created = NULL;
+    struct gpu *g = calloc(1, sizeof *g);
+    if (!g)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    const struct gpu *from = (const struct gpu *)d;
+    *g = (struct gpu){.base = {.ops = d->ops, .stream = &g->stream},
+                      .own = from->own,
+                      .n_gpus = from->n_gpus};
+    if (check_cuda(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking),
+                   "stream", err)) {
+        free(g);
+        return -1;
+    }
+    g->stream.stream = created;
+    *out = &g->base;
+    return 0;
 }
 
 static int cuda_zero(struct pp_device *d, void *p, size_t bytes,
@@ -301,6 +323,7 @@ const struct pp_device_ops pp_device_cuda = {
     .streams = &cuda_streams,
     .check = cuda_check,
     .open = cuda_open,
+    .branch = cuda_branch,
     .close = cuda_close,
     .alloc = cuda_alloc,
     .free = cuda_free,

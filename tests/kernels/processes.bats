@@ -134,7 +134,9 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     ppsched -q -s gpipe -m 2 --depth 0 two.json >rendezvous.json
     ppsplit -q -p 2 --placement both-ways model |
         ppsched -q -s dualpipe -m 4 >dualpipe.json
-    for plan in zbv interleaved rendezvous dualpipe; do
+    ppsplit -q -p 1 -c 2 --dp 2 model |
+        ppsched -q -s looped-bfs -m 2 >replicas.json
+    for plan in zbv interleaved rendezvous dualpipe replicas; do
         "$PPRUN" --device cuda $plan.json "${options[@]}" -o want
         PP_EMULATED_JITTER=1 ranks 2 $plan.json "${options[@]}"
         all 0 2

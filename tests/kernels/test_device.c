@@ -54,7 +54,9 @@ struct run {
     const struct place *place;
     const char *kind;
     int ranks;
-    bool v; /* two stages on each rank, in V placement */
+    bool v;      /* two stages on each rank, in V placement */
+    bool looped; /* the same, in a loop */
+    int dp;      /* data-parallel ranks of each row; 0: 1 */
     int64_t steps;
     const char *save, *resume;
     bool score;
@@ -102,10 +104,11 @@ static int prepare(const struct run *run, struct pp_arena *a,
                    struct pp_err *err)
 {
     const struct pp_kind_options o = {.n_microbatches = M};
-    if (pp_graph_chain(a, run->ranks, run->v ? 2 : 1,
+    if (pp_graph_chain(a, run->ranks, run->v || run->looped ? 2 : 1,
                        run->v ? PP_PLACEMENT_V : PP_PLACEMENT_LOOP, g, err))
         return -1;
     split_units(g, stages);
+    g->replicas = run->dp > 1;
     return pp_schedule_init(s, g, run->kind, M, err) ||
                    pp_kind_emit(pp_kind_find(run->kind), s, &o, err) ||
                    pp_lower(s, err) || pp_check(s, err) ||
@@ -131,6 +134,7 @@ static bool done_run(const struct run *run)
     if (!prepare(run, &a, &g, stages, &s, &forward, &err)) {
         const struct pp_job job = {
             .model = &m,
+            .mesh = {.dp = run->dp},
             .schedule = &s,
             .forward = &forward,
             .stages = stages,
@@ -304,6 +308,36 @@ static void test_pairs(const struct place *place, const struct pp_packed *data)
     unsetenv("PP_EMULATED_JITTER");
 }
 
+/* Adds gradients of two stages over two ranks. Those of the second stage are
+ * added while the backward of the first one runs, and the update waits for
+ * both. */
+static void test_reduce(const struct pp_packed *data)
+{
+    struct result host, gpu;
+    struct run run = {.place = &on_cpu,
+                      .kind = "looped-bfs",
+                      .ranks = 1,
+                      .looped = true,
+                      .dp = 2,
+                      .steps = STEPS,
+                      .data = data,
+                      .out = &host};
+    ok(done_run(&run), "the CPU trains on two data-parallel ranks");
+    run.place = &on_f32;
+    run.out = &gpu;
+    for (int seed = 1; seed <= 3; seed++) {
+        char text[] = {(char)('0' + seed), 0};
+        setenv("PP_EMULATED_JITTER", text, 1);
+        uint64_t before = pp_emulated_passed();
+        ok(done_run(&run) && worst(gpu.loss, host.loss, STEPS) < 1e-5 &&
+               worst(gpu.norm, host.norm, STEPS) < 1e-4,
+           "the CPU's losses and norms, delays %d", seed);
+        ok(pp_emulated_passed() > before, "%d kernels passed sums of gradients",
+           (int)(pp_emulated_passed() - before));
+    }
+    unsetenv("PP_EMULATED_JITTER");
+}
+
 /* Makes two steps on two ranks and saves them, and one more on one rank, on the
  * device and on the CPU. roles: of the units, or NULL; no stage is frozen. */
 static void test_resume(const struct place *place, double bound,
@@ -365,6 +399,7 @@ int main(void)
         test_place(&on_f32, 1e-5, &cpu, &scores, &data);
         test_resume(&on_f32, 1e-5, NULL, dir, &data);
         test_pairs(&on_f32, &data);
+        test_reduce(&data);
         test_place(&on_bf16, 2e-2, &cpu, &scores, &data);
         test_resume(&on_bf16, 2e-2, NULL, dir, &data);
         /* Its weights have no exact copy. */

@@ -108,7 +108,10 @@ static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
         (direction == PP_DIRECTION_FORWARD && is("overtaking-forward")) ||
         (direction == PP_DIRECTION_BACKWARD && is("overtaking-backward"));
     int n = directions[direction].n++;
-    received += direction == PP_DIRECTION_DATA ? bytes : 0;
+    received +=
+        direction == PP_DIRECTION_DATA || direction == PP_DIRECTION_WEIGHTS
+            ? bytes
+            : 0;
     if (is("shared-channel"))
         return receive_now(c, from, direction_of(direction), buf, bytes, err);
     if (!overtakes || n > 1)

@@ -52,8 +52,12 @@ static int see_message(void *ctx, struct pp_action a, int peer,
 
 static int see_sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
+    struct seen *s = ctx;
     (void)a, (void)err;
-    return note(ctx);
+    pp_recorder_begin(s->r, s->pc, NULL);
+    note(s);
+    pp_recorder_end(s->r, s->pc, NULL);
+    return 0;
 }
 
 static const struct pp_player player = {see_compute, see_message, see_message,

@@ -61,10 +61,6 @@ void pp_engine_finish(struct pp_engine *e)
 int pp_engine_wait_for(struct pp_engine *e, struct pp_engine *other,
                        struct pp_err *err)
 {
-    struct pp_device *d = e->env->device;
-    const struct pp_stream_ops *q = d->ops->streams;
-    return q->event_record(other->env->device, other->event, NULL, err) ||
-                   q->wait_event(d, NULL, other->event, err)
-               ? -1
-               : 0;
+    return pp_device_follow(e->env->device, other->env->device, other->event,
+                            err);
 }

@@ -465,11 +465,13 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
     return rc;
 }
 
-int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
+/* Only UNSHARD and other REDUCE_GRADs run beside a REDUCE_GRAD. */
+static int sync_now(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 {
-    struct pp_exec *e = ctx;
     struct pp_tied *tied = e->worker->tied;
-    pp_progress_action(e->worker->progress, e->pc);
+    if (a.op != PP_UNSHARD && a.op != PP_REDUCE_GRAD &&
+        pp_sync_join(e->worker, err))
+        return -1;
     if (a.op == PP_UNSHARD || a.op == PP_RESHARD)
         return pp_sync_weights(e, a, err);
     if (!e->pass->sync)
@@ -482,6 +484,21 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
         if (tied[k].used && pp_sync_tied(e->worker, &tied[k], err))
             return -1;
     return 0;
+}
+
+int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
+{
+    struct pp_exec *e = ctx;
+    struct pp_device *beside = e->worker->reducer.device;
+    struct pp_device *on =
+        a.op == PP_REDUCE_GRAD && beside ? beside : e->env->device;
+    pp_progress_action(e->worker->progress, e->pc);
+    if (e->recorder)
+        pp_recorder_begin(e->recorder, e->pc, on);
+    int rc = sync_now(e, a, err);
+    if (e->recorder)
+        pp_recorder_end(e->recorder, e->pc, on);
+    return rc;
 }
 
 /* Plays the row, through the recorder if there is one. */
@@ -517,7 +534,7 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
      * than the channel depth has a ring of that many places. */
     int n_rows = e->schedule->graph->n_rows;
     memset(e->sent, 0, 2 * (size_t)n_rows * sizeof *e->sent);
-    if (play(e, err))
+    if (play(e, err) || pp_sync_join(e->worker, err))
         return -1;
     for (int row = 0; row < n_rows; row++)
         for (int direction = PP_DIRECTION_FORWARD;

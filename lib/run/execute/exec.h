@@ -35,6 +35,13 @@ struct pp_tied {
     size_t n;
 };
 
+/* A queue beside that of the computation, for REDUCE_GRAD. */
+struct pp_reducer {
+    struct pp_device *device; /* a branch, or NULL: the computation waits */
+    void *begun, *done;       /* events: gradients are computed; are added */
+    bool is_running;          /* no work has been made to wait for it */
+};
+
 struct pp_worker {
     const struct pp_env *env; /* borrowed */
     const struct pp_graph *graph;
@@ -43,6 +50,7 @@ struct pp_worker {
     struct pp_tied tied[PP_MAX_COPIES];
     void *room; /* (PP_COPIED_PART) for gradients of ranks that hold the same
                    weights; NULL if there are none */
+    struct pp_reducer reducer;
 };
 
 /* A receive that is posted. */

@@ -466,12 +466,18 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
                   g->stages[g->tied[1] + k * copied].row);
     for (int i = copied; i < g->n_stages; i++)
         sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
-    static const enum pp_group_kind kinds[] = {PP_GROUP_DATA, PP_GROUP_TP,
-                                               PP_GROUP_SHARERS};
-    for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-        struct pp_group group = pp_layout_group(&u->layout, p, kinds[k]);
+    static const struct {
+        enum pp_group_kind kind;
+        enum pp_direction direction;
+    } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS},
+                  {PP_GROUP_TP, PP_DIRECTION_DATA},
+                  {PP_GROUP_EP, PP_DIRECTION_DATA},
+                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA}};
+    for (size_t k = 0; k < sizeof within / sizeof *within; k++) {
+        struct pp_group group = pp_layout_group(&u->layout, p, within[k].kind);
         for (int i = 0; i < group.n; i++)
-            use_both_ways(u, rank, pp_group_rank(&group, i), PP_DIRECTION_DATA);
+            use_both_ways(u, rank, pp_group_rank(&group, i),
+                          within[k].direction);
     }
 }
 

@@ -260,10 +260,7 @@ static int recv(void *ctx, struct pp_action a, int peer, struct pp_err *err)
 static int sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_recorder *r = ctx;
-    pp_recorder_begin(r, *r->pc, r->device);
-    int rc = r->player->sync(r->ctx, a, err);
-    pp_recorder_end(r, *r->pc, r->device);
-    return rc;
+    return r->player->sync(r->ctx, a, err);
 }
 
 const struct pp_player pp_recording_player = {compute, send, recv, sync};

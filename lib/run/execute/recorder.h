@@ -5,7 +5,7 @@
  * It keeps the last steps, in memory allocated before the first one. Recording
  * takes a timestamp (timestamps.h) at the ends of actions and layers; it
  * allocates, sends and writes nothing. A player in front of the executor's
- * records sends and synchronisation. The executor itself records compute
+ * records sends. The executor itself records synchronisation, compute
  * actions, since two may run at once, and receives: the time of a RECV is the
  * wait for its message, before the action that uses it. */
 #ifndef PP_RUN_RECORD_RECORDER_H
@@ -98,8 +98,8 @@ extern const struct pp_player pp_recording_player;
 /* Ends the pass: layers that run later are not recorded. */
 void pp_recorder_passed(struct pp_recorder *r);
 
-/* Marks the start and the end of the compute action or RECV at this place of
- * the row, after the work queued so far on `on`: the device or another handle
+/* Marks the start and the end of the action at this place of the row, but a
+ * SEND, after the work queued so far on `on`: the device or another handle
  * of it. */
 void pp_recorder_begin(struct pp_recorder *r, size_t place,
                        struct pp_device *on);

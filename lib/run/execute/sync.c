@@ -199,7 +199,7 @@ static struct pp_collective replicas(const struct pp_worker *w,
     return (struct pp_collective){
         .comm = w->env->comm,
         .group = pp_layout_group(&w->env->layout, &w->env->place, kind),
-        .direction = PP_DIRECTION_DATA,
+        .direction = PP_DIRECTION_WEIGHTS,
         .value_bytes = value_bytes,
         .sum = w->env->kernels->add_gradient,
         .stream = w->env->stream,
@@ -209,19 +209,22 @@ static struct pp_collective replicas(const struct pp_worker *w,
         .turn = t ? pp_tensor_turn(&t->info, t->slot) : 0};
 }
 
-int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
+/* Adds the gradients of a stage over its replicas, with kernels on a stream. */
+static int add_replicas(const struct pp_worker *w, int stage, void *stream,
+                        struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
     size_t n, bytes = w->env->kernels->accumulator_bytes;
     void *grads = pp_parameters_stage_grads(p, stage, &n);
-    if (p->owners == 1 && pp_env_ep(w->env) == 1) {
-        const struct pp_collective c = replicas(w, NULL, bytes);
+    struct pp_collective c = replicas(w, NULL, bytes);
+    c.stream = stream;
+    if (p->owners == 1 && pp_env_ep(w->env) == 1)
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
-    }
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
-        const struct pp_collective c = replicas(w, t, bytes);
         void *g = t->load ? t->load : t->g;
+        c = replicas(w, t, bytes);
+        c.stream = stream;
         if (t->stage != stage || !g)
             continue;
         /* Every rank updates the bias of a router by all loads. */
@@ -231,6 +234,51 @@ int pp_sync_replicas(const struct pp_worker *w, int stage, struct pp_err *err)
             return -1;
     }
     return 0;
+}
+
+int pp_sync_replicas(struct pp_worker *w, int stage, struct pp_err *err)
+{
+    const struct pp_env *env = w->env;
+    struct pp_reducer *r = &w->reducer;
+    if (!r->device)
+        return add_replicas(w, stage, env->stream, err);
+    if (pp_device_follow(r->device, env->device, r->begun, err))
+        return -1;
+    r->is_running = true;
+    env->comm->device = r->device;
+    int rc = add_replicas(w, stage, r->device->stream, err);
+    env->comm->device = env->device;
+    return rc;
+}
+
+int pp_sync_join(struct pp_worker *w, struct pp_err *err)
+{
+    struct pp_reducer *r = &w->reducer;
+    if (!r->is_running)
+        return 0;
+    r->is_running = false;
+    return pp_device_follow(w->env->device, r->device, r->done, err);
+}
+
+int pp_reducer_init(struct pp_reducer *r, struct pp_device *d,
+                    struct pp_err *err)
+{
+    const struct pp_stream_ops *q = d->ops->streams;
+    return q && (d->ops->branch(d, &r->device, err) ||
+                 q->event_open(d, &r->begun, err) ||
+                 q->event_open(d, &r->done, err))
+               ? -1
+               : 0;
+}
+
+void pp_reducer_finish(struct pp_reducer *r)
+{
+    if (!r->device)
+        return;
+    r->device->ops->streams->event_close(r->begun);
+    r->device->ops->streams->event_close(r->done);
+    r->device->ops->close(r->device);
+    *r = (struct pp_reducer){0};
 }
 
 int pp_sync_whole(const struct pp_worker *w, const struct pp_parameter *t,

@@ -144,8 +144,10 @@ static int make_syncs(struct pp_rank *r, struct pp_err *err)
     for (int k = 0; g->tied[0] >= 0 && k < g->n_copies; k++)
         if (make_tied(r, k, err))
             return -1;
-    if (g->n_copies == 1 && pp_job_replicas(r->job, r->env.place.row) == 1 &&
-        r->env.tensor.group.n == 1)
+    bool has_replicas = pp_job_replicas(r->job, r->env.place.row) > 1;
+    if (has_replicas && pp_reducer_init(&r->worker.reducer, r->env.device, err))
+        return -1;
+    if (g->n_copies == 1 && !has_replicas && r->env.tensor.group.n == 1)
         return 0;
     r->worker.room = pp_device_alloc(r->env.device, PP_COPIED_PART,
                                      r->kernels.accumulator_bytes,
@@ -470,6 +472,7 @@ static void rank_finish(struct pp_rank *r)
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
+    pp_reducer_finish(&r->worker.reducer);
     if (r->beside.device)
         r->beside.device->ops->close(r->beside.device);
     if (r->env.device)

@@ -77,7 +77,7 @@ static int gather_sums(struct pp_rank *r, const struct squares_pass *o,
 {
     const struct pp_collective c = {.comm = r->env.comm,
                                     .group = o->group,
-                                    .direction = PP_DIRECTION_DATA,
+                                    .direction = PP_DIRECTION_WEIGHTS,
                                     .value_bytes = sizeof(double),
                                     .stream = r->env.stream};
     return pp_all_gather(&c, r->squares, r->owned_at, r->owned_at[c.group.n],
