@@ -89,11 +89,51 @@ static void *small_enter(void *arg)
     return NULL;
 }
 
-/* Runs the job. If several ranks fail, *err is the refusal that came first, not
- * the message of a rank that was told of it. */
-static int small_ranks(const struct pp_job *job, struct pp_err *err)
+/* The gathers of a rank, and the messages of PP_DIRECTION_HOST to it. */
+struct small_counts {
+    long gathers, messages, bytes;
+};
+
+/* A transport that counts. */
+struct small_counter {
+    struct pp_transport ops;
+    const struct pp_transport *inner;
+    struct small_counts *to;
+};
+
+static int small_recv(struct pp_comm *c, int from, enum pp_direction direction,
+                      void *buf, size_t bytes, struct pp_err *err)
+{
+    const struct small_counter *x = (const struct small_counter *)c->ops;
+    x->to->messages += direction == PP_DIRECTION_HOST;
+    x->to->bytes += direction == PP_DIRECTION_HOST ? (long)bytes : 0;
+    return x->inner->recv(c, from, direction, buf, bytes, err);
+}
+
+static int small_gather(struct pp_comm *c, const void *mine, void *all,
+                        size_t bytes, struct pp_err *err)
+{
+    const struct small_counter *x = (const struct small_counter *)c->ops;
+    x->to->gathers++;
+    return x->inner->allgather(c, mine, all, bytes, err);
+}
+
+static void small_count(struct small_counter *x, struct pp_comm *c,
+                        struct small_counts *to)
+{
+    *x = (struct small_counter){*c->ops, c->ops, to};
+    x->ops.recv = small_recv;
+    x->ops.allgather = small_gather;
+    c->ops = &x->ops;
+}
+
+/* Runs the job. counts: (ranks), or NULL. If several ranks fail, *err is the
+ * refusal that came first, not the message of a rank that was told of it. */
+static int small_counted_ranks(const struct pp_job *job,
+                               struct small_counts *counts, struct pp_err *err)
 {
     struct small_rank t[SMALL_RANKS] = {0};
+    struct small_counter counters[SMALL_RANKS];
     struct pp_comm_world *world = NULL;
     const struct pp_layout layout = pp_job_layout(job);
     int n = pp_layout_ranks(&layout);
@@ -105,6 +145,8 @@ static int small_ranks(const struct pp_job *job, struct pp_err *err)
         t[r].job = job;
         if (pp_comm_threads_open(world, r, &t[r].comm, err))
             return -1;
+        if (counts)
+            small_count(&counters[r], t[r].comm, &counts[r]);
     }
     for (int r = 0; r < n; r++)
         pthread_create(&t[r].id, NULL, small_enter, &t[r]);
@@ -118,6 +160,11 @@ static int small_ranks(const struct pp_job *job, struct pp_err *err)
         t[r].comm->ops->close(t[r].comm);
     pp_comm_world_destroy(world);
     return err->code ? -1 : 0;
+}
+
+static inline int small_ranks(const struct pp_job *job, struct pp_err *err)
+{
+    return small_counted_ranks(job, NULL, err);
 }
 
 #endif

@@ -43,10 +43,13 @@ static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 }
 
 /* Trains three steps of s, then evaluates, with a thread for each rank. bounds:
- * the stages of one copy of the weights. recompute: by stage, or NULL. */
-static int train(const struct pp_schedule *s, const struct pp_packed *data,
-                 const size_t *bounds, const enum pp_recompute *recompute,
-                 int slot_limit, struct result *out, struct pp_err *err)
+ * the stages of one copy of the weights. recompute: by stage, or NULL. counts:
+ * by rank, or NULL. */
+static int train_counted(const struct pp_schedule *s,
+                         const struct pp_packed *data, const size_t *bounds,
+                         const enum pp_recompute *recompute, int slot_limit,
+                         struct result *out, struct small_counts *counts,
+                         struct pp_err *err)
 {
     struct pp_unit_range stages[8];
     struct pp_schedule forward;
@@ -79,9 +82,17 @@ static int train(const struct pp_schedule *s, const struct pp_packed *data,
         .report = keep,
         .ctx = out,
     };
-    int rc = small_ranks(&job, err);
+    int rc = small_counted_ranks(&job, counts, err);
     pp_schedule_finish(&forward);
     return rc;
+}
+
+static int train(const struct pp_schedule *s, const struct pp_packed *data,
+                 const size_t *bounds, const enum pp_recompute *recompute,
+                 int slot_limit, struct result *out, struct pp_err *err)
+{
+    return train_counted(s, data, bounds, recompute, slot_limit, out, NULL,
+                         err);
 }
 
 static bool same(const struct result *a, const struct result *b)
@@ -294,6 +305,40 @@ static void test_slots(const struct pp_packed *data)
     pp_arena_finish(&a);
 }
 
+/* Counts what eight ranks tell each other. A collection of numbers takes two
+ * messages from a child and one from the parent; there are three for steps and
+ * two for the passes of the evaluation. Rank 0 has three children. */
+static void test_counts(const struct pp_packed *data)
+{
+    enum { RANKS = 8, COLLECTIONS = 5 };
+    const struct pp_kind_options o = {.n_microbatches = M};
+    static const size_t bounds[RANKS + 1] = {0, 1, 2, 3, 4, 5, 6, 6, 6};
+    struct small_counts counts[RANKS] = {{0}};
+    struct pp_arena a = {0};
+    struct pp_graph g = {0};
+    struct pp_schedule s = {0};
+    struct pp_err err = {0};
+    struct result r;
+    int rc = pp_graph_chain(&a, RANKS, 1, PP_PLACEMENT_LOOP, &g, &err) ||
+             pp_schedule_init(&s, &g, "1f1b", M, &err) ||
+             pp_kind_emit(pp_kind_find("1f1b"), &s, &o, &err) ||
+             pp_lower(&s, &err) ||
+             train_counted(&s, data, bounds, NULL, 0, &r, counts, &err);
+    long gathers = 0, most = 0;
+    for (int k = 0; k < RANKS; k++) {
+        gathers += counts[k].gathers;
+        most = counts[k].bytes > most ? counts[k].bytes : most;
+    }
+    ok(!rc, "eight ranks train %s", err.text);
+    is_int(gathers, 0, "no rank gets the numbers of all");
+    ok(counts[0].messages <= COLLECTIONS * 3 * 2,
+       "rank 0 receives %ld messages", counts[0].messages);
+    is_int(counts[7].messages, COLLECTIONS, "a leaf receives the sums");
+    ok(most < 8000, "no rank receives more than 8 kB: %ld bytes", most);
+    pp_schedule_finish(&s);
+    pp_arena_finish(&a);
+}
+
 int main(void)
 {
     char dir[SCRATCH_TEXT], path[64];
@@ -305,6 +350,7 @@ int main(void)
         test_slots(&data);
         test_random(&data);
         test_dualpipe(&data);
+        test_counts(&data);
     }
     pp_packed_finish(&data);
     scratch_remove(dir);
