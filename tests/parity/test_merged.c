@@ -307,7 +307,8 @@ static void test_slots(const struct pp_packed *data)
 
 /* Counts what eight ranks tell each other. A collection of numbers takes two
  * messages from a child and one from the parent; there are three for steps and
- * two for the passes of the evaluation. Rank 0 has three children. */
+ * two for the passes of the evaluation. Before the first message all agree that
+ * none has failed, with one message each. Rank 0 has three children. */
 static void test_counts(const struct pp_packed *data)
 {
     enum { RANKS = 8, COLLECTIONS = 5 };
@@ -331,9 +332,9 @@ static void test_counts(const struct pp_packed *data)
     }
     ok(!rc, "eight ranks train %s", err.text);
     is_int(gathers, 0, "no rank gets the numbers of all");
-    ok(counts[0].messages <= COLLECTIONS * 3 * 2,
+    ok(counts[0].messages <= COLLECTIONS * 3 * 2 + 3,
        "rank 0 receives %ld messages", counts[0].messages);
-    is_int(counts[7].messages, COLLECTIONS, "a leaf receives the sums");
+    is_int(counts[7].messages, COLLECTIONS + 1, "a leaf receives the sums");
     ok(most < 8000, "no rank receives more than 8 kB: %ld bytes", most);
     pp_schedule_finish(&s);
     pp_arena_finish(&a);
