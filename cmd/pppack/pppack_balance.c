@@ -154,11 +154,13 @@ static void add_images(const struct pack_job *j, const struct pp_piece *q,
     to->patches = (uint32_t)cu[to->n];
 }
 
-/* Measures the images of all bins. */
+/* Measures the images of all bins. Ranks that have those of several bins have
+ * as many of each, because nothing says which come together. */
 static int measure_images(struct pack_job *j, struct pp_workloads *s)
 {
     int32_t *cu = calloc(j->docs.images.n + 1, sizeof *cu);
-    size_t ranks = pp_image_ranks(&j->manifest);
+    double bins;
+    size_t ranks = pp_image_ranks(&j->manifest, &bins);
     if (!cu)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
@@ -166,8 +168,8 @@ static int measure_images(struct pack_job *j, struct pp_workloads *s)
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
             add_images(j, &j->pieces.piece[j->bins.items[i]], &images, cu);
         struct pp_image_share share = pp_images_largest(&images, ranks);
-        pp_workloads_set_images(s, b, &j->manifest, share.patches,
-                                share.squares);
+        pp_workloads_set_images(s, b, &j->manifest, bins * share.patches,
+                                bins * share.squares);
     }
     free(cu);
     return 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "manifest/profile_json.h"
+#include "model/vision.h"
 #include "pprun.h"
 #include "run/train/record.h"
 #include "schedule/memory/memory.h"
@@ -23,6 +24,18 @@ static int profile_steps(const struct pp_job *j)
     return n < 1 ? 1 : n > MOST_STEPS ? MOST_STEPS : (int)n;
 }
 
+/* Reports whether a unit that runs has no gradients. */
+static bool has_frozen(const struct pp_model *m)
+{
+    for (size_t i = 0; i < pp_model_n_units(m); i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        if (pp_unit_role(m, u) != PP_ROLE_TRAINED &&
+            (!pp_unit_is_vision(u) || pp_vision_runs(m, u)))
+            return true;
+    }
+    return false;
+}
+
 /* Refuses recomputation, and units without gradients. A profile has plain times
  * of all; ppsplit adds the cost of recomputation to them. */
 static int check_plain(const struct pprun *p)
@@ -34,7 +47,7 @@ static int check_plain(const struct pprun *p)
                            "--profile: stage %d recomputes: make the plan with "
                            "ppsplit --recompute none",
                            s);
-    if (j->model->roles)
+    if (has_frozen(j->model))
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "--profile: some units are frozen: make the plan "
                        "without ppsplit --freeze");

@@ -99,14 +99,14 @@ static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
     c->loads.pairs[k] = pairs[slowest] * cp;
 }
 
-/* Measures the images of bin `at`, those of microbatch k. A step with images
- * has no slices. */
-static void measure_images(struct ppsched *p, size_t at, size_t k)
+/* Measures the images of microbatch k, whose first lane has its bin at place
+ * `at`. A step with images has no slices. */
+static void measure_images(struct ppsched *p, uint64_t at, size_t k)
 {
-    struct pp_bin_images images;
-    pp_packed_bin_images(&p->packed, at, &images);
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    size_t lanes, makers = pp_layout_makers(&l, &lanes);
     struct pp_image_share share =
-        pp_images_largest(&images, pp_image_ranks(&p->manifest));
+        pp_images_largest_of(&p->packed, at, lanes, makers);
     pp_workloads_set_images(&p->costs.loads, k, &p->manifest, share.patches,
                             share.squares);
 }
@@ -128,8 +128,8 @@ static void measure_microbatches(struct ppsched *p)
     size_t first = (size_t)(step - 1) * (size_t)m * dp;
     for (int k = 0; k < m; k++) {
         struct pp_bin bin;
-        size_t at = pp_packed_place(&p->packed, first + (size_t)k * dp);
-        pp_packed_bin(&p->packed, at, &bin);
+        uint64_t place = first + (size_t)k * dp;
+        pp_packed_bin(&p->packed, pp_packed_place(&p->packed, place), &bin);
         if (bin.ranks && p->manifest.mesh.cp > 1) {
             measure_ranks(p, &bin, k);
             continue;
@@ -140,7 +140,7 @@ static void measure_microbatches(struct ppsched *p)
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &c->loads.pairs[k * slices]);
         if (c->loads.image_tokens)
-            measure_images(p, at, (size_t)k);
+            measure_images(p, place, (size_t)k);
     }
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;

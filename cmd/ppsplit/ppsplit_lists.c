@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "data/scan.h"
 #include "manifest/profile_json.h"
+#include "model/vision.h"
 #include "ppsplit.h"
 #include "split/split_megatron.h"
 
@@ -40,6 +41,11 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
             return pp_fail(err, PP_EXIT_INPUT, "%s: /units: '%s' is missing",
                            j->costs_file, name);
         units[i] = p->units[at];
+        if (pp_unit_is_vision(pp_model_unit(&j->model, i))) {
+            pp_vision_scale(&j->model.vision, units[i].fwd);
+            pp_vision_scale(&j->model.vision, units[i].input);
+            pp_vision_scale(&j->model.vision, units[i].weight);
+        }
     }
     return 0;
 }

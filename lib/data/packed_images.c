@@ -106,6 +106,34 @@ struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
     return most;
 }
 
+struct pp_image_share pp_images_largest_of(const struct pp_packed *p,
+                                           uint64_t first, size_t lanes,
+                                           size_t size)
+{
+    struct pp_image_share most = {0, 0}, here = {0, 0};
+    uint64_t total = 0, before = 0, rank = 0;
+    struct pp_bin_images b;
+    for (size_t lane = 0; lane < lanes; lane++) {
+        pp_packed_bin_images(p, pp_packed_place(p, first + lane), &b);
+        total += b.patches;
+    }
+    for (size_t lane = 0; lane < lanes; lane++) {
+        pp_packed_bin_images(p, pp_packed_place(p, first + lane), &b);
+        for (uint32_t k = 0; k < b.n; k++) {
+            uint64_t n = (uint64_t)(b.cu_patches[k + 1] - b.cu_patches[k]);
+            uint64_t now = (2 * before + n) * size / (2 * total);
+            if (now != rank)
+                here = (struct pp_image_share){0, 0};
+            rank = now;
+            before += n;
+            here.patches += (double)n;
+            here.squares += (double)n * (double)n;
+            most = here.patches > most.patches ? here : most;
+        }
+    }
+    return most;
+}
+
 int pp_packed_find_images(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];

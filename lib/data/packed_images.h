@@ -76,6 +76,12 @@ struct pp_image_share {
 struct pp_image_share pp_images_largest(const struct pp_bin_images *b,
                                         size_t size);
 
+/* The same of the microbatches at `lanes` places from `first` on, whose images
+ * the ranks divide as if of one bin. */
+struct pp_image_share pp_images_largest_of(const struct pp_packed *p,
+                                           uint64_t first, size_t lanes,
+                                           size_t size);
+
 /* Returns the most patches that one of `size` ranks gets: of a bin, or at most
  * of any `lanes` bins if they divide the images of several as if of one. It is
  * rounded up to whole features, of which plans assume a number in proportion.

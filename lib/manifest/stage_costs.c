@@ -47,10 +47,11 @@ struct pp_vision pp_planned_images(const struct pp_manifest *m)
                               .lanes = lanes};
 }
 
-size_t pp_image_ranks(const struct pp_manifest *m)
+size_t pp_image_ranks(const struct pp_manifest *m, double *bins)
 {
     const struct pp_layout l = pp_manifest_layout(m);
     size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    *bins = makers < lanes ? (double)lanes / (double)makers : 1;
     return makers > lanes ? makers / lanes : 1;
 }
 
@@ -60,17 +61,14 @@ void pp_workloads_set_images(struct pp_workloads *l, size_t i,
 {
     const struct pp_default_microbatch *mb = &m->microbatch;
     const struct pp_vision plan = pp_planned_images(m);
-    double shared = plan.encoders && plan.encoders < plan.lanes
-                        ? (double)plan.lanes / (double)plan.encoders
-                        : 1;
     double images = (double)pp_vision_rank_images(&plan);
     double each = (double)mb->image_patches, length = (double)mb->seq_len;
     l->image_tokens[i] = l->tokens[i];
     l->image_pairs[i] = l->pairs[i];
     if (images > 0 && each > 0) {
-        l->image_tokens[i] = length * shared * patches / (images * each);
-        l->image_pairs[i] = length * (length + 1) / 2 * shared * squares /
-                            (images * each * each);
+        l->image_tokens[i] = length * patches / (images * each);
+        l->image_pairs[i] =
+            length * (length + 1) / 2 * squares / (images * each * each);
     }
 }
 

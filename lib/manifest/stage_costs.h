@@ -44,14 +44,14 @@ void pp_workloads_finish(struct pp_workloads *l);
 /* Returns the images that the plan assumed, and the ranks that divide them. */
 struct pp_vision pp_planned_images(const struct pp_manifest *m);
 
-/* Returns how many ranks divide the images of a microbatch. */
-size_t pp_image_ranks(const struct pp_manifest *m);
+/* Returns how many ranks divide the images of a bin if all bins are alike, and
+ * sets how many bins one of them has the images of. */
+size_t pp_image_ranks(const struct pp_manifest *m, double *bins);
 
-/* Sets what units of the encoder take for so many patches of a microbatch on
- * the rank that has most, and the sum of the squares of those of each image. A
- * rank that has images of several microbatches has as many of each. They change
- * nothing if the manifest does not say which images its costs are for. Windows
- * count as whole images do. */
+/* Sets what units of the encoder take for so many patches on the rank that has
+ * most, and the sum of the squares of those of each image. They change nothing
+ * if the manifest does not say which images its costs are for. Windows count as
+ * whole images do. */
 void pp_workloads_set_images(struct pp_workloads *l, size_t i,
                              const struct pp_manifest *m, double patches,
                              double squares);

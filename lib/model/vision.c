@@ -327,6 +327,15 @@ double pp_vision_rate(const struct pp_vision *v, size_t tokens)
            (double)v->seq_len;
 }
 
+void pp_vision_scale(const struct pp_vision *v, double c[2])
+{
+    double each = (double)pp_vision_tokens(v), length = (double)v->seq_len;
+    double rows =
+        (double)pp_vision_rank_images(v) * each / (double)pp_vision_tp(v);
+    c[0] *= rows / length;
+    c[1] *= rows * each / (length * (length + 1) / 2);
+}
+
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
 {
     const struct pp_vision *v = &m->vision;

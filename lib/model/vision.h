@@ -161,6 +161,11 @@ int pp_vision_check_images(const struct pp_model *m,
  * has most of them. */
 size_t pp_vision_rank_images(const struct pp_vision *v);
 
+/* Turns a value for each row of the encoder and one for each pair of rows of an
+ * image into those for each token and attended pair of the language model, on
+ * the rank with most images. */
+void pp_vision_scale(const struct pp_vision *v, double c[2]);
+
 /* Returns the tokens of images, tokens of each, for a token of a rank. */
 double pp_vision_rate(const struct pp_vision *v, size_t tokens);
 

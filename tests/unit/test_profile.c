@@ -143,6 +143,7 @@ struct scene {
     struct pp_job job;
     struct pp_unit_range stages[2];
     struct pp_stage stage[2];
+    struct pp_layer layers[16];
     struct pp_rank r;
 };
 
@@ -188,6 +189,12 @@ static bool build(struct scene *s, const struct pp_model *m, size_t n, int rank)
     s->r.worker.graph = &s->f.graph;
     s->r.worker.engine.stages = s->stage;
     n_layers[rank] = s->stage[rank].n_layers = s->stages[rank].n;
+    s->stage[rank].layers = s->layers;
+    for (size_t i = 0; i < s->stages[rank].n; i++) {
+        size_t unit = s->stages[rank].first + i;
+        s->layers[i].number = unit;
+        s->layers[i].rows = pp_unit_rows(pp_model_unit(m, unit));
+    }
     if (pp_recorder_init(&s->r.recorder, &s->f.s, rank, n_layers, &kept, NULL,
                          &s->f.err))
         return false;

@@ -189,6 +189,17 @@ static double pairs_of(const struct pp_microbatch *mb)
     return pairs;
 }
 
+/* Counts the pairs of rows of each image. */
+static double image_pairs_of(const struct pp_microbatch *images)
+{
+    double pairs = 0;
+    for (size_t i = 0; i < images->n_sequences; i++) {
+        double n = images->cu_seqlens[i + 1] - images->cu_seqlens[i];
+        pairs += n * n;
+    }
+    return pairs;
+}
+
 void pp_recorder_begin(struct pp_recorder *r, size_t place,
                        struct pp_device *on)
 {
@@ -214,6 +225,7 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
         .pairs = pairs_of(mb) / r->kept.share,
         .image_rows = mb->images ? mb->images->tokens : 0,
         .features = mb->images ? mb->images->n_features : 0,
+        .image_pairs = mb->images ? image_pairs_of(mb->images) : 0,
     };
     size_t lap =
         (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAYER_TIMES;

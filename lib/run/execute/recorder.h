@@ -38,9 +38,11 @@ struct pp_recording {
 
 /* The work that a slice of a microbatch gives a rank. */
 struct pp_part_size {
-    double tokens, pairs;        /* attended pairs */
-    size_t image_rows, features; /* of its images: rows of the encoder, and what
-                                    it makes of them */
+    double tokens, pairs; /* attended pairs */
+    /* The rows of the encoder for its images, the features that it makes of
+     * them, and the pairs of rows of each image. */
+    size_t image_rows, features;
+    double image_pairs;
 };
 
 struct pp_recorder {

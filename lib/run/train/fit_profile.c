@@ -4,7 +4,10 @@
  * Each part of a unit is fitted to the tokens and the attended pairs of the
  * recorded microbatches. If the data cannot tell pairs from tokens, the two
  * share the time as they share the operations (model/cost.h). The time of a
- * part without attention depends on tokens alone. */
+ * part without attention depends on tokens alone.
+ *
+ * Units of an encoder are fitted to its own rows, the patches with class
+ * tokens, and to the pairs of rows of an image. */
 #include "run/train/rank.h"
 
 #include <math.h>
@@ -13,6 +16,7 @@
 #include "model/cost.h"
 #include "model/edge.h"
 #include "model/profile.h"
+#include "model/vision.h"
 #include "run/train/record.h"
 #include "schedule/simulate/sim.h"
 
@@ -28,39 +32,60 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
         share[k] = time == PP_LAYER_TIME_FWD     ? c[k].forward
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
                                                  : c[k].weight_grad;
+    if (pp_unit_is_vision(u)) /* operations are those of all of an image */
+        share[0] *= (double)pp_vision_tokens(&m->vision);
     if (share[0] <= 0)
         share[0] = 1; /* a unit without products still moves data */
 }
 
-/* Collects the measurements of one part of the rank's layer number `at`. With
- * pairs, the part depends on pairs too. Returns how many there are. */
-static size_t collect(const struct pp_recorder *r, int skip, size_t at,
-                      enum pp_layer_time time, bool pairs,
+/* Returns the tokens and pairs that a layer works on; those of an encoder whose
+ * tensors ranks divide are as if each did the work of some of its rows. */
+static struct pp_fit_point size_of(const struct pp_rank *rank,
+                                   enum pp_rows rows,
+                                   const struct pp_part_size *s)
+{
+    double tp = (double)pp_layout_encoder_tp(&rank->env.layout);
+    return rows == PP_ROWS_TOKENS
+               ? (struct pp_fit_point){{s->tokens, s->pairs}, 0}
+               : (struct pp_fit_point){
+                     {(double)s->image_rows / tp, s->image_pairs / tp}, 0};
+}
+
+/* Collects the measurements of one part of a layer of the rank, which has the
+ * number `at` in the recorder. With pairs, the part depends on pairs too.
+ * Returns how many there are. */
+static size_t collect(const struct pp_rank *rank, int skip, size_t at,
+                      enum pp_rows rows, enum pp_layer_time time, bool pairs,
                       struct pp_fit_point *points)
 {
+    const struct pp_recorder *r = &rank->recorder;
     size_t n = 0, passes = (size_t)r->kept.n_passes;
     for (int k = skip; k < pp_recorder_n_kept(r); k++) {
         size_t part = (size_t)pp_recorder_place(r, k) * passes * r->parts;
         for (size_t i = part; i < part + passes * r->parts; i++) {
             double y = r->seconds[(i * r->n_layers + at) * PP_N_LAYER_TIMES +
                                   (size_t)time];
+            struct pp_fit_point point = size_of(rank, rows, &r->sizes[i]);
+            point.x[1] = pairs ? point.x[1] : 0;
+            point.y = y;
             if (y >= 0)
-                points[n++] = (struct pp_fit_point){
-                    {r->sizes[i].tokens, pairs ? r->sizes[i].pairs : 0}, y};
+                points[n++] = point;
         }
     }
     return n;
 }
 
-static void fit_layer(const struct pp_rank *r, int skip, size_t at, size_t unit,
-                      struct pp_fit_point *points, struct pp_unit_fit *fit)
+static void fit_layer(const struct pp_rank *r, int skip, size_t at,
+                      const struct pp_layer *l, struct pp_fit_point *points,
+                      struct pp_unit_fit *fit)
 {
     const struct pp_model *m = r->job->model;
     for (int time = 0; time < PP_N_LAYER_TIMES; time++) {
         double share[2], c[2];
-        find_share(m, pp_model_unit(m, unit), (enum pp_layer_time)time, share);
+        find_share(m, pp_model_unit(m, l->number), (enum pp_layer_time)time,
+                   share);
         bool pairs = share[1] > 0;
-        size_t n = collect(&r->recorder, skip, at, (enum pp_layer_time)time,
+        size_t n = collect(r, skip, at, l->rows, (enum pp_layer_time)time,
                            pairs, points);
         bool both = pp_least_deviation(points, n, share, c);
         fit->alike += pairs && !both;
@@ -81,9 +106,9 @@ int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++)
         for (size_t i = 0; i < r->worker.engine.stages[s].n_layers; i++) {
-            size_t unit = r->job->stages[s].first + i;
-            fit_layer(r, skip, rec->first_layer[s] + i, unit, points,
-                      &fits[unit]);
+            const struct pp_layer *l = &r->worker.engine.stages[s].layers[i];
+            fit_layer(r, skip, rec->first_layer[s] + i, l, points,
+                      &fits[l->number]);
         }
     free(points);
     return 0;
