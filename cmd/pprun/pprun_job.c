@@ -511,6 +511,10 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->mesh = p->manifest.mesh;
     if (p->manifest.n_components && p->manifest.components[0].apart)
         j->components = pp_manifest_layout(&p->manifest);
+    for (size_t i = 0; p->manifest.n_components <= PP_MAX_COMPONENTS &&
+                       i < p->manifest.n_components;
+         i++)
+        j->named_units[j->n_named++] = p->manifest.components[i].n_units;
     j->forward = &p->forward;
     j->stages = p->stages;
     j->recompute = p->recompute;

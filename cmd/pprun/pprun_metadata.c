@@ -16,7 +16,8 @@ static void write_rank(const struct pprun *p, const struct pp_place *at,
     snprintf(hash, sizeof hash, "%016" PRIx64, r->metadata[rank]);
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_int(&w, "rank", rank);
-    pp_json_int(&w, "component", at->component);
+    if (p->manifest.row_names)
+        pp_json_string(&w, "component", p->manifest.row_names[at->row]);
     pp_json_int(&w, "row", at->row);
     pp_json_int(&w, "dp", at->dp);
     pp_json_int(&w, "cp", at->cp);

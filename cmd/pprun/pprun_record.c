@@ -219,6 +219,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
             struct pp_trace t;
             rc = view_pass(p, r, k, pass, origin, &s, &t, err);
             t.plan = plan.text;
+            t.names = p->manifest.row_names;
             if (!rc && !w)
                 rc = pp_trace_open(&w, p->trace.f, &t, err);
             if (!rc)

@@ -19,6 +19,12 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     pp_json_int(&w, "step", r->step);
     pp_json_real(&w, "loss", r->loss);
     pp_json_real(&w, "grad_norm", r->grad_norm);
+    if (p->job.n_named) {
+        pp_json_object(&w, "grad_norms", PP_JSON_INLINE);
+        for (size_t i = 0; i < p->job.n_named; i++)
+            pp_json_real(&w, p->manifest.components[i].name, r->norms[i]);
+        pp_json_end(&w);
+    }
     pp_json_real(&w, "lr", r->lr);
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);

@@ -244,10 +244,18 @@ static const char *verdict(struct pp_verify_error e)
     return e.error <= e.bound ? "ok" : "DIFFERS";
 }
 
+/* Returns the names of the components of a pipeline rank, or NULL. */
+static const char *components_of(const struct verify *y, int rank)
+{
+    const char *const *names = y->p->manifest.row_names;
+    return names ? names[rank] : NULL;
+}
+
 static void print_table(const struct verify *y, const char *hint)
 {
     const struct pp_verify *v = &y->v;
     FILE *f = y->p->tool->out;
+    const char *title = components_of(y, 0) ? "  components" : "";
     fprintf(f, "%-24s %14s %14s %9s %9s\n", "", "found", "expected", "error",
             "bound");
     for (int i = 0; i < v->n_scalars; i++) {
@@ -255,14 +263,15 @@ static void print_table(const struct verify *y, const char *hint)
         fprintf(f, "%-24s %14.8g %14.8g %9.1e %9.1e %s\n", s->name, s->found,
                 s->expected, s->e.error, s->e.bound, verdict(s->e));
     }
-    fprintf(f, "\n%-48s %5s %4s %9s %9s %9s %9s\n", "parameter", "stage",
-            "rank", "gradient", "bound", "weights", "bound");
+    fprintf(f, "\n%-48s %5s %4s %9s %9s %9s %9s%s\n", "parameter", "stage",
+            "rank", "gradient", "bound", "weights", "bound", title);
     for (size_t i = 0; i < v->n_rows; i++) {
         const struct pp_verify_row *r = &v->rows[i];
-        fprintf(f, "%-48s %5d %4d %9.1e %9.1e %9.1e %9.1e %s\n", r->name,
+        const char *names = components_of(y, r->rank);
+        fprintf(f, "%-48s %5d %4d %9.1e %9.1e %9.1e %9.1e%s%s %s\n", r->name,
                 r->stage, r->rank, r->gradient.error, r->gradient.bound,
-                r->weights.error, r->weights.bound,
-                r->worst <= 1 ? "ok" : "DIFFERS");
+                r->weights.error, r->weights.bound, names ? "  " : "",
+                names ? names : "", r->worst <= 1 ? "ok" : "DIFFERS");
     }
     if (v->later == PP_VERIFY_WIDE)
         fprintf(f, "\nweights and the loss of step 5 are from the same plan in "
@@ -305,6 +314,8 @@ static void print_verdict_json(const struct verify *y, const char *hint)
         pp_json_string(&w, "name", r->name);
         pp_json_int(&w, "stage", r->stage);
         pp_json_int(&w, "rank", r->rank);
+        if (components_of(y, r->rank))
+            pp_json_string(&w, "components", components_of(y, r->rank));
         pp_json_real(&w, "gradient_error", r->gradient.error);
         pp_json_real(&w, "gradient_bound", r->gradient.bound);
         pp_json_real(&w, "weights_error", r->weights.error);

@@ -199,7 +199,8 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
                          .bytes = v->bytes,
                          .ns = pp_trace_ns(v->sim.makespan, wish),
                          .unit = unit ? unit : "unit",
-                         .plan = name.text};
+                         .plan = name.text,
+                         .names = p->manifest.row_names};
     struct pp_output file;
     if (tool_open(p->tool, p->options.trace, &file))
         return -1;

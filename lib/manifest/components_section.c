@@ -316,6 +316,32 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
+/* Fills the names of rows: of the components whose units they have. */
+static int name_rows(const struct pp_value *at, struct pp_manifest *m)
+{
+    size_t n_rows = (size_t)m->graph.n_rows;
+    const char **names = pp_arena_alloc(&m->arena, n_rows, sizeof *names);
+    for (size_t row = 0; names && row < n_rows; row++) {
+        char text[256] = "";
+        size_t n = 0;
+        for (size_t i = 0; i < m->n_components; i++) {
+            const struct pp_component *c = &m->components[i];
+            bool has = false;
+            for (int s = 0; s < m->graph.n_stages; s++)
+                has |= m->graph.stages[s].row == (int)row &&
+                       has_units_of(&m->stages[s], c);
+            if (has && n < sizeof text)
+                n += (size_t)snprintf(text + n, sizeof text - n, "%s%s",
+                                      n ? " and " : "", c->name);
+        }
+        names[row] = pp_arena_strdup(&m->arena, text);
+        if (!names[row])
+            return pp_value_no_memory(at);
+    }
+    m->row_names = names;
+    return names ? 0 : pp_value_no_memory(at);
+}
+
 int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_value stages;
@@ -348,7 +374,7 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
         if (check_stage(&stage, m, s))
             return -1;
     }
-    return 0;
+    return name_rows(at, m);
 }
 
 struct pp_layout pp_manifest_layout(const struct pp_manifest *m)

@@ -141,6 +141,7 @@ struct pp_manifest {
     struct pp_graph graph;                   /* valid with has_stages */
     struct pp_component *components;         /* n_components */
     size_t n_components;                     /* 0 if the model is not divided */
+    const char *const *row_names; /* (rows) the components of each, or NULL */
     struct pp_manifest_data data;
     struct pp_schedule schedule; /* on graph; valid with has_schedule */
     void *document;              /* the JSON value; private to lib/manifest */

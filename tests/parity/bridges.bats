@@ -70,8 +70,9 @@ close() {
     diff <(speed --dp 2 --encoder-ranks 1) \
         <(speed --dp 2 --encoder-mesh dp=2)
     pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
-        jq -s -e '[.[] | select(.hash) | [.component, .row, .dp]] ==
-            [[0,0,0], [0,0,1], [0,0,2], [1,1,0], [1,1,1], [1,2,0], [1,2,1]]'
+        jq -s -e '[.[] | select(.hash) | [.component[:3], .row, .dp]] ==
+            [["vis",0,0], ["vis",0,1], ["vis",0,2], ["lan",1,0], ["lan",1,1],
+             ["lan",2,0], ["lan",2,1]]'
     plan -p 2 --tp 2 --encoder-mesh tp=4,cp=2,dp=3
     jq -e '[.components[].mesh | [.pp, .tp, .cp, .dp]] ==
         [[1, 4, 2, 3], [1, 2, 1, 1]] and .components[1].first_rank == 24' \
@@ -79,6 +80,28 @@ close() {
     pprun -q --data packed --init 1 --steps 1 --print-metadata-hash plan.json |
         jq -s -e '[.[] | select(.hash) | .hash] | length == 26 and
             (unique | length) > 3'
+}
+
+@test "steps, traces and the verification name components" {
+    plan -p 3 --encoder-mesh dp=2
+    ppsched --trace simulated.json plan.json >/dev/null
+    pprun -q --data packed --steps 1 --trace trace.json plan.json >step
+    jq -e '(.grad_norms | keys_unsorted) == ["vision", "language"] and
+        .grad_norms.vision > 0 and .grad_norms.language > 0 and
+        ((.grad_norms | map(. * .) | add) / (.grad_norm * .grad_norm) - 1 |
+            fabs) < 1e-12' step
+    for file in simulated.json trace.json; do
+        jq -e '[.traceEvents[] | select(.name == "process_name") | .args.name]
+            == ["rank 0, vision", "rank 1, language", "rank 2, language"]' $file
+    done
+    pprun -q --verify --dtype fp64 --data packed plan.json >table
+    grep -q '^vision_tower.*  vision ok$' table
+    grep -q '^language_model.*  language ok$' table
+    # One rank of both.
+    plan -p 2
+    pprun -q --verify --json --dtype fp64 --data packed plan.json |
+        jq -e '[.parameters[] | select(.rank == 0) | .components] | unique |
+            . == ["vision and language"] or . == ["vision"]'
 }
 
 @test "alone in its mesh, an encoder has the bits of one rank" {
@@ -132,6 +155,31 @@ close() {
         run -0 within "$need"
         run -1 within $((need - 1))
     done
+}
+
+@test "a profile of an encoder predicts its time in another plan" {
+    lines 6 16 2 >even.jsonl
+    pack --cp 2 -l 48 --bins-multiple 8 -o even even.jsonl
+    plan -p 2
+    pprun -q --data packed --steps 6 --profile costs.json plan.json >/dev/null
+    # Every unit that runs has a time, those around the encoder too.
+    jq -e '[.units[] | select(.fwd == [0, 0]) | .fqn] | map(test("norm")) | all'\
+        costs.json
+    jq -e '[.units[] | select(.fqn | test("embed_tokens|layers.0$")) |
+        .fwd[0] > 0] | length == 3 and all' costs.json
+    # A rank that has half of the images takes half of the time.
+    times() {
+        ppsplit -q --costs costs.json --seq-len 24 --images 2 "$@" "$MODEL" |
+            jq '[.profile.units[] | select(.fqn | test("vision_tower.*layers.1$"))
+                | .fwd] | .[0]'
+    }
+    times -p 2 --encoder-mesh dp=1 >all
+    times -p 2 --encoder-mesh dp=2 >half
+    jq -s -e '.[0][0] == 2 * .[1][0] and .[0][1] == 2 * .[1][1]' all half
+    run -2 --separate-stderr pprun -q --data packed --steps 2 --profile x.json \
+        <(ppsplit -q -p 2 --freeze vision "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data packed)
+    [[ $stderr == *"some units are frozen"* ]]
 }
 
 @test "objectives have numbers for each rank that divides sequences" {

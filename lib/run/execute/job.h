@@ -40,6 +40,7 @@ struct pp_step_report {
     double loss;      /* nats per scored token over the whole step; NAN if no
                          token is scored */
     double grad_norm; /* before clipping */
+    double norms[PP_MAX_COMPONENTS]; /* the same of each named component */
     double lr;
     uint64_t tokens; /* without padding */
     double seconds;
@@ -95,6 +96,10 @@ struct pp_job {
     /* An encoder with a mesh and ranks of its own, and the language model, with
      * all sizes; n_components 0: one component, with `mesh`. */
     struct pp_layout components;
+    /* The units of each component with a name, in model order, wherever they
+     * are; n_named 0: none has one. */
+    size_t named_units[PP_MAX_COMPONENTS];
+    size_t n_named;
     const enum pp_recompute *recompute; /* by stage number; NULL: none. Not
                                            full if there are slices */
     const struct pp_kernels *kernels;

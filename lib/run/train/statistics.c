@@ -127,6 +127,32 @@ static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
     rep->metrics = r->combined;
 }
 
+/* Returns the tensors of some units. */
+static size_t count_tensors(const struct pp_model *m, size_t unit, size_t n)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    size_t sum = 0;
+    for (size_t i = unit; i < unit + n; i++)
+        sum += pp_table_tensors(table,
+                                pp_unit_params(m, pp_model_unit(m, i), table));
+    return sum;
+}
+
+/* Fills the norms of the components. */
+static void report_norms(const struct pp_rank *r, struct pp_step_report *rep)
+{
+    const struct pp_job *j = r->job;
+    size_t unit = 0, tensor = 0;
+    for (size_t k = 0; k < j->n_named; k++) {
+        size_t end = tensor + count_tensors(j->model, unit, j->named_units[k]);
+        double squares = 0;
+        for (; tensor < end; tensor++)
+            squares += r->sums[tensor];
+        rep->norms[k] = sqrt(squares);
+        unit += j->named_units[k];
+    }
+}
+
 int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
                    unsigned *flags)
 {
@@ -141,6 +167,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     for (int k = 0; k < n_ranks; k++)
         r->peak_slots[k] = (int)of_all[N_SHARED + k];
     combine_metrics(r, rep);
+    report_norms(r, rep);
     rep->messages = (uint64_t)of_all[OF_MESSAGES];
     rep->message_bytes = (uint64_t)of_all[OF_BYTES];
     rep->aux_loss = of_all[OF_BALANCE];

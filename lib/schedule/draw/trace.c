@@ -139,11 +139,13 @@ static void print_tracks(struct pp_trace_writer *w)
     const struct pp_schedule *s = w->t->schedule;
     for (int row = 0; row < s->graph->n_rows; row++) {
         const struct pp_row *list = &s->rows[row];
-        char name[32];
+        const char *part = w->t->names ? w->t->names[row] : "";
+        char name[300];
         bool syncs = false;
         for (size_t i = 0; i < list->n; i++)
             syncs |= list->actions[i].op >= PP_REDUCE_GRAD;
-        snprintf(name, sizeof name, "rank %d", row);
+        snprintf(name, sizeof name, "rank %d%s%s", row, *part ? ", " : "",
+                 part);
         metadata(w, row, 0, "process", name, row);
         print_thread(w, row, THREAD_COMPUTE, "compute");
         if (syncs)

@@ -2,15 +2,16 @@
 /* trace - spans of actions as JSON for Perfetto and chrome://tracing. The spans
  * may be simulated or measured; both give the same tracks.
  *
- * Each rank is a process. Thread 1 has its compute actions and thread 2 its
- * synchronisation. Each channel has a track of the messages sent and a track of
- * the receives that wait. Messages that overlap on a track (channel depth above
- * 1) take a further track. An arrow leads from the action that makes a message
- * to the action that uses it. Counters have the slots and bytes that a rank
- * holds. The forward of an overlap pair has a track of its own if the two
- * actions really overlapped. A measured trace may have several passes of the
- * schedule, and a track of the other parts of a step. The format is the "Trace
- * Event Format" of the Chromium project. */
+ * Each rank is a process, named after its components too. Thread 1 has its
+ * compute actions and thread 2 its synchronisation. Each channel has a track of
+ * the messages sent and a track of the receives that wait. Messages that
+ * overlap on a track (channel depth above 1) take a further track. An arrow
+ * leads from the action that makes a message to the action that uses it.
+ * Counters have the slots and bytes that a rank holds. The forward of an
+ * overlap pair has a track of its own if the two actions really overlapped. A
+ * measured trace may have several passes of the schedule, and a track of the
+ * other parts of a step. The format is the "Trace Event Format" of the Chromium
+ * project. */
 #ifndef PP_SCHEDULE_DRAW_TRACE_H
 #define PP_SCHEDULE_DRAW_TRACE_H
 
@@ -36,6 +37,7 @@ struct pp_trace {
     double error;     /* largest error between two ranks' clocks; 0: none */
     const char *unit; /* the spans' unit, for the metadata: "flop", "ns" */
     const char *plan; /* its name, for the metadata; "" or NULL: none */
+    const char *const *names; /* of what each row has of the model, or NULL */
     /* For measured passes: */
     int64_t step;                      /* number, from 1; 0: simulated */
     int pass;                          /* number within the step */
