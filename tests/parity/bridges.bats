@@ -42,7 +42,7 @@ train() {
     local to=$1
     shift
     rm -rf "$to" "$to.jsonl"
-    pprun -q --data packed --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
+    pprun -q --data "$DATA" --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
         jq -c 'del(.seconds, .tokens_per_s, .bubble)' >"$to.jsonl"
 }
 
@@ -114,6 +114,25 @@ close() {
         <(jq -c '[.loss, .grad_norm, .val_loss]' apart.jsonl)
 }
 
+@test "as many ranks of its own give an encoder the bits of a shared mesh" {
+    # The images of all bins are alike: each rank has those of one mesh.
+    lines 3 1 2 >line
+    for _ in {1..16}; do cat line; done >even.jsonl
+    pack --cp 2 -l "$(jq '(.input_ids | length) / 8 | ceil * 8' line)" \
+        -o even even.jsonl
+    local mesh DATA=even
+    for mesh in '1 2' '2 1' '2 2'; do
+        read -r dp cp <<<"$mesh"
+        plan -p 1 --dp "$dp" --cp "$cp"
+        train shared
+        plan -p 2 --dp "$dp" --cp "$cp" --encoder-mesh "dp=$dp,cp=$cp"
+        train apart
+        compare shared/latest apart/latest
+        diff <(jq -c '[.loss, .grad_norm]' shared.jsonl) \
+            <(jq -c '[.loss, .grad_norm]' apart.jsonl)
+    done
+}
+
 @test "any numbers of ranks train alike" {
     plan -p 1 --dp 2
     train two --dtype fp64 --eval eval --eval-every 2
@@ -163,7 +182,7 @@ close() {
     plan -p 2
     pprun -q --data packed --steps 6 --profile costs.json plan.json >/dev/null
     # Every unit that runs has a time, those around the encoder too.
-    jq -e '[.units[] | select(.fwd == [0, 0]) | .fqn[27:]] ==
+    jq -e '[.units[] | select(.fwd == [0, 0]) | .fqn[26:]] ==
         ["encoder.layers.2", "post_layernorm"]' costs.json
     # A rank that has half of the images takes half of the time.
     times() {
