@@ -261,9 +261,30 @@ close() {
     diff got want
 }
 
+@test "ranks that divide an encoder's tensors go on with those of others" {
+    local o=(--dtype fp64 --lr 1e-2)
+    plan -p 1
+    pprun -q --data packed "${o[@]}" --steps 3 plan.json >one.jsonl
+    plan -p 3 --zero 3 --encoder-mesh pp=2,tp=4
+    rm -rf moved
+    pprun -q --data packed "${o[@]}" --steps 1 --save moved plan.json >moved.jsonl
+    plan -p 2 --tp 2 --encoder-mesh tp=2,dp=2
+    pprun -q --data packed "${o[@]}" --steps 2 --save moved --resume moved \
+        plan.json >>moved.jsonl
+    plan -p 1
+    pprun -q --data packed "${o[@]}" --steps 3 --resume moved plan.json >>moved.jsonl
+    close one moved
+    # The same seed gives the same weights.
+    plan -p 1
+    pprun -q --data packed "${o[@]}" --init 7 --steps 1 plan.json >one.jsonl
+    plan -p 2 --encoder-mesh tp=4
+    pprun -q --data packed "${o[@]}" --init 7 --steps 1 plan.json >moved.jsonl
+    close one moved
+}
+
 @test "processes train as threads do" {
     needs_mpirun
-    plan -p 2 --encoder-mesh dp=2 --dp 2
+    plan -p 2 --encoder-mesh tp=2 --dp 2
     train threads
     rm -rf processes
     mpirun --allow-run-as-root --oversubscribe -n 4 pprun --transport mpi -q \
