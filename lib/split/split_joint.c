@@ -11,11 +11,14 @@
 #include "schedule/search/search.h"
 
 /* Orders are searched at a glance on each split, then for longer from the best
- * of these, and the split with them; last from the best alone. */
+ * of these, and the split with them; last from the best alone, longer if its
+ * step is FAR from the bound. */
 enum { N_BRIEF = 3, MAX_ORDERS = 64 };
 #define GLANCE_SECONDS 0.1
 #define BRIEF_SECONDS 0.75
 #define LONG_SECONDS 1
+#define LONGEST_SECONDS 3
+#define FAR 1.05
 
 /* Orders are searched until the step is this close to the bound. */
 #define NEAR 1.003
@@ -253,6 +256,8 @@ static int try_order(struct joint_search *x, struct pp_split_choice c,
     struct pp_split_request q = request_for(x, &c);
     q.search_order = true;
     q.seconds = seconds[effort];
+    if (effort == LONG && x->step > x->joint->bound.step * FAR)
+        q.seconds = LONGEST_SECONDS;
     q.plan_buffers = true;
     if (!has_modes(x->q) && effort == GLANCE)
         q.bounds = c.bounds;
