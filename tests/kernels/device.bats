@@ -6,10 +6,10 @@
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
+load device_helpers
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
-    export EMULATED="$BUILDDIR/tests/kernels/pprun_emulated"
     small llama LlamaForCausalLM llama false
     small qwen3 Qwen3ForCausalLM qwen3 true
     data 1 10 >data.jsonl
@@ -50,29 +50,6 @@ plan() {
     ppsplit -q "$@" "model-$name" | ppsched -q "${sched[@]}" >"$file"
 }
 
-# go PROGRAM NAME PLAN ARGS...: makes two steps with all output in NAME.
-go() {
-    local program=$1 name=$2 plan=$3
-    shift 3
-    rm -rf "$name"
-    mkdir "$name"
-    "$program" "$plan" --data "${packed:-packed}" --init 5 --steps 2 --lr 1e-2 \
-        --weight-decay 0.1 --save "$name/ckpt" --dump-grads "$name/grads" \
-        -o "$name/log" "$@"
-}
-
-cpu() { go pprun "$@"; }
-gpu() { go "$EMULATED" "$@" --device cuda; }
-
-# near BOUND A B: compares all gradients of the last step and all weights. Runs
-# with a small bound use SGD, because AdamW divides gradients by their size, which
-# enlarges rounding errors.
-near() {
-    "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 "$2/grads" "$3/grads"
-    "$BUILDDIR/tests/golden/compare_tensors" "$1" 1e-7 \
-        "$2/ckpt/latest" "$3/ckpt/latest"
-}
-
 @test "slices: the CPU's gradients, and the same bits on more ranks" {
     plan one.json qwen3 -s gpipe -m 3 --slices 3 -- -p 1
     plan two.json qwen3 -s seq1f1b -m 3 --slices 3 -- -p 2
@@ -96,12 +73,6 @@ near() {
     near 0.1 one host
 }
 
-# golden PLAN FAMILY RANKS: a plan for a model of tests/golden.
-golden() {
-    ppsplit -q -p "$3" "$SRCDIR/tests/golden/$2/model" |
-        ppsched -q -s 1f1b -m 3 >"$1"
-}
-
 @test "OLMo 2 and Gemma 3: the CPU's gradients, on ranks too" {
     for family in olmo2 gemma3; do
         golden one-$family.json $family 1
@@ -116,7 +87,7 @@ golden() {
     ppsplit -q -p 1 --tp 2 "$SRCDIR/tests/golden/olmo2/model" |
         ppsched -q -s 1f1b -m 3 >tensor.json
     pppack -q -l 32 --tp 2 -o even data.jsonl
-    local packed=even
+    local -x packed=even
     cpu host one-olmo2.json --optimizer sgd
     gpu tensor tensor.json --optimizer sgd
     near 1e-4 tensor host
