@@ -46,6 +46,7 @@ typedef __nv_bfloat16 elem;
 #define PP_DECLARE(name, type) type PP_CUDA(name);
 extern "C" {
 PP_ALL_KERNELS(PP_DECLARE)
+PP_EXPERT_KERNELS(PP_DECLARE)
 }
 #undef PP_DECLARE
 
@@ -170,6 +171,13 @@ static __device__ inline float team_sum(float x, float *shared)
     for (int i = 0; i < THREADS / PP_WARP; i++)
         sum += shared[i];
     return sum;
+}
+
+/* Returns the row of this thread's team of TEAM threads, if a block has BLOCK;
+ * it may be beyond the last row. */
+template <int BLOCK, int TEAM> static __device__ inline size_t team_row(void)
+{
+    return (size_t)blockIdx.x * (BLOCK / TEAM) + threadIdx.x / TEAM;
 }
 
 #endif

@@ -222,6 +222,7 @@ static PP_ROUTE_BWD(route_bwd)
 static PP_LOAD(load)
 {
     (void)stream;
+    (void)E;
     real *of = load;
     for (size_t i = first * K; i < end * K; i++)
         of[r->expert[r->row[i]]] += 1;

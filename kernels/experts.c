@@ -170,26 +170,71 @@ static PP_GATE_BWD(gate_bwd)
     return 0;
 }
 
+/* --- rows of ranks --- */
+
+static PP_COUNT(count)
+{
+    (void)stream;
+    memset(counts, 0, E * sizeof *counts);
+    for (size_t r = 0; r < R; r++)
+        counts[expert[r]]++;
+    return 0;
+}
+
+static PP_ARRIVALS(arrivals)
+{
+    (void)stream;
+    size_t place = 0;
+    for (size_t i = 0; i < n; i++) {
+        size_t of_ranks = 0; /* arrivals of ranks before this one */
+        for (size_t from = 0; from < P; from++) {
+            const int32_t *of = counts + from * E + first;
+            size_t at = of_ranks;
+            for (size_t k = 0; k < n; k++) {
+                at += k < i ? (size_t)of[k] : 0;
+                of_ranks += (size_t)of[k];
+            }
+            for (int32_t left = of[i]; left > 0; left--) {
+                arrival[place] = (int32_t)at++;
+                expert[place++] = (int32_t)i;
+            }
+        }
+    }
+    return 0;
+}
+
 /* --- products --- */
 
+static PP_SCORES(scores)
+{
+    return PP_KERNEL(linear_fwd)(logits, x, w, b, NULL, N, C, E, E, C, stream);
+}
+
+static PP_SCORES(scores_rows)
+{
+    return PP_KERNEL(linear_rows_fwd)(logits, x, w, b, NULL, N, C, E, E, C,
+                                      stream);
+}
+
 /* Returns the end of the rows of the expert that row r has. */
-static size_t rows_end(const int32_t *expert, size_t r, size_t R)
+static size_t rows_end(const struct pp_expert_rows *rows, size_t r)
 {
     size_t end = r + 1;
-    while (end < R && expert[end] == expert[r])
+    while (end < rows->n && rows->expert[end] == rows->expert[r])
         end++;
     return end;
 }
 
 /* Does the work of grouped_fwd with some linear. */
 static int each_fwd(pp_linear_fwd_fn *linear, real *y, const real *x,
-                    const real *w, const real *b, const int32_t *expert,
-                    size_t R, size_t C, size_t OC, size_t stride)
+                    const real *w, const real *b,
+                    const struct pp_expert_rows *rows, size_t C, size_t OC,
+                    size_t stride)
 {
     int rc = 0;
-    for (size_t r = 0, end; !rc && r < R; r = end) {
-        size_t at = (size_t)expert[r] * stride;
-        end = rows_end(expert, r, R);
+    for (size_t r = 0, end; !rc && r < rows->n; r = end) {
+        size_t at = (size_t)rows->expert[r] * stride;
+        end = rows_end(rows, r);
         rc = linear(y + r * OC, x + r * C, w + at, b ? b + at : NULL, NULL,
                     end - r, C, OC, OC, C, NULL);
     }
@@ -197,14 +242,16 @@ static int each_fwd(pp_linear_fwd_fn *linear, real *y, const real *x,
 }
 
 static int each_bwd_input(pp_linear_bwd_input_fn *linear, real *dx,
-                          const real *dy, const real *w, const int32_t *expert,
-                          size_t R, size_t C, size_t OC, size_t stride)
+                          const real *dy, const real *w,
+                          const struct pp_expert_rows *rows, size_t C,
+                          size_t OC, size_t stride)
 {
     int rc = 0;
-    for (size_t r = 0, end; !rc && r < R; r = end) {
-        end = rows_end(expert, r, R);
-        rc = linear(dx + r * C, dy + r * OC, w + (size_t)expert[r] * stride,
-                    end - r, C, OC, C, OC, NULL);
+    for (size_t r = 0, end; !rc && r < rows->n; r = end) {
+        end = rows_end(rows, r);
+        rc = linear(dx + r * C, dy + r * OC,
+                    w + (size_t)rows->expert[r] * stride, end - r, C, OC, C, OC,
+                    NULL);
     }
     return rc;
 }
@@ -212,29 +259,28 @@ static int each_bwd_input(pp_linear_bwd_input_fn *linear, real *dx,
 static PP_GROUPED_FWD(grouped_fwd)
 {
     (void)stream;
-    return each_fwd(PP_KERNEL(linear_fwd), y, x, w, b, expert, R, C, OC,
-                    stride);
+    return each_fwd(PP_KERNEL(linear_fwd), y, x, w, b, rows, C, OC, stride);
 }
 
 static PP_GROUPED_BWD_INPUT(grouped_bwd_input)
 {
     (void)stream;
-    return each_bwd_input(PP_KERNEL(linear_bwd_input), dx, dy, w, expert, R, C,
-                          OC, stride);
+    return each_bwd_input(PP_KERNEL(linear_bwd_input), dx, dy, w, rows, C, OC,
+                          stride);
 }
 
 static PP_GROUPED_FWD(grouped_rows_fwd)
 {
     (void)stream;
-    return each_fwd(PP_KERNEL(linear_rows_fwd), y, x, w, b, expert, R, C, OC,
+    return each_fwd(PP_KERNEL(linear_rows_fwd), y, x, w, b, rows, C, OC,
                     stride);
 }
 
 static PP_GROUPED_BWD_INPUT(grouped_rows_bwd_input)
 {
     (void)stream;
-    return each_bwd_input(PP_KERNEL(linear_rows_bwd_input), dx, dy, w, expert,
-                          R, C, OC, stride);
+    return each_bwd_input(PP_KERNEL(linear_rows_bwd_input), dx, dy, w, rows, C,
+                          OC, stride);
 }
 
 static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
@@ -243,9 +289,9 @@ static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
     const real *d = dy, *in = x;
     real *out = dw, *bias = db;
     int rc = 0;
-    for (size_t r = 0, end; !rc && r < R; r = end) {
-        size_t at = (size_t)expert[r] * stride;
-        end = rows_end(expert, r, R);
+    for (size_t r = 0, end; !rc && r < rows->n; r = end) {
+        size_t at = (size_t)rows->expert[r] * stride;
+        end = rows_end(rows, r);
         rc = PP_KERNEL(linear_bwd_weight)(out + at, bias ? bias + at : NULL,
                                           d + r * OC, in + r * C, end - r, C,
                                           OC, OC, C, NULL);
@@ -253,32 +299,19 @@ static PP_GROUPED_BWD_WEIGHT(grouped_bwd_weight)
     return rc;
 }
 
-const struct pp_expert_kernels PP_KERNEL(expert_kernels) = {
 #define PP_ENTRY(name, type) .name = name,
-    PP_EXPERT_KERNELS(PP_ENTRY)
-#undef PP_ENTRY
-};
+const struct pp_expert_kernels PP_KERNEL(expert_kernels) = {
+    PP_EXPERT_KERNELS(PP_ENTRY)};
 
+/* The later initialisers replace those of the list. */
+#if defined(__clang__)
+#pragma clang diagnostic ignored "-Winitializer-overrides"
+#else
+#pragma GCC diagnostic ignored "-Woverride-init"
+#endif
 const struct pp_expert_kernels PP_KERNEL(expert_kernels_rows) = {
-    .route_fwd = route_fwd,
-    .route_bwd = route_bwd,
-    .load = load,
-    .follow_load = follow_load,
-    .balance_fwd = balance_fwd,
-    .balance_bwd = balance_bwd,
-    .logit_size_fwd = logit_size_fwd,
-    .logit_size_bwd = logit_size_bwd,
-    .spread = spread,
-    .combine = combine,
-    .weigh_bwd = weigh_bwd,
-    .bias_dot = bias_dot,
-    .clamped_swiglu_fwd = clamped_swiglu_fwd,
-    .clamped_swiglu_bwd = clamped_swiglu_bwd,
-    .sinks_bwd_input = sinks_bwd_input,
-    .sinks_bwd_weight = sinks_bwd_weight,
-    .gate_fwd = gate_fwd,
-    .gate_bwd = gate_bwd,
+    PP_EXPERT_KERNELS(PP_ENTRY).scores = scores_rows,
     .grouped_fwd = grouped_rows_fwd,
     .grouped_bwd_input = grouped_rows_bwd_input,
-    .grouped_bwd_weight = grouped_bwd_weight,
 };
+#undef PP_ENTRY

@@ -29,10 +29,20 @@ struct pp_real_tokens {
     const int32_t *cu, *cu_padded;
 };
 
+/* scores - the product of a router, x W^T + b, in the accumulated type.
+ *
+ *   logits  (N, E)   written, accumulated type
+ *   x       (N, C)
+ *   w       (E, C)           b  (E) or NULL */
+#define PP_SCORES(name)                                                  \
+    int(name)(void *logits, const void *x, const void *w, const void *b, \
+              size_t N, size_t C, size_t E, void *stream)
+typedef PP_SCORES(pp_scores_fn);
+
 /* route - chooses K experts of each real token by the rule: those with the
  * largest scores, the lowest number first among equals.
  *
- *   logits  (N, E)
+ *   logits  (N, E)        accumulated type
  *   bias    (E) or NULL   added to the scores that choose; only with sigmoid
  *   probs   (N, E)   written: the scores without bias, accumulated type
  *   weight  (R)      written: the score of the row's expert, accumulated type;
@@ -41,7 +51,8 @@ struct pp_real_tokens {
  *                    token, and -1 for padding; then nothing is chosen
  *   most    (E) or NULL   the tokens that each expert keeps, its first ones.
  *                    The other rows are dropped: they come last, in any order,
- *                    and r->token has -1 minus their token
+ *                    and r->token has -1 minus their token. A GPU
+ *                    takes NULL
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
@@ -56,8 +67,9 @@ struct pp_real_tokens {
 typedef PP_ROUTE_FWD(pp_route_fwd_fn);
 typedef PP_ROUTE_BWD(pp_route_bwd_fn);
 
-/* Auxiliary losses of the router, over tokens first .. end - 1. load (E) and
- * probs (N, E) are of the accumulated type, logits and dlogits (N, E) elements.
+/* Auxiliary losses of the router, over tokens first .. end - 1. load (E), probs
+ * (N, E) and logits (N, E) are of the accumulated type, dlogits (N, E)
+ * elements.
  *
  * load - adds to load[e] the tokens that chose expert e.
  *
@@ -68,10 +80,10 @@ typedef PP_ROUTE_BWD(pp_route_bwd_fn);
  * logit_size - scale times the sum of the squares of log sum exp logits[t]
  * (Zoph et al., "ST-MoE", 2022).
  *
- * fwd adds to *loss, on the host, and bwd to dlogits. */
+ * fwd adds to *loss, which the kernels' memory has, and bwd to dlogits. */
 #define PP_LOAD(name)                                               \
     int(name)(void *load, const struct pp_routing *r, size_t first, \
-              size_t end, size_t K, void *stream)
+              size_t end, size_t E, size_t K, void *stream)
 #define PP_BALANCE_FWD(name)                                                   \
     int(name)(double *loss, const void *load, const void *probs, bool sigmoid, \
               double scale, size_t first, size_t end, size_t E, void *stream)
@@ -181,10 +193,36 @@ typedef PP_SINKS_BWD_WEIGHT(pp_sinks_bwd_weight_fn);
 typedef PP_GATE_FWD(pp_gate_fwd_fn);
 typedef PP_GATE_BWD(pp_gate_bwd_fn);
 
-/* grouped - linear of kernels.h for the rows of each expert, with the matrix of
- * that expert.
+/* count - counts[e] = the rows of expert e of E. expert (R) ascends.
  *
- *   expert  (R)               ascending
+ * arrivals - puts the rows that P ranks send to this one in the order of
+ * experts, and those of an expert in the order of ranks. They come by rank, and
+ * those of a rank by expert. This one has n of E experts, from `first` on.
+ *
+ *   counts   (P, E)   rows of each rank for each expert
+ *   arrival  (R)      written: when each row came
+ *   expert   (R)      written: 0 .. n - 1, ascending */
+#define PP_COUNT(name)                                                     \
+    int(name)(int32_t * counts, const int32_t *expert, size_t R, size_t E, \
+              void *stream)
+#define PP_ARRIVALS(name)                                                 \
+    int(name)(int32_t * arrival, int32_t * expert, const int32_t *counts, \
+              size_t P, size_t E, size_t first, size_t n, void *stream)
+typedef PP_COUNT(pp_count_fn);
+typedef PP_ARRIVALS(pp_arrivals_fn);
+
+/* The rows of the experts of a rank. */
+struct pp_expert_rows {
+    size_t n;
+    const int32_t *expert; /* (n) ascending */
+    const int32_t *counts; /* (n_experts) rows of each, in host memory; only
+                              kernels of a GPU read them */
+    size_t n_experts;
+};
+
+/* grouped - linear of kernels.h for the rows of each expert, with the matrix of
+ * that expert. R is rows->n.
+ *
  *   x       (R, C)            dx  written
  *   y       (R, OC)           written
  *   b       (OC) of expert 0, or NULL   db  accumulated, or NULL; both lie like
@@ -192,22 +230,24 @@ typedef PP_GATE_BWD(pp_gate_bwd_fn);
  *   w       (OC, C) of expert 0; that of expert e begins e stride elements
  *           behind it         dw  accumulated, in the same places
  * The matrix of an expert without rows is not read, and dw stays as it is. */
-#define PP_GROUPED_FWD(name)                                        \
-    int(name)(void *y, const void *x, const void *w, const void *b, \
-              const int32_t *expert, size_t R, size_t C, size_t OC, \
+#define PP_GROUPED_FWD(name)                                          \
+    int(name)(void *y, const void *x, const void *w, const void *b,   \
+              const struct pp_expert_rows *rows, size_t C, size_t OC, \
               size_t stride, void *stream)
-#define PP_GROUPED_BWD_INPUT(name)                                            \
-    int(name)(void *dx, const void *dy, const void *w, const int32_t *expert, \
-              size_t R, size_t C, size_t OC, size_t stride, void *stream)
-#define PP_GROUPED_BWD_WEIGHT(name)                                 \
-    int(name)(void *dw, void *db, const void *dy, const void *x,    \
-              const int32_t *expert, size_t R, size_t C, size_t OC, \
+#define PP_GROUPED_BWD_INPUT(name)                                    \
+    int(name)(void *dx, const void *dy, const void *w,                \
+              const struct pp_expert_rows *rows, size_t C, size_t OC, \
+              size_t stride, void *stream)
+#define PP_GROUPED_BWD_WEIGHT(name)                                   \
+    int(name)(void *dw, void *db, const void *dy, const void *x,      \
+              const struct pp_expert_rows *rows, size_t C, size_t OC, \
               size_t stride, void *stream)
 typedef PP_GROUPED_FWD(pp_grouped_fwd_fn);
 typedef PP_GROUPED_BWD_INPUT(pp_grouped_bwd_input_fn);
 typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
 
 #define PP_EXPERT_KERNELS(K)                        \
+    K(scores, pp_scores_fn)                         \
     K(route_fwd, pp_route_fwd_fn)                   \
     K(route_bwd, pp_route_bwd_fn)                   \
     K(load, pp_load_fn)                             \
@@ -226,6 +266,8 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
     K(sinks_bwd_weight, pp_sinks_bwd_weight_fn)     \
     K(gate_fwd, pp_gate_fwd_fn)                     \
     K(gate_bwd, pp_gate_bwd_fn)                     \
+    K(count, pp_count_fn)                           \
+    K(arrivals, pp_arrivals_fn)                     \
     K(grouped_fwd, pp_grouped_fwd_fn)               \
     K(grouped_bwd_input, pp_grouped_bwd_input_fn)   \
     K(grouped_bwd_weight, pp_grouped_bwd_weight_fn)

@@ -464,8 +464,8 @@ struct pp_kernels {
     /* Most logits, and most of their rows, that the head computes at a time.
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
-    const struct pp_expert_kernels *experts; /* NULL: the backend has none */
-    bool caps_scores;                        /* attention has a cap */
+    const struct pp_expert_kernels *experts;
+    bool caps_scores; /* attention has a cap */
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

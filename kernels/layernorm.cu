@@ -19,12 +19,6 @@ static __device__ inline pack<V> entries(const elem *w, size_t i, float without)
     return p;
 }
 
-/* Returns the row of this thread's team; it may be N or more. */
-template <int TEAM> static __device__ inline size_t team_row(void)
-{
-    return (size_t)blockIdx.x * (THREADS / TEAM) + threadIdx.x / TEAM;
-}
-
 /* All threads take part in the sums, also those beyond the last row. */
 template <int TEAM, int V>
 static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
@@ -33,7 +27,7 @@ static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
                                             float eps)
 {
     __shared__ float shared[THREADS / PP_WARP];
-    size_t row = team_row<TEAM>(), lane = threadIdx.x % TEAM;
+    size_t row = team_row<THREADS, TEAM>(), lane = threadIdx.x % TEAM;
     bool inside = row < N;
     const pack<V> *in = (const pack<V> *)(x + row * C);
     float sum = 0, squares = 0;
@@ -72,7 +66,7 @@ layernorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
                            size_t N, size_t C)
 {
     __shared__ float shared[THREADS / PP_WARP];
-    size_t row = team_row<TEAM>(), lane = threadIdx.x % TEAM;
+    size_t row = team_row<THREADS, TEAM>(), lane = threadIdx.x % TEAM;
     bool inside = row < N;
     const pack<V> *in = (const pack<V> *)(x + row * C);
     const pack<V> *d = (const pack<V> *)(dy + row * C);

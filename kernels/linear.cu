@@ -129,6 +129,27 @@ PP_LINEAR_FWD(PP_CUDA(linear_fwd))
                      ldy);
 }
 
+/* logits += b, in float */
+static __global__ void add_offsets_kernel(float *logits, const elem *b,
+                                          size_t N, size_t E)
+{
+    for (size_t i = grid_thread(); i < N * E; i += grid_threads())
+        logits[i] += to_float(b[i % E]);
+}
+
+PP_SCORES(PP_CUDA(scores))
+{
+    struct blas_matrix a = {w, PP_CUBLAS_OP_T, C}, in = {x, PP_CUBLAS_OP_N, C};
+    if (!N || !E)
+        return 0;
+    int rc =
+        plain_product(stream, a, in, E, N, C, 0, logits, PP_CUBLAS_R_32F, E);
+    if (rc || !b)
+        return rc;
+    return PP_LAUNCH(add_offsets_kernel, blocks_for(N * E, THREADS), THREADS, 0,
+                     stream, (float *)logits, (const elem *)b, N, E);
+}
+
 PP_LINEAR_BWD_INPUT(PP_CUDA(linear_bwd_input))
 {
     struct blas_matrix a = {w, PP_CUBLAS_OP_N, C},

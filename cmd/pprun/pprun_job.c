@@ -149,10 +149,32 @@ static int choose_exact(struct pprun *p)
     return 0;
 }
 
+/* Refuses what pprun does not do with experts on a GPU. */
+static int check_gpu_experts(const struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    double capacity = p->manifest.mesh.expert_capacity;
+    if (capacity > 0)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "/mesh/expert_capacity: '%g', but experts have a "
+                       "capacity only with --device cpu; plan without "
+                       "--expert-capacity",
+                       capacity);
+    if (o->record_routing || o->replay_routing)
+        return tool_usage(p->tool, "--%s needs --device cpu",
+                          o->record_routing ? "record-routing"
+                                            : "replay-routing");
+    if (p->job.optim.bias_rate > 0 && o->dtype == PPRUN_BF16)
+        return tool_usage(p->tool, "--bias-rate needs --dtype fp32: bf16 would "
+                                   "round its steps away");
+    return 0;
+}
+
 /* Refuses what pprun does not do with experts yet. */
 static int check_experts(const struct pprun *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
+    const struct pprun_options *o = &p->options;
     if (check_router(p) || check_capacity(p))
         return -1;
     if (!p->model.moe.n_experts)
@@ -162,12 +184,7 @@ static int check_experts(const struct pprun *p)
                        "/mesh/experts_over_tp: 'true', but pprun divides every "
                        "expert over tensor-parallel ranks; plan without "
                        "--experts-over-tp");
-    if (!p->job.kernels->experts)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has experts, which pprun "
-                       "trains only with --device cpu so far",
-                       p->manifest.model.architecture);
-    return 0;
+    return o->device == PPRUN_CUDA ? check_gpu_experts(p) : 0;
 }
 
 /* Refuses what the kernels of the device lack. */

@@ -381,9 +381,9 @@ size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
 struct pp_experts_room {
     size_t product; /* inputs or outputs of the experts, or their gradients */
     size_t act;     /* gradients of activations */
-    size_t logits;
-    size_t weights;  /* accumulated type */
-    size_t arrivals; /* the same: the places of rows of other ranks */
+    size_t logits;  /* accumulated type, and those below */
+    size_t weights;
+    size_t arrivals; /* the places of rows of other ranks */
     size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
                         expert by rank, and those that each keeps */
     size_t choices;  /* with a capacity: those of all context-parallel ranks */

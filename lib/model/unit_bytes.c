@@ -92,8 +92,8 @@ static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
     struct pp_experts_room r = pp_experts_room(m);
     if (!pp_layer_set_has(&m->moe.layers, u.layer))
         return m->intermediate * b->element_bytes;
-    return (r.product + r.act + r.logits + r.choices) * b->element_bytes +
-           (r.weights + r.arrivals) * b->accumulator_bytes;
+    return (r.product + r.act + r.choices) * b->element_bytes +
+           (r.logits + r.weights + r.arrivals) * b->accumulator_bytes;
 }
 
 /* The MLP and attention use the same memory, one after the other, for the
@@ -202,7 +202,7 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.token += (double)exchanged(x, m, &w, b);
         /* Loads of experts are summed. */
         if (x && x->cp > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
-            w.fixed += times((size_t)x->cp, b->element_bytes);
+            w.fixed += times((size_t)x->cp, b->accumulator_bytes);
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);

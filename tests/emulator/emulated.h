@@ -109,6 +109,12 @@ static inline float __shfl_xor_sync(unsigned, float x, int mask)
     return pp_emulate_lane(x, (int)(threadIdx.x % 32) ^ mask);
 }
 
+static inline int __shfl_xor_sync(unsigned, int x, int mask)
+{
+    uint32_t word = (uint32_t)x;
+    return (int)pp_emulate_exchange(&word, 1)[(int)(threadIdx.x % 32) ^ mask];
+}
+
 static inline unsigned __ballot_sync(unsigned, bool here)
 {
     uint32_t word = here, mask = 0;

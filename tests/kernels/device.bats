@@ -220,7 +220,8 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     pppack -q -l 64 --tp 2 --bins-multiple 2 -o pairs pairs.jsonl
     plan one.json reward -s 1f1b -m 2 -- -p 1
     plan ranks.json reward -s 1f1b -m 2 -- -p 2 --tp 2
-    local packed=pairs o=(--objective reward --optimizer sgd)
+    local -x packed=pairs
+    local o=(--objective reward --optimizer sgd)
     cpu host one.json "${o[@]}"
     gpu one one.json "${o[@]}"
     near 1e-5 one host

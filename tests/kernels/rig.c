@@ -95,7 +95,9 @@ static void pack(struct rig *r, const struct packing *p)
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
     r->mb.cu_seqlens = r->cu;
+    r->mb.host_cu = r->cu;
     r->mb.cu_seqlens_padded = r->cu_padded;
+    r->mb.host_cu_padded = r->cu_padded;
     r->mb.positions = r->positions;
     r->mb.axes = n_axes ? r->axes : NULL;
     r->mb.input_ids = r->ids;

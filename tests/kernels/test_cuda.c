@@ -7,6 +7,7 @@
 #include "attention_cases.h"
 #include "cuda_call.h"
 #include "cuda_ends.h"
+#include "cuda_experts.h"
 
 static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
                            size_t gap)
@@ -488,6 +489,8 @@ static void compare_integers(struct call *c)
         compare_linear(c, 17, 24, 16, 0);
         compare_linear_apart(c, 17, 24, 16);
     }
+    if (wanted(c, "experts"))
+        compare_grouped(c, 24, 16);
     if (wanted(c, "embedding"))
         compare_embedding(c, 300, 8, 11);
     if (wanted(c, "elementwise"))
@@ -505,6 +508,8 @@ static void compare_table(const struct pp_kernels *k, char **only)
     }
     compare_norms_and_rope(&c);
     compare_ends(&c);
+    if (wanted(&c, "experts"))
+        compare_experts(&c);
     for (size_t i = 0; i < N_ATTENTION && wanted(&c, "attention"); i++)
         compare_attention(&c, &attention_cases[i]);
     compare_integers(&c);

@@ -397,10 +397,10 @@ static void test_grouped(const struct pp_kernels *k)
     fill_integers(&w, "w", 4);
     fill(&dw, 1);
     const struct pp_expert_kernels *e = k->experts;
-    e->grouped_fwd(y.at, x.at, w.at, NULL, expert, R, C, OC, STRIDE, NULL);
-    e->grouped_bwd_input(dx.at, dy.at, w.at, expert, R, C, OC, STRIDE, NULL);
-    e->grouped_bwd_weight(dw.at, NULL, dy.at, x.at, expert, R, C, OC, STRIDE,
-                          NULL);
+    const struct pp_expert_rows rows = {R, expert, NULL, E};
+    e->grouped_fwd(y.at, x.at, w.at, NULL, &rows, C, OC, STRIDE, NULL);
+    e->grouped_bwd_input(dx.at, dy.at, w.at, &rows, C, OC, STRIDE, NULL);
+    e->grouped_bwd_weight(dw.at, NULL, dy.at, x.at, &rows, C, OC, STRIDE, NULL);
     bool fwd = true, input = true, weight = true;
     for (size_t r = 0; r < R; r++) {
         size_t at = (size_t)expert[r] * STRIDE;
@@ -443,10 +443,12 @@ static void test_row_invariant(const struct pp_kernels *k)
     bool same = true;
     fill_normal(&x, "x", 1);
     fill_normal(&w, "w", 1);
-    k->experts->grouped_fwd(y.at, x.at, w.at, NULL, expert, R, C, OC, 0, NULL);
+    const struct pp_expert_rows rows = {R, expert, NULL, 1},
+                                first = {1, expert, NULL, 1};
+    k->experts->grouped_fwd(y.at, x.at, w.at, NULL, &rows, C, OC, 0, NULL);
     for (size_t r = 0; r < R; r++) {
         k->experts->grouped_fwd(one.at, (char *)x.at + r * C * x.bytes, w.at,
-                                NULL, expert, 1, C, OC, 0, NULL);
+                                NULL, &first, C, OC, 0, NULL);
         same = same &&
                !memcmp(one.at, (char *)y.at + r * OC * y.bytes, OC * y.bytes);
     }

@@ -403,6 +403,8 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                           : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
+        .host_cu = b->cu_seqlens,
+        .host_cu_padded = b->cu_seqlens_padded,
         .positions = b->positions,
         .input_ids = b->input_ids,
         .scored_rows = b->scored_rows,
@@ -434,6 +436,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         mb->n_whole = divided ? v.n_sequences : 0;
         mb->whole_cu = v.cu_seqlens;
         mb->whole_cu_padded = v.cu_seqlens_padded;
+        mb->host_whole_cu = v.cu_seqlens;
     }
     return 0;
 }

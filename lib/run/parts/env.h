@@ -42,6 +42,9 @@ struct pp_env {
      * shares; or NULL. That of the projector has the first one too. */
     const struct pp_env *images, *projector;
 
+    int32_t *expert_counts;   /* (expert-parallel ranks + 1, experts) in host
+                                 memory, for what a layer of experts reads of a
+                                 GPU; NULL on the CPU */
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */
 };

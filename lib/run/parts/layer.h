@@ -75,6 +75,7 @@ struct pp_microbatch {
                       experts with a capacity compare tokens of all ranks */
     size_t n_sequences;
     const int32_t *cu_seqlens, *cu_seqlens_padded; /* n_sequences + 1 */
+    const int32_t *host_cu, *host_cu_padded;       /* the same in host memory */
     const int32_t *positions; /* (tokens) in the sequence; 0 on padding */
     const int32_t *input_ids; /* (tokens) 0 for the class token of an image, -1
                                  for patches; -1 on padding, and for words of
@@ -171,6 +172,7 @@ struct pp_microbatch {
     size_t n_whole;
     const int32_t *whole_cu, *whole_cu_padded; /* (n_whole + 1) the
                                                   sequences on all ranks */
+    const int32_t *host_whole_cu;              /* the first in host memory */
     const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
                                 rank has two parts of each sequence. */
     /* (n_spans) host memory, in the order of the rows; NULL unless sequences

@@ -12,8 +12,6 @@
  * before a row is sent. */
 #include "run/parts/layer_impl.h"
 
-#include <string.h>
-
 #include "comm/collective.h"
 
 /* Returns the experts of a rank. */
@@ -27,7 +25,7 @@ static size_t count_at(const struct pp_layer *l, const struct pp_dispatch *d,
                        size_t from, size_t to, size_t i)
 {
     size_t E = l->env->model->moe.n_experts;
-    return (size_t)d->counts[from * E + to * n_held(l) + i];
+    return (size_t)d->host_counts[from * E + to * n_held(l) + i];
 }
 
 /* Returns the rows that a rank sends to another. */
@@ -49,18 +47,22 @@ static size_t rows_to(const struct pp_layer *l, const struct pp_dispatch *d,
     return sum;
 }
 
-/* Collective. Fills d->counts. */
+/* Collective. Fills d->counts and d->host_counts. */
 static int tell_counts(const struct pp_layer *l, struct pp_dispatch *d,
                        const int32_t *expert, struct pp_err *err)
 {
     size_t E = l->env->model->moe.n_experts;
     struct pp_collective c = l->env->experts;
+    size_t n = (size_t)c.group.n * E;
     int32_t *own = d->counts + (size_t)c.group.index * E;
-    memset(own, 0, E * sizeof *own);
-    for (size_t r = 0; r < d->sent; r++)
-        own[expert[r]]++;
+    PP_LAYER_RUN(l->env->kernels->experts->count(own, expert, d->sent, E,
+                                                 l->env->stream));
     c.value_bytes = sizeof *own;
-    return pp_all_gather(&c, d->counts, NULL, (size_t)c.group.n * E, err);
+    if (pp_all_gather(&c, d->counts, NULL, n, err))
+        return -1;
+    d->host_counts = pp_device_read(l->env->device, d->counts, n * sizeof *own,
+                                    l->env->expert_counts, err);
+    return d->host_counts ? 0 : -1;
 }
 
 static int check_room(const struct pp_layer *l, const struct pp_dispatch *d,
@@ -84,34 +86,34 @@ static int check_room(const struct pp_layer *l, const struct pp_dispatch *d,
     return 0;
 }
 
-/* Finds the place of every arrival among the rows by expert. */
-static void sort_arrivals(const struct pp_layer *l, struct pp_dispatch *d)
-{
-    size_t ep = pp_env_ep(l->env), me = (size_t)l->env->experts.group.index;
-    size_t place = 0;
-    for (size_t i = 0; i < n_held(l); i++) {
-        size_t of_rank = 0; /* arrivals of ranks before this one */
-        for (size_t from = 0; from < ep; from++) {
-            size_t at = of_rank;
-            for (size_t k = 0; k < i; k++)
-                at += count_at(l, d, from, me, k);
-            for (size_t n = count_at(l, d, from, me, i); n > 0; n--) {
-                d->arrival[place] = (int32_t)at++;
-                d->expert[place++] = (int32_t)i;
-            }
-            of_rank += rows_between(l, d, from, me);
-        }
-    }
-}
-
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
                      const int32_t *expert, struct pp_err *err)
 {
     if (tell_counts(l, d, expert, err) || check_room(l, d, err))
         return -1;
-    d->received = rows_to(l, d, (size_t)l->env->experts.group.index);
-    sort_arrivals(l, d);
+    size_t me = (size_t)l->env->experts.group.index, n = n_held(l);
+    d->received = rows_to(l, d, me);
+    PP_LAYER_RUN(l->env->kernels->experts->arrivals(
+        d->arrival, d->expert, d->counts, pp_env_ep(l->env),
+        l->env->model->moe.n_experts, me * n, n, l->env->stream));
     return 0;
+}
+
+void pp_dispatch_rows(const struct pp_layer *l, const struct pp_dispatch *d,
+                      struct pp_expert_rows *rows)
+{
+    size_t ep = pp_env_ep(l->env), me = (size_t)l->env->experts.group.index;
+    int32_t *counts = l->env->expert_counts;
+    *rows = (struct pp_expert_rows){d->received, d->expert, NULL, n_held(l)};
+    if (!counts)
+        return;
+    counts += ep * l->env->model->moe.n_experts;
+    for (size_t i = 0; i < n_held(l); i++) {
+        counts[i] = 0;
+        for (size_t from = 0; from < ep; from++)
+            counts[i] += (int32_t)count_at(l, d, from, me, i);
+    }
+    rows->counts = counts;
 }
 
 /* The first rows that this rank has for each member, or from each. */

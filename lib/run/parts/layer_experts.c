@@ -23,15 +23,14 @@ struct experts {
                                    hidden, width of an expert, experts, those of
                                    a token, width of the shared expert */
     size_t kept;                /* of R; experts drop the others */
-    size_t H;                   /* rows at the experts of this rank */
-    const int32_t *expert;      /* (H) */
+    struct pp_expert_rows rows; /* H rows at the experts of this rank */
     size_t stride;              /* elements from one expert to the next */
     struct pp_routing routing;
     struct pp_dispatch dispatch;
     void *weights; /* (R), (H), or (T) of the shared expert; accumulated type */
     void *product; /* (R, C) or (H, C) */
     void *act;     /* (H, I) or (T, S) */
-    void *logits;  /* (T, E) */
+    void *logits;  /* (T, E), accumulated type */
     int32_t *most; /* (E, 2) rows that experts keep, and scratch */
     void *choices; /* for pp_layer_capacity */
     void *other_weights, *other_product; /* as much, for what is sent */
@@ -44,7 +43,7 @@ static bool holds_all(const struct pp_layer *l)
 
 static size_t n_real(const struct pp_microbatch *mb)
 {
-    return (size_t)mb->cu_seqlens[mb->n_sequences];
+    return (size_t)mb->host_cu[mb->n_sequences];
 }
 
 static struct experts experts_of(const struct pp_layer *l,
@@ -61,7 +60,9 @@ static struct experts experts_of(const struct pp_layer *l,
                         .E = m->n_experts,
                         .K = m->top_k,
                         .S = m->shared};
-    size_t N = pp_layer_room(mb->tokens, mb->room),
+    /* Every array begins on a cache line on a GPU. */
+    size_t N = pp_saved_rows(pp_env_is_host(l->env),
+                             pp_layer_room(mb->tokens, mb->room)),
            rows = pp_expert_rows(l->env->model);
     e.stride = 3 * e.C * e.I + (m->biases ? 2 * e.I + e.C : 0);
     e.routing.row = s[PP_S_ROUTING];
@@ -85,19 +86,32 @@ static struct experts experts_of(const struct pp_layer *l,
     return e;
 }
 
+/* Counts the rows of each expert for the products of a GPU. */
+static int count_rows(const struct pp_layer *l, struct experts *e,
+                      struct pp_err *err)
+{
+    int32_t *counts = e->logits; /* nobody needs logits now */
+    PP_LAYER_RUN(
+        e->k->count(counts, e->routing.expert, e->R, e->E, l->env->stream));
+    e->rows.counts =
+        pp_device_read(l->env->device, counts, e->E * sizeof *counts,
+                       l->env->expert_counts, err);
+    return e->rows.counts ? 0 : -1;
+}
+
 /* Finds the rows at the experts of this rank, after the router. */
 static int find_rows(const struct pp_layer *l, struct experts *e,
                      struct pp_err *err)
 {
-    e->kept = pp_routing_kept(&e->routing, e->R);
-    e->H = e->dispatch.sent = e->kept;
-    e->expert = e->routing.expert;
+    bool limited = l->env->model->moe.capacity > 0;
+    e->kept = limited ? pp_routing_kept(&e->routing, e->R) : e->R;
+    e->dispatch.sent = e->kept;
+    e->rows = (struct pp_expert_rows){e->kept, e->routing.expert, NULL, e->E};
     if (holds_all(l))
-        return 0;
+        return pp_env_is_host(l->env) || !e->R ? 0 : count_rows(l, e, err);
     if (pp_dispatch_open(l, &e->dispatch, e->routing.expert, err))
         return -1;
-    e->H = e->dispatch.received;
-    e->expert = e->dispatch.expert;
+    pp_dispatch_rows(l, &e->dispatch, &e->rows);
     return 0;
 }
 
@@ -132,8 +146,10 @@ static int from_experts(const struct pp_layer *l, const struct experts *e,
 static struct pp_router_rows router_rows(const struct experts *e,
                                          void *const *s)
 {
-    return (struct pp_router_rows){
-        .probs = s[PP_S_PROBS], .routing = e->routing, .logits = e->logits};
+    return (struct pp_router_rows){.probs = s[PP_S_PROBS],
+                                   .routing = e->routing,
+                                   .logits = e->logits,
+                                   .sums = e->product};
 }
 
 /* --- forward --- */
@@ -181,9 +197,9 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
                  struct pp_err *err)
 {
     const struct pp_router_rows rows = router_rows(e, s);
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        e->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL, e->T,
-        e->C, e->E, e->E, e->C, l->env->stream));
+    PP_LAYER_RUN(e->k->scores(e->logits, x, l->w[PP_P_ROUTER],
+                              l->w[PP_P_ROUTER_OFFSET], e->T, e->C, e->E,
+                              l->env->stream));
     const struct pp_model *m = l->env->model;
     size_t number = pp_layer_set_before(&m->moe.layers, l->unit.layer);
     /* A layer for multi-token prediction runs in training alone, so that its
@@ -218,8 +234,8 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
                                    l->w[PP_P_EXPERT_GATE],
-                                   l->w[PP_P_EXPERT_GATE_BIAS], e->expert, e->H,
-                                   e->C, 2 * e->I, e->stride, l->env->stream));
+                                   l->w[PP_P_EXPERT_GATE_BIAS], &e->rows, e->C,
+                                   2 * e->I, e->stride, l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->linear_fwd(
             s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
@@ -238,10 +254,11 @@ static int activate(const struct pp_layer *l, const struct experts *e,
 {
     const struct pp_clamp by = clamp_of(l);
     void *act = s[PP_S_EXPERT_ACT], *gu = s[PP_S_EXPERT_GATE_UP];
-    PP_LAYER_RUN(
-        by.limit > 0
-            ? e->k->clamped_swiglu_fwd(act, gu, e->H, e->I, &by, l->env->stream)
-            : l->env->kernels->swiglu_fwd(act, gu, e->H, e->I, l->env->stream));
+    PP_LAYER_RUN(by.limit > 0
+                     ? e->k->clamped_swiglu_fwd(act, gu, e->rows.n, e->I, &by,
+                                                l->env->stream)
+                     : l->env->kernels->swiglu_fwd(act, gu, e->rows.n, e->I,
+                                                   l->env->stream));
     if (e->S)
         PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
                                                  e->T, e->S, l->env->stream));
@@ -261,7 +278,7 @@ static int sum_experts(const struct pp_layer *l, const struct experts *e,
 {
     PP_LAYER_RUN(e->k->grouped_fwd(
         e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN], down_bias(l),
-        e->expert, e->H, e->I, e->C, e->stride, l->env->stream));
+        &e->rows, e->I, e->C, e->stride, l->env->stream));
     if (from_experts(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
@@ -355,10 +372,10 @@ static int activation_bwd(const struct pp_layer *l, const struct experts *e,
     void *dgu = s[PP_S_DEXPERT_GATE_UP];
     const void *gu = s[PP_S_EXPERT_GATE_UP];
     PP_LAYER_RUN(by.limit > 0
-                     ? e->k->clamped_swiglu_bwd(dgu, e->act, gu, e->H, e->I,
-                                                &by, l->env->stream)
-                     : l->env->kernels->swiglu_bwd(dgu, e->act, gu, e->H, e->I,
-                                                   l->env->stream));
+                     ? e->k->clamped_swiglu_bwd(dgu, e->act, gu, e->rows.n,
+                                                e->I, &by, l->env->stream)
+                     : l->env->kernels->swiglu_bwd(dgu, e->act, gu, e->rows.n,
+                                                   e->I, l->env->stream));
     return 0;
 }
 
@@ -372,14 +389,14 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
     const void *weights = weights_here(l, e, s, err);
     if (!weights || to_experts(l, e, err))
         return -1;
-    PP_LAYER_RUN(e->k->grouped_bwd_input(
-        e->act, e->product, l->w[PP_P_EXPERT_DOWN], e->expert, e->H, e->I, e->C,
-        e->stride, l->env->stream));
+    PP_LAYER_RUN(e->k->grouped_bwd_input(e->act, e->product,
+                                         l->w[PP_P_EXPERT_DOWN], &e->rows, e->I,
+                                         e->C, e->stride, l->env->stream));
     PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_EXPERT_ACT],
-                                 weights, e->H, e->I, l->env->stream));
+                                 weights, e->rows.n, e->I, l->env->stream));
     if (down_bias(l))
         PP_LAYER_RUN(e->k->bias_dot(e->weights, e->product, down_bias(l),
-                                    e->expert, e->H, e->C, e->stride,
+                                    e->rows.expert, e->rows.n, e->C, e->stride,
                                     l->env->stream));
     if (activation_bwd(l, e, s, err))
         return -1;
@@ -437,9 +454,9 @@ static int experts_bwd_input(const struct pp_layer *l,
     if (!all || find_rows(l, &e, err) || activations_bwd(l, &e, all, s, err) ||
         (e.S && shared_bwd(l, &e, all, s, err)))
         return -1;
-    PP_LAYER_RUN(e.k->grouped_bwd_input(
-        e.product, s[PP_S_DEXPERT_GATE_UP], l->w[PP_P_EXPERT_GATE], e.expert,
-        e.H, e.C, 2 * e.I, e.stride, l->env->stream));
+    PP_LAYER_RUN(e.k->grouped_bwd_input(e.product, s[PP_S_DEXPERT_GATE_UP],
+                                        l->w[PP_P_EXPERT_GATE], &e.rows, e.C,
+                                        2 * e.I, e.stride, l->env->stream));
     if (from_experts(l, &e, err))
         return -1;
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
@@ -483,7 +500,7 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
         PP_LAYER_RUN(e->k->grouped_bwd_weight(
             l->g[PP_P_EXPERT_DOWN],
             down_bias(l) ? l->g[PP_P_EXPERT_DOWN_BIAS] : NULL, e->product,
-            s[PP_S_EXPERT_ACT], e->expert, e->H, e->I, e->C, e->stride,
+            s[PP_S_EXPERT_ACT], &e->rows, e->I, e->C, e->stride,
             l->env->stream));
     }
     if (!l->g[PP_P_SHARED_DOWN])
@@ -516,8 +533,8 @@ static int experts_bwd_weight(const struct pp_layer *l,
             return -1;
         PP_LAYER_RUN(e.k->grouped_bwd_weight(
             l->g[PP_P_EXPERT_GATE], l->g[PP_P_EXPERT_GATE_BIAS],
-            s[PP_S_DEXPERT_GATE_UP], e.product, e.expert, e.H, e.C, 2 * e.I,
-            e.stride, l->env->stream));
+            s[PP_S_DEXPERT_GATE_UP], e.product, &e.rows, e.C, 2 * e.I, e.stride,
+            l->env->stream));
     }
     return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
                         err) ||

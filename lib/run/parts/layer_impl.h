@@ -102,6 +102,7 @@ struct pp_router_rows {
     struct pp_routing routing;
     void *logits; /* (tokens, E) of fwd; overwritten, and as much behind them
                      as the workspace has for more tokens */
+    double *sums; /* room for two on a GPU */
 };
 
 /* Without mb->router they do nothing. fwd adds to its sums and to l->load. bwd
@@ -129,6 +130,7 @@ size_t pp_routing_kept(const struct pp_routing *r, size_t R);
 /* The rows of experts on ranks that divide the experts (layer_dispatch.c). */
 struct pp_dispatch {
     int32_t *counts; /* (ranks, E) rows of each rank for each expert */
+    const int32_t *host_counts; /* the same in host memory */
     size_t sent, received;
     size_t room;      /* most rows that may come */
     int32_t *arrival; /* (received) of the rows by expert: when each came */
@@ -140,6 +142,10 @@ struct pp_dispatch {
  * PP_EXIT_NO, on every rank, if a rank has no room. */
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
                      const int32_t *expert, struct pp_err *err);
+
+/* Returns the rows at the experts of this rank, after open. */
+void pp_dispatch_rows(const struct pp_layer *l, const struct pp_dispatch *d,
+                      struct pp_expert_rows *rows);
 
 /* Some columns of all rows, and as much room. */
 struct pp_moved {

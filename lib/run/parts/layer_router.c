@@ -8,7 +8,6 @@
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "comm/collective.h"
 
@@ -32,8 +31,8 @@ struct whole {
 
 static struct whole whole_of(const struct pp_microbatch *mb)
 {
-    return mb->n_whole ? (struct whole){mb->n_whole, mb->whole_cu}
-                       : (struct whole){mb->n_sequences, mb->cu_seqlens};
+    return mb->n_whole ? (struct whole){mb->n_whole, mb->host_whole_cu}
+                       : (struct whole){mb->n_sequences, mb->host_cu};
 }
 
 static const struct pp_router_rule_row *rule_of(const struct pp_microbatch *mb)
@@ -86,15 +85,16 @@ struct real_rows {
 
 static struct real_rows rows_of(const struct pp_microbatch *mb, size_t i)
 {
-    size_t first = (size_t)mb->cu_seqlens_padded[i];
-    int32_t n = mb->cu_seqlens[i + 1] - mb->cu_seqlens[i];
+    size_t first = (size_t)mb->host_cu_padded[i];
+    int32_t n = mb->host_cu[i + 1] - mb->host_cu[i];
     return (struct real_rows){first, first + (size_t)n};
 }
 
 static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
                      size_t part)
 {
-    return pp_layer_at(l, r->logits, part * l->env->model->moe.n_experts);
+    return pp_layer_statistic_at(l, r->logits,
+                                 part * l->env->model->moe.n_experts);
 }
 
 /* Writes the loads of experts in every part, (parts, E), over the logits. A sum
@@ -104,20 +104,24 @@ static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
 static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_router_rows *r, struct pp_err *err)
 {
-    const struct pp_expert_kernels *k = l->env->kernels->experts;
-    size_t n = n_parts(mb) * l->env->model->moe.n_experts;
-    memset(r->logits, 0, n * l->env->kernels->element_bytes);
+    const struct pp_kernels *k = l->env->kernels;
+    size_t E = l->env->model->moe.n_experts, n = n_parts(mb) * E;
+    if (pp_device_ops(l->env->device)
+            ->zero(l->env->device, r->logits, n * k->accumulator_bytes, err))
+        return -1;
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
-        PP_LAYER_RUN(k->load(load_at(l, r, part_of(mb, i)), &r->routing,
-                             at.first, at.end, l->env->model->moe.top_k,
-                             l->env->stream));
+        PP_LAYER_RUN(k->experts->load(
+            load_at(l, r, part_of(mb, i)), &r->routing, at.first, at.end, E,
+            l->env->model->moe.top_k, l->env->stream));
     }
     if (pp_env_cp(l->env) == 1)
         return 0;
     struct pp_collective c = l->env->context;
+    c.value_bytes = k->accumulator_bytes;
+    c.sum = k->add_gradient;
     c.room = load_at(l, r, n_parts(mb));
     c.room_values = n < (size_t)c.group.n ? (size_t)c.group.n : n;
     return pp_all_reduce(&c, r->logits, n, err);
@@ -131,7 +135,8 @@ static int add_loads(const struct pp_layer *l, const struct pp_microbatch *mb,
     for (size_t i = 0; l->load && i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         PP_LAYER_RUN(l->env->kernels->experts->load(
-            l->load, &r->routing, at.first, at.end, l->env->model->moe.top_k,
+            l->load, &r->routing, at.first, at.end,
+            l->env->model->moe.n_experts, l->env->model->moe.top_k,
             l->env->stream));
     }
     return 0;
@@ -148,25 +153,82 @@ static bool has_tokens(const struct pp_microbatch *mb)
     return w.n > 0 && w.cu[w.n] > 0;
 }
 
+/* Adds the loads of all parts up behind them, on a GPU, and reads the sums. */
+static const void *read_sums(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_router_rows *r, struct pp_err *err)
+{
+    struct pp_device *d = l->env->device;
+    size_t E = l->env->model->moe.n_experts, n = n_parts(mb);
+    size_t bytes = E * l->env->kernels->accumulator_bytes;
+    void *sum = n > 1 ? load_at(l, r, n) : r->logits;
+    if (n > 1 && pp_device_ops(d)->zero(d, sum, bytes, err))
+        return NULL;
+    for (size_t part = 0; n > 1 && part < n; part++) {
+        int code = l->env->kernels->add_gradient(sum, sum, load_at(l, r, part),
+                                                 E, l->env->stream);
+        if (code && pp_layer_fail(l, code, err))
+            return NULL;
+    }
+    return pp_device_read(d, sum, bytes, l->env->expert_counts, err);
+}
+
 static double load_of(const struct pp_layer *l, const void *at, size_t e)
 {
-    bool wide = l->env->kernels->element_bytes == sizeof(double);
+    bool wide = l->env->kernels->accumulator_bytes == sizeof(double);
     return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
 }
 
 /* Notes the largest load of an expert in the microbatch, over the mean. */
-static void note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct pp_router_rows *r)
+static int note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_router_rows *r, struct pp_err *err)
 {
     const struct pp_moe *m = &l->env->model->moe;
+    bool is_host = pp_env_is_host(l->env);
+    const void *sums = is_host ? r->logits : read_sums(l, mb, r, err);
     struct whole w = whole_of(mb);
     double mean = (double)w.cu[w.n] * (double)m->top_k / (double)m->n_experts;
-    for (size_t e = 0; e < m->n_experts; e++) {
+    for (size_t e = 0; sums && e < m->n_experts; e++) {
         double sum = 0;
-        for (size_t part = 0; part < n_parts(mb); part++)
-            sum += load_of(l, load_at(l, r, part), e);
+        for (size_t part = 0; part < (is_host ? n_parts(mb) : 1); part++)
+            sum += load_of(l, sums, part * m->n_experts + e);
         mb->router->load = fmax(mb->router->load, sum / mean);
     }
+    return sums ? 0 : -1;
+}
+
+/* Kernels add to these sums of losses: those of the step, or on a GPU a
+ * room that finish_losses reads. */
+struct loss_sums {
+    double *size, *balance;
+};
+
+static int begin_losses(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_router_rows *r, struct loss_sums *sums,
+                        struct pp_err *err)
+{
+    struct pp_device *d = l->env->device;
+    *sums = (struct loss_sums){&mb->router->size, &mb->router->balance};
+    if (pp_env_is_host(l->env))
+        return 0;
+    *sums = (struct loss_sums){r->sums, r->sums + 1};
+    return pp_device_ops(d)->zero(d, r->sums, 2 * sizeof *r->sums, err);
+}
+
+static int finish_losses(const struct pp_layer *l,
+                         const struct pp_microbatch *mb,
+                         const struct pp_router_rows *r, struct pp_err *err)
+{
+    struct pp_device *d = l->env->device;
+    double sums[2];
+    if (pp_env_is_host(l->env))
+        return 0;
+    if (pp_device_ops(d)->get(d, sums, r->sums, sizeof sums, err))
+        return -1;
+    mb->router->size += sums[0];
+    mb->router->balance += sums[1];
+    return 0;
 }
 
 int pp_layer_router_fwd(const struct pp_layer *l,
@@ -175,6 +237,7 @@ int pp_layer_router_fwd(const struct pp_layer *l,
 {
     const struct pp_expert_kernels *k = l->env->kernels->experts;
     size_t E = l->env->model->moe.n_experts;
+    struct loss_sums sums;
     if (!mb->router || !has_tokens(mb))
         return 0;
     if (add_loads(l, mb, r, err))
@@ -182,28 +245,29 @@ int pp_layer_router_fwd(const struct pp_layer *l,
     if (!is_first(l))
         return 0;
     bool losses = pp_router_has_losses(mb->router->options);
+    if (losses && begin_losses(l, mb, r, &sums, err))
+        return -1;
     for (size_t i = 0; losses && i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
-        PP_LAYER_RUN(k->logit_size_fwd(&mb->router->size, r->logits,
+        PP_LAYER_RUN(k->logit_size_fwd(sums.size, r->logits,
                                        token_weight(mb, part_of(mb, i)),
                                        at.first, at.end, E, l->env->stream));
     }
-    if (count(l, mb, r, err))
+    if (count(l, mb, r, err) || note_load(l, mb, r, err))
         return -1;
-    note_load(l, mb, r);
     for (size_t i = 0; losses && i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)
             continue;
         size_t part = part_of(mb, i);
-        PP_LAYER_RUN(k->balance_fwd(&mb->router->balance, load_at(l, r, part),
-                                    r->probs, l->env->model->moe.router.sigmoid,
+        PP_LAYER_RUN(k->balance_fwd(sums.balance, load_at(l, r, part), r->probs,
+                                    l->env->model->moe.router.sigmoid,
                                     balance_weight(l, mb, part), at.first,
                                     at.end, E, l->env->stream));
     }
-    return 0;
+    return losses ? finish_losses(l, mb, r, err) : 0;
 }
 
 /* Adds the gradient of the size of logits, which it computes again. */
@@ -213,9 +277,9 @@ static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     size_t E = l->env->model->moe.n_experts, C = l->env->model->hidden;
     double c = mb->router->options->size;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], NULL,
-        mb->tokens, C, E, E, C, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->experts->scores(
+        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], mb->tokens,
+        C, E, l->env->stream));
     for (size_t i = 0; i < mb->n_sequences; i++) {
         struct real_rows at = rows_of(mb, i);
         if (at.first == at.end)

@@ -388,6 +388,18 @@ static void make_images(struct pp_rank *r)
     r->env.projector = &r->projector;
 }
 
+/* Makes the room for what layers of experts read of a GPU. */
+static int make_counts(struct pp_rank *r, struct pp_err *err)
+{
+    struct pp_env *env = &r->env;
+    size_t E = env->model->moe.n_experts;
+    if (!E || pp_env_is_host(env))
+        return 0;
+    env->expert_counts =
+        make(r, (pp_env_ep(env) + 1) * E, sizeof *env->expert_counts, err);
+    return env->expert_counts ? 0 : -1;
+}
+
 /* Fills the env, except the tables of RoPE. */
 static int make_env(struct pp_rank *r, struct pp_err *err)
 {
@@ -419,7 +431,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);
     make_images(r);
-    return 0;
+    return make_counts(r, err);
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -464,11 +476,13 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
-    void *made[] = {r->metrics,      r->scoring.room, r->losses,
-                    r->eval_losses,  r->mine,         r->sums,
-                    r->entries,      r->peak_slots,   r->output_host,
-                    r->squares_host, r->scored.at,    r->scored.values,
-                    r->owned_at};
+    void *made[] = {r->metrics,     r->scoring.room,
+                    r->losses,      r->eval_losses,
+                    r->mine,        r->sums,
+                    r->entries,     r->peak_slots,
+                    r->output_host, r->squares_host,
+                    r->scored.at,   r->scored.values,
+                    r->owned_at,    r->env.expert_counts};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
