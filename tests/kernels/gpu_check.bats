@@ -39,10 +39,10 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'tiny Llama: [0-9]+ tokens/s .*'
     says '[12] stages: gpipe by a profile of 1f1b: .* measured .* ratio [0-9.]+'
     says 'bits +[0-9]+ s +9 passed   0 failed   0 skipped  ok'
-    says 'golden +[0-9]+ s +3 passed   0 failed   0 skipped  ok'
+    says 'golden +[0-9]+ s +6 passed   0 failed   0 skipped  ok'
     says 'plans +[0-9]+ s +12 passed   0 failed   0 skipped  ok'
     says 'predict +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
-    says 'nccl +[0-9]+ s +4 passed   0 failed   0 skipped  ok'
+    says 'nccl +[0-9]+ s +5 passed   0 failed   0 skipped  ok'
     says '== [0-9]+ passed, 0 failed, 4 skipped on emulated .*'
     grep -q '^ok' logs/kernels
 }
