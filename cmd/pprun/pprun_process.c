@@ -330,6 +330,15 @@ static bool is_told(struct pprun *p, struct pp_rendezvous *j)
     return from_other && p->rank != 0 && rank_0_knows;
 }
 
+/* Adds the rank that failed to an error that rank 0 took from it. */
+static void name_rank(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err;
+    if (p->rank == 0 && err->origin.known & PP_ORIGIN_AGREED &&
+        err->origin.rank > 0)
+        pp_fail_at(err, "rank %d: ", err->origin.rank);
+}
+
 static void set_rank(struct pprun *p, const struct pprun_launch *l)
 {
     char host[PP_RENDEZVOUS_HOST] = "";
@@ -425,6 +434,7 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         p->tool->told = is_told(p, j);
     /* Print now: a launcher may soon kill this rank. */
     if (rc) {
+        name_rank(p);
         pprun_ignore_signals();
         tool_tell(p->tool);
     }
