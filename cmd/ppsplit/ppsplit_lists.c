@@ -15,6 +15,25 @@
 
 /* --- --costs --- */
 
+static void divide(double c[2], double ranks)
+{
+    c[0] /= ranks;
+    c[1] /= ranks;
+}
+
+/* Turns the seconds of a rank that does the whole work of a row into those for
+ * a token of the microbatch, whose work ranks divide. */
+static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
+                          struct pp_unit_seconds *s)
+{
+    double *const parts[] = {s->fwd, s->input, s->weight};
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        if (pp_unit_is_vision(unit))
+            pp_vision_scale(&j->model.vision, parts[k]);
+        else
+            divide(parts[k], pp_mesh_sharers(&j->mesh));
+}
+
 /* Fills units with the measured ones in the model's order. */
 static int order_costs(struct split_job *j, const struct pp_profile *p,
                        struct pp_unit_seconds *units)
@@ -41,11 +60,7 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
             return pp_fail(err, PP_EXIT_INPUT, "%s: /units: '%s' is missing",
                            j->costs_file, name);
         units[i] = p->units[at];
-        if (pp_unit_is_vision(pp_model_unit(&j->model, i))) {
-            pp_vision_scale(&j->model.vision, units[i].fwd);
-            pp_vision_scale(&j->model.vision, units[i].input);
-            pp_vision_scale(&j->model.vision, units[i].weight);
-        }
+        share_seconds(j, pp_model_unit(&j->model, i), &units[i]);
     }
     return 0;
 }

@@ -241,6 +241,16 @@ profile() {
     jq -ne "$after > $before + 2"
 }
 
+@test "ranks that divide the work of a token divide its measured seconds" {
+    profile '.units[2].input = [4e-6, 8e-9]'
+    ppsplit -p 2 --costs p.json m >one.json
+    ppsplit -p 2 --tp 2 --cp 2 --costs p.json m >four.json
+    seconds() {
+        jq -c ".profile.units | map([.fwd, .input, .weight | map(. * $1)])"
+    }
+    [ "$(seconds 1 <one.json)" = "$(seconds 4 <four.json)" ]
+}
+
 @test "a profile that is wrong is refused" {
     refused() {
         profile "$1"
