@@ -83,8 +83,7 @@ near() {
 @test "rates that are none are refused" {
     refuses "--flops: '400X' is not a rate such as 400T or 50GB" -p 2 \
         --flops 400X model.json
-    refuses "--flops: '-1T' is not a rate such as 400T or 50GB" -p 2 \
-        --flops -1T model.json
+    refuses "--flops: '-1T' is not between 1 and 1e+30" -p 2 --flops -1T model.json
     refuses '--link needs --gpu or --flops' -p 2 --link 50G model.json
     run -2 --separate-stderr ppsplit -p 2 --gpu h1000 model.json
     [[ "$stderr" == *"--gpu: 'h1000' is not one of: a100, a100-40, h100, "* ]]
