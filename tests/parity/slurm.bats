@@ -99,7 +99,7 @@ setup() {
     rm -rf checkpoints steps.jsonl
 }
 
-LONG=${LONG-4000}
+LONG=${LONG-12000}
 export LONG
 options=(-q --data packed --init 5 --lr 3e-4 --warmup 100)
 
