@@ -124,9 +124,10 @@ static void take(void *ctx, size_t first, size_t n)
 /* Collects the records, and tells all ranks how many were wrong. */
 static int collect(struct pp_comm *c, struct trial *t)
 {
-    enum { ROOM = 64 };
-    int first[ROOM], n = t->counts[c->rank];
-    double second[ROOM];
+    enum { ROOM = 64, GUARD = -7 };
+    int first[ROOM + 1], n = t->counts[c->rank];
+    double second[ROOM + 1];
+    size_t room = (size_t)n > t->n_part ? (size_t)n : t->n_part;
     struct pp_err err = {0};
     struct taken to = {t, first, second, 0, 0, 0};
     const struct pp_records r = {
@@ -137,8 +138,13 @@ static int collect(struct pp_comm *c, struct trial *t)
         first[i] = c->rank;
         second[i] = second_of(c->rank, i);
     }
+    first[room] = GUARD;
+    second[room] = GUARD;
     if (pp_tree_collect(c, &r, take, &to, &err))
         return 1;
+    /* Threads that fail end the others. */
+    if (first[room] != GUARD || second[room] > GUARD || second[room] < GUARD)
+        c->ops->abort(c, "a record lies behind the room");
     t->in[c->rank] = ((struct counted *)c->ops)->in;
     for (; c->rank == 0 && to.rank < N_RANKS; to.rank++, to.at = 0)
         to.bad += to.at < t->counts[to.rank];
