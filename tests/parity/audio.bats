@@ -21,22 +21,6 @@ setup() {
     MODEL=$SRCDIR/tests/golden/qwen2-audio
 }
 
-# plan KIND ARGS...: writes plan.json, for four microbatches.
-plan() {
-    local kind=$1
-    shift
-    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data packed \
-        -o plan.json
-}
-
-train() {
-    local to=$1
-    shift
-    rm -rf "$to" "$to.jsonl"
-    pprun -q --data packed --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
-        jq -c '[.loss, .grad_norm]' >"$to.jsonl"
-}
-
 @test "ranks give the bits of one, wherever the model is cut" {
     plan gpipe -p 1
     train one

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# images - sequences with images for the parity tests. Token 31 stands for a
-# feature.
+# images - sequences with images for the parity tests, and runs on them. Token 31
+# stands for a feature.
 
 # image_lines FORM SEED COUNT [IMAGES]: prints sequences with 0, 1 or 2 images,
 # or with as many as given. FORM llava: images of 8 x 8 pixels, which have four
@@ -68,6 +68,28 @@ same_images() {
     for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
     length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
     pack -l "$length" --cp 4 -o same same.jsonl
+}
+
+# The data of plans and runs.
+DATA=packed
+
+# plan KIND ARGS...: writes plan.json, for four microbatches of $DATA, of the model
+# in $MODEL.
+plan() {
+    local kind=$1
+    shift
+    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data "$DATA" \
+        -o plan.json
+}
+
+# train TO ARGS...: trains three steps of plan.json, with checkpoints in TO, and
+# the numbers of the steps in TO.jsonl.
+train() {
+    local to=$1
+    shift
+    rm -rf "$to" "$to.jsonl"
+    pprun -q --data "$DATA" --save "$to" --steps 3 --lr 1e-2 "$@" plan.json |
+        jq -c '{loss, grad_norm, val_loss}' >"$to.jsonl"
 }
 
 # planned_bytes DATA: checks that ppsched plans the memory of a run of plan.json,

@@ -30,29 +30,15 @@ both() {
     done
 }
 
-# plan DATA KIND ARGS...: writes plan.json, for four microbatches.
-plan() {
-    local data=$1 kind=$2
-    shift 2
-    ppsplit -q "$@" "$MODEL" | ppsched -q -s "$kind" -m 4 --data "$data" \
-        -o plan.json
-}
-
-train() {
-    rm -rf "$1"
-    pprun -q --data packed --save "$1" --steps 3 --lr 1e-2 "${@:2}" plan.json \
-        >/dev/null
-}
-
 bits() {
-    plan packed gpipe -p 1
+    plan gpipe -p 1
     train one
-    plan packed 1f1b -p 3 --encoder-ranks 1
+    plan 1f1b -p 3 --encoder-ranks 1
     train apart
     compare one/latest apart/latest
-    plan packed zb-h1 -p 4 --method uniform-units
+    plan zb-h1 -p 4 --method uniform-units
     train half --steps 2
-    plan packed 1f1b -p 2
+    plan 1f1b -p 2
     train half --resume half
     compare one/latest half/latest
 }
@@ -117,16 +103,16 @@ told() {
 @test "text alone trains, and a video is refused" {
     lines 4 8 0 >text.jsonl
     pppack -q -l 40 -o text text.jsonl
-    plan text 1f1b -p 3 --encoder-ranks 1
+    DATA=text plan 1f1b -p 3 --encoder-ranks 1
     pprun -q --data text --steps 2 plan.json
     pppack -q -l 40 --cp 2 --cp-sizes per-sequence --balance tokens \
         -o own text.jsonl
-    plan own 1f1b -p 2 --cp 2
+    DATA=own plan 1f1b -p 2 --cp 2
     run -0 pprun -q --verify --dtype fp64 --data own plan.json
     FRAMES=2 lines 5 4 1 >video.jsonl
     pack -l 60 -o video video.jsonl
     video() {
-        plan video 1f1b -p 2
+        DATA=video plan 1f1b -p 2
         run -2 --separate-stderr pprun -q --data video --steps 1 plan.json
         [[ $stderr == *"a video of '2' frames; pprun takes images so far" ]]
     }
@@ -138,17 +124,17 @@ told() {
 
 @test "Qwen2.5-VL attends to windows, and its weights open by both names" {
     MODEL=$SRCDIR/tests/golden/qwen2.5-vl
-    plan packed 1f1b -p 2
+    plan 1f1b -p 2
     train some --steps 1
     renamed "$MODEL" model 'sub("^model"; "model.language_model") |
         sub("^visual"; "model.visual")'
     MODEL=model
-    plan packed 1f1b -p 2
+    plan 1f1b -p 2
     train other --steps 1
     compare some/latest other/latest
     jq '.vision_config.window_size = 16' model/config.json >config.json
     mv config.json model/config.json
-    plan packed 1f1b -p 2
+    plan 1f1b -p 2
     train wider --steps 1
     run -1 compare some/latest wider/latest
 }
