@@ -277,7 +277,7 @@ static int set_data(struct pack_job *j)
                                         pp_packed_room(&p, j->manifest.mesh.cp),
                                     .max_images = p.images.max_images};
     const struct pp_layout l = pp_manifest_layout(&j->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     if (j->manifest.model.image_merge > 1)
         data.max_patches = pp_images_most(&p, makers, lanes);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);

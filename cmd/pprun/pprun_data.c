@@ -18,7 +18,7 @@ static int match_data(const struct pprun *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     const struct {
         const char *name;
         uint64_t planned, found;
@@ -29,8 +29,9 @@ static int match_data(const struct pprun *p, const char *dir)
          pp_packed_room(&p->data, p->manifest.mesh.cp)},
         {"max_images", d->max_images, p->data.images.max_images},
         {"max_patches", d->max_patches,
-         p->model.vision.merge > 1 ? pp_images_most(&p->data, makers, lanes)
-                                   : 0},
+         p->model.encoders[0].merge > 1
+             ? pp_images_most(&p->data, makers, lanes)
+             : 0},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

@@ -10,9 +10,9 @@ int pprun_check_images(const struct pprun *p)
     const struct pprun_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *name = m->model.architecture;
-    if (p->model.vision.kind == PP_VISION_NONE)
+    if (!pp_model_has_encoder(&p->model))
         return 0;
-    if (p->model.vision.class_out)
+    if (p->model.encoders[0].class_out)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: vision_feature_select_strategy is 'full', but "
                        "pprun only trains without the class token's feature",
@@ -23,7 +23,7 @@ int pprun_check_images(const struct pprun *p)
             "/schedule/slices: '%d', but the %s of %s belong to "
             "whole microbatches; take a schedule without slices",
             m->graph.n_slices,
-            pp_modality_words(pp_vision_modality(&p->model.vision)).items,
+            pp_modality_words(pp_vision_modality(&p->model.encoders[0])).items,
             name);
     if (o->device != PPRUN_CPU)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -35,7 +35,7 @@ int pprun_check_images(const struct pprun *p)
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
     if (m->components[0].apart &&
-        pp_mesh_check_encoder(&m->components[0].mesh, &p->model, err))
+        pp_mesh_check_encoder(&m->components[0].mesh, &p->model, 0, err))
         return -1;
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,

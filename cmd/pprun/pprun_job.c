@@ -298,7 +298,7 @@ static int match_model(struct pprun *p)
         return -1;
     const char *name = pp_model_architecture(&p->model);
     const struct pp_layout layout = pp_manifest_layout(m);
-    p->model.vision.tp = pp_layout_encoder_tp(&layout);
+    p->model.encoders[0].tp = pp_layout_encoder_tp(&layout, 0);
     if (strcmp(m->model.architecture, name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",

@@ -53,7 +53,7 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
 size_t ppsched_max_patches(const struct ppsched *p)
 {
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     return p->manifest.model.image_merge > 1
                ? pp_images_most(&p->packed, makers, lanes)
                : 0;
@@ -104,7 +104,7 @@ static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
 static void measure_images(struct ppsched *p, uint64_t at, size_t k)
 {
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     struct pp_image_share share =
         pp_images_largest_of(&p->packed, at, lanes, makers);
     pp_workloads_set_images(&p->costs.loads, k, &p->manifest, share.patches,
@@ -155,7 +155,7 @@ static struct pp_vision images_of_data(const struct ppsched *p)
     data.n_images = p->costs.max_images;
     data.seq_len = p->costs.max_tokens;
     if (p->costs.max_patches) { /* one of all patches on each rank */
-        data.n_images = data.encoders ? data.encoders : data.sharers;
+        data.n_images = data.makers ? data.makers : data.sharers;
         data.lanes = 1;
     }
     return data;

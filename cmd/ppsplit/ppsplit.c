@@ -101,7 +101,7 @@ static void set_request(struct split_job *j)
 /* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
-    const struct pp_vision *v = &j->model.vision;
+    const struct pp_vision *v = &j->model.encoders[0];
     struct pp_split_request *q = &j->request;
     set_request(j);
     if (split_set_images(j) || split_set_chunks(j))

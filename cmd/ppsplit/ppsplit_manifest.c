@@ -121,7 +121,7 @@ static int set_components(const struct split_job *j, struct pp_manifest *m,
     if (vision == 0)
         return 0;
     struct pp_component parts[] = {
-        component(j, pp_vision_part(&j->model.vision), 0, vision),
+        component(j, pp_vision_part(&j->model.encoders[0]), 0, vision),
         component(j, "language", vision, j->n_units - vision),
     };
     if (j->encoder.dp)
@@ -141,7 +141,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         .dtype = j->precision->name,
         .gpu = j->request.gpu,
         .tied = j->model.tied,
-        .image_merge = j->model.vision.merge,
+        .image_merge = j->model.encoders[0].merge,
         .n_tensors = pp_model_n_tensors(&j->model),
         .rotary = pp_model_rope_width(&j->model),
         .has_state = on_mesh || j->model.n_mtp > 0,

@@ -99,9 +99,9 @@ static double useful_flops(const struct split_job *j)
         pp_default_microbatch_slice(&j->request.microbatch, 0, 1);
     struct pp_model whole = j->model;
     double sum = 0;
-    whole.vision.sharers = 1; /* the images of all ranks */
-    whole.vision.encoders = 0;
-    whole.vision.tp = 1;
+    whole.encoders[0].sharers = 1; /* the images of all ranks */
+    whole.encoders[0].makers = 0;
+    whole.encoders[0].tp = 1;
     whole.moe.skew = NULL;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =

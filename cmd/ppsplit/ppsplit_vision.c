@@ -116,7 +116,7 @@ static int check_encoder_ranks(struct split_job *j)
 
 static int set_patches(struct split_job *j)
 {
-    struct pp_vision *v = &j->model.vision;
+    struct pp_vision *v = &j->model.encoders[0];
     size_t patches = (size_t)j->image_patches;
     if (j->image_patches == 0)
         return 0;
@@ -141,7 +141,7 @@ static int set_patches(struct split_job *j)
 
 int split_set_images(struct split_job *j)
 {
-    struct pp_vision *v = &j->model.vision;
+    struct pp_vision *v = &j->model.encoders[0];
     if (v->kind == PP_VISION_NONE) {
         if (j->n_images == 0 && j->image_patches == 0 && j->encoder_ranks == 0)
             return 0;
@@ -158,7 +158,7 @@ int split_set_images(struct split_job *j)
     v->n_images = j->n_images ? (size_t)j->n_images : 1;
     v->seq_len = (size_t)j->seq_len;
     v->sharers = (size_t)pp_mesh_sharers(&j->mesh);
-    v->encoders = (size_t)(j->encoder.dp * j->encoder.cp);
+    v->makers = (size_t)(j->encoder.dp * j->encoder.cp);
     v->tp = (size_t)j->encoder.tp;
     v->lanes = (size_t)j->mesh.dp;
     if (v->n_images > v->seq_len / tokens)

@@ -450,7 +450,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return pp_value_fail(&at, "this is not the configuration of a model; "
                                   "a table of units can be planned but not "
                                   "trained");
-    bool vision = pp_config_has_vision(root, &m->vision.kind);
+    bool vision = pp_config_has_vision(root, &m->encoders[0].kind);
     if (vision ? pp_config_read_vision(root, m)
                : pp_config_read_language(root, m))
         return -1;

@@ -37,7 +37,7 @@ static int read_rope_type(const struct pp_value *at, const struct pp_model *m,
         return 0;
     if (pp_value_text(&member, &text))
         return -1;
-    if (pp_vision_merges(&m->vision) && !strcmp(text, "mrope"))
+    if (pp_vision_merges(&m->encoders[0]) && !strcmp(text, "mrope"))
         return 0; /* the default one; pp_config_read_axes has the rest */
     int i = pp_config_word(&member, text, phi3 ? of_phi3 : names);
     r->type = phi3 && i > 0 ? PP_ROPE_LONGROPE : (enum pp_rope_type)i;

@@ -111,8 +111,8 @@ bool pp_config_has_vision(const struct pp_value *root,
 /* Returns the model_type of a kind, such as "llava". */
 const char *pp_config_vision_type(enum pp_vision_kind kind);
 
-/* Reads the encoder and the language model. m->vision.kind is set. The workload
- * is one image in a sequence, which the caller may change. */
+/* Reads the encoder and the language model. m->encoders[0].kind is set. The
+ * workload is one image in a sequence, which the caller may change. */
 int pp_config_read_vision(const struct pp_value *root,
                           struct pp_model *m) PP_MUST_USE;
 

@@ -104,10 +104,10 @@ static int complete(json_t *o, const struct language *l)
 static int read_language(const struct pp_value *root, struct pp_model *m)
 {
     struct pp_value text, at;
-    bool needs = !pp_vision_merges(&m->vision);
-    const char *type = m->vision.kind == PP_VISION_LLAVA ? "llama"
-                       : needs                           ? "qwen2"
-                               : model_types[m->vision.kind];
+    bool needs = !pp_vision_merges(&m->encoders[0]);
+    const char *type = m->encoders[0].kind == PP_VISION_LLAVA ? "llama"
+                       : needs                                ? "qwen2"
+                               : model_types[m->encoders[0].kind];
     if (!pp_config_find_set(root, "text_config", &text)) {
         if (needs)
             return pp_value_fail(root, "'text_config' is missing");
@@ -134,9 +134,9 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     language.value = whole;
     int rc = pp_config_read_language(&language, m);
     if (!rc)
-        rc =
-            pp_config_read_details(&language, m) ||
-            (pp_vision_merges(&m->vision) && pp_config_read_axes(&language, m));
+        rc = pp_config_read_details(&language, m) ||
+             (pp_vision_merges(&m->encoders[0]) &&
+              pp_config_read_axes(&language, m));
     json_decref(whole);
     return rc;
 }
@@ -379,7 +379,7 @@ static int read_whisper(const struct pp_value *o, struct pp_model *m)
     static const char *const dropouts[] = {"dropout", "attention_dropout",
                                            "activation_dropout",
                                            "encoder_layerdrop"};
-    struct pp_vision *v = &m->vision;
+    struct pp_vision *v = &m->encoders[0];
     struct pp_value at;
     if (pp_config_only_text(o, "model_type", "qwen2_audio_encoder") ||
         get_named(o, "d_model", NULL, 1280, &v->hidden) ||
@@ -426,7 +426,7 @@ static int read_token(const struct pp_value *root, struct pp_vision *v)
 
 int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
 {
-    struct pp_vision *v = &m->vision;
+    struct pp_vision *v = &m->encoders[0];
     struct pp_value encoder;
     bool llava = v->kind == PP_VISION_LLAVA;
     v->projector_bias = true;

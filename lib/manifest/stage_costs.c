@@ -39,18 +39,18 @@ void pp_workloads_finish(struct pp_workloads *l)
 struct pp_vision pp_planned_images(const struct pp_manifest *m)
 {
     const struct pp_layout l = pp_manifest_layout(m);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     return (struct pp_vision){.n_images = (size_t)m->microbatch.n_images,
                               .seq_len = (size_t)m->microbatch.seq_len,
                               .sharers = (size_t)pp_mesh_sharers(&m->mesh),
-                              .encoders = l.n_components > 1 ? makers : 0,
+                              .makers = l.n_components > 1 ? makers : 0,
                               .lanes = lanes};
 }
 
 size_t pp_image_ranks(const struct pp_manifest *m, double *bins)
 {
     const struct pp_layout l = pp_manifest_layout(m);
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     *bins = makers < lanes ? (double)lanes / (double)makers : 1;
     return makers > lanes ? makers / lanes : 1;
 }

@@ -10,11 +10,14 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
     size_t mtp = vision + m->n_layers + 2;
     size_t n = m->n_mtp && at > mtp ? 1 + at - mtp : 1;
     if (at == 0 || at == pp_model_n_units(m))
-        return (struct pp_edge){PP_ROWS_TOKENS, 0};
-    if (at < vision)
-        return (struct pp_edge){PP_ROWS_PATCHES, m->vision.hidden};
-    return (struct pp_edge){at == vision ? PP_ROWS_FEATURES : PP_ROWS_TOKENS,
-                            n * m->hidden};
+        return (struct pp_edge){0};
+    if (at > vision)
+        return (struct pp_edge){PP_ROWS_TOKENS, n * m->hidden, 0};
+    struct pp_unit_id before = pp_vision_unit(m, at - 1);
+    if (before.kind == PP_UNIT_PROJECTOR)
+        return (struct pp_edge){PP_ROWS_FEATURES, m->hidden, before.encoder};
+    return (struct pp_edge){PP_ROWS_PATCHES, pp_unit_encoder(m, before)->hidden,
+                            before.encoder};
 }
 
 enum pp_rows pp_unit_rows(struct pp_unit_id u)
@@ -24,24 +27,22 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u)
     return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
 }
 
-size_t pp_image_rows(const struct pp_model *m, size_t patches,
+size_t pp_image_rows(const struct pp_vision *v, size_t patches,
                      enum pp_rows rows)
 {
-    const struct pp_vision *v = &m->vision;
     return rows == PP_ROWS_PATCHES ? patches + v->class_token
                                    : patches / v->merge + v->class_out;
 }
 
-double pp_rows_rate(const struct pp_model *m, enum pp_rows rows)
+double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows)
 {
     return rows == PP_ROWS_TOKENS
                ? 1
-               : pp_vision_rate(&m->vision,
-                                pp_image_rows(m, m->vision.patches, rows));
+               : pp_vision_rate(v, pp_image_rows(v, v->patches, rows));
 }
 
 double pp_edge_rate(const struct pp_model *m, size_t at)
 {
     struct pp_edge e = pp_edge_before(m, at);
-    return (double)e.width * pp_rows_rate(m, e.rows);
+    return (double)e.width * pp_rows_rate(&m->encoders[e.encoder], e.rows);
 }

@@ -21,7 +21,8 @@ enum pp_rows {
  * and after the last one, where nothing passes. */
 struct pp_edge {
     enum pp_rows rows;
-    size_t width; /* elements of a row */
+    size_t width;   /* elements of a row */
+    size_t encoder; /* whose rows they are, if they are not tokens */
 };
 
 /* Returns the edge before unit number `at`, which may be the number of units.
@@ -32,12 +33,12 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at);
 enum pp_rows pp_unit_rows(struct pp_unit_id u);
 
 /* Returns the rows of a kind that an image of so many patches has. */
-size_t pp_image_rows(const struct pp_model *m, size_t patches,
+size_t pp_image_rows(const struct pp_vision *v, size_t patches,
                      enum pp_rows rows);
 
 /* Returns the rows of a kind on a rank for each of its tokens, with n_images
  * images in seq_len tokens (struct pp_vision). */
-double pp_rows_rate(const struct pp_model *m, enum pp_rows rows);
+double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows);
 
 /* Returns the elements of an edge, likewise. */
 double pp_edge_rate(const struct pp_model *m, size_t at);

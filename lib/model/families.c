@@ -79,13 +79,16 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                                                           : PP_PART_HEAD};
         return 1;
     case PP_UNIT_PATCHES:
-        out[0] = (struct pp_model_part){.kind = pp_vision_hears(&m->vision)
-                                                    ? PP_PART_FRAMES
-                                                    : PP_PART_PATCHES};
+        out[0] = (struct pp_model_part){
+            .kind = pp_vision_hears(pp_unit_encoder(m, u)) ? PP_PART_FRAMES
+                                                           : PP_PART_PATCHES,
+            .encoder = u.encoder};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
         return !pp_model_is_tower(m) ? 0 : f->names->positions ? 2 : 1;
     case PP_UNIT_PROJECTOR:
-        out[0] = (struct pp_model_part){pp_vision_projector(&m->vision)};
+        out[0] = (struct pp_model_part){
+            .kind = pp_vision_projector(pp_unit_encoder(m, u)),
+            .encoder = u.encoder};
         return 1;
     default:
         return 0;
@@ -99,7 +102,8 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 
 static bool nests(const struct pp_model *m)
 {
-    return m->vision.kind == PP_VISION_LLAVA || pp_vision_hears(&m->vision);
+    return m->encoders[0].kind == PP_VISION_LLAVA ||
+           pp_vision_hears(&m->encoders[0]);
 }
 
 const char *pp_embedding_name(const struct pp_model *m)
@@ -117,7 +121,7 @@ const char *pp_head_name(const struct pp_model *m)
 }
 
 /* Returns the name of a tensor of a projector. */
-static const char *projector_name(const struct pp_model *m, size_t slot)
+static const char *projector_name(const struct pp_vision *v, size_t slot)
 {
     static const char *const names[][PP_N_PROJECTOR_PARAMS] = {
         {"multi_modal_projector.linear_1.weight",
@@ -130,7 +134,6 @@ static const char *projector_name(const struct pp_model *m, size_t slot)
         {NULL, NULL, "multi_modal_projector.linear.weight",
          "multi_modal_projector.linear.bias", "audio_tower.layer_norm.weight",
          "audio_tower.layer_norm.bias"}};
-    const struct pp_vision *v = &m->vision;
     return names[pp_vision_hears(v) ? 2 : pp_vision_merges(v)][slot];
 }
 
@@ -156,7 +159,8 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
         if (f->residual_init && (slot == PP_P_O || slot == PP_P_DOWN))
             t->init = PP_INIT_RESIDUAL;
     } else if (u.kind == PP_UNIT_PROJECTOR) {
-        snprintf(t->name, sizeof t->name, "%.90s", projector_name(m, slot));
+        snprintf(t->name, sizeof t->name, "%.90s",
+                 projector_name(pp_unit_encoder(m, u), slot));
     } else {
         snprintf(t->name, sizeof t->name, "%.90s", ends[u.kind][slot]);
     }
@@ -177,10 +181,10 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
 {
     static const char *const ends[] = {"weight", "bias"};
     char name[PP_FQN_TEXT];
-    bool divided = pp_vision_tp(&m->vision) > 1;
+    bool divided = pp_vision_tp(pp_unit_encoder(m, u)) > 1;
     struct pp_model whole = *m;
-    whole.vision.tp = 1;
-    struct pp_model tower = pp_vision_tower(&whole);
+    whole.encoders[u.encoder].tp = 1;
+    struct pp_model tower = pp_vision_tower(&whole, u.encoder);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
     for (size_t slot = 0; slot < n; slot++) {
         out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;

@@ -36,8 +36,8 @@ static bool is_part(const struct pp_model *m, const char *word,
     bool projector = u.kind == PP_UNIT_PROJECTOR && encoder;
     if (!strcmp(word, "language"))
         return !encoder;
-    if (!strcmp(word, pp_vision_part(&m->vision)))
-        return encoder && !projector;
+    if (encoder && !strcmp(word, pp_vision_part(pp_unit_encoder(m, u))))
+        return !projector;
     if (!strcmp(word, "projector"))
         return projector;
     if (!strcmp(word, "embedding"))

@@ -183,18 +183,19 @@ struct pp_group pp_layout_partners(const struct pp_layout *l,
                              .size = {1, 1, 1}};
 }
 
-size_t pp_layout_makers(const struct pp_layout *l, size_t *lanes)
+size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
+                        size_t *lanes)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
-    const struct pp_mesh *e = &l->components[0].mesh;
+    const struct pp_mesh *e = &l->components[encoder].mesh;
     bool apart = l->n_components > 1;
     *lanes = apart ? (size_t)x->dp : 1;
     return (size_t)(apart ? e->dp * e->cp : pp_mesh_sharers(x));
 }
 
-size_t pp_layout_encoder_tp(const struct pp_layout *l)
+size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder)
 {
-    return l->n_components > 1 ? (size_t)l->components[0].mesh.tp : 1;
+    return l->n_components > 1 ? (size_t)l->components[encoder].mesh.tp : 1;
 }
 
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,

@@ -99,12 +99,15 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
                                 const struct pp_place *p,
                                 enum pp_group_kind kind);
 
-/* Returns the ranks that divide images, and sets the microbatches whose images
- * they divide at once: one in the language model's mesh, else one of each of
- * its data-parallel ranks. Each may be several ranks that divide the tensors of
- * the encoder: pp_layout_encoder_tp returns how many. */
-size_t pp_layout_makers(const struct pp_layout *l, size_t *lanes);
-size_t pp_layout_encoder_tp(const struct pp_layout *l);
+/* Returns the ranks that divide the images of an encoder, whose number in the
+ * model is that of its component if it has one of its own. Sets the
+ * microbatches whose images they divide at once: one in the language model's
+ * mesh, else one of each of its data-parallel ranks. Each may be several ranks
+ * that divide the tensors of the encoder: pp_layout_encoder_tp returns how
+ * many. */
+size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
+                        size_t *lanes);
+size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder);
 
 /* Sets what the tables of a rank of that row have of images. features: the most
  * of an encoder with a mesh of its own, on one rank. */

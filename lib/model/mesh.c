@@ -191,7 +191,7 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
 static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
                         struct pp_err *err)
 {
-    return m->vision.kind == PP_VISION_NONE || !pp_mesh_is_exact(x)
+    return !pp_model_has_encoder(m) || !pp_mesh_is_exact(x)
                ? 0
                : pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",
                                  "%d context-parallel ranks divide the images "
@@ -279,22 +279,22 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
 }
 
 /* Returns whether tp ranks can divide an encoder's tensors. */
-static bool divides_encoder(const struct pp_model *m, size_t tp)
+static bool divides_encoder(const struct pp_model *m, const struct pp_vision *v,
+                            size_t tp)
 {
-    const struct pp_vision *v = &m->vision;
     return v->n_heads % tp == 0 && v->intermediate % tp == 0 &&
-           pp_vision_middle(m) % tp == 0;
+           pp_vision_middle(m, v) % tp == 0;
 }
 
 int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
-                          struct pp_err *err)
+                          size_t encoder, struct pp_err *err)
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = &m->encoders[encoder];
     size_t tp = (size_t)x->tp, fewer = tp - 1;
     char value[64];
-    if (divides_encoder(m, tp))
+    if (divides_encoder(m, v, tp))
         return 0;
-    while (!divides_encoder(m, fewer))
+    while (!divides_encoder(m, v, fewer))
         fewer--;
     snprintf(value, sizeof value, "pp=%d,tp=%zu,cp=%d,dp=%d", x->pp, fewer,
              x->cp, x->dp);
@@ -302,7 +302,7 @@ int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
                            "the encoder's %zu heads, %zu columns of an MLP and "
                            "%zu of its projector do not all divide by '%zu' "
                            "tensor-parallel ranks",
-                           v->n_heads, v->intermediate, pp_vision_middle(m),
+                           v->n_heads, v->intermediate, pp_vision_middle(m, v),
                            tp);
 }
 

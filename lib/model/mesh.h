@@ -74,10 +74,10 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
 
-/* Checks that the encoder divides by its own mesh. An error carries the setting
+/* Checks that an encoder divides by its own mesh. An error carries the setting
  * encoder-mesh. */
 int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
-                          struct pp_err *err) PP_MUST_USE;
+                          size_t encoder, struct pp_err *err) PP_MUST_USE;
 
 /* Reports whether context-parallel ranks sum the losses of their tokens in the
  * order of one rank. */

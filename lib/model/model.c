@@ -16,8 +16,8 @@ const char *pp_architecture_name(enum pp_architecture a)
 
 const char *pp_model_architecture(const struct pp_model *m)
 {
-    if (m->vision.kind != PP_VISION_NONE)
-        return pp_vision_name(m->vision.kind);
+    if (pp_model_has_encoder(m))
+        return pp_vision_name(m->encoders[0].kind);
     if (m->table)
         return m->table->architecture;
     return m->scores ? pp_family_of(m->architecture)->scoring

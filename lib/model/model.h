@@ -88,6 +88,8 @@ enum pp_vision_kind {
     PP_N_VISIONS
 };
 
+enum { PP_MAX_ENCODERS = 2 };
+
 /* An encoder and its workload per sequence; see vision.h. Its images may be
  * clips of audio (base/modality.h): a patch is then a row, channels are
  * frequencies, and patch_size is the frames of a row. */
@@ -113,7 +115,7 @@ struct pp_vision {
     size_t sharers; /* ranks that divide them (pp_mesh_sharers); 0: one */
     /* An encoder with a mesh of its own: as many groups of ranks divide the
      * images of as many microbatches instead. 0: it has none. */
-    size_t encoders, lanes;
+    size_t makers, lanes;
     size_t tp; /* ranks of such a group, which divide its tensors; 0: one */
 };
 
@@ -161,7 +163,9 @@ struct pp_model {
     size_t n_nextn; /* layers for multi-token prediction in config.json ... */
     size_t n_mtp;   /* ... and in the plan: units after the norm, numbered
                        from n_layers on. pprun trains at most one */
-    struct pp_vision vision;           /* its units come first */
+    /* Their units come first, in this order; at most one of each modality. Of
+       an encoder that the model does not have, the kind is PP_VISION_NONE. */
+    struct pp_vision encoders[PP_MAX_ENCODERS];
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
                                           n_layers above is used */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
@@ -235,8 +239,9 @@ enum pp_unit_kind {
 
 struct pp_unit_id {
     enum pp_unit_kind kind;
-    size_t layer; /* number of a layer, or 0. With a table, a unit that is not
-                     a layer has its index here. */
+    size_t layer;   /* number of a layer, or 0. With a table, a unit that is not
+                       a layer has its index here. */
+    size_t encoder; /* of the model's, for a unit of an encoder or its tower */
 };
 
 static inline bool pp_unit_is_vision(struct pp_unit_id u)
@@ -244,8 +249,21 @@ static inline bool pp_unit_is_vision(struct pp_unit_id u)
     return u.kind >= PP_UNIT_PATCHES;
 }
 
-/* Number units in data order: the vision encoder's units, embedding, layers,
- * norm, layers for multi-token prediction, head. */
+/* Returns the encoder that the unit belongs to. */
+static inline const struct pp_vision *pp_unit_encoder(const struct pp_model *m,
+                                                      struct pp_unit_id u)
+{
+    return &m->encoders[u.encoder];
+}
+
+/* Reports whether the model has an encoder. */
+static inline bool pp_model_has_encoder(const struct pp_model *m)
+{
+    return m->encoders[0].kind != PP_VISION_NONE;
+}
+
+/* Number units in data order: those of each encoder, embedding, layers, norm,
+ * layers for multi-token prediction, head. */
 size_t pp_model_n_units(const struct pp_model *m);
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);

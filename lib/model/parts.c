@@ -428,13 +428,18 @@ static void join_saved(const struct pp_model *m, const struct pp_model_part *p,
 
 /* --- encoders of images and audio --- */
 
+static const struct pp_vision *encoder_of(const struct pp_model *m,
+                                          const struct pp_model_part *p)
+{
+    return &m->encoders[p->encoder];
+}
+
 /* The convolution's kernel is one matrix of products, a row for each output. */
 static void patches_tensors(const struct pp_model *m,
                             const struct pp_model_part *p,
                             struct pp_tensor_info *out)
 {
-    (void)p;
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = encoder_of(m, p);
     struct pp_tensor_info *t = &out[PP_P_PATCH];
     set_matrix(t, m->hidden, v->patch_inputs, PP_SPLIT_NONE, 1);
     t->inner[0] = v->channels;
@@ -451,9 +456,8 @@ static void patches_tensors(const struct pp_model *m,
 static void patches_saved(const struct pp_model *m,
                           const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
     out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, m->vision.patch_inputs};
+        (struct pp_saved){PP_SAVED_ACT_W, encoder_of(m, p)->patch_inputs};
     out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
 }
 
@@ -463,9 +467,8 @@ static void frames_tensors(const struct pp_model *m,
                            const struct pp_model_part *p,
                            struct pp_tensor_info *out)
 {
-    (void)p;
     static const size_t slots[] = {PP_P_PATCH, PP_P_CONV2};
-    const size_t widths[] = {m->vision.channels, m->hidden};
+    const size_t widths[] = {encoder_of(m, p)->channels, m->hidden};
     for (size_t i = 0; i < 2; i++) {
         struct pp_tensor_info *t = &out[slots[i]];
         set_matrix(t, m->hidden, widths[i] * PP_AUDIO_FRAMES, PP_SPLIT_NONE, 1);
@@ -480,10 +483,9 @@ static void frames_tensors(const struct pp_model *m,
 static void frames_saved(const struct pp_model *m,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
     size_t h = m->hidden;
     out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, 2 * m->vision.patch_inputs};
+        (struct pp_saved){PP_SAVED_ACT_W, 2 * encoder_of(m, p)->patch_inputs};
     out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
     out[PP_S_CONV1] = (struct pp_saved){PP_SAVED_ACT_I, 2 * h};
     out[PP_S_CONV2_X] = (struct pp_saved){PP_SAVED_ACT_W, 3 * h};
@@ -496,9 +498,8 @@ static void projector_tensors(const struct pp_model *m,
                               const struct pp_model_part *p,
                               struct pp_tensor_info *out)
 {
-    (void)p;
-    const struct pp_vision *v = &m->vision;
-    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m);
+    const struct pp_vision *v = encoder_of(m, p);
+    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m, v);
     bool divided = pp_vision_tp(v) > 1;
     enum pp_tensor_split rows = divided ? PP_SPLIT_ROWS : PP_SPLIT_NONE;
     enum pp_tensor_split columns = divided ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE;
@@ -514,9 +515,8 @@ static void projector_tensors(const struct pp_model *m,
 static void projector_saved(const struct pp_model *m,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
-    const struct pp_vision *v = &m->vision;
-    size_t middle = pp_vision_middle(m) / pp_vision_tp(v);
+    const struct pp_vision *v = encoder_of(m, p);
+    size_t middle = pp_vision_middle(m, v) / pp_vision_tp(v);
     out[PP_S_FEATURES] =
         (struct pp_saved){PP_SAVED_ACT_W, v->merge * v->hidden};
     out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
@@ -529,7 +529,7 @@ static void merger_tensors(const struct pp_model *m,
                            const struct pp_model_part *p,
                            struct pp_tensor_info *out)
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = encoder_of(m, p);
     projector_tensors(m, p, out);
     set_vector(&out[PP_P_MERGER_NORM], v->hidden, PP_INIT_ONES, PP_SPLIT_NONE,
                1);
@@ -540,11 +540,12 @@ static void merger_tensors(const struct pp_model *m,
 static void merger_saved(const struct pp_model *m,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    size_t merge = m->vision.merge, in = merge * m->vision.hidden;
+    size_t merge = encoder_of(m, p)->merge,
+           in = merge * encoder_of(m, p)->hidden;
     projector_saved(m, p, out);
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
-    if (!pp_vision_is_rms(&m->vision))
+    if (!pp_vision_is_rms(encoder_of(m, p)))
         out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
     out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
 }
@@ -553,8 +554,7 @@ static void pooler_tensors(const struct pp_model *m,
                            const struct pp_model_part *p,
                            struct pp_tensor_info *out)
 {
-    (void)p;
-    size_t in = m->vision.hidden;
+    size_t in = encoder_of(m, p)->hidden;
     set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
     set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
     set_vector(&out[PP_P_MERGER_NORM], in, PP_INIT_ONES, PP_SPLIT_NONE, 1);
@@ -564,8 +564,7 @@ static void pooler_tensors(const struct pp_model *m,
 static void pooler_saved(const struct pp_model *m,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)p;
-    size_t in = m->vision.hidden;
+    size_t in = encoder_of(m, p)->hidden;
     out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};

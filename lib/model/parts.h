@@ -47,6 +47,7 @@ enum pp_norm_place {
 struct pp_model_part {
     enum pp_part_kind kind;
     enum pp_norm_place place; /* of a norm */
+    size_t encoder;           /* of the model's, for a part of an encoder */
 };
 
 /* The slots of a norm in the tables of its unit. The last norm, and one after a

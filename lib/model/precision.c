@@ -36,7 +36,7 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
         if (!pp_vision_runs(m, u))
             return 0;
         if (u.kind != PP_UNIT_PROJECTOR) {
-            const struct pp_model tower = pp_vision_tower(m);
+            const struct pp_model tower = pp_vision_tower(m, u.encoder);
             return pp_unit_saved_bytes(&tower, pp_vision_in_tower(u), r, block,
                                        p);
         }

@@ -165,8 +165,8 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
 static void add_features(const struct pp_model *m, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
-    size_t n = m->vision.sharers;
-    if (n < 2 || m->vision.encoders)
+    size_t n = m->encoders[0].sharers;
+    if (n < 2 || m->encoders[0].makers)
         return;
     w->token += (double)(2 * n * m->hidden * b->element_bytes);
     w->fixed += 2 * PP_LINE_BYTES;
@@ -207,7 +207,7 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);
     /* The inputs of the second convolution of audio, or their gradients. */
-    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(&m->vision))
+    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
         w.token += (double)(PP_AUDIO_FRAMES * m->hidden * b->element_bytes);
     return w;
 }
@@ -221,27 +221,28 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
                                               double recomputed)
 {
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
+    const struct pp_vision *v = pp_unit_encoder(m, u);
     size_t at = pp_model_index(m, u);
-    bool divided = pp_vision_tp(&m->vision) > 1;
+    bool divided = pp_vision_tp(v) > 1;
     if (!pp_vision_runs(m, u))
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
-        const struct pp_model tower = pp_vision_tower(m);
+        const struct pp_model tower = pp_vision_tower(m, u.encoder);
         w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
         w.fixed += divided ? PP_LINE_BYTES : 0;
-        w.token = w.token * pp_rows_rate(m, PP_ROWS_PATCHES) + recomputed;
+        w.token = w.token * pp_rows_rate(v, PP_ROWS_PATCHES) + recomputed;
         w.keys = 0; /* nothing divides an image */
         return w;
     }
     double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1)) +
-                    pp_vision_read_width(m);
+                    pp_vision_read_width(v);
     if (divided) {
         values += pp_edge_rate(m, at + 1);
         w.fixed += PP_LINE_BYTES;
     }
     /* It sorts what it sends over a bridge to ranks that divide tokens. */
-    if (pp_vision_sorts(&m->vision)) {
+    if (pp_vision_sorts(v)) {
         values += pp_edge_rate(m, at + 1);
         w.fixed += PP_LINE_BYTES;
     }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "model/edge.h"
 #include "model/parts.h"
@@ -51,12 +52,20 @@ const char *pp_vision_name(enum pp_vision_kind kind)
     return families[kind].architecture;
 }
 
-size_t pp_vision_n_units(const struct pp_model *m)
+/* Returns the number of units of an encoder. */
+static size_t n_units(const struct pp_vision *v)
 {
-    const struct pp_vision *v = &m->vision;
     if (v->kind == PP_VISION_NONE)
         return 0;
     return v->n_layers + (families[v->kind].norms ? 4 : 2);
+}
+
+size_t pp_vision_first(const struct pp_model *m, size_t encoder)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < encoder; i++)
+        n += n_units(&m->encoders[i]);
+    return n;
 }
 
 /* Returns the number of units before the layers. */
@@ -67,30 +76,39 @@ static size_t n_first(const struct pp_vision *v)
 
 struct pp_unit_id pp_vision_unit(const struct pp_model *m, size_t index)
 {
-    size_t first = n_first(&m->vision), last = first + m->vision.n_layers;
-    if (index >= first && index < last)
-        return (struct pp_unit_id){PP_UNIT_VISION_LAYER, index - first};
-    if (index + 1 == pp_vision_n_units(m))
-        return (struct pp_unit_id){PP_UNIT_PROJECTOR, 0};
-    return (struct pp_unit_id){index == 0   ? PP_UNIT_PATCHES
-                               : index == 1 ? PP_UNIT_PRE_NORM
-                                            : PP_UNIT_POST_NORM,
-                               0};
+    size_t encoder = 0;
+    while (index >= n_units(&m->encoders[encoder]))
+        index -= n_units(&m->encoders[encoder++]);
+    const struct pp_vision *v = &m->encoders[encoder];
+    size_t first = n_first(v), last = first + v->n_layers;
+    struct pp_unit_id u = {.encoder = encoder};
+    if (index >= first && index < last) {
+        u.kind = PP_UNIT_VISION_LAYER;
+        u.layer = index - first;
+    } else {
+        u.kind = index + 1 == n_units(v) ? PP_UNIT_PROJECTOR
+                 : index == 0            ? PP_UNIT_PATCHES
+                 : index == 1            ? PP_UNIT_PRE_NORM
+                                         : PP_UNIT_POST_NORM;
+    }
+    return u;
 }
 
 size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u)
 {
+    size_t first = pp_vision_first(m, u.encoder);
+    size_t end = pp_vision_first(m, u.encoder + 1);
     switch (u.kind) {
     case PP_UNIT_PATCHES:
-        return 0;
+        return first;
     case PP_UNIT_PRE_NORM:
-        return 1;
+        return first + 1;
     case PP_UNIT_VISION_LAYER:
-        return n_first(&m->vision) + u.layer;
+        return first + n_first(pp_unit_encoder(m, u)) + u.layer;
     case PP_UNIT_POST_NORM:
-        return pp_vision_n_units(m) - 2;
+        return end - 2;
     default:
-        return pp_vision_n_units(m) - 1;
+        return end - 1;
     }
 }
 
@@ -100,7 +118,8 @@ void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
     enum pp_unit_kind kind = u.kind == PP_UNIT_LAYER  ? PP_UNIT_VISION_LAYER
                              : u.kind == PP_UNIT_NORM ? PP_UNIT_PRE_NORM
                                                       : u.kind;
-    const char *name = families[m->vision.kind].fqn[kind - PP_UNIT_PATCHES];
+    const char *name =
+        families[pp_unit_encoder(m, u)->kind].fqn[kind - PP_UNIT_PATCHES];
     if (kind == PP_UNIT_VISION_LAYER)
         snprintf(buf, PP_FQN_TEXT, "%.64s.%zu", name, u.layer);
     else
@@ -110,8 +129,9 @@ void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT])
 {
-    snprintf(buf, PP_FQN_TEXT, "%s",
-             families[m->vision.kind].class[u.kind - PP_UNIT_PATCHES]);
+    snprintf(
+        buf, PP_FQN_TEXT, "%s",
+        families[pp_unit_encoder(m, u)->kind].class[u.kind - PP_UNIT_PATCHES]);
 }
 
 static const struct pp_family *family_of(const struct pp_vision *v)
@@ -131,12 +151,12 @@ bool pp_vision_is_rms(const struct pp_vision *v)
     return family_of(v)->norm == PP_PART_RMS_NORM;
 }
 
-struct pp_model pp_vision_tower(const struct pp_model *m)
+struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = &m->encoders[encoder];
     bool merges = pp_vision_merges(v);
     size_t axis = merges ? v->hidden / v->n_heads / 4 : 0, tp = pp_vision_tp(v);
-    return (struct pp_model){
+    struct pp_model tower = {
         .architecture = families[v->kind].tower,
         .hidden = v->hidden,
         .intermediate = v->intermediate / tp,
@@ -156,37 +176,37 @@ struct pp_model pp_vision_tower(const struct pp_model *m)
         .o_bias = true,
         .mlp_bias = true,
         .gelu = v->gelu,
-        .vision = *v,
         .roles = m->roles,
     };
+    memcpy(tower.encoders, m->encoders, sizeof tower.encoders);
+    return tower;
 }
 
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
 {
-    if (u.kind == PP_UNIT_VISION_LAYER)
-        return (struct pp_unit_id){PP_UNIT_LAYER, u.layer};
-    return (struct pp_unit_id){
-        u.kind == PP_UNIT_PATCHES ? PP_UNIT_PATCHES : PP_UNIT_NORM, 0};
+    u.kind = u.kind == PP_UNIT_VISION_LAYER ? PP_UNIT_LAYER
+             : u.kind == PP_UNIT_PATCHES    ? PP_UNIT_PATCHES
+                                            : PP_UNIT_NORM;
+    return u;
 }
 
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u)
 {
-    if (u.kind == PP_UNIT_LAYER)
-        return (struct pp_unit_id){PP_UNIT_VISION_LAYER, u.layer};
-    if (u.kind == PP_UNIT_NORM)
-        return (struct pp_unit_id){PP_UNIT_PRE_NORM, 0};
+    u.kind = u.kind == PP_UNIT_LAYER  ? PP_UNIT_VISION_LAYER
+             : u.kind == PP_UNIT_NORM ? PP_UNIT_PRE_NORM
+                                      : u.kind;
     return u;
 }
 
 bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
 {
-    return u.kind == PP_UNIT_VISION_LAYER ? u.layer < m->vision.n_run
-                                          : u.kind != PP_UNIT_POST_NORM;
+    return u.kind == PP_UNIT_VISION_LAYER
+               ? u.layer < pp_unit_encoder(m, u)->n_run
+               : u.kind != PP_UNIT_POST_NORM;
 }
 
-size_t pp_vision_middle(const struct pp_model *m)
+size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v)
 {
-    const struct pp_vision *v = &m->vision;
     return pp_vision_merges(v)  ? v->merge * v->hidden
            : pp_vision_hears(v) ? v->hidden
                                 : m->hidden;
@@ -257,10 +277,10 @@ static void add_vision_layer(struct pp_weight_list *l,
 
 /* LLaVA's first product has the language model's width; Qwen merges patches
  * first. That of audio is the only one. */
-static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
+static void add_projector(struct pp_weight_list *l, const struct pp_model *m,
+                          const struct pp_vision *v)
 {
-    const struct pp_vision *v = &m->vision;
-    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m);
+    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m, v);
     if (pp_vision_merges(v) || pp_vision_hears(v))
         add_norm(l, v);
     if (pp_vision_hears(v)) {
@@ -279,7 +299,7 @@ static void add_projector(struct pp_weight_list *l, const struct pp_model *m)
 size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = pp_unit_encoder(m, u);
     struct pp_weight_list l = {out, 0, 1};
     switch (u.kind) {
     case PP_UNIT_PATCHES:
@@ -290,7 +310,7 @@ size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
         add_vision_layer(&l, v);
         break;
     case PP_UNIT_PROJECTOR:
-        add_projector(&l, m);
+        add_projector(&l, m, v);
         break;
     default:
         add_norm(&l, v);
@@ -316,8 +336,8 @@ static size_t sharers_of(const struct pp_vision *v)
 
 size_t pp_vision_rank_images(const struct pp_vision *v)
 {
-    size_t n = v->encoders ? v->encoders : sharers_of(v);
-    size_t images = v->n_images * (v->encoders ? v->lanes : 1);
+    size_t n = v->makers ? v->makers : sharers_of(v);
+    size_t images = v->n_images * (v->makers ? v->lanes : 1);
     return images / n + (images % n > 0);
 }
 
@@ -338,7 +358,7 @@ void pp_vision_scale(const struct pp_vision *v, double c[2])
 
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = pp_unit_encoder(m, u);
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
     size_t n = pp_vision_inventory(m, u, w), tokens = pp_vision_tokens(v);
     double length = (double)v->seq_len, tp = (double)pp_vision_tp(v);
@@ -364,9 +384,8 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     return f;
 }
 
-double pp_vision_read_width(const struct pp_model *m)
+double pp_vision_read_width(const struct pp_vision *v)
 {
-    const struct pp_vision *v = &m->vision;
     return (double)(v->merge * v->hidden) *
            pp_vision_rate(v, pp_vision_out_tokens(v));
 }
@@ -375,14 +394,14 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p)
 {
-    return pp_rows_rate(m, pp_unit_rows(u)) *
+    return pp_rows_rate(pp_unit_encoder(m, u), pp_unit_rows(u)) *
            (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
 }
 
 int pp_vision_check_images(const struct pp_model *m,
                            const struct pp_image_set *s, struct pp_err *err)
 {
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = &m->encoders[0];
     const struct pp_modality_words words = pp_modality_words(s->modality);
     if (s->n == 0)
         return 0;

@@ -42,9 +42,17 @@
  * "LlavaForConditionalGeneration". kind is not PP_VISION_NONE. */
 const char *pp_vision_name(enum pp_vision_kind kind);
 
-/* Number the encoder's units, the first of the model. There are 0 without an
- * encoder. */
-size_t pp_vision_n_units(const struct pp_model *m);
+/* Returns the number of the first unit of an encoder. Those of PP_MAX_ENCODERS
+ * encoders come before it. */
+size_t pp_vision_first(const struct pp_model *m, size_t encoder);
+
+/* Returns the number of units of all encoders, the first ones of the model. */
+static inline size_t pp_vision_n_units(const struct pp_model *m)
+{
+    return pp_vision_first(m, PP_MAX_ENCODERS);
+}
+
+/* Number the units of encoders. */
 struct pp_unit_id pp_vision_unit(const struct pp_model *m, size_t index);
 size_t pp_vision_index(const struct pp_model *m, struct pp_unit_id u);
 
@@ -69,7 +77,7 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              const struct pp_precision *p);
 
 /* Returns the values that the projector reads, likewise. */
-double pp_vision_read_width(const struct pp_model *m);
+double pp_vision_read_width(const struct pp_vision *v);
 
 /* Returns the ranks that divide the tensors of the encoder. */
 static inline size_t pp_vision_tp(const struct pp_vision *v)
@@ -78,9 +86,9 @@ static inline size_t pp_vision_tp(const struct pp_vision *v)
 }
 
 /* Returns the values between the two products of a projector, on all ranks. */
-size_t pp_vision_middle(const struct pp_model *m);
+size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v);
 
-/* Returns what one rank has of the encoder, as a model of its own: all tokens
+/* Returns what one rank has of an encoder, as a model of its own: all tokens
  * of its images, and a share of heads and of columns of MLPs. Its rows are the
  * tokens of images: the class token, then the patches; an image is a sequence.
  * Its vocabulary is the class token, if it has one. pp_vision_in_tower returns
@@ -89,7 +97,7 @@ size_t pp_vision_middle(const struct pp_model *m);
  * width. pp_vision_of_tower returns the unit of the encoder, the first of the
  * two norms; it leaves other units as they are.
  */
-struct pp_model pp_vision_tower(const struct pp_model *m);
+struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
 
@@ -138,7 +146,7 @@ size_t pp_vision_out_tokens(const struct pp_vision *v);
  * those of an encoder with a mesh of its own, if ranks divide tokens. */
 static inline bool pp_vision_sorts(const struct pp_vision *v)
 {
-    return v->encoders && v->sharers > 1;
+    return v->makers && v->sharers > 1;
 }
 
 /* The images of a set of data. */

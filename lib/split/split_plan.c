@@ -205,7 +205,7 @@ int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
     struct pp_split_run *run = &plan->run;
     *plan = (struct pp_split_plan){.bounds = NULL};
     if (pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len, err) ||
-        (q->encoder && pp_mesh_check_encoder(q->encoder, q->model, err)) ||
+        (q->encoder && pp_mesh_check_encoder(q->encoder, q->model, 0, err)) ||
         pp_split_run_init(run, q, err))
         return -1;
     plan->graph = run->graph;

@@ -298,12 +298,12 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .copies = run->graph.n_copies > 1,
         .replicas = x->dp * x->cp * x->tp > 1,
         .divided = x->cp > 1,
-        .image_merge = m->vision.merge,
+        .image_merge = m->encoders[0].merge,
         .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
-    if (m->vision.kind != PP_VISION_NONE)
+    if (pp_model_has_encoder(m))
         pp_count_images(&c, &l, r,
-                        pp_vision_rank_images(&m->vision) *
-                            pp_vision_out_tokens(&m->vision));
+                        pp_vision_rank_images(&m->encoders[0]) *
+                            pp_vision_out_tokens(&m->encoders[0]));
     return (double)pp_table_bytes(&c, &run->backend);
 }
 

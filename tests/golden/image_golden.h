@@ -141,7 +141,7 @@ static void read_grids(const struct golden *g, struct pp_grid *grids,
 /* Gives the set in memory its images, in the order of its sequences. */
 static int add_images(struct golden *g, struct pp_err *err)
 {
-    size_t n, n_patches, width = g->m.vision.patch_inputs, to = 0;
+    size_t n, n_patches, width = g->m.encoders[0].patch_inputs, to = 0;
     double *images = read_values(g, "images", &n);
     double *patches = read_values(g, "patches", &n_patches);
     uint32_t counts[SEQUENCES], before[SEQUENCES + 1] = {0};
@@ -157,7 +157,7 @@ static int add_images(struct golden *g, struct pp_err *err)
             grids[to++] = of[before[order[i]] + k];
     }
     const struct pp_image_content c = {
-        .kind = image_kind(&g->m.vision), .n = counts, .grids = grids};
+        .kind = image_kind(&g->m.encoders[0]), .n = counts, .grids = grids};
     int rc = pp_packed_set_images(&g->data, &c, &pixels, err);
     to = 0;
     for (size_t i = 0; i < SEQUENCES && !rc; i++) {

@@ -98,7 +98,7 @@ static void check_split(const struct golden *g, const struct model *m,
     beside_transformers(g, &x, 1e-5, 1e-4, 1e-4);
     for (int k = 0; k < MOST_KINDS && m->kinds[k]; k++)
         same_bits(g, split, m->kinds[k], NULL);
-    same_bits(g, split, "1f1b", pp_vision_part(&g->m.vision));
+    same_bits(g, split, "1f1b", pp_vision_part(&g->m.encoders[0]));
     for (int i = 0; i < MOST_LISTS && m->frozen[i].list; i++)
         frozen(g, split, m->frozen[i].list, m->frozen[i].left);
 }
@@ -133,20 +133,20 @@ static void controls(struct golden *g, const struct split *split)
     ok(differs(g, split), "another pixel gives other losses and gradients");
     *pixel = kept;
     /* The second of the frames behind an odd number of them. */
-    pixel += (size_t)images.cu_patches[1] * g->m.vision.patch_inputs - 1;
-    if (pp_vision_hears(&g->m.vision)) {
+    pixel += (size_t)images.cu_patches[1] * g->m.encoders[0].patch_inputs - 1;
+    if (pp_vision_hears(&g->m.encoders[0])) {
         *pixel += 0.01f;
         ok(differs(g, split), "and so does another frame behind a clip");
         *pixel -= 0.01f;
     }
-    size_t window = g->m.vision.window;
+    size_t window = g->m.encoders[0].window;
     for (size_t other = window - 1; window && other <= window + 1; other += 2) {
-        g->m.vision.window = other;
+        g->m.encoders[0].window = other;
         ok(differs(g, split),
            "windows of %zu x %zu features, not %zu x %zu, give others, too",
            other, other, window, window);
     }
-    g->m.vision.window = window;
+    g->m.encoders[0].window = window;
 }
 
 int main(int argc, char **argv)

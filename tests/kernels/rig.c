@@ -26,8 +26,8 @@ bool rig_is_first(enum pp_unit_kind kind)
 
 size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
 {
-    return kind == PP_UNIT_PATCHES     ? m->vision.patch_inputs
-           : kind == PP_UNIT_PROJECTOR ? m->vision.hidden
+    return kind == PP_UNIT_PATCHES     ? m->encoders[0].patch_inputs
+           : kind == PP_UNIT_PROJECTOR ? m->encoders[0].hidden
                                        : m->hidden;
 }
 
@@ -35,10 +35,10 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
  * rows. A window has two rows, or what is left of a sequence. */
 static void merge_rows(struct rig *r, size_t t)
 {
-    size_t n = t / r->m.vision.merge;
+    size_t n = t / r->m.encoders[0].merge;
     r->mb.n_features = n;
     r->mb.feature_rows = NULL;
-    if (!r->m.vision.window)
+    if (!r->m.encoders[0].window)
         return;
     for (size_t i = 0; i < n; i++)
         r->features[i] = (int32_t)((i + n / 2) % n);
@@ -72,7 +72,7 @@ static void pack(struct rig *r, const struct packing *p)
             for (size_t a = 0; a < n_axes; a++)
                 r->axes[t * n_axes + a] =
                     real ? (j + (int)a) / ((int)a + 1) : 0;
-            if (real && is_feature(&r->m.vision, j, p->real[i]))
+            if (real && is_feature(&r->m.encoders[0], j, p->real[i]))
                 r->features[r->mb.n_features++] = (int32_t)t;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
             /* Every third row is not scored. */
@@ -90,7 +90,7 @@ static void pack(struct rig *r, const struct packing *p)
         if (p->real[i])
             r->ids[r->cu_padded[i]] = 0;
     r->mb.feature_rows = r->features;
-    if (pp_vision_merges(&r->m.vision)) /* all rows, some at a time */
+    if (pp_vision_merges(&r->m.encoders[0])) /* all rows, some at a time */
         merge_rows(r, t);
     r->mb.tokens = t;
     r->mb.n_sequences = p->n;
@@ -153,10 +153,10 @@ static size_t scratch_of(const struct rig *r, size_t T)
 /* Patches have pixels in place of an input. */
 static void make_pixels(struct rig *r)
 {
-    size_t width = r->m.vision.patch_inputs;
-    size_t n = pp_vision_hears(&r->m.vision)
+    size_t width = r->m.encoders[0].patch_inputs;
+    size_t n = pp_vision_hears(&r->m.encoders[0])
                    ? r->mb.tokens * width
-                   : r->mb.n_features * r->m.vision.merge * width;
+                   : r->mb.n_features * r->m.encoders[0].merge * width;
     if (r->l.unit.kind != PP_UNIT_PATCHES)
         return;
     r->pixels = calloc(n + 1, sizeof *r->pixels);
@@ -186,7 +186,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->tower_env.model = &r->tower;
     r->env.images = &r->tower_env;
     if (kind == PP_UNIT_PROJECTOR)
-        r->tower = pp_vision_tower(m);
+        r->tower = pp_vision_tower(m, 0);
     r->ops = pp_layer_ops(&r->m, r->l.unit);
     pack(r, p);
     bind_parameters(r, shift);

@@ -185,7 +185,7 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
                                        enum pp_unit_kind kind)
 {
     struct pp_model m = rig_model();
-    m.vision = (struct pp_vision){
+    m.encoders[0] = (struct pp_vision){
         .kind = vision,
         .hidden = 12,
         .intermediate = 9,
@@ -207,7 +207,7 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
         .n_images = 1,
         .seq_len = 8,
     };
-    return kind == PP_UNIT_PROJECTOR ? m : pp_vision_tower(&m);
+    return kind == PP_UNIT_PROJECTOR ? m : pp_vision_tower(&m, 0);
 }
 
 static struct pp_model model_of(const struct variant *v)
@@ -329,8 +329,8 @@ static void take_sequence(struct rig *one, const struct rig *all, size_t i)
         set(&one->x, j, get(&all->x, first * in + j));
     for (size_t j = 0; j < one->dy.n; j++)
         set(&one->dy, j, get(&all->dy, first * C + j));
-    size_t patch = all->m.vision.patch_inputs;
-    bool audio = pp_vision_hears(&all->m.vision);
+    size_t patch = all->m.encoders[0].patch_inputs;
+    bool audio = pp_vision_hears(&all->m.encoders[0]);
     size_t rows = audio ? (size_t)one->cu[1] : one->mb.n_features;
     if (one->pixels)
         memcpy(one->pixels, all->images[i], rows * patch * sizeof *one->pixels);

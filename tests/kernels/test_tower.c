@@ -94,7 +94,7 @@ static void make(struct tower *t, const struct pp_kernels *k)
 {
     struct packing images = {2, {5, 5}, {5, 5}};
     bool all = true;
-    t->encoder = pp_vision_tower(&t->m);
+    t->encoder = pp_vision_tower(&t->m, 0);
     t->n = 0;
     for (size_t i = 0; i < pp_vision_n_units(&t->m); i++) {
         struct pp_unit_id u = pp_vision_unit(&t->m, i);

@@ -45,9 +45,9 @@ struct subject {
 
 static struct pp_grid grid_of(const struct pp_model *m, size_t image)
 {
-    if (m->vision.fixed_size)
+    if (m->encoders[0].fixed_size)
         return (struct pp_grid){1, 2, 2};
-    if (pp_vision_hears(&m->vision))
+    if (pp_vision_hears(&m->encoders[0]))
         return (struct pp_grid){1, 1, 2 + 3 * (uint32_t)(image % 4) / 2};
     return (struct pp_grid){1, 2 + 2 * (uint32_t)(image % 3),
                             2 + 2 * (uint32_t)(image / 2 % 2)};
@@ -62,9 +62,9 @@ static uint32_t write_sequence(const struct pp_model *m, size_t i,
         ids[n++] = 2 + (int32_t)((7 * i + 3 * k) % 20);
     for (uint32_t k = 0; k < images[i]; k++) {
         const struct pp_grid g = grid_of(m, (*image)++);
-        size_t features = pp_grid_patches(&g) / m->vision.merge;
+        size_t features = pp_grid_patches(&g) / m->encoders[0].merge;
         for (size_t f = 0; f < features; f++)
-            ids[n++] = (int32_t)m->vision.image_token;
+            ids[n++] = (int32_t)m->encoders[0].image_token;
         ids[n++] = 2 + (int32_t)((5 * i + k) % 20);
     }
     return (uint32_t)n;
@@ -102,7 +102,7 @@ static int write_tokens(const struct subject *s, const char *dir,
 static int add_images(struct subject *s, struct pp_err *err)
 {
     struct pp_grid grids[IMAGES];
-    size_t n = 0, patches = 0, width = s->m.vision.patch_inputs;
+    size_t n = 0, patches = 0, width = s->m.encoders[0].patch_inputs;
     float *pixels = NULL;
     for (size_t i = 0; i < SEQUENCES; i++)
         n += images[i];
@@ -111,7 +111,7 @@ static int add_images(struct subject *s, struct pp_err *err)
         patches += pp_grid_patches(&grids[k]);
     }
     const struct pp_image_content c = {
-        .kind = image_kind(&s->m.vision), .n = images, .grids = grids};
+        .kind = image_kind(&s->m.encoders[0]), .n = images, .grids = grids};
     if (pp_packed_set_images(&s->data, &c, &pixels, err))
         return -1;
     for (size_t i = 0; i < patches * width; i++)
@@ -123,7 +123,7 @@ static int add_images(struct subject *s, struct pp_err *err)
  * them. No weight changes its shape. */
 static void divide_heads(struct pp_model *m)
 {
-    m->vision.n_heads = 4;
+    m->encoders[0].n_heads = 4;
     m->n_heads *= 2;
     m->n_kv_heads *= 2;
     m->head_dim /= 2;

@@ -58,7 +58,7 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
             last = walk.maker;
             patches[last] += walk.patches;
             all += walk.patches;
-            features += walk.patches / s->m.vision.merge;
+            features += walk.patches / s->m.encoders[0].merge;
         }
     }
     for (size_t k = 0; k < w.n_makers; k++)
@@ -312,7 +312,7 @@ static bool run(const struct subject *x, const struct topology *t,
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
     pp_roles_of(frozen, pp_model_n_units(&m), roles);
     m.roles = roles;
-    m.vision.tp = t->e_pp ? (size_t)t->e_tp : 1;
+    m.encoders[0].tp = t->e_pp ? (size_t)t->e_tp : 1;
     divide(&m, t, stages);
     good = good && !build(&m, t, stages, &a, &graph, &err) &&
            !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);

@@ -45,9 +45,10 @@ static void encoder_ranks(void)
           .first_row = 1}},
         2};
     size_t lanes;
-    is_int((long long)pp_layout_makers(&l, &lanes), 6, "ranks divide images");
+    is_int((long long)pp_layout_makers(&l, 0, &lanes), 6,
+           "ranks divide images");
     is_int((long long)lanes, 5, "of as many microbatches");
-    is_int((long long)pp_layout_encoder_tp(&l), 4, "and their tensors");
+    is_int((long long)pp_layout_encoder_tp(&l, 0), 4, "and their tensors");
 }
 
 /* Experts are consecutive over cp, then dp. */

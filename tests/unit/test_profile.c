@@ -307,14 +307,14 @@ static struct pp_record make_record(const struct scene *s, bytes_fn *bytes_of)
 static void test_images(void)
 {
     struct pp_model m = model;
-    m.vision = (struct pp_vision){.kind = PP_VISION_LLAVA,
-                                  .hidden = 12,
-                                  .n_layers = 2,
-                                  .n_run = 2,
-                                  .n_heads = 2,
-                                  .merge = 1,
-                                  .class_token = true,
-                                  .patches = 9};
+    m.encoders[0] = (struct pp_vision){.kind = PP_VISION_LLAVA,
+                                       .hidden = 12,
+                                       .n_layers = 2,
+                                       .n_run = 2,
+                                       .n_heads = 2,
+                                       .merge = 1,
+                                       .class_token = true,
+                                       .patches = 9};
     const struct {
         size_t n;
         bytes_fn *bytes;

@@ -318,11 +318,11 @@ static const int32_t *number_tokens(struct pp_image_batch *b,
                                     const struct pp_image_work *w)
 {
     struct numberer n = {.work = w,
-                         .vision = &env->model->vision,
+                         .vision = &env->model->encoders[0],
                          .axes = b->token_axes,
                          .side = w->packed->images.merge};
     size_t bin = pp_image_bin(w, w->lane);
-    if (!pp_vision_merges(&env->model->vision) || bin == PP_NO_BIN)
+    if (!pp_vision_merges(&env->model->encoders[0]) || bin == PP_NO_BIN)
         return NULL;
     pp_packed_bin_images(w->packed, bin, &n.images);
     pp_packed_bin(w->packed, bin, &n.bin);
@@ -349,7 +349,7 @@ static size_t count_places(const struct pp_bin *b, const int32_t *ids, size_t i,
 static int check_places(const struct pp_env *env, const struct pp_packed *p,
                         size_t bin, const int32_t *copied, struct pp_err *err)
 {
-    const struct pp_vision *v = &env->model->vision;
+    const struct pp_vision *v = &env->model->encoders[0];
     struct pp_bin_images images;
     struct pp_bin b;
     if (bin == PP_NO_BIN)
@@ -386,7 +386,7 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
             return -1;
     b->view = (struct pp_microbatch){0};
     if (w->makes)
-        view_images(b, &env->model->vision, w);
+        view_images(b, &env->model->encoders[0], w);
     mb->n_features = place_features(b, tokens, env, w);
     mb->feature_rows = b->token_rows;
     mb->axes = w->takes ? number_tokens(b, env, w) : NULL;

@@ -21,12 +21,12 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
                               .cp = (size_t)x->cp,
                               .makes = !apart || encodes,
                               .takes = !encodes};
-    w.n_makers = pp_layout_makers(l, &w.n_lanes);
+    w.n_makers = pp_layout_makers(l, 0, &w.n_lanes);
     w.lane = apart && !encodes ? (size_t)here->dp : 0;
     w.first -= w.lane;
     w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;
     w.maker = w.taker;
-    w.copies = pp_layout_encoder_tp(l);
+    w.copies = pp_layout_encoder_tp(l, 0);
     if (apart) {
         w.maker = (size_t)(here->dp * pp_env_mesh(env)->cp + here->cp);
         w.copy = (encodes ? (size_t)here->tp : w.taker) % w.copies;
@@ -104,7 +104,7 @@ struct visitor {
 /* Visits the features of sequence i. Returns false if there are no more. */
 static bool visit_sequence(struct visitor *v, size_t i)
 {
-    const int32_t token = (int32_t)v->model->vision.image_token;
+    const int32_t token = (int32_t)v->model->encoders[0].image_token;
     const struct pp_image_work *w = v->walk.work;
     size_t first = (size_t)v->bin.cu_seqlens_padded[i];
     size_t n = (size_t)(v->bin.cu_seqlens[i + 1] - v->bin.cu_seqlens[i]);
@@ -114,7 +114,7 @@ static bool visit_sequence(struct visitor *v, size_t i)
         while (v->left == 0) {
             if (!pp_image_walk_next(&v->walk))
                 return false;
-            v->left = v->walk.patches / v->model->vision.merge;
+            v->left = v->walk.patches / v->model->encoders[0].merge;
         }
         v->left--;
         struct pp_feature f = {.maker = v->walk.maker};
@@ -190,7 +190,7 @@ size_t pp_image_rows_of_rank(const struct pp_image_work *w,
         pp_image_walk_open(&s, lane);
         while (pp_image_walk_next(&s))
             if (s.maker == w->maker)
-                n += pp_image_rows(m, s.patches, rows);
+                n += pp_image_rows(&m->encoders[0], s.patches, rows);
     }
     return n;
 }

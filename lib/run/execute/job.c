@@ -81,18 +81,19 @@ static struct pp_model loaded_model(const struct pp_job *j,
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
     const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
-    size_t lanes, makers = pp_layout_makers(&l, &lanes);
-    m.vision.encoders = l.n_components > 1 ? makers : 0;
-    m.vision.tp = pp_layout_encoder_tp(&l);
-    m.vision.lanes = lanes;
-    m.vision.n_images = p->images.max_images;
-    if (!m.vision.fixed_size) { /* one image of all patches for each rank */
-        m.vision.n_images = p->images.max_images ? makers : 0;
-        m.vision.lanes = 1;
-        m.vision.patches = pp_images_most(p, makers, lanes);
+    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
+    m.encoders[0].makers = l.n_components > 1 ? makers : 0;
+    m.encoders[0].tp = pp_layout_encoder_tp(&l, 0);
+    m.encoders[0].lanes = lanes;
+    m.encoders[0].n_images = p->images.max_images;
+    if (!m.encoders[0]
+             .fixed_size) { /* one image of all patches for each rank */
+        m.encoders[0].n_images = p->images.max_images ? makers : 0;
+        m.encoders[0].lanes = 1;
+        m.encoders[0].patches = pp_images_most(p, makers, lanes);
     }
-    m.vision.seq_len = most_of(pp_job_room(j, pass), 1);
-    m.vision.sharers = (size_t)pp_mesh_sharers(x);
+    m.encoders[0].seq_len = most_of(pp_job_room(j, pass), 1);
+    m.encoders[0].sharers = (size_t)pp_mesh_sharers(x);
     return m;
 }
 
@@ -238,8 +239,8 @@ static size_t most_features(const struct pp_job *j)
         if (!used[pass])
             continue;
         const struct pp_model m = loaded_model(j, (enum pp_job_pass)pass);
-        most = most_of(most, pp_vision_rank_images(&m.vision) *
-                                 pp_vision_out_tokens(&m.vision));
+        most = most_of(most, pp_vision_rank_images(&m.encoders[0]) *
+                                 pp_vision_out_tokens(&m.encoders[0]));
     }
     return most;
 }
@@ -266,7 +267,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
         .divided = mesh.cp > 1,
-        .image_merge = j->model->vision.merge,
+        .image_merge = j->model->encoders[0].merge,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
@@ -277,7 +278,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         c.positions = most_of(c.positions,
                               data_of(j, (enum pp_job_pass)pass)->max_seqlen);
     }
-    if (j->model->vision.kind != PP_VISION_NONE)
+    if (pp_model_has_encoder(j->model))
         pp_count_images(&c, &l, row, most_features(j));
     return c;
 }

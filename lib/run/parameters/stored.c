@@ -51,8 +51,8 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
     size_t n = optional ? strlen(optional) : 0;
     if (n && !strncmp(name, optional, n))
         x = pp_tensors_find(t, name + n);
-    if (!x && m->vision.kind != PP_VISION_NONE)
-        x = find_renamed(t, &m->vision, name);
+    if (!x && pp_model_has_encoder(m))
+        x = find_renamed(t, &m->encoders[0], name);
     if (!x && m->tied && !strcmp(name, pp_embedding_name(m)))
         x = pp_tensors_find(t, pp_head_name(m));
     return x;

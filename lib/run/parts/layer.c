@@ -18,7 +18,7 @@ const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
-    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(&m->vision))
+    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
         return &pp_layer_frames;
     return pp_unit_is_mtp(m, u) ? &pp_layer_mtp : ops[u.kind];
 }

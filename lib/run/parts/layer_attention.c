@@ -16,7 +16,8 @@ static struct pp_attention_shape shape(const struct pp_layer *l,
     double scale = m->mla.score_scale;
     double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
     bool in_windows =
-        mb->cu_windows && pp_layer_set_has(&m->vision.windowed, l->unit.layer);
+        mb->cu_windows &&
+        pp_layer_set_has(&pp_layer_encoder(l)->windowed, l->unit.layer);
     return (struct pp_attention_shape){
         .N = mb->tokens,
         .NH = m->n_heads,

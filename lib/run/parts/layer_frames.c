@@ -52,7 +52,7 @@ static size_t clip_start(const struct pp_microbatch *mb, size_t k)
 static void put_frames(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *to)
 {
-    size_t M = l->env->model->vision.channels, width = M * TAPS;
+    size_t M = pp_layer_encoder(l)->channels, width = M * TAPS;
     bool wide = is_wide(l);
     memset(to, 0,
            mb->tokens * WINDOWS * width * l->env->kernels->element_bytes);
@@ -119,7 +119,7 @@ static int frames_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     (void)x;
     const struct pp_kernels *k = l->env->kernels;
     const struct pp_model *m = l->env->model;
-    size_t R = mb->tokens, C = m->hidden, P = m->vision.patch_inputs;
+    size_t R = mb->tokens, C = m->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED], *stream = l->env->stream;
     pp_layer_saved(l, R, PP_IN_FORWARD, b, s);
     put_frames(l, mb, s[PP_S_PATCH_X]);
@@ -167,7 +167,7 @@ static int frames_bwd_weight(const struct pp_layer *l,
     (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     const struct pp_model *m = l->env->model;
-    size_t R = mb->tokens, C = m->hidden, P = m->vision.patch_inputs;
+    size_t R = mb->tokens, C = m->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED], *stream = l->env->stream;
     pp_layer_saved(l, R, PP_IN_BACKWARD, b, s);
     if (l->g[PP_P_CONV2])

@@ -23,6 +23,12 @@ void pp_layer_saved_before(const struct pp_layer *l,
                            const struct pp_layer_blocks *b,
                            void *at[PP_MAX_SAVED]);
 
+/* Returns the encoder of a layer of one. */
+static inline const struct pp_vision *pp_layer_encoder(const struct pp_layer *l)
+{
+    return pp_unit_encoder(l->env->model, l->unit);
+}
+
 /* Returns p moved by n elements of the type of the layer. */
 static inline void *pp_layer_at(const struct pp_layer *l, const void *p,
                                 size_t n)

@@ -14,7 +14,7 @@
 static size_t row_of(const struct pp_layer *l, const struct pp_microbatch *mb,
                      size_t k)
 {
-    size_t merge = l->env->model->vision.merge;
+    size_t merge = pp_layer_encoder(l)->merge;
     return merge > 1 && mb->feature_rows
                ? (size_t)mb->feature_rows[k / merge] * merge + k % merge
                : k;
@@ -25,7 +25,7 @@ static size_t row_of(const struct pp_layer *l, const struct pp_microbatch *mb,
 static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *to)
 {
-    size_t P = l->env->model->vision.patch_inputs;
+    size_t P = pp_layer_encoder(l)->patch_inputs;
     size_t row = P * l->env->kernels->element_bytes;
     bool wide = l->env->kernels->element_bytes == sizeof(double);
     size_t skipped = l->w[PP_P_CLASS] ? 1 : 0;
@@ -51,7 +51,7 @@ static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     (void)x, (void)scratch;
     const struct pp_kernels *k = l->env->kernels;
     size_t R = pp_layer_rows(l, mb), first = pp_layer_first_row(l, mb);
-    size_t C = l->env->model->hidden, P = l->env->model->vision.patch_inputs;
+    size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
     put_pixels(l, mb, s[PP_S_PATCH_X]);
@@ -98,7 +98,7 @@ static int patches_bwd_weight(const struct pp_layer *l,
                               struct pp_err *err)
 {
     (void)scratch;
-    size_t C = l->env->model->hidden, P = l->env->model->vision.patch_inputs;
+    size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     const void *dy = s[PP_S_PATCH_DY];

@@ -30,7 +30,7 @@ static struct projector projector_of(const struct pp_layer *l,
                                      const struct pp_layer_blocks *b)
 {
     const struct pp_model *m = l->env->model;
-    const struct pp_vision *v = &m->vision;
+    const struct pp_vision *v = pp_layer_encoder(l);
     bool pools = pp_vision_hears(v);
     struct projector p = {.norms = pools || pp_vision_merges(v),
                           .pools = pools,
@@ -39,7 +39,7 @@ static struct projector projector_of(const struct pp_layer *l,
                           .patch = v->hidden,
                           .out = m->hidden};
     p.in = p.merge * p.patch;
-    p.middle = pools ? p.in : pp_vision_middle(m) / pp_vision_tp(v);
+    p.middle = pools ? p.in : pp_vision_middle(m, v) / pp_vision_tp(v);
     p.last = pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT;
     pp_layer_saved(l, p.n, when, b, p.s);
     return p;
@@ -117,7 +117,7 @@ static int first_product(const struct pp_layer *l, const struct projector *p,
                                l->env->stream));
     PP_LAYER_RUN(k->gelu_fwd(
         p->s[PP_S_PROJECTED_ACT], p->s[PP_S_PROJECTED], p->n * p->middle,
-        l->env->model->vision.projector_gelu, l->env->stream));
+        pp_layer_encoder(l)->projector_gelu, l->env->stream));
     return 0;
 }
 
@@ -154,7 +154,7 @@ static int first_product_bwd(const struct pp_layer *l,
     const struct pp_kernels *k = l->env->kernels;
     void *d = p->s[PP_S_DPROJECTED];
     PP_LAYER_RUN(k->gelu_bwd(d, d, p->s[PP_S_PROJECTED], p->n * p->middle,
-                             l->env->model->vision.projector_gelu,
+                             pp_layer_encoder(l)->projector_gelu,
                              l->env->stream));
     if (!to)
         return 0;

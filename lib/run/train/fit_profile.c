@@ -33,7 +33,7 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
                                                  : c[k].weight_grad;
     if (pp_unit_is_vision(u)) /* operations are those of all of an image */
-        share[0] *= (double)pp_vision_tokens(&m->vision);
+        share[0] *= (double)pp_vision_tokens(pp_unit_encoder(m, u));
     if (share[0] <= 0)
         share[0] = 1; /* a unit without products still moves data */
 }
@@ -44,7 +44,7 @@ static struct pp_fit_point size_of(const struct pp_rank *rank,
                                    enum pp_rows rows,
                                    const struct pp_part_size *s)
 {
-    double tp = (double)pp_layout_encoder_tp(&rank->env.layout);
+    double tp = (double)pp_layout_encoder_tp(&rank->env.layout, 0);
     return rows == PP_ROWS_TOKENS
                ? (struct pp_fit_point){{s->tokens, s->pairs}, 0}
                : (struct pp_fit_point){

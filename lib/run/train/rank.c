@@ -371,11 +371,11 @@ static void make_images(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
     const struct pp_collective none = {.group.n = 1};
-    if (r->job->model->vision.kind == PP_VISION_NONE)
+    if (!pp_model_has_encoder(r->job->model))
         return;
     r->encoded = *r->job->model;
-    r->encoded.vision.tp = pp_layout_encoder_tp(&r->env.layout);
-    r->tower = pp_vision_tower(&r->encoded);
+    r->encoded.encoders[0].tp = pp_layout_encoder_tp(&r->env.layout, 0);
+    r->tower = pp_vision_tower(&r->encoded, 0);
     r->projector = r->env;
     r->projector.model = &r->encoded;
     r->projector.context = r->projector.experts = none;

@@ -19,8 +19,9 @@ static double at(const void *p, size_t i, size_t element_bytes)
 static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
 {
     size_t tp = (size_t)pp_layout_language(l)->mesh.tp;
-    return l->n_components > 1 && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l)
-                                                       : tp;
+    return l->n_components > 1 && pp_unit_is_vision(u)
+               ? pp_layout_encoder_tp(l, u.encoder)
+               : tp;
 }
 
 static int count_tensors(struct pp_verify *v, const struct pp_layout *l,
@@ -263,7 +264,8 @@ static size_t rows_before(const struct pp_model *m,
         return 0;
     size_t n = 0;
     for (int32_t k = 0; k < images->cu_images[sequence]; k++)
-        n += pp_image_rows(m, pp_grid_patches(&images->grids[k]), rows);
+        n += pp_image_rows(&m->encoders[0], pp_grid_patches(&images->grids[k]),
+                           rows);
     return n;
 }
 
