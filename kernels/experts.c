@@ -55,12 +55,14 @@ static PP_COMBINE(combine)
     real *out = y;
     for (size_t t = 0; t < N; t++, out += C) {
         if (row && row[t * K] < 0) {
-            memset(out, 0, C * sizeof *out);
+            if (!add)
+                memset(out, 0, C * sizeof *out);
             continue;
         }
         for (size_t j = 0; j < K; j++) {
             size_t i = row ? (size_t)row[t * K + j] : t;
-            (j ? add_weighted : set_weighted)(out, in + i * C, w ? w[i] : 1, C);
+            (j || add ? add_weighted : set_weighted)(out, in + i * C,
+                                                     w ? w[i] : 1, C);
         }
     }
     return 0;

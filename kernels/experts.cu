@@ -30,13 +30,17 @@ static __global__ void spread_kernel(elem *y, const elem *x,
 template <int V>
 static __global__ void combine_kernel(elem *y, const elem *x,
                                       const float *weight, const int32_t *row,
-                                      size_t K, size_t C)
+                                      size_t K, size_t C, bool add)
 {
     size_t t = blockIdx.x;
     bool real = !row || row[t * K] >= 0;
     for (size_t c = threadIdx.x * V; c < C; c += THREADS * V) {
         float sum[V] = {0};
         pack<V> out;
+        if (add)
+            out = *(const pack<V> *)(y + t * C + c);
+        for (int k = 0; add && k < V; k++)
+            sum[k] = to_float(out.at[k]);
         for (size_t j = 0; real && j < K; j++) {
             size_t i = row ? (size_t)row[t * K + j] : t;
             pack<V> a = *(const pack<V> *)(x + i * C + c);
@@ -67,7 +71,7 @@ PP_COMBINE(PP_CUDA(combine))
     auto kernel = packs(y, C, 0) && packs(x, C, 0) ? combine_kernel<PP_PACK>
                                                    : combine_kernel<1>;
     return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)y,
-                     (const elem *)x, (const float *)weight, row, K, C);
+                     (const elem *)x, (const float *)weight, row, K, C, add);
 }
 
 static unsigned team_blocks(size_t R, size_t C)

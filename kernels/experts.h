@@ -119,8 +119,8 @@ typedef PP_LOGIT_SIZE_BWD(pp_logit_size_bwd_fn);
  * that of x, and y may be x; without weight, it is 1.
  *
  * combine - y[t] = the sum over j, ascending, of weight[i] x[i], i = row[t, j],
- * for N tokens of C, and 0 for padding. Without row, K is 1 and i is t. Without
- * weight, it is 1.
+ * for N tokens of C, and 0 for padding; or with add, y[t] += its terms. Without
+ * row, K is 1 and i is t. Without weight, it is 1.
  *
  * weigh_bwd - the gradient of weight[r] y[r] for R rows of C: dweight[r] = the
  * sum of dy[r] y[r], then dy[r] becomes weight[r] dy[r].
@@ -131,7 +131,7 @@ typedef PP_LOGIT_SIZE_BWD(pp_logit_size_bwd_fn);
               const int32_t *token, size_t R, size_t C, void *stream)
 #define PP_COMBINE(name)                                                      \
     int(name)(void *y, const void *x, const void *weight, const int32_t *row, \
-              size_t N, size_t K, size_t C, void *stream)
+              size_t N, size_t K, size_t C, bool add, void *stream)
 #define PP_WEIGH_BWD(name)                                                \
     int(name)(void *dweight, void *dy, const void *y, const void *weight, \
               size_t R, size_t C, void *stream)

@@ -165,8 +165,9 @@ int pp_all_reduce(const struct pp_collective *c, void *buf, size_t total,
                : 0;
 }
 
-int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
-                  const void *out, const size_t *out_at, struct pp_err *err)
+int pp_all_to_all_begin(const struct pp_collective *c, void *in,
+                        const size_t *in_at, const void *out,
+                        const size_t *out_at, struct pp_err *err)
 {
     int n = c->group.n;
     for (int k = 1; k < n; k++) {
@@ -181,7 +182,21 @@ int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
         if (give(c, to, out, s, err))
             return -1;
     }
+    return 0;
+}
+
+int pp_all_to_all_wait(const struct pp_collective *c, struct pp_err *err)
+{
     return settle(c, err);
+}
+
+int pp_all_to_all(const struct pp_collective *c, void *in, const size_t *in_at,
+                  const void *out, const size_t *out_at, struct pp_err *err)
+{
+    return pp_all_to_all_begin(c, in, in_at, out, out_at, err) ||
+                   pp_all_to_all_wait(c, err)
+               ? -1
+               : 0;
 }
 
 int pp_pass_begin(const struct pp_collective *c, void *in, const void *out,

@@ -104,7 +104,7 @@ static void compare_rows(struct call *c, const struct both_routings *r,
 {
     const struct pp_expert_kernels *k = c->k->experts, *f = ref->experts;
     struct tensor *x = in(c, ELEMENT, N * C), *y = out(c, ELEMENT, N * C);
-    struct tensor *plain = out(c, ELEMENT, N * C);
+    struct tensor *plain = in(c, ELEMENT, N * C);
     struct tensor *rows = out(c, ELEMENT, R * C), *d = in(c, ELEMENT, R * C);
     struct tensor *heavy = out(c, ELEMENT, R * C);
     struct tensor *dw = out(c, ACCUMULATED, R);
@@ -112,19 +112,21 @@ static void compare_rows(struct call *c, const struct both_routings *r,
     const int32_t *to = r->device.token, *from = r->device.row;
     int rc = k->spread(rows->at, x->at, NULL, to, R, C, s) ||
              k->spread(heavy->at, x->at, weight->at, to, R, C, s) ||
-             k->combine(y->at, rows->at, weight->at, from, N, K, C, s) ||
-             k->combine(plain->at, rows->at, NULL, from, N, K, C, s) ||
+             k->combine(y->at, rows->at, weight->at, from, N, K, C, false, s) ||
+             k->combine(plain->at, rows->at, NULL, from, N, K, C, true, s) ||
              k->weigh_bwd(dw->at, d->at, rows->at, weight->at, R, C, s);
     f->spread(rows->want, x->want, NULL, r->host.token, R, C, NULL);
     f->spread(heavy->want, x->want, weight->want, r->host.token, R, C, NULL);
-    f->combine(y->want, rows->want, weight->want, r->host.row, N, K, C, NULL);
-    f->combine(plain->want, rows->want, NULL, r->host.row, N, K, C, NULL);
+    f->combine(y->want, rows->want, weight->want, r->host.row, N, K, C, false,
+               NULL);
+    f->combine(plain->want, rows->want, NULL, r->host.row, N, K, C, true, NULL);
     f->weigh_bwd(dw->want, d->want, rows->want, weight->want, R, C, NULL);
     ok(!rc, "%s rows of %zu run", c->k->name, C);
     close_to(c, rows, 0, "spread");
     close_to(c, heavy, bound_of(c, 1e-5, 1e-12), "spread, weighted");
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "combine");
-    close_to(c, plain, bound_of(c, 1e-5, 1e-11), "combine without weights");
+    close_to(c, plain, bound_of(c, 1e-5, 1e-11),
+             "combine without weights, added");
     close_to(c, dw, 1e-11, "weigh_bwd weight");
     close_to(c, d, bound_of(c, 1e-5, 1e-11), "weigh_bwd");
 }

@@ -70,7 +70,7 @@ losses() {
 @test "experts on other ranks, and of parts of sequences and tensors" {
     plan one.json mixtral gpipe 2 -p 1
     gpu one one.json --optimizer sgd --aux-loss 0.3
-    plan lanes.json mixtral 1f1b 1 -p 2 --dp 2 --ep 2
+    plan lanes.json deepseek-v2 1f1b 1 -p 2 --dp 2 --ep 2
     gpu ranks lanes.json --optimizer sgd
     cpu host lanes.json --optimizer sgd
     near 1e-4 ranks host

@@ -129,7 +129,8 @@ static void test_padding(const struct pp_kernels *k)
     route(&alone, k, REAL, E, K, true);
     k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
                           &real, N, E, K, &rule, false, NULL, NULL);
-    k->experts->combine(y.at, rows.at, x.weight.at, x.row, N, K, C, NULL);
+    k->experts->combine(y.at, rows.at, x.weight.at, x.row, N, K, C, false,
+                        NULL);
     k->experts->route_bwd(dx.at, x.weight.at, x.probs.at, &x.r, N, E, K, &rule,
                           NULL);
     for (size_t r = 0; r < REAL * K; r++)

@@ -215,6 +215,19 @@ has room for '"*"', 2 for each of "*" tokens; plan with a limit of 4" ]]
               <= 1e-12 * $of[$i][$k]; .)'
 }
 
+@test "shared experts and routers are computed while rows travel" {
+    plan plan.json gpipe 3 -p 1 --dp 2 --ep 2 --recompute full
+    PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data packed \
+        --init 1 --steps 2 plan.json 2>waits >log
+    cat waits
+    # In a layer of experts a rank waits, for each microbatch, for counts of
+    # rows in F, in recomputation, in I and in W; for rows to and from experts in
+    # F and I, again to them in recomputation, and twice in W; and for weights of
+    # rows and their gradients in I. A product comes before each wait for rows.
+    local n=$((3 * 5)) # microbatches and layers of experts
+    [ "$(grep -c "waited $((13 * n)) times, $((7 * n)) behind a" waits)" -eq 2 ]
+}
+
 # capped KIND M SPLIT...: compares the split with one rank if experts have a
 # capacity: losses, norms, gradients, weights, and the choices that are dropped.
 capped() {

@@ -112,6 +112,7 @@ static int faulty_recv(struct pp_comm *c, int from, enum pp_direction direction,
         direction == PP_DIRECTION_DATA || direction == PP_DIRECTION_WEIGHTS
             ? bytes
             : 0;
+    inject_posted(direction);
     if (is("shared-channel"))
         return receive_now(c, from, direction_of(direction), buf, bytes, err);
     if (!overtakes || n > 1)
@@ -134,6 +135,7 @@ static int faulty_recv_wait(struct pp_comm *c, int from,
                             enum pp_direction direction, int keep,
                             struct pp_err *err)
 {
+    inject_waited(direction);
     return is("shared-channel")
                ? 0
                : real_ops->recv_wait(c, from, direction, keep, err);
@@ -303,6 +305,7 @@ static void replace_kernels(const struct pp_kernels *table)
     k->scatter = faulty_scatter;
     k->add_gradient = faulty_add_gradient;
     k->sum_squares = faulty_sum_squares;
+    inject_note_products(k);
 }
 
 /* --- the executor --- */
@@ -376,7 +379,7 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
     if (!e->trains)
         evaluated = p->packed;
     if (getenv("PP_RECEIVED")) /* no fault: print what the row has moved */
-        fprintf(stderr, "rank %d received %zu\n", e->env->comm->rank, received);
+        inject_print_received(e->env->comm->rank, received);
 
     struct pp_packed packed = *p->packed;
     size_t bytes = packed.n_bins * sizeof(struct pp_packed_record);

@@ -53,4 +53,13 @@ void inject_miscount(int32_t *counts, size_t n);
 /* Divides the gradients of the experts of a stage by the ranks of a row. */
 void inject_average(const struct pp_worker *w, int stage);
 
+/* Not faults: count the products of a rank that run while messages of its row
+ * travel. note_products replaces kernels of the rank's table. Receives are
+ * posted and waited for. print_received prints the bytes, the waits for
+ * messages, and those that a product came before. */
+void inject_note_products(struct pp_kernels *k);
+void inject_posted(enum pp_direction direction);
+void inject_waited(enum pp_direction direction);
+void inject_print_received(int rank, size_t bytes);
+
 #endif

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* inject_experts - faults of ranks that divide experts. */
+/* inject_experts - faults of ranks that divide experts, and a count of what
+ * they compute while rows travel. */
 #include "inject.h"
+
+#include <stdio.h>
 
 void inject_miscount(int32_t *counts, size_t n)
 {
@@ -34,4 +37,62 @@ void inject_average(const struct pp_worker *w, int stage)
         if (t->expert && t->stage == stage)
             divide(w->env->params, t, x->dp * x->cp);
     }
+}
+
+/* The products and the waits of this rank. */
+static _Thread_local struct {
+    struct pp_kernels real;
+    bool product; /* one ran since the last receive was posted */
+    size_t waits, behind;
+} overlap;
+
+static PP_LINEAR_FWD(noted_linear_fwd)
+{
+    overlap.product = true;
+    return overlap.real.linear_fwd(y, x, w, b, r, N, C, OC, ldy, ldx, stream);
+}
+
+static PP_LINEAR_BWD_INPUT(noted_linear_bwd_input)
+{
+    overlap.product = true;
+    return overlap.real.linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy,
+                                         stream);
+}
+
+static PP_LINEAR_BWD_WEIGHT(noted_linear_bwd_weight)
+{
+    overlap.product = true;
+    return overlap.real.linear_bwd_weight(dw, db, dy, x, N, C, OC, lddy, ldx,
+                                          stream);
+}
+
+void inject_note_products(struct pp_kernels *k)
+{
+    overlap.real = *k;
+    k->linear_fwd = noted_linear_fwd;
+    k->linear_bwd_input = noted_linear_bwd_input;
+    k->linear_bwd_weight = noted_linear_bwd_weight;
+}
+
+void inject_posted(enum pp_direction direction)
+{
+    if (direction == PP_DIRECTION_DATA)
+        overlap.product = false;
+}
+
+void inject_waited(enum pp_direction direction)
+{
+    if (direction != PP_DIRECTION_DATA)
+        return;
+    overlap.waits++;
+    overlap.behind += overlap.product;
+    overlap.product = false;
+}
+
+void inject_print_received(int rank, size_t bytes)
+{
+    fprintf(stderr,
+            "rank %d received %zu, waited %zu times, %zu behind a "
+            "product\n",
+            rank, bytes, overlap.waits, overlap.behind);
 }

@@ -132,7 +132,8 @@ static void find_parts(const struct pp_layer *l, const struct pp_dispatch *d,
     }
 }
 
-/* Sends the parts of x that begin at `out`, and receives those of y. */
+/* Begins to send the parts of x that begin at `out`, and to receive those of
+ * y. */
 static int swap_parts(const struct pp_layer *l, const struct pp_moved *r,
                       void *y, const void *x, const size_t *in,
                       const size_t *out, struct pp_err *err)
@@ -141,10 +142,10 @@ static int swap_parts(const struct pp_layer *l, const struct pp_moved *r,
     struct pp_collective c = l->env->experts;
     size_t me = (size_t)c.group.index, bytes = r->width * r->value_bytes;
     c.value_bytes = bytes;
-    return ops->copy(l->env->device, (char *)y + in[me] * bytes,
-                     (const char *)x + out[me] * bytes,
-                     (in[me + 1] - in[me]) * bytes, err) ||
-                   pp_all_to_all(&c, y, in, x, out, err)
+    return pp_all_to_all_begin(&c, y, in, x, out, err) ||
+                   ops->copy(l->env->device, (char *)y + in[me] * bytes,
+                             (const char *)x + out[me] * bytes,
+                             (in[me + 1] - in[me]) * bytes, err)
                ? -1
                : 0;
 }
@@ -155,12 +156,19 @@ static size_t elements_of(const struct pp_layer *l, const struct pp_moved *r)
     return r->width * r->value_bytes / l->env->kernels->element_bytes;
 }
 
-int pp_dispatch_send(const struct pp_layer *l, const struct pp_dispatch *d,
-                     const struct pp_moved *r, struct pp_err *err)
+int pp_dispatch_send_begin(const struct pp_layer *l,
+                           const struct pp_dispatch *d,
+                           const struct pp_moved *r, struct pp_err *err)
 {
     struct dispatch_parts p;
     find_parts(l, d, &p);
-    if (swap_parts(l, r, r->room, r->at, p.in, p.out, err))
+    return swap_parts(l, r, r->room, r->at, p.in, p.out, err);
+}
+
+int pp_dispatch_send_wait(const struct pp_layer *l, const struct pp_dispatch *d,
+                          const struct pp_moved *r, struct pp_err *err)
+{
+    if (pp_all_to_all_wait(&l->env->experts, err))
         return -1;
     PP_LAYER_RUN(l->env->kernels->embedding_fwd(r->at, d->arrival, r->room,
                                                 d->received, elements_of(l, r),
@@ -168,8 +176,9 @@ int pp_dispatch_send(const struct pp_layer *l, const struct pp_dispatch *d,
     return 0;
 }
 
-int pp_dispatch_return(const struct pp_layer *l, const struct pp_dispatch *d,
-                       const struct pp_moved *r, struct pp_err *err)
+int pp_dispatch_return_begin(const struct pp_layer *l,
+                             const struct pp_dispatch *d,
+                             const struct pp_moved *r, struct pp_err *err)
 {
     struct dispatch_parts p;
     find_parts(l, d, &p);
@@ -177,4 +186,9 @@ int pp_dispatch_return(const struct pp_layer *l, const struct pp_dispatch *d,
                                           d->received, elements_of(l, r),
                                           l->env->stream));
     return swap_parts(l, r, r->at, r->room, p.out, p.in, err);
+}
+
+int pp_dispatch_return_wait(const struct pp_layer *l, struct pp_err *err)
+{
+    return pp_all_to_all_wait(&l->env->experts, err);
 }

@@ -8,7 +8,9 @@
  * product of activations and their gradients, so that nobody keeps the outputs
  * of experts. Expert-parallel ranks send each other the rows of a product, and
  * its outputs back, so that a token's experts are added on its rank, in the
- * order of its choice. W sends inputs again instead of keeping them.
+ * order of its choice. W sends inputs again instead of keeping them. What does
+ * not depend on rows that travel is computed meanwhile: the shared expert, and
+ * gradients of it and of the router.
  * Tensor-parallel ranks route all tokens alike and divide the width
  * of every expert. What they compute is linear in that, so the sums over them
  * are right for the router too. */
@@ -19,14 +21,15 @@
 /* The sizes of a microbatch, and the scratch. */
 struct experts {
     const struct pp_expert_kernels *k;
-    size_t T, R, C, I, E, K, S; /* tokens of all ranks, rows of the real ones,
+    size_t T, R, C, I, E, K;    /* tokens of all ranks, rows of the real ones,
                                    hidden, width of an expert, experts, those of
-                                   a token, width of the shared expert */
+                                   a token */
     size_t kept;                /* of R; experts drop the others */
     struct pp_expert_rows rows; /* H rows at the experts of this rank */
     size_t stride;              /* elements from one expert to the next */
     struct pp_routing routing;
     struct pp_dispatch dispatch;
+    struct pp_shared_expert shared; /* has room in weights and act */
     void *weights; /* (R), (H), or (T) of the shared expert; accumulated type */
     void *product; /* (R, C) or (H, C) */
     void *act;     /* (H, I) or (T, S) */
@@ -58,8 +61,7 @@ static struct experts experts_of(const struct pp_layer *l,
                         .C = l->env->model->hidden,
                         .I = m->intermediate,
                         .E = m->n_experts,
-                        .K = m->top_k,
-                        .S = m->shared};
+                        .K = m->top_k};
     /* Every array begins on a cache line on a GPU. */
     size_t N = pp_saved_rows(pp_env_is_host(l->env),
                              pp_layer_room(mb->tokens, mb->room)),
@@ -83,6 +85,7 @@ static struct experts experts_of(const struct pp_layer *l,
     e.act = pp_layer_at(l, e.product, N * room.product);
     e.choices = pp_layer_at(l, e.act, N * room.act);
     e.logits = pp_layer_at(l, e.choices, N * room.choices);
+    e.shared = (struct pp_shared_expert){e.T, e.C, m->shared, e.act, e.weights};
     return e;
 }
 
@@ -123,20 +126,35 @@ static struct pp_moved products(const struct pp_layer *l,
                              l->env->kernels->element_bytes};
 }
 
-/* Takes the rows of e->product to their experts, and back. */
-static int to_experts(const struct pp_layer *l, const struct experts *e,
-                      struct pp_err *err)
+/* Take the rows of e->product to their experts, and back. Between begin and
+ * wait nothing else uses it. */
+static int to_experts_begin(const struct pp_layer *l, const struct experts *e,
+                            struct pp_err *err)
 {
     const struct pp_moved r = products(l, e);
-    return holds_all(l) ? 0 : pp_dispatch_send(l, &e->dispatch, &r, err);
+    return holds_all(l) ? 0 : pp_dispatch_send_begin(l, &e->dispatch, &r, err);
+}
+
+static int to_experts_wait(const struct pp_layer *l, const struct experts *e,
+                           struct pp_err *err)
+{
+    const struct pp_moved r = products(l, e);
+    return holds_all(l) ? 0 : pp_dispatch_send_wait(l, &e->dispatch, &r, err);
+}
+
+static int from_experts_begin(const struct pp_layer *l, const struct experts *e,
+                              struct pp_err *err)
+{
+    const struct pp_moved r = products(l, e);
+    return holds_all(l) ? 0
+                        : pp_dispatch_return_begin(l, &e->dispatch, &r, err);
 }
 
 /* Dropped rows come back as zeros. */
-static int from_experts(const struct pp_layer *l, const struct experts *e,
-                        struct pp_err *err)
+static int from_experts_wait(const struct pp_layer *l, const struct experts *e,
+                             struct pp_err *err)
 {
-    const struct pp_moved r = products(l, e);
-    if (!holds_all(l) && pp_dispatch_return(l, &e->dispatch, &r, err))
+    if (!holds_all(l) && pp_dispatch_return_wait(l, err))
         return -1;
     memset(pp_layer_at(l, e->product, e->kept * e->C), 0,
            (e->R - e->kept) * e->C * l->env->kernels->element_bytes);
@@ -213,16 +231,7 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (in_trunk && mb->chosen &&
         mb->chosen(mb->replay_ctx, number, &e->routing, err))
         return -1;
-    if (pp_layer_router_fwd(l, mb, &rows, err))
-        return -1;
-    if (!l->w[PP_P_SHARED_WEIGHT])
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        e->logits, x, l->w[PP_P_SHARED_WEIGHT], NULL, NULL, e->T, e->C, 1, 1,
-        e->C, l->env->stream));
-    PP_LAYER_RUN(
-        e->k->gate_fwd(s[PP_S_SHARED_WEIGHT], e->logits, e->T, l->env->stream));
-    return 0;
+    return pp_layer_router_fwd(l, mb, &rows, err);
 }
 
 static int gate_and_up(const struct pp_layer *l, const struct experts *e,
@@ -230,16 +239,14 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
 {
     PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->kept,
                               e->C, l->env->stream));
-    if (to_experts(l, e, err))
+    if (to_experts_begin(l, e, err) ||
+        pp_shared_up_fwd(l, &e->shared, x, s, err) ||
+        to_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
                                    l->w[PP_P_EXPERT_GATE],
                                    l->w[PP_P_EXPERT_GATE_BIAS], &e->rows, e->C,
                                    2 * e->I, e->stride, l->env->stream));
-    if (e->S)
-        PP_LAYER_RUN(l->env->kernels->linear_fwd(
-            s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
-            2 * e->S, 2 * e->S, e->C, l->env->stream));
     return 0;
 }
 
@@ -259,9 +266,6 @@ static int activate(const struct pp_layer *l, const struct experts *e,
                                                 l->env->stream)
                      : l->env->kernels->swiglu_fwd(act, gu, e->rows.n, e->I,
                                                    l->env->stream));
-    if (e->S)
-        PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
-                                                 e->T, e->S, l->env->stream));
     return 0;
 }
 
@@ -279,20 +283,13 @@ static int sum_experts(const struct pp_layer *l, const struct experts *e,
     PP_LAYER_RUN(e->k->grouped_fwd(
         e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN], down_bias(l),
         &e->rows, e->I, e->C, e->stride, l->env->stream));
-    if (from_experts(l, e, err))
+    if (from_experts_begin(l, e, err) ||
+        pp_shared_down_fwd(l, &e->shared, out, s, err) ||
+        from_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
-                               e->T, e->K, e->C, l->env->stream));
-    if (!e->S)
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        e->product, s[PP_S_ACT], l->w[PP_P_SHARED_DOWN], NULL, NULL, e->T, e->S,
-        e->C, e->C, e->S, l->env->stream));
-    if (l->w[PP_P_SHARED_WEIGHT])
-        PP_LAYER_RUN(e->k->spread(e->product, e->product, s[PP_S_SHARED_WEIGHT],
-                                  NULL, e->T, e->C, l->env->stream));
-    PP_LAYER_RUN(l->env->kernels->add(out, out, e->product, e->T * e->C,
-                                      l->env->stream));
+                               e->T, e->K, e->C, e->shared.S > 0,
+                               l->env->stream));
     return 0;
 }
 
@@ -304,6 +301,7 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct experts e = experts_of(l, mb, s, scratch);
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
     if (!x || route(l, mb, &e, x, s, err) || find_rows(l, &e, err) ||
+        pp_shared_gate_fwd(l, &e.shared, x, s, err) ||
         gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err) ||
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
         pp_layer_reduce(l, mb, b, y, err))
@@ -324,10 +322,13 @@ static int experts_recompute(const struct pp_layer *l,
         return -1;
     if (l->recompute == PP_RECOMPUTE_FULL) {
         const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-        if (!x || gate_and_up(l, &e, x, s, err))
-            return -1;
+        return !x || gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err)
+                   ? -1
+                   : 0;
     }
-    return activate(l, &e, s, err);
+    return activate(l, &e, s, err) || pp_shared_activate(l, &e.shared, s, err)
+               ? -1
+               : 0;
 }
 
 /* --- input gradient --- */
@@ -345,7 +346,8 @@ static const void *weights_here(const struct pp_layer *l,
     return pp_device_ops(l->env->device)
                        ->copy(l->env->device, r.at, s[PP_S_WEIGHT],
                               e->kept * bytes, err) ||
-                   pp_dispatch_send(l, &e->dispatch, &r, err)
+                   pp_dispatch_send_begin(l, &e->dispatch, &r, err) ||
+                   pp_dispatch_send_wait(l, &e->dispatch, &r, err)
                ? NULL
                : r.at;
 }
@@ -357,7 +359,8 @@ static int return_weights(const struct pp_layer *l, const struct experts *e,
 {
     const struct pp_moved r = {e->weights, e->other_weights, 1,
                                l->env->kernels->accumulator_bytes};
-    if (!holds_all(l) && pp_dispatch_return(l, &e->dispatch, &r, err))
+    if (!holds_all(l) && (pp_dispatch_return_begin(l, &e->dispatch, &r, err) ||
+                          pp_dispatch_return_wait(l, err)))
         return -1;
     memset(pp_layer_statistic_at(l, e->weights, e->kept), 0,
            (e->R - e->kept) * l->env->kernels->accumulator_bytes);
@@ -387,7 +390,9 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
     PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->kept,
                               e->C, l->env->stream));
     const void *weights = weights_here(l, e, s, err);
-    if (!weights || to_experts(l, e, err))
+    if (!weights || to_experts_begin(l, e, err) ||
+        pp_shared_down_bwd(l, &e->shared, dy, s, err) ||
+        to_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_input(e->act, e->product,
                                          l->w[PP_P_EXPERT_DOWN], &e->rows, e->I,
@@ -405,25 +410,6 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
                                  &e->routing, e->T, e->E, e->K,
                                  &l->env->model->moe.router, l->env->stream));
-    return 0;
-}
-
-static int shared_bwd(const struct pp_layer *l, const struct experts *e,
-                      const void *dy, void *const *s, struct pp_err *err)
-{
-    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
-        e->act, dy, l->w[PP_P_SHARED_DOWN], e->T, e->S, e->C, e->S, e->C,
-        l->env->stream));
-    if (l->w[PP_P_SHARED_WEIGHT]) {
-        PP_LAYER_RUN(e->k->weigh_bwd(e->weights, e->act, s[PP_S_ACT],
-                                     s[PP_S_SHARED_WEIGHT], e->T, e->S,
-                                     l->env->stream));
-        PP_LAYER_RUN(e->k->gate_bwd(s[PP_S_DSHARED_WEIGHT], e->weights,
-                                    s[PP_S_SHARED_WEIGHT], e->T,
-                                    l->env->stream));
-    }
-    PP_LAYER_RUN(l->env->kernels->swiglu_bwd(
-        s[PP_S_DGATE_UP], e->act, s[PP_S_GATE_UP], e->T, e->S, l->env->stream));
     return 0;
 }
 
@@ -451,22 +437,21 @@ static int experts_bwd_input(const struct pp_layer *l,
     struct experts e = experts_of(l, mb, s, scratch);
     void *dx = pp_layer_part(l, b, s[PP_S_DNORM2]);
     const void *all = pp_layer_gather(l, mb, b, dy, err);
-    if (!all || find_rows(l, &e, err) || activations_bwd(l, &e, all, s, err) ||
-        (e.S && shared_bwd(l, &e, all, s, err)))
+    if (!all || find_rows(l, &e, err) || activations_bwd(l, &e, all, s, err))
         return -1;
     PP_LAYER_RUN(e.k->grouped_bwd_input(e.product, s[PP_S_DEXPERT_GATE_UP],
                                         l->w[PP_P_EXPERT_GATE], &e.rows, e.C,
                                         2 * e.I, e.stride, l->env->stream));
-    if (from_experts(l, &e, err))
+    if (from_experts_begin(l, &e, err) ||
+        pp_shared_up_bwd(l, &e.shared, dx, s, err) ||
+        from_experts_wait(l, &e, err))
         return -1;
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
-                              l->env->stream));
+                              e.shared.S > 0, l->env->stream));
     const struct pp_router_rows rows = router_rows(&e, s);
     if (pp_layer_router_bwd(l, mb, b, &rows, s[PP_S_DROUTER], s[PP_S_NORM2],
                             err) ||
         add_product(l, &e, dx, s[PP_S_DROUTER], PP_P_ROUTER, e.E, err) ||
-        add_product(l, &e, dx, s[PP_S_DGATE_UP], PP_P_SHARED_GATE, 2 * e.S,
-                    err) ||
         add_product(l, &e, dx, s[PP_S_DSHARED_WEIGHT], PP_P_SHARED_WEIGHT, 1,
                     err))
         return -1;
@@ -475,43 +460,54 @@ static int experts_bwd_input(const struct pp_layer *l,
 
 /* --- weight gradient --- */
 
-static int add_gradient(const struct pp_layer *l, const struct experts *e,
-                        size_t g, const void *dy, const void *x, size_t width,
-                        size_t outputs, struct pp_err *err)
+static int router_bwd_weight(const struct pp_layer *l, const struct experts *e,
+                             const void *x, void *const *s, struct pp_err *err)
 {
-    void *db = g == PP_P_ROUTER ? l->g[PP_P_ROUTER_OFFSET] : NULL;
-    if (l->g[g])
+    if (l->g[PP_P_ROUTER])
         PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
-            l->g[g], db, dy, x, e->T, width, outputs, outputs, width,
-            l->env->stream));
+            l->g[PP_P_ROUTER], l->g[PP_P_ROUTER_OFFSET], s[PP_S_DROUTER], x,
+            e->T, e->C, e->E, e->E, e->C, l->env->stream));
     return 0;
 }
 
-/* The gradient of the last products; dy (T, C). */
+/* The gradients of the last products; dy (T, C). */
 static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
                            const void *dy, void *const *s, struct pp_err *err)
 {
-    if (l->g[PP_P_EXPERT_DOWN]) {
-        PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT],
-                                  e->routing.token, e->kept, e->C,
-                                  l->env->stream));
-        if (to_experts(l, e, err))
-            return -1;
+    if (!l->g[PP_P_EXPERT_DOWN])
+        return pp_shared_down_bwd_weight(l, &e->shared, dy, s, err);
+    PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT], e->routing.token,
+                              e->kept, e->C, l->env->stream));
+    if (to_experts_begin(l, e, err) ||
+        pp_shared_down_bwd_weight(l, &e->shared, dy, s, err) ||
+        to_experts_wait(l, e, err))
+        return -1;
+    PP_LAYER_RUN(e->k->grouped_bwd_weight(
+        l->g[PP_P_EXPERT_DOWN],
+        down_bias(l) ? l->g[PP_P_EXPERT_DOWN_BIAS] : NULL, e->product,
+        s[PP_S_EXPERT_ACT], &e->rows, e->I, e->C, e->stride, l->env->stream));
+    return 0;
+}
+
+/* Those of the first products, of inputs x (T, C). */
+static int up_bwd_weight(const struct pp_layer *l, const struct experts *e,
+                         const void *x, void *const *s, struct pp_err *err)
+{
+    bool trains = l->g[PP_P_EXPERT_GATE];
+    if (trains)
+        PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token,
+                                  e->kept, e->C, l->env->stream));
+    if ((trains && to_experts_begin(l, e, err)) ||
+        router_bwd_weight(l, e, x, s, err) ||
+        pp_shared_up_bwd_weight(l, &e->shared, x, s, err) ||
+        (trains && to_experts_wait(l, e, err)))
+        return -1;
+    if (trains)
         PP_LAYER_RUN(e->k->grouped_bwd_weight(
-            l->g[PP_P_EXPERT_DOWN],
-            down_bias(l) ? l->g[PP_P_EXPERT_DOWN_BIAS] : NULL, e->product,
-            s[PP_S_EXPERT_ACT], &e->rows, e->I, e->C, e->stride,
-            l->env->stream));
-    }
-    if (!l->g[PP_P_SHARED_DOWN])
-        return 0;
-    if (l->w[PP_P_SHARED_WEIGHT]) {
-        PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_SHARED_WEIGHT], NULL,
-                                  e->T, e->C, l->env->stream));
-        dy = e->product;
-    }
-    return add_gradient(l, e, PP_P_SHARED_DOWN, dy, s[PP_S_ACT], e->S, e->C,
-                        err);
+            l->g[PP_P_EXPERT_GATE], l->g[PP_P_EXPERT_GATE_BIAS],
+            s[PP_S_DEXPERT_GATE_UP], e->product, &e->rows, e->C, 2 * e->I,
+            e->stride, l->env->stream));
+    return 0;
 }
 
 static int experts_bwd_weight(const struct pp_layer *l,
@@ -524,26 +520,7 @@ static int experts_bwd_weight(const struct pp_layer *l,
     if (!dy || find_rows(l, &e, err) || down_bwd_weight(l, &e, dy, s, err))
         return -1;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    if (!x)
-        return -1;
-    if (l->g[PP_P_EXPERT_GATE]) {
-        PP_LAYER_RUN(e.k->spread(e.product, x, NULL, e.routing.token, e.kept,
-                                 e.C, l->env->stream));
-        if (to_experts(l, &e, err))
-            return -1;
-        PP_LAYER_RUN(e.k->grouped_bwd_weight(
-            l->g[PP_P_EXPERT_GATE], l->g[PP_P_EXPERT_GATE_BIAS],
-            s[PP_S_DEXPERT_GATE_UP], e.product, &e.rows, e.C, 2 * e.I, e.stride,
-            l->env->stream));
-    }
-    return add_gradient(l, &e, PP_P_ROUTER, s[PP_S_DROUTER], x, e.C, e.E,
-                        err) ||
-                   add_gradient(l, &e, PP_P_SHARED_GATE, s[PP_S_DGATE_UP], x,
-                                e.C, 2 * e.S, err) ||
-                   add_gradient(l, &e, PP_P_SHARED_WEIGHT,
-                                s[PP_S_DSHARED_WEIGHT], x, e.C, 1, err)
-               ? -1
-               : 0;
+    return x ? up_bwd_weight(l, &e, x, s, err) : -1;
 }
 
 const struct pp_block_ops pp_part_experts = {

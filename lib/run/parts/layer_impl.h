@@ -160,11 +160,55 @@ struct pp_moved {
 };
 
 /* Collective. Replaces the rows that are sent by those that are received, by
- * expert; return does the opposite. */
-int pp_dispatch_send(const struct pp_layer *l, const struct pp_dispatch *d,
-                     const struct pp_moved *r, struct pp_err *err);
-int pp_dispatch_return(const struct pp_layer *l, const struct pp_dispatch *d,
-                       const struct pp_moved *r, struct pp_err *err);
+ * expert; return does the opposite. begin posts the messages, wait has the
+ * rows: nothing else may use r between them, but any other work may run. */
+int pp_dispatch_send_begin(const struct pp_layer *l,
+                           const struct pp_dispatch *d,
+                           const struct pp_moved *r, struct pp_err *err);
+int pp_dispatch_send_wait(const struct pp_layer *l, const struct pp_dispatch *d,
+                          const struct pp_moved *r, struct pp_err *err);
+int pp_dispatch_return_begin(const struct pp_layer *l,
+                             const struct pp_dispatch *d,
+                             const struct pp_moved *r, struct pp_err *err);
+int pp_dispatch_return_wait(const struct pp_layer *l, struct pp_err *err);
+
+/* A shared expert (layer_shared.c): an MLP of every token, which a layer of
+ * experts may add to the sum of those that the router chose. S is 0, and the
+ * functions do nothing, if there is none. */
+struct pp_shared_expert {
+    size_t T, C, S; /* tokens of all ranks, hidden, its width */
+    void *act;      /* (T, S), room */
+    void *weights;  /* (T), room; accumulated type */
+};
+
+/* Writes the weight of each token, if the layer has such a gate. */
+int pp_shared_gate_fwd(const struct pp_layer *l,
+                       const struct pp_shared_expert *e, const void *x,
+                       void *const *s, struct pp_err *err);
+/* The product of gate and up, and the activation. */
+int pp_shared_up_fwd(const struct pp_layer *l, const struct pp_shared_expert *e,
+                     const void *x, void *const *s, struct pp_err *err);
+int pp_shared_activate(const struct pp_layer *l,
+                       const struct pp_shared_expert *e, void *const *s,
+                       struct pp_err *err);
+/* Writes the output, with its weight, to y (T, C). */
+int pp_shared_down_fwd(const struct pp_layer *l,
+                       const struct pp_shared_expert *e, void *y,
+                       void *const *s, struct pp_err *err);
+/* Writes the gradients of gate and up and of the weight, from dy (T, C); */
+int pp_shared_down_bwd(const struct pp_layer *l,
+                       const struct pp_shared_expert *e, const void *dy,
+                       void *const *s, struct pp_err *err);
+/* then that of the input by gate and up. */
+int pp_shared_up_bwd(const struct pp_layer *l, const struct pp_shared_expert *e,
+                     void *dx, void *const *s, struct pp_err *err);
+/* Add to the gradients of the matrices: that of down, and the others. */
+int pp_shared_down_bwd_weight(const struct pp_layer *l,
+                              const struct pp_shared_expert *e, const void *dy,
+                              void *const *s, struct pp_err *err);
+int pp_shared_up_bwd_weight(const struct pp_layer *l,
+                            const struct pp_shared_expert *e, const void *x,
+                            void *const *s, struct pp_err *err);
 
 /* Tensor-parallel ranks (layer_tensor.c). x, y and dy are rows of this rank,
  * (rows, hidden), unless stated otherwise. */
