@@ -25,13 +25,13 @@ enum { SMALL_VOCAB = 37, SMALL_RANKS = 16, SMALL_SEQUENCES = 16 };
     }
 
 /* Returns the kind of the images, or of the audio, that an encoder takes. */
-static inline struct pp_image_kind image_kind(const struct pp_vision *v)
+static inline struct pp_item_kind image_kind(const struct pp_vision *v)
 {
     bool audio = pp_vision_hears(v);
     uint32_t merge = 1;
     while (!audio && merge * merge < v->merge)
         merge++;
-    return (struct pp_image_kind){
+    return (struct pp_item_kind){
         (uint32_t)v->patch_inputs, (uint32_t)v->image_token,
         audio ? (uint32_t)v->merge : merge,
         audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES};

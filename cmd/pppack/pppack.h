@@ -90,7 +90,7 @@ struct pack_job {
     struct pp_manifest manifest;       /* with manifest_name */
     double per_token, per_pair;        /* with --balance flops */
     double per_patch;                  /* with --balance */
-    struct pp_jsonl_images images;     /* with --image-token or --audio-token */
+    struct pp_jsonl_stream images;     /* with --image-token or --audio-token */
     size_t lower_bound;                /* with --stats */
     struct pack_figures before, after; /* --balance, with --stats */
     const char *name;                  /* the file being read */

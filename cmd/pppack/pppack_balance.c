@@ -65,7 +65,7 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     const struct pp_pieces *p = &j->pieces;
-    double patches = p->patches ? p->patches[q - p->piece] : 0;
+    double patches = p->rows ? p->rows[q - p->piece] : 0;
     if (j->balance != PACK_BALANCE_FLOPS)
         return q->padded + j->patch_cost * patches;
     return pack_cost(j, q->padded, pairs_of(j, q)) + j->per_patch * patches;
@@ -142,16 +142,16 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
 
 /* Appends the images of a piece to those of its bin. */
 static void add_images(const struct pack_job *j, const struct pp_piece *q,
-                       struct pp_bin_images *to, int32_t *cu)
+                       struct pp_bin_items *to, int32_t *cu)
 {
     size_t first, n = sequences_of(j, q, &first);
-    const struct pp_image *image;
+    const struct pp_item *image;
     for (size_t s = first; s < first + n; s++)
-        for (size_t k = pp_images_of(&j->docs.images, s, &image); k > 0; k--) {
-            cu[to->n + 1] = cu[to->n] + (int32_t)image++->patches;
+        for (size_t k = pp_items_of(&j->docs.images, s, &image); k > 0; k--) {
+            cu[to->n + 1] = cu[to->n] + (int32_t)image++->rows;
             to->n++;
         }
-    to->patches = (uint32_t)cu[to->n];
+    to->rows = (uint32_t)cu[to->n];
 }
 
 /* Measures the images of all bins. Ranks that have those of several bins have
@@ -164,11 +164,11 @@ static int measure_images(struct pack_job *j, struct pp_workloads *s)
     if (!cu)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
-        struct pp_bin_images images = {.cu_patches = cu};
+        struct pp_bin_items images = {.cu_rows = cu};
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
             add_images(j, &j->pieces.piece[j->bins.items[i]], &images, cu);
-        struct pp_image_share share = pp_images_largest(&images, ranks);
-        pp_workloads_set_images(s, b, &j->manifest, bins * share.patches,
+        struct pp_item_share share = pp_items_largest(&images, ranks);
+        pp_workloads_set_images(s, b, &j->manifest, bins * share.rows,
                                 bins * share.squares);
     }
     free(cu);
@@ -305,10 +305,9 @@ static int rearrange_bins(struct pack_job *j)
     if (!cost)
         return -1;
     tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
-    const struct pp_two_sizes patches = {j->pieces.patches,
-                                         (uint32_t)j->patches};
+    const struct pp_two_sizes patches = {j->pieces.rows, (uint32_t)j->patches};
     int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
-                             j->patches && j->pieces.patches ? &patches : NULL,
+                             j->patches && j->pieces.rows ? &patches : NULL,
                              j->sizes ? near_mean(j, cost) : 0, &j->t.err);
     if (rc == 0)
         rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);

@@ -234,11 +234,11 @@ static int choose_spill(struct pack_job *j)
     j->docs.spill = slash ? j->spill : ".";
     j->docs.spill_bytes = SPILL_BYTES;
     j->docs.forget_ids = j->docs.images.forget = !j->t.output;
-    j->images = (struct pp_jsonl_images){.token = (uint32_t)j->image_token,
+    j->images = (struct pp_jsonl_stream){.token = (uint32_t)j->image_token,
                                          .merge = (uint32_t)j->merge,
                                          .patch = (uint32_t)j->patch};
     if (j->audio_token >= 0)
-        j->images = (struct pp_jsonl_images){.modality = PP_MODALITY_AUDIO,
+        j->images = (struct pp_jsonl_stream){.modality = PP_MODALITY_AUDIO,
                                              .token = (uint32_t)j->audio_token,
                                              .merge = PP_AUDIO_MERGE};
     return 0;

@@ -49,7 +49,7 @@ int pack_write(struct pack_job *j)
         .n_inputs = j->n_documents,
         .capacity = j->capacity,
         .align = j->align,
-        .patch_capacity = (uint32_t)j->patches,
+        .row_capacity = (uint32_t)j->patches,
         .epoch = j->epoch,
         .docs = &j->docs,
         .first_document = j->first_document,
@@ -237,22 +237,22 @@ int pack_manifest_read(struct pack_job *j)
 
 int pack_check_images(struct pack_job *j)
 {
-    const struct pp_images *images = &j->docs.images;
-    const struct pp_image_kind *kind = &images->kind;
+    const struct pp_items *images = &j->docs.images;
+    const struct pp_item_kind *kind = &images->kind;
     struct pp_image_set set = {
         .n = images->n,
         .modality = kind->modality,
         .token = kind->token,
-        .patch_inputs = kind->patch_inputs,
+        .patch_inputs = kind->width,
         .merge = pp_modality_rows(kind->modality, kind->merge)};
     struct pp_model model;
     if (images->n == 0)
         return 0;
     for (size_t i = 0; i < images->n; i++) {
-        const struct pp_image *at = &images->at[i];
-        set.n_patches += at->patches;
-        if (at->patches > set.max_image)
-            set.max_image = at->patches;
+        const struct pp_item *at = &images->at[i];
+        set.n_patches += at->rows;
+        if (at->rows > set.max_image)
+            set.max_image = at->rows;
         if (at->grid.frames > set.max_frames)
             set.max_frames = at->grid.frames;
     }
@@ -275,11 +275,11 @@ static int set_data(struct pack_job *j)
                                     .align = p.align,
                                     .max_tokens =
                                         pp_packed_room(&p, j->manifest.mesh.cp),
-                                    .max_images = p.images.max_images};
+                                    .max_images = p.images.max_items};
     const struct pp_layout l = pp_manifest_layout(&j->manifest);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     if (j->manifest.model.image_merge > 1)
-        data.max_patches = pp_images_most(&p, makers, lanes);
+        data.max_patches = pp_items_most(&p, makers, lanes);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

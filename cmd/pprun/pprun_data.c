@@ -27,11 +27,10 @@ static int match_data(const struct pprun *p, const char *dir)
         {"capacity", d->capacity, p->data.capacity},
         {"max_tokens", d->max_tokens,
          pp_packed_room(&p->data, p->manifest.mesh.cp)},
-        {"max_images", d->max_images, p->data.images.max_images},
+        {"max_images", d->max_images, p->data.images.max_items},
         {"max_patches", d->max_patches,
-         p->model.encoders[0].merge > 1
-             ? pp_images_most(&p->data, makers, lanes)
-             : 0},
+         p->model.encoders[0].merge > 1 ? pp_items_most(&p->data, makers, lanes)
+                                        : 0},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* stream - what a packed set can have beside its tokens, for an encoder: images
- * or audio. Pure.
+/* modality - what a packed set can have beside its tokens, for an encoder:
+ * images or audio. Pure.
  *
  * A stream has items: images, or clips of audio. An item has rows, which the
  * encoder reads, and a feature for each group of rows, which takes the place of

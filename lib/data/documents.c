@@ -301,7 +301,7 @@ void pp_documents_truncate(struct pp_documents *d, size_t n)
         d->labels = NULL;
         d->member = NULL;
     }
-    pp_images_truncate(&d->images, d->n_sequences);
+    pp_items_truncate(&d->images, d->n_sequences);
 }
 
 void pp_documents_release(struct pp_documents *d)
@@ -310,7 +310,7 @@ void pp_documents_release(struct pp_documents *d)
     pp_spill_release(&d->grow_labels);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         pp_spill_release(&d->grow_columns[c]);
-    pp_images_release(&d->images);
+    pp_items_release(&d->images);
     d->released = pp_documents_n_tokens(d);
 }
 
@@ -378,7 +378,7 @@ void pp_documents_finish(struct pp_documents *d)
         pp_spill_finish(&d->grow_columns[c]);
     for (size_t i = 0; i < d->n_files; i++)
         finish_token_file(&d->files[i]);
-    pp_images_finish(&d->images);
+    pp_items_finish(&d->images);
     free(d->files);
     memset(d, 0, sizeof *d);
 }

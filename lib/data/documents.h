@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/err.h"
-#include "data/images.h"
+#include "data/items.h"
 #include "data/spill.h"
 
 enum pp_column {
@@ -35,7 +35,7 @@ enum pp_scope {
     PP_SCOPE_TOKEN,
     PP_SCOPE_SEQUENCE,
     PP_SCOPE_GROUP,
-    PP_SCOPE_PATCH
+    PP_SCOPE_ROW
 };
 
 struct pp_column_kind {
@@ -123,7 +123,7 @@ struct pp_documents {
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      by scope; NULL if absent */
     size_t top_k;                 /* elements of a list, or 0 */
-    struct pp_images images;      /* of the sequences */
+    struct pp_items images;       /* of the sequences */
     enum pp_data_kind kind;
     size_t n_skipped; /* malformed lines that were skipped */
     struct pp_omission

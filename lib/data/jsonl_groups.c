@@ -33,7 +33,7 @@ static int end_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
     if (pp_line_check_placeholders(r->images, d, r->ids, r->labels, r->n,
                                    err) != 0 ||
         pp_documents_add(d, r->n, r->labels, err) != 0 ||
-        pp_images_attach(&d->images, d->n_sequences - 1, err) != 0)
+        pp_items_attach(&d->images, d->n_sequences - 1, err) != 0)
         return -1;
     return pp_sequence_set_columns(r, d, 0, err);
 }

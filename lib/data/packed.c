@@ -75,8 +75,8 @@ static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
         return p->n_positions;
     case PP_SCOPE_SEQUENCE:
         return p->n_sequences;
-    case PP_SCOPE_PATCH:
-        return p->images.n_patches * p->images.patch_inputs;
+    case PP_SCOPE_ROW:
+        return p->images.n_rows * p->images.width;
     default:
         return p->n_groups;
     }
@@ -115,7 +115,7 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
     bool pixels = file == PP_PACKED_PIXELS;
     unsigned scope = pp_packed_scope(file);
     bool is_list = pp_packed_is_list(file);
-    if (pixels && !pp_images_exist(&p->images))
+    if (pixels && !pp_stream_exists(&p->images))
         return 0;
     if (!c && !pixels && (is_float || p->index_only))
         return 0;
@@ -159,7 +159,7 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     const struct pp_packed_column *c = pp_packed_column(p, file);
     size_t bytes;
     if (!c || (p->index_only && file < PP_PACKED_COLUMNS) ||
-        (file == PP_PACKED_PIXELS && !pp_images_exist(&p->images)))
+        (file == PP_PACKED_PIXELS && !pp_stream_exists(&p->images)))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||
         map_packed_file(p, dir, file, err) != 0)
@@ -300,7 +300,7 @@ void pp_packed_finish(struct pp_packed *p)
     pp_packed_unmap_tokens(p);
     free(p->dir);
     free(p->owned);
-    free(p->owned_images);
+    free(p->owned_items);
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);

@@ -17,7 +17,7 @@
 #include "base/err.h"
 #include "data/documents.h"
 #include "data/file_check.h"
-#include "data/packed_images.h"
+#include "data/packed_stream.h"
 #include "data/packed_ranks.h"
 #include "data/pieces.h"
 
@@ -51,7 +51,7 @@ struct pp_packed {
     uint32_t top_k;  /* elements of a position in columns that are lists */
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
-    struct pp_packed_images images;
+    struct pp_packed_stream images;
     /* The context-parallel ranks of which each sequence has some, and the most
      * positions of a bin on one of them. 0: all ranks share all sequences. */
     uint32_t cp, max_rank_tokens;
@@ -62,9 +62,9 @@ struct pp_packed {
     const void *sections[16];
     size_t section_bytes[16];
     struct pp_token_map *token_files;
-    char *dir;          /* the directory, or NULL */
-    void *owned;        /* holds everything if made in memory, else NULL */
-    void *owned_images; /* likewise, the images */
+    char *dir;         /* the directory, or NULL */
+    void *owned;       /* holds everything if made in memory, else NULL */
+    void *owned_items; /* likewise, the items */
 };
 
 /* One bin. Sequence i begins at position cu_seqlens_padded[i] and has
@@ -181,7 +181,7 @@ struct pp_packed_content {
     const uint32_t *items; /* indices into pieces */
     size_t n_inputs;
     uint32_t capacity, align;
-    uint32_t patch_capacity; /* most patches of a bin; 0: no limit */
+    uint32_t row_capacity; /* most patches of a bin; 0: no limit */
     struct pp_epoch_order epoch;
     /* The documents of the pieces: their sequences, columns, images and files.
      * NULL: a piece is a sequence, and there are no columns. */

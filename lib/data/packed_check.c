@@ -90,17 +90,17 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
 static int check_placeholders(const struct pp_packed *p, size_t b,
                               const struct pp_bin *bin, struct pp_err *err)
 {
-    struct pp_bin_images at;
-    pp_packed_bin_images(p, b, &at);
-    for (uint32_t i = 0; at.cu_images && i < bin->n_sequences; i++) {
+    struct pp_bin_items at;
+    pp_packed_bin_items(p, b, &at);
+    for (uint32_t i = 0; at.cu_items && i < bin->n_sequences; i++) {
         int32_t length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
         size_t features = 0;
-        size_t found = pp_images_placeholders(
+        size_t found = pp_items_placeholders(
             p->images.token, bin->input_ids + bin->cu_seqlens_padded[i], NULL,
             (size_t)length);
-        for (int32_t k = at.cu_images[i]; k < at.cu_images[i + 1]; k++)
+        for (int32_t k = at.cu_items[i]; k < at.cu_items[i + 1]; k++)
             features +=
-                pp_image_features(&p->images, pp_grid_patches(&at.grids[k]));
+                pp_item_features(&p->images, pp_grid_size(&at.grids[k]));
         if (found != features)
             return pp_fail(err, PP_EXIT_NO,
                            "bin %zu: sequence %" PRIu32

@@ -141,7 +141,7 @@ static int add_packed_sequence(const struct pp_packed *p,
         return -1;
     bool own = memcmp(ids, r->all_labels, n_tokens * sizeof *ids) != 0;
     if (pp_documents_add(d, n_tokens, own ? r->all_labels : NULL, err) != 0 ||
-        pp_packed_load_images(p, at->bin, at->sequence, d, err) != 0)
+        pp_packed_load_items(p, at->bin, at->sequence, d, err) != 0)
         return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (set_packed_column(p, (enum pp_column)c, at, n, is_first, r, d,

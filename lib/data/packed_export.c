@@ -289,7 +289,7 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
                                  const char *path, struct pp_err *err)
 {
     struct pp_tensor_spec specs[N_SPECS];
-    if (pp_images_exist(&p->images))
+    if (pp_stream_exists(&p->images))
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: '%" PRIu64 "' %s cannot be written as safetensors",
                        path, p->images.n,

@@ -46,7 +46,7 @@ const char *pp_packed_name(int file);
 static inline enum pp_scope pp_packed_scope(int file)
 {
     if (file == PP_PACKED_PIXELS)
-        return PP_SCOPE_PATCH;
+        return PP_SCOPE_ROW;
     return file < PP_PACKED_COLUMNS
                ? PP_SCOPE_TOKEN
                : pp_columns[file - PP_PACKED_COLUMNS].scope;
@@ -73,10 +73,10 @@ struct pp_packed_header {
     uint64_t epoch_seed;
     uint32_t epoch_block, reserved; /* 0: all epochs have one order */
     /* Version 3 ends here. Version 4 has images. */
-    uint64_t n_images, n_patches;
-    uint64_t image_bins, cu_images, cu_patches, grids; /* offsets */
-    uint32_t patch_inputs, image_token, merge, patch_capacity;
-    uint32_t max_images, max_patches, max_image, modality;
+    uint64_t n_items, n_rows;
+    uint64_t item_bins, cu_items, cu_rows, grids; /* offsets */
+    uint32_t width, token, merge, row_capacity;
+    uint32_t max_items, max_rows, max_item, modality;
     /* Version 4 ends here. Version 5 has context-parallel ranks. Version 6 has
      * audio in place of images, and no such ranks. */
     uint64_t ranks; /* offset */
@@ -94,12 +94,12 @@ enum {
 /* Versions with a stream beside the tokens. */
 enum { PP_PACKED_IMAGES = 4, PP_PACKED_AUDIO = 6 };
 
-static inline bool pp_packed_has_images(uint32_t version)
+static inline bool pp_packed_has_stream(uint32_t version)
 {
     return version == PP_PACKED_IMAGES || version == PP_PACKED_AUDIO;
 }
 
-static_assert(offsetof(struct pp_packed_header, n_images) == PP_PACKED_HEADER_3,
+static_assert(offsetof(struct pp_packed_header, n_items) == PP_PACKED_HEADER_3,
               "pp-pack(5)");
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
@@ -134,11 +134,11 @@ struct pp_packed_record {
 };
 static_assert(sizeof(struct pp_packed_record) == 40, "pp-pack(5)");
 
-/* The images of a bin. Its cu_patches begin at first_image + bin. */
-struct pp_packed_image_record {
-    uint64_t first_image, first_patch; /* of all bins */
+/* The items of a bin. Its cu_rows begin at first_item + bin. */
+struct pp_packed_item_record {
+    uint64_t first_item, first_row; /* of all bins */
 };
-static_assert(sizeof(struct pp_packed_image_record) == 16, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_item_record) == 16, "pp-pack(5)");
 static_assert(sizeof(struct pp_grid) == 12, "pp-pack(5)");
 
 /* Returns the kind of all checksums in an index of that version. */
@@ -164,9 +164,9 @@ enum {
     PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
-    PP_SECTION_IMAGE_BINS, /* this and the next three: NULL without images */
-    PP_SECTION_CU_IMAGES,
-    PP_SECTION_CU_PATCHES,
+    PP_SECTION_ITEM_BINS, /* this and the next three: NULL without a stream */
+    PP_SECTION_CU_ITEMS,
+    PP_SECTION_CU_ROWS,
     PP_SECTION_GRIDS,
     PP_SECTION_RANKS, /* NULL unless the sequences have ranks */
     PP_N_SECTIONS,
@@ -189,10 +189,10 @@ int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
                            struct pp_err *err) PP_MUST_USE;
 
 /* Fills p->images from a header of version 4 or 6, and finds its sections. */
-int pp_packed_find_images(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
+int pp_packed_find_stream(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
-/* Checks the numbers of the sections of images. */
-int pp_packed_check_images(const struct pp_packed *p,
+/* Checks the numbers of the sections of the stream. */
+int pp_packed_check_stream(const struct pp_packed *p,
                            struct pp_err *err) PP_MUST_USE;
 
 /* Raises *most to n. */
@@ -201,30 +201,29 @@ static inline void pp_raise(uint32_t *most, uint32_t n)
     *most = n > *most ? n : *most;
 }
 
-/* Fills the sections of images: bin by bin, sequence by sequence. `next` is
+/* Fills the sections of a stream: bin by bin, sequence by sequence. `next` is
  * what follows; zero it. */
-struct pp_image_cursor {
-    struct pp_packed_image_record *records;
-    int32_t *cu_images, *cu_patches; /* all elements are 0 */
+struct pp_item_cursor {
+    struct pp_packed_item_record *records;
+    int32_t *cu_items, *cu_rows; /* all elements are 0 */
     struct pp_grid *grids;
-    struct pp_packed_images
-        *totals; /* n, n_patches and the maxima are raised */
+    struct pp_packed_stream *totals; /* n, n_rows and the maxima are raised */
     struct {
-        size_t bin, sequence;     /* of all bins */
-        uint32_t images, patches; /* of the bin so far */
+        size_t bin, sequence; /* of all bins */
+        uint32_t items, rows; /* of the bin so far */
     } next;
 };
 
-/* Begins with the sections of a header, whose maxima and patches are not known
+/* Begins with the sections of a header, whose maxima and rows are not known
  * before the end. */
-void pp_image_begin(struct pp_image_cursor *c, struct pp_packed_header *h,
-                    struct pp_packed_images *totals);
-void pp_image_end(const struct pp_image_cursor *c, struct pp_packed_header *h);
+void pp_item_begin(struct pp_item_cursor *c, struct pp_packed_header *h,
+                   struct pp_packed_stream *totals);
+void pp_item_end(const struct pp_item_cursor *c, struct pp_packed_header *h);
 
-void pp_image_open_bin(struct pp_image_cursor *c);
-void pp_image_add(struct pp_image_cursor *c, const struct pp_grid *g);
-void pp_image_end_sequence(struct pp_image_cursor *c);
-void pp_image_close_bin(struct pp_image_cursor *c);
+void pp_item_open_bin(struct pp_item_cursor *c);
+void pp_item_add(struct pp_item_cursor *c, const struct pp_grid *g);
+void pp_item_end_sequence(struct pp_item_cursor *c);
+void pp_item_close_bin(struct pp_item_cursor *c);
 
 /* Sorts the sequences and checks that the tokens of each document are packed
  * from the first on, and once. */
@@ -264,23 +263,22 @@ uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
 struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k);
 
-/* Adds the images of a sequence with these ids. Its placeholders must be as
+/* Adds the items of a sequence with these ids. Its placeholders must be as
  * many as the features. */
-int pp_image_add_part(struct pp_image_cursor *c,
-                      const struct pp_packed_content *content,
-                      const struct pp_part *p, const int32_t *ids,
-                      struct pp_err *err) PP_MUST_USE;
+int pp_item_add_part(struct pp_item_cursor *c,
+                     const struct pp_packed_content *content,
+                     const struct pp_part *p, const int32_t *ids,
+                     struct pp_err *err) PP_MUST_USE;
 
-/* Attaches the images of sequence i of bin b to the last sequence of d. */
-int pp_packed_load_images(const struct pp_packed *p, size_t b, uint32_t i,
-                          struct pp_documents *d,
-                          struct pp_err *err) PP_MUST_USE;
+/* Attaches the items of sequence i of bin b to the last sequence of d. */
+int pp_packed_load_items(const struct pp_packed *p, size_t b, uint32_t i,
+                         struct pp_documents *d,
+                         struct pp_err *err) PP_MUST_USE;
 
 /* Gives `out`, whose sequences are those of the first n_bins bins of p, their
- * images. After the last bin comes the first. */
-int pp_packed_copy_images(const struct pp_packed *p, size_t n_bins,
-                          struct pp_packed *out,
-                          struct pp_err *err) PP_MUST_USE;
+ * items. After the last bin comes the first. */
+int pp_packed_copy_items(const struct pp_packed *p, size_t n_bins,
+                         struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
 
 /* Returns whether the content has the column of that file. */
 bool pp_packed_content_has(const struct pp_packed_content *c, int file);

@@ -47,18 +47,18 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     return p;
 }
 
-/* Counts the images of all bins. */
-static uint64_t count_images(const struct pp_packed_content *c)
+/* Counts the items of all bins. */
+static uint64_t count_items(const struct pp_packed_content *c)
 {
-    const struct pp_image *first;
+    const struct pp_item *first;
     uint64_t n = 0;
     if (!c->docs || !c->docs->images.n)
         return 0;
     for (size_t i = 0; i < c->first[c->n_bins]; i++) {
         const struct pp_piece *q = &c->pieces[c->items[i]];
         for (uint32_t k = 0; k < pp_piece_n_parts(c, q); k++)
-            n += pp_images_of(&c->docs->images, first_sequence(c, q) + k,
-                              &first);
+            n +=
+                pp_items_of(&c->docs->images, first_sequence(c, q) + k, &first);
     }
     return n;
 }
@@ -68,7 +68,7 @@ bool pp_packed_content_has(const struct pp_packed_content *c, int file)
     if (file < PP_PACKED_COLUMNS)
         return c->ids != NULL;
     if (file == PP_PACKED_PIXELS)
-        return count_images(c) > 0;
+        return count_items(c) > 0;
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
@@ -108,16 +108,16 @@ make_index_header(const struct pp_packed_content *c)
         h.header_bytes = sizeof h;
         h.cp = c->cp;
     }
-    h.n_images = count_images(c);
-    if (h.n_images) {
+    h.n_items = count_items(c);
+    if (h.n_items) {
         bool audio = c->docs->images.kind.modality == PP_MODALITY_AUDIO;
         h.version = audio ? PP_PACKED_AUDIO : PP_PACKED_IMAGES;
         h.header_bytes = audio ? sizeof h : PP_PACKED_HEADER_4;
         h.modality = (uint32_t)c->docs->images.kind.modality;
-        h.patch_inputs = c->docs->images.kind.patch_inputs;
-        h.image_token = c->docs->images.kind.token;
+        h.width = c->docs->images.kind.width;
+        h.token = c->docs->images.kind.token;
         h.merge = c->docs->images.kind.merge;
-        h.patch_capacity = c->patch_capacity;
+        h.row_capacity = c->row_capacity;
     }
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
@@ -155,12 +155,12 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
         h->token_file = take_section(&at, h->n_sequences, 4);
         h->token_at = take_section(&at, h->n_sequences, 8);
     }
-    if (h->n_images) {
-        h->image_bins =
-            take_section(&at, h->n_bins, sizeof(struct pp_packed_image_record));
-        h->cu_images = take_section(&at, n_cu, 4);
-        h->cu_patches = take_section(&at, h->n_images + h->n_bins, 4);
-        h->grids = take_section(&at, h->n_images, sizeof(struct pp_grid));
+    if (h->n_items) {
+        h->item_bins =
+            take_section(&at, h->n_bins, sizeof(struct pp_packed_item_record));
+        h->cu_items = take_section(&at, n_cu, 4);
+        h->cu_rows = take_section(&at, h->n_items + h->n_bins, 4);
+        h->grids = take_section(&at, h->n_items, sizeof(struct pp_grid));
     }
     if (h->cp)
         h->ranks =
@@ -168,10 +168,10 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
     h->index_bytes = at;
 }
 
-/* Returns whether the index has the fields and sections of images. */
-static bool has_images(const struct pp_packed_header *h)
+/* Returns whether the index has the fields and sections of a stream. */
+static bool has_stream(const struct pp_packed_header *h)
 {
-    return pp_packed_has_images(h->version);
+    return pp_packed_has_stream(h->version);
 }
 
 static void *section_at(struct pp_packed_header *h, uint64_t offset)
@@ -185,8 +185,8 @@ struct index_cursor {
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
     int32_t *ids;                /* index-only: scratch for a sequence */
-    struct pp_image_cursor images;
-    struct pp_packed_images totals; /* of images so far */
+    struct pp_item_cursor items;
+    struct pp_packed_stream totals; /* of items so far */
 };
 
 /* Returns the ids of a part. Index-only: also notes their place, and copies
@@ -242,7 +242,7 @@ static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
     r->real += p->length;
     r->tokens += p->padded;
     k->sequence++;
-    return has_images(h) ? pp_image_add_part(&k->images, k->c, p, ids, err) : 0;
+    return has_stream(h) ? pp_item_add_part(&k->items, k->c, p, ids, err) : 0;
 }
 
 static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
@@ -253,8 +253,8 @@ static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
         h->cu_groups ? (uint32_t *)section_at(h, h->cu_groups) : NULL;
     r->first_sequence = k->sequence;
     r->first_position = h->n_positions;
-    if (has_images(h))
-        pp_image_open_bin(&k->images);
+    if (has_stream(h))
+        pp_item_open_bin(&k->items);
     if (cu_groups)
         ((uint64_t *)section_at(h, h->first_group))[k->bin] = k->group;
     for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
@@ -272,8 +272,8 @@ static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
         r->n_groups++;
     }
     r->n_sequences = (uint32_t)(k->sequence - r->first_sequence);
-    if (has_images(h))
-        pp_image_close_bin(&k->images);
+    if (has_stream(h))
+        pp_item_close_bin(&k->items);
     k->bin++;
     return 0;
 }
@@ -320,7 +320,7 @@ static void fill_columns(struct pp_packed_header *h,
                          const uint64_t sums[PP_PACKED_N_FILES])
 {
     const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups,
-                          has_images(h) ? h->n_patches * h->patch_inputs : 0};
+                          has_stream(h) ? h->n_rows * h->width : 0};
     struct pp_packed_column *t = section_at(h, h->columns);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
         if (!pp_packed_content_has(c, f))
@@ -388,12 +388,12 @@ pp_packed_make_index(const struct pp_packed_content *c,
         goto bad;
     }
     memcpy(h, &head, head.header_bytes);
-    if (has_images(h))
-        pp_image_begin(&k.images, h, &k.totals);
+    if (has_stream(h))
+        pp_item_begin(&k.items, h, &k.totals);
     if (fill_bins(&k, err) != 0)
         goto bad;
-    if (has_images(h))
-        pp_image_end(&k.images, h);
+    if (has_stream(h))
+        pp_item_end(&k.items, h);
     fill_columns(h, c, sums);
     if (c->ranks)
         fill_ranks(h, c);

@@ -279,7 +279,7 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins,
     }
     out->align = c->single ? c->align : p->align;
     finish_set(&b);
-    if (pp_packed_copy_images(p, n_bins, out, err) == 0)
+    if (pp_packed_copy_items(p, n_bins, out, err) == 0)
         return 0;
     pp_packed_finish(out);
     return -1;

@@ -167,8 +167,8 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    if (pp_packed_has_images(h->version))
-        return pp_packed_find_images(p, err);
+    if (pp_packed_has_stream(h->version))
+        return pp_packed_find_stream(p, err);
     return h->version == 5 ? pp_packed_find_ranks(p, err) : 0;
 }
 
@@ -484,7 +484,7 @@ int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
         return -1;
     if (check_token_files(p, err) != 0)
         return -1;
-    if (pp_packed_check_images(p, err) != 0)
+    if (pp_packed_check_stream(p, err) != 0)
         return -1;
     return pp_packed_check_ranks(p, err);
 }

@@ -290,16 +290,16 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
     }
 }
 
-/* Writes the pixels of a sequence's images. */
-static int put_pixels(struct summed_file *s, const struct pp_images *images,
-                      size_t sequence, struct pp_err *err)
+/* Writes the rows of a sequence's items. */
+static int put_rows(struct summed_file *s, const struct pp_items *items,
+                    size_t sequence, struct pp_err *err)
 {
-    const struct pp_image *at;
-    size_t n = pp_images_of(images, sequence, &at);
-    size_t width = images->kind.patch_inputs;
+    const struct pp_item *at;
+    size_t n = pp_items_of(items, sequence, &at);
+    size_t width = items->kind.width;
     for (size_t k = 0; k < n; k++)
-        if (summed_put(s, images->pixels + at[k].row * width,
-                       at[k].patches * width * sizeof(float), err) != 0)
+        if (summed_put(s, items->values + at[k].first_row * width,
+                       at[k].rows * width * sizeof(float), err) != 0)
             return -1;
     return 0;
 }
@@ -321,13 +321,13 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                        &p, k == 0, err) != 0)
             return -1;
     return files[PP_PACKED_PIXELS].f
-               ? put_pixels(&files[PP_PACKED_PIXELS], &c->docs->images,
-                            p.sequence, err)
+               ? put_rows(&files[PP_PACKED_PIXELS], &c->docs->images,
+                          p.sequence, err)
                : 0;
 }
 
-/* Returns the bytes of pixels so far. */
-static uint64_t pixel_bytes(const struct summed_file *s)
+/* Returns the bytes of rows so far. */
+static uint64_t row_bytes(const struct summed_file *s)
 {
     return s->f ? (uint64_t)ftello(s->f) : 0;
 }
@@ -347,9 +347,9 @@ static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
         }
         if (c->progress &&
             (c->first[b + 1] - reported >= PP_PROGRESS_PIECES ||
-             pixel_bytes(pixels) - reported_bytes >= PROGRESS_PIXELS)) {
+             row_bytes(pixels) - reported_bytes >= PROGRESS_PIXELS)) {
             reported = c->first[b + 1];
-            reported_bytes = pixel_bytes(pixels);
+            reported_bytes = row_bytes(pixels);
             c->progress(c->ctx, b);
         }
     }

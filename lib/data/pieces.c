@@ -58,28 +58,28 @@ static bool is_group(const struct pp_documents *d, size_t i)
 }
 
 /* Returns the patches of all images of a document. */
-static uint64_t n_patches(const struct pp_documents *d, size_t i)
+static uint64_t n_rows(const struct pp_documents *d, size_t i)
 {
     uint64_t sum = 0;
-    const struct pp_image *at;
+    const struct pp_item *at;
     for (size_t s = pp_documents_sequence(d, i);
          d->images.n && s < pp_documents_sequence(d, i + 1); s++)
-        for (size_t n = pp_images_of(&d->images, s, &at); n > 0; n--)
-            sum += at++->patches;
+        for (size_t n = pp_items_of(&d->images, s, &at); n > 0; n--)
+            sum += at++->rows;
     return sum;
 }
 
 /* Returns whether a document is never cut. */
 static bool stays_whole(const struct pp_documents *d, size_t i)
 {
-    return is_group(d, i) || n_patches(d, i) > 0;
+    return is_group(d, i) || n_rows(d, i) > 0;
 }
 
 static bool has_room(const struct pp_documents *d, size_t i,
                      const struct pp_piece_options *o)
 {
     return padded_length(d, i, o->align) <= o->capacity &&
-           n_patches(d, i) <= o->patches;
+           n_rows(d, i) <= o->rows;
 }
 
 /* Returns how many pieces a document makes. */
@@ -104,11 +104,11 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
     bool cut = o->oversize != PP_OVERSIZE_ERROR;
     size_t length =
         is_group(d, i) ? padded_length(d, i, o->align) : document_length(d, i);
-    if (n_patches(d, i) > o->patches)
+    if (n_rows(d, i) > o->rows)
         return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
                                "%s %zu has '%" PRIu64
                                "' patches, more than the %" PRIu32 " of a bin",
-                               what, i - o->first, n_patches(d, i), o->patches);
+                               what, i - o->first, n_rows(d, i), o->rows);
     if (cut)
         return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
                                "%s %zu has '%zu' tokens, more than a bin, and "
@@ -172,8 +172,8 @@ static int alloc_pieces(struct pp_pieces *p, size_t n, bool images,
     p->piece = calloc(n + 1, sizeof *p->piece);
     p->padded = calloc(n + 1, sizeof *p->padded);
     if (images)
-        p->patches = calloc(n + 1, sizeof *p->patches);
-    if (p->piece && p->padded && (p->patches || !images))
+        p->rows = calloc(n + 1, sizeof *p->rows);
+    if (p->piece && p->padded && (p->rows || !images))
         return 0;
     pp_pieces_finish(p);
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -211,8 +211,8 @@ static void add_pieces(const struct pp_documents *d, size_t i,
         size_t padded = is_group(d, i) ? padded_length(d, i, o->align)
                                        : pp_round_up(length, o->align);
         out->padded[out->n] = (uint32_t)padded;
-        if (out->patches)
-            out->patches[out->n] = (uint32_t)n_patches(d, i);
+        if (out->rows)
+            out->rows[out->n] = (uint32_t)n_rows(d, i);
         out->n_tokens += length;
         out->piece[out->n] =
             (struct pp_piece){.at = at + start,
@@ -268,8 +268,8 @@ int pp_pieces_make(const struct pp_documents *d,
     size_t n = 0;
     o.capacity = o.capacity / o.align *
                  o.align; /* padded lengths are multiples of align */
-    if (!o.patches)
-        o.patches = INT32_MAX; /* the sums of the index are of this type */
+    if (!o.rows)
+        o.rows = INT32_MAX; /* the sums of the index are of this type */
     if (count_pieces(d, &o, &n, out, err) != 0 ||
         alloc_pieces(out, n, d->images.n > 0, err) != 0)
         return -1;
@@ -355,6 +355,6 @@ void pp_pieces_finish(struct pp_pieces *p)
 {
     free(p->piece);
     free(p->padded);
-    free(p->patches);
+    free(p->rows);
     memset(p, 0, sizeof *p);
 }

@@ -42,8 +42,8 @@ enum pp_oversize {
 struct pp_pieces {
     size_t n;
     struct pp_piece *piece;
-    uint32_t *padded;  /* the same of each piece, for the packing rules */
-    uint32_t *patches; /* of each piece's images; NULL if no document has any */
+    uint32_t *padded; /* the same of each piece, for the packing rules */
+    uint32_t *rows;   /* of each piece's images; NULL if no document has any */
     uint64_t n_tokens;
     struct pp_input_counts counts;
 };
@@ -62,7 +62,7 @@ struct pp_piece_options {
     enum pp_oversize oversize;
     bool drop_empty;
     size_t first, end; /* documents [first, end); end 0: all */
-    uint32_t patches;  /* of images, most in a bin; 0: no limit */
+    uint32_t rows;     /* of images, most in a bin; 0: no limit */
 };
 
 /* Makes the pieces. The padded length of a sequence is its length rounded up to

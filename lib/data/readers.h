@@ -59,7 +59,7 @@ int pp_safetensors_read(const char *path, bool allow_empty,
 #define PP_BYTES_END 256 /* the byte tokenizer's end of document */
 
 /* How lines have images. */
-struct pp_jsonl_images {
+struct pp_jsonl_stream {
     uint32_t token; /* the id of placeholders */
     uint32_t merge; /* patches of a feature, each way; at least 1. Or rows of
                        audio */
@@ -75,7 +75,7 @@ struct pp_jsonl {
                          folder */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens; else an error */
-    const struct pp_jsonl_images *images; /* NULL: images are an error */
+    const struct pp_jsonl_stream *images; /* NULL: images are an error */
     size_t longest;  /* most tokens of a document that is one sequence; more is
                         an error that skip_bad does not skip; 0: no limit */
     size_t skip_bad; /* malformed lines to skip, in all inputs together; the

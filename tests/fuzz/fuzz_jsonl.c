@@ -19,12 +19,12 @@ static void check(const struct pp_documents *d, bool bytes)
                 (label < 0 && label != PP_LABEL_IGNORE))
                 abort();
         }
-    const struct pp_image *at;
+    const struct pp_item *at;
     for (size_t i = 0; i < d->n_sequences; i++)
-        for (size_t n = pp_images_of(&d->images, i, &at); n > 0; n--, at++)
-            for (size_t k = 0; k < at->patches; k++)
-                if (!isfinite(d->images.pixels[(at->row + k) *
-                                               d->images.kind.patch_inputs]))
+        for (size_t n = pp_items_of(&d->images, i, &at); n > 0; n--, at++)
+            for (size_t k = 0; k < at->rows; k++)
+                if (!isfinite(d->images.values[(at->first_row + k) *
+                                               d->images.kind.width]))
                     abort();
 }
 
@@ -33,8 +33,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n == 0)
         return 0;
     /* Placeholders of images and audio are 9. */
-    static const struct pp_jsonl_images images = {9, 1, 2};
-    static const struct pp_jsonl_images audio = {9, 2, 0, PP_MODALITY_AUDIO};
+    static const struct pp_jsonl_stream images = {9, 1, 2};
+    static const struct pp_jsonl_stream audio = {9, 2, 0, PP_MODALITY_AUDIO};
     for (int mode = 0; mode < 3; mode++) {
         struct pp_documents d = {0};
         struct pp_err err = {0};

@@ -11,22 +11,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 /* Sums the fields of the images of a bin. */
 static uint64_t walk_images(const struct pp_packed *p, size_t b)
 {
-    struct pp_bin_images at;
+    struct pp_bin_items at;
     struct pp_bin bin;
     uint64_t sum = 0;
     pp_packed_bin(p, b, &bin);
-    pp_packed_bin_images(p, b, &at);
-    if (at.n > p->images.max_images || at.patches > p->images.max_patches)
+    pp_packed_bin_items(p, b, &at);
+    if (at.n > p->images.max_items || at.rows > p->images.max_rows)
         abort();
-    for (uint32_t i = 0; at.cu_images && i < bin.n_sequences; i++)
-        sum += (uint32_t)(at.cu_images[i + 1] - at.cu_images[i]);
+    for (uint32_t i = 0; at.cu_items && i < bin.n_sequences; i++)
+        sum += (uint32_t)(at.cu_items[i + 1] - at.cu_items[i]);
     if (sum != at.n)
         abort();
     for (uint32_t k = 0; k < at.n; k++) {
-        uint32_t patches = pp_grid_patches(&at.grids[k]);
-        if (at.cu_patches[k] + (int32_t)patches != at.cu_patches[k + 1])
+        uint32_t patches = pp_grid_size(&at.grids[k]);
+        if (at.cu_rows[k] + (int32_t)patches != at.cu_rows[k + 1])
             abort();
-        sum += pp_image_features(&p->images, patches);
+        sum += pp_item_features(&p->images, patches);
     }
     return sum;
 }

@@ -133,7 +133,7 @@ static void read_grids(const struct golden *g, struct pp_grid *grids,
             grids[i] =
                 (struct pp_grid){(uint32_t)at[3 * i], (uint32_t)at[3 * i + 1],
                                  (uint32_t)at[3 * i + 2]};
-        row[i + 1] = row[i] + pp_grid_patches(&grids[i]);
+        row[i + 1] = row[i] + pp_grid_size(&grids[i]);
     }
     free(at);
 }
@@ -156,9 +156,9 @@ static int add_images(struct golden *g, struct pp_err *err)
         for (uint32_t k = 0; k < counts[i]; k++)
             grids[to++] = of[before[order[i]] + k];
     }
-    const struct pp_image_content c = {
+    const struct pp_item_content c = {
         .kind = image_kind(&g->m.encoders[0]), .n = counts, .grids = grids};
-    int rc = pp_packed_set_images(&g->data, &c, &pixels, err);
+    int rc = pp_packed_set_items(&g->data, &c, &pixels, err);
     to = 0;
     for (size_t i = 0; i < SEQUENCES && !rc; i++) {
         size_t from = row[before[order[i]]], end = row[before[order[i] + 1]];

@@ -126,14 +126,14 @@ static void data_parallel(const struct golden *g, const struct split *split)
 /* The comparison sees wrong pixels, and windows of another size. */
 static void controls(struct golden *g, const struct split *split)
 {
-    struct pp_bin_images images;
-    pp_packed_bin_images(&g->data, 0, &images);
-    float *pixel = (float *)(uintptr_t)images.pixels, kept = *pixel;
+    struct pp_bin_items images;
+    pp_packed_bin_items(&g->data, 0, &images);
+    float *pixel = (float *)(uintptr_t)images.values, kept = *pixel;
     *pixel += 0.01f;
     ok(differs(g, split), "another pixel gives other losses and gradients");
     *pixel = kept;
     /* The second of the frames behind an odd number of them. */
-    pixel += (size_t)images.cu_patches[1] * g->m.encoders[0].patch_inputs - 1;
+    pixel += (size_t)images.cu_rows[1] * g->m.encoders[0].patch_inputs - 1;
     if (pp_vision_hears(&g->m.encoders[0])) {
         *pixel += 0.01f;
         ok(differs(g, split), "and so does another frame behind a clip");

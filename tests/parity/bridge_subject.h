@@ -62,7 +62,7 @@ static uint32_t write_sequence(const struct pp_model *m, size_t i,
         ids[n++] = 2 + (int32_t)((7 * i + 3 * k) % 20);
     for (uint32_t k = 0; k < images[i]; k++) {
         const struct pp_grid g = grid_of(m, (*image)++);
-        size_t features = pp_grid_patches(&g) / m->encoders[0].merge;
+        size_t features = pp_grid_size(&g) / m->encoders[0].merge;
         for (size_t f = 0; f < features; f++)
             ids[n++] = (int32_t)m->encoders[0].image_token;
         ids[n++] = 2 + (int32_t)((5 * i + k) % 20);
@@ -108,11 +108,11 @@ static int add_images(struct subject *s, struct pp_err *err)
         n += images[i];
     for (size_t k = 0; k < n; k++) {
         grids[k] = grid_of(&s->m, k);
-        patches += pp_grid_patches(&grids[k]);
+        patches += pp_grid_size(&grids[k]);
     }
-    const struct pp_image_content c = {
+    const struct pp_item_content c = {
         .kind = image_kind(&s->m.encoders[0]), .n = images, .grids = grids};
-    if (pp_packed_set_images(&s->data, &c, &pixels, err))
+    if (pp_packed_set_items(&s->data, &c, &pixels, err))
         return -1;
     for (size_t i = 0; i < patches * width; i++)
         pixels[i] = (float)(2 * pp_rng_uniform(3, i) - 1);

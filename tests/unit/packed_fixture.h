@@ -37,17 +37,17 @@ static void write_file(const char *path, const char *data, size_t n)
 /* Returns a sum over the images of a bin. */
 static double sum_images(const struct pp_packed *p, size_t b)
 {
-    struct pp_bin_images at;
+    struct pp_bin_items at;
     struct pp_bin bin;
     double sum = 0;
     pp_packed_bin(p, b, &bin);
-    pp_packed_bin_images(p, b, &at);
-    for (uint32_t i = 0; at.cu_images && i <= bin.n_sequences; i++)
-        sum += at.cu_images[i];
+    pp_packed_bin_items(p, b, &at);
+    for (uint32_t i = 0; at.cu_items && i <= bin.n_sequences; i++)
+        sum += at.cu_items[i];
     for (uint32_t k = 0; k < at.n; k++)
-        sum += at.grids[k].frames + at.grids[k].rows + at.cu_patches[k + 1];
-    for (size_t i = 0; i < (size_t)at.patches * p->images.patch_inputs; i++)
-        sum += (double)at.pixels[i];
+        sum += at.grids[k].frames + at.grids[k].rows + at.cu_rows[k + 1];
+    for (size_t i = 0; i < (size_t)at.rows * p->images.width; i++)
+        sum += (double)at.values[i];
     return sum;
 }
 

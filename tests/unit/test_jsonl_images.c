@@ -10,12 +10,12 @@
 
 /* Placeholders are 9; a patch is 2 x 2 pixels; every 4 patches are a feature,
  * or each of them. */
-static const struct pp_jsonl_images merged = {9, 2, 2}, each = {9, 1, 2};
-static const struct pp_jsonl_images audio = {9, 2, 0, PP_MODALITY_AUDIO};
+static const struct pp_jsonl_stream merged = {9, 2, 2}, each = {9, 1, 2};
+static const struct pp_jsonl_stream audio = {9, 2, 0, PP_MODALITY_AUDIO};
 
 /* Reads text as the file `name`. Returns 0, or -1 with the error in err. */
 static int read_text(const char *name, const char *text,
-                     const struct pp_jsonl_images *o, size_t skip_bad,
+                     const struct pp_jsonl_stream *o, size_t skip_bad,
                      struct pp_documents *d, struct pp_err *err)
 {
     struct pp_jsonl j = {.name = name, .images = o, .skip_bad = skip_bad};
@@ -25,7 +25,7 @@ static int read_text(const char *name, const char *text,
     return rc;
 }
 
-static void refused(const char *text, const struct pp_jsonl_images *o,
+static void refused(const char *text, const struct pp_jsonl_stream *o,
                     const char *want)
 {
     struct pp_documents d = {0};
@@ -36,10 +36,10 @@ static void refused(const char *text, const struct pp_jsonl_images *o,
     pp_documents_finish(&d);
 }
 
-static void same_pixels(const struct pp_images *s, size_t image,
+static void same_pixels(const struct pp_items *s, size_t image,
                         const float *want, size_t n)
 {
-    const float *got = s->pixels + s->at[image].row * s->kind.patch_inputs;
+    const float *got = s->values + s->at[image].first_row * s->kind.width;
     ok(!memcmp(got, want, n * sizeof *got), "pixels of image %zu", image);
 }
 
@@ -55,7 +55,7 @@ static void test_channels(void)
                                  2, 3, 6, 7, 12, 13, 16, 17};
     struct pp_documents d = {0};
     struct pp_err err = {0};
-    const struct pp_image *at;
+    const struct pp_item *at;
     int rc = read_text("in",
                        "{\"input_ids\":[1,2]}\n"
                        "{\"input_ids\":[5,9,9,6],\"images\":[" CHANNELS "]}\n"
@@ -63,13 +63,13 @@ static void test_channels(void)
                        &each, 0, &d, &err);
     ok(rc == 0 && d.n == 3 && d.images.n == 1, "a line has an image %s",
        err.text);
-    ok(pp_images_of(&d.images, 0, &at) == 0 &&
-           pp_images_of(&d.images, 1, &at) == 1 &&
-           pp_images_of(&d.images, 2, &at) == 0,
+    ok(pp_items_of(&d.images, 0, &at) == 0 &&
+           pp_items_of(&d.images, 1, &at) == 1 &&
+           pp_items_of(&d.images, 2, &at) == 0,
        "the others have none");
-    pp_images_of(&d.images, 1, &at);
-    ok(at->patches == 2 && at->grid.rows == 1 && at->grid.columns == 2 &&
-           d.images.kind.patch_inputs == 8,
+    pp_items_of(&d.images, 1, &at);
+    ok(at->rows == 2 && at->grid.rows == 1 && at->grid.columns == 2 &&
+           d.images.kind.width == 8,
        "of two patches");
     same_pixels(&d.images, 0, want, 16);
     ok(d.labels && d.labels[2] == 5 && d.labels[3] == PP_LABEL_IGNORE &&
@@ -86,7 +86,7 @@ static void test_patches(void)
     static const float want[] = {1, 2, 3, 4};
     struct pp_documents d = {0};
     struct pp_err err = {0};
-    const struct pp_image *a, *b;
+    const struct pp_item *a, *b;
     int rc = read_text(
         "in",
         "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[3],\"images\":"
@@ -94,8 +94,8 @@ static void test_patches(void)
         &merged, 0, &d, &err);
     ok(rc == 0 && d.n == 1 && d.n_sequences == 2, "a pair with an image %s",
        err.text);
-    ok(pp_images_of(&d.images, 0, &a) == 1 &&
-           pp_images_of(&d.images, 1, &b) == 1 && a->row == b->row,
+    ok(pp_items_of(&d.images, 0, &a) == 1 &&
+           pp_items_of(&d.images, 1, &b) == 1 && a->first_row == b->first_row,
        "both sides share the pixels");
     same_pixels(&d.images, 0, want, 4);
     pp_documents_finish(&d);
@@ -161,7 +161,7 @@ static void test_skipped(void)
                        &each, 1, &d, &err);
     ok(rc == 0 && d.n == 2 && d.images.n == 2 && d.n_skipped == 1,
        "one of three lines is skipped %s", err.text);
-    ok(d.images.at[1].row == 2, "its patches are gone");
+    ok(d.images.at[1].first_row == 2, "its patches are gone");
     same_pixels(&d.images, 1, want, 4);
     pp_documents_finish(&d);
 }
@@ -172,7 +172,7 @@ static void test_skipped_pair(void)
     static const float want[] = {5};
     struct pp_documents d = {0};
     struct pp_err err = {0};
-    const struct pp_image *at;
+    const struct pp_item *at;
     int rc = read_text(
         "in",
         "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[9],\"images\":"
@@ -183,9 +183,9 @@ static void test_skipped_pair(void)
         &each, 1, &d, &err);
     ok(rc == 0 && d.n == 2 && d.n_skipped == 1 && d.images.n == 2,
        "one of three pairs is skipped %s", err.text);
-    ok(pp_images_of(&d.images, 0, &at) == 0 &&
-           pp_images_of(&d.images, 1, &at) == 0 &&
-           pp_images_of(&d.images, 2, &at) == 1 && at->row == 0,
+    ok(pp_items_of(&d.images, 0, &at) == 0 &&
+           pp_items_of(&d.images, 1, &at) == 0 &&
+           pp_items_of(&d.images, 2, &at) == 1 && at->first_row == 0,
        "the second has no image, and the third has its own");
     same_pixels(&d.images, 0, want, 1);
     pp_documents_finish(&d);
@@ -245,8 +245,8 @@ static void test_audio(void)
         &audio, 0, &d, &err);
     ok(rc == 0 && d.n == 2 && d.images.n == 2, "a line has two clips %s",
        err.text);
-    ok(d.images.kind.patch_inputs == 6 && d.images.at[0].patches == 2 &&
-           d.images.at[1].patches == 3 && d.images.at[1].grid.columns == 3,
+    ok(d.images.kind.width == 6 && d.images.at[0].rows == 2 &&
+           d.images.at[1].rows == 3 && d.images.at[1].grid.columns == 3,
        "of two and three rows");
     same_pixels(&d.images, 0, padded, 12);
     same_pixels(&d.images, 1, whole, 18);

@@ -72,7 +72,7 @@ static int raise_bins(struct work *w, struct pp_err *err)
 static int pack_two(const struct work *w, struct pp_err *err)
 {
     const struct pp_two_sizes sizes[] = {{w->pieces.padded, 4},
-                                         {w->pieces.patches, 1}};
+                                         {w->pieces.rows, 1}};
     struct pp_bins bins;
     if (pp_pack_two(sizes, w->pieces.n, &bins, err) != 0)
         return -1;
@@ -105,7 +105,7 @@ static int balance(struct work *w, struct pp_err *err)
 
 static int pack(struct work *w, struct pp_err *err)
 {
-    const struct pp_jsonl_images images = {9, 1, 1};
+    const struct pp_jsonl_stream images = {9, 1, 1};
     struct pp_jsonl j = {.name = "in", .images = &images};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||

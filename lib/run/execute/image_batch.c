@@ -52,10 +52,10 @@ void pp_image_batch_finish(struct pp_image_batch *b)
 /* Returns the most frames of an image. */
 static size_t most_frames(const struct pp_packed *p)
 {
-    struct pp_bin_images images;
+    struct pp_bin_items images;
     size_t most = 0;
     for (size_t b = 0; b < p->n_bins; b++) {
-        pp_packed_bin_images(p, b, &images);
+        pp_packed_bin_items(p, b, &images);
         for (uint32_t k = 0; k < images.n; k++)
             if (images.grids[k].frames > most)
                 most = images.grids[k].frames;
@@ -66,15 +66,15 @@ static size_t most_frames(const struct pp_packed *p)
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err)
 {
-    const struct pp_packed_images *s = &p->images;
+    const struct pp_packed_stream *s = &p->images;
     const struct pp_image_set set = {
         .modality = s->modality,
         .n = s->n,
-        .n_patches = s->n_patches,
-        .max_image = s->max_image,
-        .max_frames = pp_images_exist(s) ? most_frames(p) : 0,
+        .n_patches = s->n_rows,
+        .max_image = s->max_item,
+        .max_frames = pp_stream_exists(s) ? most_frames(p) : 0,
         .token = s->token,
-        .patch_inputs = s->patch_inputs,
+        .patch_inputs = s->width,
         .merge = pp_modality_rows(s->modality, s->merge)};
     return pp_vision_check_images(m, &set, err);
 }
@@ -132,15 +132,15 @@ static void list_patches(struct pp_image_batch *b, const struct pp_vision *v,
 static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
                        const struct pp_image_walk *s)
 {
-    const struct pp_bin_images *images = &s->images;
+    const struct pp_bin_items *images = &s->images;
     size_t i = b->view.n_sequences++;
     int32_t at = b->cu_seqlens[i];
     if (pp_vision_merges(v))
         list_patches(b, v, &images->grids[s->number],
                      s->work->packed->images.merge, (size_t)at / v->merge);
-    b->pixels[i] = images->pixels;
-    if (images->pixels)
-        b->pixels[i] += (size_t)images->cu_patches[s->number] * v->patch_inputs;
+    b->pixels[i] = images->values;
+    if (images->values)
+        b->pixels[i] += (size_t)images->cu_rows[s->number] * v->patch_inputs;
     b->cu_seqlens[i + 1] = at + (int32_t)s->patches + v->class_token;
     b->view.n_features += s->patches / v->merge;
 }
@@ -254,7 +254,7 @@ static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
 struct numberer {
     const struct pp_image_work *work;
     const struct pp_vision *vision;
-    struct pp_bin_images images;
+    struct pp_bin_items images;
     struct pp_bin bin;
     int32_t *axes;
     uint32_t side, image, number; /* number: the feature of the image */
@@ -324,7 +324,7 @@ static const int32_t *number_tokens(struct pp_image_batch *b,
     size_t bin = pp_image_bin(w, w->lane);
     if (!pp_vision_merges(&env->model->encoders[0]) || bin == PP_NO_BIN)
         return NULL;
-    pp_packed_bin_images(w->packed, bin, &n.images);
+    pp_packed_bin_items(w->packed, bin, &n.images);
     pp_packed_bin(w->packed, bin, &n.bin);
     for (size_t i = 0; n.images.n && i < n.bin.n_sequences; i++)
         number_sequence(&n, i);
@@ -350,20 +350,20 @@ static int check_places(const struct pp_env *env, const struct pp_packed *p,
                         size_t bin, const int32_t *copied, struct pp_err *err)
 {
     const struct pp_vision *v = &env->model->encoders[0];
-    struct pp_bin_images images;
+    struct pp_bin_items images;
     struct pp_bin b;
     if (bin == PP_NO_BIN)
         return 0;
     pp_packed_bin(p, bin, &b);
     const int32_t *ids = b.input_ids ? b.input_ids : copied;
-    pp_packed_bin_images(p, bin, &images);
+    pp_packed_bin_items(p, bin, &images);
     for (size_t i = 0; i < b.n_sequences; i++) {
         int32_t token = (int32_t)v->image_token;
         size_t places = count_places(&b, ids, i, token), want = 0;
-        for (int32_t k = images.cu_images ? images.cu_images[i] : 0;
-             images.cu_images && k < images.cu_images[i + 1]; k++)
-            want += pp_image_features(&p->images,
-                                      pp_grid_patches(&images.grids[k]));
+        for (int32_t k = images.cu_items ? images.cu_items[i] : 0;
+             images.cu_items && k < images.cu_items[i + 1]; k++)
+            want +=
+                pp_item_features(&p->images, pp_grid_size(&images.grids[k]));
         if (places != want)
             return pp_fail(err, PP_EXIT_INPUT,
                            "packed data: bin %zu: sequence %zu has '%zu' "

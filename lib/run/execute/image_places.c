@@ -44,9 +44,9 @@ void pp_image_walk_open(struct pp_image_walk *s, size_t lane)
 {
     size_t bin = pp_image_bin(s->work, lane);
     s->next = 0;
-    s->images = (struct pp_bin_images){0};
+    s->images = (struct pp_bin_items){0};
     if (bin != PP_NO_BIN)
-        pp_packed_bin_images(s->work->packed, bin, &s->images);
+        pp_packed_bin_items(s->work->packed, bin, &s->images);
 }
 
 void pp_image_walk_begin(struct pp_image_walk *s, const struct pp_image_work *w)
@@ -54,7 +54,7 @@ void pp_image_walk_begin(struct pp_image_walk *s, const struct pp_image_work *w)
     *s = (struct pp_image_walk){.work = w};
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(s, lane);
-        s->total += s->images.patches;
+        s->total += s->images.rows;
     }
 }
 
@@ -63,7 +63,7 @@ bool pp_image_walk_next(struct pp_image_walk *s)
 {
     if (s->next == s->images.n)
         return false;
-    const int32_t *cu = s->images.cu_patches + s->next;
+    const int32_t *cu = s->images.cu_rows + s->next;
     s->number = s->next++;
     s->patches = (size_t)(cu[1] - cu[0]);
     s->maker = (size_t)((2 * s->before + s->patches) * s->work->n_makers /

@@ -47,11 +47,11 @@ size_t pp_image_bin(const struct pp_image_work *w, size_t lane);
 /* A walk through the images of a group, lane by lane. */
 struct pp_image_walk {
     const struct pp_image_work *work;
-    struct pp_bin_images images; /* of the lane */
-    uint32_t next;               /* image of the lane */
-    uint64_t before, total;      /* patches of the group */
-    uint32_t number;             /* the current image of the lane, ... */
-    size_t patches, maker;       /* ... its patches, and who makes it */
+    struct pp_bin_items images; /* of the lane */
+    uint32_t next;              /* image of the lane */
+    uint64_t before, total;     /* patches of the group */
+    uint32_t number;            /* the current image of the lane, ... */
+    size_t patches, maker;      /* ... its patches, and who makes it */
 };
 
 /* Begins a walk before the first lane. Lanes are opened in order, and

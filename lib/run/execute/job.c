@@ -85,12 +85,12 @@ static struct pp_model loaded_model(const struct pp_job *j,
     m.encoders[0].makers = l.n_components > 1 ? makers : 0;
     m.encoders[0].tp = pp_layout_encoder_tp(&l, 0);
     m.encoders[0].lanes = lanes;
-    m.encoders[0].n_images = p->images.max_images;
+    m.encoders[0].n_images = p->images.max_items;
     if (!m.encoders[0]
              .fixed_size) { /* one image of all patches for each rank */
-        m.encoders[0].n_images = p->images.max_images ? makers : 0;
+        m.encoders[0].n_images = p->images.max_items ? makers : 0;
         m.encoders[0].lanes = 1;
-        m.encoders[0].patches = pp_images_most(p, makers, lanes);
+        m.encoders[0].patches = pp_items_most(p, makers, lanes);
     }
     m.encoders[0].seq_len = most_of(pp_job_room(j, pass), 1);
     m.encoders[0].sharers = (size_t)pp_mesh_sharers(x);

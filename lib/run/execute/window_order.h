@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "data/images.h"
+#include "data/items.h"
 
 /* How patches form features and windows: the patches of a feature, and the
  * features of a window, each way. */

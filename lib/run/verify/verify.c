@@ -257,14 +257,14 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
 
 /* Returns the rows of the images before those of a sequence. */
 static size_t rows_before(const struct pp_model *m,
-                          const struct pp_bin_images *images, uint32_t sequence,
+                          const struct pp_bin_items *images, uint32_t sequence,
                           enum pp_rows rows)
 {
-    if (!images->cu_images)
+    if (!images->cu_items)
         return 0;
     size_t n = 0;
-    for (int32_t k = 0; k < images->cu_images[sequence]; k++)
-        n += pp_image_rows(&m->encoders[0], pp_grid_patches(&images->grids[k]),
+    for (int32_t k = 0; k < images->cu_items[sequence]; k++)
+        n += pp_image_rows(&m->encoders[0], pp_grid_size(&images->grids[k]),
                            rows);
     return n;
 }
@@ -274,12 +274,12 @@ static void find_rows(const struct pp_verify_job *j, size_t bin,
                       const struct pp_bin *b, uint32_t sequence,
                       enum pp_rows rows, size_t *begin, size_t *n)
 {
-    struct pp_bin_images images;
+    struct pp_bin_items images;
     *begin = (size_t)b->cu_seqlens_padded[sequence];
     *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
     if (rows == PP_ROWS_TOKENS)
         return;
-    pp_packed_bin_images(j->data, bin, &images);
+    pp_packed_bin_items(j->data, bin, &images);
     *begin = rows_before(j->v->model, &images, sequence, rows);
     *n = rows_before(j->v->model, &images, sequence + 1, rows) - *begin;
 }

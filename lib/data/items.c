@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* images - growing arrays of images and pixels. */
-#include "data/images.h"
+/* items - growing arrays of items and the values of their rows. */
+#include "data/items.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -8,7 +8,7 @@
 #include "base/num.h"
 #include "data/packed.h"
 
-uint32_t pp_grid_patches(const struct pp_grid *g)
+uint32_t pp_grid_size(const struct pp_grid *g)
 {
     uint64_t n = (uint64_t)g->rows * g->columns;
     if (n > INT32_MAX || __builtin_mul_overflow(n, g->frames, &n) ||
@@ -32,25 +32,25 @@ static int reserve(struct pp_spill_array *g, size_t n, size_t size,
     return n <= g->room && g->at ? 0 : pp_spill_grow(g, n, size, NULL, 0, err);
 }
 
-void pp_images_begin(struct pp_images *s)
+void pp_items_begin(struct pp_items *s)
 {
     s->n_loaded = 0;
-    s->n_rows = s->n ? s->at[s->n - 1].row + s->at[s->n - 1].patches : 0;
+    s->n_rows = s->n ? s->at[s->n - 1].first_row + s->at[s->n - 1].rows : 0;
     if (s->released > s->n_rows)
         s->released = s->n_rows;
 }
 
-/* Takes the kind of the first image, or compares it. */
-static int check_kind(struct pp_images *s, const struct pp_image_kind *k,
+/* Takes the kind of the first item, or compares it. */
+static int check_kind(struct pp_items *s, const struct pp_item_kind *k,
                       struct pp_err *err)
 {
     if (!s->n && !s->n_loaded)
         s->kind = *k;
-    if (k->patch_inputs != s->kind.patch_inputs)
+    if (k->width != s->kind.width)
         return pp_fail(err, PP_EXIT_INPUT,
                        "patches of '%" PRIu32 "' pixels cannot be mixed with "
                        "earlier ones of %" PRIu32,
-                       k->patch_inputs, s->kind.patch_inputs);
+                       k->width, s->kind.width);
     if (k->token != s->kind.token || k->merge != s->kind.merge ||
         k->modality != s->kind.modality)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -63,10 +63,10 @@ static int check_kind(struct pp_images *s, const struct pp_image_kind *k,
 }
 
 /* Fails if the rows of an item do not make features. */
-static int check_grid(const struct pp_image_kind *kind, const struct pp_grid *g,
+static int check_grid(const struct pp_item_kind *kind, const struct pp_grid *g,
                       struct pp_err *err)
 {
-    if (!pp_grid_patches(g) || !kind->patch_inputs)
+    if (!pp_grid_size(g) || !kind->width)
         return pp_fail(err, PP_EXIT_INPUT,
                        "a grid cannot have '%" PRIu32 " x %" PRIu32
                        " x %" PRIu32 "' patches",
@@ -84,44 +84,44 @@ static int check_grid(const struct pp_image_kind *kind, const struct pp_grid *g,
                    g->frames, g->rows, g->columns, kind->merge, kind->merge);
 }
 
-float *pp_images_load(struct pp_images *s, const struct pp_image_kind *kind,
-                      const struct pp_grid *g, const char *spill, size_t limit,
-                      struct pp_err *err)
+float *pp_items_load(struct pp_items *s, const struct pp_item_kind *kind,
+                     const struct pp_grid *g, const char *spill, size_t limit,
+                     struct pp_err *err)
 {
-    uint32_t patches = pp_grid_patches(g);
-    size_t row = s->forget ? 0 : s->n_rows, n;
+    uint32_t rows = pp_grid_size(g);
+    size_t first = s->forget ? 0 : s->n_rows, n;
     if (check_grid(kind, g, err) != 0 || check_kind(s, kind, err) != 0 ||
-        pp_mul(row + patches, kind->patch_inputs, &n, err) != 0 ||
+        pp_mul(first + rows, kind->width, &n, err) != 0 ||
         reserve(&s->grow_loaded, s->n_loaded + 1, sizeof *s->loaded, err) != 0)
         return NULL;
-    if (n > s->grow_pixels.room &&
-        pp_spill_grow(&s->grow_pixels, n, sizeof(float), spill, limit, err))
+    if (n > s->grow_values.room &&
+        pp_spill_grow(&s->grow_values, n, sizeof(float), spill, limit, err))
         return NULL;
-    if (s->n_rows - s->released > limit / sizeof(float) / kind->patch_inputs)
-        pp_images_release(s);
+    if (s->n_rows - s->released > limit / sizeof(float) / kind->width)
+        pp_items_release(s);
     s->loaded = s->grow_loaded.at;
-    s->pixels = s->grow_pixels.at;
-    s->loaded[s->n_loaded++] = (struct pp_image){*g, patches, s->n_rows};
-    s->n_rows += patches;
-    return s->pixels + row * kind->patch_inputs;
+    s->values = s->grow_values.at;
+    s->loaded[s->n_loaded++] = (struct pp_item){*g, rows, s->n_rows};
+    s->n_rows += rows;
+    return s->values + first * kind->width;
 }
 
-uint64_t pp_images_features(const struct pp_images *s,
-                            const struct pp_image *at, size_t n)
+uint64_t pp_items_features(const struct pp_items *s, const struct pp_item *at,
+                           size_t n)
 {
     uint64_t merged = pp_modality_rows(s->kind.modality, s->kind.merge),
              sum = 0;
     for (size_t k = 0; k < n; k++)
-        sum += at[k].patches / merged;
+        sum += at[k].rows / merged;
     return sum;
 }
 
-uint64_t pp_images_loaded(const struct pp_images *s)
+uint64_t pp_items_loaded(const struct pp_items *s)
 {
-    return pp_images_features(s, s->loaded, s->n_loaded);
+    return pp_items_features(s, s->loaded, s->n_loaded);
 }
 
-int pp_images_attach(struct pp_images *s, size_t sequence, struct pp_err *err)
+int pp_items_attach(struct pp_items *s, size_t sequence, struct pp_err *err)
 {
     if (!s->n_loaded)
         return 0;
@@ -139,8 +139,8 @@ int pp_images_attach(struct pp_images *s, size_t sequence, struct pp_err *err)
     return 0;
 }
 
-size_t pp_images_of(const struct pp_images *s, size_t sequence,
-                    const struct pp_image **first)
+size_t pp_items_of(const struct pp_items *s, size_t sequence,
+                   const struct pp_item **first)
 {
     if (sequence >= s->n_sequences)
         return 0;
@@ -148,8 +148,8 @@ size_t pp_images_of(const struct pp_images *s, size_t sequence,
     return s->first[sequence + 1] - s->first[sequence];
 }
 
-size_t pp_images_placeholders(int64_t token, const int32_t *ids,
-                              int32_t *labels, size_t n)
+size_t pp_items_placeholders(int64_t token, const int32_t *ids, int32_t *labels,
+                             size_t n)
 {
     size_t found = 0;
     for (size_t i = 0; i < n; i++) {
@@ -162,26 +162,26 @@ size_t pp_images_placeholders(int64_t token, const int32_t *ids,
     return found;
 }
 
-void pp_images_truncate(struct pp_images *s, size_t n_sequences)
+void pp_items_truncate(struct pp_items *s, size_t n_sequences)
 {
     if (n_sequences < s->n_sequences) {
         s->n_sequences = n_sequences;
         s->n = s->first[n_sequences];
     }
-    pp_images_begin(s);
+    pp_items_begin(s);
 }
 
-void pp_images_release(struct pp_images *s)
+void pp_items_release(struct pp_items *s)
 {
-    pp_spill_release(&s->grow_pixels);
+    pp_spill_release(&s->grow_values);
     s->released = s->n_rows;
 }
 
-void pp_images_finish(struct pp_images *s)
+void pp_items_finish(struct pp_items *s)
 {
     pp_spill_finish(&s->grow_at);
     pp_spill_finish(&s->grow_first);
     pp_spill_finish(&s->grow_loaded);
-    pp_spill_finish(&s->grow_pixels);
-    *s = (struct pp_images){0};
+    pp_spill_finish(&s->grow_values);
+    *s = (struct pp_items){0};
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* jsonl_images - the images of a line: .npy files or arrays in the line, as
+/* jsonl_items - the images of a line: .npy files or arrays in the line, as
  * channels of pixels or as patches with their grid. Or its clips of audio: the
  * frames of a spectrogram, of which a rest may be padding. */
 #include <inttypes.h>
@@ -179,7 +179,7 @@ static void cut_patches(const struct pp_array *a, const struct pp_grid *g,
 }
 
 /* Finds the grid of an image of channels, rows and columns. */
-static int find_grid(struct line_image *im, const struct pp_jsonl_images *o,
+static int find_grid(struct line_image *im, const struct pp_jsonl_stream *o,
                      struct pp_err *err)
 {
     const size_t *dims = im->array.dims;
@@ -228,7 +228,7 @@ static void cut_frames(const struct pp_array *a, uint32_t n_rows, float *to)
 
 /* Loads a clip of audio that was read. */
 static int load_audio(const struct line_image *im,
-                      const struct pp_jsonl_images *o, struct pp_documents *d,
+                      const struct pp_jsonl_stream *o, struct pp_documents *d,
                       struct pp_err *err)
 {
     const struct pp_array *a = &im->array;
@@ -243,19 +243,19 @@ static int load_audio(const struct line_image *im,
                        a->dims[1], (int)im->frames);
     size_t frames = im->frames ? (size_t)im->frames : a->dims[1];
     const struct pp_grid grid = {1, 1, (uint32_t)((frames + 1) / 2)};
-    const struct pp_image_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
-                                       o->token, o->merge, o->modality};
+    const struct pp_item_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
+                                      o->token, o->merge, o->modality};
     float *to =
-        pp_images_load(&d->images, &kind, &grid, d->spill, d->spill_bytes, err);
+        pp_items_load(&d->images, &kind, &grid, d->spill, d->spill_bytes, err);
     if (!to)
         return -1;
     cut_frames(a, grid.columns, to);
-    return check_finite(to, (size_t)grid.columns * kind.patch_inputs,
+    return check_finite(to, (size_t)grid.columns * kind.width,
                         "a value of audio", err);
 }
 
 /* Loads an image that was read. */
-static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
+static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
                       struct pp_documents *d, struct pp_err *err)
 {
     const struct pp_array *a = &im->array;
@@ -263,19 +263,19 @@ static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
     if (!is_cut && find_grid(im, o, err) != 0)
         return -1;
     if (is_cut && (a->n_dims != 2 || a->dims[1] > INT32_MAX ||
-                   a->dims[0] != pp_grid_patches(&im->grid)))
+                   a->dims[0] != pp_grid_size(&im->grid)))
         return pp_fail(
             err, PP_EXIT_INPUT,
             "'%zu' rows of %d dimensions do not fit the grid %" PRIu32
             " x %" PRIu32 " x %" PRIu32,
             a->dims[0], a->n_dims, im->grid.frames, im->grid.rows,
             im->grid.columns);
-    const struct pp_image_kind kind = {is_cut ? (uint32_t)a->dims[1]
-                                              : (uint32_t)a->dims[0] *
-                                                    o->patch * o->patch,
-                                       o->token, o->merge, o->modality};
-    float *to = pp_images_load(&d->images, &kind, &im->grid, d->spill,
-                               d->spill_bytes, err);
+    const struct pp_item_kind kind = {is_cut ? (uint32_t)a->dims[1]
+                                             : (uint32_t)a->dims[0] * o->patch *
+                                                   o->patch,
+                                      o->token, o->merge, o->modality};
+    float *to = pp_items_load(&d->images, &kind, &im->grid, d->spill,
+                              d->spill_bytes, err);
     if (!to)
         return -1;
     for (size_t i = 0; is_cut && i < a->n; i++)
@@ -286,7 +286,7 @@ static int load_image(struct line_image *im, const struct pp_jsonl_images *o,
 }
 
 /* Reads and loads the image that is next. */
-static int read_image(struct pp_scan *s, const struct pp_jsonl_images *o,
+static int read_image(struct pp_scan *s, const struct pp_jsonl_stream *o,
                       struct pp_documents *d, struct pp_err *err)
 {
     struct line_image im = {0};
@@ -302,15 +302,15 @@ static int read_image(struct pp_scan *s, const struct pp_jsonl_images *o,
     return rc;
 }
 
-int pp_line_load_images(struct pp_scan *s, const struct pp_fields *f,
-                        const struct pp_jsonl_images *o, struct pp_documents *d,
-                        struct pp_err *err)
+int pp_line_load_items(struct pp_scan *s, const struct pp_fields *f,
+                       const struct pp_jsonl_stream *o, struct pp_documents *d,
+                       struct pp_err *err)
 {
     static const char *const settings[PP_N_MODALITIES] = {"image-token",
                                                           "audio-token"};
     size_t n = 0;
     int more;
-    pp_images_begin(&d->images);
+    pp_items_begin(&d->images);
     for (int k = 0; k < PP_N_MODALITIES; k++)
         if (f->has[PP_FIELD_IMAGES + k] && (!o || (int)o->modality != k))
             return pp_fail_setting(
@@ -330,15 +330,15 @@ int pp_line_load_images(struct pp_scan *s, const struct pp_fields *f,
     return more;
 }
 
-int pp_line_check_placeholders(const struct pp_jsonl_images *o,
+int pp_line_check_placeholders(const struct pp_jsonl_stream *o,
                                const struct pp_documents *d, const int32_t *ids,
                                int32_t *labels, size_t n, struct pp_err *err)
 {
-    const struct pp_images *s = &d->images;
+    const struct pp_items *s = &d->images;
     if (!o)
         return 0;
-    size_t found = pp_images_placeholders(o->token, ids, labels, n);
-    uint64_t features = pp_images_loaded(s);
+    size_t found = pp_items_placeholders(o->token, ids, labels, n);
+    uint64_t features = pp_items_loaded(s);
     if (found == features)
         return 0;
     return pp_fail(
