@@ -27,7 +27,8 @@ unsigned char *pp_emulated_shared;
 
 namespace
 {
-enum state { READY, AT_BLOCK, AT_WARP, DONE };
+/* A byte, so that a warp's states are in one line of the cache. */
+enum state : unsigned char { READY, AT_BLOCK, AT_WARP, DONE };
 
 /* A copy to shared memory that is not yet complete. */
 struct copy {
@@ -37,44 +38,38 @@ struct copy {
     unsigned group;
 };
 
-/* A point to jump to, for the compiler's own jumps. Those of setjmp(3) take
- * most of the time of a kernel, because threads do little between two barriers.
- */
-typedef void *jump[5];
-
-/* Another thread runs during a call of such a function. A compiler that looked
- * into it would believe that registers keep their values. */
-#ifdef __clang__
-#define SWITCHES __attribute__((noinline))
+#ifdef __x86_64__
+typedef void *point; /* of a stack, which has the registers and the address */
 #else
-#define SWITCHES __attribute__((noipa))
+typedef ucontext_t point;
 #endif
 
 /* A coroutine with a stack of its own. It is started once and reused for every
  * block, because a jump needs no system call. */
-struct thread {
-    jump at;
-    dim3 index; /* its threadIdx in this launch */
-    enum state state;
-    int place;         /* barrier at which it waits */
+struct alignas(64) thread {
+    point at;
+    dim3 index;        /* its threadIdx in this launch */
     unsigned meetings; /* number of warp barriers that it has passed */
-    unsigned groups;   /* number of copy groups that it has closed */
-    bool begun;
 };
 
 struct warp {
     uint32_t words[2][WARP * MAX_WORDS];
 };
 
-struct thread *threads;
+struct thread threads[MAX_THREADS];
+enum state states[MAX_THREADS];
+int places[MAX_THREADS];      /* barrier at which a thread waits */
+unsigned groups[MAX_THREADS]; /* number of copy groups that it has closed */
 std::vector<struct copy> copies[MAX_THREADS];
 std::map<const void *, size_t> allowed; /* dynamic shared memory of a kernel */
 std::mutex allowed_lock;
-struct warp *warps;
+struct warp warps[MAX_THREADS / WARP];
 char *stacks;
-jump scheduler;
+unsigned made; /* threads that have a point on their stacks */
+point scheduler;
 const std::function<void()> *body;
 unsigned current;
+unsigned step; /* from one thread to the next in the order of this block */
 
 [[noreturn]] void refuse(const char *why)
 {
@@ -82,17 +77,75 @@ unsigned current;
     abort();
 }
 
-SWITCHES void jump_to(void **point)
+#ifdef __x86_64__
+/* Keeps this point in *here and continues at `there`. Threads do little between
+ * two barriers: with setjmp(3) this takes most of the time of a kernel, and
+ * with the compiler's own jumps, after which the processor mispredicts every
+ * return, twice the time. */
+extern "C" void pp_emulated_switch(point *here, const point *there);
+asm(R"(
+    .pushsection .text
+    .type pp_emulated_switch, @function
+pp_emulated_switch:
+    push %rbx
+    push %rbp
+    push %r12
+    push %r13
+    push %r14
+    push %r15
+    mov %rsp, (%rdi)
+    mov (%rsi), %rsp
+    pop %r15
+    pop %r14
+    pop %r13
+    pop %r12
+    pop %rbp
+    pop %rbx
+    ret
+    .size pp_emulated_switch, . - pp_emulated_switch
+    .popsection
+)");
+
+/* Makes the point at which a stack begins with a function. */
+void make_point(point *at, char *stack, void (*begin)(void))
 {
-    __builtin_longjmp(point, 1);
+    /* As at a call: the address of the caller, which does not exist, is at a
+     * multiple of 16 plus 8. */
+    uintptr_t top = ((uintptr_t)stack + STACK) & ~(uintptr_t)15;
+    void **words = (void **)top - 8;
+    memset(words, 0, 8 * sizeof *words);
+    words[6] = (void *)begin;
+    *at = words;
+}
+#else
+void pp_emulated_switch(point *here, const point *there)
+{
+    swapcontext(here, there);
 }
 
-SWITCHES void pause(enum state state, int place)
+void make_point(point *at, char *stack, void (*begin)(void))
 {
-    threads[current].state = state;
-    threads[current].place = place;
-    if (!__builtin_setjmp(threads[current].at))
-        jump_to(scheduler);
+    getcontext(at);
+    at->uc_stack.ss_sp = stack;
+    at->uc_stack.ss_size = STACK;
+    makecontext(at, begin, 0);
+}
+#endif
+
+/* Leaves this thread: for the next lane if that is ready, else for the
+ * scheduler. */
+inline void pause(enum state state, int place)
+{
+    unsigned last = current, next = last + step;
+    states[last] = state;
+    places[last] = place;
+    if (next / WARP != last / WARP || states[next] != READY) {
+        pp_emulated_switch(&threads[last].at, &scheduler);
+        return;
+    }
+    current = next;
+    threadIdx = threads[next].index;
+    pp_emulated_switch(&threads[last].at, &threads[next].at);
 }
 
 void run_thread()
@@ -108,53 +161,36 @@ void run_thread()
 bool all_at(unsigned first, unsigned end, enum state state)
 {
     for (unsigned i = first; i < end; i++)
-        if (threads[i].state != state && threads[i].state != DONE)
+        if (states[i] != state && states[i] != DONE)
             return false;
     return true;
 }
 
 void release_threads(unsigned first, unsigned end, enum state state)
 {
-    const struct thread *met = NULL;
+    const int *met = NULL;
     bool gone = false;
     for (unsigned i = first; i < end; i++) {
-        gone |= threads[i].state == DONE;
-        if (threads[i].state != state)
+        gone |= states[i] == DONE;
+        if (states[i] != state)
             continue;
-        if (met && met->place != threads[i].place)
+        if (met && *met != places[i])
             refuse("threads wait at different barriers");
-        met = &threads[i];
+        met = &places[i];
     }
     if (met && gone && state == AT_WARP)
         refuse("a warp waits for lanes that have ended");
     for (unsigned i = first; i < end; i++)
-        if (threads[i].state == state)
-            threads[i].state = READY;
+        if (states[i] == state)
+            states[i] = READY;
 }
 
-/* Starts a thread on its stack. */
-[[noreturn]] void begin_thread(unsigned i)
+/* Runs thread i, and those that follow it without the scheduler. */
+void resume_thread(unsigned i)
 {
-    ucontext_t context;
-    getcontext(&context);
-    context.uc_stack.ss_sp = stacks + i * STACK;
-    context.uc_stack.ss_size = STACK;
-    makecontext(&context, run_thread, 0);
-    setcontext(&context);
-    abort();
-}
-
-SWITCHES void resume_thread(unsigned i)
-{
-    struct thread *t = &threads[i];
     current = i;
-    threadIdx = t->index;
-    if (__builtin_setjmp(scheduler))
-        return;
-    if (t->begun)
-        jump_to(t->at);
-    t->begun = true;
-    begin_thread(i);
+    threadIdx = threads[i].index;
+    pp_emulated_switch(&scheduler, &threads[i].at);
 }
 
 /* Returns item i of n, or of the reversed order. */
@@ -172,8 +208,9 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
         bool ready = false;
         for (unsigned i = 0; i < end - first; i++) {
             unsigned lane = first + in_order(i, end - first, backwards);
-            if (threads[lane].state == READY) {
+            if (states[lane] == READY) {
                 resume_thread(lane);
+                i = in_order(current - first, end - first, backwards);
                 ready = moved = true;
             }
         }
@@ -186,9 +223,10 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
 
 void run_block(unsigned n, bool backwards)
 {
+    step = backwards ? -1u : 1;
     for (unsigned i = 0; i < n; i++) {
-        threads[i].state = READY;
-        threads[i].meetings = threads[i].groups = 0;
+        states[i] = READY;
+        threads[i].meetings = groups[i] = 0;
         copies[i].clear();
     }
     while (!all_at(0, n, DONE)) {
@@ -283,7 +321,7 @@ static void begin_copy(void *shared, const void *from, bool there, size_t bytes)
         refuse("a copy to or from a misaligned address");
     memset(shared, 0xff, bytes);
     copies[current].push_back(
-        {shared, there ? from : NULL, bytes, threads[current].groups});
+        {shared, there ? from : NULL, bytes, groups[current]});
 }
 
 void copy_begin(void *shared, const void *from, bool there)
@@ -298,14 +336,14 @@ void copy_word_begin(void *shared, const void *from, bool there)
 
 void copy_commit(void)
 {
-    threads[current].groups++;
+    groups[current]++;
 }
 
 void pp_emulate_copy_wait(unsigned keep)
 {
     std::vector<struct copy> later;
     for (const struct copy &c : copies[current])
-        if (c.group + keep >= threads[current].groups)
+        if (c.group + keep >= groups[current])
             later.push_back(c);
         else if (c.from)
             memcpy(c.to, c.from, c.bytes);
@@ -352,6 +390,17 @@ int poison_static(struct dl_phdr_info *of, size_t, void *)
     return 1;
 }
 
+/* Makes the first n threads. */
+void make_threads(unsigned n)
+{
+    if (!stacks)
+        stacks = (char *)malloc(MAX_THREADS * STACK);
+    if (!stacks)
+        abort();
+    for (; made < n; made++)
+        make_point(&threads[made].at, stacks + made * STACK, run_thread);
+}
+
 void run_launch(void *arg)
 {
     struct launch *l = (struct launch *)arg;
@@ -359,13 +408,9 @@ void run_launch(void *arg)
     unsigned n = block.x * block.y * block.z;
     size_t shared = l->shared;
     pp_emulated_enter();
-    if (!threads) {
-        threads = (struct thread *)calloc(MAX_THREADS, sizeof *threads);
-        warps = (struct warp *)calloc(MAX_THREADS / WARP, sizeof *warps);
-        stacks = (char *)malloc(MAX_THREADS * STACK);
-    }
-    if (n % WARP || !threads || !warps || !stacks)
+    if (n % WARP)
         abort();
+    make_threads(n);
     pp_emulated_shared =
         (unsigned char *)aligned_alloc(16, (shared + GUARD + 15) & ~(size_t)15);
     body = &l->kernel;
