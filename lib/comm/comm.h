@@ -43,8 +43,9 @@ enum pp_direction {
                              their gradients. They may travel beside the
                              computation, and those of DATA must not wait for
                              them. */
-    PP_DIRECTION_HOST, /* host memory, for checkpoints and sums. send and recv
-                          may block until their message is received. */
+    PP_DIRECTION_HOST,    /* host memory, for checkpoints and sums: to and from
+                             rank 0, and along the tree (tree.h). send and recv
+                             may block until their message is received. */
     PP_N_DIRECTIONS
 };
 
@@ -52,7 +53,6 @@ struct pp_comm; /* one rank's handle; each transport has its own */
 
 struct pp_transport {
     const char *name;
-    bool star; /* messages of PP_DIRECTION_HOST go to or from rank 0 */
 
     /* Puts messages in the memory of d from now on. The rank calls it before
      * its first message. It is collective if the transport has to reach other

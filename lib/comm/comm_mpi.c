@@ -223,36 +223,29 @@ static int await_message(struct mpi_comm *c, int from, int direction,
     }
 }
 
-/* Collects the parts of all ranks up the tree, and sends all of them down. */
-static int gather_all(struct mpi_comm *c, const void *mine, char *all,
+/* --- gathers --- */
+
+static int send_gathered(void *ctx, int to, const void *buf, size_t bytes,
+                         struct pp_err *err)
+{
+    return send_message(ctx, to, DIRECTION_GATHER, buf, bytes, err) ||
+                   wait_channel(ctx, to, DIRECTION_GATHER, 0, err)
+               ? -1
+               : 0;
+}
+
+static int receive_gathered(void *ctx, int from, void *buf, size_t bytes,
+                            struct pp_err *err)
+{
+    return receive_message(ctx, from, DIRECTION_GATHER, buf, bytes, err);
+}
+
+static int gather_all(struct mpi_comm *c, const void *mine, void *all,
                       size_t bytes, struct pp_err *err)
 {
-    const struct pp_comm *base = &c->base;
-    int rank = base->rank, end = pp_tree_end(base, rank);
-    size_t total = (size_t)base->size * bytes;
-    if (bytes > 0)
-        memcpy(all + (size_t)rank * bytes, mine, bytes);
-    for (int k = rank + 1, next; k < end; k = next) {
-        next = pp_tree_end(base, k);
-        if (receive_message(c, k, DIRECTION_GATHER, all + (size_t)k * bytes,
-                            (size_t)(next - k) * bytes, err))
-            return -1;
-    }
-    if (rank > 0 && (send_message(c, pp_tree_parent(base, rank),
-                                  DIRECTION_GATHER, all + (size_t)rank * bytes,
-                                  (size_t)(end - rank) * bytes, err) ||
-                     wait_channel(c, pp_tree_parent(base, rank),
-                                  DIRECTION_GATHER, 0, err) ||
-                     receive_message(c, pp_tree_parent(base, rank),
-                                     DIRECTION_GATHER, all, total, err)))
-        return -1;
-    for (int k = rank + 1; k < end; k = pp_tree_end(base, k))
-        if (send_message(c, k, DIRECTION_GATHER, all, total, err))
-            return -1;
-    for (int k = rank + 1; k < end; k = pp_tree_end(base, k))
-        if (wait_channel(c, k, DIRECTION_GATHER, 0, err))
-            return -1;
-    return 0;
+    const struct pp_tree_links l = {c->base.rank, c->base.size, send_gathered,
+                                    receive_gathered, c};
+    return pp_tree_gather(&l, mine, all, bytes, err);
 }
 
 /* --- the transport --- */

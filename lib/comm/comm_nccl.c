@@ -398,7 +398,6 @@ static void nccl_close(struct pp_comm *base)
 
 static const struct pp_transport nccl_transport = {
     .name = "nccl",
-    .star = true,
     .attach = nccl_attach,
     .detach = nccl_detach,
     .send = nccl_send,

@@ -11,7 +11,7 @@
 _Static_assert(PP_PROOF_BYTES == crypto_auth_BYTES, "size of a proof");
 _Static_assert(PP_PROOF_BYTES == crypto_auth_KEYBYTES, "size of a key");
 
-static const char magic[8] = "pp-join2";
+static const char magic[8] = "pp-join3";
 
 int pp_greeting_init(struct pp_greeting *g, const struct pp_rendezvous_place *p,
                      struct pp_err *err)
@@ -29,13 +29,25 @@ int pp_greeting_init(struct pp_greeting *g, const struct pp_rendezvous_place *p,
     return 0;
 }
 
+void pp_greeting_of_parent(struct pp_greeting *g,
+                           const unsigned char session[PP_NONCE_BYTES],
+                           int parent)
+{
+    const int32_t rank = parent;
+    crypto_generichash_state hash;
+    crypto_generichash_init(&hash, g->key, sizeof g->key, sizeof g->key);
+    crypto_generichash_update(&hash, session, PP_NONCE_BYTES);
+    crypto_generichash_update(&hash, (const unsigned char *)&rank, sizeof rank);
+    crypto_generichash_final(&hash, g->key, sizeof g->key);
+}
+
 void pp_hello_random(void *bytes, size_t n)
 {
     randombytes_buf(bytes, n);
 }
 
-/* Computes the proof of a message. The sender is part of it, so that rank 0's
- * proof is not one of a rank. */
+/* Computes the proof of a message. The sender is part of it, so that the proof
+ * of an answer is not one of a hello. */
 static void make_proof(const struct pp_greeting *g, char sender,
                        const void *message, size_t bytes,
                        unsigned char proof[PP_PROOF_BYTES])
@@ -96,14 +108,18 @@ bool pp_hello_accept(const struct pp_greeting *g, struct pp_hello *h)
     return true;
 }
 
+void pp_hello_set_failed(struct pp_hello *h, const struct pp_err *why)
+{
+    h->failed = (int32_t)why->code;
+    snprintf(h->why, sizeof h->why, "%.390s", why->text);
+}
+
 void pp_hello_fill(const struct pp_rendezvous_place *p, struct pp_hello *h)
 {
     *h = (struct pp_hello){.rank = p->rank, .size = p->size};
     snprintf(h->version, sizeof h->version, "%s", p->version);
-    if (p->failure) {
-        h->failed = (int32_t)p->failure->code;
-        snprintf(h->why, sizeof h->why, "%.390s", p->failure->text);
-    }
+    if (p->failure)
+        pp_hello_set_failed(h, p->failure);
     if (gethostname(h->host, sizeof h->host - 1) != 0)
         snprintf(h->host, sizeof h->host, "unknown");
 }

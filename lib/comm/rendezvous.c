@@ -10,8 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/hello.h"
 #include "comm/rendezvous_state.h"
+#include "comm/tree.h"
 
 int pp_rendezvous_rank(const struct pp_rendezvous *j)
 {
@@ -116,47 +116,45 @@ int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,
                : 0;
 }
 
+static int send_to(void *ctx, int to, const void *buf, size_t bytes,
+                   struct pp_err *err)
+{
+    return pp_rendezvous_send(ctx, to, buf, bytes, err);
+}
+
+static int receive_from(void *ctx, int from, void *buf, size_t bytes,
+                        struct pp_err *err)
+{
+    return pp_rendezvous_recv(ctx, from, buf, bytes, err);
+}
+
+static struct pp_tree_links links_of(struct pp_rendezvous *j)
+{
+    return (struct pp_tree_links){j->rank, j->size, send_to, receive_from, j};
+}
+
 int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
                             void *all, size_t bytes, struct pp_err *err)
 {
-    char *to = all;
-    if (pp_rendezvous_aborted(j))
-        return pp_rendezvous_fail(j, err);
-    if (j->rank != 0)
-        return pp_rendezvous_send(j, 0, mine, bytes, err) ||
-                       pp_rendezvous_recv(j, 0, all, (size_t)j->size * bytes,
-                                          err)
-                   ? -1
-                   : 0;
-    if (bytes > 0)
-        memcpy(to, mine, bytes);
-    for (int r = 1; r < j->size; r++)
-        if (pp_rendezvous_recv(j, r, to + (size_t)r * bytes, bytes, err))
-            return -1;
-    for (int r = 1; r < j->size; r++)
-        if (pp_rendezvous_send(j, r, all, (size_t)j->size * bytes, err))
-            return -1;
-    return 0;
+    const struct pp_tree_links l = links_of(j);
+    return pp_rendezvous_aborted(j) ? pp_rendezvous_fail(j, err)
+                                    : pp_tree_gather(&l, mine, all, bytes, err);
 }
 
 int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
                             struct pp_err *err)
 {
+    const struct pp_tree_links l = links_of(j);
     uint64_t n = *bytes;
-    if (j->rank == 0) {
-        for (int r = 1; r < j->size; r++)
-            if (pp_rendezvous_send(j, r, &n, sizeof n, err) ||
-                pp_rendezvous_send(j, r, *data, *bytes, err))
-                return -1;
-        return 0;
-    }
-    if (pp_rendezvous_recv(j, 0, &n, sizeof n, err))
+    if (pp_tree_spread(&l, &n, sizeof n, err))
         return -1;
-    *bytes = (size_t)n;
-    *data = n < SIZE_MAX ? malloc(*bytes + 1) : NULL;
-    if (!*data)
+    if (j->rank != 0) {
+        *bytes = (size_t)n;
+        *data = n < SIZE_MAX ? malloc(*bytes + 1) : NULL;
+    }
+    if (j->rank != 0 && !*data)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory: %zu bytes", *bytes);
-    return pp_rendezvous_recv(j, 0, *data, *bytes, err);
+    return pp_tree_spread(&l, *data, *bytes, err);
 }
 
 static struct pp_rendezvous *
@@ -169,6 +167,7 @@ create_rendezvous(const struct pp_rendezvous_place *p)
     j->rank = p->rank;
     j->size = p->size;
     j->lost = -1;
+    j->tree.listener = -1;
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->changed, NULL);
     j->stop = eventfd(0, EFD_CLOEXEC);
@@ -199,12 +198,29 @@ static int meet(struct pp_rendezvous *j, const struct pp_rendezvous_place *p,
     if (p->rank == 0 ? pp_rendezvous_gather(j, p, err)
                      : pp_rendezvous_join(j, p, err))
         return -1;
-    for (int r = 0; r < j->size; r++) {
-        if (j->data[r] >= 0)
-            pp_wire_prepare(j->data[r], false);
+    for (int r = 0; r < j->size; r++)
         if (j->monitor[r] >= 0)
             pp_wire_prepare(j->monitor[r], true);
+    return 0;
+}
+
+/* Connects the ranks that have met. */
+static int connect_ranks(struct pp_rendezvous *j,
+                         const struct pp_rendezvous_place *p,
+                         struct pp_err *err)
+{
+    if (pp_rendezvous_watch_begin(j, err))
+        return -1;
+    if (pp_rendezvous_connect_tree(j, p, err)) {
+        /* Rank 0 prints the reason if it is not lost. */
+        if (p->told)
+            *p->told = j->rank != 0 && err->origin.rank != j->rank &&
+                       pp_rendezvous_lost(j) != 0;
+        return -1;
     }
+    for (int r = 0; r < j->size; r++)
+        if (j->data[r] >= 0)
+            pp_wire_prepare(j->data[r], false);
     return 0;
 }
 
@@ -215,7 +231,7 @@ int pp_rendezvous_open(const struct pp_rendezvous_place *p,
     if (!j || !j->hosts || !j->data || !j->monitor || !j->gone || !j->peers ||
         j->stop < 0 || j->wake < 0)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (meet(j, p, err) == 0 && pp_rendezvous_watch_begin(j, err) == 0) {
+    else if (meet(j, p, err) == 0 && connect_ranks(j, p, err) == 0) {
         *out = j;
         return 0;
     }
@@ -242,6 +258,8 @@ void pp_rendezvous_close(struct pp_rendezvous *j)
         close(j->stop);
     if (j->wake >= 0)
         close(j->wake);
+    if (j->tree.listener >= 0)
+        close(j->tree.listener);
     pthread_cond_destroy(&j->changed);
     pthread_mutex_destroy(&j->lock);
     free(j->hosts);

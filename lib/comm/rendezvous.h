@@ -7,7 +7,8 @@
  * rank's thread calls. A thread of its own watches the other, so that all ranks
  * learn soon that a process has ended, a machine has vanished, a rank is
  * stopped or gives up. Rank 0 passes on what it learns. If rank 0 itself is
- * lost, every rank notices.
+ * lost, every rank notices. Another connection carries data between a rank and
+ * its parent in the tree (tree.h), through which gathers and broadcasts go.
  *
  * Functions return 0, or -1 with *err filled: PP_EXIT_SYSTEM, or PP_EXIT_INPUT
  * if the ranks do not fit together. After an abort all functions fail with its
@@ -50,7 +51,8 @@ struct pp_rendezvous_place {
     const void *secret; /* known to the ranks of the job only; NULL: none */
     size_t secret_bytes;
     const char *version; /* the program's; the same at all ranks */
-    double seconds;      /* longest wait for the other ranks, in all */
+    double seconds;      /* longest wait until all have joined, and then for
+                            the connections of the tree */
 
     /* Reason why this rank cannot start, or NULL. It joins to report it. */
     const struct pp_err *failure;
@@ -97,7 +99,8 @@ int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
 int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
                             struct pp_err *err) PP_MUST_USE;
 
-/* Send and receive one message between rank 0 and another rank. */
+/* Send and receive one message between rank 0 and another rank, or a rank and
+ * its parent. */
 int pp_rendezvous_send(struct pp_rendezvous *j, int to, const void *buf,
                        size_t bytes, struct pp_err *err) PP_MUST_USE;
 int pp_rendezvous_recv(struct pp_rendezvous *j, int from, void *buf,

@@ -8,7 +8,7 @@
 #include <netdb.h>
 #include <pthread.h>
 
-#include "comm/rendezvous.h"
+#include "comm/hello.h"
 
 #define PP_RENDEZVOUS_AT 80 /* bytes of the place of a rank */
 
@@ -38,8 +38,9 @@ struct pp_rendezvous_peer {
 struct pp_rendezvous {
     int rank, size, local;
     char (*hosts)[PP_RENDEZVOUS_HOST]; /* (size) */
-    int *data, *monitor; /* (size) sockets, -1 if none. Rank 0 has one to every
-                            other rank; the others have one to rank 0 */
+    int *data, *monitor; /* (size) sockets, -1 if none. Rank 0 has both to
+                            every other rank; the others have both to rank 0,
+                            and data to their parent and children */
     int stop;            /* eventfd: readable after an abort */
     int wake;            /* eventfd: wakes the watching thread */
 
@@ -58,6 +59,13 @@ struct pp_rendezvous {
     double beat_last, beat_next;      /* times of ticks and of the next beat */
     bool stop_sent;
 
+    /* Another rank than 0 has these to find its parent and children. */
+    struct {
+        int listener; /* -1: no children, or all are connected */
+        union pp_address parent;
+        unsigned char session[PP_NONCE_BYTES];
+    } tree;
+
     bool watched; /* the thread runs */
     pthread_t thread;
 };
@@ -70,6 +78,21 @@ int pp_rendezvous_gather(struct pp_rendezvous *j,
 int pp_rendezvous_join(struct pp_rendezvous *j,
                        const struct pp_rendezvous_place *place,
                        struct pp_err *err) PP_MUST_USE;
+
+/* --- rendezvous_tree.c: the connections of the tree --- */
+
+/* Listens for the children of this rank, if it has any, at its address in its
+ * connection to rank 0. */
+int pp_rendezvous_listen(struct pp_rendezvous *j, union pp_address *at,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Connects this rank to its parent, and waits for its children. The watching
+ * thread runs. After a failure the job is aborted. */
+int pp_rendezvous_connect_tree(struct pp_rendezvous *j,
+                               const struct pp_rendezvous_place *place,
+                               struct pp_err *err) PP_MUST_USE;
+
+/* --- rendezvous_watch.c --- */
 
 /* watch_begin starts the watching thread. watch_end returns when it has
  * ended. */
@@ -111,6 +134,11 @@ enum pp_wire {
  * all of the machine's. */
 int pp_wire_listen(const char *address, int port, int *fd,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Opens a socket that listens at any free port of the local address of a
+ * connection. *at: where. */
+int pp_wire_listen_beside(int connection, union pp_address *at, int *fd,
+                          struct pp_err *err) PP_MUST_USE;
 
 /* Looks up an address. The caller frees *out with freeaddrinfo. */
 int pp_wire_find(const char *address, int port, struct addrinfo **out,

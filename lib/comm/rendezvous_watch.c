@@ -15,7 +15,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "comm/hello.h"
 #include "comm/rendezvous_state.h"
 
 enum { LOOK_MS = 100, GRACE_MS = 1000, LINGER_S = 5 };

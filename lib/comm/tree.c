@@ -5,51 +5,84 @@
 #include <stdint.h>
 #include <string.h>
 
-static int lowest_bit(int rank)
+int pp_tree_parent(int rank)
 {
-    return rank & -rank;
+    return rank & (rank - 1);
 }
 
-int pp_tree_parent(const struct pp_comm *c, int rank)
+int pp_tree_end(int rank, int size)
 {
-    return c->ops->star ? 0 : rank - lowest_bit(rank);
+    int n = rank & -rank, left = size - rank;
+    return rank == 0 || n > left ? size : rank + n;
 }
 
-int pp_tree_end(const struct pp_comm *c, int rank)
+int pp_tree_n_children(int rank, int size)
 {
-    if (rank == 0)
-        return c->size;
-    int n = c->ops->star ? 1 : lowest_bit(rank), left = c->size - rank;
-    return rank + (n < left ? n : left);
-}
-
-/* Returns the last child of a rank, or the rank itself without children. */
-static int last_child(const struct pp_comm *c, int rank)
-{
-    int last = rank, end = pp_tree_end(c, rank);
-    for (int k = rank + 1; k < end; k = pp_tree_end(c, k))
-        last = k;
-    return last;
-}
-
-/* The child before another one. */
-static int child_before(const struct pp_comm *c, int rank, int child)
-{
-    return c->ops->star ? child - 1 : rank + (child - rank) / 2;
+    int n = 0, below = pp_tree_end(rank, size) - rank;
+    while (1 << n < below)
+        n++;
+    return n;
 }
 
 /* The last child has the most ranks below it, so it is first to hear. */
+static int send_down(const struct pp_tree_links *l, const void *buf,
+                     size_t bytes, struct pp_err *err)
+{
+    for (int k = pp_tree_n_children(l->rank, l->size) - 1; k >= 0; k--)
+        if (l->send(l->ctx, l->rank + (1 << k), buf, bytes, err))
+            return -1;
+    return 0;
+}
+
+int pp_tree_gather(const struct pp_tree_links *l, const void *mine, void *all,
+                   size_t bytes, struct pp_err *err)
+{
+    int rank = l->rank, end = pp_tree_end(rank, l->size);
+    int parent = pp_tree_parent(rank);
+    char *to = all;
+    size_t total = (size_t)l->size * bytes;
+    if (bytes > 0)
+        memcpy(to + (size_t)rank * bytes, mine, bytes);
+    for (int k = rank + 1, next; k < end; k = next) {
+        next = pp_tree_end(k, l->size);
+        if (l->receive(l->ctx, k, to + (size_t)k * bytes,
+                       (size_t)(next - k) * bytes, err))
+            return -1;
+    }
+    if (rank > 0 && (l->send(l->ctx, parent, to + (size_t)rank * bytes,
+                             (size_t)(end - rank) * bytes, err) ||
+                     l->receive(l->ctx, parent, all, total, err)))
+        return -1;
+    return send_down(l, all, total, err);
+}
+
+int pp_tree_spread(const struct pp_tree_links *l, void *buf, size_t bytes,
+                   struct pp_err *err)
+{
+    if (l->rank > 0 &&
+        l->receive(l->ctx, pp_tree_parent(l->rank), buf, bytes, err))
+        return -1;
+    return send_down(l, buf, bytes, err);
+}
+
+static int send_over_comm(void *ctx, int to, const void *buf, size_t bytes,
+                          struct pp_err *err)
+{
+    return pp_comm_send_host(ctx, to, buf, bytes, err);
+}
+
+static int receive_over_comm(void *ctx, int from, void *buf, size_t bytes,
+                             struct pp_err *err)
+{
+    return pp_comm_receive(ctx, from, PP_DIRECTION_HOST, buf, bytes, err);
+}
+
 int pp_tree_broadcast(struct pp_comm *c, void *buf, size_t bytes,
                       struct pp_err *err)
 {
-    if (c->rank > 0 && pp_comm_receive(c, pp_tree_parent(c, c->rank),
-                                       PP_DIRECTION_HOST, buf, bytes, err))
-        return -1;
-    for (int k = last_child(c, c->rank); k > c->rank;
-         k = child_before(c, c->rank, k))
-        if (pp_comm_send_host(c, k, buf, bytes, err))
-            return -1;
-    return 0;
+    const struct pp_tree_links l = {c->rank, c->size, send_over_comm,
+                                    receive_over_comm, c};
+    return pp_tree_spread(&l, buf, bytes, err);
 }
 
 enum { N_COLUMNS = 2 };
@@ -82,7 +115,7 @@ static int pass_on(const struct relay *x, size_t first, size_t n, bool more,
         x->take(x->ctx, first, n);
         return 0;
     }
-    int to = pp_tree_parent(x->comm, x->comm->rank);
+    int to = pp_tree_parent(x->comm->rank);
     if (pp_comm_send_host(x->comm, to, &head, sizeof head, err))
         return -1;
     for (int k = 0; n > 0 && k < N_COLUMNS; k++) {
@@ -141,10 +174,10 @@ int pp_tree_collect(struct pp_comm *c, const struct pp_records *r,
                     pp_take_records_fn *take, void *ctx, struct pp_err *err)
 {
     struct relay x = {c, r, take, ctx, 0};
-    int end = pp_tree_end(c, c->rank);
+    int end = pp_tree_end(c->rank, c->size);
     if (pass_own(&x, err))
         return -1;
-    for (int k = c->rank + 1; k < end; k = pp_tree_end(c, k)) {
+    for (int k = c->rank + 1; k < end; k = pp_tree_end(k, c->size)) {
         bool more = true;
         while (more)
             if (receive_part(&x, k, &more, err))

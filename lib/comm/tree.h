@@ -4,11 +4,9 @@
  *
  * The ranks below a rank r are the next ones: all before r + 2^k, if 2^k is the
  * lowest bit of r. So data arrives at rank 0 in the order of the ranks, and
- * sums that rank 0 makes have the same bits whatever the shape. The tree is a
- * star if the transport has connections to rank 0 only.
+ * sums that rank 0 makes have the same bits whatever the shape.
  *
- * Data travels in PP_DIRECTION_HOST. All functions but the first two are
- * collective. */
+ * All functions but the first three are collective. */
 #ifndef PP_COMM_TREE_H
 #define PP_COMM_TREE_H
 
@@ -17,13 +15,36 @@
 #include "comm/comm.h"
 
 /* Returns the rank above another than 0. */
-int pp_tree_parent(const struct pp_comm *c, int rank);
+int pp_tree_parent(int rank);
 
 /* Returns the end of the ranks rank, rank + 1 ... that are in its subtree. The
  * first child is the next rank, and another child begins where one ends. */
-int pp_tree_end(const struct pp_comm *c, int rank);
+int pp_tree_end(int rank, int size);
+
+/* Returns the number of children. Child k is rank + 2^k. */
+int pp_tree_n_children(int rank, int size);
+
+/* The means to send messages to the parent and the children, and to receive
+ * theirs. A buffer is free when its function has returned. */
+struct pp_tree_links {
+    int rank, size;
+    int (*send)(void *ctx, int to, const void *buf, size_t bytes,
+                struct pp_err *err);
+    int (*receive)(void *ctx, int from, void *buf, size_t bytes,
+                   struct pp_err *err);
+    void *ctx;
+};
+
+/* Collects bytes from every rank, in rank order, at every rank. all is (size,
+ * bytes). */
+int pp_tree_gather(const struct pp_tree_links *l, const void *mine, void *all,
+                   size_t bytes, struct pp_err *err) PP_MUST_USE;
 
 /* Replaces bytes at buf by those of rank 0. */
+int pp_tree_spread(const struct pp_tree_links *l, void *buf, size_t bytes,
+                   struct pp_err *err) PP_MUST_USE;
+
+/* Does the same with messages of PP_DIRECTION_HOST. */
 int pp_tree_broadcast(struct pp_comm *c, void *buf, size_t bytes,
                       struct pp_err *err) PP_MUST_USE;
 
@@ -40,8 +61,8 @@ struct pp_records {
 /* Takes records first .. first + n - 1 of the columns. */
 typedef void pp_take_records_fn(void *ctx, size_t first, size_t n);
 
-/* Calls take at rank 0 for the records of all ranks, in their order. Overwrites
- * the columns. */
+/* Calls take at rank 0 for the records of all ranks, in their order. Sends them
+ * in PP_DIRECTION_HOST and overwrites the columns. */
 int pp_tree_collect(struct pp_comm *c, const struct pp_records *r,
                     pp_take_records_fn *take, void *ctx,
                     struct pp_err *err) PP_MUST_USE;

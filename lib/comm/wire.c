@@ -80,6 +80,28 @@ int pp_wire_listen(const char *address, int port, int *fd, struct pp_err *err)
                    : 0;
 }
 
+int pp_wire_listen_beside(int connection, union pp_address *at, int *fd,
+                          struct pp_err *err)
+{
+    socklen_t n = sizeof *at;
+    struct addrinfo one = {.ai_socktype = SOCK_STREAM, .ai_addr = &at->any};
+    *at = (union pp_address){0};
+    *fd = -1;
+    if (getsockname(connection, &at->any, &n) == 0) {
+        at->v6.sin6_port = 0; /* v4.sin_port is at the same place */
+        one.ai_family = at->any.sa_family;
+        one.ai_addrlen = n;
+        *fd = listen_at(&one);
+    }
+    if (*fd >= 0 && getsockname(*fd, &at->any, &n) == 0)
+        return 0;
+    pp_fail_errno(err, "cannot listen for other ranks");
+    if (*fd >= 0)
+        close(*fd);
+    *fd = -1;
+    return -1;
+}
+
 /* Waits until fd can be used, the job ends or time is up. Data that has arrived
  * is read even if the job has ended, because it may hold the reason. */
 static enum pp_wire wait_ready(int fd, short events, int stop, double until)

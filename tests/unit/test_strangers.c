@@ -1,151 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_strangers - other programs at the port where ranks meet: silent, slow,
  * wrong or hostile, on either side. */
-#include "free_port.h"
-#include "tap.h"
-
-#include <errno.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "base/clock.h"
-#include "comm/hello.h"
-
-/* The exit status of a rank is that of its error, plus HEARD if rank 0 prints
- * it. */
-enum { MAX_RANKS = 3, SILENT = 1000, HEARD = 64 };
-
-static const char secret[] = "a secret of 32 bytes for a test.";
-
-struct rank {
-    pid_t pid;
-    int out;
-    int status;
-    char text[600];
-};
-
-static struct pp_rendezvous_place place_of(int rank, int size, int port)
-{
-    return (struct pp_rendezvous_place){.rank = rank,
-                                        .size = size,
-                                        .local = -1,
-                                        .address = "127.0.0.1",
-                                        .port = port,
-                                        .job = 7,
-                                        .secret = secret,
-                                        .secret_bytes = sizeof secret,
-                                        .version = "1",
-                                        .seconds = 60};
-}
-
-static int be_rank(struct pp_rendezvous_place p, int out)
-{
-    struct pp_rendezvous *j;
-    struct pp_err err = {0};
-    bool told = false;
-    int all[MAX_RANKS] = {0}, mine = 10 + p.rank, bad = 0;
-    p.told = &told;
-    if (pp_rendezvous_open(&p, &j, &err) == 0) {
-        bad = pp_rendezvous_allgather(j, &mine, all, sizeof mine, &err);
-        for (int r = 0; r < p.size; r++)
-            bad |= all[r] != 10 + r;
-        pp_rendezvous_close(j);
-    }
-    ssize_t n = write(out, err.text, strlen(err.text));
-    (void)n;
-    return err.code ? (int)err.code + told * HEARD : bad;
-}
-
-static struct rank start_rank(struct pp_rendezvous_place p)
-{
-    struct rank r = {.pid = -1};
-    int ends[2];
-    if (pipe(ends) != 0)
-        abort();
-    fflush(stdout);
-    r.pid = fork();
-    if (r.pid == 0)
-        _exit(be_rank(p, ends[1]));
-    close(ends[1]);
-    r.out = ends[0];
-    return r;
-}
-
-static void end_rank(struct rank *r)
-{
-    int status;
-    waitpid(r->pid, &status, 0);
-    r->status = WIFEXITED(status) ? WEXITSTATUS(status) : 1000;
-    ssize_t n = read(r->out, r->text, sizeof r->text - 1);
-    r->text[n > 0 ? n : 0] = '\0';
-    close(r->out);
-}
-
-/* Tests how a rank ended. */
-static void ends(struct rank *r, int status, const char *text, const char *what)
-{
-    end_rank(r);
-    if (!ok(r->status == status && strstr(r->text, text), "%s", what))
-        printf("# status %d, '%s'\n", r->status, r->text);
-}
-
-/* --- a program at the port --- */
-
-/* Aborts the test if nobody listens, because rank 0 has ended. */
-static int dial(int port)
-{
-    const struct sockaddr_in a = {.sin_family = AF_INET,
-                                  .sin_port = htons((uint16_t)port),
-                                  .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    for (int tries = 0; tries < 4000; tries++) {
-        int fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (fd >= 0 && connect(fd, (const struct sockaddr *)&a, sizeof a) == 0)
-            return fd;
-        if (fd < 0 || errno != ECONNREFUSED)
-            break;
-        close(fd);
-        usleep(5000);
-    }
-    abort();
-}
-
-static void put(int fd, const void *data, size_t n)
-{
-    ssize_t sent = send(fd, data, n, MSG_NOSIGNAL);
-    (void)sent;
-}
-
-static bool get(int fd, void *data, size_t n)
-{
-    return recv(fd, data, n, MSG_WAITALL) == (ssize_t)n;
-}
-
-/* Waits until the other side closes. */
-static void drain(int fd)
-{
-    char rest[256];
-    while (recv(fd, rest, sizeof rest, 0) > 0)
-        ;
-    close(fd);
-}
-
-/* Calls rank 0 and takes its answer. */
-static int greet(int port, const struct pp_rendezvous_place *p,
-                 struct pp_greeting *g)
-{
-    struct pp_err err = {0};
-    int fd = dial(port);
-    if (pp_greeting_init(g, p, &err))
-        abort();
-    pp_greeting_call(g);
-    put(fd, &g->call, sizeof g->call);
-    if (!get(fd, &g->answer, sizeof g->answer))
-        abort();
-    return fd;
-}
+#include "stranger.h"
 
 /* A hello that would end the job if rank 0 believed it. */
 static struct pp_hello fatal_hello(const struct pp_rendezvous_place *p)
@@ -173,13 +29,6 @@ static void test_attack(void (*attack)(int port), const char *what)
     if (!ok(zero.status == 0 && one.status == 0, "%s", what))
         printf("# %d '%s', %d '%s'\n", zero.status, zero.text, one.status,
                one.text);
-}
-
-/* The connections stay open until the test program ends. */
-static void be_silent(int port)
-{
-    for (int i = 0; i < SILENT; i++)
-        (void)dial(port);
 }
 
 static void drip(int port)
@@ -344,7 +193,7 @@ static void test_fake(enum fake fake, int status, const char *text,
     pid_t pid = fake == ACCEPTS ? 0 : fork();
     if (fake != ACCEPTS && pid == 0)
         for (;;) {
-            struct pp_answer answer = {.magic = "pp-join2"};
+            struct pp_answer answer = {.magic = "pp-join3"};
             int fd = accept(listener, NULL, NULL);
             if (fake == TALKS)
                 put(fd,
@@ -385,10 +234,7 @@ static void test_stopped_rank_0(void)
 
 int main(void)
 {
-    struct rlimit limit;
-    getrlimit(RLIMIT_NOFILE, &limit);
-    limit.rlim_cur = limit.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &limit);
+    raise_limit();
     test_attack(say_garbage, "garbage is ignored");
     test_attack(forge, "so are forged hellos");
     test_attack(replay, "and those of an earlier connection");

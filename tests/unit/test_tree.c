@@ -12,9 +12,6 @@
 
 enum { MOST = 4096, N_RANKS = 13, HEAD = 16 };
 
-static const struct pp_transport plain = {.name = "tree"};
-static const struct pp_transport star = {.name = "star", .star = true};
-
 static int log2_up(int n)
 {
     int k = 0;
@@ -26,17 +23,17 @@ static int log2_up(int n)
 /* Counts the ranks that are wrong in a tree of so many: their children follow
  * each other, end where the rank does, and know their parent. most: children
  * and depth of a rank. */
-static int wrong_ranks(const struct pp_transport *ops, int size, int most)
+static int wrong_ranks(int size, int most)
 {
-    struct pp_comm c = {.ops = ops, .size = size};
     int depth[MOST] = {0}, bad = 0;
     for (int r = 0; r < size; r++) {
-        int n = 0, end = pp_tree_end(&c, r), k = r + 1;
-        for (; k < end; k = pp_tree_end(&c, k), n++) {
-            bad += pp_tree_parent(&c, k) != r;
+        int n = 0, end = pp_tree_end(r, size), k = r + 1;
+        for (; k < end; k = pp_tree_end(k, size), n++) {
+            bad += pp_tree_parent(k) != r || k != r + (1 << n);
             depth[k] = depth[r] + 1;
         }
         bad += k != end || n > most || depth[r] > most || end > size;
+        bad += n != pp_tree_n_children(r, size);
     }
     return bad;
 }
@@ -45,10 +42,10 @@ static void test_shape(void)
 {
     int bad = 0;
     for (int size = 1; size <= MOST; size += size < 70 ? 1 : size / 7)
-        bad += wrong_ranks(&plain, size, log2_up(size));
+        bad += wrong_ranks(size, log2_up(size));
     is_int(bad, 0, "a rank has at most log2 of the ranks as children");
-    is_int(wrong_ranks(&plain, MOST, 12), 0, "4,096 ranks: 12");
-    is_int(wrong_ranks(&star, 512, 511), 0, "a star has one level");
+    is_int(wrong_ranks(MOST, 12), 0, "4,096 ranks: 12");
+    is_int(pp_tree_n_children(0, 512), 9, "rank 0 of 512 has 9");
 }
 
 /* Messages of PP_DIRECTION_HOST that a rank receives, and their bytes. */
@@ -80,7 +77,6 @@ static int refuse(struct pp_comm *c, const void *mine, void *all, size_t bytes,
 
 /* A collection: rank r has counts[r] records, of two columns. */
 struct trial {
-    bool star;
     size_t n_part;
     int counts[N_RANKS];
     struct pp_comm_world *world;
@@ -163,7 +159,6 @@ static void *enter(void *arg)
     struct counted x = {.ops = *c->ops, .inner = c->ops};
     x.ops.recv = count_recv;
     x.ops.allgather = refuse;
-    x.ops.star = t->star;
     c->ops = &x.ops;
     t->bad[r->number] = collect(c, t);
     c->ops = x.inner;
@@ -198,9 +193,6 @@ static void test_records(void)
         {.n_part = 64},
         {.n_part = 64, .counts = {3, 0, 1, 2, 0, 0, 4, 0, 1, 0, 0, 0, 5}},
         {.n_part = 4, .counts = {9, 0, 11, 2, 4, 0, 4, 0, 1, 8, 13, 0, 5}},
-        {.n_part = 4,
-         .counts = {9, 0, 11, 2, 4, 0, 4, 0, 1, 8, 13, 0, 5},
-         .star = true},
     };
     for (size_t i = 0; i < sizeof trials / sizeof *trials; i++) {
         struct trial t = trials[i];

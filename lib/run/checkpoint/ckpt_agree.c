@@ -21,15 +21,15 @@ struct verdict {
  * than their parent, each lower ones than the next. */
 static int find_first(struct pp_comm *c, struct verdict *v, struct pp_err *err)
 {
-    int end = pp_tree_end(c, c->rank);
-    for (int k = c->rank + 1; k < end; k = pp_tree_end(c, k)) {
+    int end = pp_tree_end(c->rank, c->size);
+    for (int k = c->rank + 1; k < end; k = pp_tree_end(k, c->size)) {
         struct verdict other;
         if (pp_comm_receive(c, k, PP_DIRECTION_HOST, &other, sizeof other, err))
             return -1;
         if (v->rank < 0)
             *v = other;
     }
-    return c->rank > 0 ? pp_comm_send_host(c, pp_tree_parent(c, c->rank), v,
+    return c->rank > 0 ? pp_comm_send_host(c, pp_tree_parent(c->rank), v,
                                            sizeof *v, err)
                        : 0;
 }
