@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include "base/num.h"
 #include "comm/nccl.h"
 #include "comm/rendezvous.h"
+#include "comm/tree.h"
 
 /* One channel of which this rank is the sender or the receiver. */
 struct nccl_link {
@@ -255,28 +257,50 @@ static void abort_links(void *ctx)
     pthread_mutex_unlock(&c->lock);
 }
 
-/* Collects the identifiers of all channels. The sender of a channel makes its
+/* Identifiers on their way to rank 0, with their channels. */
+struct id_list {
+    uint64_t *channels;
+    struct pp_nccl_id *ids, *all; /* all: (n_channels) */
+};
+
+enum { IDS_AT_A_TIME = 128 };
+
+static void take_ids(void *ctx, size_t first, size_t n)
+{
+    const struct id_list *l = ctx;
+    for (size_t i = first; i < first + n; i++)
+        l->all[l->channels[i]] = l->ids[i];
+}
+
+/* Fills the identifiers of all channels. The sender of a channel makes its
  * identifier. */
-static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id **ids,
+static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
                         struct pp_err *err)
 {
-    size_t n = c->n_channels, size = (size_t)c->base.size;
-    struct pp_nccl_id *mine = calloc(n + 1, sizeof *mine);
-    int rc = 0;
-    *ids = calloc((n + 1) * size, sizeof **ids);
-    if (!mine || !*ids)
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    size_t room = c->n_links + IDS_AT_A_TIME;
+    struct id_list l = {calloc(room, sizeof *l.channels),
+                        calloc(room, sizeof *l.ids), all};
+    struct pp_records r = {
+        .part = IDS_AT_A_TIME,
+        .columns = {{l.channels, sizeof *l.channels}, {l.ids, sizeof *l.ids}}};
+    int rc =
+        l.channels && l.ids ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
-        const struct nccl_link *l = &c->links[i];
-        int failed =
-            l->of.from == c->base.rank ? c->lib.get_unique_id(&mine[l->id]) : 0;
-        if (failed)
-            rc = fail_nccl(c, l, failed, err);
+        const struct nccl_link *link = &c->links[i];
+        if (link->of.from != c->base.rank)
+            continue;
+        int failed = c->lib.get_unique_id(&l.ids[r.n]);
+        l.channels[r.n++] = link->id;
+        rc = failed ? fail_nccl(c, link, failed, err) : 0;
     }
     if (rc == 0)
-        rc =
-            pp_rendezvous_allgather(c->join, mine, *ids, n * sizeof *mine, err);
-    free(mine);
+        rc = pp_tree_collect(&c->base, &r, take_ids, &l, err) ||
+                     pp_tree_broadcast(&c->base, all,
+                                       c->n_channels * sizeof *all, err)
+                 ? -1
+                 : 0;
+    free(l.channels);
+    free(l.ids);
     return rc;
 }
 
@@ -292,7 +316,6 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .max_ctas = PP_NCCL_UNDEFINED,
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
-    size_t from = (size_t)l->of.from;
     if (q->open(c->base.device, &l->stream, err) ||
         q->event_open(c->base.device, &l->ready, err))
         return -1;
@@ -300,10 +323,9 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
         if (q->event_open(c->base.device, &l->done[i], err))
             return -1;
     pthread_mutex_lock(&c->lock);
-    int rc = c->aborted
-                 ? PP_NCCL_SUCCESS
-                 : c->lib.init(&l->comm, 2, ids[from * c->n_channels + l->id],
-                               l->of.to == c->base.rank, &config);
+    int rc = c->aborted ? PP_NCCL_SUCCESS
+                        : c->lib.init(&l->comm, 2, ids[l->id],
+                                      l->of.to == c->base.rank, &config);
     pthread_mutex_unlock(&c->lock);
     return await_link(c, l, rc, err);
 }
@@ -333,14 +355,14 @@ static int nccl_attach(struct pp_comm *base, struct pp_device *d,
 {
     struct nccl_comm *c = nccl_of(base);
     const struct pp_rendezvous_watcher watcher = {check_links, abort_links, c};
-    struct pp_nccl_id *ids = NULL;
+    struct pp_nccl_id *ids = calloc(c->n_channels + 1, sizeof *ids);
     void *room = q->alloc(d, TRIAL_BYTES);
-    if (!room)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = ids && room ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     c->base.device = d;
     c->streams = q;
     pp_rendezvous_watch(c->join, &watcher);
-    int rc = exchange_ids(c, &ids, err);
+    if (rc == 0)
+        rc = exchange_ids(c, ids, err);
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
         rc = connect_link(c, &c->links[i], ids, err);
         if (rc == 0)
