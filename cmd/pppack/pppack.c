@@ -36,9 +36,10 @@ static int choose_bins(struct pack_job *j)
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
-    if (j->patches && p->rows) {
+    const uint32_t *rows = p->rows[pack_modality(j)];
+    if (j->patches && rows) {
         const struct pp_two_sizes sizes[] = {{p->padded, room},
-                                             {p->rows, (uint32_t)j->patches}};
+                                             {rows, (uint32_t)j->patches}};
         return pp_pack_two(sizes, p->n, &j->bins, err);
     }
     if (!j->parts && j->rule->draw)
@@ -92,6 +93,7 @@ static int raise_bins(struct pack_job *j)
 static int certify(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
+    const uint32_t *rows = p->rows[pack_modality(j)];
     size_t of_patches = 0;
     j->lower_bound = j->bins.n_bins;
     if (j->rows)
@@ -99,8 +101,8 @@ static int certify(struct pack_job *j)
     if (pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
                         &j->lower_bound, &j->t.err) != 0)
         return -1;
-    if (j->patches && p->rows &&
-        pp_pack_lower_bound(p->rows, p->n, (uint32_t)j->patches, &of_patches,
+    if (j->patches && rows &&
+        pp_pack_lower_bound(rows, p->n, (uint32_t)j->patches, &of_patches,
                             &j->t.err) != 0)
         return -1;
     if (of_patches > j->lower_bound)
@@ -125,7 +127,7 @@ static int pack(struct pack_job *j)
         .align = j->align,
         .oversize = (enum pp_oversize)j->oversize,
         .drop_empty = j->drop_empty,
-        .rows = (uint32_t)j->patches,
+        .rows = {(uint32_t)j->patches, (uint32_t)j->patches},
         .first = j->first_document,
         .end = j->first_document + j->n_documents,
     };
@@ -285,7 +287,9 @@ static void print_images(const struct pack_job *j, FILE *f)
     const struct pp_pieces *p = &j->pieces;
     const struct pp_item *at;
     uint64_t images = 0, patches = 0, fullest = 0;
-    if (!p->rows)
+    const struct pp_items *items = &j->docs.items[pack_modality(j)];
+    const uint32_t *rows = p->rows[pack_modality(j)];
+    if (!rows)
         return;
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         uint64_t here = 0;
@@ -293,10 +297,10 @@ static void print_images(const struct pack_job *j, FILE *f)
             uint32_t item = j->bins.items[i];
             size_t document = j->first_document + p->piece[item].source;
             size_t end = pp_documents_sequence(&j->docs, document + 1);
-            here += p->rows[item];
+            here += rows[item];
             for (size_t s = pp_documents_sequence(&j->docs, document); s < end;
                  s++)
-                images += pp_items_of(&j->docs.images, s, &at);
+                images += pp_items_of(items, s, &at);
         }
         patches += here;
         fullest = here > fullest ? here : fullest;
@@ -304,8 +308,7 @@ static void print_images(const struct pack_job *j, FILE *f)
     fprintf(f,
             "  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
             ",\n  \"max_patches\": %" PRIu64 ",\n",
-            pack_images_key(j->docs.images.kind.modality), images, patches,
-            fullest);
+            pack_images_key(items->kind.modality), images, patches, fullest);
 }
 
 static void print_figure(FILE *f, const char *key, double v)

@@ -85,12 +85,13 @@ struct pack_job {
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
-    struct pp_rank_range *ranks;       /* of each sequence, in packed order */
-    struct pp_epoch_order epoch;       /* of the directory */
-    struct pp_manifest manifest;       /* with manifest_name */
-    double per_token, per_pair;        /* with --balance flops */
-    double per_patch;                  /* with --balance */
-    struct pp_jsonl_stream images;     /* with --image-token or --audio-token */
+    struct pp_rank_range *ranks; /* of each sequence, in packed order */
+    struct pp_epoch_order epoch; /* of the directory */
+    struct pp_manifest manifest; /* with manifest_name */
+    double per_token, per_pair;  /* with --balance flops */
+    double per_patch;            /* with --balance */
+    /* With --image-token, and with --audio-token. */
+    struct pp_jsonl_stream streams[PP_N_MODALITIES];
     size_t lower_bound;                /* with --stats */
     struct pack_figures before, after; /* --balance, with --stats */
     const char *name;                  /* the file being read */
@@ -132,6 +133,13 @@ int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 
 /* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
+
+/* Returns the modality of the documents' items. */
+static inline enum pp_modality pack_modality(const struct pack_job *j)
+{
+    return j->docs.items[PP_MODALITY_AUDIO].n ? PP_MODALITY_AUDIO
+                                              : PP_MODALITY_IMAGES;
+}
 
 /* Returns the name of the number of images, or of clips of audio, in figures.
  */

@@ -65,7 +65,8 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     const struct pp_pieces *p = &j->pieces;
-    double patches = p->rows ? p->rows[q - p->piece] : 0;
+    const uint32_t *rows = p->rows[pack_modality(j)];
+    double patches = rows ? rows[q - p->piece] : 0;
     if (j->balance != PACK_BALANCE_FLOPS)
         return q->padded + j->patch_cost * patches;
     return pack_cost(j, q->padded, pairs_of(j, q)) + j->per_patch * patches;
@@ -147,7 +148,9 @@ static void add_images(const struct pack_job *j, const struct pp_piece *q,
     size_t first, n = sequences_of(j, q, &first);
     const struct pp_item *image;
     for (size_t s = first; s < first + n; s++)
-        for (size_t k = pp_items_of(&j->docs.images, s, &image); k > 0; k--) {
+        for (size_t k =
+                 pp_items_of(&j->docs.items[pack_modality(j)], s, &image);
+             k > 0; k--) {
             cu[to->n + 1] = cu[to->n] + (int32_t)image++->rows;
             to->n++;
         }
@@ -158,7 +161,7 @@ static void add_images(const struct pack_job *j, const struct pp_piece *q,
  * as many of each, because nothing says which come together. */
 static int measure_images(struct pack_job *j, struct pp_workloads *s)
 {
-    int32_t *cu = calloc(j->docs.images.n + 1, sizeof *cu);
+    int32_t *cu = calloc(j->docs.items[pack_modality(j)].n + 1, sizeof *cu);
     double bins;
     size_t ranks = pp_image_ranks(&j->manifest, &bins);
     if (!cu)
@@ -305,9 +308,10 @@ static int rearrange_bins(struct pack_job *j)
     if (!cost)
         return -1;
     tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
-    const struct pp_two_sizes patches = {j->pieces.rows, (uint32_t)j->patches};
+    const struct pp_two_sizes patches = {j->pieces.rows[pack_modality(j)],
+                                         (uint32_t)j->patches};
     int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
-                             j->patches && j->pieces.rows ? &patches : NULL,
+                             j->patches && patches.sizes ? &patches : NULL,
                              j->sizes ? near_mean(j, cost) : 0, &j->t.err);
     if (rc == 0)
         rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);

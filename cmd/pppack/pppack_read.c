@@ -38,7 +38,8 @@ static int read_documents(struct pack_job *j, FILE *f)
         .name = j->name,
         .bytes = j->bytes,
         .allow_empty = j->drop_empty,
-        .images = j->image_token < 0 && j->audio_token < 0 ? NULL : &j->images,
+        .streams = {j->image_token < 0 ? NULL : &j->streams[PP_MODALITY_IMAGES],
+                    j->audio_token < 0 ? NULL : &j->streams[PP_MODALITY_AUDIO]},
         .longest = j->oversize == PP_OVERSIZE_ERROR ? longest : 0,
         .skip_bad = (size_t)j->skip_bad,
         .skipped = show_skipped,
@@ -233,14 +234,15 @@ static int choose_spill(struct pack_job *j)
         slash[slash == j->spill] = '\0';
     j->docs.spill = slash ? j->spill : ".";
     j->docs.spill_bytes = SPILL_BYTES;
-    j->docs.forget_ids = j->docs.images.forget = !j->t.output;
-    j->images = (struct pp_jsonl_stream){.token = (uint32_t)j->image_token,
-                                         .merge = (uint32_t)j->merge,
-                                         .patch = (uint32_t)j->patch};
-    if (j->audio_token >= 0)
-        j->images = (struct pp_jsonl_stream){.modality = PP_MODALITY_AUDIO,
-                                             .token = (uint32_t)j->audio_token,
-                                             .merge = PP_AUDIO_MERGE};
+    j->docs.forget_ids = !j->t.output;
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        j->docs.items[m].forget = !j->t.output;
+    j->streams[PP_MODALITY_IMAGES] =
+        (struct pp_jsonl_stream){.token = (uint32_t)j->image_token,
+                                 .merge = (uint32_t)j->merge,
+                                 .patch = (uint32_t)j->patch};
+    j->streams[PP_MODALITY_AUDIO] = (struct pp_jsonl_stream){
+        .token = (uint32_t)j->audio_token, .merge = PP_AUDIO_MERGE};
     return 0;
 }
 

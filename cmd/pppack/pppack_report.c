@@ -42,12 +42,12 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
     if (p->cp)
         fprintf(f, ",\n  \"cp\": %" PRIu32 ",\n  \"rank_tokens\": %" PRIu32,
                 p->cp, p->max_rank_tokens);
-    if (pp_stream_exists(&p->images))
+    const struct pp_packed_stream *s = &p->streams[pp_packed_modality(p)];
+    if (pp_stream_exists(s))
         fprintf(f,
                 ",\n  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
                 ",\n  \"max_patches\": %" PRIu32,
-                pack_images_key(p->images.modality), p->images.n,
-                p->images.n_rows, p->images.max_rows);
+                pack_images_key(s->modality), s->n, s->n_rows, s->max_rows);
     fputs("\n}\n", f);
     return 0;
 }

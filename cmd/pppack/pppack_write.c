@@ -49,7 +49,7 @@ int pack_write(struct pack_job *j)
         .n_inputs = j->n_documents,
         .capacity = j->capacity,
         .align = j->align,
-        .row_capacity = (uint32_t)j->patches,
+        .row_capacity = {(uint32_t)j->patches, (uint32_t)j->patches},
         .epoch = j->epoch,
         .docs = &j->docs,
         .first_document = j->first_document,
@@ -237,7 +237,7 @@ int pack_manifest_read(struct pack_job *j)
 
 int pack_check_images(struct pack_job *j)
 {
-    const struct pp_items *images = &j->docs.images;
+    const struct pp_items *images = &j->docs.items[pack_modality(j)];
     const struct pp_item_kind *kind = &images->kind;
     struct pp_image_set set = {
         .n = images->n,
@@ -267,19 +267,20 @@ static int set_data(struct pack_job *j)
     struct pp_packed p;
     if (pp_packed_open(j->t.output, &p, &j->t.err) != 0)
         return -1;
-    struct pp_manifest_data data = {.path = j->t.output,
-                                    .checksum = p.checksum,
-                                    .n_bins = p.n_bins,
-                                    .n_sequences = p.n_sequences,
-                                    .capacity = p.capacity,
-                                    .align = p.align,
-                                    .max_tokens =
-                                        pp_packed_room(&p, j->manifest.mesh.cp),
-                                    .max_images = p.images.max_items};
+    struct pp_manifest_data data = {
+        .path = j->t.output,
+        .checksum = p.checksum,
+        .n_bins = p.n_bins,
+        .n_sequences = p.n_sequences,
+        .capacity = p.capacity,
+        .align = p.align,
+        .max_tokens = pp_packed_room(&p, j->manifest.mesh.cp),
+        .max_images = p.streams[pp_packed_modality(&p)].max_items};
     const struct pp_layout l = pp_manifest_layout(&j->manifest);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     if (j->manifest.model.image_merge > 1)
-        data.max_patches = pp_items_most(&p, makers, lanes);
+        data.max_patches =
+            pp_items_most(&p, pp_packed_modality(&p), makers, lanes);
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

@@ -18,6 +18,7 @@ static int match_data(const struct pprun *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    const enum pp_modality modality = pp_packed_modality(&p->data);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     const struct {
         const char *name;
@@ -27,10 +28,11 @@ static int match_data(const struct pprun *p, const char *dir)
         {"capacity", d->capacity, p->data.capacity},
         {"max_tokens", d->max_tokens,
          pp_packed_room(&p->data, p->manifest.mesh.cp)},
-        {"max_images", d->max_images, p->data.images.max_items},
+        {"max_images", d->max_images, p->data.streams[modality].max_items},
         {"max_patches", d->max_patches,
-         p->model.encoders[0].merge > 1 ? pp_items_most(&p->data, makers, lanes)
-                                        : 0},
+         p->model.encoders[0].merge > 1
+             ? pp_items_most(&p->data, modality, makers, lanes)
+             : 0},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

@@ -265,7 +265,7 @@ static int set_data(struct ppsched *p)
         .capacity = k->capacity,
         .align = k->align,
         .max_tokens = pp_packed_room(k, p->manifest.mesh.cp),
-        .max_images = k->images.max_items,
+        .max_images = k->streams[pp_packed_modality(k)].max_items,
         .max_patches = (uint32_t)ppsched_max_patches(p)};
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }

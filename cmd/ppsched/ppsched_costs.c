@@ -55,7 +55,8 @@ size_t ppsched_max_patches(const struct ppsched *p)
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     return p->manifest.model.image_merge > 1
-               ? pp_items_most(&p->packed, makers, lanes)
+               ? pp_items_most(&p->packed, pp_packed_modality(&p->packed),
+                               makers, lanes)
                : 0;
 }
 
@@ -105,8 +106,8 @@ static void measure_images(struct ppsched *p, uint64_t at, size_t k)
 {
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    struct pp_item_share share =
-        pp_items_largest_of(&p->packed, at, lanes, makers);
+    struct pp_item_share share = pp_items_largest_of(
+        &p->packed, pp_packed_modality(&p->packed), at, lanes, makers);
     pp_workloads_set_images(&p->costs.loads, k, &p->manifest, share.rows,
                             share.squares);
 }
@@ -144,7 +145,7 @@ static void measure_microbatches(struct ppsched *p)
     }
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;
-    c->max_images = p->packed.images.max_items;
+    c->max_images = p->packed.streams[pp_packed_modality(&p->packed)].max_items;
     c->max_patches = ppsched_max_patches(p);
 }
 

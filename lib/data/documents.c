@@ -222,6 +222,22 @@ static size_t n_column_values(const struct pp_documents *d,
     }
 }
 
+bool pp_documents_have_items(const struct pp_documents *d)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (d->items[m].n)
+            return true;
+    return false;
+}
+
+int pp_documents_attach_items(struct pp_documents *d, struct pp_err *err)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_items_attach(&d->items[m], d->n_sequences - 1, err) != 0)
+            return -1;
+    return 0;
+}
+
 int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
                             const float *values, struct pp_err *err)
 {
@@ -301,7 +317,8 @@ void pp_documents_truncate(struct pp_documents *d, size_t n)
         d->labels = NULL;
         d->member = NULL;
     }
-    pp_items_truncate(&d->images, d->n_sequences);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        pp_items_truncate(&d->items[m], d->n_sequences);
 }
 
 void pp_documents_release(struct pp_documents *d)
@@ -310,7 +327,8 @@ void pp_documents_release(struct pp_documents *d)
     pp_spill_release(&d->grow_labels);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         pp_spill_release(&d->grow_columns[c]);
-    pp_items_release(&d->images);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        pp_items_release(&d->items[m]);
     d->released = pp_documents_n_tokens(d);
 }
 
@@ -378,7 +396,8 @@ void pp_documents_finish(struct pp_documents *d)
         pp_spill_finish(&d->grow_columns[c]);
     for (size_t i = 0; i < d->n_files; i++)
         finish_token_file(&d->files[i]);
-    pp_items_finish(&d->images);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        pp_items_finish(&d->items[m]);
     free(d->files);
     memset(d, 0, sizeof *d);
 }

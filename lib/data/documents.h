@@ -29,8 +29,8 @@ enum pp_column {
     PP_N_COLUMNS
 };
 
-/* A column has one element per token, sequence or group; pixels have a row per
- * patch. The numbers are those of pp-pack(5). */
+/* A column has one element per token, sequence or group; the rows of a stream
+ * have a scope of their own. The numbers are those of pp-pack(5). */
 enum pp_scope {
     PP_SCOPE_TOKEN,
     PP_SCOPE_SEQUENCE,
@@ -123,7 +123,7 @@ struct pp_documents {
     float *columns[PP_N_COLUMNS]; /* an element per token, sequence or document,
                                      by scope; NULL if absent */
     size_t top_k;                 /* elements of a list, or 0 */
-    struct pp_items images;       /* of the sequences */
+    struct pp_items items[PP_N_MODALITIES]; /* of the sequences */
     enum pp_data_kind kind;
     size_t n_skipped; /* malformed lines that were skipped */
     struct pp_omission
@@ -172,6 +172,14 @@ int pp_documents_add(struct pp_documents *d, size_t n, const int32_t *labels,
 
 /* Joins the last document to the one before it. */
 int pp_documents_join(struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
+
+/* Reports whether any sequence has items of a modality. */
+bool pp_documents_have_items(const struct pp_documents *d);
+
+/* Attaches the loaded items of all modalities to the last sequence, which has
+ * none. */
+int pp_documents_attach_items(struct pp_documents *d,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Sets a column's values for the last sequence: one or a list per token, or
  * one. Call it before pp_documents_join. */

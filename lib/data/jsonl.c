@@ -240,7 +240,7 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
             end++;
         if (pp_documents_add(d, end - at, labels ? labels + at : NULL, err) !=
                 0 ||
-            pp_items_attach(&d->images, d->n_sequences - 1, err) != 0 ||
+            pp_documents_attach_items(d, err) != 0 ||
             pp_sequence_set_columns(r, d, l->n_left + at, err) != 0 ||
             pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
             return -1;
@@ -271,8 +271,8 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
             err, PP_EXIT_INPUT,
             "images and audio cannot be divided among the sequences of a row: "
             "give each a line");
-    if (pp_line_check_placeholders(j->images, d, l->ids, own ? l->labels : NULL,
-                                   l->n_ids, err) != 0)
+    if (pp_line_check_placeholders(j->streams, d, l->ids,
+                                   own ? l->labels : NULL, l->n_ids, err) != 0)
         return -1;
     if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
@@ -280,7 +280,7 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
     if (l->n_ids > 0 && has_parts_or_columns(&l->fields))
         return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
     if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0 ||
-        pp_items_attach(&d->images, d->n_sequences - 1, err) != 0)
+        pp_documents_attach_items(d, err) != 0)
         return -1;
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
@@ -311,7 +311,7 @@ static int read_json_line(const struct pp_jsonl *j, struct pp_scan *s,
         return fail_at_line(j, s, err);
     if (scan_line_object(s, j->bytes, &l, err) != 0)
         return -1;
-    if (pp_line_load_items(s, &l.fields, j->images, d, err) != 0)
+    if (pp_line_load_items(s, &l.fields, j->streams, d, err) != 0)
         return fail_at_line(j, s, err);
     bool is_row =
         !l.fields.has[PP_FIELD_IDS] && pp_fields_make_sequences(&l.fields);
@@ -361,7 +361,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
 {
     char *text = NULL;
     size_t room = 0, line = 0, bytes = 0;
-    struct pp_jsonl_sequence rows = {.images = j->images};
+    struct pp_jsonl_sequence rows = {.streams = j->streams};
     ssize_t n;
     int rc = 0;
     while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {

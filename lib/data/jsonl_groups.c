@@ -30,10 +30,10 @@ static int end_sequence(struct pp_jsonl_sequence *r, struct pp_scan *s,
 {
     if (r->n == 0)
         return pp_scan_fail(s, err, "a sequence needs at least one token");
-    if (pp_line_check_placeholders(r->images, d, r->ids, r->labels, r->n,
+    if (pp_line_check_placeholders(r->streams, d, r->ids, r->labels, r->n,
                                    err) != 0 ||
         pp_documents_add(d, r->n, r->labels, err) != 0 ||
-        pp_items_attach(&d->images, d->n_sequences - 1, err) != 0)
+        pp_documents_attach_items(d, err) != 0)
         return -1;
     return pp_sequence_set_columns(r, d, 0, err);
 }

@@ -244,9 +244,9 @@ static int load_audio(const struct line_image *im,
     size_t frames = im->frames ? (size_t)im->frames : a->dims[1];
     const struct pp_grid grid = {1, 1, (uint32_t)((frames + 1) / 2)};
     const struct pp_item_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
-                                      o->token, o->merge, o->modality};
-    float *to =
-        pp_items_load(&d->images, &kind, &grid, d->spill, d->spill_bytes, err);
+                                      o->token, o->merge, PP_MODALITY_AUDIO};
+    float *to = pp_items_load(&d->items[PP_MODALITY_AUDIO], &kind, &grid,
+                              d->spill, d->spill_bytes, err);
     if (!to)
         return -1;
     cut_frames(a, grid.columns, to);
@@ -273,9 +273,9 @@ static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
     const struct pp_item_kind kind = {is_cut ? (uint32_t)a->dims[1]
                                              : (uint32_t)a->dims[0] * o->patch *
                                                    o->patch,
-                                      o->token, o->merge, o->modality};
-    float *to = pp_items_load(&d->images, &kind, &im->grid, d->spill,
-                              d->spill_bytes, err);
+                                      o->token, o->merge, PP_MODALITY_IMAGES};
+    float *to = pp_items_load(&d->items[PP_MODALITY_IMAGES], &kind, &im->grid,
+                              d->spill, d->spill_bytes, err);
     if (!to)
         return -1;
     for (size_t i = 0; is_cut && i < a->n; i++)
@@ -285,64 +285,81 @@ static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
     return check_finite(to, a->n, "pixel", err);
 }
 
-/* Reads and loads the image that is next. */
-static int read_image(struct pp_scan *s, const struct pp_jsonl_stream *o,
-                      struct pp_documents *d, struct pp_err *err)
+/* Reads and loads the item that is next. */
+static int read_item(struct pp_scan *s, enum pp_modality m,
+                     const struct pp_jsonl_stream *o, struct pp_documents *d,
+                     struct pp_err *err)
 {
     struct line_image im = {0};
-    int rc = pp_scan_peek(s) == '{'
-                 ? scan_image_object(s, o->modality, &im, err)
-                 : scan_pixels(s, &im, err);
+    int rc = pp_scan_peek(s) == '{' ? scan_image_object(s, m, &im, err)
+                                    : scan_pixels(s, &im, err);
     if (rc == 0)
-        rc = o->modality == PP_MODALITY_AUDIO ? load_audio(&im, o, d, err)
-                                              : load_image(&im, o, d, err);
+        rc = m == PP_MODALITY_AUDIO ? load_audio(&im, o, d, err)
+                                    : load_image(&im, o, d, err);
     free(im.own);
     if (im.map)
         pp_file_unmap(im.map, im.map_bytes);
     return rc;
 }
 
-int pp_line_load_items(struct pp_scan *s, const struct pp_fields *f,
-                       const struct pp_jsonl_stream *o, struct pp_documents *d,
-                       struct pp_err *err)
+/* Reads and loads the items of the field that is next: one, or an array. */
+static int read_items(struct pp_scan *s, enum pp_modality m,
+                      const struct pp_jsonl_stream *o, struct pp_documents *d,
+                      struct pp_err *err)
 {
-    static const char *const settings[PP_N_MODALITIES] = {"image-token",
-                                                          "audio-token"};
     size_t n = 0;
     int more;
-    pp_items_begin(&d->images);
-    for (int k = 0; k < PP_N_MODALITIES; k++)
-        if (f->has[PP_FIELD_IMAGES + k] && (!o || (int)o->modality != k))
-            return pp_fail_setting(
-                err, PP_EXIT_INPUT, settings[k], NULL,
-                "the line has %s, but the id of their placeholders is not "
-                "known",
-                pp_modality_words((enum pp_modality)k).items);
-    if (!o || !f->has[PP_FIELD_IMAGES + o->modality])
-        return 0;
-    s->at = f->at[PP_FIELD_IMAGES + o->modality];
     if (pp_scan_peek(s) != '[')
-        return read_image(s, o, d, err);
+        return read_item(s, m, o, d, err);
     s->at++;
     while ((more = pp_scan_more(s, ']', &n, err)) > 0)
-        if (read_image(s, o, d, err) != 0)
+        if (read_item(s, m, o, d, err) != 0)
             return -1;
     return more;
 }
 
-int pp_line_check_placeholders(const struct pp_jsonl_stream *o,
-                               const struct pp_documents *d, const int32_t *ids,
-                               int32_t *labels, size_t n, struct pp_err *err)
+int pp_line_load_items(
+    struct pp_scan *s, const struct pp_fields *f,
+    const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
+    struct pp_documents *d, struct pp_err *err)
 {
-    const struct pp_items *s = &d->images;
-    if (!o)
-        return 0;
-    size_t found = pp_items_placeholders(o->token, ids, labels, n);
-    uint64_t features = pp_items_loaded(s);
-    if (found == features)
-        return 0;
-    return pp_fail(
-        err, PP_EXIT_INPUT,
-        "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64 " features of %s",
-        found, o->token, features, pp_modality_words(o->modality).items);
+    static const char *const settings[PP_N_MODALITIES] = {"image-token",
+                                                          "audio-token"};
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        pp_items_begin(&d->items[m]);
+        if (f->has[PP_FIELD_IMAGES + m] && !streams[m])
+            return pp_fail_setting(
+                err, PP_EXIT_INPUT, settings[m], NULL,
+                "the line has %s, but the id of their placeholders is not "
+                "known",
+                pp_modality_words((enum pp_modality)m).items);
+    }
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        if (!f->has[PP_FIELD_IMAGES + m])
+            continue;
+        s->at = f->at[PP_FIELD_IMAGES + m];
+        if (read_items(s, (enum pp_modality)m, streams[m], d, err) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+int pp_line_check_placeholders(
+    const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
+    const struct pp_documents *d, const int32_t *ids, int32_t *labels, size_t n,
+    struct pp_err *err)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        if (!streams[m])
+            continue;
+        size_t found = pp_items_placeholders(streams[m]->token, ids, labels, n);
+        uint64_t features = pp_items_loaded(&d->items[m]);
+        if (found != features)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64
+                           " features of %s",
+                           found, streams[m]->token, features,
+                           pp_modality_words((enum pp_modality)m).items);
+    }
+    return 0;
 }

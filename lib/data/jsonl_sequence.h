@@ -84,7 +84,7 @@ struct pp_jsonl_sequence {
     int32_t *ids;
     size_t n;
     bool has[PP_N_COLUMNS];
-    const struct pp_jsonl_stream *images; /* of the reader */
+    const struct pp_jsonl_stream *const *streams; /* of the reader */
 };
 
 /* Makes room for lines of n characters. */
@@ -145,17 +145,19 @@ int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
                            const struct pp_fields *f, struct pp_documents *d,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Loads the images of a line, which every sequence of it has. */
-int pp_line_load_items(struct pp_scan *s, const struct pp_fields *f,
-                       const struct pp_jsonl_stream *o, struct pp_documents *d,
-                       struct pp_err *err) PP_MUST_USE;
+/* Loads the items of a line, which every sequence of it has. */
+int pp_line_load_items(
+    struct pp_scan *s, const struct pp_fields *f,
+    const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
+    struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
-/* Checks that n ids have as many placeholders as the loaded images have
- * features, and takes the labels of these away. labels may be NULL. */
-int pp_line_check_placeholders(const struct pp_jsonl_stream *o,
-                               const struct pp_documents *d, const int32_t *ids,
-                               int32_t *labels, size_t n,
-                               struct pp_err *err) PP_MUST_USE;
+/* Checks that n ids have as many placeholders of each modality as the loaded
+ * items have features, and takes the labels of these away. labels may be NULL.
+ */
+int pp_line_check_placeholders(
+    const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
+    const struct pp_documents *d, const int32_t *ids, int32_t *labels, size_t n,
+    struct pp_err *err) PP_MUST_USE;
 
 void pp_sequence_finish(struct pp_jsonl_sequence *r);
 

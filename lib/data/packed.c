@@ -22,8 +22,9 @@
 const char *pp_packed_name(int file)
 {
     static const char *const first[] = {"index", "input_ids", "labels"};
-    if (file == PP_PACKED_PIXELS)
-        return "pixels";
+    static const char *const rows[PP_N_MODALITIES] = {"pixels", "audio"};
+    if (file >= PP_PACKED_ROWS)
+        return rows[file - PP_PACKED_ROWS];
     return file < PP_PACKED_COLUMNS ? first[file]
                                     : pp_columns[file - PP_PACKED_COLUMNS].name;
 }
@@ -67,16 +68,27 @@ const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
     return NULL;
 }
 
-/* Returns how many elements a column of that scope has. */
-static uint64_t n_column_elements(const struct pp_packed *p, unsigned scope)
+/* Returns the stream whose rows the file has, or NULL. */
+static const struct pp_packed_stream *stream_of(const struct pp_packed *p,
+                                                int file)
 {
-    switch (scope) {
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&p->streams[m]) && p->streams[m].file == file)
+            return &p->streams[m];
+    return NULL;
+}
+
+/* Returns how many elements a column has, with lists of one. */
+static uint64_t n_column_elements(const struct pp_packed *p, int file)
+{
+    const struct pp_packed_stream *s = stream_of(p, file);
+    switch (pp_packed_scope(file)) {
     case PP_SCOPE_TOKEN:
         return p->n_positions;
     case PP_SCOPE_SEQUENCE:
         return p->n_sequences;
     case PP_SCOPE_ROW:
-        return p->images.n_rows * p->images.width;
+        return s ? s->n_rows * s->width : 0;
     default:
         return p->n_groups;
     }
@@ -112,12 +124,12 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     const struct pp_packed_column *all = p->sections[PP_SECTION_COLUMNS];
     bool is_float = file >= PP_PACKED_COLUMNS;
-    bool pixels = file == PP_PACKED_PIXELS;
+    bool is_stream = file >= PP_PACKED_ROWS;
     unsigned scope = pp_packed_scope(file);
     bool is_list = pp_packed_is_list(file);
-    if (pixels && !pp_stream_exists(&p->images))
+    if (is_stream && !stream_of(p, file))
         return 0;
-    if (!c && !pixels && (is_float || p->index_only))
+    if (!c && !is_stream && (is_float || p->index_only))
         return 0;
     if (c && p->index_only && !is_float)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -128,7 +140,7 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
                        pp_packed_name(file));
     if (c->scope != scope ||
         c->dtype != (is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32) ||
-        (!is_list && c->n != n_column_elements(p, scope)))
+        (!is_list && c->n != n_column_elements(p, file)))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: column '%s' must have one %s per %s",
                        pp_packed_name(file), is_float ? "float32" : "int32",
@@ -159,7 +171,7 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     const struct pp_packed_column *c = pp_packed_column(p, file);
     size_t bytes;
     if (!c || (p->index_only && file < PP_PACKED_COLUMNS) ||
-        (file == PP_PACKED_PIXELS && !pp_stream_exists(&p->images)))
+        (file >= PP_PACKED_ROWS && !stream_of(p, file)))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||
         map_packed_file(p, dir, file, err) != 0)
@@ -300,7 +312,8 @@ void pp_packed_finish(struct pp_packed *p)
     pp_packed_unmap_tokens(p);
     free(p->dir);
     free(p->owned);
-    free(p->owned_items);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        free(p->owned_items[m]);
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);

@@ -23,8 +23,8 @@
 
 #define PP_LABEL_IGNORE (-100)
 
-/* The index, ids, labels, columns and pixels. */
-enum { PP_PACKED_N_FILES = 4 + PP_N_COLUMNS };
+/* The index, ids, labels, columns and the rows of streams. */
+enum { PP_PACKED_N_FILES = 3 + PP_N_COLUMNS + PP_N_MODALITIES };
 
 /* The order of the bins in the second and later epochs: blocks of that many
  * bins are permuted by the seed, the epoch and the number of bins. */
@@ -51,7 +51,7 @@ struct pp_packed {
     uint32_t top_k;  /* elements of a position in columns that are lists */
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
-    struct pp_packed_stream images;
+    struct pp_packed_stream streams[PP_N_MODALITIES];
     /* The context-parallel ranks of which each sequence has some, and the most
      * positions of a bin on one of them. 0: all ranks share all sequences. */
     uint32_t cp, max_rank_tokens;
@@ -59,12 +59,12 @@ struct pp_packed {
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[16];
-    size_t section_bytes[16];
+    const void *sections[20];
+    size_t section_bytes[20];
     struct pp_token_map *token_files;
-    char *dir;         /* the directory, or NULL */
-    void *owned;       /* holds everything if made in memory, else NULL */
-    void *owned_items; /* likewise, the items */
+    char *dir;   /* the directory, or NULL */
+    void *owned; /* holds everything if made in memory, else NULL */
+    void *owned_items[PP_N_MODALITIES]; /* likewise, the items */
 };
 
 /* One bin. Sequence i begins at position cu_seqlens_padded[i] and has
@@ -96,6 +96,10 @@ struct pp_bin {
 
 /* Returns whether dir has an index of this format. */
 bool pp_packed_is(const char *dir);
+
+/* Returns the modality of a set with one stream; images if it has none, or
+ * both. */
+enum pp_modality pp_packed_modality(const struct pp_packed *p);
 
 /* Maps dir and checks the index: its checksum, and every number against the
  * others and the sizes of the files. The checksums of the columns are left to
@@ -181,7 +185,8 @@ struct pp_packed_content {
     const uint32_t *items; /* indices into pieces */
     size_t n_inputs;
     uint32_t capacity, align;
-    uint32_t row_capacity; /* most patches of a bin; 0: no limit */
+    uint32_t
+        row_capacity[PP_N_MODALITIES]; /* most rows of a bin; 0: no limit */
     struct pp_epoch_order epoch;
     /* The documents of the pieces: their sequences, columns, images and files.
      * NULL: a piece is a sequence, and there are no columns. */

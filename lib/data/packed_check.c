@@ -86,27 +86,27 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     return 0;
 }
 
-/* Checks that each sequence of a bin has the placeholders of its images. */
-static int check_placeholders(const struct pp_packed *p, size_t b,
+/* Checks that each sequence of a bin has the placeholders of its items. */
+static int check_placeholders(const struct pp_packed *p,
+                              const struct pp_packed_stream *s, size_t b,
                               const struct pp_bin *bin, struct pp_err *err)
 {
     struct pp_bin_items at;
-    pp_packed_bin_items(p, b, &at);
-    for (uint32_t i = 0; at.cu_items && i < bin->n_sequences; i++) {
+    pp_packed_bin_items(p, s->modality, b, &at);
+    for (uint32_t i = 0; i < bin->n_sequences; i++) {
         int32_t length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
         size_t features = 0;
         size_t found = pp_items_placeholders(
-            p->images.token, bin->input_ids + bin->cu_seqlens_padded[i], NULL,
+            s->token, bin->input_ids + bin->cu_seqlens_padded[i], NULL,
             (size_t)length);
         for (int32_t k = at.cu_items[i]; k < at.cu_items[i + 1]; k++)
-            features +=
-                pp_item_features(&p->images, pp_grid_size(&at.grids[k]));
+            features += pp_item_features(s, pp_grid_size(&at.grids[k]));
         if (found != features)
             return pp_fail(err, PP_EXIT_NO,
                            "bin %zu: sequence %" PRIu32
                            ": '%zu' placeholders for %zu features of %s",
                            b, i, found, features,
-                           pp_modality_words(p->images.modality).items);
+                           pp_modality_words(s->modality).items);
     }
     return 0;
 }
@@ -132,8 +132,10 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
     for (uint32_t i = 0; i < bin.n_sequences; i++)
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
-    if (check_placeholders(p, b, &bin, err) != 0)
-        return -1;
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&p->streams[m]) &&
+            check_placeholders(p, &p->streams[m], b, &bin, err) != 0)
+            return -1;
     if (scored != bin.scored)
         return fail_bin(b, err, "the count of scored labels must not be",
                         bin.scored);

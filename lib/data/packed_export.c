@@ -176,7 +176,7 @@ static int put_ranges(struct tensor_export *x, struct pp_err *err)
 
 static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
 {
-    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++)
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_ROWS; f++)
         if (x->p->map[f] && pp_tensor_writer_put(x->w, x->p->map[f],
                                                  x->p->map_bytes[f], err) != 0)
             return -1;
@@ -225,7 +225,7 @@ static size_t make_tensor_specs(const struct pp_packed *p,
             2,
             {p->n_bins / ranks->dp,
              ranks->dp * (size_t)(ranks->cp ? ranks->cp : 1)}};
-    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_PIXELS; f++) {
+    for (int f = PP_PACKED_COLUMNS; f < PP_PACKED_ROWS; f++) {
         size_t width = pp_column_width(f - PP_PACKED_COLUMNS, p->top_k);
         size_t rows = p->map[f] ? p->map_bytes[f] / 4 / width : 0;
         if (p->map[f])
@@ -289,11 +289,12 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
                                  const char *path, struct pp_err *err)
 {
     struct pp_tensor_spec specs[N_SPECS];
-    if (pp_stream_exists(&p->images))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: '%" PRIu64 "' %s cannot be written as safetensors",
-                       path, p->images.n,
-                       pp_modality_words(p->images.modality).items);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&p->streams[m]))
+            return pp_fail(
+                err, PP_EXIT_INPUT,
+                "%s: '%" PRIu64 "' %s cannot be written as safetensors", path,
+                p->streams[m].n, pp_modality_words((enum pp_modality)m).items);
     if (p->cp && ranks->cp)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: cp_index of '%u' ranks cannot hold sequences that "

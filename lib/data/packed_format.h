@@ -18,7 +18,7 @@
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 /* An index has the first version that has all of its fields, so that older
  * readers read what they can. */
-#define PP_PACKED_VERSION 6
+#define PP_PACKED_VERSION 7
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -28,14 +28,15 @@ enum pp_packed_file {
     PP_PACKED_INPUT_IDS,
     PP_PACKED_LABELS,
     PP_PACKED_COLUMNS, /* plus an enum pp_column */
-    PP_PACKED_PIXELS = PP_PACKED_COLUMNS + PP_N_COLUMNS,
+    PP_PACKED_ROWS = PP_PACKED_COLUMNS + PP_N_COLUMNS, /* of the first stream;
+                                                          the next follows */
 };
-static_assert(PP_PACKED_PIXELS + 1 == PP_PACKED_N_FILES, "files");
+static_assert(PP_PACKED_ROWS + PP_N_MODALITIES == PP_PACKED_N_FILES, "files");
 
 /* Returns whether a file is a column of lists. */
 static inline bool pp_packed_is_list(int file)
 {
-    return file >= PP_PACKED_COLUMNS && file < PP_PACKED_PIXELS &&
+    return file >= PP_PACKED_COLUMNS && file < PP_PACKED_ROWS &&
            pp_columns[file - PP_PACKED_COLUMNS].is_list;
 }
 
@@ -45,12 +46,21 @@ const char *pp_packed_name(int file);
 /* Returns the scope of a file's elements. */
 static inline enum pp_scope pp_packed_scope(int file)
 {
-    if (file == PP_PACKED_PIXELS)
+    if (file >= PP_PACKED_ROWS)
         return PP_SCOPE_ROW;
     return file < PP_PACKED_COLUMNS
                ? PP_SCOPE_TOKEN
                : pp_columns[file - PP_PACKED_COLUMNS].scope;
 }
+
+/* A stream in the header: the items of one modality. */
+struct pp_packed_items {
+    uint64_t n_items, n_rows;
+    uint64_t bins, cu_items, cu_rows, grids; /* offsets */
+    uint32_t width, token, merge, row_capacity;
+    uint32_t max_items, max_rows, max_item, modality;
+};
+static_assert(sizeof(struct pp_packed_items) == 80, "pp-images(5)");
 
 struct pp_packed_header {
     char magic[8];
@@ -73,34 +83,50 @@ struct pp_packed_header {
     uint64_t epoch_seed;
     uint32_t epoch_block, reserved; /* 0: all epochs have one order */
     /* Version 3 ends here. Version 4 has images. */
-    uint64_t n_items, n_rows;
-    uint64_t item_bins, cu_items, cu_rows, grids; /* offsets */
-    uint32_t width, token, merge, row_capacity;
-    uint32_t max_items, max_rows, max_item, modality;
+    struct pp_packed_items stream;
     /* Version 4 ends here. Version 5 has context-parallel ranks. Version 6 has
      * audio in place of images, and no such ranks. */
     uint64_t ranks; /* offset */
     uint32_t cp, max_rank_tokens;
+    /* Versions 5 and 6 end here. Version 7 has images, then audio, and no such
+     * ranks. */
+    struct pp_packed_items audio;
 };
-static_assert(sizeof(struct pp_packed_header) == 384, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 464, "pp-pack(5)");
 
-/* Bytes of the headers of versions 1 to 4. */
+/* Bytes of the headers of versions 1 to 4, and of 5 and 6. */
 enum {
     PP_PACKED_HEADER_1 = 144,
     PP_PACKED_HEADER_2 = 272,
     PP_PACKED_HEADER_3 = 288,
-    PP_PACKED_HEADER_4 = 368
+    PP_PACKED_HEADER_4 = 368,
+    PP_PACKED_HEADER_5 = 384
 };
-/* Versions with a stream beside the tokens. */
-enum { PP_PACKED_IMAGES = 4, PP_PACKED_AUDIO = 6 };
+static_assert(offsetof(struct pp_packed_header, stream) == PP_PACKED_HEADER_3,
+              "pp-pack(5)");
+static_assert(offsetof(struct pp_packed_header, audio) == PP_PACKED_HEADER_5,
+              "pp-pack(5)");
 
-static inline bool pp_packed_has_stream(uint32_t version)
+/* Versions with streams beside the tokens. */
+enum { PP_PACKED_IMAGES = 4, PP_PACKED_AUDIO = 6, PP_PACKED_BOTH = 7 };
+
+/* Returns the bytes of the header of a version, which exists. */
+uint32_t pp_packed_header_bytes(uint32_t version);
+
+/* Returns how many streams an index of that version has. */
+static inline int pp_packed_n_streams(uint32_t version)
 {
-    return version == PP_PACKED_IMAGES || version == PP_PACKED_AUDIO;
+    return version == PP_PACKED_BOTH                                   ? 2
+           : version == PP_PACKED_IMAGES || version == PP_PACKED_AUDIO ? 1
+                                                                       : 0;
 }
 
-static_assert(offsetof(struct pp_packed_header, n_items) == PP_PACKED_HEADER_3,
-              "pp-pack(5)");
+/* Returns stream i of an index. Audio is the second one beside images. */
+static inline struct pp_packed_items *
+pp_packed_items(struct pp_packed_header *h, int i)
+{
+    return i ? &h->audio : &h->stream;
+}
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
 
@@ -164,12 +190,16 @@ enum {
     PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
-    PP_SECTION_ITEM_BINS, /* this and the next three: NULL without a stream */
+    PP_SECTION_RANKS, /* NULL unless the sequences have ranks */
+    /* The sections of a stream; those of the next modality follow. NULL without
+     * the stream. */
+    PP_SECTION_ITEM_BINS,
     PP_SECTION_CU_ITEMS,
     PP_SECTION_CU_ROWS,
     PP_SECTION_GRIDS,
-    PP_SECTION_RANKS, /* NULL unless the sequences have ranks */
-    PP_N_SECTIONS,
+    PP_SECTIONS_OF_STREAM = PP_SECTION_GRIDS + 1 - PP_SECTION_ITEM_BINS,
+    PP_N_SECTIONS =
+        PP_SECTION_ITEM_BINS + PP_SECTIONS_OF_STREAM * PP_N_MODALITIES,
 };
 static_assert(sizeof((struct pp_packed *)0)->sections ==
                   PP_N_SECTIONS * sizeof(void *),
@@ -188,12 +218,12 @@ int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
                            uint64_t n, size_t size,
                            struct pp_err *err) PP_MUST_USE;
 
-/* Fills p->images from a header of version 4 or 6, and finds its sections. */
-int pp_packed_find_stream(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
+/* Fills p->streams from the header, and finds their sections. */
+int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
 
-/* Checks the numbers of the sections of the stream. */
-int pp_packed_check_stream(const struct pp_packed *p,
-                           struct pp_err *err) PP_MUST_USE;
+/* Checks the numbers of the sections of the streams. */
+int pp_packed_check_streams(const struct pp_packed *p,
+                            struct pp_err *err) PP_MUST_USE;
 
 /* Raises *most to n. */
 static inline void pp_raise(uint32_t *most, uint32_t n)
@@ -214,11 +244,11 @@ struct pp_item_cursor {
     } next;
 };
 
-/* Begins with the sections of a header, whose maxima and rows are not known
- * before the end. */
-void pp_item_begin(struct pp_item_cursor *c, struct pp_packed_header *h,
+/* Begins with stream i of an index, whose maxima and rows are not known before
+ * the end. */
+void pp_item_begin(struct pp_item_cursor *c, struct pp_packed_header *h, int i,
                    struct pp_packed_stream *totals);
-void pp_item_end(const struct pp_item_cursor *c, struct pp_packed_header *h);
+void pp_item_end(const struct pp_item_cursor *c, struct pp_packed_items *s);
 
 void pp_item_open_bin(struct pp_item_cursor *c);
 void pp_item_add(struct pp_item_cursor *c, const struct pp_grid *g);
@@ -263,8 +293,8 @@ uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
 struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k);
 
-/* Adds the items of a sequence with these ids. Its placeholders must be as
- * many as the features. */
+/* Adds the items that a sequence with these ids has of the cursor's modality.
+ * Its placeholders must be as many as the features. */
 int pp_item_add_part(struct pp_item_cursor *c,
                      const struct pp_packed_content *content,
                      const struct pp_part *p, const int32_t *ids,
@@ -279,6 +309,10 @@ int pp_packed_load_items(const struct pp_packed *p, size_t b, uint32_t i,
  * items. After the last bin comes the first. */
 int pp_packed_copy_items(const struct pp_packed *p, size_t n_bins,
                          struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
+
+/* Returns how many modalities have items in the content, and these. */
+int pp_packed_content_streams(const struct pp_packed_content *c,
+                              enum pp_modality of[PP_N_MODALITIES]);
 
 /* Returns whether the content has the column of that file. */
 bool pp_packed_content_has(const struct pp_packed_content *c, int file);

@@ -48,27 +48,39 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
 }
 
 /* Counts the items of all bins. */
-static uint64_t count_items(const struct pp_packed_content *c)
+static uint64_t count_items(const struct pp_packed_content *c,
+                            enum pp_modality m)
 {
     const struct pp_item *first;
     uint64_t n = 0;
-    if (!c->docs || !c->docs->images.n)
+    if (!c->docs || !c->docs->items[m].n)
         return 0;
     for (size_t i = 0; i < c->first[c->n_bins]; i++) {
         const struct pp_piece *q = &c->pieces[c->items[i]];
         for (uint32_t k = 0; k < pp_piece_n_parts(c, q); k++)
-            n +=
-                pp_items_of(&c->docs->images, first_sequence(c, q) + k, &first);
+            n += pp_items_of(&c->docs->items[m], first_sequence(c, q) + k,
+                             &first);
     }
+    return n;
+}
+
+int pp_packed_content_streams(const struct pp_packed_content *c,
+                              enum pp_modality of[PP_N_MODALITIES])
+{
+    int n = 0;
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (count_items(c, (enum pp_modality)m) > 0)
+            of[n++] = (enum pp_modality)m;
     return n;
 }
 
 bool pp_packed_content_has(const struct pp_packed_content *c, int file)
 {
+    enum pp_modality of[PP_N_MODALITIES];
     if (file < PP_PACKED_COLUMNS)
         return c->ids != NULL;
-    if (file == PP_PACKED_PIXELS)
-        return count_items(c) > 0;
+    if (file >= PP_PACKED_ROWS)
+        return file - PP_PACKED_ROWS < pp_packed_content_streams(c, of);
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
@@ -81,6 +93,29 @@ static size_t count_parts(const struct pp_packed_content *c, size_t b)
     return n;
 }
 
+/* Sets what is known of the streams, and the version that has them. */
+static void add_streams(struct pp_packed_header *h,
+                        const struct pp_packed_content *c)
+{
+    enum pp_modality of[PP_N_MODALITIES];
+    int n = pp_packed_content_streams(c, of);
+    for (int i = 0; i < n; i++) {
+        const struct pp_item_kind *kind = &c->docs->items[of[i]].kind;
+        *pp_packed_items(h, i) =
+            (struct pp_packed_items){.n_items = count_items(c, of[i]),
+                                     .modality = (uint32_t)of[i],
+                                     .width = kind->width,
+                                     .token = kind->token,
+                                     .merge = kind->merge,
+                                     .row_capacity = c->row_capacity[of[i]]};
+    }
+    if (n > 1)
+        h->version = PP_PACKED_BOTH;
+    else if (n == 1)
+        h->version =
+            of[0] == PP_MODALITY_AUDIO ? PP_PACKED_AUDIO : PP_PACKED_IMAGES;
+}
+
 /* Makes the part of the header that is known before the bins are filled in. */
 static struct pp_packed_header
 make_index_header(const struct pp_packed_content *c)
@@ -88,7 +123,6 @@ make_index_header(const struct pp_packed_content *c)
     struct pp_packed_header h = {
         .magic = PP_PACKED_MAGIC,
         .version = 3,
-        .header_bytes = PP_PACKED_HEADER_3,
         .n_bins = c->n_bins,
         .n_groups = c->first[c->n_bins],
         .n_inputs = c->n_inputs,
@@ -105,20 +139,10 @@ make_index_header(const struct pp_packed_content *c)
     };
     if (c->ranks) {
         h.version = 5;
-        h.header_bytes = sizeof h;
         h.cp = c->cp;
     }
-    h.n_items = count_items(c);
-    if (h.n_items) {
-        bool audio = c->docs->images.kind.modality == PP_MODALITY_AUDIO;
-        h.version = audio ? PP_PACKED_AUDIO : PP_PACKED_IMAGES;
-        h.header_bytes = audio ? sizeof h : PP_PACKED_HEADER_4;
-        h.modality = (uint32_t)c->docs->images.kind.modality;
-        h.width = c->docs->images.kind.width;
-        h.token = c->docs->images.kind.token;
-        h.merge = c->docs->images.kind.merge;
-        h.row_capacity = c->row_capacity;
-    }
+    add_streams(&h, c);
+    h.header_bytes = pp_packed_header_bytes(h.version);
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
@@ -155,23 +179,18 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
         h->token_file = take_section(&at, h->n_sequences, 4);
         h->token_at = take_section(&at, h->n_sequences, 8);
     }
-    if (h->n_items) {
-        h->item_bins =
+    for (int i = 0; i < pp_packed_n_streams(h->version); i++) {
+        struct pp_packed_items *s = pp_packed_items(h, i);
+        s->bins =
             take_section(&at, h->n_bins, sizeof(struct pp_packed_item_record));
-        h->cu_items = take_section(&at, n_cu, 4);
-        h->cu_rows = take_section(&at, h->n_items + h->n_bins, 4);
-        h->grids = take_section(&at, h->n_items, sizeof(struct pp_grid));
+        s->cu_items = take_section(&at, n_cu, 4);
+        s->cu_rows = take_section(&at, s->n_items + h->n_bins, 4);
+        s->grids = take_section(&at, s->n_items, sizeof(struct pp_grid));
     }
     if (h->cp)
         h->ranks =
             take_section(&at, h->n_sequences, sizeof(struct pp_rank_range));
     h->index_bytes = at;
-}
-
-/* Returns whether the index has the fields and sections of a stream. */
-static bool has_stream(const struct pp_packed_header *h)
-{
-    return pp_packed_has_stream(h->version);
 }
 
 static void *section_at(struct pp_packed_header *h, uint64_t offset)
@@ -185,8 +204,9 @@ struct index_cursor {
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
     int32_t *ids;                /* index-only: scratch for a sequence */
-    struct pp_item_cursor items;
-    struct pp_packed_stream totals; /* of items so far */
+    int n_streams;
+    struct pp_item_cursor items[PP_N_MODALITIES];
+    struct pp_packed_stream totals[PP_N_MODALITIES]; /* of items so far */
 };
 
 /* Returns the ids of a part. Index-only: also notes their place, and copies
@@ -242,7 +262,10 @@ static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
     r->real += p->length;
     r->tokens += p->padded;
     k->sequence++;
-    return has_stream(h) ? pp_item_add_part(&k->items, k->c, p, ids, err) : 0;
+    for (int i = 0; i < k->n_streams; i++)
+        if (pp_item_add_part(&k->items[i], k->c, p, ids, err) != 0)
+            return -1;
+    return 0;
 }
 
 static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
@@ -253,8 +276,8 @@ static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
         h->cu_groups ? (uint32_t *)section_at(h, h->cu_groups) : NULL;
     r->first_sequence = k->sequence;
     r->first_position = h->n_positions;
-    if (has_stream(h))
-        pp_item_open_bin(&k->items);
+    for (int i = 0; i < k->n_streams; i++)
+        pp_item_open_bin(&k->items[i]);
     if (cu_groups)
         ((uint64_t *)section_at(h, h->first_group))[k->bin] = k->group;
     for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
@@ -272,8 +295,8 @@ static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
         r->n_groups++;
     }
     r->n_sequences = (uint32_t)(k->sequence - r->first_sequence);
-    if (has_stream(h))
-        pp_item_close_bin(&k->items);
+    for (int i = 0; i < k->n_streams; i++)
+        pp_item_close_bin(&k->items[i]);
     k->bin++;
     return 0;
 }
@@ -319,8 +342,7 @@ static void fill_columns(struct pp_packed_header *h,
                          const struct pp_packed_content *c,
                          const uint64_t sums[PP_PACKED_N_FILES])
 {
-    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups,
-                          has_stream(h) ? h->n_rows * h->width : 0};
+    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups};
     struct pp_packed_column *t = section_at(h, h->columns);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
         if (!pp_packed_content_has(c, f))
@@ -330,7 +352,13 @@ static void fill_columns(struct pp_packed_header *h,
         memcpy(t->name, name, strlen(name));
         t->scope = pp_packed_scope(f);
         t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
-        t->n = n[t->scope];
+        if (f < PP_PACKED_ROWS) {
+            t->n = n[t->scope];
+        } else {
+            const struct pp_packed_items *s =
+                pp_packed_items(h, f - PP_PACKED_ROWS);
+            t->n = s->n_rows * s->width;
+        }
         if (pp_packed_is_list(f)) {
             t->width = (uint32_t)c->docs->top_k;
             t->n *= t->width;
@@ -380,7 +408,8 @@ pp_packed_make_index(const struct pp_packed_content *c,
     struct pp_packed_header head = make_index_header(c);
     lay_out_sections(&head, !c->ids);
     struct pp_packed_header *h = calloc(1, head.index_bytes);
-    struct index_cursor k = {.h = h, .c = c};
+    struct index_cursor k = {
+        .h = h, .c = c, .n_streams = pp_packed_n_streams(head.version)};
     if (!c->ids)
         k.ids = calloc(c->capacity, sizeof *k.ids);
     if (!h || (!c->ids && !k.ids)) {
@@ -388,12 +417,12 @@ pp_packed_make_index(const struct pp_packed_content *c,
         goto bad;
     }
     memcpy(h, &head, head.header_bytes);
-    if (has_stream(h))
-        pp_item_begin(&k.items, h, &k.totals);
+    for (int i = 0; i < k.n_streams; i++)
+        pp_item_begin(&k.items[i], h, i, &k.totals[i]);
     if (fill_bins(&k, err) != 0)
         goto bad;
-    if (has_stream(h))
-        pp_item_end(&k.items, h);
+    for (int i = 0; i < k.n_streams; i++)
+        pp_item_end(&k.items[i], pp_packed_items(h, i));
     fill_columns(h, c, sums);
     if (c->ranks)
         fill_ranks(h, c);

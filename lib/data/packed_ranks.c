@@ -63,7 +63,7 @@ int pp_packed_find_ranks(struct pp_packed *p, struct pp_err *err)
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     p->cp = h->cp;
     p->max_rank_tokens = h->max_rank_tokens;
-    if (h->cp < 2 || h->cp > PP_MOST_SIZED_RANKS || h->n_items ||
+    if (h->cp < 2 || h->cp > PP_MOST_SIZED_RANKS || h->stream.n_items ||
         (uint64_t)h->max_rank_tokens * h->cp > h->capacity)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: '%u' context-parallel ranks of at most %u "

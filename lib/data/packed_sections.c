@@ -16,6 +16,19 @@ static int fail_index(struct pp_err *err, const char *what)
     return pp_fail(err, PP_EXIT_INPUT, "index: %s", what);
 }
 
+uint32_t pp_packed_header_bytes(uint32_t version)
+{
+    static const uint32_t bytes[] = {0,
+                                     PP_PACKED_HEADER_1,
+                                     PP_PACKED_HEADER_2,
+                                     PP_PACKED_HEADER_3,
+                                     PP_PACKED_HEADER_4,
+                                     PP_PACKED_HEADER_5,
+                                     PP_PACKED_HEADER_5,
+                                     sizeof(struct pp_packed_header)};
+    return bytes[version];
+}
+
 static int check_header(const struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
@@ -32,14 +45,7 @@ static int check_header(const struct pp_packed *p, struct pp_err *err)
                        h->version, PP_PACKED_VERSION);
     if (h->version < 1)
         return fail_index(err, "version '0' does not exist");
-    static const size_t header_bytes[] = {0,
-                                          PP_PACKED_HEADER_1,
-                                          PP_PACKED_HEADER_2,
-                                          PP_PACKED_HEADER_3,
-                                          PP_PACKED_HEADER_4,
-                                          sizeof *h,
-                                          sizeof *h};
-    size_t expected = header_bytes[h->version];
+    size_t expected = pp_packed_header_bytes(h->version);
     if (bytes < expected)
         return fail_index(err, "cut short");
     if (h->header_bytes != expected)
@@ -167,8 +173,8 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    if (pp_packed_has_stream(h->version))
-        return pp_packed_find_stream(p, err);
+    if (pp_packed_n_streams(h->version))
+        return pp_packed_find_streams(p, err);
     return h->version == 5 ? pp_packed_find_ranks(p, err) : 0;
 }
 
@@ -484,7 +490,7 @@ int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
         return -1;
     if (check_token_files(p, err) != 0)
         return -1;
-    if (pp_packed_check_stream(p, err) != 0)
+    if (pp_packed_check_streams(p, err) != 0)
         return -1;
     return pp_packed_check_ranks(p, err);
 }

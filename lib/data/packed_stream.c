@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_stream - reads and checks the stream of a packed set. */
+/* packed_stream - reads and checks the streams of a packed set. */
 #include "data/packed_stream.h"
 
 #include <inttypes.h>
@@ -9,18 +9,34 @@
 #include "data/packed.h"
 #include "data/packed_format.h"
 
-void pp_packed_bin_items(const struct pp_packed *p, size_t b,
-                         struct pp_bin_items *out)
+enum pp_modality pp_packed_modality(const struct pp_packed *p)
 {
+    return pp_stream_exists(&p->streams[PP_MODALITY_AUDIO]) &&
+                   !pp_stream_exists(&p->streams[PP_MODALITY_IMAGES])
+               ? PP_MODALITY_AUDIO
+               : PP_MODALITY_IMAGES;
+}
+
+/* Returns the number of a section of a modality. */
+static int section_of(enum pp_modality m, int section)
+{
+    return section + PP_SECTIONS_OF_STREAM * (int)m;
+}
+
+void pp_packed_bin_items(const struct pp_packed *p, enum pp_modality modality,
+                         size_t b, struct pp_bin_items *out)
+{
+    const struct pp_packed_stream *s = &p->streams[modality];
+    const void *const *at = p->sections + section_of(modality, 0);
     const struct pp_packed_record *bins = p->sections[PP_SECTION_BINS];
-    const struct pp_packed_item_record *r = p->sections[PP_SECTION_ITEM_BINS];
+    const struct pp_packed_item_record *r = at[PP_SECTION_ITEM_BINS];
     *out = (struct pp_bin_items){0};
-    if (!pp_stream_exists(&p->images))
+    if (!pp_stream_exists(s))
         return;
-    const int32_t *cu_items = p->sections[PP_SECTION_CU_ITEMS];
-    const int32_t *cu_rows = p->sections[PP_SECTION_CU_ROWS];
-    const struct pp_grid *grids = p->sections[PP_SECTION_GRIDS];
-    const float *values = p->map[PP_PACKED_PIXELS];
+    const int32_t *cu_items = at[PP_SECTION_CU_ITEMS];
+    const int32_t *cu_rows = at[PP_SECTION_CU_ROWS];
+    const struct pp_grid *grids = at[PP_SECTION_GRIDS];
+    const float *values = p->map[s->file];
     out->first = r[b].first_item;
     out->cu_items = cu_items + bins[b].first_sequence + b;
     out->cu_rows = cu_rows + out->first + b;
@@ -28,7 +44,7 @@ void pp_packed_bin_items(const struct pp_packed *p, size_t b,
     out->n = (uint32_t)out->cu_items[bins[b].n_sequences];
     out->rows = (uint32_t)out->cu_rows[out->n];
     if (values)
-        out->values = values + r[b].first_row * p->images.width;
+        out->values = values + r[b].first_row * s->width;
 }
 
 /* An item belongs to the rank that its middle falls to. */
@@ -61,14 +77,15 @@ static uint32_t most_of_lanes(const struct pp_packed_stream *s, size_t size,
 }
 
 /* Returns the most rows that one of `size` ranks gets of a bin. */
-static uint32_t most_of_bins(const struct pp_packed *p, size_t size)
+static uint32_t most_of_bins(const struct pp_packed *p,
+                             enum pp_modality modality, size_t size)
 {
     uint32_t most = 0;
     struct pp_bin_items b;
     if (size == 1)
-        return p->images.max_rows;
+        return p->streams[modality].max_rows;
     for (size_t i = 0; i < p->n_bins; i++) {
-        pp_packed_bin_items(p, i, &b);
+        pp_packed_bin_items(p, modality, i, &b);
         for (size_t rank = 0; b.n && rank < size; rank++)
             pp_raise(&most,
                      (uint32_t)(b.cu_rows[pp_items_part(&b, size, rank + 1)] -
@@ -77,13 +94,14 @@ static uint32_t most_of_bins(const struct pp_packed *p, size_t size)
     return most;
 }
 
-uint32_t pp_items_most(const struct pp_packed *p, size_t size, size_t lanes)
+uint32_t pp_items_most(const struct pp_packed *p, enum pp_modality modality,
+                       size_t size, size_t lanes)
 {
-    const struct pp_packed_stream *s = &p->images;
+    const struct pp_packed_stream *s = &p->streams[modality];
     if (!pp_stream_exists(s))
         return 0;
-    uint32_t most =
-        lanes > 1 ? most_of_lanes(s, size, lanes) : most_of_bins(p, size);
+    uint32_t most = lanes > 1 ? most_of_lanes(s, size, lanes)
+                              : most_of_bins(p, modality, size);
     return (uint32_t)pp_round_up(most, pp_modality_rows(s->modality, s->merge));
 }
 
@@ -105,6 +123,7 @@ struct pp_item_share pp_items_largest(const struct pp_bin_items *b, size_t size)
 }
 
 struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
+                                         enum pp_modality modality,
                                          uint64_t first, size_t lanes,
                                          size_t size)
 {
@@ -112,11 +131,11 @@ struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
     uint64_t total = 0, before = 0, rank = 0;
     struct pp_bin_items b;
     for (size_t lane = 0; lane < lanes; lane++) {
-        pp_packed_bin_items(p, pp_packed_place(p, first + lane), &b);
+        pp_packed_bin_items(p, modality, pp_packed_place(p, first + lane), &b);
         total += b.rows;
     }
     for (size_t lane = 0; lane < lanes; lane++) {
-        pp_packed_bin_items(p, pp_packed_place(p, first + lane), &b);
+        pp_packed_bin_items(p, modality, pp_packed_place(p, first + lane), &b);
         for (uint32_t k = 0; k < b.n; k++) {
             uint64_t n = (uint64_t)(b.cu_rows[k + 1] - b.cu_rows[k]);
             uint64_t now = (2 * before + n) * size / (2 * total);
@@ -132,75 +151,105 @@ struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
     return most;
 }
 
-int pp_packed_find_stream(struct pp_packed *p, struct pp_err *err)
+/* Finds the sections of a stream. */
+static int find_items(struct pp_packed *p, const struct pp_packed_items *h,
+                      enum pp_modality m, struct pp_err *err)
 {
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    uint64_t n_cu = h->n_sequences + h->n_bins, n_values, n_cu_rows;
-    bool audio = h->version == PP_PACKED_AUDIO;
-    p->images =
-        (struct pp_packed_stream){.modality = (enum pp_modality)h->modality,
-                                  .width = h->width,
-                                  .token = h->token,
-                                  .merge = h->merge,
-                                  .capacity = h->row_capacity,
-                                  .max_items = h->max_items,
-                                  .max_rows = h->max_rows,
-                                  .max_item = h->max_item,
-                                  .n = h->n_items,
-                                  .n_rows = h->n_rows};
-    if (!h->width || !h->merge || h->merge > INT16_MAX ||
-        h->token >= h->vocab || !h->n_items || h->token_files ||
-        h->row_capacity > INT32_MAX ||
-        h->modality != (audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES) ||
-        (audio && (h->ranks || h->cp || h->max_rank_tokens)) ||
-        __builtin_mul_overflow(h->n_rows, h->width, &n_values) ||
-        __builtin_add_overflow(h->n_items, h->n_bins, &n_cu_rows))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the header's images are impossible");
-    return pp_packed_find_section(p, PP_SECTION_ITEM_BINS, h->item_bins,
-                                  h->n_bins,
+    uint64_t n_cu = p->n_sequences + p->n_bins;
+    return pp_packed_find_section(p, section_of(m, PP_SECTION_ITEM_BINS),
+                                  h->bins, p->n_bins,
                                   sizeof(struct pp_packed_item_record), err) ||
-                   pp_packed_find_section(p, PP_SECTION_CU_ITEMS, h->cu_items,
-                                          n_cu, 4, err) ||
-                   pp_packed_find_section(p, PP_SECTION_CU_ROWS, h->cu_rows,
-                                          n_cu_rows, 4, err) ||
-                   pp_packed_find_section(p, PP_SECTION_GRIDS, h->grids,
-                                          h->n_items, sizeof(struct pp_grid),
-                                          err)
+                   pp_packed_find_section(p, section_of(m, PP_SECTION_CU_ITEMS),
+                                          h->cu_items, n_cu, 4, err) ||
+                   pp_packed_find_section(p, section_of(m, PP_SECTION_CU_ROWS),
+                                          h->cu_rows, h->n_items + p->n_bins, 4,
+                                          err) ||
+                   pp_packed_find_section(p, section_of(m, PP_SECTION_GRIDS),
+                                          h->grids, h->n_items,
+                                          sizeof(struct pp_grid), err)
                ? -1
                : 0;
 }
 
-static int fail_items(size_t b, struct pp_err *err, const char *what)
+/* Takes a stream from the header, and finds its sections. */
+static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
+                       enum pp_modality m, int file, struct pp_err *err)
 {
-    return pp_fail(err, PP_EXIT_INPUT, "index: bin %zu: %s", b, what);
+    const struct pp_packed_header *index = p->map[PP_PACKED_INDEX];
+    uint64_t n_values, n_cu_rows;
+    p->streams[m] = (struct pp_packed_stream){.modality = m,
+                                              .width = h->width,
+                                              .token = h->token,
+                                              .merge = h->merge,
+                                              .capacity = h->row_capacity,
+                                              .max_items = h->max_items,
+                                              .max_rows = h->max_rows,
+                                              .max_item = h->max_item,
+                                              .n = h->n_items,
+                                              .n_rows = h->n_rows,
+                                              .file = file};
+    if (!h->width || !h->merge || h->merge > INT16_MAX ||
+        h->token >= index->vocab || !h->n_items || index->token_files ||
+        h->row_capacity > INT32_MAX || h->modality != m ||
+        __builtin_mul_overflow(h->n_rows, h->width, &n_values) ||
+        __builtin_add_overflow(h->n_items, p->n_bins, &n_cu_rows))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: the header's %s are impossible",
+                       pp_modality_words(m).items);
+    return find_items(p, h, m, err);
+}
+
+int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err)
+{
+    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
+    bool audio = h->version == PP_PACKED_AUDIO;
+    if (h->version >= PP_PACKED_AUDIO &&
+        (h->ranks || h->cp || h->max_rank_tokens))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: an index with audio cannot have ranks");
+    if (find_stream(p, &h->stream,
+                    audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES,
+                    PP_PACKED_ROWS, err) != 0)
+        return -1;
+    if (h->version != PP_PACKED_BOTH)
+        return 0;
+    if (h->audio.token == h->stream.token)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: token '%" PRIu32
+                       "' cannot stand for both images and audio",
+                       h->audio.token);
+    return find_stream(p, &h->audio, PP_MODALITY_AUDIO, PP_PACKED_ROWS + 1,
+                       err);
 }
 
 /* Checks the items of one sequence: their grids, and that its placeholders can
  * be among its tokens. */
-static int check_sequence_items(const struct pp_packed *p, size_t b, uint32_t i,
-                                const struct pp_bin_items *at,
+static int check_sequence_items(const struct pp_packed *p,
+                                const struct pp_packed_stream *s, size_t b,
+                                uint32_t i, const struct pp_bin_items *at,
                                 struct pp_err *err)
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
     const int32_t *cu = p->sections[PP_SECTION_CU];
-    const struct pp_modality_words words =
-        pp_modality_words(p->images.modality);
+    const struct pp_modality_words words = pp_modality_words(s->modality);
     uint64_t features = 0;
     cu += r[b].first_sequence + b + i;
     for (int32_t k = at->cu_items[i]; k < at->cu_items[i + 1]; k++) {
         const struct pp_grid *g = &at->grids[k];
         uint32_t rows = pp_grid_size(g);
-        if (!rows || rows > p->images.max_item ||
-            !pp_grid_merges(p->images.modality, p->images.merge, g))
+        if (!rows || rows > s->max_item ||
+            !pp_grid_merges(s->modality, s->merge, g))
             return pp_fail(err, PP_EXIT_INPUT,
                            "index: bin %zu: one of the %s cannot have '%" PRIu32
                            " x %" PRIu32 " x %" PRIu32 "' %s",
                            b, words.items, g->frames, g->rows, g->columns,
                            words.rows);
         if ((int64_t)at->cu_rows[k + 1] - at->cu_rows[k] != rows)
-            return fail_items(b, err, "cu_rows do not match the grids");
-        features += pp_item_features(&p->images, rows);
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "index: bin %zu: cu_rows of %s do not match the "
+                           "grids",
+                           b, words.items);
+        features += pp_item_features(s, rows);
     }
     if (features > (uint64_t)(cu[1] - cu[0]))
         return pp_fail(err, PP_EXIT_INPUT,
@@ -210,69 +259,87 @@ static int check_sequence_items(const struct pp_packed *p, size_t b, uint32_t i,
     return 0;
 }
 
-/* Checks the items of bin b, which begin where *items and *rows say, and
- * adds them to these. */
-static int check_bin_items(const struct pp_packed *p, size_t b, uint64_t *items,
-                           uint64_t *rows, struct pp_err *err)
+/* The stream while it is checked: the items and rows of the bins so far, and
+ * the largest bin and item, as the index should have them. */
+struct stream_check {
+    uint64_t items, rows;
+    uint32_t max_items, max_rows, max_item;
+};
+
+/* Checks the running sums of the items of bin b, which follow those of the bins
+ * before. */
+static int check_bin_sums(const struct pp_packed *p,
+                          const struct pp_packed_stream *s, size_t b,
+                          const struct stream_check *c, struct pp_err *err)
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
-    const struct pp_packed_item_record *at = p->sections[PP_SECTION_ITEM_BINS];
-    const int32_t *cu = p->sections[PP_SECTION_CU_ITEMS];
-    struct pp_bin_items bin;
+    const struct pp_packed_item_record *at =
+        p->sections[section_of(s->modality, PP_SECTION_ITEM_BINS)];
+    const int32_t *cu =
+        p->sections[section_of(s->modality, PP_SECTION_CU_ITEMS)];
+    const char *what = NULL;
     uint32_t n = r[b].n_sequences;
     cu += r[b].first_sequence + b;
-    if (at[b].first_item != *items || at[b].first_row != *rows)
-        return fail_items(b, err, "its images do not follow the bin before");
-    if (cu[0] != 0)
-        return fail_items(b, err, "cu_items must begin with 0");
-    for (uint32_t i = 0; i < n; i++)
+    if (at[b].first_item != c->items || at[b].first_row != c->rows)
+        what = "do not follow the bin before";
+    else if (cu[0] != 0)
+        what = "have cu_items that do not begin with 0";
+    for (uint32_t i = 0; !what && i < n; i++)
         if (cu[i + 1] < cu[i])
-            return fail_items(b, err, "cu_items must not decrease");
-    if ((uint64_t)cu[n] > p->images.n - *items)
-        return fail_items(b, err, "has more images than there are");
-    pp_packed_bin_items(p, b, &bin);
+            what = "have cu_items that decrease";
+    if (!what && (uint64_t)cu[n] > s->n - c->items)
+        what = "are more than there are";
+    return what ? pp_fail(err, PP_EXIT_INPUT, "index: bin %zu: its %s %s", b,
+                          pp_modality_words(s->modality).items, what)
+                : 0;
+}
+
+/* Checks the items of bin b, and adds them to those of the bins before. */
+static int check_bin_items(const struct pp_packed *p,
+                           const struct pp_packed_stream *s, size_t b,
+                           struct stream_check *c, struct pp_err *err)
+{
+    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
+    struct pp_bin_items bin;
+    if (check_bin_sums(p, s, b, c, err) != 0)
+        return -1;
+    pp_packed_bin_items(p, s->modality, b, &bin);
     if (bin.cu_rows[0] != 0)
-        return fail_items(b, err, "cu_rows must begin with 0");
-    for (uint32_t i = 0; i < n; i++)
-        if (check_sequence_items(p, b, i, &bin, err) != 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: bin %zu: cu_rows must begin with 0", b);
+    for (uint32_t i = 0; i < r[b].n_sequences; i++)
+        if (check_sequence_items(p, s, b, i, &bin, err) != 0)
             return -1;
-    *items += bin.n;
-    *rows += bin.rows;
+    c->items += bin.n;
+    c->rows += bin.rows;
+    pp_raise(&c->max_items, bin.n);
+    pp_raise(&c->max_rows, bin.rows);
+    for (uint32_t k = 0; k < bin.n; k++)
+        pp_raise(&c->max_item, pp_grid_size(&bin.grids[k]));
     return 0;
 }
 
-/* The largest bin and item, as the index should have them. */
-struct item_maxima {
-    uint32_t items, rows, item;
-};
-
-static void find_maxima(const struct pp_packed *p, size_t b,
-                        struct item_maxima *m)
+static int check_stream(const struct pp_packed *p,
+                        const struct pp_packed_stream *s, struct pp_err *err)
 {
-    struct pp_bin_items bin;
-    pp_packed_bin_items(p, b, &bin);
-    pp_raise(&m->items, bin.n);
-    pp_raise(&m->rows, bin.rows);
-    for (uint32_t k = 0; k < bin.n; k++)
-        pp_raise(&m->item, pp_grid_size(&bin.grids[k]));
+    struct stream_check c = {0};
+    for (size_t b = 0; b < p->n_bins; b++)
+        if (check_bin_items(p, s, b, &c, err) != 0)
+            return -1;
+    if (c.items != s->n || c.rows != s->n_rows || c.max_items != s->max_items ||
+        c.max_rows != s->max_rows || c.max_item != s->max_item ||
+        (s->capacity && c.max_rows > s->capacity))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: the %s do not match the header's counts",
+                       pp_modality_words(s->modality).items);
+    return 0;
 }
 
-int pp_packed_check_stream(const struct pp_packed *p, struct pp_err *err)
+int pp_packed_check_streams(const struct pp_packed *p, struct pp_err *err)
 {
-    const struct pp_packed_stream *s = &p->images;
-    struct item_maxima m = {0};
-    uint64_t items = 0, rows = 0;
-    if (!pp_stream_exists(s))
-        return 0;
-    for (size_t b = 0; b < p->n_bins; b++) {
-        if (check_bin_items(p, b, &items, &rows, err) != 0)
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&p->streams[m]) &&
+            check_stream(p, &p->streams[m], err) != 0)
             return -1;
-        find_maxima(p, b, &m);
-    }
-    if (items != s->n || rows != s->n_rows || m.items != s->max_items ||
-        m.rows != s->max_rows || m.item != s->max_item ||
-        (s->capacity && m.rows > s->capacity))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the images do not match the header's counts");
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_stream - the stream beside the tokens of a packed set: the items for
- * an encoder (base/modality.h), and the values of their rows.
+/* packed_stream - the streams beside the tokens of a packed set: for each
+ * modality (base/modality.h) the items for an encoder, and the values of their
+ * rows.
  *
  * An item belongs to a sequence and stands for placeholders in it: tokens with
  * the id `token`, in the order of the items. A sequence has as many
@@ -17,7 +18,7 @@
 
 struct pp_packed;
 
-/* The items of all bins. */
+/* One modality of a set: the items of all bins. */
 struct pp_packed_stream {
     enum pp_modality modality;
     uint32_t width;    /* values of a row, as in struct pp_item_kind. 0: the set
@@ -28,6 +29,7 @@ struct pp_packed_stream {
     uint32_t max_items, max_rows; /* of a bin */
     uint32_t max_item;            /* rows of the largest item */
     uint64_t n, n_rows;           /* items and rows of all bins */
+    int file; /* private: enum pp_packed_file of the values */
 };
 
 /* Returns whether the set has the stream; a bin may still have no items. */
@@ -56,8 +58,8 @@ struct pp_bin_items {
 };
 
 /* Fills *out with the items of bin b, which is below n_bins. */
-void pp_packed_bin_items(const struct pp_packed *p, size_t b,
-                         struct pp_bin_items *out);
+void pp_packed_bin_items(const struct pp_packed *p, enum pp_modality modality,
+                         size_t b, struct pp_bin_items *out);
 
 /* Returns the first of the items of a rank, among `size` that divide those of a
  * bin: each has consecutive whole items, with as equal numbers of rows as can
@@ -75,6 +77,7 @@ struct pp_item_share pp_items_largest(const struct pp_bin_items *b,
 /* The same of the microbatches at `lanes` places from `first` on, whose items
  * the ranks divide as if of one bin. */
 struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
+                                         enum pp_modality modality,
                                          uint64_t first, size_t lanes,
                                          size_t size);
 
@@ -82,7 +85,8 @@ struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
  * any `lanes` bins if they divide the items of several as if of one. It is
  * rounded up to whole features, of which plans assume a number in proportion.
  */
-uint32_t pp_items_most(const struct pp_packed *p, size_t size, size_t lanes);
+uint32_t pp_items_most(const struct pp_packed *p, enum pp_modality modality,
+                       size_t size, size_t lanes);
 
 /* Items for a set in memory, in the order of its sequences. */
 struct pp_item_content {
@@ -91,10 +95,10 @@ struct pp_item_content {
     const struct pp_grid *grids; /* of all items */
 };
 
-/* Gives items to a set in memory that has none. *values is room for the caller
- * to fill: (rows, width) of all items, zeros so far, which pp_packed_finish
- * frees. Fails with PP_EXIT_INPUT if a grid is impossible, or if the features
- * of a sequence are more than its tokens. */
+/* Gives items to a set in memory that has none of their modality. *values is
+ * room for the caller to fill: (rows, width) of all items, zeros so far, which
+ * pp_packed_finish frees. Fails with PP_EXIT_INPUT if a grid is impossible, or
+ * if the features of a sequence are more than its tokens. */
 int pp_packed_set_items(struct pp_packed *p, const struct pp_item_content *c,
                         float **values, struct pp_err *err) PP_MUST_USE;
 

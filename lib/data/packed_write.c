@@ -199,8 +199,8 @@ static int place_commit(struct output_place *p, struct pp_err *err)
     return rc;
 }
 
-/* PROGRESS_PIXELS: bytes between two reports. */
-enum { BUFFER_BYTES = 1 << 20, PROGRESS_PIXELS = 64 << 20 };
+/* PROGRESS_ROWS: bytes of rows between two reports. */
+enum { BUFFER_BYTES = 1 << 20, PROGRESS_ROWS = 64 << 20 };
 
 /* A file being written. */
 struct summed_file {
@@ -290,6 +290,12 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
     }
 }
 
+/* The modalities whose rows are in PP_PACKED_ROWS and the files behind it. */
+struct content_streams {
+    int n;
+    enum pp_modality of[PP_N_MODALITIES];
+};
+
 /* Writes the rows of a sequence's items. */
 static int put_rows(struct summed_file *s, const struct pp_items *items,
                     size_t sequence, struct pp_err *err)
@@ -306,7 +312,8 @@ static int put_rows(struct summed_file *s, const struct pp_items *items,
 
 static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                     const struct pp_packed_content *c, const struct pp_piece *q,
-                    uint32_t k, struct pp_err *err)
+                    uint32_t k, const struct content_streams *streams,
+                    struct pp_err *err)
 {
     struct pp_part p = pp_piece_part(c, q, k);
     const int32_t *labels = c->labels ? c->labels : c->ids;
@@ -320,36 +327,42 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
             put_values(&files[PP_PACKED_COLUMNS + i], c, (enum pp_column)i, q,
                        &p, k == 0, err) != 0)
             return -1;
-    return files[PP_PACKED_PIXELS].f
-               ? put_rows(&files[PP_PACKED_PIXELS], &c->docs->images,
-                          p.sequence, err)
-               : 0;
+    for (int i = 0; i < streams->n; i++)
+        if (put_rows(&files[PP_PACKED_ROWS + i],
+                     &c->docs->items[streams->of[i]], p.sequence, err) != 0)
+            return -1;
+    return 0;
 }
 
 /* Returns the bytes of rows so far. */
-static uint64_t row_bytes(const struct summed_file *s)
+static uint64_t row_bytes(const struct summed_file files[PP_PACKED_N_FILES],
+                          const struct content_streams *streams)
 {
-    return s->f ? (uint64_t)ftello(s->f) : 0;
+    uint64_t n = 0;
+    for (int i = 0; i < streams->n; i++)
+        n += (uint64_t)ftello(files[PP_PACKED_ROWS + i].f);
+    return n;
 }
 
 static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
                          const struct pp_packed_content *c, struct pp_err *err)
 {
-    const struct summed_file *pixels = &files[PP_PACKED_PIXELS];
+    struct content_streams streams;
     uint64_t reported_bytes = 0;
+    streams.n = pp_packed_content_streams(c, streams.of);
     for (size_t b = 0, reported = 0; b < c->n_bins; b++) {
         for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
             const struct pp_piece *q = &c->pieces[c->items[i]];
             uint32_t n = pp_piece_n_parts(c, q);
             for (uint32_t k = 0; k < n; k++)
-                if (put_part(files, c, q, k, err) != 0)
+                if (put_part(files, c, q, k, &streams, err) != 0)
                     return -1;
         }
         if (c->progress &&
             (c->first[b + 1] - reported >= PP_PROGRESS_PIECES ||
-             row_bytes(pixels) - reported_bytes >= PROGRESS_PIXELS)) {
+             row_bytes(files, &streams) - reported_bytes >= PROGRESS_ROWS)) {
             reported = c->first[b + 1];
-            reported_bytes = row_bytes(pixels);
+            reported_bytes = row_bytes(files, &streams);
             c->progress(c->ctx, b);
         }
     }

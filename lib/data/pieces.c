@@ -57,14 +57,16 @@ static bool is_group(const struct pp_documents *d, size_t i)
     return d->member && d->member[i + 1] - d->member[i] > 1;
 }
 
-/* Returns the patches of all images of a document. */
-static uint64_t n_rows(const struct pp_documents *d, size_t i)
+/* Returns the rows of all items that a document has of a modality. */
+static uint64_t n_rows(const struct pp_documents *d, enum pp_modality m,
+                       size_t i)
 {
+    const struct pp_items *items = &d->items[m];
     uint64_t sum = 0;
     const struct pp_item *at;
     for (size_t s = pp_documents_sequence(d, i);
-         d->images.n && s < pp_documents_sequence(d, i + 1); s++)
-        for (size_t n = pp_items_of(&d->images, s, &at); n > 0; n--)
+         items->n && s < pp_documents_sequence(d, i + 1); s++)
+        for (size_t n = pp_items_of(items, s, &at); n > 0; n--)
             sum += at++->rows;
     return sum;
 }
@@ -72,14 +74,29 @@ static uint64_t n_rows(const struct pp_documents *d, size_t i)
 /* Returns whether a document is never cut. */
 static bool stays_whole(const struct pp_documents *d, size_t i)
 {
-    return is_group(d, i) || n_rows(d, i) > 0;
+    bool whole = is_group(d, i);
+    for (int m = 0; m < PP_N_MODALITIES && !whole; m++)
+        whole = n_rows(d, (enum pp_modality)m, i) > 0;
+    return whole;
+}
+
+/* Returns the first modality of which a document has more rows than a bin
+ * holds, or PP_N_MODALITIES. */
+static enum pp_modality overfull(const struct pp_documents *d, size_t i,
+                                 const struct pp_piece_options *o)
+{
+    int m = 0;
+    while (m < PP_N_MODALITIES &&
+           n_rows(d, (enum pp_modality)m, i) <= o->rows[m])
+        m++;
+    return (enum pp_modality)m;
 }
 
 static bool has_room(const struct pp_documents *d, size_t i,
                      const struct pp_piece_options *o)
 {
     return padded_length(d, i, o->align) <= o->capacity &&
-           n_rows(d, i) <= o->rows;
+           overfull(d, i, o) == PP_N_MODALITIES;
 }
 
 /* Returns how many pieces a document makes. */
@@ -96,6 +113,14 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
 }
 
+/* Returns what the documents have beside tokens, for messages. */
+static const char *items_of(const struct pp_documents *d)
+{
+    return pp_modality_words(d->items[PP_MODALITY_IMAGES].n ? PP_MODALITY_IMAGES
+                                                            : PP_MODALITY_AUDIO)
+        .items;
+}
+
 /* Fails since document i is too long. */
 static int fail_oversize(const struct pp_documents *d, size_t i,
                          const struct pp_piece_options *o, struct pp_err *err)
@@ -104,17 +129,19 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
     bool cut = o->oversize != PP_OVERSIZE_ERROR;
     size_t length =
         is_group(d, i) ? padded_length(d, i, o->align) : document_length(d, i);
-    if (n_rows(d, i) > o->rows)
+    enum pp_modality m = overfull(d, i, o);
+    if (m < PP_N_MODALITIES)
         return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
                                "%s %zu has '%" PRIu64
-                               "' patches, more than the %" PRIu32 " of a bin",
-                               what, i - o->first, n_rows(d, i), o->rows);
+                               "' %s, more than the %" PRIu32 " of a bin",
+                               what, i - o->first, n_rows(d, m, i),
+                               pp_modality_words(m).rows, o->rows[m]);
     if (cut)
         return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
                                "%s %zu has '%zu' tokens, more than a bin, and "
                                "%s cannot be cut",
                                what, i - o->first, length,
-                               is_group(d, i) ? "groups" : "images");
+                               is_group(d, i) ? "groups" : items_of(d));
     return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
                            "%s %zu has '%zu' tokens, more than the %" PRIu32
                            " of a bin",
@@ -142,15 +169,22 @@ static int count_oversize(const struct pp_documents *d, size_t i,
     return 0;
 }
 
+/* Reports whether every document is one sequence of tokens alone. */
+static bool is_plain(const struct pp_documents *d)
+{
+    return !d->member && !pp_documents_have_items(d);
+}
+
 /* Counts the pieces, and the documents by what is done to them. */
 static int count_pieces(const struct pp_documents *d,
                         const struct pp_piece_options *o, size_t *n,
                         struct pp_pieces *out, struct pp_err *err)
 {
     uint32_t limit = o->capacity;
+    bool plain = is_plain(d);
     for (size_t i = o->first; i < o->end; i++) {
         size_t length = document_length(d, i);
-        if (!d->member && !d->images.n && length > 0 && length <= limit) {
+        if (plain && length > 0 && length <= limit) {
             ++*n;
             continue;
         }
@@ -166,14 +200,19 @@ static int count_pieces(const struct pp_documents *d,
     return 0;
 }
 
-static int alloc_pieces(struct pp_pieces *p, size_t n, bool images,
-                        struct pp_err *err)
+/* Makes room for n pieces, with the rows of the documents' items. */
+static int alloc_pieces(struct pp_pieces *p, size_t n,
+                        const struct pp_documents *d, struct pp_err *err)
 {
+    bool failed = false;
     p->piece = calloc(n + 1, sizeof *p->piece);
     p->padded = calloc(n + 1, sizeof *p->padded);
-    if (images)
-        p->rows = calloc(n + 1, sizeof *p->rows);
-    if (p->piece && p->padded && (p->rows || !images))
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (d->items[m].n) {
+            p->rows[m] = calloc(n + 1, sizeof *p->rows[m]);
+            failed |= !p->rows[m];
+        }
+    if (p->piece && p->padded && !failed)
         return 0;
     pp_pieces_finish(p);
     return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -201,7 +240,7 @@ static void add_pieces(const struct pp_documents *d, size_t i,
                        const struct pp_piece_options *o, struct pp_pieces *out)
 {
     uint32_t limit = o->capacity;
-    if (!d->member && !d->images.n && add_whole(d, i, o, out))
+    if (is_plain(d) && add_whole(d, i, o, out))
         return;
     size_t n = n_pieces(d, i, o);
     size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
@@ -211,8 +250,10 @@ static void add_pieces(const struct pp_documents *d, size_t i,
         size_t padded = is_group(d, i) ? padded_length(d, i, o->align)
                                        : pp_round_up(length, o->align);
         out->padded[out->n] = (uint32_t)padded;
-        if (out->rows)
-            out->rows[out->n] = (uint32_t)n_rows(d, i);
+        for (int m = 0; m < PP_N_MODALITIES; m++)
+            if (out->rows[m])
+                out->rows[m][out->n] =
+                    (uint32_t)n_rows(d, (enum pp_modality)m, i);
         out->n_tokens += length;
         out->piece[out->n] =
             (struct pp_piece){.at = at + start,
@@ -268,10 +309,11 @@ int pp_pieces_make(const struct pp_documents *d,
     size_t n = 0;
     o.capacity = o.capacity / o.align *
                  o.align; /* padded lengths are multiples of align */
-    if (!o.rows)
-        o.rows = INT32_MAX; /* the sums of the index are of this type */
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (!o.rows[m])
+            o.rows[m] = INT32_MAX; /* the sums of the index are of this type */
     if (count_pieces(d, &o, &n, out, err) != 0 ||
-        alloc_pieces(out, n, d->images.n > 0, err) != 0)
+        alloc_pieces(out, n, d, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
         add_pieces(d, i, &o, out);
@@ -310,13 +352,14 @@ int pp_pieces_wrap(const struct pp_documents *d,
     size_t n = o.end - o.first + total / o.capacity + 1;
     if (d->member)
         return pp_fail(err, PP_EXIT_INPUT, "groups cannot be cut to fill bins");
-    if (d->images.n)
+    if (pp_documents_have_items(d))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "documents with images cannot be cut to fill bins");
+                       "documents with %s cannot be cut to fill bins",
+                       items_of(d));
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences are too many to pack", n);
-    if (alloc_pieces(out, n, false, err) != 0)
+    if (alloc_pieces(out, n, d, err) != 0)
         return -1;
     for (size_t i = o.first; i < o.end; i++)
         wrap_document(d, i, &o, d->first[o.first], out);
@@ -355,6 +398,7 @@ void pp_pieces_finish(struct pp_pieces *p)
 {
     free(p->piece);
     free(p->padded);
-    free(p->rows);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        free(p->rows[m]);
     memset(p, 0, sizeof *p);
 }

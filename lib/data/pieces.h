@@ -43,7 +43,8 @@ struct pp_pieces {
     size_t n;
     struct pp_piece *piece;
     uint32_t *padded; /* the same of each piece, for the packing rules */
-    uint32_t *rows;   /* of each piece's images; NULL if no document has any */
+    uint32_t *rows[PP_N_MODALITIES]; /* of each piece's items; NULL if no
+                                        document has any of that modality */
     uint64_t n_tokens;
     struct pp_input_counts counts;
 };
@@ -61,15 +62,15 @@ struct pp_piece_options {
     uint32_t capacity, align;
     enum pp_oversize oversize;
     bool drop_empty;
-    size_t first, end; /* documents [first, end); end 0: all */
-    uint32_t rows;     /* of images, most in a bin; 0: no limit */
+    size_t first, end;              /* documents [first, end); end 0: all */
+    uint32_t rows[PP_N_MODALITIES]; /* most in a bin; 0: no limit */
 };
 
 /* Makes the pieces. The padded length of a sequence is its length rounded up to
  * a multiple of align, which is at most capacity; those of a document are the
  * sum. No piece exceeds the capacity. With drop_empty, empty documents make no
- * piece. A document of several sequences, or with images, is never cut; with
- * more patches than fit into a bin it is too long. */
+ * piece. A document of several sequences, or with items, is never cut; with
+ * more rows than fit into a bin it is too long. */
 int pp_pieces_make(const struct pp_documents *d,
                    const struct pp_piece_options *o, struct pp_pieces *out,
                    struct pp_err *err) PP_MUST_USE;

@@ -58,24 +58,24 @@ int pp_safetensors_read(const char *path, bool allow_empty,
 
 #define PP_BYTES_END 256 /* the byte tokenizer's end of document */
 
-/* How lines have images. */
+/* How lines have items of a modality. */
 struct pp_jsonl_stream {
     uint32_t token; /* the id of placeholders */
-    uint32_t merge; /* patches of a feature, each way; at least 1. Or rows of
-                       audio */
+    uint32_t merge; /* see base/modality.h; at least 1 */
     uint32_t patch; /* pixels of a patch, each way; 0: images are patches */
-    enum pp_modality modality;
 };
 
 /* JSON Lines: an object per line with "input_ids", or with "text" for the byte
  * tokenizer, or a chat, a preference pair or rollouts. Other keys are checked
  * and skipped. */
 struct pp_jsonl {
-    const char *name; /* in messages: "data.jsonl"; images are relative to its
+    const char *name; /* in messages: "data.jsonl"; items are relative to its
                          folder */
     bool bytes;       /* tokens are the bytes of "text", then PP_BYTES_END */
     bool allow_empty; /* take documents without tokens; else an error */
-    const struct pp_jsonl_stream *images; /* NULL: images are an error */
+    const struct pp_jsonl_stream
+        *streams[PP_N_MODALITIES]; /* NULL: items of
+                                      it are an error */
     size_t longest;  /* most tokens of a document that is one sequence; more is
                         an error that skip_bad does not skip; 0: no limit */
     size_t skip_bad; /* malformed lines to skip, in all inputs together; the

@@ -10,6 +10,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
+/* Checks the rows of a sequence's items. */
+static void check_items(const struct pp_items *s, size_t sequence)
+{
+    const struct pp_item *at;
+    for (size_t n = pp_items_of(s, sequence, &at); n > 0; n--, at++)
+        for (size_t k = 0; k < at->rows; k++)
+            if (!isfinite(s->values[(at->first_row + k) * s->kind.width]))
+                abort();
+}
+
 static void check(const struct pp_documents *d, bool bytes)
 {
     for (size_t i = 0; i < d->n_sequences; i++)
@@ -19,29 +29,27 @@ static void check(const struct pp_documents *d, bool bytes)
                 (label < 0 && label != PP_LABEL_IGNORE))
                 abort();
         }
-    const struct pp_item *at;
     for (size_t i = 0; i < d->n_sequences; i++)
-        for (size_t n = pp_items_of(&d->images, i, &at); n > 0; n--, at++)
-            for (size_t k = 0; k < at->rows; k++)
-                if (!isfinite(d->images.values[(at->first_row + k) *
-                                               d->images.kind.width]))
-                    abort();
+        for (int m = 0; m < PP_N_MODALITIES; m++)
+            check_items(&d->items[m], i);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     if (n == 0)
         return 0;
-    /* Placeholders of images and audio are 9. */
-    static const struct pp_jsonl_stream images = {9, 1, 2};
-    static const struct pp_jsonl_stream audio = {9, 2, 0, PP_MODALITY_AUDIO};
-    for (int mode = 0; mode < 3; mode++) {
+    /* Placeholders of images and audio are 9; of audio beside images, 8. */
+    static const struct pp_jsonl_stream images = {9, 1, 2}, audio = {9, 2, 0},
+                                        other = {8, 2, 0};
+    static const struct pp_jsonl_stream *const streams[][PP_N_MODALITIES] = {
+        {&images, NULL}, {&images, NULL}, {NULL, &audio}, {&images, &other}};
+    for (int mode = 0; mode < 4; mode++) {
         struct pp_documents d = {0};
         struct pp_err err = {0};
         bool bytes = mode == 1;
         struct pp_jsonl j = {.name = "in",
                              .bytes = bytes,
-                             .images = mode == 2 ? &audio : &images};
+                             .streams = {streams[mode][0], streams[mode][1]}};
         FILE *f = fmemopen((void *)(size_t)data, n, "r");
         if (!f)
             return 0;

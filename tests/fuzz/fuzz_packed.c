@@ -8,25 +8,27 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
-/* Sums the fields of the images of a bin. */
-static uint64_t walk_images(const struct pp_packed *p, size_t b)
+/* Sums the fields of the items that a bin has of a modality. */
+static uint64_t walk_items(const struct pp_packed *p, enum pp_modality m,
+                           size_t b)
 {
+    const struct pp_packed_stream *s = &p->streams[m];
     struct pp_bin_items at;
     struct pp_bin bin;
     uint64_t sum = 0;
     pp_packed_bin(p, b, &bin);
-    pp_packed_bin_items(p, b, &at);
-    if (at.n > p->images.max_items || at.rows > p->images.max_rows)
+    pp_packed_bin_items(p, m, b, &at);
+    if (at.n > s->max_items || at.rows > s->max_rows)
         abort();
     for (uint32_t i = 0; at.cu_items && i < bin.n_sequences; i++)
         sum += (uint32_t)(at.cu_items[i + 1] - at.cu_items[i]);
     if (sum != at.n)
         abort();
     for (uint32_t k = 0; k < at.n; k++) {
-        uint32_t patches = pp_grid_size(&at.grids[k]);
-        if (at.cu_rows[k] + (int32_t)patches != at.cu_rows[k + 1])
+        uint32_t rows = pp_grid_size(&at.grids[k]);
+        if (at.cu_rows[k] + (int32_t)rows != at.cu_rows[k + 1])
             abort();
-        sum += pp_item_features(&p->images, patches);
+        sum += pp_item_features(s, rows);
     }
     return sum;
 }
@@ -64,7 +66,9 @@ static uint64_t walk(const struct pp_packed *p)
         for (uint32_t g = 0; bin.cu_groups && g < bin.n_groups; g++)
             if (bin.cu_groups[g + 1] > bin.n_sequences)
                 abort();
-        sum += walk_images(p, b) + walk_ranks(p, b);
+        for (int m = 0; m < PP_N_MODALITIES; m++)
+            sum += walk_items(p, (enum pp_modality)m, b);
+        sum += walk_ranks(p, b);
     }
     for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
         const struct pp_packed_column *c = pp_packed_column(p, f);

@@ -127,7 +127,7 @@ static void data_parallel(const struct golden *g, const struct split *split)
 static void controls(struct golden *g, const struct split *split)
 {
     struct pp_bin_items images;
-    pp_packed_bin_items(&g->data, 0, &images);
+    pp_packed_bin_items(&g->data, pp_packed_modality(&g->data), 0, &images);
     float *pixel = (float *)(uintptr_t)images.values, kept = *pixel;
     *pixel += 0.01f;
     ok(differs(g, split), "another pixel gives other losses and gradients");

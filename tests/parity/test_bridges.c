@@ -62,14 +62,15 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
         }
     }
     for (size_t k = 0; k < w.n_makers; k++)
-        faults += patches[k] > all / w.n_makers + s->data.images.max_item ||
-                  patches[k] > pp_items_most(&s->data, w.n_makers, w.n_lanes);
+        faults += patches[k] > all / w.n_makers + s->data.streams[0].max_item ||
+                  patches[k] > pp_items_most(&s->data, PP_MODALITY_IMAGES,
+                                             w.n_makers, w.n_lanes);
     size_t most = 0;
     for (size_t k = 0; k < w.n_makers; k++)
         most = patches[k] > most ? patches[k] : most;
     if (w.first + w.n_lanes <= BINS) { /* as plans take their time */
-        struct pp_item_share share =
-            pp_items_largest_of(&s->data, w.first, w.n_lanes, w.n_makers);
+        struct pp_item_share share = pp_items_largest_of(
+            &s->data, PP_MODALITY_IMAGES, w.first, w.n_lanes, w.n_makers);
         faults += (size_t)share.rows != most;
     }
     return faults + (sum != features);

@@ -34,19 +34,19 @@ static void write_file(const char *path, const char *data, size_t n)
     fclose(f);
 }
 
-/* Returns a sum over the images of a bin. */
-static double sum_images(const struct pp_packed *p, size_t b)
+/* Returns a sum over the items that a bin has of a modality. */
+static double sum_items(const struct pp_packed *p, enum pp_modality m, size_t b)
 {
     struct pp_bin_items at;
     struct pp_bin bin;
     double sum = 0;
     pp_packed_bin(p, b, &bin);
-    pp_packed_bin_items(p, b, &at);
+    pp_packed_bin_items(p, m, b, &at);
     for (uint32_t i = 0; at.cu_items && i <= bin.n_sequences; i++)
         sum += at.cu_items[i];
     for (uint32_t k = 0; k < at.n; k++)
         sum += at.grids[k].frames + at.grids[k].rows + at.cu_rows[k + 1];
-    for (size_t i = 0; i < (size_t)at.rows * p->images.width; i++)
+    for (size_t i = 0; i < (size_t)at.rows * p->streams[m].width; i++)
         sum += (double)at.values[i];
     return sum;
 }
@@ -66,7 +66,8 @@ static int look(const char *dir, struct pp_err *err)
             sum += (long long)b.source[i] + b.start[i];
         for (uint32_t i = 0; i < b.tokens; i++)
             sum += (long long)b.input_ids[i] + b.labels[i];
-        sum += sum_images(&p, k) > 0;
+        for (int m = 0; m < PP_N_MODALITIES; m++)
+            sum += sum_items(&p, (enum pp_modality)m, k) > 0;
     }
     /* Keep the compiler from removing the reads. */
     if (sum == 0x7fffffffffffffff)
@@ -160,7 +161,8 @@ static void read_all(const struct pp_packed *p)
             for (uint32_t i = 0; b.columns[c] && i < n[pp_columns[c].scope];
                  i++)
                 value = b.columns[c][i];
-        value = (float)sum_images(p, k);
+        for (int m = 0; m < PP_N_MODALITIES; m++)
+            value = (float)sum_items(p, (enum pp_modality)m, k);
     }
     (void)value;
     for (size_t i = 0; i < p->n_inputs; i++)

@@ -9,8 +9,10 @@ static int make(const struct pp_documents *d, uint32_t capacity, uint32_t align,
                 enum pp_oversize oversize, bool drop_empty,
                 struct pp_pieces *out, struct pp_err *err)
 {
-    const struct pp_piece_options o = {capacity,   align, oversize,
-                                       drop_empty, 0,     0};
+    const struct pp_piece_options o = {.capacity = capacity,
+                                       .align = align,
+                                       .oversize = oversize,
+                                       .drop_empty = drop_empty};
     return pp_pieces_make(d, &o, out, err);
 }
 

@@ -10,23 +10,29 @@
 
 /* Placeholders are 9; a patch is 2 x 2 pixels; every 4 patches are a feature,
  * or each of them. */
-static const struct pp_jsonl_stream merged = {9, 2, 2}, each = {9, 1, 2};
-static const struct pp_jsonl_stream audio = {9, 2, 0, PP_MODALITY_AUDIO};
+struct streams {
+    const struct pp_jsonl_stream *of[PP_N_MODALITIES];
+};
+static const struct pp_jsonl_stream by_fours = {9, 2, 2}, by_ones = {9, 1, 2},
+                                    clips = {9, 2, 0}, other_clips = {8, 2, 0};
+static const struct streams merged = {{&by_fours}}, each = {{&by_ones}},
+                            audio = {{NULL, &clips}},
+                            both = {{&by_ones, &other_clips}};
 
 /* Reads text as the file `name`. Returns 0, or -1 with the error in err. */
 static int read_text(const char *name, const char *text,
-                     const struct pp_jsonl_stream *o, size_t skip_bad,
+                     const struct streams *o, size_t skip_bad,
                      struct pp_documents *d, struct pp_err *err)
 {
-    struct pp_jsonl j = {.name = name, .images = o, .skip_bad = skip_bad};
+    struct pp_jsonl j = {
+        .name = name, .streams = {o->of[0], o->of[1]}, .skip_bad = skip_bad};
     FILE *f = fmemopen((void *)(uintptr_t)text, strlen(text), "r");
     int rc = pp_jsonl_read(&j, f, d, err);
     fclose(f);
     return rc;
 }
 
-static void refused(const char *text, const struct pp_jsonl_stream *o,
-                    const char *want)
+static void refused(const char *text, const struct streams *o, const char *want)
 {
     struct pp_documents d = {0};
     struct pp_err err = {0};
@@ -61,17 +67,17 @@ static void test_channels(void)
                        "{\"input_ids\":[5,9,9,6],\"images\":[" CHANNELS "]}\n"
                        "{\"input_ids\":[3]}\n",
                        &each, 0, &d, &err);
-    ok(rc == 0 && d.n == 3 && d.images.n == 1, "a line has an image %s",
-       err.text);
-    ok(pp_items_of(&d.images, 0, &at) == 0 &&
-           pp_items_of(&d.images, 1, &at) == 1 &&
-           pp_items_of(&d.images, 2, &at) == 0,
+    ok(rc == 0 && d.n == 3 && d.items[PP_MODALITY_IMAGES].n == 1,
+       "a line has an image %s", err.text);
+    ok(pp_items_of(&d.items[PP_MODALITY_IMAGES], 0, &at) == 0 &&
+           pp_items_of(&d.items[PP_MODALITY_IMAGES], 1, &at) == 1 &&
+           pp_items_of(&d.items[PP_MODALITY_IMAGES], 2, &at) == 0,
        "the others have none");
-    pp_items_of(&d.images, 1, &at);
+    pp_items_of(&d.items[PP_MODALITY_IMAGES], 1, &at);
     ok(at->rows == 2 && at->grid.rows == 1 && at->grid.columns == 2 &&
-           d.images.kind.width == 8,
+           d.items[PP_MODALITY_IMAGES].kind.width == 8,
        "of two patches");
-    same_pixels(&d.images, 0, want, 16);
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, want, 16);
     ok(d.labels && d.labels[2] == 5 && d.labels[3] == PP_LABEL_IGNORE &&
            d.labels[4] == PP_LABEL_IGNORE && d.labels[5] == 6 &&
            d.labels[0] == 1,
@@ -94,10 +100,11 @@ static void test_patches(void)
         &merged, 0, &d, &err);
     ok(rc == 0 && d.n == 1 && d.n_sequences == 2, "a pair with an image %s",
        err.text);
-    ok(pp_items_of(&d.images, 0, &a) == 1 &&
-           pp_items_of(&d.images, 1, &b) == 1 && a->first_row == b->first_row,
+    ok(pp_items_of(&d.items[PP_MODALITY_IMAGES], 0, &a) == 1 &&
+           pp_items_of(&d.items[PP_MODALITY_IMAGES], 1, &b) == 1 &&
+           a->first_row == b->first_row,
        "both sides share the pixels");
-    same_pixels(&d.images, 0, want, 4);
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, want, 4);
     pp_documents_finish(&d);
 }
 
@@ -135,9 +142,10 @@ static void test_files(const char *base)
                        "{\"input_ids\":[9,1,9],\"images\":[{\"pixels\":"
                        "\"a.npy\",\"grid\":[1,1,1]},\"b.npy\"]}",
                        &each, 0, &d, &err);
-    ok(rc == 0 && d.images.n == 2, "two files beside the lines %s", err.text);
-    same_pixels(&d.images, 0, patches, 4);
-    same_pixels(&d.images, 1, want, 4);
+    ok(rc == 0 && d.items[PP_MODALITY_IMAGES].n == 2,
+       "two files beside the lines %s", err.text);
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, patches, 4);
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 1, want, 4);
     pp_documents_finish(&d);
     write_npy(path, "<i4", "(1, 2, 2)", patches, sizeof patches);
     err = (struct pp_err){0};
@@ -159,10 +167,12 @@ static void test_skipped(void)
                        "{\"input_ids\":[9],\"images\":[" CHANNELS "]}\n"
                        "{\"input_ids\":[9,9,4],\"images\":[" CHANNELS "]}\n",
                        &each, 1, &d, &err);
-    ok(rc == 0 && d.n == 2 && d.images.n == 2 && d.n_skipped == 1,
+    ok(rc == 0 && d.n == 2 && d.items[PP_MODALITY_IMAGES].n == 2 &&
+           d.n_skipped == 1,
        "one of three lines is skipped %s", err.text);
-    ok(d.images.at[1].first_row == 2, "its patches are gone");
-    same_pixels(&d.images, 1, want, 4);
+    ok(d.items[PP_MODALITY_IMAGES].at[1].first_row == 2,
+       "its patches are gone");
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 1, want, 4);
     pp_documents_finish(&d);
 }
 
@@ -181,13 +191,15 @@ static void test_skipped_pair(void)
         "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[3],\"images\":"
         "{\"pixels\":[[5]],\"grid\":[1,1,1]}}\n",
         &each, 1, &d, &err);
-    ok(rc == 0 && d.n == 2 && d.n_skipped == 1 && d.images.n == 2,
+    ok(rc == 0 && d.n == 2 && d.n_skipped == 1 &&
+           d.items[PP_MODALITY_IMAGES].n == 2,
        "one of three pairs is skipped %s", err.text);
-    ok(pp_items_of(&d.images, 0, &at) == 0 &&
-           pp_items_of(&d.images, 1, &at) == 0 &&
-           pp_items_of(&d.images, 2, &at) == 1 && at->first_row == 0,
+    ok(pp_items_of(&d.items[PP_MODALITY_IMAGES], 0, &at) == 0 &&
+           pp_items_of(&d.items[PP_MODALITY_IMAGES], 1, &at) == 0 &&
+           pp_items_of(&d.items[PP_MODALITY_IMAGES], 2, &at) == 1 &&
+           at->first_row == 0,
        "the second has no image, and the third has its own");
-    same_pixels(&d.images, 0, want, 1);
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, want, 1);
     pp_documents_finish(&d);
 }
 
@@ -237,22 +249,59 @@ static void test_audio(void)
     static const float whole[] = {0,  1,  2,  10, 11, 12, 2,  3, 4,
                                   12, 13, 14, 4,  0,  0,  14, 0, 0};
     struct pp_documents d = {0};
+    const struct pp_items *s = &d.items[PP_MODALITY_AUDIO];
     struct pp_err err = {0};
     int rc = read_text(
         "in",
         "{\"input_ids\":[1,9,2,9],\"audio\":[{\"features\":" FRAMES
         ",\"frames\":3}," FRAMES "]}\n{\"input_ids\":[7],\"audio\":[]}\n",
         &audio, 0, &d, &err);
-    ok(rc == 0 && d.n == 2 && d.images.n == 2, "a line has two clips %s",
-       err.text);
-    ok(d.images.kind.width == 6 && d.images.at[0].rows == 2 &&
-           d.images.at[1].rows == 3 && d.images.at[1].grid.columns == 3,
+    ok(rc == 0 && d.n == 2 && s->n == 2, "a line has two clips %s", err.text);
+    ok(s->kind.width == 6 && s->at[0].rows == 2 && s->at[1].rows == 3 &&
+           s->at[1].grid.columns == 3,
        "of two and three rows");
-    same_pixels(&d.images, 0, padded, 12);
-    same_pixels(&d.images, 1, whole, 18);
+    same_pixels(s, 0, padded, 12);
+    same_pixels(s, 1, whole, 18);
     ok(d.labels[1] == PP_LABEL_IGNORE && d.labels[2] == 2,
        "placeholders have no label");
     pp_documents_finish(&d);
+}
+
+/* A line has an image and a clip, whose placeholders are mixed. */
+static void test_both(void)
+{
+    static const float rows[] = {0, 1, 2, 10, 11, 12, 2, 3, 4, 12, 13, 14};
+    struct pp_documents d = {0};
+    struct pp_err err = {0};
+    const struct pp_item *at;
+    int rc =
+        read_text("in",
+                  "{\"input_ids\":[9,8,9,5],\"audio\":{\"features\":" FRAMES
+                  ",\"frames\":4},\"images\":[" CHANNELS "]}\n"
+                  "{\"input_ids\":[8],\"audio\":{\"features\":" FRAMES
+                  ",\"frames\":3}}\n",
+                  &both, 0, &d, &err);
+    const struct pp_items *images = &d.items[PP_MODALITY_IMAGES],
+                          *sounds = &d.items[PP_MODALITY_AUDIO];
+    ok(rc == 0 && images->n == 1 && sounds->n == 2,
+       "a line has an image and a clip %s", err.text);
+    ok(pp_items_of(images, 0, &at) == 1 && pp_items_of(images, 1, &at) == 0 &&
+           pp_items_of(sounds, 0, &at) == 1 && pp_items_of(sounds, 1, &at) == 1,
+       "the next one has a clip only");
+    ok(images->kind.token == 9 && sounds->kind.token == 8, "of two tokens");
+    same_pixels(sounds, 0, rows, 12);
+    ok(d.labels[0] == PP_LABEL_IGNORE && d.labels[1] == PP_LABEL_IGNORE &&
+           d.labels[2] == PP_LABEL_IGNORE && d.labels[3] == 5,
+       "no placeholder has a label");
+    pp_documents_finish(&d);
+    refused("{\"input_ids\":[9,9,8],\"images\":[" CHANNELS "]}", &both,
+            "'1' placeholders (id 8) for 0 features of clips of audio");
+    refused("{\"input_ids\":[9,8],\"audio\":[" FRAMES "],\"images\":[" CHANNELS
+            "]}",
+            &both, "'1' placeholders (id 9) for 2 features of images");
+    refused("{\"input_ids\":[9,9],\"audio\":[" FRAMES "],\"images\":[" CHANNELS
+            "]}",
+            &both, "'0' placeholders (id 8) for 1 features of clips of audio");
 }
 
 static void test_refused_audio(void)
@@ -292,6 +341,7 @@ int main(void)
     test_refused();
     test_audio();
     test_refused_audio();
+    test_both();
     scratch_remove(base);
     return done();
 }

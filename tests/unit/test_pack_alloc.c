@@ -71,8 +71,8 @@ static int raise_bins(struct work *w, struct pp_err *err)
 
 static int pack_two(const struct work *w, struct pp_err *err)
 {
-    const struct pp_two_sizes sizes[] = {{w->pieces.padded, 4},
-                                         {w->pieces.rows, 1}};
+    const struct pp_two_sizes sizes[] = {
+        {w->pieces.padded, 4}, {w->pieces.rows[PP_MODALITY_IMAGES], 1}};
     struct pp_bins bins;
     if (pp_pack_two(sizes, w->pieces.n, &bins, err) != 0)
         return -1;
@@ -106,12 +106,13 @@ static int balance(struct work *w, struct pp_err *err)
 static int pack(struct work *w, struct pp_err *err)
 {
     const struct pp_jsonl_stream images = {9, 1, 1};
-    struct pp_jsonl j = {.name = "in", .images = &images};
+    struct pp_jsonl j = {.name = "in", .streams = {&images}};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||
         pp_pieces_make(
             &w->docs,
-            &(struct pp_piece_options){4, 2, PP_OVERSIZE_SPLIT, false, 0, 0},
+            &(struct pp_piece_options){
+                .capacity = 4, .align = 2, .oversize = PP_OVERSIZE_SPLIT},
             &w->pieces, err) != 0 ||
         pack_two(w, err) != 0 ||
         pp_packer_find(w->rule)->pack(w->pieces.padded, w->pieces.n, 4,

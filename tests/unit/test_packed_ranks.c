@@ -84,7 +84,7 @@ static void test_lies(const char *dir, const char *path)
     LIE(h->max_rank_tokens = 12, PP_EXIT_INPUT, "'12' is not the most");
     LIE(h->ranks += 4, PP_EXIT_INPUT, "outside");
     LIE(h->ranks = h->start, PP_EXIT_INPUT, "overlap");
-    LIE(h->n_items = 1, PP_EXIT_INPUT, "impossible");
+    LIE(h->stream.n_items = 1, PP_EXIT_INPUT, "impossible");
     LIE(r[0].n = 3, PP_EXIT_INPUT, "on '3' of 4");
     LIE(r[0].n = 0, PP_EXIT_INPUT, "on '0' of 4");
     LIE(r[0].first = 1, PP_EXIT_INPUT, "ranks from 1 on");

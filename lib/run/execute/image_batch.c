@@ -50,12 +50,12 @@ void pp_image_batch_finish(struct pp_image_batch *b)
 }
 
 /* Returns the most frames of an image. */
-static size_t most_frames(const struct pp_packed *p)
+static size_t most_frames(const struct pp_packed *p, enum pp_modality modality)
 {
     struct pp_bin_items images;
     size_t most = 0;
     for (size_t b = 0; b < p->n_bins; b++) {
-        pp_packed_bin_items(p, b, &images);
+        pp_packed_bin_items(p, modality, b, &images);
         for (uint32_t k = 0; k < images.n; k++)
             if (images.grids[k].frames > most)
                 most = images.grids[k].frames;
@@ -66,17 +66,23 @@ static size_t most_frames(const struct pp_packed *p)
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err)
 {
-    const struct pp_packed_stream *s = &p->images;
-    const struct pp_image_set set = {
-        .modality = s->modality,
-        .n = s->n,
-        .n_patches = s->n_rows,
-        .max_image = s->max_item,
-        .max_frames = pp_stream_exists(s) ? most_frames(p) : 0,
-        .token = s->token,
-        .patch_inputs = s->width,
-        .merge = pp_modality_rows(s->modality, s->merge)};
-    return pp_vision_check_images(m, &set, err);
+    for (int k = 0; k < PP_N_MODALITIES; k++) {
+        const struct pp_packed_stream *s = &p->streams[k];
+        if (!pp_stream_exists(s))
+            continue;
+        const struct pp_image_set set = {
+            .modality = s->modality,
+            .n = s->n,
+            .n_patches = s->n_rows,
+            .max_image = s->max_item,
+            .max_frames = most_frames(p, s->modality),
+            .token = s->token,
+            .patch_inputs = s->width,
+            .merge = pp_modality_rows(s->modality, s->merge)};
+        if (pp_vision_check_images(m, &set, err) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 /* Lists the rows of images with one axis: their positions, and the first row of
@@ -137,7 +143,8 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
     int32_t at = b->cu_seqlens[i];
     if (pp_vision_merges(v))
         list_patches(b, v, &images->grids[s->number],
-                     s->work->packed->images.merge, (size_t)at / v->merge);
+                     s->work->packed->streams[s->work->modality].merge,
+                     (size_t)at / v->merge);
     b->pixels[i] = images->values;
     if (images->values)
         b->pixels[i] += (size_t)images->cu_rows[s->number] * v->patch_inputs;
@@ -320,11 +327,11 @@ static const int32_t *number_tokens(struct pp_image_batch *b,
     struct numberer n = {.work = w,
                          .vision = &env->model->encoders[0],
                          .axes = b->token_axes,
-                         .side = w->packed->images.merge};
+                         .side = w->packed->streams[w->modality].merge};
     size_t bin = pp_image_bin(w, w->lane);
     if (!pp_vision_merges(&env->model->encoders[0]) || bin == PP_NO_BIN)
         return NULL;
-    pp_packed_bin_items(w->packed, bin, &n.images);
+    pp_packed_bin_items(w->packed, w->modality, bin, &n.images);
     pp_packed_bin(w->packed, bin, &n.bin);
     for (size_t i = 0; n.images.n && i < n.bin.n_sequences; i++)
         number_sequence(&n, i);
@@ -350,26 +357,27 @@ static int check_places(const struct pp_env *env, const struct pp_packed *p,
                         size_t bin, const int32_t *copied, struct pp_err *err)
 {
     const struct pp_vision *v = &env->model->encoders[0];
+    const enum pp_modality modality = pp_vision_modality(v);
+    const struct pp_packed_stream *s = &p->streams[modality];
     struct pp_bin_items images;
     struct pp_bin b;
     if (bin == PP_NO_BIN)
         return 0;
     pp_packed_bin(p, bin, &b);
     const int32_t *ids = b.input_ids ? b.input_ids : copied;
-    pp_packed_bin_items(p, bin, &images);
+    pp_packed_bin_items(p, modality, bin, &images);
     for (size_t i = 0; i < b.n_sequences; i++) {
         int32_t token = (int32_t)v->image_token;
         size_t places = count_places(&b, ids, i, token), want = 0;
         for (int32_t k = images.cu_items ? images.cu_items[i] : 0;
              images.cu_items && k < images.cu_items[i + 1]; k++)
-            want +=
-                pp_item_features(&p->images, pp_grid_size(&images.grids[k]));
+            want += pp_item_features(s, pp_grid_size(&images.grids[k]));
         if (places != want)
             return pp_fail(err, PP_EXIT_INPUT,
                            "packed data: bin %zu: sequence %zu has '%zu' "
                            "tokens for %s, which have %zu features",
-                           bin, i, places,
-                           pp_modality_words(p->images.modality).items, want);
+                           bin, i, places, pp_modality_words(modality).items,
+                           want);
     }
     return 0;
 }

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "model/vision.h"
+
 struct pp_image_work pp_image_work_of(const struct pp_env *env,
                                       const struct pp_packed *p, uint64_t at,
                                       uint64_t end)
@@ -15,6 +17,8 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
     bool apart = l->n_components > 1;
     bool encodes = apart && here->component + 1 < l->n_components;
     struct pp_image_work w = {.packed = p,
+                              .modality =
+                                  pp_vision_modality(&env->model->encoders[0]),
                               .first = at,
                               .end = end,
                               .tp = (size_t)x->tp,
@@ -46,7 +50,8 @@ void pp_image_walk_open(struct pp_image_walk *s, size_t lane)
     s->next = 0;
     s->images = (struct pp_bin_items){0};
     if (bin != PP_NO_BIN)
-        pp_packed_bin_items(s->work->packed, bin, &s->images);
+        pp_packed_bin_items(s->work->packed, s->work->modality, bin,
+                            &s->images);
 }
 
 void pp_image_walk_begin(struct pp_image_walk *s, const struct pp_image_work *w)

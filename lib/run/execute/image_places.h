@@ -20,6 +20,7 @@
 /* The images that concern a rank in an action. */
 struct pp_image_work {
     const struct pp_packed *packed;
+    enum pp_modality modality; /* of the stream that the encoder takes */
     uint64_t first, end; /* places of the microbatches (pp_packed_place); those
                             that are not before end are empty */
     size_t n_lanes;

@@ -81,16 +81,17 @@ static struct pp_model loaded_model(const struct pp_job *j,
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
     const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
+    const enum pp_modality modality = pp_vision_modality(&m.encoders[0]);
     size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
     m.encoders[0].makers = l.n_components > 1 ? makers : 0;
     m.encoders[0].tp = pp_layout_encoder_tp(&l, 0);
     m.encoders[0].lanes = lanes;
-    m.encoders[0].n_images = p->images.max_items;
+    m.encoders[0].n_images = p->streams[modality].max_items;
     if (!m.encoders[0]
              .fixed_size) { /* one image of all patches for each rank */
-        m.encoders[0].n_images = p->images.max_items ? makers : 0;
+        m.encoders[0].n_images = p->streams[modality].max_items ? makers : 0;
         m.encoders[0].lanes = 1;
-        m.encoders[0].patches = pp_items_most(p, makers, lanes);
+        m.encoders[0].patches = pp_items_most(p, modality, makers, lanes);
     }
     m.encoders[0].seq_len = most_of(pp_job_room(j, pass), 1);
     m.encoders[0].sharers = (size_t)pp_mesh_sharers(x);

@@ -8,6 +8,7 @@
 
 #include "base/num.h"
 #include "base/rng.h"
+#include "model/vision.h"
 
 static double at(const void *p, size_t i, size_t element_bytes)
 {
@@ -279,7 +280,8 @@ static void find_rows(const struct pp_verify_job *j, size_t bin,
     *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
     if (rows == PP_ROWS_TOKENS)
         return;
-    pp_packed_bin_items(j->data, bin, &images);
+    pp_packed_bin_items(j->data, pp_vision_modality(&j->v->model->encoders[0]),
+                        bin, &images);
     *begin = rows_before(j->v->model, &images, sequence, rows);
     *n = rows_before(j->v->model, &images, sequence + 1, rows) - *begin;
 }
