@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # cover - pprun --verify over a pairwise cover of the settings of a pipeline.
-# FEWER=3 takes only every third row, for builds in which a row takes long.
+# FEWER=3 takes only a third of the rows, for builds in which a row takes long.
 
 bats_require_minimum_version 1.5.0
 load helpers
@@ -72,6 +72,23 @@ plan() {
     [ -n "$("$check" -v check=fewer "$FACTORS")" ]
 }
 
+@test "a third of the rows has every value, and more pairs than every third row" {
+    local check="$SRCDIR/tests/parity/cover" i
+    "$check" -v fewer=3 "$FACTORS" >third
+    [ "$(wc -l <third)" -eq $(($(wc -l <rows) / 3)) ]
+    [ -z "$(sort third | uniq -d)" ]
+    [ -z "$(sort third rows rows | uniq -u)" ]
+    diff <(values third) <(values rows)
+    for i in 0 1 2; do
+        awk -v i=$i 'NR % 3 == i' rows >every
+        [ "$("$check" -v check=third "$FACTORS" | wc -l)" -lt \
+            "$("$check" -v check=every "$FACTORS" | wc -l)" ]
+    done
+}
+
+# values FILE: prints each value of each factor once.
+values() { awk '{ for (i = 1; i <= NF; i++) print i, $i }' "$1" | sort -u; }
+
 @test "every kind that pprun runs is in the cover" {
     ppsched --list | sed -n 's/^\([a-z0-9-]\{1,\}\) .*/\1/p' | sort >kinds
     grep '^way ' "$FACTORS" | tr ' ' '\n' | sed -n 's/:.*//p' | sort -u >run
@@ -88,5 +105,5 @@ plan() {
             cat table
             return 1
         }
-    done < <(awk -v n="${FEWER:-1}" 'NR % n == 0' rows)
+    done < <("$SRCDIR/tests/parity/cover" -v fewer="${FEWER:-1}" "$FACTORS")
 }
