@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT */
+/* test_comm_nccl - collectives and host messages of processes with an emulated
+ * GPU each, and emulated NCCL between them. */
+#include "free_port.h"
+#include "tap.h"
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include "collective_contract.h"
+#include "comm/rendezvous.h"
+#include "comm/tree.h"
+#include "comm_contract.h"
+#include "cuda_stream.h"
+
+enum { N_TRIES = 24, MANY_GATHERS = 20 };
+
+/* State that the processes share. */
+struct shared {
+    struct contract collectives, gathers, records;
+    int heard[MAX_RANKS]; /* messages of the tree */
+    bool opened[MAX_RANKS];
+};
+
+/* --- messages of the tree --- */
+
+/* A transport that counts what a rank hears on its host. */
+struct counter {
+    struct pp_transport ops;
+    const struct pp_transport *inner;
+    int heard;
+};
+
+static int count_recv(struct pp_comm *c, int from, enum pp_direction direction,
+                      void *buf, size_t bytes, struct pp_err *err)
+{
+    struct counter *x = (struct counter *)c->ops;
+    x->heard += direction == PP_DIRECTION_HOST;
+    return x->inner->recv(c, from, direction, buf, bytes, err);
+}
+
+static void take(void *ctx, size_t first, size_t n)
+{
+    struct contract *t = ((void **)ctx)[0];
+    const int *ranks = ((void **)ctx)[1];
+    for (size_t i = first; i < first + n; i++)
+        expect(t, ranks[i] == t->sent++);
+}
+
+/* Every rank has one record, its number. */
+static void collect(struct shared *s, struct pp_comm *c)
+{
+    struct counter x = {*c->ops, c->ops, 0};
+    struct pp_err err = {0};
+    int ranks[MAX_RANKS] = {c->rank};
+    const struct pp_records r = {
+        .n = 1, .part = MAX_RANKS, .columns = {{ranks, sizeof *ranks}}};
+    void *to[] = {&s->records, ranks};
+    x.ops.recv = count_recv;
+    c->ops = &x.ops;
+    expect(&s->records, !pp_tree_collect(c, &r, take, to, &err));
+    c->ops = x.inner;
+    s->heard[c->rank] = x.heard;
+}
+
+/* --- ranks --- */
+
+static int open_rank(int rank, int port, struct pp_device **d,
+                     struct pp_rendezvous **join, struct pp_comm **comm,
+                     struct pp_err *err)
+{
+    const struct pp_rendezvous_place place = {.rank = rank,
+                                              .size = MAX_RANKS,
+                                              .local = -1,
+                                              .address = "127.0.0.1",
+                                              .port = port,
+                                              .version = "1",
+                                              .seconds = 60};
+    struct pp_comm_channel channels[MAX_RANKS * MAX_RANKS];
+    struct pp_nccl_options o = {
+        .library = getenv("PPRUN_NCCL"),
+        .room = {1, ROOM},
+        .channels = channels,
+    };
+    for (int k = 0; k < MAX_RANKS * MAX_RANKS; k++)
+        if (k / MAX_RANKS != k % MAX_RANKS)
+            channels[o.n_channels++] = (struct pp_comm_channel){
+                k / MAX_RANKS, k % MAX_RANKS, PP_DIRECTION_DATA};
+    return pp_device_cuda.open(rank, d, err) ||
+                   pp_rendezvous_open(&place, join, err) ||
+                   pp_comm_nccl_open(*join, &o, comm, err) ||
+                   (*comm)->ops->attach(*comm, *d, (*d)->ops->streams, err)
+               ? -1
+               : 0;
+}
+
+static int be_rank(struct shared *s, int rank, int port)
+{
+    struct pp_device *d = NULL;
+    struct pp_rendezvous *join = NULL;
+    struct pp_comm *c = NULL;
+    struct pp_err err = {0};
+    alarm(100);
+    if (open_rank(rank, port, &d, &join, &c, &err)) {
+        printf("# rank %d: %s\n", rank, err.text);
+        return 1;
+    }
+    s->opened[rank] = true;
+    collectives_with(&s->collectives, c, pp_kernels_cuda_f32.add, N_TRIES);
+    gather_body(&s->gathers, c);
+    collect(s, c);
+    c->ops->detach(c);
+    c->ops->close(c);
+    pp_rendezvous_close(join);
+    d->ops->close(d);
+    return 0;
+}
+
+int main(void)
+{
+    char library[4096];
+    int bad = 0, port = free_port();
+    struct shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    snprintf(library, sizeof library, "%s/tests/emulator/libemulated_nccl.so",
+             getenv("BUILDDIR"));
+    setenv("PPRUN_NCCL", library, 1);
+    s->collectives.size = s->gathers.size = MAX_RANKS;
+    s->gathers.n_gathers = MANY_GATHERS;
+    fflush(stdout);
+    for (int r = 0; r < MAX_RANKS; r++)
+        if (fork() == 0) {
+            int rc = be_rank(s, r, port);
+            fflush(stdout);
+            _exit(rc);
+        }
+    for (int status; wait(&status) > 0;)
+        bad += status != 0;
+    is_int(bad, 0, "four processes open NCCL, and end");
+    is_int(s->collectives.bad, 0, COLLECTIVE_PROMISE);
+    is_int(s->gathers.bad, 0, GATHER_PROMISE);
+    is_int(s->records.bad, 0, "rank 0 takes the records in order");
+    is_int(s->records.sent, MAX_RANKS, "of all ranks");
+    is_int(s->heard[0], 2 * 2, "it hears ranks 1 and 2");
+    is_int(s->heard[2], 1 * 2, "rank 2 hears rank 3");
+    is_int(s->heard[1] + s->heard[3], 0, "the others hear nobody");
+    return done();
+}
