@@ -10,6 +10,7 @@
 #include "comm/comm.h"
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
+#include "comm/tree.h"
 #include "pprun.h"
 #include "version.h"
 
@@ -17,25 +18,20 @@
  * that of the lowest rank, which prints it. */
 static int agree(struct pprun *p, struct pp_rendezvous *j, int rc)
 {
-    struct pp_err *err = &p->tool->err, mine = {0}, failed = {0};
-    int size = pp_rendezvous_size(j), rank = pp_rendezvous_rank(j), from = -1;
-    if (rc)
-        mine = *err;
-    struct pp_err *all = calloc((size_t)size, sizeof *all);
-    if (!all) {
-        pp_rendezvous_abort(j, "out of memory");
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_err *err = &p->tool->err, failed = {0};
+    struct pp_verdict v = {rc ? pp_rendezvous_rank(j) : -1,
+                           rc ? *err : (struct pp_err){0}};
+    p->tool->told = false;
+    if (pp_rendezvous_judge(j, &v, &failed)) {
+        if (!rc)
+            *err = failed;
+        return -1;
     }
-    rc = pp_rendezvous_allgather(j, &mine, all, sizeof mine, &failed);
-    for (int r = 0; rc == 0 && r < size && from < 0; r++)
-        from = all[r].code != PP_EXIT_OK ? r : -1;
-    if (rc)
-        *err = mine.code ? mine : failed;
-    else if (from >= 0)
-        *err = all[from];
-    p->tool->told = from >= 0 && from != rank;
-    free(all);
-    return rc || from >= 0 ? -1 : 0;
+    if (v.rank < 0)
+        return 0;
+    *err = v.err;
+    p->tool->told = v.rank != pp_rendezvous_rank(j);
+    return -1;
 }
 
 static int find_mpi(struct pprun *p)

@@ -141,6 +141,14 @@ int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
                                     : pp_tree_gather(&l, mine, all, bytes, err);
 }
 
+int pp_rendezvous_judge(struct pp_rendezvous *j, struct pp_verdict *v,
+                        struct pp_err *err)
+{
+    const struct pp_tree_links l = links_of(j);
+    return pp_rendezvous_aborted(j) ? pp_rendezvous_fail(j, err)
+                                    : pp_tree_judge(&l, v, err);
+}
+
 int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
                             struct pp_err *err)
 {

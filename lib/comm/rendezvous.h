@@ -95,6 +95,12 @@ int pp_rendezvous_allgather(struct pp_rendezvous *j, const void *mine,
                             void *all, size_t bytes,
                             struct pp_err *err) PP_MUST_USE;
 
+struct pp_verdict; /* tree.h */
+
+/* Replaces the verdict of every rank by that of all. */
+int pp_rendezvous_judge(struct pp_rendezvous *j, struct pp_verdict *v,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Sends rank 0's *data to all ranks. The other ranks own a malloc'ed copy. */
 int pp_rendezvous_broadcast(struct pp_rendezvous *j, void **data, size_t *bytes,
                             struct pp_err *err) PP_MUST_USE;

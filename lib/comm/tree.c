@@ -65,6 +65,29 @@ int pp_tree_spread(const struct pp_tree_links *l, void *buf, size_t bytes,
     return send_down(l, buf, bytes, err);
 }
 
+/* Children have higher ranks than their parent, each lower ones than the next.
+ */
+int pp_tree_judge(const struct pp_tree_links *l, struct pp_verdict *v,
+                  struct pp_err *err)
+{
+    int n_children = pp_tree_n_children(l->rank, l->size);
+    for (int k = 0; k < n_children; k++) {
+        struct pp_verdict other;
+        if (l->receive(l->ctx, l->rank + (1 << k), &other, sizeof other, err))
+            return -1;
+        if (v->rank < 0)
+            *v = other;
+    }
+    if (l->rank > 0 &&
+        l->send(l->ctx, pp_tree_parent(l->rank), v, sizeof *v, err))
+        return -1;
+    if (pp_tree_spread(l, v, sizeof *v, err))
+        return -1;
+    if (v->rank != l->rank)
+        v->err.setting = NULL; /* a pointer in that rank's memory */
+    return 0;
+}
+
 static int send_over_comm(void *ctx, int to, const void *buf, size_t bytes,
                           struct pp_err *err)
 {
@@ -77,11 +100,16 @@ static int receive_over_comm(void *ctx, int from, void *buf, size_t bytes,
     return pp_comm_receive(ctx, from, PP_DIRECTION_HOST, buf, bytes, err);
 }
 
+struct pp_tree_links pp_tree_links_of(struct pp_comm *c)
+{
+    return (struct pp_tree_links){c->rank, c->size, send_over_comm,
+                                  receive_over_comm, c};
+}
+
 int pp_tree_broadcast(struct pp_comm *c, void *buf, size_t bytes,
                       struct pp_err *err)
 {
-    const struct pp_tree_links l = {c->rank, c->size, send_over_comm,
-                                    receive_over_comm, c};
+    const struct pp_tree_links l = pp_tree_links_of(c);
     return pp_tree_spread(&l, buf, bytes, err);
 }
 

@@ -44,7 +44,21 @@ int pp_tree_gather(const struct pp_tree_links *l, const void *mine, void *all,
 int pp_tree_spread(const struct pp_tree_links *l, void *buf, size_t bytes,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Does the same with messages of PP_DIRECTION_HOST. */
+/* The lowest rank that has failed, or -1, and its error. */
+struct pp_verdict {
+    int rank;
+    struct pp_err err;
+};
+
+/* Replaces the verdict of every rank, its own, by that of all. Returns -1 if
+ * messages fail. */
+int pp_tree_judge(const struct pp_tree_links *l, struct pp_verdict *v,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Returns the means of messages of PP_DIRECTION_HOST. */
+struct pp_tree_links pp_tree_links_of(struct pp_comm *c);
+
+/* Does what pp_tree_spread does, with these. */
 int pp_tree_broadcast(struct pp_comm *c, void *buf, size_t bytes,
                       struct pp_err *err) PP_MUST_USE;
 
