@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* families - the families by architecture, the parts of a unit, and the names
- * of its tensors. parts.c has what each part is made of. */
+ * of its tensors. parts.c and parts_encoder.c have what each part is made of.
+ */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/parts.h"
 
-#include "model/vision.h"
+#include "model/part_shapes.h"
 
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
@@ -15,37 +15,6 @@ const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_HEAD] = {PP_P_WEIGHT, PP_P_BIAS, PP_S_FN_X, PP_S_FN_RSTD,
                         PP_S_FN_MEAN, PP_NO_SLOT, PP_S_FN_DY, PP_NO_SLOT},
 };
-
-/* --- shapes of parameters --- */
-
-static void set_matrix(struct pp_tensor_info *t, size_t rows, size_t cols,
-                       enum pp_tensor_split split, size_t n_parts)
-{
-    *t = (struct pp_tensor_info){.rows = rows,
-                                 .cols = cols,
-                                 .n_dims = 2,
-                                 .init = PP_INIT_NORMAL,
-                                 .split = split,
-                                 .n_parts = n_parts};
-}
-
-static void set_vector(struct pp_tensor_info *t, size_t rows,
-                       enum pp_tensor_init init, enum pp_tensor_split split,
-                       size_t n_parts)
-{
-    *t = (struct pp_tensor_info){.rows = rows,
-                                 .cols = 1,
-                                 .n_dims = 1,
-                                 .init = init,
-                                 .split = split,
-                                 .n_parts = n_parts};
-}
-
-static void set_bias(struct pp_tensor_info *t, size_t rows,
-                     enum pp_tensor_split split, size_t n_parts)
-{
-    set_vector(t, rows, PP_INIT_ZEROS, split, n_parts);
-}
 
 /* Sets the weight of a norm. */
 static void set_norm(const struct pp_model *m, struct pp_tensor_info *t,
@@ -426,156 +395,9 @@ static void join_saved(const struct pp_model *m, const struct pp_model_part *p,
     out[PP_S_DNEXT] = (struct pp_saved){PP_SAVED_GRAD_W, h};
 }
 
-/* --- encoders of images and audio --- */
-
-static const struct pp_vision *encoder_of(const struct pp_model *m,
-                                          const struct pp_model_part *p)
-{
-    return &m->encoders[p->encoder];
-}
-
-/* The convolution's kernel is one matrix of products, a row for each output. */
-static void patches_tensors(const struct pp_model *m,
-                            const struct pp_model_part *p,
-                            struct pp_tensor_info *out)
-{
-    const struct pp_vision *v = encoder_of(m, p);
-    struct pp_tensor_info *t = &out[PP_P_PATCH];
-    set_matrix(t, m->hidden, v->patch_inputs, PP_SPLIT_NONE, 1);
-    t->inner[0] = v->channels;
-    t->n_dims = 2;
-    if (v->frames)
-        t->inner[t->n_dims++ - 1] = v->frames;
-    t->inner[t->n_dims++ - 1] = v->patch_size;
-    t->inner[t->n_dims++ - 1] = v->patch_size;
-    if (v->class_token)
-        set_vector(&out[PP_P_CLASS], m->hidden, PP_INIT_NORMAL, PP_SPLIT_NONE,
-                   1);
-}
-
-static void patches_saved(const struct pp_model *m,
-                          const struct pp_model_part *p, struct pp_saved *out)
-{
-    out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, encoder_of(m, p)->patch_inputs};
-    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
-}
-
-/* A window of three frames, or of three outputs of the first convolution, is a
- * row of the kernel's matrix. */
-static void frames_tensors(const struct pp_model *m,
-                           const struct pp_model_part *p,
-                           struct pp_tensor_info *out)
-{
-    static const size_t slots[] = {PP_P_PATCH, PP_P_CONV2};
-    const size_t widths[] = {encoder_of(m, p)->channels, m->hidden};
-    for (size_t i = 0; i < 2; i++) {
-        struct pp_tensor_info *t = &out[slots[i]];
-        set_matrix(t, m->hidden, widths[i] * PP_AUDIO_FRAMES, PP_SPLIT_NONE, 1);
-        t->inner[0] = widths[i];
-        t->inner[1] = PP_AUDIO_FRAMES;
-        t->n_dims = 3;
-    }
-    set_bias(&out[PP_P_CONV1_BIAS], m->hidden, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_CONV2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
-}
-
-static void frames_saved(const struct pp_model *m,
-                         const struct pp_model_part *p, struct pp_saved *out)
-{
-    size_t h = m->hidden;
-    out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, 2 * encoder_of(m, p)->patch_inputs};
-    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
-    out[PP_S_CONV1] = (struct pp_saved){PP_SAVED_ACT_I, 2 * h};
-    out[PP_S_CONV2_X] = (struct pp_saved){PP_SAVED_ACT_W, 3 * h};
-    out[PP_S_CONV2] = (struct pp_saved){PP_SAVED_ACT_I, h};
-    out[PP_S_DCONV1] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * h};
-}
-
-/* Ranks divide what is between the products, or images and no tensors. */
-static void projector_tensors(const struct pp_model *m,
-                              const struct pp_model_part *p,
-                              struct pp_tensor_info *out)
-{
-    const struct pp_vision *v = encoder_of(m, p);
-    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m, v);
-    bool divided = pp_vision_tp(v) > 1;
-    enum pp_tensor_split rows = divided ? PP_SPLIT_ROWS : PP_SPLIT_NONE;
-    enum pp_tensor_split columns = divided ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE;
-    size_t n_parts = divided ? middle : 1;
-    set_matrix(&out[PP_P_LINEAR1], middle, in, rows, n_parts);
-    set_matrix(&out[PP_P_LINEAR2], m->hidden, middle, columns, n_parts);
-    if (!v->projector_bias)
-        return;
-    set_bias(&out[PP_P_LINEAR1_BIAS], middle, rows, n_parts);
-    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
-}
-
-static void projector_saved(const struct pp_model *m,
-                            const struct pp_model_part *p, struct pp_saved *out)
-{
-    const struct pp_vision *v = encoder_of(m, p);
-    size_t middle = pp_vision_middle(m, v) / pp_vision_tp(v);
-    out[PP_S_FEATURES] =
-        (struct pp_saved){PP_SAVED_ACT_W, v->merge * v->hidden};
-    out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
-    out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, middle};
-    out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, middle};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
-}
-
-static void merger_tensors(const struct pp_model *m,
-                           const struct pp_model_part *p,
-                           struct pp_tensor_info *out)
-{
-    const struct pp_vision *v = encoder_of(m, p);
-    projector_tensors(m, p, out);
-    set_vector(&out[PP_P_MERGER_NORM], v->hidden, PP_INIT_ONES, PP_SPLIT_NONE,
-               1);
-    if (!pp_vision_is_rms(v))
-        set_bias(&out[PP_P_MERGER_NORM_BIAS], v->hidden, PP_SPLIT_NONE, 1);
-}
-
-static void merger_saved(const struct pp_model *m,
-                         const struct pp_model_part *p, struct pp_saved *out)
-{
-    size_t merge = encoder_of(m, p)->merge,
-           in = merge * encoder_of(m, p)->hidden;
-    projector_saved(m, p, out);
-    out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
-    if (!pp_vision_is_rms(encoder_of(m, p)))
-        out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
-    out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
-}
-
-static void pooler_tensors(const struct pp_model *m,
-                           const struct pp_model_part *p,
-                           struct pp_tensor_info *out)
-{
-    size_t in = encoder_of(m, p)->hidden;
-    set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
-    set_vector(&out[PP_P_MERGER_NORM], in, PP_INIT_ONES, PP_SPLIT_NONE, 1);
-    set_bias(&out[PP_P_MERGER_NORM_BIAS], in, PP_SPLIT_NONE, 1);
-}
-
-static void pooler_saved(const struct pp_model *m,
-                         const struct pp_model_part *p, struct pp_saved *out)
-{
-    size_t in = encoder_of(m, p)->hidden;
-    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
-    out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-    out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-    out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
-}
-
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
 {
-    static const struct pp_part_row rows[PP_N_PARTS] = {
+    static const struct pp_part_row rows[PP_PART_PATCHES] = {
         [PP_PART_EMBEDDING] = {vocabulary_tensors, embedding_saved},
         [PP_PART_POSITIONS] = {positions_tensors, nothing_saved},
         [PP_PART_LAYER_NORM] = {layer_norm_tensors, layer_norm_saved},
@@ -589,11 +411,6 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
         [PP_PART_JOIN] = {join_tensors, join_saved},
         [PP_PART_HEAD] = {vocabulary_tensors, head_saved},
         [PP_PART_SCORE] = {score_tensors, head_saved},
-        [PP_PART_PATCHES] = {patches_tensors, patches_saved},
-        [PP_PART_PROJECTOR] = {projector_tensors, projector_saved},
-        [PP_PART_MERGER] = {merger_tensors, merger_saved},
-        [PP_PART_FRAMES] = {frames_tensors, frames_saved},
-        [PP_PART_POOLER] = {pooler_tensors, pooler_saved},
     };
-    return &rows[kind];
+    return kind < PP_PART_PATCHES ? &rows[kind] : pp_encoder_part_row(kind);
 }

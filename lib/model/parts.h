@@ -24,7 +24,8 @@ enum pp_part_kind {
     PP_PART_JOIN,    /* what a layer for multi-token prediction has around its
                         decoder layer */
     PP_PART_HEAD,
-    PP_PART_SCORE,     /* a head that gives a number for each sequence */
+    PP_PART_SCORE, /* a head that gives a number for each sequence */
+    /* Parts of encoders alone: */
     PP_PART_PATCHES,   /* a product of pixels, and a class token */
     PP_PART_PROJECTOR, /* two products with GELU between them */
     PP_PART_MERGER,    /* a norm of patches, then the same for several at once
@@ -60,7 +61,7 @@ struct pp_norm_slots {
 };
 extern const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES];
 
-/* A part of any model. */
+/* A part of any model. pp_encoder_part_row has the parts of encoders alone. */
 struct pp_part_row {
     /* Fills the part's entries of the unit's parameters, without names. */
     void (*tensors)(const struct pp_model *m, const struct pp_model_part *p,
@@ -71,6 +72,7 @@ struct pp_part_row {
                   struct pp_saved *out);
 };
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
+const struct pp_part_row *pp_encoder_part_row(enum pp_part_kind kind);
 
 /* Lists the parts of a unit in forward order, and returns their number. A unit
  * of a vision encoder has none, but its tower's units have (vision.h), and the

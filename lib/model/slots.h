@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* slots - the numbers of parameters and of saved tensors in the tables of
- * units. parts.c says which a unit has, and how large they are. */
+ * units. parts.c and parts_encoder.c say which a unit has, and how large they
+ * are. */
 #ifndef PP_MODEL_SLOTS_H
 #define PP_MODEL_SLOTS_H
 
