@@ -24,7 +24,9 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_CLIP] = &pp_family_clip,
         [PP_QWEN2_VIT] = &pp_family_qwen2_vit,
         [PP_QWEN2_5_VIT] = &pp_family_qwen2_5_vit,
+        [PP_OMNI_VIT] = &pp_family_omni_vit,
         [PP_WHISPER] = &pp_family_whisper,
+        [PP_OMNI_AUDIO] = &pp_family_omni_audio,
         [PP_QWEN2_MOE] = &pp_family_qwen2_moe,
         [PP_SMOLLM3] = &pp_family_smollm3,
         [PP_PHI3] = &pp_family_phi3,
@@ -85,7 +87,9 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                                                            : PP_PART_PATCHES,
             .encoder = u.encoder};
         out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
-        return !pp_model_is_tower(m) ? 0 : f->names->positions ? 2 : 1;
+        return !pp_model_is_tower(m)                  ? 0
+               : f->names->positions && !f->sinusoids ? 2
+                                                      : 1;
     case PP_UNIT_PROJECTOR:
         out[0] = (struct pp_model_part){
             .kind = pp_vision_projector(pp_unit_encoder(m, u)),
@@ -104,7 +108,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
 static bool nests(const struct pp_model *m)
 {
     return m->encoders[0].kind == PP_VISION_LLAVA ||
-           pp_vision_hears(&m->encoders[0]);
+           m->encoders[0].kind == PP_VISION_QWEN2_AUDIO;
 }
 
 const char *pp_embedding_name(const struct pp_model *m)
@@ -134,8 +138,12 @@ static const char *projector_name(const struct pp_vision *v, size_t slot)
          "visual.merger.ln_q.weight", "visual.merger.ln_q.bias"},
         {NULL, NULL, "multi_modal_projector.linear.weight",
          "multi_modal_projector.linear.bias", "audio_tower.layer_norm.weight",
-         "audio_tower.layer_norm.bias"}};
-    return names[pp_vision_hears(v) ? 2 : pp_vision_merges(v)][slot];
+         "audio_tower.layer_norm.bias"},
+        {NULL, NULL, "audio_tower.proj.weight", "audio_tower.proj.bias",
+         "audio_tower.ln_post.weight", "audio_tower.ln_post.bias",
+         "audio_tower.audio_bos_eos_token.weight"}};
+    size_t of_audio = v->kind == PP_VISION_OMNI_AUDIO ? 3 : 2;
+    return names[pp_vision_hears(v) ? of_audio : pp_vision_merges(v)][slot];
 }
 
 /* Names a tensor of a unit, and says how files have it. All names are shorter;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* family_whisper - Whisper's encoder of audio (Radford et al., "Robust Speech
  * Recognition via Large-Scale Weak Supervision", 2022), as a part of
- * Qwen2-Audio: two convolutions, stored positions, and no bias of keys. */
+ * Qwen2-Audio: two convolutions, stored positions, and no bias of keys. That of
+ * Qwen2.5-Omni (Xu et al., "Qwen2.5-Omni Technical Report", 2025) computes its
+ * positions, which are those in a chunk of a clip. */
 #include "model/parts.h"
 
 static const struct pp_names names = {
@@ -31,12 +33,16 @@ static const struct pp_names names = {
         },
 };
 
-const struct pp_family pp_family_whisper = {
-    .architecture = "Qwen2AudioEncoder",
-    .names = &names,
-    .norm = PP_PART_LAYER_NORM,
-    .attention = PP_PART_ATTENTION,
-    .mlp = PP_PART_PLAIN_MLP,
-    .whole = true,
-    .fixed_positions = true,
-};
+#define FAMILY(id, text, ...)                 \
+    const struct pp_family pp_family_##id = { \
+        .architecture = text,                 \
+        .names = &names,                      \
+        .norm = PP_PART_LAYER_NORM,           \
+        .attention = PP_PART_ATTENTION,       \
+        .mlp = PP_PART_PLAIN_MLP,             \
+        .whole = true,                        \
+        __VA_ARGS__,                          \
+    }
+
+FAMILY(whisper, "Qwen2AudioEncoder", .fixed_positions = true);
+FAMILY(omni_audio, "Qwen2_5OmniAudioEncoder", .sinusoids = true);

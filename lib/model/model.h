@@ -42,7 +42,9 @@ enum pp_architecture {
     PP_CLIP,
     PP_QWEN2_VIT, /* encoders of images: see pp_vision_tower */
     PP_QWEN2_5_VIT,
-    PP_WHISPER, /* an encoder of audio */
+    PP_OMNI_VIT,
+    PP_WHISPER, /* encoders of audio */
+    PP_OMNI_AUDIO,
     PP_END_ARCHITECTURES
 };
 
@@ -85,7 +87,12 @@ enum pp_vision_kind {
     PP_VISION_QWEN2,       /* any resolution; merges patches by fours */
     PP_VISION_QWEN2_5,     /* the same with gated MLPs, most layers windowed */
     PP_VISION_QWEN2_AUDIO, /* Whisper's encoder of audio, pooled by twos */
-    PP_N_VISIONS
+    PP_N_VISIONS,
+    /* Qwen2.5-Omni has two encoders: */
+    PP_VISION_OMNI = PP_N_VISIONS, /* Qwen2.5-VL's, with its queries, keys and
+                                      values apart */
+    PP_VISION_OMNI_AUDIO, /* Whisper's for chunks of a clip, pooled by twos */
+    PP_END_VISIONS
 };
 
 enum { PP_MAX_ENCODERS = 2 };
@@ -106,6 +113,8 @@ struct pp_vision {
     enum pp_gelu gelu, projector_gelu;
     double norm_eps;
     size_t window; /* features each way of a window, or 0 */
+    size_t chunk;  /* of audio: rows that convolutions and attention do not
+                      leave; 0: those of a clip */
     struct pp_layer_set windowed;
     size_t patches;           /* per image: as configured, or a common size */
     bool fixed_size;          /* all images have this size */

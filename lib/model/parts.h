@@ -118,6 +118,7 @@ struct pp_family {
     bool scales_embedding; /* by the root of hidden */
     bool geglu;            /* the gate of an MLP is GELU's, not SiLU's */
     bool fixed_positions;  /* positions are stored, but not trained */
+    bool sinusoids;        /* they are not stored, but follow from formulas */
     bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
@@ -145,6 +146,7 @@ extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
 extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
 extern const struct pp_family pp_family_clip, pp_family_qwen2_vit,
-    pp_family_qwen2_5_vit, pp_family_whisper;
+    pp_family_qwen2_5_vit, pp_family_omni_vit, pp_family_whisper,
+    pp_family_omni_audio;
 
 #endif

@@ -132,7 +132,12 @@ static void pooler_tensors(const struct pp_model *m,
                            const struct pp_model_part *p,
                            struct pp_tensor_info *out)
 {
-    size_t in = encoder_of(m, p)->hidden;
+    const struct pp_vision *v = encoder_of(m, p);
+    size_t in = v->hidden;
+    if (v->kind == PP_VISION_OMNI_AUDIO) {
+        set_matrix(&out[PP_P_CLIP_ENDS], 2, m->hidden, PP_SPLIT_NONE, 1);
+        out[PP_P_CLIP_ENDS].frozen = true;
+    }
     set_matrix(&out[PP_P_LINEAR2], m->hidden, in, PP_SPLIT_NONE, 1);
     set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
     set_vector(&out[PP_P_MERGER_NORM], in, PP_INIT_ONES, PP_SPLIT_NONE, 1);

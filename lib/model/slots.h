@@ -85,6 +85,8 @@ enum {
     PP_P_LINEAR2_BIAS,
     PP_P_MERGER_NORM, /* Qwen's, before it merges patches, or behind a pool */
     PP_P_MERGER_NORM_BIAS,
+    PP_P_CLIP_ENDS, /* Qwen2.5-Omni's embeddings of the ends of a clip. Files
+                       have them, and nobody reads them */
     PP_N_PROJECTOR_PARAMS
 };
 

@@ -8,13 +8,15 @@
 #include "model/edge.h"
 #include "model/parts.h"
 
+#define OMNI "Qwen2_5OmniThinkerForConditionalGeneration"
+
 /* Names and features of the families. */
 static const struct {
     const char *architecture;
     const char *fqn[5], *class[5]; /* by kind of unit, from PP_UNIT_PATCHES */
     enum pp_architecture tower;
     bool norms; /* before and after the layers */
-} families[PP_N_VISIONS] = {
+} families[PP_END_VISIONS] = {
     [PP_VISION_LLAVA] = {"LlavaForConditionalGeneration",
                          {"vision_tower.vision_model.embeddings",
                           "vision_tower.vision_model.pre_layrnorm",
@@ -45,6 +47,19 @@ static const struct {
                                {"Conv1d", NULL, "Qwen2AudioEncoderLayer", NULL,
                                 "Qwen2AudioMultiModalProjector"},
                                PP_WHISPER},
+    [PP_VISION_OMNI] = {OMNI,
+                        {"visual.patch_embed", NULL, "visual.blocks", NULL,
+                         "visual.merger"},
+                        {"Qwen2_5_VisionPatchEmbed", NULL,
+                         "Qwen2_5OmniVisionBlock", NULL,
+                         "Qwen2_5OmniPatchMerger"},
+                        PP_OMNI_VIT},
+    [PP_VISION_OMNI_AUDIO] = {OMNI,
+                              {"audio_tower.conv1", NULL, "audio_tower.layers",
+                               NULL, "audio_tower.proj"},
+                              {"Conv1d", NULL, "Qwen2_5OmniAudioEncoderLayer",
+                               NULL, "Linear"},
+                              PP_OMNI_AUDIO},
 };
 
 const char *pp_vision_name(enum pp_vision_kind kind)
@@ -225,6 +240,12 @@ static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
         pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
 }
 
+/* Adds a matrix that is in no product, such as positions. */
+static void add_unused(struct pp_weight_list *l, size_t rows, size_t cols)
+{
+    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, 0, PP_SHARE_NONE};
+}
+
 /* Those of audio are products of the windows of two convolutions, the first of
  * which has two for each row. */
 static void add_frames(struct pp_weight_list *l, const struct pp_vision *v)
@@ -234,7 +255,8 @@ static void add_frames(struct pp_weight_list *l, const struct pp_vision *v)
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
     pp_weights_add_matrix(l, h, PP_AUDIO_FRAMES * h, PP_SHARE_NONE);
     pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    l->at[l->n++] = (struct pp_weight_group){v->most, h, 1, 0, PP_SHARE_NONE};
+    if (!family_of(v)->sinusoids)
+        add_unused(l, v->most, h);
     l->at[0].used = 2;
 }
 
@@ -249,8 +271,7 @@ static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
     if (!v->class_token)
         return;
     pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-    l->at[l->n++] = (struct pp_weight_group){pp_vision_tokens(v), v->hidden, 1,
-                                             0, PP_SHARE_NONE};
+    add_unused(l, pp_vision_tokens(v), v->hidden);
 }
 
 /* Every product has a bias, but not that of keys of audio. q, k and v are one
@@ -286,6 +307,8 @@ static void add_projector(struct pp_weight_list *l, const struct pp_model *m,
     if (pp_vision_hears(v)) {
         pp_weights_add_matrix(l, m->hidden, v->hidden, PP_SHARE_NONE);
         pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
+        if (v->kind == PP_VISION_OMNI_AUDIO)
+            add_unused(l, 2, m->hidden);
         return;
     }
     pp_weights_add_matrix(l, middle, in, inner_share(v));
@@ -375,10 +398,11 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
                                          : tokens);
     if (u.kind != PP_UNIT_VISION_LAYER || u.layer >= v->n_run)
         return f;
-    /* Every token attends its whole image, or its whole window. */
+    /* Every token attends its whole image, window or chunk. */
     double seen = (double)tokens, side = (double)v->window;
     if (pp_layer_set_has(&v->windowed, u.layer))
-        seen = fmin(seen, side * side * (double)v->merge);
+        seen = fmin(seen, v->chunk ? (double)v->chunk
+                                   : side * side * (double)v->merge);
     f.per_pair = 4 * (double)v->hidden / tp * pp_vision_rate(v, tokens) * seen /
                  ((length + 1) / 2);
     return f;

@@ -9,7 +9,8 @@
  * Instruction Tuning", NeurIPS 2023, use it; P. Wang et al., "Qwen2-VL", 2024;
  * S. Bai et al., "Qwen2.5-VL Technical Report", 2025. A. Radford et al.,
  * "Robust Speech Recognition via Large-Scale Weak Supervision", 2022, as Y. Chu
- * et al., "Qwen2-Audio Technical Report", 2024, use it.
+ * et al., "Qwen2-Audio Technical Report", 2024, and J. Xu et al., "Qwen2.5-Omni
+ * Technical Report", 2025, use it.
  *
  * An encoder has its own number of tokens per image. Its operations,
  * activations and messages are given per token of the language model, and its
@@ -105,13 +106,14 @@ struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
  * them, and its first product is as wide as what it reads. */
 static inline bool pp_vision_merges(const struct pp_vision *v)
 {
-    return v->kind == PP_VISION_QWEN2 || v->kind == PP_VISION_QWEN2_5;
+    return v->kind == PP_VISION_QWEN2 || v->kind == PP_VISION_QWEN2_5 ||
+           v->kind == PP_VISION_OMNI;
 }
 
 /* Reports whether the encoder takes audio. */
 static inline bool pp_vision_hears(const struct pp_vision *v)
 {
-    return v->kind == PP_VISION_QWEN2_AUDIO;
+    return v->kind == PP_VISION_QWEN2_AUDIO || v->kind == PP_VISION_OMNI_AUDIO;
 }
 
 /* Returns what the encoder takes. */

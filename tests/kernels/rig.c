@@ -31,6 +31,28 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
                                        : m->hidden;
 }
 
+/* Bounds windows of n rows, the last one of a sequence by its end. */
+static void bound_windows(struct rig *r, int32_t n)
+{
+    r->mb.cu_windows = r->cu_windows;
+    for (size_t i = 0; i < RIG_MAX_SEQUENCES; i++)
+        for (int32_t at = r->cu_padded[i]; at < r->cu_padded[i + 1]; at += n)
+            r->cu_windows[++r->mb.n_windows] =
+                at + n < r->cu_padded[i + 1] ? at + n : r->cu_padded[i + 1];
+}
+
+/* Puts the rows of clips in chunks. Some clips have an odd number of frames. */
+static void cut_clips(struct rig *r, const struct packing *p)
+{
+    size_t chunk = r->m.encoders[0].chunk;
+    bound_windows(r, (int32_t)chunk);
+    for (size_t t = 0; t < r->mb.tokens; t++)
+        r->positions[t] %= (int32_t)chunk;
+    for (size_t i = 0; i < p->n; i++)
+        r->n_frames[i] = 2 * p->real[i] - (p->real[i] % 4 == 1);
+    r->mb.n_frames = r->n_frames;
+}
+
 /* Merges rows to features, those of windows in another order than that of their
  * rows. A window has two rows, or what is left of a sequence. */
 static void merge_rows(struct rig *r, size_t t)
@@ -43,11 +65,7 @@ static void merge_rows(struct rig *r, size_t t)
     for (size_t i = 0; i < n; i++)
         r->features[i] = (int32_t)((i + n / 2) % n);
     r->mb.feature_rows = r->features;
-    r->mb.cu_windows = r->cu_windows;
-    for (size_t i = 0; i < RIG_MAX_SEQUENCES; i++)
-        for (int32_t at = r->cu_padded[i]; at < r->cu_padded[i + 1]; at += 2)
-            r->cu_windows[++r->mb.n_windows] =
-                at + 2 < r->cu_padded[i + 1] ? at + 2 : r->cu_padded[i + 1];
+    bound_windows(r, 2);
 }
 
 /* Reports whether a feature begins at row j of n: patches behind a class token,
@@ -93,6 +111,8 @@ static void pack(struct rig *r, const struct packing *p)
     if (pp_vision_merges(&r->m.encoders[0])) /* all rows, some at a time */
         merge_rows(r, t);
     r->mb.tokens = t;
+    if (r->m.encoders[0].chunk)
+        cut_clips(r, p);
     r->mb.n_sequences = p->n;
     r->mb.cu_seqlens = r->cu;
     r->mb.host_cu = r->cu;
@@ -262,7 +282,7 @@ double rig_scalar(struct rig *r)
 }
 
 /* Reports whether element i of all parameters is of a tensor that is stored but
- * never trained: the positions of audio. */
+ * never trained: positions of audio, or embeddings of the ends of a clip. */
 static bool is_fixed(const struct rig *r, size_t i)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
@@ -278,9 +298,9 @@ static bool is_fixed(const struct rig *r, size_t i)
 void rig_differences(struct rig *r, struct values *at, struct values *out)
 {
     const double h = 1e-5;
-    bool positions = at == &r->w && r->l.unit.kind == PP_UNIT_PATCHES;
+    bool encoder = at == &r->w && pp_unit_is_vision(r->l.unit);
     for (size_t i = 0; i < at->n; i++) {
-        if (positions && is_fixed(r, i)) {
+        if (encoder && is_fixed(r, i)) {
             set(out, i, 0);
             continue;
         }

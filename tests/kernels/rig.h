@@ -33,6 +33,7 @@ struct rig {
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS];
     int32_t cu_windows[RIG_MAX_TOKENS];
+    int32_t n_frames[RIG_MAX_SEQUENCES];
     float *pixels;                          /* of patches, likewise */
     const float *images[RIG_MAX_SEQUENCES]; /* those of each */
 };

@@ -87,6 +87,10 @@ static const struct variant variants[] = {
     {"Whisper frames", PP_UNIT_PATCHES, .architecture = PP_WHISPER},
     {"Whisper layer", PP_UNIT_LAYER, .architecture = PP_WHISPER},
     {"Whisper pool", PP_UNIT_PROJECTOR, .architecture = PP_WHISPER},
+    {"Omni frames", PP_UNIT_PATCHES, .architecture = PP_OMNI_AUDIO},
+    {"Omni layer of audio", PP_UNIT_LAYER, .architecture = PP_OMNI_AUDIO},
+    {"Omni pool", PP_UNIT_PROJECTOR, .architecture = PP_OMNI_AUDIO},
+    {"Omni layer of images", PP_UNIT_LAYER, .architecture = PP_OMNI_VIT},
     {"Qwen2-VL decoder", PP_UNIT_LAYER, 1, .axes = {1, 1, 1}},
     {"Qwen2-VL decoder, selective", PP_UNIT_LAYER, 1, .axes = {1, 1, 1},
      .mode = PP_RECOMPUTE_SELECTIVE},
@@ -185,6 +189,9 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
                                        enum pp_unit_kind kind)
 {
     struct pp_model m = rig_model();
+    bool audio =
+        vision == PP_VISION_QWEN2_AUDIO || vision == PP_VISION_OMNI_AUDIO;
+    bool windows = vision == PP_VISION_QWEN2_5 || vision == PP_VISION_OMNI;
     m.encoders[0] = (struct pp_vision){
         .kind = vision,
         .hidden = 12,
@@ -192,12 +199,13 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
         .n_layers = 2,
         .n_heads = 3,
         .n_run = 1,
-        .patch_inputs = vision == PP_VISION_QWEN2_AUDIO ? 6 : 5,
+        .patch_inputs = audio ? 6 : 5,
         .channels = 2,
-        .most = vision == PP_VISION_QWEN2_AUDIO ? 12 : 0,
+        .most = audio ? 12 : 0,
         .merge = vision == PP_VISION_LLAVA ? 1 : 2,
-        .window = vision == PP_VISION_QWEN2_5,
-        .windowed.bits[0] = vision == PP_VISION_QWEN2_5,
+        .window = windows,
+        .chunk = vision == PP_VISION_OMNI_AUDIO ? 3 : 0,
+        .windowed.bits[0] = windows || vision == PP_VISION_OMNI_AUDIO,
         .class_token = vision == PP_VISION_LLAVA,
         .projector_bias = true,
         .gelu = PP_GELU_SIGMOID,
@@ -220,6 +228,10 @@ static struct pp_model model_of(const struct variant *v)
         return model_of_images(PP_VISION_QWEN2_AUDIO, v->kind);
     if (v->architecture == PP_QWEN2_5_VIT)
         return model_of_images(PP_VISION_QWEN2_5, v->kind);
+    if (v->architecture == PP_OMNI_VIT)
+        return model_of_images(PP_VISION_OMNI, v->kind);
+    if (v->architecture == PP_OMNI_AUDIO)
+        return model_of_images(PP_VISION_OMNI_AUDIO, v->kind);
     struct pp_model m = rig_model();
     m.architecture = v->architecture;
     m.gelu = v->gelu;

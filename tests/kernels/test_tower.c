@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_tower - compares LLaVA's encoder and projector with transformers: the
- * features of two images, and the gradient of every weight
- * (scripts/gen-llava). */
+/* test_tower - compares an encoder and its projector with transformers: the
+ * features of images or clips, and the gradient of every weight. The encoders
+ * are LLaVA's (scripts/gen-llava) and that of audio of Qwen2.5-Omni
+ * (scripts/gen-omni). */
 #include "rig.h"
 
 #include <stdarg.h>
@@ -14,7 +15,9 @@
 enum { MAX_UNITS = 8 };
 
 struct tower {
+    const char *name;
     struct pp_model m, encoder;
+    struct packing items; /* images or clips */
     struct pp_tensors *golden;
     struct pp_unit_id unit[MAX_UNITS];
     struct rig rig[MAX_UNITS];
@@ -61,6 +64,12 @@ static bool near_golden(const struct tower *t, const struct rig *r, size_t at,
     return same;
 }
 
+/* Returns whether a tensor of a unit that trains has no gradient. */
+static bool is_fixed(const struct pp_tensor_info *t)
+{
+    return strstr(t->name, "bos_eos") != NULL;
+}
+
 /* Visits the tensors of a unit: loads them, or compares their gradients.
  * Returns whether all are near. */
 static bool visit(struct tower *t, size_t i, bool load, double bound)
@@ -76,7 +85,9 @@ static bool visit(struct tower *t, size_t i, bool load, double bound)
             continue;
         snprintf(name, sizeof name, "%s%.95s", load ? "" : "grad.",
                  table[slot].name);
-        if (load) {
+        if (!load && is_fixed(&table[slot])) {
+            same = same && !pp_tensors_find(t->golden, name);
+        } else if (load) {
             struct values w = read_golden(t, r->env.kernels, name);
             same = same && w.n == elements;
             memcpy((char *)r->w.at + at * w.bytes, w.at, w.n * w.bytes);
@@ -89,10 +100,23 @@ static bool visit(struct tower *t, size_t i, bool load, double bound)
     return same;
 }
 
+static void set_patches(struct tower *t, const struct pp_kernels *k)
+{
+    struct values p = read_golden(t, k, "patches");
+    for (size_t i = 0; i < p.n; i++)
+        t->rig[0].pixels[i] = (float)get(&p, i);
+    values_free(&p);
+    if (!t->m.encoders[0].chunk)
+        return;
+    struct values frames = read_golden(t, k, "frames");
+    for (size_t i = 0; i < frames.n; i++)
+        t->rig[0].n_frames[i] = (int32_t)get(&frames, i);
+    values_free(&frames);
+}
+
 /* Lists the units that run, and binds a rig to each. */
 static void make(struct tower *t, const struct pp_kernels *k)
 {
-    struct packing images = {2, {5, 5}, {5, 5}};
     bool all = true;
     t->encoder = pp_vision_tower(&t->m, 0);
     t->n = 0;
@@ -104,11 +128,19 @@ static void make(struct tower *t, const struct pp_kernels *k)
             continue;
         t->unit[t->n] = u;
         rig_init(&t->rig[t->n], last ? &t->m : &t->encoder,
-                 last ? u.kind : in.kind, k, &images, 0);
+                 last ? u.kind : in.kind, k, &t->items, 0);
         all = visit(t, t->n++, true, 0) && all;
     }
-    ok(t->n == 5 && all, "%s: patches, a norm, two of three layers, projector",
+    ok(t->n == (pp_vision_hears(&t->m.encoders[0]) ? 4 : 5) && all,
+       "%s, %s: what is before the layers, two of them, projector", t->name,
        k->name);
+    set_patches(t, k);
+}
+
+static void finish(struct tower *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        rig_finish(&t->rig[i]);
 }
 
 static void fill_from(struct values *to, const struct values *from)
@@ -118,29 +150,27 @@ static void fill_from(struct values *to, const struct values *from)
     memcpy(to->at, from->at, to->n * to->bytes);
 }
 
-static void set_pixels(struct tower *t, const struct pp_kernels *k)
+/* Runs forward, and returns whether the features are near the golden ones. */
+static bool forward(struct tower *t, double bound)
 {
-    struct values p = read_golden(t, k, "patches");
-    for (size_t i = 0; i < p.n; i++)
-        t->rig[0].pixels[i] = (float)get(&p, i);
-    values_free(&p);
-}
-
-static void compare(struct tower *t, const struct pp_kernels *k, double bound)
-{
-    make(t, k);
     struct rig *last = &t->rig[t->n - 1];
-    struct values features = read_golden(t, k, "features");
-    struct values dy = read_golden(t, k, "dy");
-    set_pixels(t, k);
+    struct values want = read_golden(t, last->env.kernels, "features");
     for (size_t i = 0; i < t->n; i++) {
         if (i)
             fill_from(&t->rig[i].x, &t->rig[i - 1].y);
         rig_forward(&t->rig[i]);
     }
-    ok(values_near(&last->y, &features, bound, 1, "features"),
-       "%s: the features of two images", k->name);
-    fill_from(&last->dy, &dy);
+    bool same = values_near(&last->y, &want, bound, 1, "features");
+    values_free(&want);
+    return same;
+}
+
+static void compare(struct tower *t, const struct pp_kernels *k, double bound)
+{
+    make(t, k);
+    struct values dy = read_golden(t, k, "dy");
+    ok(forward(t, bound), "%s, %s: the features", t->name, k->name);
+    fill_from(&t->rig[t->n - 1].dy, &dy);
     for (size_t i = t->n; i-- > 0;) {
         char name[PP_FQN_TEXT];
         rig_backward(&t->rig[i]);
@@ -149,10 +179,22 @@ static void compare(struct tower *t, const struct pp_kernels *k, double bound)
         pp_model_fqn(&t->m, t->unit[i], name);
         ok(visit(t, i, false, bound), "%s: gradients of %s", k->name, name);
     }
-    for (size_t i = 0; i < t->n; i++)
-        rig_finish(&t->rig[i]);
-    values_free(&features);
+    finish(t);
     values_free(&dy);
+}
+
+/* The comparison sees an odd number of frames, and the ends of chunks. */
+static void controls(struct tower *t)
+{
+    make(t, &pp_kernels_f64);
+    t->rig[0].n_frames[2]++;
+    ok(!forward(t, 1e-3), "%s: another frame gives other features", t->name);
+    finish(t);
+    t->m.encoders[0].chunk++;
+    make(t, &pp_kernels_f64);
+    ok(!forward(t, 1e-3), "%s: larger chunks give other features", t->name);
+    finish(t);
+    t->m.encoders[0].chunk--;
 }
 
 /* Weights that do not run are in files too, and have no gradient. */
@@ -186,7 +228,8 @@ static void sums(const struct tower *t)
         for (size_t slot = 0; slot < n; slot++)
             if (table[slot].name[0]) {
                 elements += pp_tensor_elements(&table[slot]);
-                same = same && table[slot].frozen == !trained;
+                same = same && table[slot].frozen ==
+                                   (!trained || is_fixed(&table[slot]));
             }
         pp_model_fqn(&t->m, u, name);
         ok(elements == pp_unit_n_params(&t->m, u),
@@ -211,17 +254,26 @@ static void names(const char *dir, const struct tower *t)
     pp_tensors_close(saved);
 }
 
-int main(void)
+/* Opens the golden of a folder, whose name goes to dir. */
+static void open_golden(struct tower *t, char dir[4096])
 {
-    struct tower t = {0};
     struct pp_err err = {0};
     const char *source = getenv("SRCDIR");
-    char dir[4096], weights[4096];
-    snprintf(dir, sizeof dir, "%.4000s/tests/golden/llava",
-             source ? source : ".");
-    snprintf(weights, sizeof weights, "%.4050s/tower.safetensors", dir);
-    if (pp_model_read(dir, &t.m, &err) ||
-        pp_tensors_open(weights, &t.golden, &err))
+    char path[4200];
+    snprintf(dir, 4096, "%.4000s/tests/golden/%s", source ? source : ".",
+             t->name);
+    snprintf(path, sizeof path, "%s/tower.safetensors", dir);
+    if (pp_tensors_open(path, &t->golden, &err))
+        give_up("%s", err.text);
+}
+
+static void llava(void)
+{
+    struct tower t = {.name = "llava", .items = {2, {5, 5}, {5, 5}}};
+    struct pp_err err = {0};
+    char dir[4096];
+    open_golden(&t, dir);
+    if (pp_model_read(dir, &t.m, &err))
         give_up("%s", err.text);
     compare(&t, &pp_kernels_f64, 1e-12);
     compare(&t, &pp_kernels_f32, 1e-4);
@@ -229,5 +281,58 @@ int main(void)
     sums(&t);
     names(dir, &t);
     pp_tensors_close(t.golden);
+}
+
+/* The model of scripts/gen-omni. */
+static struct pp_model omni_model(void)
+{
+    return (struct pp_model){.architecture = PP_QWEN2,
+                             .hidden = 24,
+                             .n_layers = 1,
+                             .n_heads = 2,
+                             .n_kv_heads = 1,
+                             .head_dim = 12,
+                             .vocab = 40,
+                             .max_position = 256,
+                             .rope = {.theta = 10000, .attention_factor = 1},
+                             .encoders[0] = {.kind = PP_VISION_OMNI_AUDIO,
+                                             .hidden = 12,
+                                             .intermediate = 20,
+                                             .n_layers = 2,
+                                             .n_run = 2,
+                                             .n_heads = 2,
+                                             .channels = 6,
+                                             .patch_inputs = 18,
+                                             .merge = 2,
+                                             .projector_bias = true,
+                                             .gelu = PP_GELU_ERF,
+                                             .norm_eps = 1e-5,
+                                             .chunk = 4,
+                                             .windowed.bits[0] = 3,
+                                             .patches = 10,
+                                             .n_images = 1,
+                                             .seq_len = 1}};
+}
+
+static void omni(void)
+{
+    struct tower t = {
+        .name = "qwen2.5-omni",
+        .m = omni_model(),
+        .items = {5, {4, 4, 10, 17, 8}, {4, 4, 10, 17, 8}},
+    };
+    char dir[4096];
+    open_golden(&t, dir);
+    compare(&t, &pp_kernels_f64, 1e-12);
+    compare(&t, &pp_kernels_f32, 1e-4);
+    controls(&t);
+    sums(&t);
+    pp_tensors_close(t.golden);
+}
+
+int main(void)
+{
+    llava();
+    omni();
     return done();
 }

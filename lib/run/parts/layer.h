@@ -97,7 +97,10 @@ struct pp_microbatch {
     const int32_t *feature_rows; /* (n_features); an encoder that merges
                                     patches counts as many rows as make a
                                     feature as one. NULL: all, in order */
-    /* For an encoder some of whose layers attend to windows, not to images. */
+    const int32_t *n_frames; /* (n_sequences) of each clip, if the encoder works
+                                on chunks; host memory */
+    /* For an encoder some of whose layers attend to windows or chunks, not to
+     * images. */
     size_t n_windows;
     const int32_t *cu_windows; /* (n_windows + 1) */
     /* (tokens, number of axes) the positions on each axis; NULL: they are all
