@@ -21,7 +21,8 @@ bool pp_grid_merges(enum pp_modality modality, uint32_t merge,
                     const struct pp_grid *g)
 {
     return modality == PP_MODALITY_AUDIO
-               ? g->frames == 1 && g->rows == 1 && g->columns >= merge
+               ? g->frames == 1 && (g->rows == 1 || g->columns == 1) &&
+                     pp_grid_size(g) >= merge
                : g->rows % merge == 0 && g->columns % merge == 0;
 }
 
@@ -77,7 +78,7 @@ static int check_grid(const struct pp_item_kind *kind, const struct pp_grid *g,
         return pp_fail(err, PP_EXIT_INPUT,
                        "a clip of '%" PRIu32 "' rows is too short: a feature "
                        "has %" PRIu32,
-                       g->columns, kind->merge);
+                       pp_grid_size(g), kind->merge);
     return pp_fail(err, PP_EXIT_INPUT,
                    "a grid of '%" PRIu32 " x %" PRIu32 " x %" PRIu32
                    "' patches cannot be merged by %" PRIu32 " x %" PRIu32,

@@ -17,7 +17,8 @@
 #include "data/spill.h"
 
 /* The rows of an item. Those of an image are patches, from the slowest
- * dimension to the fastest; a clip of audio has 1, 1 and its rows. */
+ * dimension to the fastest; a clip of audio has 1, 1 and its rows, or 1, its
+ * rows and 1 if the last row has one frame of the clip and not two. */
 struct pp_grid {
     uint32_t frames, rows, columns;
 };
@@ -25,6 +26,19 @@ struct pp_grid {
 /* Returns the rows of an item with that grid, or 0 if there are none or more
  * than 2^31 - 1. */
 uint32_t pp_grid_size(const struct pp_grid *g);
+
+/* Return the grid of a clip of audio, which has an even number of frames, or an
+ * odd one of 3 or more; and the frames of a clip. */
+static inline struct pp_grid pp_clip_grid(uint32_t frames)
+{
+    uint32_t rows = frames / 2 + frames % 2;
+    return frames % 2 ? (struct pp_grid){1, rows, 1}
+                      : (struct pp_grid){1, 1, rows};
+}
+static inline uint32_t pp_clip_frames(const struct pp_grid *g)
+{
+    return 2 * g->rows * g->columns - (g->columns == 1);
+}
 
 /* Reports whether the rows make features: those of an image can be merged, or a
  * clip of audio has enough for one. */

@@ -241,17 +241,17 @@ static int load_audio(const struct line_image *im,
     if ((size_t)im->frames > a->dims[1])
         return pp_fail(err, PP_EXIT_INPUT, "audio has '%zu' frames, not %d",
                        a->dims[1], (int)im->frames);
-    size_t frames = im->frames ? (size_t)im->frames : a->dims[1];
-    const struct pp_grid grid = {1, 1, (uint32_t)((frames + 1) / 2)};
+    const struct pp_grid grid =
+        pp_clip_grid(im->frames ? (uint32_t)im->frames : (uint32_t)a->dims[1]);
+    uint32_t rows = pp_grid_size(&grid);
     const struct pp_item_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
                                       o->token, o->merge, PP_MODALITY_AUDIO};
     float *to = pp_items_load(&d->items[PP_MODALITY_AUDIO], &kind, &grid,
                               d->spill, d->spill_bytes, err);
     if (!to)
         return -1;
-    cut_frames(a, grid.columns, to);
-    return check_finite(to, (size_t)grid.columns * kind.width,
-                        "a value of audio", err);
+    cut_frames(a, rows, to);
+    return check_finite(to, (size_t)rows * kind.width, "a value of audio", err);
 }
 
 /* Loads an image that was read. */

@@ -18,8 +18,9 @@ static const size_t first[] = {0, 1, 3};
 static const uint32_t items[] = {2, 1, 0};
 static const struct pp_grid document_grids[] = {
     {1, 2, 4}, {1, 2, 2}, {3, 2, 2}};
-/* The same for clips of audio, some of an odd number of rows. */
-static const struct pp_grid clip_grids[] = {{1, 1, 5}, {1, 1, 2}, {1, 1, 7}};
+/* The same for clips of audio, some of an odd number of rows; the last one has
+ * an odd number of frames. */
+static const struct pp_grid clip_grids[] = {{1, 1, 5}, {1, 1, 2}, {1, 7, 1}};
 static const size_t document_of[] = {0, 0, 2};
 /* The documents with images and clips, whose placeholders are 9 and 8. */
 static const int32_t both_ids[] = {8, 9, 9, 8, 9, 8, 4, 5, 6,
@@ -312,6 +313,12 @@ static void test_audio(const char *base)
        "as version 6");
     ok(pp_item_features(s, 7) == 3 && pp_packed_check(&p, &err) == 0,
        "two rows are a feature, one is none %s", err.text);
+    struct pp_bin_items of;
+    pp_packed_bin_items(&p, PP_MODALITY_AUDIO, 0, &of);
+    ok(pp_clip_frames(&of.grids[0]) == 13, "a clip has 13 frames");
+    pp_packed_bin_items(&p, PP_MODALITY_AUDIO, 1, &of);
+    ok(pp_clip_frames(&of.grids[0]) == 10 && pp_clip_frames(&of.grids[1]) == 4,
+       "others have an even number");
     pp_packed_finish(&p);
     test_documents(dir, &d);
     char *data = read_file(path, &n);
@@ -351,7 +358,7 @@ static void test_both_lies(const char *dir, const char *path)
     LIE(h->ranks = 8, PP_EXIT_INPUT, "cannot have ranks");
     LIE(r[1].first_row = 6, PP_EXIT_INPUT, "its clips of audio do not follow");
     LIE(cu_items[3] = 3, PP_EXIT_INPUT, "of audio have cu_items that decrease");
-    LIE(grids[0].columns = 4, PP_EXIT_INPUT, "cu_rows of clips of audio");
+    LIE(grids[0].rows = 4, PP_EXIT_INPUT, "cu_rows of clips of audio");
     write_file(path, data, n);
     free(data);
 }

@@ -25,11 +25,14 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
     b->token_rows = b->cu_seqlens + n;
     int32_t *rest = b->token_rows + n;
     if (merge > 1) {
+        /* Three rows of audio make a feature at least. A chunk may have one row
+         * alone, and tokens of audio have one axis. */
         b->axes = b->positions = rest;
-        b->token_axes = b->axes + 2 * merge * n;
-        b->feature_rows = b->token_axes + 3 * n;
+        b->n_frames = b->positions + 3 * n;
+        b->feature_rows = b->axes + 2 * merge * n;
         b->cu_windows = b->feature_rows + n;
-        rest = b->cu_windows + n;
+        b->token_axes = b->cu_windows + n;
+        rest = b->token_axes + 3 * n;
     } else {
         b->positions = rest;
         b->input_ids = b->positions + 2 * n;
@@ -94,7 +97,7 @@ static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
     for (size_t i = 0; i < b->view.n_sequences; i++) {
         int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
         for (int32_t t = 0; t < n; t++) {
-            b->positions[first + t] = t;
+            b->positions[first + t] = v->chunk ? t % (int32_t)v->chunk : t;
             if (b->input_ids)
                 b->input_ids[first + t] = t ? -1 : 0;
             if (t >= class && (t - class) % merge == 0 && t + merge <= n)
@@ -134,6 +137,18 @@ static void list_patches(struct pp_image_batch *b, const struct pp_vision *v,
     list_axes(b->axes, g, side, places, first);
 }
 
+/* Bounds the chunks of a clip, whose rows follow `at` others, and notes its
+ * number of frames. */
+static void list_chunks(struct pp_image_batch *b, const struct pp_vision *v,
+                        const struct pp_grid *g, int32_t at)
+{
+    size_t rows = pp_grid_size(g);
+    for (size_t end = v->chunk; end < rows; end += v->chunk)
+        b->cu_windows[++b->view.n_windows] = at + (int32_t)end;
+    b->cu_windows[++b->view.n_windows] = at + (int32_t)rows;
+    b->n_frames[b->view.n_sequences - 1] = (int32_t)pp_clip_frames(g);
+}
+
 /* Adds the current image of a walk to the view of the encoder. */
 static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
                        const struct pp_image_walk *s)
@@ -145,6 +160,8 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
         list_patches(b, v, &images->grids[s->number],
                      s->work->packed->streams[s->work->modality].merge,
                      (size_t)at / v->merge);
+    if (v->chunk)
+        list_chunks(b, v, &images->grids[s->number], at);
     b->pixels[i] = images->values;
     if (images->values)
         b->pixels[i] += (size_t)images->cu_rows[s->number] * v->patch_inputs;
@@ -168,11 +185,13 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
         b->view.positions = b->positions;
     if (!axes || v->window)
         b->view.feature_rows = b->feature_rows;
-    if (v->window)
-        b->view.cu_windows = b->cu_windows;
     b->cu_seqlens[0] = 0;
-    if (axes)
+    if (v->window || v->chunk) {
+        b->view.cu_windows = b->cu_windows;
         b->cu_windows[0] = 0;
+    }
+    if (v->chunk)
+        b->view.n_frames = b->n_frames;
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(&s, lane);

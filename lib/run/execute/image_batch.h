@@ -25,7 +25,8 @@ struct pp_image_batch {
     int32_t *feature_rows; /* among the rows of the encoder, of several the
                               first one; or the places of features if these come
                               by windows */
-    int32_t *cu_windows;   /* if patches are merged */
+    int32_t *cu_windows;   /* or of chunks; if rows are merged */
+    int32_t *n_frames;     /* of each clip of audio */
     int32_t *token_rows;   /* among the tokens */
     int32_t
         *axes; /* positions of patches on two axes, if they are merged ... */
