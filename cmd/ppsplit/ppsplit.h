@@ -124,6 +124,10 @@ int split_check_methods(struct split_job *j) PP_MUST_USE;
 int split_read_costs(struct split_job *j) PP_MUST_USE;
 /* Reads --routing into the model: how uneven the work of experts is. */
 int split_read_loads(struct split_job *j) PP_MUST_USE;
+/* Does the same with the loads of a profile, unless --routing did, and scales
+ * the seconds of layers, which have the work of the fullest rank of the run. */
+int split_use_loads(struct split_job *j,
+                    const struct pp_profile *p) PP_MUST_USE;
 int split_read_speeds(struct split_job *j) PP_MUST_USE;
 int split_read_modes(struct split_job *j) PP_MUST_USE;
 

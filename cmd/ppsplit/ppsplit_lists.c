@@ -81,7 +81,7 @@ int split_read_costs(struct split_job *j)
                                      .seconds_per_byte = p.seconds_per_byte,
                                      .latency = p.latency,
                                      .seconds_per_param = p.seconds_per_param};
-    return order_costs(j, &p, units);
+    return order_costs(j, &p, units) || split_use_loads(j, &p) ? -1 : 0;
 }
 
 /* --- --rank-speed, --recompute --- */

@@ -8,7 +8,7 @@
 #include "manifest/sections.h"
 
 /* Values above this are refused as implausible. */
-static const double most_seconds = 1e9;
+static const double most_seconds = 1e9, most_tokens = 1e15;
 
 static int read_pair(const struct pp_value *unit, const char *key,
                      double out[2])
@@ -19,14 +19,47 @@ static int read_pair(const struct pp_value *unit, const char *key,
     return pp_value_reals(&at, 0, most_seconds, 2, out);
 }
 
+/* Reads n numbers of tokens. */
+static int read_tokens(const struct pp_value *loads, const char *key, size_t n,
+                       struct pp_arena *a, double **out)
+{
+    struct pp_value at;
+    if (pp_value_member(loads, key, &at))
+        return -1;
+    *out = pp_arena_alloc(a, n, sizeof **out);
+    if (!*out)
+        return pp_value_no_memory(&at);
+    return pp_value_reals(&at, 0, most_tokens, n, *out);
+}
+
+static int read_loads(const struct pp_value *unit, struct pp_arena *a,
+                      struct pp_expert_loads *l)
+{
+    static const char *const keys[] = {"tokens", "fullest", NULL};
+    struct pp_value at, tokens;
+    if (!pp_value_find(unit, "experts", &at))
+        return 0;
+    if (pp_value_object(&at, keys) || pp_value_member(&at, "tokens", &tokens) ||
+        pp_value_array(&tokens, &l->n_experts))
+        return -1;
+    if (l->n_experts == 0)
+        return pp_value_fail(&tokens, "there are no experts");
+    return read_tokens(&at, "tokens", l->n_experts, a, &l->tokens) ||
+                   read_tokens(&at, "fullest", pp_n_divisors(l->n_experts), a,
+                               &l->fullest)
+               ? -1
+               : 0;
+}
+
 static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
                            struct pp_unit_seconds *u)
 {
-    static const char *const keys[] = {"fqn", "fwd", "input", "weight", NULL};
+    static const char *const keys[] = {"fqn",    "fwd",     "input",
+                                       "weight", "experts", NULL};
     const char *fqn;
     if (pp_value_object(at, keys) || pp_value_get_text(at, "fqn", &fqn) ||
         read_pair(at, "fwd", u->fwd) || read_pair(at, "input", u->input) ||
-        read_pair(at, "weight", u->weight))
+        read_pair(at, "weight", u->weight) || read_loads(at, a, &u->experts))
         return -1;
     u->fqn = pp_arena_strdup(a, fqn);
     return u->fqn ? 0 : pp_value_no_memory(at);
@@ -88,6 +121,31 @@ static int read_step(const struct pp_value *root, struct pp_profile *p)
                              &p->seconds_per_param);
 }
 
+/* Reads the ranks that divided the experts, which loads of units need. */
+static int read_ranks(const struct pp_value *root, struct pp_profile *p)
+{
+    static const char *const keys[] = {"ranks", "microbatches", NULL};
+    struct pp_value at, place;
+    int64_t ranks, group;
+    if (!pp_value_find(root, "experts", &at))
+        return 0;
+    if (pp_value_object(&at, keys) ||
+        pp_value_get_int(&at, "ranks", 1, PP_MOST_EXPERT_RANKS, &ranks) ||
+        pp_value_get_int(&at, "microbatches", 1, PP_MOST_EXPERT_RANKS, &group))
+        return -1;
+    p->expert_ranks = (size_t)ranks;
+    p->expert_group = (size_t)group;
+    for (size_t i = 0; i < p->n_units; i++)
+        if (p->units[i].experts.n_experts % p->expert_ranks)
+            return pp_value_find(&at, "ranks", &place),
+                   pp_value_fail(&place,
+                                 "'%zu' does not divide the %zu experts "
+                                 "of '%.*s'",
+                                 p->expert_ranks, p->units[i].experts.n_experts,
+                                 PP_VALUE_QUOTE, p->units[i].fqn);
+    return 0;
+}
+
 static int read_measured(const struct pp_value *at, struct pp_arena *a,
                          struct pp_profile *p)
 {
@@ -99,8 +157,8 @@ static int read_measured(const struct pp_value *at, struct pp_arena *a,
 static int read_profile(const struct pp_value *root, struct pp_arena *a,
                         struct pp_profile *p)
 {
-    static const char *const keys[] = {"format",   "version", "units",
-                                       "messages", "step",    NULL};
+    static const char *const keys[] = {"format", "version", "units", "messages",
+                                       "step",   "experts", NULL};
     const char *format;
     struct pp_value at;
     int64_t version;
@@ -117,7 +175,7 @@ static int read_profile(const struct pp_value *root, struct pp_arena *a,
         return pp_value_find(root, "version", &at),
                pp_value_fail(&at, "version %d is newer than this program's 1",
                              (int)version);
-    return read_measured(root, a, p);
+    return read_measured(root, a, p) || read_ranks(root, p) ? -1 : 0;
 }
 
 /* Reads a document and takes it. */
@@ -160,6 +218,37 @@ static void write_pair(struct pp_json_writer *w, const char *key,
     pp_json_end(w);
 }
 
+static void write_tokens(struct pp_json_writer *w, const char *key,
+                         const double *tokens, size_t n)
+{
+    pp_json_array(w, key, PP_JSON_INLINE);
+    for (size_t i = 0; i < n; i++)
+        pp_json_real(w, NULL, tokens[i]);
+    pp_json_end(w);
+}
+
+static void write_loads(struct pp_json_writer *w,
+                        const struct pp_expert_loads *l)
+{
+    if (l->n_experts == 0)
+        return;
+    pp_json_object(w, "experts", PP_JSON_INLINE);
+    write_tokens(w, "tokens", l->tokens, l->n_experts);
+    write_tokens(w, "fullest", l->fullest, pp_n_divisors(l->n_experts));
+    pp_json_end(w);
+}
+
+static void write_ranks(struct pp_json_writer *w, const struct pp_profile *p)
+{
+    if (p->expert_ranks == 0)
+        return;
+    pp_json_break(w);
+    pp_json_object(w, "experts", PP_JSON_INLINE);
+    pp_json_uint(w, "ranks", p->expert_ranks);
+    pp_json_uint(w, "microbatches", p->expert_group);
+    pp_json_end(w);
+}
+
 void pp_profile_write(FILE *f, const struct pp_profile *p)
 {
     struct pp_json_writer w = {.f = f, .indent = 1};
@@ -175,6 +264,7 @@ void pp_profile_write(FILE *f, const struct pp_profile *p)
         write_pair(&w, "fwd", u->fwd);
         write_pair(&w, "input", u->input);
         write_pair(&w, "weight", u->weight);
+        write_loads(&w, &u->experts);
         pp_json_end(&w);
     }
     pp_json_end(&w);
@@ -187,6 +277,7 @@ void pp_profile_write(FILE *f, const struct pp_profile *p)
     pp_json_object(&w, "step", PP_JSON_INLINE);
     pp_json_real(&w, "seconds_per_param", p->seconds_per_param);
     pp_json_end(&w);
+    write_ranks(&w, p);
     pp_json_end(&w);
     putc('\n', f);
 }
@@ -207,6 +298,8 @@ int pp_read_profile_section(const struct pp_value *at, struct pp_manifest *m)
                              m->profile.n_units, m->model.n_units);
     for (size_t i = 0; i < m->model.n_units; i++) {
         struct pp_value unit = pp_value_item(&units, i), fqn;
+        if (pp_value_find(&unit, "experts", &fqn))
+            return pp_value_fail(&fqn, "loads of experts are in files only");
         pp_value_find(&unit, "fqn", &fqn);
         if (strcmp(m->profile.units[i].fqn, m->model.units[i].fqn))
             return pp_value_fail(&fqn, "'%.*s' is not the model's '%.*s'",

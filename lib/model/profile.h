@@ -8,10 +8,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "model/expert_loads.h"
+
 /* Coefficients: [0] per token, [1] per attended pair. */
 struct pp_unit_seconds {
     const char *fqn;
     double fwd[2], input[2], weight[2];
+    struct pp_expert_loads experts; /* of the run, in a layer with experts */
 };
 
 struct pp_profile {
@@ -21,6 +24,9 @@ struct pp_profile {
     /* Time of a step outside its schedule, per parameter of the rank that has
      * most. */
     double seconds_per_param;
+    /* The ranks that divided the experts in the run, and how many microbatches
+     * went through a layer at a time; 0: there are no loads of experts. */
+    size_t expert_ranks, expert_group;
 };
 
 /* One measurement: y is about c[0] x[0] + c[1] x[1]. No value is negative. */

@@ -267,13 +267,57 @@ skewed() {
     for i in 1 2 3 4 5 6 7; do
         echo "{\"input_ids\": [$i, $((7 * i)), 3, $((60 - i)), 5, 9, $i, 2]}"
     done >even.jsonl
-    pppack -q -l 8 -a none --rows 1 --no-shuffle -o even even.jsonl
+    pppack -q -l 8 -a none --rows 1 --no-shuffle --cp 2 -o even even.jsonl
     plan even.plan gpipe 7 -p 1
     pprun -q --data even --init 5 --logprobs scores \
         --record-routing even.routes even.plan
     skewed 2 1 --dp 2 --ep 2
     skewed 1 2 --cp 2 --ep 2
     skewed 1 2 --cp 2 --dp 2 --ep 2
+    # A profile has the same loads.
+    pprun -q --data even --init 5 --steps 3 --lr 0 --profile one.profile \
+        even.plan >/dev/null
+    ppsplit -q -p 1 --seq-len 8 --cp 2 --dp 2 --ep 2 --costs one.profile \
+        model-qwen2-moe-ep >profiled.json
+    jq -es '(.[0].model == .[1].model) and (.[0].model != .[2].model)' \
+        profiled.json skewed.json even.json
+    # Seconds grow as operations: those of the run had all experts on a rank.
+    jq -es '.[0].model.units as $plan | .[1].model.units as $run
+        | .[0].profile.units as $is | .[2].units as $was
+        | all(range(1; 7); . as $i
+            | ($plan[$i].fwd_flops[0] * 2 / $run[$i].fwd_flops[0]) as $by
+            | all("fwd", "input", "weight"; $is[$i][.][0] * 2
+                / $was[$i][.][0] / $by - 1 | fabs < 1e-9))' \
+        profiled.json <(ppsplit -q -p 1 --seq-len 8 model-qwen2-moe-ep) \
+        one.profile
+    # A run whose ranks were as uneven as the plan's has their seconds.
+    ppsplit -q -p 1 --cp 2 --dp 2 --ep 2 model-qwen2-moe-ep |
+        ppsched -q -s gpipe -m 3 >two.plan
+    pprun -q --data even --init 5 --steps 3 --profile two.profile two.plan \
+        >/dev/null
+    # 3 steps of 6 microbatches of 8 tokens, which have 2 experts each.
+    jq -e '.experts == {ranks: 2, microbatches: 1} and
+        all(.units[1, 2, 4].experts.tokens; add == 3 * 6 * 8 * 2)' two.profile
+    ppsplit -q -p 1 --cp 2 --dp 2 --ep 2 --costs two.profile \
+        model-qwen2-moe-ep | jq -e --slurpfile p two.profile '.profile.units
+            == ($p[0].units | map(del(.experts) | map_values(arrays |= map(. / 2))))'
+    # With two microbatches at a time, a part of what each is more uneven counts.
+    ppsplit -q -p 1 --seq-len 8 --dp 2 --ep 2 --costs one.profile \
+        model-qwen2-moe-ep >profiled.json
+    jq -es '.[2].units[1].experts as $of | (.[2].units[1].experts.tokens
+            | [add, ([add, (.[:4] | add)] | [.[1], .[0] - .[1]] | max)]) as [$n, $all]
+        | (($all + ($of.fullest[1] - $all) / (2 | sqrt)) * 2 / $n) as $skew
+        | map(.model.units[1].fwd_flops[0]) | (.[0] - .[1]
+            - ($skew - 1) * 2 * 3 * 2 * 32 * 8 | fabs < 1e-6) and .[0] > .[1]' \
+        profiled.json <(ppsplit -q -p 1 --seq-len 8 --dp 2 --ep 2 \
+            model-qwen2-moe-ep) one.profile
+    jq '.units[1].experts = {tokens: [1, 2], fullest: [3, 2]}' one.profile \
+        >other.profile
+    run --separate-stderr ppsplit -q -p 1 --costs other.profile \
+        model-qwen2-moe-ep
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"'model.layers.0' has loads of '2' experts, but the model \
+has 8" ]]
     # Seconds: of operations, and of rows that half of the ranks send away.
     ppsplit -q -p 1 --seq-len 8 --dp 2 --ep 2 --routing even.routes \
         --routed-data even --flops 1M --link 1MB model-qwen2-moe-ep >seconds.json

@@ -179,6 +179,16 @@ static double load_of(const struct pp_layer *l, const void *at, size_t e)
     return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
 }
 
+/* Adds the loads of the microbatch to those of the layer in the run. */
+static void keep_loads(const struct pp_layer *l, struct pp_router_losses *r)
+{
+    const struct pp_model *m = l->env->model;
+    if (r->loads && l->unit.layer < m->n_layers)
+        pp_expert_loads_add(
+            &r->loads[pp_layer_set_before(&m->moe.layers, l->unit.layer)],
+            r->tokens_of);
+}
+
 /* Notes the largest load of an expert in the microbatch, over the mean. */
 static int note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_router_rows *r, struct pp_err *err)
@@ -193,8 +203,13 @@ static int note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
         for (size_t part = 0; part < (is_host ? n_parts(mb) : 1); part++)
             sum += load_of(l, sums, part * m->n_experts + e);
         mb->router->load = fmax(mb->router->load, sum / mean);
+        if (mb->router->tokens_of)
+            mb->router->tokens_of[e] = sum;
     }
-    return sums ? 0 : -1;
+    if (!sums)
+        return -1;
+    keep_loads(l, mb->router);
+    return 0;
 }
 
 /* Kernels add to these sums of losses: those of the step, or on a GPU a

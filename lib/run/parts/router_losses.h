@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 
+#include "model/expert_loads.h"
+
 /* The parts and their weights. */
 enum pp_router_rule {
     PP_ROUTER_TOKENS,
@@ -43,6 +45,10 @@ struct pp_router_losses {
     double dropped;       /* choices of experts that have no room */
     double load;          /* the most tokens of an expert in a
                              microbatch, over the mean of all */
+    /* By layer with experts, for a profile, or NULL. F adds the tokens of each
+     * microbatch. */
+    struct pp_expert_loads *loads;
+    double *tokens_of; /* (experts) room for those of a microbatch */
 };
 
 static inline bool pp_router_has_losses(const struct pp_router_options *o)

@@ -451,7 +451,8 @@ static int rank_init(struct pp_rank *r, const struct pp_job *j,
     if (pp_job_memory(j, r->env.place.row, &r->memory, err) ||
         pp_rank_make_params(r, err) || make_engines(r, err) ||
         make_syncs(r, err) || make_execs(r, err) || make_gather(r, err) ||
-        make_metadata(r, err) || make_digests(r, err))
+        make_metadata(r, err) || make_digests(r, err) ||
+        pp_rank_make_loads(r, err))
         return -1;
     return check_memory(r, err);
 }
@@ -470,6 +471,8 @@ static void rank_finish(struct pp_rank *r)
     pp_metadata_finish(&r->metadata);
     free(r->hashes);
     free(r->digests);
+    free(r->loads);
+    free(r->load_values);
     pp_parameters_finish(&r->params);
     pp_device_free(r->env.device, r->env.rope_cos);
     pp_device_free(r->env.device, r->env.rope_sin);

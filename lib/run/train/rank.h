@@ -53,6 +53,9 @@ struct pp_rank {
     double combined[PP_MAX_METRICS]; /* metrics of the last step */
     struct pp_router_losses router;  /* of the step */
     struct pp_ahead_loss ahead;      /* likewise */
+    struct pp_expert_loads *loads;   /* by layer with experts, if the job
+                                        records layers; or NULL */
+    double *load_values;             /* of loads, then (experts) room */
     double *losses;          /* (accumulate x n_microbatches) of one step */
     double *eval_losses;     /* (n_eval) one for each microbatch */
     bool eval_scored;        /* the last evaluation had a scored token */
@@ -211,5 +214,16 @@ int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
                     struct pp_err *err) PP_MUST_USE;
 int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
                 int skip, struct pp_profile *p, struct pp_err *err) PP_MUST_USE;
+
+/* Makes the loads of experts, if the job wants a profile (loads.c). Gathers
+ * those of all ranks, in the memory of the record. */
+int pp_rank_make_loads(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+int pp_rank_gather_loads(struct pp_rank *r, struct pp_record *record,
+                         struct pp_err *err) PP_MUST_USE;
+/* Returns the room behind the values of loads; NULL without. */
+double *pp_rank_load_room(const struct pp_rank *r);
+/* Gathers n doubles of every rank into a new array. */
+double *pp_rank_gather(struct pp_rank *r, const double *mine, size_t n,
+                       struct pp_err *err);
 
 #endif

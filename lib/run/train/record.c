@@ -42,9 +42,8 @@ int pp_record_view(const struct pp_record *r, int step, int pass, double origin,
     return 0;
 }
 
-/* Gathers n doubles of every rank into a new array. */
-static double *gather(struct pp_rank *r, const double *mine, size_t n,
-                      struct pp_err *err)
+double *pp_rank_gather(struct pp_rank *r, const double *mine, size_t n,
+                       struct pp_err *err)
 {
     size_t all, bytes;
     if (pp_mul(n, (size_t)r->env.comm->size, &all, err) ||
@@ -68,7 +67,7 @@ static double *gather_rows(struct pp_rank *r, const double *mine, size_t n,
                            struct pp_err *err)
 {
     const struct pp_layout *l = &r->env.layout;
-    double *all = gather(r, mine, n, err);
+    double *all = pp_rank_gather(r, mine, n, err);
     struct pp_place p;
     for (int rank = 0; all && rank < r->env.comm->size; rank++)
         if (pp_layout_find(l, rank, &p) && p.dp + p.cp + p.tp == 0)
@@ -136,7 +135,7 @@ static void move_times(double *times, size_t n, double offset)
 static int gather_error(struct pp_rank *r, double mine, double *most,
                         struct pp_err *err)
 {
-    double *all = gather(r, &mine, 1, err);
+    double *all = pp_rank_gather(r, &mine, 1, err);
     for (int k = 0; all && k < r->env.comm->size; k++)
         *most = fmax(*most, all[k]);
     free(all);
@@ -214,7 +213,7 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
     int rc = mine ? pp_fit_layers(r, skip, mine, err)
                   : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (!rc)
-        all = (void *)gather(r, (const double *)mine, n * width, err);
+        all = (void *)pp_rank_gather(r, (const double *)mine, n * width, err);
     free(mine);
     if (!all)
         return -1;
@@ -230,7 +229,8 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
     if (!p->units || rc)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return pp_fit_messages(r, record, skip, p, err) ||
-                   pp_fit_step(r, record, skip, p, err)
+                   pp_fit_step(r, record, skip, p, err) ||
+                   pp_rank_gather_loads(r, record, err)
                ? -1
                : 0;
 }

@@ -48,7 +48,10 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
     const struct pp_packed *p = r->job->data;
     const struct pp_router_options *o = &r->job->router;
     bool documents = pp_router_rules[o->rule].documents;
-    struct pp_router_losses l = {.options = o, .tokens = (double)tokens};
+    struct pp_router_losses l = {.options = o,
+                                 .tokens = (double)tokens,
+                                 .loads = r->loads,
+                                 .tokens_of = pp_rank_load_room(r)};
     for (size_t k = 0; k < pp_rank_n_losses(r); k++) {
         struct pp_bin b;
         size_t bin = pp_packed_place(p, (uint64_t)r->microbatches + k);
@@ -98,7 +101,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
                            ? r->metrics + ((size_t)i * m + lane) * n_metrics
                            : NULL,
             .n_metrics = n_metrics,
-            .router = pp_job_counts_routes(j) ? &r->router : NULL,
+            .router = pp_job_counts_routes(j) || r->loads ? &r->router : NULL,
             .ahead = j->model->n_mtp ? &r->ahead : NULL,
             .given = j->given,
             .taken = j->taken,
