@@ -12,6 +12,11 @@ int pprun_check_images(const struct pprun *p)
     const char *name = m->model.architecture;
     if (!pp_model_has_encoder(&p->model))
         return 0;
+    if (p->model.encoders[1].kind != PP_VISION_NONE)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' has two encoders, which "
+                       "pprun does not train so far; it can be planned",
+                       name);
     if (p->model.encoders[0].class_out)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: vision_feature_select_strategy is 'full', but "

@@ -77,7 +77,7 @@ static void set_request(struct split_job *j)
                          : j->precision->element_bytes <
                                j->precision->accumulator_bytes,
         .mesh = j->mesh,
-        .encoder = j->encoder.dp ? &j->encoder : NULL,
+        .encoders = j->n_meshes ? j->encoders : NULL,
         .profile = j->costs_file ? &j->profile : NULL,
         .n_ranks = j->n_ranks,
         .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches
@@ -101,7 +101,7 @@ static void set_request(struct split_job *j)
 /* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
-    const struct pp_vision *v = &j->model.encoders[0];
+    const struct pp_vision *v = j->model.encoders;
     struct pp_split_request *q = &j->request;
     set_request(j);
     if (split_set_images(j) || split_set_chunks(j))
@@ -121,7 +121,9 @@ static int complete_request(struct split_job *j)
         .tokens = j->tokens,
         .seq_len = j->seq_len,
         .n_images = (int64_t)v->n_images,
-        .image_patches = v->n_images ? (int64_t)v->patches : 0};
+        .image_patches = v->n_images ? (int64_t)v->patches : 0,
+        .n_clips = (int64_t)v[1].n_images,
+        .clip_rows = v[1].n_images ? (int64_t)v[1].patches : 0};
     return 0;
 }
 

@@ -44,7 +44,7 @@ struct split_job {
     struct tool t;
     /* Options. 0 or NULL: not given, unless a comment says otherwise. */
     const char *source, *units; /* source: the model, or units */
-    int64_t seq_len, tokens, n_images, image_patches;
+    int64_t seq_len, tokens, n_images, image_patches, n_clips, clip_rows;
     const struct pp_precision *precision;
     int device; /* 1: cpu, 2: cuda */
     bool mtp;
@@ -52,9 +52,14 @@ struct split_job {
     const char *freeze; /* names of parts and units */
     int64_t n_ranks, n_chunks, encoder_ranks;
     struct pp_mesh mesh; /* pp is n_ranks */
-    /* An encoder with a mesh and ranks of its own, by --encoder-mesh; its pp is
-     * encoder_ranks. dp 0: it has none. */
-    struct pp_mesh encoder;
+    /* Encoders with meshes and ranks of their own, by --encoder-mesh; their pp
+     * add up to encoder_ranks. dp 0: an encoder has none. */
+    struct pp_mesh encoders[PP_MAX_ENCODERS];
+    struct split_encoder_mesh {
+        const char *name; /* of the encoder; NULL: the only one */
+        struct pp_mesh mesh;
+    } meshes[PP_MAX_ENCODERS]; /* as given */
+    size_t n_meshes;
     int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
@@ -141,7 +146,7 @@ int split_read_fqns(struct split_job *j) PP_MUST_USE;
  * are known. */
 int split_set_roles(struct split_job *j) PP_MUST_USE;
 
-/* Reads --encoder-mesh into encoder. */
+/* Reads --encoder-mesh into meshes. */
 int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
                             const char *arg) PP_MUST_USE;
 
@@ -186,7 +191,7 @@ double split_seen(const struct split_job *j, struct pp_flops f);
 
 /* Returns the ranks that play a pipeline rank of an encoder with a mesh of its
  * own, and all pipeline ranks. */
-int64_t split_encoder_group(const struct split_job *j);
+int64_t split_encoder_group(const struct split_job *j, size_t encoder);
 int64_t split_n_ranks(const struct split_job *j);
 
 /* A step with its update, in seconds, tokens a second of all ranks, and the

@@ -15,7 +15,7 @@ int split_set_roles(struct split_job *j)
         return 0;
     if (j->freeze && pp_freeze_units(&j->model, j->freeze, frozen, err))
         return pp_fail_at(err, "--freeze: ");
-    pp_roles_of(frozen, j->n_units, roles);
+    pp_model_roles(&j->model, frozen, roles);
     j->model.roles = roles;
     return 0;
 }

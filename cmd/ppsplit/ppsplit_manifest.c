@@ -104,29 +104,39 @@ static struct pp_component component(const struct split_job *j,
     return (struct pp_component){name, first, n, low, high - low + 1};
 }
 
-/* Gives the two components meshes and ranks of their own. */
-static void set_apart(const struct split_job *j, struct pp_component parts[2])
+/* Gives the components meshes and ranks of their own. */
+static void set_apart(const struct split_job *j, struct pp_component *parts,
+                      size_t n)
 {
-    parts[0].mesh = j->encoder;
-    parts[1].mesh = j->mesh;
-    parts[1].mesh.pp = parts[1].n_ranks;
-    parts[0].apart = parts[1].apart = true;
-    parts[1].first_rank = pp_mesh_ranks(&j->encoder);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_component *x = &parts[i];
+        bool language = i + 1 == n;
+        x->apart = true;
+        x->mesh = language ? j->mesh : j->encoders[i];
+        x->mesh.pp = x->n_ranks;
+        x->first_rank =
+            i > 0 ? x[-1].first_rank + pp_mesh_ranks(&x[-1].mesh) : 0;
+    }
 }
 
 static int set_components(const struct split_job *j, struct pp_manifest *m,
                           struct pp_err *err)
 {
-    size_t vision = pp_vision_n_units(&j->model);
-    if (vision == 0)
+    struct pp_component parts[PP_MAX_ENCODERS + 1];
+    size_t n = 0, first = 0;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        const struct pp_vision *v = &j->model.encoders[i];
+        size_t end = pp_vision_first(&j->model, i + 1);
+        if (v->kind != PP_VISION_NONE)
+            parts[n++] = component(j, pp_vision_part(v), first, end - first);
+        first = end;
+    }
+    if (n == 0)
         return 0;
-    struct pp_component parts[] = {
-        component(j, pp_vision_part(&j->model.encoders[0]), 0, vision),
-        component(j, "language", vision, j->n_units - vision),
-    };
-    if (j->encoder.dp)
-        set_apart(j, parts);
-    return pp_manifest_set_components(m, parts, 2, err);
+    parts[n++] = component(j, "language", first, j->n_units - first);
+    if (j->n_meshes)
+        set_apart(j, parts, n);
+    return pp_manifest_set_components(m, parts, n, err);
 }
 
 static int fill(const struct split_job *j, struct pp_arena *a,
@@ -134,7 +144,8 @@ static int fill(const struct split_job *j, struct pp_arena *a,
 {
     const struct pp_mesh *x = &j->mesh;
     bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 ||
-                   split_encoder_group(j) > 1;
+                   split_encoder_group(j, 0) > 1 ||
+                   split_encoder_group(j, 1) > 1;
     struct pp_manifest_model model = {
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),

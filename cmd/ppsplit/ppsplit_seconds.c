@@ -99,9 +99,11 @@ static double useful_flops(const struct split_job *j)
         pp_default_microbatch_slice(&j->request.microbatch, 0, 1);
     struct pp_model whole = j->model;
     double sum = 0;
-    whole.encoders[0].sharers = 1; /* the images of all ranks */
-    whole.encoders[0].makers = 0;
-    whole.encoders[0].tp = 1;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        whole.encoders[i].sharers = 1; /* the images of all ranks */
+        whole.encoders[i].makers = 0;
+        whole.encoders[i].tp = 1;
+    }
     whole.moe.skew = NULL;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
@@ -112,16 +114,21 @@ static double useful_flops(const struct split_job *j)
     return 3 * sum;
 }
 
-int64_t split_encoder_group(const struct split_job *j)
+int64_t split_encoder_group(const struct split_job *j, size_t encoder)
 {
-    return (int64_t)j->encoder.dp * pp_mesh_sharers(&j->encoder);
+    const struct pp_mesh *x = &j->encoders[encoder];
+    return (int64_t)x->dp * pp_mesh_sharers(x);
 }
 
 int64_t split_n_ranks(const struct split_job *j)
 {
     int64_t of_row = (int64_t)j->mesh.dp * pp_mesh_sharers(&j->mesh);
-    int64_t encoders = j->encoder.dp ? j->encoder.pp : 0;
-    return encoders * split_encoder_group(j) + (j->n_ranks - encoders) * of_row;
+    int64_t n = 0, rows = j->n_ranks;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        n += j->encoders[i].pp * split_encoder_group(j, i);
+        rows -= j->encoders[i].pp;
+    }
+    return n + rows * of_row;
 }
 
 struct split_speed split_speed_of(const struct split_job *j, double makespan,

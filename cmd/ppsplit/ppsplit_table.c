@@ -40,13 +40,20 @@ static void append(char buf[UNITS_TEXT], const char *text)
 }
 
 /* Writes units of an encoder: "patches, blocks 0-7", "blocks 8-31, projector".
- * Names norms only if there is nothing else. */
+ * Names norms only if there is nothing else. If there are two encoders, a whole
+ * one is "vision encoder", and units of audio are "audio blocks 0-7". */
 static void format_encoder(const struct split_job *j, size_t first, size_t end,
                            char buf[UNITS_TEXT])
 {
     size_t from = SIZE_MAX, to = 0;
     bool patches = false, projector = false, norm = false;
-    char run[64] = "";
+    bool both = j->model.encoders[1].kind != PP_VISION_NONE;
+    char text[64] = "";
+    if (first >= end)
+        return;
+    const struct pp_vision *v =
+        pp_unit_encoder(&j->model, pp_model_unit(&j->model, first));
+    const char *of = both && pp_vision_hears(v) ? "audio " : "";
     for (size_t i = first; i < end; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         patches |= u.kind == PP_UNIT_PATCHES;
@@ -57,13 +64,24 @@ static void format_encoder(const struct split_job *j, size_t first, size_t end,
             to = u.layer + 1;
         }
     }
+    if (both && patches && projector) {
+        snprintf(text, sizeof text, "%s encoder", pp_vision_part(v));
+        append(buf, text);
+        return;
+    }
+    if (patches) {
+        snprintf(text, sizeof text, "%spatches", of);
+        append(buf, text);
+    }
     if (to == from + 1)
-        snprintf(run, sizeof run, "block %zu", from);
+        snprintf(text, sizeof text, "%sblock %zu", of, from);
     else if (to > 0)
-        snprintf(run, sizeof run, "blocks %zu-%zu", from, to - 1);
-    append(buf, patches ? "patches" : "");
-    append(buf, run);
-    append(buf, projector ? "projector" : "");
+        snprintf(text, sizeof text, "%sblocks %zu-%zu", of, from, to - 1);
+    append(buf, to > 0 ? text : "");
+    if (projector) {
+        snprintf(text, sizeof text, "%sprojector", of);
+        append(buf, text);
+    }
     if (norm && !buf[0])
         append(buf, "encoder's norm");
 }
@@ -78,8 +96,12 @@ static void format_units(const struct split_job *j, int stage,
     size_t layers = j->model.n_layers;
     size_t vision = pp_vision_n_units(&j->model);
     buf[0] = '\0';
-    if (first < vision)
-        format_encoder(j, first, end < vision ? end : vision, buf);
+    for (size_t i = 0; i < PP_MAX_ENCODERS && !j->model.table; i++) {
+        size_t from = pp_vision_first(&j->model, i);
+        size_t to = pp_vision_first(&j->model, i + 1);
+        format_encoder(j, first > from ? first : from, end < to ? end : to,
+                       buf);
+    }
     if (first < vision && end <= vision)
         return;
     first = first > vision ? first - vision : 0;
@@ -273,22 +295,31 @@ static void print_memory(const struct split_job *j, FILE *f)
 static void print_mesh(const struct split_job *j, FILE *f)
 {
     const struct pp_mesh *x = &j->mesh;
-    char encoder[96] = "";
+    char encoder[192] = "";
+    bool divided = x->dp * x->cp > 1;
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1 &&
-        split_encoder_group(j) < 2)
+        split_encoder_group(j, 0) < 2 && split_encoder_group(j, 1) < 2)
         return;
-    if (j->encoder.dp)
-        snprintf(encoder, sizeof encoder,
-                 ", one of the encoder of dp %d x tp %d x cp %d", j->encoder.dp,
-                 j->encoder.tp, j->encoder.cp);
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        const struct pp_mesh *e = &j->encoders[i];
+        size_t n = strlen(encoder);
+        divided |= e->dp * e->cp > 1;
+        if (e->dp)
+            snprintf(encoder + n, sizeof encoder - n,
+                     ", one of the encoder%s%s of dp %d x tp %d x cp %d",
+                     j->n_meshes > 1 ? " of " : "",
+                     j->n_meshes == 1 ? ""
+                     : i              ? "audio"
+                                      : "images",
+                     e->dp, e->tp, e->cp);
+    }
     tool_paragraph(
         f,
         "Each pipeline rank is a group of dp %d x tp %d x cp %d ranks%s%s; "
         "%lld in all. Costs, sizes and parameters are those of one rank%s.",
         x->dp, x->tp, x->cp, x->ep > 1 ? " with ep" : "", encoder,
         (long long)split_n_ranks(j),
-        (x->dp * x->cp > 1 || j->encoder.dp * j->encoder.cp > 1) &&
-                !x->whole_state
+        divided && !x->whole_state
             ? x->divided_weights
                   ? ", with its part of weights and optimizer's state"
                   : ", with its part of the optimizer's state"

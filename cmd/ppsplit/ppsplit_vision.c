@@ -35,11 +35,9 @@ static int check_method(struct split_job *j)
     return 0;
 }
 
-/* Sets a size of the encoder's mesh, "dp=2". */
-static int set_encoder_size(struct tool *t, const char *item)
+/* Sets a size of an encoder's mesh, "dp=2". */
+static int set_encoder_size(struct tool *t, struct pp_mesh *x, const char *item)
 {
-    struct split_job *j = t->base;
-    struct pp_mesh *x = &j->encoder;
     const struct {
         const char *name;
         int *at;
@@ -67,6 +65,18 @@ static int set_encoder_size(struct tool *t, const char *item)
     return 0;
 }
 
+/* Takes the name before a colon from the text of an option. */
+static const char *take_name(char **text)
+{
+    char *colon = strchr(*text, ':');
+    const char *name = colon ? *text : NULL;
+    if (colon) {
+        *colon = '\0';
+        *text = colon + 1;
+    }
+    return name;
+}
+
 int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
                             const char *arg)
 {
@@ -75,15 +85,71 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
     (void)o;
     if (!text)
         return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
-    j->encoder = (struct pp_mesh){.ep = 1};
+    const char *name = take_name(&text);
+    /* The last one counts, unless both have names that differ. */
+    const char *first = j->n_meshes ? j->meshes[0].name : NULL;
+    bool other = name && first && strcmp(name, first);
+    if (other && j->n_meshes == PP_MAX_ENCODERS &&
+        strcmp(name, j->meshes[1].name))
+        return tool_usage(t, "--encoder-mesh: '%s' is a third encoder", name);
+    struct split_encoder_mesh *x = &j->meshes[other];
+    j->n_meshes = other ? 2 : j->n_meshes ? j->n_meshes : 1;
+    *x = (struct split_encoder_mesh){name, {.ep = 1}};
     for (char *item; (item = strsep(&text, ","));)
-        if (set_encoder_size(t, item))
+        if (set_encoder_size(t, &x->mesh, item))
             return -1;
-    int *const sizes[] = {&j->encoder.pp, &j->encoder.dp, &j->encoder.tp,
-                          &j->encoder.cp};
+    int *const sizes[] = {&x->mesh.pp, &x->mesh.dp, &x->mesh.tp, &x->mesh.cp};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         *sizes[i] = *sizes[i] ? *sizes[i] : 1;
-    j->encoder_ranks = j->encoder.pp;
+    j->encoder_ranks = 0;
+    for (size_t i = 0; i < j->n_meshes; i++)
+        j->encoder_ranks += j->meshes[i].mesh.pp;
+    return 0;
+}
+
+/* Finds the encoder that a mesh was given for. */
+static int find_encoder(struct split_job *j, const char *name, size_t *at)
+{
+    const struct pp_vision *v = j->model.encoders;
+    const char *first = pp_vision_part(&v[0]), *second = pp_vision_part(&v[1]);
+    bool both = v[1].kind != PP_VISION_NONE;
+    *at = 0;
+    if (both && !name)
+        return tool_usage(&j->t,
+                          "--encoder-mesh: '%s' has two encoders; give a mesh "
+                          "for each, --encoder-mesh %s:SIZES --encoder-mesh "
+                          "%s:SIZES",
+                          j->source, first, second);
+    if (!name || !strcmp(name, first))
+        return 0;
+    *at = 1;
+    if (both && !strcmp(name, second))
+        return 0;
+    return tool_usage(
+        &j->t, "--encoder-mesh: '%s' has no encoder '%s', but %s%s%s",
+        j->source, name, first, both ? " and " : "", both ? second : "");
+}
+
+/* Gives each encoder its mesh. All have one, or none. */
+static int set_meshes(struct split_job *j)
+{
+    size_t at, n = j->model.encoders[1].kind != PP_VISION_NONE ? 2 : 1;
+    for (size_t i = 0; i < j->n_meshes; i++) {
+        if (find_encoder(j, j->meshes[i].name, &at))
+            return -1;
+        struct pp_mesh *x = &j->encoders[at];
+        *x = j->meshes[i].mesh;
+        x->order = j->mesh.order;
+        x->whole_state = j->mesh.whole_state;
+        x->divided_weights = j->mesh.divided_weights;
+        x->resident = j->mesh.resident;
+    }
+    for (size_t i = 0; j->n_meshes && i < n; i++)
+        if (!j->encoders[i].dp)
+            return tool_usage(&j->t,
+                              "--encoder-mesh: the encoder '%s' needs a mesh "
+                              "too",
+                              pp_vision_part(&j->model.encoders[i]));
     return 0;
 }
 
@@ -91,7 +157,7 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
  * between ranks. */
 static int check_encoder_ranks(struct split_job *j)
 {
-    const char *name = j->encoder.dp ? "--encoder-mesh" : "--encoder-ranks";
+    const char *name = j->n_meshes ? "--encoder-mesh" : "--encoder-ranks";
     if (j->encoder_ranks == 0)
         return 0;
     if (j->method != SPLIT_BALANCED)
@@ -103,70 +169,103 @@ static int check_encoder_ranks(struct split_job *j)
                        "%s: '%" PRId64 "' of %" PRId64
                        " ranks leave none for the language model",
                        name, j->encoder_ranks, j->n_ranks);
-    if (!j->encoder.dp)
+    if (!j->n_meshes)
         return 0;
     if (j->mesh.cp_exact)
         return tool_usage(&j->t, "--encoder-mesh excludes --cp-exact");
-    j->encoder.order = j->mesh.order;
-    j->encoder.whole_state = j->mesh.whole_state;
-    j->encoder.divided_weights = j->mesh.divided_weights;
-    j->encoder.resident = j->mesh.resident;
-    return 0;
+    return set_meshes(j);
 }
 
-static int set_patches(struct split_job *j)
+/* Sets the rows of an item: those of an option, if they were given. */
+static int set_rows(struct split_job *j, struct pp_vision *v,
+                    const char *option, int64_t rows)
 {
-    struct pp_vision *v = &j->model.encoders[0];
-    size_t patches = (size_t)j->image_patches;
-    if (j->image_patches == 0)
+    size_t patches = (size_t)rows;
+    if (rows == 0)
         return 0;
     if (v->fixed_size && patches != v->patches)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--image-patches: images of '%s' have %zu patches, not "
-                       "'%zu'",
+                       "%s: images of '%s' have %zu patches, not '%zu'", option,
                        j->source, v->patches, patches);
     if (patches % v->merge)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--image-patches: '%zu' must be a multiple of %zu, the "
-                       "patches of one token",
-                       patches, v->merge);
+                       "%s: '%zu' must be a multiple of %zu, the patches of "
+                       "one token",
+                       option, patches, v->merge);
     if (v->most && patches > v->most)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "--image-patches: clips of audio of '%s' have at most "
-                       "%zu rows, not '%zu'",
-                       j->source, v->most, patches);
+                       "%s: clips of audio of '%s' have at most %zu rows, not "
+                       "'%zu'",
+                       option, j->source, v->most, patches);
     v->patches = patches;
+    return 0;
+}
+
+/* Sets what a sequence has for each encoder. --images also counts the clips of
+ * a model that takes nothing but audio. */
+static int set_items(struct split_job *j)
+{
+    struct pp_vision *v = j->model.encoders;
+    bool hears = pp_vision_hears(&v[0]);
+    bool both = v[1].kind != PP_VISION_NONE;
+    struct pp_vision *audio = hears ? &v[0] : both ? &v[1] : NULL;
+    if (!audio && (j->n_clips || j->clip_rows))
+        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' takes no audio",
+                       j->n_clips ? "--clips" : "--clip-rows", j->source);
+    if (set_rows(j, &v[0], "--image-patches", j->image_patches) ||
+        (audio && set_rows(j, audio, "--clip-rows", j->clip_rows)))
+        return -1;
+    v[0].n_images = j->n_images ? (size_t)j->n_images : 1;
+    if (audio && (both || j->n_clips))
+        audio->n_images = j->n_clips ? (size_t)j->n_clips : 1;
+    return 0;
+}
+
+/* Checks that the tokens of all items fit into a sequence. */
+static int check_tokens(struct split_job *j)
+{
+    const struct pp_vision *v = j->model.encoders;
+    size_t left = v[0].seq_len;
+    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].n_images; i++) {
+        size_t tokens = pp_vision_out_tokens(&v[i]);
+        if (v[i].n_images > left / tokens)
+            return pp_fail(
+                &j->t.err, PP_EXIT_INPUT,
+                "--%s: '%zu' %s of %zu tokens each do not fit into a "
+                "sequence of %zu tokens (--seq-len)%s",
+                i ? "clips" : "images", v[i].n_images,
+                pp_modality_words(pp_vision_modality(&v[i])).items, tokens,
+                v[i].seq_len, i ? ", which has images too" : "");
+        left -= v[i].n_images * tokens;
+    }
     return 0;
 }
 
 int split_set_images(struct split_job *j)
 {
-    struct pp_vision *v = &j->model.encoders[0];
-    if (v->kind == PP_VISION_NONE) {
-        if (j->n_images == 0 && j->image_patches == 0 && j->encoder_ranks == 0)
-            return 0;
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' has no encoder",
-                       j->n_images        ? "--images"
-                       : j->image_patches ? "--image-patches"
-                       : j->encoder.dp    ? "--encoder-mesh"
-                                          : "--encoder-ranks",
-                       j->source);
+    struct pp_vision *v = j->model.encoders;
+    if (!pp_model_has_encoder(&j->model)) {
+        const char *given = j->n_images        ? "images"
+                            : j->image_patches ? "image-patches"
+                            : j->n_clips       ? "clips"
+                            : j->clip_rows     ? "clip-rows"
+                            : j->n_meshes      ? "encoder-mesh"
+                            : j->encoder_ranks ? "encoder-ranks"
+                                               : NULL;
+        return given ? pp_fail(&j->t.err, PP_EXIT_INPUT,
+                               "--%s: '%s' has no encoder", given, j->source)
+                     : 0;
     }
-    if (check_method(j) || check_encoder_ranks(j) || set_patches(j))
+    if (check_method(j) || check_encoder_ranks(j) || set_items(j))
         return -1;
-    size_t tokens = pp_vision_out_tokens(v);
-    v->n_images = j->n_images ? (size_t)j->n_images : 1;
-    v->seq_len = (size_t)j->seq_len;
-    v->sharers = (size_t)pp_mesh_sharers(&j->mesh);
-    v->makers = (size_t)(j->encoder.dp * j->encoder.cp);
-    v->tp = (size_t)j->encoder.tp;
-    v->lanes = (size_t)j->mesh.dp;
-    if (v->n_images > v->seq_len / tokens)
-        return pp_fail(
-            &j->t.err, PP_EXIT_INPUT,
-            "--images: '%zu' %s of %zu tokens each do not fit into a "
-            "sequence of %zu tokens (--seq-len)",
-            v->n_images, pp_modality_words(pp_vision_modality(v)).items, tokens,
-            v->seq_len);
-    return 0;
+    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE;
+         i++) {
+        const struct pp_mesh *own = &j->encoders[i];
+        v[i].seq_len = (size_t)j->seq_len;
+        v[i].sharers = (size_t)pp_mesh_sharers(&j->mesh);
+        v[i].makers = (size_t)(own->dp * own->cp);
+        v[i].tp = (size_t)own->tp;
+        v[i].lanes = (size_t)j->mesh.dp;
+    }
+    return check_tokens(j);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "manifest/sections.h"
+#include "model/frozen.h"
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {"pp",
@@ -132,9 +133,11 @@ static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
 }
 
 /* The mesh of a component must be the manifest's but for pp. An encoder that is
- * apart may have another dp, tp and cp, and no ep. */
+ * apart may have another dp, tp and cp, and no ep. The last component is the
+ * language model. */
 static int read_mesh(const struct pp_value *component,
-                     const struct pp_manifest *m, struct pp_component *c)
+                     const struct pp_manifest *m, struct pp_component *c,
+                     bool last)
 {
     struct pp_value at;
     struct pp_manifest own = {.mesh = {1, 1, 1, 1, 1}};
@@ -142,7 +145,7 @@ static int read_mesh(const struct pp_value *component,
         pp_read_mesh_section(&at, &own))
         return -1;
     const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
-    bool encodes = c->apart && c->first_unit == 0;
+    bool encodes = c->apart && !last;
     if (encodes && x->ep > 1)
         return pp_value_fail(&at,
                              "'%d' expert-parallel ranks of an encoder "
@@ -174,19 +177,17 @@ static int read_first_rank(const struct pp_value *at,
         return pp_value_fail(at, "all components need 'first_rank', or none");
     if (!c->apart)
         return 0;
-    if (index > 1)
-        return pp_value_fail(&member, "only an encoder and a language model "
-                                      "can have ranks of their own so far");
     if (pp_value_int(&member, 0, INT_MAX, &rank))
         return -1;
     const struct pp_component *before = index > 0 ? c - 1 : NULL;
-    int want = before ? pp_mesh_ranks(&before->mesh) : 0;
-    int row = before ? before->n_ranks : 0;
+    int64_t want =
+        before ? (int64_t)before->first_rank + pp_mesh_ranks(&before->mesh) : 0;
+    int row = before ? before->rank_offset + before->n_ranks : 0;
     if (rank != want)
         return pp_value_fail(&member,
-                             "'%d' must be %d, behind the ranks of "
-                             "the components before it",
-                             (int)rank, want);
+                             "'%" PRId64 "' must be %" PRId64
+                             ", behind the ranks of the components before it",
+                             rank, want);
     if (c->rank_offset != row)
         return pp_value_fail(at,
                              "'rank_offset' must be %d, behind the stages "
@@ -197,7 +198,7 @@ static int read_first_rank(const struct pp_value *at,
 }
 
 static int read_component(const struct pp_value *at, struct pp_manifest *m,
-                          size_t index)
+                          size_t index, bool last)
 {
     struct pp_component *c = &m->components[index];
     int64_t units, offset;
@@ -217,7 +218,7 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
-    return read_first_rank(at, m, index) || read_mesh(at, m, c) ? -1 : 0;
+    return read_first_rank(at, m, index) || read_mesh(at, m, c, last) ? -1 : 0;
 }
 
 /* Returns true if a stage has units of the component. */
@@ -285,34 +286,120 @@ static int check_stage(const struct pp_value *stage,
     return 0;
 }
 
+/* Checks that a stage has units of the component that its rank belongs to. */
+static int check_own_units(const struct pp_value *at,
+                           const struct pp_manifest *m, int stage)
+{
+    const struct pp_manifest_stage *x = &m->stages[stage];
+    const struct pp_component *c = m->components;
+    while (m->graph.stages[stage].row >= c->rank_offset + c->n_ranks)
+        c++;
+    if (x->first_unit >= c->first_unit &&
+        x->first_unit + x->n_units <= c->first_unit + c->n_units)
+        return 0;
+    return pp_value_fail(
+        at, "stage %d has units of a component with other ranks", stage);
+}
+
 /* Stages and ranks of components that are apart are disjoint, so a stage has
  * units of one of them. */
 static int check_apart(const struct pp_value *at, struct pp_manifest *m)
 {
     const struct pp_component *c = m->components;
+    const struct pp_component *last = c + m->n_components - 1;
     if (!c->apart)
         return 0;
-    if (m->n_components != 2 || c[0].n_ranks + c[1].n_ranks != m->mesh.pp)
+    if (m->n_components < 2 || m->n_components > PP_MAX_ENCODERS + 1 ||
+        last->rank_offset + last->n_ranks != m->mesh.pp)
         return pp_value_fail(at,
                              "an encoder and a language model with ranks "
                              "of their own must have all %d pipeline ranks",
                              m->mesh.pp);
-    for (int s = 0; s < m->graph.n_stages; s++) {
-        const struct pp_manifest_stage *x = &m->stages[s];
-        bool encodes = m->graph.stages[s].row < c[1].rank_offset;
-        size_t end = x->first_unit + x->n_units;
-        if (encodes ? end > c[1].first_unit : x->first_unit < c[1].first_unit)
-            return pp_value_fail(at,
-                                 "stage %d has units of a component with "
-                                 "other ranks",
-                                 s);
-    }
-    if ((int64_t)pp_mesh_ranks(&c[0].mesh) + pp_mesh_ranks(&c[1].mesh) >
-        INT_MAX)
+    for (int s = 0; s < m->graph.n_stages; s++)
+        if (check_own_units(at, m, s))
+            return -1;
+    if ((int64_t)last->first_rank + pp_mesh_ranks(&last->mesh) > INT_MAX)
         return pp_value_fail(at, "the components have too many ranks");
-    m->graph.replicas |= c->mesh.dp * c->mesh.cp > 1;
-    if (!m->graph.resident)
-        m->graph.resident = pp_mesh_resident(&c->mesh);
+    for (; c < last; c++) {
+        m->graph.replicas |= c->mesh.dp * c->mesh.cp > 1;
+        if (!m->graph.resident)
+            m->graph.resident = pp_mesh_resident(&c->mesh);
+    }
+    return 0;
+}
+
+/* Returns the stage that has a unit. */
+static int stage_of(const struct pp_manifest *m, size_t unit)
+{
+    int s = 0;
+    while (m->stages[s].first_unit + m->stages[s].n_units <= unit)
+        s++;
+    return s;
+}
+
+/* Lists the inputs that a stage must have: the one before it, unless a
+ * component begins with it; and the ends of the encoders, if it has the first
+ * unit of the language model. */
+static int wanted_inputs(const struct pp_manifest *m, int stage,
+                         int inputs[PP_MAX_ENCODERS + 1])
+{
+    const struct pp_manifest_stage *x = &m->stages[stage];
+    const struct pp_component *c = m->components;
+    const struct pp_component *last = c + m->n_components - 1;
+    size_t embedding = last->first_unit, end = x->first_unit + x->n_units;
+    bool joins = x->first_unit <= embedding && embedding < end, begins = false;
+    int n = 0;
+    for (; c < last; c++) {
+        int from = stage_of(m, c->first_unit + c->n_units - 1);
+        begins |= x->n_units && x->first_unit == c->first_unit;
+        if (joins && from < stage && (n == 0 || inputs[n - 1] != from))
+            inputs[n++] = from;
+    }
+    begins |= x->n_units && x->first_unit == embedding;
+    if (stage && !begins && (n == 0 || inputs[n - 1] != stage - 1))
+        inputs[n++] = stage - 1;
+    return n;
+}
+
+/* Checks that two encoders are branches that meet at the embedding. */
+static int check_branches(const struct pp_value *at,
+                          const struct pp_manifest *m)
+{
+    int inputs[PP_MAX_ENCODERS + 1], n;
+    if (m->n_components != PP_MAX_ENCODERS + 1)
+        return 0;
+    for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++) {
+        const struct pp_stage_node *node = &m->graph.stages[s];
+        n = wanted_inputs(m, s, inputs);
+        if (n == node->n_inputs &&
+            !memcmp(inputs, node->inputs, (size_t)n * sizeof *inputs))
+            continue;
+        return pp_value_fail(at,
+                             "stage %d does not have the inputs of its units: "
+                             "features of an encoder go to the embedding's "
+                             "stage alone, and from nowhere else",
+                             s);
+    }
+    return 0;
+}
+
+/* Sets the roles of units again if there are two encoders, which are not a
+ * chain. */
+static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
+{
+    const struct pp_component *c = m->components;
+    size_t n = m->model.n_units;
+    if (m->n_components < 3 || !m->model.has_frozen)
+        return 0;
+    enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
+    bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);
+    if (!roles || !frozen)
+        return pp_value_no_memory(at);
+    for (size_t i = 0; i < n; i++)
+        frozen[i] = m->model.units[i].role != PP_ROLE_TRAINED;
+    pp_roles_of(frozen, n, c[1].first_unit, c[2].first_unit, roles);
+    for (size_t i = 0; i < n; i++)
+        m->model.units[i].role = roles[i];
     return 0;
 }
 
@@ -358,7 +445,7 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
     size_t units = 0;
     for (size_t i = 0; i < n; i++) {
         struct pp_value item = pp_value_item(at, i);
-        if (read_component(&item, m, i))
+        if (read_component(&item, m, i, i + 1 == n))
             return -1;
         units = m->components[i].first_unit + m->components[i].n_units;
     }
@@ -366,7 +453,7 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_fail(at, "%zu units in components, %zu in the model",
                              units, m->model.n_units);
     m->n_components = n;
-    if (check_apart(at, m))
+    if (check_apart(at, m) || check_branches(at, m) || divide_roles(at, m))
         return -1;
     pp_value_find(at->parent, "stages", &stages);
     for (int s = 0; s < m->graph.n_stages; s++) {

@@ -119,21 +119,19 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
 }
 
 static const char *const microbatch_keys[] = {
-    "tokens", "seq_len", "images", "image_patches", NULL,
+    "tokens", "seq_len", "images", "image_patches", "clips", "clip_rows", NULL,
 };
 
-/* "images" and "image_patches" come together or not at all. */
-static int read_images(const struct pp_value *at,
-                       struct pp_default_microbatch *mb)
+/* Reads two numbers that come together or not at all. */
+static int read_both(const struct pp_value *at, const char *items,
+                     const char *rows, int64_t *n_items, int64_t *n_rows)
 {
     struct pp_value some;
-    if (!pp_value_find(at, "images", &some) &&
-        !pp_value_find(at, "image_patches", &some))
+    if (!pp_value_find(at, items, &some) && !pp_value_find(at, rows, &some))
         return 0;
-    if (pp_value_get_int(at, "images", 1, PP_MAX_TOKENS, &mb->n_images))
+    if (pp_value_get_int(at, items, 1, PP_MAX_TOKENS, n_items))
         return -1;
-    return pp_value_get_int(at, "image_patches", 1, PP_MAX_TOKENS,
-                            &mb->image_patches);
+    return pp_value_get_int(at, rows, 1, PP_MAX_TOKENS, n_rows);
 }
 
 int pp_read_microbatch_section(const struct pp_value *at, struct pp_manifest *m)
@@ -144,7 +142,9 @@ int pp_read_microbatch_section(const struct pp_value *at, struct pp_manifest *m)
     if (pp_value_object(at, microbatch_keys) ||
         pp_value_get_int(at, "tokens", 1, PP_MAX_TOKENS, &mb->tokens) ||
         pp_value_get_int(at, "seq_len", 1, PP_MAX_TOKENS, &mb->seq_len) ||
-        read_images(at, mb))
+        read_both(at, "images", "image_patches", &mb->n_images,
+                  &mb->image_patches) ||
+        read_both(at, "clips", "clip_rows", &mb->n_clips, &mb->clip_rows))
         return -1;
     m->has_microbatch = true;
     return 0;
@@ -159,6 +159,10 @@ json_t *pp_write_microbatch_section(const struct pp_default_microbatch *mb,
     if (mb->n_images) {
         bad |= pp_put(o, "images", json_integer(mb->n_images));
         bad |= pp_put(o, "image_patches", json_integer(mb->image_patches));
+    }
+    if (mb->n_clips) {
+        bad |= pp_put(o, "clips", json_integer(mb->n_clips));
+        bad |= pp_put(o, "clip_rows", json_integer(mb->clip_rows));
     }
     return pp_written(o, bad, err);
 }

@@ -82,6 +82,8 @@ static const char *const key_order[] = {
     "seq_len",
     "images",
     "image_patches",
+    "clips",
+    "clip_rows",
     /* schedule */
     "kind",
     "n_microbatches",

@@ -270,7 +270,7 @@ static int set_roles(const struct pp_value *at, struct pp_manifest *m)
                              "'%s' and '%s' are tied: both are frozen, or none",
                              tied[0]->fqn, tied[1]->fqn);
     model->has_frozen = n > 0;
-    pp_roles_of(frozen, model->n_units, roles);
+    pp_roles_of(frozen, model->n_units, 0, 0, roles);
     for (size_t i = 0; i < model->n_units; i++)
         model->units[i].role = roles[i];
     return 0;

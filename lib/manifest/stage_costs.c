@@ -129,20 +129,21 @@ static void add_moved(struct pp_stage_costs *c, int stage,
                                    (double)types->accumulator_bytes;
 }
 
-/* Finds the bridge of an encoder with ranks of its own. */
-static void find_bridge(struct pp_stage_costs *c, const struct pp_manifest *m)
+/* Finds the bridges of encoders with ranks of their own: the last stage of
+ * each. */
+static void find_bridges(struct pp_stage_costs *c, const struct pp_manifest *m)
 {
     const struct pp_layout l = pp_manifest_layout(m);
     const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
-    c->bridge = -1;
-    if (l.n_components == 1)
-        return;
-    for (int s = 0; s < m->graph.n_stages; s++)
-        if (pp_layout_component(&l, m->graph.stages[s].row) == 0)
-            c->bridge = s > c->bridge ? s : c->bridge;
-    const struct pp_mesh *e = &l.components[0].mesh;
-    double copies = (double)e->tp * e->cp * e->dp;
-    c->busier_end = fmax(1, copies / (x->dp * pp_mesh_sharers(x)));
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        const struct pp_layout_component *e =
+            &l.components[pp_layout_component(&l, m->graph.stages[s].row)];
+        double copies = pp_mesh_ranks(&e->mesh) / e->mesh.pp;
+        bool last = m->graph.stages[s].row == e->first_row + e->mesh.pp - 1;
+        c->busier_end[s] = 1;
+        if (last && e != pp_layout_language(&l))
+            c->busier_end[s] = fmax(1, copies / (x->dp * pp_mesh_sharers(x)));
+    }
 }
 
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
@@ -153,9 +154,10 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
     c->images = calloc((size_t)m->graph.n_stages, sizeof *c->images);
     c->others = calloc((size_t)m->graph.n_stages, sizeof *c->others);
     c->moved = calloc((size_t)m->graph.n_stages, sizeof *c->moved);
-    if (!c->heads || !c->images || !c->others || !c->moved)
+    c->busier_end = calloc((size_t)m->graph.n_stages, sizeof *c->busier_end);
+    if (!c->heads || !c->images || !c->others || !c->moved || !c->busier_end)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    find_bridge(c, m);
+    find_bridges(c, m);
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
             const struct pp_manifest_stage *stage = &m->stages[s];
@@ -264,9 +266,7 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
     const struct pp_manifest_stage *s = &c->stages[lower];
     size_t end = s->first_unit + s->n_units;
     double rows = end > 0 && end <= c->n_encoder ? l.image_tokens : l.tokens;
-    double bytes = s->out_bytes * rows;
-    if (lower == c->bridge)
-        bytes *= c->busier_end;
+    double bytes = s->out_bytes * rows * c->busier_end[lower];
     return c->profile->latency + c->profile->seconds_per_byte * bytes;
 }
 
@@ -375,5 +375,6 @@ void pp_stage_costs_finish(struct pp_stage_costs *c)
     free(c->images);
     free(c->others);
     free(c->moved);
+    free(c->busier_end);
     memset(c, 0, sizeof *c);
 }

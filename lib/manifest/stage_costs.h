@@ -72,11 +72,11 @@ struct pp_stage_costs {
         double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
         double gathered; /* that UNSHARD moves */
     } * moved;
-    int bridge; /* the stage whose output goes over a bridge, or -1 */
-    /* The bytes at its busier end, over those of the features of a rank of the
-     * encoder. Each of these ranks gets all its gradients, so that those of a
-     * feature are sent to as many as divide tensors. */
-    double busier_end;
+    /* By stage, if there is a profile: where its output goes over a bridge, the
+     * bytes at the busier end, over those of the features of a rank of the
+     * encoder; else 1. Each of these ranks gets all its gradients, so that
+     * those of a feature are sent to as many as divide tensors. */
+    double *busier_end;
 };
 
 /* The manifest, which has stages, must outlive the costs. */

@@ -141,6 +141,7 @@ struct pp_default_microbatch {
     int64_t tokens, seq_len; /* at least 1 each */
     /* Images of a sequence, and patches of an image; 0 without an encoder. */
     int64_t n_images, image_patches;
+    int64_t n_clips, clip_rows; /* of a second encoder, of audio */
 };
 
 /* Returns a microbatch of one sequence. */

@@ -7,15 +7,29 @@
 
 #include "model/vision.h"
 
-void pp_roles_of(const bool *frozen, size_t n, enum pp_role *roles)
+void pp_roles_of(const bool *frozen, size_t n, size_t second, size_t joined,
+                 enum pp_role *roles)
 {
-    bool before = false;
+    bool before = false, first = false;
     for (size_t i = 0; i < n; i++) {
+        if (i == second) {
+            first = before;
+            before = false;
+        }
+        before |= i == joined && first;
         roles[i] = !frozen[i] ? PP_ROLE_TRAINED
                    : before   ? PP_ROLE_PASSED
                               : PP_ROLE_FORWARD;
         before |= !frozen[i];
     }
+}
+
+void pp_model_roles(const struct pp_model *m, const bool *frozen,
+                    enum pp_role *roles)
+{
+    size_t second = m->table ? 0 : pp_vision_first(m, 1);
+    size_t joined = m->table ? 0 : pp_vision_n_units(m);
+    pp_roles_of(frozen, pp_model_n_units(m), second, joined, roles);
 }
 
 bool pp_freeze_idle(const struct pp_model *m, bool *frozen)

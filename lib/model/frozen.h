@@ -3,15 +3,22 @@
  *
  * Gradients reach a frozen unit only for the sake of a trained one before it.
  * Units are a chain in the model's order: an encoder comes before the language
- * model. */
+ * model. Two encoders are two chains before it. */
 #ifndef PP_MODEL_FROZEN_H
 #define PP_MODEL_FROZEN_H
 
 #include "base/err.h"
 #include "model/model.h"
 
-/* Fills the roles of n units. */
-void pp_roles_of(const bool *frozen, size_t n, enum pp_role *roles);
+/* Fills the roles of n units. The units from `second` up to `joined`, if there
+ * are any, are a second encoder's: no gradient for the first one's units passes
+ * them. */
+void pp_roles_of(const bool *frozen, size_t n, size_t second, size_t joined,
+                 enum pp_role *roles);
+
+/* Fills those of a model. */
+void pp_model_roles(const struct pp_model *m, const bool *frozen,
+                    enum pp_role *roles);
 
 /* Fills frozen[i] for n units: those of an encoder that do not run. Returns
  * whether there are any. */

@@ -425,13 +425,15 @@ double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
 int pp_vision_check_images(const struct pp_model *m,
                            const struct pp_image_set *s, struct pp_err *err)
 {
-    const struct pp_vision *v = &m->encoders[0];
+    const struct pp_vision *v = m->encoders;
     const struct pp_modality_words words = pp_modality_words(s->modality);
     if (s->n == 0)
         return 0;
     if (v->kind == PP_VISION_NONE)
         return pp_fail(err, PP_EXIT_INPUT, "'%s' has no encoder for the %zu %s",
                        pp_model_architecture(m), s->n, words.items);
+    if (v[1].kind != PP_VISION_NONE && s->modality == pp_vision_modality(&v[1]))
+        v++;
     if (s->modality != pp_vision_modality(v))
         return pp_fail(err, PP_EXIT_INPUT,
                        "the data have %s, which '%s' does not take",

@@ -162,7 +162,7 @@ struct pp_image_set {
 };
 
 /* Fails with PP_EXIT_INPUT if the model cannot take the images: it has no
- * encoder, or another one. No images are fine. */
+ * encoder of them, or another one. No images are fine. */
 int pp_vision_check_images(const struct pp_model *m,
                            const struct pp_image_set *s,
                            struct pp_err *err) PP_MUST_USE;

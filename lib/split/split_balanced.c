@@ -30,6 +30,9 @@ static bool inseparable(const struct pp_split_request *q, size_t i)
 {
     const struct pp_model *m = q->model;
     size_t first = pp_model_n_first(m), norm = first + m->n_layers;
+    if (m->encoders[1].kind != PP_VISION_NONE && !q->encoder_ranks &&
+        i > pp_vision_first(m, 1) && i < first)
+        return true; /* a second encoder stays with the embedding */
     if (!q->layout)
         return false;
     if (i < first)
@@ -292,34 +295,27 @@ static int start_at_rule(struct pp_split_run *run, const struct atoms *a,
     return 0;
 }
 
-/* Makes the costliest rank of the encoder, and that of the language model, as
- * cheap as possible. Every later split keeps the boundary between them. */
-static int split_encoder(struct pp_split_run *run, size_t *bounds,
-                         struct pp_err *err)
+/* Makes the costliest rank of each part as cheap as possible. Every later split
+ * keeps the boundaries between them. */
+static int split_parts(struct pp_split_run *run, size_t *bounds,
+                       struct pp_err *err)
 {
-    size_t at = (size_t)run->request->encoder_ranks, n = run->n_stages;
-    size_t vision = pp_vision_n_units(run->request->model);
-    size_t language = run->n_units - vision;
-    if (at >= n)
-        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
-                               "no rank is left for the language model");
-    if (at > vision)
-        return pp_fail_setting(
-            err, PP_EXIT_INPUT, "encoder-ranks", NULL,
-            "%zu ranks are too many for the encoder's %zu units", at, vision);
-    if (n - at > language)
-        return pp_fail_setting(
-            err, PP_EXIT_INPUT, "encoder-ranks", NULL,
-            "%zu ranks are too many for the language model's %zu units", n - at,
-            language);
-    if (pp_split_balanced(run->costs, vision, at, bounds, err) ||
-        pp_split_balanced(run->costs + vision, language, n - at, bounds + at,
-                          err))
-        return -1;
-    for (size_t s = at; s <= n; s++)
-        bounds[s] += vision;
-    run->step.fixed_stage = at;
-    run->step.fixed_unit = vision;
+    size_t stage = 0, unit = 0;
+    for (size_t k = 0; k < run->n_parts; k++) {
+        const struct pp_split_part *x = &run->parts[k];
+        if (pp_split_balanced(run->costs + unit, x->n_units, x->n_stages,
+                              bounds + stage, err))
+            return -1;
+        for (size_t s = 0; s <= x->n_stages; s++)
+            bounds[stage + s] += unit;
+        stage += x->n_stages;
+        unit += x->n_units;
+        if (k + 1 < run->n_parts) {
+            run->step.fixed[k].stage = stage;
+            run->step.fixed[k].unit = unit;
+            run->step.n_fixed = k + 1;
+        }
+    }
     return 0;
 }
 
@@ -358,8 +354,8 @@ int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
     if (pp_split_check_stages(run->request->model, run->n_stages, err) ||
         make_atoms(run, &a, err))
         return -1;
-    if (run->request->encoder_ranks) {
-        if (split_encoder(run, bounds, err))
+    if (run->n_parts > 1) {
+        if (split_parts(run, bounds, err))
             return -1;
     } else if (balance_ranks(run, &a, bounds, err) ||
                (run->shortest && start_at_rule(run, &a, bounds, err))) {

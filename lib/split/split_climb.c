@@ -26,9 +26,11 @@ bool pp_move_is_legal(const struct pp_cuts *x, const size_t *bounds,
                       struct pp_boundary_move m)
 {
     size_t loser = m.by > 0 ? m.last : m.first - 1;
-    size_t fixed = x->problem->fixed_stage;
-    return bounds[loser + 1] - bounds[loser] > 1 &&
-           (fixed < m.first || fixed > m.last);
+    const struct pp_split_step *p = x->problem;
+    for (size_t i = 0; i < p->n_fixed; i++)
+        if (p->fixed[i].stage >= m.first && p->fixed[i].stage <= m.last)
+            return false;
+    return bounds[loser + 1] - bounds[loser] > 1;
 }
 
 bool pp_move_relieves(const struct pp_cuts *x, struct pp_boundary_move m,

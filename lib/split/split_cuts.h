@@ -110,20 +110,21 @@ int pp_cuts_bound(const struct pp_cuts *x, double best, double *bound,
 int pp_cuts_search(struct pp_cuts *x, size_t *bounds, double *best, bool *whole,
                    struct pp_err *err) PP_MUST_USE;
 
-/* Returns true if a partition has fixed_unit in its place and may fit in
- * memory: its buffers without the gaps between them fit. */
+/* Returns true if a partition has the fixed units in their places and may fit
+ * in memory: its buffers without the gaps between them fit. */
 static inline bool pp_cuts_may_fit(const struct pp_cuts *x,
                                    const size_t *bounds)
 {
     const struct pp_split_step *p = x->problem;
-    if (p->fixed_stage && bounds[p->fixed_stage] != p->fixed_unit)
+    if (!pp_split_keeps_fixed(p, bounds))
         return false;
     return !p->memory ||
            pp_split_memory_excess(p->memory, bounds, p->limit, NULL, NULL) <= 0;
 }
 
-/* Sets *yes if a partition has fixed_unit in its place and fits in memory with
- * its buffers as they are planned. Takes much longer than pp_cuts_may_fit. */
+/* Sets *yes if a partition has the fixed units in their places and fits in
+ * memory with its buffers as they are planned. Takes much longer than
+ * pp_cuts_may_fit. */
 int pp_cuts_fits(struct pp_cuts *x, const size_t *bounds, bool *yes,
                  struct pp_err *err) PP_MUST_USE;
 

@@ -33,12 +33,6 @@ static bool rank_fits(const struct feasible_search *z, int rank)
         pp_split_memory_small(p->memory, z->bounds, rank), p->limit[rank]);
 }
 
-/* Returns true if stage s may begin with the unit. */
-static bool may_begin(const struct feasible_search *z, size_t s, size_t unit)
-{
-    return s != z->p->fixed_stage || s == 0 || unit == z->p->fixed_unit;
-}
-
 /* --- one stage on each rank --- */
 
 static bool stage_fits(struct feasible_search *z, size_t s, size_t from,
@@ -65,7 +59,7 @@ static void add_stage(struct feasible_search *z, size_t s)
             end++;
         marked = marked > i ? marked : i;
         for (; marked < end; marked++)
-            to[marked + 1] = may_begin(z, s + 1, marked + 1);
+            to[marked + 1] = pp_split_may_begin(z->p, s + 1, marked + 1);
     }
 }
 
@@ -152,8 +146,9 @@ static void fill_pair(struct feasible_search *z, size_t pair, size_t i,
         if (j2 == j)
             return;
         for (size_t k = j2; k < j; k++)
-            *at(z, pair + 1, i2, k) |= may_begin(z, pair + 1, i2) &&
-                                       may_begin(z, z->n_stages - 1 - pair, k);
+            *at(z, pair + 1, i2, k) |=
+                pp_split_may_begin(z->p, pair + 1, i2) &&
+                pp_split_may_begin(z->p, z->n_stages - 1 - pair, k);
     }
 }
 
@@ -162,7 +157,8 @@ static bool innermost_fits(struct feasible_search *z, size_t i, size_t j)
 {
     size_t pair = z->n_pairs - 1;
     for (size_t m = i + 1; m < j; m++)
-        if (may_begin(z, pair + 1, m) && pair_fits(z, pair, i, m, m, j))
+        if (pp_split_may_begin(z->p, pair + 1, m) &&
+            pair_fits(z, pair, i, m, m, j))
             return true;
     return false;
 }

@@ -199,14 +199,22 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
     return 0;
 }
 
+static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
+{
+    for (size_t i = 0; q->encoders && i < PP_MAX_ENCODERS; i++)
+        if (q->model->encoders[i].kind != PP_VISION_NONE &&
+            pp_mesh_check_encoder(&q->encoders[i], q->model, i, err))
+            return -1;
+    return 0;
+}
+
 int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
                   struct pp_err *err)
 {
     struct pp_split_run *run = &plan->run;
     *plan = (struct pp_split_plan){.bounds = NULL};
     if (pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len, err) ||
-        (q->encoder && pp_mesh_check_encoder(q->encoder, q->model, 0, err)) ||
-        pp_split_run_init(run, q, err))
+        check_encoders(q, err) || pp_split_run_init(run, q, err))
         return -1;
     plan->graph = run->graph;
     plan->graph.n_slices = 1;
@@ -335,7 +343,7 @@ static int64_t find_replicas(const struct pp_split_plan *plan)
     const struct pp_split_request *q = plan->run.request;
     int dp = q->mesh.dp;
     int low = 1, high = MAX_REPLICAS / dp;
-    if (q->encoder || high < 2 || !split_fits(plan, high * dp))
+    if (q->encoders || high < 2 || !split_fits(plan, high * dp))
         return 0; /* an encoder that is apart has a dp of its own */
     while (high - low > 1) {
         int middle = low + (high - low) / 2;

@@ -26,9 +26,9 @@ struct pp_split_request {
     const struct pp_precision *precision;
     bool gpu;            /* the device; false: the CPU */
     struct pp_mesh mesh; /* pp is not read */
-    /* The mesh of an encoder with ranks of its own, which are the first
-     * encoder_ranks pipeline ranks; NULL: it has none. */
-    const struct pp_mesh *encoder;
+    /* The meshes of encoders with ranks of their own, which are the first
+     * encoder_ranks pipeline ranks; NULL: they have none. */
+    const struct pp_mesh *encoders;
     struct pp_default_microbatch microbatch;
     const struct pp_profile *profile; /* units in the model's order; NULL: count
                                          operations */
@@ -46,14 +46,15 @@ struct pp_split_request {
     size_t memory_bytes;  /* limit of a rank; 0: none */
 
     /* The split. */
-    const size_t *bounds;  /* a split to keep; NULL: find the best */
-    bool shortest;         /* best is the shortest step, not the least costliest
-                              rank; not read with bounds */
-    bool fit_only;         /* with memory_bytes: any split that fits will do */
-    bool brief;            /* search less for a short step, and for no bound */
-    bool layout;           /* a layout of Megatron-LM must be able to say it */
-    int64_t encoder_ranks; /* ranks with nothing but the encoder of images; 0:
-                              no such ranks */
+    const size_t *bounds; /* a split to keep; NULL: find the best */
+    bool shortest;        /* best is the shortest step, not the least costliest
+                             rank; not read with bounds */
+    bool fit_only;        /* with memory_bytes: any split that fits will do */
+    bool brief;           /* search less for a short step, and for no bound */
+    bool layout;          /* a layout of Megatron-LM must be able to say it */
+    /* Ranks with nothing but units of encoders; 0: no such ranks. Those of a
+     * second encoder follow those of the first, but it shares the only one. */
+    int64_t encoder_ranks;
 
     /* Recomputation: one mode for all units, unless one of these is set. */
     enum pp_recompute recompute;
@@ -93,10 +94,17 @@ struct pp_split_run {
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
     double *message_bytes;            /* per unit: of the message after it; the
-                                         smaller of both sides of a bridge */
-    double made_bytes, taken_bytes;   /* of the sides of a bridge; 0: none */
-    double *limit;                    /* per rank, without the tables */
-    double *tables;                   /* per rank: bytes */
+                                         smallest for all features */
+    /* The share of each encoder, then that of the language model, if encoders
+     * have stages of their own; else n_parts is 1. */
+    struct pp_split_part {
+        size_t n_stages, n_units;
+    } parts[PP_MAX_ENCODERS + 1];
+    size_t n_parts;
+    double made_bytes[PP_MAX_ENCODERS]; /* the features of each encoder part */
+    double taken_bytes; /* the room for them over a bridge; 0: no bridge */
+    double *limit;      /* per rank, without the tables */
+    double *tables;     /* per rank: bytes */
     struct pp_split_found found;
     struct pp_recompute_found chosen; /* recompute_auto on a split to keep */
 };
@@ -106,6 +114,19 @@ struct pp_split_run {
 int pp_split_run_init(struct pp_split_run *run,
                       const struct pp_split_request *q,
                       struct pp_err *err) PP_MUST_USE;
+
+/* Fills the parts of a run whose graph is a chain, and makes two encoders with
+ * stages of their own two branches of the graph. An error carries the setting
+ * encoder-ranks. */
+int pp_split_encoders(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
+
+/* Returns the unit behind a part. */
+size_t pp_split_part_end(const struct pp_split_run *run, size_t part);
+
+/* Sets the sizes of a stage that puts out features of an encoder, or takes
+ * them. */
+void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
+                       int stage, struct pp_stage_bytes *x);
 
 /* Accepts a zeroed struct. */
 void pp_split_run_finish(struct pp_split_run *run);

@@ -101,10 +101,12 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
                        q->placement, &run->graph, err))
         return -1;
     run->n_stages = (size_t)(run->graph.n_stages / run->graph.n_copies);
+    if (pp_split_encoders(run, err))
+        return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     run->graph.resident = pp_mesh_resident(&q->mesh);
-    if (q->encoder && !run->graph.resident)
-        run->graph.resident = pp_mesh_resident(q->encoder);
+    if (q->encoders && !run->graph.resident)
+        run->graph.resident = pp_mesh_resident(q->encoders);
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
         MAX_CELLS / run->n_microbatches) {
         if (q->kind || q->search_order || q->speeds || q->recompute_auto)
@@ -183,8 +185,9 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
 
 const struct pp_mesh *pp_split_mesh(const struct pp_split_request *q, size_t i)
 {
-    bool apart = q->encoder && i < pp_vision_n_units(q->model);
-    return apart ? q->encoder : &q->mesh;
+    const struct pp_unit_id u = pp_model_unit(q->model, i);
+    bool apart = q->encoders && pp_unit_is_vision(u);
+    return apart ? &q->encoders[u.encoder] : &q->mesh;
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
@@ -260,15 +263,19 @@ static bool has_pairs(const struct pp_schedule *s, int rank)
 static struct pp_layout layout_of(const struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
+    struct pp_layout l = {.n_components = 0};
+    int rank = 0, row = 0;
+    for (size_t i = 0; q->encoders && i + 1 < run->n_parts; i++) {
+        l.components[l.n_components++] =
+            (struct pp_layout_component){q->encoders[i], rank, row};
+        rank += pp_mesh_ranks(&q->encoders[i]);
+        row += q->encoders[i].pp;
+    }
     struct pp_mesh language = q->mesh;
-    language.pp = run->graph.n_rows;
-    if (!q->encoder)
-        return (struct pp_layout){{{.mesh = language}}, 1};
-    language.pp -= q->encoder->pp;
-    return (struct pp_layout){
-        {{.mesh = *q->encoder},
-         {language, pp_mesh_ranks(q->encoder), q->encoder->pp}},
-        2};
+    language.pp = run->graph.n_rows - row;
+    l.components[l.n_components++] =
+        (struct pp_layout_component){language, rank, row};
+    return l;
 }
 
 /* Returns the bytes of the tables of a rank. */
@@ -321,15 +328,23 @@ static int init_memory(struct pp_split_run *run, struct pp_err *err)
                                 run->n_units, run->message_bytes, err);
 }
 
-/* Sets the bytes of both sides of a bridge after unit i. The language model has
- * room for a feature for each token. */
-static void set_bridge(struct pp_split_run *run, size_t i)
+/* Sets the bytes of what encoders with stages of their own put out, and of what
+ * the language model takes over a bridge: room for a feature for each token. A
+ * message there counts as the smallest of these. */
+static void set_features(struct pp_split_run *run)
 {
-    double row =
-        (double)(run->request->model->hidden * run->backend.element_bytes);
-    run->made_bytes = run->message_bytes[i];
-    run->taken_bytes = (double)pp_bytes_of_rows(row, slice_rows(run));
-    run->message_bytes[i] = fmin(run->made_bytes, run->taken_bytes);
+    const struct pp_split_request *q = run->request;
+    double row = (double)(q->model->hidden * run->backend.element_bytes);
+    double least = INFINITY;
+    if (q->encoders)
+        least = run->taken_bytes =
+            (double)pp_bytes_of_rows(row, slice_rows(run));
+    for (size_t k = 0; k + 1 < run->n_parts; k++) {
+        run->made_bytes[k] = run->message_bytes[pp_split_part_end(run, k) - 1];
+        least = fmin(least, run->made_bytes[k]);
+    }
+    for (size_t k = 0; k + 1 < run->n_parts; k++)
+        run->message_bytes[pp_split_part_end(run, k) - 1] = least;
 }
 
 /* Fills what only a simulated schedule needs. */
@@ -355,10 +370,10 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         set_times(run, i);
         set_bytes(run, i);
         run->message_bytes[i] = (double)unit_bytes(run, i).output;
-        if (q->encoder && i + 1 == pp_vision_n_units(q->model))
-            set_bridge(run, i);
-        messages[i] = latency + per_byte * run->message_bytes[i];
     }
+    set_features(run);
+    for (size_t i = 0; i < n; i++)
+        messages[i] = latency + per_byte * run->message_bytes[i];
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
                                .n_units = n,
@@ -500,12 +515,7 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
         *x = (struct pp_stage_bytes){0};
         if (bounds[o + 1] > 0 && bounds[o + 1] < run->n_units)
             x->output = pp_size_of(run->message_bytes[bounds[o + 1] - 1]);
-        size_t vision =
-            run->taken_bytes > 0 ? pp_vision_n_units(run->request->model) : 0;
-        if (vision > 0 && bounds[o + 1] == vision)
-            x->output = pp_size_of(run->made_bytes);
-        if (vision > 0 && bounds[o] == vision)
-            x->input = pp_size_of(run->taken_bytes);
+        pp_split_features(run, bounds, o, x);
         for (size_t i = bounds[o]; i < bounds[o + 1]; i++) {
             const double *b = run->bytes[i];
             const size_t act[] = {pp_size_of(b[PP_UNIT_ACT_I]),

@@ -91,12 +91,6 @@ static bool stage_has_room(struct cuts_search *z, size_t s)
     return true;
 }
 
-static bool is_fixed_elsewhere(const struct cuts_search *z, size_t s, size_t j)
-{
-    const struct pp_split_step *p = z->cuts->problem;
-    return p->fixed_stage && s + 1 == p->fixed_stage && j != p->fixed_unit;
-}
-
 /* Simulates a complete partition that may fit. */
 static void try_leaf(struct cuts_search *z)
 {
@@ -141,7 +135,8 @@ static bool descend_stages(struct cuts_search *z)
             continue;
         }
         z->work++;
-        if (is_fixed_elsewhere(z, s, j) || !cuts_allow(z, s, j))
+        if (!pp_split_may_begin(z->cuts->problem, s + 1, j) ||
+            !cuts_allow(z, s, j))
             continue;
         z->trial[s + 1] = j;
         if (!stage_has_room(z, s)) {

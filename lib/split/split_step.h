@@ -17,6 +17,8 @@
 #include "split/split_memory.h"
 #include "schedule/simulate/makespan.h"
 
+enum { PP_MAX_FIXED = 2 };
+
 /* The problem. All pointers are borrowed. */
 struct pp_split_step {
     struct pp_makespan *makespan; /* evaluates the schedule */
@@ -32,8 +34,11 @@ struct pp_split_step {
     int (*need)(void *ctx, const size_t *bounds, int rank, double *bytes,
                 struct pp_err *err);
     void *ctx;
-    size_t fixed_stage; /* this stage always begins with fixed_unit; 0: none */
-    size_t fixed_unit;
+    /* Stages that always begin with a unit. */
+    struct {
+        size_t stage, unit;
+    } fixed[PP_MAX_FIXED];
+    size_t n_fixed;
     bool fit_only; /* with memory: accept any partition that fits */
     bool brief;    /* search fewer of all partitions, and for no bound */
 };
@@ -46,10 +51,30 @@ struct pp_split_found {
     size_t n_simulated;
 };
 
+/* Returns true if a stage may begin with a unit. */
+static inline bool pp_split_may_begin(const struct pp_split_step *p,
+                                      size_t stage, size_t unit)
+{
+    for (size_t i = 0; i < p->n_fixed; i++)
+        if (p->fixed[i].stage == stage && p->fixed[i].unit != unit)
+            return false;
+    return true;
+}
+
+/* Returns true if a partition has the fixed units in their places. */
+static inline bool pp_split_keeps_fixed(const struct pp_split_step *p,
+                                        const size_t *bounds)
+{
+    for (size_t i = 0; i < p->n_fixed; i++)
+        if (bounds[p->fixed[i].stage] != p->fixed[i].unit)
+            return false;
+    return true;
+}
+
 /* Improves bounds, the n_stages + 1 boundaries of one copy (split.h). At the
- * start no stage is empty and fixed_unit is in its place, but the partition
- * need not fit in memory. A partition that is not faster does not replace it.
- * n_units is at least n_stages. */
+ * start no stage is empty and fixed units are in their places, but the
+ * partition need not fit in memory. A partition that is not faster does not
+ * replace it. n_units is at least n_stages. */
 int pp_split_step(const struct pp_split_step *p, size_t *bounds,
                   struct pp_split_found *found, struct pp_err *err) PP_MUST_USE;
 

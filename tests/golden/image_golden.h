@@ -373,7 +373,7 @@ static bool run(const struct golden *g, const struct setting *x,
     pthread_mutex_init(&out->lock, NULL);
     pp_freeze_idle(&m, frozen);
     bool good = !x->freeze || !pp_freeze_units(&m, x->freeze, frozen, &err);
-    pp_roles_of(frozen, pp_model_n_units(&m), roles);
+    pp_model_roles(&m, frozen, roles);
     m.roles = roles;
     good = good && !build(x, &m, false, &a, &graph, &err) &&
            !build(x, &m, true, &a, &one, &err) &&

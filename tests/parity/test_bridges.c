@@ -311,7 +311,7 @@ static bool run(const struct subject *x, const struct topology *t,
     pp_freeze_idle(&m, frozen);
     bool good = !strcmp(t->freeze, "-") ||
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
-    pp_roles_of(frozen, pp_model_n_units(&m), roles);
+    pp_model_roles(&m, frozen, roles);
     m.roles = roles;
     m.encoders[0].tp = t->e_pp ? (size_t)t->e_tp : 1;
     divide(&m, t, stages);

@@ -29,7 +29,7 @@ static const char own[] =
     "    ]\n"
     "  },\n"
     "  \"microbatch\": {\"tokens\": 96, \"seq_len\": 48, \"images\": 2, "
-    "\"image_patches\": 7},\n"
+    "\"image_patches\": 7, \"clips\": 3, \"clip_rows\": 8},\n"
     "  \"mesh\": {\"pp\": 2, \"dp\": 1, \"tp\": 1, \"cp\": 1, \"ep\": 1},\n"
     "  \"stages\": [\n"
     "    {\n"
@@ -123,6 +123,7 @@ static void test_own(void)
        "microbatch");
     ok(m.microbatch.n_images == 2 && m.microbatch.image_patches == 7,
        "its images");
+    ok(m.microbatch.n_clips == 3 && m.microbatch.clip_rows == 8, "its clips");
     is_int(m.mesh.pp, 2, "mesh");
     is_int(m.graph.n_stages, 2, "stages");
     is_int(m.graph.stages[0].n_outputs, 1, "the graph is connected");

@@ -66,7 +66,7 @@ static bool can_fit(struct instance *x, size_t *bounds, size_t s)
     for (size_t j = bounds[s] + 1; j <= x->n_units - (x->n_stages - 1 - s);
          j++) {
         bounds[s + 1] = j;
-        if (p->fixed_stage == s + 1 && j != p->fixed_unit)
+        if (!pp_split_may_begin(p, s + 1, j))
             continue;
         if (can_fit(x, bounds, s + 1))
             return true;
@@ -96,7 +96,7 @@ static bool is_filled(struct instance *x, bool nests, int *answers)
             return false;
     return answer == PP_FEASIBLE_FOUND && bounds[0] == 0 &&
            bounds[x->n_stages] == x->n_units && fits(x, bounds) &&
-           (!p->fixed_stage || bounds[p->fixed_stage] == p->fixed_unit);
+           pp_split_keeps_fixed(p, bounds);
 }
 
 /* Makes most units small, so that the large ones matter. */
@@ -126,8 +126,9 @@ static void test_fill(void)
                    make_uneven(&x, key);
             set_limits(&x, key);
             if (fixed && fixed < stages) {
-                x.problem.fixed_stage = fixed;
-                x.problem.fixed_unit = fixed + i % (x.n_units - stages + 1);
+                x.problem.n_fixed = 1;
+                x.problem.fixed[0].stage = fixed;
+                x.problem.fixed[0].unit = fixed + i % (x.n_units - stages + 1);
             }
             all &= is_filled(&x, nests, answers);
             discard(&x);

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT */
+/* Stages of encoders. A model's encoders come before its language model. One
+ * encoder and the language model are a chain. Two encoders with stages of their
+ * own are two branches that meet in the embedding's stage: no features of one
+ * pass through the stages of the other. */
+#include <math.h>
+
+#include "base/num.h"
+#include "model/vision.h"
+#include "split/split_plan.h"
+
+size_t pp_split_part_end(const struct pp_split_run *run, size_t part)
+{
+    size_t end = 0;
+    for (size_t k = 0; k <= part; k++)
+        end += run->parts[k].n_units;
+    return end;
+}
+
+/* Returns the operations of an encoder for a token. */
+static double flops_of(const struct pp_split_request *q, size_t encoder)
+{
+    double length = (double)q->microbatch.seq_len, sum = 0;
+    for (size_t i = pp_vision_first(q->model, encoder);
+         i < pp_vision_first(q->model, encoder + 1); i++) {
+        const struct pp_flops f =
+            pp_unit_fwd_flops(q->model, pp_model_unit(q->model, i));
+        sum += f.per_token + f.per_pair * pp_attended_pairs(0, length);
+    }
+    return sum;
+}
+
+/* Returns the stages of the first of two encoders that share n: as many as make
+ * the mean stage of the other cheapest, if it is the costlier one, and not more
+ * than either has units for. */
+static size_t first_stages(const struct pp_split_request *q, size_t n,
+                           size_t units, size_t others)
+{
+    double a = flops_of(q, 0), b = flops_of(q, 1), least = INFINITY;
+    size_t best = 1;
+    for (size_t k = 1; k < n; k++) {
+        double most = fmax(a / (double)k, b / (double)(n - k));
+        if (most < least && k <= units && n - k <= others) {
+            least = most;
+            best = k;
+        }
+    }
+    return best;
+}
+
+/* Fills the parts of the model. */
+static void make_parts(struct pp_split_run *run)
+{
+    const struct pp_split_request *q = run->request;
+    size_t first = pp_vision_first(q->model, 1);
+    size_t vision = pp_vision_n_units(q->model), language;
+    size_t n = (size_t)q->encoder_ranks;
+    language = run->n_units - vision;
+    run->n_parts = 0;
+    if (n && vision > first && (q->encoders || n > 1)) {
+        size_t at = q->encoders ? (size_t)q->encoders[0].pp
+                                : first_stages(q, n, first, vision - first);
+        run->parts[run->n_parts++] = (struct pp_split_part){at, first};
+        n -= at;
+        vision -= first;
+    }
+    if (n)
+        run->parts[run->n_parts++] = (struct pp_split_part){n, vision};
+    run->parts[run->n_parts++] =
+        (struct pp_split_part){run->n_stages - (size_t)q->encoder_ranks,
+                               q->encoder_ranks ? language : run->n_units};
+}
+
+/* Returns whether some stage begins with the unit, and which. */
+static bool find_begin(const struct pp_split_run *run, size_t unit,
+                       size_t *stage)
+{
+    const size_t *bounds = run->request->bounds;
+    for (*stage = 1; *stage < run->n_stages; ++*stage)
+        if (bounds[*stage] == unit)
+            return true;
+    return false;
+}
+
+/* Fills the parts of a split with two encoders that is given. A chain is enough
+ * if one stage has the ends of both, and if the embedding's stage has all of
+ * the second one. */
+static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
+{
+    const struct pp_model *m = run->request->model;
+    size_t first = pp_vision_first(m, 1), end = pp_vision_n_units(m);
+    size_t second, language;
+    bool begins = find_begin(run, first, &second), cut = false;
+    bool ends = find_begin(run, end, &language);
+    for (size_t s = 1; s < run->n_stages; s++)
+        cut |= run->request->bounds[s] > first && run->request->bounds[s] < end;
+    if (!cut && !(begins && ends))
+        return 0;
+    if (!begins || !ends)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "a stage has the end of one encoder and a part of "
+                       "another, or of the language model; begin a stage with "
+                       "each, or keep the second encoder with the embedding");
+    if (run->request->n_chunks > 1 || run->graph.n_copies > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "two encoders with stages of their own need one stage "
+                       "on each rank");
+    run->parts[0] = (struct pp_split_part){second, first};
+    run->parts[1] = (struct pp_split_part){language - second, end - first};
+    run->parts[2] =
+        (struct pp_split_part){run->n_stages - language, run->n_units - end};
+    run->n_parts = 3;
+    return 0;
+}
+
+/* Joins two branches in the embedding's stage. */
+static int join_branches(struct pp_split_run *run, struct pp_err *err)
+{
+    struct pp_graph *g = &run->graph;
+    int second = (int)run->parts[0].n_stages;
+    int embedding = second + (int)run->parts[1].n_stages;
+    int *inputs = pp_arena_alloc(&run->arena, 2, sizeof *inputs);
+    if (!inputs)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    inputs[0] = second - 1;
+    inputs[1] = embedding - 1;
+    g->stages[second].n_inputs = 0;
+    g->stages[embedding].inputs = inputs;
+    g->stages[embedding].n_inputs = 2;
+    return pp_graph_connect(&run->arena, g, err);
+}
+
+int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
+{
+    size_t at = (size_t)run->request->encoder_ranks;
+    if (at && at >= run->n_stages)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+                               "no rank is left for the language model");
+    make_parts(run);
+    if (run->request->bounds &&
+        run->request->model->encoders[1].kind != PP_VISION_NONE &&
+        parts_of_bounds(run, err))
+        return -1;
+    for (size_t k = 0; at && k < run->n_parts; k++) {
+        const struct pp_split_part *x = &run->parts[k];
+        if (x->n_stages > x->n_units)
+            return pp_fail_setting(
+                err, PP_EXIT_INPUT, "encoder-ranks", NULL,
+                "%zu ranks are too many for the %s %zu units", x->n_stages,
+                k + 1 < run->n_parts ? "encoder's" : "language model's",
+                x->n_units);
+    }
+    return run->n_parts > 2 ? join_branches(run, err) : 0;
+}
+
+void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
+                       int stage, struct pp_stage_bytes *x)
+{
+    double joined = 0;
+    size_t end = 0;
+    for (size_t k = 0; k + 1 < run->n_parts; k++) {
+        end = pp_split_part_end(run, k);
+        joined += run->made_bytes[k];
+        if (bounds[stage + 1] == end)
+            x->output = pp_size_of(run->made_bytes[k]);
+    }
+    if (end == 0 || bounds[stage] != end)
+        return;
+    x->input = pp_size_of(run->taken_bytes);
+    x->joined = x->input ? x->input : pp_size_of(joined);
+}
