@@ -450,6 +450,13 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
         return pp_value_fail(&at, "this is not the configuration of a model; "
                                   "a table of units can be planned but not "
                                   "trained");
+    struct pp_value thinker;
+    if (pp_config_find_thinker(root, &thinker)) {
+        if (read_config(&thinker, m))
+            return -1;
+        m->dtype = m->dtype ? m->dtype : read_dtype(root);
+        return 0;
+    }
     bool vision = pp_config_has_vision(root, &m->encoders[0].kind);
     if (vision ? pp_config_read_vision(root, m)
                : pp_config_read_language(root, m))

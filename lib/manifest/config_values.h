@@ -103,16 +103,20 @@ int pp_config_read_score_scale(const struct pp_value *rope,
 int pp_config_read_mla(const struct pp_value *root,
                        struct pp_model *m) PP_MUST_USE;
 
-/* Returns true, with its kind, if the model has an image encoder and a language
- * model. */
+/* Finds the configuration of the thinker in that of a whole Qwen2.5-Omni. */
+bool pp_config_find_thinker(const struct pp_value *root,
+                            struct pp_value *thinker);
+
+/* Returns true, with the kind of the first one, if the model has encoders and a
+ * language model. */
 bool pp_config_has_vision(const struct pp_value *root,
                           enum pp_vision_kind *kind);
 
 /* Returns the model_type of a kind, such as "llava". */
 const char *pp_config_vision_type(enum pp_vision_kind kind);
 
-/* Reads the encoder and the language model. m->encoders[0].kind is set. The
- * workload is one image in a sequence, which the caller may change. */
+/* Reads the encoders and the language model. m->encoders[0].kind is set. The
+ * workload of each is one image in a sequence, which the caller may change. */
 int pp_config_read_vision(const struct pp_value *root,
                           struct pp_model *m) PP_MUST_USE;
 

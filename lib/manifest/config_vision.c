@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* config_vision - config.json of an image encoder with a language model: LLaVA,
- * Qwen2-VL and Qwen2.5-VL.
+/* config_vision - config.json of encoders with a language model: LLaVA,
+ * Qwen2-VL, Qwen2.5-VL, Qwen2-Audio, and the thinker of Qwen2.5-Omni.
  *
  * Published files leave out keys that have their class's default. Older files
  * of Qwen have the language model's keys beside their own; newer ones have them
@@ -36,7 +36,11 @@ static const struct language languages[] = {
     {"qwen2_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
     {"qwen2_5_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
     {"qwen2_5_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
+    {"qwen2_5_omni_text", "qwen2", 3584, 18944, 28, 28, 4, 152064},
 };
+
+/* The model_type of a thinker with what speaks. */
+#define WHOLE_OMNI "qwen2_5_omni"
 
 enum { N_LANGUAGES = sizeof languages / sizeof *languages };
 
@@ -45,6 +49,7 @@ static const char *const model_types[PP_N_VISIONS] = {
     [PP_VISION_QWEN2] = "qwen2_vl",
     [PP_VISION_QWEN2_5] = "qwen2_5_vl",
     [PP_VISION_QWEN2_AUDIO] = "qwen2_audio",
+    [PP_VISION_OMNI] = "qwen2_5_omni_thinker",
 };
 
 const char *pp_config_vision_type(enum pp_vision_kind kind)
@@ -57,6 +62,13 @@ static bool is_text(const json_t *value, const char *text)
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
+bool pp_config_find_thinker(const struct pp_value *root,
+                            struct pp_value *thinker)
+{
+    return is_text(json_object_get(root->value, "model_type"), WHOLE_OMNI) &&
+           pp_config_find_set(root, "thinker_config", thinker);
+}
+
 bool pp_config_has_vision(const struct pp_value *root,
                           enum pp_vision_kind *kind)
 {
@@ -65,6 +77,11 @@ bool pp_config_has_vision(const struct pp_value *root,
         list = NULL;
     const json_t *name = json_array_get(list, 0);
     const json_t *type = json_object_get(root->value, "model_type");
+    /* The thinker in a published file has a class that transformers lacks. */
+    if (is_text(type, model_types[PP_VISION_OMNI])) {
+        *kind = PP_VISION_OMNI;
+        return true;
+    }
     for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++) {
         *kind = (enum pp_vision_kind)k;
         if (json_array_size(list) == 1 ? is_text(name, pp_vision_name(*kind))
@@ -106,7 +123,9 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     struct pp_value text, at;
     bool needs = !pp_vision_merges(&m->encoders[0]);
     const char *type = m->encoders[0].kind == PP_VISION_LLAVA ? "llama"
-                       : needs                                ? "qwen2"
+                       : m->encoders[0].kind == PP_VISION_OMNI
+                           ? "qwen2_5_omni_text"
+                       : needs ? "qwen2"
                                : model_types[m->encoders[0].kind];
     if (!pp_config_find_set(root, "text_config", &text)) {
         if (needs)
@@ -141,9 +160,12 @@ static int read_language(const struct pp_value *root, struct pp_model *m)
     return rc;
 }
 
-/* The key outside text_config overrides the key inside. */
+/* The key outside text_config overrides the key inside, which a thinker does
+ * not read. */
 static int read_tied(const struct pp_value *root, struct pp_model *m)
 {
+    if (m->encoders[0].kind == PP_VISION_OMNI)
+        m->tied = false;
     return pp_config_opt_bool(root, "tie_word_embeddings", &m->tied);
 }
 
@@ -316,7 +338,7 @@ static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
     size_t width = v->hidden / v->n_heads;
     v->norm_eps = 1e-6;
     v->projector_gelu = PP_GELU_ERF;
-    if (v->kind == PP_VISION_QWEN2_5
+    if (v->kind != PP_VISION_QWEN2
             ? pp_config_only_text(o, "hidden_act", "silu")
             : read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
         return -1;
@@ -340,7 +362,7 @@ static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
 static int read_qwen(const struct pp_value *o, const struct pp_model *m,
                      struct pp_vision *v)
 {
-    bool newer = v->kind == PP_VISION_QWEN2_5;
+    bool newer = v->kind != PP_VISION_QWEN2;
     size_t patch, merge, frames, channels, ratio, out;
     const char *key = newer ? "out_hidden_size" : "hidden_size";
     if (get_layers(o, "depth", 32, v) ||
@@ -373,15 +395,50 @@ static int read_qwen(const struct pp_value *o, const struct pp_model *m,
                                                                            : 0;
 }
 
+/* Reads the chunks of Qwen2.5-Omni's encoder of audio. Its positions are those
+ * in a chunk, so that a clip may be longer than they are. */
+static int read_chunks(const struct pp_value *o, const struct pp_model *m,
+                       struct pp_vision *v)
+{
+    struct pp_value at;
+    size_t out;
+    if (pp_config_only_bool(o, "scale_embedding", false) ||
+        get_named(o, "n_window", NULL, 100, &v->chunk) ||
+        get_named(o, "output_dim", NULL, 3584, &out) ||
+        check_out(o, "output_dim", out, m->hidden))
+        return -1;
+    if (v->chunk > v->most) {
+        bool given = pp_config_find_set(o, "n_window", &at);
+        return pp_value_fail(given ? &at : o,
+                             "a chunk of '%zu' rows has more than the %zu "
+                             "positions (max_source_positions)",
+                             v->chunk, v->most);
+    }
+    if (v->hidden % 2) {
+        bool given = pp_config_find_set(o, "d_model", &at);
+        return pp_value_fail(given ? &at : o,
+                             "'%zu' is odd, but positions have as many sines "
+                             "as cosines",
+                             v->hidden);
+    }
+    v->most = 0;
+    for (size_t i = 0; i < v->n_layers; i++)
+        pp_layer_set_add(&v->windowed, i); /* all attend to their chunk */
+    return 0;
+}
+
 /* Reads Whisper's encoder. It may have dropout of its own. */
-static int read_whisper(const struct pp_value *o, struct pp_model *m)
+static int read_whisper(const struct pp_value *o, struct pp_model *m,
+                        struct pp_vision *v)
 {
     static const char *const dropouts[] = {"dropout", "attention_dropout",
                                            "activation_dropout",
                                            "encoder_layerdrop"};
-    struct pp_vision *v = &m->encoders[0];
+    bool omni = v->kind == PP_VISION_OMNI_AUDIO;
     struct pp_value at;
-    if (pp_config_only_text(o, "model_type", "qwen2_audio_encoder") ||
+    if (pp_config_only_text(o, "model_type",
+                            omni ? "qwen2_5_omni_audio_encoder"
+                                 : "qwen2_audio_encoder") ||
         get_named(o, "d_model", NULL, 1280, &v->hidden) ||
         get_named(o, "encoder_ffn_dim", NULL, 5120, &v->intermediate) ||
         get_layers(o, "encoder_layers", 32, v) ||
@@ -409,7 +466,7 @@ static int read_whisper(const struct pp_value *o, struct pp_model *m)
     v->patch_inputs = PP_AUDIO_FRAMES * v->channels;
     v->merge = PP_AUDIO_MERGE;
     v->patches = v->most / v->merge * v->merge;
-    return 0;
+    return omni ? read_chunks(o, m, v) : 0;
 }
 
 /* Reads the id of placeholders. */
@@ -424,17 +481,16 @@ static int read_token(const struct pp_value *root, struct pp_vision *v)
                      &v->image_token);
 }
 
-int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
+/* Reads an encoder, whose kind is set. */
+static int read_encoder(const struct pp_value *root, struct pp_model *m,
+                        struct pp_vision *v)
 {
-    struct pp_vision *v = &m->encoders[0];
     struct pp_value encoder;
     bool llava = v->kind == PP_VISION_LLAVA;
     v->projector_bias = true;
     v->n_images = v->seq_len = 1;
     v->norm_eps = 1e-5;
-    if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
-        read_language(root, m) || read_tied(root, m) ||
-        pp_value_member(root,
+    if (pp_value_member(root,
                         pp_vision_hears(v) ? "audio_config" : "vision_config",
                         &encoder) ||
         pp_value_is_object(&encoder))
@@ -445,6 +501,30 @@ int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
     if (read_token(root, v))
         return -1;
     if (pp_vision_hears(v))
-        return read_whisper(&encoder, m);
+        return read_whisper(&encoder, m, v);
     return llava ? read_clip(root, &encoder, v) : read_qwen(&encoder, m, v);
+}
+
+/* Placeholders of images and of audio must differ. */
+static int check_tokens(const struct pp_value *root, const struct pp_vision *v)
+{
+    if (v[1].kind == PP_VISION_NONE || v[0].image_token != v[1].image_token)
+        return 0;
+    return pp_value_fail(root,
+                         "token '%zu' cannot stand for both images and audio",
+                         v[0].image_token);
+}
+
+int pp_config_read_vision(const struct pp_value *root, struct pp_model *m)
+{
+    struct pp_vision *v = m->encoders;
+    if (v[0].kind == PP_VISION_OMNI)
+        v[1].kind = PP_VISION_OMNI_AUDIO;
+    if (pp_config_only_text(root, "model_type", model_types[v->kind]) ||
+        read_language(root, m) || read_tied(root, m))
+        return -1;
+    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE; i++)
+        if (read_encoder(root, m, &v[i]))
+            return -1;
+    return check_tokens(root, v);
 }

@@ -87,11 +87,10 @@ enum pp_vision_kind {
     PP_VISION_QWEN2,       /* any resolution; merges patches by fours */
     PP_VISION_QWEN2_5,     /* the same with gated MLPs, most layers windowed */
     PP_VISION_QWEN2_AUDIO, /* Whisper's encoder of audio, pooled by twos */
+    PP_VISION_OMNI,        /* Qwen2.5-VL's, with its queries, keys and values
+                              apart. The second encoder is of audio: */
     PP_N_VISIONS,
-    /* Qwen2.5-Omni has two encoders: */
-    PP_VISION_OMNI = PP_N_VISIONS, /* Qwen2.5-VL's, with its queries, keys and
-                                      values apart */
-    PP_VISION_OMNI_AUDIO, /* Whisper's for chunks of a clip, pooled by twos */
+    PP_VISION_OMNI_AUDIO = PP_N_VISIONS, /* Whisper's for chunks of a clip */
     PP_END_VISIONS
 };
 

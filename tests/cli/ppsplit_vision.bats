@@ -36,7 +36,7 @@ edited() { jq "$2" "$DATA/$1.json" >config.json; }
         [ "$(wc -l <ours)" -ge 6 ]
         n=$((n + 1))
     done
-    [ "$n" -eq 10 ]
+    [ "$n" -eq 11 ]
     # The comparison notices a wrong number.
     sed -i '1s/[0-9]* 1$/7 1/' theirs
     ! diff ours theirs >/dev/null
@@ -70,7 +70,7 @@ flops() {
         [ "$(flops "$model" "$unit")" -eq "$count" ]
         n=$((n + 1))
     done < <(grep ' flops ' "$DATA/parameters.txt")
-    [ "$n" -eq 14 ]
+    [ "$n" -eq 18 ]
     # The projector has two products of 576 tokens, without the class token.
     [ "$(flops llava-1.5-7b multi_modal_projector)" -eq \
         $((2 * 576 * (1024 * 4096 + 4096 * 4096))) ]
@@ -276,7 +276,8 @@ patches, not '1024'" -p 2 --image-patches 1024 "$DATA/llava-1.5-7b.json"
 not supported, only 'clip_vision_model'" -p 2 config.json
     edited llava-1.5-7b '.text_config.model_type = "gemma"'
     refuses "config.json: /text_config/model_type: 'gemma' is not one of: llama, \
-mistral, qwen2, qwen3, qwen2_vl, qwen2_vl_text, qwen2_5_vl, qwen2_5_vl_text" \
+mistral, qwen2, qwen3, qwen2_vl, qwen2_vl_text, qwen2_5_vl, qwen2_5_vl_text, \
+qwen2_5_omni_text" \
         -p 2 config.json
     edited llava-1.5-7b '.vision_feature_layer = -26'
     refuses "config.json: /vision_feature_layer: '-26' is not between -25 and \
