@@ -37,6 +37,7 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
 }
 
 @test "every packing gives the same gradient" {
+    needs_ranks
     local of
     for of in "rollouts ${GRPO[*]}" \
         'rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean' \
@@ -53,6 +54,7 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
 }
 
 @test "a pair without a scored token does not count" {
+    needs_ranks
     local nothing='"labels":[-100,-100],"ref_logprobs":[0,0]'
     {
         cat pairs.jsonl
@@ -217,6 +219,7 @@ is_near() {
 }
 
 @test "a reference's log-probabilities are added to packed pairs" {
+    needs_ranks
     ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m "$(bins pairs)" >ref.plan
     pprun -q --data pairs --init 2 --dtype fp64 --logprobs ref.scores ref.plan
     pppack -q -l 64 --bins-multiple 4 -o referenced \
@@ -232,6 +235,7 @@ is_near() {
 }
 
 @test "log-probabilities of other sequences are refused" {
+    needs_ranks
     pprun -q --data rollouts --init 1 --logprobs - \
         <(ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m 4) >summed
     sed 's/, "xxh3": "[^"]*"//' summed >scores
@@ -300,6 +304,7 @@ is_near() {
 }
 
 @test "the gradient is the slope of the loss" {
+    needs_ranks
     # One step of SGD moves the weights by lr times the gradient: the loss falls
     # by lr times the square of its norm. The score weight of the divergence adds
     # a gradient that is no slope of the loss.
