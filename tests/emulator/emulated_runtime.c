@@ -44,6 +44,7 @@ struct CUstream_st {
     struct CUstream_st *next; /* all streams ever opened: events outlive them */
     pthread_t thread, owner;  /* owner: the thread that opened it */
     pthread_cond_t has_task;  /* or is closed */
+    pthread_cond_t task_done;
     struct task *first, **last;
     struct task *running;
     uint64_t n_queued, n_done;
@@ -81,7 +82,6 @@ static struct locked *all_locked;
 static unsigned n_streams;
 static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t task_done = PTHREAD_COND_INITIALIZER;
 
 /* Replaces the function of the C library. */
 int clock_gettime(clockid_t clock, struct timespec *t)
@@ -179,7 +179,7 @@ static void *run_stream(void *arg)
         s->running = NULL;
         free(t);
         s->n_done++;
-        pthread_cond_broadcast(&task_done);
+        pthread_cond_broadcast(&s->task_done);
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -222,7 +222,7 @@ static void wait_for(struct point p)
 {
     pthread_mutex_lock(&lock);
     while (p.stream && p.stream->n_done < p.n)
-        pthread_cond_wait(&task_done, &lock);
+        pthread_cond_wait(&p.stream->task_done, &lock);
     pthread_mutex_unlock(&lock);
 }
 
@@ -338,7 +338,7 @@ cudaError_t cudaFree(void *p)
     pthread_mutex_lock(&lock);
     for (struct CUstream_st *s = streams; s; s = s->next)
         while (s->n_done < s->n_queued)
-            pthread_cond_wait(&task_done, &lock);
+            pthread_cond_wait(&s->task_done, &lock);
     pthread_mutex_unlock(&lock);
     pthread_mutex_lock(&gate);
     if (--pieces == 0) {
@@ -450,6 +450,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     s->last = &s->first;
     s->owner = pthread_self();
     pthread_cond_init(&s->has_task, NULL);
+    pthread_cond_init(&s->task_done, NULL);
     pthread_mutex_lock(&lock);
     s->jitter = seed ? (unsigned)atoi(seed) * 1000 + ++n_streams : 0;
     s->next = streams;
