@@ -25,6 +25,12 @@ static const double vblock_visits = 16;
 /* Share of the time for a first search with each way to run backward. */
 #define BRIEF 0.1
 
+/* Policies are far behind if their best is worse by more than this share. */
+#define BEHIND 0.02
+
+/* Share of the time for moves near the best order, if they are alone. */
+#define NEAR 0.2
+
 /* Reports if order is better than the best so far. */
 static bool is_better(const struct pp_search_state *s, const struct pp_eval *e,
                       const int32_t *order, double span)
@@ -181,12 +187,12 @@ static int try_vblocks(struct pp_search_state *s, struct pp_err *err)
     return 0;
 }
 
-/* Anneals from the best so far. */
+/* Anneals from the best so far, from one heat to another. */
 static int better(struct pp_search_state *s, uint64_t key, double steps,
-                  double heat, struct pp_err *err)
+                  double first, double last, struct pp_err *err)
 {
     struct pp_local_options o = {
-        .key = key, .steps = steps, .goal = s->goal, .heat = {heat, heat / 15}};
+        .key = key, .steps = steps, .goal = s->goal, .heat = {first, last}};
     double worst, done;
     memcpy(s->order, s->best, (size_t)s->problem.n_ops * sizeof *s->order);
     if (pp_local_search(&s->problem, &o, s->order, &worst, &done, err))
@@ -195,20 +201,37 @@ static int better(struct pp_search_state *s, uint64_t key, double steps,
     return 0;
 }
 
-/* Tries policies and moves in turn, for the work that is left. */
+/* Tries moves alone: first near the best order, then long enough to get away
+ * from it. */
+static int move_only(struct pp_search_state *s, double steps,
+                     struct pp_err *err)
+{
+    uint64_t key = pp_rng_key(s->options->seed, "moves");
+    if (better(s, pp_rng_bits(key, 0), NEAR * steps, 0.3, 0.02, err))
+        return -1;
+    return pp_search_at_goal(s) ? 0
+                                : better(s, pp_rng_bits(key, 1),
+                                         (1 - NEAR) * steps, 1.5, 0.1, err);
+}
+
+/* Tries policies and moves in turn, for the work that is left. If policies are
+ * far behind, as in a V in short memory, moves get all of it. */
 static int rounds(struct pp_search_state *s, struct pp_policy_search *p,
                   double steps, struct pp_err *err)
 {
     static const double heats[] = {0.3, 1, 0.15, 0.5, 0.08};
     const int n = sizeof heats / sizeof *heats;
     uint64_t key = pp_rng_key(s->options->seed, "auto");
+    double part = steps / (2 * n);
     for (int i = 0; i < n && !pp_search_at_goal(s); i++) {
+        if (p->worst > s->worst * (1 + BEHIND))
+            return move_only(s, steps - 2 * i * part, err);
         p->key = pp_rng_bits(key, (uint64_t)(2 * i));
-        if (pp_policy_climb(p, steps / (2 * n), err))
+        if (pp_policy_climb(p, part, err))
             return -1;
         if (!pp_search_at_goal(s) &&
-            better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)), steps / (2 * n),
-                   heats[i], err))
+            better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)), part, heats[i],
+                   heats[i] / 15, err))
             return -1;
     }
     return 0;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* Annealing of single moves. A move is estimated first, and an order is
- * evaluated only if the estimate is accepted. */
+/* Annealing of single moves. */
 #include "schedule/search/search_methods.h"
 
 #include <math.h>
@@ -8,20 +7,14 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "schedule/search/search_problem.h"
+#include "schedule/search/search_moves.h"
 
 enum { MAX_SHIFT = 24, TRIES = 32 };
-
-/* An op taken from one place of its row and put in another. The ops between
- * move by one. */
-struct op_move {
-    int32_t from, to;
-};
 
 struct annealing {
     const struct pp_search_problem *problem;
     const struct pp_local_options *options;
-    struct pp_eval now, next; /* the current order, and the one being tried */
+    struct pp_moves moves;
     int32_t *order, *best;
     double *held; /* per place: memory before its op */
     double best_worst, mean, heat, eps;
@@ -103,7 +96,7 @@ static int32_t reach(const struct annealing *l, int row, int32_t k,
 }
 
 /* Reports if the moved op fits in memory at its new place. */
-static bool fits_there(const struct annealing *l, int row, struct op_move m)
+static bool fits_there(const struct annealing *l, int row, struct pp_move m)
 {
     const struct pp_search_problem *j = l->problem;
     if (!j->limit)
@@ -117,85 +110,12 @@ static bool fits_there(const struct annealing *l, int row, struct op_move m)
     return held + j->taken[gx] <= j->limit[row] + j->slack;
 }
 
-static double ready_at(const struct pp_eval *e, int32_t op)
-{
-    const struct pp_search_problem *j = e->problem;
-    double ready = 0;
-    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
-        int32_t from = j->in[i].op;
-        double t = e->start[from] + j->time[from] + j->in[i].lag;
-        ready = t > ready ? t : ready;
-    }
-    return ready;
-}
-
-static double tail_of(const struct pp_eval *e, int32_t op)
-{
-    const struct pp_search_problem *j = e->problem;
-    double tail = 0;
-    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
-        int32_t to = j->out[i].op;
-        double t = j->out[i].lag + j->time[to] + e->tail[to];
-        tail = t > tail ? t : tail;
-    }
-    return tail;
-}
-
-/* Returns the longest path through the ops that the move shifts, if the rest of
- * the schedule stays as it is. */
-static double estimate(const struct annealing *l, int row, struct op_move m)
-{
-    const struct pp_search_problem *j = l->problem;
-    int32_t low = m.from < m.to ? m.from : m.to;
-    int32_t n = (m.from < m.to ? m.to - m.from : m.from - m.to) + 1;
-    int32_t ops[MAX_SHIFT + 1];
-    double start[MAX_SHIFT + 1], longest = 0;
-    double clock = 0, tail = j->late[row];
-    bool left = m.to < m.from;
-    for (int32_t k = 0; k < n - 1; k++)
-        ops[left ? k + 1 : k] = l->order[left ? low + k : low + k + 1];
-    ops[left ? 0 : n - 1] = l->order[m.from];
-    if (low > j->first_order[row]) {
-        int32_t before = l->order[low - 1];
-        clock = l->now.start[before] + j->time[before];
-    }
-    if (low + n < j->first_order[row + 1]) {
-        int32_t after = l->order[low + n];
-        tail = j->time[after] + l->now.tail[after];
-    }
-    for (int32_t k = 0; k < n; k++) {
-        double ready = ready_at(&l->now, ops[k]);
-        start[k] = ready > clock ? ready : clock;
-        clock = start[k] + j->time[ops[k]];
-    }
-    for (int32_t k = n - 1; k >= 0; k--) {
-        double after = tail_of(&l->now, ops[k]);
-        tail = after > tail ? after : tail;
-        double path = start[k] + j->time[ops[k]] + tail;
-        longest = path > longest ? path : longest;
-        tail += j->time[ops[k]];
-    }
-    return longest;
-}
-
-static void shift(int32_t *order, struct op_move m)
-{
-    int32_t op = order[m.from];
-    if (m.to < m.from)
-        memmove(order + m.to + 1, order + m.to,
-                (size_t)(m.from - m.to) * sizeof *order);
-    else
-        memmove(order + m.from, order + m.from + 1,
-                (size_t)(m.to - m.from) * sizeof *order);
-    order[m.to] = op;
-}
-
 /* Draws a random move of an op on a longest path. Returns false if none was
  * found. */
-static bool propose(struct annealing *l, struct op_move *m, int *row)
+static bool propose(struct annealing *l, struct pp_move *m)
 {
     const struct pp_search_problem *j = l->problem;
-    const struct pp_eval *e = &l->now;
+    const struct pp_eval *e = &l->moves.at;
     for (int i = 0; i < TRIES; i++) {
         int32_t k = random_below(l, j->n_ops), op = l->order[k];
         if (e->start[op] + j->time[op] + e->tail[op] < e->worst - l->eps)
@@ -203,57 +123,51 @@ static bool propose(struct annealing *l, struct op_move *m, int *row)
         uint64_t bits = random_bits(l);
         bool left = bits & 1;
         int32_t most = bits & 2 ? 2 : MAX_SHIFT;
-        *row = j->row[j->group[op]];
-        int32_t d = reach(l, *row, k, most, left);
+        int row = j->row[j->group[op]];
+        int32_t d = reach(l, row, k, most, left);
         if (d == 0)
             continue;
         d = 1 + random_below(l, d);
-        *m = (struct op_move){k, left ? k - d : k + d};
-        if (fits_there(l, *row, *m))
+        *m = (struct pp_move){k, left ? k - d : k + d};
+        if (fits_there(l, row, *m))
             return true;
     }
     return false;
 }
 
-static void keep(struct annealing *l, struct op_move m)
+/* Returns how many ops it looked at. */
+static int32_t keep(struct annealing *l, struct pp_move m)
 {
     const struct pp_search_problem *j = l->problem;
     int32_t low = m.from < m.to ? m.from : m.to;
     int32_t high = m.from < m.to ? m.to : m.from;
-    struct pp_eval other = l->now;
     double held = l->held[low];
-    l->now = l->next;
-    l->next = other;
     for (int32_t k = low; k <= high; k++) {
         int group = j->group[l->order[k]];
         l->held[k] = held;
         held += j->taken[group] - j->freed[group];
     }
-    pp_eval_tails(&l->now);
-    if (l->now.worst < l->best_worst - l->eps) {
-        l->best_worst = l->now.worst;
+    int32_t n = pp_moves_keep(&l->moves);
+    if (l->moves.at.worst < l->best_worst - l->eps) {
+        l->best_worst = l->moves.at.worst;
         memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
     }
+    return n;
 }
 
 /* Tries one move. Returns its cost in visits. */
 static double step(struct annealing *l)
 {
-    const struct pp_search_problem *j = l->problem;
-    struct op_move m;
-    int row;
-    if (!propose(l, &m, &row))
+    struct pp_move m;
+    if (!propose(l, &m))
         return 4 * TRIES;
-    double bound = l->now.worst - l->heat * log(1 - random_real(l));
-    if (estimate(l, row, m) > bound + l->eps)
-        return 2 * MAX_SHIFT;
-    shift(l->order, m);
-    if (pp_eval_heads(&l->next, l->order) && l->next.worst <= bound + l->eps) {
-        keep(l, m);
-        return 2.0 * j->n_ops;
-    }
-    shift(l->order, (struct op_move){m.to, m.from});
-    return j->n_ops;
+    double bound = l->moves.at.worst - l->heat * log(1 - random_real(l));
+    bool good = pp_moves_try(&l->moves, m) <= bound + l->eps;
+    double visits = 2 * TRIES + 4 * l->moves.n_window;
+    if (good)
+        return visits + 2 * keep(l, m) + l->problem->n_ops / 16;
+    pp_moves_undo(&l->moves);
+    return visits;
 }
 
 static double anneal(struct annealing *l)
@@ -270,20 +184,17 @@ static double anneal(struct annealing *l)
 static int init(struct annealing *l, struct pp_err *err)
 {
     const struct pp_search_problem *j = l->problem;
-    if (pp_eval_init(&l->now, j, err) || pp_eval_init(&l->next, j, err))
-        return -1;
     l->best = calloc((size_t)j->n_ops, sizeof *l->best);
     l->held = calloc((size_t)j->n_ops, sizeof *l->held);
     if (!l->best || !l->held)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int32_t op = 0; op < j->n_ops; op++)
         l->mean += j->time[op] / j->n_ops;
-    if (!pp_eval_heads(&l->now, l->order))
-        return pp_fail(err, PP_EXIT_NO, "this order deadlocks");
-    pp_eval_tails(&l->now);
+    if (pp_moves_init(&l->moves, j, l->order, err))
+        return -1;
     fill_held(l);
-    l->eps = 1e-10 * l->now.worst;
-    l->best_worst = l->now.worst;
+    l->eps = 1e-10 * l->moves.at.worst;
+    l->best_worst = l->moves.at.worst;
     memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
     return 0;
 }
@@ -301,7 +212,6 @@ int pp_local_search(const struct pp_search_problem *j,
     }
     free(l.best);
     free(l.held);
-    pp_eval_finish(&l.now);
-    pp_eval_finish(&l.next);
+    pp_moves_finish(&l.moves);
     return rc;
 }

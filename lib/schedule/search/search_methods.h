@@ -139,11 +139,9 @@ int pp_policy_climb(struct pp_policy_search *s, double steps,
 /* --- single moves ---
  *
  * Simulated annealing. A move takes an op on a longest path and puts it
- * elsewhere in its row, if memory and the order within a microbatch allow. The
- * paths through the shifted ops are estimated from heads and tails of the
- * current order, as in job-shop scheduling (Taillard, ORSA J. Computing 1994;
- * Dell'Amico and Trubian, Annals of OR 1993), so most moves are refused without
- * a pass over the ops. */
+ * elsewhere in its row, if memory and the order within a microbatch allow.
+ * search_moves.h says how long the paths through it are then, so most moves are
+ * refused without a pass over the ops. */
 struct pp_local_options {
     uint64_t key;   /* key of the random generator */
     double steps;   /* work allowed, in visits of an op */

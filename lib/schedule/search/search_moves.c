@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT */
+/* Repairs the sequence and the times of an order after a move. */
+#include "schedule/search/search_moves.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int row_of(const struct pp_search_problem *j, int32_t op)
+{
+    return j->row[j->group[op]];
+}
+
+/* Returns the op before another in its row, or -1. */
+static int32_t row_before(const struct pp_moves *v, int32_t op)
+{
+    int32_t k = v->place[op];
+    return k > v->problem->first_order[row_of(v->problem, op)] ? v->order[k - 1]
+                                                               : -1;
+}
+
+/* Returns the op after another in its row, or -1. */
+static int32_t row_after(const struct pp_moves *v, int32_t op)
+{
+    const struct pp_search_problem *j = v->problem;
+    int32_t k = v->place[op] + 1;
+    return k < j->first_order[row_of(j, op) + 1] ? v->order[k] : -1;
+}
+
+/* Sets the start of an op. Returns whether it changed. */
+static bool find_start(struct pp_moves *v, int32_t op)
+{
+    const struct pp_search_problem *j = v->problem;
+    int32_t before = row_before(v, op);
+    double old = v->at.start[op];
+    double start = before < 0 ? 0 : v->at.start[before] + j->time[before];
+    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
+        int32_t from = j->in[i].op;
+        double t = v->at.start[from] + j->time[from] + j->in[i].lag;
+        start = t > start ? t : start;
+    }
+    v->at.start[op] = start;
+    return start != old;
+}
+
+/* Sets the tail of an op. Returns whether it changed. */
+static bool find_tail(struct pp_moves *v, int32_t op)
+{
+    const struct pp_search_problem *j = v->problem;
+    int32_t after = row_after(v, op);
+    double old = v->at.tail[op];
+    double tail =
+        after < 0 ? j->late[row_of(j, op)] : j->time[after] + v->at.tail[after];
+    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
+        int32_t to = j->out[i].op;
+        double t = j->out[i].lag + j->time[to] + v->at.tail[to];
+        tail = t > tail ? t : tail;
+    }
+    v->at.tail[op] = tail;
+    return tail != old;
+}
+
+/* Shifts the ops of a row. */
+static void shift(struct pp_moves *v, struct pp_move m)
+{
+    int32_t *order = v->order, op = order[m.from];
+    int32_t by = m.to < m.from ? -1 : 1;
+    for (int32_t k = m.from; k != m.to; k += by) {
+        order[k] = order[k + by];
+        v->place[order[k]] = k;
+    }
+    order[m.to] = op;
+    v->place[op] = m.to;
+}
+
+/* Reports if the op is one of those that the moved one, x, has passed. */
+static bool is_passed(const struct pp_moves *v, int32_t op, int32_t x)
+{
+    const struct pp_move m = v->move;
+    int32_t k = v->place[op];
+    return op != x && row_of(v->problem, op) == row_of(v->problem, x) &&
+           (m.to < m.from ? k > m.to && k <= m.from : k >= m.from && k < m.to);
+}
+
+static void mark(struct pp_moves *v, int32_t op)
+{
+    if (op >= 0 && v->turn[op] >= v->first)
+        v->marked[op] = true;
+}
+
+/* Marks the ops of the window that x waits for. Returns false if it waits for
+ * one that comes after it. */
+static bool mark_before(struct pp_moves *v, int32_t x)
+{
+    const struct pp_search_problem *j = v->problem;
+    for (int32_t i = v->n_window - 1; i >= 0; i--) {
+        int32_t op = v->before[i].op;
+        if (!v->marked[op])
+            continue;
+        if (is_passed(v, op, x))
+            return false;
+        mark(v, row_before(v, op));
+        for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
+            mark(v, j->in[e].op);
+    }
+    return true;
+}
+
+/* Marks the ops of the window that wait for x. Returns false if one of them
+ * comes before it. */
+static bool mark_after(struct pp_moves *v, int32_t x)
+{
+    const struct pp_search_problem *j = v->problem;
+    for (int32_t i = 1; i < v->n_window; i++) {
+        int32_t op = v->before[i].op, before = row_before(v, op);
+        bool waits = before >= 0 && v->marked[before];
+        for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
+            waits |= v->marked[j->in[e].op];
+        if (waits && is_passed(v, op, x))
+            return false;
+        v->marked[op] = waits;
+    }
+    return true;
+}
+
+static void put(struct pp_moves *v, int32_t at, int32_t op)
+{
+    v->at.sorted[at] = op;
+    v->turn[op] = at;
+}
+
+/* Puts what x waits for before the ops that it passed on its way left, or what
+ * waits for x after the ops that it passed on its way right. Returns false if
+ * the order deadlocks. */
+static bool repair(struct pp_moves *v, bool left)
+{
+    int32_t x = v->order[v->move.to], at = v->first;
+    v->marked[x] = true;
+    bool runs = left ? mark_before(v, x) : mark_after(v, x);
+    for (int pass = 0; runs && pass < 2; pass++)
+        for (int32_t i = 0; i < v->n_window; i++)
+            if (v->marked[v->before[i].op] == (left == (pass == 0)))
+                put(v, at++, v->before[i].op);
+    for (int32_t i = 0; i < v->n_window; i++)
+        v->marked[v->before[i].op] = false;
+    return runs;
+}
+
+double pp_moves_try(struct pp_moves *v, struct pp_move m)
+{
+    const struct pp_search_problem *j = v->problem;
+    bool left = m.to < m.from;
+    double longest = 0;
+    v->move = m;
+    v->first = v->turn[v->order[left ? m.to : m.from]];
+    v->n_window = v->turn[v->order[left ? m.from : m.to]] - v->first + 1;
+    for (int32_t i = 0; i < v->n_window; i++) {
+        int32_t op = v->at.sorted[v->first + i];
+        v->before[i] =
+            (struct pp_window_op){op, v->at.start[op], v->at.tail[op]};
+    }
+    shift(v, m);
+    if (!repair(v, left))
+        return INFINITY;
+    for (int32_t i = v->first; i < v->first + v->n_window; i++)
+        find_start(v, v->at.sorted[i]);
+    for (int32_t i = v->first + v->n_window - 1; i >= v->first; i--) {
+        int32_t op = v->at.sorted[i];
+        find_tail(v, op);
+        double path = v->at.start[op] + j->time[op] + v->at.tail[op];
+        longest = path > longest ? path : longest;
+    }
+    return longest;
+}
+
+void pp_moves_undo(struct pp_moves *v)
+{
+    shift(v, (struct pp_move){v->move.to, v->move.from});
+    for (int32_t i = 0; i < v->n_window; i++) {
+        const struct pp_window_op *b = &v->before[i];
+        put(v, v->first + i, b->op);
+        v->at.start[b->op] = b->start;
+        v->at.tail[b->op] = b->tail;
+    }
+}
+
+/* Notes that an op outside the window may change. */
+static void note(struct pp_moves *v, int32_t op)
+{
+    if (op >= 0 &&
+        (v->turn[op] < v->first || v->turn[op] >= v->first + v->n_window))
+        v->dirty[v->turn[op]] = true;
+}
+
+static void note_after(struct pp_moves *v, int32_t op)
+{
+    const struct pp_search_problem *j = v->problem;
+    note(v, row_after(v, op));
+    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++)
+        note(v, j->out[i].op);
+}
+
+static void note_before(struct pp_moves *v, int32_t op)
+{
+    const struct pp_search_problem *j = v->problem;
+    note(v, row_before(v, op));
+    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++)
+        note(v, j->in[i].op);
+}
+
+int32_t pp_moves_keep(struct pp_moves *v)
+{
+    const struct pp_search_problem *j = v->problem;
+    int32_t end = v->first + v->n_window, n = 0;
+    for (int32_t i = v->first; i < end; i++)
+        note_after(v, v->at.sorted[i]);
+    for (int32_t i = end; i < j->n_ops; i++)
+        if (v->dirty[i]) {
+            v->dirty[i] = false;
+            n++;
+            if (find_start(v, v->at.sorted[i]))
+                note_after(v, v->at.sorted[i]);
+        }
+    for (int32_t i = v->first; i < end; i++)
+        note_before(v, v->at.sorted[i]);
+    for (int32_t i = v->first - 1; i >= 0; i--)
+        if (v->dirty[i]) {
+            v->dirty[i] = false;
+            n++;
+            if (find_tail(v, v->at.sorted[i]))
+                note_before(v, v->at.sorted[i]);
+        }
+    v->at.worst = -INFINITY;
+    for (int r = 0; r < j->graph->n_rows; r++) {
+        int32_t k = j->first_order[r + 1] - 1;
+        double last = 0;
+        if (k >= j->first_order[r])
+            last = v->at.start[v->order[k]] + j->time[v->order[k]];
+        v->at.worst = fmax(v->at.worst, last + j->late[r]);
+    }
+    return n;
+}
+
+struct started_op {
+    double start;
+    int32_t turn, op;
+};
+
+static int by_start(const void *a, const void *b)
+{
+    const struct started_op *x = a, *y = b;
+    return x->start < y->start   ? -1
+           : x->start > y->start ? 1
+                                 : (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+/* Sorts the sequence by start, so that windows are small. */
+static int sort_by_start(struct pp_moves *v, struct pp_err *err)
+{
+    size_t n = (size_t)v->problem->n_ops;
+    struct started_op *ops = calloc(n + 1, sizeof *ops);
+    if (!ops)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        int32_t op = v->at.sorted[i];
+        ops[i] = (struct started_op){v->at.start[op], (int32_t)i, op};
+    }
+    qsort(ops, n, sizeof *ops, by_start);
+    for (size_t i = 0; i < n; i++)
+        put(v, (int32_t)i, ops[i].op);
+    free(ops);
+    return 0;
+}
+
+int pp_moves_init(struct pp_moves *v, const struct pp_search_problem *j,
+                  int32_t *order, struct pp_err *err)
+{
+    size_t n = (size_t)j->n_ops;
+    *v = (struct pp_moves){.problem = j, .order = order};
+    if (pp_eval_init(&v->at, j, err))
+        return -1;
+    v->place = calloc(n, sizeof *v->place);
+    v->turn = calloc(n, sizeof *v->turn);
+    v->marked = calloc(n, sizeof *v->marked);
+    v->dirty = calloc(n, sizeof *v->dirty);
+    v->before = calloc(n, sizeof *v->before);
+    if (!v->place || !v->turn || !v->marked || !v->dirty || !v->before)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (!pp_eval_heads(&v->at, order))
+        return pp_fail(err, PP_EXIT_NO, "this order deadlocks");
+    pp_eval_tails(&v->at);
+    for (int32_t k = 0; k < j->n_ops; k++)
+        v->place[order[k]] = k;
+    return sort_by_start(v, err);
+}
+
+void pp_moves_finish(struct pp_moves *v)
+{
+    free(v->place);
+    free(v->turn);
+    free(v->marked);
+    free(v->dirty);
+    free(v->before);
+    pp_eval_finish(&v->at);
+    *v = (struct pp_moves){0};
+}
