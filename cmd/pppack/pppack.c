@@ -30,18 +30,28 @@ static int choose_unpadded(struct pack_job *j)
     return rc;
 }
 
+size_t pack_row_sizes(const struct pack_job *j,
+                      struct pp_pack_size sizes[PP_N_MODALITIES])
+{
+    size_t n = 0;
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        uint32_t limit = pack_row_limit(j, (enum pp_modality)m);
+        if (limit && j->pieces.rows[m])
+            sizes[n++] = (struct pp_pack_size){j->pieces.rows[m], limit};
+    }
+    return n;
+}
+
 /* Packs the sequences by the rule. */
 static int choose_bins(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
     struct pp_err *err = &j->t.err;
     uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
-    const uint32_t *rows = p->rows[pack_modality(j)];
-    if (j->patches && rows) {
-        const struct pp_two_sizes sizes[] = {{p->padded, room},
-                                             {rows, (uint32_t)j->patches}};
-        return pp_pack_two(sizes, p->n, &j->bins, err);
-    }
+    struct pp_pack_size sizes[1 + PP_N_MODALITIES] = {{p->padded, room}};
+    size_t n_sizes = 1 + pack_row_sizes(j, sizes + 1);
+    if (n_sizes > 1)
+        return pp_pack_sizes(sizes, n_sizes, p->n, &j->bins, err);
     if (!j->parts && j->rule->draw)
         return j->rule->draw(p->padded, p->n, room, (uint64_t)j->seed, &j->bins,
                              err);
@@ -82,7 +92,7 @@ static int raise_bins(struct pack_job *j)
     if (j->compat && j->compat->raise)
         return j->compat->raise(&j->bins, least, multiple, &j->t.err);
     /* Giving items away keeps to any capacity. */
-    if (j->patches)
+    if (j->patches || j->audio_rows)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,
                                            &j->t.err);
     return pp_bins_multiple(&j->bins, j->pieces.padded, j->capacity, least,
@@ -93,20 +103,22 @@ static int raise_bins(struct pack_job *j)
 static int certify(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    const uint32_t *rows = p->rows[pack_modality(j)];
-    size_t of_patches = 0;
+    struct pp_pack_size sizes[PP_N_MODALITIES];
+    size_t n_sizes = pack_row_sizes(j, sizes);
     j->lower_bound = j->bins.n_bins;
     if (j->rows)
         return 0;
     if (pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
                         &j->lower_bound, &j->t.err) != 0)
         return -1;
-    if (j->patches && rows &&
-        pp_pack_lower_bound(rows, p->n, (uint32_t)j->patches, &of_patches,
-                            &j->t.err) != 0)
-        return -1;
-    if (of_patches > j->lower_bound)
-        j->lower_bound = of_patches;
+    for (size_t k = 0; k < n_sizes; k++) {
+        size_t bound = 0;
+        if (pp_pack_lower_bound(sizes[k].sizes, p->n, sizes[k].capacity, &bound,
+                                &j->t.err) != 0)
+            return -1;
+        if (bound > j->lower_bound)
+            j->lower_bound = bound;
+    }
     return 0;
 }
 
@@ -127,7 +139,8 @@ static int pack(struct pack_job *j)
         .align = j->align,
         .oversize = (enum pp_oversize)j->oversize,
         .drop_empty = j->drop_empty,
-        .rows = {(uint32_t)j->patches, (uint32_t)j->patches},
+        .rows = {pack_row_limit(j, PP_MODALITY_IMAGES),
+                 pack_row_limit(j, PP_MODALITY_AUDIO)},
         .first = j->first_document,
         .end = j->first_document + j->n_documents,
     };
@@ -281,34 +294,36 @@ static void print_counts(const struct pp_input_counts *c, FILE *f)
     fputs("}\n", f);
 }
 
-/* Prints the figures of the images of all pieces, if there are any. */
-static void print_images(const struct pack_job *j, FILE *f)
+/* Counts the items of a piece. */
+static size_t count_items(const struct pack_job *j, enum pp_modality m,
+                          const struct pp_piece *q)
+{
+    size_t document = j->first_document + q->source, n = 0;
+    size_t end = pp_documents_sequence(&j->docs, document + 1);
+    const struct pp_item *at;
+    for (size_t s = pp_documents_sequence(&j->docs, document); s < end; s++)
+        n += pp_items_of(&j->docs.items[m], s, &at);
+    return n;
+}
+
+/* Prints the figures of the items of a modality, if there are any. */
+static void print_items(const struct pack_job *j, enum pp_modality m, FILE *f)
 {
     const struct pp_pieces *p = &j->pieces;
-    const struct pp_item *at;
-    uint64_t images = 0, patches = 0, fullest = 0;
-    const struct pp_items *items = &j->docs.items[pack_modality(j)];
-    const uint32_t *rows = p->rows[pack_modality(j)];
-    if (!rows)
+    struct pack_stream_figures all = {0};
+    if (!p->rows[m])
         return;
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         uint64_t here = 0;
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++) {
-            uint32_t item = j->bins.items[i];
-            size_t document = j->first_document + p->piece[item].source;
-            size_t end = pp_documents_sequence(&j->docs, document + 1);
-            here += rows[item];
-            for (size_t s = pp_documents_sequence(&j->docs, document); s < end;
-                 s++)
-                images += pp_items_of(items, s, &at);
+            uint32_t piece = j->bins.items[i];
+            here += p->rows[m][piece];
+            all.items += count_items(j, m, &p->piece[piece]);
         }
-        patches += here;
-        fullest = here > fullest ? here : fullest;
+        all.rows += here;
+        all.max_rows = here > all.max_rows ? here : all.max_rows;
     }
-    fprintf(f,
-            "  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
-            ",\n  \"max_patches\": %" PRIu64 ",\n",
-            pack_images_key(items->kind.modality), images, patches, fullest);
+    pack_print_stream(f, m, p->rows[0] && p->rows[1], &all, false);
 }
 
 static void print_figure(FILE *f, const char *key, double v)
@@ -373,7 +388,8 @@ static int print_stats(struct pack_job *j)
             j->bins.n_bins, bound, j->bins.n_bins - bound,
             !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
             j->align, j->row, padded - p->n_tokens, efficiency);
-    print_images(j, f);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        print_items(j, (enum pp_modality)m, f);
     print_figures(j, f);
     print_counts(&p->counts, f);
     return 0;

@@ -55,8 +55,8 @@ struct pack_job {
     int64_t dp;                       /* data-parallel ranks; 0 until known */
     int64_t image_token, audio_token; /* -1: not given */
     int64_t patch, merge;
-    int64_t patches;   /* most in a bin; 0: no limit */
-    double patch_cost; /* in tokens */
+    int64_t patches, audio_rows;   /* most in a bin; 0: no limit */
+    double patch_cost, audio_cost; /* in tokens */
     int oversize, drop_empty, fp8, balance;
     int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
     const char *manifest_name;
@@ -89,7 +89,7 @@ struct pack_job {
     struct pp_epoch_order epoch; /* of the directory */
     struct pp_manifest manifest; /* with manifest_name */
     double per_token, per_pair;  /* with --balance flops */
-    double per_patch;            /* with --balance */
+    double per_patch;            /* with --balance flops */
     /* With --image-token, and with --audio-token. */
     struct pp_jsonl_stream streams[PP_N_MODALITIES];
     size_t lower_bound;                /* with --stats */
@@ -134,21 +134,40 @@ int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
 /* Reads --manifest, and takes missing settings from it. */
 int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
 
-/* Returns the modality of the documents' items. */
+/* Returns the most rows of a modality in a bin; 0: no limit. --patches is about
+ * audio if there are no images. */
+static inline uint32_t pack_row_limit(const struct pack_job *j,
+                                      enum pp_modality m)
+{
+    bool alone = !j->docs.items[PP_MODALITY_IMAGES].n && !j->audio_rows;
+    return (uint32_t)(m == PP_MODALITY_AUDIO && !alone ? j->audio_rows
+                                                       : j->patches);
+}
+
+/* Fills sizes with the rows of the pieces that have a limit. Returns how many
+ * there are. */
+size_t pack_row_sizes(const struct pack_job *j,
+                      struct pp_pack_size sizes[PP_N_MODALITIES]);
+
+/* Returns the modality whose encoder is simulated: that of the documents'
+ * items. */
 static inline enum pp_modality pack_modality(const struct pack_job *j)
 {
     return j->docs.items[PP_MODALITY_AUDIO].n ? PP_MODALITY_AUDIO
                                               : PP_MODALITY_IMAGES;
 }
 
-/* Returns the name of the number of images, or of clips of audio, in figures.
- */
-static inline const char *pack_images_key(enum pp_modality s)
-{
-    return s == PP_MODALITY_AUDIO ? "audio" : "images";
-}
+/* The numbers of items and rows of a stream, and most rows of a bin. */
+struct pack_stream_figures {
+    uint64_t items, rows, max_rows;
+};
 
-/* Fails if the model of --manifest cannot take the images that were read. */
+/* Prints those of a stream as members of a JSON object, with a comma before or
+ * behind each. both: the data have images and audio. */
+void pack_print_stream(FILE *f, enum pp_modality m, bool both,
+                       const struct pack_stream_figures *n, bool before);
+
+/* Fails if the model of --manifest cannot take the items that were read. */
 int pack_check_images(struct pack_job *j) PP_MUST_USE;
 
 /* Adds the data section to the manifest, and writes it to its file, or to

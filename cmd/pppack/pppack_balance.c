@@ -61,15 +61,28 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
     return sum;
 }
 
+/* Returns what a row of a modality costs, in what is balanced. */
+static double cost_of_row(const struct pack_job *j, enum pp_modality m)
+{
+    bool audio = m == PP_MODALITY_AUDIO && tool_given(&j->t, "audio-cost");
+    double tokens = audio ? j->audio_cost : j->patch_cost;
+    if (j->balance != PACK_BALANCE_FLOPS)
+        return tokens;
+    return audio ? j->audio_cost * j->per_token : j->per_patch;
+}
+
 /* Returns the cost of one piece, in what is balanced. */
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     const struct pp_pieces *p = &j->pieces;
-    const uint32_t *rows = p->rows[pack_modality(j)];
-    double patches = rows ? rows[q - p->piece] : 0;
-    if (j->balance != PACK_BALANCE_FLOPS)
-        return q->padded + j->patch_cost * patches;
-    return pack_cost(j, q->padded, pairs_of(j, q)) + j->per_patch * patches;
+    double cost = j->balance == PACK_BALANCE_FLOPS
+                      ? pack_cost(j, q->padded, pairs_of(j, q))
+                      : q->padded;
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (p->rows[m])
+            cost +=
+                cost_of_row(j, (enum pp_modality)m) * p->rows[m][q - p->piece];
+    return cost;
 }
 
 /* Makes the costs as integers that lose little, and whose sum does not
@@ -86,7 +99,8 @@ static uint64_t *make_costs(struct pack_job *j)
     for (size_t i = 0; i < p->n; i++)
         total += cost_of(j, &p->piece[i]);
     /* Tokens alone are whole numbers already. */
-    bool whole = j->balance != PACK_BALANCE_FLOPS && j->patch_cost == 0;
+    bool whole = j->balance != PACK_BALANCE_FLOPS && j->patch_cost == 0 &&
+                 j->audio_cost == 0;
     double scale =
         !whole && total > 0 ? (double)(UINT64_C(1) << 61) / total : 1;
     for (size_t i = 0; i < p->n; i++)
@@ -308,11 +322,11 @@ static int rearrange_bins(struct pack_job *j)
     if (!cost)
         return -1;
     tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
-    const struct pp_two_sizes patches = {j->pieces.rows[pack_modality(j)],
-                                         (uint32_t)j->patches};
-    int rc = pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity,
-                             j->patches && patches.sizes ? &patches : NULL,
-                             j->sizes ? near_mean(j, cost) : 0, &j->t.err);
+    struct pp_pack_size rows[PP_N_MODALITIES];
+    size_t n_rows = pack_row_sizes(j, rows);
+    int rc =
+        pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity, rows,
+                        n_rows, j->sizes ? near_mean(j, cost) : 0, &j->t.err);
     if (rc == 0)
         rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);
     free(cost);

@@ -169,8 +169,7 @@ const struct tool_option pack_options[] = {
     {0, "image-token", "ID", "take images; the id of their placeholders",
      AT(image_token), 0, INT32_MAX - 1, .excludes = "bytes lengths"},
     {0, "audio-token", "ID", "take audio; the id of its placeholders",
-     AT(audio_token), 0, INT32_MAX - 1,
-     .excludes = "bytes lengths image-token"},
+     AT(audio_token), 0, INT32_MAX - 1, .excludes = "bytes lengths"},
     {0, "patch", "N", "cut images into patches of N x N pixels", AT(patch), 1,
      4096, .needs = "image-token"},
     {0, "merge", "N", "N x N patches are a token (1)", AT(merge), 1, 1024,
@@ -179,8 +178,11 @@ const struct tool_option pack_options[] = {
     {.group = "Bins"},
     {'l', "capacity", "TOKENS", "most tokens per bin, with padding",
      AT(capacity), 1, INT32_MAX, .counts = true},
-    {0, "patches", "N", "most patches, or rows of audio, per bin", AT(patches),
-     1, INT32_MAX, .counts = true, .excludes = "lengths algorithm compat"},
+    {0, "patches", "N", "most patches per bin, or rows of audio alone",
+     AT(patches), 1, INT32_MAX, .counts = true,
+     .excludes = "lengths algorithm compat"},
+    {0, "audio-rows", "N", "most rows of audio per bin", AT(audio_rows), 1,
+     INT32_MAX, .counts = true, .excludes = "lengths algorithm compat"},
     {'a', "algorithm", "RULE", "packing rule (best)", .list = list_rules,
      .parse = parse_rule},
     {0, "compat", "SYSTEM", "make the bins of another system",
@@ -199,6 +201,8 @@ const struct tool_option pack_options[] = {
      .words = balance_words},
     {0, "patch-cost", "X", "with --balance: tokens that cost like a patch (0)",
      AT(patch_cost), 0, 1e6, .needs = "balance=tokens|balance=flops"},
+    {0, "audio-cost", "X", "the same for a row of audio (as for a patch)",
+     AT(audio_cost), 0, 1e6, .needs = "balance=tokens|balance=flops"},
     {0, "shuffle", "SEED", "put the bins in a random order (-o: 42)",
      AT(shuffle), 0, LARGEST,
      .excludes = "balance=tokens balance=flops no-shuffle"},
@@ -380,6 +384,11 @@ static int check_packing(struct pack_job *j, int argc)
     struct tool *t = &j->t;
     if (!j->capacity)
         return tool_usage(t, "a capacity is needed (-l)");
+    if (j->image_token >= 0 && j->image_token == j->audio_token)
+        return tool_usage(t,
+                          "--audio-token: '%" PRId64
+                          "' is also that of images; each needs its own id",
+                          j->audio_token);
     if (j->svg && (!t->output || !strcmp(j->svg, "-")))
         return tool_usage(t, "--svg needs -o DIR, and a file of its own");
     if (!t->output && !j->from_lengths && !j->stats)

@@ -16,6 +16,21 @@ static double fill_of(const struct pp_packed *p)
     return room > 0 ? (double)p->n_tokens / room : 0;
 }
 
+void pack_print_stream(FILE *f, enum pp_modality m, bool both,
+                       const struct pack_stream_figures *n, bool before)
+{
+    bool audio = m == PP_MODALITY_AUDIO;
+    const struct {
+        const char *key;
+        uint64_t value;
+    } all[] = {{audio ? "audio" : "images", n->items},
+               {audio && both ? "audio_rows" : "patches", n->rows},
+               {audio && both ? "max_audio_rows" : "max_patches", n->max_rows}};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++)
+        fprintf(f, "%s  \"%s\": %" PRIu64 "%s", before ? ",\n" : "", all[i].key,
+                all[i].value, before ? "" : ",\n");
+}
+
 static int print_json(struct pack_job *j, const struct pp_packed *p)
 {
     uint64_t scored = 0;
@@ -42,12 +57,15 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
     if (p->cp)
         fprintf(f, ",\n  \"cp\": %" PRIu32 ",\n  \"rank_tokens\": %" PRIu32,
                 p->cp, p->max_rank_tokens);
-    const struct pp_packed_stream *s = &p->streams[pp_packed_modality(p)];
-    if (pp_stream_exists(s))
-        fprintf(f,
-                ",\n  \"%s\": %" PRIu64 ",\n  \"patches\": %" PRIu64
-                ",\n  \"max_patches\": %" PRIu32,
-                pack_images_key(s->modality), s->n, s->n_rows, s->max_rows);
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        const struct pp_packed_stream *s = &p->streams[m];
+        const struct pack_stream_figures n = {s->n, s->n_rows, s->max_rows};
+        if (pp_stream_exists(s))
+            pack_print_stream(f, s->modality,
+                              pp_stream_exists(&p->streams[0]) &&
+                                  pp_stream_exists(&p->streams[1]),
+                              &n, true);
+    }
     fputs("\n}\n", f);
     return 0;
 }

@@ -49,7 +49,8 @@ int pack_write(struct pack_job *j)
         .n_inputs = j->n_documents,
         .capacity = j->capacity,
         .align = j->align,
-        .row_capacity = {(uint32_t)j->patches, (uint32_t)j->patches},
+        .row_capacity = {pack_row_limit(j, PP_MODALITY_IMAGES),
+                         pack_row_limit(j, PP_MODALITY_AUDIO)},
         .epoch = j->epoch,
         .docs = &j->docs,
         .first_document = j->first_document,
@@ -235,31 +236,37 @@ int pack_manifest_read(struct pack_job *j)
     return 0;
 }
 
-int pack_check_images(struct pack_job *j)
+/* Fails if the model cannot take the items of a modality. */
+static int check_items(struct pack_job *j, const struct pp_model *model,
+                       enum pp_modality m)
 {
-    const struct pp_items *images = &j->docs.items[pack_modality(j)];
-    const struct pp_item_kind *kind = &images->kind;
-    struct pp_image_set set = {
-        .n = images->n,
-        .modality = kind->modality,
-        .token = kind->token,
-        .patch_inputs = kind->width,
-        .merge = pp_modality_rows(kind->modality, kind->merge)};
-    struct pp_model model;
-    if (images->n == 0)
-        return 0;
-    for (size_t i = 0; i < images->n; i++) {
-        const struct pp_item *at = &images->at[i];
+    const struct pp_items *items = &j->docs.items[m];
+    const struct pp_item_kind *kind = &items->kind;
+    struct pp_image_set set = {.n = items->n,
+                               .modality = m,
+                               .token = kind->token,
+                               .patch_inputs = kind->width,
+                               .merge = pp_modality_rows(m, kind->merge)};
+    for (size_t i = 0; i < items->n; i++) {
+        const struct pp_item *at = &items->at[i];
         set.n_patches += at->rows;
         if (at->rows > set.max_image)
             set.max_image = at->rows;
         if (at->grid.frames > set.max_frames)
             set.max_frames = at->grid.frames;
     }
-    if (pp_model_read(j->manifest.model.source, &model, &j->t.err) ||
-        pp_vision_check_images(&model, &set, &j->t.err))
-        return pp_fail_at(&j->t.err, "%s: ", j->manifest_name);
-    return 0;
+    return pp_vision_check_images(model, &set, &j->t.err);
+}
+
+int pack_check_images(struct pack_job *j)
+{
+    struct pp_model model;
+    if (!pp_documents_have_items(&j->docs))
+        return 0;
+    int rc = pp_model_read(j->manifest.model.source, &model, &j->t.err);
+    for (int m = 0; m < PP_N_MODALITIES && rc == 0; m++)
+        rc = check_items(j, &model, (enum pp_modality)m);
+    return rc ? pp_fail_at(&j->t.err, "%s: ", j->manifest_name) : 0;
 }
 
 static int set_data(struct pack_job *j)

@@ -55,16 +55,18 @@ extern const struct pp_packer pp_packers[];
 
 const struct pp_packer *pp_packer_find(const char *name);
 
-/* One of two sizes of items, such as tokens, and how much of it a bin holds. No
- * size is above the capacity. */
-struct pp_two_sizes {
+/* One of several sizes of items, such as tokens, and how much of it a bin
+ * holds. No size is above the capacity. */
+struct pp_pack_size {
     const uint32_t *sizes;
     uint32_t capacity; /* at least 1 */
 };
 
-/* Packs n items that have two sizes. */
-int pp_pack_two(const struct pp_two_sizes sizes[2], size_t n,
-                struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
+enum { PP_MOST_SIZES = 3 };
+
+/* Packs n items that have n_sizes sizes, at most PP_MOST_SIZES. */
+int pp_pack_sizes(const struct pp_pack_size *sizes, size_t n_sizes, size_t n,
+                  struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
 
 void pp_bins_finish(struct pp_bins *b);
 
@@ -93,12 +95,11 @@ int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
 /* Moves items between bins so that the costliest bin costs less; it ends
  * when that costs at most `enough` or is a single item; 0: it does its best.
  * The number of bins stays; no bin is empty, and none exceeds the capacity, nor
- * that of a second size unless it is NULL. The sum of all costs must not
- * overflow. */
+ * those of n_others other sizes. The sum of all costs must not overflow. */
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity,
-                    const struct pp_two_sizes *second, uint64_t enough,
-                    struct pp_err *err) PP_MUST_USE;
+                    const struct pp_pack_size *others, size_t n_others,
+                    uint64_t enough, struct pp_err *err) PP_MUST_USE;
 
 /* Orders the bins for steps of per_step bins, of which dp run at a time. Bins
  * of about equal cost run at the same time, each step is a mixture, and the

@@ -36,13 +36,14 @@ struct balance_state {
     uint64_t *excess;
     size_t n, n_bins;
     uint32_t capacity;
-    const struct pp_two_sizes *second; /* or NULL */
+    const struct pp_pack_size *others; /* n_others further sizes */
+    size_t n_others;
     uint32_t *bin_of;
     uint64_t *load;          /* by bin: cost */
     uint64_t *weighed;       /* by bin: weight */
     uint32_t *best;          /* by item: its bin in the best so far */
     uint32_t *space;         /* by bin */
-    uint32_t *second_space;  /* by bin, with a second size */
+    uint32_t *other_space;   /* by bin, then by further size */
     uint32_t *order;         /* items, costliest first */
     uint32_t *head, *next;   /* items of a bin, plus one; 0 ends the list */
     uint32_t *sorted;        /* bins, costliest first */
@@ -51,25 +52,35 @@ struct balance_state {
     size_t work;             /* left */
 };
 
+/* Returns the space of a bin in each of the further sizes. */
+static uint32_t *other_space(const struct balance_state *s, size_t b)
+{
+    return s->other_space + b * s->n_others;
+}
+
 static void put_item(struct balance_state *s, uint32_t i, uint32_t b)
 {
     s->bin_of[i] = b;
     s->load[b] += s->cost[i];
     s->space[b] -= s->lengths[i];
-    if (s->second)
-        s->second_space[b] -= s->second->sizes[i];
+    for (size_t k = 0; k < s->n_others; k++)
+        other_space(s, b)[k] -= s->others[k].sizes[i];
 }
 
-/* Returns the second size of an item, or 0. item is its number plus one; 0 is
- * none. */
-static uint64_t second_size(const struct balance_state *s, uint32_t item)
+/* Returns further size k of an item, whose number plus one is `item`; 0 is no
+ * item. */
+static uint64_t other_size(const struct balance_state *s, size_t k,
+                           uint32_t item)
 {
-    return s->second && item ? s->second->sizes[item - 1] : 0;
+    return item ? s->others[k].sizes[item - 1] : 0;
 }
 
-static bool has_second_room(const struct balance_state *s, size_t b, uint32_t i)
+static bool has_other_room(const struct balance_state *s, size_t b, uint32_t i)
 {
-    return !s->second || s->second_space[b] >= s->second->sizes[i];
+    size_t k = 0;
+    while (k < s->n_others && other_space(s, b)[k] >= s->others[k].sizes[i])
+        k++;
+    return k == s->n_others;
 }
 
 static void clear_bins(struct balance_state *s)
@@ -77,8 +88,8 @@ static void clear_bins(struct balance_state *s)
     memset(s->load, 0, s->n_bins * sizeof *s->load);
     for (size_t b = 0; b < s->n_bins; b++) {
         s->space[b] = s->capacity;
-        if (s->second)
-            s->second_space[b] = s->second->capacity;
+        for (size_t k = 0; k < s->n_others; k++)
+            other_space(s, b)[k] = s->others[k].capacity;
     }
 }
 
@@ -102,7 +113,7 @@ static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
         struct pp_by_cost top = pp_cost_heap_pop(h);
         if (top.cost != s->weighed[top.index])
             continue;
-        if (s->space[top.index] >= length && has_second_room(s, top.index, i))
+        if (s->space[top.index] >= length && has_other_room(s, top.index, i))
             found = top.index;
         else
             passed[n++] = top;
@@ -111,7 +122,7 @@ static size_t choose_cheap_bin(struct balance_state *s, struct pp_cost_heap *h,
         pp_cost_heap_push(h, passed[--n]);
     if (found == SIZE_MAX && room->room[1] > length)
         found = pp_first_fit_tree_first(room, length);
-    return found < s->n_bins && has_second_room(s, found, i) ? found : SIZE_MAX;
+    return found < s->n_bins && has_other_room(s, found, i) ? found : SIZE_MAX;
 }
 
 /* Changes the weights of the bins to their tokens. */
@@ -210,10 +221,12 @@ static void consider_exchange(const struct balance_state *s, uint32_t high,
     uint64_t out = s->lengths[x - 1], in = y ? s->lengths[y - 1] : 0;
     if (given <= got || s->space[low] + in < out || s->space[high] + out < in)
         return;
-    uint64_t leaves = second_size(s, x), comes = second_size(s, y);
-    if (s->second && (s->second_space[low] + comes < leaves ||
-                      s->second_space[high] + leaves < comes))
-        return;
+    for (size_t k = 0; k < s->n_others; k++) {
+        uint64_t leaves = other_size(s, k, x), comes = other_size(s, k, y);
+        if (other_space(s, low)[k] + comes < leaves ||
+            other_space(s, high)[k] + leaves < comes)
+            return;
+    }
     uint64_t a = s->load[high] - given + got, b = s->load[low] + given - got;
     a = a > b ? a : b;
     if (a < best->most)
@@ -234,6 +247,19 @@ static void find_exchange(struct balance_state *s, uint32_t high, uint32_t low,
     }
 }
 
+/* Takes the further sizes of an item from the space of a bin, if there is as
+ * much. Returns whether there was. */
+static bool take_others(const struct balance_state *s, uint32_t i,
+                        uint32_t space[PP_MOST_SIZES])
+{
+    for (size_t k = 0; k < s->n_others; k++)
+        if (space[k] < s->others[k].sizes[i])
+            return false;
+    for (size_t k = 0; k < s->n_others; k++)
+        space[k] -= s->others[k].sizes[i];
+    return true;
+}
+
 /* Divides the items of both bins: costliest first, each to the cheaper bin with
  * room. Returns the cost of the costlier bin, or UINT64_MAX if an item has no
  * room. Changes the bins only if move is set. The lists are sorted. */
@@ -244,21 +270,22 @@ static uint64_t divide_pair(struct balance_state *s, uint32_t high,
     uint32_t at[] = {s->head[high], s->head[low]};
     uint32_t *end[] = {&s->head[high], &s->head[low]};
     uint64_t load[] = {0, 0}, space[] = {s->capacity, s->capacity};
-    uint64_t whole = s->second ? s->second->capacity : 0;
-    uint64_t second[] = {whole, whole};
+    uint32_t others[2][PP_MOST_SIZES];
+    for (size_t k = 0; k < s->n_others; k++)
+        others[0][k] = others[1][k] = s->others[k].capacity;
     while (at[0] || at[1]) {
         int from = !at[0] || (at[1] && s->cost[at[1] - 1] > s->cost[at[0] - 1]);
         uint32_t item = at[from], i = item - 1;
         int to = load[1] < load[0];
         at[from] = s->next[i];
-        uint64_t length = s->lengths[i], other = second_size(s, item);
-        if (space[to] < length || second[to] < other)
+        uint64_t length = s->lengths[i];
+        if (space[to] < length || !take_others(s, i, others[to])) {
             to = !to;
-        if (space[to] < length || second[to] < other)
-            return UINT64_MAX;
+            if (space[to] < length || !take_others(s, i, others[to]))
+                return UINT64_MAX;
+        }
         load[to] += s->cost[i];
         space[to] -= length;
-        second[to] -= other;
         if (move) {
             s->bin_of[i] = bin[to];
             *end[to] = item;
@@ -270,8 +297,9 @@ static uint64_t divide_pair(struct balance_state *s, uint32_t high,
             *end[k] = 0;
             s->load[bin[k]] = load[k];
             s->space[bin[k]] = (uint32_t)space[k];
-            if (s->second)
-                s->second_space[bin[k]] = (uint32_t)second[k];
+            if (s->n_others)
+                memcpy(other_space(s, bin[k]), others[k],
+                       s->n_others * sizeof *s->other_space);
         }
     return load[0] > load[1] ? load[0] : load[1];
 }
@@ -284,8 +312,8 @@ static void unlink_item(struct balance_state *s, uint32_t b, uint32_t item)
     *at = s->next[item - 1];
     s->load[b] -= s->cost[item - 1];
     s->space[b] += s->lengths[item - 1];
-    if (s->second)
-        s->second_space[b] += s->second->sizes[item - 1];
+    for (size_t k = 0; k < s->n_others; k++)
+        other_space(s, b)[k] += s->others[k].sizes[item - 1];
 }
 
 /* Inserts an item into the sorted list of a bin. */
@@ -326,7 +354,7 @@ static bool is_enough(const struct balance_state *s)
 static void improve_bins(struct balance_state *s)
 {
     size_t half = s->n_bins / 2;
-    size_t patience = s->second ? IDLE_ROUNDS_OF_TWO : IDLE_ROUNDS;
+    size_t patience = s->n_others ? IDLE_ROUNDS_OF_TWO : IDLE_ROUNDS;
     uint64_t before = costliest(s);
     for (size_t round = 0, idle = 0; half && idle < patience && s->work;
          round++) {
@@ -361,7 +389,8 @@ static int alloc_balance(struct balance_state *s, struct pp_err *err)
     s->bin_of = pp_pack_alloc(n, sizeof *s->bin_of, err);
     s->load = pp_pack_alloc(m, sizeof *s->load, err);
     s->space = pp_pack_alloc(m, sizeof *s->space, err);
-    s->second_space = pp_pack_alloc(m, sizeof *s->second_space, err);
+    s->other_space =
+        pp_pack_alloc(m * s->n_others, sizeof *s->other_space, err);
     s->order = pp_pack_alloc(n, sizeof *s->order, err);
     s->head = pp_pack_alloc(m, sizeof *s->head, err);
     s->next = pp_pack_alloc(n, sizeof *s->next, err);
@@ -371,7 +400,7 @@ static int alloc_balance(struct balance_state *s, struct pp_err *err)
     s->weighed = pp_pack_alloc(m, sizeof *s->weighed, err);
     s->best = pp_pack_alloc(n, sizeof *s->best, err);
     return s->excess && s->weighed && s->best && s->bin_of && s->load &&
-                   s->space && s->second_space && s->order && s->head &&
+                   s->space && s->other_space && s->order && s->head &&
                    s->next && s->sorted && s->keys
                ? 0
                : -1;
@@ -405,15 +434,16 @@ static int balance_state(struct balance_state *s, struct pp_bins *b,
 
 int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                     const uint64_t *cost, uint32_t capacity,
-                    const struct pp_two_sizes *second, uint64_t enough,
-                    struct pp_err *err)
+                    const struct pp_pack_size *others, size_t n_others,
+                    uint64_t enough, struct pp_err *err)
 {
     struct balance_state s = {.lengths = lengths,
                               .cost = cost,
                               .n = b->n_items,
                               .n_bins = b->n_bins,
                               .capacity = capacity,
-                              .second = second,
+                              .others = others,
+                              .n_others = n_others,
                               .enough = enough,
                               .work = WORK};
     int rc = alloc_balance(&s, err) == 0 ? balance_state(&s, b, err) : -1;
@@ -423,7 +453,7 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
     free(s.bin_of);
     free(s.load);
     free(s.space);
-    free(s.second_space);
+    free(s.other_space);
     free(s.order);
     free(s.head);
     free(s.next);

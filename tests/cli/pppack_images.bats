@@ -46,13 +46,56 @@ pixels() {
     [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 6 ]
     pppack -q -l 30 -o again packed
     cmp packed/pixels again/pixels
-    refused "--audio-token and --image-token exclude each other" -l 8 --audio-token 9 \
-        --image-token 8 -o other in.jsonl
+    refused "--audio-token: '9' is also that of images; each needs its \
+own id" -l 8 --audio-token 9 --image-token 9 -o other in.jsonl
     refused "in.jsonl: line 1: the line has clips of audio, but the id of their \
 placeholders is not known; see --audio-token" -l 8 --image-token 9 -o other \
         in.jsonl
     refused "other: '1' clips of audio cannot be written as safetensors" \
         --export safetensors -o other packed
+}
+
+@test "images and audio are packed together" {
+    clip='[[0,1,2],[3,4,5]]'
+    echo '{"input_ids":[9,8,9,5],"audio":['$clip'],
+        "images":[[[[0,1,2,3],[4,5,6,7]]]]}' | jq -c . >in.jsonl
+    echo '{"input_ids":[8,20],"audio":['$clip']}' >audio.jsonl
+    args=(-q -l 10 --image-token 9 --audio-token 8 --patch 2)
+    pppack "${args[@]}" -o packed in.jsonl audio.jsonl
+    pppack --check packed
+    [ "$(pppack --stats packed | jq -c '[.images, .patches, .max_patches,
+        .audio, .audio_rows, .max_audio_rows]')" = '[1,2,2,2,4,4]' ]
+    [ "$(pixels packed)" = $'0 1 4 5\n2 3 6 7' ]
+    [ "$(od -An -v -t f4 -w24 packed/audio | tr -s ' ' | sort -u)" = \
+        $' 0 1 2 3 4 5\n 2 0 0 5 0 0' ]
+    [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 7 ]
+    # Packed anew with a limit of two rows in a bin, and back.
+    [ "$(pppack "${args[@]}" --audio-rows 2 --stats -o once packed |
+        jq -c '[.bins, .lower_bound, .audio, .max_audio_rows]')" = '[2,2,2,2]' ]
+    pppack -q -l 10 -o back once
+    cmp packed/index back/index
+    cmp packed/audio back/audio
+    # One of both is packed as if the other were not taken.
+    pppack "${args[@]}" -o with audio.jsonl
+    pppack -q -l 10 --audio-token 8 -o without audio.jsonl
+    cmp with/index without/index
+    sed -i 's/9,8,9/9,9,9/' in.jsonl
+    refused "in.jsonl: line 1: '3' placeholders (id 9) for 2 features of images" \
+        "${args[@]}" -o other in.jsonl
+    sed -i 's/9,9,9/9,9,5/' in.jsonl
+    refused "in.jsonl: line 1: '0' placeholders (id 8) for 1 features of clips \
+of audio" "${args[@]}" -o other in.jsonl
+}
+
+@test "--audio-cost is apart from --patch-cost" {
+    jq -nc '{input_ids: [9, 9, range(8)], images: [[[[0,1,2,3],[4,5,6,7]]]]},
+        {input_ids: [8, (range(9) + 20)], audio: [[[0,1,2],[3,4,5]]]}' >in.jsonl
+    args=(-l 10 --image-token 9 --audio-token 8 --patch 2 --balance tokens
+        --stats --patch-cost 5 in.jsonl)
+    # Two rows each: 10 + 2 x 5 twice, or 20 and 10 + 2 x 15.
+    pppack "${args[@]}" | jq -e '.imbalance == 1' >/dev/null
+    pppack "${args[@]}" --audio-cost 15 |
+        jq -e '(.imbalance - 40 / 30 | fabs) < 1e-9' >/dev/null
 }
 
 @test "text alone is packed as before" {

@@ -71,10 +71,10 @@ static int raise_bins(struct work *w, struct pp_err *err)
 
 static int pack_two(const struct work *w, struct pp_err *err)
 {
-    const struct pp_two_sizes sizes[] = {
+    const struct pp_pack_size sizes[] = {
         {w->pieces.padded, 4}, {w->pieces.rows[PP_MODALITY_IMAGES], 1}};
     struct pp_bins bins;
-    if (pp_pack_two(sizes, w->pieces.n, &bins, err) != 0)
+    if (pp_pack_sizes(sizes, 2, w->pieces.n, &bins, err) != 0)
         return -1;
     pp_bins_finish(&bins);
     return 0;
@@ -98,7 +98,8 @@ static int balance(struct work *w, struct pp_err *err)
     uint64_t cost[16];
     for (size_t i = 0; i < w->pieces.n; i++)
         cost[i] = i + 1;
-    if (pp_bins_balance(&w->bins, w->pieces.padded, cost, 4, NULL, 0, err) != 0)
+    if (pp_bins_balance(&w->bins, w->pieces.padded, cost, 4, NULL, 0, 0, err) !=
+        0)
         return -1;
     return pp_bins_deal(&w->bins, cost, 1, w->bins.n_bins, err);
 }

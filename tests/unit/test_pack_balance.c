@@ -78,9 +78,10 @@ static void test_optimum(void)
         for (size_t k = 0; k < t.n_bins; k++)
             t.space[k] = t.capacity;
         uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
-        wrong +=
-            pp_bins_balance(&b, t.lengths, t.cost, t.capacity, NULL, 0, &err) ||
-            !is_valid(&b, t.lengths, t.n, t.capacity) || b.n_bins != t.n_bins;
+        wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, NULL, 0, 0,
+                                 &err) ||
+                 !is_valid(&b, t.lengths, t.n, t.capacity) ||
+                 b.n_bins != t.n_bins;
         uint64_t after = costliest(&b, t.cost);
         wrong += after > before || after < least;
         met += after == least;
@@ -107,7 +108,7 @@ static void test_large(void)
     }
     ok(pp_packer_find("best")->pack(lengths, 20000, 16384, &b, &err) == 0 &&
            pp_bins_multiple(&b, lengths, 16384, 0, 64, &err) == 0 &&
-           pp_bins_balance(&b, lengths, cost, 16384, NULL, 0, &err) == 0 &&
+           pp_bins_balance(&b, lengths, cost, 16384, NULL, 0, 0, &err) == 0 &&
            is_valid(&b, lengths, 20000, 16384),
        "20000 sequences in a multiple of 64 bins");
     double ratio =
@@ -136,9 +137,9 @@ static void test_second_size(void)
             t.second[i] = x < 30 ? 0 : x - 20;
             t.cost[i] = t.lengths[i] + 4 * t.second[i];
         }
-        const struct pp_two_sizes sizes[] = {{t.lengths, t.capacity},
+        const struct pp_pack_size sizes[] = {{t.lengths, t.capacity},
                                              {t.second, SECOND}};
-        if (pp_pack_two(sizes, t.n, &b, &err) != 0) {
+        if (pp_pack_sizes(sizes, 2, t.n, &b, &err) != 0) {
             wrong++;
             continue;
         }
@@ -150,7 +151,7 @@ static void test_second_size(void)
         }
         uint64_t least = optimum(&t, 0, 0, 0, UINT64_MAX);
         wrong += pp_bins_balance(&b, t.lengths, t.cost, t.capacity, &sizes[1],
-                                 0, &err) ||
+                                 1, 0, &err) ||
                  !is_valid(&b, t.lengths, t.n, t.capacity) ||
                  !is_valid(&b, t.second, t.n, SECOND) || b.n_bins != t.n_bins;
         uint64_t after = costliest(&b, t.cost);
@@ -180,12 +181,13 @@ static void test_many_of_two(void)
         second[i] = x < 150 ? 0 : x;
         cost[i] = lengths[i] + 8 * (uint64_t)second[i];
     }
-    const struct pp_two_sizes sizes[] = {{lengths, CAPACITY}, {second, SECOND}};
+    const struct pp_pack_size sizes[] = {{lengths, CAPACITY}, {second, SECOND}};
     uint64_t before = 0;
-    if (ok(pp_pack_two(sizes, N, &b, &err) == 0, "4000 items %s", err.text)) {
+    if (ok(pp_pack_sizes(sizes, 2, N, &b, &err) == 0, "4000 items %s",
+           err.text)) {
         before = costliest(&b, cost);
-        ok(pp_bins_balance(&b, lengths, cost, CAPACITY, &sizes[1], 0, &err) ==
-                   0 &&
+        ok(pp_bins_balance(&b, lengths, cost, CAPACITY, &sizes[1], 1, 0,
+                           &err) == 0 &&
                is_valid(&b, lengths, N, CAPACITY) &&
                is_valid(&b, second, N, SECOND),
            "many rounds keep to both capacities");

@@ -1,63 +1,86 @@
 /* SPDX-License-Identifier: MIT */
-/* test_pack_two - packs items with two sizes: both capacities hold, and there
- * are as few bins as an exhaustive search finds, or one more. */
+/* test_pack_two - packs items with two or three sizes: all capacities hold,
+ * also after balancing, and there are as few bins as an exhaustive search
+ * finds, or one more. */
 #include "pack_fixture.h"
 
 #include "pack/pack_rule.h"
 
 enum { MOST = 9 };
 
-/* Returns the fewest bins for both sizes, by exhaustive search. */
-static size_t fewest_of_two(const struct pp_two_sizes s[2], size_t n, size_t at,
-                            uint64_t load[2][MOST], size_t n_bins, size_t best)
+/* Returns the fewest bins for all sizes, by exhaustive search. */
+static size_t fewest(const struct pp_pack_size *s, size_t n_sizes, size_t n,
+                     size_t at, uint64_t load[PP_MOST_SIZES][MOST],
+                     size_t n_bins, size_t best)
 {
     if (n_bins >= best)
         return best;
     if (at == n)
         return n_bins;
     for (size_t b = 0; b <= n_bins; b++) {
-        const uint64_t before[] = {load[0][b], load[1][b]};
+        uint64_t before[PP_MOST_SIZES];
         bool room = true;
-        for (int k = 0; k < 2; k++) {
+        for (size_t k = 0; k < n_sizes; k++) {
+            before[k] = load[k][b];
             load[k][b] = (b < n_bins ? before[k] : 0) + s[k].sizes[at];
             room &= load[k][b] <= s[k].capacity;
         }
         if (room)
-            best =
-                fewest_of_two(s, n, at + 1, load, n_bins + (b == n_bins), best);
-        for (int k = 0; k < 2; k++)
+            best = fewest(s, n_sizes, n, at + 1, load, n_bins + (b == n_bins),
+                          best);
+        for (size_t k = 0; k < n_sizes; k++)
             load[k][b] = before[k];
     }
     return best;
 }
 
-static void test_small(void)
+/* Reports whether the bins keep to all capacities. */
+static bool is_valid_in_all(const struct pp_bins *b,
+                            const struct pp_pack_size *s, size_t n_sizes,
+                            size_t n)
+{
+    bool valid = true;
+    for (size_t k = 0; k < n_sizes; k++)
+        valid &= is_valid(b, s[k].sizes, n, s[k].capacity);
+    return valid;
+}
+
+static void test_small(size_t n_sizes)
 {
     size_t worse = 0, wrong = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
-        uint32_t a[MOST], b[MOST];
-        uint64_t load[2][MOST] = {{0}};
+        uint32_t size[PP_MOST_SIZES][MOST];
+        uint64_t load[PP_MOST_SIZES][MOST] = {{0}}, cost[MOST];
         size_t n = 1 + seed % (MOST - 1);
         struct pp_err err = {0};
         struct pp_bins bins;
         for (size_t i = 0; i < n; i++) {
-            a[i] = 1 + (uint32_t)(pp_rng_uniform(seed, 2 * i) * 60);
-            /* Half of the items have no second size. */
-            double u = pp_rng_uniform(seed, 2 * i + 1);
-            b[i] = u < .5 ? 0 : (uint32_t)(2000 * (u - .5));
+            size[0][i] = 1 + (uint32_t)(pp_rng_uniform(seed, 3 * i) * 60);
+            /* Half of the items have no second or third size. */
+            for (size_t k = 1; k < PP_MOST_SIZES; k++) {
+                double u = pp_rng_uniform(seed, 3 * i + k);
+                size[k][i] = u < .5 ? 0 : (uint32_t)(2000 * (u - .5));
+            }
+            cost[i] = size[0][i] + size[1][i] + size[2][i];
         }
-        const struct pp_two_sizes s[] = {{a, 100}, {b, 1000}};
-        if (pp_pack_two(s, n, &bins, &err) != 0) {
+        const struct pp_pack_size s[] = {
+            {size[0], 100}, {size[1], 1000}, {size[2], 1000}};
+        if (pp_pack_sizes(s, n_sizes, n, &bins, &err) != 0) {
             wrong++;
             continue;
         }
-        wrong += !is_valid(&bins, a, n, 100) || !is_valid(&bins, b, n, 1000);
-        size_t least = fewest_of_two(s, n, 0, load, 0, n + 1);
-        wrong += bins.n_bins < least || bins.n_bins > least + 1;
-        worse += bins.n_bins > least;
+        size_t n_bins = bins.n_bins;
+        wrong += !is_valid_in_all(&bins, s, n_sizes, n);
+        size_t least = fewest(s, n_sizes, n, 0, load, 0, n + 1);
+        wrong += n_bins < least || n_bins > least + 1;
+        worse += n_bins > least;
+        wrong += pp_bins_balance(&bins, size[0], cost, 100, s + 1, n_sizes - 1,
+                                 0, &err) != 0 ||
+                 bins.n_bins != n_bins ||
+                 !is_valid_in_all(&bins, s, n_sizes, n);
         pp_bins_finish(&bins);
     }
-    is_int((long long)wrong, 0, "300 small packings are right");
+    ok(wrong == 0, "300 small packings of %zu sizes are right", n_sizes);
     ok(worse <= 15, "%zu of them have one bin too many", worse);
 }
 
@@ -67,13 +90,13 @@ static void test_one_size(void)
     enum { N = 3000, CAPACITY = 4096 };
     uint32_t *lengths = draw_lengths(N, CAPACITY);
     uint32_t *nothing = calloc(N, sizeof *nothing);
-    const struct pp_two_sizes s[] = {{lengths, CAPACITY}, {nothing, 1}};
-    const struct pp_two_sizes t[] = {{nothing, 1}, {lengths, CAPACITY}};
+    const struct pp_pack_size s[] = {{lengths, CAPACITY}, {nothing, 1}};
+    const struct pp_pack_size t[] = {{nothing, 1}, {lengths, CAPACITY}};
     struct pp_bins one, two, other;
     struct pp_err err = {0};
     if (ok(pp_pack_ffd(lengths, N, CAPACITY, &one, &err) == 0 &&
-               pp_pack_two(s, N, &two, &err) == 0 &&
-               pp_pack_two(t, N, &other, &err) == 0,
+               pp_pack_sizes(s, 2, N, &two, &err) == 0 &&
+               pp_pack_sizes(t, 2, N, &other, &err) == 0,
            "packed %s", err.text)) {
         is_int((long long)two.n_bins, (long long)one.n_bins,
                "as many bins as first-fit decreasing makes");
@@ -89,16 +112,18 @@ static void test_one_size(void)
 
 static void test_nothing(void)
 {
-    const struct pp_two_sizes s[] = {{NULL, 8}, {NULL, 8}};
+    const struct pp_pack_size s[] = {{NULL, 8}, {NULL, 8}};
     struct pp_bins bins;
     struct pp_err err = {0};
-    ok(pp_pack_two(s, 0, &bins, &err) == 0 && bins.n_bins == 0, "no items");
+    ok(pp_pack_sizes(s, 2, 0, &bins, &err) == 0 && bins.n_bins == 0,
+       "no items");
     pp_bins_finish(&bins);
 }
 
 int main(void)
 {
-    test_small();
+    test_small(2);
+    test_small(3);
     test_one_size();
     test_nothing();
     return done();
