@@ -118,10 +118,11 @@ END
     pppack -q -l 64 -o groups group.jsonl
     pppack -q -l 64 --cp 2 --cp-sizes per-sequence --balance tokens \
         -o sized data.jsonl
-    echo '{"input_ids": [9, 1, 2], "images": [[[[1, 2], [3, 4]]]]}' >line.jsonl
-    pppack -q -l 64 --image-token 9 --patch 2 -o pictures line.jsonl
+    echo '{"input_ids": [9, 1, 8], "images": [[[[1, 2], [3, 4]]]],
+        "audio": [[[0, 1, 2], [3, 4, 5]]]}' | jq -c . >line.jsonl
+    pppack -q -l 64 --image-token 9 --audio-token 8 --patch 2 -o both line.jsonl
     for sum in '' '--sum index'; do
-        for file in packed groups sized pictures; do
+        for file in packed groups sized both; do
             # shellcheck disable=SC2086
             mutants $sum $file/index "${pack[@]}" $file
             # shellcheck disable=SC2086
