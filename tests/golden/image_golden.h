@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* image_golden - trains a small model with images or audio, and compares it
  * with what transformers computed (scripts/gen-llava, scripts/gen-qwen2-vl,
- * scripts/gen-audio): losses and norms of AdamW steps, the gradient of every
- * weight, and log-probabilities. */
+ * scripts/gen-audio, scripts/gen-omni): losses and norms of AdamW steps, the
+ * gradient of every weight, and log-probabilities. */
 #ifndef PP_TESTS_IMAGE_GOLDEN_H
 #define PP_TESTS_IMAGE_GOLDEN_H
 
@@ -13,6 +13,7 @@
 #include "manifest/config_json.h"
 #include "model/frozen.h"
 #include "model/vision.h"
+#include "omni_model.h"
 #include "schedule/check/check.h"
 #include "schedule/kinds/kind.h"
 #include "scratch.h"
@@ -119,17 +120,31 @@ static int write_tokens(struct golden *g, const char *dir, uint32_t align,
     return pp_packed_write(dir, &c, err);
 }
 
-/* Reads the grids of all images, and the rows of patches before each. LLaVA's
- * have one size. */
+/* Returns whether tensors of clips have names of their own. */
+static bool names_clips(const struct golden *g)
+{
+    return pp_vision_hears(&g->m.encoders[0]) &&
+           pp_tensors_find(g->want, "clips");
+}
+
+/* Reads the grids of all items, and the rows before each. LLaVA's images have
+ * one size. */
 static void read_grids(const struct golden *g, struct pp_grid *grids,
                        size_t *row)
 {
+    bool clips = names_clips(g);
     bool given = pp_tensors_find(g->want, "grids") != NULL;
     size_t n;
-    double *at = read_values(g, given ? "grids" : "images", &n);
+    double *at = read_values(g,
+                             clips   ? "frames"
+                             : given ? "grids"
+                                     : "images",
+                             &n);
     for (size_t i = 0; i < 2 * SEQUENCES; i++) {
         grids[i] = (struct pp_grid){1, 2, 2};
-        if (given && 3 * i < n)
+        if (clips && i < n)
+            grids[i] = pp_clip_grid((uint32_t)at[i]);
+        else if (given && 3 * i < n)
             grids[i] =
                 (struct pp_grid){(uint32_t)at[3 * i], (uint32_t)at[3 * i + 1],
                                  (uint32_t)at[3 * i + 2]};
@@ -142,8 +157,9 @@ static void read_grids(const struct golden *g, struct pp_grid *grids,
 static int add_images(struct golden *g, struct pp_err *err)
 {
     size_t n, n_patches, width = g->m.encoders[0].patch_inputs, to = 0;
-    double *images = read_values(g, "images", &n);
-    double *patches = read_values(g, "patches", &n_patches);
+    bool clips = names_clips(g);
+    double *images = read_values(g, clips ? "clips" : "images", &n);
+    double *patches = read_values(g, clips ? "rows" : "patches", &n_patches);
     uint32_t counts[SEQUENCES], before[SEQUENCES + 1] = {0};
     struct pp_grid of[2 * SEQUENCES], grids[2 * SEQUENCES];
     size_t row[2 * SEQUENCES + 1] = {0};
@@ -170,20 +186,32 @@ static int add_images(struct golden *g, struct pp_err *err)
     return rc;
 }
 
-static void open_golden(struct golden *g, const char *name, uint32_t align)
+/* Opens the files of a folder. With a name such as "qwen2.5-omni/audio" the
+ * model has that encoder alone. */
+static void open_files(struct golden *g, const char *name)
 {
-    const char *source = getenv("SRCDIR");
-    char dir[4096], path[4200], scratch[SCRATCH_TEXT];
-    struct pp_packed mapped = {0};
+    const char *source = getenv("SRCDIR"), *only = strchr(name, '/');
+    char dir[4096], path[4200];
     struct pp_err err = {0};
-    *g = (struct golden){.name = name};
-    snprintf(dir, sizeof dir, "%.4000s/tests/golden/%.40s",
-             source ? source : ".", name);
-    snprintf(path, sizeof path, "%s/training.safetensors", dir);
-    if (pp_model_read(dir, &g->m, &err) ||
+    snprintf(dir, sizeof dir, "%.4000s/tests/golden/%.*s",
+             source ? source : ".", (int)strcspn(name, "/"), name);
+    snprintf(path, sizeof path, "%s/%.40s.safetensors", dir,
+             only ? only + 1 : "training");
+    if (only)
+        g->m = omni_model(only + 1);
+    if ((!only && pp_model_read(dir, &g->m, &err)) ||
         pp_tensors_open(dir, &g->weights, &err) ||
         pp_tensors_open(path, &g->want, &err))
         give_up("%s", err.text);
+}
+
+static void open_golden(struct golden *g, const char *name, uint32_t align)
+{
+    char path[4200], scratch[SCRATCH_TEXT];
+    struct pp_packed mapped = {0};
+    struct pp_err err = {0};
+    *g = (struct golden){.name = name};
+    open_files(g, name);
     scratch_make(scratch);
     snprintf(path, sizeof path, "%s/packed", scratch);
     if (write_tokens(g, path, align, &err) ||

@@ -61,6 +61,16 @@ static const struct model {
      qwen_splits,
      {"gpipe"},
      {{"audio", 27 + 4}, {"audio,language", 4}}},
+    /* The thinker of Qwen2.5-Omni with one of its encoders. */
+    {"qwen2.5-omni/vision",
+     qwen_splits,
+     {"gpipe"},
+     {{"vision", 27 + 5}, {"vision,language", 5}}},
+    /* Clips of several chunks. */
+    {"qwen2.5-omni/audio",
+     qwen_splits,
+     {"gpipe"},
+     {{"audio", 27 + 4}, {"audio,language", 4}}},
 };
 
 static const struct model *model_of(const char *folder)
@@ -123,6 +133,24 @@ static void data_parallel(const struct golden *g, const struct split *split)
     }
 }
 
+/* The comparison sees chunks of another size. Nothing reads what is behind a
+ * clip of an odd number of frames, whose last value is *behind. */
+static void control_chunks(struct golden *g, const struct split *split,
+                           float *behind, size_t width)
+{
+    const struct setting x = {
+        .split = split, .kind = "1f1b", .kernels = &pp_kernels_f64};
+    struct result r;
+    for (size_t i = 0; i < width; i += PP_AUDIO_FRAMES) {
+        behind[-(ptrdiff_t)i] += 1;
+        behind[-(ptrdiff_t)i - 1] += 1;
+    }
+    ok(run(g, &x, &r) && r.worst < 1e-9, "nothing reads frames behind a clip");
+    g->m.encoders[0].chunk++;
+    ok(differs(g, split), "larger chunks give other losses and gradients");
+    g->m.encoders[0].chunk--;
+}
+
 /* The comparison sees wrong pixels, and windows of another size. */
 static void controls(struct golden *g, const struct split *split)
 {
@@ -134,7 +162,9 @@ static void controls(struct golden *g, const struct split *split)
     *pixel = kept;
     /* The second of the frames behind an odd number of them. */
     pixel += (size_t)images.cu_rows[1] * g->m.encoders[0].patch_inputs - 1;
-    if (pp_vision_hears(&g->m.encoders[0])) {
+    if (g->m.encoders[0].chunk)
+        control_chunks(g, split, pixel, g->m.encoders[0].patch_inputs);
+    else if (pp_vision_hears(&g->m.encoders[0])) {
         *pixel += 0.01f;
         ok(differs(g, split), "and so does another frame behind a clip");
         *pixel -= 0.01f;

@@ -10,6 +10,7 @@
 #include "data/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/vision.h"
+#include "omni_model.h"
 #include "run/parameters/weights.h"
 
 enum { MAX_UNITS = 8 };
@@ -283,42 +284,11 @@ static void llava(void)
     pp_tensors_close(t.golden);
 }
 
-/* The model of scripts/gen-omni. */
-static struct pp_model omni_model(void)
-{
-    return (struct pp_model){.architecture = PP_QWEN2,
-                             .hidden = 24,
-                             .n_layers = 1,
-                             .n_heads = 2,
-                             .n_kv_heads = 1,
-                             .head_dim = 12,
-                             .vocab = 40,
-                             .max_position = 256,
-                             .rope = {.theta = 10000, .attention_factor = 1},
-                             .encoders[0] = {.kind = PP_VISION_OMNI_AUDIO,
-                                             .hidden = 12,
-                                             .intermediate = 20,
-                                             .n_layers = 2,
-                                             .n_run = 2,
-                                             .n_heads = 2,
-                                             .channels = 6,
-                                             .patch_inputs = 18,
-                                             .merge = 2,
-                                             .projector_bias = true,
-                                             .gelu = PP_GELU_ERF,
-                                             .norm_eps = 1e-5,
-                                             .chunk = 4,
-                                             .windowed.bits[0] = 3,
-                                             .patches = 10,
-                                             .n_images = 1,
-                                             .seq_len = 1}};
-}
-
 static void omni(void)
 {
     struct tower t = {
         .name = "qwen2.5-omni",
-        .m = omni_model(),
+        .m = omni_model("audio"),
         .items = {5, {4, 4, 10, 17, 8}, {4, 4, 10, 17, 8}},
     };
     char dir[4096];
