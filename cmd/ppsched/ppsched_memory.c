@@ -154,7 +154,7 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .rotary = p->manifest.model.rotary,
         .n_tensors = p->manifest.model.n_tensors,
         .n_params = params,
-        .n_owners = pp_mesh_owners(&x),
+        .n_owners = pp_mesh_most_owners(&x),
         .n_losses = (size_t)(s->n_microbatches * p->manifest.mesh.dp),
         .n_metrics = p->options.objective == PP_OBJECTIVE_SFT
                          ? 0

@@ -60,6 +60,9 @@ struct split_job {
         struct pp_mesh mesh;
     } meshes[PP_MAX_ENCODERS]; /* as given */
     size_t n_meshes;
+    /* Or all of them on the language model's ranks in another division:
+     * mesh.encoder_tp, and the sizes as given. */
+    struct pp_mesh shared;
     int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;

@@ -58,10 +58,11 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        const struct pp_mesh *own = pp_split_mesh(&j->request, i);
-        const struct pp_state_bytes state = pp_split_state(&j->request, own, i);
+        const struct pp_mesh own = pp_split_mesh(&j->request, i);
+        const struct pp_state_bytes state =
+            pp_split_state(&j->request, &own, i);
         x->state_bytes = (double)pp_state_sum(state);
-        const size_t gathered = pp_split_gathered(&j->request, own, i);
+        const size_t gathered = pp_split_gathered(&j->request, &own, i);
         x->weight_bytes = (double)(gathered ? gathered : state.weights);
         x->out_bytes = rates.out / n;
         x->workspace = rates.workspace;

@@ -229,7 +229,7 @@ const struct tool_option split_options[] = {
      .parse = parse_mesh_order},
     {0, "encoder-ranks", "N", "ranks with nothing but encoders",
      AT(encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
-    {0, "encoder-mesh", "SIZES", "encoder on ranks of its own: pp=1,dp=2",
+    {0, "encoder-mesh", "SIZES", "encoder's mesh: pp=1,dp=2 or shared,tp=2",
      .parse = split_read_encoder_mesh},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
 

@@ -296,7 +296,7 @@ static void print_mesh(const struct split_job *j, FILE *f)
 {
     const struct pp_mesh *x = &j->mesh;
     char encoder[192] = "";
-    bool divided = x->dp * x->cp > 1;
+    bool divided = pp_mesh_replicas(x) > 1;
     if (x->dp == 1 && x->tp == 1 && x->cp == 1 && x->ep == 1 &&
         split_encoder_group(j, 0) < 2 && split_encoder_group(j, 1) < 2)
         return;
@@ -312,6 +312,11 @@ static void print_mesh(const struct split_job *j, FILE *f)
                      : i              ? "audio"
                                       : "images",
                      e->dp, e->tp, e->cp);
+    }
+    if (x->encoder_tp) {
+        const struct pp_mesh own = pp_mesh_of(x, true);
+        snprintf(encoder, sizeof encoder, ", for the encoder dp %d x tp %d",
+                 own.dp, own.tp);
     }
     tool_paragraph(
         f,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "model/layout.h"
 #include "model/vision.h"
 #include "ppsplit.h"
 
@@ -65,6 +66,29 @@ static int set_encoder_size(struct tool *t, struct pp_mesh *x, const char *item)
     return 0;
 }
 
+/* Takes the mesh of the encoders on the ranks of the language model. The stages
+ * may cut it anywhere, so that it has no pp of its own. */
+static int share_ranks(struct split_job *j, const struct split_encoder_mesh *e)
+{
+    const struct pp_mesh *x = &e->mesh;
+    if (e->name || j->n_meshes > 1)
+        return tool_usage(&j->t, "--encoder-mesh: 'shared' is one mesh for all "
+                                 "encoders; give no other and no name");
+    if (x->pp)
+        return tool_usage(&j->t, "--encoder-mesh: 'pp' is not possible on the "
+                                 "language model's ranks, as stages may cut "
+                                 "the encoder anywhere");
+    if (!x->tp)
+        return tool_usage(&j->t,
+                          "--encoder-mesh: 'shared' needs tp, the ranks that "
+                          "divide the encoder's tensors; try shared,tp=2");
+    j->shared = *x;
+    j->mesh.encoder_tp = x->tp;
+    j->n_meshes = 0;
+    j->encoder_ranks = 0;
+    return 0;
+}
+
 /* Takes the name before a colon from the text of an option. */
 static const char *take_name(char **text)
 {
@@ -95,9 +119,16 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
     struct split_encoder_mesh *x = &j->meshes[other];
     j->n_meshes = other ? 2 : j->n_meshes ? j->n_meshes : 1;
     *x = (struct split_encoder_mesh){name, {.ep = 1}};
+    bool shared = false;
     for (char *item; (item = strsep(&text, ","));)
-        if (set_encoder_size(t, &x->mesh, item))
+        if (!strcmp(item, "shared"))
+            shared = true;
+        else if (set_encoder_size(t, &x->mesh, item))
             return -1;
+    j->mesh.encoder_tp = 0;
+    j->shared = (struct pp_mesh){.ep = 1};
+    if (shared)
+        return share_ranks(j, x);
     int *const sizes[] = {&x->mesh.pp, &x->mesh.dp, &x->mesh.tp, &x->mesh.cp};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         *sizes[i] = *sizes[i] ? *sizes[i] : 1;
@@ -151,6 +182,23 @@ static int set_meshes(struct split_job *j)
                               "too",
                               pp_vision_part(&j->model.encoders[i]));
     return 0;
+}
+
+/* Checks that an encoder on the language model's ranks has as many as a
+ * pipeline rank. dp and cp may be left out, as they follow from tp. */
+static int check_shared(struct split_job *j)
+{
+    const struct pp_mesh *x = &j->mesh, *e = &j->shared;
+    int dp = e->dp ? e->dp : 1, cp = e->cp ? e->cp : 1;
+    int64_t ranks = (int64_t)x->dp * pp_mesh_sharers(x);
+    if (e->dp + e->cp == 0 || (int64_t)dp * cp * e->tp == ranks)
+        return 0;
+    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                   "--encoder-mesh: dp %d x tp %d x cp %d is '%" PRId64
+                   "' ranks, but a pipeline rank of the language model has "
+                   "%" PRId64 " (dp %d x tp %d x cp %d)",
+                   dp, e->tp, cp, (int64_t)dp * cp * e->tp, ranks, x->dp, x->tp,
+                   x->cp);
 }
 
 /* Checks --encoder-ranks and --encoder-mesh, which put a boundary of the model
@@ -241,31 +289,41 @@ static int check_tokens(struct split_job *j)
     return 0;
 }
 
+/* Sets how ranks divide the items of each encoder. */
+static void divide_items(struct split_job *j)
+{
+    struct pp_vision *v = j->model.encoders;
+    struct pp_layout l = {{{.mesh = j->mesh}}, 1};
+    size_t n = v[1].kind != PP_VISION_NONE ? 2 : 1;
+    for (size_t i = 0; j->n_meshes && i < n; i++) {
+        l.components[i].mesh = j->encoders[i];
+        l.components[i + 1].mesh = j->mesh;
+        l.n_components = (int)i + 2;
+    }
+    for (size_t i = 0; i < n; i++)
+        pp_layout_divide_images(&l, i, &v[i]);
+}
+
 int split_set_images(struct split_job *j)
 {
     struct pp_vision *v = j->model.encoders;
     if (!pp_model_has_encoder(&j->model)) {
-        const char *given = j->n_images        ? "images"
-                            : j->image_patches ? "image-patches"
-                            : j->n_clips       ? "clips"
-                            : j->clip_rows     ? "clip-rows"
-                            : j->n_meshes      ? "encoder-mesh"
-                            : j->encoder_ranks ? "encoder-ranks"
-                                               : NULL;
+        const char *given = j->n_images                   ? "images"
+                            : j->image_patches            ? "image-patches"
+                            : j->n_clips                  ? "clips"
+                            : j->clip_rows                ? "clip-rows"
+                            : j->n_meshes || j->shared.tp ? "encoder-mesh"
+                            : j->encoder_ranks            ? "encoder-ranks"
+                                                          : NULL;
         return given ? pp_fail(&j->t.err, PP_EXIT_INPUT,
                                "--%s: '%s' has no encoder", given, j->source)
                      : 0;
     }
-    if (check_method(j) || check_encoder_ranks(j) || set_items(j))
+    if (check_method(j) || check_encoder_ranks(j) || check_shared(j) ||
+        set_items(j))
         return -1;
-    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE;
-         i++) {
-        const struct pp_mesh *own = &j->encoders[i];
+    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE; i++)
         v[i].seq_len = (size_t)j->seq_len;
-        v[i].sharers = (size_t)pp_mesh_sharers(&j->mesh);
-        v[i].makers = (size_t)(own->dp * own->cp);
-        v[i].tp = (size_t)own->tp;
-        v[i].lanes = (size_t)j->mesh.dp;
-    }
+    divide_items(j);
     return check_tokens(j);
 }

@@ -23,6 +23,7 @@ static const char *const mesh_keys[] = {"pp",
                                         "resident",
                                         "expert_limit",
                                         "expert_capacity",
+                                        "encoder_tp",
                                         NULL};
 static const char *const keys[] = {"name", "units",      "rank_offset",
                                    "mesh", "first_rank", NULL};
@@ -53,7 +54,7 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
 {
     struct pp_value member;
     const char *text;
-    int64_t limit = 0;
+    int64_t limit = 0, encoder_tp = 0;
     if (read_zero(at, x))
         return -1;
     if (pp_value_find(at, "order", &member)) {
@@ -88,6 +89,17 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
         pp_value_real(&member, PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
                       &x->expert_capacity))
         return -1;
+    if (pp_value_find(at, "encoder_tp", &member)) {
+        int64_t ranks = (int64_t)x->dp * pp_mesh_sharers(x);
+        if (pp_value_int(&member, 1, INT_MAX, &encoder_tp))
+            return -1;
+        if (ranks % encoder_tp)
+            return pp_value_fail(&member,
+                                 "'%d' does not divide the %" PRId64
+                                 " ranks of dp x tp x cp",
+                                 (int)encoder_tp, ranks);
+        x->encoder_tp = (int)encoder_tp;
+    }
     if (pp_value_find(at, "experts_over_tp", &member))
         return pp_value_bool(&member, &x->experts_over_tp);
     return 0;
@@ -129,12 +141,22 @@ static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
            x->experts_over_tp == all->experts_over_tp &&
            x->expert_limit == all->expert_limit &&
            x->expert_capacity == all->expert_capacity &&
+           x->encoder_tp == all->encoder_tp &&
            x->cp_exchange == all->cp_exchange && x->cp_exact == all->cp_exact;
 }
 
+/* Returns the mesh of a component on the manifest's ranks, but for pp. */
+static struct pp_mesh shared_mesh(const struct pp_manifest *m, bool is_encoder)
+{
+    struct pp_mesh x = pp_mesh_of(&m->mesh, is_encoder);
+    x.encoder_tp = 0;
+    return x;
+}
+
 /* The mesh of a component must be the manifest's but for pp. An encoder that is
- * apart may have another dp, tp and cp, and no ep. The last component is the
- * language model. */
+ * apart may have another dp, tp and cp, and no ep. One with a mesh of its own
+ * on the same ranks has the sizes that encoder_tp gives. The last component is
+ * the language model. */
 static int read_mesh(const struct pp_value *component,
                      const struct pp_manifest *m, struct pp_component *c,
                      bool last)
@@ -144,23 +166,33 @@ static int read_mesh(const struct pp_value *component,
     if (pp_value_member(component, "mesh", &at) ||
         pp_read_mesh_section(&at, &own))
         return -1;
-    const struct pp_mesh *x = &own.mesh, *all = &m->mesh;
-    bool encodes = c->apart && !last;
+    bool is_encoder = !last, encodes = c->apart && is_encoder;
+    const struct pp_mesh *x = &own.mesh, all = shared_mesh(m, is_encoder);
+    if (c->apart && m->mesh.encoder_tp)
+        return pp_value_fail(component,
+                             "'first_rank' is not possible with 'encoder_tp' "
+                             "in the manifest's mesh");
     if (encodes && x->ep > 1)
         return pp_value_fail(&at,
                              "'%d' expert-parallel ranks of an encoder "
                              "have no experts to divide",
                              x->ep);
-    if (encodes ? !same_settings(x, all) : !same_mesh(x, all))
+    bool same = encodes ? same_settings(x, &all) : same_mesh(x, &all);
+    if (!same && is_encoder && m->mesh.encoder_tp)
+        return pp_value_fail(&at,
+                             "must be the encoder's by encoder_tp: 'tp' %d and "
+                             "'dp' %d, and as the manifest's mesh but for pp",
+                             all.tp, all.dp);
+    if (!same)
         return pp_value_fail(&at,
                              "all but pp%s must be as in the manifest's mesh",
                              encodes ? ", dp, tp and cp" : "");
     c->mesh = *x;
     c->n_ranks = x->pp;
-    if (c->n_ranks > all->pp - c->rank_offset)
+    if (c->n_ranks > all.pp - c->rank_offset)
         return pp_value_fail(&at, "ranks %d to %d are beyond the last, %d",
                              c->rank_offset, c->rank_offset + x->pp - 1,
-                             all->pp - 1);
+                             all.pp - 1);
     return 0;
 }
 
@@ -501,6 +533,8 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
                       json_string(pp_cp_exchange_names[mesh->cp_exchange]));
     if (mesh->cp_exact)
         bad |= pp_put(o, "cp_exact", json_true());
+    if (mesh->encoder_tp)
+        bad |= pp_put(o, "encoder_tp", json_integer(mesh->encoder_tp));
     if (mesh->expert_limit)
         bad |= pp_put(o, "expert_limit", json_integer(mesh->expert_limit));
     if (mesh->expert_capacity > 0)
@@ -516,7 +550,7 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
     int bad = 0;
     for (size_t i = 0; i < n && !bad; i++) {
         const struct pp_component *c = &components[i];
-        struct pp_mesh mesh = c->apart ? c->mesh : m->mesh;
+        struct pp_mesh mesh = c->apart ? c->mesh : shared_mesh(m, i + 1 < n);
         mesh.pp = c->n_ranks;
         json_t *o = json_object();
         bad = pp_put_text(o, "name", c->name, err);

@@ -39,12 +39,10 @@ void pp_workloads_finish(struct pp_workloads *l)
 struct pp_vision pp_planned_images(const struct pp_manifest *m)
 {
     const struct pp_layout l = pp_manifest_layout(m);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    return (struct pp_vision){.n_images = (size_t)m->microbatch.n_images,
-                              .seq_len = (size_t)m->microbatch.seq_len,
-                              .sharers = (size_t)pp_mesh_sharers(&m->mesh),
-                              .makers = l.n_components > 1 ? makers : 0,
-                              .lanes = lanes};
+    struct pp_vision v = {.n_images = (size_t)m->microbatch.n_images,
+                          .seq_len = (size_t)m->microbatch.seq_len};
+    pp_layout_divide_images(&l, 0, &v);
+    return v;
 }
 
 size_t pp_image_ranks(const struct pp_manifest *m, double *bins)
@@ -115,14 +113,15 @@ static double moved_params(const struct pp_mesh *x,
  * unless each rank keeps its part alone (ZeRO-1). */
 static void add_moved(struct pp_stage_costs *c, int stage,
                       const struct pp_manifest *m,
-                      const struct pp_manifest_unit *u)
+                      const struct pp_manifest_unit *u, bool is_encoder)
 {
     const struct pp_precision *types =
         m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
     types = types ? types : pp_precisions;
     const struct pp_layout l = pp_manifest_layout(m);
-    int of = pp_layout_component(&l, m->graph.stages[stage].row);
-    double params = moved_params(&l.components[of].mesh, u, types);
+    const struct pp_mesh x =
+        pp_layout_mesh(&l, m->graph.stages[stage].row, is_encoder);
+    double params = moved_params(&x, u, types);
     c->moved[stage].gathered += params * (double)types->element_bytes;
     if (u->role == PP_ROLE_TRAINED)
         c->moved[stage].reduced += (m->mesh.whole_state ? 2 : 1) * params *
@@ -167,7 +166,8 @@ static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
                         : unit < c->n_encoder  ? &c->images[s]
                                                : &c->others[s],
                         &m->profile.units[unit], u, stage->recompute);
-            add_moved(c, s, m, u);
+            add_moved(c, s, m, u,
+                      m->n_components && unit < m->components[0].n_units);
         }
     return 0;
 }

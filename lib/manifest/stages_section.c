@@ -362,7 +362,7 @@ int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
     if (!m->stages || !m->graph.stages)
         return pp_value_no_memory(at);
     m->graph.n_rows = m->mesh.pp;
-    m->graph.replicas = m->mesh.dp * m->mesh.cp > 1;
+    m->graph.replicas = pp_mesh_replicas(&m->mesh) > 1;
     m->graph.resident = pp_mesh_resident(&m->mesh);
     m->graph.n_stages = (int)n;
     for (size_t s = 0; s < n; s++) {

@@ -128,7 +128,49 @@ static struct joined joined_axes(enum pp_group_kind kind,
         [PP_GROUP_EXPERT_DATA] = {2, {PP_AXIS_CP, PP_AXIS_DP}},
     };
     bool experts = kind == PP_GROUP_EP || kind == PP_GROUP_EXPERT_DATA;
-    return axes[experts && x->experts_over_tp ? PP_GROUP_ROW : kind];
+    bool encoders = kind >= PP_GROUP_ENCODER_TP;
+    return axes[encoders || (experts && x->experts_over_tp) ? PP_GROUP_ROW
+                                                            : kind];
+}
+
+/* Returns the ranks that divide the tensors of the encoder in a component. */
+static int encoder_tp_of(const struct pp_layout *l, int component)
+{
+    const struct pp_mesh *x = &l->components[component].mesh;
+    if (component + 1 < l->n_components)
+        return x->tp;
+    return x->encoder_tp ? x->encoder_tp : 1;
+}
+
+/* Returns the ranks of PP_GROUP_FEATURES. */
+static int feature_ranks(const struct pp_layout *l, int component)
+{
+    int sharers = pp_mesh_sharers(&l->components[component].mesh);
+    int tp = encoder_tp_of(l, component);
+    int n = sharers;
+    while (n % tp)
+        n += sharers;
+    return n;
+}
+
+/* Returns the ranks that members of the joined axes form groups of: neighbours
+ * are such a group, or the ranks with the same number in each of them. 0: the
+ * group has all members. */
+static int group_size(const struct pp_layout *l, int component,
+                      enum pp_group_kind kind)
+{
+    switch (kind) {
+    case PP_GROUP_EP:
+    case PP_GROUP_EXPERT_DATA:
+        return l->components[component].mesh.ep;
+    case PP_GROUP_ENCODER_TP:
+    case PP_GROUP_ENCODER_DATA:
+        return encoder_tp_of(l, component);
+    case PP_GROUP_FEATURES:
+        return feature_ranks(l, component);
+    default:
+        return 0;
+    }
 }
 
 struct pp_group pp_layout_group(const struct pp_layout *l,
@@ -154,18 +196,18 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
         at += index[a] * total;
         total *= size[a];
     }
-    int ep = c->mesh.ep;
+    int size_of = group_size(l, p->component, kind);
     g.n = total;
     g.index = at;
-    if (kind == PP_GROUP_EP) {
-        g.first = at - at % ep;
-        g.n = ep;
-        g.index = at % ep;
-    } else if (kind == PP_GROUP_EXPERT_DATA) {
-        g.first = at % ep;
-        g.step = ep;
-        g.n = total / ep;
-        g.index = at / ep;
+    if (kind == PP_GROUP_EXPERT_DATA || kind == PP_GROUP_ENCODER_DATA) {
+        g.first = at % size_of;
+        g.step = size_of;
+        g.n = total / size_of;
+        g.index = at / size_of;
+    } else if (size_of) {
+        g.first = at - at % size_of;
+        g.n = size_of;
+        g.index = at % size_of;
     }
     return g;
 }
@@ -188,25 +230,49 @@ size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     const struct pp_mesh *e = &l->components[encoder].mesh;
-    bool apart = l->n_components > 1;
-    *lanes = apart ? (size_t)x->dp : 1;
-    return (size_t)(apart ? e->dp * e->cp : pp_mesh_sharers(x));
+    int ranks = feature_ranks(l, l->n_components - 1);
+    if (l->n_components > 1) {
+        *lanes = (size_t)x->dp;
+        return (size_t)(e->dp * e->cp);
+    }
+    *lanes = (size_t)(ranks / pp_mesh_sharers(x));
+    return (size_t)(ranks / encoder_tp_of(l, 0));
 }
 
 size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder)
 {
-    return l->n_components > 1 ? (size_t)l->components[encoder].mesh.tp : 1;
+    return (size_t)(l->n_components > 1 ? l->components[encoder].mesh.tp
+                                        : encoder_tp_of(l, 0));
+}
+
+void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
+                             struct pp_vision *v)
+{
+    v->sharers = (size_t)pp_mesh_sharers(&pp_layout_language(l)->mesh);
+    v->makers = pp_layout_makers(l, encoder, &v->lanes);
+    v->tp = pp_layout_encoder_tp(l, encoder);
+    v->exchangers = l->n_components > 1 ? 0 : (size_t)feature_ranks(l, 0);
+}
+
+struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
+                              bool is_encoder)
+{
+    return pp_mesh_of(&l->components[pp_layout_component(l, row)].mesh,
+                      is_encoder);
 }
 
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
                      int row, size_t features)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
-    size_t sharers = (size_t)pp_mesh_sharers(x);
+    size_t sharers = (size_t)pp_mesh_sharers(x), lanes;
     bool apart = l->n_components > 1;
     bool encodes = pp_layout_component(l, row) + 1 < l->n_components;
+    pp_layout_makers(l, 0, &lanes);
     c->image_rows = encodes ? features : c->tokens;
-    c->image_ranks = !apart                   ? sharers
+    if (!apart && lanes > 1 && features > c->image_rows)
+        c->image_rows = features;
+    c->image_ranks = !apart                   ? (size_t)feature_ranks(l, 0)
                      : encodes && sharers > 1 ? sharers * (size_t)x->dp
                                               : 1;
 }

@@ -59,6 +59,13 @@ enum pp_group_kind {
      * dp; over tp first if the mesh says experts_over_tp. */
     PP_GROUP_EP,
     PP_GROUP_EXPERT_DATA, /* the ranks that hold the same experts */
+    /* Consecutive ranks of PP_GROUP_ROW that divide the tensors of an encoder,
+     * and the ranks of the row that hold the same part of them. */
+    PP_GROUP_ENCODER_TP,
+    PP_GROUP_ENCODER_DATA,
+    /* The ranks of a row that exchange features of images: the fewest that have
+     * whole microbatches and whole groups of PP_GROUP_ENCODER_TP. */
+    PP_GROUP_FEATURES,
     PP_N_GROUPS
 };
 
@@ -101,13 +108,22 @@ struct pp_group pp_layout_group(const struct pp_layout *l,
 
 /* Returns the ranks that divide the images of an encoder, whose number in the
  * model is that of its component if it has one of its own. Sets the
- * microbatches whose images they divide at once: one in the language model's
- * mesh, else one of each of its data-parallel ranks. Each may be several ranks
- * that divide the tensors of the encoder: pp_layout_encoder_tp returns how
- * many. */
+ * microbatches whose images they divide at once: on the language model's ranks
+ * those of PP_GROUP_FEATURES, else one of each of its data-parallel ranks. Each
+ * may be several ranks that divide the tensors of the encoder:
+ * pp_layout_encoder_tp returns how many. */
 size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
                         size_t *lanes);
 size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder);
+
+/* Sets how ranks divide the images of an encoder. */
+void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
+                             struct pp_vision *v);
+
+/* Returns the mesh of the ranks that hold the units of a row, of an encoder or
+ * of the language model (pp_mesh_of). */
+struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
+                              bool is_encoder);
 
 /* Sets what the tables of a rank of that row have of images. features: the most
  * of an encoder with a mesh of its own, on one rank. */

@@ -186,6 +186,35 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
     return check_tp(x, m, e->shared, "columns of the shared experts", err);
 }
 
+struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder)
+{
+    /* A stage gathers weights of all its units or of none. */
+    bool divided = pp_mesh_divides_weights(x);
+    if (!is_encoder || !x->encoder_tp)
+        return *x;
+    return (struct pp_mesh){.pp = x->pp,
+                            .dp = x->dp * pp_mesh_sharers(x) / x->encoder_tp,
+                            .tp = x->encoder_tp,
+                            .cp = 1,
+                            .ep = 1,
+                            .order = x->order,
+                            .whole_state = x->whole_state,
+                            .divided_weights = divided,
+                            .resident = divided ? x->resident : 0};
+}
+
+int pp_mesh_replicas(const struct pp_mesh *x)
+{
+    const struct pp_mesh own = pp_mesh_of(x, true);
+    int n = x->dp * x->cp, of_encoder = own.dp * own.cp;
+    return n > of_encoder ? n : of_encoder;
+}
+
+size_t pp_mesh_most_owners(const struct pp_mesh *x)
+{
+    return x->whole_state ? 1 : (size_t)pp_mesh_replicas(x);
+}
+
 /* The bits of a product may depend on its rows, which are the images of a rank.
  */
 static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
@@ -261,6 +290,91 @@ int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                            x->tp > 1 ? " x tp" : "");
 }
 
+/* Returns whether tp ranks can divide an encoder's tensors. */
+static bool divides_encoder(const struct pp_model *m, const struct pp_vision *v,
+                            size_t tp)
+{
+    return v->n_heads % tp == 0 && v->intermediate % tp == 0 &&
+           pp_vision_middle(m, v) % tp == 0;
+}
+
+/* Returns the most ranks below tp that can divide an encoder's tensors, and
+ * divide `ranks` themselves. */
+static size_t fewer_of_encoder(const struct pp_model *m,
+                               const struct pp_vision *v, size_t tp,
+                               size_t ranks)
+{
+    do
+        tp--;
+    while (!divides_encoder(m, v, tp) || ranks % tp);
+    return tp;
+}
+
+static int fail_encoder(const struct pp_model *m, const struct pp_vision *v,
+                        size_t tp, const char *value, struct pp_err *err)
+{
+    return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", value,
+                           "the encoder's %zu heads, %zu columns of an MLP and "
+                           "%zu of its projector do not all divide by '%zu' "
+                           "tensor-parallel ranks",
+                           v->n_heads, v->intermediate, pp_vision_middle(m, v),
+                           tp);
+}
+
+int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
+                          size_t encoder, struct pp_err *err)
+{
+    const struct pp_vision *v = &m->encoders[encoder];
+    size_t tp = (size_t)x->tp;
+    char value[64];
+    if (divides_encoder(m, v, tp))
+        return 0;
+    snprintf(value, sizeof value, "pp=%d,tp=%zu,cp=%d,dp=%d", x->pp,
+             fewer_of_encoder(m, v, tp, 0), x->cp, x->dp);
+    return fail_encoder(m, v, tp, value, err);
+}
+
+/* Checks an encoder with a mesh of its own on the ranks of x. */
+static int check_division(const struct pp_mesh *x, const struct pp_model *m,
+                          const struct pp_vision *v, struct pp_err *err)
+{
+    size_t tp = (size_t)x->encoder_tp;
+    size_t ranks = (size_t)x->dp * (size_t)pp_mesh_sharers(x);
+    char value[32];
+    snprintf(value, sizeof value, "shared,tp=%zu",
+             tp > 1 ? fewer_of_encoder(m, v, tp, ranks) : 1);
+    if (ranks % tp)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", value,
+                               "the %zu ranks of a pipeline rank (dp %d x tp "
+                               "%d x cp %d) do not divide by '%zu' "
+                               "tensor-parallel ranks of the encoder",
+                               ranks, x->dp, x->tp, x->cp, tp);
+    if (!divides_encoder(m, v, tp))
+        return fail_encoder(m, v, tp, value, err);
+    if (ranks == tp && pp_mesh_divides_weights(x))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", value,
+                               "all %zu ranks of a pipeline rank divide the "
+                               "encoder's tensors, so that none hold the same "
+                               "weights and could divide them (zero 3)",
+                               ranks);
+    return 0;
+}
+
+static int check_divisions(const struct pp_mesh *x, const struct pp_model *m,
+                           struct pp_err *err)
+{
+    if (!x->encoder_tp)
+        return 0;
+    if (!pp_model_has_encoder(m))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", NULL,
+                               "the model has no encoder");
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (m->encoders[k].kind != PP_VISION_NONE &&
+            check_division(x, m, &m->encoders[k], err))
+            return -1;
+    return 0;
+}
+
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
@@ -275,35 +389,8 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     if (check_capacity(x, m, err) || check_experts(x, m, err) ||
         check_vision(x, m, err) || pp_mesh_check_exchange(x, m, err))
         return -1;
-    return check_seq_len(x, seq_len, err);
-}
-
-/* Returns whether tp ranks can divide an encoder's tensors. */
-static bool divides_encoder(const struct pp_model *m, const struct pp_vision *v,
-                            size_t tp)
-{
-    return v->n_heads % tp == 0 && v->intermediate % tp == 0 &&
-           pp_vision_middle(m, v) % tp == 0;
-}
-
-int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
-                          size_t encoder, struct pp_err *err)
-{
-    const struct pp_vision *v = &m->encoders[encoder];
-    size_t tp = (size_t)x->tp, fewer = tp - 1;
-    char value[64];
-    if (divides_encoder(m, v, tp))
-        return 0;
-    while (!divides_encoder(m, v, fewer))
-        fewer--;
-    snprintf(value, sizeof value, "pp=%d,tp=%zu,cp=%d,dp=%d", x->pp, fewer,
-             x->cp, x->dp);
-    return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", value,
-                           "the encoder's %zu heads, %zu columns of an MLP and "
-                           "%zu of its projector do not all divide by '%zu' "
-                           "tensor-parallel ranks",
-                           v->n_heads, v->intermediate, pp_vision_middle(m, v),
-                           tp);
+    return check_seq_len(x, seq_len, err) || check_divisions(x, m, err) ? -1
+                                                                        : 0;
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b)

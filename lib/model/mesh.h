@@ -8,7 +8,9 @@
  * divide the tokens of everything else. So each has 1 / tp of the operations,
  * activations and messages. Context-parallel ranks divide every sequence. Both
  * divide the images of an encoder, whole ones, and have all its weights, unless
- * it has a mesh of its own (vision.h).
+ * it has a mesh of its own (vision.h). On the language model's ranks such a
+ * mesh says how many consecutive ranks of a row divide its tensors, whatever
+ * the axes of the language model; the others hold the same tensors.
  * Expert-parallel ranks form dp * cp / ep groups; the ep ranks of a group
  * divide the experts and exchange tokens. Ranks that hold the same weights
  * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020), and may
@@ -55,6 +57,9 @@ struct pp_mesh {
                          for, for each of its tokens; 0: all that may come */
     double expert_capacity; /* the most tokens that an expert keeps of a
                                microbatch, over an even share; 0: all */
+    int encoder_tp; /* ranks that divide the tensors of an encoder on the ranks
+                       of this mesh. It divides tp x cp x dp. 0: the encoder has
+                       no mesh of its own there */
 };
 
 /* Fills axes with those of the mesh, fastest first. */
@@ -78,6 +83,15 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
  * encoder-mesh. */
 int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
                           size_t encoder, struct pp_err *err) PP_MUST_USE;
+
+/* Returns the mesh of the ranks that hold a unit: of an encoder with a mesh of
+ * its own on the ranks of x, or x. */
+struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder);
+
+/* Returns the most ranks that hold the same dense tensor, and the most that
+ * divide the optimizer's state of one. */
+int pp_mesh_replicas(const struct pp_mesh *x);
+size_t pp_mesh_most_owners(const struct pp_mesh *x);
 
 /* Reports whether context-parallel ranks sum the losses of their tokens in the
  * order of one rank. */

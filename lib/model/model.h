@@ -120,11 +120,13 @@ struct pp_vision {
     size_t most;              /* patches of an image; 0: any number */
     size_t image_token;       /* the id of placeholders for features */
     size_t n_images, seq_len; /* of a sequence, and its tokens with images */
-    size_t sharers; /* ranks that divide them (pp_mesh_sharers); 0: one */
-    /* An encoder with a mesh of its own: as many groups of ranks divide the
-     * images of as many microbatches instead. 0: it has none. */
-    size_t makers, lanes;
-    size_t tp; /* ranks of such a group, which divide its tensors; 0: one */
+    /* How ranks divide images (pp_layout_divide_images). Zeros: one has all. */
+    size_t sharers;       /* ranks that divide the tokens of a microbatch */
+    size_t makers, lanes; /* groups of ranks, which divide the images of that
+                             many microbatches */
+    size_t tp;            /* ranks of such a group, which divide its tensors */
+    size_t exchangers;    /* ranks of the language model that make features and
+                             exchange them; 0: others do */
 };
 
 /* The part of a unit in training (frozen.h). */

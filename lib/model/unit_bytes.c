@@ -160,15 +160,19 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
 }
 
 /* Ranks that divide images exchange features: those of the images of a rank,
- * which are at most all tokens of a microbatch, and those of its tokens. The
- * embedding also reads the former. */
+ * which are at most all tokens of a microbatch if the images are, and those of
+ * its tokens. The embedding also reads the former. */
 static void add_features(const struct pp_model *m, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
-    size_t n = m->encoders[0].sharers;
-    if (n < 2 || m->encoders[0].makers)
+    const struct pp_vision *v = &m->encoders[0];
+    size_t embed = pp_model_n_first(m) - 1;
+    if (v->exchangers < 2)
         return;
-    w->token += (double)(2 * n * m->hidden * b->element_bytes);
+    double made = (double)(v->sharers * m->hidden);
+    if (v->exchangers > v->sharers) /* images of several microbatches */
+        made = fmax(made, pp_edge_rate(m, embed));
+    w->token += 2 * made * (double)b->element_bytes;
     w->fixed += 2 * PP_LINE_BYTES;
 }
 

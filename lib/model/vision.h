@@ -21,12 +21,11 @@
  * whole images, and all have the whole encoder. Sizes and operations are those
  * of the rank with most images: each of `sharers` ranks has 1 / sharers of the
  * tokens, and it runs pp_vision_rank_images of the images. An encoder may have
- * ranks of its own. Its `encoders` data-parallel and context-parallel ranks
- * then divide the images of one microbatch of each of the language model's
- * `lanes`, and each of these is `tp` ranks, which divide its tensors: heads,
- * columns of MLPs and what is between the products of the projector. Every one
- * of them has all tokens of its images, and all norms, patches and positions.
- */
+ * a mesh of its own, on other ranks or on these. Its `makers`, data-parallel
+ * and context-parallel ranks, then divide the images of `lanes` microbatches,
+ * and each of these is `tp` ranks, which divide its tensors: heads, columns of
+ * MLPs and what is between the products of the projector. Every one of them has
+ * all tokens of its images, and all norms, patches and positions. */
 #ifndef PP_MODEL_VISION_H
 #define PP_MODEL_VISION_H
 
@@ -148,7 +147,7 @@ size_t pp_vision_out_tokens(const struct pp_vision *v);
  * those of an encoder with a mesh of its own, if ranks divide tokens. */
 static inline bool pp_vision_sorts(const struct pp_vision *v)
 {
-    return v->makers && v->sharers > 1;
+    return v->makers && !v->exchangers && v->sharers > 1;
 }
 
 /* The images of a set of data. */

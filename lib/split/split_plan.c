@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "model/vision.h"
 #include "schedule/ir/deps.h"
 
 /* Limits of the search for changes: each try is a plan of its own. */
@@ -113,8 +114,8 @@ static void add_unit(const struct pp_split_run *run, size_t i,
 {
     const struct pp_split_request *q = run->request;
     struct pp_unit_id u = pp_model_unit(q->model, i);
-    const struct pp_mesh *own = pp_split_mesh(q, i);
-    struct pp_held held = pp_mesh_held(own, q->model, u);
+    const struct pp_mesh own = pp_split_mesh(q, i);
+    struct pp_held held = pp_mesh_held(&own, q->model, u);
     const struct pp_unit_rates rates =
         pp_unit_rates(&q->mesh, q->model, u, run->modes[i], &run->backend);
     size_t rows =
@@ -124,7 +125,7 @@ static void add_unit(const struct pp_split_run *run, size_t i,
      * runs W right after I. */
     size_t kept = bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W];
     sum->params += held.dense + held.experts;
-    struct pp_state_bytes state = pp_split_state(q, own, i);
+    struct pp_state_bytes state = pp_split_state(q, &own, i);
     sum->state_bytes += (double)pp_state_sum(state);
     pp_rank_add_state(&sum->bytes, state);
     sum->cost += run->costs[i];
@@ -320,8 +321,9 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
 {
     const struct pp_split_request *q = plan->run.request;
     const struct pp_graph *g = &plan->graph;
-    struct pp_mesh mesh = q->mesh;
-    mesh.dp = dp;
+    struct pp_mesh of[2] = {q->mesh};
+    of[0].dp = dp;
+    of[1] = pp_mesh_of(&of[0], true);
     for (int r = 0; r < g->n_rows; r++) {
         double bytes =
             plan->ranks[r].activations_bytes + plan->ranks[r].tables_bytes;
@@ -329,7 +331,8 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
             for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s);
                  i++)
                 if (g->stages[s].row == r)
-                    bytes += (double)pp_state_sum(pp_split_state(q, &mesh, i));
+                    bytes += (double)pp_state_sum(pp_split_state(
+                        q, &of[i < pp_vision_n_units(q->model)], i));
         if (bytes > (double)q->memory_bytes)
             return false;
     }

@@ -162,7 +162,7 @@ double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
 
 /* Returns the mesh of the ranks that have a unit. */
-const struct pp_mesh *pp_split_mesh(const struct pp_split_request *q, size_t i);
+struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i);
 
 /* Returns the bytes of weights, gradients and optimizer state of a unit on one
  * rank of a mesh. */

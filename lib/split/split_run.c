@@ -183,11 +183,12 @@ static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
     return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
 }
 
-const struct pp_mesh *pp_split_mesh(const struct pp_split_request *q, size_t i)
+struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
 {
     const struct pp_unit_id u = pp_model_unit(q->model, i);
-    bool apart = q->encoders && pp_unit_is_vision(u);
-    return apart ? &q->encoders[u.encoder] : &q->mesh;
+    bool encodes = pp_unit_is_vision(u);
+    return encodes && q->encoders ? q->encoders[u.encoder]
+                                  : pp_mesh_of(&q->mesh, encodes);
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
@@ -213,10 +214,10 @@ static void set_bytes(struct pp_split_run *run, size_t i)
     b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
     b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
     b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
-    const struct pp_mesh *mesh = pp_split_mesh(q, i);
-    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, mesh, i);
+    const struct pp_mesh mesh = pp_split_mesh(q, i);
+    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &mesh, i);
     b[PP_UNIT_WORKSPACE] = (double)x.workspace;
-    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, mesh, i));
+    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &mesh, i));
 }
 
 /* Returns the stage of what has the values of the embedding: the head, or the
@@ -294,7 +295,7 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .rotary = pp_model_rope_width(m),
         .n_tensors = pp_model_n_tensors(m),
         .n_params = pp_model_n_elements(m),
-        .n_owners = pp_mesh_owners(x),
+        .n_owners = pp_mesh_most_owners(x),
         .n_losses = (size_t)(run->n_microbatches * q->mesh.dp),
         .n_metrics =
             q->scores_rows ? PP_SCORING_METRICS * (size_t)q->mesh.cp : 0,

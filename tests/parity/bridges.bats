@@ -115,6 +115,11 @@ close() {
         compare shared/latest apart/latest
         diff shared.jsonl apart.jsonl
     done
+    # And a division of the same ranks that has their number again.
+    plan 1f1b -p 1 --dp 2 --cp 2 --encoder-mesh shared,tp=1
+    train apart
+    compare shared/latest apart/latest
+    diff shared.jsonl apart.jsonl
 }
 
 @test "any numbers of ranks train alike" {
@@ -141,7 +146,10 @@ close() {
         '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3' \
         '-p 2 --zero 3 --encoder-mesh dp=2 --freeze language' \
         '-p 3 --encoder-mesh pp=2,tp=4' '-p 2 --tp 2 --encoder-mesh tp=2,cp=3' \
-        '-p 2 --zero 3 --encoder-mesh tp=2,dp=2 --cp 2'; do
+        '-p 2 --zero 3 --encoder-mesh tp=2,dp=2 --cp 2' \
+        '-p 1 --tp 2 --dp 2 --encoder-mesh shared,tp=2' \
+        '-p 1 --dp 4 --zero 3 --encoder-mesh shared,tp=2' \
+        '-p 1 --dp 2 --cp 2 --encoder-mesh shared,tp=4'; do
         # shellcheck disable=SC2086
         ppsplit -q $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json
@@ -228,6 +236,33 @@ close() {
     [[ $output == *"the loss differs"* ]]
     caught encoder-norms -1
     sees_encoder
+    # The same ranks in two divisions: one of the encoder has two lanes.
+    plan 1f1b -p 2 --dp 4 --encoder-mesh shared,tp=2
+    caught none -0
+    for fault in bridge-absent bridge-factor encoder-norms; do
+        caught $fault -1
+        grep -q '^loss of step 1 .* ok' <<<"$output"
+        grep -q '^vision_tower.* DIFFERS' <<<"$output"
+    done
+}
+
+@test "the ranks of a language model in two divisions train alike" {
+    local o=(--dtype fp64 --lr 1e-2)
+    plan 1f1b -p 1 --dp 2
+    pprun -q --data packed "${o[@]}" --steps 3 plan.json >one.jsonl
+    plan 1f1b -p 1 --tp 4 --dp 2 --encoder-mesh shared,tp=2,dp=4
+    jq -e '.mesh.encoder_tp == 2 and [.components[] | [.name, .mesh.tp, .mesh.dp]]
+        == [["vision", 2, 4], ["language", 4, 2]]' plan.json
+    ppsplit -t -p 1 --tp 4 --dp 2 --encoder-mesh shared,tp=2 "$MODEL" |
+        tr '\n' ' ' | grep -q 'dp 2 x tp 4 x cp 1 ranks, for the encoder dp 4 x tp 2; 8 in all'
+    rm -rf moved
+    pprun -q --data packed "${o[@]}" --steps 1 --save moved plan.json >moved.jsonl
+    plan 1f1b -p 2 --dp 2 --encoder-mesh shared,tp=2
+    pprun -q --data packed "${o[@]}" --steps 2 --save moved --resume moved \
+        plan.json >>moved.jsonl
+    plan 1f1b -p 1 --dp 2 --cp 2
+    pprun -q --data packed "${o[@]}" --steps 3 --resume moved plan.json >>moved.jsonl
+    close one moved
 }
 
 @test "a run that stopped goes on, on the same ranks with the same bits" {
@@ -301,11 +336,25 @@ pp=1,tp=4,cp=2,dp=1" -p 2 --encoder-mesh tp=5,cp=2 "$MODEL"
     refuses "--encoder-mesh: '2' of 2 ranks leave none for the \
 language model" -p 2 --encoder-mesh pp=2 "$MODEL"
     refuses "--encoder-mesh" -p 3 --encoder-mesh pp=1 --encoder-ranks 1 "$MODEL"
+    refuses "--encoder-mesh: 'shared' needs tp, the ranks that divide the \
+encoder's tensors; try shared,tp=2" -p 1 --dp 2 --encoder-mesh shared "$MODEL"
+    refuses "--encoder-mesh: 'pp' is not possible on the language model's ranks" \
+        -p 2 --encoder-mesh shared,tp=2,pp=1 "$MODEL"
+    refuses "--encoder-mesh: dp 3 x tp 2 x cp 1 is '6' ranks, but a pipeline rank \
+of the language model has 8 (dp 2 x tp 4 x cp 1)" \
+        -p 1 --dp 2 --tp 4 --encoder-mesh shared,tp=2,dp=3 "$MODEL"
+    refuses "the 6 ranks of a pipeline rank (dp 3 x tp 2 x cp 1) do not divide by \
+'4' tensor-parallel ranks of the encoder; try --encoder-mesh shared,tp=2" \
+        -p 1 --dp 3 --tp 2 --encoder-mesh shared,tp=4 "$MODEL"
+    refuses "all 4 ranks of a pipeline rank divide the encoder's tensors" \
+        -p 1 --dp 4 --zero 3 --encoder-mesh shared,tp=4 "$MODEL"
     refuses "--encoder-mesh needs --method balanced" -p 3 \
         --encoder-mesh pp=1 --method uniform-units "$MODEL"
     model llama false
     refuses "--encoder-mesh: 'model-llama' has no encoder" -p 2 \
         --encoder-mesh pp=1 model-llama
+    refuses "--encoder-mesh: 'model-llama' has no encoder" -p 1 --dp 2 \
+        --encoder-mesh shared,tp=2 model-llama
     plan 1f1b -p 2 --encoder-mesh dp=2
     run -2 --separate-stderr pprun -q --message-size max --data packed --steps 1 \
         plan.json

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* inject_bridge - faults of an encoder on ranks of its own. */
+/* inject_bridge - faults of an encoder with a mesh of its own. */
 #include <string.h>
 
 #include "inject.h"
@@ -48,37 +48,36 @@ void inject_bridge_send(const struct pp_exec *e, struct pp_action a)
     }
 }
 
-/* Multiplies the gradients of a stage. */
-static void scale_stage(const struct pp_exec *e, int stage, double by)
-{
-    size_t n;
-    double *g = pp_parameters_stage_grads(e->env->params, stage, &n);
-    for (size_t i = 0; g && i < n; i++)
-        g[i] *= by;
-}
-
-/* Multiplies the gradients of the norms of a stage. */
-static void scale_norms(const struct pp_exec *e, int stage, double by)
+/* Multiplies the gradients of the encoder in a stage whose names contain
+ * `part`. */
+static void scale_encoder(const struct pp_exec *e, int stage, const char *part,
+                          double by)
 {
     const struct pp_parameters *p = e->env->params;
-    for (size_t i = 0; i < p->n; i++)
-        for (size_t k = 0; p->at[i].stage == stage && p->at[i].g &&
-                           strstr(p->at[i].info.name, "norm") && k < p->at[i].n;
-             k++)
-            ((double *)p->at[i].g)[k] *= by;
+    size_t vision = pp_vision_n_units(e->env->model);
+    for (size_t i = 0; i < p->n; i++) {
+        const struct pp_parameter *t = &p->at[i];
+        bool chosen = t->stage == stage && t->unit < vision && t->g &&
+                      strstr(t->info.name, part);
+        for (size_t k = 0; chosen && k < t->n; k++)
+            ((double *)t->g)[k] *= by;
+    }
 }
 
 void inject_bridge_sync(const struct pp_exec *e, struct pp_action a, bool after)
 {
     const struct pp_env *env = e->env;
-    double own = pp_env_mesh(env)->dp;
-    if (a.op != PP_REDUCE_GRAD || pp_env_has_tokens(env))
+    const struct pp_layout *l = &env->layout;
+    const struct pp_mesh own = pp_layout_mesh(l, env->place.row, true);
+    const struct pp_group same =
+        pp_layout_group(l, &env->place, PP_GROUP_ENCODER_DATA);
+    if (a.op != PP_REDUCE_GRAD)
         return;
     if (after && inject_is("bridge-factor"))
-        scale_stage(e, a.stage,
-                    own / pp_layout_language(&env->layout)->mesh.dp);
+        scale_encoder(e, a.stage, "",
+                      (double)own.dp / pp_layout_language(l)->mesh.dp);
     if (after && inject_is("encoder-norms"))
-        scale_norms(e, a.stage, pp_env_mesh(env)->tp);
-    if (!after && inject_is("bridge-absent") && env->place.dp == 0)
-        scale_stage(e, a.stage, 0);
+        scale_encoder(e, a.stage, "norm", own.tp);
+    if (!after && inject_is("bridge-absent") && same.index == 0)
+        scale_encoder(e, a.stage, "", 0);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-/* test_bridges - components on meshes and ranks of their own: for every line of
- * a table, each gradient, loss and norm of the ranks is that of one rank that
- * holds everything. bridges.txt has the columns; its lines of other suites are
- * skipped. */
+/* test_bridges - components on meshes of their own, on their own ranks or on
+ * the same: for every line of a table, each gradient, loss and norm of the
+ * ranks is that of one rank that holds everything. bridges.txt has the columns;
+ * its lines of other suites are skipped. */
 #include <dirent.h>
 #include <malloc.h>
 
@@ -188,8 +188,8 @@ static int inspect(void *ctx, const struct pp_inspection *at,
     return 0;
 }
 
-/* Divides the units of each component among its rows; e_pp 0: one stage has all
- * units. */
+/* Divides the units of each component among its rows; e_pp 0: the rows of the
+ * language model have those of the encoder too. */
 static void divide(const struct pp_model *m, const struct topology *t,
                    struct pp_unit_range *stages)
 {
@@ -284,6 +284,8 @@ static int play(const struct subject *x, const struct pp_model *m,
                             .first_rank = t->e_pp * t->e_dp * t->e_tp * t->e_cp,
                             .first_row = t->e_pp}},
             .n_components = 2};
+    else
+        job.mesh.encoder_tp = t->e_tp;
     int rc = (t->e_pp && pp_layout_check_rows(&job.components, err)) ||
                      small_ranks(&job, err)
                  ? -1
@@ -313,7 +315,7 @@ static bool run(const struct subject *x, const struct topology *t,
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
     pp_model_roles(&m, frozen, roles);
     m.roles = roles;
-    m.encoders[0].tp = t->e_pp ? (size_t)t->e_tp : 1;
+    m.encoders[0].tp = (size_t)t->e_tp;
     divide(&m, t, stages);
     good = good && !build(&m, t, stages, &a, &graph, &err) &&
            !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);
@@ -348,8 +350,8 @@ static void check(const struct subject *x, const struct topology *t)
     struct topology one = *t;
     struct result want = {.whole = whole, .n_whole = &n, .keeps = true};
     struct result got = {.whole = whole, .n_whole = &n};
-    one.e_pp = 0;
-    one.pp = one.tp = one.cp = one.dp = one.e_tp = one.e_cp = one.e_dp = 1;
+    one.e_pp = one.e_tp = 0;
+    one.pp = one.tp = one.cp = one.dp = one.e_cp = one.e_dp = 1;
     one.zero = 1;
     strcpy(one.kind, "gpipe");
     bool good = run(x, &one, &want) && run(x, t, &got);

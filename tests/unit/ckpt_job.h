@@ -176,10 +176,12 @@ static inline void *enter(void *arg)
     const struct pp_parameter_memory where = {
         .element_bytes = j->element_bytes,
         .accumulator_bytes = j->element_bytes,
-        .tp = (size_t)j->split->tp,
-        .tp_rank = (size_t)(self->rank % j->split->tp),
-        .owners = (size_t)j->split->owners,
-        .owner = j->split->owners ? (size_t)(self->rank / j->split->tp) : 0};
+        .shares = {.tp = (size_t)j->split->tp,
+                   .tp_rank = (size_t)(self->rank % j->split->tp),
+                   .owners = (size_t)j->split->owners,
+                   .owner = j->split->owners
+                                ? (size_t)(self->rank / j->split->tp)
+                                : 0}};
     if (!pp_parameters_init_on(&p, j->model, j->split->ranges[self->rank],
                                MAX_RANGES, &where,
                                PP_WITH_GRADS | PP_WITH_MOMENTS, err)) {

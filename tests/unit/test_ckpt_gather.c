@@ -66,10 +66,10 @@ static void *gather(void *arg)
     const struct pp_model m = large_vocabulary();
     struct pp_parameters p;
     const struct pp_unit_range all = {0, 0, 6, 0};
-    const struct pp_parameter_memory where = {.element_bytes = 4,
-                                              .accumulator_bytes = 4,
-                                              .owners = OWNERS,
-                                              .owner = (size_t)o->rank};
+    const struct pp_parameter_memory where = {
+        .element_bytes = 4,
+        .accumulator_bytes = 4,
+        .shares = {.owners = OWNERS, .owner = (size_t)o->rank}};
     if (pp_comm_threads_open(o->world, o->rank, &comm, &o->err))
         return NULL;
     if (!pp_parameters_init_on(&p, &m, &all, 1, &where,

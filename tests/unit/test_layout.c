@@ -51,6 +51,75 @@ static void encoder_ranks(void)
     is_int((long long)pp_layout_encoder_tp(&l, 0), 4, "and their tensors");
 }
 
+/* Counts the faults of an encoder's division of the ranks of a row: its groups
+ * meet in one rank, and those that exchange features have whole ones of its
+ * groups and whole microbatches. */
+static int check_division(const struct pp_layout *l, int rank)
+{
+    const struct pp_mesh *x = &l->components[0].mesh;
+    struct pp_place p, other;
+    int faults = !pp_layout_place(l, 0, rank, &p), shared = 0;
+    struct pp_group tp = pp_layout_group(l, &p, PP_GROUP_ENCODER_TP);
+    struct pp_group data = pp_layout_group(l, &p, PP_GROUP_ENCODER_DATA);
+    struct pp_group all = pp_layout_group(l, &p, PP_GROUP_FEATURES);
+    struct pp_group lane = pp_layout_group(l, &p, PP_GROUP_SHARERS);
+    size_t lanes, makers = pp_layout_makers(l, 0, &lanes);
+    for (int i = 0; i < tp.n; i++)
+        for (int j = 0; j < data.n; j++)
+            shared += pp_group_rank(&tp, i) == pp_group_rank(&data, j);
+    faults += shared != 1 || tp.n * data.n != x->dp * x->tp * x->cp;
+    faults += tp.n != x->encoder_tp || all.n != (int)makers * tp.n ||
+              all.n != (int)lanes * lane.n;
+    for (int i = 0; i < all.n; i++) {
+        faults += !pp_layout_place(l, 0, pp_group_rank(&all, i), &other);
+        /* Member i has lane, cp and tp, and is a copy of a maker. */
+        faults += i != ((other.dp % (int)lanes) * x->cp + other.cp) * x->tp +
+                           other.tp;
+        struct pp_group of = pp_layout_group(l, &other, PP_GROUP_ENCODER_TP);
+        faults += of.index != i % tp.n ||
+                  pp_group_rank(&of, 0) != pp_group_rank(&all, i - of.index);
+    }
+    return faults;
+}
+
+static void encoder_divisions(void)
+{
+    struct pp_layout l = {
+        {{.mesh = {.pp = 2, .dp = 2, .tp = 4, .cp = 1, .ep = 1}}}, 1};
+    size_t lanes;
+    is_str(listed(&l, 5, PP_GROUP_FEATURES), "4 5 6 7", "without a division");
+    l.components[0].mesh.encoder_tp = 2;
+    /* Megatron-LM gathers features of TP2/DP4 for TP4/DP2 in these groups: one
+     * for each rank of tp. */
+    is_str(listed(&l, 5, PP_GROUP_ENCODER_TP), "4 5", "tp 2 of a tp 4");
+    is_str(listed(&l, 5, PP_GROUP_ENCODER_DATA), "1 3 5 7", "the same tensors");
+    is_str(listed(&l, 13, PP_GROUP_FEATURES), "12 13 14 15", "a microbatch");
+    is_int((long long)pp_layout_makers(&l, 0, &lanes), 2, "two makers");
+    is_int((long long)lanes, 1, "of one microbatch");
+    l.components[0].mesh = (struct pp_mesh){
+        .pp = 1, .dp = 4, .tp = 2, .cp = 1, .ep = 1, .encoder_tp = 4};
+    is_str(listed(&l, 6, PP_GROUP_ENCODER_TP), "4 5 6 7", "tp 4 of a tp 2");
+    is_str(listed(&l, 6, PP_GROUP_FEATURES), "4 5 6 7", "two microbatches");
+    int faults = 0, n = 0;
+    for (int code = 0; code < 3 * 3 * 3 * N_ORDERS; code++) {
+        struct pp_mesh *x = &l.components[0].mesh;
+        *x = (struct pp_mesh){.pp = 2,
+                              .dp = 1 + code % 3,
+                              .tp = 1 + code / 3 % 3,
+                              .cp = 1 + code / 9 % 3,
+                              .ep = 1,
+                              .order = code / 27};
+        int ranks = x->dp * x->tp * x->cp;
+        for (x->encoder_tp = 1; x->encoder_tp <= ranks; x->encoder_tp++)
+            for (int r = 0; ranks % x->encoder_tp == 0 && r < 2 * ranks; r++) {
+                faults += check_division(&l, r);
+                n++;
+            }
+    }
+    is_int(faults, 0, "divisions of rows in every order agree");
+    ok(n > 30000, "on %d ranks", n);
+}
+
 /* Experts are consecutive over cp, then dp. */
 static void expert_groups(void)
 {
@@ -235,6 +304,7 @@ int main(void)
 {
     megatron_groups();
     encoder_ranks();
+    encoder_divisions();
     expert_groups();
     orders();
     all_meshes();

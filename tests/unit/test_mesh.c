@@ -2,7 +2,9 @@
 /* test_mesh - the weights and bytes on one rank of a mesh, against explicit
  * sums for three models, the whole model and Megatron-LM's estimate. */
 #include "model/inventory.h"
+#include "model/layout.h"
 #include "model/unit_bytes.h"
+#include "model/vision.h"
 #include "tap.h"
 
 static const struct pp_model llama = {.architecture = PP_LLAMA,
@@ -119,6 +121,36 @@ static void test_state(void)
     is_int(pp_mesh_sharers(&mixed), 2, "context-parallel ranks share a unit");
 }
 
+/* Four ranks with a microbatch each divide an encoder's tensors: each of them
+ * makes the features of all, reads them and puts those to send beside each
+ * other. */
+static void test_features(void)
+{
+    const struct pp_backend b = pp_backend_of(pp_precision_find("fp32"), true);
+    struct pp_model m = llama;
+    struct pp_layout l = {
+        {{.mesh = {.pp = 1, .dp = 4, .tp = 1, .cp = 1, .ep = 1}}}, 1};
+    struct pp_vision *v = &m.encoders[0];
+    *v = (struct pp_vision){.kind = PP_VISION_LLAVA,
+                            .hidden = 12,
+                            .n_heads = 4,
+                            .merge = 1,
+                            .patches = 4,
+                            .n_images = 8,
+                            .seq_len = 32};
+    double token[2];
+    for (int k = 0; k < 2; k++) {
+        struct pp_mesh *x = &l.components[0].mesh;
+        x->encoder_tp = k ? 4 : 0;
+        pp_layout_divide_images(&l, 0, v);
+        token[k] =
+            pp_unit_rates(x, &m, embed, PP_RECOMPUTE_NONE, &b).workspace.token;
+    }
+    is_int((long long)(token[1] - token[0]), (long long)(2 * 4 * m.hidden * 4),
+           "room for the features of four microbatches, twice");
+    is_int((long long)pp_vision_rank_images(v), 32, "of all images");
+}
+
 /* The head holds two activations, a block of logits with rows of x and dx, and
  * a number for each row, in cache lines. */
 static void test_workspace(void)
@@ -227,6 +259,7 @@ int main(void)
     test_held();
     test_state();
     test_workspace();
+    test_features();
     test_check();
     return done();
 }

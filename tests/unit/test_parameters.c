@@ -142,8 +142,7 @@ static void test_owners(void)
         const struct pp_parameter_memory where = {
             .element_bytes = sizeof(float),
             .accumulator_bytes = sizeof(float),
-            .owners = OWNERS,
-            .owner = o};
+            .shares = {.owners = OWNERS, .owner = o}};
         made = made &&
                !pp_parameters_init_on(&p[o], &tiny, &all, 1, &where,
                                       PP_WITH_GRADS | PP_WITH_MOMENTS, &err);
@@ -200,8 +199,7 @@ static bool add_rank(const struct pp_mesh *x, const struct pp_model *m,
     const struct pp_parameter_memory where = {
         .element_bytes = sizeof(float),
         .accumulator_bytes = sizeof(float),
-        .owners = pp_mesh_owners(x),
-        .owner = rank,
+        .shares = {.owners = pp_mesh_owners(x), .owner = rank},
         .divided = pp_mesh_divides_weights(x),
         .ep = (size_t)x->ep};
     bool inside = true;

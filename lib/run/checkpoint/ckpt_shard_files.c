@@ -115,14 +115,13 @@ static bool add_parts(const struct pp_shards *s, const struct pp_parameter *t,
                       struct pp_exchange *x)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    size_t n_rows = table_of(s, t, table), tp = s->params->tp;
+    size_t n_rows = table_of(s, t, table);
     bool pays = false;
     for (int i = 0; i < x->group.n; i++) {
         struct pp_parameter other = *t;
-        size_t k = (size_t)i;
-        const struct pp_holder share = {
-            k % tp, (size_t)x->group.n > tp ? k / tp : s->params->owner};
-        if (!pp_parameter_at(s->params, table, n_rows, share, &other))
+        const struct pp_shares shares =
+            pp_parameter_shares_of(s->params, t, (size_t)i, (size_t)x->group.n);
+        if (!pp_parameter_at(s->params, table, n_rows, &shares, &other))
             continue;
         struct pp_range range = pp_parameter_written(s->params, &other, source);
         struct pp_runs runs = pp_runs_of(&t->info, &other.piece, range);

@@ -227,11 +227,12 @@ static void place_feature(void *ctx, const struct pp_feature *f)
         b->token_rows[p->taken++] =
             (int32_t)(f->row - w->taker % w->tp * p->rows);
         if (p->sorts)
-            b->in[f->maker + 1]++;
+            b->in[f->maker * w->copies + f->taker % w->copies + 1]++;
     }
     if (p->sorts && f->maker == w->maker) {
-        b->takers[p->made++] = (int32_t)f->taker;
-        b->out[f->taker + 1]++;
+        bool sends = !w->takes || pp_image_passes(w, f->taker);
+        b->takers[p->made++] = sends ? (int32_t)f->taker : -1;
+        b->out[f->taker + 1] += sends;
     }
 }
 
@@ -244,7 +245,8 @@ static void sort_features(struct pp_image_batch *b, size_t ranks)
         b->in[k + 1] += b->in[k];
     }
     for (size_t i = 0; i < b->view.n_features; i++)
-        b->order[b->out[b->takers[i]]++] = (int32_t)i;
+        if (b->takers[i] >= 0)
+            b->order[b->out[b->takers[i]]++] = (int32_t)i;
     /* Each bound is where the next rank begins now. */
     memmove(b->out + 1, b->out, ranks * sizeof *b->out);
     b->out[0] = 0;
@@ -260,7 +262,7 @@ static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
     struct placer p = {.work = w,
                        .b = b,
                        .ids = tokens->input_ids,
-                       .sorts = w->makes && w->tp * w->cp > 1};
+                       .sorts = pp_image_sorts(w)};
     size_t bin = pp_image_bin(w, w->lane), ranks = pp_image_takers(w);
     struct pp_bin of = {0};
     if (bin != PP_NO_BIN)
@@ -405,9 +407,9 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
                         struct pp_microbatch *mb, struct pp_err *err)
 {
-    bool sorts = w->makes && w->tp * w->cp > 1;
+    bool sorts = pp_image_sorts(w);
     for (size_t lane = 0; lane < w->n_lanes; lane++)
-        if ((w->takes ? lane == w->lane : sorts) &&
+        if ((sorts || (w->takes && lane == w->lane)) &&
             check_places(env, w->packed, pp_image_bin(w, lane), tokens->ids,
                          err))
             return -1;

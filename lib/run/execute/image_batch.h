@@ -32,7 +32,8 @@ struct pp_image_batch {
         *axes; /* positions of patches on two axes, if they are merged ... */
     int32_t *token_axes;     /* ... and of tokens on three */
     int32_t *order, *takers; /* of the features of this rank: by destination,
-                                and the destination of each */
+                                and the destination of each; -1: another copy of
+                                the maker sends it */
     struct pp_device *device;
     struct pp_microbatch view; /* of the last bin */
     struct pp_feature_routes routes;

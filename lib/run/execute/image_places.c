@@ -26,15 +26,14 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
                               .makes = !apart || encodes,
                               .takes = !encodes};
     w.n_makers = pp_layout_makers(l, 0, &w.n_lanes);
-    w.lane = apart && !encodes ? (size_t)here->dp : 0;
+    w.lane = encodes ? 0 : (size_t)here->dp % w.n_lanes;
     w.first -= w.lane;
     w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;
-    w.maker = w.taker;
     w.copies = pp_layout_encoder_tp(l, 0);
-    if (apart) {
+    w.maker = w.taker / w.copies;
+    if (encodes)
         w.maker = (size_t)(here->dp * pp_env_mesh(env)->cp + here->cp);
-        w.copy = (encodes ? (size_t)here->tp : w.taker) % w.copies;
-    }
+    w.copy = (encodes ? (size_t)here->tp : w.taker) % w.copies;
     return w;
 }
 

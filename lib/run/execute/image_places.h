@@ -5,11 +5,13 @@
  * Makers divide the images of a group of microbatches, as whole images in their
  * order, with as equal numbers of patches as can be. Takers have the tokens:
  * tp x cp ranks for each microbatch. An encoder in the language model's mesh
- * has groups of one microbatch, whose takers make its features. An encoder with
- * a mesh of its own has as many makers as data-parallel and context-parallel
- * ranks. Its action k has the microbatches of action k on all data-parallel
- * ranks of the language model, the lanes. Its tensor-parallel ranks are copies
- * of a maker: they all have its features and need their gradients. */
+ * has groups of one microbatch, whose takers make its features. If it divides
+ * the language model's ranks in a way of its own, takers are makers too, and a
+ * group may have microbatches of several data-parallel ranks, the lanes. An
+ * encoder on ranks of its own has as many makers as data-parallel and
+ * context-parallel ranks. Its action k has the microbatches of action k on all
+ * lanes. The tensor-parallel ranks of an encoder are copies of a maker: they
+ * all have its features and need their gradients. */
 #ifndef PP_RUN_EXECUTE_IMAGE_PLACES_H
 #define PP_RUN_EXECUTE_IMAGE_PLACES_H
 
@@ -27,8 +29,8 @@ struct pp_image_work {
     size_t n_makers, tp, cp; /* tp, cp: those of a lane */
     bool makes, takes;       /* this rank is a maker, or a taker */
     size_t maker, lane, taker;
-    size_t copies, copy; /* of a maker, and the number of this one; of a taker:
-                            the one that sends to it */
+    size_t copies, copy; /* of a maker, and the number of this one; of a taker
+                            alone: the one that sends to it */
 };
 
 /* Returns the work of the rank of an env whose microbatch is at place `at`, or
@@ -40,6 +42,13 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
 static inline size_t pp_image_takers(const struct pp_image_work *w)
 {
     return w->n_lanes * w->cp * w->tp;
+}
+
+/* Reports whether this rank sorts the features that it makes by the rank that
+ * takes them. Takers of a lane each follow each other as their features do. */
+static inline bool pp_image_sorts(const struct pp_image_work *w)
+{
+    return w->makes && (w->tp * w->cp > 1 || (w->takes && w->n_lanes > 1));
 }
 
 /* Returns the bin of a lane, or PP_NO_BIN. */

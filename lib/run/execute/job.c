@@ -58,13 +58,21 @@ static struct pp_precision types_of(const struct pp_job *j)
                                      j->kernels->accumulator_bytes};
 }
 
+/* Returns the mesh of the ranks that hold a unit on a row. */
+static struct pp_mesh unit_mesh(const struct pp_job *j, int row,
+                                struct pp_unit_id u)
+{
+    const struct pp_layout l = pp_job_layout(j);
+    return pp_layout_mesh(&l, row, pp_unit_is_vision(u));
+}
+
 /* Returns the bytes of the whole weights of a unit on a row, if its ranks
  * gather them. */
 static size_t gathered_bytes(const struct pp_job *j, int row, size_t unit)
 {
-    const struct pp_mesh mesh = pp_job_mesh(j, row);
     const struct pp_precision types = types_of(j);
     struct pp_unit_id u = pp_model_unit(j->model, unit);
+    const struct pp_mesh mesh = unit_mesh(j, row, u);
     return pp_gathered_bytes(&mesh, pp_mesh_held(&mesh, j->model, u), &types);
 }
 
@@ -80,21 +88,17 @@ static struct pp_model loaded_model(const struct pp_job *j,
     const struct pp_layout l = pp_job_layout(j);
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
-    const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
-    const enum pp_modality modality = pp_vision_modality(&m.encoders[0]);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    m.encoders[0].makers = l.n_components > 1 ? makers : 0;
-    m.encoders[0].tp = pp_layout_encoder_tp(&l, 0);
-    m.encoders[0].lanes = lanes;
-    m.encoders[0].n_images = p->streams[modality].max_items;
-    if (!m.encoders[0]
-             .fixed_size) { /* one image of all patches for each rank */
-        m.encoders[0].n_images = p->streams[modality].max_items ? makers : 0;
-        m.encoders[0].lanes = 1;
-        m.encoders[0].patches = pp_items_most(p, modality, makers, lanes);
+    struct pp_vision *v = &m.encoders[0];
+    const enum pp_modality modality = pp_vision_modality(v);
+    const size_t most = p->streams[modality].max_items;
+    pp_layout_divide_images(&l, 0, v);
+    v->n_images = most;
+    if (!v->fixed_size) { /* one image of all patches for each rank */
+        v->patches = pp_items_most(p, modality, v->makers, v->lanes);
+        v->n_images = most ? v->makers : 0;
+        v->lanes = 1;
     }
-    m.encoders[0].seq_len = most_of(pp_job_room(j, pass), 1);
-    m.encoders[0].sharers = (size_t)pp_mesh_sharers(x);
+    v->seq_len = most_of(pp_job_room(j, pass), 1);
     return m;
 }
 
@@ -167,7 +171,7 @@ struct pp_mesh pp_job_mesh(const struct pp_job *j, int row)
 int pp_job_replicas(const struct pp_job *j, int row)
 {
     const struct pp_mesh x = pp_job_mesh(j, row);
-    return x.dp * x.cp;
+    return pp_mesh_replicas(&x);
 }
 
 bool pp_job_overlaps(const struct pp_job *j, int row_number)
@@ -256,7 +260,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .rotary = pp_model_rope_width(j->model),
         .n_tensors = pp_model_n_tensors(j->model),
         .n_params = pp_model_n_elements(j->model),
-        .n_owners = pp_mesh_owners(&mesh),
+        .n_owners = pp_mesh_most_owners(&mesh),
         .n_losses = pp_job_microbatches(j) * (size_t)j->accumulate,
         .n_metrics = j->objective ? PP_MAX_METRICS * cp : 0,
         .n_eval = n_eval(j),
@@ -291,11 +295,11 @@ static void add_state(const struct pp_job *j, int stage,
     const struct pp_precision types = types_of(j);
     bool adamw = j->optim.optimizer == PP_ADAMW_OPTIMIZER;
     const struct pp_unit_range *u = &j->stages[stage];
-    const struct pp_mesh mesh =
-        pp_job_mesh(j, j->schedule->graph->stages[stage].row);
+    int row = j->schedule->graph->stages[stage].row;
     for (size_t i = u->first; i < u->first + u->n; i++) {
-        struct pp_held held =
-            pp_mesh_held(&mesh, j->model, pp_model_unit(j->model, i));
+        struct pp_unit_id unit = pp_model_unit(j->model, i);
+        const struct pp_mesh mesh = unit_mesh(j, row, unit);
+        struct pp_held held = pp_mesh_held(&mesh, j->model, unit);
         struct pp_state_bytes s = pp_state_bytes(&mesh, held, &types);
         if (!adamw) /* it keeps master weights alone, if any */
             s.optimizer = types.element_bytes < types.accumulator_bytes
@@ -474,8 +478,12 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
     } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS},
                   {PP_GROUP_TP, PP_DIRECTION_DATA},
                   {PP_GROUP_EP, PP_DIRECTION_DATA},
-                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA}};
-    for (size_t k = 0; k < sizeof within / sizeof *within; k++) {
+                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA},
+                  {PP_GROUP_FEATURES, PP_DIRECTION_DATA},
+                  {PP_GROUP_ENCODER_DATA, PP_DIRECTION_WEIGHTS}};
+    bool own = pp_layout_language(&u->layout)->mesh.encoder_tp > 0;
+    size_t n = sizeof within / sizeof *within - (own ? 0 : 2);
+    for (size_t k = 0; k < n; k++) {
         struct pp_group group = pp_layout_group(&u->layout, p, within[k].kind);
         for (int i = 0; i < group.n; i++)
             use_both_ways(u, rank, pp_group_rank(&group, i),

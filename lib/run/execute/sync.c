@@ -115,8 +115,8 @@ static int add_owned(const struct pp_worker *w, int stage, struct pp_err *err)
 int pp_sync_copies(const struct pp_worker *w, struct pp_err *err)
 {
     for (int s = 0; s < copied_stages(w); s++)
-        if (w->env->params->owners > 1 ? add_owned(w, s, err)
-                                       : add_stage(w, s, err))
+        if (w->env->params->shares.owners > 1 ? add_owned(w, s, err)
+                                              : add_stage(w, s, err))
             return -1;
     return 0;
 }
@@ -177,6 +177,8 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
     c.room = w->room;
     c.room_values = PP_COPIED_PART;
     for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
+        if (p->at[i].encoder) /* its ranks have whole gradients too */
+            continue;
         c.group = holders_of(w, &p->at[i]);
         /* Owners of optimizer state need the sum of their own elements. */
         const struct pp_range own = p->at[i].own;
@@ -194,8 +196,9 @@ static struct pp_collective replicas(const struct pp_worker *w,
                                      const struct pp_parameter *t,
                                      size_t value_bytes)
 {
-    enum pp_group_kind kind =
-        t && t->expert ? PP_GROUP_EXPERT_DATA : PP_GROUP_DATA;
+    enum pp_group_kind kind = t && t->expert    ? PP_GROUP_EXPERT_DATA
+                              : t && t->encoder ? PP_GROUP_ENCODER_DATA
+                                                : PP_GROUP_DATA;
     return (struct pp_collective){
         .comm = w->env->comm,
         .group = pp_layout_group(&w->env->layout, &w->env->place, kind),
@@ -218,7 +221,7 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
     void *grads = pp_parameters_stage_grads(p, stage, &n);
     struct pp_collective c = replicas(w, NULL, bytes);
     c.stream = stream;
-    if (p->owners == 1 && pp_env_ep(w->env) == 1)
+    if (p->shares.owners == 1 && pp_env_ep(w->env) == 1 && !p->encoder_apart)
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
@@ -228,7 +231,7 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
         if (t->stage != stage || !g)
             continue;
         /* Every rank updates the bias of a router by all loads. */
-        if (p->owners == 1 || t->load
+        if (pp_parameter_shares(p, t)->owners == 1 || t->load
                 ? pp_all_reduce(&c, g, t->n, err)
                 : pp_reduce_scatter(&c, g, NULL, t->n, err))
             return -1;
@@ -331,11 +334,11 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
     const struct pp_parameters *p = w->env->params;
     if (block == PP_BLOCK_W && p->divided)
         return 0; /* UNSHARD does */
-    for (size_t i = 0; p->owners > 1 && i < p->n; i++) {
+    for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         const struct pp_collective c =
             replicas(w, t, pp_parameters_bytes(p, block));
-        if (t->info.frozen)
+        if (t->info.frozen || pp_parameter_shares(p, t)->owners == 1)
             continue;
         if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,
                           err))

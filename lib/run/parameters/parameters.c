@@ -36,27 +36,39 @@ static bool in_range(const struct pp_unit_range *r, size_t unit)
 }
 
 /* Returns the ranks that hold the same dense weights, and divide the rest. */
-static struct pp_holders holders_of(const struct pp_parameters *p, size_t owner)
+static struct pp_holders holders_of(const struct pp_parameters *p,
+                                    const struct pp_shares *s)
 {
-    return (struct pp_holders){.n = p->owners,
-                               .index = owner,
+    return (struct pp_holders){.n = s->owners,
+                               .index = s->owner,
                                .ep = p->ep,
-                               .whole_state = p->owners < 2};
+                               .whole_state = s->owners < 2};
 }
 
 bool pp_parameter_at(const struct pp_parameters *p,
                      const struct pp_tensor_info *table, size_t n_rows,
-                     struct pp_holder share, struct pp_parameter *t)
+                     const struct pp_shares *s, struct pp_parameter *t)
 {
-    const struct pp_holders h = holders_of(p, share.owner);
+    const struct pp_holders h = holders_of(p, s);
     if (!pp_table_holds(table, n_rows, t->slot, &h))
         return false;
-    t->piece = pp_tensor_piece(&t->info, p->tp, share.tp_rank);
+    t->piece = pp_tensor_piece(&t->info, s->tp, s->tp_rank);
     t->n = pp_piece_elements(&t->piece);
-    t->replica = t->piece.replica || share.owner >= (t->expert ? p->ep : 1);
+    t->replica = t->piece.replica || s->owner >= (t->expert ? p->ep : 1);
     t->own = pp_table_owned(table, n_rows, t->slot, t->n, &h);
     t->held = p->divided ? t->own : (struct pp_range){0, t->n};
     return true;
+}
+
+struct pp_shares pp_parameter_shares_of(const struct pp_parameters *p,
+                                        const struct pp_parameter *t, size_t k,
+                                        size_t n)
+{
+    struct pp_shares s = *pp_parameter_shares(p, t);
+    s.tp_rank = k % s.tp;
+    if (n > p->shares.tp || t->encoder)
+        s.owner = k / s.tp;
+    return s;
 }
 
 static size_t count_tensors(const struct pp_model *m,
@@ -75,9 +87,9 @@ static size_t count_tensors(const struct pp_model *m,
 
 /* Makes room for the largest piece of a tensor. */
 static int grow(const struct pp_parameters *p, struct cursor *at,
-                const struct pp_tensor_info *t, struct pp_err *err)
+                const struct pp_tensor_info *t, size_t tp, struct pp_err *err)
 {
-    size_t whole, bytes, most = pp_tensor_most(t, p->tp);
+    size_t whole, bytes, most = pp_tensor_most(t, tp);
     if (pp_mul(t->rows, t->cols, &whole, err))
         return -1;
     if (most > SIZE_MAX - PP_LINE_BYTES - at->end)
@@ -106,8 +118,9 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
            begin = at->end;
     size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
-    const struct pp_holder mine = {p->tp_rank, p->owner};
-    const struct pp_holders holders = holders_of(p, p->owner);
+    bool encoder = p->encoder_apart && pp_unit_is_vision(id);
+    const struct pp_shares *mine = encoder ? &p->encoder : &p->shares;
+    const struct pp_holders holders = holders_of(p, mine);
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!pp_table_at(table, n_rows, slot, &info))
             continue;
@@ -118,6 +131,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             .whole = at->end - at->stage,
             .order = order + pp_table_order(table, n_rows, slot),
             .expert = p->ep > 1 && slot >= pp_table_single(table, n_rows),
+            .encoder = encoder,
             .tied_copy = info.tied_to};
         if (r && pp_parameter_at(p, table, n_rows, mine, &t)) {
             t.stage = r->stage;
@@ -127,15 +141,15 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                 at->trained + at->end - begin, at->owned + owned};
             size_t from = at->end;
             p->at[at->n++] = t;
-            if (grow(p, at, &info, err))
+            if (grow(p, at, &info, mine->tp, err))
                 return -1;
-            owned += p->owners > 1 ? t.own.n : at->end - from;
+            owned += mine->owners > 1 ? t.own.n : at->end - from;
         }
         at->order++;
     }
     /* Every owner has room for the largest share. */
-    size_t share = r && p->owners > 1
-                       ? pp_owned_most(table, n_rows, p->tp, &holders)
+    size_t share = r && mine->owners > 1
+                       ? pp_owned_most(table, n_rows, mine->tp, &holders)
                        : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
@@ -220,6 +234,13 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
     return pp_parameters_init_on(p, m, ranges, n_ranges, &where, flags, err);
 }
 
+static struct pp_shares at_least_one(struct pp_shares s)
+{
+    s.tp = s.tp ? s.tp : 1;
+    s.owners = s.owners ? s.owners : 1;
+    return s;
+}
+
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
                           const struct pp_parameter_memory *where, int flags,
@@ -230,12 +251,11 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
     *p = (struct pp_parameters){.element_bytes = where->element_bytes,
                                 .accumulator_bytes = where->accumulator_bytes,
                                 .device = where->device,
-                                .tp = where->tp ? where->tp : 1,
-                                .tp_rank = where->tp_rank,
-                                .owners = where->owners ? where->owners : 1,
-                                .owner = where->owner,
-                                .ep = where->ep ? where->ep : 1,
-                                .divided = where->divided && where->owners > 1};
+                                .shares = at_least_one(where->shares),
+                                .encoder = at_least_one(where->encoder),
+                                .encoder_apart = where->encoder.tp > 0,
+                                .ep = where->ep ? where->ep : 1};
+    p->divided = where->divided && p->shares.owners > 1;
     for (size_t i = 0; i < n_ranges; i++)
         p->n += count_tensors(m, &ranges[i], p->ep);
     /* A rank may hold nothing, so allocate one more than needed. */
@@ -309,7 +329,7 @@ struct pp_range pp_parameter_written(const struct pp_parameters *p,
     struct pp_range none = {0, 0};
     if (!pp_parameter_in(t, block))
         return none;
-    if (p->owners > 1 && pp_block_is_owned(p, block))
+    if (pp_parameter_shares(p, t)->owners > 1 && pp_block_is_owned(p, block))
         return t->tied_copy || t->copy > 0 || t->piece.replica ? none : t->own;
     return pp_parameter_counts(t) ? (struct pp_range){0, t->n} : none;
 }

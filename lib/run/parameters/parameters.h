@@ -31,6 +31,7 @@ struct pp_parameter {
     size_t unit, slot;            /* index of the unit in the model; the slot */
     int stage, copy;              /* copy of the weights that the stage has */
     bool expert;    /* expert-parallel ranks divide tensors like it */
+    bool encoder;   /* other ranks hold it than the language model's */
     bool replica;   /* a rank before this one, of its row, has it too */
     bool tied_copy; /* the head of a tied model, or a copy of the embedding:
                        its name in files is model.embed_tokens.weight,
@@ -51,6 +52,16 @@ struct pp_parameter {
     void *load;
 };
 
+/* How ranks hold tensors that they divide alike. */
+struct pp_shares {
+    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
+                           tp 0 is 1 */
+    size_t owners;      /* ranks that divide the optimizer's state; 0 is 1 */
+    size_t owner; /* number among those with the same dense weights, of which
+                     the first alone writes them; mod ep among those that
+                     divide experts */
+};
+
 /* The parameters of a rank. In w and g, these are contiguous in each layer: q,
  * k and v; their biases; gate and up; their biases. */
 struct pp_parameters {
@@ -65,13 +76,20 @@ struct pp_parameters {
     bool wanted[PP_N_BLOCKS];  /* asked for: the same on every rank, also on one
                                   without tensors */
     struct pp_device *device;  /* NULL: the CPU */
-    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one */
-    size_t owners; /* ranks that divide the optimizer's state; 1 without ZeRO */
-    size_t owner;  /* number of this rank among those with the same dense
-                      weights */
-    size_t ep;     /* expert-parallel ranks */
-    bool divided;  /* the owners divide the weights too */
+    struct pp_shares shares;   /* of the language model */
+    struct pp_shares encoder;  /* of an encoder; the same, unless it has its own
+                                  division of these ranks */
+    bool encoder_apart;        /* it has */
+    size_t ep;                 /* expert-parallel ranks */
+    bool divided;              /* the owners divide the weights too */
 };
+
+/* Returns how ranks hold a tensor. */
+static inline const struct pp_shares *
+pp_parameter_shares(const struct pp_parameters *p, const struct pp_parameter *t)
+{
+    return t->encoder ? &p->encoder : &p->shares;
+}
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
 
@@ -96,14 +114,11 @@ int pp_parameters_init(struct pp_parameters *p, const struct pp_model *m,
 struct pp_parameter_memory {
     struct pp_device *device; /* NULL: the CPU */
     size_t element_bytes, accumulator_bytes;
-    size_t tp, tp_rank; /* tensor-parallel ranks, and the number of this one;
-                           tp 0 is 1 */
-    size_t owners;      /* ranks that divide the optimizer's state; 0 is 1 */
-    size_t owner; /* number among those with the same dense weights, of which
-                     the first alone writes them; mod ep among those that
-                     divide experts */
-    bool divided; /* the owners divide the weights too */
-    size_t ep;    /* expert-parallel ranks; 0 is 1 */
+    struct pp_shares shares;
+    struct pp_shares encoder; /* of an encoder with its own division of the
+                                 ranks; tp 0: it has none */
+    bool divided;             /* the owners divide the weights too */
+    size_t ep;                /* expert-parallel ranks; 0 is 1 */
 };
 int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                           const struct pp_unit_range *ranges, size_t n_ranges,
@@ -155,18 +170,19 @@ static inline size_t pp_parameters_elements(const struct pp_parameters *p,
                                  : p->n_owned;
 }
 
-/* The numbers of a rank in its row (pp_parameter_memory). */
-struct pp_holder {
-    size_t tp_rank, owner;
-};
-
 /* Changes what depends on the rank in a tensor: piece, n, replica, own and
  * held. Another rank of the row has the tensor like that, but its addresses are
- * not set. table is that of the tensor's unit, of n_rows rows. Returns false if
- * that rank does not hold the tensor. */
+ * not set. table is that of the tensor's unit, of n_rows rows; s are the shares
+ * of that rank. Returns false if it does not hold the tensor. */
 bool pp_parameter_at(const struct pp_parameters *p,
                      const struct pp_tensor_info *table, size_t n_rows,
-                     struct pp_holder share, struct pp_parameter *t);
+                     const struct pp_shares *s, struct pp_parameter *t);
+
+/* Returns the shares of a tensor on member k of n ranks: all of a row, or those
+ * that divide tensors. */
+struct pp_shares pp_parameter_shares_of(const struct pp_parameters *p,
+                                        const struct pp_parameter *t, size_t k,
+                                        size_t n);
 
 /* Reports whether the piece counts in a norm or a file, where each element
  * counts once: replicas, second copies and the head of a tied model do not. */

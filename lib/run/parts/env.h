@@ -25,10 +25,10 @@ struct pp_env {
     struct pp_layout layout;
     struct pp_place place; /* of this rank */
     struct pp_comm *comm;
-    struct pp_collective context; /* with the ranks that divide sequences */
-    struct pp_collective tensor;  /* with those that divide tensors */
-    struct pp_collective experts; /* with those that divide experts */
-    struct pp_collective sharers; /* with those that divide a microbatch */
+    struct pp_collective context;  /* with the ranks that divide sequences */
+    struct pp_collective tensor;   /* with those that divide tensors */
+    struct pp_collective experts;  /* with those that divide experts */
+    struct pp_collective features; /* with those that exchange features */
 
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
     const struct pp_kernels *kernels;

@@ -37,7 +37,8 @@ enum { PP_MOST_TOP_K = 1024 };
 /* How features go from the ranks that make them to those that have their
  * tokens. The parts of each rank are bounds, as pp_all_to_all takes them. */
 struct pp_feature_routes {
-    const int32_t *order; /* the features of this rank, by destination */
+    const int32_t *order; /* the features that this rank sends, by destination
+                           */
     const size_t *out, *in;
 };
 

@@ -5,7 +5,11 @@
  * Ranks that divide a microbatch divide its images, each as a whole, and its
  * tokens. So a feature and its placeholder may be on two ranks. Every rank
  * sends exactly what the others have placeholders for; the sizes come from the
- * index. */
+ * index.
+ *
+ * Ranks that divide the tensors of an encoder all have the same features. They
+ * take turns to send them, and each gets the gradients of those that it sent.
+ * Of a sum over them, all but one term is then zero. */
 #include "run/parts/layer_impl.h"
 
 /* Rooms in the scratch: features of this rank by destination, and those of
@@ -29,7 +33,7 @@ static int swap_features(const struct pp_layer *l, void *y, const size_t *in,
                          const void *x, const size_t *out, struct pp_err *err)
 {
     const struct pp_device_ops *ops = pp_device_ops(l->env->device);
-    struct pp_collective c = l->env->sharers;
+    struct pp_collective c = l->env->features;
     size_t me = (size_t)c.group.index;
     c.value_bytes = l->env->model->hidden * l->env->kernels->element_bytes;
     return ops->copy(l->env->device, (char *)y + in[me] * c.value_bytes,
@@ -40,6 +44,13 @@ static int swap_features(const struct pp_layer *l, void *y, const size_t *in,
                : 0;
 }
 
+/* Returns the features that this rank sends. */
+static size_t n_sent(const struct pp_layer *l,
+                     const struct pp_feature_routes *r)
+{
+    return r->out[l->env->features.group.n];
+}
+
 const void *pp_layer_features_fwd(const struct pp_layer *l,
                                   const struct pp_microbatch *mb, const void *x,
                                   void *scratch, struct pp_err *err)
@@ -48,9 +59,9 @@ const void *pp_layer_features_fwd(const struct pp_layer *l,
     if (!r)
         return x;
     const struct feature_rooms at = rooms_of(l, mb, scratch);
-    int code = l->env->kernels->embedding_fwd(
-        at.made, r->order, x, mb->images->n_features, l->env->model->hidden,
-        l->env->stream);
+    int code =
+        l->env->kernels->embedding_fwd(at.made, r->order, x, n_sent(l, r),
+                                       l->env->model->hidden, l->env->stream);
     if (code) {
         pp_layer_fail(l, code, err);
         return NULL;
@@ -72,11 +83,17 @@ int pp_layer_features_bwd(const struct pp_layer *l,
         return 0;
     }
     const struct feature_rooms at = rooms_of(l, mb, scratch);
+    struct pp_collective copies = l->env->projector->tensor;
+    size_t made = mb->images->n_features * C;
     PP_LAYER_RUN(k->embedding_fwd(at.taken, mb->feature_rows, dy,
                                   mb->n_features, C, l->env->stream));
     if (swap_features(l, at.made, r->out, at.taken, r->in, err))
         return -1;
-    PP_LAYER_RUN(k->scatter(dx, at.made, r->order, mb->images->n_features, C,
-                            l->env->stream));
-    return 0;
+    if (copies.group.n > 1)
+        PP_LAYER_RUN(k->zero(dx, made, l->env->stream));
+    PP_LAYER_RUN(
+        k->scatter(dx, at.made, r->order, n_sent(l, r), C, l->env->stream));
+    copies.room = at.made;
+    copies.room_values = made;
+    return made > 0 ? pp_all_reduce(&copies, dx, made, err) : 0;
 }

@@ -365,8 +365,8 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
     env->n_words = (int32_t)p.rows;
 }
 
-/* Fills the envs of the encoder. No other rank shares its attention, and only
- * those of a mesh of its own share its products. */
+/* Fills the envs of the encoder. No other rank shares its attention, and those
+ * that divide its tensors share its products. */
 static void make_images(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
@@ -379,8 +379,7 @@ static void make_images(struct pp_rank *r)
     r->projector = r->env;
     r->projector.model = &r->encoded;
     r->projector.context = r->projector.experts = none;
-    if (pp_env_has_tokens(&r->env))
-        r->projector.tensor = none;
+    r->projector.tensor = collective_of(&r->env, PP_GROUP_ENCODER_TP);
     r->projector.exchange = pp_attention_exchange(1, &alone);
     r->images = r->projector;
     r->images.model = &r->tower;
@@ -426,7 +425,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->context = collective_of(env, PP_GROUP_CP);
     env->tensor = collective_of(env, PP_GROUP_TP);
     env->experts = collective_of(env, PP_GROUP_EP);
-    env->sharers = collective_of(env, PP_GROUP_SHARERS);
+    env->features = collective_of(env, PP_GROUP_FEATURES);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);

@@ -9,6 +9,21 @@
 #include "run/train/rank.h"
 #include "run/parameters/weights.h"
 
+/* Returns how the ranks of a mesh hold tensors: those of one group divide them,
+ * those of the other hold the same. */
+static struct pp_shares shares_of(const struct pp_rank *r,
+                                  const struct pp_mesh *x,
+                                  enum pp_group_kind divide,
+                                  enum pp_group_kind same)
+{
+    const struct pp_env *e = &r->env;
+    return (struct pp_shares){
+        .tp = (size_t)x->tp,
+        .tp_rank = (size_t)pp_layout_group(&e->layout, &e->place, divide).index,
+        .owners = pp_mesh_owners(x),
+        .owner = (size_t)pp_layout_group(&e->layout, &e->place, same).index};
+}
+
 static int make_params(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -26,16 +41,15 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
                     ? PP_WITH_GRADS | PP_WITH_MOMENTS
                     : PP_WITH_GRADS;
     const struct pp_mesh *mesh = pp_env_mesh(&r->env);
-    const struct pp_group data =
-        pp_layout_group(&r->env.layout, &r->env.place, PP_GROUP_DATA);
+    const struct pp_mesh own = pp_mesh_of(mesh, true);
     const struct pp_parameter_memory where = {
         .device = r->env.device,
         .element_bytes = r->kernels.element_bytes,
         .accumulator_bytes = r->kernels.accumulator_bytes,
-        .tp = (size_t)mesh->tp,
-        .tp_rank = (size_t)r->env.place.tp,
-        .owners = pp_mesh_owners(mesh),
-        .owner = (size_t)data.index,
+        .shares = shares_of(r, mesh, PP_GROUP_TP, PP_GROUP_DATA),
+        .encoder = mesh->encoder_tp ? shares_of(r, &own, PP_GROUP_ENCODER_TP,
+                                                PP_GROUP_ENCODER_DATA)
+                                    : (struct pp_shares){0},
         .ep = (size_t)mesh->ep,
         .divided = pp_mesh_divides_weights(mesh)};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,

@@ -13,30 +13,39 @@
 #include "kernel_sizes.h"
 
 /* The ranks that divide the state of some tensors. Expert-parallel ranks hold
- * other experts each, so that experts come in a pass of their own. */
+ * other experts each, so that experts come in a pass of their own, as does an
+ * encoder with its own division of these ranks. */
 struct squares_pass {
-    bool experts; /* of the tensors that expert-parallel ranks divide */
+    enum pp_group_kind kind;
     struct pp_group group;
+    size_t owners;
 };
+
+static enum pp_group_kind kind_of(const struct pp_parameter *t)
+{
+    return t->expert    ? PP_GROUP_EXPERT_DATA
+           : t->encoder ? PP_GROUP_ENCODER_DATA
+                        : PP_GROUP_DATA;
+}
 
 /* Reports whether a tensor counts in the norm on this rank or on an owner of
  * the same piece. */
-static bool is_summed(const struct pp_rank *r, const struct squares_pass *o,
+static bool is_summed(const struct squares_pass *o,
                       const struct pp_parameter *t)
 {
-    if (t->info.frozen || t->expert != o->experts)
+    if (t->info.frozen || kind_of(t) != o->kind)
         return false;
-    return r->params.owners > 1
-               ? !t->tied_copy && t->copy == 0 && !t->piece.replica
-               : pp_parameter_counts(t);
+    return o->owners > 1 ? !t->tied_copy && t->copy == 0 && !t->piece.replica
+                         : pp_parameter_counts(t);
 }
 
-static struct squares_pass owners_of(const struct pp_rank *r, bool experts)
+static struct squares_pass owners_of(const struct pp_rank *r,
+                                     enum pp_group_kind kind)
 {
+    const struct pp_parameters *p = &r->params;
     return (struct squares_pass){
-        experts,
-        pp_layout_group(&r->env.layout, &r->env.place,
-                        experts ? PP_GROUP_EXPERT_DATA : PP_GROUP_DATA)};
+        kind, pp_layout_group(&r->env.layout, &r->env.place, kind),
+        kind == PP_GROUP_ENCODER_DATA ? p->encoder.owners : p->shares.owners};
 }
 
 /* Finds where the sums of each owner begin. */
@@ -49,7 +58,7 @@ static void lay_out(struct pp_rank *r, const struct squares_pass *o)
         for (size_t i = 0; i < r->params.n; i++) {
             const struct pp_parameter *t = &r->params.at[i];
             struct pp_range own = pp_owned_range(t->n, t->slot, n, owner);
-            blocks += is_summed(r, o, t) ? pp_squares_blocks(own.n) : 0;
+            blocks += is_summed(o, t) ? pp_squares_blocks(own.n) : 0;
         }
         r->owned_at[owner + 1] = r->owned_at[owner] + blocks;
     }
@@ -103,7 +112,7 @@ static double add_blocks(const struct pp_parameter *t, size_t owners,
 static int sum_pass(struct pp_rank *r, const struct squares_pass *o,
                     struct pp_err *err)
 {
-    bool divides = r->params.owners > 1;
+    bool divides = o->owners > 1;
     size_t owners = divides ? (size_t)o->group.n : 1;
     size_t at = 0, all = 0, *next = &all;
     bool reports = !divides || o->group.index == 0;
@@ -116,7 +125,7 @@ static int sum_pass(struct pp_rank *r, const struct squares_pass *o,
     for (size_t i = 0; i < r->params.n; i++) {
         const struct pp_parameter *t = &r->params.at[i];
         size_t first = t->own.first * r->params.accumulator_bytes;
-        if (is_summed(r, o, t) &&
+        if (is_summed(o, t) &&
             queue(r, t, (char *)t->g + first, t->own.n, &at, err))
             return -1;
     }
@@ -125,7 +134,7 @@ static int sum_pass(struct pp_rank *r, const struct squares_pass *o,
     const double *sums = fetch(r, divides ? r->owned_at[owners] : at, err);
     for (size_t i = 0; sums && reports && i < r->params.n; i++) {
         const struct pp_parameter *t = &r->params.at[i];
-        if (is_summed(r, o, t))
+        if (is_summed(o, t))
             r->mine[t->order] = add_blocks(t, owners, sums, next);
     }
     return sums ? 0 : -1;
@@ -133,12 +142,18 @@ static int sum_pass(struct pp_rank *r, const struct squares_pass *o,
 
 int pp_squares_of_gradients(struct pp_rank *r, struct pp_err *err)
 {
-    const struct squares_pass dense = owners_of(r, false);
-    const struct squares_pass experts = owners_of(r, true);
-    return sum_pass(r, &dense, err) ||
-                   (pp_env_ep(&r->env) > 1 && sum_pass(r, &experts, err))
-               ? -1
-               : 0;
+    const struct {
+        enum pp_group_kind kind;
+        bool used;
+    } kinds[] = {{PP_GROUP_DATA, true},
+                 {PP_GROUP_EXPERT_DATA, pp_env_ep(&r->env) > 1},
+                 {PP_GROUP_ENCODER_DATA, r->params.encoder_apart}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        const struct squares_pass pass = owners_of(r, kinds[i].kind);
+        if (kinds[i].used && sum_pass(r, &pass, err))
+            return -1;
+    }
+    return 0;
 }
 
 struct checked_values {

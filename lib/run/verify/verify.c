@@ -19,10 +19,10 @@ static double at(const void *p, size_t i, size_t element_bytes)
 /* Returns the ranks that divide the tensors of a unit. */
 static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
 {
-    size_t tp = (size_t)pp_layout_language(l)->mesh.tp;
-    return l->n_components > 1 && pp_unit_is_vision(u)
-               ? pp_layout_encoder_tp(l, u.encoder)
-               : tp;
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    bool own = l->n_components > 1 || x->encoder_tp;
+    return own && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l, u.encoder)
+                                       : (size_t)x->tp;
 }
 
 static int count_tensors(struct pp_verify *v, const struct pp_layout *l,
@@ -218,6 +218,7 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
     for (size_t k = 0; k < i->params->n; k++) {
         const struct pp_parameter *p = &i->params->at[k];
         struct pp_verify_tensor *t = &v->tensors[p->order];
+        size_t part = pp_parameter_shares(i->params, p)->tp_rank;
         /* An error of a replica reaches the sums of the next steps. */
         if (p->replica)
             continue;
@@ -227,11 +228,9 @@ int pp_verify_inspect(void *ctx, const struct pp_inspection *i,
             shake(p);
         else if (j->run != PP_VERIFY_REFERENCE &&
                  !(j->run == PP_VERIFY_WIDE && i->updates == 0)) {
-            if (compare_on_device(t,
-                                  pp_verify_at(v, j->run, p->stage,
-                                               i->params->tp_rank, p->order),
-                                  i->params->device, p, i->updates,
-                                  j->element_bytes, err))
+            if (compare_on_device(
+                    t, pp_verify_at(v, j->run, p->stage, part, p->order),
+                    i->params->device, p, i->updates, j->element_bytes, err))
                 return -1;
         }
     }
