@@ -270,7 +270,8 @@ int main(int argc, char **argv)
         .t = {.name = "ppsplit",
               .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
                           "       ppsplit -t | --export FORM | --svg FILE "
-                          "[options] MANIFEST",
+                          "[options] MANIFEST\n"
+                          "       ppsplit --combine PLANS [options]",
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
               .options = split_options},

@@ -89,7 +89,8 @@ struct split_job {
     bool table;
     enum split_export export;
     const char *compare, *svg; /* kinds; a file */
-    bool given;                /* source is that of a manifest, which has the
+    const char *combine;       /* "vision=plan1.json,language=plan2.json" */
+    bool given;                /* source is that of manifests, which have the
                                   split */
 
     /* The problem, made from the options. */
@@ -123,6 +124,22 @@ int split_read_options(struct split_job *j, int argc, char **argv) PP_MUST_USE;
 /* Takes the split of a manifest, a file name or "-", for -t, --export and
  * --svg. */
 int split_take_given(struct split_job *j, const char *name) PP_MUST_USE;
+
+/* Takes the split of --combine: a component of each manifest, and its mesh. */
+int split_combine(struct split_job *j) PP_MUST_USE;
+
+/* Reads a manifest with a model and stages. hint: the end of a message. */
+struct pp_manifest;
+int split_read_manifest(struct split_job *j, const char *name, const char *hint,
+                        struct pp_manifest *m) PP_MUST_USE;
+
+/* Takes the first mode of n stages for all if they have the same. */
+void split_join_modes(struct split_job *j, size_t n);
+
+/* Takes what the split was made for, unless options say otherwise: sizes of
+ * sequences and images, schedule, types and the units that are not trained. */
+int split_take_assumptions(struct split_job *j,
+                           const struct pp_manifest *m) PP_MUST_USE;
 
 /* Checks the options of methods and placements. */
 int split_check_methods(struct split_job *j) PP_MUST_USE;

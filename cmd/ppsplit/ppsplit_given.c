@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_given - the split of a manifest in place of a model: to print it as a
- * table, as a picture, or in the form of another system. */
+ * table, as a picture, or in the form of another system. And what other splits
+ * take from manifests. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,8 +9,8 @@
 #include "ppsplit.h"
 #include "schedule/kinds/kind.h"
 
-static int read_manifest(struct split_job *j, const char *name,
-                         struct pp_manifest *m)
+int split_read_manifest(struct split_job *j, const char *name, const char *hint,
+                        struct pp_manifest *m)
 {
     bool is_stdin = !strcmp(name, "-");
     FILE *f = is_stdin ? stdin : fopen(name, "r");
@@ -24,16 +25,12 @@ static int read_manifest(struct split_job *j, const char *name,
     if (rc) {
         struct pp_err why = j->t.err;
         j->t.err = (struct pp_err){0};
-        return pp_fail(&j->t.err, why.code,
-                       "%s; with a model give the number of ranks (-p)",
-                       why.text);
+        return pp_fail(&j->t.err, why.code, "%s%s", why.text, hint);
     }
     if (!m->has_model || !m->has_stages) {
         pp_manifest_finish(m);
-        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
-                     "%s: has no %s; give a model, and the number of ranks "
-                     "(-p)",
-                     name, m->has_model ? "stages" : "model");
+        rc = pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: has no %s%s", name,
+                     m->has_model ? "stages" : "model", hint);
     }
     return rc;
 }
@@ -51,6 +48,16 @@ static int find_placement(struct split_job *j, const struct pp_graph *g)
                    "ways");
 }
 
+void split_join_modes(struct split_job *j, size_t n)
+{
+    size_t s = 0;
+    j->recompute = j->stage_modes[0];
+    while (s < n && j->stage_modes[s] == j->recompute)
+        s++;
+    if (s == n)
+        j->stage_modes = NULL;
+}
+
 /* Copies the stages' bounds and modes. */
 static int take_stages(struct split_job *j, const struct pp_manifest *m)
 {
@@ -60,27 +67,65 @@ static int take_stages(struct split_job *j, const struct pp_manifest *m)
     j->source = pp_arena_strdup(&j->arena, m->model.source);
     if (!j->bounds || !j->stage_modes || !j->source)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    bool alike = true;
-    j->recompute = m->stages[0].recompute;
     for (size_t s = 0; s < n; s++) {
         j->bounds[s] = m->stages[s].first_unit;
         j->stage_modes[s] = m->stages[s].recompute;
-        alike &= m->stages[s].recompute == j->recompute;
     }
     j->bounds[n] = m->model.n_units;
-    if (alike)
-        j->stage_modes = NULL;
+    split_join_modes(j, n);
     return 0;
 }
 
-/* Takes what the split was made for, unless options say otherwise. */
-static void take_assumptions(struct split_job *j, const struct pp_manifest *m)
+/* Takes the meshes and the ranks of encoders that have their own. */
+static int take_encoders(struct split_job *j, const struct pp_manifest *m)
+{
+    size_t n = m->n_components ? m->n_components - 1 : 0;
+    for (size_t i = 0; i < n && i < PP_MAX_ENCODERS; i++) {
+        const struct pp_component *c = &m->components[i];
+        if (!c->apart)
+            return 0;
+        j->meshes[i] = (struct split_encoder_mesh){
+            pp_arena_strdup(&j->arena, c->name), c->mesh};
+        if (!j->meshes[i].name)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        j->n_meshes = i + 1;
+        j->encoder_ranks += c->mesh.pp;
+    }
+    return 0;
+}
+
+/* Takes the names of the units that are not trained. */
+static int take_frozen(struct split_job *j, const struct pp_manifest *m)
+{
+    size_t bytes = 1, at = 0;
+    for (size_t i = 0; i < m->model.n_units; i++)
+        bytes += strlen(m->model.units[i].fqn) + 1;
+    char *names = pp_arena_alloc(&j->arena, bytes, 1);
+    if (!names)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < m->model.n_units; i++)
+        if (m->model.units[i].role != PP_ROLE_TRAINED)
+            at += (size_t)snprintf(names + at, bytes - at, "%s%s",
+                                   at ? "," : "", m->model.units[i].fqn);
+    j->freeze = at && !j->freeze ? names : j->freeze;
+    return 0;
+}
+
+int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
 {
     const struct pp_kind *kind =
         m->has_schedule ? pp_kind_find(m->schedule.kind) : NULL;
     if (m->has_microbatch && j->tokens == 0 && j->seq_len == 0) {
         j->tokens = m->microbatch.tokens;
         j->seq_len = m->microbatch.seq_len;
+    }
+    if (m->has_microbatch && j->n_images == 0 && j->image_patches == 0) {
+        j->n_images = m->microbatch.n_images;
+        j->image_patches = m->microbatch.image_patches;
+    }
+    if (m->has_microbatch && j->n_clips == 0 && j->clip_rows == 0) {
+        j->n_clips = m->microbatch.n_clips;
+        j->clip_rows = m->microbatch.clip_rows;
     }
     if (m->has_schedule && j->n_microbatches == 0)
         j->n_microbatches = m->schedule.n_microbatches;
@@ -90,6 +135,7 @@ static void take_assumptions(struct split_job *j, const struct pp_manifest *m)
         j->precision = pp_precision_find(m->model.dtype);
     if (j->device == 0)
         j->device = m->model.gpu ? 2 : 1;
+    return take_frozen(j, m);
 }
 
 int split_take_given(struct split_job *j, const char *name)
@@ -100,7 +146,8 @@ int split_take_given(struct split_job *j, const char *name)
     if (j->has_method || j->n_chunks || j->layers || j->fqns || j->layout)
         return tool_usage(&j->t, "a manifest has its split; give -p and a "
                                  "model to make another");
-    if (read_manifest(j, name, &m))
+    if (split_read_manifest(j, name,
+                            "; with a model give the number of ranks (-p)", &m))
         return -1;
     int rc = find_placement(j, &m.graph) || take_stages(j, &m) ? -1 : 0;
     j->given = true;
@@ -108,8 +155,8 @@ int split_take_given(struct split_job *j, const char *name)
     j->n_ranks = m.mesh.pp;
     j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
     j->method = SPLIT_FQNS;
-    if (rc == 0)
-        take_assumptions(j, &m);
+    if (rc == 0 && (take_encoders(j, &m) || split_take_assumptions(j, &m)))
+        rc = -1;
     pp_manifest_finish(&m);
     return rc;
 }

@@ -231,6 +231,16 @@ const struct tool_option split_options[] = {
      AT(encoder_ranks), 1, SPLIT_MAX_RANKS, .excludes = "encoder-mesh"},
     {0, "encoder-mesh", "SIZES", "encoder's mesh: pp=1,dp=2 or shared,tp=2",
      .parse = split_read_encoder_mesh},
+    {0, "combine", "PLANS", "join plans: vision=FILE,language=FILE",
+     AT(combine),
+     .excludes =
+         "units mtp freeze ranks chunks placement dp tp cp cp-exchange "
+         "cp-exact ep expert-limit expert-capacity experts-over-tp zero "
+         "resident mesh-order encoder-ranks encoder-mesh recompute "
+         "method layers fqns layout hybrid-layer-pattern first last "
+         "seq-len micro-batch-tokens images image-patches clips clip-rows "
+         "dtype device "
+         "compare"},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
 
     {.group = "Schedule"},
@@ -352,7 +362,11 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return -1;
     j->search_order = j->kind && !strcmp(j->kind, "auto");
     bool is_manifest = j->n_ranks == 0;
-    if (is_manifest && (j->units || argc - optind != 1))
+    if (j->combine && optind < argc)
+        return tool_usage(t,
+                          "unexpected operand '%s': --combine names the plans",
+                          argv[optind]);
+    if (is_manifest && !j->combine && (j->units || argc - optind != 1))
         return tool_usage(t, "give the number of ranks (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
         return tool_usage(t,
@@ -372,6 +386,7 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     if (tool_check_options(t) || (!is_manifest && split_check_methods(j)) ||
         check_recompute(j))
         return -1;
-    return is_manifest ? split_take_given(j, argv[optind])
-                       : set_source(j, argc, argv);
+    return j->combine    ? split_combine(j)
+           : is_manifest ? split_take_given(j, argv[optind])
+                         : set_source(j, argc, argv);
 }

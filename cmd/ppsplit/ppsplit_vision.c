@@ -208,7 +208,7 @@ static int check_encoder_ranks(struct split_job *j)
     const char *name = j->n_meshes ? "--encoder-mesh" : "--encoder-ranks";
     if (j->encoder_ranks == 0)
         return 0;
-    if (j->method != SPLIT_BALANCED)
+    if (j->method != SPLIT_BALANCED && !j->given)
         return tool_usage(&j->t, "%s needs --method balanced", name);
     if (j->n_chunks > 1 || j->placement == PP_PLACEMENT_BOTH_WAYS)
         return tool_usage(&j->t, "%s needs one stage on each rank", name);

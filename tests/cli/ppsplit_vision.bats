@@ -374,3 +374,76 @@ between 0 and 1023" -p 2 config.json
     [ "$status" -eq 2 ]
     [[ $stderr = *"/vision_config/hidden_act: 'relu' is "* ]]
 }
+
+@test "the components of two plans are joined" {
+    local config=$DATA/llava-1.5-7b.json
+    ppsplit -q -p 5 --dp 2 --tp 2 --zero 3 --images 2 \
+        --encoder-mesh pp=2,tp=4,dp=3 "$config" >direct.json
+    ppsplit -q -p 3 --zero 3 --images 2 --encoder-mesh pp=2,tp=4,dp=3 "$config" >e.json
+    ppsplit -q -p 3 --dp 2 --tp 2 --zero 3 --images 2 "$config" >l.json
+    # As a plan of both, with the stages of each.
+    ppsplit -q --combine vision=e.json,language=direct.json >joined.json
+    diff <(jq 'del(.history)' direct.json) <(jq 'del(.history)' joined.json)
+    # A stage of both components is cut between them.
+    ppsplit -q --combine language=l.json,vision=e.json >joined.json
+    jq -e '[.stages[].component] == ["vision", "vision", "language", "language",
+        "language"] and .mesh.pp == 5 and .mesh.dp == 2 and
+        .components[1].first_rank == 24' joined.json
+    diff <(jq '[.stages[].units[]]' l.json) <(jq '[.stages[].units[]]' joined.json)
+    ppsched -q -s 1f1b -m 4 joined.json >plan.json
+    # Ranks that share images are an encoder's as well.
+    ppsplit -q --combine vision=l.json,language=e.json |
+        jq -e '.components[0].mesh | [.dp, .tp, .cp] == [2, 1, 2]'
+    ppsplit -q -p 2 --dp 2 --tp 2 --zero 3 --images 2 \
+        --encoder-mesh shared,tp=2 "$config" >s.json
+    ppsplit -q --combine vision=s.json,language=e.json |
+        jq -e '.components[0].mesh | [.dp, .tp, .cp] == [2, 2, 1]'
+}
+
+@test "plans that do not belong together are not joined" {
+    local config=$DATA/llava-1.5-7b.json
+    ppsplit -q -p 2 "$config" >a.json
+    other() { ppsplit -q "$@" >b.json; }
+    joins() {
+        run -2 --separate-stderr ppsplit -q --combine vision=a.json,language=b.json
+        [[ ${stderr_lines[0]} == "ppsplit: --combine: $1"* ]]
+    }
+    other -p 2 --images 2 "$config"
+    joins "images is '1' in a.json and '2' in b.json; make both plans of one \
+model with the same options"
+    other -p 2 --zero 3 "$config"
+    joins "zero is '1' in a.json and '3' in b.json"
+    other -p 2 --mesh-order dp-tp-cp-pp "$config"
+    joins "order is 'tp-cp-dp-pp' in a.json and 'dp-tp-cp-pp' in b.json"
+    other -p 2 --dtype fp64 "$config"
+    joins "dtype is 'fp32' in a.json and 'fp64' in b.json"
+    other -p 2 --freeze language "$config"
+    joins "model.embed_tokens is 'trained' in a.json and 'frozen' in b.json"
+    other -p 2 -c 2 "$config"
+    joins "b.json: has '4' stages on 2 pipeline ranks; it needs one stage on each"
+    other -p 2 "$DATA/llava-1.5-13b.json"
+    joins "'multi_modal_projector' has 20979712 parameters in a.json and"
+    refuses "--combine: a.json: has no component 'audio'; it has 'vision' and \
+'language'" --combine audio=a.json,language=a.json
+    refuses "--combine: 'vision' is a second plan for it" \
+        --combine vision=a.json,vision=a.json
+    refuses "--combine: needs a plan for the language model" --combine vision=a.json
+    refuses "--combine: 'vision' is not a component and a plan, such as \
+vision=plan.json" --combine vision,language=a.json
+    refuses "--combine and -p exclude each other" -p 2 --combine vision=a.json
+    refuses "unexpected operand 'a.json': --combine names the plans" \
+        --combine vision=a.json a.json
+}
+
+@test "a given plan keeps its encoder's mesh, its images and what it freezes" {
+    local config=$DATA/llava-1.5-7b.json args
+    for args in '--encoder-mesh dp=3,tp=2 --images 2' '--freeze vision' \
+        '--dp 2 --encoder-mesh shared,tp=2 --images 3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q -t -p 3 $args "$config" |
+            sed 's/balanced;/given;/; s/ No split takes .* less\.//' >want
+        # shellcheck disable=SC2086
+        ppsplit -q -p 3 $args "$config" | ppsplit -q -t - >got
+        diff want got
+    done
+}
