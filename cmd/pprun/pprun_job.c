@@ -115,8 +115,9 @@ static int check_capacity(const struct pprun *p)
     double capacity = p->manifest.mesh.expert_capacity;
     if (capacity <= 0)
         return 0;
-    if (p->manifest.graph.n_slices > 1)
-        return fail_slices(p, "the capacity of experts");
+    if (p->manifest.graph.n_slices > 1 && p->manifest.mesh.ep > 1)
+        return fail_slices(p, "the room of expert-parallel ranks for the "
+                              "capacity of experts");
     if (o->verify || o->generate)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/mesh/expert_capacity: '%g', but %s computes other "

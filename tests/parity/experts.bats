@@ -212,6 +212,23 @@ pprun divides every expert over tensor-parallel ranks; plan without \
     done
 }
 
+@test "slices drop the tokens that whole microbatches drop" {
+    local split
+    ppsplit -q -p 1 --expert-capacity 0.5 model-experts |
+        ppsched -q -s gpipe -m 4 >whole.json
+    train capped whole.json --eval packed --dtype fp64
+    for split in '-p 2' '-p 2 --tp 2 --recompute selective'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $split --expert-capacity 0.5 model-experts |
+            ppsched -q -s seq1f1b --slices 3 -m 4 >sliced.json
+        rm -rf sliced
+        train sliced sliced.json --eval packed --dtype fp64
+        near sliced capped
+        diff <(jq .dropped sliced/log) <(jq .dropped capped/log)
+    done
+    jq -es 'all(.[]; .dropped > 20)' sliced/log
+}
+
 @test "a capacity needs the microbatches of the data" {
     refused() { # MESSAGE ARGS...
         local message=$1
@@ -221,11 +238,11 @@ pprun divides every expert over tensor-parallel ranks; plan without \
         [ "$status" -eq 2 ]
         [[ $stderr == *"$message" ]]
     }
-    ppsplit -q -p 2 --expert-capacity 1.5 model-experts |
+    ppsplit -q -p 2 --dp 2 --ep 2 --expert-capacity 1.5 model-experts |
         ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
-    refused "/schedule/slices: '2', but the capacity of experts counts the \
-tokens of whole microbatches; take a schedule without slices" \
-        --data packed --steps 1
+    refused "/schedule/slices: '2', but the room of expert-parallel ranks for \
+the capacity of experts counts the tokens of whole microbatches; take a \
+schedule without slices" --data packed --steps 1
     ppsplit -q -p 2 --cp 2 --expert-capacity 1.5 model-experts |
         ppsched -q -s 1f1b -m 4 >plan.json
     refused "/mesh/expert_capacity: '1.5', but --verify computes other \

@@ -415,6 +415,8 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .predicts = part->score_ends ? 0 : 1,
         .sequence = b->sequence,
         .first_row = first,
+        .real =
+            n > 1 && v.n_sequences ? (size_t)v.cu_seqlens[v.n_sequences] : 0,
         .n_before = (size_t)part->slice,
         .continues = part->slice + 1 < part->n_slices,
         .spans = sized ? b->spans : NULL,

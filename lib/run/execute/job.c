@@ -127,7 +127,7 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
         &mesh, rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
-        out[s] = (struct pp_stage_bytes){0};
+        out[s] = (struct pp_stage_bytes){.routed = mesh.expert_capacity > 0};
         for (size_t i = u->first; i < u->first + u->n; i++) {
             struct pp_unit_rates rates = pp_unit_rates(
                 &mesh, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);

@@ -187,6 +187,7 @@ struct pp_microbatch {
     /* For a slice. */
     size_t first_row; /* tokens of the earlier slices */
     size_t context;   /* those of them in the sequence that continues here */
+    size_t real;      /* tokens of the whole microbatch, without padding */
     size_t n_before;  /* number of earlier slices */
     const struct pp_slice_blocks *before; /* (n_before) */
     bool continues;                       /* later slices follow */

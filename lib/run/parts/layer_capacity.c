@@ -8,7 +8,10 @@
  *
  * A context-parallel rank has the parts of every document in their order, so it
  * keeps its first rows of each expert. To find out how many, the ranks add up a
- * table of all choices, to which each adds its own. */
+ * table of all choices, to which each adds its own.
+ *
+ * A slice has the places that the earlier slices of its microbatch left, which
+ * their saved routing tells. */
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
@@ -120,13 +123,35 @@ static void count_own(const struct pp_layer *l, const struct pp_microbatch *mb,
     }
 }
 
+/* Takes from most[e] the rows that expert e kept of an earlier slice. */
+static void take_kept(const struct pp_layer *l,
+                      const struct pp_slice_blocks *slice,
+                      const struct pp_layer_blocks *b, int32_t *most)
+{
+    void *saved[PP_MAX_SAVED];
+    pp_layer_saved_before(l, slice, b, saved);
+    const struct pp_routing r =
+        pp_routing_at(l, slice->tokens, slice->room, saved[PP_S_ROUTING]);
+    for (size_t i = 0; i < slice->tokens * l->env->model->moe.top_k; i++)
+        if (r.row[i] >= 0 && r.token[r.row[i]] >= 0)
+            most[r.expert[r.row[i]]]--;
+}
+
+/* Returns the tokens of the microbatch on all ranks, in all slices. */
+static size_t real_tokens(const struct pp_microbatch *mb)
+{
+    return mb->real      ? mb->real
+           : mb->n_whole ? (size_t)mb->whole_cu[mb->n_whole]
+                         : (size_t)mb->cu_seqlens[mb->n_sequences];
+}
+
 int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b,
                       const struct pp_routing *r, int32_t *most, void *room,
                       struct pp_err *err)
 {
     const struct pp_moe *m = &l->env->model->moe;
-    size_t T = (size_t)(mb->n_whole ? mb->whole_cu[mb->n_whole]
-                                    : mb->cu_seqlens[mb->n_sequences]);
+    size_t T = real_tokens(mb);
     double share = (double)(T * m->top_k) / (double)m->n_experts;
     double kept = ceil(share * m->capacity);
     size_t capacity = kept < (double)T ? (size_t)kept : T;
@@ -135,6 +160,8 @@ int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (pp_env_cp(l->env) == 1) {
         for (size_t e = 0; e < m->n_experts; e++)
             most[e] = (int32_t)capacity;
+        for (size_t q = 0; q < mb->n_before; q++)
+            take_kept(l, &mb->before[q], b, most);
         return 0;
     }
     if (T == 0)

@@ -49,6 +49,17 @@ static size_t n_real(const struct pp_microbatch *mb)
     return (size_t)mb->host_cu[mb->n_sequences];
 }
 
+struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
+                                size_t room, void *at)
+{
+    /* Every array begins on a cache line on a GPU. */
+    size_t n =
+        pp_saved_rows(pp_env_is_host(l->env), pp_layer_room(tokens, room)) *
+        l->env->model->moe.top_k;
+    int32_t *row = at;
+    return (struct pp_routing){row, row + n, row + 2 * n};
+}
+
 static struct experts experts_of(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *const *s,
                                  void *scratch)
@@ -67,9 +78,7 @@ static struct experts experts_of(const struct pp_layer *l,
                              pp_layer_room(mb->tokens, mb->room)),
            rows = pp_expert_rows(l->env->model);
     e.stride = 3 * e.C * e.I + (m->biases ? 2 * e.I + e.C : 0);
-    e.routing.row = s[PP_S_ROUTING];
-    e.routing.token = e.routing.row + N * e.K;
-    e.routing.expert = e.routing.token + N * e.K;
+    e.routing = pp_routing_at(l, mb->tokens, mb->room, s[PP_S_ROUTING]);
     e.dispatch.counts = scratch;
     if (m->capacity > 0)
         e.most = e.dispatch.counts + room.counts - 2 * e.E;
@@ -189,8 +198,8 @@ static int choose_most(const struct pp_layer *l, const struct pp_microbatch *mb,
 /* If other ranks have tokens of the microbatch, it must know all choices before
  * it knows which ones it keeps. Then it makes its own again. */
 static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
-                  struct experts *e, void *const *s, bool given,
-                  struct pp_err *err)
+                  const struct pp_layer_blocks *b, struct experts *e,
+                  void *const *s, bool given, struct pp_err *err)
 {
     bool limited = l->env->model->moe.capacity > 0;
     bool alone = pp_env_cp(l->env) == 1;
@@ -199,7 +208,7 @@ static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
         return choose_most(l, mb, e, s, given, NULL, err);
     if (!alone && choose_most(l, mb, e, s, given, NULL, err))
         return -1;
-    if (pp_layer_capacity(l, mb, r, e->most, e->choices, err))
+    if (pp_layer_capacity(l, mb, b, r, e->most, e->choices, err))
         return -1;
     for (size_t i = 0; !alone && i < e->T * e->K; i++)
         r->row[i] = r->row[i] < 0 ? -1 : r->expert[r->row[i]];
@@ -211,8 +220,8 @@ static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
 }
 
 static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
-                 struct experts *e, const void *x, void *const *s,
-                 struct pp_err *err)
+                 const struct pp_layer_blocks *b, struct experts *e,
+                 const void *x, void *const *s, struct pp_err *err)
 {
     const struct pp_router_rows rows = router_rows(e, s);
     PP_LAYER_RUN(e->k->scores(e->logits, x, l->w[PP_P_ROUTER],
@@ -226,7 +235,7 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     bool given = in_trunk && mb->given;
     if (given && mb->given(mb->replay_ctx, number, e->routing.row, err))
         return -1;
-    if (choose(l, mb, e, s, given, err))
+    if (choose(l, mb, b, e, s, given, err))
         return -1;
     if (in_trunk && mb->chosen &&
         mb->chosen(mb->replay_ctx, number, &e->routing, err))
@@ -300,7 +309,7 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 {
     struct experts e = experts_of(l, mb, s, scratch);
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    if (!x || route(l, mb, &e, x, s, err) || find_rows(l, &e, err) ||
+    if (!x || route(l, mb, b, &e, x, s, err) || find_rows(l, &e, err) ||
         pp_shared_gate_fwd(l, &e.shared, x, s, err) ||
         gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err) ||
         sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||

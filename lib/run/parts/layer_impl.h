@@ -123,11 +123,15 @@ int pp_layer_router_bwd(const struct pp_layer *l,
                         const struct pp_router_rows *r, void *dlogits,
                         const void *norm, struct pp_err *err);
 
+/* Returns the routing of a microbatch, or a slice, that is saved at `at`. */
+struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
+                                size_t room, void *at);
 /* How many rows experts keep (layer_capacity.c). Fills most (E) for the
  * microbatch; r is what the router chose without it. Collective over the
  * context-parallel ranks, which need room for the choices of all
  * (pp_experts_room). */
 int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      const struct pp_layer_blocks *b,
                       const struct pp_routing *r, int32_t *most, void *room,
                       struct pp_err *err);
 /* Returns the rows of R before the first one that is dropped. */

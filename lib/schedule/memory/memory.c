@@ -57,15 +57,18 @@ static bool is_local(const struct touches *t, int stage)
     return t->g->stages[stage].row == t->g->stages[t->action.stage].row;
 }
 
-/* Touches the keys and values of all slices in the forward of the last slice.
- * They live until then even if no backward keeps them. */
-static int touch_keys(struct touches *t, struct pp_err *err)
+/* Touches what later slices read of all slices in the forward of the last one:
+ * keys and values, and what experts kept. They live until then even if no
+ * backward keeps them. */
+static int touch_earlier(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
     struct pp_action a = t->action;
     for (int q = 0; a.slice == last && q < last && !rc; q++) {
         t->action.slice = (int16_t)q;
         rc = touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i, err);
+        if (!rc && t->sizes[s].routed)
+            rc = touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err);
     }
     t->action = a;
     return rc;
@@ -77,7 +80,8 @@ static int touch_forward(struct touches *t, struct pp_err *err)
     const struct pp_stage_node *n = &t->g->stages[s];
     const struct pp_stage_bytes *b = &t->sizes[s];
     int rc = touch(t, PP_BUF_ACT_I, s, -1, b->act_i, err) ||
-             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err) || touch_keys(t, err);
+             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err) ||
+             touch_earlier(t, err);
     if (!rc && n->n_outputs > 0)
         rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
     for (int i = 0; i < n->n_inputs && !rc; i++) {

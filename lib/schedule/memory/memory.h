@@ -55,6 +55,7 @@ struct pp_stage_bytes {
     size_t weights;   /* gathered by UNSHARD; 0: they are always whole */
     size_t input;     /* taken over a bridge; 0: what the inputs put out */
     size_t joined;    /* of several inputs; 0: as much as one */
+    bool routed;      /* later slices read what experts kept, in act_w */
 };
 
 /* Adds a unit to its stage: its bytes by lifetime, in the order above, and what
