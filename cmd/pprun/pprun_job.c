@@ -66,13 +66,19 @@ static int check_supported(const struct pprun *p)
                        "/schedule/slices: '%d', but --print-metadata-hash "
                        "compares whole sequences",
                        m->graph.n_slices);
-    int s = pp_graph_break(&m->graph);
-    if (s >= 0)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/stages/%d/inputs: must be the previous stage alone; "
-                       "pprun supports only chains of stages so far",
-                       s);
     return 0;
+}
+
+/* Refuses stages that are no chain, if the model does not say why. */
+static int check_chain(const struct pprun *p)
+{
+    int s = pp_graph_break(&p->manifest.graph);
+    if (s < 0)
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "/stages/%d/inputs: must be the previous stage alone; "
+                   "pprun supports only chains of stages so far",
+                   s);
 }
 
 /* Refuses what counts the tokens of whole microbatches. */
@@ -507,8 +513,9 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     struct pp_err *err = &p->tool->err;
     if (read_manifest(p, manifest))
         return -1;
-    if (check_supported(p) || match_model(p) || choose_exact(p) ||
-        check_experts(p) || check_kernels(p) || check_head(p))
+    if (check_supported(p) || match_model(p) || check_chain(p) ||
+        choose_exact(p) || check_experts(p) || check_kernels(p) ||
+        check_head(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);
