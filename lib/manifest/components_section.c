@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "manifest/sections.h"
-#include "model/frozen.h"
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {"pp",
@@ -360,81 +359,6 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-/* Returns the stage that has a unit. */
-static int stage_of(const struct pp_manifest *m, size_t unit)
-{
-    int s = 0;
-    while (m->stages[s].first_unit + m->stages[s].n_units <= unit)
-        s++;
-    return s;
-}
-
-/* Lists the inputs that a stage must have: the one before it, unless a
- * component begins with it; and the ends of the encoders, if it has the first
- * unit of the language model. */
-static int wanted_inputs(const struct pp_manifest *m, int stage,
-                         int inputs[PP_MAX_ENCODERS + 1])
-{
-    const struct pp_manifest_stage *x = &m->stages[stage];
-    const struct pp_component *c = m->components;
-    const struct pp_component *last = c + m->n_components - 1;
-    size_t embedding = last->first_unit, end = x->first_unit + x->n_units;
-    bool joins = x->first_unit <= embedding && embedding < end, begins = false;
-    int n = 0;
-    for (; c < last; c++) {
-        int from = stage_of(m, c->first_unit + c->n_units - 1);
-        begins |= x->n_units && x->first_unit == c->first_unit;
-        if (joins && from < stage && (n == 0 || inputs[n - 1] != from))
-            inputs[n++] = from;
-    }
-    begins |= x->n_units && x->first_unit == embedding;
-    if (stage && !begins && (n == 0 || inputs[n - 1] != stage - 1))
-        inputs[n++] = stage - 1;
-    return n;
-}
-
-/* Checks that two encoders are branches that meet at the embedding. */
-static int check_branches(const struct pp_value *at,
-                          const struct pp_manifest *m)
-{
-    int inputs[PP_MAX_ENCODERS + 1], n;
-    if (m->n_components != PP_MAX_ENCODERS + 1)
-        return 0;
-    for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++) {
-        const struct pp_stage_node *node = &m->graph.stages[s];
-        n = wanted_inputs(m, s, inputs);
-        if (n == node->n_inputs &&
-            !memcmp(inputs, node->inputs, (size_t)n * sizeof *inputs))
-            continue;
-        return pp_value_fail(at,
-                             "stage %d does not have the inputs of its units: "
-                             "features of an encoder go to the embedding's "
-                             "stage alone, and from nowhere else",
-                             s);
-    }
-    return 0;
-}
-
-/* Sets the roles of units again if there are two encoders, which are not a
- * chain. */
-static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
-{
-    const struct pp_component *c = m->components;
-    size_t n = m->model.n_units;
-    if (m->n_components < 3 || !m->model.has_frozen)
-        return 0;
-    enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
-    bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);
-    if (!roles || !frozen)
-        return pp_value_no_memory(at);
-    for (size_t i = 0; i < n; i++)
-        frozen[i] = m->model.units[i].role != PP_ROLE_TRAINED;
-    pp_roles_of(frozen, n, c[1].first_unit, c[2].first_unit, roles);
-    for (size_t i = 0; i < n; i++)
-        m->model.units[i].role = roles[i];
-    return 0;
-}
-
 /* Fills the names of rows: of the components whose units they have. */
 static int name_rows(const struct pp_value *at, struct pp_manifest *m)
 {
@@ -485,7 +409,7 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_fail(at, "%zu units in components, %zu in the model",
                              units, m->model.n_units);
     m->n_components = n;
-    if (check_apart(at, m) || check_branches(at, m) || divide_roles(at, m))
+    if (check_apart(at, m) || pp_components_join(at, m))
         return -1;
     pp_value_find(at->parent, "stages", &stages);
     for (int s = 0; s < m->graph.n_stages; s++) {

@@ -42,6 +42,12 @@ int pp_read_data_section(const struct pp_value *at,
 int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
+/* Checks that components that are two encoders and a language model are
+ * branches, and sets the roles of their units. The rest of the components is
+ * read. */
+int pp_components_join(const struct pp_value *at,
+                       struct pp_manifest *m) PP_MUST_USE;
+
 /* Reads the cost keys that units and stages share. If a key is absent, it fails
  * if required is true, and leaves the value alone otherwise. */
 struct pp_unit_costs {
