@@ -212,6 +212,18 @@ static int take_defaults(struct pack_job *j)
                    j->manifest_name);
 }
 
+/* Refuses a plan with two encoders: a patch has one cost, and the data section
+ * has the sizes of one modality. */
+static int check_encoders(struct pack_job *j)
+{
+    if (j->manifest.n_components <= PP_MAX_ENCODERS)
+        return 0;
+    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                   "%s: the plan has two encoders, but packed data are counted "
+                   "for one only so far; pack without --manifest",
+                   j->manifest_name);
+}
+
 int pack_manifest_read(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
@@ -225,7 +237,7 @@ int pack_manifest_read(struct pack_job *j)
             err);
         if (!is_stream(j))
             fclose(f);
-        if (rc != 0 || take_defaults(j) != 0)
+        if (rc != 0 || check_encoders(j) != 0 || take_defaults(j) != 0)
             return -1;
     }
     if (j->dp == 0)

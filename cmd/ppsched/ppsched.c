@@ -131,6 +131,21 @@ static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
     return rc;
 }
 
+/* Refuses data for two encoders, as costs and sizes are scaled by the items of
+ * one. */
+static int check_encoders(struct ppsched *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    if (m->n_components <= PP_MAX_ENCODERS ||
+        (!p->options.data && !m->has_data))
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: the plan has two encoders, but packed data are counted "
+                   "for one only so far; plan without data, for the items of "
+                   "ppsplit --images and --clips",
+                   p->name);
+}
+
 /* Chooses the packed data: --data, or the manifest's if they can be read. A
  * plan may be inspected on a machine that does not have them. */
 static int choose_data(struct ppsched *p)
@@ -139,6 +154,8 @@ static int choose_data(struct ppsched *p)
     const struct pp_manifest_data *named =
         p->manifest.has_data ? &p->manifest.data : NULL;
     struct pp_err why = {0};
+    if (check_encoders(p))
+        return -1;
     p->data = o->data;
     if (!o->data && named && !o->seq_len) {
         if (look_for_data(named, &why) == 0)
