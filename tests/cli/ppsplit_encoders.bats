@@ -40,7 +40,7 @@ chain() {
     [[ $stderr == *"interleaved needs a chain, but stage 1 "* ]]
 }
 
-@test "no other ranks of encoders have a shorter step" {
+@test "encoders share ranks by operations, and no other cuts have a shorter step" {
     edited '.thinker_config |= (.vision_config.depth = 2 |
         .audio_config.encoder_layers = 2 | .text_config.num_hidden_layers = 2 |
         .text_config.vocab_size = 8192)'
@@ -55,16 +55,25 @@ chain() {
     while read -r split; do
         echo "$split" >split.json
         ppsplit "${args[@]}" --fqns split.json config.json >try.json
-        echo "$(makespan 1f1b 4 try.json) $(jq '.components[0:2] |
-            map(.mesh.pp) | add' try.json)"
+        echo "$(makespan 1f1b 4 try.json) $(jq -r '.components[0:2] |
+            map(.mesh.pp) | "\(add) \(first)"' try.json)"
     done <splits >steps
     [ "$(wc -l <steps)" -eq 10 ]
+    ppsplit -p 1 --seq-len 2048 config.json >one.json
     for n in 2 3; do
-        best=$(awk -v n=$n '$2 == n' steps | sort -g | head -n 1)
-        ours=$(ppsplit "${args[@]}" --encoder-ranks $n config.json |
-            makespan 1f1b 4)
-        echo "$n: $ours of $best"
-        [ "$n" -eq 3 ] || [ "$ours" = "${best% *}" ]
+        # The encoder whose mean stage costs most has the least such cost.
+        first=$(jq --argjson n $n 'def sum: map(.fwd_flops[0] * 2048 +
+            .fwd_flops[1] * 2048 * 2049 / 2) | add;
+            (.model.units[:4] | sum) as $a | (.model.units[4:8] | sum) as $b |
+            [range(1; $n) | [([$a / ., $b / ($n - .)] | max), .]] | min[1]' \
+            one.json)
+        best=$(awk -v n=$n -v first="$first" '$2 == n && $3 == first' steps |
+            sort -g | head -n 1)
+        ppsplit "${args[@]}" --encoder-ranks $n config.json >plan.json
+        ours=$(makespan 1f1b 4 plan.json)
+        echo "$n: $first of the first, $ours of $best"
+        [ "$(jq '.components[0].mesh.pp' plan.json)" -eq "$first" ]
+        [ "$ours" = "${best%% *}" ]
     done
 }
 
@@ -72,9 +81,12 @@ chain() {
     chain -p 1
     chain -p 4
     chain -p 4 --encoder-ranks 1
-    ppsplit -p 12 "$OMNI" >plan.json
-    jq -e '[.stages[] | select(.units | index("audio_tower.conv1"))][0].units |
-        index("audio_tower.proj") and index("model.embed_tokens")' plan.json
+    # A cut of the second encoder would make 24 stages more even.
+    for n in 12 24; do
+        ppsplit -p $n "$OMNI" >plan.json
+        jq -e '[.stages[] | select(.units | index("audio_tower.conv1"))][0].units |
+            index("audio_tower.proj") and index("model.embed_tokens")' plan.json
+    done
     [ "$(ppsplit -p 3 --encoder-ranks 1 "$OMNI" |
         jq -c '[.stages[].component]')" = \
         '[["vision","audio"],"language","language"]' ]
@@ -126,6 +138,11 @@ chain() {
     jq -e '.schedule.actions | (.[1] | test("1F3") and (test("1B|1I|1W|RECV_B") |
         not)) and (.[0] | test("0B3"))' s.json
     ppsched --check s.json
+    # So it costs the same if vision is frozen too.
+    for frozen in audio,projector vision,audio,projector; do
+        ppsplit -t -p 4 -m 4 -s 1f1b --encoder-ranks 2 --freeze $frozen "$OMNI" |
+            grep '  1  audio encoder .* 1\.0 %'
+    done
 }
 
 @test "packed data for two encoders are refused" {
