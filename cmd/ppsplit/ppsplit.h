@@ -90,6 +90,7 @@ struct split_job {
     enum split_export export;
     const char *compare, *svg; /* kinds; a file */
     const char *combine;       /* "vision=plan1.json,language=plan2.json" */
+    const char *edge;          /* of --combine; NULL: the only one */
     bool given;                /* source is that of manifests, which have the
                                   split */
 

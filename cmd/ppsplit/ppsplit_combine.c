@@ -77,6 +77,20 @@ static int fail_models(struct split_job *j, const struct combined parts[],
                    what, a, parts[0].file, b, parts[1].file);
 }
 
+/* Features go one way, which --edge may name. */
+static int check_edge(struct split_job *j, const struct combined parts[])
+{
+    const char *from = parts[ENCODER].component->name;
+    const char *to = parts[LANGUAGE].component->name;
+    size_t n = strlen(from);
+    if (!j->edge || (!strncmp(j->edge, from, n) && j->edge[n] == ':' &&
+                     !strcmp(j->edge + n + 1, to)))
+        return 0;
+    return tool_usage(&j->t,
+                      "--edge: '%s', but the edge of this model is %s:%s",
+                      j->edge, from, to);
+}
+
 /* Checks that both plans have the same units, and train the same. */
 static int check_models(struct split_job *j, const struct combined parts[])
 {
@@ -225,8 +239,8 @@ int split_combine(struct split_job *j)
     if (rc == 0 && !(parts[ENCODER].file && parts[LANGUAGE].file))
         rc = tool_usage(&j->t, "--combine: needs a plan for the %s",
                         parts[ENCODER].file ? "language model" : "encoder");
-    if (rc == 0 && (check_models(j, parts) || check_settings(j, parts) ||
-                    take_parts(j, parts)))
+    if (rc == 0 && (check_edge(j, parts) || check_models(j, parts) ||
+                    check_settings(j, parts) || take_parts(j, parts)))
         rc = -1;
     for (int k = 0; k < N_PARTS; k++)
         pp_manifest_finish(&parts[k].m);

@@ -241,6 +241,8 @@ const struct tool_option split_options[] = {
          "seq-len micro-batch-tokens images image-patches clips clip-rows "
          "dtype device "
          "compare"},
+    {0, "edge", "FROM:TO", "its edge: vision:language", AT(edge),
+     .needs = "combine"},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
 
     {.group = "Schedule"},

@@ -385,7 +385,8 @@ between 0 and 1023" -p 2 config.json
     ppsplit -q --combine vision=e.json,language=direct.json >joined.json
     diff <(jq 'del(.history)' direct.json) <(jq 'del(.history)' joined.json)
     # A stage of both components is cut between them.
-    ppsplit -q --combine language=l.json,vision=e.json >joined.json
+    ppsplit -q --combine language=l.json,vision=e.json --edge vision:language \
+        >joined.json
     jq -e '[.stages[].component] == ["vision", "vision", "language", "language",
         "language"] and .mesh.pp == 5 and .mesh.dp == 2 and
         .components[1].first_rank == 24' joined.json
@@ -430,6 +431,9 @@ model with the same options"
     refuses "--combine: needs a plan for the language model" --combine vision=a.json
     refuses "--combine: 'vision' is not a component and a plan, such as \
 vision=plan.json" --combine vision,language=a.json
+    refuses "--edge: 'language:vision', but the edge of this model is \
+vision:language" --combine vision=a.json,language=b.json --edge language:vision
+    refuses "--edge needs --combine" --edge vision:language a.json
     refuses "--combine and -p exclude each other" -p 2 --combine vision=a.json
     refuses "unexpected operand 'a.json': --combine names the plans" \
         --combine vision=a.json a.json
