@@ -45,6 +45,10 @@ page_options() {
     [ "$status" -eq 0 ]
 }
 
+@test "no heading or quotation begins with a word that is a macro" {
+    run ! grep -nE '^\.[A-Z][a-z] (An|At|In|No|Do|Up) ' "$SRCDIR"/man/*.[1-9]
+}
+
 @test "every page fits 80 columns and renders whole" {
     need_program mandoc
     need_program groff
