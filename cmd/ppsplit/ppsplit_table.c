@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_table - -t: the plan as a table for people. */
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -374,9 +375,9 @@ static void format_bound(const struct split_job *j, char buf[48])
         snprintf(buf, 48,
                  j->encoder_ranks ? " No such split takes less."
                                   : " No split takes less.");
-    else if (j->plan.run.shortest)
+    else if (j->plan.run.shortest && x->bound > 0) /* rounded up: it is true */
         snprintf(buf, 48, " No split takes %.2f %% less.",
-                 100 * (1 - x->bound / x->makespan));
+                 ceil(1e4 * (1 - x->bound / x->makespan)) / 100);
 }
 
 /* Prints how long a step takes, and how long ranks wait. */

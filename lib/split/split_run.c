@@ -478,10 +478,14 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
     struct pp_makespan makespan = {0};
     if (!run->request->model->roles)
         return 0;
+    bool any = false;
     for (int k = 0; k < g->n_stages; k++) {
         int o = pp_original(g, k);
         g->stages[k].frozen = is_frozen(run, bounds[o], bounds[o + 1]);
+        any |= g->stages[k].frozen;
     }
+    if (!any)
+        return 0;
     if (pp_graph_connect(&run->arena, g, err))
         return -1;
     if (!run->simulated)
@@ -497,11 +501,14 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
     }
     if (pp_split_run_take(run, &s, &makespan, err))
         return -1;
-    /* The bound may count messages of gradients that are not sent. */
     run->found.proved = false;
     if (pp_split_step_time(&run->step, bounds, &run->found.makespan, err))
         return -1;
-    run->found.bound = fmin(run->found.bound, run->found.makespan);
+    /* The bound of a kind holds for lists in which these stages wait for
+     * gradients, that of all orders for any. */
+    run->found.bound = run->request->search_order
+                           ? fmin(run->found.bound, run->found.makespan)
+                           : 0;
     return 0;
 }
 

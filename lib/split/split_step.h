@@ -45,7 +45,7 @@ struct pp_split_step {
 
 struct pp_split_found {
     double makespan; /* the partition's; infinite if none fits in memory */
-    double bound;    /* lower bound for all partitions that fit */
+    double bound;    /* lower bound for all partitions that fit; 0: unknown */
     bool proved;     /* the partition is optimal within the limits, or none
                         fits */
     size_t n_simulated;
