@@ -33,14 +33,25 @@ static void turn_away(struct pp_guests *g, int k)
     remove_guest(g, k);
 }
 
-/* Accepts some of the connections that wait. */
-static void take_guests(struct pp_guests *g)
+/* Reports if a connection waits. accept4(2) fails for want of a descriptor also
+ * if none does. */
+static bool has_waiting(const struct pp_guests *g)
 {
-    for (int k = 0; k < MAX_STRANGERS; k++) {
+    struct pollfd at = {g->listener, POLLIN, 0};
+    return poll(&at, 1, 0) > 0;
+}
+
+/* Accepts some of the connections that wait. Fails if not even one can be
+ * open. */
+static int take_guests(struct pp_guests *g, struct pp_err *err)
+{
+    for (int k = 0; k < MAX_STRANGERS && has_waiting(g); k++) {
         if (g->n == g->max)
             turn_away(g, 0);
         int fd = accept4(g->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && g->n > 0) {
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+            if (g->n == 0)
+                return pp_fail_errno(err, "cannot accept another rank");
             turn_away(g, 0);
             continue;
         }
@@ -48,12 +59,13 @@ static void take_guests(struct pp_guests *g)
         if (!one) {
             if (fd >= 0)
                 close(fd);
-            return;
+            return 0;
         }
         one->fd = fd;
         one->greeting = g->greeting;
         g->at[g->n++] = one;
     }
+    return 0;
 }
 
 /* Reads what has arrived of a guest's message. Returns 1 if it is complete, 0
@@ -135,7 +147,5 @@ int pp_guests_serve(struct pp_guests *g, const struct pollfd *at,
         if (fd >= 0 && take(ctx, &h, fd, err))
             return -1;
     }
-    if (at[0].revents)
-        take_guests(g);
-    return 0;
+    return at[0].revents ? take_guests(g, err) : 0;
 }

@@ -36,7 +36,8 @@ typedef int pp_guest_fn(void *ctx, const struct pp_hello *h, int fd,
                         struct pp_err *err);
 
 /* Serves the connections that have something to say. at is from pp_guests_list,
- * and was polled. */
+ * and was polled. Fails also if the process may open no descriptor for one more
+ * connection. */
 int pp_guests_serve(struct pp_guests *g, const struct pollfd *at,
                     pp_guest_fn *take, void *ctx,
                     struct pp_err *err) PP_MUST_USE;

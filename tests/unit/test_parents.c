@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* test_parents - the connections between ranks and their parents in the tree:
- * strangers at a parent or in its place, and children that do not connect. One
- * rank of four is the test itself. */
+ * strangers at a parent or in its place, children that do not connect, and a
+ * parent at its limit of descriptors. One rank of four is the test itself. */
 #include "stranger.h"
 
 #include <string.h>
@@ -194,6 +194,43 @@ static void test_absent_parent(bool lies, const char *text, const char *what)
     close(s.data);
 }
 
+/* Lets this process, and those that it starts, open n descriptors more. */
+static void allow_descriptors(int n)
+{
+    int fds[16];
+    struct rlimit limit;
+    for (int k = 0; k < n; k++)
+        fds[k] = dup(STDOUT_FILENO);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = (rlim_t)fds[n - 1] + 1;
+    setrlimit(RLIMIT_NOFILE, &limit);
+    for (int k = 0; k < n; k++)
+        close(fds[k]);
+}
+
+/* A parent that may open as many descriptors as its own connections need, and
+ * so many for its child. */
+static void test_descriptors(int for_child)
+{
+    enum { OWN = 5, PIPE = 2 };
+    int port = free_port();
+    struct rank ranks[SIZE];
+    start_others(ranks, PARENT, port, 60);
+    allow_descriptors(PIPE + OWN + for_child);
+    ranks[PARENT] = start_rank(place_of(PARENT, SIZE, port));
+    raise_limit();
+    if (for_child) {
+        for (int r = 0; r < SIZE; r++)
+            ends(&ranks[r], 0, "", "a parent uses its last descriptor");
+        return;
+    }
+    ends(&ranks[PARENT], 3, "rank 2: cannot accept another rank: ",
+         "a parent fails that has no descriptor for its child");
+    ends(&ranks[0], 3, "rank 2: cannot accept", "and rank 0 says why");
+    end_rank(&ranks[1]);
+    end_rank(&ranks[CHILD]);
+}
+
 /* Ranks of the other family. */
 static void test_v6(void)
 {
@@ -224,6 +261,8 @@ int main(void)
                        "a rank fails whose parent does not listen");
     test_absent_parent(true, "is of another job, or has another secret",
                        "and one that knows the secret, but not the session");
+    test_descriptors(0);
+    test_descriptors(1);
     test_v6();
     return done();
 }
