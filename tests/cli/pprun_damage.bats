@@ -230,12 +230,8 @@ safetensors: wrong checksum: the file is damaged; resuming from\
 }
 
 @test "processes check a checkpoint together" {
-    [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
-        skip 'these tests need Open MPI'
-    [[ "$(pprun -V)" == *' mpi'* ]] || skip 'this build has no MPI'
+    needs_mpirun
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    # MPI itself leaks memory.
-    export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
     local ranks=(mpirun --oversubscribe -n 2 pprun -q --transport mpi
         "${run_args[@]}" --steps 3 --resume ckpt)
     for name in config.json checksums.xxh3; do

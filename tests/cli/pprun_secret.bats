@@ -27,7 +27,8 @@ setup() {
 }
 
 # rank R [NAME=VALUE...] ARGS...: runs a rank of two. Its messages go to err.R
-# without their prefix, its status to status.R.
+# without their prefix, its status to status.R. MPI has a directory of its own
+# (needs_mpirun).
 rank() {
     local r=$1 vars=() status=0
     shift
@@ -35,9 +36,11 @@ rank() {
         vars+=("$1")
         shift
     done
+    mkdir -p mpi.$r
     env RANK="$r" WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" \
-        "${vars[@]}" pprun --transport mpi two.json --data packed --init 1 \
-        --steps 1 "$@" >out.$r 2>message.$r </dev/null 3>&- || status=$?
+        OMPI_MCA_orte_tmpdir_base="$PWD/mpi.$r" "${vars[@]}" \
+        pprun --transport mpi two.json --data packed --init 1 --steps 1 "$@" \
+        >out.$r 2>message.$r </dev/null 3>&- || status=$?
     echo $status >status.$r
     sed 's/^pprun[^ ]* [^ ]*: //' message.$r >err.$r
 }

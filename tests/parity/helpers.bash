@@ -95,7 +95,8 @@ has_tsan() { grep -q __tsan_init "$BUILDDIR/cmd/pprun"; }
 needs_ranks() { ! has_tsan || skip 'the runs have one rank'; }
 
 # needs_mpirun: skips the test unless pprun and mpirun have MPI, which itself
-# leaks memory.
+# leaks memory. Its files get a directory of their own: if one mpirun begins while
+# another ends, it may fail to make the directory that they share.
 needs_mpirun() {
     # Its dlopen does not look beside pprun.
     ! has_tsan || skip 'ThreadSanitizer does not find the module for MPI'
@@ -104,6 +105,7 @@ needs_mpirun() {
     [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||
         skip "there is no Open MPI's mpirun"
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0"
+    export OMPI_MCA_orte_tmpdir_base="$BATS_FILE_TMPDIR"
 }
 
 # Keeps the part of the step lines that must not depend on the split.
