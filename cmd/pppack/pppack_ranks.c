@@ -19,21 +19,24 @@ int pack_check_sizes(struct pack_job *j)
                           "--cp-sizes per-sequence: --cp must be 2 to %d, not "
                           "'%" PRId64 "'",
                           (int)PP_MOST_SIZED_RANKS, j->cp);
-    if (j->balance == PACK_BALANCE_NONE || j->image_token >= 0 ||
-        j->audio_token >= 0)
+    if (j->balance == PACK_BALANCE_NONE)
         return tool_usage(t, "--cp-sizes per-sequence needs --balance tokens "
-                             "or flops, and excludes --image-token and "
-                             "--audio-token");
+                             "or flops");
     if (j->fp8)
         return tool_usage(t, "--cp-sizes per-sequence and --fp8 exclude each "
                              "other: ranks have different numbers of tokens");
     return 0;
 }
 
-/* Checks that the plan has as many ranks as the sequences get. */
-static int check_plan(struct pack_job *j)
+/* Checks that the documents are tokens alone, and that the plan has as many
+ * ranks as the sequences get. */
+static int check_ranks(struct pack_job *j)
 {
     const struct pp_manifest *m = &j->manifest;
+    if (pp_documents_have_items(&j->docs))
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "documents with images or audio cannot have ranks of "
+                       "their own (--cp-sizes per-sequence)");
     if (j->manifest_name && m->graph.n_slices > 1)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "%s: the schedule divides microbatches in '%d' slices, "
@@ -156,7 +159,7 @@ int pack_place(struct pack_job *j, struct pack_figures *f)
     struct items s = {0};
     if (!j->sizes)
         return 0;
-    if (check_plan(j) != 0)
+    if (check_ranks(j) != 0)
         return -1;
     for (size_t i = 0; i < j->pieces.n; i++)
         n_sequences += pack_n_sequences(j, &j->pieces.piece[i]);

@@ -115,6 +115,11 @@ of audio" "${args[@]}" -o other in.jsonl
     cmp once/index back/index
     cmp once/pixels back/pixels
     diff <(pixels once) <(pixels twice)
+    # It needs no option for them, so the documents say that ranks cannot differ.
+    refused "documents with images or audio cannot have ranks of their own \
+(--cp-sizes per-sequence)" -l 32 --cp 2 --cp-sizes per-sequence \
+        --balance tokens -o back once
+    cmp once/index back/index
     # Together with other lines, and in parts.
     pppack -q -l 30 --image-token 9 --patch 2 --split 1,1 -o parts once in.jsonl
     pppack --check parts/train

@@ -119,8 +119,8 @@ that have ranks of their own" --export safetensors --cp 4 -o rows.safetensors \
     draw 10
     refused "--cp-sizes per-sequence: --cp must be 2 to 1024, not '1'" \
         -l 8192 --lengths --balance tokens --cp-sizes per-sequence lengths
-    refused "--cp-sizes per-sequence needs --balance tokens or flops, and \
-excludes --image-token and --audio-token" -l 8192 --lengths --cp 4 --cp-sizes per-sequence lengths
+    refused "--cp-sizes per-sequence needs --balance tokens or flops" -l 8192 \
+        --lengths --cp 4 --cp-sizes per-sequence lengths
     refused "--cp-sizes per-sequence and --fp8 exclude each other: ranks have \
 different numbers of tokens" -l 8192 --lengths --cp 4 --balance tokens \
         --fp8 mxfp8 --cp-sizes per-sequence lengths
