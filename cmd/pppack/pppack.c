@@ -442,7 +442,8 @@ static int run(struct pack_job *j, int argc, char **argv)
     double start = pp_clock();
     if (pack_read(j, argc, argv) != 0 || pack_add_columns(j) != 0)
         return -1;
-    if (directory && j->manifest_name && pack_check_images(j) != 0)
+    if (j->manifest_name && (pack_check_streams(j) != 0 ||
+                             (directory && pack_check_images(j) != 0)))
         return -1;
     tool_say(&j->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
              1e3 * (pp_clock() - start));

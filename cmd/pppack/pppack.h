@@ -167,6 +167,10 @@ struct pack_stream_figures {
 void pack_print_stream(FILE *f, enum pp_modality m, bool both,
                        const struct pack_stream_figures *n, bool before);
 
+/* Fails if the documents have images and audio: a plan counts the items of one
+ * encoder. */
+int pack_check_streams(struct pack_job *j) PP_MUST_USE;
+
 /* Fails if the model of --manifest cannot take the items that were read. */
 int pack_check_images(struct pack_job *j) PP_MUST_USE;
 

@@ -270,6 +270,17 @@ static int check_items(struct pack_job *j, const struct pp_model *model,
     return pp_vision_check_images(model, &set, &j->t.err);
 }
 
+int pack_check_streams(struct pack_job *j)
+{
+    if (!j->docs.items[PP_MODALITY_IMAGES].n ||
+        !j->docs.items[PP_MODALITY_AUDIO].n)
+        return 0;
+    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                   "%s: the documents have images and audio, but a plan "
+                   "counts the items of one encoder",
+                   j->manifest_name);
+}
+
 int pack_check_images(struct pack_job *j)
 {
     struct pp_model model;

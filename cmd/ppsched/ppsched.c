@@ -178,6 +178,20 @@ static int check_ranks(struct ppsched *p)
                : 0;
 }
 
+/* Refuses images beside audio: costs and sizes are counted for the items of one
+ * encoder. */
+static int check_streams(struct ppsched *p)
+{
+    const struct pp_packed_stream *s = p->packed.streams;
+    if (!pp_stream_exists(&s[PP_MODALITY_IMAGES]) ||
+        !pp_stream_exists(&s[PP_MODALITY_AUDIO]))
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "%s: has images and audio, but a plan counts the items of "
+                   "one encoder",
+                   p->data);
+}
+
 /* Opens the data and computes the costs, once. Needs stages and a number of
  * microbatches. */
 int ppsched_open_costs(struct ppsched *p)
@@ -185,7 +199,8 @@ int ppsched_open_costs(struct ppsched *p)
     struct pp_err *err = &p->tool->err;
     if (p->costs.graph)
         return 0;
-    if (p->data && (pp_packed_open(p->data, &p->packed, err) || check_ranks(p)))
+    if (p->data && (pp_packed_open(p->data, &p->packed, err) ||
+                    check_ranks(p) || check_streams(p)))
         return -1;
     if (p->data && p->packed.n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
