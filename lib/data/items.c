@@ -49,9 +49,10 @@ static int check_kind(struct pp_items *s, const struct pp_item_kind *k,
         s->kind = *k;
     if (k->width != s->kind.width)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "patches of '%" PRIu32 "' pixels cannot be mixed with "
+                       "%s of '%" PRIu32 "' values cannot be mixed with "
                        "earlier ones of %" PRIu32,
-                       k->width, s->kind.width);
+                       pp_modality_words(k->modality).rows, k->width,
+                       s->kind.width);
     if (k->token != s->kind.token || k->merge != s->kind.merge ||
         k->modality != s->kind.modality)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -67,11 +68,15 @@ static int check_kind(struct pp_items *s, const struct pp_item_kind *k,
 static int check_grid(const struct pp_item_kind *kind, const struct pp_grid *g,
                       struct pp_err *err)
 {
-    if (!pp_grid_size(g) || !kind->width)
+    const struct pp_modality_words words = pp_modality_words(kind->modality);
+    if (!kind->width)
+        return pp_fail(err, PP_EXIT_INPUT, "%s of '0' values are impossible",
+                       words.rows);
+    if (!pp_grid_size(g))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "a grid cannot have '%" PRIu32 " x %" PRIu32
-                       " x %" PRIu32 "' patches",
-                       g->frames, g->rows, g->columns);
+                       "one of the %s cannot have '%" PRIu32 " x %" PRIu32
+                       " x %" PRIu32 "' %s",
+                       words.items, g->frames, g->rows, g->columns, words.rows);
     if (pp_grid_merges(kind->modality, kind->merge, g))
         return 0;
     if (kind->modality == PP_MODALITY_AUDIO)

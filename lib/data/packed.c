@@ -95,7 +95,7 @@ static uint64_t n_column_elements(const struct pp_packed *p, int file)
 }
 
 static const char *const scope_names[] = {"token", "sequence", "group",
-                                          "pixel"};
+                                          "value of a row"};
 
 /* Checks the size of a column of lists, and that all of them are as long. */
 static int check_list(struct pp_packed *p, const struct pp_packed_column *c,

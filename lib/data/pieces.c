@@ -113,11 +113,13 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
 }
 
-/* Returns what the documents have beside tokens, for messages. */
-static const char *items_of(const struct pp_documents *d)
+/* Returns what document i, which is never cut, has beside tokens, for
+ * messages. */
+static const char *items_of(const struct pp_documents *d, size_t i)
 {
-    return pp_modality_words(d->items[PP_MODALITY_IMAGES].n ? PP_MODALITY_IMAGES
-                                                            : PP_MODALITY_AUDIO)
+    return pp_modality_words(n_rows(d, PP_MODALITY_IMAGES, i)
+                                 ? PP_MODALITY_IMAGES
+                                 : PP_MODALITY_AUDIO)
         .items;
 }
 
@@ -141,7 +143,7 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
                                "%s %zu has '%zu' tokens, more than a bin, and "
                                "%s cannot be cut",
                                what, i - o->first, length,
-                               is_group(d, i) ? "groups" : items_of(d));
+                               is_group(d, i) ? "groups" : items_of(d, i));
     return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
                            "%s %zu has '%zu' tokens, more than the %" PRIu32
                            " of a bin",
@@ -353,9 +355,9 @@ int pp_pieces_wrap(const struct pp_documents *d,
     if (d->member)
         return pp_fail(err, PP_EXIT_INPUT, "groups cannot be cut to fill bins");
     if (pp_documents_have_items(d))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "documents with %s cannot be cut to fill bins",
-                       items_of(d));
+        return pp_fail(
+            err, PP_EXIT_INPUT,
+            "documents with images or audio cannot be cut to fill bins");
     if (n > UINT32_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%zu' sequences are too many to pack", n);

@@ -75,6 +75,11 @@ placeholders is not known; see --audio-token" -l 8 --image-token 9 -o other \
     pppack -q -l 10 -o back once
     cmp packed/index back/index
     cmp packed/audio back/audio
+    # Messages name what the document has, not what others have.
+    jq -c '.input_ids = [8, (range(10) + 20)]' audio.jsonl >long.jsonl
+    refused "sequence 1 has '11' tokens, more than a bin, and clips of audio \
+cannot be cut; try --oversize drop" "${args[@]}" --oversize split -o other \
+        in.jsonl long.jsonl
     # One of both is packed as if the other were not taken.
     pppack "${args[@]}" -o with audio.jsonl
     pppack -q -l 10 --audio-token 8 -o without audio.jsonl
@@ -175,7 +180,7 @@ cut into patches of 4096 x 4096" -l 12 --image-token 9 --patch 4096 -o packed \
 cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
             --patch 2 -o packed in.jsonl
     done
-    refused "documents with images cannot be cut to fill bins" -l 8 \
+    refused "documents with images or audio cannot be cut to fill bins" -l 8 \
         --compat trl-wrapped --image-token 9 --patch 2 -o packed in.jsonl
     pppack -q -l 8 --oversize drop --image-token 9 --patch 2 -o packed in.jsonl
     pppack --check packed

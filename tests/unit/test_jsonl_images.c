@@ -238,7 +238,7 @@ static void test_refused(void)
     refused(
         "{\"input_ids\":[9,9],\"images\":[" CHANNELS "]}\n"
         "{\"input_ids\":[9],\"images\":[{\"pixels\":[[1]],\"grid\":[1,1,1]}]}",
-        &each, "patches of '1' pixels cannot be mixed with earlier ones");
+        &each, "patches of '1' values cannot be mixed with earlier ones");
 }
 
 /* A clip of two frequencies: rows of two frames and the next one. Rows end with
@@ -322,6 +322,10 @@ static void test_refused_audio(void)
             "audio needs 'features'");
     refused("{\"input_ids\":[9],\"audio\":[[1,2,3]]}", &audio,
             "audio of '1' dimensions; it needs two: frequencies and frames");
+    refused("{\"input_ids\":[9],\"audio\":[{\"features\":" FRAMES
+            ",\"frames\":3}]}\n"
+            "{\"input_ids\":[9],\"audio\":{\"features\":[[1,2,3]]}}",
+            &audio, "rows of '3' values cannot be mixed with earlier ones");
     refused("{\"input_ids\":[9],\"audio\":" FRAMES "}", &each,
             "the line has clips of audio, but the id of their placeholders");
     refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &audio,

@@ -268,7 +268,7 @@ static void test_image_lies(const char *dir, const char *path)
     LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(s->modality = 1, PP_EXIT_INPUT, "images are impossible");
     LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
-    LIE(s->width = 5, PP_EXIT_INPUT, "one float32 per pixel");
+    LIE(s->width = 5, PP_EXIT_INPUT, "one float32 per value of a row");
     LIE(s->token = 40, PP_EXIT_INPUT, "images are impossible");
     LIE(s->token = 1, PP_EXIT_NO, "placeholders for 3 features");
     LIE(s->merge = 0, PP_EXIT_INPUT, "images are impossible");
