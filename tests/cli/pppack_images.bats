@@ -80,6 +80,11 @@ placeholders is not known; see --audio-token" -l 8 --image-token 9 -o other \
     refused "sequence 1 has '11' tokens, more than a bin, and clips of audio \
 cannot be cut; try --oversize drop" "${args[@]}" --oversize split -o other \
         in.jsonl long.jsonl
+    # More bins keep to the limit, even if tokens want both clips in one.
+    jq -nc 'range(2) | {input_ids: [range(5) + 20]}' >text.jsonl
+    pppack -l 10 --audio-token 8 --audio-rows 2 --bins-multiple 3 --stats \
+        audio.jsonl audio.jsonl text.jsonl |
+        jq -e '.bins == 3 and .max_patches == 2' >/dev/null
     # One of both is packed as if the other were not taken.
     pppack "${args[@]}" -o with audio.jsonl
     pppack -q -l 10 --audio-token 8 -o without audio.jsonl
@@ -101,6 +106,13 @@ of audio" "${args[@]}" -o other in.jsonl
     pppack "${args[@]}" | jq -e '.imbalance == 1' >/dev/null
     pppack "${args[@]}" --audio-cost 15 |
         jq -e '(.imbalance - 40 / 30 | fabs) < 1e-9' >/dev/null
+    # Parts of a token count: 6.2 and 6 go together, twice, not 6.2 and 6.2.
+    clip='[[0,1,2],[3,4,5]]'
+    jq -nc --argjson clip "$clip" 'range(4) | if . % 2 == 0
+        then {input_ids: [8, (range(5) + 20)], audio: [$clip]}
+        else {input_ids: [range(6) + 20]} end' >in.jsonl
+    pppack -l 30 --audio-token 8 --balance tokens --bins-min 2 --stats \
+        --audio-cost 0.1 in.jsonl | jq -e '.imbalance == 1' >/dev/null
 }
 
 @test "text alone is packed as before" {
@@ -198,6 +210,10 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
     pppack "${args[@]}" --patches 6 --bins-multiple 4 -o packed in.jsonl |
         jq -e '.bins == 4 and .max_patches <= 6' >/dev/null
     pppack --check packed
+    # Also if tokens want both images in one bin: 14, 14 and 5 + 5.
+    { lines 1 1; jq -nc 'range(2) | {input_ids: [range(14) + 20]}'; } >two.jsonl
+    pppack "${args[@]}" --patches 2 --bins-multiple 3 two.jsonl |
+        jq -e '.bins == 3 and .max_patches == 2' >/dev/null
     # The bins keep to it when they are packed anew.
     refused "sequence 4 has '6' patches, more than the 5 of a bin; try \
 --oversize drop" -l 40 --patches 5 -o again packed
@@ -242,6 +258,13 @@ cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
         >/dev/null
     pppack "${args[@]}" vision.json --patch-cost 0 in.jsonl |
         jq -e '.imbalance < 1.001' >/dev/null
+    # --audio-cost is in tokens: 14 + 4 x 7 in one bin and 14 in the other.
+    jq -nc '[range(7)] as $x |
+        {input_ids: [8, 8, (range(12) + 20)], audio: [[$x, $x]]},
+        {input_ids: [range(14) + 20]}' >in.jsonl
+    pppack -l 20 --audio-token 8 --audio-cost 7 --stats --balance flops \
+        --manifest vision.json in.jsonl |
+        jq -e '(.imbalance - 1.5 | fabs) < 0.001' >/dev/null
 }
 
 @test "exports refuse images" {
