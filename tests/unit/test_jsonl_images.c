@@ -176,30 +176,32 @@ static void test_skipped(void)
     pp_documents_finish(&d);
 }
 
-/* A pair is skipped because of its second side: the first has images then. */
+/* A pair is skipped because of its second side: the first has items then. */
 static void test_skipped_pair(void)
 {
-    static const float want[] = {5};
+    static const float pixel[] = {5}, rows[] = {4, 5, 6, 6, 0, 0};
     struct pp_documents d = {0};
     struct pp_err err = {0};
     const struct pp_item *at;
     int rc = read_text(
         "in",
-        "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[9],\"images\":"
-        "{\"pixels\":[[4]],\"grid\":[1,1,1]}}\n"
+        "{\"prompt\":[1,9,8],\"chosen\":[2],\"rejected\":[9],\"images\":"
+        "{\"pixels\":[[4]],\"grid\":[1,1,1]},\"audio\":[[[1,2,3]]]}\n"
         "{\"prompt\":[1],\"chosen\":[2],\"rejected\":[3]}\n"
-        "{\"prompt\":[1,9],\"chosen\":[2],\"rejected\":[3],\"images\":"
-        "{\"pixels\":[[5]],\"grid\":[1,1,1]}}\n",
-        &each, 1, &d, &err);
-    ok(rc == 0 && d.n == 2 && d.n_skipped == 1 &&
-           d.items[PP_MODALITY_IMAGES].n == 2,
+        "{\"prompt\":[1,9,8],\"chosen\":[2],\"rejected\":[3],\"images\":"
+        "{\"pixels\":[[5]],\"grid\":[1,1,1]},\"audio\":[[[4,5,6]]]}\n",
+        &both, 1, &d, &err);
+    ok(rc == 0 && d.n == 2 && d.n_skipped == 1,
        "one of three pairs is skipped %s", err.text);
-    ok(pp_items_of(&d.items[PP_MODALITY_IMAGES], 0, &at) == 0 &&
-           pp_items_of(&d.items[PP_MODALITY_IMAGES], 1, &at) == 0 &&
-           pp_items_of(&d.items[PP_MODALITY_IMAGES], 2, &at) == 1 &&
-           at->first_row == 0,
-       "the second has no image, and the third has its own");
-    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, want, 1);
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        const struct pp_items *s = &d.items[m];
+        ok(s->n == 2 && pp_items_of(s, 0, &at) == 0 &&
+               pp_items_of(s, 1, &at) == 0 && pp_items_of(s, 2, &at) == 1 &&
+               at->first_row == 0,
+           "the second has no item %d, and the third has its own", m);
+    }
+    same_pixels(&d.items[PP_MODALITY_IMAGES], 0, pixel, 1);
+    same_pixels(&d.items[PP_MODALITY_AUDIO], 0, rows, 6);
     pp_documents_finish(&d);
 }
 
