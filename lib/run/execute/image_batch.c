@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/vision.h"
+#include "run/execute/token_axes.h"
 #include "run/execute/window_order.h"
 
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
@@ -277,88 +278,6 @@ static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
     return p.taken;
 }
 
-/* --- positions on three axes --- */
-
-struct numberer {
-    const struct pp_image_work *work;
-    const struct pp_vision *vision;
-    struct pp_bin_items images;
-    struct pp_bin bin;
-    int32_t *axes;
-    uint32_t side, image, number; /* number: the feature of the image */
-    size_t sequence;
-};
-
-/* Writes the positions of the token at a place, if this rank has its row. */
-static void put_axes(const struct numberer *n, size_t place, int32_t t,
-                     int32_t row, int32_t column)
-{
-    const struct pp_image_work *w = n->work;
-    size_t at;
-    if (pp_image_taker(w, w->lane, &n->bin, n->sequence, place, &at) / w->tp !=
-        w->taker / w->tp)
-        return;
-    int32_t *to = n->axes + 3 * at;
-    to[0] = t;
-    to[1] = row;
-    to[2] = column;
-}
-
-/* Numbers a placeholder. Its image begins at position `start`, and what follows
- * the image begins at the one that is returned. */
-static int32_t number_feature(struct numberer *n, size_t place, int32_t start)
-{
-    const struct pp_grid *g = &n->images.grids[n->image];
-    uint32_t rows = g->rows / n->side, columns = g->columns / n->side;
-    put_axes(n, place, start, start + (int32_t)(n->number / columns),
-             start + (int32_t)(n->number % columns));
-    if (++n->number < rows * columns)
-        return start;
-    n->number = 0;
-    n->image++;
-    return start + (int32_t)(rows > columns ? rows : columns);
-}
-
-static void number_sequence(struct numberer *n, size_t i)
-{
-    const struct pp_bin *b = &n->bin;
-    size_t first = (size_t)b->cu_seqlens_padded[i], t = first;
-    size_t end = first + (size_t)(b->cu_seqlens[i + 1] - b->cu_seqlens[i]);
-    int32_t position = 0;
-    n->sequence = i;
-    for (; t < end; t++)
-        if (b->input_ids[t] == (int32_t)n->vision->image_token &&
-            n->image < n->images.n) {
-            position = number_feature(n, t, position);
-        } else {
-            put_axes(n, t, position, position, position);
-            position++;
-        }
-    for (; t < (size_t)b->cu_seqlens_padded[i + 1]; t++)
-        put_axes(n, t, 0, 0, 0);
-}
-
-/* Numbers the tokens of this rank's microbatch. Returns the positions; NULL
- * without images: then all positions are alike, and sequences may have ranks of
- * their own. */
-static const int32_t *number_tokens(struct pp_image_batch *b,
-                                    const struct pp_env *env,
-                                    const struct pp_image_work *w)
-{
-    struct numberer n = {.work = w,
-                         .vision = &env->model->encoders[0],
-                         .axes = b->token_axes,
-                         .side = w->packed->streams[w->modality].merge};
-    size_t bin = pp_image_bin(w, w->lane);
-    if (!pp_vision_merges(&env->model->encoders[0]) || bin == PP_NO_BIN)
-        return NULL;
-    pp_packed_bin_items(w->packed, w->modality, bin, &n.images);
-    pp_packed_bin(w->packed, bin, &n.bin);
-    for (size_t i = 0; n.images.n && i < n.bin.n_sequences; i++)
-        number_sequence(&n, i);
-    return n.images.n ? b->token_axes : NULL;
-}
-
 /* --- the view --- */
 
 /* Returns the placeholders of sequence i of a bin with these ids. */
@@ -418,7 +337,10 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
         view_images(b, &env->model->encoders[0], w);
     mb->n_features = place_features(b, tokens, env, w);
     mb->feature_rows = b->token_rows;
-    mb->axes = w->takes ? number_tokens(b, env, w) : NULL;
+    mb->axes =
+        w->takes && pp_token_axes(w, &env->model->encoders[0], b->token_axes)
+            ? b->token_axes
+            : NULL;
     if (w->makes && w->takes)
         mb->routes = sorts ? &b->routes : NULL;
     else if (w->makes)
