@@ -275,6 +275,20 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     same divided whole
 }
 
+@test "files with transposes are those of a state that is not divided" {
+    # Each tensor-parallel rank has three blocks of the MLP's matrices.
+    mkdir model-gpt2
+    jq '.n_embd = 160 | .n_inner = 2000 | .n_layer = 1 | .n_positions = 32' \
+        "$SRCDIR/tests/golden/gpt2/model/config.json" >model-gpt2/config.json
+    pppack -q -l 32 --tp 2 -o even data.jsonl
+    for name in 1 0; do
+        ppsplit -q -p 1 --tp 2 --dp 2 --zero "$name" model-gpt2 |
+            ppsched -q -s gpipe -m 1 >"zero-$name.json"
+        PP_EMULATED_JITTER=5 packed=even gpu "zero-$name" "zero-$name.json"
+    done
+    same zero-1 zero-0
+}
+
 @test "a missing copy in the sum of gradients is detected" {
     plan both.json llama -s dualpipe -m 4 -- -p 2 --placement both-ways
     plan half.json llama -s 1f1b -m 2 -- -p 2

@@ -40,6 +40,7 @@ struct split {
     int size, tp;
     struct pp_unit_range ranges[MAX_RANKS][MAX_RANGES];
     int owners;
+    bool apart; /* only these, and only those, have channels */
 };
 static const struct split splits[] = {
     {1, 1, {{{0, 0, 6, 0}}}},
@@ -118,17 +119,23 @@ static inline int visit(const struct job *j, struct pp_parameters *p, bool fill)
     return differ;
 }
 
+/* Returns n ranks, `stride` apart, of which one is this. */
+static inline struct pp_group group_of(int n, int stride, int rank)
+{
+    int index = rank / stride % n;
+    return (struct pp_group){.n = n,
+                             .index = index,
+                             .base = rank - index * stride,
+                             .step = 1,
+                             .size = {n, 1, 1},
+                             .stride = {stride, 0, 0}};
+}
+
 /* Returns the ranks that have the same units, that of tensor-parallel ranks
  * first. */
 static inline struct pp_group row_of(const struct split *s, int rank)
 {
-    int n = s->tp * (s->owners ? s->owners : 1);
-    return (struct pp_group){.n = n,
-                             .index = rank % n,
-                             .base = rank / n * n,
-                             .step = 1,
-                             .size = {n, 1, 1},
-                             .stride = {1, 0, 0}};
+    return group_of(s->tp * (s->owners ? s->owners : 1), 1, rank);
 }
 
 static inline void work(struct job *j, struct pp_comm *comm,
@@ -149,6 +156,10 @@ static inline void work(struct job *j, struct pp_comm *comm,
         .group = row_of(j->split, r),
         .room_bytes = j->room,
     };
+    if (j->split->apart) {
+        c.group = group_of(j->split->tp, 1, r);
+        c.owners = group_of(j->split->owners, j->split->tp, r);
+    }
     if (j->load) {
         if (!pp_ckpt_state_read(j->load, &j->loaded[r], err) &&
             !pp_ckpt_load(j->load, p, err))

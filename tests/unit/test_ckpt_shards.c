@@ -59,12 +59,13 @@ static void test_full(const char *dir)
     char path[PP_PATH_TEXT];
     if (pp_parameters_init(&p, &tied, &all, 1, 4, 0, &err) ||
         pp_shards_init(&s, &tied, &p, PP_CKPT_SHARD_SIZE, 0, &err) ||
-        pp_exchange_init(&x, &comm, NULL, &alone, NULL, 0, &err) ||
+        pp_exchange_init(&x, &comm, NULL, &alone, PP_DIRECTION_DATA, NULL, 0,
+                         &err) ||
         pp_dir_make(dir, &err) ||
         pp_path(path, &err, "%s/model.safetensors", dir))
         printf("Bail out! %s\n", err.text);
     ok(!symlink("/dev/full", path), "a full disk");
-    is_int(pp_shards_fill(&s, &x, dir, &err), -1, "fails");
+    is_int(pp_shards_fill(&s, &x, &x, dir, &err), -1, "fails");
     ok(strstr(err.text, "model.safetensors: cannot write: No space left"), "%s",
        err.text);
     pp_exchange_finish(&x);

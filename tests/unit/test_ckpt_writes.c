@@ -51,17 +51,26 @@ static struct pp_model large(enum pp_architecture architecture)
             0, 0, 4, 0 \
         }              \
     }
+#define FOUR               \
+    {                      \
+        ALL, ALL, ALL, ALL \
+    }
 static const struct split one = {1, 1, {ALL}, 0};
 static const struct layout {
     const char *name;
     enum pp_architecture architecture;
     struct split split;
     size_t save_bytes;
+    bool small; /* also with little room for messages */
 } layouts[] = {
-    {"tp 4", PP_QWEN3, {4, 4, {ALL, ALL, ALL, ALL}, 0}, 0},
+    {"tp 4", PP_QWEN3, {4, 4, FOUR, 0}, 0},
     {"tp 2 in bf16", PP_QWEN3, {2, 2, {ALL, ALL}, 0}, 2},
-    {"tp 2 and 2 owners", PP_QWEN3, {4, 2, {ALL, ALL, ALL, ALL}, 2}, 0},
-    {"transposes", PP_GPT2, {4, 2, {ALL, ALL, ALL, ALL}, 2}, 0},
+    {"tp 2 and 2 owners", PP_QWEN3, {4, 2, FOUR, 2}, 0, true},
+    {"transposes", PP_GPT2, {4, 2, FOUR, 2}, 0},
+    {"transposes in two turns", PP_GPT2, {4, 2, FOUR, 2, true}, 0, true},
+    {"the same in bf16", PP_GPT2, {4, 2, FOUR, 2, true}, 2},
+    {"transposes of 4 owners", PP_GPT2, {4, 1, FOUR, 4, true}, 0},
+    {"tensors in one turn", PP_QWEN3, {4, 2, FOUR, 2, true}, 0},
 };
 enum { N_LAYOUTS = sizeof layouts / sizeof *layouts };
 
@@ -102,7 +111,7 @@ static void test_layout(const char *root, const struct layout *l)
     snprintf(step[0], sizeof step[0], "%s/step-00000001", dir);
     save(dir, l, &one, 0);
     for (int k = 0; k < 3; k++) {
-        if (k == 1 && !l->split.owners)
+        if (k == 1 && !l->small)
             continue;
         snprintf(dir, sizeof dir, "%s/%d", root, k);
         snprintf(step[1], sizeof step[1], "%s/step-00000001", dir);
@@ -150,6 +159,8 @@ int main(void)
     }
     snprintf(dir, sizeof dir, "%s/full", root);
     test_full(dir, &layouts[2]);
+    snprintf(dir, sizeof dir, "%s/full-turns", root);
+    test_full(dir, &layouts[4]);
     scratch_remove(root);
     return done();
 }

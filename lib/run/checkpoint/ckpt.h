@@ -29,10 +29,11 @@ struct pp_ckpt {
     struct pp_comm *comm;
     const struct pp_model *model;
     struct pp_parameters *params; /* this rank's */
-    /* The ranks that may exchange what they write: those of this rank's row, or
-     * its tensor-parallel ranks; and device memory for that, which is not in
-     * use during a save. n or room is 0: none. */
-    struct pp_group group;
+    /* The ranks that may exchange what they write, in PP_DIRECTION_DATA: those
+     * of this rank's row; or its tensor-parallel ranks, and in
+     * PP_DIRECTION_WEIGHTS those that hold the same weights. And device memory
+     * for that, which is not in use during a save. n or room is 0: none. */
+    struct pp_group group, owners;
     void *room;
     size_t room_bytes;
     const char *source;      /* copy the tokenizer files of this directory; or

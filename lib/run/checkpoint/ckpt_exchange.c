@@ -2,6 +2,7 @@
 #include "run/checkpoint/ckpt_exchange.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "base/num.h"
@@ -14,12 +15,14 @@ static bool is_host(const struct pp_exchange *x)
 
 int pp_exchange_init(struct pp_exchange *x, struct pp_comm *comm,
                      struct pp_device *device, const struct pp_group *group,
-                     void *room, size_t room_bytes, struct pp_err *err)
+                     enum pp_direction direction, void *room, size_t room_bytes,
+                     struct pp_err *err)
 {
     size_t half = room_bytes / 2 / PP_LINE_BYTES * PP_LINE_BYTES;
     *x = (struct pp_exchange){.comm = comm,
                               .device = device,
                               .group = *group,
+                              .direction = direction,
                               .most = PP_WINDOW_MOST};
     if (!room || half == 0)
         x->group.n = 1;
@@ -42,6 +45,7 @@ void pp_exchange_finish(struct pp_exchange *x)
         free(x->received);
     if (x->packed != x->out)
         free(x->packed);
+    free(x->turned);
     free(x->window);
     free(x->parts);
     *x = (struct pp_exchange){0};
@@ -106,9 +110,13 @@ static void put(struct pp_exchange *x, const struct pp_target *to, size_t first,
                 const char *data, size_t n, struct pp_err *err)
 {
     size_t bytes = to->bytes.there;
-    if (!x->failed &&
-        pp_file_write_at(to->fd, to->path, data, n * bytes,
-                         to->offset + (uint64_t)first * bytes, err))
+    if (x->failed)
+        return;
+    if (to->memory) {
+        size_t at = pp_runs_before(&x->parts->runs, first) - to->first;
+        memcpy(to->memory + at * bytes, data, n * bytes);
+    } else if (pp_file_write_at(to->fd, to->path, data, n * bytes,
+                                to->offset + (uint64_t)first * bytes, err))
         x->failed = true;
 }
 
@@ -173,9 +181,9 @@ static int post(struct pp_exchange *x, const struct pp_target *to,
     *n = 0;
     for (int i = 0; i < x->n_parts; i++) {
         size_t k = i == x->mine ? 0 : pp_runs_count(&x->parts[i].runs, window);
-        if (k && x->comm->ops->recv(
-                     x->comm, x->parts[i].rank, PP_DIRECTION_DATA,
-                     at_element(x->in, *n, to), k * to->bytes.there, err))
+        if (k && x->comm->ops->recv(x->comm, x->parts[i].rank, x->direction,
+                                    at_element(x->in, *n, to),
+                                    k * to->bytes.there, err))
             return -1;
         *n += k;
     }
@@ -200,10 +208,10 @@ static int give(struct pp_exchange *x, const struct pp_target *to,
                          x->packed);
         if ((!is_host(x) &&
              x->device->ops->put(x->device, x->out, x->packed, bytes, err)) ||
-            x->comm->ops->send(x->comm, x->parts[i].rank, PP_DIRECTION_DATA,
-                               x->out, bytes, err) ||
-            x->comm->ops->send_wait(x->comm, x->parts[i].rank,
-                                    PP_DIRECTION_DATA, 0, err))
+            x->comm->ops->send(x->comm, x->parts[i].rank, x->direction, x->out,
+                               bytes, err) ||
+            x->comm->ops->send_wait(x->comm, x->parts[i].rank, x->direction, 0,
+                                    err))
             return -1;
     }
     return 0;
@@ -218,8 +226,8 @@ static int take(struct pp_exchange *x, const struct pp_target *to,
     size_t bytes = to->bytes.there, at = 0;
     for (int i = 0; i < x->n_parts; i++)
         if (i != x->mine && pp_runs_count(&x->parts[i].runs, window) &&
-            x->comm->ops->recv_wait(x->comm, x->parts[i].rank,
-                                    PP_DIRECTION_DATA, 0, err))
+            x->comm->ops->recv_wait(x->comm, x->parts[i].rank, x->direction, 0,
+                                    err))
             return -1;
     if (n > 0 && !is_host(x) &&
         x->device->ops->get(x->device, x->received, x->in, n * bytes, err))
@@ -236,16 +244,19 @@ static int take(struct pp_exchange *x, const struct pp_target *to,
     return 0;
 }
 
-int pp_exchange_write(struct pp_exchange *x, const struct pp_target *to,
-                      const char *data, struct pp_err *err)
+static int find_part(const struct pp_exchange *x, int rank)
 {
-    if (x->n_parts == 1 && !x->parts->runs.cols &&
-        to->bytes.here == to->bytes.there) {
-        put_runs(x, to, data, err);
-        return 0;
-    }
-    for (x->mine = 0; x->parts[x->mine].rank != x->comm->rank;)
-        x->mine++;
+    int i = 0;
+    while (x->parts[i].rank != rank)
+        i++;
+    return i;
+}
+
+/* Puts a tensor in windows, and each to its target. */
+static int exchange(struct pp_exchange *x, const struct pp_target *to,
+                    const char *data, struct pp_err *err)
+{
+    x->mine = find_part(x, x->comm->rank);
     struct division w = divide(x, to->bytes.there);
     size_t n = (size_t)x->n_parts, rounds = (w.n + n - 1) / n;
     for (size_t round = 0; round < rounds; round++) {
@@ -258,4 +269,49 @@ int pp_exchange_write(struct pp_exchange *x, const struct pp_target *to,
         put_window(x, to, mine, err);
     }
     return 0;
+}
+
+int pp_exchange_write(struct pp_exchange *x, const struct pp_target *to,
+                      const char *data, struct pp_err *err)
+{
+    bool as_it_is = x->n_parts == 1 && !x->parts->runs.cols &&
+                    to->bytes.here == to->bytes.there;
+    if (!as_it_is)
+        return exchange(x, to, data, err);
+    put_runs(x, to, data, err);
+    return 0;
+}
+
+struct pp_runs pp_exchange_share(const struct pp_exchange *x, int rank,
+                                 size_t element_bytes)
+{
+    struct division w = divide(x, element_bytes);
+    size_t n = (size_t)x->n_parts, k = (size_t)find_part(x, rank);
+    struct pp_runs r = x->parts->runs;
+    size_t at[2];
+    for (size_t i = 0; i < 2; i++) {
+        size_t window = pp_part_begin(w.n, 1, n, k + i);
+        at[i] = pp_runs_before(&r, w.span.first +
+                                       pp_part_begin(w.span.n, 1, w.n, window));
+    }
+    r.range = (struct pp_range){at[0], at[1] - at[0]};
+    r.cols = 0;
+    return r;
+}
+
+int pp_exchange_turn(struct pp_exchange *x, struct pp_element_sizes bytes,
+                     const char *data, struct pp_err *err)
+{
+    struct pp_range share =
+        pp_exchange_share(x, x->comm->rank, bytes.there).range;
+    size_t needed = share.n * bytes.there;
+    if (needed > x->turned_bytes) {
+        free(x->turned);
+        x->turned = pp_calloc(needed, 1, err);
+        x->turned_bytes = x->turned ? needed : 0;
+        x->failed |= !x->turned;
+    }
+    const struct pp_target to = {
+        .memory = x->turned, .first = share.first, .fd = -1, .bytes = bytes};
+    return exchange(x, &to, data, err);
 }

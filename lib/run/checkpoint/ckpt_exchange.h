@@ -6,7 +6,13 @@
  * that hold short runs of a tensor send them to each other, so that each writes
  * whole windows: 1 MiB or more if the tensor is as large. The windows of a rank
  * are consecutive. A rank holds the messages of one window at a time, so the
- * memory does not depend on the tensor. */
+ * memory does not depend on the tensor.
+ *
+ * A transport of devices connects the ranks that divide a tensor, and those
+ * that divide the state of what one of these holds, but not all with all. If
+ * the file has the transpose, a range of memory is a part of every row. Then
+ * the second ranks first exchange their ranges (pp_exchange_turn), so that each
+ * has the elements of a range of rows, and the first ones write these. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_EXCHANGE_H
 #define PP_RUN_CHECKPOINT_CKPT_EXCHANGE_H
 
@@ -28,10 +34,13 @@ struct pp_exchange {
     struct pp_comm *comm;
     struct pp_device *device; /* NULL: the CPU */
     struct pp_group group;    /* may exchange; n is 1 if this rank is alone */
-    size_t most;              /* bytes of a window: the room of each of these */
-    char *in, *out;           /* messages, in device memory; borrowed */
-    char *received, *packed;  /* the same on the host; may be in and out */
+    enum pp_direction direction; /* of their messages */
+    size_t most;             /* bytes of a window: the room of each of these */
+    char *in, *out;          /* messages, in device memory; borrowed */
+    char *received, *packed; /* the same on the host; may be in and out */
     char *window;
+    char *turned; /* what pp_exchange_turn made */
+    size_t turned_bytes;
     /* (group.n) of the current tensor, ascending by the first element. The
      * caller sets n_parts to 0 and adds them; one is this rank's. */
     struct pp_rank_runs *parts;
@@ -44,14 +53,17 @@ struct pp_exchange {
  * group of one, this rank is alone. */
 int pp_exchange_init(struct pp_exchange *x, struct pp_comm *comm,
                      struct pp_device *device, const struct pp_group *group,
-                     void *room, size_t room_bytes,
+                     enum pp_direction direction, void *room, size_t room_bytes,
                      struct pp_err *err) PP_MUST_USE;
 void pp_exchange_finish(struct pp_exchange *x);
 
 /* Returns whether runs are so short that ranks should exchange them. */
 bool pp_exchange_pays(const struct pp_runs *p, size_t element_bytes);
 
+/* A file, or memory for this rank's share if that is not NULL. */
 struct pp_target {
+    char *memory;
+    size_t first; /* element of the piece there */
     int fd;
     const char *path;
     uint64_t offset; /* of the tensor */
@@ -60,6 +72,16 @@ struct pp_target {
 
 void pp_exchange_add(struct pp_exchange *x, int rank,
                      const struct pp_runs *runs);
+
+/* Returns what rank `rank` of x->parts, which have one piece of a tensor, holds
+ * when they have turned it: a range in the order of the file. */
+struct pp_runs pp_exchange_share(const struct pp_exchange *x, int rank,
+                                 size_t element_bytes);
+
+/* Puts this rank's share in x->turned, with elements of bytes.there. Collective
+ * over the ranks of x->parts, otherwise as pp_exchange_write. */
+int pp_exchange_turn(struct pp_exchange *x, struct pp_element_sizes bytes,
+                     const char *data, struct pp_err *err) PP_MUST_USE;
 
 /* Writes a tensor. Collective over the ranks of x->parts. data is the range of
  * this rank's runs; NULL if x->failed. Fails if messages fail. If a write of

@@ -26,6 +26,13 @@ static size_t element_behind(const struct pp_tensor_piece *p, size_t at)
     return in < p->count ? run * p->count + in : (run + 1) * p->count;
 }
 
+size_t pp_runs_before(const struct pp_runs *p, size_t at)
+{
+    size_t n = element_behind(&p->piece, at),
+           most = pp_piece_elements(&p->piece);
+    return n < most ? n : most;
+}
+
 /* Returns where an element of a piece lies in the whole. */
 static size_t place_of(const struct pp_tensor_piece *p, size_t element)
 {

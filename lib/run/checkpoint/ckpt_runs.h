@@ -47,6 +47,10 @@ size_t pp_runs_count(const struct pp_runs *p, struct pp_range window);
  * all of them. There is one. */
 struct pp_range pp_runs_span(const struct pp_runs *p);
 
+/* Returns how many elements of the piece come before element `at` of the file's
+ * tensor. */
+size_t pp_runs_before(const struct pp_runs *p, size_t at);
+
 /* Copies the elements in a window from memory (the range) to `to`, in the order
  * of the file and without gaps. Returns their number. */
 size_t pp_runs_pack(const struct pp_runs *p, struct pp_range window,

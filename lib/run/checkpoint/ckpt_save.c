@@ -23,7 +23,7 @@ struct pp_saving {
     struct pp_ckpt_state state;
     char tmp[PP_PATH_TEXT];
     struct pp_shards shards;
-    struct pp_exchange exchange;
+    struct pp_exchange exchange, turn;
     uint64_t *sums; /* (n_files) a file has one owner; 0 at the other ranks */
     uint64_t *all;  /* (ranks, n_files) */
     int owner;      /* rank 0's descriptor (ckpt_files.h), or -1 */
@@ -142,7 +142,8 @@ static void announce(struct pp_saving *s, bool idle)
 /* The parameters may change before the disk has the data. */
 static int write_data(struct pp_saving *s, struct pp_err *err)
 {
-    if (!s->written && pp_shards_fill(&s->shards, &s->exchange, s->tmp, err))
+    if (!s->written &&
+        pp_shards_fill(&s->shards, &s->exchange, &s->turn, s->tmp, err))
         return -1;
     announce(s, false);
     return pp_shards_sync(&s->shards, s->tmp, err);
@@ -219,10 +220,13 @@ static int prepare(struct pp_saving *s, struct pp_err *err)
         return -1;
     /* A thread beside training sends nothing. */
     const struct pp_group alone = {.n = 1};
-    bool exchanges = c->group.n > 1 && !is_by_thread(s);
+    bool exchanges = c->group.n > 0 && !is_by_thread(s);
     if (pp_exchange_init(&s->exchange, c->comm, c->params->device,
-                         exchanges ? &c->group : &alone, c->room, c->room_bytes,
-                         err))
+                         exchanges ? &c->group : &alone, PP_DIRECTION_DATA,
+                         c->room, c->room_bytes, err) ||
+        pp_exchange_init(&s->turn, c->comm, c->params->device,
+                         exchanges && c->owners.n > 1 ? &c->owners : &alone,
+                         PP_DIRECTION_WEIGHTS, c->room, c->room_bytes, err))
         return -1;
     if (c->weights_only)
         pp_shards_keep_weights(&s->shards);
@@ -252,9 +256,10 @@ int pp_saving_begin(const struct pp_ckpt *c, const struct pp_ckpt_state *state,
         rc = pp_agree(c->comm, pp_shards_create(&s->shards, s->tmp, err), err);
     if (rc == 0 && beside && !is_by_thread(s)) {
         s->written = true;
-        rc = pp_agree(c->comm,
-                      pp_shards_fill(&s->shards, &s->exchange, s->tmp, err),
-                      err);
+        rc = pp_agree(
+            c->comm,
+            pp_shards_fill(&s->shards, &s->exchange, &s->turn, s->tmp, err),
+            err);
     }
     if (rc) {
         pp_saving_end(s);
@@ -329,6 +334,7 @@ void pp_saving_end(struct pp_saving *s)
     pthread_cond_destroy(&s->changed);
     pthread_mutex_destroy(&s->lock);
     pp_exchange_finish(&s->exchange);
+    pp_exchange_finish(&s->turn);
     pp_shards_finish(&s->shards);
     free(s->all);
     free(s->sums);

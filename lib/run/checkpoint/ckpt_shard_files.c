@@ -108,55 +108,123 @@ static size_t table_of(const struct pp_shards *s, const struct pp_parameter *t,
     return pp_unit_params(s->model, pp_model_unit(s->model, t->unit), table);
 }
 
-/* Adds what the ranks of the group write of a tensor. Returns whether they
- * should exchange it. */
-static bool add_parts(const struct pp_shards *s, const struct pp_parameter *t,
-                      enum pp_weights_block source, size_t element_bytes,
-                      struct pp_exchange *x)
-{
+/* A tensor that this rank writes a range of. */
+struct written_tensor {
+    const struct pp_shards *s;
+    const struct pp_parameter *t;
+    enum pp_weights_block source;
+    struct pp_element_sizes bytes;
+    size_t n_rows;
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    size_t n_rows = table_of(s, t, table);
+};
+
+/* Finds what the rank with these shares writes. Returns false if nothing. */
+static bool find_runs(const struct written_tensor *w,
+                      const struct pp_shares *shares, struct pp_runs *runs)
+{
+    struct pp_parameter other = *w->t;
+    if (!pp_parameter_at(w->s->params, w->table, w->n_rows, shares, &other))
+        return false;
+    struct pp_range range =
+        pp_parameter_written(w->s->params, &other, w->source);
+    *runs = pp_runs_of(&w->t->info, &other.piece, range);
+    return range.n > 0;
+}
+
+static bool turns(const struct written_tensor *w,
+                  const struct pp_exchange *turn)
+{
+    return w->t->info.transposed && turn->group.n > 1;
+}
+
+/* Lists in turn the ranges of the ranks that divide the state of a piece. */
+static void add_owners(const struct written_tensor *w, struct pp_shares shares,
+                       int tp_rank, struct pp_exchange *turn)
+{
+    struct pp_runs runs;
+    turn->n_parts = 0;
+    shares.tp_rank = (size_t)tp_rank;
+    for (int k = 0; k < turn->group.n; k++) {
+        shares.owner = (size_t)k;
+        if (find_runs(w, &shares, &runs))
+            pp_exchange_add(turn, pp_group_rank(&turn->group, k), &runs);
+    }
+}
+
+/* Adds what the ranks of the group write. Returns whether they should exchange
+ * it. */
+static bool add_parts(const struct written_tensor *w, struct pp_exchange *x,
+                      struct pp_exchange *turn)
+{
     bool pays = false;
     for (int i = 0; i < x->group.n; i++) {
-        struct pp_parameter other = *t;
-        const struct pp_shares shares =
-            pp_parameter_shares_of(s->params, t, (size_t)i, (size_t)x->group.n);
-        if (!pp_parameter_at(s->params, table, n_rows, &shares, &other))
+        struct pp_runs runs;
+        const struct pp_shares shares = pp_parameter_shares_of(
+            w->s->params, w->t, (size_t)i, (size_t)x->group.n);
+        if (!find_runs(w, &shares, &runs))
             continue;
-        struct pp_range range = pp_parameter_written(s->params, &other, source);
-        struct pp_runs runs = pp_runs_of(&t->info, &other.piece, range);
-        if (range.n == 0)
+        if (turns(w, turn)) {
+            add_owners(w, shares, i, turn);
+            runs = pp_exchange_share(turn, turn->comm->rank, w->bytes.there);
+        }
+        if (runs.range.n == 0)
             continue;
         pp_exchange_add(x, pp_group_rank(&x->group, i), &runs);
-        pays |= pp_exchange_pays(&runs, element_bytes);
+        pays |= pp_exchange_pays(&runs, w->bytes.there);
     }
     return pays;
+}
+
+/* Writes this rank's range, which is in data; NULL if x->failed. Fails if
+ * messages fail. */
+static int write_tensor(const struct written_tensor *w, struct pp_exchange *x,
+                        struct pp_exchange *turn, struct pp_target to,
+                        const char *data, struct pp_err *err)
+{
+    const struct pp_shares *shares = pp_parameter_shares(w->s->params, w->t);
+    struct pp_runs own;
+    find_runs(w, shares, &own);
+    to.bytes = w->bytes;
+    if (turns(w, turn)) {
+        add_owners(w, *shares, (int)shares->tp_rank, turn);
+        own = pp_exchange_share(turn, x->comm->rank, w->bytes.there);
+        turn->failed = x->failed;
+        if (pp_exchange_turn(turn, w->bytes, data, err))
+            return -1;
+        x->failed = turn->failed;
+        data = x->failed ? NULL : turn->turned;
+        to.bytes.here = w->bytes.there;
+        if (own.range.n == 0)
+            return 0;
+    }
+    x->n_parts = 0;
+    if (x->group.n == 1 || !add_parts(w, x, turn)) {
+        x->n_parts = 0;
+        pp_exchange_add(x, x->comm->rank, &own);
+    }
+    return pp_exchange_write(x, &to, data, err);
 }
 
 /* Writes the ranges of this rank of tensors whose data start at this offset.
  * fd is -1 if x->failed. Fails if messages fail. */
 static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
                          struct pp_staging *staging, struct pp_exchange *x,
-                         struct pp_target to, struct pp_err *err)
+                         struct pp_exchange *turn, struct pp_target to,
+                         struct pp_err *err)
 {
-    to.bytes.there = s->blocks[f->block].element_bytes;
     for (size_t i = f->first; i < f->end; i++) {
-        enum pp_weights_block source = pp_shards_source_of(s, f->block, i);
-        const struct pp_parameter *t = s->mine[i];
-        struct pp_range range = written(s, f, i);
-        to.bytes.here = pp_parameters_bytes(s->params, source);
-        if (range.n > 0) {
-            const struct pp_runs own = pp_runs_of(&t->info, &t->piece, range);
+        struct written_tensor w = {
+            .s = s,
+            .t = s->mine[i],
+            .source = pp_shards_source_of(s, f->block, i),
+            .bytes.there = s->blocks[f->block].element_bytes};
+        w.bytes.here = pp_parameters_bytes(s->params, w.source);
+        if (written(s, f, i).n > 0) {
             const char *data =
-                x->failed ? NULL : pp_staging_read(staging, t, source, err);
+                x->failed ? NULL : pp_staging_read(staging, w.t, w.source, err);
             x->failed |= !data;
-            x->n_parts = 0;
-            if (x->group.n == 1 ||
-                !add_parts(s, t, source, to.bytes.there, x)) {
-                x->n_parts = 0;
-                pp_exchange_add(x, x->comm->rank, &own);
-            }
-            if (pp_exchange_write(x, &to, data, err))
+            w.n_rows = table_of(s, w.t, w.table);
+            if (write_tensor(&w, x, turn, to, data, err))
                 return -1;
         }
         to.offset += pp_shards_bytes(s, f->block, i);
@@ -183,14 +251,15 @@ static int open_file(const struct pp_shards *s, const struct pp_shard *f,
  * rank still gives the others what they wait for. */
 static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
                      struct pp_staging *staging, struct pp_exchange *x,
-                     const char *checkpoint, struct pp_err *err)
+                     struct pp_exchange *turn, const char *checkpoint,
+                     struct pp_err *err)
 {
     char path[PP_PATH_TEXT];
     struct pp_target to = {.fd = -1, .path = path};
     if (!x->failed && pp_path(path, err, "%s/%s", checkpoint, f->name) == 0)
         to.fd = open_file(s, f, path, &to.offset, err);
     x->failed |= to.fd < 0;
-    int rc = write_tensors(s, f, staging, x, to, err);
+    int rc = write_tensors(s, f, staging, x, turn, to, err);
     if (to.fd >= 0 && close(to.fd) != 0 && !x->failed) {
         pp_fail_errno(err, "%s: cannot write", path);
         x->failed = true;
@@ -207,7 +276,8 @@ static bool has_any(const struct pp_shards *s, const struct pp_shard *f)
 }
 
 int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
-                   const char *checkpoint, struct pp_err *err)
+                   struct pp_exchange *turn, const char *checkpoint,
+                   struct pp_err *err)
 {
     struct pp_staging staging;
     int rc = 0;
@@ -216,7 +286,7 @@ int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
     for (int i = 0; rc == 0 && i < s->n_files; i++) {
         const struct pp_shard f = pp_shards_at(s, i);
         if (has_any(s, &f))
-            rc = fill_file(s, &f, &staging, x, checkpoint, err);
+            rc = fill_file(s, &f, &staging, x, turn, checkpoint, err);
     }
     pp_staging_finish(&staging);
     return rc || x->failed ? -1 : 0;

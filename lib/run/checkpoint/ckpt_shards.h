@@ -85,10 +85,12 @@ struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
 int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Writes the pieces of this rank to files that exist. Collective over the group
- * of x. */
+/* Writes the pieces of this rank to files that exist. Collective over the
+ * groups of x and turn, the ranks that divide a tensor, and those that divide
+ * the state of a piece; the latter may be in the former. */
 int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
-                   const char *checkpoint, struct pp_err *err) PP_MUST_USE;
+                   struct pp_exchange *turn, const char *checkpoint,
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Syncs the files that have pieces of this rank. */
 int pp_shards_sync(const struct pp_shards *s, const char *checkpoint,

@@ -37,16 +37,21 @@ static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
 static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
 {
     const struct pp_job *j = r->job;
-    /* A transport of devices connects tensor-parallel ranks, but not all ranks
-     * of a row (pp_job_channels). */
-    enum pp_group_kind kind =
-        pp_env_is_host(&r->env) ? PP_GROUP_ROW : PP_GROUP_TP;
+    /* A transport of devices connects the ranks that divide tensors, and those
+     * that hold the same ones, but not all ranks of a row (pp_job_channels). */
+    const struct pp_env *env = &r->env;
+    bool all = pp_env_is_host(env);
+    struct pp_group owners = {0};
+    if (!all)
+        owners = pp_layout_group(&env->layout, &env->place, PP_GROUP_DATA);
     return (struct pp_ckpt){
         .dir = dir,
         .comm = r->env.comm,
         .model = j->model,
         .params = &r->params,
-        .group = pp_layout_group(&r->env.layout, &r->env.place, kind),
+        .group = pp_layout_group(&env->layout, &env->place,
+                                 all ? PP_GROUP_ROW : PP_GROUP_TP),
+        .owners = owners,
         .room = r->arena,
         .room_bytes = pp_rank_arena(&r->memory.bytes),
         .source = j->tokenizer_source,
