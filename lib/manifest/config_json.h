@@ -18,7 +18,8 @@ int pp_model_read(const char *path, struct pp_model *m,
 /* Returns the text of path (a config.json, or the directory that holds one)
  * with its dtype set to dtype ("float32"), under the key that the file uses. A
  * checkpoint needs this because transformers converts the weights to the type
- * that config.json states. The caller frees *text. */
+ * that config.json states. Of a whole Qwen2.5-Omni it is the configuration of
+ * the thinker. The caller frees *text. */
 int pp_config_text(const char *path, const char *dtype, char **text,
                    struct pp_err *err) PP_MUST_USE;
 

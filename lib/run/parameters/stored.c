@@ -26,6 +26,8 @@ static const struct pp_tensor *find_renamed(const struct pp_tensors *t,
         {false, "vision_tower.vision_model.", "vision_tower."},
         {true, "visual.", "model.visual."},
         {true, "model.", "model.language_model."},
+        {true, "audio_tower.", "model.audio_tower."},
+        {true, "", "thinker."}, /* in a whole Qwen2.5-Omni */
     };
     const struct pp_tensor *x = NULL;
     char other[PP_FQN_TEXT + 32];
