@@ -277,21 +277,6 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
     return pp_bytes_of_rows(u->out_bytes * pp_mesh_sharers(&m->mesh), rows);
 }
 
-/* Returns the bytes of the features of several encoders side by side. */
-static size_t joined_bytes(const struct ppsched *p, int s, size_t rows)
-{
-    const struct pp_manifest *m = &p->manifest;
-    const struct pp_stage_node *n = &m->graph.stages[s];
-    size_t sum = 0;
-    if (m->n_components < 3 || n->n_inputs < 2)
-        return 0;
-    for (int i = 0; i < n->n_inputs; i++)
-        sum += pp_bytes_of_rows(
-            out_rate(p, n->inputs[i]) * pp_mesh_sharers(&m->mesh), rows);
-    size_t taken = taken_bytes(p, s, rows);
-    return taken ? taken : sum;
-}
-
 static void set_sizes(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -311,7 +296,7 @@ static void set_sizes(struct ppsched *p)
             .workspace = workspace_of(p, s, rows, copied),
             .weights = gathered_bytes(p, s),
             .input = taken_bytes(p, s, rows),
-            .joined = joined_bytes(p, s, rows)};
+            .parts = p->manifest.n_components > PP_MAX_ENCODERS};
     }
 }
 

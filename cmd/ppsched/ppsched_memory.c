@@ -165,10 +165,10 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .copies = p->manifest.graph.n_copies > 1,
         .replicas = x.dp * x.cp * x.tp > 1,
         .divided = x.cp > 1,
-        .image_merge = p->manifest.model.image_merge,
         .overlap = pairs && !c->backend.is_host};
     if (p->manifest.microbatch.n_images > 0)
-        pp_count_images(&counts, &l, rank, ppsched_most_features(p));
+        pp_count_images(&counts, &l, rank, 0, p->manifest.model.image_merge,
+                        ppsched_most_features(p));
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }
 

@@ -20,6 +20,37 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
                             before.encoder};
 }
 
+/* Reports whether units first to first + n - 1 have the projector of an encoder
+ * of the model. */
+static bool has_projector(const struct pp_model *m, size_t first, size_t n,
+                          size_t encoder)
+{
+    size_t end = m->table ? 0 : pp_vision_first(m, encoder + 1);
+    return end > 0 && m->encoders[encoder].kind != PP_VISION_NONE &&
+           first < end && end <= first + n;
+}
+
+struct pp_edges pp_stage_edges(const struct pp_model *m, size_t first, size_t n)
+{
+    size_t end = first + n, vision = m->table ? 0 : pp_vision_n_units(m);
+    struct pp_edge last = pp_edge_before(m, end);
+    struct pp_edges out = {0};
+    for (size_t k = 0; k < PP_MAX_ENCODERS && end <= vision; k++)
+        if (has_projector(m, first, n, k))
+            out.at[out.n++] = pp_edge_before(m, pp_vision_first(m, k + 1));
+    if (last.width && (n == 0 || last.rows != PP_ROWS_FEATURES))
+        out.at[out.n++] = last;
+    return out;
+}
+
+bool pp_stage_holds(const struct pp_model *m, size_t first, size_t n,
+                    size_t encoder)
+{
+    size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    return has_projector(m, first, n, encoder) && first + n > vision &&
+           pp_vision_first(m, encoder + 1) < vision;
+}
+
 enum pp_rows pp_unit_rows(struct pp_unit_id u)
 {
     if (u.kind == PP_UNIT_PROJECTOR)
@@ -41,8 +72,30 @@ double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows)
                : pp_vision_rate(v, pp_image_rows(v, v->patches, rows));
 }
 
+static double rate_of(const struct pp_model *m, struct pp_edge e)
+{
+    return (double)e.width * pp_rows_rate(&m->encoders[e.encoder], e.rows);
+}
+
 double pp_edge_rate(const struct pp_model *m, size_t at)
 {
-    struct pp_edge e = pp_edge_before(m, at);
-    return (double)e.width * pp_rows_rate(&m->encoders[e.encoder], e.rows);
+    return rate_of(m, pp_edge_before(m, at));
+}
+
+double pp_stage_edges_rate(const struct pp_model *m, size_t first, size_t n)
+{
+    const struct pp_edges x = pp_stage_edges(m, first, n);
+    double sum = 0;
+    for (size_t i = 0; i < x.n; i++)
+        sum += rate_of(m, x.at[i]);
+    return sum;
+}
+
+double pp_stage_held_rate(const struct pp_model *m, size_t first, size_t n)
+{
+    double sum = 0;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (pp_stage_holds(m, first, n, k))
+            sum += pp_edge_rate(m, pp_vision_first(m, k + 1));
+    return sum;
 }

@@ -25,9 +25,27 @@ struct pp_edge {
     size_t encoder; /* whose rows they are, if they are not tokens */
 };
 
+/* A stage passes on rows of one kind, or features of encoders, those of one
+ * encoder behind those of another. n is 0 if nothing passes. */
+struct pp_edges {
+    size_t n;
+    struct pp_edge at[PP_MAX_ENCODERS];
+};
+
 /* Returns the edge before unit number `at`, which may be the number of units.
- */
+ * Before the first unit of another encoder it has the features of the one
+ * before, which no unit of the other reads. */
 struct pp_edge pp_edge_before(const struct pp_model *m, size_t at);
+
+/* Returns what a stage of units first to first + n - 1 passes on; without units
+ * it is what it gets. */
+struct pp_edges pp_stage_edges(const struct pp_model *m, size_t first,
+                               size_t n);
+
+/* Reports whether a stage of these units makes the features of an encoder and
+ * holds them while it computes another one, until its embedding reads them. */
+bool pp_stage_holds(const struct pp_model *m, size_t first, size_t n,
+                    size_t encoder);
 
 /* Returns the rows of which a unit saves tensors. */
 enum pp_rows pp_unit_rows(struct pp_unit_id u);
@@ -40,7 +58,10 @@ size_t pp_image_rows(const struct pp_vision *v, size_t patches,
  * images in seq_len tokens (struct pp_vision). */
 double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows);
 
-/* Returns the elements of an edge, likewise. */
+/* Returns the elements of the edge before a unit, of all edges of a stage, and
+ * of the features that it holds, likewise. */
 double pp_edge_rate(const struct pp_model *m, size_t at);
+double pp_stage_edges_rate(const struct pp_model *m, size_t first, size_t n);
+double pp_stage_held_rate(const struct pp_model *m, size_t first, size_t n);
 
 #endif

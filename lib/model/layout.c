@@ -262,19 +262,24 @@ struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
 }
 
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
-                     int row, size_t features)
+                     int row, size_t encoder, size_t merge, size_t features)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    struct pp_image_counts *n = &c->images[encoder];
     size_t sharers = (size_t)pp_mesh_sharers(x), lanes;
     bool apart = l->n_components > 1;
-    bool encodes = pp_layout_component(l, row) + 1 < l->n_components;
-    pp_layout_makers(l, 0, &lanes);
-    c->image_rows = encodes ? features : c->tokens;
-    if (!apart && lanes > 1 && features > c->image_rows)
-        c->image_rows = features;
-    c->image_ranks = !apart                   ? (size_t)feature_ranks(l, 0)
-                     : encodes && sharers > 1 ? sharers * (size_t)x->dp
-                                              : 1;
+    int component = pp_layout_component(l, row);
+    bool encodes = component + 1 < l->n_components;
+    if (encodes && (size_t)component != encoder)
+        return; /* those of the other one are not on this rank */
+    pp_layout_makers(l, encoder, &lanes);
+    n->merge = merge;
+    n->rows = encodes ? features : c->tokens;
+    if (!apart && lanes > 1 && features > n->rows)
+        n->rows = features;
+    n->ranks = !apart                   ? (size_t)feature_ranks(l, 0)
+               : encodes && sharers > 1 ? sharers * (size_t)x->dp
+                                        : 1;
 }
 
 /* Returns true if rank plays that row of the component. */

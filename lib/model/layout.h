@@ -125,11 +125,12 @@ void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
 struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
                               bool is_encoder);
 
-/* Sets what the tables of a rank of that row have of images. features: the most
- * of an encoder with a mesh of its own, on one rank. */
+/* Sets what the tables of a rank of that row have of the images of an encoder.
+ * merge: patches of a feature; features: the most of an encoder with a mesh of
+ * its own, on one rank. */
 struct pp_table_counts;
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
-                     int row, size_t features);
+                     int row, size_t encoder, size_t merge, size_t features);
 
 /* Checks that rows belong to one component each, or to components that share
  * the ranks of every row: a schedule that is proved for rows then holds for

@@ -165,13 +165,14 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
 static void add_features(const struct pp_model *m, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
-    const struct pp_vision *v = &m->encoders[0];
-    size_t embed = pp_model_n_first(m) - 1;
+    const struct pp_vision *v = m->encoders;
     if (v->exchangers < 2)
         return;
     double made = (double)(v->sharers * m->hidden);
-    if (v->exchangers > v->sharers) /* images of several microbatches */
-        made = fmax(made, pp_edge_rate(m, embed));
+    /* Images of several microbatches, of one encoder after the other. */
+    for (size_t k = 0; k < PP_MAX_ENCODERS && v->exchangers > v->sharers; k++)
+        if (v[k].kind != PP_VISION_NONE)
+            made = fmax(made, pp_edge_rate(m, pp_vision_first(m, k + 1)));
     w->token += 2 * made * (double)b->element_bytes;
     w->fixed += 2 * PP_LINE_BYTES;
 }
@@ -496,9 +497,10 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
     sum += pp_line_bytes(times(pp_table_squares(c), sizeof(double)));
     if (c->n_metrics && c->divided && !b->is_host)
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
-    if (c->image_ranks)
-        engine += pp_line_bytes(pp_image_batch_bytes(
-            c->image_rows, c->image_ranks, c->image_merge));
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (c->images[k].ranks)
+            engine += pp_line_bytes(pp_image_batch_bytes(
+                c->images[k].rows, c->images[k].ranks, c->images[k].merge));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

@@ -122,10 +122,12 @@ struct pp_table_counts {
     bool copies;    /* weights have two copies */
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
-    size_t image_ranks; /* ranks to which features of this one go, itself
-                           included; 1 without sorting, 0: no encoder */
-    size_t image_rows;  /* its most tokens of a microbatch, or features */
-    size_t image_merge; /* patches of a feature */
+    struct pp_image_counts {
+        size_t ranks; /* to which features of this one go, itself included; 1
+                         without sorting, 0: it has no images */
+        size_t rows;  /* its most tokens of a microbatch, or features */
+        size_t merge; /* patches of a feature */
+    } images[PP_MAX_ENCODERS]; /* of each encoder */
     bool overlap; /* a second queue computes the forward of overlap pairs */
 };
 

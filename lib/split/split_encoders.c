@@ -156,16 +156,14 @@ int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
 void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
                        int stage, struct pp_stage_bytes *x)
 {
-    double joined = 0;
     size_t end = 0;
     for (size_t k = 0; k + 1 < run->n_parts; k++) {
         end = pp_split_part_end(run, k);
-        joined += run->made_bytes[k];
         if (bounds[stage + 1] == end)
             x->output = pp_size_of(run->made_bytes[k]);
     }
     if (end == 0 || bounds[stage] != end)
         return;
     x->input = pp_size_of(run->taken_bytes);
-    x->joined = x->input ? x->input : pp_size_of(joined);
+    x->parts = true;
 }

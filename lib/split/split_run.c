@@ -306,12 +306,13 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .copies = run->graph.n_copies > 1,
         .replicas = x->dp * x->cp * x->tp > 1,
         .divided = x->cp > 1,
-        .image_merge = m->encoders[0].merge,
         .overlap = !run->backend.is_host && has_pairs(&run->lowered, r)};
-    if (pp_model_has_encoder(m))
-        pp_count_images(&c, &l, r,
-                        pp_vision_rank_images(&m->encoders[0]) *
-                            pp_vision_out_tokens(&m->encoders[0]));
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        const struct pp_vision *v = &m->encoders[k];
+        if (v->kind != PP_VISION_NONE)
+            pp_count_images(&c, &l, r, k, v->merge,
+                            pp_vision_rank_images(v) * pp_vision_out_tokens(v));
+    }
     return (double)pp_table_bytes(&c, &run->backend);
 }
 

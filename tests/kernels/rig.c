@@ -204,7 +204,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
     r->tower_env = r->env;
     r->tower_env.model = &r->tower;
-    r->env.images = &r->tower_env;
+    r->env.images[0] = &r->tower_env;
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m, 0);
     r->ops = pp_layer_ops(&r->m, r->l.unit);

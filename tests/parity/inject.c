@@ -505,8 +505,7 @@ static int noted_send(void *ctx, struct pp_action a, int peer,
                       struct pp_err *err)
 {
     const struct pp_exec *e = ctx;
-    const struct pp_stage *s = &e->worker->engine.stages[a.stage];
-    row_bytes = pp_exec_elements(e, a, a.op == PP_SEND_F ? s->out : s->in) *
+    row_bytes = pp_exec_passed(e, a, a.op == PP_SEND_F ? a.stage : a.peer) *
                 e->env->kernels->element_bytes;
     inject_bridge_send(e, a);
     return pp_exec_send(ctx, a, peer, err);

@@ -143,6 +143,7 @@ struct scene {
     struct pp_job job;
     struct pp_unit_range stages[2];
     struct pp_stage stage[2];
+    struct pp_edges passed[2];
     struct pp_layer layers[16];
     struct pp_rank r;
 };
@@ -156,7 +157,7 @@ static void fill(struct scene *s)
             double tokens = 10. + 7 * (double)k;
             double pairs = tokens * (3 + (double)(5 * k % 7));
             rec->sizes[part] = (struct pp_part_size){
-                tokens, pairs, 5 * k % 3 * (9 + 1), 5 * k % 3 * 9};
+                tokens, pairs, {{5 * k % 3 * (9 + 1), 5 * k % 3 * 9, 0}}};
             for (int st = 0; st < 2; st++)
                 for (size_t i = 0; i < s->stage[st].n_layers; i++)
                     for (int lap = 0; lap < PP_N_LAYER_TIMES; lap++)
@@ -188,6 +189,9 @@ static bool build(struct scene *s, const struct pp_model *m, size_t n, int rank)
     s->r.kernels.element_bytes = 4;
     s->r.worker.graph = &s->f.graph;
     s->r.worker.engine.stages = s->stage;
+    s->r.worker.engine.passed = s->passed;
+    for (int k = 0; k < 2; k++)
+        s->passed[k] = pp_stage_edges(m, s->stages[k].first, s->stages[k].n);
     n_layers[rank] = s->stage[rank].n_layers = s->stages[rank].n;
     s->stage[rank].layers = s->layers;
     for (size_t i = 0; i < s->stages[rank].n; i++) {
@@ -244,12 +248,12 @@ static double token_bytes(const struct pp_part_size *x)
 
 static double patch_bytes(const struct pp_part_size *x)
 {
-    return (double)x->image_rows * 12 * 4;
+    return (double)x->images[0].rows * 12 * 4;
 }
 
 static double feature_bytes(const struct pp_part_size *x)
 {
-    return (double)x->features * 8 * 4;
+    return (double)x->images[0].features * 8 * 4;
 }
 
 /* Fills the spans of both ranks and the marks of every step. A message takes

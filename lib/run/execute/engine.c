@@ -11,7 +11,8 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j,
 {
     const struct pp_graph *g = j->schedule->graph;
     e->stages = calloc((size_t)g->n_stages, sizeof *e->stages);
-    if (!e->stages)
+    e->passed = calloc((size_t)g->n_stages, sizeof *e->passed);
+    if (!e->stages || !e->passed)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     e->n_stages = g->n_stages;
     for (int s = 0; s < g->n_stages; s++) {
@@ -23,6 +24,7 @@ static int bind_stages(struct pp_engine *e, const struct pp_job *j,
             .recompute = pp_job_recompute(j, s),
             .input_grad = g->stages[s].input_grad,
         };
+        e->passed[s] = pp_stage_edges(j->model, u->first, u->n);
         if (g->stages[s].row == e->env->place.row &&
             pp_stage_init(&e->stages[s], e->env, &units, err))
             return -1;
@@ -37,12 +39,13 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
     struct pp_device *d = env->device;
     *e = (struct pp_engine){.env = env};
     if (bind_stages(e, j, err) ||
-        pp_batch_init(&e->batch, d, c->tokens, j->model->vocab, c->ahead,
-                      err) ||
-        (env->images &&
-         pp_image_batch_init(&e->images, d, c->image_rows, c->image_ranks,
-                             c->image_merge, err)))
+        pp_batch_init(&e->batch, d, c->tokens, j->model->vocab, c->ahead, err))
         return -1;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (c->images[k].ranks &&
+            pp_image_batch_init(&e->images[k], d, c->images[k].rows,
+                                c->images[k].ranks, c->images[k].merge, err))
+            return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }
 
@@ -51,8 +54,10 @@ void pp_engine_finish(struct pp_engine *e)
     for (int s = 0; e->stages && s < e->n_stages; s++)
         pp_stage_finish(&e->stages[s]);
     free(e->stages);
+    free(e->passed);
     pp_batch_finish(&e->batch);
-    pp_image_batch_finish(&e->images);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        pp_image_batch_finish(&e->images[k]);
     if (e->event)
         e->env->device->ops->streams->event_close(e->event);
     *e = (struct pp_engine){0};

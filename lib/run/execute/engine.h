@@ -19,9 +19,11 @@ struct pp_engine {
     const struct pp_env *env; /* borrowed; NULL if there is no such engine */
     struct pp_stage *stages;  /* (n_stages) zeroed if on another rank */
     int n_stages;
+    struct pp_edges *passed; /* (n_stages) what each stage passes on */
     struct pp_batch batch;
-    struct pp_image_batch images; /* zeroed if the model has no encoder */
-    void *event;                  /* the other engine waits for it; or NULL */
+    struct pp_image_batch images[PP_MAX_ENCODERS]; /* zeroed if the rank has
+                                                      none of the encoder */
+    void *event; /* the other engine waits for it; or NULL */
 };
 
 /* Binds the stages of the rank, whose tables have these counts. */

@@ -109,10 +109,11 @@ static size_t bin_of(const struct pp_exec *e, struct pp_action a)
                : PP_NO_BIN;
 }
 
-struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a)
+struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
+                                    size_t encoder)
 {
-    return pp_image_work_of(e->env, e->pass->packed, place_of(e->pass, a),
-                            e->pass->end);
+    return pp_image_work_of(e->env, encoder, e->pass->packed,
+                            place_of(e->pass, a), e->pass->end);
 }
 
 size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a)
@@ -130,7 +131,7 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
 {
     int n = e->schedule->graph->n_slices;
     if (edge.rows != PP_ROWS_TOKENS) {
-        const struct pp_image_work w = pp_exec_images(e, a);
+        const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
         return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
     }
     const struct pp_mesh *x = pp_env_mesh(e->env);
@@ -139,6 +140,15 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
     return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
             pp_slice_begin(tokens, 1, a.slice, n)) *
            edge.width;
+}
+
+size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
+{
+    const struct pp_edges *x = &e->worker->engine.passed[stage];
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        n += pp_exec_elements(e, a, x->at[i]);
+    return n;
 }
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
@@ -187,13 +197,28 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
     }
 }
 
+/* Adds the images of the rank, of each encoder. */
+static int attach_images(struct pp_exec *e, struct pp_engine *on,
+                         struct pp_action a, struct pp_microbatch *host,
+                         struct pp_err *err)
+{
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        if (!on->images[k].memory)
+            continue;
+        const struct pp_image_work w = pp_exec_images(e, a, k);
+        if (pp_image_batch_view(&on->images[k], &on->batch, e->env, &w, host,
+                                err))
+            return -1;
+    }
+    return 0;
+}
+
 /* Makes the microbatch for the kernels (*mb) and for the host (*host). */
 static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                 struct pp_microbatch *mb, struct pp_microbatch *host,
                 struct pp_err *err)
 {
     const struct pp_pass *p = e->pass;
-    const struct pp_image_work images = pp_exec_images(e, a);
     const struct pp_batch_part part = {.bin = bin_of(e, a),
                                        .slice = a.slice,
                                        .n_slices = e->schedule->graph->n_slices,
@@ -205,10 +230,8 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                                        .first_word = e->env->first_word,
                                        .n_words = e->env->n_words,
                                        .grain = slice_grain(e)};
-    if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err))
-        return -1;
-    if (e->env->images && pp_image_batch_view(&on->images, &on->batch, e->env,
-                                              &images, host, err))
+    if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err) ||
+        attach_images(e, on, a, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
@@ -255,18 +278,22 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
 /* Hands the output of a stage to the callback, if there is one. */
 static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
                        const struct pp_microbatch *mb, struct pp_action a,
-                       const void *y, struct pp_err *err)
+                       const struct pp_passed *from, struct pp_err *err)
 {
-    const struct pp_stage *s = &on->stages[a.stage];
-    if (!e->pass->output || !s->out.width)
-        return 0;
-    y = pp_device_read(on->env->device, y,
-                       pp_exec_elements(e, a, s->out) *
-                           e->env->kernels->element_bytes,
-                       e->output_host, err);
-    if (!y)
-        return -1;
-    e->pass->output(e->pass->ctx, a.stage, bin_of(e, a), mb, y, s->out);
+    const struct pp_edges *x = &on->stages[a.stage].out;
+    for (size_t i = 0; e->pass->output && i < x->n; i++) {
+        const struct pp_edge edge = x->at[i];
+        const void *y = edge.rows == PP_ROWS_FEATURES
+                            ? from->features[edge.encoder]
+                            : from->rows;
+        y = pp_device_read(on->env->device, y,
+                           pp_exec_elements(e, a, edge) *
+                               e->env->kernels->element_bytes,
+                           e->output_host, err);
+        if (!y)
+            return -1;
+        e->pass->output(e->pass->ctx, a.stage, bin_of(e, a), mb, y, edge);
+    }
     return 0;
 }
 
@@ -290,12 +317,14 @@ static uint64_t *digest_of(const struct pp_exec *e, struct pp_action a,
     return e->digests + stage * PP_DIGEST_N + of;
 }
 
-/* Adds the rows of a stage to the digest of its bits. */
+/* Adds rows to the digest of the bits of a stage: what the stage `from` passes
+ * on, or the gradient of it. */
 static void digest_rows(const struct pp_exec *e,
                         const struct pp_microbatch *host, struct pp_action a,
-                        enum pp_digest_of of, const void *x, size_t width)
+                        enum pp_digest_of of, const void *x, int from)
 {
     const struct pp_digest_rows r = rows_to_digest(e, host, a);
+    size_t width = e->worker->engine.passed[from].at[0].width;
     pp_digest_rows(digest_of(e, a, of), &r, x,
                    width * e->env->kernels->element_bytes);
 }
@@ -340,7 +369,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
                    struct pp_action a, void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
-    void *y = pp_exec_buffer(e, PP_BUF_OUTPUT, a.stage, a, -1), *x;
+    struct pp_passed y = pp_exec_output(e, a), x;
     double loss = 0;
     mb->loss = &loss;
     bool has_head =
@@ -348,13 +377,13 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     if (e->pass->objective && has_head)
         prepare_scoring(e, host, a);
     if (pp_exec_join_inputs(e, on, a, &x, err) ||
-        pp_stage_fwd(s, mb, y, x, blocks, err) ||
-        pass_output(e, on, mb, a, y, err))
+        pp_stage_fwd(s, mb, &y, &x, blocks, err) ||
+        pass_output(e, on, mb, a, &y, err))
         return -1;
     if (e->digests && has_head)
         digest_head(e, host, a, loss);
-    else if (e->digests)
-        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y, s->out.width);
+    else if (e->digests && y.rows)
+        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y.rows, a.stage);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
     double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
@@ -374,18 +403,20 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
     const struct pp_stage *s = &on->stages[a.stage];
     bool input = pp_consumes_gradient(e->schedule->graph, a);
     bool weight = a.op != PP_I;
-    void *dx = input ? pp_exec_input_gradient(e, a) : NULL, *dy;
+    struct pp_passed dx, dy;
     e->slots -= pp_ends_backward(e->schedule->graph, a);
     if (!input)
         return weight ? pp_stage_bwd_weight(s, mb, blocks, err) : 0;
+    dx = pp_exec_input_gradient(e, a);
     if (pp_exec_join_gradients(e, on, a, &dy, err))
         return -1;
-    if (weight ? pp_stage_bwd(s, mb, dx, dy, blocks, err)
-               : pp_stage_bwd_input(s, mb, dx, dy, blocks, err))
+    if (weight ? pp_stage_bwd(s, mb, &dx, &dy, blocks, err)
+               : pp_stage_bwd_input(s, mb, &dx, &dy, blocks, err))
         return -1;
-    if (e->digests && dx)
-        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx, s->in.width);
-    return pp_exec_spread_gradient(e, on, a, dx, err);
+    if (e->digests && dx.rows)
+        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx.rows,
+                    e->schedule->graph->stages[a.stage].inputs[0]);
+    return pp_exec_spread_gradient(e, on, a, &dx, err);
 }
 
 static int take_metadata(const struct pp_exec *e, struct pp_action a,
@@ -395,7 +426,8 @@ static int take_metadata(const struct pp_exec *e, struct pp_action a,
                 (size_t)a.microbatch;
     /* An encoder with a mesh of its own has images for sequences. */
     const struct pp_microbatch *given =
-        pp_env_has_tokens(e->env) ? host : host->images;
+        pp_env_has_tokens(e->env) ? host
+                                  : host->taken[e->env->place.component].images;
     return pp_metadata_take(e->metadata, at, a.stage, given, err)
                ? pp_exec_fail_at(e, a, err)
                : 0;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* exec_edges - what a stage reads from the stages before and behind it. If
- * there are several, it works on their sum. */
+ * there are several, it works on their sum; but features of several encoders
+ * are parts of what it reads. */
 #include "run/execute/exec_impl.h"
 
 /* Returns the output of an input stage: on this rank, or a received message. */
@@ -28,65 +29,108 @@ static int add_up(const struct pp_engine *on, void *sum, const void *x,
     return failed ? pp_fail(err, PP_EXIT_SYSTEM, "add failed: %d", failed) : 0;
 }
 
+static const struct pp_edges *edges_of(const struct pp_exec *e, int stage)
+{
+    return &e->worker->engine.passed[stage];
+}
+
+/* Returns whether a stage passes on features, which are not added. */
+static bool passes_features(const struct pp_exec *e, int stage)
+{
+    const struct pp_edges *x = edges_of(e, stage);
+    return x->n > 0 && x->at[0].rows == PP_ROWS_FEATURES;
+}
+
+/* Points to the parts of what a stage passes on, which is at `from`. */
+static void divide_passed(const struct pp_exec *e, struct pp_action a,
+                          int stage, void *from, struct pp_passed *to)
+{
+    const struct pp_edges *x = edges_of(e, stage);
+    char *at = from;
+    for (size_t i = 0; i < x->n && at; i++) {
+        const struct pp_edge edge = x->at[i];
+        if (edge.rows == PP_ROWS_FEATURES)
+            to->features[edge.encoder] = at;
+        else
+            to->rows = at;
+        at += pp_exec_elements(e, a, edge) * e->env->kernels->element_bytes;
+    }
+}
+
 int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
-                        struct pp_action a, void **x, struct pp_err *err)
+                        struct pp_action a, struct pp_passed *x,
+                        struct pp_err *err)
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_elements(e, a, s->in);
-    *x = n->n_inputs ? input_from(e, a, n->inputs[0]) : NULL;
-    if (n->n_inputs < 2)
-        return 0;
-    void *sum = pp_exec_buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
-    for (int i = 1; i < n->n_inputs; i++) {
-        const void *more = input_from(e, a, n->inputs[i]);
-        if (add_up(on, sum, *x, more, elements, err))
+    *x = (struct pp_passed){.rows = NULL};
+    for (int i = 0; i < n->n_inputs; i++) {
+        void *from = input_from(e, a, n->inputs[i]), *before = x->rows;
+        divide_passed(e, a, n->inputs[i], from, x);
+        if (!before || passes_features(e, n->inputs[i]))
+            continue;
+        x->rows = pp_exec_buffer(e, PP_BUF_INPUT, a.stage, a, a.stage);
+        if (add_up(on, x->rows, before, from,
+                   pp_exec_passed(e, a, n->inputs[i]), err))
             return -1;
-        *x = sum;
     }
     return 0;
 }
 
+struct pp_passed pp_exec_output(const struct pp_exec *e, struct pp_action a)
+{
+    struct pp_passed y = {.rows = NULL};
+    void *at = pp_exec_buffer(e, PP_BUF_OUTPUT, a.stage, a, -1);
+    divide_passed(e, a, a.stage, at, &y);
+    return y;
+}
+
 int pp_exec_join_gradients(const struct pp_exec *e, const struct pp_engine *on,
-                           struct pp_action a, void **dy, struct pp_err *err)
+                           struct pp_action a, struct pp_passed *dy,
+                           struct pp_err *err)
 {
     const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t elements = pp_exec_elements(e, a, s->out);
-    *dy = n->n_outputs ? gradient_from(e, a, n->outputs[0]) : NULL;
+    size_t elements = pp_exec_passed(e, a, a.stage);
+    void *sum = n->n_outputs ? gradient_from(e, a, n->outputs[0]) : NULL;
     for (int i = 1; i < n->n_outputs; i++)
-        if (add_up(on, *dy, *dy, gradient_from(e, a, n->outputs[i]), elements,
+        if (add_up(on, sum, sum, gradient_from(e, a, n->outputs[i]), elements,
                    err))
             return -1;
+    *dy = (struct pp_passed){.rows = NULL};
+    divide_passed(e, a, a.stage, sum, dy);
     return 0;
 }
 
 int pp_exec_spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
-                            struct pp_action a, const void *dx,
+                            struct pp_action a, const struct pp_passed *dx,
                             struct pp_err *err)
 {
     const struct pp_graph *g = e->schedule->graph;
     const struct pp_stage_node *n = &g->stages[a.stage];
-    const struct pp_stage *s = &on->stages[a.stage];
-    size_t bytes =
-        pp_exec_elements(e, a, s->in) * e->env->kernels->element_bytes;
-    for (int i = 0; dx && i < n->n_inputs; i++) {
-        if (!pp_sends_gradient(g, n->inputs[i]))
+    for (int i = 0; dx->rows && i < n->n_inputs; i++) {
+        if (!pp_sends_gradient(g, n->inputs[i]) ||
+            passes_features(e, n->inputs[i]))
             continue;
+        size_t bytes =
+            pp_exec_passed(e, a, n->inputs[i]) * e->env->kernels->element_bytes;
         void *to = pp_exec_buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-        if (to != dx &&
-            on->env->device->ops->copy(on->env->device, to, dx, bytes, err))
+        if (to != dx->rows && on->env->device->ops->copy(on->env->device, to,
+                                                         dx->rows, bytes, err))
             return -1;
     }
     return 0;
 }
 
-void *pp_exec_input_gradient(const struct pp_exec *e, struct pp_action a)
+struct pp_passed pp_exec_input_gradient(const struct pp_exec *e,
+                                        struct pp_action a)
 {
     const struct pp_graph *g = e->schedule->graph;
     const struct pp_stage_node *n = &g->stages[a.stage];
-    for (int i = 0; i < n->n_inputs; i++)
+    struct pp_passed dx = {.rows = NULL};
+    for (int i = n->n_inputs; i-- > 0;)
         if (pp_sends_gradient(g, n->inputs[i]))
-            return pp_exec_buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]);
-    return NULL;
+            divide_passed(
+                e, a, n->inputs[i],
+                pp_exec_buffer(e, PP_BUF_DINPUT, a.stage, a, n->inputs[i]),
+                &dx);
+    return dx;
 }

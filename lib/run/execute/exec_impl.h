@@ -24,9 +24,12 @@ size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a);
 size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge);
 
-/* Returns the images of an action. */
-struct pp_image_work pp_exec_images(const struct pp_exec *e,
-                                    struct pp_action a);
+/* Returns the elements that a stage passes on in the microbatch, likewise. */
+size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage);
+
+/* Returns the images of an action for an encoder. */
+struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
+                                    size_t encoder);
 
 /* Waits until at most `keep` messages to each rank of a row are under way. */
 int pp_exec_wait_sent(const struct pp_exec *e, int row,
@@ -43,23 +46,30 @@ int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
                     struct pp_err *err);
 
-/* Finds the input of a stage: the sum of its inputs, in their order. */
+/* Finds the input of a stage: the features of each encoder from the stage that
+ * makes them, and of rows the sum of its inputs, in their order. */
 int pp_exec_join_inputs(const struct pp_exec *e, const struct pp_engine *on,
-                        struct pp_action a, void **x, struct pp_err *err);
+                        struct pp_action a, struct pp_passed *x,
+                        struct pp_err *err);
+
+/* Finds where the output of a stage goes. */
+struct pp_passed pp_exec_output(const struct pp_exec *e, struct pp_action a);
 
 /* Finds the gradient of the output of a stage: the sum of those of its outputs,
  * in their order. No other stage reads them, so the first one has the sum. */
 int pp_exec_join_gradients(const struct pp_exec *e, const struct pp_engine *on,
-                           struct pp_action a, void **dy, struct pp_err *err);
+                           struct pp_action a, struct pp_passed *dy,
+                           struct pp_err *err);
 
-/* Returns where the input gradient goes: to the first input that has a
- * backward. */
-void *pp_exec_input_gradient(const struct pp_exec *e, struct pp_action a);
+/* Finds where the input gradients go, to inputs that have a backward: that of
+ * rows to the first one. */
+struct pp_passed pp_exec_input_gradient(const struct pp_exec *e,
+                                        struct pp_action a);
 
-/* Gives every input that has a backward the gradient of the sum. dx is the
- * first one's. */
+/* Gives every input that has a backward the gradient of the sum of rows. dx has
+ * the first one's. */
 int pp_exec_spread_gradient(const struct pp_exec *e, const struct pp_engine *on,
-                            struct pp_action a, const void *dx,
+                            struct pp_action a, const struct pp_passed *dx,
                             struct pp_err *err);
 
 /* The default entries of pp_exec_ops; the ctx of the player is the exec. */

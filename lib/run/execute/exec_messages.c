@@ -12,13 +12,12 @@
 
 #include "schedule/ir/deps.h"
 
-/* Returns the bytes of the rows of a message: the rows of this rank times the
- * width of the boundary that it crosses. */
+/* Returns the bytes of the rows of a message: those of this rank that the stage
+ * before the boundary passes on. */
 static size_t row_bytes(const struct pp_exec *e, struct pp_action a)
 {
-    const struct pp_stage *s = &e->worker->engine.stages[a.stage];
     bool out = a.op == PP_SEND_F || a.op == PP_RECV_B;
-    return pp_exec_elements(e, a, out ? s->out : s->in) *
+    return pp_exec_passed(e, a, out ? a.stage : a.peer) *
            e->env->kernels->element_bytes;
 }
 
@@ -44,6 +43,14 @@ static bool is_bridge(const struct pp_exec *e, int row)
     return pp_layout_component(&e->env->layout, row) != e->env->place.component;
 }
 
+/* Returns the encoder at one end of the bridge to a row. */
+static size_t encoder_of(const struct pp_exec *e, int row)
+{
+    return (size_t)(pp_env_has_tokens(e->env)
+                        ? pp_layout_component(&e->env->layout, row)
+                        : e->env->place.component);
+}
+
 /* Divides the message of an action, which has so many bytes in all. */
 static struct partners divide(const struct pp_exec *e, struct pp_action a,
                               int row, size_t bytes)
@@ -52,7 +59,7 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
     p.bytes = bytes;
     if (!is_bridge(e, row))
         return p;
-    p.images = pp_exec_images(e, a);
+    p.images = pp_exec_images(e, a, encoder_of(e, row));
     p.forward = a.op == PP_SEND_F || a.op == PP_RECV_F;
     pp_image_bounds(&p.images, e->env->model, e->bounds);
     p.bounds = e->bounds;

@@ -293,10 +293,9 @@ static size_t count_places(const struct pp_bin *b, const int32_t *ids, size_t i,
 
 /* Checks that every sequence of a bin has as many placeholders as features.
  * copied: the ids of an index alone. */
-static int check_places(const struct pp_env *env, const struct pp_packed *p,
+static int check_places(const struct pp_vision *v, const struct pp_packed *p,
                         size_t bin, const int32_t *copied, struct pp_err *err)
 {
-    const struct pp_vision *v = &env->model->encoders[0];
     const enum pp_modality modality = pp_vision_modality(v);
     const struct pp_packed_stream *s = &p->streams[modality];
     struct pp_bin_items images;
@@ -326,27 +325,26 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
                         struct pp_microbatch *mb, struct pp_err *err)
 {
+    const struct pp_vision *v = &env->model->encoders[w->encoder];
+    struct pp_taken_features *taken = &mb->taken[w->encoder];
     bool sorts = pp_image_sorts(w);
     for (size_t lane = 0; lane < w->n_lanes; lane++)
         if ((sorts || (w->takes && lane == w->lane)) &&
-            check_places(env, w->packed, pp_image_bin(w, lane), tokens->ids,
-                         err))
+            check_places(v, w->packed, pp_image_bin(w, lane), tokens->ids, err))
             return -1;
     b->view = (struct pp_microbatch){0};
     if (w->makes)
-        view_images(b, &env->model->encoders[0], w);
-    mb->n_features = place_features(b, tokens, env, w);
-    mb->feature_rows = b->token_rows;
-    mb->axes =
-        w->takes && pp_token_axes(w, &env->model->encoders[0], b->token_axes)
-            ? b->token_axes
-            : NULL;
-    if (w->makes && w->takes)
-        mb->routes = sorts ? &b->routes : NULL;
-    else if (w->makes)
+        view_images(b, v, w);
+    *taken = (struct pp_taken_features){
+        .n = place_features(b, tokens, env, w),
+        .rows = b->token_rows,
+        .routes = w->makes && w->takes && sorts ? &b->routes : NULL,
+        .images = &b->view};
+    if (w->takes && pp_token_axes(w, v, b->token_axes))
+        mb->axes = b->token_axes;
+    if (w->makes && !w->takes)
         b->view.routes = sorts ? &b->routes : NULL;
-    else /* what came over the bridge is in the order of the tokens */
-        b->view.n_features = mb->n_features;
-    mb->images = &b->view;
+    else if (!w->makes) /* the bridge keeps the order of the tokens */
+        b->view.n_features = taken->n;
     return 0;
 }

@@ -52,10 +52,12 @@ void pp_image_batch_finish(struct pp_image_batch *b);
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Completes *mb, a view of the tokens of the rank without slices, with its
- * images: the places of features, which are no words any more, and the view of
- * the encoder. The latter points into b. Fails with PP_EXIT_INPUT if a sequence
- * has other numbers of placeholders and of features. */
+/* Completes *mb, a view of the tokens of the rank without slices, with the
+ * images of an encoder: the places of features, which are no words any more,
+ * and the view of the encoder. The latter points into b. Fails with
+ * PP_EXIT_INPUT if a sequence has other numbers of placeholders and of
+ * features.
+ */
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
                         struct pp_microbatch *mb,

@@ -7,7 +7,7 @@
 
 #include "model/vision.h"
 
-struct pp_image_work pp_image_work_of(const struct pp_env *env,
+struct pp_image_work pp_image_work_of(const struct pp_env *env, size_t encoder,
                                       const struct pp_packed *p, uint64_t at,
                                       uint64_t end)
 {
@@ -16,20 +16,22 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env,
     const struct pp_place *here = &env->place;
     bool apart = l->n_components > 1;
     bool encodes = apart && here->component + 1 < l->n_components;
-    struct pp_image_work w = {.packed = p,
-                              .modality =
-                                  pp_vision_modality(&env->model->encoders[0]),
-                              .first = at,
-                              .end = end,
-                              .tp = (size_t)x->tp,
-                              .cp = (size_t)x->cp,
-                              .makes = !apart || encodes,
-                              .takes = !encodes};
-    w.n_makers = pp_layout_makers(l, 0, &w.n_lanes);
+    bool own = encodes && (size_t)here->component == encoder;
+    struct pp_image_work w = {
+        .packed = p,
+        .encoder = encoder,
+        .modality = pp_vision_modality(&env->model->encoders[encoder]),
+        .first = at,
+        .end = end,
+        .tp = (size_t)x->tp,
+        .cp = (size_t)x->cp,
+        .makes = !apart || own,
+        .takes = !encodes};
+    w.n_makers = pp_layout_makers(l, encoder, &w.n_lanes);
     w.lane = encodes ? 0 : (size_t)here->dp % w.n_lanes;
     w.first -= w.lane;
     w.taker = (w.lane * w.cp + (size_t)here->cp) * w.tp + (size_t)here->tp;
-    w.copies = pp_layout_encoder_tp(l, 0);
+    w.copies = pp_layout_encoder_tp(l, encoder);
     w.maker = w.taker / w.copies;
     if (encodes)
         w.maker = (size_t)(here->dp * pp_env_mesh(env)->cp + here->cp);
@@ -108,8 +110,9 @@ struct visitor {
 /* Visits the features of sequence i. Returns false if there are no more. */
 static bool visit_sequence(struct visitor *v, size_t i)
 {
-    const int32_t token = (int32_t)v->model->encoders[0].image_token;
     const struct pp_image_work *w = v->walk.work;
+    const struct pp_vision *of = &v->model->encoders[w->encoder];
+    const int32_t token = (int32_t)of->image_token;
     size_t first = (size_t)v->bin.cu_seqlens_padded[i];
     size_t n = (size_t)(v->bin.cu_seqlens[i + 1] - v->bin.cu_seqlens[i]);
     for (size_t at = first; at < first + n; at++) {
@@ -118,7 +121,7 @@ static bool visit_sequence(struct visitor *v, size_t i)
         while (v->left == 0) {
             if (!pp_image_walk_next(&v->walk))
                 return false;
-            v->left = v->walk.patches / v->model->encoders[0].merge;
+            v->left = v->walk.patches / of->merge;
         }
         v->left--;
         struct pp_feature f = {.maker = v->walk.maker};
@@ -194,7 +197,7 @@ size_t pp_image_rows_of_rank(const struct pp_image_work *w,
         pp_image_walk_open(&s, lane);
         while (pp_image_walk_next(&s))
             if (s.maker == w->maker)
-                n += pp_image_rows(&m->encoders[0], s.patches, rows);
+                n += pp_image_rows(&m->encoders[w->encoder], s.patches, rows);
     }
     return n;
 }

@@ -19,9 +19,10 @@
 #include "model/edge.h"
 #include "run/parts/env.h"
 
-/* The images that concern a rank in an action. */
+/* The images of an encoder that concern a rank in an action. */
 struct pp_image_work {
     const struct pp_packed *packed;
+    size_t encoder;
     enum pp_modality modality; /* of the stream that the encoder takes */
     uint64_t first, end; /* places of the microbatches (pp_packed_place); those
                             that are not before end are empty */
@@ -33,9 +34,10 @@ struct pp_image_work {
                             alone: the one that sends to it */
 };
 
-/* Returns the work of the rank of an env whose microbatch is at place `at`, or
- * the first lane's if it has no tokens. */
-struct pp_image_work pp_image_work_of(const struct pp_env *env,
+/* Returns the work for an encoder of the rank of an env whose microbatch is at
+ * place `at`, or the first lane's if it has no tokens. A rank of another
+ * encoder neither makes nor takes. */
+struct pp_image_work pp_image_work_of(const struct pp_env *env, size_t encoder,
                                       const struct pp_packed *p, uint64_t at,
                                       uint64_t end);
 

@@ -88,17 +88,20 @@ static struct pp_model loaded_model(const struct pp_job *j,
     const struct pp_layout l = pp_job_layout(j);
     struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
-    struct pp_vision *v = &m.encoders[0];
-    const enum pp_modality modality = pp_vision_modality(v);
-    const size_t most = p->streams[modality].max_items;
-    pp_layout_divide_images(&l, 0, v);
-    v->n_images = most;
-    if (!v->fixed_size) { /* one image of all patches for each rank */
-        v->patches = pp_items_most(p, modality, v->makers, v->lanes);
-        v->n_images = most ? v->makers : 0;
-        v->lanes = 1;
+    for (size_t k = 0;
+         k < PP_MAX_ENCODERS && m.encoders[k].kind != PP_VISION_NONE; k++) {
+        struct pp_vision *v = &m.encoders[k];
+        const enum pp_modality modality = pp_vision_modality(v);
+        const size_t most = p->streams[modality].max_items;
+        pp_layout_divide_images(&l, k, v);
+        v->n_images = most;
+        if (!v->fixed_size) { /* one image of all patches for each rank */
+            v->patches = pp_items_most(p, modality, v->makers, v->lanes);
+            v->n_images = most ? v->makers : 0;
+            v->lanes = 1;
+        }
+        v->seq_len = most_of(pp_job_room(j, pass), 1);
     }
-    v->seq_len = most_of(pp_job_room(j, pass), 1);
     return m;
 }
 
@@ -111,6 +114,26 @@ static bool takes_bridge(const struct pp_graph *g, const struct pp_layout *l,
     return n->n_inputs > 0 &&
            pp_layout_component(l, n->row) !=
                pp_layout_component(l, g->stages[n->inputs[0]].row);
+}
+
+/* Returns the room for features that a stage holds, in its workspace. */
+static size_t held_bytes(const struct pp_model *m,
+                         const struct pp_unit_range *u,
+                         const struct pp_backend *b, size_t rows)
+{
+    double rate = pp_stage_held_rate(m, u->first, u->n);
+    size_t bytes = pp_bytes_of_rows(rate * (double)b->element_bytes, rows);
+    return bytes ? pp_line_bytes(bytes) : 0;
+}
+
+/* Reports whether the inputs of a stage are parts of what it reads: features of
+ * encoders, and not terms of a sum. */
+static bool takes_parts(const struct pp_job *j, int s)
+{
+    const struct pp_stage_node *n = &j->schedule->graph->stages[s];
+    const struct pp_unit_range *u = &j->stages[n->n_inputs ? n->inputs[0] : s];
+    return pp_stage_edges(j->model, u->first, u->n).at[0].rows ==
+           PP_ROWS_FEATURES;
 }
 
 void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
@@ -136,7 +159,10 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
             out[s].weights += gathered_bytes(j, g->stages[s].row, i);
         }
         out[s].output = pp_bytes_of_rows(
-            pp_edge_rate(&m, u->first + u->n) * (double)b.element_bytes, rows);
+            pp_stage_edges_rate(&m, u->first, u->n) * (double)b.element_bytes,
+            rows);
+        out[s].workspace += held_bytes(&m, u, &b, rows);
+        out[s].parts = takes_parts(j, s);
         if (takes_bridge(g, &l, s))
             out[s].input =
                 pp_bytes_of_rows((double)(m.hidden * b.element_bytes), rows);
@@ -235,8 +261,8 @@ static size_t n_scores(const struct pp_job *j, int row)
     return j->score ? most_of(n, PP_SCORES_PART) : 0;
 }
 
-/* Returns the most features that a rank of the encoder makes. */
-static size_t most_features(const struct pp_job *j)
+/* Returns the most features that a rank of an encoder makes. */
+static size_t most_features(const struct pp_job *j, size_t encoder)
 {
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
     size_t most = 0;
@@ -244,8 +270,9 @@ static size_t most_features(const struct pp_job *j)
         if (!used[pass])
             continue;
         const struct pp_model m = loaded_model(j, (enum pp_job_pass)pass);
-        most = most_of(most, pp_vision_rank_images(&m.encoders[0]) *
-                                 pp_vision_out_tokens(&m.encoders[0]));
+        const struct pp_vision *v = &m.encoders[encoder];
+        most =
+            most_of(most, pp_vision_rank_images(v) * pp_vision_out_tokens(v));
     }
     return most;
 }
@@ -272,7 +299,6 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         .copies = g->n_copies > 1,
         .replicas = pp_job_replicas(j, row) > 1 || mesh.tp > 1,
         .divided = mesh.cp > 1,
-        .image_merge = j->model->encoders[0].merge,
         .overlap = pp_job_overlaps(j, row),
     };
     const bool used[] = {pp_job_trains(j), pp_job_forwards(j)};
@@ -283,8 +309,10 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         c.positions = most_of(c.positions,
                               data_of(j, (enum pp_job_pass)pass)->max_seqlen);
     }
-    if (pp_model_has_encoder(j->model))
-        pp_count_images(&c, &l, row, most_features(j));
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (j->model->encoders[k].kind != PP_VISION_NONE)
+            pp_count_images(&c, &l, row, k, j->model->encoders[k].merge,
+                            most_features(j, k));
     return c;
 }
 

@@ -220,13 +220,17 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
     size_t part =
         r->pass * r->parts + (size_t)a.microbatch * slices + (size_t)a.slice;
     size_t passes = latest(r) * (size_t)r->kept.n_passes;
-    r->sizes[passes * r->parts + part] = (struct pp_part_size){
-        .tokens = (double)mb->tokens / r->kept.share,
-        .pairs = pairs_of(mb) / r->kept.share,
-        .image_rows = mb->images ? mb->images->tokens : 0,
-        .features = mb->images ? mb->images->n_features : 0,
-        .image_pairs = mb->images ? image_pairs_of(mb->images) : 0,
-    };
+    struct pp_part_size *size = &r->sizes[passes * r->parts + part];
+    *size = (struct pp_part_size){.tokens = (double)mb->tokens / r->kept.share,
+                                  .pairs = pairs_of(mb) / r->kept.share};
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        const struct pp_microbatch *images = mb->taken[k].images;
+        if (!images)
+            continue;
+        size->images[k].rows = images->tokens;
+        size->images[k].features = images->n_features;
+        size->images[k].pairs = image_pairs_of(images);
+    }
     size_t lap =
         (part * r->n_layers + r->first_layer[a.stage]) * PP_N_LAYER_TIMES;
     r->layer_times.first = timestamp_of_layer(r, lap);

@@ -39,10 +39,12 @@ struct pp_recording {
 /* The work that a slice of a microbatch gives a rank. */
 struct pp_part_size {
     double tokens, pairs; /* attended pairs */
-    /* The rows of the encoder for its images, the features that it makes of
+    /* The rows of each encoder for its images, the features that it makes of
      * them, and the pairs of rows of each image. */
-    size_t image_rows, features;
-    double image_pairs;
+    struct {
+        size_t rows, features;
+        double pairs;
+    } images[PP_MAX_ENCODERS];
 };
 
 struct pp_recorder {

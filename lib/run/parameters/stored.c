@@ -53,8 +53,9 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
     size_t n = optional ? strlen(optional) : 0;
     if (n && !strncmp(name, optional, n))
         x = pp_tensors_find(t, name + n);
-    if (!x && pp_model_has_encoder(m))
-        x = find_renamed(t, &m->encoders[0], name);
+    for (size_t k = 0; !x && k < PP_MAX_ENCODERS; k++)
+        if (m->encoders[k].kind != PP_VISION_NONE)
+            x = find_renamed(t, &m->encoders[k], name);
     if (!x && m->tied && !strcmp(name, pp_embedding_name(m)))
         x = pp_tensors_find(t, pp_head_name(m));
     return x;

@@ -38,9 +38,10 @@ struct pp_env {
     /* The tables of layers with a window, behind the others; NULL: the same. */
     void *windowed_cos, *windowed_sin;
     const struct pp_attention_exchange *exchange;
-    /* Those of the encoder's layers and of its projector, which no other rank
-     * shares; or NULL. That of the projector has the first one too. */
-    const struct pp_env *images, *projector;
+    /* Those of each encoder's layers and of its projector, which no other rank
+     * shares; or NULL. That of a projector has the first ones too. */
+    const struct pp_env *images[PP_MAX_ENCODERS];
+    const struct pp_env *projector[PP_MAX_ENCODERS];
 
     int32_t *expert_counts;   /* (expert-parallel ranks + 1, experts) in host
                                  memory, for what a layer of experts reads of a

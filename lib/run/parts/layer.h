@@ -42,6 +42,18 @@ struct pp_feature_routes {
     const size_t *out, *in;
 };
 
+/* The features of an encoder for the rows of this rank. */
+struct pp_taken_features {
+    size_t n;
+    const int32_t *rows; /* (n) of this rank, by the rank that makes them; the
+                            ids of these placeholders are -1 */
+    const struct pp_feature_routes *routes; /* NULL: one rank has all, or there
+                                               is a bridge */
+    /* The images of this rank in the microbatch, as the encoder sees them; NULL
+     * if the rank has none of this encoder. */
+    const struct pp_microbatch *images;
+};
+
 /* How the head draws tokens. */
 struct pp_sampler {
     bool greedy;  /* the largest logit */
@@ -92,8 +104,7 @@ struct pp_microbatch {
     int32_t predicts; /* the row of position t is scored for the token of
                          t + predicts; 0 without targets */
     /* For an encoder: the rows whose features the language model gets, in its
-     * order. For the embedding: the rows of this rank that get them, by the
-     * rank that makes them; the ids of placeholders are -1. */
+     * order. */
     size_t n_features;
     const int32_t *feature_rows; /* (n_features); an encoder that merges
                                     patches counts as many rows as make a
@@ -107,14 +118,13 @@ struct pp_microbatch {
     /* (tokens, number of axes) the positions on each axis; NULL: they are all
      * those of `positions`. */
     const int32_t *axes;
-    const struct pp_feature_routes *routes; /* NULL: one rank has all, or there
-                                               is a bridge. For a projector
-                                               before a bridge, order alone */
+    const struct pp_feature_routes *routes; /* before a bridge: the order in
+                                               which a projector sends; or NULL
+                                             */
     const float *const *pixels; /* (n_sequences) of each image, (patches,
                                    patch_inputs); host memory */
-    /* The images of this rank in the microbatch, as the encoder sees them; NULL
-     * if the model has none. */
-    const struct pp_microbatch *images;
+    /* For the embedding: the features of each encoder. */
+    struct pp_taken_features taken[PP_MAX_ENCODERS];
     double scale;       /* 1 / scored tokens of the whole step */
     double temperature; /* divides logits; 0: 1 */
     double *loss;       /* F writes: sum of -logp over scored rows, in row
@@ -247,18 +257,19 @@ struct pp_layer_blocks {
 /* scratch has the bytes of the workspace of the unit (unit_bytes.h) that are
  * behind the part that it recomputes. */
 struct pp_layer_ops {
-    /* Writes y (rows, hidden) from x. Patches have no x, the head no y. The
-     * projector's x are the rows of the encoder; its y, which are the
-     * embedding's x, are the features of the images of this rank,
-     * (images->n_features, hidden). A model without images has no x at its
-     * embedding. */
+    /* Writes y (rows, hidden) from x. Patches have no x, the head no y. A
+     * projector's x are the rows of its encoder; its y are the features of the
+     * images of this rank, (taken.images->n_features, hidden). The embedding's
+     * x is an array of PP_MAX_ENCODERS pointers to those of each encoder, or
+     * NULL if the model has none. */
     int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *y, const void *x, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
     /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes
      * what fwd did not keep. dx is NULL if there is no x, and for a projector
      * whose encoder does not train; dy is NULL for the head. dx and dy do not
-     * alias. */
+     * alias. The embedding's dx is an array as its x, NULL where no gradient is
+     * needed. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, const void *dy, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err);

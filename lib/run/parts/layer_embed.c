@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_embed - the token embedding, and the learned positions that a model may
- * add to it. Features of images take the place of words: their rows have no
- * word, so that W passes them over, and their gradient is that of the input. */
+ * add to it. Features of images and of audio take the place of words: their
+ * rows have no word, so that W passes them over, and their gradient is that of
+ * the input. */
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
@@ -27,6 +28,25 @@ static int scale_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* Writes the features of every encoder, at x, to their rows. */
+static int put_features(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, void *y,
+                        const void *const *x, void *scratch, struct pp_err *err)
+{
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        const struct pp_taken_features *f = &mb->taken[k];
+        if (!l->env->projector[k])
+            continue;
+        const void *features =
+            pp_layer_features_fwd(l, mb, k, x[k], scratch, err);
+        if (!features)
+            return -1;
+        PP_LAYER_RUN(l->env->kernels->scatter(
+            y, features, f->rows, f->n, l->env->model->hidden, l->env->stream));
+    }
+    return 0;
+}
+
 static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *y, const void *x, const struct pp_layer_blocks *b,
                      void *scratch, struct pp_err *err)
@@ -39,13 +59,8 @@ static int embed_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                                   l->env->stream));
     if (pp_layer_reduce(l, mb, b, y, err) || scale_rows(l, mb, y, err))
         return -1;
-    if (x) {
-        const void *features = pp_layer_features_fwd(l, mb, x, scratch, err);
-        if (!features)
-            return -1;
-        PP_LAYER_RUN(k->scatter(y, features, mb->feature_rows, mb->n_features,
-                                C, l->env->stream));
-    }
+    if (x && put_features(l, mb, y, x, scratch, err))
+        return -1;
     if (l->w[PP_P_POSITIONS])
         PP_LAYER_RUN(k->embedding_add(
             y, mb->positions + pp_layer_first_row(l, mb), l->w[PP_P_POSITIONS],
@@ -63,8 +78,10 @@ static int embed_bwd_input(const struct pp_layer *l,
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
     PP_LAYER_RUN(l->env->kernels->copy(
         s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
-    if (dx && pp_layer_features_bwd(l, mb, dx, dy, scratch, err))
-        return -1;
+    void *const *to = dx;
+    for (size_t k = 0; to && k < PP_MAX_ENCODERS; k++)
+        if (to[k] && pp_layer_features_bwd(l, mb, k, to[k], dy, scratch, err))
+            return -1;
     return scale_rows(l, mb, s[PP_S_EMBED_DY], err);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_features - takes the features of images to the embedding's rows, and
- * their gradients back.
+/* layer_features - takes the features of an encoder to the embedding's rows,
+ * and their gradients back.
  *
  * Ranks that divide a microbatch divide its images, each as a whole, and its
  * tokens. So a feature and its placeholder may be on two ranks. Every rank
@@ -19,10 +19,10 @@ struct feature_rooms {
 };
 
 static struct feature_rooms rooms_of(const struct pp_layer *l,
-                                     const struct pp_microbatch *mb,
+                                     const struct pp_taken_features *f,
                                      void *scratch)
 {
-    size_t made = mb->images->n_features * l->env->model->hidden *
+    size_t made = f->images->n_features * l->env->model->hidden *
                   l->env->kernels->element_bytes;
     return (struct feature_rooms){scratch,
                                   (char *)scratch + pp_line_bytes(made)};
@@ -52,13 +52,15 @@ static size_t n_sent(const struct pp_layer *l,
 }
 
 const void *pp_layer_features_fwd(const struct pp_layer *l,
-                                  const struct pp_microbatch *mb, const void *x,
-                                  void *scratch, struct pp_err *err)
+                                  const struct pp_microbatch *mb,
+                                  size_t encoder, const void *x, void *scratch,
+                                  struct pp_err *err)
 {
-    const struct pp_feature_routes *r = mb->routes;
+    const struct pp_taken_features *f = &mb->taken[encoder];
+    const struct pp_feature_routes *r = f->routes;
     if (!r)
         return x;
-    const struct feature_rooms at = rooms_of(l, mb, scratch);
+    const struct feature_rooms at = rooms_of(l, f, scratch);
     int code =
         l->env->kernels->embedding_fwd(at.made, r->order, x, n_sent(l, r),
                                        l->env->model->hidden, l->env->stream);
@@ -71,22 +73,24 @@ const void *pp_layer_features_fwd(const struct pp_layer *l,
 }
 
 int pp_layer_features_bwd(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *dx,
-                          const void *dy, void *scratch, struct pp_err *err)
+                          const struct pp_microbatch *mb, size_t encoder,
+                          void *dx, const void *dy, void *scratch,
+                          struct pp_err *err)
 {
     const struct pp_kernels *k = l->env->kernels;
-    const struct pp_feature_routes *r = mb->routes;
+    const struct pp_taken_features *f = &mb->taken[encoder];
+    const struct pp_feature_routes *r = f->routes;
     size_t C = l->env->model->hidden;
     if (!r) {
-        PP_LAYER_RUN(k->embedding_fwd(dx, mb->feature_rows, dy, mb->n_features,
-                                      C, l->env->stream));
+        PP_LAYER_RUN(
+            k->embedding_fwd(dx, f->rows, dy, f->n, C, l->env->stream));
         return 0;
     }
-    const struct feature_rooms at = rooms_of(l, mb, scratch);
-    struct pp_collective copies = l->env->projector->tensor;
-    size_t made = mb->images->n_features * C;
-    PP_LAYER_RUN(k->embedding_fwd(at.taken, mb->feature_rows, dy,
-                                  mb->n_features, C, l->env->stream));
+    const struct feature_rooms at = rooms_of(l, f, scratch);
+    struct pp_collective copies = l->env->projector[encoder]->tensor;
+    size_t made = f->images->n_features * C;
+    PP_LAYER_RUN(
+        k->embedding_fwd(at.taken, f->rows, dy, f->n, C, l->env->stream));
     if (swap_features(l, at.made, r->out, at.taken, r->in, err))
         return -1;
     if (copies.group.n > 1)

@@ -298,17 +298,19 @@ int pp_layer_rotate_axes(const struct pp_layer *l,
                          const struct pp_microbatch *mb, void *qkv,
                          int direction, struct pp_err *err);
 
-/* Take the features of images, (images->n_features, hidden), to the ranks that
- * have their tokens, (n_features, hidden), and their gradients back
+/* Take the features of an encoder, (images->n_features, hidden), to the ranks
+ * that have their tokens, (n, hidden), and their gradients back
  * (layer_features.c). fwd returns where they are: x itself on one rank, or in
  * the scratch, or NULL with *err filled on failure. bwd writes dx, from dy of
  * the rows of this rank. */
 const void *pp_layer_features_fwd(const struct pp_layer *l,
-                                  const struct pp_microbatch *mb, const void *x,
-                                  void *scratch, struct pp_err *err);
+                                  const struct pp_microbatch *mb,
+                                  size_t encoder, const void *x, void *scratch,
+                                  struct pp_err *err);
 int pp_layer_features_bwd(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *dx,
-                          const void *dy, void *scratch, struct pp_err *err);
+                          const struct pp_microbatch *mb, size_t encoder,
+                          void *dx, const void *dy, void *scratch,
+                          struct pp_err *err);
 
 /* The operations of parts, whose tensors are in model/parts.h. s are the saved
  * tensors of the unit by slot. */

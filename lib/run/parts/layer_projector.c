@@ -56,7 +56,7 @@ static const struct pp_norm_ops *norm_of_patches(const struct pp_layer *l,
                                                  struct pp_layer *in)
 {
     *in = *l;
-    in->env = l->env->images;
+    in->env = l->env->images[l->unit.encoder];
     return pp_norm_ops(pp_family_of(in->env->model->architecture)->norm);
 }
 

@@ -53,10 +53,10 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
     if (l->rows == PP_ROWS_PATCHES) {
-        l->env = env->images;
+        l->env = env->images[id.encoder];
         l->unit = pp_vision_in_tower(id);
     } else if (l->rows == PP_ROWS_FEATURES) {
-        l->env = env->projector;
+        l->env = env->projector[id.encoder];
     }
     for (size_t slot = 0; slot < PP_N_LAYER_PARAMS; slot++) {
         const struct pp_parameter *p = pp_parameters_find(
@@ -74,6 +74,22 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
     }
 }
 
+/* Returns the edge that a unit reads: none if it is the first of an encoder. */
+static struct pp_edge edge_of(const struct pp_model *m, size_t unit)
+{
+    for (size_t k = 1; k < PP_MAX_ENCODERS && !m->table; k++)
+        if (unit == pp_vision_first(m, k) && unit < pp_vision_n_units(m))
+            return (struct pp_edge){0};
+    return pp_edge_before(m, unit);
+}
+
+/* Returns the number of a kind of rows of a stage. */
+static size_t kind_of(enum pp_rows rows, size_t encoder)
+{
+    return rows == PP_ROWS_TOKENS ? 0
+                                  : (size_t)rows + (PP_N_ROWS - 1) * encoder;
+}
+
 /* Binds the next layer, and finds where its saved tensors begin. */
 static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
                       size_t unit)
@@ -82,17 +98,20 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     size_t i = s->n_layers++;
     struct pp_layer *l = &s->layers[i];
     bind(l, s->env, u, unit);
-    s->edges[i] = pp_edge_before(s->env->model, unit);
-    s->edges[i + 1] = pp_edge_before(s->env->model, unit + 1);
+    size_t rows = kind_of(l->rows, l->unit.encoder);
+    s->edges[i] = edge_of(s->env->model, unit);
+    s->edges[i + 1] = edge_of(s->env->model, unit + 1);
+    if (l->rows == PP_ROWS_FEATURES)
+        s->projectors[l->unit.encoder] = l;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
         size_t bytes = pp_unit_saved_bytes(l->env->model, l->unit, l->recompute,
                                            (enum pp_saved_block)k, &types);
         if (k == PP_SAVED_WORKSPACE) {
-            s->offsets[k][i][l->rows] = bytes;
+            s->offsets[k][i][rows] = bytes;
             continue;
         }
         memcpy(s->offsets[k][i + 1], s->offsets[k][i], sizeof *s->offsets[k]);
-        s->offsets[k][i + 1][l->rows] += bytes;
+        s->offsets[k][i + 1][rows] += bytes;
     }
 }
 
@@ -102,11 +121,12 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
     const struct pp_model *m = env->model;
     *s = (struct pp_stage){
         .env = env,
-        .in = pp_edge_before(m, u->first),
-        .out = pp_edge_before(m, u->first + u->n),
+        .out = pp_stage_edges(m, u->first, u->n),
         .input_grad = u->input_grad,
         .copy = u->copy,
     };
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        s->holds[k] = pp_stage_holds(m, u->first, u->n, k);
     const struct pp_backend b = pp_env_backend(env);
     if (pp_env_tp(env) > 1)
         s->gathered_row_bytes = pp_gathered_row_bytes(m, &b);
@@ -138,20 +158,34 @@ void pp_stage_finish(struct pp_stage *s)
 
 /* Returns the rows of a microbatch on this rank. */
 static size_t edge_rows(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, enum pp_rows rows)
+                        const struct pp_microbatch *mb, enum pp_rows rows,
+                        size_t encoder)
 {
+    const struct pp_microbatch *images = mb->taken[encoder].images;
     if (rows == PP_ROWS_TOKENS)
         return mb->tokens / pp_env_tp(s->env);
-    if (!mb->images)
+    if (!images)
         return 0;
-    return rows == PP_ROWS_FEATURES ? mb->images->n_features
-                                    : mb->images->tokens;
+    return rows == PP_ROWS_FEATURES ? images->n_features : images->tokens;
 }
 
 static size_t edge_bytes(const struct pp_stage *s,
                          const struct pp_microbatch *mb, struct pp_edge e)
 {
-    return edge_rows(s, mb, e.rows) * e.width * s->env->kernels->element_bytes;
+    return edge_rows(s, mb, e.rows, e.encoder) * e.width *
+           s->env->kernels->element_bytes;
+}
+
+/* Returns the bytes of the features that are held of encoders before k. They
+ * are at the end of the workspace. */
+static size_t held_bytes(const struct pp_stage *s,
+                         const struct pp_microbatch *mb, size_t k)
+{
+    size_t sum = 0;
+    struct pp_edge e = {PP_ROWS_FEATURES, s->env->model->hidden, 0};
+    for (; e.encoder < k; e.encoder++)
+        sum += s->holds[e.encoder] ? pp_line_bytes(edge_bytes(s, mb, e)) : 0;
+    return sum;
 }
 
 /* Returns the room for what layer i reads from layer i - 1: even ones are at
@@ -159,36 +193,51 @@ static size_t edge_bytes(const struct pp_stage *s,
 static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
                        void *const *blocks, size_t i)
 {
-    size_t bytes = pp_line_bytes(edge_bytes(s, mb, s->edges[i]));
+    size_t bytes = pp_line_bytes(edge_bytes(s, mb, s->edges[i])) +
+                   held_bytes(s, mb, PP_MAX_ENCODERS);
     return i % 2 ? (char *)blocks[PP_WORKSPACE_END] - bytes
                  : blocks[PP_SAVED_WORKSPACE];
+}
+
+/* Returns the room for the features that the projector of an encoder makes for
+ * layer `embed` of the stage, or for their gradients. */
+static void *features_room(const struct pp_stage *s,
+                           const struct pp_microbatch *mb, void *const *blocks,
+                           size_t encoder, size_t embed)
+{
+    return s->holds[encoder] ? (char *)blocks[PP_WORKSPACE_END] -
+                                   held_bytes(s, mb, encoder + 1)
+                             : handed_on(s, mb, blocks, embed);
 }
 
 /* Returns the view of the microbatch that a layer works on. */
 static const struct pp_microbatch *view_of(const struct pp_layer *l,
                                            const struct pp_microbatch *mb)
 {
-    return l->rows == PP_ROWS_TOKENS ? mb : mb->images;
+    return l->rows == PP_ROWS_TOKENS ? mb : mb->taken[l->unit.encoder].images;
 }
 
 /* Returns the rows that the blocks of a microbatch are laid out for. */
 static size_t laid_out_rows(const struct pp_stage *s,
-                            const struct pp_microbatch *mb, enum pp_rows rows)
+                            const struct pp_microbatch *mb, enum pp_rows rows,
+                            size_t encoder)
 {
     return rows == PP_ROWS_TOKENS
                ? pp_layer_room(mb->tokens, mb->room) / pp_env_tp(s->env)
-               : edge_rows(s, mb, rows);
+               : edge_rows(s, mb, rows, encoder);
 }
 
 /* Returns the bytes of a microbatch at that offset in a block. */
 static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       const size_t offset[PP_N_ROWS])
+                       const size_t offset[PP_STAGE_ROWS])
 {
+    bool host = pp_env_is_host(s->env);
     size_t bytes = 0;
     for (int r = 0; r < PP_N_ROWS; r++)
-        bytes +=
-            offset[r] * pp_saved_rows(pp_env_is_host(s->env),
-                                      laid_out_rows(s, mb, (enum pp_rows)r));
+        for (size_t k = 0; k < (r == PP_ROWS_TOKENS ? 1 : PP_MAX_ENCODERS); k++)
+            bytes +=
+                offset[kind_of((enum pp_rows)r, k)] *
+                pp_saved_rows(host, laid_out_rows(s, mb, (enum pp_rows)r, k));
     return bytes;
 }
 
@@ -198,7 +247,8 @@ static size_t image_room(const struct pp_stage *s,
                          const struct pp_microbatch *mb, size_t i)
 {
     const struct pp_layer *l = &s->layers[i];
-    const struct pp_edge row = {l->rows, l->env->model->hidden};
+    const struct pp_edge row = {l->rows, l->env->model->hidden,
+                                l->unit.encoder};
     return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(s, mb, row)) : 0;
 }
 
@@ -230,66 +280,139 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
     return b;
 }
 
-/* Copies the input of a stage without layers to its output. Both are NULL if
- * the stage comes before the first unit or after the head. */
+/* Copies the input of a stage without layers to its output. Nothing passes
+ * before the first unit or behind the head. */
 static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
-                   void *to, const void *from, struct pp_err *err)
+                   const struct pp_passed *to, const struct pp_passed *from,
+                   struct pp_err *err)
 {
-    size_t width = s->in.width;
-    if (!width)
-        return 0;
-    int rc = s->env->kernels->copy(to, from, edge_rows(s, mb, s->in.rows),
-                                   width, width, width, s->env->stream);
-    return rc ? pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc) : 0;
+    for (size_t k = 0; k < s->out.n; k++) {
+        const struct pp_edge e = s->out.at[k];
+        bool features = e.rows == PP_ROWS_FEATURES;
+        void *y = features ? to->features[e.encoder] : to->rows;
+        const void *x = features ? from->features[e.encoder] : from->rows;
+        if (!y)
+            continue;
+        int rc =
+            s->env->kernels->copy(y, x, edge_rows(s, mb, e.rows, e.encoder),
+                                  e.width, e.width, e.width, s->env->stream);
+        if (rc)
+            return pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc);
+    }
+    return 0;
+}
+
+static bool is_embedding(const struct pp_layer *l)
+{
+    return l->rows == PP_ROWS_TOKENS && l->unit.kind == PP_UNIT_EMBED;
+}
+
+/* Returns the place of the embedding; n_layers if it is in another stage. */
+static size_t embedding_of(const struct pp_stage *s)
+{
+    size_t i = 0;
+    while (i < s->n_layers && !is_embedding(&s->layers[i]))
+        i++;
+    return i;
+}
+
+/* Returns where the output of layer i goes. */
+static void *output_of(const struct pp_stage *s, const struct pp_microbatch *mb,
+                       const struct pp_passed *y, void *const *blocks, size_t i)
+{
+    const struct pp_layer *l = &s->layers[i];
+    size_t embed = embedding_of(s);
+    if (l->rows == PP_ROWS_FEATURES)
+        return embed == s->n_layers
+                   ? y->features[l->unit.encoder]
+                   : features_room(s, mb, blocks, l->unit.encoder, embed);
+    return i + 1 == s->n_layers ? y->rows : handed_on(s, mb, blocks, i + 1);
 }
 
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *y, const void *x, void *const *blocks,
-                 struct pp_err *err)
+                 const struct pp_passed *y, const struct pp_passed *x,
+                 void *const *blocks, struct pp_err *err)
 {
     void *scratch;
+    struct pp_passed at = *x;
     if (s->n_layers == 0 && pass_on(s, mb, y, x, err))
         return -1;
     for (size_t i = 0; i < s->n_layers; i++) {
         const struct pp_layer *l = &s->layers[i];
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        void *out = i + 1 == s->n_layers ? y : handed_on(s, mb, blocks, i + 1);
+        void *out = output_of(s, mb, y, blocks, i);
+        const void *in = !s->edges[i].width ? NULL
+                         : is_embedding(l)  ? (const void *)at.features
+                                            : at.rows;
         if (pp_layer_ops(l->env->model, l->unit)
-                ->fwd(l, view_of(l, mb), out, x, &b, scratch, err))
+                ->fwd(l, view_of(l, mb), out, in, &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
-        x = out;
+        if (l->rows == PP_ROWS_FEATURES)
+            at.features[l->unit.encoder] = out;
+        else
+            at.rows = out;
     }
     return 0;
 }
 
-/* Does I of every layer that has a backward; those without one come first. With
- * both, a layer that can do B at once does B. */
+/* Finds where the gradients of the features that layer i reads go: to other
+ * stages, or to projectors of this one that need them. */
+static void find_gradients(const struct pp_stage *s,
+                           const struct pp_microbatch *mb,
+                           const struct pp_passed *dx, void *const *blocks,
+                           size_t i, void *features[PP_MAX_ENCODERS])
+{
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        const struct pp_layer *made = s->projectors[k];
+        features[k] = !made ? dx->features[k] : NULL;
+        if (made && made->role != PP_ROLE_FORWARD)
+            features[k] = features_room(s, mb, blocks, k, i);
+    }
+}
+
+/* Returns where the gradient of what layer i reads goes. The first unit of the
+ * model or of an encoder has none. If a stage sends none, its first layer still
+ * computes one, because W needs I. */
+static void *gradient_of(const struct pp_stage *s,
+                         const struct pp_microbatch *mb,
+                         const struct pp_passed *dx, void *const *blocks,
+                         size_t i, struct pp_passed *at)
+{
+    if (!s->edges[i].width)
+        return NULL;
+    if (is_embedding(&s->layers[i])) {
+        find_gradients(s, mb, dx, blocks, i, at->features);
+        return at->features;
+    }
+    return i == 0 && dx->rows ? dx->rows : handed_on(s, mb, blocks, i);
+}
+
+/* Does I of every layer that has a backward. With both, a layer that can do B
+ * at once does B. */
 static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
-                      void *dx, const void *dy, void *const *blocks, bool both,
-                      struct pp_err *err)
+                      const struct pp_passed *dx, const struct pp_passed *dy,
+                      void *const *blocks, bool both, struct pp_err *err)
 {
     void *scratch;
-    if (s->n_layers == 0 && dx && pass_on(s, mb, dx, dy, err))
+    struct pp_passed at = *dy;
+    if (s->n_layers == 0 && pass_on(s, mb, dx, dy, err))
         return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
         const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        void *out = i == 0 ? dx : handed_on(s, mb, blocks, i);
-        /* The first unit of the model has no input gradient. If a stage sends
-         * none, its first layer still computes one, because W needs I. */
-        if (!s->edges[i].width)
-            out = NULL;
-        else if (!out)
-            out = handed_on(s, mb, blocks, i);
+        const void *from = l->rows == PP_ROWS_FEATURES
+                               ? at.features[l->unit.encoder]
+                               : at.rows;
+        void *out = gradient_of(s, mb, dx, blocks, i, &at);
         bool whole = both && ops->bwd && l->role == PP_ROLE_TRAINED;
         if (l->role != PP_ROLE_FORWARD &&
-            (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, dy, &b,
-                                                scratch, err))
+            (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, from,
+                                                &b, scratch, err))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
-        dy = out;
+        at.rows = out;
     }
     return 0;
 }
@@ -312,8 +435,8 @@ static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
 }
 
 int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *dx, const void *dy, void *const *blocks,
-                       struct pp_err *err)
+                       const struct pp_passed *dx, const struct pp_passed *dy,
+                       void *const *blocks, struct pp_err *err)
 {
     return bwd_inputs(s, mb, dx, dy, blocks, false, err);
 }
@@ -326,8 +449,8 @@ int pp_stage_bwd_weight(const struct pp_stage *s,
 }
 
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *dx, const void *dy, void *const *blocks,
-                 struct pp_err *err)
+                 const struct pp_passed *dx, const struct pp_passed *dy,
+                 void *const *blocks, struct pp_err *err)
 {
     /* Do I and W apart if the time of each is recorded. */
     bool both = !pp_layer_times_wanted(s->layer_times);

@@ -17,6 +17,17 @@ struct pp_stage_units {
     bool input_grad; /* the stage sends one */
 };
 
+/* The kinds of rows of a microbatch: those of tokens, and those of patches and
+ * of features of each encoder. */
+enum { PP_STAGE_ROWS = 1 + (PP_N_ROWS - 1) * PP_MAX_ENCODERS };
+
+/* One end of a stage: what passes there, or its gradient. Rows of tokens or of
+ * an encoder, and features of encoders. NULL for what does not pass. */
+struct pp_passed {
+    void *rows;
+    void *features[PP_MAX_ENCODERS];
+};
+
 struct pp_stage {
     const struct pp_env *env; /* borrowed */
     int copy;                 /* of the weights */
@@ -24,9 +35,12 @@ struct pp_stage {
     struct pp_layer *layers;
     /* By layer and kind of rows: bytes per row before its part of the block; of
      * the workspace, bytes per row that it recomputes. */
-    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_N_ROWS];
-    struct pp_edge *edges;     /* (n_layers + 1) before and after each layer */
-    struct pp_edge in, out;    /* at the two ends */
+    size_t (*offsets[PP_N_UNIT_BLOCKS])[PP_STAGE_ROWS];
+    struct pp_edge *edges; /* (n_layers + 1) before and after each layer; the
+                              first one of an encoder reads nothing */
+    struct pp_edges out;   /* what it passes on */
+    const struct pp_layer *projectors[PP_MAX_ENCODERS]; /* here, or NULL */
+    bool holds[PP_MAX_ENCODERS];                        /* see pp_stage_holds */
     size_t gathered_row_bytes; /* 0: one rank (unit_bytes.h) */
     bool input_grad;
     struct pp_layer_times *layer_times; /* borrowed; NULL: not recorded */
@@ -45,20 +59,20 @@ void pp_stage_take_weights(struct pp_stage *s, void *whole);
  * workspace (unit_bytes.h), and the end of it. */
 enum { PP_WORKSPACE_END = PP_N_UNIT_BLOCKS, PP_N_STAGE_BLOCKS };
 
-/* x, y, dx and dy have the rows and the width of `in` and `out`, or are NULL if
- * the width is 0. */
+/* y and dy are what `out` says, x and dx what the inputs of the stage pass on.
+ * dx has NULL for what needs no gradient. */
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *y, const void *x, void *const *blocks,
-                 struct pp_err *err) PP_MUST_USE;
+                 const struct pp_passed *y, const struct pp_passed *x,
+                 void *const *blocks, struct pp_err *err) PP_MUST_USE;
 int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *dx, const void *dy, void *const *blocks,
-                       struct pp_err *err) PP_MUST_USE;
+                       const struct pp_passed *dx, const struct pp_passed *dy,
+                       void *const *blocks, struct pp_err *err) PP_MUST_USE;
 int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
                         struct pp_err *err) PP_MUST_USE;
 /* Does both, with the same bits; faster if a layer has a bwd. */
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
-                 void *dx, const void *dy, void *const *blocks,
-                 struct pp_err *err) PP_MUST_USE;
+                 const struct pp_passed *dx, const struct pp_passed *dy,
+                 void *const *blocks, struct pp_err *err) PP_MUST_USE;
 
 #endif

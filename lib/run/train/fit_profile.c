@@ -41,22 +41,23 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
 /* Returns the tokens and pairs that a layer works on; those of an encoder whose
  * tensors ranks divide are as if each did the work of some of its rows. */
 static struct pp_fit_point size_of(const struct pp_rank *rank,
-                                   enum pp_rows rows,
+                                   const struct pp_layer *l,
                                    const struct pp_part_size *s)
 {
-    double tp = (double)pp_layout_encoder_tp(&rank->env.layout, 0);
-    return rows == PP_ROWS_TOKENS
-               ? (struct pp_fit_point){{s->tokens, s->pairs}, 0}
-               : (struct pp_fit_point){
-                     {(double)s->image_rows / tp, s->image_pairs / tp}, 0};
+    size_t k = l->unit.encoder;
+    if (l->rows == PP_ROWS_TOKENS)
+        return (struct pp_fit_point){{s->tokens, s->pairs}, 0};
+    double tp = (double)pp_layout_encoder_tp(&rank->env.layout, k);
+    return (struct pp_fit_point){
+        {(double)s->images[k].rows / tp, s->images[k].pairs / tp}, 0};
 }
 
-/* Collects the measurements of one part of a layer of the rank, which has the
+/* Collects the measurements of one part of a layer l of the rank, which has the
  * number `at` in the recorder. With pairs, the part depends on pairs too.
  * Returns how many there are. */
 static size_t collect(const struct pp_rank *rank, int skip, size_t at,
-                      enum pp_rows rows, enum pp_layer_time time, bool pairs,
-                      struct pp_fit_point *points)
+                      const struct pp_layer *l, enum pp_layer_time time,
+                      bool pairs, struct pp_fit_point *points)
 {
     const struct pp_recorder *r = &rank->recorder;
     size_t n = 0, passes = (size_t)r->kept.n_passes;
@@ -65,7 +66,7 @@ static size_t collect(const struct pp_rank *rank, int skip, size_t at,
         for (size_t i = part; i < part + passes * r->parts; i++) {
             double y = r->seconds[(i * r->n_layers + at) * PP_N_LAYER_TIMES +
                                   (size_t)time];
-            struct pp_fit_point point = size_of(rank, rows, &r->sizes[i]);
+            struct pp_fit_point point = size_of(rank, l, &r->sizes[i]);
             point.x[1] = pairs ? point.x[1] : 0;
             point.y = y;
             if (y >= 0)
@@ -85,8 +86,8 @@ static void fit_layer(const struct pp_rank *r, int skip, size_t at,
         find_share(m, pp_model_unit(m, l->number), (enum pp_layer_time)time,
                    share);
         bool pairs = share[1] > 0;
-        size_t n = collect(r, skip, at, l->rows, (enum pp_layer_time)time,
-                           pairs, points);
+        size_t n =
+            collect(r, skip, at, l, (enum pp_layer_time)time, pairs, points);
         bool both = pp_least_deviation(points, n, share, c);
         fit->alike += pairs && !both;
         fit->seconds[time][0] += c[0];
@@ -117,24 +118,29 @@ int pp_fit_layers(const struct pp_rank *r, int skip, struct pp_unit_fit *fits,
 /* --- messages --- */
 
 /* Returns the bytes of a message of the k-th kept step: the rows of its slice
- * times the width, both of the edge that it crosses. */
+ * times the width, both of the edges that it crosses. */
 static double message_bytes(const struct pp_rank *r, int k, int pass,
                             struct pp_action a)
 {
-    const struct pp_model *m = r->job->model;
-    const struct pp_unit_range *u = &r->job->stages[a.stage];
-    bool out = a.op == PP_SEND_F;
-    struct pp_edge edge = pp_edge_before(m, u->first + (out ? u->n : 0));
+    const struct pp_edges *x =
+        &r->worker.engine.passed[a.op == PP_SEND_F ? a.stage : a.peer];
     const struct pp_recorder *rec = &r->recorder;
     size_t slices = (size_t)rec->schedule->graph->n_slices;
     size_t at = (size_t)pp_recorder_place(rec, k) * (size_t)rec->kept.n_passes +
                 (size_t)pass;
     size_t part = (size_t)a.microbatch * slices + (size_t)a.slice;
     const struct pp_part_size *size = &rec->sizes[at * rec->parts + part];
-    double rows = edge.rows == PP_ROWS_TOKENS    ? size->tokens
-                  : edge.rows == PP_ROWS_PATCHES ? (double)size->image_rows
-                                                 : (double)size->features;
-    return rows * (double)(edge.width * r->kernels.element_bytes);
+    double elements = 0;
+    for (size_t i = 0; i < x->n; i++) {
+        const struct pp_edge e = x->at[i];
+        double rows = size->tokens;
+        if (e.rows != PP_ROWS_TOKENS)
+            rows = (double)(e.rows == PP_ROWS_PATCHES
+                                ? size->images[e.encoder].rows
+                                : size->images[e.encoder].features);
+        elements += rows * (double)e.width;
+    }
+    return elements * (double)r->kernels.element_bytes;
 }
 
 /* Collects the messages of a pass whose receiver was waiting for them: the time

@@ -365,26 +365,33 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
     env->n_words = (int32_t)p.rows;
 }
 
-/* Fills the envs of the encoder. No other rank shares its attention, and those
- * that divide its tensors share its products. */
+/* Fills the envs of the encoders. No other rank shares their attention, and
+ * those that divide their tensors share their products. */
 static void make_images(struct pp_rank *r)
 {
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
     const struct pp_collective none = {.group.n = 1};
-    if (!pp_model_has_encoder(r->job->model))
-        return;
     r->encoded = *r->job->model;
-    r->encoded.encoders[0].tp = pp_layout_encoder_tp(&r->env.layout, 0);
-    r->tower = pp_vision_tower(&r->encoded, 0);
-    r->projector = r->env;
-    r->projector.model = &r->encoded;
-    r->projector.context = r->projector.experts = none;
-    r->projector.tensor = collective_of(&r->env, PP_GROUP_ENCODER_TP);
-    r->projector.exchange = pp_attention_exchange(1, &alone);
-    r->images = r->projector;
-    r->images.model = &r->tower;
-    r->projector.images = r->env.images = &r->images;
-    r->env.projector = &r->projector;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        if (r->encoded.encoders[k].kind == PP_VISION_NONE)
+            continue;
+        struct pp_env *p = &r->projector[k], *images = &r->images[k];
+        r->encoded.encoders[k].tp = pp_layout_encoder_tp(&r->env.layout, k);
+        r->tower[k] = pp_vision_tower(&r->encoded, k);
+        *p = r->env;
+        p->model = &r->encoded;
+        p->context = p->experts = none;
+        p->tensor = collective_of(&r->env, PP_GROUP_ENCODER_TP);
+        p->exchange = pp_attention_exchange(1, &alone);
+        *images = *p;
+        images->model = &r->tower[k];
+        p->images[k] = images;
+    }
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (r->projector[k].model) {
+            r->env.images[k] = &r->images[k];
+            r->env.projector[k] = &r->projector[k];
+        }
 }
 
 /* Makes the room for what layers of experts read of a GPU. */

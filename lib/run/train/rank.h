@@ -25,11 +25,11 @@ struct pp_rank {
                              overlap pairs (engine.h); or zeroed */
     struct pp_kernels kernels; /* the job's, or timed */
     struct pp_timed_stream timed;
-    struct pp_model share;           /* of the model, on this rank */
-    struct pp_model encoded;         /* the model with this rank's share of its
-                                        encoder of images, if it has one */
-    struct pp_model tower;           /* this share */
-    struct pp_env images, projector; /* of the encoder */
+    struct pp_model share;   /* of the model, on this rank */
+    struct pp_model encoded; /* the model with this rank's share of its
+                                encoders, if it has any */
+    struct pp_model tower[PP_MAX_ENCODERS]; /* these shares */
+    struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */

@@ -256,7 +256,7 @@ static void add_rows(double *probe, const void *y, size_t from, size_t to,
 }
 
 /* Returns the rows of the images before those of a sequence. */
-static size_t rows_before(const struct pp_model *m,
+static size_t rows_before(const struct pp_vision *v,
                           const struct pp_bin_items *images, uint32_t sequence,
                           enum pp_rows rows)
 {
@@ -264,25 +264,24 @@ static size_t rows_before(const struct pp_model *m,
         return 0;
     size_t n = 0;
     for (int32_t k = 0; k < images->cu_items[sequence]; k++)
-        n += pp_image_rows(&m->encoders[0], pp_grid_size(&images->grids[k]),
-                           rows);
+        n += pp_image_rows(v, pp_grid_size(&images->grids[k]), rows);
     return n;
 }
 
 /* Sets the rows of a sequence of a bin on an edge, from `begin` on. */
 static void find_rows(const struct pp_verify_job *j, size_t bin,
                       const struct pp_bin *b, uint32_t sequence,
-                      enum pp_rows rows, size_t *begin, size_t *n)
+                      struct pp_edge edge, size_t *begin, size_t *n)
 {
+    const struct pp_vision *v = &j->v->model->encoders[edge.encoder];
     struct pp_bin_items images;
     *begin = (size_t)b->cu_seqlens_padded[sequence];
     *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
-    if (rows == PP_ROWS_TOKENS)
+    if (edge.rows == PP_ROWS_TOKENS)
         return;
-    pp_packed_bin_items(j->data, pp_vision_modality(&j->v->model->encoders[0]),
-                        bin, &images);
-    *begin = rows_before(j->v->model, &images, sequence, rows);
-    *n = rows_before(j->v->model, &images, sequence + 1, rows) - *begin;
+    pp_packed_bin_items(j->data, pp_vision_modality(v), bin, &images);
+    *begin = rows_before(v, &images, sequence, edge.rows);
+    *n = rows_before(v, &images, sequence + 1, edge.rows) - *begin;
 }
 
 void pp_verify_output(void *ctx, int stage, size_t bin,
@@ -300,7 +299,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
     for (uint32_t s = 0; s < b.n_sequences; s++) {
         double *probe = pp_verify_probe(j->v, j->run, stage, b.source[s]);
         size_t begin, rows;
-        find_rows(j, bin, &b, s, edge.rows, &begin, &rows);
+        find_rows(j, bin, &b, s, edge, &begin, &rows);
         size_t from = begin > first ? begin : first;
         size_t to = begin + rows < end ? begin + rows : end;
         /* Slices come in order. In later steps the probe is complete. */

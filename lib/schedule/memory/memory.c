@@ -90,10 +90,8 @@ static int touch_forward(struct touches *t, struct pp_err *err)
                  ? touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output, err)
                  : touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in), err);
     }
-    if (!rc && n->n_inputs > 1)
-        rc =
-            touch(t, PP_BUF_INPUT, s, s,
-                  b->joined ? b->joined : input_bytes(t, s, n->inputs[0]), err);
+    if (!rc && n->n_inputs > 1 && !b->parts)
+        rc = touch(t, PP_BUF_INPUT, s, s, input_bytes(t, s, n->inputs[0]), err);
     return rc ? -1 : 0;
 }
 

@@ -54,7 +54,8 @@ struct pp_stage_bytes {
     size_t workspace; /* within an action; one per rank */
     size_t weights;   /* gathered by UNSHARD; 0: they are always whole */
     size_t input;     /* taken over a bridge; 0: what the inputs put out */
-    size_t joined;    /* of several inputs; 0: as much as one */
+    bool parts;       /* several inputs are parts of what the stage reads: there
+                         is no sum */
     bool routed;      /* later slices read what experts kept, in act_w */
 };
 
