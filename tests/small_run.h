@@ -12,7 +12,7 @@
 #include "model/vision.h"
 #include "run/execute/job.h"
 
-enum { SMALL_VOCAB = 37, SMALL_RANKS = 16, SMALL_SEQUENCES = 16 };
+enum { SMALL_VOCAB = 37, SMALL_RANKS = 24, SMALL_SEQUENCES = 16 };
 
 /* Grouped queries, norms of queries and keys, and a tied head. */
 #define SMALL_MODEL(layers)                                                  \

@@ -24,7 +24,7 @@ enum {
     STEPS = 5,
     BINS = 4,
     SEQUENCES = 6,
-    MOST_STAGES = 4,
+    MOST_STAGES = 6,
     MOST_TOKENS = 256,
     MOST_UNITS = 16
 };
@@ -44,11 +44,14 @@ struct golden {
     size_t from[SEQUENCES + 1]; /* tokens before each sequence of the golden */
 };
 
-/* Units first[s] .. first[s + 1] - 1 of each stage, which has a rank. */
+/* Units first[s] .. first[s + 1] - 1 of each stage, which has a rank. Stages
+ * are a chain, or two branches: one from stage `second` on, which meet in stage
+ * `join`. */
 struct split {
     const char *name;
     int n;
     size_t first[MOST_STAGES + 1];
+    int second, join; /* 0: a chain */
 };
 
 __attribute__((format(printf, 1, 2), noreturn)) static void
@@ -121,18 +124,18 @@ static int write_tokens(struct golden *g, const char *dir, uint32_t align,
 }
 
 /* Returns whether tensors of clips have names of their own. */
-static bool names_clips(const struct golden *g)
+static bool names_clips(const struct golden *g, size_t encoder)
 {
-    return pp_vision_hears(&g->m.encoders[0]) &&
+    return pp_vision_hears(&g->m.encoders[encoder]) &&
            pp_tensors_find(g->want, "clips");
 }
 
-/* Reads the grids of all items, and the rows before each. LLaVA's images have
- * one size. */
-static void read_grids(const struct golden *g, struct pp_grid *grids,
-                       size_t *row)
+/* Reads the grids of all items of an encoder, and the rows before each. LLaVA's
+ * images have one size. */
+static void read_grids(const struct golden *g, size_t encoder,
+                       struct pp_grid *grids, size_t *row)
 {
-    bool clips = names_clips(g);
+    bool clips = names_clips(g, encoder);
     bool given = pp_tensors_find(g->want, "grids") != NULL;
     size_t n;
     double *at = read_values(g,
@@ -153,18 +156,20 @@ static void read_grids(const struct golden *g, struct pp_grid *grids,
     free(at);
 }
 
-/* Gives the set in memory its images, in the order of its sequences. */
-static int add_images(struct golden *g, struct pp_err *err)
+/* Gives the set in memory the images of an encoder, in the order of its
+ * sequences. */
+static int add_images(struct golden *g, size_t encoder, struct pp_err *err)
 {
-    size_t n, n_patches, width = g->m.encoders[0].patch_inputs, to = 0;
-    bool clips = names_clips(g);
+    const struct pp_vision *v = &g->m.encoders[encoder];
+    size_t n, n_patches, width = v->patch_inputs, to = 0;
+    bool clips = names_clips(g, encoder);
     double *images = read_values(g, clips ? "clips" : "images", &n);
     double *patches = read_values(g, clips ? "rows" : "patches", &n_patches);
     uint32_t counts[SEQUENCES], before[SEQUENCES + 1] = {0};
     struct pp_grid of[2 * SEQUENCES], grids[2 * SEQUENCES];
     size_t row[2 * SEQUENCES + 1] = {0};
     float *pixels = NULL;
-    read_grids(g, of, row);
+    read_grids(g, encoder, of, row);
     for (size_t i = 0; i < SEQUENCES; i++)
         before[i + 1] = before[i] + (uint32_t)images[i];
     for (size_t i = 0; i < SEQUENCES; i++) {
@@ -173,7 +178,7 @@ static int add_images(struct golden *g, struct pp_err *err)
             grids[to++] = of[before[order[i]] + k];
     }
     const struct pp_item_content c = {
-        .kind = image_kind(&g->m.encoders[0]), .n = counts, .grids = grids};
+        .kind = image_kind(v), .n = counts, .grids = grids};
     int rc = pp_packed_set_items(&g->data, &c, &pixels, err);
     to = 0;
     for (size_t i = 0; i < SEQUENCES && !rc; i++) {
@@ -216,8 +221,11 @@ static void open_golden(struct golden *g, const char *name, uint32_t align)
     snprintf(path, sizeof path, "%s/packed", scratch);
     if (write_tokens(g, path, align, &err) ||
         pp_packed_open(path, &mapped, &err) ||
-        pp_packed_take(&mapped, BINS, &g->data, &err) || add_images(g, &err))
+        pp_packed_take(&mapped, BINS, &g->data, &err))
         give_up("%s", err.text);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (g->m.encoders[k].kind != PP_VISION_NONE && add_images(g, k, &err))
+            give_up("%s", err.text);
     pp_packed_finish(&mapped);
     scratch_remove(scratch);
 }
@@ -320,15 +328,18 @@ struct setting {
 static int build(const struct setting *x, const struct pp_model *m, bool merged,
                  struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 {
-    static const int before[] = {0, 1, 2, 3};
+    static const int before[MOST_STAGES] = {0, 1, 2, 3, 4, 5};
     const struct split *b = x->split;
+    int *ends = pp_arena_alloc(a, 2, sizeof *ends);
     *g = (struct pp_graph){.n_stages = b->n,
                            .n_rows = merged ? 1 : b->n,
                            .tied = {-1, -1},
                            .replicas = x->dp > 1 || x->cp > 1 || x->tp > 1};
     g->stages = pp_arena_alloc(a, (size_t)b->n, sizeof *g->stages);
-    if (!g->stages)
+    if (!g->stages || !ends)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    ends[0] = b->second - 1;
+    ends[1] = b->join - 1;
     for (int s = 0; s < b->n; s++) {
         g->stages[s].row = merged ? 0 : s;
         g->stages[s].n_inputs = s > 0;
@@ -337,6 +348,11 @@ static int build(const struct setting *x, const struct pp_model *m, bool merged,
         for (size_t u = b->first[s]; u < b->first[s + 1]; u++)
             g->stages[s].frozen &=
                 pp_unit_role(m, pp_model_unit(m, u)) != PP_ROLE_TRAINED;
+    }
+    if (b->join) {
+        g->stages[b->second].n_inputs = 0;
+        g->stages[b->join].n_inputs = 2;
+        g->stages[b->join].inputs = ends;
     }
     return pp_graph_connect(a, g, err);
 }

@@ -4,7 +4,7 @@
  * its own or not. All splits give the same bits. */
 #include "image_golden.h"
 
-enum { MOST_SPLITS = 4, MOST_LISTS = 4, MOST_KINDS = 3 };
+enum { MOST_SPLITS = 6, MOST_LISTS = 4, MOST_KINDS = 3 };
 
 /* The second has a rank for the encoder, the third cuts it. Units 0 to 6 are
  * the encoder's: patches, a norm, three layers of which two run, a norm that
@@ -26,6 +26,20 @@ static const struct split qwen_splits[MOST_SPLITS] = {
     {"cuts in the encoder, and a merger beside the embedding",
      4,
      {0, 1, 3, 6, 9}},
+};
+
+/* Units 0 to 3 are those of images, 4 to 7 those of audio. */
+static const struct split omni_splits[MOST_SPLITS] = {
+    {"one rank", 1, {0, 13}, 0, 0},
+    {"a rank for both encoders", 3, {0, 8, 10, 13}, 0, 0},
+    {"two branches with cuts in each", 6, {0, 1, 4, 6, 8, 10, 13}, 2, 4},
+    {"a rank for each encoder", 4, {0, 4, 8, 11, 13}, 1, 2},
+    {"the second encoder beside the embedding", 3, {0, 4, 10, 13}, 0, 0},
+    {"a cut in the first, and the rest beside the embedding",
+     2,
+     {0, 2, 13},
+     0,
+     0},
 };
 
 static const struct model {
@@ -71,6 +85,14 @@ static const struct model {
      qwen_splits,
      {"gpipe"},
      {{"audio", 27 + 4}, {"audio,language", 4}}},
+    /* Both encoders. Sequences have images, clips, both or none. */
+    {"qwen2.5-omni",
+     omni_splits,
+     {"gpipe"},
+     {{"vision", 27 + 5 + 38},
+      {"audio", 27 + 38 + 4},
+      {"audio,projector", 27 + 38 - 5},
+      {"vision,audio,language", 5 + 4}}},
 };
 
 static const struct model *model_of(const char *folder)
@@ -135,48 +157,50 @@ static void data_parallel(const struct golden *g, const struct split *split)
 
 /* The comparison sees chunks of another size. Nothing reads what is behind a
  * clip of an odd number of frames, whose last value is *behind. */
-static void control_chunks(struct golden *g, const struct split *split,
-                           float *behind, size_t width)
+static void control_chunks(const struct golden *g, const struct split *split,
+                           struct pp_vision *v, float *behind)
 {
     const struct setting x = {
         .split = split, .kind = "1f1b", .kernels = &pp_kernels_f64};
     struct result r;
-    for (size_t i = 0; i < width; i += PP_AUDIO_FRAMES) {
+    for (size_t i = 0; i < v->patch_inputs; i += PP_AUDIO_FRAMES) {
         behind[-(ptrdiff_t)i] += 1;
         behind[-(ptrdiff_t)i - 1] += 1;
     }
     ok(run(g, &x, &r) && r.worst < 1e-9, "nothing reads frames behind a clip");
-    g->m.encoders[0].chunk++;
+    v->chunk++;
     ok(differs(g, split), "larger chunks give other losses and gradients");
-    g->m.encoders[0].chunk--;
+    v->chunk--;
 }
 
 /* The comparison sees wrong pixels, and windows of another size. */
-static void controls(struct golden *g, const struct split *split)
+static void controls(struct golden *g, const struct split *split,
+                     size_t encoder)
 {
+    struct pp_vision *v = &g->m.encoders[encoder];
     struct pp_bin_items images;
-    pp_packed_bin_items(&g->data, pp_packed_modality(&g->data), 0, &images);
+    pp_packed_bin_items(&g->data, pp_vision_modality(v), 0, &images);
     float *pixel = (float *)(uintptr_t)images.values, kept = *pixel;
     *pixel += 0.01f;
     ok(differs(g, split), "another pixel gives other losses and gradients");
     *pixel = kept;
     /* The second of the frames behind an odd number of them. */
-    pixel += (size_t)images.cu_rows[1] * g->m.encoders[0].patch_inputs - 1;
-    if (g->m.encoders[0].chunk)
-        control_chunks(g, split, pixel, g->m.encoders[0].patch_inputs);
-    else if (pp_vision_hears(&g->m.encoders[0])) {
+    pixel += (size_t)images.cu_rows[1] * v->patch_inputs - 1;
+    if (v->chunk)
+        control_chunks(g, split, v, pixel);
+    else if (pp_vision_hears(v)) {
         *pixel += 0.01f;
         ok(differs(g, split), "and so does another frame behind a clip");
         *pixel -= 0.01f;
     }
-    size_t window = g->m.encoders[0].window;
+    size_t window = v->window;
     for (size_t other = window - 1; window && other <= window + 1; other += 2) {
-        g->m.encoders[0].window = other;
+        v->window = other;
         ok(differs(g, split),
            "windows of %zu x %zu features, not %zu x %zu, give others, too",
            other, other, window, window);
     }
-    g->m.encoders[0].window = window;
+    v->window = window;
 }
 
 int main(int argc, char **argv)
@@ -187,9 +211,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < MOST_SPLITS && m->splits[i].n; i++)
         check_split(&g, m, &m->splits[i]);
     data_parallel(&g, &m->splits[1]);
-    controls(&g, &m->splits[1]);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (g.m.encoders[k].kind != PP_VISION_NONE)
+            controls(&g, &m->splits[1], k);
+    bool both = g.m.encoders[1].kind != PP_VISION_NONE;
     close_golden(&g);
-    meshes(m->folder, &m->splits[0]);
-    meshes(m->folder, &m->splits[2]);
+    for (int i = 0; i < MOST_SPLITS && m->splits[i].n; i++)
+        if (both || i == 0 || i == 2)
+            meshes(m->folder, &m->splits[i]);
     return done();
 }
