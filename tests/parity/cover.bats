@@ -6,20 +6,21 @@
 bats_require_minimum_version 1.5.0
 load helpers
 
-LAYERS=12
-
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
     export FACTORS="$SRCDIR/tests/parity/cover.factors"
     "$SRCDIR/tests/parity/cover" "$FACTORS" >rows
-    local name head
+    local name head n
     for name in llama qwen2 qwen3 gpt-oss; do
         for head in tied untied; do
             model "$name-$head" "$([ $head = tied ] && echo true || echo false)"
-            jq ".num_hidden_layers = $LAYERS | .hidden_size = 16 |
-                .intermediate_size = 24 | .head_dim = 6" \
+            jq '.hidden_size = 16 | .intermediate_size = 24 | .head_dim = 6' \
                 "model-$name-$head/config.json" >config
-            mv config "model-$name-$head/config.json"
+            for n in 4 6 8 9 12; do
+                mkdir "model-$name-$head-$n"
+                sed "s/\(\"num_hidden_layers\": \)6/\1$n/" config \
+                    >"model-$name-$head-$n/config.json"
+            done
         done
     done
     data 1 40 >data.jsonl
@@ -32,10 +33,10 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# layers HOW STAGES: prints options of ppsplit; some stages have no layers.
+# layers HOW LAYERS STAGES: prints options of ppsplit; some stages have no layers.
 layers() {
     [ "$1" = uneven ] || return 0
-    awk -v n="$2" -v left=$LAYERS 'BEGIN {
+    awk -v left="$2" -v n="$3" 'BEGIN {
         printf "--layers "
         for (i = 1; i < n; i++) {
             k = (i * 7) % 3
@@ -54,13 +55,16 @@ microbatches() {
     esac
 }
 
-# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: prints a manifest.
+# plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: prints a manifest. The model has
+# about one layer for each stage.
 plan() {
-    local kind chunks placement
+    local kind chunks placement stages n
     IFS=: read -r kind chunks placement <<<"$1"
+    stages=$((chunks * $2))
+    n=$((stages < 4 ? 4 : stages))
     # shellcheck disable=SC2046
     ppsplit -q -p "$2" -c "$chunks" --placement "$placement" --recompute "$7" \
-        $(layers "$3" $((chunks * $2))) "model-$5-$4" |
+        $(layers "$3" $n $stages) "model-$5-$4-$n" |
         ppsched -q -s "$kind" -m "$(microbatches "$kind" "$2")" --depth "$6"
 }
 

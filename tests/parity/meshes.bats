@@ -11,7 +11,7 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     "$SRCDIR/tests/parity/cover" -v fewer="${FEWER:-1}" \
         "$SRCDIR/tests/parity/meshes.factors" >rows
-    local name head tied
+    local name head tied n
     for head in tied untied; do
         tied=$([ $head = tied ] && echo true || echo false)
         mkdir "model-gpt2-$head"
@@ -25,6 +25,14 @@ setup_file() {
             activation_function: "gelu_new", initializer_range: 0.1,
             embd_pdrop: 0, resid_pdrop: 0, tie_word_embeddings: $tied}' \
             >"model-gpt2-$head/config.json"
+        for name in llama qwen2 qwen3 mistral qwen2-moe gpt2; do
+            for n in 3 4 6; do
+                mkdir "model-$name-$head-$n"
+                sed -E "s/(\"(n_layer|num_hidden_layers)\": )6/\1$n/" \
+                    "model-$name-$head/config.json" \
+                    >"model-$name-$head-$n/config.json"
+            done
+        done
     done
     data 1 40 >data.jsonl
     # Two chunks for each of 2 ranks, whose rows 4 ranks divide.
@@ -41,8 +49,12 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         # N ranks divide the experts of a model "NAME:epN".
         ep=
         [[ ${row[9]} != *:ep* ]] || ep=:${row[9]##*:}
-        plan_row $((2 * ${row[1]#pp})) "model-${row[9]%:ep*}-${row[8]}$ep" \
-            "${row[@]}" >plan.json
+        # About one layer for each stage.
+        IFS=: read -r _ chunks _ <<<"${row[0]}"
+        n=$((chunks * ${row[1]#pp}))
+        n=$((n < 3 ? 3 : n))
+        plan_row $((2 * ${row[1]#pp})) \
+            "model-${row[9]%:ep*}-${row[8]}-$n$ep" "${row[@]}" >plan.json
         options=(--data packed)
         [[ ${row[3]} != *-ranges ]] || options=(--data ranges)
         if [[ ${row[9]} == qwen2-moe* && ${row[0]} != seq1f1b* ]]; then
