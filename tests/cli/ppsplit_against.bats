@@ -40,7 +40,7 @@ beats() {
         ppsplit "$@" --method "$method" m >/dev/null 2>&1 || continue
         other=$(step "$kind" "$m" "$@" --method "$method")
         echo "$kind $*: $best, $method $other"
-        jq -ne "$best <= $other * (1 + 1e-12)"
+        holds "$best <= $other * (1 + 1e-12)"
         tried=$((tried + 1))
     done
     [ "$tried" -ge 4 ]

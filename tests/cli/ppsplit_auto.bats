@@ -14,16 +14,15 @@ setup() {
 # beats M MEMORY ARGS...: passes if no named kind has a shorter step on its own
 # split.
 beats() {
-    local m=$1 memory=$2 tried=0 best other kind
+    local m=$1 memory=$2 tried=0 best said other kind
     shift 2
     set -- "$@" -m "$m" ${memory:+--memory "$memory"}
     ppsplit "$@" --for auto -v -o auto.json model.json 2>note
     best=$(makespan auto "$m" ${memory:+--memory "$memory"} auto.json)
     # The note of ppsplit gives the step that ppsched finds.
     grep -q 'ppsplit: auto, ' note
-    jq -ne --argjson best "$best" --argjson said \
-        "$(sed -n 's/.*a step of \([^ ]*\) .*/\1/p' note)" \
-        '($best / $said - 1) | fabs < 1e-4'
+    said=$(sed -n 's/.*a step of \([^ ]*\) .*/\1/p' note)
+    holds "$best < $said * (1 + 1e-4) && $said < $best * (1 + 1e-4)"
     for kind in $(ppsched --list | awk '/^[a-z0-9-]+ / && !/^auto/ {print $1}'); do
         # auto takes no slices and no copies.
         case $kind in seq1f1b | dualpipe) continue ;; esac
@@ -31,7 +30,7 @@ beats() {
             continue
         other=$(makespan "$kind" "$m" ${memory:+--memory "$memory"} kind.json)
         echo "$*: $best, $kind $other"
-        jq -ne "$best <= $other * (1 + 1e-9)"
+        holds "$best <= $other * (1 + 1e-9)"
         tried=$((tried + 1))
     done
     echo "$*: $tried kinds"

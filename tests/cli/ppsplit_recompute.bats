@@ -67,7 +67,7 @@ shortest() {
             --recompute auto $place m >auto.json
         got=$(makespan "$kind" "$m" auto.json)
         echo "$t: $got, not $want, $(modes auto.json)"
-        jq -ne "$got == $want"
+        holds "$got == $want"
         ppsched -q -s "$kind" -m "$m" --memory "$limit" auto.json >/dev/null
     done
 }
@@ -77,7 +77,7 @@ shortest() {
     for limit in 80G 4G 3G 2500M; do
         ppsplit -p 2 -m 4 --recompute auto --memory $limit m >auto.json
         step=$(makespan 1f1b 4 auto.json)
-        jq -ne "$step >= $last"
+        holds "$step >= $last"
         last=$step
         echo "$limit: $(modes auto.json)" >>all
     done
@@ -103,7 +103,7 @@ shortest() {
         ppsplit -p 2 --layers 4,1 -m 4 --recompute $list --memory 3500M m \
             >list.json 2>/dev/null || continue
         other=$(makespan 1f1b 4 list.json)
-        jq -ne "$step <= $other"
+        holds "$step <= $other"
     done
 }
 

@@ -56,7 +56,7 @@ shortest() {
         run -0 --separate-stderr ppsplit -v -p $ranks -m 64 "$@" large.json
         [[ "$stderr" =~ gap\ ([0-9.]+)\ % ]]
         echo "$layers layers, $ranks ranks, $*: ${BASH_REMATCH[1]} %"
-        jq -ne "${BASH_REMATCH[1]} <= $most"
+        holds "${BASH_REMATCH[1]} <= $most"
     }
     gap 0.1
     gap 2 --for zb-h2
@@ -80,7 +80,7 @@ shortest() {
             type:decoderlayer; do
             other=$(step 1f1b 8 -p $p --method $method)
             echo "$method on $p ranks: $other"
-            jq -ne "$best <= $other"
+            holds "$best <= $other"
         done
     done
 }
@@ -238,7 +238,7 @@ profile() {
     before=$(takes -p 2 -m 4 --costs p.json)
     profile '.messages.latency = 1'
     after=$(takes -p 2 -m 4 --costs p.json)
-    jq -ne "$after > $before + 2"
+    holds "$after > $before + 2"
 }
 
 @test "ranks that divide the work of a token divide its measured seconds" {

@@ -56,13 +56,17 @@ layers() {
 }
 
 # makespan KIND M [ARGS...]: prints the makespan that ppsched simulates for a
-# run of a plan on standard input or in a file.
+# run of a plan on standard input or in a file. jq would take longer to start than
+# ppsched to answer.
 makespan() {
     local kind=$1 m=$2
     shift 2
     ppsched -s "$kind" -m "$m" --depth auto --stats "$@" |
-        jq .at_depth.makespan
+        sed -n 's/^  "at_depth": .*"makespan": \([^,]*\),.*/\1/p'
 }
+
+# holds TEXT: returns whether a comparison of numbers is true.
+holds() { awk "BEGIN { exit !($1) }"; }
 
 # splits STAGES MODEL: prints every split as names for --fqns, one on a line.
 splits() {
