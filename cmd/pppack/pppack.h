@@ -85,11 +85,11 @@ struct pack_job {
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
-    struct pp_rank_range *ranks; /* of each sequence, in packed order */
-    struct pp_epoch_order epoch; /* of the directory */
-    struct pp_manifest manifest; /* with manifest_name */
-    double per_token, per_pair;  /* with --balance flops */
-    double per_patch;            /* with --balance flops */
+    struct pp_rank_range *ranks;     /* of each sequence, in packed order */
+    struct pp_epoch_order epoch;     /* of the directory */
+    struct pp_manifest manifest;     /* with manifest_name */
+    double per_token, per_pair;      /* with --balance flops */
+    double per_row[PP_N_MODALITIES]; /* with --balance flops */
     /* With --image-token, and with --audio-token. */
     struct pp_jsonl_stream streams[PP_N_MODALITIES];
     size_t lower_bound;                /* with --stats */
@@ -149,12 +149,15 @@ static inline uint32_t pack_row_limit(const struct pack_job *j,
 size_t pack_row_sizes(const struct pack_job *j,
                       struct pp_pack_size sizes[PP_N_MODALITIES]);
 
-/* Returns the modality whose encoder is simulated: that of the documents'
- * items. */
-static inline enum pp_modality pack_modality(const struct pack_job *j)
+/* Returns what an encoder of the plan takes: the documents' items, if it is the
+ * only one. */
+static inline enum pp_modality pack_modality(const struct pack_job *j,
+                                             size_t encoder)
 {
-    return j->docs.items[PP_MODALITY_AUDIO].n ? PP_MODALITY_AUDIO
-                                              : PP_MODALITY_IMAGES;
+    return pp_plan_modality(&j->manifest, encoder,
+                            j->docs.items[PP_MODALITY_AUDIO].n
+                                ? PP_MODALITY_AUDIO
+                                : PP_MODALITY_IMAGES);
 }
 
 /* The numbers of items and rows of a stream, and most rows of a bin. */
@@ -167,8 +170,8 @@ struct pack_stream_figures {
 void pack_print_stream(FILE *f, enum pp_modality m, bool both,
                        const struct pack_stream_figures *n, bool before);
 
-/* Fails if the documents have images and audio: a plan counts the items of one
- * encoder. */
+/* Fails if the documents have images and audio, and the plan not an encoder for
+ * each. */
 int pack_check_streams(struct pack_job *j) PP_MUST_USE;
 
 /* Fails if the model of --manifest cannot take the items that were read. */

@@ -68,7 +68,7 @@ static double cost_of_row(const struct pack_job *j, enum pp_modality m)
     double tokens = audio ? j->audio_cost : j->patch_cost;
     if (j->balance != PACK_BALANCE_FLOPS)
         return tokens;
-    return audio ? j->audio_cost * j->per_token : j->per_patch;
+    return audio ? j->audio_cost * j->per_token : j->per_row[m];
 }
 
 /* Returns the cost of one piece, in what is balanced. */
@@ -155,38 +155,40 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
     return 0;
 }
 
-/* Appends the images of a piece to those of its bin. */
-static void add_images(const struct pack_job *j, const struct pp_piece *q,
-                       struct pp_bin_items *to, int32_t *cu)
+/* Appends the items of a piece to those of its bin. */
+static void add_items(const struct pack_job *j, const struct pp_items *items,
+                      const struct pp_piece *q, struct pp_bin_items *to,
+                      int32_t *cu)
 {
     size_t first, n = sequences_of(j, q, &first);
-    const struct pp_item *image;
+    const struct pp_item *item;
     for (size_t s = first; s < first + n; s++)
-        for (size_t k =
-                 pp_items_of(&j->docs.items[pack_modality(j)], s, &image);
-             k > 0; k--) {
-            cu[to->n + 1] = cu[to->n] + (int32_t)image++->rows;
+        for (size_t k = pp_items_of(items, s, &item); k > 0; k--) {
+            cu[to->n + 1] = cu[to->n] + (int32_t)item++->rows;
             to->n++;
         }
     to->rows = (uint32_t)cu[to->n];
 }
 
-/* Measures the images of all bins. Ranks that have those of several bins have
- * as many of each, because nothing says which come together. */
-static int measure_images(struct pack_job *j, struct pp_workloads *s)
+/* Measures the items of an encoder in all bins. Ranks that have those of
+ * several bins have as many of each, because nothing says which come together.
+ */
+static int measure_items(struct pack_job *j, size_t encoder,
+                         struct pp_workloads *s)
 {
-    int32_t *cu = calloc(j->docs.items[pack_modality(j)].n + 1, sizeof *cu);
+    const struct pp_items *all = &j->docs.items[pack_modality(j, encoder)];
+    int32_t *cu = calloc(all->n + 1, sizeof *cu);
     double bins;
-    size_t ranks = pp_image_ranks(&j->manifest, &bins);
+    size_t ranks = pp_plan_item_ranks(&j->manifest, encoder, &bins);
     if (!cu)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
-        struct pp_bin_items images = {.cu_rows = cu};
+        struct pp_bin_items items = {.cu_rows = cu};
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
-            add_images(j, &j->pieces.piece[j->bins.items[i]], &images, cu);
-        struct pp_item_share share = pp_items_largest(&images, ranks);
-        pp_workloads_set_images(s, b, &j->manifest, bins * share.rows,
-                                bins * share.squares);
+            add_items(j, all, &j->pieces.piece[j->bins.items[i]], &items, cu);
+        struct pp_item_share share = pp_items_largest(&items, ranks);
+        pp_workloads_set_items(s, b, &j->manifest, encoder, bins * share.rows,
+                               bins * share.squares);
     }
     free(cu);
     return 0;
@@ -199,8 +201,8 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
     size_t slices = (size_t)j->manifest.graph.n_slices;
     if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
         return -1;
-    bool images = j->manifest.microbatch.n_images && slices == 1;
-    if (pp_workloads_init(s, n_parts, images, &j->t.err) != 0)
+    size_t counted = slices == 1 ? pp_plan_counted(&j->manifest) : 0;
+    if (pp_workloads_init(s, n_parts, counted, &j->t.err) != 0)
         return -1;
     if (j->ranks)
         return measure_ranks(j, c, s);
@@ -215,7 +217,10 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
             add_pairs(j, *item, (int64_t)slices, total, at,
                       s->pairs + b * slices);
     }
-    return images ? measure_images(j, s) : 0;
+    for (size_t e = 0; e < counted; e++)
+        if (measure_items(j, e, s) != 0)
+            return -1;
+    return 0;
 }
 
 /* The part of a step that one data-parallel rank runs. */

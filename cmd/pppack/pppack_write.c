@@ -169,26 +169,39 @@ static bool is_stream(const struct pack_job *j)
     return !strcmp(j->manifest_name, "-");
 }
 
-/* Finds what a token, a pair and a patch cost: the units before the last
- * component encode images. */
+/* Returns what a row of an encoder costs. */
+static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
+{
+    const struct pp_plan_items items = pp_plan_items(m, encoder);
+    struct pp_manifest_model units = m->model;
+    double rows = (double)items.n * (double)items.rows;
+    double length = (double)m->microbatch.seq_len, per_token, per_pair;
+    units.units += m->components[encoder].first_unit;
+    units.n_units = m->components[encoder].n_units;
+    pp_model_cost(&units, &per_token, &per_pair);
+    return rows > 0 ? length * (per_token + per_pair * (length + 1) / 2) / rows
+                    : 0;
+}
+
+/* Finds what a token, a pair and a row of each encoder cost. The last component
+ * is the language model. */
 static void find_costs(struct pack_job *j)
 {
     const struct pp_manifest *m = &j->manifest;
-    const struct pp_default_microbatch *mb = &m->microbatch;
-    struct pp_manifest_model language = m->model, encoders = m->model;
-    double patches = (double)mb->n_images * (double)mb->image_patches;
-    double length = (double)mb->seq_len, per_token, per_pair;
-    encoders.n_units =
-        m->n_components > 1 ? m->components[m->n_components - 1].first_unit : 0;
-    language.units += encoders.n_units;
-    language.n_units -= encoders.n_units;
+    struct pp_manifest_model language = m->model;
+    size_t n = pp_plan_encoders(m);
+    size_t first = n ? m->components[m->n_components - 1].first_unit : 0;
+    language.units += first;
+    language.n_units -= first;
     pp_model_cost(&language, &j->per_token, &j->per_pair);
-    pp_model_cost(&encoders, &per_token, &per_pair);
-    if (patches > 0)
-        j->per_patch =
-            length * (per_token + per_pair * (length + 1) / 2) / patches;
-    if (tool_given(&j->t, "patch-cost"))
-        j->per_patch = j->patch_cost * j->per_token;
+    for (int k = 0; k < PP_N_MODALITIES; k++) {
+        enum pp_modality of = (enum pp_modality)k;
+        for (size_t e = 0; e < n; e++)
+            if (pp_plan_modality(m, e, of) == of)
+                j->per_row[k] = cost_of_item_row(m, e);
+        if (tool_given(&j->t, "patch-cost"))
+            j->per_row[k] = j->patch_cost * j->per_token;
+    }
 }
 
 /* Takes missing settings from the mesh and the schedule. */
@@ -212,18 +225,6 @@ static int take_defaults(struct pack_job *j)
                    j->manifest_name);
 }
 
-/* Refuses a plan with two encoders: a patch has one cost, and the data section
- * has the sizes of one modality. */
-static int check_encoders(struct pack_job *j)
-{
-    if (j->manifest.n_components <= PP_MAX_ENCODERS)
-        return 0;
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                   "%s: the plan has two encoders, but packed data are counted "
-                   "for one only so far; pack without --manifest",
-                   j->manifest_name);
-}
-
 int pack_manifest_read(struct pack_job *j)
 {
     struct pp_err *err = &j->t.err;
@@ -237,7 +238,7 @@ int pack_manifest_read(struct pack_job *j)
             err);
         if (!is_stream(j))
             fclose(f);
-        if (rc != 0 || check_encoders(j) != 0 || take_defaults(j) != 0)
+        if (rc != 0 || take_defaults(j) != 0)
             return -1;
     }
     if (j->dp == 0)
@@ -273,11 +274,12 @@ static int check_items(struct pack_job *j, const struct pp_model *model,
 int pack_check_streams(struct pack_job *j)
 {
     if (!j->docs.items[PP_MODALITY_IMAGES].n ||
-        !j->docs.items[PP_MODALITY_AUDIO].n)
+        !j->docs.items[PP_MODALITY_AUDIO].n ||
+        pp_plan_encoders(&j->manifest) == PP_MAX_ENCODERS)
         return 0;
     return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                   "%s: the documents have images and audio, but a plan "
-                   "counts the items of one encoder",
+                   "%s: the documents have images and audio, but the plan does "
+                   "not have an encoder for each",
                    j->manifest_name);
 }
 
@@ -290,6 +292,25 @@ int pack_check_images(struct pack_job *j)
     for (int m = 0; m < PP_N_MODALITIES && rc == 0; m++)
         rc = check_items(j, &model, (enum pp_modality)m);
     return rc ? pp_fail_at(&j->t.err, "%s: ", j->manifest_name) : 0;
+}
+
+/* Returns the modality of an encoder in packed data. */
+static enum pp_modality modality_of(const struct pack_job *j,
+                                    const struct pp_packed *p, size_t encoder)
+{
+    return pp_plan_modality(&j->manifest, encoder, pp_packed_modality(p));
+}
+
+/* Returns the most rows that a rank of an encoder gets, or 0 if all items have
+ * one size. */
+static uint32_t most_rows(const struct pack_job *j, const struct pp_packed *p,
+                          size_t encoder)
+{
+    const struct pp_layout l = pp_manifest_layout(&j->manifest);
+    size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
+    return pp_plan_merge(&j->manifest, encoder) > 1
+               ? pp_items_most(p, modality_of(j, p, encoder), makers, lanes)
+               : 0;
 }
 
 static int set_data(struct pack_job *j)
@@ -305,12 +326,12 @@ static int set_data(struct pack_job *j)
         .capacity = p.capacity,
         .align = p.align,
         .max_tokens = pp_packed_room(&p, j->manifest.mesh.cp),
-        .max_images = p.streams[pp_packed_modality(&p)].max_items};
-    const struct pp_layout l = pp_manifest_layout(&j->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    if (j->manifest.model.image_merge > 1)
-        data.max_patches =
-            pp_items_most(&p, pp_packed_modality(&p), makers, lanes);
+        .max_images = p.streams[modality_of(j, &p, 0)].max_items,
+        .max_patches = most_rows(j, &p, 0)};
+    if (pp_plan_encoders(&j->manifest) > 1) {
+        data.max_clips = p.streams[modality_of(j, &p, 1)].max_items;
+        data.max_clip_rows = most_rows(j, &p, 1);
+    }
     int rc = pp_manifest_set_data(&j->manifest, &data, &j->t.err);
     pp_packed_finish(&p);
     return rc;

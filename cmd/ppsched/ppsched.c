@@ -131,21 +131,6 @@ static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
     return rc;
 }
 
-/* Refuses data for two encoders, as costs and sizes are scaled by the items of
- * one. */
-static int check_encoders(struct ppsched *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    if (m->n_components <= PP_MAX_ENCODERS ||
-        (!p->options.data && !m->has_data))
-        return 0;
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "%s: the plan has two encoders, but packed data are counted "
-                   "for one only so far; plan without data, for the items of "
-                   "ppsplit --images and --clips",
-                   p->name);
-}
-
 /* Chooses the packed data: --data, or the manifest's if they can be read. A
  * plan may be inspected on a machine that does not have them. */
 static int choose_data(struct ppsched *p)
@@ -154,8 +139,6 @@ static int choose_data(struct ppsched *p)
     const struct pp_manifest_data *named =
         p->manifest.has_data ? &p->manifest.data : NULL;
     struct pp_err why = {0};
-    if (check_encoders(p))
-        return -1;
     p->data = o->data;
     if (!o->data && named && !o->seq_len) {
         if (look_for_data(named, &why) == 0)
@@ -178,20 +161,6 @@ static int check_ranks(struct ppsched *p)
                : 0;
 }
 
-/* Refuses images beside audio: costs and sizes are counted for the items of one
- * encoder. */
-static int check_streams(struct ppsched *p)
-{
-    const struct pp_packed_stream *s = p->packed.streams;
-    if (!pp_stream_exists(&s[PP_MODALITY_IMAGES]) ||
-        !pp_stream_exists(&s[PP_MODALITY_AUDIO]))
-        return 0;
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "%s: has images and audio, but a plan counts the items of "
-                   "one encoder",
-                   p->data);
-}
-
 /* Opens the data and computes the costs, once. Needs stages and a number of
  * microbatches. */
 int ppsched_open_costs(struct ppsched *p)
@@ -200,7 +169,7 @@ int ppsched_open_costs(struct ppsched *p)
     if (p->costs.graph)
         return 0;
     if (p->data && (pp_packed_open(p->data, &p->packed, err) ||
-                    check_ranks(p) || check_streams(p)))
+                    check_ranks(p) || ppsched_check_streams(p)))
         return -1;
     if (p->data && p->packed.n_bins == 0)
         return pp_fail(err, PP_EXIT_INPUT, "%s: has no microbatches", p->data);
@@ -289,16 +258,19 @@ int ppsched_prepare(struct ppsched *p)
 static int set_data(struct ppsched *p)
 {
     const struct pp_packed *k = &p->packed;
-    struct pp_manifest_data data = {
-        .path = p->options.data,
-        .checksum = k->checksum,
-        .n_bins = k->n_bins,
-        .n_sequences = k->n_sequences,
-        .capacity = k->capacity,
-        .align = k->align,
-        .max_tokens = pp_packed_room(k, p->manifest.mesh.cp),
-        .max_images = k->streams[pp_packed_modality(k)].max_items,
-        .max_patches = (uint32_t)ppsched_max_patches(p)};
+    const struct ppsched_items *most = p->costs.items;
+    struct pp_manifest_data data = {.path = p->options.data,
+                                    .checksum = k->checksum,
+                                    .n_bins = k->n_bins,
+                                    .n_sequences = k->n_sequences,
+                                    .capacity = k->capacity,
+                                    .align = k->align,
+                                    .max_tokens =
+                                        pp_packed_room(k, p->manifest.mesh.cp),
+                                    .max_images = (uint32_t)most[0].n,
+                                    .max_patches = (uint32_t)most[0].rows,
+                                    .max_clips = (uint32_t)most[1].n,
+                                    .max_clip_rows = (uint32_t)most[1].rows};
     return pp_manifest_set_data(&p->manifest, &data, &p->tool->err);
 }
 

@@ -92,6 +92,12 @@ struct ppsched_given {
     int n_slices;
 };
 
+/* The most items of a microbatch for an encoder, and the most rows of them on a
+ * rank; 0 if all items have the size that the plan assumes. */
+struct ppsched_items {
+    size_t n, rows;
+};
+
 /* The costs of actions, the memory of stages, and their sources. */
 struct ppsched_costs {
     struct pp_costs costs;
@@ -103,8 +109,7 @@ struct ppsched_costs {
     struct pp_workloads loads;     /* per microbatch and slice */
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
-    size_t max_images;             /* of a microbatch */
-    size_t max_patches;            /* see ppsched_max_patches */
+    struct ppsched_items items[PP_MAX_ENCODERS];
     struct pp_backend backend;
     bool sized;                   /* the stages have sizes in bytes */
     struct pp_stage_bytes *sizes; /* per stage, for the largest microbatch or
@@ -127,13 +132,29 @@ struct ppsched {
     struct ppsched_costs costs;
 };
 
-/* Returns the most patches of a rank, of the images of a bin, if a model takes
- * images of any size; else 0. The data are open. */
-size_t ppsched_max_patches(const struct ppsched *p);
+/* Fails if the data have images and audio, and the plan not an encoder for
+ * each. */
+int ppsched_check_streams(struct ppsched *p) PP_MUST_USE;
 
-/* Returns the most features that a rank of an encoder makes in an action, and
- * the mesh of the ranks that play a row. */
-size_t ppsched_most_features(const struct ppsched *p);
+/* Returns how many encoders take the time of their items in the data. A step
+ * with items has no slices. */
+size_t ppsched_counted(const struct ppsched *p);
+
+/* Fills costs.items from the data, or from the manifest without them. */
+void ppsched_count_items(struct ppsched *p);
+
+/* Measures the items of microbatch k, whose first lane has its bin at place
+ * `at`, for all encoders that are counted. */
+void ppsched_measure_items(struct ppsched *p, uint64_t at, size_t k);
+
+/* Returns the most features that a rank of an encoder makes in an action. */
+size_t ppsched_most_features(const struct ppsched *p, size_t encoder);
+
+/* Returns what to multiply the bytes of a unit by. Those of an encoder are for
+ * the items that the plan assumed, but the data may have more or fewer. */
+double ppsched_items_scale(const struct ppsched *p, size_t unit);
+
+/* Returns the mesh of the ranks that play a row. */
 struct pp_mesh ppsched_mesh(const struct ppsched *p, int row);
 
 /* Fills p->costs from the options, the manifest and the packed data. */

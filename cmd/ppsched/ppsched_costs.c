@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "model/vision.h"
 #include "ppsched.h"
 
 /* Tokens of a microbatch if nothing gives its size. */
@@ -50,16 +49,6 @@ static struct pp_default_microbatch assumed_microbatch(const struct ppsched *p)
                              : pp_default_microbatch_of(DEFAULT_SEQ_LEN);
 }
 
-size_t ppsched_max_patches(const struct ppsched *p)
-{
-    const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    return p->manifest.model.image_merge > 1
-               ? pp_items_most(&p->packed, pp_packed_modality(&p->packed),
-                               makers, lanes)
-               : 0;
-}
-
 static void assume_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -75,8 +64,6 @@ static void assume_microbatches(struct ppsched *p)
     bool sized = p->manifest.has_data;
     c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
     c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
-    c->max_images = p->manifest.data.max_images;
-    c->max_patches = p->manifest.data.max_patches;
 }
 
 /* Measures microbatch k, whose sequences have ranks of their own. Its time is
@@ -98,18 +85,6 @@ static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
     size_t slowest = pp_stage_slowest(&c->stage, tokens, pairs, (size_t)cp);
     c->loads.tokens[k] = tokens[slowest] * cp;
     c->loads.pairs[k] = pairs[slowest] * cp;
-}
-
-/* Measures the images of microbatch k, whose first lane has its bin at place
- * `at`. A step with images has no slices. */
-static void measure_images(struct ppsched *p, uint64_t at, size_t k)
-{
-    const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    struct pp_item_share share = pp_items_largest_of(
-        &p->packed, pp_packed_modality(&p->packed), at, lanes, makers);
-    pp_workloads_set_images(&p->costs.loads, k, &p->manifest, share.rows,
-                            share.squares);
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
@@ -140,56 +115,10 @@ static void measure_microbatches(struct ppsched *p)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
                            &c->loads.pairs[k * slices]);
-        if (c->loads.image_tokens)
-            measure_images(p, place, (size_t)k);
+        ppsched_measure_items(p, place, (size_t)k);
     }
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;
-    c->max_images = p->packed.streams[pp_packed_modality(&p->packed)].max_items;
-    c->max_patches = ppsched_max_patches(p);
-}
-
-/* Returns the images of the largest microbatch of the data. */
-static struct pp_vision images_of_data(const struct ppsched *p)
-{
-    struct pp_vision data = pp_planned_images(&p->manifest);
-    data.n_images = p->costs.max_images;
-    data.seq_len = p->costs.max_tokens;
-    if (p->costs.max_patches) { /* one of all patches on each rank */
-        data.n_images = data.makers ? data.makers : data.sharers;
-        data.lanes = 1;
-    }
-    return data;
-}
-
-size_t ppsched_most_features(const struct ppsched *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    const struct pp_vision x = m->has_data && p->costs.max_tokens
-                                   ? images_of_data(p)
-                                   : pp_planned_images(&p->manifest);
-    size_t each = m->has_data && p->costs.max_patches
-                      ? p->costs.max_patches
-                      : (size_t)m->microbatch.image_patches;
-    size_t merge = m->model.image_merge ? m->model.image_merge : 1;
-    return pp_vision_rank_images(&x) * (each / merge);
-}
-
-/* Returns what to multiply the bytes of a unit by. Those of an encoder are for
- * the images that the plan assumed, but the data may have more or fewer. */
-static double images_scale(const struct ppsched *p, size_t unit)
-{
-    const struct pp_manifest *m = &p->manifest;
-    const struct pp_default_microbatch *mb = &m->microbatch;
-    const struct ppsched_costs *c = &p->costs;
-    if (!m->has_data || !mb->n_images || !m->n_components ||
-        unit >= m->components[0].n_units || c->max_tokens == 0)
-        return 1;
-    const struct pp_vision plan = pp_planned_images(&p->manifest),
-                           data = images_of_data(p);
-    size_t each = (size_t)mb->image_patches;
-    return pp_vision_rate(&data, c->max_patches ? c->max_patches : each) /
-           pp_vision_rate(&plan, each);
 }
 
 /* Returns the bytes of a block of a stage for each row. */
@@ -197,25 +126,35 @@ static double act_rate(const struct ppsched *p, int s, int block)
 {
     const struct pp_manifest_stage *stage = &p->manifest.stages[s];
     double sum = 0;
-    if (!p->manifest.microbatch.n_images)
+    if (!pp_plan_counted(&p->manifest))
         return stage->act_bytes[block];
     for (size_t i = stage->first_unit; i < stage->first_unit + stage->n_units;
          i++) {
         const struct pp_manifest_unit *u = &p->manifest.model.units[i];
         const struct pp_manifest_mode *mode = &u->modes[stage->recompute];
         const double *act = mode->known ? mode->act_bytes : u->act_bytes;
-        sum += act[block] * images_scale(p, i);
+        sum += act[block] * ppsched_items_scale(p, i);
     }
     return sum;
 }
 
 /* Returns the bytes of a row that a stage passes on; an empty one passes on its
- * input. */
+ * input. One that has the ends of two encoders passes on the features of both.
+ */
 static double out_rate(const struct ppsched *p, int s)
 {
-    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_manifest_stage *stage = &m->stages[s];
     size_t end = stage->first_unit + stage->n_units;
-    return stage->out_bytes * (end ? images_scale(p, end - 1) : 1);
+    double sum = stage->out_bytes * (end ? ppsched_items_scale(p, end - 1) : 1);
+    size_t last = end ? pp_plan_encoder_of(m, end - 1) : PP_MAX_ENCODERS;
+    for (size_t e = 0; last < PP_MAX_ENCODERS && e < last; e++) {
+        size_t unit = m->components[e].first_unit + m->components[e].n_units;
+        if (unit > stage->first_unit)
+            sum += m->model.units[unit - 1].out_bytes *
+                   ppsched_items_scale(p, unit - 1);
+    }
+    return sum;
 }
 
 /* Returns the workspace of a stage: the largest of its units', with what they
@@ -230,7 +169,7 @@ static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
         const struct pp_manifest_unit *u =
             &p->manifest.model.units[stage->first_unit + i];
         struct pp_workspace w = u->workspace;
-        w.token *= images_scale(p, stage->first_unit + i);
+        w.token *= ppsched_items_scale(p, stage->first_unit + i);
         w.token += (double)pp_bytes_of_rows(
             u->modes[stage->recompute].workspace_bytes * n, 1);
         size_t bytes = pp_workspace_bytes(&w, rows, copied);
@@ -363,13 +302,6 @@ static int init_given(struct ppsched *p)
     return 0;
 }
 
-/* Returns whether the images of a microbatch have a time of their own. */
-static bool has_images(const struct ppsched *p)
-{
-    return p->data && p->manifest.microbatch.n_images &&
-           p->manifest.graph.n_slices == 1;
-}
-
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -378,7 +310,7 @@ int ppsched_costs_init(struct ppsched *p)
     c->stages = p->manifest.stages;
     if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
         return -1;
-    if (pp_workloads_init(&c->loads, parts, has_images(p), &p->tool->err))
+    if (pp_workloads_init(&c->loads, parts, ppsched_counted(p), &p->tool->err))
         return -1;
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     if (!c->sizes)
@@ -394,6 +326,7 @@ int ppsched_costs_init(struct ppsched *p)
         c->precision = &pp_precisions[0];
     c->backend = pp_backend_of(c->precision, !p->manifest.model.gpu);
     measure_microbatches(p);
+    ppsched_count_items(p);
     set_sizes(p);
     c->costs = (struct pp_costs){stage_time, c};
     if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)

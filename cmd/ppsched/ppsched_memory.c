@@ -166,9 +166,9 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .replicas = x.dp * x.cp * x.tp > 1,
         .divided = x.cp > 1,
         .overlap = pairs && !c->backend.is_host};
-    if (p->manifest.microbatch.n_images > 0)
-        pp_count_images(&counts, &l, rank, 0, p->manifest.model.image_merge,
-                        ppsched_most_features(p));
+    for (size_t e = 0; e < pp_plan_counted(&p->manifest); e++)
+        pp_count_images(&counts, &l, rank, e, pp_plan_merge(&p->manifest, e),
+                        ppsched_most_features(p, e));
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }
 

@@ -9,8 +9,9 @@
 enum { CHECKSUM_DIGITS = 16 };
 
 static const char *const data_keys[] = {
-    "path",  "checksum",   "n_bins",     "n_sequences", "capacity",
-    "align", "max_tokens", "max_images", "max_patches", NULL,
+    "path",        "checksum",  "n_bins",        "n_sequences",
+    "capacity",    "align",     "max_tokens",    "max_images",
+    "max_patches", "max_clips", "max_clip_rows", NULL,
 };
 
 static int hex_digit(char c)
@@ -70,6 +71,14 @@ static int read_u32(const struct pp_value *at, const char *key, int64_t min,
     return 0;
 }
 
+/* Reads a count of at least 1 that may be absent. */
+static int read_some(const struct pp_value *at, const char *key, int64_t max,
+                     uint32_t *out)
+{
+    struct pp_value member;
+    return pp_value_find(at, key, &member) ? read_u32(at, key, 1, max, out) : 0;
+}
+
 int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
 {
     struct pp_manifest_data *d = &m->data;
@@ -83,12 +92,10 @@ int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
         read_u32(at, "align", 1, UINT32_MAX, &d->align) ||
         read_u32(at, "max_tokens", 0, d->capacity, &d->max_tokens))
         return -1;
-    struct pp_value images;
-    if (pp_value_find(at, "max_images", &images) &&
-        read_u32(at, "max_images", 1, d->max_tokens, &d->max_images))
-        return -1;
-    if (pp_value_find(at, "max_patches", &images) &&
-        read_u32(at, "max_patches", 1, INT32_MAX, &d->max_patches))
+    if (read_some(at, "max_images", d->max_tokens, &d->max_images) ||
+        read_some(at, "max_patches", INT32_MAX, &d->max_patches) ||
+        read_some(at, "max_clips", d->max_tokens, &d->max_clips) ||
+        read_some(at, "max_clip_rows", INT32_MAX, &d->max_clip_rows))
         return -1;
     d->n_bins = (uint64_t)n_bins;
     d->n_sequences = (uint64_t)n_sequences;
@@ -115,6 +122,10 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
         bad |= pp_put(o, "max_images", json_integer(data->max_images));
     if (data->max_patches)
         bad |= pp_put(o, "max_patches", json_integer(data->max_patches));
+    if (data->max_clips)
+        bad |= pp_put(o, "max_clips", json_integer(data->max_clips));
+    if (data->max_clip_rows)
+        bad |= pp_put(o, "max_clip_rows", json_integer(data->max_clip_rows));
     return pp_written(o, bad, err);
 }
 

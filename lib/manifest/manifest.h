@@ -111,6 +111,7 @@ struct pp_manifest_data {
     uint32_t max_images;  /* of a bin */
     uint32_t max_patches; /* of a rank, of a bin's images; 0 if all images have
                              the size that the plan assumes */
+    uint32_t max_clips, max_clip_rows; /* the same of a second encoder */
 };
 
 /* A plan that was tried. */

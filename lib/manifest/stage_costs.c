@@ -5,70 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/parts.h"
 #include "model/precision.h"
-#include "model/vision.h"
-
-int pp_workloads_init(struct pp_workloads *l, size_t n, bool images,
-                      struct pp_err *err)
-{
-    size_t each = images ? 4 : 2;
-    *l = (struct pp_workloads){0};
-    if (pp_mul(n, each, &each, err))
-        return -1;
-    l->tokens = calloc(each + 1, sizeof *l->tokens);
-    if (!l->tokens)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    l->pairs = l->tokens + n;
-    if (images) {
-        l->image_tokens = l->pairs + n;
-        l->image_pairs = l->image_tokens + n;
-    }
-    return 0;
-}
-
-void pp_workloads_finish(struct pp_workloads *l)
-{
-    free(l->tokens);
-    *l = (struct pp_workloads){0};
-}
-
-struct pp_vision pp_planned_images(const struct pp_manifest *m)
-{
-    const struct pp_layout l = pp_manifest_layout(m);
-    struct pp_vision v = {.n_images = (size_t)m->microbatch.n_images,
-                          .seq_len = (size_t)m->microbatch.seq_len};
-    pp_layout_divide_images(&l, 0, &v);
-    return v;
-}
-
-size_t pp_image_ranks(const struct pp_manifest *m, double *bins)
-{
-    const struct pp_layout l = pp_manifest_layout(m);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
-    *bins = makers < lanes ? (double)lanes / (double)makers : 1;
-    return makers > lanes ? makers / lanes : 1;
-}
-
-void pp_workloads_set_images(struct pp_workloads *l, size_t i,
-                             const struct pp_manifest *m, double patches,
-                             double squares)
-{
-    const struct pp_default_microbatch *mb = &m->microbatch;
-    const struct pp_vision plan = pp_planned_images(m);
-    double images = (double)pp_vision_rank_images(&plan);
-    double each = (double)mb->image_patches, length = (double)mb->seq_len;
-    l->image_tokens[i] = l->tokens[i];
-    l->image_pairs[i] = l->pairs[i];
-    if (images > 0 && each > 0) {
-        l->image_tokens[i] = length * patches / (images * each);
-        l->image_pairs[i] =
-            length * (length + 1) / 2 * squares / (images * each * each);
-    }
-}
 
 /* Recomputed operations take the same share of the forward's time as of its
  * operations. */
@@ -112,15 +52,15 @@ static double moved_params(const struct pp_mesh *x,
 /* Adds a unit of the model to its stage. A sum also moves its parts back,
  * unless each rank keeps its part alone (ZeRO-1). */
 static void add_moved(struct pp_stage_costs *c, int stage,
-                      const struct pp_manifest *m,
-                      const struct pp_manifest_unit *u, bool is_encoder)
+                      const struct pp_manifest *m, size_t unit)
 {
+    const struct pp_manifest_unit *u = &m->model.units[unit];
     const struct pp_precision *types =
         m->model.dtype ? pp_precision_find(m->model.dtype) : NULL;
     types = types ? types : pp_precisions;
     const struct pp_layout l = pp_manifest_layout(m);
     const struct pp_mesh x =
-        pp_layout_mesh(&l, m->graph.stages[stage].row, is_encoder);
+        pp_layout_mesh(&l, m->graph.stages[stage].row, unit < c->language);
     double params = moved_params(&x, u, types);
     c->moved[stage].gathered += params * (double)types->element_bytes;
     if (u->role == PP_ROLE_TRAINED)
@@ -133,41 +73,63 @@ static void add_moved(struct pp_stage_costs *c, int stage,
 static void find_bridges(struct pp_stage_costs *c, const struct pp_manifest *m)
 {
     const struct pp_layout l = pp_manifest_layout(m);
-    const struct pp_mesh *x = &pp_layout_language(&l)->mesh;
     for (int s = 0; s < m->graph.n_stages; s++) {
-        const struct pp_layout_component *e =
-            &l.components[pp_layout_component(&l, m->graph.stages[s].row)];
-        double copies = pp_mesh_ranks(&e->mesh) / e->mesh.pp;
-        bool last = m->graph.stages[s].row == e->first_row + e->mesh.pp - 1;
-        c->busier_end[s] = 1;
-        if (last && e != pp_layout_language(&l))
-            c->busier_end[s] = fmax(1, copies / (x->dp * pp_mesh_sharers(x)));
+        int row = m->graph.stages[s].row, of = pp_layout_component(&l, row);
+        const struct pp_layout_component *e = &l.components[of];
+        bool last = row == e->first_row + e->mesh.pp - 1;
+        c->busier_end[s] = last ? pp_layout_busier_end(&l, of) : 1;
     }
+}
+
+/* Returns the encoder that has a unit and whose items are counted, or
+ * PP_MAX_ENCODERS. */
+static size_t encoder_of(const struct pp_stage_costs *c, size_t unit)
+{
+    size_t e = 0;
+    while (e < PP_MAX_ENCODERS && unit >= c->encoder_end[e])
+        e++;
+    return e;
+}
+
+static struct pp_unit_seconds *alloc_seconds(int n)
+{
+    return calloc((size_t)n, sizeof(struct pp_unit_seconds));
+}
+
+static int alloc_profile(struct pp_stage_costs *c, struct pp_err *err)
+{
+    int n = c->graph->n_stages;
+    bool whole = true;
+    c->heads = alloc_seconds(n);
+    c->others = alloc_seconds(n);
+    for (size_t e = 0; e < PP_MAX_ENCODERS; e++) {
+        c->items[e] = alloc_seconds(n);
+        whole &= c->items[e] != NULL;
+    }
+    c->moved = calloc((size_t)n, sizeof *c->moved);
+    c->busier_end = calloc((size_t)n, sizeof *c->busier_end);
+    return whole && c->heads && c->others && c->moved && c->busier_end
+               ? 0
+               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 static int sum_profile(struct pp_stage_costs *c, const struct pp_manifest *m,
                        struct pp_err *err)
 {
     c->profile = &m->profile;
-    c->heads = calloc((size_t)m->graph.n_stages, sizeof *c->heads);
-    c->images = calloc((size_t)m->graph.n_stages, sizeof *c->images);
-    c->others = calloc((size_t)m->graph.n_stages, sizeof *c->others);
-    c->moved = calloc((size_t)m->graph.n_stages, sizeof *c->moved);
-    c->busier_end = calloc((size_t)m->graph.n_stages, sizeof *c->busier_end);
-    if (!c->heads || !c->images || !c->others || !c->moved || !c->busier_end)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    if (alloc_profile(c, err))
+        return -1;
     find_bridges(c, m);
     for (int s = 0; s < m->graph.n_stages; s++)
         for (size_t i = 0; i < m->stages[s].n_units; i++) {
             const struct pp_manifest_stage *stage = &m->stages[s];
-            size_t unit = stage->first_unit + i;
+            size_t unit = stage->first_unit + i, e = encoder_of(c, unit);
             const struct pp_manifest_unit *u = &m->model.units[unit];
             add_seconds(pp_fqn_is_head(u->fqn) ? &c->heads[s]
-                        : unit < c->n_encoder  ? &c->images[s]
+                        : e < PP_MAX_ENCODERS  ? &c->items[e][s]
                                                : &c->others[s],
                         &m->profile.units[unit], u, stage->recompute);
-            add_moved(c, s, m, u,
-                      m->n_components && unit < m->components[0].n_units);
+            add_moved(c, s, m, unit);
         }
     return 0;
 }
@@ -188,8 +150,11 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
         }
     c->units = m->model.units;
     c->has_frozen = m->model.has_frozen;
-    if (m->n_components && m->microbatch.n_images)
-        c->n_encoder = m->components[0].n_units;
+    if (m->n_components)
+        c->language = m->components[m->n_components - 1].first_unit;
+    for (size_t e = 0; e < pp_plan_counted(m); e++)
+        c->encoder_end[e] =
+            m->components[e].first_unit + m->components[e].n_units;
     return m->has_profile ? sum_profile(c, m, err) : 0;
 }
 
@@ -210,9 +175,9 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
         const struct pp_manifest_unit *u = &c->units[i];
         const double *again = u->modes[s->recompute].recompute_flops;
-        bool encodes = i < c->n_encoder;
-        double tokens = encodes ? l.image_tokens : l.tokens;
-        double pairs = encodes ? l.image_pairs : l.pairs;
+        size_t e = encoder_of(c, i);
+        double tokens = e < PP_MAX_ENCODERS ? l.items[e].tokens : l.tokens;
+        double pairs = e < PP_MAX_ENCODERS ? l.items[e].pairs : l.pairs;
         struct pp_cost x =
             pp_cost_of(tokens * u->fwd_flops[0], pairs * u->fwd_flops[1],
                        pp_fqn_is_head(u->fqn));
@@ -222,12 +187,23 @@ static struct pp_cost units_flops(const struct pp_stage_costs *c, int stage,
     return sum;
 }
 
+/* Reports whether all units take the same tokens and pairs. */
+static bool is_even(const struct pp_workload *l)
+{
+    bool even = true;
+    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
+        even &= !(l->items[e].tokens < l->tokens) &&
+                !(l->items[e].tokens > l->tokens) &&
+                !(l->items[e].pairs < l->pairs) &&
+                !(l->items[e].pairs > l->pairs);
+    return even;
+}
+
 static struct pp_cost stage_flops(const struct pp_stage_costs *c, int stage,
                                   struct pp_workload l)
 {
     double tokens = l.tokens, pairs = l.pairs;
-    if (c->has_frozen || l.image_tokens < tokens || l.image_tokens > tokens ||
-        l.image_pairs < pairs || l.image_pairs > pairs)
+    if (c->has_frozen || !is_even(&l))
         return units_flops(c, stage, l);
     const double *flops = c->stages[stage].fwd_flops;
     double head = c->head_flops[stage];
@@ -251,11 +227,32 @@ static struct pp_cost seconds_of(const struct pp_unit_seconds *s, double tokens,
 static struct pp_cost stage_seconds(const struct pp_stage_costs *c, int stage,
                                     struct pp_workload l)
 {
-    struct pp_cost text =
+    struct pp_cost sum =
         pp_cost_sum(seconds_of(&c->heads[stage], l.tokens, l.pairs, true),
                     seconds_of(&c->others[stage], l.tokens, l.pairs, false));
-    return pp_cost_sum(text, seconds_of(&c->images[stage], l.image_tokens,
-                                        l.image_pairs, false));
+    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
+        sum =
+            pp_cost_sum(sum, seconds_of(&c->items[e][stage], l.items[e].tokens,
+                                        l.items[e].pairs, false));
+    return sum;
+}
+
+/* Returns the bytes that a stage passes on. One that ends with the last of the
+ * encoders also has the features of the others that end in it. */
+static double passed_bytes(const struct pp_stage_costs *c, int stage,
+                           struct pp_workload l)
+{
+    const struct pp_manifest_stage *s = &c->stages[stage];
+    size_t end = s->first_unit + s->n_units;
+    size_t last = end > 0 ? encoder_of(c, end - 1) : PP_MAX_ENCODERS;
+    if (last == PP_MAX_ENCODERS)
+        return s->out_bytes * l.tokens;
+    double bytes = s->out_bytes * l.items[last].tokens;
+    for (size_t e = 0; e < last; e++)
+        if (c->encoder_end[e] > s->first_unit)
+            bytes +=
+                c->units[c->encoder_end[e] - 1].out_bytes * l.items[e].tokens;
+    return bytes;
 }
 
 /* In both directions a message is as wide as the lower stage's output. */
@@ -263,10 +260,7 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
                            struct pp_workload l)
 {
     int lower = a.op == PP_SEND_F ? a.stage : a.peer;
-    const struct pp_manifest_stage *s = &c->stages[lower];
-    size_t end = s->first_unit + s->n_units;
-    double rows = end > 0 && end <= c->n_encoder ? l.image_tokens : l.tokens;
-    double bytes = s->out_bytes * rows * c->busier_end[lower];
+    double bytes = passed_bytes(c, lower, l) * c->busier_end[lower];
     return c->profile->latency + c->profile->seconds_per_byte * bytes;
 }
 
@@ -372,7 +366,8 @@ void pp_stage_costs_finish(struct pp_stage_costs *c)
 {
     free(c->head_flops);
     free(c->heads);
-    free(c->images);
+    for (size_t e = 0; e < PP_MAX_ENCODERS; e++)
+        free(c->items[e]);
     free(c->others);
     free(c->moved);
     free(c->busier_end);

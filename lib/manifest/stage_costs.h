@@ -6,55 +6,7 @@
 #ifndef PP_MANIFEST_STAGE_COSTS_H
 #define PP_MANIFEST_STAGE_COSTS_H
 
-#include "manifest/manifest.h"
-
-/* The size of a microbatch, or of a slice of it: its tokens and attended pairs.
- * Units of an encoder take the others: tokens and pairs with as many images, on
- * the rank that has most patches, as the plan assumes. Without images in the
- * data they are the same. */
-struct pp_workload {
-    double tokens, pairs, image_tokens, image_pairs;
-};
-
-static inline struct pp_workload pp_workload_of(double tokens, double pairs)
-{
-    return (struct pp_workload){tokens, pairs, tokens, pairs};
-}
-
-/* Several of them. The last two are NULL without images. */
-struct pp_workloads {
-    double *tokens, *pairs, *image_tokens, *image_pairs;
-};
-
-static inline struct pp_workload pp_workloads_at(const struct pp_workloads *l,
-                                                 size_t i)
-{
-    struct pp_workload one = pp_workload_of(l->tokens[i], l->pairs[i]);
-    if (l->image_tokens) {
-        one.image_tokens = l->image_tokens[i];
-        one.image_pairs = l->image_pairs[i];
-    }
-    return one;
-}
-
-int pp_workloads_init(struct pp_workloads *l, size_t n, bool images,
-                      struct pp_err *err) PP_MUST_USE;
-void pp_workloads_finish(struct pp_workloads *l);
-
-/* Returns the images that the plan assumed, and the ranks that divide them. */
-struct pp_vision pp_planned_images(const struct pp_manifest *m);
-
-/* Returns how many ranks divide the images of a bin if all bins are alike, and
- * sets how many bins one of them has the images of. */
-size_t pp_image_ranks(const struct pp_manifest *m, double *bins);
-
-/* Sets what units of the encoder take for so many patches on the rank that has
- * most, and the sum of the squares of those of each image. They change nothing
- * if the manifest does not say which images its costs are for. Windows count as
- * whole images do. */
-void pp_workloads_set_images(struct pp_workloads *l, size_t i,
-                             const struct pp_manifest *m, double patches,
-                             double squares);
+#include "manifest/workloads.h"
 
 struct pp_stage_costs {
     const struct pp_graph *graph;
@@ -62,20 +14,21 @@ struct pp_stage_costs {
     double *head_flops;               /* by stage: its head's, per token */
     const struct pp_profile *profile; /* NULL if there is none */
     /* By stage, if there is a profile: its head, which recomputes its products,
-     * and the sums of its units of an encoder and of the others. */
-    struct pp_unit_seconds *heads, *images, *others;
+     * and the sums of its units of each encoder and of the others. */
+    struct pp_unit_seconds *heads, *items[PP_MAX_ENCODERS], *others;
     const struct pp_manifest_unit *units; /* of the model; may be NULL */
-    size_t n_encoder;                     /* the first ones are an encoder's */
+    /* The first units are those of encoders whose items are counted, each up to
+     * its end; 0: there are no more of them. */
+    size_t encoder_end[PP_MAX_ENCODERS];
+    size_t language; /* the first unit of the language model */
     bool has_frozen;
     /* By stage, if there is a profile. */
     struct {
         double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
         double gathered; /* that UNSHARD moves */
     } * moved;
-    /* By stage, if there is a profile: where its output goes over a bridge, the
-     * bytes at the busier end, over those of the features of a rank of the
-     * encoder; else 1. Each of these ranks gets all its gradients, so that
-     * those of a feature are sent to as many as divide tensors. */
+    /* By stage, if there is a profile: of the bridge behind it
+     * (pp_layout_busier_end), else 1. */
     double *busier_end;
 };
 

@@ -261,6 +261,16 @@ struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
                       is_encoder);
 }
 
+double pp_layout_busier_end(const struct pp_layout *l, int component)
+{
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    const struct pp_mesh *e = &l->components[component].mesh;
+    double copies = pp_mesh_ranks(e) / e->pp;
+    double taken = x->dp * pp_mesh_sharers(x);
+    bool bridge = component + 1 < l->n_components;
+    return bridge && copies > taken ? copies / taken : 1;
+}
+
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
                      int row, size_t encoder, size_t merge, size_t features)
 {

@@ -125,6 +125,12 @@ void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
 struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
                               bool is_encoder);
 
+/* Returns the bytes that the busier end of a bridge sends or takes, over those
+ * of the features of a rank of the encoder; 1: there is no bridge. Each of
+ * these ranks gets all its gradients, so that those of a feature are sent to as
+ * many as divide tensors. */
+double pp_layout_busier_end(const struct pp_layout *l, int component);
+
 /* Sets what the tables of a rank of that row have of the images of an encoder.
  * merge: patches of a feature; features: the most of an encoder with a mesh of
  * its own, on one rank. */

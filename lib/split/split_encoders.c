@@ -153,6 +153,58 @@ int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
     return run->n_parts > 2 ? join_branches(run, err) : 0;
 }
 
+struct pp_layout pp_split_layout(const struct pp_split_run *run)
+{
+    const struct pp_split_request *q = run->request;
+    struct pp_layout l = {.n_components = 0};
+    int rank = 0, row = 0;
+    for (size_t i = 0; q->encoders && i + 1 < run->n_parts; i++) {
+        l.components[l.n_components++] =
+            (struct pp_layout_component){q->encoders[i], rank, row};
+        rank += pp_mesh_ranks(&q->encoders[i]);
+        row += q->encoders[i].pp;
+    }
+    struct pp_mesh language = q->mesh;
+    language.pp = run->graph.n_rows - row;
+    l.components[l.n_components++] =
+        (struct pp_layout_component){language, rank, row};
+    return l;
+}
+
+void pp_split_set_features(struct pp_split_run *run, size_t rows)
+{
+    const struct pp_split_request *q = run->request;
+    size_t first = pp_vision_first(q->model, 1);
+    size_t end = pp_vision_n_units(q->model);
+    if (run->n_parts < 3 && end > first)
+        run->message_bytes[end - 1] += run->message_bytes[first - 1];
+    double row = (double)(q->model->hidden * run->backend.element_bytes);
+    double least = INFINITY;
+    if (q->encoders)
+        least = run->taken_bytes = (double)pp_bytes_of_rows(row, rows);
+    for (size_t k = 0; k + 1 < run->n_parts; k++) {
+        run->made_bytes[k] = run->message_bytes[pp_split_part_end(run, k) - 1];
+        least = fmin(least, run->made_bytes[k]);
+    }
+    for (size_t k = 0; k + 1 < run->n_parts; k++)
+        run->message_bytes[pp_split_part_end(run, k) - 1] = least;
+}
+
+void pp_split_set_messages(const struct pp_split_run *run, double *messages)
+{
+    const struct pp_profile *p = run->request->profile;
+    const struct pp_layout l = pp_split_layout(run);
+    double per_byte = p ? p->seconds_per_byte : 0;
+    double latency = p ? p->latency : 0;
+    for (size_t i = 0; i < run->n_units; i++)
+        messages[i] = latency + per_byte * run->message_bytes[i];
+    for (size_t k = 0; k + 1 < run->n_parts; k++)
+        messages[pp_split_part_end(run, k) - 1] =
+            latency +
+            per_byte * run->made_bytes[k] *
+                pp_layout_busier_end(&l, l.n_components > 1 ? (int)k : 0);
+}
+
 void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
                        int stage, struct pp_stage_bytes *x)
 {

@@ -12,6 +12,7 @@
 
 #include "base/arena.h"
 #include "model/cost.h"
+#include "model/layout.h"
 #include "model/mesh.h"
 #include "model/precision.h"
 #include "model/rank_bytes.h"
@@ -122,6 +123,18 @@ int pp_split_encoders(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
 
 /* Returns the unit behind a part. */
 size_t pp_split_part_end(const struct pp_split_run *run, size_t part);
+
+/* Returns the places of all ranks. */
+struct pp_layout pp_split_layout(const struct pp_split_run *run);
+
+/* Sets the bytes of what encoders with stages of their own put out, and of what
+ * the language model takes over a bridge: room for a feature for each of `rows`
+ * tokens. A message there counts as the smallest of these. A stage that ends
+ * with both encoders puts out the features of both. */
+void pp_split_set_features(struct pp_split_run *run, size_t rows);
+
+/* Fills the times of messages, by the unit before each. */
+void pp_split_set_messages(const struct pp_split_run *run, double *messages);
 
 /* Sets the sizes of a stage that puts out features of an encoder, or takes
  * them. */

@@ -260,32 +260,13 @@ static bool has_pairs(const struct pp_schedule *s, int rank)
     return false;
 }
 
-/* Returns the places of all ranks. */
-static struct pp_layout layout_of(const struct pp_split_run *run)
-{
-    const struct pp_split_request *q = run->request;
-    struct pp_layout l = {.n_components = 0};
-    int rank = 0, row = 0;
-    for (size_t i = 0; q->encoders && i + 1 < run->n_parts; i++) {
-        l.components[l.n_components++] =
-            (struct pp_layout_component){q->encoders[i], rank, row};
-        rank += pp_mesh_ranks(&q->encoders[i]);
-        row += q->encoders[i].pp;
-    }
-    struct pp_mesh language = q->mesh;
-    language.pp = run->graph.n_rows - row;
-    l.components[l.n_components++] =
-        (struct pp_layout_component){language, rank, row};
-    return l;
-}
-
 /* Returns the bytes of the tables of a rank. */
 static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
                           int r)
 {
     const struct pp_split_request *q = run->request;
     const struct pp_model *m = q->model;
-    const struct pp_layout l = layout_of(run);
+    const struct pp_layout l = pp_split_layout(run);
     const struct pp_mesh *x = &l.components[pp_layout_component(&l, r)].mesh;
     if (m->table)
         return 0;
@@ -330,32 +311,11 @@ static int init_memory(struct pp_split_run *run, struct pp_err *err)
                                 run->n_units, run->message_bytes, err);
 }
 
-/* Sets the bytes of what encoders with stages of their own put out, and of what
- * the language model takes over a bridge: room for a feature for each token. A
- * message there counts as the smallest of these. */
-static void set_features(struct pp_split_run *run)
-{
-    const struct pp_split_request *q = run->request;
-    double row = (double)(q->model->hidden * run->backend.element_bytes);
-    double least = INFINITY;
-    if (q->encoders)
-        least = run->taken_bytes =
-            (double)pp_bytes_of_rows(row, slice_rows(run));
-    for (size_t k = 0; k + 1 < run->n_parts; k++) {
-        run->made_bytes[k] = run->message_bytes[pp_split_part_end(run, k) - 1];
-        least = fmin(least, run->made_bytes[k]);
-    }
-    for (size_t k = 0; k + 1 < run->n_parts; k++)
-        run->message_bytes[pp_split_part_end(run, k) - 1] = least;
-}
-
 /* Fills what only a simulated schedule needs. */
 static int init_step(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
     size_t n = run->n_units, slices = (size_t)run->graph.n_slices;
-    double per_byte = q->profile ? q->profile->seconds_per_byte : 0;
-    double latency = q->profile ? q->profile->latency : 0;
     run->times = pp_arena_alloc(&run->arena, n * slices, sizeof *run->times);
     run->bytes = pp_arena_alloc(&run->arena, n, sizeof *run->bytes);
     run->limit =
@@ -373,9 +333,8 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         set_bytes(run, i);
         run->message_bytes[i] = (double)unit_bytes(run, i).output;
     }
-    set_features(run);
-    for (size_t i = 0; i < n; i++)
-        messages[i] = latency + per_byte * run->message_bytes[i];
+    pp_split_set_features(run, slice_rows(run));
+    pp_split_set_messages(run, messages);
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
                                .n_units = n,

@@ -320,15 +320,4 @@ but the model takes 48 and 1" -l 40 --manifest plan.json -o packed once
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >text.json
     refused "text.json: 'LlamaForCausalLM' has no encoder for the 1 images" \
         -l 40 --manifest text.json -o text once
-    # Images beside audio, also where only figures are printed.
-    jq -c '.input_ids += [7] | .audio = [[[0, 1, 2]]]' in.jsonl >both.jsonl
-    both=(-l 40 --image-token 31 --patch 4 --audio-token 7)
-    refused "plan.json: the documents have images and audio, but a plan \
-counts the items of one encoder" "${both[@]}" --stats --manifest plan.json \
-        both.jsonl
-    pppack -q "${both[@]}" -o both both.jsonl
-    run --separate-stderr ppsched -s 1f1b -m 1 --data both plan.json
-    [ "$status" -eq 2 ]
-    [ "$stderr" = "ppsched: both: has images and audio, but a plan counts the \
-items of one encoder" ]
 }

@@ -145,32 +145,6 @@ chain() {
     done
 }
 
-@test "packed data for two encoders are refused" {
-    ppsplit -p 3 "$OMNI" >plan.json
-    echo '{"input_ids": [1, 2, 3]}' >in.jsonl
-    cp plan.json before.json
-    run --separate-stderr pppack -l 8 --balance flops --manifest plan.json -o out \
-        in.jsonl
-    [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: plan.json: the plan has two encoders, but packed data \
-are counted for one only so far; pack without --manifest" ]
-    [ ! -e out ]
-    cmp plan.json before.json
-    pppack -l 8 -o out in.jsonl
-    message="the plan has two encoders, but packed data are counted for one only \
-so far; plan without data, for the items of ppsplit --images and --clips"
-    run --separate-stderr ppsched -s 1f1b -m 1 --data out plan.json
-    [ "$status" -eq 2 ]
-    [ -z "$output" ]
-    [ "$stderr" = "ppsched: plan.json: $message" ]
-    # A plan that has data is refused too, whether or not they are there.
-    jq '.data = {path: "none", checksum: "xxh3:0123456789abcdef", n_bins: 1,
-        n_sequences: 1, capacity: 8, align: 1, max_tokens: 8}' plan.json >data.json
-    run --separate-stderr ppsched -s 1f1b -m 1 --seq-len 8 data.json
-    [ "$status" -eq 2 ]
-    [ "$stderr" = "ppsched: data.json: $message" ]
-}
-
 @test "the thinker's own configuration gives the same plan" {
     jq '.thinker_config + {dtype: "bfloat16", architectures:
         ["Qwen2_5OmniThinkerForConditionalGeneration"]}' "$OMNI" >config.json
