@@ -69,6 +69,7 @@ lines() {
             --shard-size 9kB --save-dtype bf16 --save-background
         same_as here
         [ "$(ls beside | wc -l)" -eq 4 ]
+        [ -z "${FEWER-}" ] || break
     done <<END
 1f1b:1:loop pp2 tp2 cp1 dp2 zero1 gather none
 zbv:2:v pp2 tp1 cp1 dp2 zero0 gather none

@@ -212,6 +212,7 @@ close() {
 @test "--verify proves both components, and finds faults of the bridge" {
     plan 1f1b -p 3 --tp 2 --cp 2 --encoder-mesh pp=1,dp=3
     run -0 pprun -q --verify --dtype fp64 --data packed plan.json
+    only_numbers
     plan 1f1b -p 2 --dp 2 --encoder-mesh pp=1,dp=3
     caught() {
         PP_INJECT=$1 run "$2" "$BUILDDIR/tests/parity/pprun_inject" -q \

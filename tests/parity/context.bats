@@ -178,6 +178,7 @@ caught() {
 }
 
 @test "the verification judges context-parallel ranks, and finds their faults" {
+    only_numbers
     ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     caught context-order two.json
     caught context-labels two.json
@@ -195,6 +196,7 @@ caught() {
 }
 
 @test "the verification finds a step of the ring that is not merged" {
+    only_numbers
     ppsplit -p 1 --cp 2 --cp-exchange ring model-llama |
         ppsched -s gpipe -m 2 >ring.json
     caught ring-unmerged ring.json
@@ -202,6 +204,7 @@ caught() {
 }
 
 @test "the verification finds means and positions of a rank alone" {
+    only_numbers
     ppsplit -p 2 --cp 2 --dp 2 model-llama | ppsched -s 1f1b -m 2 >four.json
     caught context-mean four.json
     caught lane-mean four.json
@@ -213,6 +216,7 @@ caught() {
 }
 
 @test "the verification holds an exact plan to the bit" {
+    only_numbers
     ppsplit -p 2 --cp 2 --cp-exchange a2a --cp-exact model-llama |
         ppsched -s 1f1b -m 4 >exact.json
     caught exact-sum exact.json

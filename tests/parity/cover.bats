@@ -58,14 +58,16 @@ microbatches() {
 # plan WAY RANKS LAYERS HEAD MODEL DEPTH MODE: prints a manifest. The model has
 # about one layer for each stage.
 plan() {
-    local kind chunks placement stages n
+    local kind chunks placement stages n search=()
     IFS=: read -r kind chunks placement <<<"$1"
+    [ "$kind" != auto ] || search=(--time 0.1)
     stages=$((chunks * $2))
     n=$((stages < 4 ? 4 : stages))
     # shellcheck disable=SC2046
     ppsplit -q -p "$2" -c "$chunks" --placement "$placement" --recompute "$7" \
         $(layers "$3" $n $stages) "model-$5-$4-$n" |
-        ppsched -q -s "$kind" -m "$(microbatches "$kind" "$2")" --depth "$6"
+        ppsched -q -s "$kind" -m "$(microbatches "$kind" "$2")" --depth "$6" \
+            "${search[@]}"
 }
 
 @test "the cover has every pair, and misses some without its last rows" {

@@ -87,6 +87,12 @@ skip_some() {
     ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
 }
 
+# only_numbers: skips a test if FEWER is set: its runs are those of other tests
+# with other numbers, in which a sanitizer finds nothing more.
+only_numbers() {
+    [ -z "${FEWER-}" ] || skip 'FEWER is set'
+}
+
 # has_tsan: returns whether ThreadSanitizer watches pprun.
 has_tsan() { grep -q __tsan_init "$BUILDDIR/cmd/pprun"; }
 

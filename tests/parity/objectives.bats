@@ -141,6 +141,7 @@ is_certain() {
 }
 
 @test "the certificate holds at a temperature, and at no other" {
+    only_numbers
     own cool --temperature 0.7
     head -n 1 scores | jq -e '.temperature == 0.7'
     step cool 2 zb-h1 cool --objective grpo --temperature 0.7
@@ -174,6 +175,7 @@ is_near() {
 }
 
 @test "it holds on other splits of the same tensor and context ranks" {
+    only_numbers
     local mesh
     for mesh in '--tp 2' '--cp 2' '--tp 2 --cp 2 --cp-exchange ring'; do
         certify model-llama "$mesh" "$(bins rollouts.parts)"
@@ -182,6 +184,7 @@ is_near() {
 }
 
 @test "it holds on other splits of the same ranks of experts" {
+    only_numbers
     local mesh
     model qwen2-moe false
     eight_heads model-qwen2-moe
@@ -192,6 +195,7 @@ is_near() {
 }
 
 @test "in other bins too, with row-invariant products" {
+    only_numbers
     own rows --row-invariant
     step rows 2 1f1b rows.wide --objective grpo --row-invariant
     is_certain rows.log

@@ -93,6 +93,7 @@ its weight gradients and their sum over replicas"* ]]
 }
 
 @test "the verification finds weights that are not fetched after an update" {
+    only_numbers
     ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     run -1 env PP_INJECT=gather-missing \
         "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
@@ -102,6 +103,7 @@ at the update and at what is kept"*"weights that replicas fetch"* ]]
 }
 
 @test "the verification finds a reduction that is missing or done twice" {
+    only_numbers
     ppsplit -p 3 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     caught reduce-missing
     caught reduce-twice

@@ -32,17 +32,18 @@ again() { pprun "$1.json" "${options[@]}" "${@:2}"; }
 kill_when() {
     pprun "$2.json" "${options[@]}" >/dev/null 2>err &
     local pid=$!
-    until eval "$1" || ! kill -0 "$pid" 2>/dev/null; do :; done
+    until eval "$1" || ! kill -0 "$pid" 2>/dev/null; do sleep 0.01; done
     kill -9 "$pid" 2>/dev/null || true
     wait "$pid" || true
 }
 
 @test "a run killed at any step ends with the same bits" {
-    local killed=0
-    for name in llama qwen2-tied; do
+    local killed=0 names=(llama qwen2-tied) steps=(1 2 3 5 8 10)
+    [ -z "${FEWER-}" ] || names=(qwen2-tied) steps=(1 5 10)
+    for name in "${names[@]}"; do
         rm -rf ckpt
         kill_when 'sleep 0.01' "$name"
-        for step in 1 2 3 5 8 10; do
+        for step in "${steps[@]}"; do
             kill_when "[ -e ckpt/step-$(printf %08d "$step") ]" "$name"
             [ -d "ckpt/step-$(printf %08d 12)" ] || killed=$((killed + 1))
         done

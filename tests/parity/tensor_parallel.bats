@@ -174,6 +174,7 @@ caught() {
 }
 
 @test "the verification judges tensor-parallel ranks, and finds their faults" {
+    only_numbers
     plan two.json 1f1b 4 llama -p 1 --tp 2
     plan four.json 1f1b 4 llama -p 1 --tp 4
     run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
