@@ -115,10 +115,11 @@ static bool make_uneven(struct instance *x, uint64_t key)
 static void test_fill(void)
 {
     int answers[3] = {0};
+    const unsigned by = fewer() > 1 ? 4 : 1; /* no multiple of 3 */
     for (size_t k = 0; k < N_KINDS; k++) {
         bool all = true,
              nests = kinds[k].c == 1 || kinds[k].placement == PP_PLACEMENT_V;
-        for (uint64_t i = 0; i < 60; i++) {
+        for (uint64_t i = 0; i < 60; i += by) {
             uint64_t key = 5000 * k + i;
             struct instance x;
             size_t stages = (size_t)(kinds[k].p * kinds[k].c), fixed = i % 3;
@@ -138,7 +139,8 @@ static void test_fill(void)
     }
     printf("# %d unknown, %d found, %d none\n", answers[0], answers[1],
            answers[2]);
-    ok(answers[PP_FEASIBLE_FOUND] > 50 && answers[PP_FEASIBLE_NONE] > 50,
+    const int often = 50 / (int)by;
+    ok(answers[PP_FEASIBLE_FOUND] > often && answers[PP_FEASIBLE_NONE] > often,
        "both answers are frequent");
 }
 
