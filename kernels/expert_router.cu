@@ -227,7 +227,7 @@ PP_ROUTE_FWD(PP_CUDA(route_fwd))
     int32_t *starts = (int32_t *)((struct pp_cuda_stream *)stream)->partials;
     if (!N || !K)
         return 0;
-    if (most || E >= PP_CUDA_PARTIAL_BYTES / sizeof *starts)
+    if (E >= PP_CUDA_PARTIAL_BYTES / sizeof *starts)
         return (int)cudaErrorInvalidValue;
     int rc = PP_LAUNCH(choose_kernel, token_blocks(N), THREADS, 0, stream,
                        (float *)probs, r->row, (const float *)logits,

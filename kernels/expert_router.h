@@ -89,40 +89,53 @@ static void choose(int32_t *best, const struct candidates *c, size_t E,
             n = list_best(best, n, c, e, K);
 }
 
-/* Experts that are sorted at a time, and the number of none. */
-enum { SORTED = 256, NO_EXPERT = INT32_MAX };
+/* Experts that are sorted at a time, the number of none, and what is added to
+ * the number of an expert that drops the token. */
+enum { SORTED = 256, NO_EXPERT = INT32_MAX, DROPPED = 1 << 30 };
 
 /* Replaces experts in r->row by their rows, for experts from first on. done
- * rows belong to those before them, and those from *dropped on are dropped.
- * Returns the rows up to the last of these experts, and lowers *dropped. A row
- * that is in its place is stored as -1 - row, so that it is not taken for an
- * expert. */
+ * rows belong to those before them. Returns the rows up to the last of these
+ * experts. A row that is in its place is stored as -1 - row, so that it is not
+ * taken for an expert. */
 static size_t sort_experts(struct pp_routing *r, size_t N, size_t E, size_t K,
-                           size_t first, size_t done, const int32_t *most,
-                           size_t *dropped)
+                           size_t first, size_t done)
 {
-    size_t at[SORTED], left[SORTED] = {0}, R = N * K;
+    size_t at[SORTED], count[SORTED] = {0}, R = N * K;
     size_t n = E - first < SORTED ? E - first : SORTED;
     for (size_t i = 0; i < R; i++) {
         size_t e = (size_t)r->row[i] - first;
-        if (r->row[i] >= 0 && e < n &&
-            (!most || left[e] < (size_t)most[first + e]))
-            left[e]++;
+        if (r->row[i] >= 0 && e < n)
+            count[e]++;
     }
-    for (size_t e = 0; e < n; done += left[e++])
+    for (size_t e = 0; e < n; done += count[e++])
         at[e] = done;
     for (size_t i = 0; i < R; i++) {
         size_t e = (size_t)r->row[i] - first;
         if (r->row[i] < 0 || e >= n)
             continue;
-        bool kept = left[e] > 0;
-        size_t to = kept ? at[e]++ : --*dropped;
-        left[e] -= kept;
-        r->token[to] = kept ? (int32_t)(i / K) : -1 - (int32_t)(i / K);
-        r->expert[to] = r->row[i];
-        r->row[i] = -1 - (int32_t)to;
+        r->token[at[e]] = (int32_t)(i / K);
+        r->expert[at[e]] = r->row[i];
+        r->row[i] = -1 - (int32_t)at[e]++;
     }
     return done;
+}
+
+/* Gives dropped tokens the rows from `done` on. */
+static void place_dropped(struct pp_routing *r, size_t R, size_t K, size_t done)
+{
+    for (size_t i = 0; i < R; i++) {
+        if (r->row[i] < DROPPED || r->row[i] == NO_EXPERT)
+            continue;
+        r->token[done] = -1 - (int32_t)(i / K);
+        r->expert[done] = r->row[i] - DROPPED;
+        r->row[i] = -1 - (int32_t)done++;
+    }
+}
+
+/* Returns how sort_experts takes what is given. */
+static int32_t given_expert(int32_t e)
+{
+    return e >= 0 ? e : e == -1 ? NO_EXPERT : -2 - e + DROPPED;
 }
 
 /* Returns what the scores of a token's experts are divided by. Sigmoids may all
@@ -143,12 +156,11 @@ static PP_ROUTE_FWD(route_fwd)
     (void)stream;
     const real *x = logits;
     real *p = probs, *w = weight;
-    size_t done = 0, dropped = (size_t)tokens->cu[tokens->n] * K;
+    size_t done = 0;
     for (size_t t = 0; t < N; t++)
         (rule->sigmoid ? sigmoid_row : softmax_row)(p + t * E, x + t * E, E);
     for (size_t i = 0; i < N * K; i++)
-        if (!given || r->row[i] < 0)
-            r->row[i] = NO_EXPERT;
+        r->row[i] = given ? given_expert(r->row[i]) : NO_EXPERT;
     for (size_t i = 0; !given && i < tokens->n; i++) {
         size_t t = (size_t)tokens->cu_padded[i];
         size_t end = t + (size_t)(tokens->cu[i + 1] - tokens->cu[i]);
@@ -160,7 +172,8 @@ static PP_ROUTE_FWD(route_fwd)
         }
     }
     for (size_t first = 0; first < E; first += SORTED)
-        done = sort_experts(r, N, E, K, first, done, most, &dropped);
+        done = sort_experts(r, N, E, K, first, done);
+    place_dropped(r, N * K, K, done);
     for (size_t i = 0; i < N * K; i++)
         r->row[i] = r->row[i] < 0 ? -1 - r->row[i] : -1;
     for (size_t t = 0; t < N; t++) {

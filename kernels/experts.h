@@ -48,18 +48,17 @@ typedef PP_SCORES(pp_scores_fn);
  *   weight  (R)      written: the score of the row's expert, accumulated type;
  *                    with norm, over the sum of those of the token
  *   r                written. given: on entry r->row has the experts of every
- *                    token, and -1 for padding; then nothing is chosen
- *   most    (E) or NULL   the tokens that each expert keeps, its first ones.
- *                    The other rows are dropped: they come last, in any order,
- *                    and r->token has -1 minus their token. A GPU
- *                    takes NULL
+ *                    token, and -1 for padding; then nothing is chosen. On a
+ *                    CPU it has -2 - e if expert e drops the token. These rows
+ *                    come last, in any order, and r->token has -1 minus the
+ *                    token
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
               const void *logits, const void *bias,                    \
               const struct pp_real_tokens *tokens, size_t N, size_t E, \
               size_t K, const struct pp_router *rule, bool given,      \
-              const int32_t *most, void *stream)
+              void *stream)
 #define PP_ROUTE_BWD(name)                                              \
     int(name)(void *dlogits, const void *dweight, const void *probs,    \
               const struct pp_routing *r, size_t N, size_t E, size_t K, \

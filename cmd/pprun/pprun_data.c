@@ -312,21 +312,6 @@ static int check_rows(const struct pprun *p, const char *dir,
     return 0;
 }
 
-/* Experts with a capacity keep the first rows of a rank, which must be in the
- * order of the microbatch. */
-static int check_order(const struct pprun *p, const char *dir,
-                       const struct pp_packed *data)
-{
-    double capacity = p->manifest.mesh.expert_capacity;
-    if (!data->cp || capacity <= 0)
-        return 0;
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "%s: sequences have context-parallel ranks of their own, "
-                   "but experts have a capacity of '%g'; pack without "
-                   "--cp-sizes per-sequence",
-                   dir, capacity);
-}
-
 static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
@@ -343,7 +328,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        dir, out->vocab - 1, p->model.vocab);
     if (check_ranges(p, dir, out) || check_chunks(p, dir, out) ||
         check_rows(p, dir, out) || check_objective(p, dir, out) ||
-        check_bytes(p, dir, out) || check_order(p, dir, out))
+        check_bytes(p, dir, out))
         return -1;
     if (check_positions(p, dir, out))
         return -1;

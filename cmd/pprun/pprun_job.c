@@ -114,23 +114,29 @@ static int check_router(const struct pprun *p)
                                                         : 0;
 }
 
-/* Refuses passes whose microbatches are not those of the data. */
-static int check_capacity(const struct pprun *p)
+/* Checks what experts with a capacity need of slices. */
+static int check_capacity(struct pprun *p)
 {
-    const struct pprun_options *o = &p->options;
-    double capacity = p->manifest.mesh.expert_capacity;
-    if (capacity <= 0)
+    struct pp_mesh *x = &p->manifest.mesh;
+    if (p->options.generate) { /* a token that is drawn is not dropped */
+        x->expert_capacity = 0;
+        x->expert_padding = false;
+    }
+    if (x->expert_capacity <= 0 || p->manifest.graph.n_slices == 1)
         return 0;
-    if (p->manifest.graph.n_slices > 1 && p->manifest.mesh.ep > 1)
-        return fail_slices(p, "the room of expert-parallel ranks for the "
-                              "capacity of experts");
-    if (o->verify || o->generate)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/mesh/expert_capacity: '%g', but %s computes other "
-                       "microbatches than the data's, whose experts would drop "
-                       "other tokens; plan without --expert-capacity",
-                       capacity, o->verify ? "--verify" : "--generate");
-    return 0;
+    if (x->expert_drop == PP_DROP_PROBS)
+        return fail_slices(p, "--expert-drop probs");
+    if (x->expert_padding)
+        return fail_slices(p, "--expert-padding");
+    if (x->ep == 1 || x->expert_limit)
+        return 0;
+    x->expert_capacity = 0; /* the most that may come */
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "/schedule/slices: '%d', but expert-parallel ranks have "
+                   "room for what experts keep of whole microbatches; plan "
+                   "with ppsplit --expert-limit %zu",
+                   p->manifest.graph.n_slices,
+                   pp_mesh_most_expert_rows(x, &p->model));
 }
 
 /* A plan that is exact takes products of single rows. */
@@ -178,7 +184,7 @@ static int check_gpu_experts(const struct pprun *p)
 }
 
 /* Refuses what pprun does not do with experts yet. */
-static int check_experts(const struct pprun *p)
+static int check_experts(struct pprun *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
     const struct pprun_options *o = &p->options;

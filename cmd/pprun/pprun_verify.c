@@ -108,32 +108,44 @@ static int make_one(struct verify *y, struct pp_err *err)
     return pp_schedule_forward_only(&y->one, &y->one_forward, err);
 }
 
-/* Makes the job that of one rank, which computes sequence by sequence. */
-static void take_one(const struct verify *y)
+/* Makes the job that of one rank with the bins of the pipeline. */
+static void take_bins_of_plan(const struct verify *y)
 {
     struct pp_job *j = &y->p->job;
+    const struct pp_mesh planned = j->mesh;
+    size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     j->schedule = &y->one;
-    j->mesh = (struct pp_mesh){.pp = 1};
+    j->mesh = (struct pp_mesh){.pp = 1,
+                               .expert_capacity = planned.expert_capacity,
+                               .expert_drop = planned.expert_drop};
     j->components.n_components = 0;
     j->recompute = NULL; /* the reference keeps all activations */
-    j->data = &y->single;
     j->forward = &y->one_forward;
-    j->eval = j->eval ? &y->eval_single : NULL;
-    j->accumulate = (int)y->single.n_bins;
+    j->accumulate = (int)n;
     j->slot_limit = 0;
 }
 
-/* Makes the job that of one rank with the bins of the pipeline. Parts of sums
- * of tensor-parallel ranks are added in the plan too, so they stay. */
+/* Makes the job that of one rank, which computes sequence by sequence, unless
+ * what experts drop depends on those beside it. */
+static void take_one(const struct verify *y)
+{
+    struct pp_job *j = &y->p->job;
+    take_bins_of_plan(y);
+    if (j->mesh.expert_capacity > 0)
+        return;
+    j->data = &y->single;
+    j->eval = j->eval ? &y->eval_single : NULL;
+    j->accumulate = (int)y->single.n_bins;
+}
+
+/* Parts of sums of tensor-parallel ranks are added in the plan too, so they
+ * stay. */
 static void take_exact(const struct verify *y)
 {
     struct pp_job *j = &y->p->job;
-    size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     int tp = j->mesh.tp;
-    take_one(y);
+    take_bins_of_plan(y);
     j->mesh.tp = tp;
-    j->data = &y->p->data;
-    j->accumulate = (int)n;
     j->eval = NULL;
 }
 

@@ -219,6 +219,12 @@ const struct tool_option split_options[] = {
     {0, "expert-capacity", "F", "most tokens of an expert, over an even share",
      AT(mesh.expert_capacity), PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
      .also = "moe-expert-capacity-factor"},
+    {0, "expert-drop", "POLICY", "of full experts: position (default) or probs",
+     AT(mesh.expert_drop), .words = pp_expert_drop_names,
+     .needs = "expert-capacity", .also = "moe-token-drop-policy"},
+    {0, "expert-padding", NULL, "pad rows of experts to the capacity",
+     AT(mesh.expert_padding), .needs = "expert-capacity",
+     .excludes = "expert-limit", .also = "moe-pad-expert-input-to-capacity"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
     {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)", AT(zero),
@@ -235,12 +241,12 @@ const struct tool_option split_options[] = {
      AT(combine),
      .excludes =
          "units mtp freeze ranks chunks placement dp tp cp cp-exchange "
-         "cp-exact ep expert-limit expert-capacity experts-over-tp zero "
-         "resident mesh-order encoder-ranks encoder-mesh recompute "
-         "method layers fqns layout hybrid-layer-pattern first last "
-         "seq-len micro-batch-tokens images image-patches clips clip-rows "
-         "dtype device "
-         "compare"},
+         "cp-exact ep expert-limit expert-capacity expert-drop "
+         "expert-padding experts-over-tp zero resident mesh-order "
+         "encoder-ranks "
+         "encoder-mesh recompute method layers fqns layout "
+         "hybrid-layer-pattern first last seq-len micro-batch-tokens images "
+         "image-patches clips clip-rows dtype device compare"},
     {0, "edge", "FROM:TO", "its edge: vision:language", AT(edge),
      .needs = "combine"},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},

@@ -22,10 +22,30 @@ static const char *const mesh_keys[] = {"pp",
                                         "resident",
                                         "expert_limit",
                                         "expert_capacity",
+                                        "expert_drop",
+                                        "expert_padding",
                                         "encoder_tp",
                                         NULL};
 static const char *const keys[] = {"name", "units",      "rank_offset",
                                    "mesh", "first_rank", NULL};
+
+/* Reads one of the words, which the text lists. *which is 0 without the key. */
+static int read_word(const struct pp_value *at, const char *key,
+                     const char *const *words, const char *list, int *which)
+{
+    struct pp_value member;
+    const char *text;
+    *which = 0;
+    if (!pp_value_find(at, key, &member))
+        return 0;
+    if (pp_value_text(&member, &text))
+        return -1;
+    while (words[*which] && strcmp(words[*which], text))
+        ++*which;
+    return words[*which] ? 0
+                         : pp_value_fail(&member, "'%.*s' is not %s",
+                                         PP_VALUE_QUOTE, text, list);
+}
 
 /* Reads what ranks that hold the same weights divide. */
 static int read_zero(const struct pp_value *at, struct pp_mesh *x)
@@ -54,6 +74,7 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
     struct pp_value member;
     const char *text;
     int64_t limit = 0, encoder_tp = 0;
+    int word;
     if (read_zero(at, x))
         return -1;
     if (pp_value_find(at, "order", &member)) {
@@ -65,18 +86,10 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
                                  "such as 'tp-cp-dp-pp'",
                                  PP_VALUE_QUOTE, text);
     }
-    if (pp_value_find(at, "cp_exchange", &member)) {
-        int which = 0;
-        if (pp_value_text(&member, &text))
-            return -1;
-        while (pp_cp_exchange_names[which] &&
-               strcmp(pp_cp_exchange_names[which], text))
-            which++;
-        if (!pp_cp_exchange_names[which])
-            return pp_value_fail(&member, "'%.*s' is not gather, a2a or ring",
-                                 PP_VALUE_QUOTE, text);
-        x->cp_exchange = (enum pp_cp_exchange)which;
-    }
+    if (read_word(at, "cp_exchange", pp_cp_exchange_names,
+                  "gather, a2a or ring", &word))
+        return -1;
+    x->cp_exchange = (enum pp_cp_exchange)word;
     if (pp_value_find(at, "cp_exact", &member) &&
         pp_value_bool(&member, &x->cp_exact))
         return -1;
@@ -88,6 +101,16 @@ static int read_settings(const struct pp_value *at, struct pp_mesh *x)
         pp_value_real(&member, PP_LEAST_CAPACITY, PP_MOST_CAPACITY,
                       &x->expert_capacity))
         return -1;
+    if (read_word(at, "expert_drop", pp_expert_drop_names, "position or probs",
+                  &word))
+        return -1;
+    x->expert_drop = (enum pp_expert_drop)word;
+    if (pp_value_find(at, "expert_padding", &member) &&
+        pp_value_bool(&member, &x->expert_padding))
+        return -1;
+    if (x->expert_capacity <= 0 && (x->expert_drop || x->expert_padding))
+        return pp_value_fail(at, "'%s' needs 'expert_capacity'",
+                             x->expert_drop ? "expert_drop" : "expert_padding");
     if (pp_value_find(at, "encoder_tp", &member)) {
         int64_t ranks = (int64_t)x->dp * pp_mesh_sharers(x);
         if (pp_value_int(&member, 1, INT_MAX, &encoder_tp))
@@ -140,6 +163,8 @@ static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
            x->experts_over_tp == all->experts_over_tp &&
            x->expert_limit == all->expert_limit &&
            x->expert_capacity == all->expert_capacity &&
+           x->expert_drop == all->expert_drop &&
+           x->expert_padding == all->expert_padding &&
            x->encoder_tp == all->encoder_tp &&
            x->cp_exchange == all->cp_exchange && x->cp_exact == all->cp_exact;
 }
@@ -463,6 +488,11 @@ json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
         bad |= pp_put(o, "expert_limit", json_integer(mesh->expert_limit));
     if (mesh->expert_capacity > 0)
         bad |= pp_put(o, "expert_capacity", json_real(mesh->expert_capacity));
+    if (mesh->expert_drop)
+        bad |= pp_put(o, "expert_drop",
+                      json_string(pp_expert_drop_names[mesh->expert_drop]));
+    if (mesh->expert_padding)
+        bad |= pp_put(o, "expert_padding", json_true());
     return pp_written(o, bad, err);
 }
 

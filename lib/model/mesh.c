@@ -113,8 +113,12 @@ size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
     if (x->expert_capacity <= 0)
         return most;
     /* A microbatch is on cp ranks. All rows that experts keep of it may be on
-     * those of one group. A row more for each token is room for rounding up. */
-    double ranks = fmax(x->cp * (x->experts_over_tp ? x->tp : 1), x->ep);
+     * those of one group, or with padding on each rank. A row more for each
+     * token is room for rounding up. */
+    double sharers = x->cp * (x->experts_over_tp ? x->tp : 1);
+    double ranks = x->expert_padding ? sharers * x->ep : fmax(sharers, x->ep);
+    if (x->expert_padding)
+        most = m->moe.n_experts;
     double kept = ceil((double)k * x->expert_capacity * ranks / (double)ep) + 1;
     return kept >= (double)most ? most : kept < (double)k ? k : (size_t)kept;
 }
@@ -122,19 +126,25 @@ size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
 static int check_capacity(const struct pp_mesh *x, const struct pp_model *m,
                           struct pp_err *err)
 {
-    return x->expert_capacity <= 0 || has_experts(m)
-               ? 0
-               : pp_fail_setting(err, PP_EXIT_INPUT, "expert-capacity", NULL,
-                                 "the model has no experts for a capacity of "
-                                 "'%g'",
-                                 x->expert_capacity);
+    if (x->expert_capacity > 0 && !has_experts(m))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "expert-capacity", NULL,
+                               "the model has no experts for a capacity of "
+                               "'%g'",
+                               x->expert_capacity);
+    if (x->expert_padding && x->ep == 1)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "expert-padding", NULL,
+                               "padded rows of experts have no effect without "
+                               "expert-parallel ranks");
+    return 0;
 }
 
 /* A rank gets as many rows as it sends, on average. */
 static int check_expert_limit(const struct pp_mesh *x, const struct pp_model *m,
                               struct pp_err *err)
 {
-    size_t most = pp_mesh_most_expert_rows(x, m);
+    struct pp_mesh whole = *x;
+    whole.expert_capacity = 0; /* slices may get more than that allows */
+    size_t most = pp_mesh_most_expert_rows(&whole, m);
     if (!x->expert_limit)
         return 0;
     if (x->ep == 1)
@@ -265,6 +275,9 @@ const char *const pp_cp_exchange_names[] = {[PP_CP_GATHER] = "gather",
                                             [PP_CP_A2A] = "a2a",
                                             [PP_CP_RING] = "ring",
                                             NULL};
+
+const char *const pp_expert_drop_names[] = {
+    [PP_DROP_POSITION] = "position", [PP_DROP_PROBS] = "probs", NULL};
 
 int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
                            struct pp_err *err)
@@ -460,6 +473,8 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
     if (!x || m->table || !pp_model_trained(m))
         return share;
     share.moe.capacity = x->expert_capacity;
+    share.moe.keeps_largest = x->expert_drop == PP_DROP_PROBS;
+    share.moe.pads = x->expert_padding;
     share.moe.cp = x->expert_capacity > 0 ? (size_t)x->cp : 0;
     if (x->ep > 1) {
         share.moe.ep = (size_t)x->ep;

@@ -38,6 +38,14 @@ enum pp_cp_exchange {
 };
 extern const char *const pp_cp_exchange_names[PP_N_CP_EXCHANGES + 1];
 
+/* The tokens that an expert with a capacity keeps. */
+enum pp_expert_drop {
+    PP_DROP_POSITION, /* the first ones */
+    PP_DROP_PROBS,    /* those with the largest weights */
+    PP_N_EXPERT_DROPS
+};
+extern const char *const pp_expert_drop_names[PP_N_EXPERT_DROPS + 1];
+
 struct pp_mesh {
     int pp, dp, tp, cp, ep;
     int order;            /* which axes neighbours in rank differ in: number of
@@ -57,6 +65,9 @@ struct pp_mesh {
                          for, for each of its tokens; 0: all that may come */
     double expert_capacity; /* the most tokens that an expert keeps of a
                                microbatch, over an even share; 0: all */
+    enum pp_expert_drop expert_drop; /* which ones, if there are more */
+    bool expert_padding; /* every rank sends an expert as many rows as the
+                            capacity of the largest microbatch */
     int encoder_tp; /* ranks that divide the tensors of an encoder on the ranks
                        of this mesh. It divides tp x cp x dp. 0: the encoder has
                        no mesh of its own there */

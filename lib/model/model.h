@@ -64,6 +64,8 @@ struct pp_moe {
     size_t ep;       /* expert-parallel ranks */
     size_t rows;     /* room for rows of experts, for each token of the rank */
     double capacity; /* of the mesh (mesh.h) */
+    bool keeps_largest; /* of the tokens, by their weights; else the first */
+    bool pads;          /* rows for other ranks (mesh.h) */
     /* (n_layers) Only costs read it: the rows at the fullest expert-parallel
      * rank over the mean. Borrowed. NULL: all are 1. */
     const double *skew;

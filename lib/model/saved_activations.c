@@ -142,15 +142,16 @@ struct pp_experts_room pp_experts_room(const struct pp_model *m)
     size_t rows = pp_expert_rows(m), act = rows * e->intermediate;
     size_t ep = pp_model_ep(m), kept = ep > 1 ? 2 * rows : rows;
     size_t counts = ep > 1 ? ep * e->n_experts : 0;
+    size_t tables = e->keeps_largest ? 2 : 1; /* experts and weights */
     return (struct pp_experts_room){
         .product = kept * m->hidden,
         .act = act < e->shared ? e->shared : act,
         .logits = e->n_experts,
         .weights = kept,
         .arrivals = ep > 1 ? 3 * rows : 0,
-        .counts = counts + (e->capacity > 0 ? 2 * e->n_experts : 0),
-        /* Twice: a sum needs room. */
-        .choices = e->capacity > 0 && e->cp > 1 ? 2 * e->cp * e->top_k : 0};
+        .counts = counts + (e->capacity > 0 ? e->n_experts : 0),
+        /* Twice: a sum and a sort need room. */
+        .choices = e->capacity > 0 ? 2 * tables * e->cp * e->top_k : 0};
 }
 
 size_t pp_attention_room(const struct pp_model *m)

@@ -116,8 +116,25 @@ reduced() {
     two=$(act)
     ppsplit -p 2 --cp 4 --ep 2 --expert-limit 3 moe.json >mesh.json
     [ "$(act)" -eq "$two" ]
-    refuses "a limit of '4' rows of experts for a token must be from 2, the mean, to 3, the most that may come; see --expert-limit" \
-        -p 2 --dp 4 --ep 4 --expert-limit 4 --expert-capacity 1 moe.json
+    # With padding each of two ranks may send an expert all that it keeps.
+    ppsplit -p 2 --cp 2 --dp 2 --ep 4 --expert-capacity 1 --expert-padding \
+        --expert-drop probs moe.json >mesh.json
+    jq -e '.mesh.expert_padding and .mesh.expert_drop == "probs"' mesh.json
+    two=$(act)
+    ppsched -q -s 1f1b -m 4 mesh.json >again.json
+    jq -e '.mesh.expert_padding and .mesh.expert_drop == "probs"' again.json
+    ppsplit -p 2 --cp 2 --dp 2 --ep 4 --expert-limit 5 moe.json >mesh.json
+    [ "$(act)" -eq "$two" ]
+    refuses "a limit of '9' rows of experts for a token must be from 2, the mean, to 8, the most that may come; see --expert-limit" \
+        -p 2 --dp 4 --ep 4 --expert-limit 9 --expert-capacity 1 moe.json
+    refuses "--expert-drop needs --expert-capacity" -p 2 --expert-drop probs moe.json
+    refuses "--expert-padding needs --expert-capacity" -p 2 --expert-padding moe.json
+    refuses "--expert-padding and --expert-limit exclude each other" -p 2 --dp 2 --ep 2 \
+        --expert-capacity 1 --expert-padding --expert-limit 2 moe.json
+    refuses "padded rows of experts have no effect without expert-parallel ranks; see --expert-padding" \
+        -p 2 --expert-capacity 1 --expert-padding moe.json
+    refuses "--expert-drop: 'last' is not one of: position, probs" \
+        -p 2 --expert-capacity 1 --expert-drop last moe.json
     refuses "--expert-capacity: '0' is not between 0.001 and 1e+06" \
         -p 2 --expert-capacity 0 moe.json
     refuses "the model has no experts for a capacity of '1.25'; see --expert-capacity" \

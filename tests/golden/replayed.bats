@@ -24,17 +24,18 @@ compare() {
         "$1.safetensors"
 }
 
-# capped CASE: compares a step whose experts keep their first tokens of each
+# capped CASE POLICY: compares a step whose experts have a capacity for each
 # sequence, on one rank and on four.
 capped() {
     local want=$GOLDEN/$1/capped split n
+    [ "$2" = position ] || want=$want-$2
     n=$(wc -l <"$GOLDEN/data.jsonl")
     pppack -q -l 200 -a none --rows 1 --no-shuffle --cp 2 -o rows \
         "$GOLDEN/data.jsonl"
     for split in '-p 1' '-p 2 --cp 2 --recompute full'; do
         # shellcheck disable=SC2086
         ppsplit -q $split --expert-capacity "$(jq .factor "$want.json")" \
-            "$GOLDEN/$1/model" | ppsched -q -s 1f1b -m "$n" >plan.json
+            --expert-drop "$2" "$GOLDEN/$1/model" | ppsched -q -s 1f1b -m "$n" >plan.json
         pprun -q --data rows --weights "$GOLDEN/$1/model" --steps 1 \
             --dtype fp64 --dump-grads grads.safetensors plan.json >steps.jsonl
         compare "$want"
@@ -67,9 +68,18 @@ one_step() {
 }
 @test "logits with biases: the experts that are given" { one_step gpt-oss 8 3 2; }
 
-@test "softmax and a shared expert: a capacity" { capped qwen2-moe; }
-@test "sigmoids in groups: a capacity" { capped deepseek-v3; }
-@test "logits with biases: a capacity" { capped gpt-oss; }
+@test "softmax and a shared expert: the first tokens" {
+    capped qwen2-moe position
+}
+@test "softmax and a shared expert: the most probable tokens" {
+    capped qwen2-moe probs
+}
+@test "sigmoids in groups: the first tokens" { capped deepseek-v3 position; }
+@test "sigmoids in groups: the most probable tokens" {
+    capped deepseek-v3 probs
+}
+@test "logits with biases: the first tokens" { capped gpt-oss position; }
+@test "logits with biases: the most probable tokens" { capped gpt-oss probs; }
 
 @test "the comparison sees a router that chooses itself" {
     ppsplit -q -p 1 "$GOLDEN/qwen3-moe/model" |

@@ -160,12 +160,10 @@ static void compare_route(struct call *c, size_t N, size_t E, size_t K,
     bool biased = rule.sigmoid;
     int rc =
         k->route_fwd(probs->at, weight->at, &r.device, x->at,
-                     biased ? b->at : NULL, &there, N, E, K, &rule, given, NULL,
-                     s) ||
+                     biased ? b->at : NULL, &there, N, E, K, &rule, given, s) ||
         k->route_bwd(dx->at, dw->at, probs->at, &r.device, N, E, K, &rule, s);
     f->route_fwd(probs->want, weight->want, &r.host, x->want,
-                 biased ? b->want : NULL, &here, N, E, K, &rule, given, NULL,
-                 NULL);
+                 biased ? b->want : NULL, &here, N, E, K, &rule, given, NULL);
     f->route_bwd(dx->want, dw->want, probs->want, &r.host, N, E, K, &rule,
                  NULL);
     ok(!rc && same_routings(&r), "%s the rows of %zu of %zu experts%s",

@@ -228,35 +228,147 @@ has room for '"*"', 2 for each of "*" tokens; plan with a limit of 4" ]]
     [ "$(grep -c "waited $((13 * n)) times, $((7 * n)) behind a" waits)" -eq 2 ]
 }
 
-# capped KIND M SPLIT...: compares the split with one rank if experts have a
-# capacity: losses, norms, gradients, weights, and the choices that are dropped.
-capped() {
-    local capacity=$1
+# one_capped POLICY CAPACITY: trains on one rank with it.
+one_capped() {
+    rm -rf "capped-$1-$2"
+    plan plan.json gpipe 8 -p 1 --expert-capacity "$2" --expert-drop "$1"
+    train "capped-$1-$2" plan.json --eval eval --dtype fp64 --aux-loss 0.3
+    jq -es 'all(.[]; .dropped > 20)' "capped-$1-$2/log"
+}
+
+# capped_as POLICY CAPACITY KIND M SPLIT...: compares the split with one rank:
+# losses, norms, gradients, weights, and the choices that are dropped.
+capped_as() {
+    local of=capped-$1-$2 options=(--expert-capacity "$2" --expert-drop "$1")
     echo "# $*"
     rm -rf run
-    shift
-    plan plan.json "$@" --expert-capacity "$capacity"
+    plan plan.json "${@:3}" "${options[@]}"
     train run plan.json --eval eval --dtype fp64 --aux-loss 0.3
-    near run "capped-$capacity"
+    near run "$of"
     diff <(jq -c '[.dropped, .tokens]' run/log) \
-        <(jq -c '[.dropped, .tokens]' "capped-$capacity/log")
+        <(jq -c '[.dropped, .tokens]' "$of/log")
 }
+capped() { capped_as position "$@"; }
 
 @test "experts drop the same tokens on every mesh" {
     local capacity
     for capacity in 0.5 1; do
-        plan plan.json gpipe 8 -p 1 --expert-capacity $capacity
-        train capped-$capacity plan.json --eval eval --dtype fp64 --aux-loss 0.3
-        jq -es 'all(.[]; .dropped > 20)' capped-$capacity/log
+        one_capped position $capacity
         capped $capacity gpipe 8 -p 1 --cp 2 --ep 2
         capped $capacity 1f1b 4 -p 2 --dp 2 --ep 2 --recompute full
     done
-    run ! near capped-0.5 capped-1
-    run ! near capped-1 base-qwen2-moe-ep
+    run ! near capped-position-0.5 capped-position-1
+    run ! near capped-position-1 base-qwen2-moe-ep
     capped 1 1f1b 2 -p 2 --cp 2 --dp 4 --ep 8 --zero 3
     capped 1 gpipe 8 -p 1 --tp 2 --cp 2 --cp-exchange ring --recompute selective
     capped 0.5 zbv 4 -p 2 -c 2 --placement v --tp 2 --dp 2 --ep 2
     capped 0.5 dualpipe 8 -p 2 --placement both-ways --cp 2 --ep 2
+}
+
+@test "slices on expert-parallel ranks drop the same tokens" {
+    plan plan.json gpipe 8 -p 1 --expert-capacity 0.5
+    train whole plan.json --eval eval --dtype fp64
+    # 4 rows of a token are the most that may come to a rank of a slice.
+    plan plan.json seq1f1b 4 -p 2 --dp 2 --ep 2 --expert-limit 4 \
+        --expert-capacity 0.5
+    train sliced plan.json --eval eval --dtype fp64
+    near sliced whole
+    diff <(jq .dropped sliced/log) <(jq .dropped whole/log)
+    jq -es 'all(.[]; .dropped > 20)' sliced/log
+}
+
+@test "experts keep the same most probable tokens on every mesh" {
+    one_capped position 0.5
+    one_capped probs 0.5
+    run ! near capped-probs-0.5 capped-position-0.5
+    capped_as probs 0.5 gpipe 8 -p 1 --cp 2 --ep 2
+    capped_as probs 0.5 1f1b 4 -p 2 --dp 2 --ep 2 --recompute full
+    capped_as probs 0.5 1f1b 2 -p 2 --cp 2 --dp 4 --ep 8 --zero 3
+    capped_as probs 0.5 zbv 8 -p 2 -c 2 --placement v --tp 2 --cp 2
+}
+
+@test "among equals experts keep the first tokens" {
+    local policy
+    pprun -q one.json --data packed --init 1 --steps 1 --lr 0 --save equal \
+        >/dev/null
+    cp -rL equal/latest zero
+    rm zero/checksums.xxh3
+    zero_routers zero
+    for policy in position probs; do
+        plan plan.json gpipe 8 -p 1 --expert-capacity 0.5 --expert-drop $policy
+        pprun -q plan.json --weights zero --data packed --steps 1 |
+            jq -c '[.loss, .grad_norm, .dropped]' >$policy.log
+    done
+    cmp position.log probs.log
+    jq -e '.[2] > 20' probs.log
+}
+
+@test "rows that are padded to the capacity change no number" {
+    one_capped position 1
+    one_capped probs 0.5
+    capped 1 1f1b 4 -p 2 --dp 2 --ep 2 --recompute full --expert-padding
+    capped 1 gpipe 1 -p 1 --dp 8 --ep 8 --expert-padding
+    capped 1 1f1b 2 -p 2 --cp 2 --dp 4 --ep 4 --zero 3 --expert-padding
+    capped_as probs 0.5 zbv 4 -p 2 -c 2 --placement v --tp 2 --dp 2 --ep 2 \
+        --expert-padding
+}
+
+@test "ranks that pad rows tell each other no counts" {
+    local n=$((3 * 5))
+    plan plan.json gpipe 3 -p 1 --dp 2 --ep 2 --recompute full \
+        --expert-capacity 1 --expert-padding
+    PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data packed \
+        --init 1 --steps 2 plan.json 2>waits >log
+    cat waits
+    # 13 n with counts, as above, of which F, recomputation, I and W have one.
+    [ "$(grep -c "waited $((9 * n)) times, $((7 * n)) behind a" waits)" -eq 2 ]
+}
+
+@test "sequences with ranks of their own drop the same tokens" {
+    local policy
+    data 1 40 | pppack -q -l 64 --per-rank --cp 2 --cp-sizes per-sequence \
+        --balance tokens -o sized
+    for policy in position probs; do
+        plan plan.json gpipe 4 -p 1 --expert-capacity 0.5 --expert-drop $policy
+        pprun -q plan.json --data sized --init 5 --steps 3 --dtype fp64 \
+            --optimizer sgd >one.log
+        plan plan.json 1f1b 4 -p 2 --cp 2 --ep 2 --expert-capacity 0.5 \
+            --expert-drop $policy
+        pprun -q plan.json --data sized --init 5 --steps 3 --dtype fp64 \
+            --optimizer sgd >two.log
+        paste -d '\n' one.log two.log | jq -es 'def near($x; $y):
+            ($x - $y | fabs) <= 1e-11 * $y;
+            length == 6 and all(range(0; 6; 2) as $i | [.[$i], .[$i + 1]];
+                .[0].dropped > 20 and .[0].dropped == .[1].dropped and
+                near(.[0].loss; .[1].loss) and
+                near(.[0].grad_norm; .[1].grad_norm))'
+    done
+}
+
+@test "the verification knows a capacity" {
+    local split
+    for split in '1f1b 4 -p 2 --dp 2 --ep 2' \
+        'gpipe 8 -p 1 --cp 2 --ep 2 --expert-drop probs' \
+        '1f1b 4 -p 2 --dp 2 --ep 2 --expert-padding'; do
+        # shellcheck disable=SC2086
+        plan plan.json $split --expert-capacity 0.5
+        pprun --verify --init 1 --data packed --eval eval --dtype fp64 \
+            plan.json | tail -n 1 | grep -q '^the same'
+    done
+    caught experts-averaged 1 '*only stage 1 on rank 1 has wrong gradients*'
+    caught experts-source 1 '*the output of stage 0 * is the first that differs*'
+}
+
+@test "generation drops no token" {
+    data 3 6 >prompts.jsonl
+    pppack -q -l 64 -o prompts prompts.jsonl
+    plan plan.json 1f1b 2 -p 2 --dp 2 --ep 2
+    pprun -q --generate 5 --init 1 --data prompts plan.json >all.jsonl
+    plan plan.json 1f1b 2 -p 2 --dp 2 --ep 2 --expert-capacity 0.001 \
+        --expert-padding
+    pprun -q --generate 5 --init 1 --data prompts plan.json >kept.jsonl
+    cmp all.jsonl kept.jsonl
+    [ -s all.jsonl ]
 }
 
 @test "a capacity lowers the room for rows of other ranks, to the byte" {

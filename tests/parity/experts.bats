@@ -229,7 +229,7 @@ pprun divides every expert over tensor-parallel ranks; plan without \
     jq -es 'all(.[]; .dropped > 20)' sliced/log
 }
 
-@test "a capacity needs the microbatches of the data" {
+@test "slices cannot know all of a capacity" {
     refused() { # MESSAGE ARGS...
         local message=$1
         shift
@@ -240,19 +240,17 @@ pprun divides every expert over tensor-parallel ranks; plan without \
     }
     ppsplit -q -p 2 --dp 2 --ep 2 --expert-capacity 1.5 model-experts |
         ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
-    refused "/schedule/slices: '2', but the room of expert-parallel ranks for \
-the capacity of experts counts the tokens of whole microbatches; take a \
-schedule without slices" --data packed --steps 1
-    ppsplit -q -p 2 --cp 2 --expert-capacity 1.5 model-experts |
-        ppsched -q -s 1f1b -m 4 >plan.json
-    refused "/mesh/expert_capacity: '1.5', but --verify computes other \
-microbatches than the data's, whose experts would drop other tokens; plan \
-without --expert-capacity" --data packed --verify
-    pppack -q -l 64 --per-rank --cp 2 --cp-sizes per-sequence \
-        --balance tokens -o sized data.jsonl
-    refused "sized: sequences have context-parallel ranks of their own, but \
-experts have a capacity of '1.5'; pack without --cp-sizes per-sequence" \
-        --data sized --steps 1
+    refused "/schedule/slices: '2', but expert-parallel ranks have room for \
+what experts keep of whole microbatches; plan with ppsplit --expert-limit 4" \
+        --data packed --steps 1
+    ppsplit -q -p 2 --expert-capacity 1.5 --expert-drop probs model-experts |
+        ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
+    refused "/schedule/slices: '2', but --expert-drop probs counts the tokens \
+of whole microbatches; take a schedule without slices" --data packed --steps 1
+    ppsplit -q -p 2 --dp 2 --ep 2 --expert-capacity 1.5 --expert-padding \
+        model-experts | ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
+    refused "/schedule/slices: '2', but --expert-padding counts the tokens of \
+whole microbatches; take a schedule without slices" --data packed --steps 1
 }
 
 @test "the loss of documents does not depend on how they are packed" {

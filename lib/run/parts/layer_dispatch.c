@@ -9,8 +9,15 @@
  * counts again, from what the router chose in F.
  *
  * Every rank sees the counts of all. So if too many rows come to one, all fail
- * before a row is sent. */
+ * before a row is sent.
+ *
+ * With padding nobody tells counts: a rank sends every expert as many rows as
+ * the capacity of the largest microbatch, of which the last ones are zeros.
+ * They add nothing to gradients, and their outputs are dropped. */
 #include "run/parts/layer_impl.h"
+
+#include <math.h>
+#include <string.h>
 
 #include "comm/collective.h"
 
@@ -47,16 +54,37 @@ static size_t rows_to(const struct pp_layer *l, const struct pp_dispatch *d,
     return sum;
 }
 
-/* Collective. Fills d->counts and d->host_counts. */
+/* Returns the rows that a rank sends each expert with padding. Its share of a
+ * microbatch has at most as many tokens as it has room for. */
+static size_t padded_rows(const struct pp_layer *l, const struct pp_dispatch *d)
+{
+    const struct pp_moe *m = &l->env->model->moe;
+    size_t tokens = d->room / pp_expert_rows(l->env->model);
+    double share = (double)(tokens * m->cp * m->top_k) / (double)m->n_experts;
+    double kept = ceil(share * m->capacity);
+    return kept < (double)tokens ? (size_t)kept : tokens;
+}
+
+/* Fills d->counts and d->host_counts. */
+static void pad_counts(const struct pp_layer *l, struct pp_dispatch *d)
+{
+    size_t n = pp_env_ep(l->env) * l->env->model->moe.n_experts;
+    int32_t rows = (int32_t)padded_rows(l, d);
+    for (size_t i = 0; i < n; i++)
+        d->counts[i] = rows;
+    d->host_counts = d->counts;
+}
+
+/* Does the same. Collective. */
 static int tell_counts(const struct pp_layer *l, struct pp_dispatch *d,
-                       const int32_t *expert, struct pp_err *err)
+                       struct pp_err *err)
 {
     size_t E = l->env->model->moe.n_experts;
     struct pp_collective c = l->env->experts;
     size_t n = (size_t)c.group.n * E;
     int32_t *own = d->counts + (size_t)c.group.index * E;
-    PP_LAYER_RUN(l->env->kernels->experts->count(own, expert, d->sent, E,
-                                                 l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->experts->count(own, d->sent_expert, d->sent,
+                                                 E, l->env->stream));
     c.value_bytes = sizeof *own;
     if (pp_all_gather(&c, d->counts, NULL, n, err))
         return -1;
@@ -87,9 +115,13 @@ static int check_room(const struct pp_layer *l, const struct pp_dispatch *d,
 }
 
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
-                     const int32_t *expert, struct pp_err *err)
+                     struct pp_err *err)
 {
-    if (tell_counts(l, d, expert, err) || check_room(l, d, err))
+    if (l->env->model->moe.pads)
+        pad_counts(l, d);
+    else if (tell_counts(l, d, err))
+        return -1;
+    if (check_room(l, d, err))
         return -1;
     size_t me = (size_t)l->env->experts.group.index, n = n_held(l);
     d->received = rows_to(l, d, me);
@@ -150,6 +182,39 @@ static int swap_parts(const struct pp_layer *l, const struct pp_moved *r,
                : 0;
 }
 
+/* Moves the rows of each expert to where they are with padding, from the last
+ * one on, and writes zeros behind them. */
+static void pad(const struct pp_layer *l, const struct pp_dispatch *d,
+                const struct pp_moved *r)
+{
+    size_t bytes = r->width * r->value_bytes, rows = padded_rows(l, d);
+    char *at = r->at;
+    for (size_t e = l->env->model->moe.n_experts, end = d->sent; e-- > 0;) {
+        size_t first = end;
+        while (first > 0 && (size_t)d->sent_expert[first - 1] == e)
+            first--;
+        size_t n = end - first;
+        memmove(at + e * rows * bytes, at + first * bytes, n * bytes);
+        memset(at + (e * rows + n) * bytes, 0, (rows - n) * bytes);
+        end = first;
+    }
+}
+
+/* Moves them back. */
+static void close_up(const struct pp_layer *l, const struct pp_dispatch *d,
+                     const struct pp_moved *r)
+{
+    size_t bytes = r->width * r->value_bytes, rows = padded_rows(l, d);
+    char *at = r->at;
+    for (size_t first = 0, end; first < d->sent; first = end) {
+        size_t e = (size_t)d->sent_expert[first];
+        for (end = first; end < d->sent && (size_t)d->sent_expert[end] == e;)
+            end++;
+        memmove(at + first * bytes, at + e * rows * bytes,
+                (end - first) * bytes);
+    }
+}
+
 /* Returns the elements of a row as kernels that move them count. */
 static size_t elements_of(const struct pp_layer *l, const struct pp_moved *r)
 {
@@ -162,6 +227,8 @@ int pp_dispatch_send_begin(const struct pp_layer *l,
 {
     struct dispatch_parts p;
     find_parts(l, d, &p);
+    if (l->env->model->moe.pads)
+        pad(l, d, r);
     return swap_parts(l, r, r->room, r->at, p.in, p.out, err);
 }
 
@@ -188,7 +255,13 @@ int pp_dispatch_return_begin(const struct pp_layer *l,
     return swap_parts(l, r, r->at, r->room, p.out, p.in, err);
 }
 
-int pp_dispatch_return_wait(const struct pp_layer *l, struct pp_err *err)
+int pp_dispatch_return_wait(const struct pp_layer *l,
+                            const struct pp_dispatch *d,
+                            const struct pp_moved *r, struct pp_err *err)
 {
-    return pp_all_to_all_wait(&l->env->experts, err);
+    if (pp_all_to_all_wait(&l->env->experts, err))
+        return -1;
+    if (l->env->model->moe.pads)
+        close_up(l, d, r);
+    return 0;
 }

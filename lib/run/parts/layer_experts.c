@@ -34,8 +34,8 @@ struct experts {
     void *product; /* (R, C) or (H, C) */
     void *act;     /* (H, I) or (T, S) */
     void *logits;  /* (T, E), accumulated type */
-    int32_t *most; /* (E, 2) rows that experts keep, and scratch */
-    void *choices; /* for pp_layer_capacity */
+    int32_t *kept_of; /* (E) and these for pp_layer_capacity */
+    void *choices;
     void *other_weights, *other_product; /* as much, for what is sent */
 };
 
@@ -81,7 +81,7 @@ static struct experts experts_of(const struct pp_layer *l,
     e.routing = pp_routing_at(l, mb->tokens, mb->room, s[PP_S_ROUTING]);
     e.dispatch.counts = scratch;
     if (m->capacity > 0)
-        e.most = e.dispatch.counts + room.counts - 2 * e.E;
+        e.kept_of = e.dispatch.counts + room.counts - e.E;
     e.weights =
         (char *)scratch +
         pp_round_up(room.counts * sizeof *e.dispatch.counts, PP_LINE_BYTES);
@@ -121,7 +121,8 @@ static int find_rows(const struct pp_layer *l, struct experts *e,
     e->rows = (struct pp_expert_rows){e->kept, e->routing.expert, NULL, e->E};
     if (holds_all(l))
         return pp_env_is_host(l->env) || !e->R ? 0 : count_rows(l, e, err);
-    if (pp_dispatch_open(l, &e->dispatch, e->routing.expert, err))
+    e->dispatch.sent_expert = e->routing.expert;
+    if (pp_dispatch_open(l, &e->dispatch, err))
         return -1;
     pp_dispatch_rows(l, &e->dispatch, &e->rows);
     return 0;
@@ -163,7 +164,8 @@ static int from_experts_begin(const struct pp_layer *l, const struct experts *e,
 static int from_experts_wait(const struct pp_layer *l, const struct experts *e,
                              struct pp_err *err)
 {
-    if (!holds_all(l) && pp_dispatch_return_wait(l, err))
+    const struct pp_moved r = products(l, e);
+    if (!holds_all(l) && pp_dispatch_return_wait(l, &e->dispatch, &r, err))
         return -1;
     memset(pp_layer_at(l, e->product, e->kept * e->C), 0,
            (e->R - e->kept) * e->C * l->env->kernels->element_bytes);
@@ -181,38 +183,32 @@ static struct pp_router_rows router_rows(const struct experts *e,
 
 /* --- forward --- */
 
-/* Chooses experts with what each keeps, or all if most is NULL. */
-static int choose_most(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       struct experts *e, void *const *s, bool given,
-                       const int32_t *most, struct pp_err *err)
+static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  struct experts *e, void *const *s, bool given,
+                  struct pp_err *err)
 {
     const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
                                         mb->cu_seqlens_padded};
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
                                  e->E, e->K, &l->env->model->moe.router, given,
-                                 most, l->env->stream));
+                                 l->env->stream));
     return 0;
 }
 
-/* If other ranks have tokens of the microbatch, it must know all choices before
- * it knows which ones it keeps. Then it makes its own again. */
-static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
-                  const struct pp_layer_blocks *b, struct experts *e,
-                  void *const *s, bool given, struct pp_err *err)
+/* All choices must be known before it is known which ones experts drop. */
+static int choose_kept(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct pp_layer_blocks *b, struct experts *e,
+                       void *const *s, bool given, struct pp_err *err)
 {
-    bool limited = l->env->model->moe.capacity > 0;
-    bool alone = pp_env_cp(l->env) == 1;
     struct pp_routing *r = &e->routing;
-    if (!limited)
-        return choose_most(l, mb, e, s, given, NULL, err);
-    if (!alone && choose_most(l, mb, e, s, given, NULL, err))
+    if (choose(l, mb, e, s, given, err))
         return -1;
-    if (pp_layer_capacity(l, mb, b, r, e->most, e->choices, err))
-        return -1;
-    for (size_t i = 0; !alone && i < e->T * e->K; i++)
-        r->row[i] = r->row[i] < 0 ? -1 : r->expert[r->row[i]];
-    if (choose_most(l, mb, e, s, given || !alone, e->most, err))
+    if (l->env->model->moe.capacity <= 0)
+        return 0;
+    if (pp_layer_capacity(l, mb, b, r, s[PP_S_WEIGHT], e->kept_of, e->choices,
+                          err) ||
+        choose(l, mb, e, s, true, err))
         return -1;
     if (mb->router && l->env->tensor.group.index == 0)
         mb->router->dropped += (double)(e->R - pp_routing_kept(r, e->R));
@@ -235,7 +231,7 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     bool given = in_trunk && mb->given;
     if (given && mb->given(mb->replay_ctx, number, e->routing.row, err))
         return -1;
-    if (choose(l, mb, b, e, s, given, err))
+    if (choose_kept(l, mb, b, e, s, given, err))
         return -1;
     if (in_trunk && mb->chosen &&
         mb->chosen(mb->replay_ctx, number, &e->routing, err))
@@ -369,7 +365,7 @@ static int return_weights(const struct pp_layer *l, const struct experts *e,
     const struct pp_moved r = {e->weights, e->other_weights, 1,
                                l->env->kernels->accumulator_bytes};
     if (!holds_all(l) && (pp_dispatch_return_begin(l, &e->dispatch, &r, err) ||
-                          pp_dispatch_return_wait(l, err)))
+                          pp_dispatch_return_wait(l, &e->dispatch, &r, err)))
         return -1;
     memset(pp_layer_statistic_at(l, e->weights, e->kept), 0,
            (e->R - e->kept) * l->env->kernels->accumulator_bytes);

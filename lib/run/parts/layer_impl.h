@@ -126,13 +126,13 @@ int pp_layer_router_bwd(const struct pp_layer *l,
 /* Returns the routing of a microbatch, or a slice, that is saved at `at`. */
 struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
                                 size_t room, void *at);
-/* How many rows experts keep (layer_capacity.c). Fills most (E) for the
- * microbatch; r is what the router chose without it. Collective over the
- * context-parallel ranks, which need room for the choices of all
- * (pp_experts_room). */
+/* Finds the rows that experts drop (layer_capacity.c). r and weight are what
+ * the router chose without a capacity; r->row becomes what route takes as
+ * given. Collective over the context-parallel ranks, which need room for the
+ * choices of all (pp_experts_room), and for E counts. */
 int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct pp_layer_blocks *b,
-                      const struct pp_routing *r, int32_t *most, void *room,
+                      const struct pp_layer_blocks *b, struct pp_routing *r,
+                      const void *weight, int32_t *counts, void *room,
                       struct pp_err *err);
 /* Returns the rows of R before the first one that is dropped. */
 size_t pp_routing_kept(const struct pp_routing *r, size_t R);
@@ -141,17 +141,18 @@ size_t pp_routing_kept(const struct pp_routing *r, size_t R);
 struct pp_dispatch {
     int32_t *counts; /* (ranks, E) rows of each rank for each expert */
     const int32_t *host_counts; /* the same in host memory */
+    const int32_t *sent_expert; /* (sent) of the rows to send; ascends */
     size_t sent, received;
     size_t room;      /* most rows that may come */
     int32_t *arrival; /* (received) of the rows by expert: when each came */
     int32_t *expert;  /* (received) number among those of this rank; ascends */
 };
 
-/* Collective. Tells the ranks how many rows of d->sent go to each expert, whose
- * numbers are `expert`. Fills what *d points to, and d->received. Fails with
- * PP_EXIT_NO, on every rank, if a rank has no room. */
+/* Tells the ranks how many of the rows to send go to each expert, which is
+ * collective; with padding all know. Fills what *d points to, and d->received.
+ * Fails with PP_EXIT_NO, on every rank, if a rank has no room. */
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
-                     const int32_t *expert, struct pp_err *err);
+                     struct pp_err *err);
 
 /* Returns the rows at the experts of this rank, after open. */
 void pp_dispatch_rows(const struct pp_layer *l, const struct pp_dispatch *d,
@@ -174,7 +175,9 @@ int pp_dispatch_send_wait(const struct pp_layer *l, const struct pp_dispatch *d,
 int pp_dispatch_return_begin(const struct pp_layer *l,
                              const struct pp_dispatch *d,
                              const struct pp_moved *r, struct pp_err *err);
-int pp_dispatch_return_wait(const struct pp_layer *l, struct pp_err *err);
+int pp_dispatch_return_wait(const struct pp_layer *l,
+                            const struct pp_dispatch *d,
+                            const struct pp_moved *r, struct pp_err *err);
 
 /* A shared expert (layer_shared.c): an MLP of every token, which a layer of
  * experts may add to the sum of those that the router chose. S is 0, and the
