@@ -308,3 +308,132 @@ with_images() {
     pppack -q -l 64 --image-token 7 --merge 2 -o packed out.jsonl
     [ "$(pppack --stats packed | jq -c '[.images, .patches / 4]')" = "[2,$n]" ]
 }
+
+# with_audio adds a token and a feature extractor to the model, and clips: a
+# tone of 1 kHz for 250 ms and then silence for 155 ms, of one channel and two.
+with_audio() {
+    jq '.added_tokens += [{"id": 7, "content": "<audio>", "single_word": false,
+        "lstrip": false, "rstrip": false, "normalized": false,
+        "special": true}] | .model.vocab += {"<audio>": 7}' \
+        model/tokenizer.json >with && mv with model/tokenizer.json
+    echo '{"model_type": "qwen2_5_omni", "thinker_config":
+        {"audio_token_index": 7}}' >model/config.json
+    echo '{"feature_extractor_type": "WhisperFeatureExtractor",
+        "feature_size": 20, "sampling_rate": 16000, "hop_length": 160,
+        "chunk_length": 1, "n_fft": 400}' >model/preprocessor_config.json
+    mkdir -p in
+    python3 - <<'END'
+import math, struct, wave
+import numpy
+tone = [0.5 * math.sin(2 * math.pi * 1000 * t / 16000) for t in range(4000)]
+tone += [0.0] * 2480
+def write(name, form, channels, rate=16000, scale=2**15, add=0):
+    with wave.open("in/" + name, "wb") as f:
+        f.setnchannels(channels)
+        f.setsampwidth(struct.calcsize(form))
+        f.setframerate(rate)
+        for x in tone:
+            f.writeframes(struct.pack(form, int(x * scale) + add) +
+                          struct.pack(form, add) * (channels - 1))
+write("one.wav", "<h", 1)
+write("long.wav", "<i", 1, scale=2**31)
+write("short.wav", "<B", 1, scale=2**7, add=128)
+write("two.wav", "<h", 2)
+write("slow.wav", "<h", 1, rate=8000)
+numpy.save("in/tone.npy", numpy.array(tone))
+numpy.save("in/many.npy", numpy.zeros(16001))
+numpy.save("in/rows.npy", numpy.zeros((2, 9)))
+END
+}
+
+# chat_with writes a record with those clips, one token for each.
+chat_with() {
+    jq -nc '{audio: $ARGS.positional, messages: [
+        {role: "user", content: ($ARGS.positional | map("<audio>") + ["good"] |
+         join(" "))}, {role: "assistant", content: "day"}]}' --args "$@" \
+        >in/chats.jsonl
+}
+
+@test "--audio makes spectrograms of clips for pppack" {
+    need tokenizers
+    need jinja2
+    need transformers
+    need numpy
+    with_audio
+    chat_with one.wav two.wav tone.npy long.wav short.wav
+    tokenize --tokenizer model --chat --audio arrays in/chats.jsonl >out.jsonl
+    # 6480 samples are 41 frames, 21 rows and 10 features.
+    [ "$(jq -c '[(.input_ids | map(select(. == 7)) | length), .audio[1],
+        (.loss_mask | length) - (.input_ids | length)]' out.jsonl)" = \
+        '[50,{"features":"arrays/00000001.npy","frames":41},0]' ]
+    pppack -q -l 64 --audio-token 7 -o packed out.jsonl
+    [ "$(pppack --stats packed | jq -c '[.audio, .patches]')" = '[5,105]' ]
+    # The spectrum of Whisper from its definition: squares of a Fourier sum
+    # through a triangle of frequencies. Half a tone has a quarter of the power.
+    python3 - <<'END'
+import cmath, math
+import numpy
+made = [numpy.load(f"arrays/{i:08}.npy") for i in range(5)]
+assert all(a.shape == (20, 43) and a.dtype == numpy.float32 for a in made)
+def mel(f):
+    return f / (200 / 3) if f < 1000 else 15 + math.log(f / 1000) * 27 / math.log(6.4)
+def hertz(m):
+    return m * 200 / 3 if m < 15 else 1000 * math.exp((m - 15) * math.log(6.4) / 27)
+edges = [hertz(mel(8000) * i / 21) for i in range(22)]
+def triangle(i, f):
+    a, b, c = edges[i:i + 3]
+    return max(0, min((f - a) / (b - a), (c - f) / (c - b))) * 2 / (c - a)
+tone = numpy.load("in/tone.npy")
+at = 12 * 160
+power = [abs(sum(tone[at - 200 + t] * (0.5 - 0.5 * math.cos(2 * math.pi * t / 400))
+                 * cmath.exp(-2j * math.pi * k * t / 400) for t in range(400))) ** 2
+         for k in range(201)]
+want = [math.log10(max(1e-10, sum(p * triangle(i, 40 * k)
+                                  for k, p in enumerate(power)))) for i in range(20)]
+loud = max(range(20), key=lambda i: want[i])
+got = made[2] * 4 - 4
+assert abs(got[loud, 12] - want[loud]) < 1e-3, (got[loud, 12], want[loud])
+assert numpy.argmax(got[:, 12]) == loud
+assert got[loud, 12] - got[loud, 35] > 7.9  # silence is at the floor
+assert abs(made[0] - made[2])[loud].max() < 1e-2
+assert abs(made[3] - made[2]).max() < 1e-3
+assert abs(made[4] - made[2])[loud, :20].max() < 1e-2
+quiet = (made[0] - made[1])[loud, 12] * 4
+assert abs(quiet - math.log10(4)) < 1e-2, quiet
+END
+}
+
+@test "--audio refuses what the model does not take" {
+    need tokenizers
+    need jinja2
+    need transformers
+    need numpy
+    with_audio
+    refused() {
+        chat_with "$1"
+        run -2 --separate-stderr tokenize --tokenizer model --chat \
+            --audio arrays in/chats.jsonl
+        [ -z "$output" ]
+        [ "$stderr" = "tokenize: in/chats.jsonl: line 1: $2" ]
+    }
+    refused slow.wav "in/slow.wav: has '8000' samples a second, but the model \
+takes 16000"
+    refused many.npy "in/many.npy: has '16001' samples, but the model takes 16000"
+    refused rows.npy "in/rows.npy: must be one row of floating-point samples"
+    refused no.wav "in/no.wav: No such file or directory"
+    echo 'text that is no wave' >in/text.wav
+    refused text.wav "in/text.wav: cannot be read: file does not start with \
+RIFF id"
+    : >in/text.wav
+    refused text.wav "in/text.wav: cannot be read: it ends too early"
+    sed 's/<audio> //' in/chats.jsonl >in/none.jsonl
+    run -2 --separate-stderr tokenize --tokenizer model --chat --audio arrays \
+        in/none.jsonl
+    [ "$stderr" = "tokenize: in/none.jsonl: line 1: '0' tokens for 1 clips of \
+audio" ]
+    run -2 --separate-stderr tokenize --tokenizer model --chat in/chats.jsonl
+    [ "$stderr" = "tokenize: in/chats.jsonl: line 1: has clips of audio; give \
+--audio and a folder for them" ]
+    run -2 --separate-stderr tokenize --tokenizer model --audio arrays in/text
+    [ "$stderr" = "tokenize: --audio needs --chat" ]
+}
