@@ -73,6 +73,15 @@ agree() {
     [ "$least" -lt "$most" ]
 }
 
+@test "a capacity has room for choices, weights and padded rows" {
+    local capacity=(--expert-capacity 0.7)
+    agree qwen2-moe 1f1b -p 2 "${capacity[@]}"
+    agree qwen2-moe zbv -p 2 -c 2 --placement v "${capacity[@]}" \
+        --expert-drop probs --recompute full
+    agree qwen2-moe 1f1b -p 2 --dp 2 --ep 2 "${capacity[@]}" --expert-drop probs
+    agree qwen2-moe 1f1b -p 2 --dp 2 --ep 2 "${capacity[@]}" --expert-padding
+}
+
 @test "an objective's rows and metrics are in every plan" {
     rollouts 3 32 >rollouts.jsonl
     pppack -q -l 64 --cp 2 --bins-multiple 16 -o rollouts rollouts.jsonl

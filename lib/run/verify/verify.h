@@ -3,7 +3,8 @@
  *
  * Three runs of the same steps from the same weights, plain SGD, are compared:
  *
- *   reference  one rank, fp64, one sequence a microbatch, no padding
+ *   reference  one rank, fp64, one sequence a microbatch, no padding; if
+ *              experts have a capacity, the microbatches of the plan
  *   twin       the same in fp32
  *   pipeline   the job as planned, on the CPU or a device
  *
