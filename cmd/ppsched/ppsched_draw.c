@@ -25,7 +25,8 @@ struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f)
         f == stdout && isatty(STDOUT_FILENO) && (!no_color || !*no_color);
     bool color = o->color == PPSCHED_COLOR_ON ||
                  (o->color == PPSCHED_COLOR_AUTO && terminal);
-    return (struct pp_draw){o->width, color, o->ascii, ppsched_unit(p), NULL};
+    return (struct pp_draw){o->width,        color, o->ascii,
+                            ppsched_unit(p), NULL,  p->manifest.row_names};
 }
 
 int ppsched_draw(struct ppsched *p, FILE *f)
@@ -167,7 +168,8 @@ struct pp_svg_panel ppsched_panel(const struct ppsched *p,
                                  .memory = bytes ? v->bytes : v->slots,
                                  .limit = v->limit,
                                  .bound = v->bound,
-                                 .memory_unit = bytes ? NULL : "slot"};
+                                 .memory_unit = bytes ? NULL : "slot",
+                                 .names = p->manifest.row_names};
 }
 
 /* --- files --- */

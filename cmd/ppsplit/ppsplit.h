@@ -90,9 +90,10 @@ struct split_job {
     enum split_export export;
     const char *compare, *svg; /* kinds; a file */
     const char *combine;       /* "vision=plan1.json,language=plan2.json" */
-    const char *edge;          /* of --combine; NULL: the only one */
-    bool given;                /* source is that of manifests, which have the
-                                  split */
+    const char *edges[PP_MAX_ENCODERS]; /* of --combine, as given */
+    size_t n_edges;
+    bool given; /* source is that of manifests, which have the
+                   split */
 
     /* The problem, made from the options. */
     struct pp_arena arena;
@@ -166,6 +167,10 @@ int split_read_fqns(struct split_job *j) PP_MUST_USE;
 /* Sets the roles of units in the model from --freeze, for a model whose units
  * are known. */
 int split_set_roles(struct split_job *j) PP_MUST_USE;
+
+/* Reads --edge into edges. */
+int split_read_edge(struct tool *t, const struct tool_option *o,
+                    const char *arg) PP_MUST_USE;
 
 /* Reads --encoder-mesh into meshes. */
 int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,

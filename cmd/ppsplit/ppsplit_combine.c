@@ -1,12 +1,24 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_combine - joins two plans of a model: the stages and the mesh of the
- * encoder of one, and those of the language model of the other. Costs depend on
- * both meshes, so they are computed again. */
+/* ppsplit_combine - joins plans of a model: the stages and the mesh of an
+ * encoder of each, and those of the language model of the last. Costs depend on
+ * all meshes, so they are computed again. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "manifest/manifest.h"
 #include "ppsplit.h"
+
+int split_read_edge(struct tool *t, const struct tool_option *o,
+                    const char *arg)
+{
+    struct split_job *j = t->base;
+    (void)o;
+    if (j->n_edges == PP_MAX_ENCODERS)
+        return tool_usage(t, "--edge: '%s' is one more than there are encoders",
+                          arg);
+    j->edges[j->n_edges++] = arg;
+    return 0;
+}
 
 /* The component that is taken of a plan. */
 struct combined {
@@ -15,7 +27,12 @@ struct combined {
     const struct pp_component *component;
 };
 
-enum { ENCODER, LANGUAGE, N_PARTS };
+/* A plan for each component of the model, in its order. The language model is
+ * the last one. */
+struct combination {
+    struct combined parts[PP_MAX_ENCODERS + 1];
+    size_t n; /* components of the model; 0: not known yet */
+};
 
 static int fail_name(struct split_job *j, const char *file, const char *name,
                      const struct pp_manifest *m)
@@ -30,72 +47,109 @@ static int fail_name(struct split_job *j, const char *file, const char *name,
                    name, n ? names : "none, as its model has no encoder");
 }
 
-/* Reads "vision=plan.json" into the part of that component. */
-static int read_part(struct split_job *j, char *item, struct combined parts[])
+/* Takes the component of that name of a plan. */
+static int take_component(struct split_job *j, struct combination *x,
+                          const char *name, const char *file,
+                          const struct pp_manifest *m)
 {
-    struct tool *t = &j->t;
+    size_t i = 0;
+    while (i < m->n_components && strcmp(m->components[i].name, name))
+        i++;
+    if (i == m->n_components || i > PP_MAX_ENCODERS)
+        return fail_name(j, file, name, m);
+    if (x->n && x->n != m->n_components)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--combine: %s: has '%zu' components, and another plan "
+                       "%zu; make both plans of one model",
+                       file, m->n_components, x->n);
+    if (x->parts[i].file)
+        return tool_usage(&j->t, "--combine: '%s' is a second plan for it",
+                          name);
+    x->n = m->n_components;
+    x->parts[i] = (struct combined){file, *m, &m->components[i]};
+    return 0;
+}
+
+/* Reads "vision=plan.json" into the part of that component. */
+static int read_part(struct split_job *j, char *item, struct combination *x)
+{
     struct pp_manifest m;
     char *file = strchr(item, '=');
-    size_t i = 0;
     if (!file || !file[1])
-        return tool_usage(t,
+        return tool_usage(&j->t,
                           "--combine: '%s' is not a component and a plan, such "
                           "as vision=plan.json",
                           item);
     *file++ = '\0';
     if (split_read_manifest(j, file, "", &m))
         return -1;
-    if (m.n_components > 2) {
-        pp_manifest_finish(&m);
-        return pp_fail(&t->err, PP_EXIT_INPUT,
-                       "--combine: %s: its model has two encoders; give "
-                       "--encoder-mesh for each instead",
-                       file);
-    }
-    while (i < m.n_components && strcmp(m.components[i].name, item))
-        i++;
-    struct combined *p = &parts[i + 1 < m.n_components ? ENCODER : LANGUAGE];
-    int rc = 0;
-    if (i == m.n_components)
-        rc = fail_name(j, file, item, &m);
-    else if (p->file)
-        rc = tool_usage(t, "--combine: '%s' is a second plan for it", item);
-    if (rc) {
+    if (take_component(j, x, item, file, &m)) {
         pp_manifest_finish(&m);
         return -1;
     }
-    *p = (struct combined){file, m, &m.components[i]};
     return 0;
 }
 
-static int fail_models(struct split_job *j, const struct combined parts[],
-                       const char *what, const char *a, const char *b)
+/* Fails if a component has no plan. */
+static int check_all(struct split_job *j, const struct combination *x)
+{
+    const struct combined *any = x->parts;
+    while (x->n && !any->file)
+        any++;
+    for (size_t i = 0; i < x->n; i++)
+        if (!x->parts[i].file)
+            return tool_usage(&j->t, "--combine: needs a plan for '%s'",
+                              any->m.components[i].name);
+    return 0;
+}
+
+static int fail_models(struct split_job *j, const struct combined *p,
+                       const struct combined *q, const char *what,
+                       const char *a, const char *b)
 {
     return pp_fail(&j->t.err, PP_EXIT_INPUT,
                    "--combine: %s is '%s' in %s and '%s' in %s; make both "
                    "plans of one model with the same options",
-                   what, a, parts[0].file, b, parts[1].file);
+                   what, a, p->file, b, q->file);
 }
 
-/* Features go one way, which --edge may name. */
-static int check_edge(struct split_job *j, const struct combined parts[])
+/* Reports whether an edge goes from a component to another. */
+static bool joins(const char *edge, const char *from, const char *to)
 {
-    const char *from = parts[ENCODER].component->name;
-    const char *to = parts[LANGUAGE].component->name;
     size_t n = strlen(from);
-    if (!j->edge || (!strncmp(j->edge, from, n) && j->edge[n] == ':' &&
-                     !strcmp(j->edge + n + 1, to)))
-        return 0;
-    return tool_usage(&j->t,
-                      "--edge: '%s', but the edge of this model is %s:%s",
-                      j->edge, from, to);
+    return !strncmp(edge, from, n) && edge[n] == ':' &&
+           !strcmp(edge + n + 1, to);
+}
+
+/* Features go one way, from each encoder, which --edge may name. */
+static int check_edges(struct split_job *j, const struct combination *x)
+{
+    const char *to = x->parts[x->n - 1].component->name;
+    for (size_t k = 0; k < j->n_edges; k++) {
+        const char *edge = j->edges[k];
+        bool known = false;
+        for (size_t i = 0; i + 1 < x->n; i++)
+            known |= joins(edge, x->parts[i].component->name, to);
+        if (known)
+            continue;
+        if (x->n == 2)
+            return tool_usage(
+                &j->t, "--edge: '%s', but the edge of this model is %s:%s",
+                edge, x->parts[0].component->name, to);
+        return tool_usage(&j->t,
+                          "--edge: '%s', but the edges of this model are "
+                          "%s:%s and %s:%s",
+                          edge, x->parts[0].component->name, to,
+                          x->parts[1].component->name, to);
+    }
+    return 0;
 }
 
 /* Checks that both plans have the same units, and train the same. */
-static int check_models(struct split_job *j, const struct combined parts[])
+static int check_models(struct split_job *j, const struct combined *p,
+                        const struct combined *q)
 {
-    const struct pp_manifest_model *a = &parts[0].m.model,
-                                   *b = &parts[1].m.model;
+    const struct pp_manifest_model *a = &p->m.model, *b = &q->m.model;
     for (size_t i = 0; i < a->n_units || i < b->n_units; i++) {
         char what[64];
         const struct pp_manifest_unit none = {.fqn = "absent"};
@@ -105,16 +159,16 @@ static int check_models(struct split_job *j, const struct combined parts[])
                                           i < b->n_units ? &b->units[i] : &none;
         snprintf(what, sizeof what, "unit %zu", i);
         if (strcmp(x->fqn, y->fqn))
-            return fail_models(j, parts, what, x->fqn, y->fqn);
+            return fail_models(j, p, q, what, x->fqn, y->fqn);
         bool trains = x->role == PP_ROLE_TRAINED;
         if (x->params != y->params)
-            return pp_fail(
-                &j->t.err, PP_EXIT_INPUT,
-                "--combine: '%s' has %" PRIu64 " parameters in %s and '%" PRIu64
-                "' in %s; make both plans of one model",
-                x->fqn, x->params, parts[0].file, y->params, parts[1].file);
+            return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                           "--combine: '%s' has %" PRIu64
+                           " parameters in %s and '%" PRIu64
+                           "' in %s; make both plans of one model",
+                           x->fqn, x->params, p->file, y->params, q->file);
         if (trains != (y->role == PP_ROLE_TRAINED))
-            return fail_models(j, parts, x->fqn, trains ? "trained" : "frozen",
+            return fail_models(j, p, q, x->fqn, trains ? "trained" : "frozen",
                                trains ? "frozen" : "trained");
     }
     return 0;
@@ -122,9 +176,10 @@ static int check_models(struct split_job *j, const struct combined parts[])
 
 /* Checks that both were planned for the same data and types, and divide weights
  * and state in the same way. */
-static int check_settings(struct split_job *j, const struct combined parts[])
+static int check_settings(struct split_job *j, const struct combined *p,
+                          const struct combined *q)
 {
-    const struct pp_manifest *a = &parts[0].m, *b = &parts[1].m;
+    const struct pp_manifest *a = &p->m, *b = &q->m;
     const struct pp_default_microbatch *x = &a->microbatch, *y = &b->microbatch;
     char order[2][PP_MESH_ORDER_TEXT];
     const struct {
@@ -135,6 +190,8 @@ static int check_settings(struct split_job *j, const struct combined parts[])
         {"tokens", x->tokens, y->tokens},
         {"images", x->n_images, y->n_images},
         {"image_patches", x->image_patches, y->image_patches},
+        {"clips", x->n_clips, y->n_clips},
+        {"clip_rows", x->clip_rows, y->clip_rows},
         {"zero",
          a->mesh.whole_state       ? 0
          : a->mesh.divided_weights ? 3
@@ -151,16 +208,16 @@ static int check_settings(struct split_job *j, const struct combined parts[])
         snprintf(text[0], sizeof *text, "%" PRId64, numbers[i].a);
         snprintf(text[1], sizeof *text, "%" PRId64, numbers[i].b);
         if (numbers[i].a != numbers[i].b)
-            return fail_models(j, parts, numbers[i].name, text[0], text[1]);
+            return fail_models(j, p, q, numbers[i].name, text[0], text[1]);
     }
     pp_mesh_write_order(&a->mesh, order[0]);
     pp_mesh_write_order(&b->mesh, order[1]);
     if (a->mesh.order != b->mesh.order)
-        return fail_models(j, parts, "order", order[0], order[1]);
+        return fail_models(j, p, q, "order", order[0], order[1]);
     if (strcmp(types[0], types[1]))
-        return fail_models(j, parts, "dtype", types[0], types[1]);
+        return fail_models(j, p, q, "dtype", types[0], types[1]);
     if (a->model.gpu != b->model.gpu)
-        return fail_models(j, parts, "device", a->model.gpu ? "cuda" : "cpu",
+        return fail_models(j, p, q, "device", a->model.gpu ? "cuda" : "cpu",
                            b->model.gpu ? "cuda" : "cpu");
     return 0;
 }
@@ -202,47 +259,65 @@ static struct pp_mesh encoder_mesh(const struct combined *p)
         .dp = x.dp, .tp = 1, .cp = x.tp * x.cp, .ep = 1, .order = x.order};
 }
 
-static int take_parts(struct split_job *j, const struct combined parts[])
+/* Takes the mesh of encoder i, which has n stages. */
+static int take_mesh(struct split_job *j, const struct combination *x, size_t i,
+                     int64_t n)
 {
-    const struct combined *e = &parts[ENCODER], *l = &parts[LANGUAGE];
-    size_t most = (size_t)e->m.graph.n_stages + (size_t)l->m.graph.n_stages;
+    const struct combined *p = &x->parts[i];
+    const char *name = NULL; /* the only encoder needs none */
+    if (x->n > 2 && !(name = pp_arena_strdup(&j->arena, p->component->name)))
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    j->meshes[i] = (struct split_encoder_mesh){name, encoder_mesh(p)};
+    j->meshes[i].mesh.pp = (int)n;
+    j->n_meshes = i + 1;
+    j->encoder_ranks += n;
+    return 0;
+}
+
+static int take_parts(struct split_job *j, const struct combination *x)
+{
+    const struct combined *last = &x->parts[x->n - 1];
+    size_t most = 0;
+    for (size_t i = 0; i < x->n; i++)
+        most += (size_t)x->parts[i].m.graph.n_stages;
     j->bounds = pp_arena_alloc(&j->arena, most + 1, sizeof *j->bounds);
     j->stage_modes = pp_arena_alloc(&j->arena, most, sizeof *j->stage_modes);
-    j->source = pp_arena_strdup(&j->arena, l->m.model.source);
+    j->source = pp_arena_strdup(&j->arena, last->m.model.source);
     if (!j->bounds || !j->stage_modes || !j->source)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    int64_t first = add_component(j, e, 0), others;
-    if (first < 0 || (others = add_component(j, l, (size_t)first)) < 0)
-        return -1;
-    j->n_ranks = first + others;
-    j->bounds[j->n_ranks] = l->m.model.n_units;
+    for (size_t i = 0; i < x->n; i++) {
+        const struct combined *p = &x->parts[i];
+        int64_t n = add_component(j, p, (size_t)j->n_ranks);
+        if (n < 0 || (p < last && take_mesh(j, x, i, n)))
+            return -1;
+        j->n_ranks += n;
+    }
+    j->bounds[j->n_ranks] = last->m.model.n_units;
     split_join_modes(j, (size_t)j->n_ranks);
     j->n_chunks = 1;
-    j->meshes[0].mesh = encoder_mesh(e);
-    j->meshes[0].mesh.pp = (int)first;
-    j->n_meshes = 1;
-    j->encoder_ranks = first;
-    j->mesh = l->m.mesh;
+    j->mesh = last->m.mesh;
     j->mesh.encoder_tp = 0;
     j->method = SPLIT_FQNS;
     j->given = true;
-    return split_take_assumptions(j, &l->m);
+    return split_take_assumptions(j, &last->m);
 }
 
 int split_combine(struct split_job *j)
 {
-    struct combined parts[N_PARTS] = {{.file = NULL}};
+    struct combination x = {.n = 0};
     char *text = pp_arena_strdup(&j->arena, j->combine);
     int rc = text ? 0 : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (char *item; rc == 0 && (item = strsep(&text, ","));)
-        rc = read_part(j, item, parts);
-    if (rc == 0 && !(parts[ENCODER].file && parts[LANGUAGE].file))
-        rc = tool_usage(&j->t, "--combine: needs a plan for the %s",
-                        parts[ENCODER].file ? "language model" : "encoder");
-    if (rc == 0 && (check_edge(j, parts) || check_models(j, parts) ||
-                    check_settings(j, parts) || take_parts(j, parts)))
+        rc = read_part(j, item, &x);
+    if (rc == 0 && (check_all(j, &x) || check_edges(j, &x)))
         rc = -1;
-    for (int k = 0; k < N_PARTS; k++)
-        pp_manifest_finish(&parts[k].m);
+    for (size_t i = 1; rc == 0 && i < x.n; i++)
+        if (check_models(j, &x.parts[0], &x.parts[i]) ||
+            check_settings(j, &x.parts[0], &x.parts[i]))
+            rc = -1;
+    if (rc == 0)
+        rc = take_parts(j, &x);
+    for (size_t i = 0; i < x.n; i++)
+        pp_manifest_finish(&x.parts[i].m);
     return rc;
 }

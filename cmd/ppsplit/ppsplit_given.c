@@ -35,9 +35,25 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
     return rc;
 }
 
-/* Finds the placement of a manifest's stages. */
-static int find_placement(struct split_job *j, const struct pp_graph *g)
+/* Returns whether the stages are branches of two encoders, one on each rank.
+ * The split makes the branches from their units. */
+static bool has_branches(const struct pp_manifest *m)
 {
+    const struct pp_graph *g = &m->graph;
+    bool in_order = g->n_stages == g->n_rows;
+    for (int s = 0; in_order && s < g->n_stages; s++)
+        in_order = g->stages[s].row == s;
+    return in_order && m->n_components > PP_MAX_ENCODERS;
+}
+
+/* Finds the placement of a manifest's stages. */
+static int find_placement(struct split_job *j, const struct pp_manifest *m)
+{
+    const struct pp_graph *g = &m->graph;
+    if (has_branches(m)) {
+        j->placement = PP_PLACEMENT_LOOP;
+        return 0;
+    }
     for (int k = PP_PLACEMENT_LOOP; k <= PP_PLACEMENT_BOTH_WAYS; k++)
         if (pp_graph_is(g, (enum pp_placement)k)) {
             j->placement = (enum pp_placement)k;
@@ -149,7 +165,7 @@ int split_take_given(struct split_job *j, const char *name)
     if (split_read_manifest(j, name,
                             "; with a model give the number of ranks (-p)", &m))
         return -1;
-    int rc = find_placement(j, &m.graph) || take_stages(j, &m) ? -1 : 0;
+    int rc = find_placement(j, &m) || take_stages(j, &m) ? -1 : 0;
     j->given = true;
     j->mesh = m.mesh;
     j->n_ranks = m.mesh.pp;

@@ -247,8 +247,8 @@ const struct tool_option split_options[] = {
          "encoder-mesh recompute method layers fqns layout "
          "hybrid-layer-pattern first last seq-len micro-batch-tokens images "
          "image-patches clips clip-rows dtype device compare"},
-    {0, "edge", "FROM:TO", "its edge: vision:language", AT(edge),
-     .needs = "combine"},
+    {0, "edge", "FROM:TO", "its edge: vision:language",
+     .parse = split_read_edge, .needs = "combine"},
     {0, "rank-speed", "S,S,...", "relative speed of each rank", AT(rank_speed)},
 
     {.group = "Schedule"},

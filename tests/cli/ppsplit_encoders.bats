@@ -33,6 +33,18 @@ chain() {
     # ppsched simulates what ppsplit planned, on branches.
     best=$(sed -n 's/.* a step of \([^ ]*\) flop.*/\1/p' said)
     jq -ne "$(makespan 1f1b 8 plan.json) / $best - 1 | fabs < 1e-5"
+    # Pictures name what the ranks have, if there is room.
+    ppsched -s 1f1b -m 8 plan.json >s.json
+    [ "$(ppsched -t --width 100 --ascii s.json | sed -n 's/^rank \(.*\)|[^|]*|.*/\1/p' |
+        tr -s ' ' | tr '\n' ';')" = \
+        '0, vision ;1, audio ;2, audio ;3, language ;4, language ;5, language ;' ]
+    ppsplit -q -p 2 "$OMNI" | ppsched -s 1f1b -m 2 >both.json
+    ppsched -t --width 80 --ascii both.json | grep -q '^rank 1 |'
+    ppsched -t --width 120 --ascii both.json |
+        grep -q '^rank 0, vision and audio and language |'
+    ppsched --svg - s.json | grep -o '>rank [0-9][^<]*' |
+        diff - <(printf '>rank %s\n' '0, vision' '1, audio' '2, audio' \
+            '3, language' '4, language' '5, language')
     # Other schedules take branches, or say that they do not.
     ppsched -s zb-h1 -m 8 plan.json | ppsched --check
     run --separate-stderr ppsched -s interleaved -m 8 plan.json
@@ -103,6 +115,64 @@ chain() {
     jq -e '.model.units | map({(.fqn): (.weight_bytes / .params)}) | add |
         .["visual.blocks.0"] < 0.51 and .["audio_tower.layers.0"] == 2 and
         .["model.layers.0"] < 1.01' plan.json
+}
+
+@test "plans of both encoders and of the language model are joined" {
+    ppsplit -q -p 5 --dp 2 --tp 2 --clips 2 --encoder-mesh audio:pp=2,dp=3 \
+        --encoder-mesh vision:pp=1,tp=4,cp=2 "$OMNI" >direct.json
+    ppsplit -q -p 3 --clips 2 --encoder-mesh vision:pp=1,tp=4,cp=2 \
+        --encoder-mesh audio:pp=1 "$OMNI" >v.json
+    ppsplit -q -p 4 --clips 2 --encoder-mesh audio:pp=2,dp=3 \
+        --encoder-mesh vision:pp=1,dp=2 "$OMNI" >a.json
+    ppsplit -q --combine vision=v.json,audio=a.json,language=direct.json \
+        --edge vision:language --edge audio:language >joined.json
+    diff <(jq 'del(.history)' direct.json) <(jq 'del(.history)' joined.json)
+    # A plan on one rank gives each of its parts, which become branches.
+    ppsplit -q -p 1 --dp 2 --tp 2 --clips 2 "$OMNI" >one.json
+    ppsplit -q --combine language=one.json,audio=one.json,vision=one.json \
+        >joined.json
+    [ "$(graph joined.json)" = \
+        '[["vision",[]],["audio",[]],["language",[0,1]]]' ]
+    jq -e '[.components[].mesh | [.pp, .dp, .tp, .cp]] ==
+        [[1, 2, 1, 2], [1, 2, 1, 2], [1, 2, 2, 1]]' joined.json
+    ppsched -q -s 1f1b -m 4 joined.json | ppsched --check
+    refuses "--combine: needs a plan for 'audio'" \
+        --combine vision=v.json,language=direct.json
+    refuses "--combine: 'audio' is a second plan for it" \
+        --combine vision=v.json,audio=a.json,audio=a.json
+    refuses "--edge: 'audio:vision', but the edges of this model are \
+vision:language and audio:language" --edge audio:vision \
+        --combine vision=v.json,audio=a.json,language=direct.json
+    refuses "--edge: 'x:y' is one more than there are encoders" --edge a:b \
+        --edge a:b --edge x:y --combine vision=v.json
+    ppsplit -q -p 2 --clips 3 "$OMNI" >other.json
+    refuses "--combine: clips is '2' in v.json and '3' in other.json; make both \
+plans of one model with the same options" \
+        --combine vision=v.json,audio=a.json,language=other.json
+    llava=$SRCDIR/tests/data/vision/llava-1.5-7b.json
+    ppsplit -q -p 2 "$llava" >llava.json
+    refuses "--combine: llava.json: has '2' components, and another plan 3; make \
+both plans of one model" --combine vision=v.json,language=llava.json
+}
+
+@test "a given plan with branches is shown" {
+    local args
+    for args in '-p 5 --encoder-ranks 3' '-p 3 --encoder-ranks 1' '-p 4' \
+        '-p 5 --dp 2 --encoder-mesh audio:pp=2,dp=3 --encoder-mesh vision:tp=4'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $args -m 8 -s 1f1b "$OMNI" >plan.json
+        # The same stages and memory; a given split is not compared with others.
+        # shellcheck disable=SC2086
+        ppsplit -q -t $args -m 8 -s 1f1b "$OMNI" | sed '1,/^$/d; /^A step/,$d' \
+            >direct
+        ppsplit -t -m 8 -s 1f1b plan.json | sed '1,/^$/d; /^A step/,$d' >given
+        diff direct given
+        grep -q '^The largest rank has' given
+        diff <(ppsplit --export fqns plan.json | jq -c .) \
+            <(jq -c '[.stages[].units]' plan.json)
+    done
+    ppsplit -q -p 5 --encoder-ranks 3 "$OMNI" | ppsplit --svg plan.svg -
+    grep -q 'ForConditionalGeneration: 5 stages on 5 ranks' plan.svg
 }
 
 @test "each encoder has its own items, and costs what it has in one model" {

@@ -428,7 +428,7 @@ model with the same options"
 'language'" --combine audio=a.json,language=a.json
     refuses "--combine: 'vision' is a second plan for it" \
         --combine vision=a.json,vision=a.json
-    refuses "--combine: needs a plan for the language model" --combine vision=a.json
+    refuses "--combine: needs a plan for 'language'" --combine vision=a.json
     refuses "--combine: 'vision' is not a component and a plan, such as \
 vision=plan.json" --combine vision,language=a.json
     refuses "--edge: 'language:vision', but the edge of this model is \

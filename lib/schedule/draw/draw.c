@@ -38,7 +38,7 @@ struct picture {
     bool last_pair;  /* the last colour was underlined */
     bool pairs;      /* there are overlap pairs */
     bool collects;   /* a collective takes time */
-    int row_columns; /* width of the longest rank number */
+    int row_columns; /* width of the longest rank number, with its name */
 };
 
 /* A column of a row of the picture. */
@@ -196,19 +196,38 @@ static void print_columns(struct picture *p, const struct column *list)
     set_color(p, -1, false);
 }
 
+/* Writes the number of a rank, and the components that it has. */
+static int name_rank(const struct pp_draw *d, int r, char *text, size_t n)
+{
+    const char *name = d->names ? d->names[r] : "";
+    return snprintf(text, n, "%d%s%.40s", r, *name ? ", " : "", name);
+}
+
+static int widest_name(const struct picture *p)
+{
+    int widest = 0;
+    for (int r = 0; r < p->sim->n_rows; r++) {
+        int columns = name_rank(&p->draw, r, NULL, 0);
+        widest = columns > widest ? columns : widest;
+    }
+    return widest;
+}
+
 static void draw_row(struct picture *p, const struct pp_sim *sim, int r,
                      struct column *list)
 {
     const struct pp_sim_row *row = &sim->rows[r];
     const char *wall = p->draw.ascii ? "|" : "\u2502";
+    char name[64];
     for (int i = 0; i < p->columns; i++)
         list[i] = (struct column){.op = -1};
     if (p->style == STYLE_BARS)
         draw_bars(p, list, row);
     else
         draw_cells(p, list, row);
+    name_rank(&p->draw, r, name, sizeof name);
     if (sim == p->sim)
-        fprintf(p->f, "rank %-*d %s", p->row_columns, r, wall);
+        fprintf(p->f, "rank %-*s %s", p->row_columns, name, wall);
     else
         fprintf(p->f, "plan %*s %s", p->row_columns, "", wall);
     print_columns(p, list);
@@ -368,7 +387,11 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
     if (sim->makespan <= 0)
         return pp_fail(err, PP_EXIT_INPUT,
                        "no action takes time, so there is nothing to draw");
-    p.row_columns = snprintf(NULL, 0, "%d", sim->n_rows - 1);
+    p.row_columns = widest_name(&p);
+    if (d->width && p.row_columns > d->width / 3) {
+        p.draw.names = NULL; /* they leave too little to the picture */
+        p.row_columns = widest_name(&p);
+    }
     p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
     if (!p.chunk)
         goto out;

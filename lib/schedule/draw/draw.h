@@ -15,6 +15,8 @@ struct pp_draw {
                          "flop"; NULL if they have none */
     const struct pp_sim *plan; /* if sim was measured: the plan, drawn below
                                   each rank, without figures; or NULL */
+    const char *const *names;  /* per rank, of the components that it has; or
+                                  NULL */
 };
 
 /* Writes the picture, a legend and the figures (makespan, bubble, peak) to

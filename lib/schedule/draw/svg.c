@@ -12,7 +12,7 @@
 #include "schedule/draw/svg_row.h"
 
 enum {
-    LEFT = 70,    /* start of the time axis, after the ranks' names */
+    LEFT = 70,    /* start of the time axis, after the ranks' numbers */
     IDLE = 50,    /* the column of idle shares, after the time axis */
     EDGE = 16,    /* margin of the page */
     HEADING = 44, /* height of a panel's heading */
@@ -37,6 +37,7 @@ struct page {
     struct pp_svg_rows rows; /* chunk and n_chunks are the panel's */
     double plot, pitch;      /* width of the axis; from rank to rank */
     double right;            /* width to the right of the axis */
+    int left;                /* start of the axis, after the ranks' names */
     int **chunks;            /* per panel and stage */
     int *n_chunks;           /* per panel */
 };
@@ -141,6 +142,29 @@ static int find_chunks(struct page *g, struct pp_err *err)
 
 /* --- sizes --- */
 
+/* Writes what a row is called: its rank, and the components that it has. */
+static int name_row(const struct pp_svg_panel *p, int r, char *text, size_t n)
+{
+    const char *name = p->names ? p->names[r] : "";
+    return snprintf(text, n, "rank %d%s%.40s", r, *name ? ", " : "", name);
+}
+
+/* Makes room for the names of all rows. */
+static void fit_names(struct page *g)
+{
+    char text[64];
+    int most = 0;
+    g->left = LEFT;
+    for (int k = 0; k < g->n_panels; k++)
+        for (int r = 0; g->panels[k].names && r < g->panels[k].sim->n_rows;
+             r++) {
+            int n = name_row(&g->panels[k], r, text, sizeof text);
+            most = n > most ? n : most;
+        }
+    double wide = EDGE + 8 + pp_svg_digits(most, 11);
+    g->left = wide > g->left ? (int)wide : g->left;
+}
+
 /* Makes rows lower if there are many. The halves of pairs need two labels. */
 static void fit_height(struct page *g)
 {
@@ -167,7 +191,7 @@ static void fit_width(struct page *g)
     double wish = g->mean > 0 ? g->makespan / g->mean * cell : NARROWEST;
     g->plot = fmin(fmax(wish, NARROWEST), WIDEST);
     if (g->o->width > 0)
-        g->plot = fmax(g->o->width - LEFT - g->right, 100);
+        g->plot = fmax(g->o->width - g->left - g->right, 100);
     g->rows.scale = g->plot / g->makespan;
     /* If forwards are narrow, wider actions get the same small font. */
     double fits = (g->mean * g->rows.scale - 3) / pp_svg_digits(g->digits, 1);
@@ -189,7 +213,7 @@ static double panel_height(const struct page *g, const struct pp_svg_panel *p)
 
 static double page_width(const struct page *g)
 {
-    return LEFT + g->plot + g->right;
+    return g->left + g->plot + g->right;
 }
 
 /* --- output --- */
@@ -232,11 +256,11 @@ static void print_figures(const struct page *g, const struct pp_svg_panel *p)
 static void print_heading(const struct page *g, const struct pp_svg_panel *p)
 {
     char text[200];
-    double right = LEFT + g->plot + g->right - EDGE;
+    double right = g->left + g->plot + g->right - EDGE;
     describe(p, text, sizeof text);
     pp_svg_text(g->f, "h", EDGE, 18, text);
     print_figures(g, p);
-    pp_svg_text(g->f, "m e", LEFT + g->plot + IDLE, 35, "idle");
+    pp_svg_text(g->f, "m e", g->left + g->plot + IDLE, 35, "idle");
     if (p->memory)
         pp_svg_text(g->f, "m e", right, 35, "peak");
 }
@@ -245,10 +269,10 @@ static void print_sides(const struct page *g, const struct pp_svg_panel *p,
                         int r)
 {
     const struct pp_sim_row *row = &p->sim->rows[r];
-    char text[48];
+    char text[64];
     double y = g->rows.height / 2 + 4;
     double idle = p->sim->makespan > 0 ? 1 - row->busy / p->sim->makespan : 0;
-    snprintf(text, sizeof text, "rank %d", r);
+    name_row(p, r, text, sizeof text);
     pp_svg_text(g->f, "e", -8, y, text);
     snprintf(text, sizeof text, "%.1f%%", 100 * fmax(idle, 0));
     pp_svg_text(g->f, "m e", g->plot + IDLE, y, text);
@@ -319,7 +343,7 @@ static void print_panel(struct page *g, int panel, double y)
     pp_svg_number(g->f, y);
     fputs(")\">\n", g->f);
     print_heading(g, p);
-    fprintf(g->f, "<g transform=\"translate(%d,%d)\">\n", LEFT, HEADING);
+    fprintf(g->f, "<g transform=\"translate(%d,%d)\">\n", g->left, HEADING);
     for (int r = 0; r < p->sim->n_rows; r++) {
         open_row(g, r, "");
         pp_svg_ground(&g->rows, p, r);
@@ -339,12 +363,13 @@ static void print_panel(struct page *g, int panel, double y)
 static void print_axis(const struct page *g, double y)
 {
     double step = pp_axis_step(60 / g->rows.scale);
-    pp_svg_text(g->f, "m e", LEFT - 8, y + 12,
+    pp_svg_text(g->f, "m e", g->left - 8, y + 12,
                 g->o->unit ? g->o->unit : "time");
     for (int k = 0; k * step * g->rows.scale <= g->plot + .01; k++) {
         char text[PP_AXIS_TEXT];
         pp_axis_format(k * step, text);
-        pp_svg_text(g->f, "m c", LEFT + k * step * g->rows.scale, y + 12, text);
+        pp_svg_text(g->f, "m c", g->left + k * step * g->rows.scale, y + 12,
+                    text);
     }
 }
 
@@ -389,6 +414,7 @@ int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
         g.rows.titles = g.n_compute <= MANY_TITLES;
         g.legend.messages = g.n_messages > 0 && g.n_messages <= MANY_MESSAGES;
         measure_memory(&g);
+        fit_names(&g);
         fit_height(&g);
         fit_width(&g);
         g.rows.n_shades = g.legend.n_shades;

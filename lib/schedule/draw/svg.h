@@ -16,9 +16,11 @@ struct pp_svg_panel {
     const struct pp_sim *sim;
     const struct pp_messages *messages; /* drawn if they are few; or NULL */
     const struct pp_memory_timeline *memory; /* per rank, or NULL */
-    const double *limit;     /* memory limit per rank; NULL: none */
-    const char *memory_unit; /* "slot"; NULL: bytes */
-    double bound;            /* lower bound of the makespan; 0: unknown */
+    const double *limit;      /* memory limit per rank; NULL: none */
+    const char *memory_unit;  /* "slot"; NULL: bytes */
+    double bound;             /* lower bound of the makespan; 0: unknown */
+    const char *const *names; /* per rank, of the components that it has; or
+                                 NULL */
 };
 
 struct pp_svg {
