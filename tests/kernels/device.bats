@@ -30,7 +30,7 @@ small() {
     mkdir -p "model-$1"
     cat >"model-$1/config.json" <<END
 {"architectures": ["$2"], "model_type": "$3", "hidden_size": 16,
- "intermediate_size": 24, "num_hidden_layers": ${6:-4}, "num_attention_heads": 2,
+ "intermediate_size": 24, "num_hidden_layers": ${6:-2}, "num_attention_heads": 2,
  "num_key_value_heads": 1, "head_dim": ${5:-8}, "vocab_size": 67,
  "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "hidden_act": "silu",
  "max_position_embeddings": 128, "attention_bias": false,
@@ -115,34 +115,36 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     small wide LlamaForCausalLM llama false 64 2
     plan whole.json wide -s gpipe -m 2 -- -p 1
     plan sliced.json wide -s seq1f1b -m 2 --slices 3 -- -p 2
-    packed=long cpu host whole.json
-    packed=long gpu sliced sliced.json
+    packed=long cpu host whole.json --steps 1
+    packed=long gpu sliced sliced.json --steps 1
     near 1e-4 sliced host
-    packed=long gpu whole whole.json --dtype bf16 --optimizer sgd
-    packed=long gpu sliced sliced.json --dtype bf16 --optimizer sgd
+    packed=long gpu whole whole.json --dtype bf16 --optimizer sgd --steps 1
+    packed=long gpu sliced sliced.json --dtype bf16 --optimizer sgd --steps 1
     # The worst error is 0.014.
     near 0.04 sliced whole
 }
 
 @test "context-parallel ranks: the CPU's gradients" {
+    # One step each, as these runs take longest.
+    local o=(--optimizer sgd --steps 1)
     plan whole.json llama -s gpipe -m 1 -- -p 1
     head -n 2 long.jsonl | pppack -q -l 160 --cp 4 -o chunks
     plan parts.json llama -s 1f1b -m 1 -- -p 2 --cp 4
-    packed=chunks cpu host whole.json
-    packed=chunks gpu parts parts.json
+    packed=chunks cpu host whole.json --steps 1
+    packed=chunks gpu parts parts.json --steps 1
     near 1e-4 parts host
     small heads LlamaForCausalLM llama false 64 2
     sed -i 's/"num_key_value_heads": 1/"num_key_value_heads": 2/' \
         model-heads/config.json
     plan whole.json heads -s gpipe -m 1 -- -p 1
-    packed=chunks cpu host whole.json
-    packed=chunks gpu whole whole.json --dtype bf16 --optimizer sgd
+    packed=chunks cpu host whole.json --steps 1
+    packed=chunks gpu whole whole.json --dtype bf16 "${o[@]}"
     for how in gather a2a ring; do
         plan parts.json heads -s 1f1b -m 1 -- -p 2 --cp 2 \
             --cp-exchange $how
-        packed=chunks gpu parts parts.json
+        packed=chunks gpu parts parts.json --steps 1
         near 1e-4 parts host
-        packed=chunks gpu parts parts.json --dtype bf16 --optimizer sgd
+        packed=chunks gpu parts parts.json --dtype bf16 "${o[@]}"
         near 0.04 parts whole
     done
 }
