@@ -82,6 +82,25 @@ near() {
     done
 }
 
+@test "a step has the items of its own microbatches, also for auto" {
+    lines 24 >in.jsonl
+    pppack -q "${ARGS[@]}" -o data in.jsonl
+    plan -p 5 --encoder-mesh vision:pp=1,dp=3 --encoder-mesh audio:pp=2 >plan.json
+    for step in 1 2 3; do
+        sed -n "$((8 * step - 7)),$((8 * step))p" in.jsonl >step.jsonl
+        "$SRCDIR/tests/cli/encoder_work" plan.json step.jsonl >want
+        for kind in 1f1b auto; do
+            ppsched -q -s $kind -m 8 --data data --step $step plan.json |
+                ppsched --stats --step $step | jq '.busy = [.idle[].busy]' >$kind
+            # A head whose gradients are two actions has more to do.
+            near '.busy[:-1]' $kind want
+        done
+        near .busy 1f1b want
+        jq -ne --slurpfile a auto --slurpfile b 1f1b \
+            '$a[0].makespan <= $b[0].makespan'
+    done
+}
+
 # alike IMAGES CLIPS: prints four documents of 40 tokens, each with so many images
 # of 16 patches and clips of 8 rows.
 alike() {
