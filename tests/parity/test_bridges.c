@@ -33,6 +33,7 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
 {
     size_t of[MOST_MAKERS][MOST_TAKERS + 1], from[MOST_MAKERS + 1], sum = 0;
     size_t patches[MOST_MAKERS] = {0}, all = 0, features = 0, last = 0;
+    const struct pp_packed_stream *stream = &s->data.streams[w.modality];
     int faults = 0;
     struct pp_image_walk walk;
     w.makes = true;
@@ -58,30 +59,34 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
             last = walk.maker;
             patches[last] += walk.patches;
             all += walk.patches;
-            features += walk.patches / s->m.encoders[0].merge;
+            features += walk.patches / s->m.encoders[w.encoder].merge;
         }
     }
     for (size_t k = 0; k < w.n_makers; k++)
-        faults += patches[k] > all / w.n_makers + s->data.streams[0].max_item ||
-                  patches[k] > pp_items_most(&s->data, PP_MODALITY_IMAGES,
-                                             w.n_makers, w.n_lanes);
+        faults += patches[k] > all / w.n_makers + stream->max_item ||
+                  patches[k] > pp_items_most(&s->data, w.modality, w.n_makers,
+                                             w.n_lanes);
     size_t most = 0;
     for (size_t k = 0; k < w.n_makers; k++)
         most = patches[k] > most ? patches[k] : most;
     if (w.first + w.n_lanes <= BINS) { /* as plans take their time */
         struct pp_item_share share = pp_items_largest_of(
-            &s->data, PP_MODALITY_IMAGES, w.first, w.n_lanes, w.n_makers);
+            &s->data, w.modality, w.first, w.n_lanes, w.n_makers);
         faults += (size_t)share.rows != most;
     }
     return faults + (sum != features);
 }
 
-static void divisions(const struct subject *s, const char *name)
+static void divisions(const struct subject *s, const char *name, size_t encoder)
 {
+    const enum pp_modality modality =
+        pp_vision_modality(&s->m.encoders[encoder]);
     int faults = 0, n = 0;
     for (size_t code = 0; code < 4 * MOST_MAKERS * 4; code++)
         for (uint64_t at = 0; at < BINS; at++, n++) {
             const struct pp_image_work w = {.packed = &s->data,
+                                            .encoder = encoder,
+                                            .modality = modality,
                                             .first = at,
                                             .end = BINS,
                                             .n_lanes = 1 + code % 4,
@@ -92,9 +97,9 @@ static void divisions(const struct subject *s, const char *name)
             faults += count_faults(s, w);
         }
     ok(faults == 0,
-       "%s: in %d divisions all images are made by someone, evenly, and both "
+       "%s: in %d divisions all %s are made by someone, evenly, and both "
        "sides agree",
-       name, n);
+       name, n, pp_modality_words(modality).items);
 }
 
 /* --- runs --- */
@@ -117,12 +122,29 @@ struct result {
     pthread_mutex_t lock;
 };
 
+struct sizes {
+    int pp, tp, cp, dp;
+};
+
 /* A line of the table. */
 struct topology {
     char suite[16], model[16], kind[16], freeze[32];
     int depth;
-    int e_pp, e_tp, e_cp, e_dp, pp, tp, cp, dp, zero;
+    struct sizes encoder[PP_MAX_ENCODERS]; /* zeros: there is none */
+    struct sizes language;
+    int zero;
 };
+
+/* Returns the rows of all encoders. */
+static int encoder_rows(const struct topology *t)
+{
+    return t->encoder[0].pp + t->encoder[1].pp;
+}
+
+static int ranks_of(struct sizes x)
+{
+    return x.pp * x.tp * x.cp * x.dp;
+}
 
 static int keep(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
@@ -188,42 +210,82 @@ static int inspect(void *ctx, const struct pp_inspection *at,
     return 0;
 }
 
-/* Divides the units of each component among its rows; e_pp 0: the rows of the
- * language model have those of the encoder too. */
+/* Divides units `base` to `end` among n stages. */
+static void divide_part(struct pp_unit_range *stages, int row, int n,
+                        size_t base, size_t end)
+{
+    for (int k = 0; k < n; k++) {
+        size_t from = base + (end - base) * (size_t)k / (size_t)n;
+        size_t to = base + (end - base) * (size_t)(k + 1) / (size_t)n;
+        stages[row + k] = (struct pp_unit_range){row + k, from, to - from, 0};
+    }
+}
+
+/* Divides the units of each component among its rows; the rows of the language
+ * model have those of encoders without any. A cut in the second of two moves to
+ * its end. */
 static void divide(const struct pp_model *m, const struct topology *t,
                    struct pp_unit_range *stages)
 {
-    size_t n = pp_model_n_units(m), vision = t->e_pp ? pp_vision_n_units(m) : 0;
-    for (int s = 0; s < t->e_pp + t->pp; s++) {
-        bool encodes = s < t->e_pp;
-        size_t of = (size_t)(encodes ? t->e_pp : t->pp);
-        size_t k = (size_t)(encodes ? s : s - t->e_pp);
-        size_t base = encodes ? 0 : vision;
-        size_t units = encodes ? vision : n - vision;
-        size_t from = base + units * k / of, end = base + units * (k + 1) / of;
-        stages[s] = (struct pp_unit_range){s, from, end - from, 0};
+    size_t n = pp_model_n_units(m), end = pp_vision_n_units(m);
+    size_t second = pp_vision_first(m, 1);
+    int row = encoder_rows(t), rows = row + t->language.pp;
+    divide_part(stages, 0, t->encoder[0].pp, 0, second);
+    divide_part(stages, t->encoder[0].pp, t->encoder[1].pp, second, end);
+    divide_part(stages, row, t->language.pp, row ? end : 0, n);
+    for (int s = 1; s < rows && row == 0; s++)
+        if (stages[s].first > second && stages[s].first < end) {
+            stages[s - 1].n += end - stages[s].first;
+            stages[s].n -= end - stages[s].first;
+            stages[s].first = end;
+        }
+}
+
+/* Lists the inputs of a stage: the ends of encoders, if it has the embedding;
+ * and the stage before, unless it begins with a component. Returns how many. */
+static int list_inputs(const struct pp_model *m,
+                       const struct pp_unit_range *stages, int s,
+                       int inputs[PP_MAX_ENCODERS + 1])
+{
+    size_t vision = pp_vision_n_units(m), base = stages[s].first;
+    bool embeds = base <= vision && vision < base + stages[s].n;
+    bool begins = s == 0;
+    int n = 0;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        size_t end = pp_vision_first(m, k + 1);
+        int from = 0;
+        begins |= base == end && end <= vision;
+        while (stages[from].first + stages[from].n < end)
+            from++;
+        if (embeds && from < s && (n == 0 || inputs[n - 1] != from))
+            inputs[n++] = from;
     }
+    if (!begins && (n == 0 || inputs[n - 1] != s - 1))
+        inputs[n++] = s - 1;
+    return n;
 }
 
 static int build(const struct pp_model *m, const struct topology *t,
                  const struct pp_unit_range *stages, struct pp_arena *a,
                  struct pp_graph *g, struct pp_err *err)
 {
-    static const int before[MOST_STAGES] = {0, 1, 2, 3, 4, 5, 6, 7};
-    int n = t->e_pp + t->pp;
+    int n = encoder_rows(t) + t->language.pp, ranks = ranks_of(t->language);
+    int(*inputs)[PP_MAX_ENCODERS + 1] =
+        pp_arena_alloc(a, (size_t)n, sizeof *inputs);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        ranks += ranks_of(t->encoder[k]);
     *g = (struct pp_graph){.n_stages = n,
                            .n_rows = n,
                            .tied = {-1, -1},
-                           .replicas =
-                               t->e_dp * t->e_cp * t->dp * t->cp * t->tp > 1};
-    g->resident = t->zero == 3 ? 1 : 0;
+                           .replicas = ranks > n,
+                           .resident = t->zero == 3 ? 1 : 0};
     g->stages = pp_arena_alloc(a, (size_t)n, sizeof *g->stages);
-    if (!g->stages)
+    if (!g->stages || !inputs)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < n; s++) {
         g->stages[s].row = s;
-        g->stages[s].n_inputs = s > 0;
-        g->stages[s].inputs = &before[s ? s - 1 : 0];
+        g->stages[s].n_inputs = list_inputs(m, stages, s, inputs[s]);
+        g->stages[s].inputs = inputs[s];
         g->stages[s].frozen = true;
         for (size_t u = 0; u < stages[s].n; u++)
             g->stages[s].frozen &=
@@ -233,17 +295,32 @@ static int build(const struct pp_model *m, const struct topology *t,
     return pp_graph_connect(a, g, err);
 }
 
-static struct pp_mesh mesh_of(const struct topology *t, int pp, int dp, int tp,
-                              int cp)
+static struct pp_mesh mesh_of(const struct topology *t, struct sizes x)
 {
-    return (struct pp_mesh){.pp = pp,
-                            .dp = dp,
-                            .tp = tp,
-                            .cp = cp,
+    return (struct pp_mesh){.pp = x.pp,
+                            .dp = x.dp,
+                            .tp = x.tp,
+                            .cp = x.cp,
                             .ep = 1,
                             .whole_state = t->zero == 0,
                             .divided_weights = t->zero == 3,
                             .resident = t->zero == 3 ? 1 : 0};
+}
+
+/* Returns the components, one behind the other. */
+static struct pp_layout layout_of(const struct topology *t)
+{
+    struct pp_layout l = {.n_components = 0};
+    int rank = 0, row = 0;
+    for (size_t k = 0; k <= PP_MAX_ENCODERS; k++) {
+        struct sizes x = k < PP_MAX_ENCODERS ? t->encoder[k] : t->language;
+        if (x.pp)
+            l.components[l.n_components++] = (struct pp_layout_component){
+                mesh_of(t, x), .first_rank = rank, .first_row = row};
+        rank += ranks_of(x);
+        row += x.pp;
+    }
+    return l;
 }
 
 static int play(const struct subject *x, const struct pp_model *m,
@@ -259,7 +336,7 @@ static int play(const struct subject *x, const struct pp_model *m,
         .schedule = s,
         .forward = &forward,
         .stages = stages,
-        .mesh = mesh_of(t, t->pp, t->dp, t->tp, t->cp),
+        .mesh = mesh_of(t, t->language),
         .kernels = &pp_kernels_f64,
         .data = &x->data,
         .weights = x->weights,
@@ -276,17 +353,11 @@ static int play(const struct subject *x, const struct pp_model *m,
         .report = keep,
         .ctx = out,
     };
-    if (t->e_pp)
-        job.components = (struct pp_layout){
-            .components = {{.mesh =
-                                mesh_of(t, t->e_pp, t->e_dp, t->e_tp, t->e_cp)},
-                           {.mesh = job.mesh,
-                            .first_rank = t->e_pp * t->e_dp * t->e_tp * t->e_cp,
-                            .first_row = t->e_pp}},
-            .n_components = 2};
+    if (encoder_rows(t))
+        job.components = layout_of(t);
     else
-        job.mesh.encoder_tp = t->e_tp;
-    int rc = (t->e_pp && pp_layout_check_rows(&job.components, err)) ||
+        job.mesh.encoder_tp = t->encoder[0].tp;
+    int rc = (encoder_rows(t) && pp_layout_check_rows(&job.components, err)) ||
                      small_ranks(&job, err)
                  ? -1
                  : 0;
@@ -305,7 +376,7 @@ static bool run(const struct subject *x, const struct topology *t,
     struct pp_unit_range stages[MOST_STAGES];
     bool frozen[MOST_UNITS];
     enum pp_role roles[MOST_UNITS];
-    int microbatches = BINS / t->dp;
+    int microbatches = BINS / t->language.dp;
     const struct pp_kind_options o = {.n_microbatches = microbatches};
     pthread_mutex_init(&out->lock, NULL);
     out->worst = 0;
@@ -315,7 +386,8 @@ static bool run(const struct subject *x, const struct topology *t,
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
     pp_model_roles(&m, frozen, roles);
     m.roles = roles;
-    m.encoders[0].tp = (size_t)t->e_tp;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        m.encoders[k].tp = (size_t)t->encoder[encoder_rows(t) ? k : 0].tp;
     divide(&m, t, stages);
     good = good && !build(&m, t, stages, &a, &graph, &err) &&
            !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);
@@ -343,6 +415,12 @@ static double distance(const double *got, const double *want)
     return worst;
 }
 
+static void print_sizes(char text[64], const char *name, struct sizes x)
+{
+    snprintf(text, 64, "%s pp %d tp %d cp %d dp %d, ", name, x.pp, x.tp, x.cp,
+             x.dp);
+}
+
 static void check(const struct subject *x, const struct topology *t)
 {
     struct whole whole[MOST_TENSORS] = {{.n = 0}};
@@ -350,19 +428,25 @@ static void check(const struct subject *x, const struct topology *t)
     struct topology one = *t;
     struct result want = {.whole = whole, .n_whole = &n, .keeps = true};
     struct result got = {.whole = whole, .n_whole = &n};
-    one.e_pp = one.e_tp = 0;
-    one.pp = one.tp = one.cp = one.dp = one.e_cp = one.e_dp = 1;
+    const struct sizes none = {0, 0, 0, 0}, single = {1, 1, 1, 1};
+    one.encoder[0] = one.encoder[1] = none;
+    one.language = single;
     one.zero = 1;
     strcpy(one.kind, "gpipe");
     bool good = run(x, &one, &want) && run(x, t, &got);
     double off =
         fmax(distance(got.loss, want.loss), distance(got.norm, want.norm));
+    char second[64] = "";
+    if (t->encoder[1].dp)
+        print_sizes(second, "second", t->encoder[1]);
+    char first_of[64], language[64];
+    print_sizes(first_of, "encoder", t->encoder[0]);
+    print_sizes(language, "language", t->language);
     ok(good && got.worst <= 1e-12 && off <= 1e-12,
-       "%s %s, depth %d, frozen %s: encoder pp %d tp %d cp %d dp %d, language "
-       "pp %d tp %d cp %d dp %d, zero %d: gradients %.2g off at %s, losses and "
-       "norms %.2g",
-       t->model, t->kind, t->depth, t->freeze, t->e_pp, t->e_tp, t->e_cp,
-       t->e_dp, t->pp, t->tp, t->cp, t->dp, t->zero, got.worst, got.at, off);
+       "%s %s, depth %d, frozen %s: %s%s%szero %d: gradients %.2g off at %s, "
+       "losses and norms %.2g",
+       t->model, t->kind, t->depth, t->freeze, first_of, second, language,
+       t->zero, got.worst, got.at, off);
     for (size_t i = 0; i < n; i++) {
         seen += whole[i].seen;
         free(whole[i].g);
@@ -370,17 +454,45 @@ static void check(const struct subject *x, const struct topology *t)
     ok(n > 0 && seen == n, "  all %zu gradients were compared", n);
 }
 
+static const char *read_sizes(const char *at, struct sizes *x)
+{
+    int n = 0;
+    return at && sscanf(at, "%d %d %d %d%n", &x->pp, &x->tp, &x->cp, &x->dp,
+                        &n) == 4
+               ? at + n
+               : NULL;
+}
+
+/* Reads the groups of sizes of a line, with a bar behind each, and zero. */
+static bool read_groups(const char *at, struct topology *t)
+{
+    struct sizes x[PP_MAX_ENCODERS + 1] = {{0}};
+    size_t n = 0;
+    for (; n < PP_MAX_ENCODERS + 1 && strchr(at, '|'); n++) {
+        at = read_sizes(at, &x[n]);
+        at = at ? strchr(at, '|') : NULL;
+        if (!at++)
+            return false;
+    }
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        t->encoder[k] = k + 1 < n ? x[k] : (struct sizes){0};
+    t->language = n ? x[n - 1] : x[0];
+    return n > 1 && sscanf(at, "%d", &t->zero) == 1;
+}
+
 static bool read_line(FILE *f, struct topology *t)
 {
     char line[256];
-    while (fgets(line, sizeof line, f))
-        if (line[0] != '#' &&
-            sscanf(line,
-                   "%15s %15s %15s %d %31s %d %d %d %d | %d %d %d %d | %d",
-                   t->suite, t->model, t->kind, &t->depth, t->freeze, &t->e_pp,
-                   &t->e_tp, &t->e_cp, &t->e_dp, &t->pp, &t->tp, &t->cp, &t->dp,
-                   &t->zero) == 14)
-            return true;
+    while (fgets(line, sizeof line, f)) {
+        int n = 0;
+        if (line[0] == '#')
+            continue;
+        if (sscanf(line, "%15s %15s %15s %d %31s %n", t->suite, t->model,
+                   t->kind, &t->depth, t->freeze, &n) != 5 ||
+            !read_groups(line + n, t))
+            give_up("line '%s' of the table", line);
+        return true;
+    }
     return false;
 }
 
@@ -416,14 +528,8 @@ static void cycles(const struct subject *x, int n)
                                .kind = "1f1b",
                                .freeze = "-",
                                .depth = 1,
-                               .e_pp = 1,
-                               .e_tp = 1,
-                               .e_cp = 1,
-                               .e_dp = 3,
-                               .pp = 1,
-                               .tp = 1,
-                               .cp = 1,
-                               .dp = 2,
+                               .encoder = {{1, 1, 1, 3}},
+                               .language = {1, 1, 1, 2},
                                .zero = 1};
     size_t n_whole = 0;
     struct whole none;
@@ -444,9 +550,9 @@ static void cycles(const struct subject *x, int n)
        after.files - before.files);
 }
 
-enum { N_MODELS = 4 };
+enum { N_MODELS = 5 };
 static const char *const models[N_MODELS] = {"llava", "qwen2-vl", "qwen2.5-vl",
-                                             "qwen2-audio"};
+                                             "qwen2-audio", "qwen2.5-omni"};
 
 static int number_of(const char *model)
 {
@@ -467,9 +573,10 @@ int main(int argc, char **argv)
         give_up("no table");
     for (int i = 0; i < N_MODELS; i++)
         open_subject(&subjects[i], models[i]);
-    divisions(&subjects[0], models[0]);
-    divisions(&subjects[1], models[1]);
-    divisions(&subjects[3], models[3]);
+    divisions(&subjects[0], models[0], 0);
+    divisions(&subjects[1], models[1], 0);
+    divisions(&subjects[3], models[3], 0);
+    divisions(&subjects[4], models[4], 1);
     while (read_line(f, &t))
         if (!strcmp(t.suite, suite) && ++n % fewer() == 0)
             check(&subjects[number_of(t.model)], &t);
