@@ -4,6 +4,28 @@
 #include "model/vision.h"
 #include "pprun.h"
 
+/* Refuses what branches of two encoders cannot have: no names, or stages that
+ * only pass on. */
+static int check_branches(const struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    struct pp_err *err = &p->tool->err;
+    if (p->model.encoders[1].kind == PP_VISION_NONE)
+        return 0;
+    if (m->n_components <= PP_MAX_ENCODERS)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/components: must name both encoders of '%s' and its "
+                       "language model",
+                       m->model.architecture);
+    for (int s = 0; s < m->graph.n_stages; s++)
+        if (m->stages[s].n_units == 0)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/stages/%d/units: none, but '%s' has two encoders, "
+                           "whose features no other stage passes on",
+                           s, m->model.architecture);
+    return 0;
+}
+
 int pprun_check_images(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -12,11 +34,6 @@ int pprun_check_images(const struct pprun *p)
     const char *name = m->model.architecture;
     if (!pp_model_has_encoder(&p->model))
         return 0;
-    if (p->model.encoders[1].kind != PP_VISION_NONE)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has two encoders, which "
-                       "pprun does not train so far; it can be planned",
-                       name);
     if (p->model.encoders[0].class_out)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: vision_feature_select_strategy is 'full', but "
@@ -30,6 +47,8 @@ int pprun_check_images(const struct pprun *p)
             m->graph.n_slices,
             pp_modality_words(pp_vision_modality(&p->model.encoders[0])).items,
             name);
+    if (check_branches(p))
+        return -1;
     if (o->device != PPRUN_CPU)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder, "
@@ -39,9 +58,10 @@ int pprun_check_images(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
-    if (m->components[0].apart &&
-        pp_mesh_check_encoder(&m->components[0].mesh, &p->model, 0, err))
-        return -1;
+    for (size_t k = 0; k + 1 < m->n_components; k++)
+        if (m->components[k].apart &&
+            pp_mesh_check_encoder(&m->components[k].mesh, &p->model, k, err))
+            return -1;
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder, "

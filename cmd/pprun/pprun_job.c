@@ -69,11 +69,12 @@ static int check_supported(const struct pprun *p)
     return 0;
 }
 
-/* Refuses stages that are no chain, if the model does not say why. */
+/* Refuses stages that are no chain, if the model does not say why: two encoders
+ * may be branches, which reading the manifest has checked. */
 static int check_chain(const struct pprun *p)
 {
     int s = pp_graph_break(&p->manifest.graph);
-    if (s < 0)
+    if (s < 0 || p->model.encoders[1].kind != PP_VISION_NONE)
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "/stages/%d/inputs: must be the previous stage alone; "
@@ -311,7 +312,9 @@ static int match_model(struct pprun *p)
         return -1;
     const char *name = pp_model_architecture(&p->model);
     const struct pp_layout layout = pp_manifest_layout(m);
-    p->model.encoders[0].tp = pp_layout_encoder_tp(&layout, 0);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (p->model.encoders[k].kind != PP_VISION_NONE)
+            p->model.encoders[k].tp = pp_layout_encoder_tp(&layout, k);
     if (strcmp(m->model.architecture, name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",

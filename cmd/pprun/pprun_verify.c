@@ -89,8 +89,11 @@ static int make_one(struct verify *y, struct pp_err *err)
         return -1;
     y->graph.tied[0] = planned->tied[0];
     y->graph.tied[1] = planned->tied[1];
-    for (int s = 0; s < n; s++)
+    for (int s = 0; s < n; s++) { /* two encoders are branches */
         y->graph.stages[s].frozen = planned->stages[s].frozen;
+        y->graph.stages[s].inputs = planned->stages[s].inputs;
+        y->graph.stages[s].n_inputs = planned->stages[s].n_inputs;
+    }
     if (pp_graph_connect(&y->arena, &y->graph, err))
         return -1;
     if (pp_schedule_init(&y->one, &y->graph, "one", 1, err))

@@ -6,7 +6,9 @@
 # or with as many as given. FORM llava: images of 8 x 8 pixels, which have four
 # features. FORM qwen: grids of FRAMES frames (1), of features of four patches of
 # 24 pixels each: SIZE each way, or as it falls. FORM audio: clips of six
-# frequencies and SIZE frames, or as it falls, and three more frames behind.
+# frequencies and SIZE frames, or as it falls, and three more frames behind. FORM
+# omni: as qwen, and clips for token 32; a sequence has none, an image, a clip, or
+# an image and IMAGES (2) clips.
 image_lines() {
     awk -v form="$1" -v seed="$2" -v n="$3" -v fixed="${4:--1}" \
         -v frames="${FRAMES:-1}" -v size="${SIZE:-0}" '
@@ -14,7 +16,9 @@ image_lines() {
     function text(count,  t) {
         for (t = 0; t < count; t++) ids = ids sep() int(2 + rand() * 29)
     }
-    function places(count) { while (count-- > 0) ids = ids sep() 31 }
+    function places(count, token) {
+        while (count-- > 0) ids = ids sep() (token ? token : 31)
+    }
     function numbers(count,  x, all) {
         for (x = 0; x < count; x++)
             all = all (x ? "," : "") sprintf("%.3f", rand() * 2 - 1)
@@ -38,15 +42,31 @@ image_lines() {
     }
     function clip(  frames) {
         frames = size ? size : 3 + int(rand() * 14)
-        places(int(int((frames + 1) / 2) / 2))
+        places(int(int((frames + 1) / 2) / 2), form == "omni" ? 32 : 31)
         return "{\"features\":" rows(6, frames + 3) ",\"frames\":" frames "}"
     }
     function item() {
         return form == "llava" ? pixels() : form == "audio" ? clip() : grid()
     }
+    function both(i,  kind, j, clips) {
+        ids = ""
+        text(1 + int(rand() * 6))
+        kind = fixed < 0 ? i % 4 : 3
+        if (kind % 2) images = grid()
+        for (j = kind < 2 ? 0 : kind == 2 ? 1 : fixed < 0 ? 2 : fixed; j > 0; j--) {
+            text(1 + int(rand() * 3))
+            clips = clips (clips ? "," : "") clip()
+        }
+        text(2)
+        printf "{\"input_ids\": [%s]%s%s}\n", ids,
+            kind % 2 ? ", \"images\": [" images "]" : "",
+            clips ? ", \"audio\": [" clips "]" : ""
+    }
     BEGIN {
         srand(seed)
-        for (i = 0; i < n; i++) {
+        for (i = 0; i < n && form == "omni"; i++)
+            both(i)
+        for (i = 0; i < n && form != "omni"; i++) {
             ids = images = ""
             text(1 + int(rand() * 6))
             k = fixed < 0 ? i % 3 : fixed

@@ -494,7 +494,10 @@ static int faulty_compute(void *ctx, struct pp_action a, struct pp_err *err)
     }
     if (slot)
         exchange_activations(1, 0, 1);
-    int rc = pp_exec_compute(ctx, a, err);
+    int rc = inject_join(ctx, a, false, err) || pp_exec_compute(ctx, a, err) ||
+                     inject_join(ctx, a, true, err)
+                 ? -1
+                 : 0;
     if (slot)
         exchange_activations(1, 0, 1);
     return rc;

@@ -42,6 +42,12 @@ void inject_bridge_send(const struct pp_exec *e, struct pp_action a);
 void inject_bridge_sync(const struct pp_exec *e, struct pp_action a,
                         bool after);
 
+/* Faults where two encoders meet, in fp64. encoders-swapped: the first rows of
+ * each are those of the other. encoders-alike: those of the second are the
+ * first's. encoders-gradients: gradients go to the other encoder. */
+int inject_join(struct pp_exec *e, struct pp_action a, bool after,
+                struct pp_err *err);
+
 /* Scores a microbatch of an exec with a fault (inject_score.c). */
 int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
                  double *x, double *loss, struct pp_err *err);

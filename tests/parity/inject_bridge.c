@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* inject_bridge - faults of an encoder with a mesh of its own. */
+/* inject_bridge - faults of encoders with meshes of their own. */
 #include <string.h>
 
 #include "inject.h"
@@ -18,8 +18,9 @@ static bool bridges(const struct pp_exec *e, struct pp_action a)
 static void add_bias_again(const struct pp_env *env, double *x, size_t n)
 {
     size_t width = env->model->hidden;
-    const struct pp_parameter *b = pp_parameters_find(
-        env->params, 0, pp_vision_n_units(env->model) - 1, PP_P_LINEAR2_BIAS);
+    size_t end = pp_vision_first(env->model, (size_t)env->place.component + 1);
+    const struct pp_parameter *b =
+        pp_parameters_find(env->params, 0, end - 1, PP_P_LINEAR2_BIAS);
     for (size_t i = 0; i < n * width; i++)
         x[i] += (pp_env_mesh(env)->tp - 1) * ((const double *)b->w)[i % width];
 }
@@ -30,8 +31,7 @@ void inject_bridge_send(const struct pp_exec *e, struct pp_action a)
     if (!bridges(e, a))
         return;
     size_t width = e->env->model->hidden;
-    const struct pp_edge edge = {PP_ROWS_FEATURES, 1};
-    size_t n = pp_exec_elements(e, a, edge);
+    size_t n = pp_exec_passed(e, a, forward ? a.stage : a.peer) / width;
     double *x = pp_exec_buffer(e, forward ? PP_BUF_OUTPUT : PP_BUF_DINPUT,
                                a.stage, a, forward ? -1 : a.peer);
     double *last = n ? x + (n - 1) * width : x;
@@ -46,6 +46,43 @@ void inject_bridge_send(const struct pp_exec *e, struct pp_action a)
         if (!forward && inject_is("bridge-twice"))
             x[i] = 2 * first;
     }
+}
+
+/* Exchanges the first rows of what a stage has from two encoders, or gives the
+ * second those of the first. */
+static void confuse(const struct pp_exec *e, struct pp_action a,
+                    enum pp_buffer_kind kind, bool both)
+{
+    const struct pp_stage_node *n = &e->schedule->graph->stages[a.stage];
+    double *x[2];
+    size_t least = SIZE_MAX;
+    for (int i = 0; i < 2; i++) {
+        size_t own = pp_exec_passed(e, a, n->inputs[i]);
+        x[i] = pp_exec_buffer(e, kind, a.stage, a, n->inputs[i]);
+        least = own < least ? own : least;
+    }
+    for (size_t i = 0; i < least; i++) {
+        double first = x[0][i];
+        x[0][i] = both ? x[1][i] : first;
+        x[1][i] = first;
+    }
+}
+
+int inject_join(struct pp_exec *e, struct pp_action a, bool after,
+                struct pp_err *err)
+{
+    bool forward = a.op == PP_F;
+    bool chosen = forward ? !after && (inject_is("encoders-swapped") ||
+                                       inject_is("encoders-alike"))
+                          : after && inject_is("encoders-gradients");
+    if (!chosen || e->schedule->graph->stages[a.stage].n_inputs < 2 ||
+        a.op == PP_W)
+        return 0;
+    if (forward && pp_exec_await_inputs(e, a, err))
+        return -1;
+    confuse(e, a, forward ? PP_BUF_INPUT : PP_BUF_DINPUT,
+            !inject_is("encoders-alike"));
+    return 0;
 }
 
 /* Multiplies the gradients of the encoder in a stage whose names contain

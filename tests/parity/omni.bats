@@ -1,0 +1,180 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# omni - a model with two encoders, of images and of audio, from lines of JSON to
+# a checkpoint. test_bridges compares gradients over many meshes.
+
+bats_require_minimum_version 1.5.0
+load helpers
+load images
+
+lines() { image_lines omni "$@"; }
+pack() { pppack -q --image-token 31 --merge 2 --audio-token 32 "$@"; }
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    # Twice as many heads of half the width, for four ranks: weights keep their
+    # shapes.
+    mkdir model
+    jq '.vision_config.num_heads = 4 | .audio_config.encoder_attention_heads = 4 |
+        .text_config |= (.num_attention_heads = 4 | .num_key_value_heads = 2 |
+            .head_dim = 6 | .rope_parameters.mrope_section = [1, 1, 1])' \
+        "$SRCDIR/tests/golden/qwen2.5-omni/config.json" >model/config.json
+    ln -s "$SRCDIR/tests/golden/qwen2.5-omni/model.safetensors" model
+    lines 1 18 >data.jsonl
+    pack --tp 2 --cp 2 -l 48 -o packed data.jsonl
+    lines 2 5 >eval.jsonl
+    pack --tp 2 --cp 2 -l 48 -o eval eval.jsonl
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    MODEL=model
+}
+
+# plan KIND ARGS...: that of images.bash, with the sizes of these items.
+plan() {
+    local kind=$1
+    shift
+    ppsplit -q --seq-len 48 --image-patches 16 --clip-rows 8 "$@" "$MODEL" |
+        ppsched -q -s "$kind" -m 4 --data "$DATA" -o plan.json
+}
+
+# close A B: losses and norms of two runs in fp64 agree.
+close() {
+    jq -s -e '(length / 2) as $n | .[:$n] as $a | .[$n:] as $b |
+        [range($n) | ($a[.].loss / $b[.].loss - 1 | fabs) < 1e-12 and
+            ($a[.].grad_norm / $b[.].grad_norm - 1 | fabs) < 1e-12] | all' \
+        "$1.jsonl" "$2.jsonl"
+}
+
+@test "ranks give the bits of one, wherever the model is cut" {
+    plan gpipe -p 1
+    train one --eval eval --eval-every 2
+    for kind in 1f1b zb-h1; do
+        # Both encoders on a rank, each on its own, and the second one beside
+        # the embedding.
+        for cuts in '-p 3 --encoder-ranks 1' '-p 4 --encoder-ranks 2' '-p 3' \
+            '-p 5 --encoder-mesh vision:pp=2 --encoder-mesh audio:pp=1'; do
+            # shellcheck disable=SC2086
+            plan $kind $cuts
+            train cut --eval eval --eval-every 2
+            compare one/latest cut/latest
+            diff one.jsonl cut.jsonl
+        done
+    done
+    plan 1f1b -p 4 --encoder-ranks 2
+    jq -e '[.stages[] | [.component, .inputs]] == [["vision", []], ["audio", []],
+        ["language", [0, 1]], ["language", [2]]]' plan.json
+}
+
+@test "any numbers of ranks train alike" {
+    plan 1f1b -p 1
+    train one --dtype fp64 --eval eval --eval-every 2
+    for args in '-p 3 --dp 2 --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=3' \
+        '-p 4 --dp 2 --tp 2 --encoder-mesh vision:tp=4 --encoder-mesh audio:pp=2' \
+        '-p 3 --cp 2 --zero 3 --encoder-mesh vision:dp=2,tp=2 --encoder-mesh audio:cp=2' \
+        '-p 4 --encoder-ranks 2 --dp 2 --cp 2' '-p 2 --tp 2 --zero 0'; do
+        # shellcheck disable=SC2086
+        plan 1f1b $args
+        train many --dtype fp64 --eval eval --eval-every 2
+        close one many
+    done
+}
+
+@test "--verify proves plans of two encoders, and finds faults where they meet" {
+    local o=(-q --verify --dtype fp64 --data packed plan.json)
+    for args in '-p 3 --encoder-ranks 1 --dp 2' '-p 4 --encoder-ranks 2 --tp 2' \
+        '-p 4 --encoder-ranks 2 --freeze audio,projector' '-p 2 --cp 2' \
+        '-p 4 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:pp=2'; do
+        # shellcheck disable=SC2086
+        plan 1f1b $args
+        run -0 pprun "${o[@]}"
+    done
+    plan 1f1b -p 3 --encoder-mesh vision:pp=1 --encoder-mesh audio:pp=1
+    pprun "${o[@]}" >table
+    grep -q '^visual.*  vision ok$' table
+    grep -q '^audio_tower.*  audio ok$' table
+    caught() {
+        PP_INJECT=$1 run "$2" "$BUILDDIR/tests/parity/pprun_inject" "${o[@]}"
+    }
+    caught none -0
+    caught encoders-swapped -1
+    [[ $output == *"the loss differs"* ]]
+    caught encoders-alike -1
+    [[ $output == *"the loss differs"* ]]
+    caught bridge-swapped -1
+    [[ $output == *"the loss differs"* ]]
+    sees_encoders() {
+        [[ $output == *"the loss agrees"* ]]
+        grep -q '^visual.* DIFFERS' <<<"$output"
+        grep -q '^audio_tower.* DIFFERS' <<<"$output"
+    }
+    caught encoders-gradients -1
+    sees_encoders
+    caught bridge-twice -1
+    sees_encoders
+}
+
+@test "steps name both encoders, and parts that are frozen stay" {
+    plan 1f1b -p 4 --encoder-ranks 2 --freeze vision,projector
+    rm -rf frozen
+    pprun -q --data packed --save frozen --steps 2 --lr 1e-2 plan.json >step
+    jq -s -e '.[0].grad_norms | (keys_unsorted == ["vision", "audio", "language"]
+        and .vision == 0 and .audio > 0 and .language > 0)' step
+    run -1 compare "$MODEL" frozen/latest
+    [[ $output != *visual* ]]
+    [[ $output == *audio_tower* ]]
+}
+
+@test "data without images, or without audio, train the rest" {
+    jq -c 'select(has("audio") | not)' data.jsonl >images.jsonl
+    jq -c 'select(has("images") | not)' data.jsonl >audio.jsonl
+    local kind rest
+    for kind in images audio; do
+        pack -l 48 --bins-multiple 4 -o $kind $kind.jsonl
+        DATA=$kind plan 1f1b -p 4 --encoder-ranks 2
+        rest=$([ $kind = images ] && echo audio || echo vision)
+        pprun -q --data $kind --steps 2 plan.json | jq -s -e --arg rest $rest \
+            'all(.[].grad_norms; .[$rest] == 0 and .language > 0)'
+        run -0 pprun -q --verify --dtype fp64 --data $kind plan.json
+    done
+}
+
+@test "a run that stopped goes on, with the same bytes on two meshes" {
+    plan 1f1b -p 4 --dp 2 --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=3,pp=2
+    train whole
+    train half --steps 2
+    pprun -q --data packed --save half --steps 3 --lr 1e-2 --resume half \
+        plan.json
+    compare whole/latest half/latest
+    # Saved at once, two meshes have the same bytes.
+    rm -rf again
+    plan 1f1b -p 2 --tp 2
+    pprun -q --data packed --resume whole --save again --steps 3 --lr 1e-2 \
+        plan.json
+    compare whole/latest again/latest
+    # It goes on elsewhere.
+    local o=(--dtype fp64 --lr 1e-2)
+    plan 1f1b -p 1
+    pprun -q --data packed "${o[@]}" --steps 3 plan.json >one.jsonl
+    rm -rf moved
+    plan 1f1b -p 3 --zero 3 --encoder-mesh vision:tp=4 --encoder-mesh audio:dp=2
+    pprun -q --data packed "${o[@]}" --steps 1 --save moved plan.json >moved.jsonl
+    plan 1f1b -p 4 --encoder-ranks 2 --dp 2
+    pprun -q --data packed "${o[@]}" --steps 2 --save moved --resume moved \
+        plan.json >>moved.jsonl
+    plan 1f1b -p 1
+    pprun -q --data packed "${o[@]}" --steps 3 --resume moved plan.json \
+        >>moved.jsonl
+    close one moved
+}
+
+@test "processes train as threads do" {
+    needs_mpirun
+    plan 1f1b -p 3 --dp 2 --encoder-mesh vision:tp=2 --encoder-mesh audio:dp=1
+    train threads
+    rm -rf processes
+    mpirun --allow-run-as-root --oversubscribe -n 5 pprun --transport mpi -q \
+        --data packed --save processes --steps 3 --lr 1e-2 plan.json
+    compare threads/latest processes/latest
+}
