@@ -13,13 +13,36 @@
 #include "run/checkpoint/ckpt_files.h"
 #include "run/execute/image_batch.h"
 
+/* The most items of a microbatch, and the most rows of them on a rank; 0: all
+ * items are alike. */
+struct most_items {
+    uint64_t n, rows;
+};
+
+/* Returns those of an encoder. Those of a model without one are recorded as the
+ * first one's. */
+static struct most_items items_of(const struct pprun *p,
+                                  const struct pp_layout *l, size_t encoder)
+{
+    const struct pp_vision *v = &p->model.encoders[encoder];
+    bool exists = v->kind != PP_VISION_NONE;
+    if (!exists && encoder > 0)
+        return (struct most_items){0};
+    const enum pp_modality modality =
+        exists ? pp_vision_modality(v) : pp_packed_modality(&p->data);
+    size_t lanes, makers = pp_layout_makers(l, encoder, &lanes);
+    return (struct most_items){
+        p->data.streams[modality].max_items,
+        v->merge > 1 ? pp_items_most(&p->data, modality, makers, lanes) : 0};
+}
+
 /* Checks that the data is the one that the plan was made with. */
 static int match_data(const struct pprun *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    const enum pp_modality modality = pp_packed_modality(&p->data);
-    size_t lanes, makers = pp_layout_makers(&l, 0, &lanes);
+    const struct most_items first = items_of(p, &l, 0),
+                            second = items_of(p, &l, 1);
     const struct {
         const char *name;
         uint64_t planned, found;
@@ -28,11 +51,10 @@ static int match_data(const struct pprun *p, const char *dir)
         {"capacity", d->capacity, p->data.capacity},
         {"max_tokens", d->max_tokens,
          pp_packed_room(&p->data, p->manifest.mesh.cp)},
-        {"max_images", d->max_images, p->data.streams[modality].max_items},
-        {"max_patches", d->max_patches,
-         p->model.encoders[0].merge > 1
-             ? pp_items_most(&p->data, modality, makers, lanes)
-             : 0},
+        {"max_images", d->max_images, first.n},
+        {"max_patches", d->max_patches, first.rows},
+        {"max_clips", d->max_clips, second.n},
+        {"max_clip_rows", d->max_clip_rows, second.rows},
     };
     struct pp_err *err = &p->tool->err;
     if (!pp_checksum_equal(p->data.checksum, d->checksum))

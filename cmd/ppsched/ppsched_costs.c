@@ -157,8 +157,25 @@ static double out_rate(const struct ppsched *p, int s)
     return sum;
 }
 
+/* Returns the bytes of the features of the first of two encoders that a stage
+ * holds while it computes the second, for its embedding. */
+static size_t held_bytes(const struct ppsched *p, int s, size_t rows)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_manifest_stage *stage = &m->stages[s];
+    const struct pp_component *c = m->components;
+    if (m->n_components <= PP_MAX_ENCODERS ||
+        stage->first_unit >= c[1].first_unit ||
+        stage->first_unit + stage->n_units <= c[2].first_unit)
+        return 0;
+    size_t unit = c[1].first_unit - 1;
+    double rate = m->model.units[unit].out_bytes * ppsched_items_scale(p, unit);
+    return pp_line_bytes(
+        pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows));
+}
+
 /* Returns the workspace of a stage: the largest of its units', with what they
- * recompute. A stage without a model has one number. */
+ * recompute and what it holds. A stage without a model has one number. */
 static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
                            size_t copied)
 {
@@ -176,7 +193,7 @@ static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
         most = bytes > most ? bytes : most;
     }
     return p->manifest.has_model
-               ? most
+               ? most + held_bytes(p, s, rows)
                : pp_bytes_of_rows(stage->workspace_bytes * n, rows);
 }
 

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/num.h"
+#include "model/edge.h"
 #include "model/vision.h"
 #include "split/split_plan.h"
 
@@ -203,6 +204,17 @@ void pp_split_set_messages(const struct pp_split_run *run, double *messages)
             latency +
             per_byte * run->made_bytes[k] *
                 pp_layout_busier_end(&l, l.n_components > 1 ? (int)k : 0);
+}
+
+size_t pp_split_held(const struct pp_split_run *run, size_t first, size_t end)
+{
+    const struct pp_model *m = run->request->model;
+    size_t bytes = 0;
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (pp_stage_holds(m, first, end - first, k))
+            bytes += pp_line_bytes(
+                pp_size_of(run->message_bytes[pp_vision_first(m, k + 1) - 1]));
+    return bytes;
 }
 
 void pp_split_features(const struct pp_split_run *run, const size_t *bounds,

@@ -138,6 +138,10 @@ void pp_split_set_messages(const struct pp_split_run *run, double *messages);
 
 /* Sets the sizes of a stage that puts out features of an encoder, or takes
  * them. */
+/* Returns the bytes of the features that a stage of units first to end - 1
+ * holds in its workspace (pp_stage_holds). */
+size_t pp_split_held(const struct pp_split_run *run, size_t first, size_t end);
+
 void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
                        int stage, struct pp_stage_bytes *x);
 

@@ -492,6 +492,7 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
             pp_stage_bytes_add(x, act, pp_size_of(b[PP_UNIT_WORKSPACE]));
             x->weights += pp_size_of(b[PP_UNIT_WHOLE]);
         }
+        x->workspace += pp_split_held(run, bounds[o], bounds[o + 1]);
     }
 }
 

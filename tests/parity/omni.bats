@@ -115,6 +115,34 @@ close() {
     sees_encoders
 }
 
+@test "plans have the memory of a run" {
+    # Every bin has one sequence with an image and two clips, all alike.
+    SIZE=4 lines 3 1 2 >line
+    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
+    local length need
+    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
+    pack -l "$length" --cp 4 -o same same.jsonl
+    for args in '-p 1' '-p 2' '-p 3 --encoder-ranks 1' '-p 4 --encoder-ranks 2 --dp 2' \
+        '-p 3 --encoder-mesh vision:dp=2 --encoder-mesh audio:tp=2' \
+        '-p 4 --zero 3 --cp 2 --encoder-mesh vision:tp=2 --encoder-mesh audio:pp=2' \
+        '--tp 2 --freeze audio -p 3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q --seq-len 48 --image-patches 64 --clip-rows 2 $args "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+        need=$(planned_bytes same)
+        pprun -q --data same --init 5 --steps 1 plan.json
+        within() {
+            # shellcheck disable=SC2086
+            ppsplit -q $args -s 1f1b -m 4 --seq-len "$length" --image-patches 64 \
+                --clips 2 --clip-rows 2 --memory "$1" "$MODEL"
+        }
+        run -0 within "$need"
+        # Other cuts may take less.
+        [[ $args == *-p\ [23] && $args != *encoder* ]] ||
+            run -1 within $((need - 1))
+    done
+}
+
 @test "steps name both encoders, and parts that are frozen stay" {
     plan 1f1b -p 4 --encoder-ranks 2 --freeze vision,projector
     rm -rf frozen
@@ -147,12 +175,15 @@ close() {
     pprun -q --data packed --save half --steps 3 --lr 1e-2 --resume half \
         plan.json
     compare whole/latest half/latest
-    # Saved at once, two meshes have the same bytes.
-    rm -rf again
-    plan 1f1b -p 2 --tp 2
-    pprun -q --data packed --resume whole --save again --steps 3 --lr 1e-2 \
+    # Ranks that add up in the same order write the same files.
+    plan 1f1b -p 5 --encoder-mesh vision:pp=2 --encoder-mesh audio:pp=1
+    train first
+    plan zb-h1 -p 3 --encoder-ranks 1
+    train second --steps 2
+    plan 1f1b -p 4 --encoder-ranks 2
+    pprun -q --data packed --save second --steps 3 --lr 1e-2 --resume second \
         plan.json
-    compare whole/latest again/latest
+    diff -r first/latest second/latest
     # It goes on elsewhere.
     local o=(--dtype fp64 --lr 1e-2)
     plan 1f1b -p 1
@@ -160,7 +191,7 @@ close() {
     rm -rf moved
     plan 1f1b -p 3 --zero 3 --encoder-mesh vision:tp=4 --encoder-mesh audio:dp=2
     pprun -q --data packed "${o[@]}" --steps 1 --save moved plan.json >moved.jsonl
-    plan 1f1b -p 4 --encoder-ranks 2 --dp 2
+    plan 1f1b -p 4 --encoder-ranks 2 --tp 2
     pprun -q --data packed "${o[@]}" --steps 2 --save moved --resume moved \
         plan.json >>moved.jsonl
     plan 1f1b -p 1

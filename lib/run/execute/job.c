@@ -122,8 +122,9 @@ static size_t held_bytes(const struct pp_model *m,
                          const struct pp_backend *b, size_t rows)
 {
     double rate = pp_stage_held_rate(m, u->first, u->n);
-    size_t bytes = pp_bytes_of_rows(rate * (double)b->element_bytes, rows);
-    return bytes ? pp_line_bytes(bytes) : 0;
+    return rate > 0 ? pp_line_bytes(pp_bytes_of_rows(
+                          rate * (double)b->element_bytes, rows))
+                    : 0;
 }
 
 /* Reports whether the inputs of a stage are parts of what it reads: features of
