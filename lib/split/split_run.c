@@ -105,8 +105,9 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
     run->graph.resident = pp_mesh_resident(&q->mesh);
-    if (q->encoders && !run->graph.resident)
-        run->graph.resident = pp_mesh_resident(q->encoders);
+    for (size_t k = 0; q->encoders && k + 1 < run->n_parts; k++)
+        if (!run->graph.resident)
+            run->graph.resident = pp_mesh_resident(&q->encoders[k]);
     if ((int64_t)run->graph.n_stages * run->graph.n_slices >
         MAX_CELLS / run->n_microbatches) {
         if (q->kind || q->search_order || q->speeds || q->recompute_auto)

@@ -124,6 +124,7 @@ close() {
     pack -l "$length" --cp 4 -o same same.jsonl
     for args in '-p 1' '-p 2' '-p 3 --encoder-ranks 1' '-p 4 --encoder-ranks 2 --dp 2' \
         '-p 3 --encoder-mesh vision:dp=2 --encoder-mesh audio:tp=2' \
+        '-p 3 --zero 3 --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=2' \
         '-p 4 --zero 3 --cp 2 --encoder-mesh vision:tp=2 --encoder-mesh audio:pp=2' \
         '--tp 2 --freeze audio -p 3'; do
         # shellcheck disable=SC2086
