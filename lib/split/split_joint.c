@@ -11,13 +11,12 @@
 #include "schedule/search/search.h"
 
 /* Orders are searched at a glance on each split, then for longer from the best
- * of these, and the split with them; last from the best alone, longer if its
- * step is FAR from the bound. */
+ * of these, and the split with them; last from the best alone if its step is
+ * FAR from the bound. */
 enum { N_BRIEF = 3, MAX_ORDERS = 64 };
 #define GLANCE_SECONDS 0.1
-#define BRIEF_SECONDS 0.75
-#define LONG_SECONDS 1
-#define LONGEST_SECONDS 3
+#define BRIEF_SECONDS 0.5
+#define LONG_SECONDS 3
 #define FAR 1.05
 
 /* Orders are searched until the step is this close to the bound. */
@@ -81,13 +80,35 @@ static void keep(struct joint_search *x, const struct pp_split_request *q,
     x->step = x->best->run.found.makespan;
 }
 
-/* Sets the idle time and the memory of a choice. */
+/* Returns the least work of the busiest rank in any order. */
+static double busiest(const struct pp_split_plan *plan)
+{
+    const struct pp_split_run *run = &plan->run;
+    double most = 0;
+    for (int r = 0; r < plan->graph.n_rows; r++) {
+        double work = 0;
+        for (int s = 0; s < plan->graph.n_stages; s++)
+            for (size_t i = pp_split_first(plan, s);
+                 plan->graph.stages[s].row == r && i < pp_split_end(plan, s);
+                 i++) {
+                const double *t = run->times[i];
+                work += t[PP_TIME_F] +
+                        fmin(t[PP_TIME_B], t[PP_TIME_I] + t[PP_TIME_W]);
+            }
+        double speed = run->request->speeds ? run->request->speeds[r] : 1;
+        most = fmax(most, work / speed);
+    }
+    return most * (double)run->n_microbatches;
+}
+
+/* Sets the times and the memory of a choice. */
 static void weigh(const struct pp_split_plan *plan, struct pp_split_choice *c)
 {
     int n = plan->graph.n_rows;
     double busy = 0, makespan = plan->run.found.makespan;
     for (int r = 0; r < n; r++)
         busy += plan->ranks[r].busy;
+    c->busiest = busiest(plan);
     c->idle = makespan > 0 ? 1 - busy / (n * makespan) : 0;
     c->need = pp_split_plan_need(plan, pp_split_plan_fullest(plan));
 }
@@ -102,7 +123,7 @@ static int try_request(struct joint_search *x, const struct pp_split_request *q,
     int rc = pp_split_plan(q, &plan, &refusal);
     c->step = INFINITY;
     c->bounds = NULL;
-    c->idle = c->need = 0;
+    c->idle = c->need = c->busiest = 0;
     /* A search that finds no order leaves the kind's. */
     bool found = !rc && (!q->search_order || !strcmp(plan.run.name, "auto"));
     if (found)
@@ -256,8 +277,6 @@ static int try_order(struct joint_search *x, struct pp_split_choice c,
     struct pp_split_request q = request_for(x, &c);
     q.search_order = true;
     q.seconds = seconds[effort];
-    if (effort == LONG && x->step > x->joint->bound.step * FAR)
-        q.seconds = LONGEST_SECONDS;
     q.plan_buffers = true;
     if (!has_modes(x->q) && effort == GLANCE)
         q.bounds = c.bounds;
@@ -320,6 +339,16 @@ static int balance(struct joint_search *x, struct pp_split_choice *c,
     return try_request(x, &q, c, err);
 }
 
+/* Glances at orders on the split of a choice, unless none can be better than
+ * the best. */
+static int glance_at(struct joint_search *x, struct pp_split_choice c,
+                     struct pp_err *err)
+{
+    if (isinf(c.step) || (!has_modes(x->q) && c.busiest >= x->step))
+        return 0;
+    return try_order(x, c, GLANCE, err);
+}
+
 /* Glances at orders on the best split of a kind, and on the balanced split. The
  * choices first .. end - 1 are those of one placement. */
 static int glance(struct joint_search *x, size_t first, size_t end,
@@ -332,15 +361,15 @@ static int glance(struct joint_search *x, size_t first, size_t end,
     if (isinf(all[best].step))
         return 0;
     struct pp_split_choice c = all[best], balanced = c;
-    if (try_order(x, c, GLANCE, err))
+    if (glance_at(x, c, err))
         return -1;
     if (has_modes(x->q))
         return 0;
     if (balance(x, &balanced, err))
         return -1;
-    return isinf(balanced.step) || same_split(&c, &balanced, x->q->n_ranks)
+    return isfinite(balanced.step) && same_split(&c, &balanced, x->q->n_ranks)
                ? 0
-               : try_order(x, balanced, GLANCE, err);
+               : glance_at(x, balanced, err);
 }
 
 static int glance_all(struct joint_search *x, size_t named, struct pp_err *err)
@@ -366,6 +395,8 @@ static int try_orders(struct joint_search *x, struct pp_err *err)
         return -1;
     for (size_t n = 0; n <= N_BRIEF && !is_close_enough(x); n++) {
         bool last = n == N_BRIEF;
+        if (last && x->step <= x->joint->bound.step * FAR)
+            break;
         const struct pp_split_choice *c =
             next_start(x, named, taken, last ? 0 : n);
         if (!c)

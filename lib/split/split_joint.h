@@ -23,6 +23,7 @@ struct pp_split_choice {
     bool whole_head;  /* the stage of the head runs B although the kind has I */
     const char *start; /* auto: the kind whose split it began with */
     double step;       /* on its best split; infinite if none fits */
+    double busiest;    /* least work of the busiest rank of its split */
     double idle;       /* share of the step that ranks wait */
     double need;       /* bytes of the fullest rank, of a split that does not
                           fit if none does; 0: there is no split */

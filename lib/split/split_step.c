@@ -19,6 +19,9 @@ enum {
     MAX_STEP_PIECES = 36000000
 };
 
+/* A brief search climbs with this part of the work. */
+enum { BRIEF_SHARE = 4 };
+
 /* Limit of the searches for a partition that fits. */
 enum { MAX_LOWERED = 8 };
 
@@ -204,20 +207,26 @@ static int find_makespan_bound(struct step_search *z, double *bound,
                : 0;
 }
 
+/* Returns the work of climbs from the first partition. */
+static size_t climb_work(const struct pp_split_step *p)
+{
+    return p->brief ? PP_CLIMB_WORK / BRIEF_SHARE : PP_CLIMB_WORK;
+}
+
 /* Climbs from bounds and near them. Sets *none if nothing may fit. */
 static int climb_first(struct step_search *z, bool *none, struct pp_err *err)
 {
     struct pp_climb *climb = &z->climb;
     const struct pp_split_step *p = climb->cuts.problem;
     bool fits = false;
-    if (!p->fit_only && pp_climb_frontier(climb, z->bounds, PP_CLIMB_WORK, err))
+    if (!p->fit_only && pp_climb_frontier(climb, z->bounds, climb_work(p), err))
         return -1;
     if (isinf(climb->makespan)) {
         if (make_fit(z, &fits, none, err))
             return -1;
-        return fits ? pp_climb_from(climb, z->bounds, PP_CLIMB_WORK, err) : 0;
+        return fits ? pp_climb_from(climb, z->bounds, climb_work(p), err) : 0;
     }
-    return p->memory ? pp_climb_from(climb, climb->best, PP_CLIMB_WORK / 8, err)
+    return p->memory ? pp_climb_from(climb, climb->best, climb_work(p) / 8, err)
                      : 0;
 }
 
@@ -226,12 +235,13 @@ static int search_partitions(struct step_search *z, bool *whole,
                              struct pp_err *err)
 {
     struct pp_climb *climb = &z->climb;
+    const struct pp_split_step *p = climb->cuts.problem;
     bool fitted = isfinite(climb->makespan);
     if (pp_cuts_search(&climb->cuts, climb->best, &climb->makespan, whole, err))
         return -1;
     if (*whole || fitted || isinf(climb->makespan))
         return 0;
-    return pp_climb_from(climb, climb->best, PP_CLIMB_WORK, err);
+    return pp_climb_from(climb, climb->best, climb_work(p), err);
 }
 
 static int run(struct step_search *z, struct pp_split_found *found,
