@@ -202,12 +202,12 @@ static void open_files(struct golden *g, const char *name)
              source ? source : ".", (int)strcspn(name, "/"), name);
     snprintf(path, sizeof path, "%s/%.40s.safetensors", dir,
              only ? only + 1 : "training");
-    if (only)
-        g->m = omni_model(only + 1);
-    if ((!only && pp_model_read(dir, &g->m, &err)) ||
+    if (pp_model_read(dir, &g->m, &err) ||
         pp_tensors_open(dir, &g->weights, &err) ||
         pp_tensors_open(path, &g->want, &err))
         give_up("%s", err.text);
+    if (only)
+        keep_encoder(&g->m, only + 1);
 }
 
 static void open_golden(struct golden *g, const char *name, uint32_t align)
