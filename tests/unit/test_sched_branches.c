@@ -220,7 +220,7 @@ static double least_time(const struct fixture *f, int m, int r, int slots)
  * every order takes longer. */
 static void test_least(const struct branches *b)
 {
-    enum { M = 16 };
+    enum { M = 12 };
     static const double cost[] = {1, 1, 1, 0};
     struct fixture f;
     struct pp_sim sim = {0};
