@@ -4,8 +4,8 @@
 #include "model/vision.h"
 #include "pprun.h"
 
-/* Refuses what branches of two encoders cannot have: no names, or stages that
- * only pass on. */
+/* Refuses what branches of two encoders cannot have: no names, or a stage
+ * without units that would pass on features. */
 static int check_branches(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -17,12 +17,16 @@ static int check_branches(const struct pprun *p)
                        "/components: must name both encoders of '%s' and its "
                        "language model",
                        m->model.architecture);
-    for (int s = 0; s < m->graph.n_stages; s++)
-        if (m->stages[s].n_units == 0)
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        size_t first = m->stages[s].first_unit;
+        if (m->stages[s].n_units == 0 &&
+            (first == m->components[1].first_unit ||
+             first == m->components[2].first_unit))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "/stages/%d/units: none, but '%s' has two encoders, "
-                           "whose features no other stage passes on",
-                           s, m->model.architecture);
+                           "/stages/%d/units: none, but the features of two "
+                           "encoders go to the embedding's stage alone",
+                           s);
+    }
     return 0;
 }
 

@@ -163,7 +163,7 @@ close() {
         pack -l 48 --bins-multiple 4 -o $kind $kind.jsonl
         DATA=$kind plan 1f1b -p 4 --encoder-ranks 2
         rest=$([ $kind = images ] && echo audio || echo vision)
-        pprun -q --data $kind --steps 2 plan.json | jq -s -e --arg rest $rest \
+        pprun -q --data $kind --steps 2 plan.json | jq -s -e --arg rest "$rest" \
             'all(.[].grad_norms; .[$rest] == 0 and .language > 0)'
         run -0 pprun -q --verify --dtype fp64 --data $kind plan.json
     done
@@ -209,4 +209,41 @@ close() {
     mpirun --allow-run-as-root --oversubscribe -n 5 pprun --transport mpi -q \
         --data packed --save processes --steps 3 --lr 1e-2 plan.json
     compare threads/latest processes/latest
+}
+
+# divided FILTER: writes cut.json, a plan of stages that jq makes of all units $u.
+divided() {
+    ppsplit -q --seq-len 48 --image-patches 16 --clip-rows 8 -p 1 --export fqns \
+        "$MODEL" | jq -c ".[0] as \$u | $1" >fqns.json
+    ppsplit -q --seq-len 48 --image-patches 16 --clip-rows 8 \
+        -p "$(jq length fqns.json)" --fqns fqns.json "$MODEL" >cut.json
+}
+
+@test "stages without units pass on rows, and no features" {
+    plan gpipe -p 1
+    train one
+    # shellcheck disable=SC2016 # variables of jq
+    for stages in '[$u[:2], [], $u[2:]]' '[$u[:10], [], $u[10:]]'; do
+        divided "$stages"
+        ppsched -q -s 1f1b -m 4 --data packed -o plan.json cut.json
+        train empty
+        compare one/latest empty/latest
+    done
+    # shellcheck disable=SC2016 # a variable of jq
+    divided '[$u[:2], $u[2:4], $u[4:8], $u[8:]]'
+    jq '.stages[0].units += .stages[1].units | .stages[1].units = [] |
+        .stages[3].inputs = [0, 2] | .stages |= map(del(.params, .fwd_flops,
+            .act_bytes, .out_bytes, .passing_bytes))' cut.json |
+        ppsched -q -s gpipe -m 4 --data packed -o plan.json
+    run -2 --separate-stderr pprun -q --data packed --steps 1 plan.json
+    [ "$stderr" = "pprun: plan.json: /stages/1/units: none, but the features of \
+two encoders go to the embedding's stage alone" ]
+}
+
+@test "a plan of two encoders names its components" {
+    plan 1f1b -p 3
+    jq 'del(.components, .stages[].component)' plan.json >bare.json
+    run -2 --separate-stderr pprun -q --data packed --steps 1 bare.json
+    [ "$stderr" = "pprun: bare.json: /components: must name both encoders of \
+'Qwen2_5OmniThinkerForConditionalGeneration' and its language model" ]
 }
