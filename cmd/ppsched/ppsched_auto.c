@@ -75,7 +75,7 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
     int rc = fill_room(p, &room, &limit, &load, err);
     if (!rc)
         rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
-                                  &room, reached, b, err);
+                                  &room, reached, p->options.seconds, b, err);
     free(limit);
     free(load);
     return rc;

@@ -19,6 +19,20 @@ auto() { ppsched -s auto --time 0.2 "$@"; }
     [ "$(jq -r .kind stats.json)" = auto ]
 }
 
+@test "--time limits the work for the bound too" {
+    local plan=(-p 4 -c 2 --placement v -m 12 --cost '10,10,8,0')
+    local seconds last=0
+    plan+=(--max-in-flight 4)
+    for seconds in 0 0.02 0.2; do
+        run --separate-stderr ppsched "${plan[@]}" -s auto --time $seconds \
+            --stats
+        [ "$status" -eq 0 ]
+        # An order of 820 is known.
+        jq -e ".lower_bound > $last and .lower_bound <= 820" <<<"$output"
+        last=$(jq .lower_bound <<<"$output")
+    done
+}
+
 @test "auto keeps to a limit in slots on any placement" {
     auto -p 4 -c 2 --placement v -m 9 --memory 4 --stats >stats.json
     [ "$(jq '.peak | max' stats.json)" -le 4 ]

@@ -210,7 +210,7 @@ static double least_time(const struct fixture *f, int m, int r, int slots)
         limit[k] = k == r && slots >= 0 ? slots : 1000;
         load[k] = (struct pp_load){0, 1, 0};
     }
-    if (pp_bound_by_refuting(&f->graph, m, false, &costs, &room, INFINITY,
+    if (pp_bound_by_refuting(&f->graph, m, false, &costs, &room, INFINITY, 1,
                              &bound, &err))
         printf("# %s\n", err.text);
     return bound.makespan;

@@ -135,18 +135,19 @@ static double bound_copies(const struct pp_bound_case *c)
 }
 
 static int raise_by_windows(const struct pp_bound_case *c, double reached,
-                            struct pp_bound *b, struct pp_err *err)
+                            double seconds, struct pp_bound *b,
+                            struct pp_err *err)
 {
-    double windows = pp_bound_windows(c, b->makespan, reached, err);
+    double windows = pp_bound_windows(c, b->makespan, reached, seconds, err);
     take(b, windows, "refuted windows", -1);
     return windows < 0 ? -1 : 0;
 }
 
-/* Refutes makespans below reached; 0: none. */
+/* Refutes makespans below reached in so many seconds; 0: none. */
 static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
                       const struct pp_costs *costs,
                       const struct pp_memory_limit *room, double reached,
-                      struct pp_bound *b, struct pp_err *err)
+                      double seconds, struct pp_bound *b, struct pp_err *err)
 {
     const struct pp_graph *g = c->g;
     *b = (struct pp_bound){.row = -1, .rule = "critical path"};
@@ -164,7 +165,7 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
     }
     if (!rc && reached > b->makespan * (1 + 1e-9) && g->n_copies == 1 &&
         c->limit && c->uniform)
-        rc = raise_by_windows(c, reached, b, err);
+        rc = raise_by_windows(c, reached, seconds, b, err);
     pp_bound_finish(c);
     return rc;
 }
@@ -174,14 +175,15 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
              struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, 0, b, err);
+    return find_bound(&c, n_microbatches, split, costs, room, 0, 0, b, err);
 }
 
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
                          const struct pp_memory_limit *room, double reached,
-                         struct pp_bound *b, struct pp_err *err)
+                         double seconds, struct pp_bound *b, struct pp_err *err)
 {
     struct pp_bound_case c = {.g = g};
-    return find_bound(&c, n_microbatches, split, costs, room, reached, b, err);
+    return find_bound(&c, n_microbatches, split, costs, room, reached, seconds,
+                      b, err);
 }

@@ -57,11 +57,13 @@ int pp_bound(const struct pp_graph *g, int n_microbatches, bool split,
 
 /* Does the same, and if memory is limited and microbatches are alike, raises
  * the bound by refuting larger makespans, but none from `reached` on, which is
- * the makespan of an order, or INFINITY. This takes up to some seconds. The
- * work is limited, so the result may fall if there are more microbatches. */
+ * the makespan of an order, or INFINITY. The work is limited, at a fixed rate
+ * of so many seconds and not by the clock: the result is the same anywhere, but
+ * may fall if there are more microbatches. */
 int pp_bound_by_refuting(const struct pp_graph *g, int n_microbatches,
                          bool split, const struct pp_costs *costs,
                          const struct pp_memory_limit *room, double reached,
-                         struct pp_bound *b, struct pp_err *err) PP_MUST_USE;
+                         double seconds, struct pp_bound *b,
+                         struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -123,8 +123,8 @@ double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
 /* Returns the largest makespan that windows refute, or the known bound, or -1
  * if memory runs out. An order takes `reached`, so this and more cannot be
  * refuted. Heads and tails must be those of pp_bound_events, and microbatches
- * alike. */
+ * alike. It works for so many seconds at most, at a fixed rate. */
 double pp_bound_windows(const struct pp_bound_case *c, double known,
-                        double reached, struct pp_err *err);
+                        double reached, double seconds, struct pp_err *err);
 
 #endif

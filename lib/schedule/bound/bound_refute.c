@@ -6,79 +6,69 @@
 
 #include "schedule/bound/bound_windows.h"
 
-/* WORK: comparisons in all; PART: for one makespan. STEPS: the first makespan
- * is above the known bound by 1 in so many. TRIAL_ROUNDS: while a part of a
- * window is assumed, windows shrink in so many rounds, as most parts are
- * refuted in fewer, and only if no such part is left, in any number. PARTS: the
- * last parts that are tried are the least time over so many. */
-enum {
-    WORK = 3 << 26,
-    PART = WORK / 4,
-    STEPS = 64,
-    TRIAL_ROUNDS = 3,
-    PARTS = 8
-};
+/* STEPS: the first makespan is above the known bound by 1 in so many. PARTS:
+ * the last parts that are tried are the least time over so many. TRIAL_ROUNDS:
+ * while a part of a window is assumed, edges are found in so many rounds, as
+ * most parts are refuted in fewer, and only if no such part is left, in any
+ * number. MAKESPANS: a makespan gets at most one in so many of the work. */
+enum { STEPS = 64, PARTS = 8, TRIAL_ROUNDS = 1, MAKESPANS = 4 };
+
+/* Work in a second on a machine of 2020, in steps of about 16 instructions. */
+static const double work_per_second = 3e8;
 
 /* Shaving parts of windows below this share of the makespan is not worth it. */
 #define LEAST_PART 1e-4
 
 /* Keeps the windows, or takes them back. */
-static void keep_windows(const struct pp_windows *w, double *kept)
+static void keep_windows(struct pp_windows *w)
 {
-    for (int op = 0; op < PP_BOUND_OPS; op++, kept += 2 * w->n) {
-        memcpy(kept, w->from[op], w->n * sizeof *kept);
-        memcpy(kept + w->n, w->until[op], w->n * sizeof *kept);
-    }
+    memcpy(w->known, w->from, 2 * w->n_actions * sizeof *w->known);
 }
 
-static void restore_windows(struct pp_windows *w, const double *kept)
+static void restore_windows(struct pp_windows *w)
 {
-    for (int op = 0; op < PP_BOUND_OPS; op++, kept += 2 * w->n) {
-        memcpy(w->from[op], kept, w->n * sizeof *kept);
-        memcpy(w->until[op], kept + w->n, w->n * sizeof *kept);
-    }
-    memset(w->is_changed, 0, (size_t)w->c->g->n_rows * sizeof *w->is_changed);
+    memcpy(w->from, w->known, 2 * w->n_actions * sizeof *w->from);
+    pp_windows_touch(w);
     w->refuted = false;
 }
 
 /* Cuts off the first part of a window, or the last, if the action cannot begin
  * in it, or end in it. Returns whether that is so. */
-static bool shave_window(struct pp_windows *w, int op, size_t at, double part,
+static bool shave_window(struct pp_windows *w, size_t at, double part,
                          bool last)
 {
-    double from = w->from[op][at], until = w->until[op][at];
+    double from = w->from[at], until = w->until[at];
     /* A window is cut a little less than what is refuted. */
-    double width = pp_window_time(w, op, at) + part, cut = part - 4 * w->eps;
+    double width = w->time[at] + part, cut = part - 4 * w->eps;
     if (until - from < width - w->eps)
         return false;
-    keep_windows(w, w->kept);
+    pp_windows_assume(w);
     if (last)
-        pp_window_raise(w, op, at, until - width + 2 * w->eps);
+        pp_window_raise(w, at, until - width + 2 * w->eps);
     else
-        pp_window_lower(w, op, at, from + width - 2 * w->eps);
+        pp_window_lower(w, at, from + width - 2 * w->eps);
     pp_windows_shrink(w, w->rounds);
     bool refuted = w->refuted;
-    restore_windows(w, w->kept);
+    pp_windows_forget(w);
     if (!refuted)
         return false;
     if (last)
-        pp_window_lower(w, op, at, until - cut);
+        pp_window_lower(w, at, until - cut);
     else
-        pp_window_raise(w, op, at, from + cut);
+        pp_window_raise(w, at, from + cut);
     pp_windows_shrink(w, INT_MAX);
     return true;
 }
 
 /* Shaves a window as often as that helps, by more and more. Returns whether it
  * changed. */
-static bool shave_action(struct pp_windows *w, int op, size_t at, double part,
+static bool shave_action(struct pp_windows *w, size_t at, double part,
                          bool last)
 {
     bool changed = false;
     double cut = part;
-    while (pp_window_time(w, op, at) > 0 && !w->refuted &&
-           !pp_windows_spent(w)) {
-        if (shave_window(w, op, at, cut, last)) {
+    while (w->time[at] > 0 && !w->refuted && !pp_windows_spent(w)) {
+        if (shave_window(w, at, cut, last)) {
             changed = true;
             cut *= 2;
         } else if (cut > part) {
@@ -100,8 +90,8 @@ static bool shave_windows(struct pp_windows *w, double part)
         for (size_t k = 0; k < c->n; k++)
             for (int s = 0; s < c->g->n_stages; s++)
                 for (int op = 0; op < PP_BOUND_OPS; op++) {
-                    size_t at = (size_t)s * c->n + (last ? c->n - 1 - k : k);
-                    changed |= shave_action(w, op, at, part, last);
+                    size_t at = pp_window_of(w, op, s, last ? c->n - 1 - k : k);
+                    changed |= shave_action(w, at, part, last);
                 }
     return changed;
 }
@@ -114,10 +104,10 @@ static void set_windows(struct pp_windows *w, double makespan)
     w->makespan = makespan;
     for (int op = 0; op < PP_BOUND_OPS; op++)
         for (size_t i = 0; i < w->n; i++) {
-            w->from[op][i] = c->head[op][i];
-            w->until[op][i] = makespan - c->tail[op][i];
+            w->from[(size_t)op * w->n + i] = c->head[op][i];
+            w->until[(size_t)op * w->n + i] = makespan - c->tail[op][i];
         }
-    keep_windows(w, w->known);
+    keep_windows(w);
 }
 
 /* Returns whether no order takes `makespan` or less. The windows known of a
@@ -126,13 +116,10 @@ static void set_windows(struct pp_windows *w, double makespan)
 static bool is_refuted(struct pp_windows *w, double makespan, double part)
 {
     double less = w->makespan - makespan;
-    restore_windows(w, w->known);
-    for (int op = 0; op < PP_BOUND_OPS; op++)
-        for (size_t i = 0; i < w->n; i++)
-            w->until[op][i] -= less;
-    for (int r = 0; r < w->c->g->n_rows; r++)
-        w->is_changed[r] = true;
-    w->part = PART;
+    restore_windows(w);
+    for (size_t at = 0; at < w->n_actions; at++)
+        w->until[at] -= less;
+    w->part = w->share;
     pp_windows_shrink(w, INT_MAX);
     double least = part / PARTS;
     w->rounds = TRIAL_ROUNDS;
@@ -144,7 +131,7 @@ static bool is_refuted(struct pp_windows *w, double makespan, double part)
     }
     if (!w->refuted) {
         w->makespan = makespan;
-        keep_windows(w, w->known);
+        keep_windows(w);
     }
     return w->refuted;
 }
@@ -212,12 +199,13 @@ static double raise_makespan(struct pp_windows *w, double known, double reached)
 }
 
 double pp_bound_windows(const struct pp_bound_case *c, double known,
-                        double reached, struct pp_err *err)
+                        double reached, double seconds, struct pp_err *err)
 {
     struct pp_windows w;
     double bound = -1;
     if (pp_windows_init(&w, c)) {
-        w.work = WORK;
+        w.work = seconds * work_per_second;
+        w.share = w.work / MAKESPANS;
         bound = raise_makespan(&w, known, reached);
     } else {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
