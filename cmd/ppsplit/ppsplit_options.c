@@ -224,7 +224,7 @@ const struct tool_option split_options[] = {
      .needs = "expert-capacity", .also = "moe-token-drop-policy"},
     {0, "expert-padding", NULL, "pad rows of experts to the capacity",
      AT(mesh.expert_padding), .needs = "expert-capacity",
-     .excludes = "expert-limit", .also = "moe-pad-expert-input-to-capacity"},
+     .also = "moe-pad-expert-input-to-capacity"},
     {0, "experts-over-tp", NULL, "cut --ep from dp x cp x tp; whole experts",
      AT(mesh.experts_over_tp)},
     {0, "zero", "N", "1: divide optimizer states; 3: weights too (1)", AT(zero),

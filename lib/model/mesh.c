@@ -144,7 +144,8 @@ static int check_expert_limit(const struct pp_mesh *x, const struct pp_model *m,
 {
     struct pp_mesh whole = *x;
     whole.expert_capacity = 0; /* slices may get more than that allows */
-    size_t most = pp_mesh_most_expert_rows(&whole, m);
+    size_t most = x->expert_padding ? m->moe.n_experts
+                                    : pp_mesh_most_expert_rows(&whole, m);
     if (!x->expert_limit)
         return 0;
     if (x->ep == 1)

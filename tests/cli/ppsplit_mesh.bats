@@ -129,8 +129,13 @@ reduced() {
         -p 2 --dp 4 --ep 4 --expert-limit 9 --expert-capacity 1 moe.json
     refuses "--expert-drop needs --expert-capacity" -p 2 --expert-drop probs moe.json
     refuses "--expert-padding needs --expert-capacity" -p 2 --expert-padding moe.json
-    refuses "--expert-padding and --expert-limit exclude each other" -p 2 --dp 2 --ep 2 \
-        --expert-capacity 1 --expert-padding --expert-limit 2 moe.json
+    # With padding up to a row for each expert may come.
+    ppsplit -p 2 --dp 2 --ep 2 --expert-capacity 1 --expert-padding \
+        --expert-limit 16 moe.json >mesh.json
+    jq -e '.mesh.expert_padding and .mesh.expert_limit == 16' mesh.json
+    refuses "a limit of '17' rows of experts for a token must be from 2, the mean, to 16, the most that may come; see --expert-limit" \
+        -p 2 --dp 2 --ep 2 --expert-capacity 1 --expert-padding --expert-limit 17 \
+        moe.json
     refuses "padded rows of experts have no effect without expert-parallel ranks; see --expert-padding" \
         -p 2 --expert-capacity 1 --expert-padding moe.json
     refuses "--expert-drop: 'last' is not one of: position, probs" \

@@ -313,6 +313,29 @@ capped() { capped_as position "$@"; }
         --expert-padding
 }
 
+@test "padding for few tokens needs a limit, which the error names" {
+    # 64 experts keep 2 tokens each, and there is room for 3 rows of a token.
+    mkdir many
+    jq '.num_experts = 64' model-qwen2-moe-ep/config.json >many/config.json
+    data 1 8 | pppack -q -l 40 -o few
+    local split=(-p 1 --dp 2 --ep 2 --expert-capacity 1)
+    ppsplit -q "${split[@]}" --expert-padding many |
+        ppsched -q -s gpipe -m 1 >plan.json
+    run --separate-stderr pprun -q plan.json --init 1 --data few --steps 1
+    echo "$stderr"
+    [ "$status" -eq 1 ]
+    [[ $stderr == *"128 rows of experts come to rank "*", which has room for \
+'117', 3 for each of 39 tokens; plan with a limit of 4" ]]
+    ppsplit -q "${split[@]}" --expert-padding --expert-limit 4 many |
+        ppsched -q -s gpipe -m 1 >plan.json
+    pprun -q plan.json --init 1 --data few --steps 1 --dtype fp64 >padded
+    ppsplit -q "${split[@]}" many | ppsched -q -s gpipe -m 1 >plan.json
+    pprun -q plan.json --init 1 --data few --steps 1 --dtype fp64 >tight
+    jq -es '.[0].dropped > 20 and .[0].dropped == .[1].dropped and
+        (.[0].loss / .[1].loss - 1 | fabs) < 1e-12 and
+        (.[0].grad_norm / .[1].grad_norm - 1 | fabs) < 1e-12' padded tight
+}
+
 @test "ranks that pad rows tell each other no counts" {
     local n=$((3 * 5))
     plan plan.json gpipe 3 -p 1 --dp 2 --ep 2 --recompute full \
