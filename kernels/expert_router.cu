@@ -6,8 +6,9 @@
 
 #define LANE_GROUPS (PP_MOST_EXPERT_GROUPS / PP_WARP)
 
-static __device__ bool is_real(const struct pp_real_tokens *s, int32_t t)
+static __device__ bool is_real(const struct pp_real_tokens *s, size_t at)
 {
+    int32_t t = (int32_t)(s->first + at);
     size_t low = 0, high = s->n; /* sequences that begin at t or before */
     while (low < high) {
         size_t middle = (low + high) / 2;
@@ -140,7 +141,7 @@ static __global__ void choose_kernel(float *probs, int32_t *row,
         return;
     /* A softmax keeps the order of the logits. */
     struct expert_scores c = {rule.sigmoid ? p : x, rule.sigmoid ? bias : NULL};
-    if (is_real(&tokens, (int32_t)t))
+    if (is_real(&tokens, t))
         choose_experts(row + t * K, &c, E, K, &rule);
     else
         for (size_t j = (size_t)lane_of(); j < K; j += PP_WARP)

@@ -162,9 +162,8 @@ static PP_ROUTE_FWD(route_fwd)
     for (size_t i = 0; i < N * K; i++)
         r->row[i] = given ? given_expert(r->row[i]) : NO_EXPERT;
     for (size_t i = 0; !given && i < tokens->n; i++) {
-        size_t t = (size_t)tokens->cu_padded[i];
-        size_t end = t + (size_t)(tokens->cu[i + 1] - tokens->cu[i]);
-        for (; t < end; t++) {
+        const struct pp_token_range at = pp_real_range(tokens, i, N);
+        for (size_t t = at.begin; t < at.end; t++) {
             /* A softmax keeps the order of the logits. */
             const struct candidates c = {rule->sigmoid ? p + t * E : x + t * E,
                                          rule->sigmoid ? bias : NULL};

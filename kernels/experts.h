@@ -22,12 +22,29 @@ struct pp_routing {
     int32_t *expert; /* (R) ascending */
 };
 
-/* The real tokens among N: cu[i + 1] - cu[i] from cu_padded[i] on. Padding has
- * no rows. */
+/* The real tokens among N: those of sequence i are cu[i + 1] - cu[i] from
+ * cu_padded[i] on, where the first of the N is number `first`. Padding has no
+ * rows. */
 struct pp_real_tokens {
     size_t n; /* sequences */
     const int32_t *cu, *cu_padded;
+    size_t first;
 };
+
+/* Returns the tokens of sequence i among the N; begin is end if it has none. cu
+ * and cu_padded are in host memory. */
+struct pp_token_range {
+    size_t begin, end;
+};
+static inline struct pp_token_range
+pp_real_range(const struct pp_real_tokens *s, size_t i, size_t N)
+{
+    size_t begin = (size_t)s->cu_padded[i], last = s->first + N;
+    size_t end = begin + (size_t)(s->cu[i + 1] - s->cu[i]);
+    begin = begin < s->first ? s->first : begin > last ? last : begin;
+    end = end < begin ? begin : end > last ? last : end;
+    return (struct pp_token_range){begin - s->first, end - s->first};
+}
 
 /* scores - the product of a router, x W^T + b, in the accumulated type.
  *

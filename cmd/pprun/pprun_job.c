@@ -129,6 +129,9 @@ static int check_capacity(struct pprun *p)
         return fail_slices(p, "--expert-drop probs");
     if (x->expert_padding)
         return fail_slices(p, "--expert-padding");
+    if (pp_mesh_has_whole_experts(x))
+        return fail_slices(p, "the capacity of whole experts on "
+                              "tensor-parallel ranks");
     if (x->ep == 1 || x->expert_limit)
         return 0;
     x->expert_capacity = 0; /* the most that may come */
@@ -187,17 +190,11 @@ static int check_gpu_experts(const struct pprun *p)
 /* Refuses what pprun does not do with experts yet. */
 static int check_experts(struct pprun *p)
 {
-    const struct pp_mesh *x = &p->manifest.mesh;
     const struct pprun_options *o = &p->options;
     if (check_router(p) || check_capacity(p))
         return -1;
     if (!p->model.moe.n_experts)
         return 0;
-    if (x->experts_over_tp && (x->tp > 1 || x->ep > 1))
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/mesh/experts_over_tp: 'true', but pprun divides every "
-                       "expert over tensor-parallel ranks; plan without "
-                       "--experts-over-tp");
     return o->device == PPRUN_CUDA ? check_gpu_experts(p) : 0;
 }
 

@@ -35,18 +35,22 @@ static void add_seconds(struct pp_unit_seconds *to,
 
 /* Returns the parameters of a unit that a rank gets from others if the ranks
  * that hold them divide them. dp cp ranks hold the dense ones, 1 / ep of these
- * the experts. The bytes of a rank's weights tell how many experts it has. */
+ * the experts, or of all ranks if none is divided. The bytes of a rank's
+ * weights tell how many experts it has, unless these are divided like dense
+ * weights. */
 static double moved_params(const struct pp_mesh *x,
                            const struct pp_manifest_unit *u,
                            const struct pp_precision *types)
 {
-    double n = x->dp * x->cp, ep = x->ep, experts = 0;
+    double n = x->dp * x->cp, of_experts = (double)pp_mesh_expert_ranks(x);
+    double ratio = x->ep * n / of_experts, experts = 0;
     double all = (double)u->params / x->tp;
-    if (ep > 1 && u->weight_bytes > 0 && !x->experts_over_tp)
+    if (ratio != 1 && u->weight_bytes > 0)
         experts =
             fmax(0, (all - u->weight_bytes / (double)types->element_bytes) /
-                        (ep - 1));
-    return (n - 1) / n * (all - ep * experts) + (n - ep) / n * experts;
+                        (ratio - 1));
+    return (n - 1) / n * (all - ratio * experts) +
+           (of_experts - x->ep) / of_experts * experts;
 }
 
 /* Adds a unit of the model to its stage. A sum also moves its parts back,

@@ -115,7 +115,7 @@ size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,
     /* A microbatch is on cp ranks. All rows that experts keep of it may be on
      * those of one group, or with padding on each rank. A row more for each
      * token is room for rounding up. */
-    double sharers = x->cp * (x->experts_over_tp ? x->tp : 1);
+    double sharers = (double)pp_mesh_routers(x);
     double ranks = x->expert_padding ? sharers * x->ep : fmax(sharers, x->ep);
     if (x->expert_padding)
         most = m->moe.n_experts;
@@ -177,13 +177,13 @@ static int check_experts(const struct pp_mesh *x, const struct pp_model *m,
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
                                "'%d' expert-parallel ranks are more than %d",
                                x->ep, (int)PP_MOST_EXPERT_RANKS);
-    int64_t sharing = (int64_t)x->dp * x->cp * (x->experts_over_tp ? x->tp : 1);
-    if (sharing % x->ep)
+    size_t sharing = pp_mesh_expert_ranks(x);
+    if (sharing % (size_t)x->ep)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
-                               "dp x cp%s is %lld ranks, which do not divide "
+                               "dp x cp%s is %zu ranks, which do not divide "
                                "by %d expert-parallel ranks",
-                               x->experts_over_tp ? " x tp" : "",
-                               (long long)sharing, x->ep);
+                               x->experts_over_tp ? " x tp" : "", sharing,
+                               x->ep);
     if (e->n_experts % (size_t)x->ep)
         return pp_fail_setting(err, PP_EXIT_INPUT, "ep", NULL,
                                "the model's %zu experts do not divide by %d "
@@ -218,12 +218,16 @@ int pp_mesh_replicas(const struct pp_mesh *x)
 {
     const struct pp_mesh own = pp_mesh_of(x, true);
     int n = x->dp * x->cp, of_encoder = own.dp * own.cp;
-    return n > of_encoder ? n : of_encoder;
+    n = n > of_encoder ? n : of_encoder;
+    int of_experts = (int)pp_mesh_expert_ranks(x) / x->ep;
+    return n > of_experts ? n : of_experts;
 }
 
 size_t pp_mesh_most_owners(const struct pp_mesh *x)
 {
-    return x->whole_state ? 1 : (size_t)pp_mesh_replicas(x);
+    size_t replicas = (size_t)pp_mesh_replicas(x);
+    size_t of_experts = pp_mesh_expert_ranks(x);
+    return x->whole_state ? 1 : of_experts > replicas ? of_experts : replicas;
 }
 
 /* The bits of a product may depend on its rows, which are the images of a rank.
@@ -412,14 +416,15 @@ static uint64_t divide_up(uint64_t a, uint64_t b)
     return a / b + (a % b > 0);
 }
 
-/* Only the tensors of models that pprun trains are all known, and experts that
- * are cut from tp have other owners. */
+/* Only the tensors of models that pprun trains are all known. */
 static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
                          struct pp_unit_id u)
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
-    const struct pp_holders h = {.n = pp_mesh_owners(x), .ep = (size_t)x->ep};
-    if (h.n == 1 || !pp_model_trained(m) || (x->ep > 1 && x->experts_over_tp))
+    const struct pp_holders h = {.n = pp_mesh_owners(x),
+                                 .ep = (size_t)x->ep,
+                                 .over_tp = pp_mesh_has_whole_experts(x)};
+    if (x->whole_state || pp_mesh_most_owners(x) == 1 || !pp_model_trained(m))
         return 0;
     return pp_owned_most(table, pp_unit_params(m, u, table), (size_t)x->tp, &h);
 }
@@ -476,7 +481,7 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
     share.moe.capacity = x->expert_capacity;
     share.moe.keeps_largest = x->expert_drop == PP_DROP_PROBS;
     share.moe.pads = x->expert_padding;
-    share.moe.cp = x->expert_capacity > 0 ? (size_t)x->cp : 0;
+    share.moe.sharers = x->expert_capacity > 0 ? pp_mesh_routers(x) : 0;
     if (x->ep > 1) {
         share.moe.ep = (size_t)x->ep;
         share.moe.rows = x->expert_limit ? (size_t)x->expert_limit
@@ -488,7 +493,8 @@ struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
     share.n_heads /= tp;
     share.n_kv_heads = m->n_kv_heads < tp ? 1 : m->n_kv_heads / tp;
     share.intermediate /= tp;
-    share.moe.intermediate /= tp;
+    share.moe.whole = x->experts_over_tp;
+    share.moe.intermediate /= share.moe.whole ? 1 : tp;
     share.moe.shared /= tp;
     share.vocab = (size_t)divide_up(m->vocab, tp);
     return share;

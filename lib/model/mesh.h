@@ -12,7 +12,9 @@
  * mesh says how many consecutive ranks of a row divide its tensors, whatever
  * the axes of the language model; the others hold the same tensors.
  * Expert-parallel ranks form dp * cp / ep groups; the ep ranks of a group
- * divide the experts and exchange tokens. Ranks that hold the same weights
+ * divide the experts and exchange tokens. Groups may also be cut from tp x cp x
+ * dp: then no expert is divided (Liu et al., "MoE Parallel Folding", 2025).
+ * Ranks that hold the same weights
  * divide the optimizer state (ZeRO-1; Rajbhandari et al., SC 2020), and may
  * divide the weights too (ZeRO-3). */
 #ifndef PP_MODEL_MESH_H
@@ -99,8 +101,8 @@ int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
  * its own on the ranks of x, or x. */
 struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder);
 
-/* Returns the most ranks that hold the same dense tensor, and the most that
- * divide the optimizer's state of one. */
+/* Returns the most ranks that hold the same tensor, and the most that divide
+ * the optimizer's state of dense tensors, or of experts. */
 int pp_mesh_replicas(const struct pp_mesh *x);
 size_t pp_mesh_most_owners(const struct pp_mesh *x);
 
@@ -137,6 +139,25 @@ struct pp_held {
 };
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u);
+
+/* Reports whether tensor-parallel ranks hold whole experts. */
+static inline bool pp_mesh_has_whole_experts(const struct pp_mesh *x)
+{
+    return x->experts_over_tp && x->tp > 1;
+}
+
+/* Returns the ranks that groups of expert-parallel ranks are cut from. */
+static inline size_t pp_mesh_expert_ranks(const struct pp_mesh *x)
+{
+    return (size_t)x->dp * (size_t)x->cp *
+           (size_t)(x->experts_over_tp ? x->tp : 1);
+}
+
+/* Returns the ranks whose routers divide the tokens of a microbatch. */
+static inline size_t pp_mesh_routers(const struct pp_mesh *x)
+{
+    return (size_t)x->cp * (size_t)(x->experts_over_tp ? x->tp : 1);
+}
 
 /* Returns the ranks that divide the optimizer's state of dense weights. */
 static inline size_t pp_mesh_owners(const struct pp_mesh *x)

@@ -62,6 +62,8 @@ struct pp_moe {
     struct pp_router router;
     /* The sizes of a rank (pp_mesh_share); 0: of the whole model. */
     size_t ep;       /* expert-parallel ranks */
+    bool whole;      /* tensor-parallel ranks divide no expert: each routes its
+                        own rows (mesh.h: experts_over_tp) */
     size_t rows;     /* room for rows of experts, for each token of the rank */
     double capacity; /* of the mesh (mesh.h) */
     bool keeps_largest; /* of the tokens, by their weights; else the first */
@@ -69,7 +71,8 @@ struct pp_moe {
     /* (n_layers) Only costs read it: the rows at the fullest expert-parallel
      * rank over the mean. Borrowed. NULL: all are 1. */
     const double *skew;
-    size_t cp; /* context-parallel ranks, if there is a capacity */
+    size_t sharers; /* ranks whose routers divide the tokens of a microbatch,
+                       if there is a capacity */
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -203,6 +206,13 @@ static inline size_t pp_model_tp(const struct pp_model *m)
 static inline size_t pp_model_ep(const struct pp_model *m)
 {
     return m->moe.ep ? m->moe.ep : 1;
+}
+
+/* Returns the ranks whose rows a router and the experts see together, as those
+ * of a product. */
+static inline size_t pp_expert_tp(const struct pp_model *m)
+{
+    return m->moe.whole ? 1 : pp_model_tp(m);
 }
 
 /* Returns the work of experts on the slowest rank of a layer over the mean. */
@@ -405,18 +415,19 @@ size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block);
 
 /* The room that a layer of experts needs beside what it saves: elements, and
- * values of the accumulated type, for each row of a product. Ranks that divide
- * the experts need two of product and weights: what arrives, and the same by
- * expert. */
+ * values of the accumulated type, for each row of a product, or of this rank if
+ * no expert is divided. Ranks that divide the experts need two of product and
+ * weights: what arrives, and the same by expert. */
 struct pp_experts_room {
     size_t product; /* inputs or outputs of the experts, or their gradients */
     size_t act;     /* gradients of activations */
-    size_t logits;  /* accumulated type, and those below */
+    size_t logits;  /* accumulated type, and those below; also loads */
     size_t weights;
     size_t arrivals; /* the places of rows of other ranks */
     size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
                         expert by rank, and those that each keeps */
-    size_t choices;  /* with a capacity: those of all context-parallel ranks */
+    size_t choices;  /* with a capacity: those of all ranks that divide the
+                        tokens */
 };
 struct pp_experts_room pp_experts_room(const struct pp_model *m);
 

@@ -304,8 +304,8 @@ static void plain_mlp_saved(const struct pp_model *m,
 
 /* --- experts --- */
 
-/* Every expert is a gated MLP, which tensor-parallel ranks divide as such. All
- * of them have the whole router. */
+/* Every expert is a gated MLP, which tensor-parallel ranks divide as such,
+ * unless they hold whole ones. All of them have the whole router. */
 static void experts_tensors(const struct pp_model *m,
                             const struct pp_model_part *p,
                             struct pp_tensor_info *out)
@@ -344,9 +344,10 @@ static void experts_saved(const struct pp_model *m,
 {
     (void)p;
     const struct pp_moe *e = &m->moe;
-    size_t tp = pp_model_tp(m), k = tp * e->top_k;
-    size_t i = tp * pp_expert_rows(m) * e->intermediate;
-    size_t n = tp * e->n_experts, s = tp * e->shared;
+    size_t tp = pp_model_tp(m), routed = pp_expert_tp(m);
+    size_t k = routed * e->top_k, n = routed * e->n_experts;
+    size_t i = routed * pp_expert_rows(m) * e->intermediate;
+    size_t s = tp * e->shared;
     size_t gate = e->shared && e->shared_gate ? tp : 0;
     out[PP_S_PROBS] = (struct pp_saved){PP_SAVED_ACT_I, n, true};
     out[PP_S_ROUTING] = (struct pp_saved){PP_SAVED_ACT_W, 3 * k, true};

@@ -136,6 +136,11 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 struct pp_experts_room pp_experts_room(const struct pp_model *m)
 {
     const struct pp_moe *e = &m->moe;
@@ -143,15 +148,18 @@ struct pp_experts_room pp_experts_room(const struct pp_model *m)
     size_t ep = pp_model_ep(m), kept = ep > 1 ? 2 * rows : rows;
     size_t counts = ep > 1 ? ep * e->n_experts : 0;
     size_t tables = e->keeps_largest ? 2 : 1; /* experts and weights */
+    /* The shared expert and its gate have the rows of all tensor-parallel
+     * ranks. A sequence may be a single token of these, and has loads. */
+    size_t all = e->whole ? pp_model_tp(m) : 1, gate = e->shared_gate ? all : 0;
     return (struct pp_experts_room){
-        .product = kept * m->hidden,
-        .act = act < e->shared ? e->shared : act,
-        .logits = e->n_experts,
-        .weights = kept,
+        .product = most(kept, gate) * m->hidden,
+        .act = most(act, all * e->shared),
+        .logits = (e->whole ? all + 1 : 1) * e->n_experts,
+        .weights = most(kept, gate),
         .arrivals = ep > 1 ? 3 * rows : 0,
         .counts = counts + (e->capacity > 0 ? e->n_experts : 0),
         /* Twice: a sum and a sort need room. */
-        .choices = e->capacity > 0 ? 2 * tables * e->cp * e->top_k : 0};
+        .choices = e->capacity > 0 ? 2 * tables * e->sharers * e->top_k : 0};
 }
 
 size_t pp_attention_room(const struct pp_model *m)

@@ -191,13 +191,16 @@ enum { MOST_ROWS = 64 }; /* of the table of a unit */
 /* Fills in the elements of the pieces of a rank by row, 0 without a name.
  * Returns whether they were the same before. */
 static bool count_elements(const struct pp_tensor_info *table, size_t n,
-                           size_t tp, size_t rank, size_t *elements)
+                           size_t tp, size_t rank, bool over_tp,
+                           size_t *elements)
 {
     bool same = true;
     for (size_t row = 0; row < n; row++) {
         size_t now = 0;
         if (table[row].name[0]) {
-            struct pp_tensor_piece p = pp_tensor_piece(&table[row], tp, rank);
+            bool whole = over_tp && table[row].n_equal;
+            struct pp_tensor_piece p =
+                pp_tensor_piece(&table[row], whole ? 1 : tp, whole ? 0 : rank);
             now = pp_piece_elements(&p);
         }
         same = same && now == elements[row];
@@ -235,16 +238,19 @@ struct owned {
     size_t first, n, of[HOLDERS_AT_ONCE];
 };
 
-/* Owner k of `size` that share a tensor is the holder offset + k * step. */
+/* Owner k of `size` that share a tensor is number offset + k * step of the
+ * ranks. Those of one piece, which count, are first + i * each for holder i. */
 struct owners {
     size_t size, step, offset;
+    size_t first, each;
 };
 
 static void add_owned(struct owned *s, const struct owners *o, size_t owner,
                       size_t elements)
 {
-    size_t holder = o->offset + owner * o->step;
-    if (holder >= s->first && holder < s->first + s->n)
+    size_t rank = o->offset + owner * o->step, holder = rank / o->each;
+    if (rank % o->each == o->first && holder >= s->first &&
+        holder < s->first + s->n)
         s->of[holder - s->first] += elements;
 }
 
@@ -269,19 +275,22 @@ static void add_parts(struct owned *s, const struct owners *o, size_t elements,
     add_owned(s, o, (n - 1 + turn) % n, (size_t)0 - absent);
 }
 
-/* Fills in the sums of some holders. elements: of a tensor, by row. */
-static void count_owned(const struct pp_tensor_info *table, size_t n,
-                        const size_t *elements, const struct pp_holders *h,
-                        struct owned *s)
+/* Fills in the sums of some holders of the pieces of rank `rank` of tp.
+ * elements: of a tensor, by row. */
+static void count_owned(const struct pp_tensor_info *table, size_t n, size_t tp,
+                        size_t rank, const size_t *elements,
+                        const struct pp_holders *h, struct owned *s)
 {
     size_t first = pp_table_single(table, n), ep = at_least(h->ep, 1), number;
+    size_t each = h->over_tp ? tp : 1;
     memset(s->of, 0, s->n * sizeof *s->of);
     for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
         size_t row = row_of(first, n, slot, &number);
-        struct owners o = {h->n, 1, 0};
+        struct owners o = {h->n, 1, 0, 0, 1};
         if (slot >= first)
-            o = (struct owners){h->n / ep, ep,
-                                number / (table[row].n_equal / ep)};
+            o = (struct owners){h->n * each / ep, ep,
+                                number / (table[row].n_equal / ep), rank % each,
+                                each};
         add_parts(s, &o, elements[row], pp_tensor_turn(&table[row], slot));
     }
 }
@@ -292,13 +301,14 @@ size_t pp_owned_most(const struct pp_tensor_info *table, size_t n, size_t tp,
     size_t elements[MOST_ROWS] = {0}, most = 0;
     assert(n <= MOST_ROWS && !h->whole_state);
     for (size_t rank = 0; rank < tp; rank++) {
-        if (count_elements(table, n, tp, rank, elements))
+        bool same = count_elements(table, n, tp, rank, h->over_tp, elements);
+        if (same && !h->over_tp)
             continue;
         struct owned s;
         for (s.first = 0; s.first < h->n; s.first += s.n) {
             size_t left = h->n - s.first;
             s.n = left < HOLDERS_AT_ONCE ? left : HOLDERS_AT_ONCE;
-            count_owned(table, n, elements, h, &s);
+            count_owned(table, n, tp, rank, elements, h, &s);
             for (size_t i = 0; i < s.n; i++)
                 most = at_least(most, s.of[i]);
         }

@@ -94,6 +94,10 @@ struct pp_holders {
     size_t n, index; /* the ranks, and the number of this one */
     size_t ep;       /* divides n and the tensors of a row; 0 is 1 */
     bool whole_state;
+    /* For pp_owned_most: the tensors of the other rows are not divided into
+     * pieces. Those who hold them are all ranks, of every piece: rank t of
+     * holder i is number i tp + t. */
+    bool over_tp;
 };
 
 /* Reports whether a rank has the tensor in a slot of a table of n rows. */

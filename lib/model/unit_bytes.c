@@ -85,15 +85,17 @@ size_t pp_gathered_row_bytes(const struct pp_model *m,
                    2 * pp_model_tp(m) * b->accumulator_bytes);
 }
 
-/* Returns the bytes of the scratch of an MLP or of experts for a token. */
+/* Returns the bytes of the scratch of an MLP or of experts for a row of this
+ * rank. */
 static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
                           const struct pp_backend *b)
 {
     struct pp_experts_room r = pp_experts_room(m);
     if (!pp_layer_set_has(&m->moe.layers, u.layer))
-        return m->intermediate * b->element_bytes;
-    return (r.product + r.act + r.choices) * b->element_bytes +
-           (r.logits + r.weights + r.arrivals) * b->accumulator_bytes;
+        return pp_model_tp(m) * m->intermediate * b->element_bytes;
+    return pp_expert_tp(m) *
+           ((r.product + r.act + r.choices) * b->element_bytes +
+            (r.logits + r.weights + r.arrivals) * b->accumulator_bytes);
 }
 
 /* The MLP and attention use the same memory, one after the other, for the
@@ -104,7 +106,7 @@ static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
 {
     size_t width = pp_model_v_dim(m), e = b->element_bytes, tp = pp_model_tp(m);
     w->token +=
-        (double)(tp * greater(mlp_scratch(m, u, b), pp_attention_room(m) * e));
+        (double)greater(mlp_scratch(m, u, b), tp * pp_attention_room(m) * e);
     w->keys = tp * m->n_kv_heads * (m->head_dim + width) * e;
     if (pp_layer_set_has(&m->moe.layers, u.layer))
         w->fixed += pp_round_up(
@@ -206,8 +208,9 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         add_layer_scratch(m, u, b, &w);
         w.token += (double)exchanged(x, m, &w, b);
         /* Loads of experts are summed. */
-        if (x && x->cp > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
-            w.fixed += times((size_t)x->cp, b->accumulator_bytes);
+        size_t ranks = x ? pp_mesh_routers(x) : 1;
+        if (ranks > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
+            w.fixed += times(ranks, b->accumulator_bytes);
     }
     if (u.kind == PP_UNIT_HEAD)
         add_head_scratch(x, m, b, &w);

@@ -83,6 +83,24 @@ losses() {
     done
 }
 
+@test "whole experts on ranks of parts of tensors" {
+    for family in mixtral deepseek-v3 gpt-oss; do
+        echo "# $family"
+        plan one.json $family gpipe 2 -p 1
+        gpu one one.json --optimizer sgd --aux-loss 0.3 --z-loss 0.2
+        for split in '1f1b 2 -p 2 --tp 2 --ep 2 --recompute selective' \
+            'gpipe 1 -p 1 --tp 2 --dp 2 --ep 4 --zero 3'; do
+            # shellcheck disable=SC2086
+            plan whole.json $family $split --experts-over-tp
+            rm -rf ranks
+            PP_EMULATED_JITTER=2 gpu ranks whole.json --optimizer sgd \
+                --aux-loss 0.3 --z-loss 0.2
+            near 1e-4 ranks one
+            losses ranks one
+        done
+    done
+}
+
 # zero FILE PATTERN: sets tensors of a safetensors file to 0.
 zero() {
     local n

@@ -158,6 +158,57 @@ static void test_padding(const struct pp_kernels *k)
     values_free(&dx);
 }
 
+/* The same sequences in parts, as tensor-parallel ranks have them: checks that
+ * the tokens of each part get the experts and weights that they get among all.
+ */
+static void test_parts(const struct pp_kernels *k)
+{
+    enum { N = 8, REAL = 5, E = 4, K = 2 };
+    static const int32_t cu[] = {0, 2, 2, REAL}, padded[] = {0, 3, 4, N};
+    const struct pp_real_tokens all = {3, cu, padded};
+    const struct pp_router rule = {.norm = true};
+    size_t value = k->accumulator_bytes;
+    struct routed x, part;
+    x.logits = part.logits = values_new(k, N * E, 0);
+    x.probs = values_new(k, N * E, 0);
+    x.weight = values_new(k, N * K, 0);
+    x.r = (struct pp_routing){x.row, x.token, x.expert};
+    part.r = (struct pp_routing){part.row, part.token, part.expert};
+    fill_normal(&x.logits, "logits", 1);
+    k->experts->route_fwd(x.probs.at, x.weight.at, &x.r, x.logits.at, NULL,
+                          &all, N, E, K, &rule, false, NULL);
+    for (size_t n = 1; n <= N; n++) {
+        size_t real = 0;
+        bool same = true;
+        for (size_t first = 0; first < N; first += n) {
+            size_t here = N - first < n ? N - first : n, rows = 0;
+            const struct pp_real_tokens some = {3, cu, padded, first};
+            part.probs = values_new(k, N * E, 0);
+            part.weight = values_new(k, N * K, 0);
+            k->experts->route_fwd(part.probs.at, part.weight.at, &part.r,
+                                  (char *)x.logits.at + first * E * value, NULL,
+                                  &some, here, E, K, &rule, false, NULL);
+            for (size_t i = 0; i < here * K; i++) {
+                int32_t a = x.row[first * K + i], b = part.row[i];
+                rows += b >= 0;
+                same = same && (a < 0) == (b < 0);
+                if (a >= 0 && b >= 0)
+                    same = same && x.expert[a] == part.expert[b] &&
+                           part.token[b] == (int32_t)(i / K) &&
+                           equal(get(&x.weight, (size_t)a),
+                                 get(&part.weight, (size_t)b));
+            }
+            for (size_t r = 1; r < rows; r++)
+                same = same && part.expert[r - 1] <= part.expert[r];
+            real += rows;
+            values_free(&part.probs);
+            values_free(&part.weight);
+        }
+        ok(same && real == REAL * K, "%s: tokens in parts of %zu", k->name, n);
+    }
+    routed_free(&x);
+}
+
 /* Routes one token to two of six experts in three groups, and checks which they
  * are, their weights, and the gradient of the logits. */
 static void test_rule(const struct pp_kernels *k, const char *name,
@@ -494,6 +545,7 @@ int main(void)
         test_route(k, 11, 300, 4, 1, true);
         test_route(k, 0, 4, 2, 1, true);
         test_padding(k);
+        test_parts(k);
         test_capacity(tables[i]);
         test_grouped(k);
         test_rules(k);

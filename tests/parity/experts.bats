@@ -175,19 +175,6 @@ router_bias() {
         <(jq -c '[.loss, .grad_norm]' rest)
 }
 
-@test "whole experts on tensor-parallel ranks are refused" {
-    for mesh in '--tp 2' '--dp 2 --ep 2'; do
-        # shellcheck disable=SC2086
-        ppsplit -q -p 1 $mesh --experts-over-tp model-experts |
-            ppsched -q -s 1f1b -m 4 >plan.json
-        run --separate-stderr pprun plan.json --data packed --init 1 --steps 1
-        [ "$status" -eq 2 ]
-        [ "$stderr" = "pprun: plan.json: /mesh/experts_over_tp: 'true', but \
-pprun divides every expert over tensor-parallel ranks; plan without \
---experts-over-tp" ]
-    done
-}
-
 @test "the losses of routers are the same over meshes, and tokens count once" {
     local options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02)
     train aux one.json "${options[@]}"

@@ -43,16 +43,17 @@ eight_heads() {
     mv config "$1/config.json"
 }
 
-# plan_row M MODEL[:epN] ROW...: prints a manifest for a row of meshes.factors,
-# whose last two factors are not used.
+# plan_row M MODEL[:epN[-whole]] ROW...: prints a manifest for a row of
+# meshes.factors, whose last two factors are not used.
 plan_row() {
-    local m=$1 model=${2%:ep*} kind chunks placement ep=1
+    local m=$1 model=${2%:ep*} kind chunks placement ep=1 whole=()
     [[ $2 != *:ep* ]] || ep=${2##*:ep}
+    [[ $2 != *-whole ]] || whole=(--experts-over-tp)
     shift 2
     IFS=: read -r kind chunks placement <<<"$1"
     ppsplit -q -p "${2#pp}" -c "$chunks" --placement "$placement" \
         --tp "${3#tp}" --cp "${4//[!0-9]/}" --dp "${5#dp}" --zero "${6#zero}" \
-        --ep "$ep" \
+        --ep "${ep%-whole}" "${whole[@]}" \
         --cp-exchange "$7" --recompute "$8" "$model" |
         ppsched -q -s "$kind" -m "$m"
 }

@@ -541,7 +541,10 @@ static void keep_weights(struct pp_exec *e, struct pp_action a)
 
 /* reduce-missing: the gradients of stage 1 are not added over the replicas.
  * reduce-twice: they are added, and multiplied by 2.
- * experts-averaged: those of its experts are divided by the ranks of a row. */
+ * experts-averaged: those of its experts are divided by the ranks of a row.
+ * experts-twice: those of whole experts are also added over tensor-parallel
+ * ranks, as if these had the same. router-rows: those of its routers are of the
+ * rows of one tensor-parallel rank. */
 static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct pp_exec *e = ctx;
@@ -559,6 +562,10 @@ static int faulty_sync(void *ctx, struct pp_action a, struct pp_err *err)
         keep_weights(e, a);
     if (chosen && is("experts-averaged"))
         inject_average(e->worker, a.stage);
+    if (chosen && is("experts-twice"))
+        inject_repeat(e->worker, a.stage);
+    if (chosen && is("router-rows"))
+        inject_drop_routers(e->worker, a.stage);
     void *g = chosen && is("reduce-twice")
                   ? pp_parameters_stage_grads(e->env->params, a.stage, &n)
                   : NULL;

@@ -59,6 +59,12 @@ void inject_miscount(int32_t *counts, size_t n);
 /* Divides the gradients of the experts of a stage by the ranks of a row. */
 void inject_average(const struct pp_worker *w, int stage);
 
+/* With whole experts: multiplies the gradients of those of a stage by the
+ * tensor-parallel ranks; and clears those of its routers on all of these ranks
+ * but the first. */
+void inject_repeat(const struct pp_worker *w, int stage);
+void inject_drop_routers(const struct pp_worker *w, int stage);
+
 /* Not faults: count the products of a rank that run while messages of its row
  * travel. note_products replaces kernels of the rank's table. Receives are
  * posted and waited for. print_received prints the bytes, the waits for

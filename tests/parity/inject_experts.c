@@ -4,6 +4,7 @@
 #include "inject.h"
 
 #include <stdio.h>
+#include <string.h>
 
 void inject_miscount(int32_t *counts, size_t n)
 {
@@ -16,17 +17,17 @@ void inject_miscount(int32_t *counts, size_t n)
     counts[i ^ 1]++;
 }
 
-static void divide(const struct pp_parameters *p, const struct pp_parameter *t,
-                   int by)
+static void multiply(const struct pp_parameters *p,
+                     const struct pp_parameter *t, double by)
 {
     double *wide = t->g;
     float *narrow = t->g;
     bool is_wide = p->accumulator_bytes == sizeof *wide;
     for (size_t i = 0; i < t->n; i++)
         if (is_wide)
-            wide[i] /= by;
+            wide[i] *= by;
         else
-            narrow[i] /= (float)by;
+            narrow[i] *= (float)by;
 }
 
 void inject_average(const struct pp_worker *w, int stage)
@@ -35,7 +36,27 @@ void inject_average(const struct pp_worker *w, int stage)
     for (size_t i = 0; i < w->env->params->n; i++) {
         const struct pp_parameter *t = &w->env->params->at[i];
         if (t->expert && t->stage == stage)
-            divide(w->env->params, t, x->dp * x->cp);
+            multiply(w->env->params, t, 1.0 / (x->dp * x->cp));
+    }
+}
+
+void inject_repeat(const struct pp_worker *w, int stage)
+{
+    for (size_t i = 0; i < w->env->params->n; i++) {
+        const struct pp_parameter *t = &w->env->params->at[i];
+        if (t->expert && t->stage == stage)
+            multiply(w->env->params, t, (double)pp_env_tp(w->env));
+    }
+}
+
+void inject_drop_routers(const struct pp_worker *w, int stage)
+{
+    bool is_first = w->env->tensor.group.index == 0;
+    for (size_t i = 0; i < w->env->params->n; i++) {
+        const struct pp_parameter *t = &w->env->params->at[i];
+        size_t bytes = t->n * w->env->params->accumulator_bytes;
+        if (strstr(t->info.name, "mlp.gate.") && t->stage == stage && !is_first)
+            memset(t->g, 0, bytes);
     }
 }
 

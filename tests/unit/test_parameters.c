@@ -199,7 +199,13 @@ static bool add_rank(const struct pp_mesh *x, const struct pp_model *m,
     const struct pp_parameter_memory where = {
         .element_bytes = sizeof(float),
         .accumulator_bytes = sizeof(float),
-        .shares = {.owners = pp_mesh_owners(x), .owner = rank},
+        .shares = {.tp = (size_t)x->tp,
+                   .tp_rank = rank % (size_t)x->tp,
+                   .owners = pp_mesh_owners(x),
+                   .owner = rank / (size_t)x->tp},
+        .experts = {.tp = x->experts_over_tp,
+                    .owners = x->whole_state ? 1 : pp_mesh_expert_ranks(x),
+                    .owner = rank},
         .divided = pp_mesh_divides_weights(x),
         .ep = (size_t)x->ep};
     bool inside = true;
@@ -231,11 +237,13 @@ static void test_experts(const struct pp_mesh *x)
     m.architecture = PP_MIXTRAL;
     m.tied = m.qkv_bias = m.mlp_bias = m.qk_norm = false;
     m.hidden = 40;
+    m.n_heads = 4;
     m.moe = (struct pp_moe){{{7}}, 8, 2, 30};
     size_t held[TENSORS] = {0}, owned[TENSORS] = {0};
     size_t ranks = (size_t)x->dp * (size_t)x->cp, ep = (size_t)x->ep;
+    size_t tp = (size_t)x->tp, holders = pp_mesh_expert_ranks(x) / ep;
     bool planned_bytes = true, shared = true, once = true;
-    for (size_t r = 0; r < ranks; r++)
+    for (size_t r = 0; r < ranks * tp; r++)
         planned_bytes = add_rank(x, &m, r, held, owned) && planned_bytes;
     size_t order = 0;
     for (size_t u = 0; u < pp_model_n_units(&m); u++) {
@@ -244,16 +252,22 @@ static void test_experts(const struct pp_mesh *x)
         for (size_t slot = 0; slot < pp_table_slots(table, n); slot++) {
             if (!pp_table_at(table, n, slot, &t))
                 continue;
-            size_t by = strstr(t.name, ".experts.") ? ranks / ep : ranks;
+            bool expert = strstr(t.name, ".experts.");
+            size_t copies = pp_tensor_piece(&t, tp, 1).replica ? tp : 1;
+            size_t by = expert ? holders : ranks * copies;
             size_t elements = pp_tensor_elements(&t);
-            shared = shared &&
-                     held[order] == (x->divided_weights ? 1 : by) * elements;
-            once = once && owned[order] == (x->whole_state ? by : 1) * elements;
+            size_t single = expert ? 1 : copies;
+            shared =
+                shared &&
+                held[order] == (x->divided_weights ? single : by) * elements;
+            once = once &&
+                   owned[order] == (x->whole_state ? by : single) * elements;
             order++;
         }
     }
-    ok(planned_bytes, "ep %zu of %zu ranks: the bytes of the plan", ep, ranks);
-    ok(shared, "ep %zu: each expert is on %zu ranks%s", ep, ranks / ep,
+    ok(planned_bytes, "ep %zu of %zu ranks, tp %zu: the bytes of the plan", ep,
+       ranks, tp);
+    ok(shared, "ep %zu: each expert is on %zu ranks%s", ep, holders,
        x->divided_weights ? ", which divide it" : "");
     ok(once, "ep %zu: each element has its owners", ep);
 }
@@ -271,5 +285,18 @@ int main(void)
         test_experts(&(struct pp_mesh){1, 2, 1, 4, ep});
         test_experts(&(struct pp_mesh){1, 4, 1, 1, ep, .whole_state = true});
     }
+    /* Whole experts on tensor-parallel ranks. */
+    for (int ep = 1; ep <= 8; ep *= 2)
+        for (int zero = 0; zero <= 2; zero++)
+            test_experts(&(struct pp_mesh){.pp = 1,
+                                           .dp = 2,
+                                           .tp = 2,
+                                           .cp = 2,
+                                           .ep = ep,
+                                           .experts_over_tp = true,
+                                           .whole_state = zero == 0,
+                                           .divided_weights = zero == 2});
+    test_experts(&(struct pp_mesh){1, 1, 2, 1, 1, .experts_over_tp = true});
+    test_experts(&(struct pp_mesh){1, 1, 2, 1, 2, .experts_over_tp = true});
     return done();
 }

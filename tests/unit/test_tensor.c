@@ -267,6 +267,40 @@ static void test_most_of_experts(size_t owners, size_t ep)
        "%zu owners, experts of %zu ranks", owners, ep);
 }
 
+/* The same for whole experts of tp ranks, which are divided over all of them.
+ */
+static void test_most_of_whole(size_t owners, size_t tp, size_t ep)
+{
+    const struct pp_tensor_info table[] = {
+        {.name = "a",
+         .rows = 70000,
+         .cols = 9,
+         .split = PP_SPLIT_ROWS,
+         .n_parts = 70000},
+        {.name = "experts.%.up", .rows = 700, .cols = 999, .n_equal = 12},
+        {.name = "experts.%.down", .rows = 99, .cols = 70, .n_equal = 12},
+    };
+    const struct pp_holders h = {.n = owners, .ep = ep, .over_tp = true};
+    struct pp_holders all = {.n = owners * tp, .ep = ep};
+    size_t most = 0;
+    for (all.index = 0; all.index < all.n; all.index++) {
+        const struct pp_tensor_piece p =
+            pp_tensor_piece(&table[0], tp, all.index % tp);
+        const struct pp_holders dense = {.n = owners, .index = all.index / tp};
+        size_t sum =
+            pp_table_owned(table, 3, 0, pp_piece_elements(&p), &dense).n;
+        for (size_t slot = 1; slot < pp_table_slots(table, 3); slot++) {
+            const struct pp_tensor_info *t = &table[2 - slot % 2];
+            if (pp_table_holds(table, 3, slot, &all))
+                sum +=
+                    pp_table_owned(table, 3, slot, t->rows * t->cols, &all).n;
+        }
+        most = sum > most ? sum : most;
+    }
+    ok(pp_owned_most(table, 3, tp, &h) == most,
+       "%zu owners of %zu pieces, whole experts of %zu ranks", owners, tp, ep);
+}
+
 /* Rows of several tensors: two kinds for each of three experts. */
 static void test_table(void)
 {
@@ -346,6 +380,11 @@ int main(void)
         test_most_of_experts(5 * ep, ep);
         test_most_of_experts(500 * ep, ep);
     }
+    test_most_of_whole(1, 2, 1);
+    test_most_of_whole(1, 4, 2);
+    test_most_of_whole(3, 2, 6);
+    test_most_of_whole(5, 4, 4);
+    test_most_of_whole(3000, 2, 12);
     test_table();
     test_runs();
     return done();

@@ -131,10 +131,12 @@ static bool find_runs(const struct written_tensor *w,
     return range.n > 0;
 }
 
+/* The ranks that divide the state of a whole expert are others. */
 static bool turns(const struct written_tensor *w,
                   const struct pp_exchange *turn)
 {
-    return w->t->info.transposed && turn->group.n > 1;
+    bool whole = w->t->expert && w->s->params->experts_whole;
+    return w->t->info.transposed && turn->group.n > 1 && !whole;
 }
 
 /* Lists in turn the ranges of the ranks that divide the state of a piece. */

@@ -255,7 +255,7 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
         host->objective_ctx = e->scoring;
     }
     pp_teacher_attach(&e->teacher, p, &part, &on->batch, host);
-    pp_replay_attach(&e->replay, p, &part, e->env->place.tp == 0, host);
+    pp_replay_attach(&e->replay, p, &part, e->env, host);
     *mb = *host;
     return pp_batch_send(&on->batch, mb, err);
 }

@@ -505,6 +505,7 @@ static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
         enum pp_group_kind kind;
         enum pp_direction direction;
     } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS},
+                  {PP_GROUP_EXPERT_DATA, PP_DIRECTION_WEIGHTS},
                   {PP_GROUP_TP, PP_DIRECTION_DATA},
                   {PP_GROUP_EP, PP_DIRECTION_DATA},
                   {PP_GROUP_SHARERS, PP_DIRECTION_DATA},

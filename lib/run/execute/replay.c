@@ -3,8 +3,8 @@
 
 #include "run/execute/exec.h"
 
-/* The real tokens of sequence i of the microbatch: their rows, and the position
- * of the first one in the bin. */
+/* The real tokens of sequence i of the microbatch that a router sees: their
+ * rows there, and the position of the first one in the bin. */
 struct real_run {
     size_t row, n, position;
 };
@@ -12,10 +12,13 @@ struct real_run {
 static struct real_run run_of(const struct pp_replay *r, size_t i)
 {
     const struct pp_microbatch *mb = r->rows;
-    size_t row = (size_t)mb->cu_seqlens_padded[i];
-    size_t n = (size_t)(mb->cu_seqlens[i + 1] - mb->cu_seqlens[i]);
+    const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
+                                        mb->cu_seqlens_padded, r->routed.begin};
+    const struct pp_token_range at =
+        pp_real_range(&real, i, r->routed.end - r->routed.begin);
     int32_t first = r->columns.cu_seqlens_padded[mb->sequence[i]];
-    return (struct real_run){row, n,
+    size_t n = at.end - at.begin, row = r->routed.begin + at.begin;
+    return (struct real_run){at.begin, n,
                              n ? (size_t)(first + mb->positions[row]) : 0};
 }
 
@@ -32,7 +35,7 @@ static int give(void *ctx, size_t layer, int32_t *experts, struct pp_err *err)
     const struct pp_replay *r = ctx;
     const struct pp_routes *from = r->given;
     size_t K = from->shape.top_k;
-    for (size_t i = 0; i < r->rows->tokens * K; i++)
+    for (size_t i = 0; i < (r->routed.end - r->routed.begin) * K; i++)
         experts[i] = -1;
     for (size_t i = 0; i < r->rows->n_sequences; i++) {
         const struct real_run at = run_of(r, i);
@@ -86,13 +89,17 @@ static int take(void *ctx, size_t layer, const struct pp_routing *chosen,
 }
 
 void pp_replay_attach(struct pp_replay *r, const struct pp_pass *p,
-                      const struct pp_batch_part *part, bool writes,
-                      struct pp_microbatch *mb)
+                      const struct pp_batch_part *part,
+                      const struct pp_env *env, struct pp_microbatch *mb)
 {
+    bool writes = env->model->moe.whole || env->place.tp == 0;
     if (part->bin == PP_NO_BIN || (!p->given && !p->taken))
         return;
-    *r = (struct pp_replay){
-        .given = p->given, .taken = p->taken, .bin = part->bin, .rows = mb};
+    *r = (struct pp_replay){.given = p->given,
+                            .taken = p->taken,
+                            .bin = part->bin,
+                            .rows = mb,
+                            .routed = pp_env_routed(env, mb->tokens)};
     pp_packed_bin(p->packed, part->bin, &r->columns);
     mb->given = p->given ? give : NULL;
     mb->chosen = p->taken && writes ? take : NULL;

@@ -177,9 +177,14 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
     c.room = w->room;
     c.room_values = PP_COPIED_PART;
     for (size_t i = 0; w->env->tensor.group.n > 1 && i < p->n; i++) {
-        if (p->at[i].encoder) /* its ranks have whole gradients too */
+        /* The ranks of an encoder have whole gradients too, and those of whole
+         * experts are summed over all ranks that hold them. */
+        if (p->at[i].encoder || (p->experts_whole && p->at[i].expert))
             continue;
         c.group = holders_of(w, &p->at[i]);
+        if (p->experts_whole && p->at[i].load &&
+            pp_all_reduce(&c, p->at[i].load, p->at[i].n, err))
+            return -1;
         /* Owners of optimizer state need the sum of their own elements. */
         const struct pp_range own = p->at[i].own;
         char *g = p->at[i].g;
@@ -221,7 +226,8 @@ static int add_replicas(const struct pp_worker *w, int stage, void *stream,
     void *grads = pp_parameters_stage_grads(p, stage, &n);
     struct pp_collective c = replicas(w, NULL, bytes);
     c.stream = stream;
-    if (p->shares.owners == 1 && pp_env_ep(w->env) == 1 && !p->encoder_apart)
+    if (p->shares.owners == 1 && pp_env_ep(w->env) == 1 && !p->encoder_apart &&
+        !p->experts_whole)
         return grads ? pp_all_reduce(&c, grads, n, err) : 0;
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];

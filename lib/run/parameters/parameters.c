@@ -65,8 +65,13 @@ struct pp_shares pp_parameter_shares_of(const struct pp_parameters *p,
                                         size_t n)
 {
     struct pp_shares s = *pp_parameter_shares(p, t);
+    size_t tp = p->shares.tp;
+    if (p->experts_whole && t->expert) {
+        s.owner = n > tp ? k : s.owner - s.owner % tp + k;
+        return s;
+    }
     s.tp_rank = k % s.tp;
-    if (n > p->shares.tp || t->encoder)
+    if (n > tp || t->encoder)
         s.owner = k / s.tp;
     return s;
 }
@@ -107,6 +112,19 @@ struct offsets {
     size_t owned;   /* in the others */
 };
 
+/* Returns the elements of a unit that each rank has room to own, of so many
+ * that it has of its tensors. Every owner has room for the largest share. */
+static size_t most_owned(const struct pp_parameters *p,
+                         const struct pp_shares *s,
+                         const struct pp_tensor_info *table, size_t n_rows,
+                         size_t elements)
+{
+    const struct pp_holders h = {
+        .n = s->owners, .ep = p->ep, .over_tp = p->experts_whole};
+    bool divided = s->owners > 1 || (p->experts_whole && p->experts.owners > 1);
+    return divided ? pp_owned_most(table, n_rows, s->tp, &h) : elements;
+}
+
 /* Counts the tensors of a unit, and places them if r is not NULL. */
 static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                       struct cursor *at, const struct pp_model *m, size_t unit,
@@ -120,7 +138,7 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
     bool encoder = p->encoder_apart && pp_unit_is_vision(id);
     const struct pp_shares *mine = encoder ? &p->encoder : &p->shares;
-    const struct pp_holders holders = holders_of(p, mine);
+    bool experts_apart = p->ep > 1 || p->experts_whole;
     for (size_t slot = 0; slot < n_slots; slot++) {
         if (!pp_table_at(table, n_rows, slot, &info))
             continue;
@@ -130,10 +148,11 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
             .slot = slot,
             .whole = at->end - at->stage,
             .order = order + pp_table_order(table, n_rows, slot),
-            .expert = p->ep > 1 && slot >= pp_table_single(table, n_rows),
+            .expert = experts_apart && slot >= pp_table_single(table, n_rows),
             .encoder = encoder,
             .tied_copy = info.tied_to};
-        if (r && pp_parameter_at(p, table, n_rows, mine, &t)) {
+        const struct pp_shares *its = pp_parameter_shares(p, &t);
+        if (r && pp_parameter_at(p, table, n_rows, its, &t)) {
             t.stage = r->stage;
             t.copy = r->copy;
             offsets[at->n] = (struct offsets){
@@ -141,16 +160,14 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
                 at->trained + at->end - begin, at->owned + owned};
             size_t from = at->end;
             p->at[at->n++] = t;
-            if (grow(p, at, &info, mine->tp, err))
+            if (grow(p, at, &info, its->tp, err))
                 return -1;
-            owned += mine->owners > 1 ? t.own.n : at->end - from;
+            owned += its->owners > 1 ? t.own.n : at->end - from;
         }
         at->order++;
     }
-    /* Every owner has room for the largest share. */
-    size_t share = r && mine->owners > 1
-                       ? pp_owned_most(table, n_rows, mine->tp, &holders)
-                       : at->end - begin;
+    size_t share = r ? most_owned(p, mine, table, n_rows, at->end - begin)
+                     : at->end - begin;
     size_t line = PP_LINE_BYTES / p->element_bytes;
     at->end = pp_round_up(at->end, line);
     at->held += pp_round_up(share, line);
@@ -254,6 +271,8 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .shares = at_least_one(where->shares),
                                 .encoder = at_least_one(where->encoder),
                                 .encoder_apart = where->encoder.tp > 0,
+                                .experts = at_least_one(where->experts),
+                                .experts_whole = where->experts.tp > 0,
                                 .ep = where->ep ? where->ep : 1};
     p->divided = where->divided && p->shares.owners > 1;
     for (size_t i = 0; i < n_ranges; i++)

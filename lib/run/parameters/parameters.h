@@ -30,7 +30,8 @@ struct pp_parameter {
                                      pp_table_order. Norms are summed in this order */
     size_t unit, slot;            /* index of the unit in the model; the slot */
     int stage, copy;              /* copy of the weights that the stage has */
-    bool expert;    /* expert-parallel ranks divide tensors like it */
+    bool expert;    /* other ranks hold it than the dense tensors: expert-
+                       parallel ranks divide tensors like it, or it is whole */
     bool encoder;   /* other ranks hold it than the language model's */
     bool replica;   /* a rank before this one, of its row, has it too */
     bool tied_copy; /* the head of a tied model, or a copy of the embedding:
@@ -80,6 +81,8 @@ struct pp_parameters {
     struct pp_shares encoder;  /* of an encoder; the same, unless it has its own
                                   division of these ranks */
     bool encoder_apart;        /* it has */
+    struct pp_shares experts;  /* of whole experts */
+    bool experts_whole;        /* tensor-parallel ranks divide no expert */
     size_t ep;                 /* expert-parallel ranks */
     bool divided;              /* the owners divide the weights too */
 };
@@ -88,7 +91,9 @@ struct pp_parameters {
 static inline const struct pp_shares *
 pp_parameter_shares(const struct pp_parameters *p, const struct pp_parameter *t)
 {
-    return t->encoder ? &p->encoder : &p->shares;
+    return t->encoder                      ? &p->encoder
+           : t->expert && p->experts_whole ? &p->experts
+                                           : &p->shares;
 }
 
 enum pp_parameter_blocks { PP_WITH_GRADS = 1, PP_WITH_MOMENTS = 2 };
@@ -117,6 +122,8 @@ struct pp_parameter_memory {
     struct pp_shares shares;
     struct pp_shares encoder; /* of an encoder with its own division of the
                                  ranks; tp 0: it has none */
+    struct pp_shares experts; /* of whole experts: all ranks of a row have a
+                                 number; tp 0: experts are divided */
     bool divided;             /* the owners divide the weights too */
     size_t ep;                /* expert-parallel ranks; 0 is 1 */
 };

@@ -28,6 +28,8 @@ struct pp_env {
     struct pp_collective context;  /* with the ranks that divide sequences */
     struct pp_collective tensor;   /* with those that divide tensors */
     struct pp_collective experts;  /* with those that divide experts */
+    struct pp_collective routers;  /* with those whose routers divide the tokens
+                                      of a microbatch */
     struct pp_collective features; /* with those that exchange features */
 
     const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
@@ -77,6 +79,22 @@ static inline size_t pp_env_tp(const struct pp_env *e)
 static inline size_t pp_env_ep(const struct pp_env *e)
 {
     return e->experts.group.n > 1 ? (size_t)e->experts.group.n : 1;
+}
+
+/* Returns the number of ranks whose routers divide a microbatch. */
+static inline size_t pp_env_routers(const struct pp_env *e)
+{
+    return e->routers.group.n > 1 ? (size_t)e->routers.group.n : 1;
+}
+
+/* Returns the rows that a router of this rank sees, of so many that all
+ * tensor-parallel ranks have: all, or with whole experts its own. */
+static inline struct pp_token_range pp_env_routed(const struct pp_env *e,
+                                                  size_t tokens)
+{
+    size_t n = tokens / pp_env_tp(e), at = (size_t)e->tensor.group.index;
+    return e->model->moe.whole ? (struct pp_token_range){at * n, (at + 1) * n}
+                               : (struct pp_token_range){0, tokens};
 }
 
 /* Returns the rank that this one exchanges messages with in another row. */

@@ -7,8 +7,9 @@
  * with the largest weights, the first ones among equals. These are the drop
  * policies "position" and "probs" of Megatron-LM. Padding does not count.
  *
- * A rank fills a table of all choices with its own, to which context-parallel
- * ranks add theirs. So each decides alike, wherever its tokens are.
+ * A rank fills a table of all choices with its own, to which the other ranks
+ * that divide the tokens add theirs. So each decides alike, wherever its tokens
+ * are.
  *
  * A slice has the places that the earlier slices of its microbatch left, which
  * their saved routing tells. It cannot know the weights of later slices. */
@@ -66,8 +67,9 @@ static void drop(const struct choices *c, size_t i)
     set_value(c, c->expert, i, -value_of(c, c->expert, i));
 }
 
-/* The real rows of this rank, one after the other. */
+/* The real rows that the router of this rank sees, one after the other. */
 struct own_rows {
+    const struct pp_layer *l;
     const struct pp_microbatch *mb;
     size_t sequence, row;
 };
@@ -77,15 +79,16 @@ struct own_rows {
 static bool next_row(struct own_rows *o, size_t *row, size_t *token)
 {
     const struct pp_microbatch *mb = o->mb;
+    size_t first = pp_layer_routed(o->l, mb).begin;
     while (o->sequence < mb->n_sequences) {
-        size_t i = o->sequence, first = (size_t)mb->cu_seqlens_padded[i];
-        size_t n = (size_t)(mb->cu_seqlens[i + 1] - mb->cu_seqlens[i]);
-        if (o->row < n) {
-            *row = first + o->row;
-            *token = mb->n_whole ? (size_t)mb->whole_cu[mb->sequence[i]] +
-                                       (size_t)mb->positions[*row]
-                                 : (size_t)mb->cu_seqlens[i] + o->row;
-            o->row++;
+        size_t i = o->sequence, begin = (size_t)mb->cu_seqlens_padded[i];
+        const struct pp_token_range seen = pp_layer_routed_of(o->l, mb, i);
+        if (o->row < seen.end - seen.begin) {
+            *row = seen.begin + o->row++;
+            *token = mb->n_whole
+                         ? (size_t)mb->whole_cu[mb->sequence[i]] +
+                               (size_t)mb->positions[first + *row]
+                         : (size_t)mb->cu_seqlens[i] + first + *row - begin;
             return true;
         }
         o->sequence++;
@@ -103,8 +106,8 @@ static int tell_choices(const struct pp_layer *l,
     size_t K = l->env->model->moe.top_k, row, token;
     size_t total = c->weight ? 2 * c->n : c->n;
     size_t bytes = total * l->env->kernels->element_bytes;
-    struct own_rows own = {.mb = mb};
-    struct pp_collective sum = l->env->context;
+    struct own_rows own = {.l = l, .mb = mb};
+    struct pp_collective sum = l->env->routers;
     memset(c->expert, 0, bytes);
     while (next_row(&own, &row, &token))
         for (size_t j = 0; j < K; j++) {
@@ -113,7 +116,7 @@ static int tell_choices(const struct pp_layer *l,
             if (c->weight)
                 set_value(c, c->weight, token * K + j, value_of(c, weight, at));
         }
-    if (pp_env_cp(l->env) == 1)
+    if (pp_env_routers(l->env) == 1)
         return 0;
     sum.room = (char *)c->expert + bytes;
     sum.room_values = total;
@@ -212,7 +215,7 @@ static void mark_own(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct choices *c, struct pp_routing *r)
 {
     size_t K = l->env->model->moe.top_k, row, token;
-    struct own_rows own = {.mb = mb};
+    struct own_rows own = {.l = l, .mb = mb};
     while (next_row(&own, &row, &token))
         for (size_t j = 0; j < K; j++)
             r->row[row * K + j] =

@@ -60,7 +60,8 @@ static size_t padded_rows(const struct pp_layer *l, const struct pp_dispatch *d)
 {
     const struct pp_moe *m = &l->env->model->moe;
     size_t tokens = d->room / pp_expert_rows(l->env->model);
-    double share = (double)(tokens * m->cp * m->top_k) / (double)m->n_experts;
+    double share =
+        (double)(tokens * m->sharers * m->top_k) / (double)m->n_experts;
     double kept = ceil(share * m->capacity);
     return kept < (double)tokens ? (size_t)kept : tokens;
 }

@@ -13,7 +13,9 @@
  * gradients of it and of the router.
  * Tensor-parallel ranks route all tokens alike and divide the width
  * of every expert. What they compute is linear in that, so the sums over them
- * are right for the router too. */
+ * are right for the router too. Or they hold whole experts: then each routes
+ * its own rows, as context-parallel ranks do, and a shared expert alone is
+ * divided (Liu et al., "MoE Parallel Folding", 2025). */
 #include "run/parts/layer_impl.h"
 
 #include <string.h>
@@ -21,19 +23,20 @@
 /* The sizes of a microbatch, and the scratch. */
 struct experts {
     const struct pp_expert_kernels *k;
-    size_t T, R, C, I, E, K;    /* tokens of all ranks, rows of the real ones,
-                                   hidden, width of an expert, experts, those of
-                                   a token */
+    size_t T, R, C, I, E, K;    /* tokens that the router sees, rows of the real
+                                   ones, hidden, width of an expert, experts,
+                                   those of a token */
     size_t kept;                /* of R; experts drop the others */
     struct pp_expert_rows rows; /* H rows at the experts of this rank */
     size_t stride;              /* elements from one expert to the next */
     struct pp_routing routing;
     struct pp_dispatch dispatch;
     struct pp_shared_expert shared; /* has room in weights and act */
-    void *weights; /* (R), (H), or (T) of the shared expert; accumulated type */
-    void *product; /* (R, C) or (H, C) */
-    void *act;     /* (H, I) or (T, S) */
-    void *logits;  /* (T, E), accumulated type */
+    void *weights;    /* (R), (H), or those of all tokens for the shared expert;
+                         accumulated type */
+    void *product;    /* (R, C) or (H, C) */
+    void *act;        /* (H, I) or that of the shared expert */
+    void *logits;     /* (T, E), accumulated type */
     int32_t *kept_of; /* (E) and these for pp_layer_capacity */
     void *choices;
     void *other_weights, *other_product; /* as much, for what is sent */
@@ -44,38 +47,21 @@ static bool holds_all(const struct pp_layer *l)
     return pp_env_ep(l->env) == 1;
 }
 
-static size_t n_real(const struct pp_microbatch *mb)
-{
-    return (size_t)mb->host_cu[mb->n_sequences];
-}
-
-struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
-                                size_t room, void *at)
-{
-    /* Every array begins on a cache line on a GPU. */
-    size_t n =
-        pp_saved_rows(pp_env_is_host(l->env), pp_layer_room(tokens, room)) *
-        l->env->model->moe.top_k;
-    int32_t *row = at;
-    return (struct pp_routing){row, row + n, row + 2 * n};
-}
-
 static struct experts experts_of(const struct pp_layer *l,
                                  const struct pp_microbatch *mb, void *const *s,
                                  void *scratch)
 {
     const struct pp_moe *m = &l->env->model->moe;
     struct pp_experts_room room = pp_experts_room(l->env->model);
+    const struct pp_token_range seen = pp_layer_routed(l, mb);
     struct experts e = {.k = l->env->kernels->experts,
-                        .T = mb->tokens,
-                        .R = n_real(mb) * m->top_k,
+                        .T = seen.end - seen.begin,
+                        .R = pp_layer_routed_tokens(l, mb) * m->top_k,
                         .C = l->env->model->hidden,
                         .I = m->intermediate,
                         .E = m->n_experts,
                         .K = m->top_k};
-    /* Every array begins on a cache line on a GPU. */
-    size_t N = pp_saved_rows(pp_env_is_host(l->env),
-                             pp_layer_room(mb->tokens, mb->room)),
+    size_t N = pp_layer_routed_room(l, mb->tokens, mb->room),
            rows = pp_expert_rows(l->env->model);
     e.stride = 3 * e.C * e.I + (m->biases ? 2 * e.I + e.C : 0);
     e.routing = pp_routing_at(l, mb->tokens, mb->room, s[PP_S_ROUTING]);
@@ -94,7 +80,8 @@ static struct experts experts_of(const struct pp_layer *l,
     e.act = pp_layer_at(l, e.product, N * room.product);
     e.choices = pp_layer_at(l, e.act, N * room.act);
     e.logits = pp_layer_at(l, e.choices, N * room.choices);
-    e.shared = (struct pp_shared_expert){e.T, e.C, m->shared, e.act, e.weights};
+    e.shared =
+        (struct pp_shared_expert){mb->tokens, e.C, m->shared, e.act, e.weights};
     return e;
 }
 
@@ -181,6 +168,25 @@ static struct pp_router_rows router_rows(const struct experts *e,
                                    .sums = e->product};
 }
 
+/* The rows of an input: those that the router sees, and those of all
+ * tensor-parallel ranks for the shared expert. */
+struct expert_input {
+    const void *seen, *all;
+};
+
+/* Finds them, from the rows of this rank. It overwrites b->gathered. */
+static int gather_input(const struct pp_layer *l,
+                        const struct pp_microbatch *mb,
+                        const struct pp_layer_blocks *b,
+                        const struct experts *e, const void *x,
+                        struct expert_input *in, struct pp_err *err)
+{
+    bool needs_all = !pp_layer_is_whole(l) || e->shared.S > 0;
+    in->all = needs_all ? pp_layer_gather(l, mb, b, x, err) : x;
+    in->seen = pp_layer_is_whole(l) ? x : in->all;
+    return in->all ? 0 : -1;
+}
+
 /* --- forward --- */
 
 static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -188,7 +194,8 @@ static int choose(const struct pp_layer *l, const struct pp_microbatch *mb,
                   struct pp_err *err)
 {
     const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
-                                        mb->cu_seqlens_padded};
+                                        mb->cu_seqlens_padded,
+                                        pp_layer_routed(l, mb).begin};
     PP_LAYER_RUN(e->k->route_fwd(s[PP_S_PROBS], s[PP_S_WEIGHT], &e->routing,
                                  e->logits, l->w[PP_P_ROUTER_BIAS], &real, e->T,
                                  e->E, e->K, &l->env->model->moe.router, given,
@@ -210,7 +217,7 @@ static int choose_kept(const struct pp_layer *l, const struct pp_microbatch *mb,
                           err) ||
         choose(l, mb, e, s, true, err))
         return -1;
-    if (mb->router && l->env->tensor.group.index == 0)
+    if (mb->router && (pp_layer_is_whole(l) || l->env->tensor.group.index == 0))
         mb->router->dropped += (double)(e->R - pp_routing_kept(r, e->R));
     return 0;
 }
@@ -240,12 +247,13 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
 }
 
 static int gate_and_up(const struct pp_layer *l, const struct experts *e,
-                       const void *x, void *const *s, struct pp_err *err)
+                       const struct expert_input *x, void *const *s,
+                       struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token, e->kept,
-                              e->C, l->env->stream));
+    PP_LAYER_RUN(e->k->spread(e->product, x->seen, NULL, e->routing.token,
+                              e->kept, e->C, l->env->stream));
     if (to_experts_begin(l, e, err) ||
-        pp_shared_up_fwd(l, &e->shared, x, s, err) ||
+        pp_shared_up_fwd(l, &e->shared, x->all, s, err) ||
         to_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
@@ -274,28 +282,33 @@ static int activate(const struct pp_layer *l, const struct experts *e,
     return 0;
 }
 
-/* Returns the bias of the last products, or NULL: one tensor-parallel rank has
- * it, so that it is added once. */
+/* Returns the bias of the last products, or NULL: one of the tensor-parallel
+ * ranks that divide an expert has it, so that it is added once. */
 static const void *down_bias(const struct pp_layer *l)
 {
-    return l->env->tensor.group.index == 0 ? l->w[PP_P_EXPERT_DOWN_BIAS] : NULL;
+    return pp_layer_is_whole(l) || l->env->tensor.group.index == 0
+               ? l->w[PP_P_EXPERT_DOWN_BIAS]
+               : NULL;
 }
 
-/* Writes the sum of the experts to `out`, (T, C). */
-static int sum_experts(const struct pp_layer *l, const struct experts *e,
-                       void *out, void *const *s, struct pp_err *err)
+/* Writes the sum of the experts to y, rows of this rank. */
+static int sum_experts(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct experts *e, const struct pp_layer_blocks *b,
+                       void *y, void *const *s, struct pp_err *err)
 {
+    bool shares = e->shared.S > 0;
+    void *part = pp_layer_part(l, b, y), *out = pp_layer_is_whole(l) ? y : part;
     PP_LAYER_RUN(e->k->grouped_fwd(
         e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN], down_bias(l),
         &e->rows, e->I, e->C, e->stride, l->env->stream));
     if (from_experts_begin(l, e, err) ||
-        pp_shared_down_fwd(l, &e->shared, out, s, err) ||
-        from_experts_wait(l, e, err))
+        pp_shared_down_fwd(l, &e->shared, part, s, err) ||
+        from_experts_wait(l, e, err) ||
+        (pp_layer_is_whole(l) && shares && pp_layer_reduce(l, mb, b, y, err)))
         return -1;
     PP_LAYER_RUN(e->k->combine(out, e->product, s[PP_S_WEIGHT], e->routing.row,
-                               e->T, e->K, e->C, e->shared.S > 0,
-                               l->env->stream));
-    return 0;
+                               e->T, e->K, e->C, shares, l->env->stream));
+    return pp_layer_is_whole(l) ? 0 : pp_layer_reduce(l, mb, b, y, err);
 }
 
 static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -304,12 +317,12 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
-    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    if (!x || route(l, mb, b, &e, x, s, err) || find_rows(l, &e, err) ||
-        pp_shared_gate_fwd(l, &e.shared, x, s, err) ||
-        gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err) ||
-        sum_experts(l, &e, pp_layer_part(l, b, y), s, err) ||
-        pp_layer_reduce(l, mb, b, y, err))
+    struct expert_input x;
+    if (gather_input(l, mb, b, &e, s[PP_S_NORM2], &x, err) ||
+        route(l, mb, b, &e, x.seen, s, err) || find_rows(l, &e, err) ||
+        pp_shared_gate_fwd(l, &e.shared, x.all, s, err) ||
+        gate_and_up(l, &e, &x, s, err) || activate(l, &e, s, err) ||
+        sum_experts(l, mb, &e, b, y, s, err))
         return -1;
     if (residual)
         PP_LAYER_RUN(l->env->kernels->add(
@@ -323,14 +336,14 @@ static int experts_recompute(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
+    struct expert_input x;
     if (find_rows(l, &e, err))
         return -1;
-    if (l->recompute == PP_RECOMPUTE_FULL) {
-        const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-        return !x || gate_and_up(l, &e, x, s, err) || activate(l, &e, s, err)
+    if (l->recompute == PP_RECOMPUTE_FULL)
+        return gather_input(l, mb, b, &e, s[PP_S_NORM2], &x, err) ||
+                       gate_and_up(l, &e, &x, s, err) || activate(l, &e, s, err)
                    ? -1
                    : 0;
-    }
     return activate(l, &e, s, err) || pp_shared_activate(l, &e.shared, s, err)
                ? -1
                : 0;
@@ -388,15 +401,16 @@ static int activation_bwd(const struct pp_layer *l, const struct experts *e,
 }
 
 /* Computes the gradients before the products of gate and up, and of the
- * weights, from dy (T, C). */
+ * weights, from dy. */
 static int activations_bwd(const struct pp_layer *l, const struct experts *e,
-                           const void *dy, void *const *s, struct pp_err *err)
+                           const struct expert_input *dy, void *const *s,
+                           struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, dy, NULL, e->routing.token, e->kept,
-                              e->C, l->env->stream));
+    PP_LAYER_RUN(e->k->spread(e->product, dy->seen, NULL, e->routing.token,
+                              e->kept, e->C, l->env->stream));
     const void *weights = weights_here(l, e, s, err);
     if (!weights || to_experts_begin(l, e, err) ||
-        pp_shared_down_bwd(l, &e->shared, dy, s, err) ||
+        pp_shared_down_bwd(l, &e->shared, dy->all, s, err) ||
         to_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_input(e->act, e->product,
@@ -421,14 +435,32 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
 /* Adds to dx (T, C) the input gradient of a product whose matrix is at slot w.
  */
 static int add_product(const struct pp_layer *l, const struct experts *e,
-                       void *dx, const void *dy, size_t w, size_t width,
-                       struct pp_err *err)
+                       size_t T, void *dx, const void *dy, size_t w,
+                       size_t width, struct pp_err *err)
 {
     if (!l->w[w])
         return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(e->product, dy, l->w[w],
-                                                   e->T, e->C, width, e->C,
-                                                   width, l->env->stream));
+    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
+        e->product, dy, l->w[w], T, e->C, width, e->C, width, l->env->stream));
+    PP_LAYER_RUN(
+        l->env->kernels->add(dx, dx, e->product, T * e->C, l->env->stream));
+    return 0;
+}
+
+/* Adds the gradients of all tensor-parallel ranks. With whole experts those in
+ * dx, of the routed ones, are of this rank alone, and the part of the shared
+ * expert is. */
+static int reduce_input(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, const struct experts *e,
+                        const struct pp_layer_blocks *b, void *dx,
+                        struct pp_err *err)
+{
+    if (!pp_layer_is_whole(l))
+        return pp_layer_reduce(l, mb, b, dx, err);
+    if (!e->shared.S)
+        return 0;
+    if (pp_layer_reduce(l, mb, b, e->product, err))
+        return -1;
     PP_LAYER_RUN(
         l->env->kernels->add(dx, dx, e->product, e->T * e->C, l->env->stream));
     return 0;
@@ -440,27 +472,32 @@ static int experts_bwd_input(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
-    void *dx = pp_layer_part(l, b, s[PP_S_DNORM2]);
-    const void *all = pp_layer_gather(l, mb, b, dy, err);
-    if (!all || find_rows(l, &e, err) || activations_bwd(l, &e, all, s, err))
+    bool adds = e.shared.S > 0 && !pp_layer_is_whole(l);
+    void *part = pp_layer_part(l, b, s[PP_S_DNORM2]);
+    void *dx = pp_layer_is_whole(l) ? s[PP_S_DNORM2] : part;
+    struct expert_input in;
+    if (gather_input(l, mb, b, &e, dy, &in, err) || find_rows(l, &e, err) ||
+        activations_bwd(l, &e, &in, s, err))
         return -1;
     PP_LAYER_RUN(e.k->grouped_bwd_input(e.product, s[PP_S_DEXPERT_GATE_UP],
                                         l->w[PP_P_EXPERT_GATE], &e.rows, e.C,
                                         2 * e.I, e.stride, l->env->stream));
     if (from_experts_begin(l, &e, err) ||
-        pp_shared_up_bwd(l, &e.shared, dx, s, err) ||
+        pp_shared_up_bwd(l, &e.shared, part, s, err) ||
         from_experts_wait(l, &e, err))
         return -1;
     PP_LAYER_RUN(e.k->combine(dx, e.product, NULL, e.routing.row, e.T, e.K, e.C,
-                              e.shared.S > 0, l->env->stream));
+                              adds, l->env->stream));
     const struct pp_router_rows rows = router_rows(&e, s);
-    if (pp_layer_router_bwd(l, mb, b, &rows, s[PP_S_DROUTER], s[PP_S_NORM2],
-                            err) ||
-        add_product(l, &e, dx, s[PP_S_DROUTER], PP_P_ROUTER, e.E, err) ||
-        add_product(l, &e, dx, s[PP_S_DSHARED_WEIGHT], PP_P_SHARED_WEIGHT, 1,
-                    err))
-        return -1;
-    return pp_layer_reduce(l, mb, b, s[PP_S_DNORM2], err);
+    return pp_layer_router_bwd(l, mb, b, &rows, s[PP_S_DROUTER], s[PP_S_NORM2],
+                               err) ||
+                   add_product(l, &e, e.T, dx, s[PP_S_DROUTER], PP_P_ROUTER,
+                               e.E, err) ||
+                   add_product(l, &e, e.shared.T, part, s[PP_S_DSHARED_WEIGHT],
+                               PP_P_SHARED_WEIGHT, 1, err) ||
+                   reduce_input(l, mb, &e, b, s[PP_S_DNORM2], err)
+               ? -1
+               : 0;
 }
 
 /* --- weight gradient --- */
@@ -475,16 +512,17 @@ static int router_bwd_weight(const struct pp_layer *l, const struct experts *e,
     return 0;
 }
 
-/* The gradients of the last products; dy (T, C). */
+/* The gradients of the last products. */
 static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
-                           const void *dy, void *const *s, struct pp_err *err)
+                           const struct expert_input *dy, void *const *s,
+                           struct pp_err *err)
 {
     if (!l->g[PP_P_EXPERT_DOWN])
-        return pp_shared_down_bwd_weight(l, &e->shared, dy, s, err);
-    PP_LAYER_RUN(e->k->spread(e->product, dy, s[PP_S_WEIGHT], e->routing.token,
-                              e->kept, e->C, l->env->stream));
+        return pp_shared_down_bwd_weight(l, &e->shared, dy->all, s, err);
+    PP_LAYER_RUN(e->k->spread(e->product, dy->seen, s[PP_S_WEIGHT],
+                              e->routing.token, e->kept, e->C, l->env->stream));
     if (to_experts_begin(l, e, err) ||
-        pp_shared_down_bwd_weight(l, &e->shared, dy, s, err) ||
+        pp_shared_down_bwd_weight(l, &e->shared, dy->all, s, err) ||
         to_experts_wait(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_weight(
@@ -494,17 +532,18 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
     return 0;
 }
 
-/* Those of the first products, of inputs x (T, C). */
+/* Those of the first products, of inputs x. */
 static int up_bwd_weight(const struct pp_layer *l, const struct experts *e,
-                         const void *x, void *const *s, struct pp_err *err)
+                         const struct expert_input *x, void *const *s,
+                         struct pp_err *err)
 {
     bool trains = l->g[PP_P_EXPERT_GATE];
     if (trains)
-        PP_LAYER_RUN(e->k->spread(e->product, x, NULL, e->routing.token,
+        PP_LAYER_RUN(e->k->spread(e->product, x->seen, NULL, e->routing.token,
                                   e->kept, e->C, l->env->stream));
     if ((trains && to_experts_begin(l, e, err)) ||
-        router_bwd_weight(l, e, x, s, err) ||
-        pp_shared_up_bwd_weight(l, &e->shared, x, s, err) ||
+        router_bwd_weight(l, e, x->seen, s, err) ||
+        pp_shared_up_bwd_weight(l, &e->shared, x->all, s, err) ||
         (trains && to_experts_wait(l, e, err)))
         return -1;
     if (trains)
@@ -521,11 +560,14 @@ static int experts_bwd_weight(const struct pp_layer *l,
                               void *scratch, struct pp_err *err)
 {
     struct experts e = experts_of(l, mb, s, scratch);
-    const void *dy = pp_layer_gather(l, mb, b, s[PP_S_DOUT2], err);
-    if (!dy || find_rows(l, &e, err) || down_bwd_weight(l, &e, dy, s, err))
-        return -1;
-    const void *x = pp_layer_gather(l, mb, b, s[PP_S_NORM2], err);
-    return x ? up_bwd_weight(l, &e, x, s, err) : -1;
+    struct expert_input dy, x;
+    return gather_input(l, mb, b, &e, s[PP_S_DOUT2], &dy, err) ||
+                   find_rows(l, &e, err) ||
+                   down_bwd_weight(l, &e, &dy, s, err) ||
+                   gather_input(l, mb, b, &e, s[PP_S_NORM2], &x, err) ||
+                   up_bwd_weight(l, &e, &x, s, err)
+               ? -1
+               : 0;
 }
 
 const struct pp_block_ops pp_part_experts = {

@@ -102,7 +102,29 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
             return pp_layer_fail(l, code_, err); \
     } while (0)
 
-/* The auxiliary losses of a router read these. */
+/* Reports whether tensor-parallel ranks hold whole experts. */
+static inline bool pp_layer_is_whole(const struct pp_layer *l)
+{
+    return l->env->model->moe.whole;
+}
+
+/* The tokens that the router of this rank sees (layer_routed.c). Return those
+ * of a microbatch among its rows; those of sequence i among them, without
+ * padding; and the number of all that are not padding. */
+struct pp_token_range pp_layer_routed(const struct pp_layer *l,
+                                      const struct pp_microbatch *mb);
+struct pp_token_range pp_layer_routed_of(const struct pp_layer *l,
+                                         const struct pp_microbatch *mb,
+                                         size_t i);
+size_t pp_layer_routed_tokens(const struct pp_layer *l,
+                              const struct pp_microbatch *mb);
+
+/* Returns the tokens that their arrays have room for, each of which begins on a
+ * cache line on a GPU. */
+size_t pp_layer_routed_room(const struct pp_layer *l, size_t tokens,
+                            size_t room);
+
+/* The auxiliary losses of a router read these. tokens: those that it sees. */
 struct pp_router_rows {
     const void *probs; /* (tokens, E) */
     struct pp_routing routing;
@@ -113,7 +135,7 @@ struct pp_router_rows {
 
 /* Without mb->router they do nothing. fwd adds to its sums and to l->load. bwd
  * adds the gradient to dlogits (tokens, E); norm has the inputs of the router,
- * rows of this rank, and b->gathered is overwritten. */
+ * rows of this rank, and b->gathered is overwritten if it sees more. */
 int pp_layer_router_fwd(const struct pp_layer *l,
                         const struct pp_microbatch *mb,
                         const struct pp_router_rows *r, struct pp_err *err);
@@ -128,8 +150,8 @@ struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
                                 size_t room, void *at);
 /* Finds the rows that experts drop (layer_capacity.c). r and weight are what
  * the router chose without a capacity; r->row becomes what route takes as
- * given. Collective over the context-parallel ranks, which need room for the
- * choices of all (pp_experts_room), and for E counts. */
+ * given. Collective over the ranks that divide the tokens, which need room for
+ * the choices of all (pp_experts_room), and for E counts. */
 int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, struct pp_routing *r,
                       const void *weight, int32_t *counts, void *room,

@@ -2,9 +2,10 @@
 /* layer_router - the auxiliary losses of a router (router_losses.h).
  *
  * I counts the tokens of experts again, from what the router chose in F, so
- * that nothing is kept for it. Context-parallel ranks add up their counts; the
- * sums of probabilities stay on each, as its part of the loss. Tensor-parallel
- * ranks see the same tokens: the first one alone adds the losses. */
+ * that nothing is kept for it. Ranks that divide a microbatch add up their
+ * counts; the sums of probabilities stay on each, as its part of the loss.
+ * Tensor-parallel ranks see the same tokens: the first one alone adds the
+ * losses. If they hold whole experts, they divide the tokens too. */
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@ const char *const pp_router_rule_names[] = {
     NULL,
 };
 
-/* The sequences of a microbatch on all context-parallel ranks. */
+/* The sequences of a microbatch on all ranks. */
 struct whole {
     size_t n;
     const int32_t *cu;
@@ -78,18 +79,6 @@ static double balance_weight(const struct pp_layer *l,
            (tokens_of(mb, part) * by);
 }
 
-/* The real tokens of sequence i among the rows of this rank. */
-struct real_rows {
-    size_t first, end;
-};
-
-static struct real_rows rows_of(const struct pp_microbatch *mb, size_t i)
-{
-    size_t first = (size_t)mb->host_cu_padded[i];
-    int32_t n = mb->host_cu[i + 1] - mb->host_cu[i];
-    return (struct real_rows){first, first + (size_t)n};
-}
-
 static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
                      size_t part)
 {
@@ -97,10 +86,20 @@ static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
                                  part * l->env->model->moe.n_experts);
 }
 
-/* Writes the loads of experts in every part, (parts, E), over the logits. A sum
- * over context-parallel ranks needs as much room, the same on all, and a value
- * for each rank, which is planned (unit_bytes.c): a bin has at most as many
- * sequences as half of the rows that a rank is planned for. */
+/* Returns the values that ranks receive at a time to add up n: the same on all,
+ * and at least one for each rank, which is planned (unit_bytes.c). There is
+ * room for n more, as a bin has at most as many sequences as half of the rows
+ * that a context-parallel rank is planned for; or for a row more if
+ * tensor-parallel ranks divide these. */
+static size_t room_values(const struct pp_layer *l, size_t n)
+{
+    const struct pp_moe *m = &l->env->model->moe;
+    size_t ranks = (size_t)l->env->routers.group.n;
+    size_t most = m->whole && n > m->n_experts ? m->n_experts : n;
+    return most < ranks ? ranks : most;
+}
+
+/* Writes the loads of experts in every part, (parts, E), over the logits. */
 static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
                  const struct pp_router_rows *r, struct pp_err *err)
 {
@@ -110,41 +109,42 @@ static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
             ->zero(l->env->device, r->logits, n * k->accumulator_bytes, err))
         return -1;
     for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
-        if (at.first == at.end)
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
+        if (at.begin == at.end)
             continue;
         PP_LAYER_RUN(k->experts->load(
-            load_at(l, r, part_of(mb, i)), &r->routing, at.first, at.end, E,
+            load_at(l, r, part_of(mb, i)), &r->routing, at.begin, at.end, E,
             l->env->model->moe.top_k, l->env->stream));
     }
-    if (pp_env_cp(l->env) == 1)
+    if (pp_env_routers(l->env) == 1)
         return 0;
-    struct pp_collective c = l->env->context;
+    struct pp_collective c = l->env->routers;
     c.value_bytes = k->accumulator_bytes;
     c.sum = k->add_gradient;
     c.room = load_at(l, r, n_parts(mb));
-    c.room_values = n < (size_t)c.group.n ? (size_t)c.group.n : n;
+    c.room_values = room_values(l, n);
     return pp_all_reduce(&c, r->logits, n, err);
 }
 
-/* Adds the tokens of each expert to the loads of the step, on every
- * tensor-parallel rank. */
+/* Adds the tokens of each expert to the loads of the step: on every
+ * tensor-parallel rank, or those that each sees. */
 static int add_loads(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct pp_router_rows *r, struct pp_err *err)
 {
     for (size_t i = 0; l->load && i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
         PP_LAYER_RUN(l->env->kernels->experts->load(
-            l->load, &r->routing, at.first, at.end,
+            l->load, &r->routing, at.begin, at.end,
             l->env->model->moe.n_experts, l->env->model->moe.top_k,
             l->env->stream));
     }
     return 0;
 }
 
-static bool is_first(const struct pp_layer *l)
+/* Reports whether this rank has a part in the losses. */
+static bool adds_losses(const struct pp_layer *l)
 {
-    return l->env->tensor.group.index == 0;
+    return pp_layer_is_whole(l) || l->env->tensor.group.index == 0;
 }
 
 static bool has_tokens(const struct pp_microbatch *mb)
@@ -257,29 +257,29 @@ int pp_layer_router_fwd(const struct pp_layer *l,
         return 0;
     if (add_loads(l, mb, r, err))
         return -1;
-    if (!is_first(l))
+    if (!adds_losses(l))
         return 0;
     bool losses = pp_router_has_losses(mb->router->options);
     if (losses && begin_losses(l, mb, r, &sums, err))
         return -1;
     for (size_t i = 0; losses && i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
-        if (at.first == at.end)
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
+        if (at.begin == at.end)
             continue;
         PP_LAYER_RUN(k->logit_size_fwd(sums.size, r->logits,
                                        token_weight(mb, part_of(mb, i)),
-                                       at.first, at.end, E, l->env->stream));
+                                       at.begin, at.end, E, l->env->stream));
     }
     if (count(l, mb, r, err) || note_load(l, mb, r, err))
         return -1;
     for (size_t i = 0; losses && i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
-        if (at.first == at.end)
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
+        if (at.begin == at.end)
             continue;
         size_t part = part_of(mb, i);
         PP_LAYER_RUN(k->balance_fwd(sums.balance, load_at(l, r, part), r->probs,
                                     l->env->model->moe.router.sigmoid,
-                                    balance_weight(l, mb, part), at.first,
+                                    balance_weight(l, mb, part), at.begin,
                                     at.end, E, l->env->stream));
     }
     return losses ? finish_losses(l, mb, r, err) : 0;
@@ -291,16 +291,17 @@ static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     const void *x, struct pp_err *err)
 {
     size_t E = l->env->model->moe.n_experts, C = l->env->model->hidden;
+    const struct pp_token_range seen = pp_layer_routed(l, mb);
     double c = mb->router->options->size;
     PP_LAYER_RUN(l->env->kernels->experts->scores(
-        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET], mb->tokens,
-        C, E, l->env->stream));
+        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET],
+        seen.end - seen.begin, C, E, l->env->stream));
     for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
-        if (at.first == at.end)
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
+        if (at.begin == at.end)
             continue;
         PP_LAYER_RUN(l->env->kernels->experts->logit_size_bwd(
-            dlogits, r->logits, c * token_weight(mb, part_of(mb, i)), at.first,
+            dlogits, r->logits, c * token_weight(mb, part_of(mb, i)), at.begin,
             at.end, E, l->env->stream));
     }
     return 0;
@@ -315,14 +316,14 @@ static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (count(l, mb, r, err))
         return -1;
     for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct real_rows at = rows_of(mb, i);
-        if (at.first == at.end)
+        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
+        if (at.begin == at.end)
             continue;
         size_t part = part_of(mb, i);
         PP_LAYER_RUN(l->env->kernels->experts->balance_bwd(
             dlogits, load_at(l, r, part), r->probs,
             l->env->model->moe.router.sigmoid, c * balance_weight(l, mb, part),
-            at.first, at.end, E, l->env->stream));
+            at.begin, at.end, E, l->env->stream));
     }
     return 0;
 }
@@ -336,10 +337,11 @@ int pp_layer_router_bwd(const struct pp_layer *l,
     if (!mb->router || !has_tokens(mb))
         return 0;
     const struct pp_router_options *o = mb->router->options;
-    const void *x = o->size > 0 ? pp_layer_gather(l, mb, b, norm, err) : norm;
+    bool gathers = o->size > 0 && !pp_layer_is_whole(l);
+    const void *x = gathers ? pp_layer_gather(l, mb, b, norm, err) : norm;
     if (!x)
         return -1;
-    if (!is_first(l))
+    if (!adds_losses(l))
         return 0;
     return (o->size > 0 && size_bwd(l, mb, r, dlogits, x, err)) ||
                    (o->balance > 0 && balance_bwd(l, mb, r, dlogits, err))

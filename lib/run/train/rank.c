@@ -380,7 +380,7 @@ static void make_images(struct pp_rank *r)
         r->tower[k] = pp_vision_tower(&r->encoded, k);
         *p = r->env;
         p->model = &r->encoded;
-        p->context = p->experts = none;
+        p->context = p->experts = p->routers = none;
         p->tensor = collective_of(&r->env, PP_GROUP_ENCODER_TP);
         p->exchange = pp_attention_exchange(1, &alone);
         *images = *p;
@@ -432,6 +432,8 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->context = collective_of(env, PP_GROUP_CP);
     env->tensor = collective_of(env, PP_GROUP_TP);
     env->experts = collective_of(env, PP_GROUP_EP);
+    env->routers =
+        collective_of(env, r->share.moe.whole ? PP_GROUP_SHARERS : PP_GROUP_CP);
     env->features = collective_of(env, PP_GROUP_FEATURES);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));

@@ -24,6 +24,20 @@ static struct pp_shares shares_of(const struct pp_rank *r,
         .owner = (size_t)pp_layout_group(&e->layout, &e->place, same).index};
 }
 
+/* The same of experts: all ranks of a row have a number. */
+static struct pp_shares shares_of_experts(const struct pp_rank *r,
+                                          const struct pp_mesh *x)
+{
+    const struct pp_env *e = &r->env;
+    if (!pp_mesh_has_whole_experts(x) || !pp_env_has_tokens(e))
+        return (struct pp_shares){0};
+    return (struct pp_shares){
+        .tp = 1,
+        .owners = x->whole_state ? 1 : pp_mesh_expert_ranks(x),
+        .owner =
+            (size_t)pp_layout_group(&e->layout, &e->place, PP_GROUP_ROW).index};
+}
+
 static int make_params(struct pp_rank *r, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
@@ -50,6 +64,7 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         .encoder = mesh->encoder_tp ? shares_of(r, &own, PP_GROUP_ENCODER_TP,
                                                 PP_GROUP_ENCODER_DATA)
                                     : (struct pp_shares){0},
+        .experts = shares_of_experts(r, mesh),
         .ep = (size_t)mesh->ep,
         .divided = pp_mesh_divides_weights(mesh)};
     int rc = pp_parameters_init_on(&r->params, j->model, mine, n, &where, flags,

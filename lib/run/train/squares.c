@@ -43,9 +43,11 @@ static struct squares_pass owners_of(const struct pp_rank *r,
                                      enum pp_group_kind kind)
 {
     const struct pp_parameters *p = &r->params;
+    const struct pp_parameter like = {.expert = kind == PP_GROUP_EXPERT_DATA,
+                                      .encoder = kind == PP_GROUP_ENCODER_DATA};
     return (struct squares_pass){
         kind, pp_layout_group(&r->env.layout, &r->env.place, kind),
-        kind == PP_GROUP_ENCODER_DATA ? p->encoder.owners : p->shares.owners};
+        pp_parameter_shares(p, &like)->owners};
 }
 
 /* Finds where the sums of each owner begin. */
@@ -146,7 +148,8 @@ int pp_squares_of_gradients(struct pp_rank *r, struct pp_err *err)
         enum pp_group_kind kind;
         bool used;
     } kinds[] = {{PP_GROUP_DATA, true},
-                 {PP_GROUP_EXPERT_DATA, pp_env_ep(&r->env) > 1},
+                 {PP_GROUP_EXPERT_DATA,
+                  pp_env_ep(&r->env) > 1 || r->params.experts_whole},
                  {PP_GROUP_ENCODER_DATA, r->params.encoder_apart}};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         const struct squares_pass pass = owners_of(r, kinds[i].kind);
