@@ -155,7 +155,8 @@ struct pp_experts_room pp_experts_room(const struct pp_model *m)
         .product = most(kept, gate) * m->hidden,
         .act = most(act, all * e->shared),
         .logits = (e->whole ? all + 1 : 1) * e->n_experts,
-        .weights = most(kept, gate),
+        /* That of the gate is computed while rows travel. */
+        .weights = most(rows, gate) + kept - rows,
         .arrivals = ep > 1 ? 3 * rows : 0,
         .counts = counts + (e->capacity > 0 ? e->n_experts : 0),
         /* Twice: a sum and a sort need room. */

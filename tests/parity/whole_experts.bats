@@ -219,6 +219,7 @@ router_bias() {
         jq -e '.dropped > 20' capped.log
         for mesh in '1f1b 8 -p 2 --tp 2 --ep 2 --recompute full' \
             'gpipe 8 -p 1 --tp 4 --ep 2 --expert-padding' \
+            'gpipe 8 -p 1 --tp 4 --ep 4' \
             'gpipe 4 -p 1 --tp 2 --cp 2 --dp 2 --ep 8'; do
             # shellcheck disable=SC2086
             plan plan.json $mesh "${options[@]}"

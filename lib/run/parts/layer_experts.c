@@ -71,7 +71,8 @@ static struct experts experts_of(const struct pp_layer *l,
     e.weights =
         (char *)scratch +
         pp_round_up(room.counts * sizeof *e.dispatch.counts, PP_LINE_BYTES);
-    e.other_weights = pp_layer_statistic_at(l, e.weights, N * rows);
+    e.other_weights =
+        pp_layer_statistic_at(l, e.weights, N * (room.weights - rows));
     e.dispatch.arrival = pp_layer_statistic_at(l, e.weights, N * room.weights);
     e.dispatch.expert = e.dispatch.arrival + N * rows;
     e.dispatch.room = N * rows;
