@@ -445,9 +445,10 @@ int pp_vision_check_images(const struct pp_model *m,
                        s->token, words.items, v->image_token);
     if (s->patch_inputs != v->patch_inputs || s->merge != v->merge)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "a patch has '%zu' pixels and %zu of them make a "
-                       "feature, but the model takes %zu and %zu",
-                       s->patch_inputs, s->merge, v->patch_inputs, v->merge);
+                       "%s have '%zu' values and %zu of them make a feature, "
+                       "but the model takes %zu and %zu",
+                       words.rows, s->patch_inputs, s->merge, v->patch_inputs,
+                       v->merge);
     if (v->fixed_size &&
         (s->max_image > v->patches || s->n_patches != s->n * v->patches))
         return pp_fail(err, PP_EXIT_INPUT,

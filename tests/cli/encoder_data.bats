@@ -227,7 +227,7 @@ not have an encoder for each" ]
     # Clips that the model's encoder of audio cannot take.
     plan -p 1 --seq-len 40 >plan.json
     jq -c '.audio |= map(.[:5])' in.jsonl >wrong.jsonl
-    refused "plan.json: a patch has '15' pixels and 2 of them make a feature, \
+    refused "plan.json: rows have '15' values and 2 of them make a feature, \
 but the model takes 18 and 2" "${ARGS[@]}" -l 40 --manifest plan.json -o out \
         wrong.jsonl
     # Sizes in the manifest are checked.

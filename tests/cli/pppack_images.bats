@@ -300,7 +300,7 @@ picture() {
     cp plan.json before.json
     args=(-l 40 --image-token 31 --patch 4 --manifest plan.json -o packed)
     picture 31 4 2 8 >two.jsonl
-    refused "plan.json: a patch has '32' pixels and 1 of them make a feature, \
+    refused "plan.json: patches have '32' values and 1 of them make a feature, \
 but the model takes 48 and 1" "${args[@]}" two.jsonl
     picture 31 1 3 4 >small.jsonl
     refused "plan.json: images have up to '1' patches, but the model takes 4 \
@@ -310,7 +310,7 @@ of each" "${args[@]}" small.jsonl
 pack them with this one" "${args[@]}" --image-token 7 other.jsonl
     # One that was packed for another model.
     pppack -q -l 40 --image-token 31 --patch 4 -o once two.jsonl
-    refused "plan.json: a patch has '32' pixels and 1 of them make a feature, \
+    refused "plan.json: patches have '32' values and 1 of them make a feature, \
 but the model takes 48 and 1" -l 40 --manifest plan.json -o packed once
     [ ! -e packed ]
     cmp plan.json before.json

@@ -176,7 +176,7 @@ so a plan cannot be exact; try --cp 1" ]]
         plan.json
     sed 's/31,31,31,31/31/g' data.jsonl >large.jsonl
     pppack -q --image-token 31 --patch 8 -l 40 -o other large.jsonl
-    refuses "a patch has '192' pixels" --data other plan.json
+    refuses "patches have '192' values" --data other plan.json
     model llama false
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 -o llama.json
     refuses "'LlamaForCausalLM' has no encoder for the 18 images" \
