@@ -23,13 +23,17 @@ int split_read_edge(struct tool *t, const struct tool_option *o,
 /* The component that is taken of a plan. */
 struct combined {
     const char *file;
-    struct pp_manifest m;
+    const struct pp_manifest *m;
     const struct pp_component *component;
 };
 
 /* A plan for each component of the model, in its order. The language model is
  * the last one. */
 struct combination {
+    /* As they are read, the last one perhaps in vain. Nothing copies them, as a
+     * schedule points to the graph beside it. */
+    struct pp_manifest plans[PP_MAX_ENCODERS + 2];
+    size_t n_plans;
     struct combined parts[PP_MAX_ENCODERS + 1];
     size_t n; /* components of the model; 0: not known yet */
 };
@@ -66,14 +70,14 @@ static int take_component(struct split_job *j, struct combination *x,
         return tool_usage(&j->t, "--combine: '%s' is a second plan for it",
                           name);
     x->n = m->n_components;
-    x->parts[i] = (struct combined){file, *m, &m->components[i]};
+    x->parts[i] = (struct combined){file, m, &m->components[i]};
     return 0;
 }
 
 /* Reads "vision=plan.json" into the part of that component. */
 static int read_part(struct split_job *j, char *item, struct combination *x)
 {
-    struct pp_manifest m;
+    struct pp_manifest *m = &x->plans[x->n_plans];
     char *file = strchr(item, '=');
     if (!file || !file[1])
         return tool_usage(&j->t,
@@ -81,13 +85,10 @@ static int read_part(struct split_job *j, char *item, struct combination *x)
                           "as vision=plan.json",
                           item);
     *file++ = '\0';
-    if (split_read_manifest(j, file, "", &m))
+    if (split_read_manifest(j, file, "", m))
         return -1;
-    if (take_component(j, x, item, file, &m)) {
-        pp_manifest_finish(&m);
-        return -1;
-    }
-    return 0;
+    x->n_plans++;
+    return take_component(j, x, item, file, m);
 }
 
 /* Fails if a component has no plan. */
@@ -99,7 +100,7 @@ static int check_all(struct split_job *j, const struct combination *x)
     for (size_t i = 0; i < x->n; i++)
         if (!x->parts[i].file)
             return tool_usage(&j->t, "--combine: needs a plan for '%s'",
-                              any->m.components[i].name);
+                              any->m->components[i].name);
     return 0;
 }
 
@@ -149,7 +150,7 @@ static int check_edges(struct split_job *j, const struct combination *x)
 static int check_models(struct split_job *j, const struct combined *p,
                         const struct combined *q)
 {
-    const struct pp_manifest_model *a = &p->m.model, *b = &q->m.model;
+    const struct pp_manifest_model *a = &p->m->model, *b = &q->m->model;
     for (size_t i = 0; i < a->n_units || i < b->n_units; i++) {
         char what[64];
         const struct pp_manifest_unit none = {.fqn = "absent"};
@@ -179,7 +180,7 @@ static int check_models(struct split_job *j, const struct combined *p,
 static int check_settings(struct split_job *j, const struct combined *p,
                           const struct combined *q)
 {
-    const struct pp_manifest *a = &p->m, *b = &q->m;
+    const struct pp_manifest *a = p->m, *b = q->m;
     const struct pp_default_microbatch *x = &a->microbatch, *y = &b->microbatch;
     char order[2][PP_MESH_ORDER_TEXT];
     const struct {
@@ -227,7 +228,7 @@ static int check_settings(struct split_job *j, const struct combined *p,
 static int64_t add_component(struct split_job *j, const struct combined *p,
                              size_t at)
 {
-    const struct pp_graph *g = &p->m.graph;
+    const struct pp_graph *g = &p->m->graph;
     size_t first = p->component->first_unit;
     size_t end = first + p->component->n_units, n = 0;
     if (g->n_stages != g->n_rows || g->n_copies > 1)
@@ -236,7 +237,7 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
                        "it needs one stage on each",
                        p->file, g->n_stages, g->n_rows);
     for (int s = 0; s < g->n_stages; s++) {
-        const struct pp_manifest_stage *x = &p->m.stages[s];
+        const struct pp_manifest_stage *x = &p->m->stages[s];
         if (!x->n_units || x->first_unit >= end ||
             x->first_unit + x->n_units <= first)
             continue;
@@ -250,7 +251,7 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
  * language model each of tp and cp divides images. */
 static struct pp_mesh encoder_mesh(const struct combined *p)
 {
-    struct pp_mesh x = p->m.mesh;
+    struct pp_mesh x = p->m->mesh;
     if (p->component->apart)
         return p->component->mesh;
     if (x.encoder_tp)
@@ -279,10 +280,10 @@ static int take_parts(struct split_job *j, const struct combination *x)
     const struct combined *last = &x->parts[x->n - 1];
     size_t most = 0;
     for (size_t i = 0; i < x->n; i++)
-        most += (size_t)x->parts[i].m.graph.n_stages;
+        most += (size_t)x->parts[i].m->graph.n_stages;
     j->bounds = pp_arena_alloc(&j->arena, most + 1, sizeof *j->bounds);
     j->stage_modes = pp_arena_alloc(&j->arena, most, sizeof *j->stage_modes);
-    j->source = pp_arena_strdup(&j->arena, last->m.model.source);
+    j->source = pp_arena_strdup(&j->arena, last->m->model.source);
     if (!j->bounds || !j->stage_modes || !j->source)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < x->n; i++) {
@@ -292,14 +293,14 @@ static int take_parts(struct split_job *j, const struct combination *x)
             return -1;
         j->n_ranks += n;
     }
-    j->bounds[j->n_ranks] = last->m.model.n_units;
+    j->bounds[j->n_ranks] = last->m->model.n_units;
     split_join_modes(j, (size_t)j->n_ranks);
     j->n_chunks = 1;
-    j->mesh = last->m.mesh;
+    j->mesh = last->m->mesh;
     j->mesh.encoder_tp = 0;
     j->method = SPLIT_FQNS;
     j->given = true;
-    return split_take_assumptions(j, &last->m);
+    return split_take_assumptions(j, last->m);
 }
 
 int split_combine(struct split_job *j)
@@ -317,7 +318,7 @@ int split_combine(struct split_job *j)
             rc = -1;
     if (rc == 0)
         rc = take_parts(j, &x);
-    for (size_t i = 0; i < x.n; i++)
-        pp_manifest_finish(&x.parts[i].m);
+    for (size_t i = 0; i < x.n_plans; i++)
+        pp_manifest_finish(&x.plans[i]);
     return rc;
 }

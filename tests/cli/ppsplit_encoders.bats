@@ -128,6 +128,13 @@ chain() {
     ppsplit -q --combine vision=v.json,audio=a.json,language=direct.json \
         --edge vision:language --edge audio:language >joined.json
     diff <(jq 'del(.history)' direct.json) <(jq 'del(.history)' joined.json)
+    # Plans with a schedule are joined without it.
+    for part in v a direct; do
+        ppsched -q -s 1f1b -m 4 $part.json >$part-1f1b.json
+    done
+    ppsplit -q --combine \
+        vision=v-1f1b.json,audio=a-1f1b.json,language=direct-1f1b.json |
+        diff <(jq 'del(.history)' joined.json) <(jq 'del(.history)' -)
     # A plan on one rank gives each of its parts, which become branches.
     ppsplit -q -p 1 --dp 2 --tp 2 --clips 2 "$OMNI" >one.json
     ppsplit -q --combine language=one.json,audio=one.json,vision=one.json \
