@@ -156,8 +156,12 @@ reduced() {
         (2 * 512 + 2 * 64 + 16 * 512 +
             (2 * 1024 * 512 + 2 * 512 * 512) / 2) as $dense |
         (16 / 4 * 3 * 256 * 512) as $experts |
-        .state_bytes == 8 * ($dense + $experts) + 8 * ($dense / 2) +
-            8 * $experts)' mesh.json
+        # Two owners have half the blocks of the four matrices each; one has the
+        # router and all norms but one.
+        ((2 * 1024 * 512 + 2 * 512 * 512) / 4 + 16 * 512 + 2 * 512 + 64)
+            as $owned |
+        .state_bytes == 8 * ($dense + $experts) + 8 * ($owned + $experts))' \
+        mesh.json
     refuses "dp x cp x tp is 4 ranks, which do not divide by 8 expert-parallel ranks; see --ep" \
         -p 2 --dp 2 --ep 8 --tp 2 --experts-over-tp moe.json
 }
