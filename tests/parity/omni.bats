@@ -167,6 +167,12 @@ close() {
             'all(.[].grad_norms; .[$rest] == 0 and .language > 0)'
         run -0 pprun -q --verify --dtype fp64 --data $kind plan.json
     done
+    # A stage with both encoders and the embedding has room for the features of
+    # no images, to the byte.
+    DATA=audio plan 1f1b -p 1
+    pprun --plan --data audio --steps 1 plan.json >need.json
+    ppsched --stats plan.json |
+        jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
 }
 
 @test "a run that stopped goes on, with the same bytes on two meshes" {

@@ -122,9 +122,12 @@ static size_t held_bytes(const struct pp_model *m,
                          const struct pp_backend *b, size_t rows)
 {
     double rate = pp_stage_held_rate(m, u->first, u->n);
-    return rate > 0 ? pp_line_bytes(pp_bytes_of_rows(
-                          rate * (double)b->element_bytes, rows))
-                    : 0;
+    bool holds = false; /* data without images have a line too */
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        holds |= pp_stage_holds(m, u->first, u->n, k);
+    return holds ? pp_line_bytes(
+                       pp_bytes_of_rows(rate * (double)b->element_bytes, rows))
+                 : 0;
 }
 
 /* Reports whether the inputs of a stage are parts of what it reads: features of
