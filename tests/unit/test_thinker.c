@@ -51,7 +51,7 @@ static void configurations(const char *golden, const char *dir)
     static const char class[] = "Qwen2_5OmniThinkerForConditionalGeneration";
     static const char released[] =
         "Qwen2OmniNaViTThinkerForConditionalGeneration";
-    char path[64], *text, *want, other[MOST_TEXT];
+    char path[64], *text = NULL, *want, other[MOST_TEXT];
     snprintf(path, sizeof path, "%s/config.json", dir);
     need(pp_config_text(golden, "float64", &want, &err) ||
          pp_config_text(golden, "bfloat16", &text, &err));
@@ -189,7 +189,7 @@ int main(void)
     const char *source = getenv("SRCDIR");
     char golden[4096], dir[SCRATCH_TEXT], path[64];
     struct pp_model m;
-    struct pp_tensors *t;
+    struct pp_tensors *t = NULL;
     snprintf(golden, sizeof golden, "%.4000s/tests/golden/qwen2.5-omni",
              source ? source : ".");
     scratch_make(dir);
