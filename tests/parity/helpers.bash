@@ -74,6 +74,13 @@ data() {
     }'
 }
 
+# unlike: changes data that begin with one token twice. It attends to nothing but
+# itself, so that only rounding tells which of the two is more probable.
+unlike() {
+    jq -c 'if .input_ids[0] == .input_ids[1]
+        then .input_ids[1] = (.input_ids[1] + 1) % 67 else . end'
+}
+
 # set_up_run: writes model-llama, its data and plan.json, two ranks with 1f1b.
 set_up_run() {
     cd "$BATS_FILE_TMPDIR" || return
