@@ -6,6 +6,7 @@
 
 bats_require_minimum_version 1.5.0
 load helpers
+load experts
 
 setup_file() {
     cd "$BATS_FILE_TMPDIR"
@@ -28,17 +29,6 @@ END
 }
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
-
-# router_bias DIR: prints the bytes of the bias of DeepSeek's router.
-router_bias() {
-    local file=$1/model.safetensors size at
-    size=$(od -An -t u8 -N 8 "$file")
-    at=$(head -c $((8 + size)) "$file" | tail -c "$size" | jq 'to_entries[]
-        | select(.key | endswith("e_score_correction_bias"))
-        | .value.data_offsets | @tsv' -r)
-    tail -c +$((9 + size + ${at%%$'\t'*})) "$file" |
-        head -c $((${at##*$'\t'} - ${at%%$'\t'*})) | od -An -t x1
-}
 
 @test "splits and recomputation give the same bits" {
     train base one.json

@@ -112,6 +112,27 @@ train() {
         jq -c '{loss, grad_norm, val_loss}' >"$to.jsonl"
 }
 
+# divisible FAMILY FILTER: makes a model in `model`, that of tests/golden with the
+# configuration that the filter makes of its own, and data for it and for
+# evaluation, which two tensor-parallel and two context-parallel ranks can divide.
+divisible() {
+    mkdir model
+    jq "$2" "$SRCDIR/tests/golden/$1/config.json" >model/config.json
+    ln -s "$SRCDIR/tests/golden/$1/model.safetensors" model
+    lines 1 18 >data.jsonl
+    pack --tp 2 --cp 2 -l 48 -o packed data.jsonl
+    lines 2 5 >eval.jsonl
+    pack --tp 2 --cp 2 -l 48 -o eval eval.jsonl
+}
+
+# close A B: losses and norms of two runs in fp64 agree.
+close() {
+    jq -s -e '(length / 2) as $n | .[:$n] as $a | .[$n:] as $b |
+        [range($n) | ($a[.].loss / $b[.].loss - 1 | fabs) < 1e-12 and
+            ($a[.].grad_norm / $b[.].grad_norm - 1 | fabs) < 1e-12] | all' \
+        "$1.jsonl" "$2.jsonl"
+}
+
 # planned_bytes DATA: checks that ppsched plans the memory of a run of plan.json,
 # which it prints: the most of a rank.
 planned_bytes() {
