@@ -93,8 +93,15 @@ static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
     size_t second, language;
     bool begins = find_begin(run, first, &second), cut = false;
     bool ends = find_begin(run, end, &language);
-    for (size_t s = 1; s < run->n_stages; s++)
-        cut |= run->request->bounds[s] > first && run->request->bounds[s] < end;
+    for (size_t s = 1; s < run->n_stages; s++) {
+        size_t at = run->request->bounds[s];
+        cut |= at > first && at < end;
+        if (at == run->request->bounds[s + 1] && (at == first || at == end))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "stage %zu has no units, but the features of two "
+                           "encoders go to the embedding's stage alone",
+                           s);
+    }
     if (!cut && !(begins && ends))
         return 0;
     if (!begins || !ends)

@@ -253,6 +253,10 @@ sequence of 4096 tokens (--seq-len), which has images too" -p 2 --seq-len 4096 \
     refuses "a stage has the end of one encoder and a part of another, or of \
 the language model; begin a stage with each, or keep the second encoder with \
 the embedding" -p 3 --fqns names.json "$OMNI"
+    ppsplit -p 4 --encoder-ranks 2 --export fqns "$OMNI" |
+        jq '.[:1] + [[]] + .[1:]' >names.json
+    refuses "stage 1 has no units, but the features of two encoders go to the \
+embedding's stage alone" -p 5 --fqns names.json "$OMNI"
 }
 
 @test "a manifest whose features take another way is refused" {
