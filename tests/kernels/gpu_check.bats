@@ -42,6 +42,8 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'golden +[0-9]+ s +6 passed   0 failed   0 skipped  ok'
     says 'plans +[0-9]+ s +13 passed   0 failed   0 skipped  ok'
     says 'predict +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
+    says 'padding +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
+    says 'packed [0-9]+ tokens/s, padded [0-9]+, ratio [0-9.]+; 30 % of .*'
     says 'nccl +[0-9]+ s +5 passed   0 failed   0 skipped  ok'
     says '== [0-9]+ passed, 0 failed, 5 skipped on emulated .*'
     grep -q '^ok' logs/kernels
