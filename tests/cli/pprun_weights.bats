@@ -115,3 +115,13 @@ file; run 'git lfs pull'" ]
     [[ "$stderr" == "pprun: 'model-llama' has pytorch_model.bin, which is not \
 safetensors; "* ]]
 }
+
+@test "random weights do not depend on the number of processors" {
+    mkdir wide
+    jq '.vocab_size = 40000' model-llama/config.json >wide/config.json
+    ppsplit -q -p 1 wide | ppsched -q -s gpipe -m 1 >wide.json
+    taskset -c 0 pprun -q wide.json --data packed --init 1 --steps 1 \
+        --save one-core -o log
+    pprun -q wide.json --data packed --init 1 --steps 1 --save cores -o log
+    cmp one-core/latest/model.safetensors cores/latest/model.safetensors
+}

@@ -4,6 +4,8 @@
 #include "run/parameters/weights.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,8 +13,14 @@
 #include "base/elements.h"
 #include "base/num.h"
 #include "base/rng.h"
+#include "base/thread.h"
 #include "model/parts.h"
 #include "run/parameters/stored.h"
+
+/* Random numbers of a tensor are made by up to MAX_PARTS threads, with at least
+ * about PART_ELEMENTS for each. */
+#define MAX_PARTS 32
+#define PART_ELEMENTS ((size_t)1 << 18)
 
 void *pp_parameter_data(const struct pp_parameter *t,
                         enum pp_weights_block block)
@@ -121,17 +129,72 @@ static void fill_constant(const struct pp_parameters *p,
         set_element(p, to, i, x);
 }
 
+/* A part of a tensor's normal numbers. */
+struct normal_part {
+    const struct pp_parameters *p;
+    const struct pp_parameter *t;
+    void *to;
+    uint64_t key;
+    double range;
+    size_t from, end; /* elements of the held range */
+};
+
+static void *fill_part(void *ctx)
+{
+    const struct normal_part *f = ctx;
+    size_t before = pp_tensor_in_stack(&f->t->info), n;
+    struct pp_run r;
+    for (size_t at = f->from;
+         at < f->end && pp_piece_run(&f->t->piece, f->t->held, at, &r);
+         at += n) {
+        n = r.n < f->end - at ? r.n : f->end - at;
+        for (size_t i = 0; i < n; i++)
+            set_element(f->p, f->to, at + i,
+                        f->range * pp_rng_normal(f->key, before + r.whole + i));
+    }
+    return NULL;
+}
+
+/* Returns the number of parts in which n numbers are made at the same time. A
+ * number depends only on its place. */
+static size_t normal_parts(size_t n)
+{
+    cpu_set_t cores;
+    size_t all = sched_getaffinity(0, sizeof cores, &cores) == 0
+                     ? (size_t)CPU_COUNT(&cores)
+                     : 1;
+    size_t parts = n / PART_ELEMENTS + 1;
+    parts = parts < all ? parts : all;
+    return parts < MAX_PARTS ? parts : MAX_PARTS;
+}
+
 static void fill_normal(const struct pp_parameters *p,
                         const struct pp_parameter *t, void *to, uint64_t seed,
                         double range)
 {
-    uint64_t key = pp_rng_key(seed, pp_parameter_file_name(t));
-    size_t before = pp_tensor_in_stack(&t->info);
-    struct pp_run r;
-    for (size_t at = 0; pp_piece_run(&t->piece, t->held, at, &r); at += r.n)
-        for (size_t i = 0; i < r.n; i++)
-            set_element(p, to, at + i,
-                        range * pp_rng_normal(key, before + r.whole + i));
+    struct normal_part parts[MAX_PARTS];
+    pthread_t threads[MAX_PARTS];
+    bool started[MAX_PARTS] = {false};
+    struct pp_err ignored = {0};
+    size_t n = normal_parts(t->held.n);
+    for (size_t i = 0; i < n; i++) {
+        parts[i] = (struct normal_part){
+            .p = p,
+            .t = t,
+            .to = to,
+            .key = pp_rng_key(seed, pp_parameter_file_name(t)),
+            .range = range,
+            .from = t->held.n / n * i,
+            .end = i + 1 < n ? t->held.n / n * (i + 1) : t->held.n,
+        };
+        started[i] = i + 1 < n && pp_thread_start(&threads[i], fill_part,
+                                                  &parts[i], &ignored) == 0;
+        if (!started[i])
+            fill_part(&parts[i]);
+    }
+    for (size_t i = 0; i < n; i++)
+        if (started[i])
+            pthread_join(threads[i], NULL);
 }
 
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
