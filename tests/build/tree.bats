@@ -49,9 +49,10 @@ setup() {
     } | none 'white space'
 }
 
-@test "kernels have no code for one generation of GPUs" {
-    # scripts/test compiles for one.
-    grep -nE '__CUDA_ARCH|__CUDA_MINIMUM_ARCH' kernels/* | none 'generations'
+@test "only products of warpgroups have code for one generation of GPUs" {
+    # scripts/test compiles for another.
+    grep -nE '__CUDA_ARCH|__CUDA_MINIMUM_ARCH' kernels/* |
+        grep -v '^kernels/attention_wgmma.cuh:' | none 'generations'
 }
 
 @test "nothing in the tree knows the machine it was written on" {

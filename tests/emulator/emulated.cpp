@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* emulated - the coroutines of a block, and their barriers. */
 #include "emulated.h"
+#include "emulated_block.h"
 #include "emulated_gate.h"
+#include "emulated_wgmma.h"
 
 #include <link.h>
 #include <stdio.h>
@@ -21,9 +23,16 @@
 #define GUARD 256 /* bytes behind shared memory that must not change */
 #define DEFAULT_SHARED ((size_t)48 << 10)
 #define MOST_SHARED ((size_t)99 << 10) /* of sm_86, which runs sm_80's code */
+#define MOST_SHARED_90 ((size_t)227 << 10)
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 unsigned char *pp_emulated_shared;
+
+void pp_emulated_refuse(const char *why)
+{
+    fprintf(stderr, "emulated: %s\n", why);
+    abort();
+}
 
 namespace
 {
@@ -70,12 +79,6 @@ point scheduler;
 const std::function<void()> *body;
 unsigned current;
 unsigned step; /* from one thread to the next in the order of this block */
-
-[[noreturn]] void refuse(const char *why)
-{
-    fprintf(stderr, "emulated: %s\n", why);
-    abort();
-}
 
 #ifdef __x86_64__
 /* Keeps this point in *here and continues at `there`. Threads do little between
@@ -153,7 +156,8 @@ void run_thread()
     for (;;) {
         (*body)();
         if (!copies[current].empty())
-            refuse("a thread ends before its copies");
+            pp_emulated_refuse("a thread ends before its copies");
+        pp_emulated_products_leave(current);
         pause(DONE, 0);
     }
 }
@@ -175,11 +179,11 @@ void release_threads(unsigned first, unsigned end, enum state state)
         if (states[i] != state)
             continue;
         if (met && *met != places[i])
-            refuse("threads wait at different barriers");
+            pp_emulated_refuse("threads wait at different barriers");
         met = &places[i];
     }
     if (met && gone && state == AT_WARP)
-        refuse("a warp waits for lanes that have ended");
+        pp_emulated_refuse("a warp waits for lanes that have ended");
     for (unsigned i = first; i < end; i++)
         if (states[i] == state)
             states[i] = READY;
@@ -221,8 +225,9 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
     }
 }
 
-void run_block(unsigned n, bool backwards)
+void run_block(unsigned n, size_t shared, bool backwards)
 {
+    pp_emulated_products_begin(n, shared);
     step = backwards ? -1u : 1;
     for (unsigned i = 0; i < n; i++) {
         states[i] = READY;
@@ -238,10 +243,17 @@ void run_block(unsigned n, bool backwards)
         if (all_at(0, n, AT_BLOCK))
             release_threads(0, n, AT_BLOCK);
         else if (!moved)
-            refuse("some threads wait at a barrier that others never reach");
+            pp_emulated_refuse(
+                "some threads wait at a barrier that others never reach");
     }
+    pp_emulated_products_end();
 }
 } // namespace
+
+unsigned pp_emulated_current(void)
+{
+    return current;
+}
 
 void pp_emulate_barrier(int place)
 {
@@ -306,11 +318,11 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
         unsigned banks = 0;
         for (unsigned i = j; i < j + 8; i++) {
             if ((uintptr_t)rows[i] % 16 != 0)
-                refuse("a misaligned row of a matrix load");
+                pp_emulated_refuse("a misaligned row of a matrix load");
             banks |= 1u << (uintptr_t)rows[i] / 16 % 8;
         }
         if (banks != 0xff)
-            refuse("a matrix load has bank conflicts");
+            pp_emulated_refuse("a matrix load has bank conflicts");
     }
 }
 
@@ -318,8 +330,9 @@ static void exchange_rows(const uint16_t *rows[WARP], const void *row)
 static void begin_copy(void *shared, const void *from, bool there, size_t bytes)
 {
     if ((uintptr_t)shared % bytes != 0 || (uintptr_t)from % bytes != 0)
-        refuse("a copy to or from a misaligned address");
+        pp_emulated_refuse("a copy to or from a misaligned address");
     memset(shared, 0xff, bytes);
+    pp_emulated_copy_began(shared, bytes);
     copies[current].push_back(
         {shared, there ? from : NULL, bytes, groups[current]});
 }
@@ -342,13 +355,17 @@ void copy_commit(void)
 void pp_emulate_copy_wait(unsigned keep)
 {
     std::vector<struct copy> later;
-    for (const struct copy &c : copies[current])
-        if (c.group + keep >= groups[current])
+    for (const struct copy &c : copies[current]) {
+        if (c.group + keep >= groups[current]) {
             later.push_back(c);
-        else if (c.from)
+            continue;
+        }
+        if (c.from)
             memcpy(c.to, c.from, c.bytes);
         else
             memset(c.to, 0, c.bytes);
+        pp_emulated_copy_ended(c.to, c.bytes);
+    }
     copies[current].swap(later);
 }
 
@@ -411,8 +428,8 @@ void run_launch(void *arg)
     if (n % WARP)
         abort();
     make_threads(n);
-    pp_emulated_shared =
-        (unsigned char *)aligned_alloc(16, (shared + GUARD + 15) & ~(size_t)15);
+    pp_emulated_shared = (unsigned char *)aligned_alloc(
+        1024, (shared + GUARD + 1023) & ~(size_t)1023);
     body = &l->kernel;
     bool backwards = false;
     gridDim = grid;
@@ -426,11 +443,12 @@ void run_launch(void *arg)
                 blockIdx = dim3(x, y, z);
                 memset(pp_emulated_shared, 0xff, shared + GUARD);
                 dl_iterate_phdr(poison_static, NULL);
-                run_block(n, backwards);
+                run_block(n, shared, backwards);
                 backwards = !backwards;
                 for (size_t i = shared; i < shared + GUARD; i++)
                     if (pp_emulated_shared[i] != 0xff)
-                        refuse("a kernel writes beyond its shared memory");
+                        pp_emulated_refuse(
+                            "a kernel writes beyond its shared memory");
             }
     free(pp_emulated_shared);
     pp_emulated_leave();
@@ -438,10 +456,17 @@ void run_launch(void *arg)
 }
 } // namespace
 
+int pp_emulated_capability(void)
+{
+    const char *text = getenv("PP_EMULATED_CAPABILITY");
+    return text ? atoi(text) : 80;
+}
+
 int pp_emulate_allow_shared(const void *kernel, int bytes)
 {
     std::lock_guard<std::mutex> hold(allowed_lock);
-    if (bytes < 0 || (size_t)bytes > MOST_SHARED)
+    size_t most = pp_emulated_capability() == 90 ? MOST_SHARED_90 : MOST_SHARED;
+    if (bytes < 0 || (size_t)bytes > most)
         return cudaErrorInvalidValue;
     allowed[kernel] = (size_t)bytes;
     return 0;

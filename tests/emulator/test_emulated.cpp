@@ -4,11 +4,7 @@
 #define PP_ELEMENT_BF16
 #include "device.cuh"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include "emulated_gate.h"
+#include "outcome.h"
 #include "tap.h"
 
 #define THREADS 64
@@ -27,21 +23,6 @@ enum fault {
     ODD_ADDRESS,
     SAME_BANKS,
 };
-
-enum outcome { RIGHT, WRONG, REFUSED, NOT_LAUNCHED };
-
-void pp_emulated_enter(void)
-{
-}
-
-void pp_emulated_leave(void)
-{
-}
-
-void pp_emulated_queue(void *, void (*run)(void *), void *arg)
-{
-    run(arg);
-}
 
 /* Reverses each row: out (2, THREADS) = in (2, THREADS). */
 template <enum fault FAULT>
@@ -123,20 +104,11 @@ static enum outcome run(kernel_fn *kernel, dim3 grid, unsigned block,
     return RIGHT;
 }
 
-/* Runs a kernel in a process of its own, which a refusal ends. */
 static enum outcome outcome_of(kernel_fn *kernel, dim3 grid, unsigned block,
                                size_t shared)
 {
-    int status = 0;
-    fflush(stdout);
-    pid_t child = fork();
-    if (child == 0) {
-        dup2(open("/dev/null", O_WRONLY), 2);
-        _exit(run(kernel, grid, block, shared));
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child)
-        abort();
-    return WIFSIGNALED(status) ? REFUSED : (enum outcome)WEXITSTATUS(status);
+    return outcome_in_process(
+        [=]() { return run(kernel, grid, block, shared); });
 }
 
 static void test_kernels(void)
