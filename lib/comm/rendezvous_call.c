@@ -80,9 +80,15 @@ static bool is_stopped(const struct pp_caller *c)
 int pp_caller_reach(struct pp_caller *c, struct pp_err *err)
 {
     struct timespec pause = {0, 20000000};
+    enum outcome known = SILENT;
     for (;;) {
         enum outcome outcome = call_once(c);
         int error = errno;
+        /* Time ends the last call: what an earlier one found counts. */
+        if (outcome == NOT_RANKS || outcome == UNPROVEN)
+            known = outcome;
+        if (outcome == SILENT)
+            outcome = known;
         if (outcome == PROVEN)
             return 0;
         if (outcome == STOPPED || is_stopped(c))

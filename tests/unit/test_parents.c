@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-enum { SIZE = 4, PARENT = 2, CHILD = 3, SOON_MS = 1500 };
+enum { SIZE = 4, PARENT = 2, CHILD = 3, SOON_MS = 3000 };
 
 /* The test as a rank that has joined, or is about to. */
 struct self {

@@ -31,8 +31,7 @@ struct job {
     int absent;                     /* this rank never starts; 0: none */
     int fails[MAX_RANKS]; /* exit status of a rank that cannot start */
     int late;             /* this rank starts a moment later */
-    int dies;             /* this rank ends while it waits for the others */
-    double seconds;       /* longest wait for the ranks; 0: a minute */
+    double seconds; /* longest wait of rank 0 for the others; 0: a minute */
     body_fn *body;
     int status[MAX_RANKS];
     char text[MAX_RANKS][480];
@@ -47,8 +46,6 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         pp_fail(&failure, (enum pp_exit)job->fails[rank], "no device");
     if (job->late && rank == job->late)
         usleep(300000);
-    if (job->dies && rank == job->dies)
-        ualarm(500000, 0);
     const struct pp_rendezvous_place place = {
         .rank = job->says_rank[rank] ? job->says_rank[rank] : rank,
         .size = job->says_size[rank] ? job->says_size[rank] : job->size,
@@ -57,7 +54,7 @@ static int be_rank(const struct job *job, int rank, int port, int out)
         .port = port,
         .job = 7,
         .version = job->version[rank] ? job->version[rank] : "1",
-        .seconds = job->seconds > 0 ? job->seconds : 60,
+        .seconds = rank == 0 && job->seconds > 0 ? job->seconds : 60,
         .failure = job->fails[rank] ? &failure : NULL,
         .told = &told};
     int rc = REFUSED;
@@ -267,8 +264,6 @@ static void test_failure(struct job job, const char *what, const char *text)
     for (int r = 0; r < job.size; r++) {
         if (r == job.absent && r)
             continue;
-        if (r == job.dies && r)
-            continue;
         named &= strstr(job.text[r], job.fails[r] ? "no device" : text) != NULL;
         /* Rank 0 and the rank that failed print the reason. */
         named &= WEXITSTATUS(job.status[r]) ==
@@ -286,16 +281,12 @@ static void test_failures(void)
                  "a rank that cannot start", "cannot start: no device");
     test_failure((struct job){.size = 4, .fails = {0, 3}, .late = 3},
                  "and another that is late", "cannot start: no device");
-    test_failure(
-        (struct job){.size = 4, .fails = {0, 3}, .absent = 3, .seconds = 1.5},
-        "and another that never comes", "cannot start: no device");
+    test_failure((struct job){.size = 4, .fails = {0, 3}, .absent = 3},
+                 "and another that never comes", "cannot start: no device");
     test_failure((struct job){.size = 4, .fails = {2}, .late = 2},
                  "rank 0 that cannot start", "rank 0 on ");
     test_failure((struct job){.size = 3, .fails = {3, 3, 3}},
                  "nobody who can start", "no device");
-    test_failure(
-        (struct job){.size = 4, .dies = 1, .absent = 3, .seconds = 1.5},
-        "a rank that ends while it waits", "rank 1 on ");
     struct job alone = {.size = 1, .fails = {3}, .body = talk};
     run(&alone);
     ok(all_ended(&alone, REFUSED) && !strcmp(alone.text[0], "no device"),
@@ -322,7 +313,7 @@ int main(void)
                  1, "expects 3 ranks, but rank 0 expects 2");
     test_refusal((struct job){.size = 3, .says_rank = {0, 0, 1}},
                  "a rank that is there twice", 1, "two processes are rank 1");
-    test_refusal((struct job){.size = 3, .absent = 2, .seconds = 1},
+    test_refusal((struct job){.size = 3, .absent = 2, .seconds = 3},
                  "a rank that is missing", 1,
                  "1 of 3 ranks did not join in time, for example rank 2");
     test_failures();

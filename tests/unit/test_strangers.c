@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* test_strangers - other programs at the port where ranks meet: silent, slow,
- * wrong or hostile, on either side. */
+ * wrong or hostile, on either side; and ranks that end or wait in vain. */
 #include "stranger.h"
 
 /* A hello that would end the job if rank 0 believed it. */
@@ -130,106 +130,198 @@ static void test_clean(void)
     close(fd);
 }
 
-/* The two connections of a rank come from one process. */
+/* Makes a connection of a rank that is the process h->process. */
+static int join(struct pp_rendezvous_place p, bool is_monitor,
+                const struct pp_hello *h)
+{
+    struct pp_greeting g;
+    int fd = greet(p.port, &p, &g);
+    struct pp_hello own;
+    pp_hello_fill(&p, &own);
+    own.is_monitor = is_monitor;
+    memcpy(own.process, h->process, sizeof own.process);
+    pp_hello_prove(&g, &own);
+    put(fd, &own, sizeof own);
+    return fd;
+}
+
+/* The two connections of a rank come from one process. Rank 0 waits no longer
+ * for others because rank 2 is there. */
 static void test_two_processes(void)
 {
-    int port = free_port();
-    struct pp_rendezvous_place p = place_of(0, 3, port);
-    struct pp_greeting g;
-    struct pp_hello h;
-    p.seconds = 1;
-    struct rank zero = start_rank(p);
-    p = place_of(1, 3, port);
-    int fds[2];
+    struct pp_hello h = {.process = {1}};
+    int port = free_port(), fds[3];
+    struct rank zero = start_rank(place_of(0, 3, port));
+    fds[2] = join(place_of(2, 3, port), false, &h);
     for (int i = 0; i < 2; i++) {
-        fds[i] = greet(port, &p, &g);
-        pp_hello_fill(&p, &h);
-        pp_hello_random(h.process, sizeof h.process);
-        h.is_monitor = i;
-        pp_hello_prove(&g, &h);
-        put(fds[i], &h, sizeof h);
+        h.process[0]++;
+        fds[i] = join(place_of(1, 3, port), i, &h);
     }
     ends(&zero, 2, "two processes are rank 1",
          "a process cannot take a connection of another");
-    close(fds[0]);
-    close(fds[1]);
+    for (int i = 0; i < 3; i++)
+        close(fds[i]);
 }
 
-static void test_other_secret(void)
+/* A rank ends while it waits for the others. Here it is the test, which closes
+ * its connections. */
+static void test_lost_rank(void)
 {
+    struct pp_hello h = {.process = {1}};
     int port = free_port();
-    struct pp_rendezvous_place p = place_of(0, 2, port);
-    p.seconds = 0.5;
-    struct rank zero = start_rank(p);
-    p = place_of(1, 2, port);
-    p.secret = NULL;
-    p.seconds = 0.3;
-    struct rank one = start_rank(p);
-    ends(&one, 2, "is of another job, or has another secret",
-         "a rank without the secret does not join");
-    ends(&zero, 3, "for example rank 1; other programs connected, or ranks",
-         "and rank 0 says that somebody tried");
+    struct rank zero = start_rank(place_of(0, 4, port));
+    struct rank two = start_rank(place_of(2, 4, port));
+    const struct pp_rendezvous_place p = place_of(1, 4, port);
+    int data = join(p, false, &h), monitor = join(p, true, &h);
+    shutdown(data, SHUT_WR);
+    drain(data); /* until rank 0 has seen it */
+    struct rank three = start_rank(place_of(3, 4, port));
+    ends(&zero, 3, "is lost: its connection has ended",
+         "rank 0 says which rank has ended");
+    ends(&two, 3 + HEARD, "rank 1 on ", "a rank that waits learns of it");
+    ends(&three, 3 + HEARD, "rank 1 on ", "and a late one");
+    close(monitor);
 }
 
-/* --- strangers in the place of rank 0 --- */
+/* --- ranks that wait in vain --- */
 
-enum fake { ACCEPTS, CLOSES, TALKS, LIES };
+/* They do so at the same time. In these seconds they also have to begin, and on
+ * a busy machine that takes a while. */
+static const double limit = 3;
 
-/* Lets a rank meet a program that is not rank 0. */
-static void test_fake(enum fake fake, int status, const char *text,
-                      const char *what)
+static struct rank start_limited(struct pp_rendezvous_place p)
+{
+    p.seconds = limit;
+    return start_rank(p);
+}
+
+/* Strangers in the place of rank 0. */
+enum kind { ACCEPTS, CLOSES, TALKS, LIES, LIES_ONCE, N_KINDS };
+
+static const struct {
+    int status;
+    const char *text, *what;
+} fakes[N_KINDS] = {
+    [ACCEPTS] = {3, "accepts connections but does not answer",
+                 "a program that says nothing is named"},
+    [CLOSES] = {3, "another program than rank 0 has the port",
+                "so is one that closes connections"},
+    [TALKS] = {3, "another program than rank 0 has the port",
+               "and one that says something else"},
+    [LIES] = {2, "is of another job, or has another secret",
+              "and one that does not know the secret"},
+    [LIES_ONCE] = {2, "is of another job, or has another secret",
+                   "also if it says nothing later"},
+};
+
+/* A program that is not rank 0, and a rank that meets it. */
+struct fake {
+    int listener;
+    pid_t pid;
+    struct rank one;
+};
+
+static void be_fake(enum kind kind, int listener)
+{
+    static const char greeting[] =
+        "220 mail.example.org ESMTP and a long greeting which has more bytes "
+        "than an answer\r\n";
+    const struct pp_answer answer = {.magic = "pp-join3"};
+    for (;;) {
+        int fd = accept(listener, NULL, NULL);
+        if (kind == TALKS)
+            put(fd, greeting, sizeof greeting - 1);
+        if (kind == LIES || kind == LIES_ONCE)
+            put(fd, &answer, sizeof answer);
+        close(fd);
+        if (kind == LIES_ONCE)
+            pause();
+    }
+}
+
+static struct fake start_fake(enum kind kind)
 {
     struct sockaddr_in a = {.sin_family = AF_INET,
                             .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t n = sizeof a;
-    int listener = socket(AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&a, n) != 0 ||
-        listen(listener, 16) != 0 ||
-        getsockname(listener, (struct sockaddr *)&a, &n) != 0)
+    struct fake f = {.listener = socket(AF_INET, SOCK_STREAM, 0)};
+    if (bind(f.listener, (struct sockaddr *)&a, n) != 0 ||
+        listen(f.listener, 16) != 0 ||
+        getsockname(f.listener, (struct sockaddr *)&a, &n) != 0)
         abort();
-    struct pp_rendezvous_place p = place_of(1, 2, ntohs(a.sin_port));
-    p.seconds = 0.3;
-    struct rank one = start_rank(p);
-    pid_t pid = fake == ACCEPTS ? 0 : fork();
-    if (fake != ACCEPTS && pid == 0)
-        for (;;) {
-            struct pp_answer answer = {.magic = "pp-join3"};
-            int fd = accept(listener, NULL, NULL);
-            if (fake == TALKS)
-                put(fd,
-                    "220 mail.example.org ESMTP and a long greeting which "
-                    "has more bytes than an answer\r\n",
-                    85);
-            if (fake == LIES)
-                put(fd, &answer, sizeof answer);
-            close(fd);
-        }
-    ends(&one, status, text, what);
-    if (pid) {
-        kill(pid, SIGKILL);
-        waitpid(pid, NULL, 0);
-    }
-    close(listener);
+    f.pid = kind == ACCEPTS ? 0 : fork();
+    if (kind != ACCEPTS && f.pid == 0)
+        be_fake(kind, f.listener);
+    f.one = start_limited(place_of(1, 2, ntohs(a.sin_port)));
+    return f;
 }
 
-/* Rank 0 stops when another rank has joined, before the last one does. */
-static void test_stopped_rank_0(void)
+static void kill_and_wait(pid_t pid)
+{
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+}
+
+static void end_fake(enum kind kind, struct fake *f)
+{
+    ends(&f->one, fakes[kind].status, fakes[kind].text, fakes[kind].what);
+    if (f->pid)
+        kill_and_wait(f->pid);
+    close(f->listener);
+}
+
+/* Another rank 0 meets the test, which does not know its secret. */
+static void start_others_secret(struct rank ranks[3])
 {
     int port = free_port();
-    struct pp_rendezvous_place p = place_of(0, 3, port);
+    struct pp_rendezvous_place other = place_of(1, 2, port);
     struct pp_greeting g;
-    p.seconds = 1.5;
-    struct rank zero = start_rank(p);
-    p = place_of(1, 3, port);
-    close(greet(port, &p, &g));
-    p.seconds = 0.3;
-    struct rank one = start_rank(p);
-    usleep(150000);
+    struct pp_hello h;
+    other.secret = NULL;
+    ranks[0] = start_rank(place_of(0, 2, port));
+    ranks[1] = start_limited(other);
+    other.port = free_port();
+    ranks[2] = start_limited(place_of(0, 2, other.port));
+    int fd = greet(other.port, &other, &g);
+    pp_hello_fill(&other, &h);
+    pp_hello_prove(&g, &h);
+    put(fd, &h, sizeof h);
+    drain(fd);
+}
+
+static void end_others_secret(struct rank ranks[3])
+{
+    ends(&ranks[1], 2, "is of another job, or has another secret",
+         "a rank without the secret does not join");
+    kill_and_wait(ranks[0].pid);
+    close(ranks[0].out);
+    ends(&ranks[2], 3, "for example rank 1; other programs connected, or ranks",
+         "and rank 0 says that somebody tried");
+}
+
+/* Rank 0 stops when rank 1 has joined, before rank 2 has both connections. */
+static void test_waits(void)
+{
+    struct pp_hello h = {.process = {1}};
+    struct rank secrets[3];
+    struct fake f[N_KINDS];
+    int port = free_port();
+    struct rank zero = start_rank(place_of(0, 3, port));
+    struct rank one = start_limited(place_of(1, 3, port));
+    int two = join(place_of(2, 3, port), false, &h);
+    for (enum kind k = 0; k < N_KINDS; k++)
+        f[k] = start_fake(k);
+    start_others_secret(secrets);
+    usleep((useconds_t)(0.7e6 * limit));
     kill(zero.pid, SIGSTOP);
+    for (enum kind k = 0; k < N_KINDS; k++)
+        end_fake(k, &f[k]);
+    end_others_secret(secrets);
     ends(&one, 3, "it is stopped, or waits for other ranks",
          "a rank 0 that is stopped does not hold others for longer");
     kill(zero.pid, SIGCONT);
-    ends(&zero, 3, "rank ", "and learns of it later");
+    ends(&zero, 3, "rank 1 on ", "and learns of it later");
+    close(two);
 }
 
 int main(void)
@@ -244,15 +336,7 @@ int main(void)
     printf("# %.3f s\n", pp_clock() - start);
     test_clean();
     test_two_processes();
-    test_other_secret();
-    test_fake(ACCEPTS, 3, "accepts connections but does not answer",
-              "a program that says nothing is named");
-    test_fake(CLOSES, 3, "another program than rank 0 has the port",
-              "so is one that closes connections");
-    test_fake(TALKS, 3, "another program than rank 0 has the port",
-              "and one that says something else");
-    test_fake(LIES, 2, "is of another job, or has another secret",
-              "and one that does not know the secret");
-    test_stopped_rank_0();
+    test_lost_rank();
+    test_waits();
     return done();
 }
