@@ -112,6 +112,8 @@ class Pictures(Items):
         elif pixels.ndim == 4 and len(pixels) == 1:
             pixels = pixels[0]
             features = math.prod(n // self.patch for n in pixels.shape[1:])
+            features += self.config.get(
+                "vision_feature_select_strategy") == "full"
         else:
             fail(f"{where}: {name}: the processor makes several images of it")
         path = self.write(pixels)

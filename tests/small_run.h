@@ -34,7 +34,7 @@ static inline struct pp_item_kind image_kind(const struct pp_vision *v)
     return (struct pp_item_kind){
         (uint32_t)v->patch_inputs, (uint32_t)v->image_token,
         audio ? (uint32_t)v->merge : merge,
-        audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES};
+        audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES, v->class_out};
 }
 
 /* Packs sequences of random tokens into dir. Lengths are from shortest up to

@@ -55,6 +55,7 @@ struct pack_job {
     int64_t dp;                       /* data-parallel ranks; 0 until known */
     int64_t image_token, audio_token; /* -1: not given */
     int64_t patch, merge;
+    bool class_out;                /* --class-feature */
     int64_t patches, audio_rows;   /* most in a bin; 0: no limit */
     double patch_cost, audio_cost; /* in tokens */
     int oversize, drop_empty, fp8, balance;

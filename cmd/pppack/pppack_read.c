@@ -240,7 +240,8 @@ static int choose_spill(struct pack_job *j)
     j->streams[PP_MODALITY_IMAGES] =
         (struct pp_jsonl_stream){.token = (uint32_t)j->image_token,
                                  .merge = (uint32_t)j->merge,
-                                 .patch = (uint32_t)j->patch};
+                                 .patch = (uint32_t)j->patch,
+                                 .class_out = j->class_out};
     j->streams[PP_MODALITY_AUDIO] = (struct pp_jsonl_stream){
         .token = (uint32_t)j->audio_token, .merge = PP_AUDIO_MERGE};
     return 0;

@@ -259,7 +259,8 @@ static int check_items(struct pack_job *j, const struct pp_model *model,
                                .modality = m,
                                .token = kind->token,
                                .patch_inputs = kind->width,
-                               .merge = pp_modality_rows(m, kind->merge)};
+                               .merge = pp_modality_rows(m, kind->merge),
+                               .class_out = kind->class_out};
     for (size_t i = 0; i < items->n; i++) {
         const struct pp_item *at = &items->at[i];
         set.n_patches += at->rows;

@@ -38,11 +38,6 @@ int pprun_check_images(const struct pprun *p)
     const char *name = m->model.architecture;
     if (!pp_model_has_encoder(&p->model))
         return 0;
-    if (p->model.encoders[0].class_out)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: vision_feature_select_strategy is 'full', but "
-                       "pprun only trains without the class token's feature",
-                       m->model.source);
     if (m->graph.n_slices > 1)
         return pp_fail(
             err, PP_EXIT_INPUT,

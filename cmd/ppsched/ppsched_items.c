@@ -106,8 +106,9 @@ size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
                                      : pp_plan_vision(&p->manifest, encoder);
     size_t rows = known ? rows_of(p, encoder)
                         : (size_t)pp_plan_items(&p->manifest, encoder).rows;
+    bool more = encoder == 0 && p->manifest.model.class_feature;
     return pp_vision_rank_images(&v) *
-           (rows / pp_plan_merge(&p->manifest, encoder));
+           (rows / pp_plan_merge(&p->manifest, encoder) + more);
 }
 
 double ppsched_items_scale(const struct ppsched *p, size_t unit)

@@ -53,6 +53,10 @@ static int check_kind(struct pp_items *s, const struct pp_item_kind *k,
                        "earlier ones of %" PRIu32,
                        pp_modality_words(k->modality).rows, k->width,
                        s->kind.width);
+    if (k->class_out != s->kind.class_out)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "images with and without a feature of a class token "
+                       "cannot be mixed");
     if (k->token != s->kind.token || k->merge != s->kind.merge ||
         k->modality != s->kind.modality)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -118,7 +122,7 @@ uint64_t pp_items_features(const struct pp_items *s, const struct pp_item *at,
     uint64_t merged = pp_modality_rows(s->kind.modality, s->kind.merge),
              sum = 0;
     for (size_t k = 0; k < n; k++)
-        sum += at[k].rows / merged;
+        sum += at[k].rows / merged + s->kind.class_out;
     return sum;
 }
 

@@ -53,6 +53,8 @@ struct pp_item_kind {
     uint32_t token; /* the id of placeholders */
     uint32_t merge; /* see base/modality.h */
     enum pp_modality modality;
+    bool class_out; /* an item has one more feature, that of the encoder's class
+                       token, before those of its rows */
 };
 
 struct pp_item {

@@ -245,7 +245,8 @@ static int load_audio(const struct line_image *im,
         pp_clip_grid(im->frames ? (uint32_t)im->frames : (uint32_t)a->dims[1]);
     uint32_t rows = pp_grid_size(&grid);
     const struct pp_item_kind kind = {(uint32_t)a->dims[0] * PP_AUDIO_FRAMES,
-                                      o->token, o->merge, PP_MODALITY_AUDIO};
+                                      o->token, o->merge, PP_MODALITY_AUDIO,
+                                      false};
     float *to = pp_items_load(&d->items[PP_MODALITY_AUDIO], &kind, &grid,
                               d->spill, d->spill_bytes, err);
     if (!to)
@@ -270,10 +271,10 @@ static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
             " x %" PRIu32 " x %" PRIu32,
             a->dims[0], a->n_dims, im->grid.frames, im->grid.rows,
             im->grid.columns);
-    const struct pp_item_kind kind = {is_cut ? (uint32_t)a->dims[1]
-                                             : (uint32_t)a->dims[0] * o->patch *
-                                                   o->patch,
-                                      o->token, o->merge, PP_MODALITY_IMAGES};
+    const struct pp_item_kind kind = {
+        is_cut ? (uint32_t)a->dims[1]
+               : (uint32_t)a->dims[0] * o->patch * o->patch,
+        o->token, o->merge, PP_MODALITY_IMAGES, o->class_out};
     float *to = pp_items_load(&d->items[PP_MODALITY_IMAGES], &kind, &im->grid,
                               d->spill, d->spill_bytes, err);
     if (!to)

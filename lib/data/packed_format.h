@@ -18,7 +18,7 @@
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 /* An index has the first version that has all of its fields, so that older
  * readers read what they can. */
-#define PP_PACKED_VERSION 7
+#define PP_PACKED_VERSION 8
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -89,7 +89,8 @@ struct pp_packed_header {
     uint64_t ranks; /* offset */
     uint32_t cp, max_rank_tokens;
     /* Versions 5 and 6 end here. Version 7 has images, then audio, and no such
-     * ranks. */
+     * ranks. Version 8 is version 4, but images have a feature of a class token
+     * each. */
     struct pp_packed_items audio;
 };
 static_assert(sizeof(struct pp_packed_header) == 464, "pp-pack(5)");
@@ -108,7 +109,12 @@ static_assert(offsetof(struct pp_packed_header, audio) == PP_PACKED_HEADER_5,
               "pp-pack(5)");
 
 /* Versions with streams beside the tokens. */
-enum { PP_PACKED_IMAGES = 4, PP_PACKED_AUDIO = 6, PP_PACKED_BOTH = 7 };
+enum {
+    PP_PACKED_IMAGES = 4,
+    PP_PACKED_AUDIO = 6,
+    PP_PACKED_BOTH = 7,
+    PP_PACKED_CLASS = 8
+};
 
 /* Returns the bytes of the header of a version, which exists. */
 uint32_t pp_packed_header_bytes(uint32_t version);
@@ -116,9 +122,16 @@ uint32_t pp_packed_header_bytes(uint32_t version);
 /* Returns how many streams an index of that version has. */
 static inline int pp_packed_n_streams(uint32_t version)
 {
-    return version == PP_PACKED_BOTH                                   ? 2
-           : version == PP_PACKED_IMAGES || version == PP_PACKED_AUDIO ? 1
-                                                                       : 0;
+    switch (version) {
+    case PP_PACKED_BOTH:
+        return 2;
+    case PP_PACKED_IMAGES:
+    case PP_PACKED_AUDIO:
+    case PP_PACKED_CLASS:
+        return 1;
+    default:
+        return 0;
+    }
 }
 
 /* Returns stream i of an index. Audio is the second one beside images. */

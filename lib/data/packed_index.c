@@ -112,8 +112,9 @@ static void add_streams(struct pp_packed_header *h,
     if (n > 1)
         h->version = PP_PACKED_BOTH;
     else if (n == 1)
-        h->version =
-            of[0] == PP_MODALITY_AUDIO ? PP_PACKED_AUDIO : PP_PACKED_IMAGES;
+        h->version = of[0] == PP_MODALITY_AUDIO             ? PP_PACKED_AUDIO
+                     : c->docs->items[of[0]].kind.class_out ? PP_PACKED_CLASS
+                                                            : PP_PACKED_IMAGES;
 }
 
 /* Makes the part of the header that is known before the bins are filled in. */
@@ -405,6 +406,14 @@ struct pp_packed_header *
 pp_packed_make_index(const struct pp_packed_content *c,
                      const uint64_t sums[PP_PACKED_N_FILES], struct pp_err *err)
 {
+    enum pp_modality of[PP_N_MODALITIES];
+    if (pp_packed_content_streams(c, of) > 1 &&
+        c->docs->items[PP_MODALITY_IMAGES].kind.class_out) {
+        pp_fail(err, PP_EXIT_INPUT,
+                "images with a feature of a class token cannot be packed "
+                "beside audio");
+        return NULL;
+    }
     struct pp_packed_header head = make_index_header(c);
     lay_out_sections(&head, !c->ids);
     struct pp_packed_header *h = calloc(1, head.index_bytes);

@@ -25,7 +25,8 @@ uint32_t pp_packed_header_bytes(uint32_t version)
                                      PP_PACKED_HEADER_4,
                                      PP_PACKED_HEADER_5,
                                      PP_PACKED_HEADER_5,
-                                     sizeof(struct pp_packed_header)};
+                                     sizeof(struct pp_packed_header),
+                                     PP_PACKED_HEADER_4};
     return bytes[version];
 }
 

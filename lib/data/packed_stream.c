@@ -187,6 +187,8 @@ static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
                                               .max_item = h->max_item,
                                               .n = h->n_items,
                                               .n_rows = h->n_rows,
+                                              .class_out = index->version ==
+                                                           PP_PACKED_CLASS,
                                               .file = file};
     if (!h->width || !h->merge || h->merge > INT16_MAX ||
         h->token >= index->vocab || !h->n_items || index->token_files ||
@@ -203,7 +205,7 @@ int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     bool audio = h->version == PP_PACKED_AUDIO;
-    if (h->version >= PP_PACKED_AUDIO &&
+    if ((audio || h->version == PP_PACKED_BOTH) &&
         (h->ranks || h->cp || h->max_rank_tokens))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: an index with audio cannot have ranks");

@@ -29,6 +29,7 @@ struct pp_packed_stream {
     uint32_t max_items, max_rows; /* of a bin */
     uint32_t max_item;            /* rows of the largest item */
     uint64_t n, n_rows;           /* items and rows of all bins */
+    bool class_out;               /* as in struct pp_item_kind */
     int file; /* private: enum pp_packed_file of the values */
 };
 
@@ -42,7 +43,8 @@ static inline bool pp_stream_exists(const struct pp_packed_stream *s)
 static inline uint32_t pp_item_features(const struct pp_packed_stream *s,
                                         uint32_t rows)
 {
-    return rows / (uint32_t)pp_modality_rows(s->modality, s->merge);
+    return rows / (uint32_t)pp_modality_rows(s->modality, s->merge) +
+           s->class_out;
 }
 
 /* The items of one bin. Sequence i has items cu_items[i]..cu_items[i + 1], and

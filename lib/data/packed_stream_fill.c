@@ -95,7 +95,8 @@ int pp_item_add_part(struct pp_item_cursor *c,
 
 static struct pp_item_kind kind_of(const struct pp_packed_stream *s)
 {
-    return (struct pp_item_kind){s->width, s->token, s->merge, s->modality};
+    return (struct pp_item_kind){s->width, s->token, s->merge, s->modality,
+                                 s->class_out};
 }
 
 /* Loads the items that a sequence of the packed set has of a modality. */
@@ -226,6 +227,7 @@ int pp_packed_set_items(struct pp_packed *p, const struct pp_item_content *c,
                                    .width = c->kind.width,
                                    .token = c->kind.token,
                                    .merge = c->kind.merge,
+                                   .class_out = c->kind.class_out,
                                    .file =
                                        PP_PACKED_ROWS + (int)c->kind.modality};
     for (size_t i = 0; i < p->n_sequences; i++)

@@ -63,6 +63,7 @@ struct pp_jsonl_stream {
     uint32_t token; /* the id of placeholders */
     uint32_t merge; /* see base/modality.h; at least 1 */
     uint32_t patch; /* pixels of a patch, each way; 0: images are patches */
+    bool class_out; /* as in struct pp_item_kind */
 };
 
 /* JSON Lines: an object per line with "input_ids", or with "text" for the byte

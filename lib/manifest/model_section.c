@@ -135,8 +135,9 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 }
 
 static const char *const model_keys[] = {
-    "source",  "architecture", "dtype",       "device", "tied", "params",
-    "tensors", "rotary_dim",   "image_merge", "units",  NULL,
+    "source",      "architecture",  "dtype",   "device",
+    "tied",        "params",        "tensors", "rotary_dim",
+    "image_merge", "class_feature", "units",   NULL,
 };
 static const char *const unit_keys[] = {
     "fqn",       "params",      "fwd_flops",    "act_bytes",
@@ -382,7 +383,9 @@ static int read_table_keys(const struct pp_value *at,
         (pp_value_find(at, "rotary_dim", &member) &&
          pp_value_int(&member, 0, INT32_MAX, &rotary)) ||
         (pp_value_find(at, "image_merge", &member) &&
-         pp_value_int(&member, 2, INT32_MAX, &merge)))
+         pp_value_int(&member, 2, INT32_MAX, &merge)) ||
+        (pp_value_find(at, "class_feature", &member) &&
+         pp_value_bool(&member, &model->class_feature)))
         return -1;
     model->n_tensors = (size_t)tensors;
     model->rotary = (size_t)rotary;
@@ -479,6 +482,8 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
     if (model->image_merge > 1)
         bad |= pp_put(o, "image_merge",
                       json_integer((json_int_t)model->image_merge));
+    if (model->class_feature)
+        bad |= pp_put(o, "class_feature", json_true());
     for (size_t i = 0; i < model->n_units && !bad; i++)
         bad |= json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));

@@ -449,6 +449,13 @@ int pp_vision_check_images(const struct pp_model *m,
                        "but the model takes %zu and %zu",
                        words.rows, s->patch_inputs, s->merge, v->patch_inputs,
                        v->merge);
+    if (s->class_out != v->class_out)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s have %s feature of a class token, but the model "
+                       "takes %s; pack them %s it",
+                       words.items, s->class_out ? "a" : "no",
+                       s->class_out ? "none" : "one",
+                       s->class_out ? "without" : "with");
     if (v->fixed_size &&
         (s->max_image > v->patches || s->n_patches != s->n * v->patches))
         return pp_fail(err, PP_EXIT_INPUT,

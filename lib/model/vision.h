@@ -158,6 +158,7 @@ struct pp_image_set {
     size_t token;                 /* the id of placeholders */
     size_t patch_inputs;          /* input values of a patch */
     size_t merge;                 /* patches of a feature */
+    bool class_out;               /* each has a feature of a class token, too */
 };
 
 /* Fails with PP_EXIT_INPUT if the model cannot take the images: it has no

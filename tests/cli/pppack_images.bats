@@ -35,6 +35,37 @@ pixels() {
     [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 4 ]
 }
 
+@test "an image can have a feature of a class token" {
+    lines 1 0 2 1 | jq -c '.images as $i | .input_ids |=
+        if ($i | length) > 0 then [range($i | length) | 9] + . else .
+        end' >in.jsonl
+    args=(-l 16 --image-token 9 --patch 2)
+    pppack -q "${args[@]}" --class-feature -o packed in.jsonl
+    pppack --check packed
+    [ "$(pppack --stats packed | jq -c '[.images, .patches, .sequences]')" = \
+        '[4,8,4]' ]
+    [ "$(od -An -t u4 -j 8 -N 8 packed/index | tr -s ' ')" = ' 8 368' ]
+    # Packed anew they keep it.
+    pppack -q -l 16 -o again packed
+    cmp packed/index again/index
+    refused "in.jsonl: line 1: '3' placeholders (id 9) for 2 features of images" \
+        "${args[@]}" -o other in.jsonl
+    lines 1 >out.jsonl
+    refused "out.jsonl: line 1: '2' placeholders (id 9) for 3 features of \
+images" "${args[@]}" --class-feature -o other out.jsonl
+    pppack -q "${args[@]}" -o without out.jsonl
+    refused "without: images with and without a feature of a class token cannot \
+be mixed" -l 16 -o other packed without
+    refused "--class-feature needs --image-token" -l 16 --class-feature -o other \
+        in.jsonl
+    refused "--class-feature and --audio-token exclude each other" "${args[@]}" \
+        --class-feature --audio-token 8 -o other in.jsonl
+    echo '{"input_ids":[8,20],"audio":[[[0,1,2],[3,4,5]]]}' >audio.jsonl
+    pppack -q -l 16 --audio-token 8 -o audio audio.jsonl
+    refused "images with a feature of a class token cannot be packed beside \
+audio" -l 16 -o other packed audio
+}
+
 @test "audio is packed in place of images" {
     echo '{"input_ids":[5,9,6],"audio":[[[0,1,2],[3,4,5]]]}' >in.jsonl
     pppack -q -l 8 --audio-token 9 -o packed in.jsonl
@@ -312,9 +343,15 @@ pack them with this one" "${args[@]}" --image-token 7 other.jsonl
     pppack -q -l 40 --image-token 31 --patch 4 -o once two.jsonl
     refused "plan.json: patches have '32' values and 1 of them make a feature, \
 but the model takes 48 and 1" -l 40 --manifest plan.json -o packed once
+    picture 31 5 3 8 >full.jsonl
+    refused "plan.json: images have a feature of a class token, but the model \
+takes none; pack them without it" "${args[@]}" --class-feature full.jsonl
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/llava-full" >full.json
+    picture 31 4 3 8 >in.jsonl
+    refused "full.json: images have no feature of a class token, but the model \
+takes one; pack them with it" "${args[@]}" --manifest full.json in.jsonl
     [ ! -e packed ]
     cmp plan.json before.json
-    picture 31 4 3 8 >in.jsonl
     pppack -q "${args[@]}" in.jsonl
     jq -e '.data.max_images == 1' plan.json >/dev/null
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >text.json

@@ -281,6 +281,10 @@ with_images() {
     # Red, green and blue of the left patch; red counts twice.
     [ "$(od -An -v -t f4 -w48 packed/pixels | head -n 1 | tr -s ' ')" = \
         ' 0 2 0 0 0 1 0 0 0 1 1 1' ]
+    # And three times if a class token has a feature, too.
+    sed -i 's/{/{"vision_feature_select_strategy": "full", /' model/config.json
+    tokenize --tokenizer model --chat --images arrays in/chats.jsonl |
+        jq -e '[.input_ids[] | select(. == 7)] | length == 3'
     run ! tokenize --tokenizer model --chat in/chats.jsonl
     [[ $output == *"has pictures; give --images and a folder for them" ]]
     sed 's/<image> //' in/chats.jsonl >in/none.jsonl

@@ -39,11 +39,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (n == 0)
         return 0;
     /* Placeholders of images and audio are 9; of audio beside images, 8. */
-    static const struct pp_jsonl_stream images = {9, 1, 2}, audio = {9, 2, 0},
-                                        other = {8, 2, 0};
+    static const struct pp_jsonl_stream images = {9, 1, 2, false},
+                                        audio = {9, 2, 0, false},
+                                        other = {8, 2, 0, false},
+                                        more = {9, 2, 2, true};
     static const struct pp_jsonl_stream *const streams[][PP_N_MODALITIES] = {
-        {&images, NULL}, {&images, NULL}, {NULL, &audio}, {&images, &other}};
-    for (int mode = 0; mode < 4; mode++) {
+        {&images, NULL},
+        {&images, NULL},
+        {NULL, &audio},
+        {&images, &other},
+        {&more, NULL}};
+    for (int mode = 0; mode < 5; mode++) {
         struct pp_documents d = {0};
         struct pp_err err = {0};
         bool bytes = mode == 1;

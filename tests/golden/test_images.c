@@ -59,6 +59,11 @@ static const struct model {
       {"vision,language", 4},
       {"language", 37 + 4},
       {"projector", 37 + 21}}},
+    /* The same, and the feature of the class token. */
+    {"llava-full",
+     llava_splits,
+     {"gpipe"},
+     {{"vision", 4 + 21}, {"vision,language", 4}}},
     /* Images of several sizes, whose patches have two positions, and tokens
      * that have three. */
     {"qwen2-vl",

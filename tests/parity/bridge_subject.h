@@ -70,7 +70,8 @@ static size_t write_item(const struct pp_vision *v, size_t item, size_t word,
                          int32_t *ids)
 {
     const struct pp_grid g = grid_of(v, item);
-    size_t n = 0, features = pp_grid_size(&g) / v->merge;
+    size_t n = 0;
+    size_t features = pp_image_rows(v, pp_grid_size(&g), PP_ROWS_FEATURES);
     while (n < features)
         ids[n++] = (int32_t)v->image_token;
     ids[n++] = 2 + (int32_t)(word % 20);

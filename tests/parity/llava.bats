@@ -25,6 +25,15 @@ setup() {
     MODEL=$SRCDIR/tests/golden/llava
 }
 
+# refuses TEXT ARGS...: pprun fails with status 2 and says it.
+refuses() {
+    local text=$1
+    shift
+    run -2 --separate-stderr pprun -q --steps 1 "$@"
+    echo "$stderr"
+    [[ $stderr == *"$text"* ]]
+}
+
 @test "ranks give the bits of one, wherever the model is cut" {
     plan gpipe -p 1
     train one --eval eval --eval-every 2
@@ -144,21 +153,46 @@ setup() {
     run -1 compare all/latest start/latest 'vision_tower.*.layers.1.*'
 }
 
+@test "a model may take the feature of the class token" {
+    MODEL=$SRCDIR/tests/golden/llava-full
+    sed 's/31,31,31,31/&,31/g' data.jsonl >full.jsonl
+    pack --class-feature --tp 2 --cp 2 -l 48 -o full full.jsonl
+    export DATA=full
+    plan 1f1b -p 1
+    train one
+    plan 1f1b -p 3 --encoder-ranks 1
+    train apart
+    compare one/latest apart/latest
+    diff one.jsonl apart.jsonl
+    for args in '-p 2 --tp 2 --cp 2' '-p 3 --tp 2 --dp 2 --encoder-mesh dp=3'; do
+        # shellcheck disable=SC2086
+        plan 1f1b $args
+        run -0 pprun -q --verify --dtype fp64 --data full plan.json
+    done
+    # Every sequence has two images of five features.
+    lines 3 1 2 | sed 's/31,31,31,31/&,31/g' >line
+    for _ in 1 2 3 4 5 6 7 8; do cat line; done >same.jsonl
+    local length
+    length=$(jq '(.input_ids | length) / 8 | ceil * 8' line)
+    pack --class-feature -l "$length" --cp 4 -o same same.jsonl
+    for args in '-p 3' '-p 2 --dp 2' '-p 2 --encoder-mesh dp=2' \
+        '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $args "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+        planned_bytes same
+    done
+    jq -e .model.class_feature plan.json
+    refuses "images have no feature of a class token, but the model takes one" \
+        --data divided --init 1 plan.json
+}
+
 @test "text alone trains too" {
     lines 4 8 0 >text.jsonl
     pppack -q -l 40 -o text text.jsonl
     ppsplit -q -p 3 --encoder-ranks 1 "$MODEL" |
         ppsched -q -s 1f1b -m 4 --data text -o text.json
     run -0 pprun -q --data text --steps 2 text.json
-}
-
-# refuses TEXT ARGS...: pprun fails with status 2 and says it.
-refuses() {
-    local text=$1
-    shift
-    run -2 --separate-stderr pprun -q --steps 1 "$@"
-    echo "$stderr"
-    [[ $stderr == *"$text"* ]]
 }
 
 @test "other meshes, schedules and data are refused by name" {

@@ -59,7 +59,8 @@ static int count_faults(const struct subject *s, struct pp_image_work w)
             last = walk.maker;
             patches[last] += walk.patches;
             all += walk.patches;
-            features += walk.patches / s->m.encoders[w.encoder].merge;
+            features += pp_image_rows(&s->m.encoders[w.encoder], walk.patches,
+                                      PP_ROWS_FEATURES);
         }
     }
     for (size_t k = 0; k < w.n_makers; k++)
@@ -550,9 +551,10 @@ static void cycles(const struct subject *x, int n)
        after.files - before.files);
 }
 
-enum { N_MODELS = 5 };
-static const char *const models[N_MODELS] = {"llava", "qwen2-vl", "qwen2.5-vl",
-                                             "qwen2-audio", "qwen2.5-omni"};
+enum { N_MODELS = 6 };
+static const char *const models[N_MODELS] = {"llava",        "qwen2-vl",
+                                             "qwen2.5-vl",   "qwen2-audio",
+                                             "qwen2.5-omni", "llava-full"};
 
 static int number_of(const char *model)
 {
@@ -577,6 +579,7 @@ int main(int argc, char **argv)
     divisions(&subjects[1], models[1], 0);
     divisions(&subjects[3], models[3], 0);
     divisions(&subjects[4], models[4], 1);
+    divisions(&subjects[5], models[5], 0);
     while (read_line(f, &t))
         if (!strcmp(t.suite, suite) && ++n % fewer() == 0)
             check(&subjects[number_of(t.model)], &t);

@@ -13,8 +13,10 @@
 struct streams {
     const struct pp_jsonl_stream *of[PP_N_MODALITIES];
 };
-static const struct pp_jsonl_stream by_fours = {9, 2, 2}, by_ones = {9, 1, 2},
-                                    clips = {9, 2, 0}, other_clips = {8, 2, 0};
+static const struct pp_jsonl_stream by_fours = {9, 2, 2, false},
+                                    by_ones = {9, 1, 2, false},
+                                    clips = {9, 2, 0, false},
+                                    other_clips = {8, 2, 0, false};
 static const struct streams merged = {{&by_fours}}, each = {{&by_ones}},
                             audio = {{NULL, &clips}},
                             both = {{&by_ones, &other_clips}};

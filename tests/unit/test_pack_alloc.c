@@ -106,7 +106,7 @@ static int balance(struct work *w, struct pp_err *err)
 
 static int pack(struct work *w, struct pp_err *err)
 {
-    const struct pp_jsonl_stream images = {9, 1, 1};
+    const struct pp_jsonl_stream images = {9, 1, 1, false};
     struct pp_jsonl j = {.name = "in", .streams = {&images}};
     size_t bound;
     if (pp_jsonl_read(&j, w->in, &w->docs, err) != 0 ||

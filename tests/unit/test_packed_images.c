@@ -30,7 +30,7 @@ static const int32_t both_ids[] = {8, 9, 9, 8, 9, 8, 4, 5, 6,
 static void load_items(struct pp_documents *d, enum pp_modality modality,
                        uint32_t token)
 {
-    const struct pp_item_kind kind = {INPUTS, token, 2, modality};
+    const struct pp_item_kind kind = {INPUTS, token, 2, modality, false};
     struct pp_items *to = &d->items[modality];
     const struct pp_grid *grids =
         modality == PP_MODALITY_AUDIO ? clip_grids : document_grids;
@@ -263,7 +263,8 @@ static void test_image_lies(const char *dir, const char *path)
     int32_t *cu_items = (void *)(data + s->cu_items);
     int32_t *cu_rows = (void *)(data + s->cu_rows);
     struct pp_grid *grids = (void *)(data + s->grids);
-    LIE(h->version = 8, PP_EXIT_INPUT, "this one reads 7");
+    LIE(h->version = 9, PP_EXIT_INPUT, "this one reads 8");
+    LIE(h->version = 8, PP_EXIT_NO, "placeholders for 4 features");
     LIE(h->version = 7, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(s->modality = 1, PP_EXIT_INPUT, "images are impossible");
@@ -407,6 +408,42 @@ static void test_both(const char *base)
     pp_items_finish(&d.items[PP_MODALITY_AUDIO]);
 }
 
+/* A class token's feature makes an index of version 8. */
+static void test_class(const char *base)
+{
+    static const int32_t class_ids[] = {9, 9, 9, 9, 9, 8, 4, 5, 6,
+                                        7, 9, 9, 8, 9, 9, 8, 1};
+    struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
+    char dir[64];
+    struct pp_packed p, q;
+    struct pp_err err = {0};
+    load_items(&d, PP_MODALITY_IMAGES, 9);
+    d.items[PP_MODALITY_IMAGES].kind.class_out = true;
+    snprintf(dir, sizeof dir, "%s/class", base);
+    struct pp_packed_content c = content_of(&d);
+    ok(pp_packed_write(dir, &c, &err) != 0 &&
+           strstr(err.text, "placeholders for 4 features"),
+       "a feature more wants a placeholder more: %s", err.text);
+    err = (struct pp_err){0};
+    c.ids = class_ids;
+    if (!ok(pp_packed_write(dir, &c, &err) == 0 &&
+                pp_packed_open(dir, &p, &err) == 0 &&
+                pp_packed_check(&p, &err) == 0,
+            "written and opened %s", err.text))
+        return;
+    const struct pp_packed_stream *s = &p.streams[PP_MODALITY_IMAGES];
+    ok(p.version == 8 && s->class_out && s->merge == 2 && s->n_rows == 24 &&
+           pp_item_features(s, 8) == 3,
+       "as version 8");
+    ok(pp_packed_take(&p, 2, &q, &err) == 0 &&
+           q.streams[PP_MODALITY_IMAGES].class_out,
+       "and copied with it");
+    pp_packed_finish(&q);
+    pp_packed_finish(&p);
+    test_documents(dir, &d);
+    pp_items_finish(&d.items[PP_MODALITY_IMAGES]);
+}
+
 static void test_files(const char *base)
 {
     struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
@@ -435,6 +472,7 @@ int main(void)
     test_files(base);
     test_audio(base);
     test_both(base);
+    test_class(base);
     scratch_remove(base);
     return done();
 }

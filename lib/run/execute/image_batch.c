@@ -82,7 +82,8 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
             .max_frames = most_frames(p, s->modality),
             .token = s->token,
             .patch_inputs = s->width,
-            .merge = pp_modality_rows(s->modality, s->merge)};
+            .merge = pp_modality_rows(s->modality, s->merge),
+            .class_out = s->class_out};
         if (pp_vision_check_images(m, &set, err) != 0)
             return -1;
     }
@@ -90,10 +91,11 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
 }
 
 /* Lists the rows of images with one axis: their positions, and the first row of
- * each feature. A class token is in none. */
+ * each feature. A class token is in none, or is the first feature. */
 static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
 {
-    const int32_t merge = (int32_t)v->merge, class = v->class_token;
+    const int32_t merge = (int32_t)v->merge;
+    const int32_t class = v->class_token && !v->class_out;
     size_t features = 0;
     for (size_t i = 0; i < b->view.n_sequences; i++) {
         int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
@@ -167,7 +169,7 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
     if (images->values)
         b->pixels[i] += (size_t)images->cu_rows[s->number] * v->patch_inputs;
     b->cu_seqlens[i + 1] = at + (int32_t)s->patches + v->class_token;
-    b->view.n_features += s->patches / v->merge;
+    b->view.n_features += pp_image_rows(v, s->patches, PP_ROWS_FEATURES);
 }
 
 /* Makes the view of the encoder: the images of this rank. */

@@ -121,7 +121,7 @@ static bool visit_sequence(struct visitor *v, size_t i)
         while (v->left == 0) {
             if (!pp_image_walk_next(&v->walk))
                 return false;
-            v->left = v->walk.patches / of->merge;
+            v->left = pp_image_rows(of, v->walk.patches, PP_ROWS_FEATURES);
         }
         v->left--;
         struct pp_feature f = {.maker = v->walk.maker};
