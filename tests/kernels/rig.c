@@ -28,6 +28,7 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
 {
     return kind == PP_UNIT_PATCHES     ? m->encoders[0].patch_inputs
            : kind == PP_UNIT_PROJECTOR ? m->encoders[0].hidden
+           : kind == PP_UNIT_HEAD      ? m->hidden * (1 + m->n_mtp)
                                        : m->hidden;
 }
 

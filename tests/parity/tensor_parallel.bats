@@ -62,6 +62,19 @@ divided() {
 @test "2 of 1f1b on 2 context-parallel ranks" {
     divided llama 1f1b 4 -p 2 --tp 2 --cp 2
 }
+@test "the head's gradients have the same bits in F and in a later B" {
+    local split
+    for split in '--tp 2' '--tp 4 --cp 2' '--tp 2 --cp 2 --cp-exact'; do
+        for kind in gpipe 1f1b zb-h1; do
+            # shellcheck disable=SC2086
+            plan plan.json $kind 4 llama -p 2 $split
+            rm -rf $kind
+            train $kind plan.json --eval eval
+        done
+        same 1f1b gpipe
+        same zb-h1 gpipe
+    done
+}
 @test "2 in slices" {
     plan plan.json seq1f1b 4 qwen3-tied -p 2 --tp 2
     ppsched -q -s seq1f1b -m 4 --slices 3 --data packed plan.json >sliced.json

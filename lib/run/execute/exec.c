@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
+#include "schedule/ir/at_once.h"
 #include "schedule/ir/deps.h"
 
 static int make_inboxes(struct pp_exec *e, struct pp_err *err)
@@ -49,8 +50,10 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     e->bounds =
         calloc((size_t)pp_layout_ranks(&e->env->layout) + 1, sizeof *e->bounds);
     e->before = calloc((size_t)s->graph->n_slices, sizeof *e->before);
-    if (!e->sent || !e->before || !e->bounds)
+    e->at_once = calloc(row->n + 1, sizeof *e->at_once);
+    if (!e->sent || !e->before || !e->bounds || !e->at_once)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_at_once(s, e->env->place.row, e->at_once);
     return make_inboxes(e, err);
 }
 
@@ -59,6 +62,7 @@ void pp_exec_finish(struct pp_exec *e)
     pp_memory_finish(&e->memory);
     free(e->sent);
     free(e->before);
+    free(e->at_once);
     free(e->bounds);
     free(e->inboxes);
     free(e->posted);
@@ -445,6 +449,9 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
         pp_recorder_begin(e->recorder, place, on->env->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
+    /* Layers are timed in F, I and W apart. */
+    mb.at_once =
+        e->at_once[place] && !(e->recorder && e->recorder->kept.layers);
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     find_blocks(e, a, blocks);

@@ -130,6 +130,8 @@ struct pp_microbatch {
     double *loss;       /* F writes: sum of -logp over scored rows, in row
                            order, times scale; or that of `objective` */
     double *logps;      /* (n_scored) F writes; may be NULL without objective */
+    bool at_once; /* the backward follows F at once (schedule/ir/at_once.h); F
+                     may do what belongs to it, also to g */
     /* If wanted, F writes the entropy at every scored row, then top_k ids and
      * as many logits, details_stride apart. */
     size_t top_k; /* at most PP_MOST_TOP_K */

@@ -8,6 +8,12 @@
  * only on V and the backend, so products have the same shape under every split
  * of the model.
  *
+ * If the backward follows at once, F makes both gradients of a block while its
+ * logits are there, and keeps that of its input in place of the rows. Nothing
+ * computes the logits again. An objective gives the gradients of the
+ * log-probabilities only when it has all of them, so it needs all logits in one
+ * block.
+ *
  * With multi-token prediction the input has two rows of hidden side by side,
  * and the head does the same for the second one, with rows and targets of its
  * own.
@@ -59,6 +65,15 @@ static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
 {
     size_t end = at < mb->n_labelled ? mb->n_labelled : mb->n_scored;
     return end - at < rows ? end - at : rows;
+}
+
+/* Reports whether what ranks exchange of a block's rows fits in the room for
+ * the gradient of its rows: two statistics of each rank for every row. */
+static bool merges_apart(const struct pp_layer *l)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    return 2 * pp_env_tp(l->env) * k->accumulator_bytes <=
+           l->env->model->hidden * k->element_bytes;
 }
 
 size_t pp_head_words(const struct pp_layer *l)
@@ -129,15 +144,13 @@ static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Makes the logits, then overwrites them with the gradient of the loss. */
-static int make_gradient(const struct pp_layer *l,
+/* Overwrites the logits of a block with the gradient of the loss. */
+static int differentiate(const struct pp_layer *l,
                          const struct pp_microbatch *mb,
-                         const struct head_scratch *h, const void *x,
+                         const struct head_scratch *h,
                          const struct pp_layer_blocks *b, void *const *s,
                          size_t at, size_t n, struct pp_err *err)
 {
-    if (make_logits(l, mb, h, x, at, n, err))
-        return -1;
     void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
     void *scale = pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at);
     const struct pp_head_block block = {h->logits,   lse, h->dx,
@@ -148,6 +161,49 @@ static int make_gradient(const struct pp_layer *l,
         h->logits, lse, mb->targets + at, scale, n, pp_head_words(l),
         cap_of(l, mb), l->env->stream));
     return 0;
+}
+
+/* Makes the gradients of a block from its logits, which it overwrites: that of
+ * its rows in dx (tokens, C), and that of the weight, which is added to dw. dx
+ * or dw may be NULL. */
+static int block_gradients(const struct pp_layer *l,
+                           const struct pp_microbatch *mb,
+                           const struct head_scratch *h,
+                           const struct pp_layer_blocks *b, void *const *s,
+                           void *dx, void *dw, size_t at, size_t n,
+                           struct pp_err *err)
+{
+    const struct pp_kernels *k = l->env->kernels;
+    size_t C = l->env->model->hidden, V = pp_head_words(l);
+    if (differentiate(l, mb, h, b, s, at, n, err))
+        return -1;
+    if (dx) {
+        PP_LAYER_RUN(k->linear_bwd_input(h->dx, h->logits, l->w[PP_P_WEIGHT], n,
+                                         C, V, C, V, l->env->stream));
+        if (cool(l, mb, h->dx, n, err))
+            return -1;
+        PP_LAYER_RUN(
+            k->scatter(dx, h->dx, mb->scored_rows + at, n, C, l->env->stream));
+    }
+    if (dw)
+        PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h->logits, h->x, n, C, V, V,
+                                          C, l->env->stream));
+    return 0;
+}
+
+/* Reports whether F makes the gradients. With several tensor-parallel ranks it
+ * must not need b->summed, which has the gradient of the rows. */
+static bool makes_gradients(const struct pp_layer *l,
+                            const struct pp_microbatch *mb)
+{
+    struct pp_backend b = pp_env_backend(l->env);
+    size_t rows = pp_head_block_rows(&b, pp_model_outputs(l->env->model));
+    if (!mb->at_once || l->role == PP_ROLE_FORWARD)
+        return false;
+    if (pp_env_tp(l->env) > 1 &&
+        (mb->teacher || mb->details || !merges_apart(l)))
+        return false;
+    return !mb->objective || block_end(mb, 0, rows) == mb->n_scored;
 }
 
 /* Sums -logp in row order. Inside a step the host waits for the device only
@@ -247,16 +303,14 @@ static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Writes the scales of the microbatch. Those of an objective are in mb->logps
- * when the last slice is scored, behind those of the earlier slices. */
+/* Writes the scales of an objective. They are in mb->logps when the last slice
+ * is scored, behind those of the earlier slices. */
 static int write_scales(const struct pp_layer *l,
                         const struct pp_microbatch *mb,
                         const struct pp_layer_blocks *b, void *const *s,
                         struct pp_err *err)
 {
     const double *scale = mb->logps;
-    if (!mb->objective)
-        return write_rows(l, mb, NULL, mb->n_scored, s[PP_S_HEAD_SCALE], err);
     if (mb->continues)
         return 0;
     if (write_rows(l, mb, scale, mb->n_scored, s[PP_S_HEAD_SCALE], err))
@@ -272,46 +326,84 @@ static int write_scales(const struct pp_layer *l,
     return 0;
 }
 
-/* Computes one prediction from the rows in PP_S_HEAD_X. */
-static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   const struct pp_layer_blocks *b, void *const *s,
-                   void *scratch, struct pp_err *err)
+/* Makes the logits of a block and scores them. */
+static int score_block(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       const struct head_scratch *h,
+                       const struct pp_layer_blocks *b, void *const *s,
+                       const void *x, size_t at, size_t n, struct pp_err *err)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    size_t n;
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    double sum = 0;
-    const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
-    if (!x)
+    void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
+    void *logp = pp_layer_statistic_at(l, h->logp, at);
+    const struct pp_head_block block = {h->logits, lse, h->dx, h->dx_bytes, b};
+    if (make_logits(l, mb, h, x, at, n, err))
         return -1;
-    for (size_t at = 0; at < mb->n_scored; at += n) {
-        n = block_end(mb, at, h.rows);
-        if (make_logits(l, mb, &h, x, at, n, err))
-            return -1;
-        void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
-        void *logp = pp_layer_statistic_at(l, h.logp, at);
-        PP_LAYER_RUN(k->cross_entropy_fwd(lse, logp, h.logits, mb->targets + at,
-                                          n, pp_head_words(l), l->env->stream));
-        if (pp_head_ranks(l) > 1 &&
-            pp_layer_merge_words(l, b, lse, logp, n, err))
-            return -1;
-        const struct pp_head_block block = {h.logits, lse, h.dx, h.dx_bytes, b};
-        if (mb->teacher && pp_head_teacher_fwd(l, mb, &block, logp, at, n, err))
-            return -1;
-        if (mb->details && (mb->sampler ? pp_head_sample : pp_head_details)(
-                               l, mb, &block, at, n, err))
-            return -1;
-    }
-    const void *x_of_rows = l->env->model->scores ? s[PP_S_HEAD_LSE] : h.logp;
-    if (read_logps(l, mb, x_of_rows, &sum, err) ||
+    PP_LAYER_RUN(l->env->kernels->cross_entropy_fwd(
+        lse, logp, h->logits, mb->targets + at, n, pp_head_words(l),
+        l->env->stream));
+    if (pp_head_ranks(l) > 1 &&
+        pp_layer_merge_words(l, merges_apart(l) ? h->dx : b->summed, lse, logp,
+                             n, err))
+        return -1;
+    if (mb->teacher && pp_head_teacher_fwd(l, mb, &block, logp, at, n, err))
+        return -1;
+    if (mb->details)
+        return (mb->sampler ? pp_head_sample : pp_head_details)(l, mb, &block,
+                                                                at, n, err);
+    return 0;
+}
+
+/* Adds up the loss of rows that are scored, and hands them to an objective. */
+static int sum_loss(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct head_scratch *h,
+                    const struct pp_layer_blocks *b, void *const *s,
+                    struct pp_err *err)
+{
+    const void *x = l->env->model->scores ? s[PP_S_HEAD_LSE] : h->logp;
+    double sum = 0;
+    if (read_logps(l, mb, x, &sum, err) ||
         (pp_mesh_is_exact(pp_env_mesh(l->env)) && !mb->objective &&
-         sum_exactly(l, mb, h.logp, h.all_logps, &sum, err)))
+         sum_exactly(l, mb, h->logp, h->all_logps, &sum, err)))
         return -1;
     *mb->loss = sum * mb->scale;
-    if (mb->objective &&
-        mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, err))
+    if (!mb->objective)
+        return 0;
+    return mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, err)
+               ? -1
+               : write_scales(l, mb, b, s, err);
+}
+
+/* Computes one prediction from rows (tokens of this rank, C), and its gradients
+ * if F makes them: that of the rows is then in PP_S_HEAD_X. */
+static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
+                   const void *rows, const struct pp_layer_blocks *b,
+                   void *const *s, void *scratch, struct pp_err *err)
+{
+    size_t n, scored = mb->n_scored;
+    struct head_scratch h = head_buffers(l, mb, scratch);
+    void *kept = s[PP_S_HEAD_X], *dw = l->g[PP_P_WEIGHT];
+    void *dx = makes_gradients(l, mb) ? pp_layer_part(l, b, kept) : NULL;
+    bool makes = dx && rows_with_gradients(l, mb) > 0;
+    const void *x = pp_layer_gather(l, mb, b, rows, err);
+    if (!x)
         return -1;
-    return write_scales(l, mb, b, s, err);
+    if (dx)
+        PP_LAYER_RUN(l->env->kernels->zero(
+            dx, mb->tokens * l->env->model->hidden, l->env->stream));
+    if (!mb->objective &&
+        write_rows(l, mb, NULL, scored, s[PP_S_HEAD_SCALE], err))
+        return -1;
+    for (size_t at = 0; at < scored; at += n) {
+        n = block_end(mb, at, h.rows);
+        if (score_block(l, mb, &h, b, s, x, at, n, err) ||
+            (makes && !mb->objective &&
+             block_gradients(l, mb, &h, b, s, dx, dw, at, n, err)))
+            return -1;
+    }
+    if (sum_loss(l, mb, &h, b, s, err) ||
+        (makes && mb->objective &&
+         block_gradients(l, mb, &h, b, s, dx, dw, 0, scored, err)))
+        return -1;
+    return dx ? pp_layer_reduce(l, mb, b, kept, err) : 0;
 }
 
 /* Makes the microbatch and the saved tensors of multi-token prediction look
@@ -329,27 +421,46 @@ static struct pp_microbatch look_ahead(const struct pp_microbatch *mb, void **s)
     return ahead;
 }
 
+/* Returns the rows of one prediction, which begin at x: x itself, or a copy
+ * where B reads it if it computes the logits again. With multi-token prediction
+ * x has two rows side by side. */
+static const void *rows_of(const struct pp_layer *l,
+                           const struct pp_microbatch *mb,
+                           const struct head_scratch *h, void *const *s,
+                           const void *x, struct pp_err *err)
+{
+    size_t C = l->env->model->hidden, width = C * (1 + l->env->model->n_mtp);
+    bool makes = makes_gradients(l, mb);
+    void *copy = makes ? h->ahead : s[PP_S_HEAD_X];
+    if (makes && width == C)
+        return x;
+    int code = l->env->kernels->copy(copy, x, pp_layer_rows(l, mb), C, C, width,
+                                     l->env->stream);
+    if (!code)
+        return copy;
+    pp_layer_fail(l, code, err);
+    return NULL;
+}
+
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
 {
     (void)y;
-    const struct pp_kernels *k = l->env->kernels;
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
-    size_t width = C * (1 + l->env->model->n_mtp);
+    struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     double loss = 0;
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], x, R, C, C, width, l->env->stream));
-    if (predict(l, mb, b, s, scratch, err))
+    const void *rows = rows_of(l, mb, &h, s, x, err);
+    if (!rows || predict(l, mb, rows, b, s, scratch, err))
         return -1;
     if (!mb->ahead)
         return 0;
     struct pp_microbatch ahead = look_ahead(mb, s);
-    PP_LAYER_RUN(k->copy(s[PP_S_HEAD_X], pp_layer_at(l, x, C), R, C, C, width,
-                         l->env->stream));
+    rows = rows_of(l, &ahead, &h, s, pp_layer_at(l, x, l->env->model->hidden),
+                   err);
     ahead.loss = &loss;
-    if (predict(l, &ahead, b, s, scratch, err))
+    if (!rows || predict(l, &ahead, rows, b, s, scratch, err))
         return -1;
     /* All tensor-parallel ranks have the same. */
     if (l->env->tensor.group.index == 0)
@@ -359,15 +470,22 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
 
 /* Computes the input gradient (dx), the weight gradient (dw), or both of one
  * prediction from the same logits. Each goes through the blocks in ascending
- * order, so both together give the same bits as one after the other. */
+ * order, so both together give the same bits as one after the other. If F has
+ * made them, dx is there. */
 static int gradients(const struct pp_layer *l, const struct pp_microbatch *mb,
                      void *dx, void *dw, const struct pp_layer_blocks *b,
                      void *const *s, void *scratch, struct pp_err *err)
 {
     const struct pp_kernels *k = l->env->kernels;
-    size_t C = l->env->model->hidden, V = pp_head_words(l), n;
+    size_t C = l->env->model->hidden, R = pp_layer_rows(l, mb), n;
     size_t n_rows = rows_with_gradients(l, mb);
     struct head_scratch h = head_buffers(l, mb, scratch);
+    if (makes_gradients(l, mb)) {
+        if (dx)
+            PP_LAYER_RUN(
+                k->copy(dx, s[PP_S_HEAD_X], R, C, C, C, l->env->stream));
+        return 0;
+    }
     void *part = dx ? pp_layer_part(l, b, dx) : NULL;
     const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
     if (!x)
@@ -376,19 +494,9 @@ static int gradients(const struct pp_layer *l, const struct pp_microbatch *mb,
         PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->env->stream));
     for (size_t at = 0; (dx || dw) && at < n_rows; at += n) {
         n = block_end(mb, at, h.rows);
-        if (make_gradient(l, mb, &h, x, b, s, at, n, err))
+        if (make_logits(l, mb, &h, x, at, n, err) ||
+            block_gradients(l, mb, &h, b, s, part, dw, at, n, err))
             return -1;
-        if (dx) {
-            PP_LAYER_RUN(k->linear_bwd_input(h.dx, h.logits, l->w[PP_P_WEIGHT],
-                                             n, C, V, C, V, l->env->stream));
-            if (cool(l, mb, h.dx, n, err))
-                return -1;
-            PP_LAYER_RUN(k->scatter(part, h.dx, mb->scored_rows + at, n, C,
-                                    l->env->stream));
-        }
-        if (dw)
-            PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h.logits, h.x, n, C, V,
-                                              V, C, l->env->stream));
     }
     return dx ? pp_layer_reduce(l, mb, b, dx, err) : 0;
 }

@@ -303,10 +303,10 @@ int pp_layer_split_bwd_input(const struct pp_layer *l,
                              struct pp_err *err);
 
 /* Replaces the log-sum-exp and the log-probabilities of n scored rows over the
- * words of this rank by those over all words. It overwrites b->summed. */
-int pp_layer_merge_words(const struct pp_layer *l,
-                         const struct pp_layer_blocks *b, void *lse, void *logp,
-                         size_t n, struct pp_err *err);
+ * words of this rank by those over all words. room has two statistics of every
+ * rank for each row. */
+int pp_layer_merge_words(const struct pp_layer *l, void *room, void *lse,
+                         void *logp, size_t n, struct pp_err *err);
 
 /* Returns the bytes of every rank, in their order, in the layer's memory: own
  * itself, or b->summed, which has room for pp_layer_collected_bytes of each

@@ -171,23 +171,22 @@ int pp_layer_split_bwd_input(const struct pp_layer *l,
     return pp_layer_reduce(l, mb, b, dx, err);
 }
 
-int pp_layer_merge_words(const struct pp_layer *l,
-                         const struct pp_layer_blocks *b, void *lse, void *logp,
-                         size_t n, struct pp_err *err)
+int pp_layer_merge_words(const struct pp_layer *l, void *room, void *lse,
+                         void *logp, size_t n, struct pp_err *err)
 {
     if (is_alone(l))
         return 0;
     const struct pp_device_ops *ops = pp_device_ops(l->env->device);
     struct pp_collective c = l->env->tensor;
     size_t bytes = n * l->env->kernels->accumulator_bytes;
-    char *own = (char *)b->summed + (size_t)c.group.index * 2 * bytes;
+    char *own = (char *)room + (size_t)c.group.index * 2 * bytes;
     c.value_bytes = l->env->kernels->accumulator_bytes;
     if (ops->copy(l->env->device, own, lse, bytes, err) ||
         ops->copy(l->env->device, own + bytes, logp, bytes, err) ||
-        pp_all_gather(&c, b->summed, NULL, (size_t)c.group.n * 2 * n, err))
+        pp_all_gather(&c, room, NULL, (size_t)c.group.n * 2 * n, err))
         return -1;
     PP_LAYER_RUN(l->env->kernels->cross_entropy_merge(
-        lse, logp, b->summed, n, (size_t)c.group.n, l->env->stream));
+        lse, logp, room, n, (size_t)c.group.n, l->env->stream));
     return 0;
 }
 
