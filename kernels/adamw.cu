@@ -29,49 +29,87 @@ static struct coefficients coefficients(const struct pp_adamw_step *s)
     return c;
 }
 
+/* Returns V numbers from `at`, or those of the weights if it is NULL. */
+template <int V>
+static __device__ floats<V> wide_weights(const float *at, const elem *w,
+                                         size_t i)
+{
+    floats<V> x;
+    if (at)
+        return ((const floats<V> *)at)[i];
+    pack<V> narrow = ((const pack<V> *)w)[i];
+    for (int j = 0; j < V; j++)
+        x.at[j] = to_float(narrow.at[j]);
+    return x;
+}
+
+template <int V>
+static __device__ void store_weights(float *master, elem *w, size_t i,
+                                     floats<V> x)
+{
+    pack<V> narrow;
+    for (int j = 0; j < V; j++)
+        store(&narrow.at[j], x.at[j]);
+    ((pack<V> *)w)[i] = narrow;
+    if (master)
+        ((floats<V> *)master)[i] = x;
+}
+
+template <int V>
 static __global__ void adamw_kernel(elem *w, float *master, float *m, float *v,
                                     const float *g, size_t n,
                                     struct coefficients c)
 {
-    for (size_t i = grid_thread(); i < n; i += grid_threads()) {
-        float d = g[i] * c.g_scale, x = master ? master[i] : to_float(w[i]);
-        float first = c.b1 * m[i] + c.rest1 * d;
-        float second = c.b2 * v[i] + c.rest2 * d * d;
-        x = x * c.decay - c.step * (first / (sqrtf(second) / c.root2 + c.eps));
-        m[i] = first;
-        v[i] = second;
-        if (master)
-            master[i] = x;
-        store(&w[i], x);
+    for (size_t i = grid_thread(); i < n / V; i += grid_threads()) {
+        floats<V> x = wide_weights<V>(master, w, i);
+        floats<V> first = ((floats<V> *)m)[i], second = ((floats<V> *)v)[i];
+        floats<V> by = ((const floats<V> *)g)[i];
+        for (int j = 0; j < V; j++) {
+            float d = by.at[j] * c.g_scale;
+            first.at[j] = c.b1 * first.at[j] + c.rest1 * d;
+            second.at[j] = c.b2 * second.at[j] + c.rest2 * d * d;
+            x.at[j] = x.at[j] * c.decay -
+                      c.step * (first.at[j] /
+                                (sqrtf(second.at[j]) / c.root2 + c.eps));
+        }
+        ((floats<V> *)m)[i] = first;
+        ((floats<V> *)v)[i] = second;
+        store_weights<V>(master, w, i, x);
     }
 }
 
+template <int V>
 static __global__ void sgd_kernel(elem *w, float *master, const float *g,
                                   size_t n, struct coefficients c)
 {
-    for (size_t i = grid_thread(); i < n; i += grid_threads()) {
-        float x = master ? master[i] : to_float(w[i]);
-        x -= c.lr * (g[i] * c.g_scale + c.wd * x);
-        if (master)
-            master[i] = x;
-        store(&w[i], x);
+    for (size_t i = grid_thread(); i < n / V; i += grid_threads()) {
+        floats<V> x = wide_weights<V>(master, w, i);
+        floats<V> by = ((const floats<V> *)g)[i];
+        for (int j = 0; j < V; j++)
+            x.at[j] -= c.lr * (by.at[j] * c.g_scale + c.wd * x.at[j]);
+        store_weights<V>(master, w, i, x);
     }
 }
 
 PP_ADAMW(PP_CUDA(adamw))
 {
+    bool wide = packs(w, n, 0) && floats_aligned(master) && floats_aligned(m) &&
+                floats_aligned(v) && floats_aligned(g);
     if (!n)
         return 0;
-    return PP_LAUNCH(adamw_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
-                     (elem *)w, (float *)master, (float *)m, (float *)v,
+    return PP_LAUNCH((wide ? adamw_kernel<PP_PACK> : adamw_kernel<1>),
+                     blocks_for(wide ? n / PP_PACK : n, THREADS), THREADS, 0,
+                     stream, (elem *)w, (float *)master, (float *)m, (float *)v,
                      (const float *)g, n, coefficients(s));
 }
 
 PP_SGD(PP_CUDA(sgd))
 {
+    bool wide = packs(w, n, 0) && floats_aligned(master) && floats_aligned(g);
     if (!n)
         return 0;
-    return PP_LAUNCH(sgd_kernel, blocks_for(n, THREADS), THREADS, 0, stream,
-                     (elem *)w, (float *)master, (const float *)g, n,
+    return PP_LAUNCH((wide ? sgd_kernel<PP_PACK> : sgd_kernel<1>),
+                     blocks_for(wide ? n / PP_PACK : n, THREADS), THREADS, 0,
+                     stream, (elem *)w, (float *)master, (const float *)g, n,
                      coefficients(s));
 }

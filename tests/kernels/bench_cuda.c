@@ -103,6 +103,14 @@ static int embedding_bwd_weight(void)
     return k->embedding_bwd_weight(f32, x, ids, T, C, gpu_stream());
 }
 
+/* Without decay, so that the weights stay what they are. */
+static int adamw(void)
+{
+    static const struct pp_adamw_step s = {0, 0.9, 0.99, 1e-8, 0, 1, 1, 1};
+    return k->adamw(w, k->element_bytes == 2 ? z : NULL, x, y, f32, C * F, &s,
+                    gpu_stream());
+}
+
 static double seconds(step_fn *step)
 {
     cudaEvent_t from, to;
@@ -195,6 +203,8 @@ static void bench(const struct pp_kernels *kernels)
     line("swiglu_fwd", swiglu_fwd, 3 * e * T * F, "GB/s");
     line("cross_entropy_fwd", cross_entropy_fwd, e * 64 * V, "GB/s");
     line("embedding_bwd_weight", embedding_bwd_weight, (e + 8) * T * C, "GB/s");
+    line("adamw", adamw, (k->element_bytes == 2 ? 30 : 28) * (double)(C * F),
+         "GB/s");
     /* This is last, because repetition in place lets its numbers overflow. */
     line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
 }

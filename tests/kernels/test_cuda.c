@@ -259,11 +259,14 @@ static void compare_elementwise(struct call *c, size_t N, size_t C,
 }
 
 /* Compares ten steps, with master weights if the weights have fewer bits. */
-static void compare_optimizers(struct call *c, size_t n)
+static void compare_optimizers(struct call *c, size_t n, size_t shift)
 {
-    struct tensor *w = in(c, ELEMENT, n), *m = in(c, ACCUMULATED, n);
-    struct tensor *v = in(c, ACCUMULATED, n), *g = in(c, ACCUMULATED, n);
-    struct tensor *master = in(c, ACCUMULATED, n), *w2 = in(c, ELEMENT, n);
+    struct tensor *w = in_at(c, ELEMENT, n, shift);
+    struct tensor *m = in_at(c, ACCUMULATED, n, shift);
+    struct tensor *v = in_at(c, ACCUMULATED, n, shift);
+    struct tensor *g = in_at(c, ACCUMULATED, n, shift);
+    struct tensor *master = in_at(c, ACCUMULATED, n, shift);
+    struct tensor *w2 = in_at(c, ELEMENT, n, shift);
     bool small = c->k->element_bytes < c->k->accumulator_bytes;
     void *s = gpu_stream();
     int rc = 0;
@@ -282,7 +285,7 @@ static void compare_optimizers(struct call *c, size_t n)
                                g->at, n, &step, s);
         ref->adamw(w->want, NULL, m->want, v->want, g->want, n, &step, NULL);
     }
-    ok(!rc, "%s adamw of %zu runs", c->k->name, n);
+    ok(!rc, "%s adamw of %zu behind %zu runs", c->k->name, n, shift);
     close_to(c, w, bound_of(c, 1e-5, 1e-11), "adamw");
     close_to(c, v, 1e-11, "adamw second moment");
     if (small) {
@@ -293,6 +296,47 @@ static void compare_optimizers(struct call *c, size_t n)
     ref->sgd(w2->want, NULL, g->want, n, &step, NULL);
     ok(!rc, "%s sgd of %zu runs", c->k->name, n);
     close_to(c, w2, bound_of(c, 1e-5, 1e-12), "sgd");
+    finish(c);
+}
+
+/* Tests that a step has the same bits for all elements at once and for the
+ * first one and the others, which begin at no aligned address. */
+static void compare_parts(struct call *c, size_t n)
+{
+    struct tensor *a[5], *b[5];
+    const enum kind kinds[] = {ELEMENT, ACCUMULATED, ACCUMULATED, ACCUMULATED,
+                               ACCUMULATED}; /* w, master, m, v, g */
+    size_t bytes[5], all = 0;
+    struct pp_adamw_step step = {1e-2, 0.9, 0.99, 1e-8, 0.1, 0.1, 0.01, 0.5};
+    bool small = c->k->element_bytes < c->k->accumulator_bytes;
+    for (int i = 0; i < 5; i++) {
+        a[i] = in(c, kinds[i], n);
+        b[i] = make(c, kinds[i], n, 0);
+        for (size_t j = 0; j < n; j++)
+            b[i]->want[j] = a[i]->want[j] =
+                i == 3 ? fabs(a[i]->want[j]) : a[i]->want[j];
+        upload(a[i]), upload(b[i]);
+        bytes[i] = a[i]->bytes;
+        all = n * bytes[i] > all ? n * bytes[i] : all;
+    }
+    void *s = gpu_stream(), *at[5], *one = malloc(all), *two = malloc(all);
+    int rc = c->k->adamw(a[0]->at, small ? a[1]->at : NULL, a[2]->at, a[3]->at,
+                         a[4]->at, n, &step, s);
+    for (size_t from = 0; from < 2; from++) {
+        for (int i = 0; i < 5; i++)
+            at[i] = (char *)b[i]->at + from * bytes[i];
+        rc = rc || c->k->adamw(at[0], small ? at[1] : NULL, at[2], at[3], at[4],
+                               from ? n - 1 : 1, &step, s);
+    }
+    bool same = !rc && one && two;
+    for (int i = 0; same && i < 5; i++) {
+        gpu_get(one, a[i]->at, n * bytes[i]);
+        gpu_get(two, b[i]->at, n * bytes[i]);
+        same = !memcmp(one, two, n * bytes[i]);
+    }
+    ok(same, "%s adamw of %zu: the same bits in parts", c->k->name, n);
+    free(one);
+    free(two);
     finish(c);
 }
 
@@ -477,8 +521,12 @@ static void compare_ends(struct call *c)
         compare_elementwise(c, 5, 24, 1);
         compare_elementwise(c, 700, 128, 0);
     }
-    if (wanted(c, "adamw"))
-        compare_optimizers(c, 1003);
+    if (wanted(c, "adamw")) {
+        compare_optimizers(c, 1003, 0);
+        compare_optimizers(c, 1008, 0);
+        compare_optimizers(c, 1008, 1);
+        compare_parts(c, 4096);
+    }
 }
 
 static void compare_integers(struct call *c)
