@@ -78,8 +78,8 @@ the address of rank 0's machine" ]]
 
 @test "a rank with another secret does not join" {
     free_port
-    rank 0 --join-timeout 2 --secret-file secret &
-    rank 1 PPRUN_SECRET='another one of thirty bytes ..' --join-timeout 1 &
+    rank 0 --join-timeout 6 --secret-file secret &
+    rank 1 PPRUN_SECRET='another one of thirty bytes ..' --join-timeout 3 &
     both 3 2
     [ "$(cat err.0)" = '1 of 2 ranks did not join in time, for example rank 1; '\
 'other programs connected, or ranks of another job or with another secret' ]

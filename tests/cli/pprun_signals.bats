@@ -37,12 +37,15 @@ catches() {
     (((0x0$caught & $1) == $1))
 }
 
-# is_idle: process $pid used no CPU time in a tenth of a second.
+# is_idle: process $pid is no shell any more, used no CPU time in a tenth of a
+# second, and does not wait for a core either.
 is_idle() {
     local before
+    [ "$(cat /proc/"$pid"/comm)" = pprun ] || return 1
     before=$(cut -d ' ' -f 14,15 /proc/"$pid"/stat)
     sleep 0.1
-    [ "$before" = "$(cut -d ' ' -f 14,15 /proc/"$pid"/stat)" ]
+    [ "$before" = "$(cut -d ' ' -f 14,15 /proc/"$pid"/stat)" ] &&
+        ! cut -d ' ' -f 3 /proc/"$pid"/task/*/stat | grep -q '[RD]'
 }
 
 # ends STATUS: process $pid ends with this status, and within a minute.
@@ -166,7 +169,7 @@ is_saved() {
     until_or_end catches 0x4200
     for signal in USR1 TERM USR1 TERM INT; do
         kill -$signal $pid
-        sleep 0.1
+        sleep 0.02
     done
     kill -INT $pid
     sleep 1.1

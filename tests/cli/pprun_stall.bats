@@ -67,7 +67,7 @@ ends() {
 line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
 
 @test "a rank that is stopped is named, and waited for" {
-    start --save ckpt --stall-timeout 1
+    start --save ckpt --stall-timeout 2
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end grep -qs meanwhile err.0
@@ -86,7 +86,7 @@ line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
 }
 
 @test "a rank that is killed with beats unread has ended" {
-    start --stall-timeout 1
+    start --stall-timeout 2
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end grep -qs meanwhile err.0
@@ -96,7 +96,7 @@ line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
 }
 
 @test "with --stall-abort it ends the run" {
-    start --stall-timeout 1 --stall-abort
+    start --stall-timeout 2 --stall-abort
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end test -s status.0

@@ -262,7 +262,7 @@ RANK: 'x' is not "* ]]
 @test "ranks wait for a missing rank for --join-timeout" {
     SECONDS=0
     each=(WORLD_SIZE=4 WORLD_SIZE=4 WORLD_SIZE=4)
-    ranks 3 four.json "${options[@]}" --join-timeout 2
+    ranks 3 four.json "${options[@]}" --join-timeout 5
     all 3 3
     says "pprun?0/4 *: 1 of 4 ranks did not join in time, for example rank 3"
     [ $SECONDS -lt 60 ]
