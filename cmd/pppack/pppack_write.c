@@ -183,14 +183,14 @@ static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
                     : 0;
 }
 
-/* Finds what a token, a pair and a row of each encoder cost. The last component
- * is the language model. */
+/* Finds what a token, a pair and a row of each encoder cost. Tokens are those
+ * of the language model, and of a generator behind it. */
 static void find_costs(struct pack_job *j)
 {
     const struct pp_manifest *m = &j->manifest;
     struct pp_manifest_model language = m->model;
     size_t n = pp_plan_encoders(m);
-    size_t first = n ? m->components[m->n_components - 1].first_unit : 0;
+    size_t first = n ? m->components[n].first_unit : 0;
     language.units += first;
     language.n_units -= first;
     pp_model_cost(&language, &j->per_token, &j->per_pair);

@@ -180,6 +180,9 @@ const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
  * Needs the model and the schedule. */
 int pprun_open_data(struct pprun *p) PP_MUST_USE;
 
+/* Refuses a plan with a generator. */
+int pprun_check_generator(const struct pprun *p) PP_MUST_USE;
+
 /* Refuses what pprun does not do with a model that has an encoder of images. */
 int pprun_check_images(const struct pprun *p) PP_MUST_USE;
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_images - refuses what pprun does not do with a model that has an
- * encoder. */
+ * encoder, and a generator. */
+#include "manifest/workloads.h"
 #include "model/vision.h"
 #include "pprun.h"
 
@@ -28,6 +29,19 @@ static int check_branches(const struct pprun *p)
                            s);
     }
     return 0;
+}
+
+int pprun_check_generator(const struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    const struct pp_component *c = m->components + m->n_components - 1;
+    return pp_plan_generates(m)
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "/components/%zu: '%s' is a generator, which can be "
+                         "planned, but pprun does not train it yet; give it "
+                         "the plan of '%s'",
+                         m->n_components - 1, c->name, c->behind)
+               : 0;
 }
 
 int pprun_check_images(const struct pprun *p)

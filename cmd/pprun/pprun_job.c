@@ -55,6 +55,8 @@ static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
+    if (pprun_check_generator(p))
+        return -1;
     if (m->graph.n_slices > 1 && m->mesh.cp > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp: '%d', but the schedule has slices, which "

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "manifest/workloads.h"
 #include "ppsched.h"
 
 /* Tokens of a microbatch if nothing gives its size. */
@@ -164,7 +165,7 @@ static size_t held_bytes(const struct ppsched *p, int s, size_t rows)
     const struct pp_manifest *m = &p->manifest;
     const struct pp_manifest_stage *stage = &m->stages[s];
     const struct pp_component *c = m->components;
-    if (m->n_components <= PP_MAX_ENCODERS ||
+    if (pp_plan_encoders(m) < PP_MAX_ENCODERS ||
         stage->first_unit >= c[1].first_unit ||
         stage->first_unit + stage->n_units <= c[2].first_unit)
         return 0;
@@ -218,8 +219,18 @@ struct pp_mesh ppsched_mesh(const struct ppsched *p, int row)
     return l.components[pp_layout_component(&l, row)].mesh;
 }
 
-/* Returns the bytes that a stage takes over a bridge, a feature for each token:
- * as wide as what its first unit puts out. */
+/* Returns the bytes that a generator's rank takes of the rows that all ranks of
+ * the language model put out, which have this rate each. */
+static size_t read_bytes(const struct pp_layout *l, double rate, size_t rows)
+{
+    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    const struct pp_mesh *g = &l->components[l->n_components - 1].mesh;
+    double from = pp_mesh_sharers(x), to = pp_mesh_sharers(g);
+    return pp_bytes_of_rows(rate * from * from / to * x->dp / g->dp, rows);
+}
+
+/* Returns the bytes that a stage takes over a bridge. The embedding takes a
+ * feature for each token: as wide as what its first unit puts out. */
 static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -230,6 +241,8 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
             pp_layout_component(&l, m->graph.stages[n->inputs[0]].row))
         return 0;
     const struct pp_manifest_unit *u = &m->model.units[m->stages[s].first_unit];
+    if (l.generates && pp_layout_component(&l, n->row) == l.n_components - 1)
+        return read_bytes(&l, m->stages[n->inputs[0]].out_bytes, rows);
     return pp_bytes_of_rows(u->out_bytes * pp_mesh_sharers(&m->mesh), rows);
 }
 
@@ -252,7 +265,7 @@ static void set_sizes(struct ppsched *p)
             .workspace = workspace_of(p, s, rows, copied),
             .weights = gathered_bytes(p, s),
             .input = taken_bytes(p, s, rows),
-            .parts = p->manifest.n_components > PP_MAX_ENCODERS};
+            .parts = pp_plan_encoders(&p->manifest) == PP_MAX_ENCODERS};
     }
 }
 

@@ -252,8 +252,11 @@ static void say(struct split_job *j)
 
 static int run(struct split_job *j, int argc, char **argv)
 {
-    if (split_read_options(j, argc, argv) || read_model(j) ||
-        complete_request(j))
+    if (split_read_options(j, argc, argv))
+        return -1;
+    if (split_generates(j))
+        return split_add_generator(j, argc, argv);
+    if (read_model(j) || complete_request(j))
         return -1;
     if (j->compare)
         return split_compare(j);

@@ -130,7 +130,13 @@ int split_take_given(struct split_job *j, const char *name) PP_MUST_USE;
 /* Takes the split of --combine: a component of each manifest, and its mesh. */
 int split_combine(struct split_job *j) PP_MUST_USE;
 
-/* Reads a manifest with a model and stages. hint: the end of a message. */
+/* Returns whether --combine names a generator. split_add_generator then prints
+ * the plan that it joins. */
+bool split_generates(const struct split_job *j);
+int split_add_generator(struct split_job *j, int argc, char **argv) PP_MUST_USE;
+
+/* Reads a manifest with a model and stages, and no generator. hint: the end of
+ * a message. */
 struct pp_manifest;
 int split_read_manifest(struct split_job *j, const char *name, const char *hint,
                         struct pp_manifest *m) PP_MUST_USE;

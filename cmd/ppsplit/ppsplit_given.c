@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
+#include "manifest/workloads.h"
 #include "ppsplit.h"
 #include "schedule/kinds/kind.h"
 
@@ -27,11 +28,16 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
         j->t.err = (struct pp_err){0};
         return pp_fail(&j->t.err, why.code, "%s%s", why.text, hint);
     }
-    if (!m->has_model || !m->has_stages) {
-        pp_manifest_finish(m);
+    if (!m->has_model || !m->has_stages)
         rc = pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: has no %s%s", name,
                      m->has_model ? "stages" : "model", hint);
-    }
+    else if (pp_plan_generates(m))
+        rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
+                     "%s: has a generator, which ppsplit does not split; give "
+                     "the plan of its language model",
+                     name);
+    if (rc)
+        pp_manifest_finish(m);
     return rc;
 }
 

@@ -394,7 +394,8 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     if (tool_check_options(t) || (!is_manifest && split_check_methods(j)) ||
         check_recompute(j))
         return -1;
-    return j->combine    ? split_combine(j)
-           : is_manifest ? split_take_given(j, argv[optind])
-                         : set_source(j, argc, argv);
+    return split_generates(j) ? 0
+           : j->combine       ? split_combine(j)
+           : is_manifest      ? split_take_given(j, argv[optind])
+                              : set_source(j, argc, argv);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* components_branches - components of a manifest that are two encoders and a
- * language model: branches that meet at the embedding. */
+/* components_branches - the edges between components of a manifest: two
+ * encoders are branches that meet at the language model's embedding, and a
+ * generator reads what the language model's last stage puts out. */
 #include <string.h>
 
 #include "manifest/sections.h"
+#include "manifest/workloads.h"
 #include "model/frozen.h"
 
 /* Returns the stage that has a unit. */
@@ -23,7 +25,7 @@ static int wanted_inputs(const struct pp_manifest *m, int stage,
 {
     const struct pp_manifest_stage *x = &m->stages[stage];
     const struct pp_component *c = m->components;
-    const struct pp_component *last = c + m->n_components - 1;
+    const struct pp_component *last = c + pp_plan_encoders(m);
     size_t embedding = last->first_unit, end = x->first_unit + x->n_units;
     bool joins = x->first_unit <= embedding && embedding < end, begins = false;
     int n = 0;
@@ -56,7 +58,7 @@ static int check_branches(const struct pp_value *at,
                           const struct pp_manifest *m)
 {
     int inputs[PP_MAX_ENCODERS + 1], n;
-    if (m->n_components != PP_MAX_ENCODERS + 1)
+    if (pp_plan_encoders(m) != PP_MAX_ENCODERS)
         return 0;
     for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++) {
         const struct pp_stage_node *node = &m->graph.stages[s];
@@ -81,13 +83,40 @@ static int check_branches(const struct pp_value *at,
     return 0;
 }
 
+/* Checks that a generator's stages are a chain behind the language model. */
+static int check_generator(const struct pp_value *at,
+                           const struct pp_manifest *m)
+{
+    const struct pp_component *c = &m->components[m->n_components - 1];
+    if (!c->source)
+        return 0;
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        const struct pp_manifest_stage *x = &m->stages[s];
+        const struct pp_stage_node *node = &m->graph.stages[s];
+        size_t end = x->first_unit + x->n_units;
+        if (end <= c->first_unit)
+            continue;
+        if (x->first_unit < c->first_unit)
+            return pp_value_fail(at,
+                                 "stage %d has units of '%.*s' and of the one "
+                                 "before it, which cannot share a stage",
+                                 s, PP_VALUE_QUOTE, c->name);
+        if (node->n_inputs != 1 || node->inputs[0] != s - 1)
+            return pp_value_fail(at,
+                                 "stage %d of '%.*s' must have the stage "
+                                 "before it as its input, and no other",
+                                 s, PP_VALUE_QUOTE, c->name);
+    }
+    return 0;
+}
+
 /* Sets the roles of units again if there are two encoders, which are not a
  * chain. */
 static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
 {
     const struct pp_component *c = m->components;
     size_t n = m->model.n_units;
-    if (m->n_components < 3 || !m->model.has_frozen)
+    if (pp_plan_encoders(m) < 2 || !m->model.has_frozen)
         return 0;
     enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);
@@ -103,5 +132,8 @@ static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
 
 int pp_components_join(const struct pp_value *at, struct pp_manifest *m)
 {
-    return check_branches(at, m) || divide_roles(at, m) ? -1 : 0;
+    return check_branches(at, m) || check_generator(at, m) ||
+                   divide_roles(at, m)
+               ? -1
+               : 0;
 }

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* components_section - "mesh" and "components" of a manifest: the parts of a
  * model that has several, such as an image encoder and a language model, and
- * the ranks of each. A stage names its components. */
+ * the ranks of each. A generator behind the language model is a part, too. A
+ * stage names its components. */
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
 
 #include "manifest/sections.h"
+#include "manifest/workloads.h"
 
 static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
 static const char *const mesh_keys[] = {"pp",
@@ -26,8 +28,9 @@ static const char *const mesh_keys[] = {"pp",
                                         "expert_padding",
                                         "encoder_tp",
                                         NULL};
-static const char *const keys[] = {"name", "units",      "rank_offset",
-                                   "mesh", "first_rank", NULL};
+static const char *const keys[] = {"name",   "units",      "rank_offset",
+                                   "mesh",   "first_rank", "source",
+                                   "behind", NULL};
 
 /* Reads one of the words, which the text lists. *which is 0 without the key. */
 static int read_word(const struct pp_value *at, const char *key,
@@ -149,7 +152,7 @@ int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
     return read_settings(at, &m->mesh);
 }
 
-static bool same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
+bool pp_same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
 {
     return x->order == all->order && x->whole_state == all->whole_state &&
            x->divided_weights == all->divided_weights &&
@@ -158,7 +161,7 @@ static bool same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
 
 static bool same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
 {
-    return same_settings(x, all) && x->dp == all->dp && x->tp == all->tp &&
+    return pp_same_settings(x, all) && x->dp == all->dp && x->tp == all->tp &&
            x->cp == all->cp && x->ep == all->ep &&
            x->experts_over_tp == all->experts_over_tp &&
            x->expert_limit == all->expert_limit &&
@@ -178,30 +181,30 @@ static struct pp_mesh shared_mesh(const struct pp_manifest *m, bool is_encoder)
 }
 
 /* The mesh of a component must be the manifest's but for pp. An encoder that is
- * apart may have another dp, tp and cp, and no ep. One with a mesh of its own
- * on the same ranks has the sizes that encoder_tp gives. The last component is
- * the language model. */
+ * apart may have another dp, tp and cp, and no ep; a generator may have one.
+ * One with a mesh of its own on the same ranks has the sizes that encoder_tp
+ * gives. */
 static int read_mesh(const struct pp_value *component,
                      const struct pp_manifest *m, struct pp_component *c,
-                     bool last)
+                     bool is_encoder)
 {
     struct pp_value at;
     struct pp_manifest own = {.mesh = {1, 1, 1, 1, 1}};
     if (pp_value_member(component, "mesh", &at) ||
         pp_read_mesh_section(&at, &own))
         return -1;
-    bool is_encoder = !last, encodes = c->apart && is_encoder;
+    bool free = c->apart && (is_encoder || c->source);
     const struct pp_mesh *x = &own.mesh, all = shared_mesh(m, is_encoder);
     if (c->apart && m->mesh.encoder_tp)
         return pp_value_fail(component,
                              "'first_rank' is not possible with 'encoder_tp' "
                              "in the manifest's mesh");
-    if (encodes && x->ep > 1)
+    if (c->apart && is_encoder && x->ep > 1)
         return pp_value_fail(&at,
                              "'%d' expert-parallel ranks of an encoder "
                              "have no experts to divide",
                              x->ep);
-    bool same = encodes ? same_settings(x, &all) : same_mesh(x, &all);
+    bool same = free ? pp_same_settings(x, &all) : same_mesh(x, &all);
     if (!same && is_encoder && m->mesh.encoder_tp)
         return pp_value_fail(&at,
                              "must be the encoder's by encoder_tp: 'tp' %d and "
@@ -210,7 +213,7 @@ static int read_mesh(const struct pp_value *component,
     if (!same)
         return pp_value_fail(&at,
                              "all but pp%s must be as in the manifest's mesh",
-                             encodes ? ", dp, tp and cp" : "");
+                             free ? ", dp, tp and cp" : "");
     c->mesh = *x;
     c->n_ranks = x->pp;
     if (c->n_ranks > all.pp - c->rank_offset)
@@ -253,8 +256,30 @@ static int read_first_rank(const struct pp_value *at,
     return 0;
 }
 
+/* Reads the keys of a generator, which is the last component. */
+static int read_generator(const struct pp_value *at, struct pp_manifest *m,
+                          size_t index)
+{
+    struct pp_component *c = &m->components[index];
+    struct pp_value source, behind;
+    bool has_source = pp_value_find(at, "source", &source);
+    if (pp_value_find(at, "behind", &behind) != has_source)
+        return pp_value_fail(at, "'source' and 'behind' need each other");
+    if (!has_source)
+        return 0;
+    if (pp_value_text(&source, &c->source) ||
+        pp_value_text(&behind, &c->behind))
+        return -1;
+    if (index == 0 || strcmp(c->behind, m->components[index - 1].name))
+        return pp_value_fail(&behind, "'%.*s' is not the component before it",
+                             PP_VALUE_QUOTE, c->behind);
+    return m->components[index - 1].source
+               ? pp_value_fail(at, "a generator cannot be behind another one")
+               : 0;
+}
+
 static int read_component(const struct pp_value *at, struct pp_manifest *m,
-                          size_t index, bool last)
+                          size_t index, size_t n_encoders)
 {
     struct pp_component *c = &m->components[index];
     int64_t units, offset;
@@ -274,7 +299,10 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
-    return read_first_rank(at, m, index) || read_mesh(at, m, c, last) ? -1 : 0;
+    return read_generator(at, m, index) || read_first_rank(at, m, index) ||
+                   read_mesh(at, m, c, index < n_encoders)
+               ? -1
+               : 0;
 }
 
 /* Returns true if a stage has units of the component. */
@@ -365,7 +393,8 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
     const struct pp_component *last = c + m->n_components - 1;
     if (!c->apart)
         return 0;
-    if (m->n_components < 2 || m->n_components > PP_MAX_ENCODERS + 1 ||
+    if (m->n_components < 2 ||
+        m->n_components > PP_MAX_ENCODERS + 1u + pp_plan_generates(m) ||
         last->rank_offset + last->n_ranks != m->mesh.pp)
         return pp_value_fail(at,
                              "an encoder and a language model with ranks "
@@ -376,7 +405,7 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
             return -1;
     if ((int64_t)last->first_rank + pp_mesh_ranks(&last->mesh) > INT_MAX)
         return pp_value_fail(at, "the components have too many ranks");
-    for (; c < last; c++) {
+    for (; c <= last; c++) {
         m->graph.replicas |= c->mesh.dp * c->mesh.cp > 1;
         if (!m->graph.resident)
             m->graph.resident = pp_mesh_resident(&c->mesh);
@@ -423,10 +452,13 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
     m->components = pp_arena_alloc(&m->arena, n, sizeof *m->components);
     if (!m->components)
         return pp_value_no_memory(at);
-    size_t units = 0;
+    size_t units = 0, n_encoders = n - 1;
+    struct pp_value end = pp_value_item(at, n - 1), source;
+    if (n > 1 && pp_value_find(&end, "source", &source))
+        n_encoders--;
     for (size_t i = 0; i < n; i++) {
         struct pp_value item = pp_value_item(at, i);
-        if (read_component(&item, m, i, i + 1 == n))
+        if (read_component(&item, m, i, n_encoders))
             return -1;
         units = m->components[i].first_unit + m->components[i].n_units;
     }
@@ -450,6 +482,7 @@ struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
     struct pp_layout l = {.components = {{.mesh = m->mesh}}, .n_components = 1};
     if (m->n_components == 0 || !m->components[0].apart)
         return l;
+    l.generates = pp_plan_generates(m);
     l.n_components = (int)m->n_components;
     for (size_t i = 0; i < m->n_components; i++)
         l.components[i] = (struct pp_layout_component){
@@ -504,7 +537,8 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
     int bad = 0;
     for (size_t i = 0; i < n && !bad; i++) {
         const struct pp_component *c = &components[i];
-        struct pp_mesh mesh = c->apart ? c->mesh : shared_mesh(m, i + 1 < n);
+        bool is_encoder = i + 1 + (components[n - 1].source != NULL) < n;
+        struct pp_mesh mesh = c->apart ? c->mesh : shared_mesh(m, is_encoder);
         mesh.pp = c->n_ranks;
         json_t *o = json_object();
         bad = pp_put_text(o, "name", c->name, err);
@@ -512,6 +546,10 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
         bad |= pp_put(o, "rank_offset", json_integer(c->rank_offset));
         if (c->apart)
             bad |= pp_put(o, "first_rank", json_integer(c->first_rank));
+        if (c->source) {
+            bad |= pp_put_text(o, "source", c->source, err);
+            bad |= pp_put_text(o, "behind", c->behind, err);
+        }
         bad |= pp_put(o, "mesh", pp_write_mesh_section(&mesh, err));
         bad |= json_array_append_new(list, o);
     }

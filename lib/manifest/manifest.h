@@ -94,7 +94,8 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 /* A component of a model that has several, such as an image encoder: n_units of
  * the model's units from first_unit on, and their ranks. Components may share
  * ranks. If they are apart, each has a mesh of its own on ranks of its own from
- * first_rank on; else they have the manifest's. */
+ * first_rank on; else they have the manifest's. A generator is the last one and
+ * a model of its own. */
 struct pp_component {
     const char *name;
     size_t first_unit, n_units;
@@ -102,6 +103,8 @@ struct pp_component {
     bool apart;
     struct pp_mesh mesh;
     int first_rank;
+    const char *source; /* of a generator: the path of its model; else NULL */
+    const char *behind; /* the language model, which it reads; else NULL */
 };
 
 struct pp_manifest_data {
@@ -191,6 +194,14 @@ int pp_manifest_set_data(struct pp_manifest *m,
                          struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
                              struct pp_err *err) PP_MUST_USE;
+
+/* Puts a generator behind the language model of m: the units, stages and ranks
+ * of its plan, with their costs. Both plans assume a microbatch; that of the
+ * generator stands for one of the language model. m loses its schedule. On
+ * failure *m is as it was. */
+int pp_manifest_add_generator(struct pp_manifest *m,
+                              const struct pp_manifest *generator,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Sets x-search, which no tool reads. */
 int pp_manifest_set_search(struct pp_manifest *m,

@@ -42,9 +42,12 @@ int pp_read_data_section(const struct pp_value *at,
 int pp_read_schedule_section(const struct pp_value *at,
                              struct pp_manifest *m) PP_MUST_USE;
 
-/* Checks that components that are two encoders and a language model are
- * branches, and sets the roles of their units. The rest of the components is
- * read. */
+/* Returns whether meshes divide weights and state alike, in the same order of
+ * axes. Components must. */
+bool pp_same_settings(const struct pp_mesh *x, const struct pp_mesh *y);
+
+/* Checks the edges between components, and sets the roles of the units of two
+ * encoders. The rest of the components is read. */
 int pp_components_join(const struct pp_value *at,
                        struct pp_manifest *m) PP_MUST_USE;
 

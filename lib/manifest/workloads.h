@@ -39,10 +39,14 @@ int pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders,
                       struct pp_err *err) PP_MUST_USE;
 void pp_workloads_finish(struct pp_workloads *l);
 
-/* Returns the encoders of the plan: all components but the last. */
+/* Returns whether the last component is a generator. */
+bool pp_plan_generates(const struct pp_manifest *m);
+
+/* Returns the encoders of the plan: all components before the language
+ * model. */
 size_t pp_plan_encoders(const struct pp_manifest *m);
 
-/* Returns the encoder that has a unit; PP_MAX_ENCODERS: the language model. */
+/* Returns the encoder that has a unit; PP_MAX_ENCODERS: none has. */
 size_t pp_plan_encoder_of(const struct pp_manifest *m, size_t unit);
 
 /* Returns how many encoders have their items counted: all, if the plan says

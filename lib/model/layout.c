@@ -137,7 +137,7 @@ static struct joined joined_axes(enum pp_group_kind kind,
 static int encoder_tp_of(const struct pp_layout *l, int component)
 {
     const struct pp_mesh *x = &l->components[component].mesh;
-    if (component + 1 < l->n_components)
+    if (pp_layout_encodes(l, component))
         return x->tp;
     return x->encoder_tp ? x->encoder_tp : 1;
 }
@@ -230,7 +230,7 @@ size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     const struct pp_mesh *e = &l->components[encoder].mesh;
-    int ranks = feature_ranks(l, l->n_components - 1);
+    int ranks = feature_ranks(l, (int)(pp_layout_language(l) - l->components));
     if (l->n_components > 1) {
         *lanes = (size_t)x->dp;
         return (size_t)(e->dp * e->cp);
@@ -267,8 +267,14 @@ double pp_layout_busier_end(const struct pp_layout *l, int component)
     const struct pp_mesh *e = &l->components[component].mesh;
     double copies = pp_mesh_ranks(e) / e->pp;
     double taken = x->dp * pp_mesh_sharers(x);
-    bool bridge = component + 1 < l->n_components;
-    return bridge && copies > taken ? copies / taken : 1;
+    if (pp_layout_encodes(l, component))
+        return copies > taken ? copies / taken : 1;
+    if (!l->generates || e != x)
+        return 1;
+    /* The generator's ranks divide the rows of all of these. */
+    const struct pp_mesh *g = &l->components[l->n_components - 1].mesh;
+    double takers = g->dp * pp_mesh_sharers(g);
+    return taken > takers ? taken / takers : 1;
 }
 
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
@@ -279,7 +285,7 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
     size_t sharers = (size_t)pp_mesh_sharers(x), lanes;
     bool apart = l->n_components > 1;
     int component = pp_layout_component(l, row);
-    bool encodes = component + 1 < l->n_components;
+    bool encodes = pp_layout_encodes(l, component);
     if (encodes && (size_t)component != encoder)
         return; /* those of the other one are not on this rank */
     pp_layout_makers(l, encoder, &lanes);

@@ -28,14 +28,24 @@ struct pp_layout_component {
 struct pp_layout {
     struct pp_layout_component components[PP_MAX_COMPONENTS];
     int n_components;
+    bool generates; /* the last one is a generator behind the language model */
 };
 
-/* Returns the component of the language model, the last one: it has the tokens
- * and the loss. */
+/* The names of a generator's units begin with it. */
+#define PP_GENERATOR_PREFIX "generator."
+
+/* Returns the component of the language model, which has the tokens. Those
+ * before it are encoders. */
 static inline const struct pp_layout_component *
 pp_layout_language(const struct pp_layout *l)
 {
-    return &l->components[l->n_components - 1];
+    return &l->components[l->n_components - 1 - l->generates];
+}
+
+/* Reports whether a component is an encoder. */
+static inline bool pp_layout_encodes(const struct pp_layout *l, int component)
+{
+    return component + 1 + l->generates < l->n_components;
 }
 
 /* The place of a rank in one component. Two components may share ranks: such a

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "model/layout.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -77,6 +78,8 @@ struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
 
 bool pp_fqn_is_head(const char *fqn)
 {
+    if (!strncmp(fqn, PP_GENERATOR_PREFIX, strlen(PP_GENERATOR_PREFIX)))
+        fqn += strlen(PP_GENERATOR_PREFIX);
     return !strcmp(fqn, WORDS) || !strcmp(fqn, REWARDS);
 }
 

@@ -51,6 +51,31 @@ static void encoder_ranks(void)
     is_int((long long)pp_layout_encoder_tp(&l, 0), 4, "and their tensors");
 }
 
+/* The same, and a generator behind the language model. */
+static void generator_ranks(void)
+{
+    const struct pp_mesh two = {.pp = 1, .dp = 2, .tp = 1, .cp = 1, .ep = 1};
+    const struct pp_mesh eight = {.pp = 2, .dp = 4, .tp = 2, .cp = 1, .ep = 1};
+    struct pp_layout l = {{{.mesh = two},
+                           {.mesh = eight, .first_rank = 2, .first_row = 1},
+                           {.mesh = two, .first_rank = 18, .first_row = 3}},
+                          3,
+                          true};
+    size_t lanes;
+    ok(pp_layout_encodes(&l, 0) && !pp_layout_encodes(&l, 1) &&
+           !pp_layout_encodes(&l, 2) &&
+           pp_layout_language(&l) == &l.components[1],
+       "the language model is before its generator");
+    is_int((long long)pp_layout_makers(&l, 0, &lanes), 2, "encoders divide");
+    is_int((long long)lanes, 4, "the images of its microbatches");
+    /* Eight ranks send to two, each of which takes what four sent. */
+    ok(pp_layout_busier_end(&l, 0) == 1 && pp_layout_busier_end(&l, 1) == 4 &&
+           pp_layout_busier_end(&l, 2) == 1,
+       "a rank of the generator takes most");
+    l.components[2].mesh = eight;
+    ok(pp_layout_busier_end(&l, 1) == 1, "but not if there are as many");
+}
+
 /* Counts the faults of an encoder's division of the ranks of a row: its groups
  * meet in one rank, and those that exchange features have whole ones of its
  * groups and whole microbatches. */
@@ -304,6 +329,7 @@ int main(void)
 {
     megatron_groups();
     encoder_ranks();
+    generator_ranks();
     encoder_divisions();
     expert_groups();
     orders();

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_generator - --combine with a generator: joins the whole plan of a
+ * language model, with its encoders if it has any, and that of a generator
+ * behind it, which is a model of its own. No costs are computed again. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "manifest/manifest.h"
+#include "ppsplit.h"
+#include "version.h"
+
+enum { LANGUAGE, GENERATOR, N_PARTS };
+static const char *const names[] = {"language", "generator", NULL};
+
+bool split_generates(const struct split_job *j)
+{
+    size_t n = strlen(names[GENERATOR]);
+    for (const char *at = j->combine; at; at = strchr(at, ',')) {
+        at += *at == ',';
+        if (!strncmp(at, names[GENERATOR], n) && at[n] == '=')
+            return true;
+    }
+    return false;
+}
+
+/* Fails if an option was given that has no effect. */
+static int check_options(struct split_job *j)
+{
+    static const char *const allowed[] = {"combine", "edge",    "output",
+                                          "quiet",   "verbose", NULL};
+    for (const struct tool_option *o = split_options; o->name || o->group;
+         o++) {
+        size_t i = 0;
+        while (o->name && allowed[i] && strcmp(o->name, allowed[i]))
+            i++;
+        if (o->name && !allowed[i] && tool_given(&j->t, o->name))
+            return tool_usage(&j->t,
+                              "--combine with a generator prints a manifest "
+                              "and excludes --%s",
+                              o->name);
+    }
+    for (size_t k = 0; k < j->n_edges; k++)
+        if (strcmp(j->edges[k], "language:generator"))
+            return tool_usage(&j->t,
+                              "--edge: '%s', but the edge is "
+                              "language:generator",
+                              j->edges[k]);
+    return 0;
+}
+
+/* Finds the files that --combine names. */
+static int find_files(struct split_job *j, const char *files[N_PARTS])
+{
+    char *text = pp_arena_strdup(&j->arena, j->combine);
+    if (!text)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (char *item; (item = strsep(&text, ","));) {
+        char *file = strchr(item, '=');
+        if (!file || !file[1])
+            return tool_usage(&j->t,
+                              "--combine: '%s' is not a component and a plan, "
+                              "such as language=plan.json",
+                              item);
+        *file++ = '\0';
+        int i = tool_word(&j->t, "--combine", item, names);
+        if (i < 0)
+            return -1;
+        if (files[i])
+            return tool_usage(&j->t, "--combine: '%s' is a second plan for it",
+                              item);
+        files[i] = file;
+    }
+    return files[LANGUAGE] ? 0
+                           : tool_usage(&j->t, "--combine: needs a plan for "
+                                               "'language'");
+}
+
+static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
+                        char **argv)
+{
+    FILE *f = tool_output(&j->t);
+    char *command = f ? tool_command(argc, argv) : NULL;
+    if (!command)
+        return f ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory") : -1;
+    int rc =
+        pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, &j->t.err) ||
+                pp_manifest_write(m, f, &j->t.err)
+            ? -1
+            : 0;
+    free(command);
+    return rc;
+}
+
+int split_add_generator(struct split_job *j, int argc, char **argv)
+{
+    const char *files[N_PARTS] = {NULL};
+    struct pp_manifest plan = {0}, generator = {0};
+    int rc = check_options(j) || find_files(j, files) ||
+                     split_read_manifest(j, files[LANGUAGE], "", &plan) ||
+                     split_read_manifest(j, files[GENERATOR], "", &generator)
+                 ? -1
+                 : 0;
+    if (rc == 0 && pp_manifest_add_generator(&plan, &generator, &j->t.err))
+        rc = pp_fail_at(&j->t.err, "--combine: %s: ", files[GENERATOR]);
+    if (rc == 0)
+        rc = print_joined(j, &plan, argc, argv);
+    pp_manifest_finish(&generator);
+    pp_manifest_finish(&plan);
+    return rc;
+}

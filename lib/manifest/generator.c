@@ -1,0 +1,375 @@
+/* SPDX-License-Identifier: MIT */
+/* generator - joins the plan of a generator to that of the language model that
+ * it reads: its units and stages follow, and its first stage takes the rows
+ * that the last one of the language model puts out, before the head.
+ *
+ * A manifest gives costs and sizes for a microbatch of the language model, as
+ * one of its ranks sees it. Those of the generator are scaled: it may have
+ * other tokens for a microbatch, and on other data-parallel ranks it has those
+ * of several microbatches, or of a part of one. */
+#include <string.h>
+
+#include "manifest/sections.h"
+#include "manifest/workloads.h"
+#include "model/precision.h"
+
+/* Both plans, and the numbers by which those of the generator grow. */
+struct join {
+    const struct pp_manifest *to, *of;
+    struct pp_arena arena;
+    double tokens, pairs;
+    double rows; /* rows of a rank for a row of one of the language model's */
+    struct pp_manifest_model model;
+};
+
+static int fail_memory(struct pp_err *err)
+{
+    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
+static bool same_ranks(const struct pp_mesh *x, const struct pp_mesh *y)
+{
+    return x->dp == y->dp && x->tp == y->tp && x->cp == y->cp && x->ep == y->ep;
+}
+
+/* Returns whether the encoders of a plan are on the language model's ranks. */
+static bool shares_ranks(const struct pp_manifest *m)
+{
+    return m->n_components > 0 && !m->components[0].apart;
+}
+
+static int check_model(const struct pp_manifest *g, struct pp_err *err)
+{
+    if (g->n_components)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "has '%zu' components, but a generator is one model",
+                       g->n_components);
+    if (g->model.tied || g->model.ahead)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       g->model.tied
+                           ? "has a tied head, which a generator cannot have"
+                           : "has multi-token prediction, which a generator "
+                             "cannot have");
+    return 0;
+}
+
+static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
+                       struct pp_err *err)
+{
+    const struct pp_mesh *x = &m->mesh;
+    if (check_model(g, err))
+        return -1;
+    if (pp_plan_generates(m))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "the language model's plan has a generator already");
+    if (m->graph.n_copies > 1 || g->graph.n_copies > 1)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "plans with two copies of the weights cannot be joined");
+    if (strcmp(m->model.dtype, g->model.dtype) || m->model.gpu != g->model.gpu)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "is for '%s' on a %s, but the language model's plan for "
+                       "%s on a %s",
+                       g->model.dtype, g->model.gpu ? "GPU" : "CPU",
+                       m->model.dtype, m->model.gpu ? "GPU" : "CPU");
+    if (m->has_profile != g->has_profile ||
+        m->has_microbatch != g->has_microbatch)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "one of the plans has %s, and the other one none",
+                       m->has_profile != g->has_profile ? "measured costs"
+                                                        : "a microbatch");
+    if (!pp_same_settings(&g->mesh, x))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "has not the zero, resident and order of the language "
+                       "model's mesh");
+    if (shares_ranks(m) && !same_ranks(&g->mesh, x))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "has not the dp %d x tp %d x cp %d ranks of the "
+                       "language model, which its encoder shares; plan this "
+                       "one on ranks of its own",
+                       x->dp, x->tp, x->cp);
+    return 0;
+}
+
+/* Returns the tokens and attended pairs of the microbatch that a plan
+ * assumes. */
+static struct pp_default_microbatch_part load_of(const struct pp_manifest *m)
+{
+    return m->has_microbatch ? pp_default_microbatch_slice(&m->microbatch, 0, 1)
+                             : (struct pp_default_microbatch_part){1, 1};
+}
+
+static void set_scales(struct join *j)
+{
+    const struct pp_mesh *x = &j->to->mesh, *y = &j->of->mesh;
+    const struct pp_default_microbatch_part a = load_of(j->to),
+                                            b = load_of(j->of);
+    double lanes = (double)x->dp / y->dp;
+    j->tokens = lanes * b.tokens / a.tokens;
+    j->pairs = lanes * b.pairs / a.pairs;
+    j->rows = (double)pp_mesh_sharers(x) / pp_mesh_sharers(y);
+}
+
+/* --- units --- */
+
+static void scale_mode(const struct join *j, struct pp_manifest_mode *mode)
+{
+    mode->recompute_flops[0] *= j->tokens;
+    mode->recompute_flops[1] *= j->pairs;
+    mode->workspace_bytes *= j->tokens;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        mode->act_bytes[k] *= j->tokens;
+}
+
+static void scale_unit(const struct join *j, struct pp_manifest_unit *u)
+{
+    u->fwd_flops[0] *= j->tokens;
+    u->fwd_flops[1] *= j->pairs;
+    u->out_bytes *= j->tokens;
+    u->workspace.token *= j->tokens * j->rows;
+    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+        u->act_bytes[k] *= j->tokens;
+    for (int r = 0; r < PP_N_RECOMPUTES; r++)
+        scale_mode(j, &u->modes[r]);
+}
+
+/* Sets the state of a unit whose plan leaves it to its parameters. */
+static void set_state(struct pp_manifest_unit *u,
+                      const struct pp_precision *types)
+{
+    const struct pp_held held = {.dense = u->params,
+                                 .frozen = u->role != PP_ROLE_TRAINED};
+    const struct pp_state_bytes s = pp_state_bytes(NULL, held, types);
+    u->state_bytes = (double)pp_state_sum(s);
+    u->weight_bytes = (double)s.weights;
+}
+
+static int name_unit(struct join *j, struct pp_manifest_unit *u)
+{
+    static const char prefix[] = PP_GENERATOR_PREFIX;
+    size_t n = sizeof prefix + strlen(u->fqn);
+    char *fqn = pp_arena_alloc(&j->arena, n, 1);
+    if (!fqn)
+        return -1;
+    snprintf(fqn, n, "%s%s", prefix, u->fqn);
+    u->fqn = fqn;
+    return 0;
+}
+
+/* The last unit of the language model also puts out what its head reads. */
+static void pass_on(struct pp_manifest_unit *units, size_t n)
+{
+    size_t last = n - 1;
+    while (last > 0 && !(units[last].out_bytes > 0))
+        last--;
+    units[n - 1].out_bytes = units[last].out_bytes;
+}
+
+static int join_models(struct join *j, struct pp_err *err)
+{
+    const struct pp_manifest_model *a = &j->to->model, *b = &j->of->model;
+    const struct pp_precision *types = pp_precision_find(a->dtype);
+    struct pp_manifest_model *x = &j->model;
+    *x = *a;
+    x->n_units = a->n_units + b->n_units;
+    x->units = pp_arena_alloc(&j->arena, x->n_units, sizeof *x->units);
+    if (!x->units)
+        return fail_memory(err);
+    memcpy(x->units, a->units, a->n_units * sizeof *x->units);
+    memcpy(x->units + a->n_units, b->units, b->n_units * sizeof *x->units);
+    pass_on(x->units, a->n_units);
+    x->has_state = a->has_state || b->has_state;
+    x->params = a->params + b->params;
+    x->n_tensors = x->rotary = 0; /* nothing says what its tables need */
+    for (size_t i = 0; i < x->n_units; i++) {
+        bool generates = i >= a->n_units;
+        if (x->has_state && !(generates ? b : a)->has_state)
+            set_state(&x->units[i], types ? types : pp_precisions);
+        if (!generates)
+            continue;
+        if (name_unit(j, &x->units[i]))
+            return fail_memory(err);
+        scale_unit(j, &x->units[i]);
+    }
+    return 0;
+}
+
+static int join_profiles(struct join *j, struct pp_profile *p,
+                         struct pp_err *err)
+{
+    const struct pp_profile *a = &j->to->profile, *b = &j->of->profile;
+    *p = *a;
+    p->n_units = a->n_units + b->n_units;
+    p->units = pp_arena_alloc(&j->arena, p->n_units, sizeof *p->units);
+    if (!p->units)
+        return fail_memory(err);
+    memcpy(p->units, a->units, a->n_units * sizeof *p->units);
+    if (b->seconds_per_param > a->seconds_per_param)
+        p->seconds_per_param = b->seconds_per_param;
+    for (size_t i = 0; i < b->n_units; i++) {
+        struct pp_unit_seconds *u = &p->units[a->n_units + i];
+        const double scale[] = {j->tokens, j->pairs};
+        *u = b->units[i];
+        u->fqn = j->model.units[a->n_units + i].fqn;
+        u->experts = (struct pp_expert_loads){0};
+        for (int k = 0; k < 2; k++) {
+            u->fwd[k] *= scale[k];
+            u->input[k] *= scale[k];
+            u->weight[k] *= scale[k];
+        }
+    }
+    return 0;
+}
+
+/* --- stages --- */
+
+/* Appends the stages of a plan to those of the graph. */
+static int add_stages(struct join *j, const struct pp_manifest *m,
+                      size_t first_unit, struct pp_graph *g,
+                      struct pp_manifest_stage *stages)
+{
+    int base = g->n_stages;
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        const struct pp_stage_node *from = &m->graph.stages[s];
+        struct pp_stage_node *to = &g->stages[base + s];
+        size_t n = (size_t)from->n_inputs + (base > 0 && s == 0);
+        int *inputs = pp_arena_alloc(&j->arena, n, sizeof *inputs);
+        if (!inputs)
+            return -1;
+        *to = (struct pp_stage_node){.row = g->n_rows + from->row,
+                                     .copy_of = -1,
+                                     .n_inputs = (int)n,
+                                     .inputs = inputs};
+        for (int i = 0; i < from->n_inputs; i++)
+            inputs[i] = base + from->inputs[i];
+        if (base > 0 && s == 0)
+            inputs[0] = base - 1;
+        stages[base + s] = (struct pp_manifest_stage){
+            .first_unit = first_unit + m->stages[s].first_unit,
+            .n_units = m->stages[s].n_units,
+            .recompute = m->stages[s].recompute};
+    }
+    g->n_stages += m->graph.n_stages;
+    g->n_rows += m->graph.n_rows;
+    return 0;
+}
+
+/* Adds up the units of the stages. */
+static void sum_stages(const struct join *j, const struct pp_graph *g,
+                       struct pp_manifest_stage *stages)
+{
+    for (int s = 0; s < g->n_stages; s++) {
+        struct pp_manifest_stage *x = &stages[s];
+        if (g->stages[s].n_inputs)
+            x->out_bytes = stages[g->stages[s].inputs[0]].out_bytes;
+        for (size_t i = 0; i < x->n_units; i++)
+            pp_manifest_stage_add(x, &j->model.units[x->first_unit + i]);
+    }
+}
+
+static int join_stages(struct join *j, struct pp_graph *g,
+                       struct pp_manifest_stage **stages, struct pp_err *err)
+{
+    size_t n = (size_t)(j->to->graph.n_stages + j->of->graph.n_stages);
+    *g = (struct pp_graph){.tied = {-1, -1}, .n_copies = 1};
+    g->stages = pp_arena_alloc(&j->arena, n, sizeof *g->stages);
+    *stages = pp_arena_alloc(&j->arena, n, sizeof **stages);
+    if (!g->stages || !*stages || add_stages(j, j->to, 0, g, *stages) ||
+        add_stages(j, j->of, j->to->model.n_units, g, *stages))
+        return fail_memory(err);
+    sum_stages(j, g, *stages);
+    return 0;
+}
+
+/* --- components --- */
+
+/* Lists those of the language model's plan, and the generator. Without encoders
+ * each of both has ranks of its own. Returns how many. */
+static size_t list_components(const struct join *j,
+                              struct pp_component parts[PP_MAX_COMPONENTS])
+{
+    const struct pp_manifest *m = j->to, *g = j->of;
+    size_t n = m->n_components;
+    bool apart = !shares_ranks(m);
+    memcpy(parts, m->components, n * sizeof *parts);
+    if (n == 0)
+        parts[n++] = (struct pp_component){.name = "language",
+                                           .n_units = m->model.n_units,
+                                           .n_ranks = m->graph.n_rows,
+                                           .apart = true,
+                                           .mesh = m->mesh};
+    const struct pp_component *last = &parts[n - 1];
+    parts[n++] = (struct pp_component){
+        .name = "generator",
+        .n_units = g->model.n_units,
+        .rank_offset = m->graph.n_rows,
+        .n_ranks = g->graph.n_rows,
+        .apart = apart,
+        .mesh = g->mesh,
+        .first_rank = apart ? last->first_rank + pp_mesh_ranks(&last->mesh) : 0,
+        .source = g->model.source,
+        .behind = last->name};
+    return n;
+}
+
+static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
+{
+    struct pp_component parts[PP_MAX_COMPONENTS];
+    struct pp_manifest_stage *stages;
+    struct pp_profile profile;
+    struct pp_graph graph;
+    struct pp_mesh mesh = j->to->mesh;
+    if (join_models(j, err) || join_stages(j, &graph, &stages, err) ||
+        (j->to->has_profile && join_profiles(j, &profile, err)))
+        return -1;
+    mesh.pp = graph.n_rows;
+    size_t n = list_components(j, parts);
+    return pp_manifest_set_model(out, &j->model, err) ||
+                   (j->to->has_profile &&
+                    pp_manifest_set_profile(out, &profile, err)) ||
+                   (j->to->has_microbatch &&
+                    pp_manifest_set_microbatch(out, &j->to->microbatch, err)) ||
+                   pp_manifest_set_stages(out, &mesh, &graph, stages, err) ||
+                   pp_manifest_set_components(out, parts, n, err)
+               ? -1
+               : 0;
+}
+
+/* Checks that gradients reach the generator's units as in its own plan. Those
+ * for the language model pass the first units, too, and a frozen one then keeps
+ * what its plan does not count. */
+static int check_roles(const struct join *j, const struct pp_manifest *out,
+                       struct pp_err *err)
+{
+    const struct pp_manifest_unit *own = j->of->model.units;
+    for (size_t i = 0; i < j->of->model.n_units; i++)
+        if (out->model.units[j->to->model.n_units + i].role != own[i].role)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "'%s' is frozen, and nothing before it is trained, "
+                           "but gradients for the language model pass it; "
+                           "freeze no first units",
+                           own[i].fqn);
+    return 0;
+}
+
+int pp_manifest_add_generator(struct pp_manifest *m,
+                              const struct pp_manifest *generator,
+                              struct pp_err *err)
+{
+    struct join j = {.to = m, .of = generator};
+    struct pp_manifest out;
+    if (check_plans(m, generator, err))
+        return -1;
+    json_t *document = json_deep_copy(m->document);
+    if (!document)
+        return fail_memory(err);
+    json_object_del(document, "x-search"); /* it was without a generator */
+    if (pp_manifest_load(document, PP_OWN_NAME, &out, err))
+        return -1;
+    set_scales(&j);
+    int rc = set_all(&j, &out, err) || check_roles(&j, &out, err) ? -1 : 0;
+    pp_arena_finish(&j.arena);
+    pp_manifest_finish(rc ? &out : m);
+    if (rc == 0)
+        *m = out; /* it has no schedule, which would point to its graph */
+    return rc;
+}

@@ -1,0 +1,209 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit --combine with a generator behind the language model: a plan of both,
+# which ppsched schedules. tests/data/vision has the published sizes of encoders.
+
+bats_require_minimum_version 1.5.0
+load split_helpers
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    llama 4 >lm.json
+    llama 3 8192 | jq '.hidden_size = 512 | .num_attention_heads = 4' >gen.json
+    ppsplit -q -p 2 --seq-len 512 lm.json >l.json
+    ppsplit -q -p 2 --seq-len 512 gen.json >g.json
+    ppsplit -q --combine language=l.json,generator=g.json >plan.json
+}
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    OMNI=$SRCDIR/tests/data/vision/qwen2.5-omni-7b.json
+}
+
+# join LANGUAGE GENERATOR: prints the plan of both.
+join() { ppsplit -q --combine "language=$1,generator=$2" --edge language:generator; }
+
+# stats PLAN FILTER [KIND]: prints what the filter of jq makes of statistics with 8
+# microbatches.
+stats() { ppsched -s "${3:-1f1b}" -m 8 --stats "$1" | jq -c "$2"; }
+
+@test "a generator reads what the language model puts out" {
+    [ "$(jq -c '[.stages[] | [.component, .rank, .inputs]]' plan.json)" = \
+        '[["language",0,[]],["language",1,[0]],["generator",2,[1]],'\
+'["generator",3,[2]]]' ]
+    jq -e '[.components[] | [.name, .rank_offset, .first_rank, .mesh.pp,
+        .behind, .source]] == [["language", 0, 0, 2, null, null],
+        ["generator", 2, 2, 2, "language", "gen.json"]]' plan.json
+    # The units of both, and the rows before the head.
+    diff <(jq -s '[.[].model.units[]] | map(del(.fqn))' l.json g.json) \
+        <(jq '.model.units | map(del(.fqn) |
+            if .out_bytes == 4096 and .params == 32768000 and .fwd_flops[0] > 0
+            then .out_bytes = 0 else . end)' plan.json)
+    jq -e '[.model.units[] | select(.fqn == "lm_head") | .out_bytes] == [4096]
+        and .stages[1].out_bytes == 4096 and
+        ([.model.units[].fqn] | index("generator.lm_head"))' plan.json
+    jq -e '[.history[].args] | length == 2 and (.[1] | test("--combine"))' \
+        plan.json
+    # --edge changes nothing.
+    diff <(jq 'del(.history)' plan.json) <(join l.json g.json | jq 'del(.history)')
+}
+
+@test "its stages take their time and memory, and warm up as in a chain" {
+    # The second stage of each is the same as alone: a stage before it has
+    # gradients.
+    [ "$(stats plan.json '[.idle[1].busy, .idle[3].busy]')" = \
+        "$(jq -nc "[$(stats l.json '.idle[1].busy'), $(stats g.json '.idle[1].busy')]")" ]
+    for part in weights gradients optimizer workspace; do
+        [ "$(stats plan.json "[.memory[].$part]")" = \
+            "$(jq -nc "$(stats l.json "[.memory[].$part]") +
+                $(stats g.json "[.memory[].$part]")")" ]
+    done
+    # Activations of the last rank, which warms up with one forward.
+    [ "$(stats plan.json '.memory[3].activations')" = \
+        "$(stats g.json '.memory[1].activations')" ]
+    [ "$(stats plan.json .peak)" = '[4,3,2,1]' ]
+    for kind in gpipe 1f1b eager-1f1b zb-h1 zb-h2 auto; do
+        ppsched -q -s $kind -m 8 plan.json | ppsched --check
+        stats plan.json '.lower_bound <= .makespan * 1.000001' $kind | grep true
+    done
+    ppsched -q -s 1f1b -m 8 --depth 0 plan.json | ppsched --check
+    # Unit times give the makespan of 1F1B.
+    [ "$(ppsched -s 1f1b -m 8 --cost 1,1,1 --stats plan.json | jq .makespan)" = 33 ]
+    ppsched -q -s 1f1b -m 4 plan.json | ppsched -t --width 90 --ascii - |
+        grep -q '^rank 3, generator *|'
+    ppsched -q -s 1f1b -m 4 plan.json | ppsched --svg - - |
+        grep -q '>rank 2, generator<'
+}
+
+@test "warmup counts the longest path to the loss, through the generator" {
+    local like=(--seq-len 4096 --dtype bf16 --device cuda)
+    ppsplit -q -p 1 "${like[@]}" gen.json >one.json
+    ppsplit -q -p 4 --encoder-mesh vision:pp=1 --encoder-mesh audio:pp=1 "$OMNI" \
+        >omni.json
+    join omni.json one.json >both.json
+    jq -e '[.stages[] | [.component, .inputs]] == [["vision", []],
+        ["audio", []], ["language", [0, 1]], ["language", [2]],
+        ["generator", [3]]] and [.components[].first_rank] == [0, 1, 2, 4]' \
+        both.json
+    # Image 1, audio 1, language model 2 and generator 1: image and audio 3,
+    # language model 2 and 1, generator 0, and the forward before each backward.
+    warmup() {
+        ppsched -q -s 1f1b -m 8 both.json | jq -c '[.schedule.actions[] |
+            split(" ") | map(select(test("^[0-9]+[FB]"))) |
+            map(test("F")) | index(false)]'
+    }
+    [ "$(warmup)" = '[4,4,3,2,1]' ]
+    for depth in 0 1 2; do
+        ppsched -q -s 1f1b -m 8 --depth $depth both.json | ppsched --check
+    done
+    ppsched -q -s auto -m 4 both.json | ppsched --check
+    # An image branch of two: it warms up with one more, audio does not.
+    ppsplit -q -p 5 --encoder-mesh vision:pp=2 --encoder-mesh audio:pp=1 "$OMNI" \
+        >omni.json
+    join omni.json one.json >both.json
+    [ "$(warmup)" = '[5,4,4,3,2,1]' ]
+    # A generator behind a model whose encoders share its ranks has its mesh.
+    ppsplit -q -p 2 --dp 2 "$OMNI" >omni.json
+    ppsplit -q -p 1 --dp 2 "${like[@]}" gen.json >one.json
+    join omni.json one.json >both.json
+    jq -e '.components[-1] | .rank_offset == 2 and .first_rank == null and
+        .mesh.dp == 2' both.json
+    ppsched -q -s 1f1b -m 4 both.json | ppsched --check
+    ppsplit -q -p 1 --dp 4 "${like[@]}" gen.json >other.json
+    refuses "--combine: other.json: has not the dp 2 x tp 1 x cp 1 ranks of the \
+language model, which its encoder shares; plan this one on ranks of its own" \
+        -q --combine language=omni.json,generator=other.json
+}
+
+@test "other tokens and data-parallel ranks scale its costs" {
+    # Its own microbatch has other sequences.
+    ppsplit -q -p 2 --seq-len 256 --micro-batch-tokens 1024 gen.json >other.json
+    join l.json other.json >plan2.json
+    [ "$(stats plan2.json '.idle[3].busy')" = "$(stats other.json '.idle[1].busy')" ]
+    [ "$(stats plan2.json '.memory[3].activations')" = \
+        "$(stats other.json '.memory[1].activations')" ]
+    # ratio LANGUAGE GENERATOR: prints how much longer the generator's last rank
+    # works than alone.
+    ratio() {
+        ppsplit -q -p 2 --seq-len 512 $1 lm.json >a.json
+        ppsplit -q -p 2 --seq-len 512 $2 gen.json >b.json
+        join a.json b.json >c.json
+        jq -n "$(stats c.json '.idle[3].busy') / $(stats b.json '.idle[1].busy')"
+    }
+    [ "$(ratio '--dp 4' '--dp 2')" = 2 ]
+    [ "$(ratio '--dp 2' '--dp 4')" = 0.5 ]
+    [ "$(ratio '--dp 2 --tp 2' '--dp 2')" = 1 ]
+    [ "$(ratio '--dp 2' '--dp 2 --tp 2')" = 1 ]
+    jq -e '[.components[] | [.first_rank, .mesh.dp, .mesh.tp]] ==
+        [[0, 2, 1], [4, 2, 2]]' c.json
+    for part in weights gradients optimizer activations workspace; do
+        [ "$(stats c.json ".memory[3].$part")" = "$(stats b.json ".memory[1].$part")" ]
+    done
+}
+
+@test "frozen units have no backward where nothing before them is trained" {
+    ppsplit -q -p 2 --seq-len 512 --freeze 'model.embed_tokens,model.layers.*,model.norm' \
+        lm.json >a.json
+    join a.json g.json >c.json
+    ppsched -q -s 1f1b -m 4 c.json -o s.json
+    ppsched --check s.json
+    jq -e '.schedule.actions | map(test("[0-9][BIW][0-9]")) ==
+        [false, true, true, true]' s.json
+    # The last layers, behind units that are trained, pass gradients on.
+    ppsplit -q -p 2 --seq-len 512 --freeze 'model.layers.[12]' gen.json >b.json
+    join l.json b.json >c.json
+    [ "$(stats c.json '.idle[3].busy')" = "$(stats b.json '.idle[1].busy')" ]
+    jq -ne "$(stats c.json '.idle[3].busy') < $(stats plan.json '.idle[3].busy')"
+    # The first ones pass those for the language model, unlike in their plan.
+    ppsplit -q -p 2 --seq-len 512 --freeze 'model.embed_tokens,model.layers.0' \
+        gen.json >b.json
+    refuses "--combine: b.json: 'model.embed_tokens' is frozen, and nothing \
+before it is trained, but gradients for the language model pass it; freeze no \
+first units" --combine language=l.json,generator=b.json
+}
+
+@test "measured costs are joined" {
+    ppsplit -q -p 2 --seq-len 512 --gpu h100 --dtype bf16 lm.json >a.json
+    ppsplit -q -p 2 --seq-len 512 --gpu h100 --dtype bf16 gen.json >b.json
+    join a.json b.json >c.json
+    jq -e '.profile.units | length == 13' c.json
+    [ "$(stats c.json '.idle[3].busy')" = "$(stats b.json '.idle[1].busy')" ]
+    refuses "--combine: g.json: is for 'fp32' on a CPU, but the language model's \
+plan for bf16 on a GPU" -q --combine language=a.json,generator=g.json
+    ppsplit -q -p 2 --seq-len 512 --device cuda --dtype bf16 gen.json >b.json
+    refuses "--combine: b.json: one of the plans has measured costs, and the \
+other one none" -q --combine language=a.json,generator=b.json
+}
+
+@test "other plans and options are refused by name" {
+    refuses "--combine: needs a plan for 'language'" --combine generator=g.json
+    refuses "--combine: 'generator' is a second plan for it" \
+        --combine generator=g.json,language=l.json,generator=g.json
+    refuses "--combine: 'generator' is not a component and a plan, such as \
+language=plan.json" --combine language=l.json,generator=g.json,generator
+    run -2 --separate-stderr ppsplit --combine vision=l.json,generator=g.json
+    [[ $stderr == "ppsplit: --combine: 'vision' is not"* ]]
+    refuses "--edge: 'generator:language', but the edge is language:generator" \
+        --combine language=l.json,generator=g.json --edge generator:language
+    refuses "--combine with a generator prints a manifest and excludes --table" \
+        -t --combine language=l.json,generator=g.json
+    local has='plan.json: has a generator, which ppsplit does not split; give the
+plan of its language model'
+    refuses "${has//$'\n'/ }" -t plan.json
+    refuses "${has//$'\n'/ }" --combine language=plan.json,generator=g.json
+    llama 3 8192 true >tied.json
+    ppsplit -q -p 2 --seq-len 512 tied.json >t.json
+    refuses "--combine: t.json: has a tied head, which a generator cannot have" \
+        --combine language=l.json,generator=t.json
+    join t.json g.json | ppsched -q -s 1f1b -m 4 | ppsched --check
+    ppsplit -q -p 2 --seq-len 512 --zero 0 gen.json >z.json
+    refuses "--combine: z.json: has not the zero, resident and order of the \
+language model's mesh" --combine language=l.json,generator=z.json
+    ppsplit -q -p 2 --encoder-ranks 1 "$OMNI" >o.json
+    refuses "--combine: o.json: has '3' components, but a generator is one \
+model" --combine language=l.json,generator=o.json
+    ppsched -q -s 1f1b -m 4 plan.json -o s.json
+    run -2 --separate-stderr pprun --init 1 --data none --steps 1 s.json
+    [[ $stderr == *"/components/1: 'generator' is a generator, which can be \
+planned, but pprun does not train it yet; give it the plan of 'language'" ]]
+}
