@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* attention forward on tensor cores, for bfloat16 and one width of 64 or 128
- * for q, k and v. As in FlashAttention-2 (Dao 2023), a block holds 128 queries,
- * 32 for each warp, and visits 64 keys at a time. The values are copied while
- * the scores are computed, and the next keys while the values are added up. */
+/* attention forward on tensor cores, for bfloat16. As in FlashAttention-2 (Dao
+ * 2023), a block holds 128 queries, 32 for each warp, and visits 64 keys at a
+ * time. With the widest values a warp has 16 queries, because their sums have
+ * to fit into registers. The values are copied while the scores are computed,
+ * and the next keys while the values are added up. */
 #include "attention_tiles.cuh"
 
 #include <math.h>
 
 #define KEYS PP_ATTENTION_TILE /* keys that a block visits at a time */
+
+/* Tiles of 16 queries of a warp, which share the fragments of the keys, and
+ * queries of a block. */
+#define QUERY_TILES(V) ((V) > 128 ? 1 : 2)
+#define QUERIES(V) (WARPS * QUERY_TILES(V) * 16)
 
 /* The maximum over the four lanes that share a row of a fragment. */
 static __device__ inline float quad_max(float x)
@@ -101,8 +107,8 @@ store_queries(elem *o, float *lse, const struct pp_attention_shape *s,
             lse[(size_t)(sq.begin + at) * s->NH + h] =
                 at < sq.length ? (w->max[r] + log2f(sum)) * LN2 : 0;
     }
-    store_rows<D>(o + (size_t)sq.begin * s->ldo + h * D, s->ldo, t, sq, acc,
-                  by);
+    store_rows<D>(o + (size_t)sq.begin * s->ldo + h * s->HDV, s->ldo, s->HDV, t,
+                  sq, acc, by);
 }
 
 /* Takes the results of other keys for 16 rows from row t on. One of the four
@@ -123,103 +129,109 @@ load_results(const elem *o, const float *lse,
         w->sum[r] = w->max[r] > -INFINITY && lane % 4 == 0 ? 1 : 0;
         if (at >= sq.length)
             continue;
-        const elem *from = o + row * s->ldo + h * D + lane % 4 * 2;
+        const elem *from = o + row * s->ldo + h * s->HDV + lane % 4 * 2;
         PP_UNROLL
         for (int i = 0; i < D / 8 * 2; i++)
-            acc[i / 2][2 * r + i % 2] = to_float(from[i / 2 * 8 + i % 2]);
+            if (i / 2 * 8 < (int)s->HDV)
+                acc[i / 2][2 * r + i % 2] = to_float(from[i / 2 * 8 + i % 2]);
     }
 }
 
-template <int D>
+template <int QK, int V>
 static __global__ void __launch_bounds__(THREADS)
     mma_fwd_kernel(elem *o, float *lse, const elem *q, const elem *k,
                    const elem *v, const elem *sinks, struct attention_view view)
 {
     PP_DYNAMIC_SHARED(shared);
-    elem *tq = (elem *)shared, *tk = tq + QUERIES * D, *tv = tk + KEYS * D;
+    const int M = QUERY_TILES(V);
+    elem *tq = (elem *)shared, *tk = tq + QUERIES(V) * QK, *tv = tk + KEYS * QK;
     const struct pp_attention_shape *s = &view.s;
     struct sequence_tile tile =
-        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, false);
+        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES(V), false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
                            keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.x;
-    int warp = (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
+    int warp = (int)threadIdx.x / PP_WARP * 16 * M, from, to;
     int position = sq.context + tile.at + warp; /* the warp's first query */
     if (tile.at >= sq.padded)
         return;
-    struct head_inputs in = head_inputs_at(s, sq, keys, h, q, k, v, D);
-    float acc[TILES][D / 8][4] = {}, p[TILES][KEYS / 8][4];
+    struct head_inputs in = head_inputs_at(s, sq, keys, h, q, k, v);
+    float acc[M][V / 8][4] = {}, p[M][KEYS / 8][4];
     float scale = view.scale * PP_LOG2E;
     float max = sinks ? to_float(sinks[h]) * PP_LOG2E : -INFINITY;
     float sum = sinks && threadIdx.x % 4 == 0 ? 1 : 0;
-    struct row_softmax w[TILES];
+    const struct row_softmax first = {{max, max}, {sum, sum}};
+    struct row_softmax w[M];
     PP_UNROLL
-    for (int m = 0; m < TILES; m++)
-        w[m] = {{max, max}, {sum, sum}};
+    for (int m = 0; m < M; m++)
+        w[m] = first;
     if (s->merge)
         PP_UNROLL
-    for (int m = 0; m < TILES; m++)
-        load_results<D>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
+    for (int m = 0; m < M; m++)
+        load_results<V>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
                         acc[m]);
-    key_tiles(s, keys, sq.context + tile.at, QUERIES, KEYS, &from, &to);
+    key_tiles(s, keys, sq.context + tile.at, QUERIES(V), KEYS, &from, &to);
     if (from < to) {
-        load_tile<D, QUERIES>(tq, in.q, s->ldq, tile.at, sq.length);
-        load_tile<D, KEYS>(tk, in.k, s->ldkv, from * KEYS, keys.length);
+        load_tile<QK, QUERIES(V)>(tq, in.q, s->ldq, tile.at, sq.length,
+                                  s->HDQK);
+        load_tile<QK, KEYS>(tk, in.k, s->ldkv, from * KEYS, keys.length,
+                            s->HDQK);
         copy_commit();
     }
     for (int i = from; i < to; i++) {
         int key = i * KEYS;
         bool any = tile.at + warp < sq.length &&
-                   any_attends(s, keys.length, position, 16 * TILES, key, KEYS);
+                   any_attends(s, keys.length, position, 16 * M, key, KEYS);
         copy_wait<0>();
         __syncthreads(); /* the keys have arrived; no warp reads the last values
                             any more */
-        load_tile<D, KEYS>(tv, in.v, s->ldkv, key, keys.length);
+        load_tile<V, KEYS>(tv, in.v, s->ldkv, key, keys.length, s->HDV);
         copy_commit();
         if (any)
-            multiply<D, TILES, KEYS / 8>(p, tq, warp, tk);
+            multiply<QK, M, KEYS / 8>(p, tq, warp, tk);
         copy_wait<0>();
         __syncthreads(); /* the values have arrived; no warp reads the keys any
                             more */
         if (i + 1 < to) {
-            load_tile<D, KEYS>(tk, in.k, s->ldkv, key + KEYS, keys.length);
+            load_tile<QK, KEYS>(tk, in.k, s->ldkv, key + KEYS, keys.length,
+                                s->HDQK);
             copy_commit();
         }
         if (!any)
             continue;
-        if (!all_attend(s, keys.length, position, 16 * TILES, key, KEYS))
+        if (!all_attend(s, keys.length, position, 16 * M, key, KEYS))
             PP_UNROLL
-        for (int m = 0; m < TILES; m++)
+        for (int m = 0; m < M; m++)
             mask_keys(s, keys.length, position + m * 16, key, p[m]);
         PP_UNROLL
-        for (int m = 0; m < TILES; m++)
-            softmax<D>(&w[m], scale, p[m], acc[m]);
-        accumulate<D, TILES, KEYS / 8>(acc, p, tv);
+        for (int m = 0; m < M; m++)
+            softmax<V>(&w[m], scale, p[m], acc[m]);
+        accumulate<V, M, KEYS / 8>(acc, p, tv);
     }
     PP_UNROLL
-    for (int m = 0; m < TILES; m++)
-        store_queries<D>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
+    for (int m = 0; m < M; m++)
+        store_queries<V>(o, lse, s, sq, h, tile.at + warp + m * 16, &w[m],
                          acc[m]);
 }
 
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
-    return s->HDQK == s->HDV && (s->HDQK == 64 || s->HDQK == 128) &&
-           n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
+    return s->HDQK % 8 == 0 && s->HDV % 8 == 0 && s->HDQK <= 256 &&
+           s->HDV <= 256 && n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
            n_tiles(s, pp_attention_key_rows(s), PP_ATTENTION_TILE) <=
                UINT16_MAX;
 }
 
-template <int D>
+template <int QK, int V>
 static int launch_fwd(elem *o, float *lse, const elem *q, const elem *k,
                       const elem *v, const elem *sinks,
                       struct attention_view view, void *stream)
 {
-    const size_t shared = (QUERIES + 2 * KEYS) * D * sizeof(elem);
-    int rc = allow_shared(mma_fwd_kernel<D>, shared);
+    const size_t shared = ((QUERIES(V) + KEYS) * QK + KEYS * V) * sizeof(elem);
+    int rc = allow_shared(mma_fwd_kernel<QK, V>, shared);
     return rc ? rc
-              : PP_LAUNCH((mma_fwd_kernel<D>),
-                          tile_grid(&view.s, view.s.N, QUERIES, view.s.NH),
+              : PP_LAUNCH((mma_fwd_kernel<QK, V>),
+                          tile_grid(&view.s, view.s.N, QUERIES(V), view.s.NH),
                           THREADS, shared, stream, o, lse, q, k, v, sinks,
                           view);
 }
@@ -228,7 +240,9 @@ int pp_attention_mma_fwd(elem *o, float *lse, const elem *q, const elem *k,
                          const elem *v, const elem *sinks,
                          struct attention_view view, void *stream)
 {
-    return view.s.HDV == 64
-               ? launch_fwd<64>(o, lse, q, k, v, sinks, view, stream)
-               : launch_fwd<128>(o, lse, q, k, v, sinks, view, stream);
+#define LAUNCH(QK, V)                         \
+    if (view.s.HDQK <= QK && view.s.HDV <= V) \
+        return launch_fwd<QK, V>(o, lse, q, k, v, sinks, view, stream);
+    PP_ATTENTION_WIDTHS(LAUNCH)
+    return (int)cudaErrorInvalidValue;
 }

@@ -3,13 +3,23 @@
  * kernel computes dq with blocks of queries, the other dk and dv with blocks of
  * keys. Both compute the probabilities, so that no sum depends on the order of
  * blocks. A block visits 32 keys, or queries, at a time, and copies the next
- * ones meanwhile. With wide heads a warp has fewer keys, because the sums for
- * dk and dv of all its keys have to fit into registers. */
+ * ones meanwhile. With wide heads a warp has fewer queries, or keys, because
+ * the sums of all of them have to fit into registers. With the widest, dv and
+ * dk are two launches, and a block visits 16 at a time, so that two blocks fit
+ * into shared memory. */
 #include "attention_tiles.cuh"
 
-#define KEY_TILES(D) (D == 64 ? 2 : 1)      /* tiles of 16 keys of a warp */
-#define KEYS(D) (WARPS * KEY_TILES(D) * 16) /* keys of a block */
-#define STEP 32 /* keys, or queries, that a block visits at a time */
+/* Tiles of 16 queries of a warp, for dq, and of 16 keys, for dk and dv; rows of
+ * a block. */
+#define QUERY_TILES(QK) ((QK) > 128 ? 1 : 2)
+#define KEY_TILES(QK) ((QK) > 64 ? 1 : 2)
+#define QUERIES(QK) (WARPS * QUERY_TILES(QK) * 16)
+#define KEYS(QK) (WARPS * KEY_TILES(QK) * 16)
+/* Keys, or queries, that a block visits at a time. */
+#define STEP(QK) ((QK) > 192 ? 16 : 32)
+
+/* The sums of a launch of mma_dkv_kernel. */
+enum { ONLY_DV = 1, ONLY_DK = 2, DV_AND_DK = ONLY_DV | ONLY_DK };
 
 /* Inputs of backward. */
 struct mma_bwd_inputs {
@@ -36,23 +46,23 @@ pair_gradients(const struct attention_view *view, int n_keys, int query,
 }
 
 /* Statistics of a lane's two rows in each tile of its warp, for dq. */
-struct query_stats {
-    float lse[TILES][2], delta[TILES][2];
+template <int M> struct query_stats {
+    float lse[M][2], delta[M][2];
 };
 
 /* The pairs of a lane: the warp's queries from position `query` on, and the
  * keys of a step. */
-template <bool EDGE>
-static __device__ inline void
-query_pairs(const struct attention_view *view, const struct query_stats *rows,
-            int n_keys, int query, int key, float p[TILES][STEP / 8][4],
-            float ds[TILES][STEP / 8][4])
+template <bool EDGE, int M, int N>
+static __device__ inline void query_pairs(const struct attention_view *view,
+                                          const struct query_stats<M> *rows,
+                                          int n_keys, int query, int key,
+                                          float p[M][N][4], float ds[M][N][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     PP_UNROLL
-    for (int m = 0; m < TILES; m++)
+    for (int m = 0; m < M; m++)
         PP_UNROLL
-    for (int n = 0; n < STEP / 8; n++)
+    for (int n = 0; n < N; n++)
         PP_UNROLL
     for (int j = 0; j < 4; j++)
         pair_gradients<EDGE>(
@@ -63,239 +73,276 @@ query_pairs(const struct attention_view *view, const struct query_stats *rows,
 
 /* One step of dq: the warp's queries from position `query` on, keys from `key`
  * on. */
-template <int D>
+template <int QK, int V>
 static __device__ inline void
-add_keys(float acc[TILES][D / 8][4], const struct attention_view *view,
-         const struct query_stats *rows, const elem *tq, const elem *tdo,
-         const elem *tk, const elem *tv, int n_keys, int query, int key)
+add_keys(float acc[QUERY_TILES(QK)][QK / 8][4],
+         const struct attention_view *view,
+         const struct query_stats<QUERY_TILES(QK)> *rows, const elem *tq,
+         const elem *tdo, const elem *tk, const elem *tv, int n_keys, int query,
+         int key)
 {
     const struct pp_attention_shape *s = &view->s;
-    float p[TILES][STEP / 8][4], ds[TILES][STEP / 8][4];
-    int warp = (int)threadIdx.x / PP_WARP * 16 * TILES;
-    if (!any_attends(s, n_keys, query, 16 * TILES, key, STEP))
+    const int M = QUERY_TILES(QK), N = STEP(QK) / 8;
+    float p[M][N][4], ds[M][N][4];
+    int warp = (int)threadIdx.x / PP_WARP * 16 * M;
+    if (!any_attends(s, n_keys, query, 16 * M, key, 8 * N))
         return;
-    multiply<D, TILES, STEP / 8>(p, tq, warp, tk);
-    multiply<D, TILES, STEP / 8>(ds, tdo, warp, tv);
-    if (all_attend(s, n_keys, query, 16 * TILES, key, STEP))
-        query_pairs<false>(view, rows, n_keys, query, key, p, ds);
+    multiply<QK, M, N>(p, tq, warp, tk);
+    multiply<V, M, N>(ds, tdo, warp, tv);
+    if (all_attend(s, n_keys, query, 16 * M, key, 8 * N))
+        query_pairs<false, M, N>(view, rows, n_keys, query, key, p, ds);
     else
-        query_pairs<true>(view, rows, n_keys, query, key, p, ds);
-    accumulate<D, TILES, STEP / 8>(acc, ds, tk);
+        query_pairs<true, M, N>(view, rows, n_keys, query, key, p, ds);
+    accumulate<QK, M, N>(acc, ds, tk);
 }
 
-template <int D>
+template <int QK, int V>
 static __global__ void __launch_bounds__(THREADS)
     mma_dq_kernel(elem *dq, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
-    elem *tq = (elem *)shared, *tdo = tq + QUERIES * D;
-    elem *tkv = tdo + QUERIES * D;
+    const int M = QUERY_TILES(QK), ROWS = QUERIES(QK), N = STEP(QK);
+    elem *tq = (elem *)shared, *tdo = tq + ROWS * QK;
+    elem *tkv = tdo + ROWS * V;
     const struct pp_attention_shape *s = &b.view.s;
     struct sequence_tile tile =
-        tile_of(s, gridDim.y - 1 - blockIdx.y, QUERIES, false);
+        tile_of(s, gridDim.y - 1 - blockIdx.y, ROWS, false);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
                            keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.x;
-    int t = tile.at + (int)threadIdx.x / PP_WARP * 16 * TILES, from, to;
+    int t = tile.at + (int)threadIdx.x / PP_WARP * 16 * M, from, to;
     int lane = (int)threadIdx.x % PP_WARP;
     if (tile.at >= sq.padded)
         return;
-    struct head_inputs in = head_inputs_at(s, sq, keys, h, b.q, b.k, b.v, D);
-    float acc[TILES][D / 8][4] = {};
-    struct query_stats rows = {};
+    struct head_inputs in = head_inputs_at(s, sq, keys, h, b.q, b.k, b.v);
+    float acc[M][QK / 8][4] = {};
+    struct query_stats<M> rows;
     PP_UNROLL
-    for (int r = 0; r < 2 * TILES; r++) {
+    for (int r = 0; r < 2 * M; r++) {
         int at = t + lane / 4 + r * 8;
         size_t i = (size_t)(sq.begin + at) * s->NH + h;
-        if (at < sq.length) {
-            rows.lse[r / 2][r % 2] = b.lse[i] * PP_LOG2E;
-            rows.delta[r / 2][r % 2] = b.delta[i];
-        }
+        rows.lse[r / 2][r % 2] = at < sq.length ? b.lse[i] * PP_LOG2E : 0;
+        rows.delta[r / 2][r % 2] = at < sq.length ? b.delta[i] : 0;
     }
-    key_tiles(s, keys, sq.context + tile.at, QUERIES, STEP, &from, &to);
+    key_tiles(s, keys, sq.context + tile.at, ROWS, N, &from, &to);
     if (from < to) {
-        load_tile<D, QUERIES>(tq, in.q, s->ldq, tile.at, sq.length);
-        load_tile<D, QUERIES>(tdo, b.dout + (size_t)sq.begin * s->ldo + h * D,
-                              s->ldo, tile.at, sq.length);
+        load_tile<QK, ROWS>(tq, in.q, s->ldq, tile.at, sq.length, s->HDQK);
+        load_tile<V, ROWS>(tdo, b.dout + (size_t)sq.begin * s->ldo + h * s->HDV,
+                           s->ldo, tile.at, sq.length, s->HDV);
     }
     for (int i = from; i <= to; i++) {
-        elem *next = tkv + (i - from) % 2 * 2 * STEP * D;
-        const elem *now = tkv + (i - from + 1) % 2 * 2 * STEP * D;
+        elem *next = tkv + (i - from) % 2 * N * (QK + V);
+        const elem *now = tkv + (i - from + 1) % 2 * N * (QK + V);
         copy_wait<0>();
         __syncthreads(); /* `now` has arrived; no warp reads the old contents of
                             `next` any more */
         if (i < to) {
-            load_tile<D, STEP>(next, in.k, s->ldkv, i * STEP, keys.length);
-            load_tile<D, STEP>(next + STEP * D, in.v, s->ldkv, i * STEP,
-                               keys.length);
+            load_tile<QK, N>(next, in.k, s->ldkv, i * N, keys.length, s->HDQK);
+            load_tile<V, N>(next + N * QK, in.v, s->ldkv, i * N, keys.length,
+                            s->HDV);
             copy_commit();
         }
         if (i > from && t < sq.length)
-            add_keys<D>(acc, &b.view, &rows, tq, tdo, now, now + STEP * D,
-                        keys.length, sq.context + t, (i - 1) * STEP);
+            add_keys<QK, V>(acc, &b.view, &rows, tq, tdo, now, now + N * QK,
+                            keys.length, sq.context + t, (i - 1) * N);
     }
     const float by[2] = {b.view.scale, b.view.scale};
     PP_UNROLL
-    for (int m = 0; m < TILES; m++)
-        store_rows<D>(dq + (size_t)sq.begin * s->ldq + h * D, s->ldq,
-                      t + m * 16, sq, acc[m], by);
+    for (int m = 0; m < M; m++)
+        store_rows<QK>(dq + (size_t)sq.begin * s->ldq + h * s->HDQK, s->ldq,
+                       s->HDQK, t + m * 16, sq, acc[m], by);
 }
 
 /* Queries of one head for one step of dk and dv. */
-template <int D> struct query_step {
-    alignas(16) elem q[STEP * D];
-    elem dout[STEP * D];
-    float lse[STEP], delta[STEP];
+template <int QK, int V> struct query_step {
+    alignas(16) elem q[STEP(QK) * QK];
+    elem dout[STEP(QK) * V];
+    float lse[STEP(QK)], delta[STEP(QK)];
 };
 
 /* Starts to load queries from row `at` of a sequence on. Queries after its end
  * become zeros, which add nothing. */
-template <int D>
+template <int QK, int V>
 static __device__ inline void
-load_queries(struct query_step<D> *to, const struct mma_bwd_inputs *b,
+load_queries(struct query_step<QK, V> *to, const struct mma_bwd_inputs *b,
              struct packed_sequence sq, size_t h, int at)
 {
     const struct pp_attention_shape *s = &b->view.s;
+    const int N = STEP(QK);
     size_t row = (size_t)sq.begin;
-    int mine = at + (int)threadIdx.x % STEP;
+    int mine = at + (int)threadIdx.x % N;
     size_t i = (row + (size_t)mine) * s->NH + h;
-    load_tile<D, STEP>(to->q, b->q + row * s->ldq + h * D, s->ldq, at,
-                       sq.length);
-    load_tile<D, STEP>(to->dout, b->dout + row * s->ldo + h * D, s->ldo, at,
-                       sq.length);
-    if (threadIdx.x < STEP)
+    load_tile<QK, N>(to->q, b->q + row * s->ldq + h * s->HDQK, s->ldq, at,
+                     sq.length, s->HDQK);
+    load_tile<V, N>(to->dout, b->dout + row * s->ldo + h * s->HDV, s->ldo, at,
+                    sq.length, s->HDV);
+    if (threadIdx.x < N)
         copy_word_begin(&to->lse[threadIdx.x], b->lse + i, mine < sq.length);
-    else if (threadIdx.x < 2 * STEP)
-        copy_word_begin(&to->delta[threadIdx.x % STEP], b->delta + i,
+    else if (threadIdx.x < 2 * N)
+        copy_word_begin(&to->delta[threadIdx.x % N], b->delta + i,
                         mine < sq.length);
     copy_commit();
 }
 
 /* The pairs of a lane: the queries of a step from position `query` on, and the
  * warp's keys, which are the rows. */
-template <bool EDGE, int D>
-static __device__ inline void
-key_pairs(const struct attention_view *view, const struct query_step<D> *of,
-          int n_keys, int query, int key, float p[KEY_TILES(D)][STEP / 8][4],
-          float ds[KEY_TILES(D)][STEP / 8][4])
+template <bool EDGE, int M, int N>
+static __device__ inline void key_pairs(const struct attention_view *view,
+                                        const float *lse, const float *delta,
+                                        int n_keys, int query, int key,
+                                        float p[M][N][4], float ds[M][N][4])
 {
     int lane = (int)threadIdx.x % PP_WARP;
     PP_UNROLL
-    for (int n = 0; n < STEP / 8; n++)
+    for (int n = 0; n < N; n++)
         PP_UNROLL
-    for (int m = 0; m < KEY_TILES(D); m++)
+    for (int m = 0; m < M; m++)
         PP_UNROLL
     for (int j = 0; j < 4; j++) {
         int column = n * 8 + lane % 4 * 2 + j % 2;
-        pair_gradients<EDGE>(view, n_keys, query + column,
-                             key + m * 16 + lane / 4 + j / 2 * 8,
-                             of->lse[column] * PP_LOG2E, of->delta[column],
-                             &p[m][n][j], &ds[m][n][j]);
+        pair_gradients<EDGE>(
+            view, n_keys, query + column, key + m * 16 + lane / 4 + j / 2 * 8,
+            lse[column] * PP_LOG2E, delta[column], &p[m][n][j], &ds[m][n][j]);
     }
 }
 
+/* Sums of a warp's keys. */
+template <int QK, int V> struct key_sums {
+    float dk[KEY_TILES(QK)][QK / 8][4], dv[KEY_TILES(QK)][V / 8][4];
+};
+
 /* One step of dk and dv: queries from position `query` on, the warp's keys from
  * `key` on. */
-template <int D>
+template <int QK, int V, int SUMS>
 static __device__ inline void
-add_queries(float dk[KEY_TILES(D)][D / 8][4], float dv[KEY_TILES(D)][D / 8][4],
-            const struct attention_view *view, const elem *tk, const elem *tv,
-            const struct query_step<D> *of, int n_keys, int query, int key)
+add_queries(struct key_sums<QK, V> *sums, const struct attention_view *view,
+            const elem *tk, const elem *tv, const struct query_step<QK, V> *of,
+            int n_keys, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
-    const int M = KEY_TILES(D);
-    float p[M][STEP / 8][4], ds[M][STEP / 8][4];
+    const int M = KEY_TILES(QK), N = STEP(QK) / 8;
+    float p[M][N][4], ds[M][N][4] = {};
     int warp = (int)threadIdx.x / PP_WARP * 16 * M;
-    if (!any_attends(s, n_keys, query, STEP, key, 16 * M))
+    if (!any_attends(s, n_keys, query, 8 * N, key, 16 * M))
         return;
-    multiply<D, M, STEP / 8>(p, tk, warp, of->q);
-    multiply<D, M, STEP / 8>(ds, tv, warp, of->dout);
-    if (all_attend(s, n_keys, query, STEP, key, 16 * M))
-        key_pairs<false>(view, of, n_keys, query, key, p, ds);
+    multiply<QK, M, N>(p, tk, warp, of->q);
+    if (SUMS & ONLY_DK)
+        multiply<V, M, N>(ds, tv, warp, of->dout);
+    if (all_attend(s, n_keys, query, 8 * N, key, 16 * M))
+        key_pairs<false, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
+                               ds);
     else
-        key_pairs<true>(view, of, n_keys, query, key, p, ds);
-    accumulate<D, M, STEP / 8>(dv, p, of->dout);
-    accumulate<D, M, STEP / 8>(dk, ds, of->q);
+        key_pairs<true, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
+                              ds);
+    if (SUMS & ONLY_DV)
+        accumulate<V, M, N>(sums->dv, p, of->dout);
+    if (SUMS & ONLY_DK)
+        accumulate<QK, M, N>(sums->dk, ds, of->q);
 }
 
-template <int D>
+template <int QK, int V, int SUMS>
 static __global__ void __launch_bounds__(THREADS)
     mma_dkv_kernel(elem *dk, elem *dv, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
-    elem *tk = (elem *)shared, *tv = tk + KEYS(D) * D;
-    struct query_step<D> *buffers = (struct query_step<D> *)(tv + KEYS(D) * D);
+    const int M = KEY_TILES(QK), ROWS = KEYS(QK), N = STEP(QK);
+    elem *tk = (elem *)shared, *tv = tk + ROWS * QK;
+    struct query_step<QK, V> *buffers =
+        (struct query_step<QK, V> *)(tv + ROWS * V);
     const struct pp_attention_shape *s = &b.view.s;
-    struct sequence_tile tile = tile_of(s, blockIdx.y, KEYS(D), true);
+    struct sequence_tile tile = tile_of(s, blockIdx.y, ROWS, true);
     struct packed_sequence sq = sequence_at(s, tile.sequence),
                            keys = keys_at(s, tile.sequence);
     size_t kv = blockIdx.x, group = s->NH / s->NKV;
-    int t = tile.at, warp = (int)threadIdx.x / PP_WARP * 16 * KEY_TILES(D);
+    int t = tile.at, warp = (int)threadIdx.x / PP_WARP * 16 * M;
     if (t >= keys.padded)
         return;
-    float k_acc[KEY_TILES(D)][D / 8][4] = {},
-                                  v_acc[KEY_TILES(D)][D / 8][4] = {};
-    int last = t + KEYS(D) < keys.length ? t + KEYS(D) - 1 : keys.length - 1;
+    struct key_sums<QK, V> sums = {
+    };
+    int last = t + ROWS < keys.length ? t + ROWS - 1 : keys.length - 1;
     int begin = first_position(s, t) - sq.context;
     begin = begin > 0 ? begin : 0;
     int end =
         t < keys.length ? end_position(s, keys.length, last) - sq.context : 0;
-    int steps = end > begin ? (end - begin + STEP - 1) / STEP : 0;
+    int steps = end > begin ? (end - begin + N - 1) / N : 0;
     int n = steps * (int)group;
     struct head_inputs in =
-        head_inputs_at(s, sq, keys, kv * group, b.q, b.k, b.v, D);
+        head_inputs_at(s, sq, keys, kv * group, b.q, b.k, b.v);
     if (n) {
-        load_tile<D, KEYS(D)>(tk, in.k, s->ldkv, t, keys.length);
-        load_tile<D, KEYS(D)>(tv, in.v, s->ldkv, t, keys.length);
+        load_tile<QK, ROWS>(tk, in.k, s->ldkv, t, keys.length, s->HDQK);
+        if (SUMS & ONLY_DK)
+            load_tile<V, ROWS>(tv, in.v, s->ldkv, t, keys.length, s->HDV);
     }
     for (int i = 0, at = begin, h = 0, before = 0; i <= n; i++) {
         copy_wait<0>();
         __syncthreads(); /* the last buffer has arrived; no warp reads the next
                             one any more */
         if (i < n)
-            load_queries<D>(&buffers[i % 2], &b, sq, kv * group + (size_t)h,
-                            at);
+            load_queries<QK, V>(&buffers[i % 2], &b, sq, kv * group + (size_t)h,
+                                at);
         if (i > 0 && t + warp < keys.length)
-            add_queries<D>(k_acc, v_acc, &b.view, tk, tv, &buffers[(i + 1) % 2],
-                           keys.length, sq.context + before, t + warp);
+            add_queries<QK, V, SUMS>(&sums, &b.view, tk, tv,
+                                     &buffers[(i + 1) % 2], keys.length,
+                                     sq.context + before, t + warp);
         before = at;
-        at += STEP;
+        at += N;
         if (at >= end) {
             at = begin;
             h++;
         }
     }
     const float by[2] = {b.view.scale, b.view.scale}, one[2] = {1, 1};
-    size_t key = (size_t)keys.begin;
+    size_t key = (size_t)keys.begin * s->ldkv;
     PP_UNROLL
-    for (int m = 0; m < KEY_TILES(D); m++) {
+    for (int m = 0; m < M; m++) {
         int row = t + warp + m * 16;
-        store_rows<D>(dk + key * s->ldkv + kv * D, s->ldkv, row, keys, k_acc[m],
-                      by);
-        store_rows<D>(dv + key * s->ldkv + kv * D, s->ldkv, row, keys, v_acc[m],
-                      one);
+        if (SUMS & ONLY_DK)
+            store_rows<QK>(dk + key + kv * s->HDQK, s->ldkv, s->HDQK, row, keys,
+                           sums.dk[m], by);
+        if (SUMS & ONLY_DV)
+            store_rows<V>(dv + key + kv * s->HDV, s->ldkv, s->HDV, row, keys,
+                          sums.dv[m], one);
     }
 }
 
-template <int D>
+template <int QK, int V>
+static int launch_dq(elem *dq, struct mma_bwd_inputs b, void *stream)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    const size_t shared =
+        (QUERIES(QK) + 2 * STEP(QK)) * (QK + V) * sizeof(elem);
+    int rc = allow_shared(mma_dq_kernel<QK, V>, shared);
+    return rc ? rc
+              : PP_LAUNCH((mma_dq_kernel<QK, V>),
+                          tile_grid(s, s->N, QUERIES(QK), s->NH), THREADS,
+                          shared, stream, dq, b);
+}
+
+template <int QK, int V, int SUMS>
+static int launch_dkv(elem *dk, elem *dv, struct mma_bwd_inputs b, void *stream)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    const size_t shared = KEYS(QK) * (QK + V) * sizeof(elem) +
+                          2 * sizeof(struct query_step<QK, V>);
+    int rc = allow_shared(mma_dkv_kernel<QK, V, SUMS>, shared);
+    return rc ? rc
+              : PP_LAUNCH(
+                    (mma_dkv_kernel<QK, V, SUMS>),
+                    tile_grid(s, pp_attention_key_rows(s), KEYS(QK), s->NKV),
+                    THREADS, shared, stream, dk, dv, b);
+}
+
+template <int QK, int V>
 static int launch_bwd(elem *dq, elem *dk, elem *dv, struct mma_bwd_inputs b,
                       void *stream)
 {
-    const struct pp_attention_shape *s = &b.view.s;
-    const size_t for_dq = (2 * QUERIES + 4 * STEP) * D * sizeof(elem);
-    const size_t for_dkv =
-        2 * KEYS(D) * D * sizeof(elem) + 2 * sizeof(struct query_step<D>);
-    int rc = allow_shared(mma_dq_kernel<D>, for_dq);
+    const int first = QK > 192 ? ONLY_DV : DV_AND_DK;
+    int rc = launch_dq<QK, V>(dq, b, stream);
     if (!rc)
-        rc = allow_shared(mma_dkv_kernel<D>, for_dkv);
-    if (!rc)
-        rc = PP_LAUNCH((mma_dq_kernel<D>), tile_grid(s, s->N, QUERIES, s->NH),
-                       THREADS, for_dq, stream, dq, b);
-    return rc ? rc
-              : PP_LAUNCH(
-                    (mma_dkv_kernel<D>),
-                    tile_grid(s, pp_attention_key_rows(s), KEYS(D), s->NKV),
-                    THREADS, for_dkv, stream, dk, dv, b);
+        rc = launch_dkv<QK, V, first>(dk, dv, b, stream);
+    if constexpr (first == ONLY_DV)
+        rc = rc ? rc : launch_dkv<QK, V, ONLY_DK>(dk, dv, b, stream);
+    return rc;
 }
 
 int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
@@ -304,6 +351,9 @@ int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
                          struct attention_view view, void *stream)
 {
     struct mma_bwd_inputs b = {dout, q, k, v, lse, delta, view};
-    return view.s.HDV == 64 ? launch_bwd<64>(dq, dk, dv, b, stream)
-                            : launch_bwd<128>(dq, dk, dv, b, stream);
+#define LAUNCH(QK, V)                         \
+    if (view.s.HDQK <= QK && view.s.HDV <= V) \
+        return launch_bwd<QK, V>(dq, dk, dv, b, stream);
+    PP_ATTENTION_WIDTHS(LAUNCH)
+    return (int)cudaErrorInvalidValue;
 }

@@ -97,25 +97,37 @@ template <int KEEP> static __device__ inline void copy_wait(void)
 }
 #endif
 
-/* Index of element (row, column) of a tile of D columns in shared memory.
- * Pieces of 8 elements are permuted within a row, so that ldmatrix reads 8 rows
- * from 8 different banks. column is a multiple of 8. */
+/* A tile in shared memory has rows of D columns, D a multiple of 16. Pieces of
+ * 8 elements are permuted within groups of 8, 4 or 2 pieces, so that ldmatrix
+ * reads 8 rows from 8 different banks. GROUP is the columns of a group: the
+ * largest power of 2 that divides D, and at most 64. */
+#define GROUP(D) (((D) & -(D)) < 64 ? ((D) & -(D)) : 64)
+
+/* Index of element (row, column) of a tile. column is a multiple of 8. */
 template <int D> static __device__ inline int tile_at(int row, int column)
 {
-    return row * D + ((column / 8 ^ (row & 7)) * 8);
+    const int pieces = GROUP(D) / 8;
+    return row * D + ((column / 8 ^ (row / (8 / pieces) & (pieces - 1))) * 8);
 }
 
 /* Fragments begin at a row that is a multiple of 8 and at a column that is a
- * multiple of 16. The column is therefore one more exclusive or on an index
- * that all fragments share, and no lane keeps many indices in registers.
- *
- * load_a loads A (16, 16) from the rows at `rows`. */
+ * multiple of 16. The column is therefore one more exclusive or, and an offset
+ * of whole groups, on an index that all fragments share, and no lane keeps many
+ * indices in registers. */
+template <int D>
+static __device__ inline int fragment_at(int shared, int column)
+{
+    return (shared ^ column % GROUP(D)) + column / GROUP(D) * GROUP(D);
+}
+
+/* Loads A (16, 16) from the rows at `rows`. */
 template <int D>
 static __device__ inline void load_a(uint32_t a[4], const elem *rows,
                                      int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_matrices(a, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
+    load_matrices(
+        a, rows + fragment_at<D>(tile_at<D>(lane % 16, lane / 16 * 8), column));
 }
 
 /* Loads two B (16, 8) from a tile that holds B transposed: b[0..1] has the 8
@@ -125,9 +137,8 @@ static __device__ inline void load_b(uint32_t b[4], const elem *rows,
                                      int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_matrices(
-        b, rows + (tile_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8) ^
-                   column));
+    int at = tile_at<D>(lane % 8 + lane / 16 * 8, lane / 8 % 2 * 8);
+    load_matrices(b, rows + fragment_at<D>(at, column));
 }
 
 /* Loads two B (16, 8) from a tile that holds B: the 16 rows at `rows`, b[0..1]
@@ -137,32 +148,40 @@ static __device__ inline void load_b_rows(uint32_t b[4], const elem *rows,
                                           int column)
 {
     int lane = (int)threadIdx.x % PP_WARP;
-    load_transposed(b, rows + (tile_at<D>(lane % 16, lane / 16 * 8) ^ column));
+    load_transposed(
+        b, rows + fragment_at<D>(tile_at<D>(lane % 16, lane / 16 * 8), column));
 }
 
 #define WARPS 4
 #define THREADS (WARPS * PP_WARP)
-#define TILES                                                                \
-    2 /* tiles of 16 queries of a warp; they share the fragments of the keys \
-       */
-#define QUERIES (WARPS * TILES * 16) /* queries of a block */
 #define LN2 0.6931471805599453f
 
 /* Starts to load rows [at, at + HEIGHT) of a sequence into a tile. Rows from
- * end on become zeros. x is the first row of the sequence. Each thread stays in
- * one column of the tile, so that it computes tile_at only once. */
+ * end on, and columns from width on, become zeros. x is the first row of the
+ * sequence. Each thread stays at one place of its groups, so that it computes
+ * tile_at only once. */
 template <int D, int HEIGHT>
 static __device__ inline void load_tile(elem *tile, const elem *x, size_t ld,
-                                        int at, int end)
+                                        int at, int end, size_t width)
 {
-    const int rows = THREADS / (D / 8); /* rows that the block loads at once */
+    const int pieces = GROUP(D) / 8, all = THREADS / pieces;
+    const int rows = all < HEIGHT ? all : HEIGHT; /* that are loaded at once, */
+    const int groups = all / rows;                /* of as many groups */
     static_assert(rows % 8 == 0 && HEIGHT % rows == 0, "tile_at");
-    int row = (int)threadIdx.x / (D / 8), column = (int)threadIdx.x % (D / 8);
-    elem *to = tile + tile_at<D>(row, column * 8);
-    const elem *from = x + (size_t)(at + row) * ld + column * 8;
+    int thread = (int)threadIdx.x, row = thread / pieces % rows;
+    int column = thread / pieces / rows * GROUP(D) + thread % pieces * 8;
+    elem *to = tile + tile_at<D>(row, column);
+    const elem *from = x + (size_t)(at + row) * ld + column;
     PP_UNROLL
-    for (int i = 0; i < HEIGHT; i += rows)
-        copy_begin(to + i * D, from + (size_t)i * ld, at + row + i < end);
+    for (int c = 0; c < D; c += groups * GROUP(D)) {
+        if (column + c >= D)
+            break;
+        bool there = column + c < (int)width;
+        PP_UNROLL
+        for (int i = 0; i < HEIGHT; i += rows)
+            copy_begin(to + i * D + c, from + (size_t)i * ld + c,
+                       there && at + row + i < end);
+    }
 }
 
 /* c (16 M, 8 N) = 16 M rows of the tile a, from `row` on, times the first 8 N
@@ -218,11 +237,12 @@ static __device__ inline void accumulate(float acc[M][D / 8][4],
     }
 }
 
-/* Writes this lane's part of 16 rows from row t of a sequence on, times by[]
- * for its two rows. Rows from length on are padding and become 0. */
+/* Writes this lane's part of 16 rows of `width` columns, from row t of a
+ * sequence on, times by[] for its two rows. Rows from length on are padding and
+ * become 0. */
 template <int D>
 static __device__ inline void
-store_rows(elem *x, size_t ld, int t, struct packed_sequence sq,
+store_rows(elem *x, size_t ld, size_t width, int t, struct packed_sequence sq,
            const float acc[D / 8][4], const float by[2])
 {
     int lane = (int)threadIdx.x % PP_WARP;
@@ -235,9 +255,11 @@ store_rows(elem *x, size_t ld, int t, struct packed_sequence sq,
         elem *row = x + (size_t)at * ld + lane % 4 * 2;
         PP_UNROLL
         for (int d = 0; d < D / 8; d++)
-            *(uint32_t *)(row + d * 8) =
-                f == 0 ? 0
-                       : pack_bf16(acc[d][2 * r] * f, acc[d][2 * r + 1] * f);
+            if (d * 8 < (int)width)
+                *(uint32_t *)(row + d * 8) =
+                    f == 0
+                        ? 0
+                        : pack_bf16(acc[d][2 * r] * f, acc[d][2 * r + 1] * f);
     }
 }
 
@@ -288,12 +310,12 @@ struct head_inputs {
 static __device__ inline struct head_inputs
 head_inputs_at(const struct pp_attention_shape *s, struct packed_sequence sq,
                struct packed_sequence keys, size_t h, const elem *q,
-               const elem *k, const elem *v, size_t width)
+               const elem *k, const elem *v)
 {
     size_t kv = h / (s->NH / s->NKV), key = (size_t)keys.begin;
-    struct head_inputs in = {q + (size_t)sq.begin * s->ldq + h * width,
-                             k + key * s->ldkv + kv * width,
-                             v + key * s->ldkv + kv * width};
+    struct head_inputs in = {q + (size_t)sq.begin * s->ldq + h * s->HDQK,
+                             k + key * s->ldkv + kv * s->HDQK,
+                             v + key * s->ldkv + kv * s->HDV};
     return in;
 }
 

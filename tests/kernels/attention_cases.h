@@ -200,4 +200,11 @@ static const struct attention_case attention_cases[] = {
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)
 
+/* Widths, for q and k and for v, in which bfloat16 also runs the cases of 64
+ * and 128. They fill tiles of all widths in kernels/attention.cuh, and leave
+ * columns empty in some. */
+static const size_t attention_widths[][2] = {
+    {24, 16}, {48, 64}, {72, 72}, {80, 80}, {96, 88}, {192, 128}, {256, 256}};
+#define N_WIDTHS (sizeof attention_widths / sizeof *attention_widths)
+
 #endif

@@ -2,10 +2,10 @@
 /* bench_cuda - the speed of the main CUDA kernels of a step, at the sizes of a
  * model of about a billion parameters (hidden 2048, 32 heads of 64 over 8 key
  * heads, MLP 8192, vocabulary 128256), with 4096 tokens in one sequence.
- * Attention is also measured with heads of 128, in 1 and in 16 sequences. It
- * prints a line for each kernel: name, type, microseconds, TFLOP/s or GB/s.
- * Numbers are random, because a GPU draws less power and runs faster on
- * zeros. */
+ * Attention is also measured with heads of 128, in 1 and in 16 sequences, and
+ * with 16 heads of 80, of 192 and 128, and of 256. It prints a line for each
+ * kernel: name, type, microseconds, TFLOP/s or GB/s. Numbers are random,
+ * because a GPU draws less power and runs faster on zeros. */
 #include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,8 +19,8 @@
 #define C ((size_t)2048)
 #define F ((size_t)8192)
 #define V ((size_t)128256)
-#define NH ((size_t)32)
-#define NKV ((size_t)8)
+#define HEADS ((size_t)32)
+#define KEY_HEADS ((size_t)8)
 #define HD ((size_t)64)
 #define BIG (2 * T * F)     /* elements of the largest arrays */
 #define PACKED ((size_t)16) /* number of sequences if packed */
@@ -53,7 +53,7 @@ static int linear_bwd_weight(void)
  * of attention. */
 static void *array(void *of, size_t i)
 {
-    return (char *)of + i * T * NH * 128 * k->element_bytes;
+    return (char *)of + i * T * HEADS * 128 * k->element_bytes;
 }
 
 static int attention_fwd(void)
@@ -89,8 +89,8 @@ static int swiglu_fwd(void)
 
 static int rope(void)
 {
-    return k->rope(x, f32, f32, ids, T, NH + NKV, HD, (NH + 2 * NKV) * HD, HD,
-                   false, 1, gpu_stream());
+    return k->rope(x, f32, f32, ids, T, HEADS + KEY_HEADS, HD,
+                   (HEADS + 2 * KEY_HEADS) * HD, HD, false, 1, gpu_stream());
 }
 
 static int cross_entropy_fwd(void)
@@ -141,25 +141,32 @@ static void line(const char *name, step_fn *step, double work, const char *unit)
            work / s / (unit[0] == 'T' ? 1e12 : 1e9), unit);
 }
 
-/* n is the number of sequences. */
-static void bench_attention(size_t width, size_t n)
+/* Measures heads of two widths, for q and k and for v, in n sequences. */
+static void bench_attention(size_t heads, size_t key_heads, size_t qk, size_t v,
+                            size_t n)
 {
-    const double flops = 2.0 * NH * (double)width * T * T / (double)n;
+    const double flops = (double)(heads * (qk + v)) * T * T / (double)n;
     int32_t ends[PACKED + 1];
-    char name[32];
+    char of[32], name[64];
     for (size_t i = 0; i <= n; i++)
         ends[i] = (int32_t)(i * T / n);
     gpu_put(cu, ends, (n + 1) * sizeof *ends);
     shape.n_sequences = n;
-    shape.HDQK = shape.HDV = width;
-    shape.ldq = shape.ldo = NH * width;
-    shape.ldkv = NKV * width;
-    shape.scale = 1 / sqrt((double)width);
-    snprintf(name, sizeof name, "attention_fwd %zu%s", width,
-             n > 1 ? " packed" : "");
+    shape.NH = heads;
+    shape.NKV = key_heads;
+    shape.HDQK = qk;
+    shape.HDV = v;
+    shape.ldq = heads * qk;
+    shape.ldkv = key_heads * qk;
+    shape.ldo = heads * v;
+    shape.scale = 1 / sqrt((double)qk);
+    if (v == qk)
+        snprintf(of, sizeof of, "%zu%s", qk, n > 1 ? " packed" : "");
+    else
+        snprintf(of, sizeof of, "%zu/%zu", qk, v);
+    snprintf(name, sizeof name, "attention_fwd %s", of);
     line(name, attention_fwd, flops, "TFLOP/s");
-    snprintf(name, sizeof name, "attention_bwd %zu%s", width,
-             n > 1 ? " packed" : "");
+    snprintf(name, sizeof name, "attention_bwd %s", of);
     line(name, attention_bwd, 2.5 * flops, "TFLOP/s");
 }
 
@@ -190,10 +197,13 @@ static void bench(const struct pp_kernels *kernels)
     fill_random(x, BIG);
     fill_random(y, BIG);
     fill_random(w, C * F);
-    bench_attention(64, 1);
+    bench_attention(HEADS, KEY_HEADS, 64, 64, 1);
     if (k->element_bytes == 2) {
-        bench_attention(128, 1);
-        bench_attention(128, PACKED);
+        bench_attention(HEADS, KEY_HEADS, 128, 128, 1);
+        bench_attention(HEADS, KEY_HEADS, 128, 128, PACKED);
+        bench_attention(16, 16, 80, 80, 1);
+        bench_attention(16, 16, 192, 128, 1);
+        bench_attention(16, 4, 256, 256, 1);
     }
     line("linear_fwd", linear_fwd, product, "TFLOP/s");
     line("linear_bwd_input", linear_bwd_input, product, "TFLOP/s");
@@ -206,7 +216,7 @@ static void bench(const struct pp_kernels *kernels)
     line("adamw", adamw, (k->element_bytes == 2 ? 30 : 28) * (double)(C * F),
          "GB/s");
     /* This is last, because repetition in place lets its numbers overflow. */
-    line("rope", rope, 2 * e * T * (NH + NKV) * HD, "GB/s");
+    line("rope", rope, 2 * e * T * (HEADS + KEY_HEADS) * HD, "GB/s");
 }
 
 static void *zeroed(size_t bytes)
@@ -232,13 +242,12 @@ int main(void)
     z = zeroed(T * F * 4);
     w = zeroed(C * F * 4);
     f32 = zeroed(C * F * 4);
-    stats = zeroed(T * NH * 4);
+    stats = zeroed(T * HEADS * 4);
     ids = zeroed(sizeof host);
     cu = zeroed((PACKED + 1) * sizeof *cu);
     gpu_put(ids, host, sizeof host);
     shape = (struct pp_attention_shape){
-        T, NH, NKV, 0,  0, 0, 0,
-        0, 0,  cu,  cu, 0, 0, 0}; /* the rest is set later */
+        .N = T, .cu = cu, .cu_padded = cu}; /* the rest is set later */
     bench(&pp_kernels_cuda_bf16);
     bench(&pp_kernels_cuda_f32);
     return 0;

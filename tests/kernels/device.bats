@@ -124,6 +124,25 @@ caps the scores of attention, which pprun does only with --device cpu so far" ]
     near 0.04 sliced whole
 }
 
+@test "tensor cores: heads of 72, of 24 and 16, and of 256" {
+    local name o=(--optimizer sgd --steps 1) packed=long
+    small tower LlamaForCausalLM llama false 72
+    mkdir -p model-latent model-gemma
+    jq '.qk_nope_head_dim = 16 | .v_head_dim = 16 | .num_hidden_layers = 1' \
+        "$SRCDIR/tests/golden/deepseek-v2/model/config.json" \
+        >model-latent/config.json
+    jq '.head_dim = 256 | .query_pre_attn_scalar = 256 | .sliding_window = 50 |
+        .num_hidden_layers = 2 | .layer_types |= .[:2]' \
+        "$SRCDIR/tests/golden/gemma3/model/config.json" \
+        >model-gemma/config.json
+    for name in tower latent gemma; do
+        plan one.json $name -s gpipe -m 2 -- -p 1
+        cpu host one.json "${o[@]}"
+        gpu half one.json "${o[@]}" --dtype bf16
+        near 0.04 half host
+    done
+}
+
 @test "context-parallel ranks: the CPU's gradients" {
     # One step each, as these runs take longest.
     local o=(--optimizer sgd --steps 1)

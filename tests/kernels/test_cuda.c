@@ -436,7 +436,8 @@ static void compare_attention(struct call *c, const struct attention_case *t)
                        t->sinks ? sinks->want : NULL, &s, tiles, NULL);
     ref->attention_bwd(dq->want, dk->want, dv->want, dout->want, q->want,
                        k->want, v->want, o->want, lse->want, &s, tiles, NULL);
-    ok(!rc, "%s attention, %s, runs", c->k->name, t->name);
+    ok(!rc, "%s attention, %s, heads of %zu and %zu, runs", c->k->name, t->name,
+       t->HDQK, t->HDV);
     close_to(c, o, bound_of(c, 2e-5, 1e-11), "attention_fwd");
     close_to(c, lse, bound_of(c, 1e-9, 1e-11), "attention_fwd lse");
     close_to(c, dq, bound_of(c, 5e-5, 1e-11), "attention_bwd dq");
@@ -447,6 +448,22 @@ static void compare_attention(struct call *c, const struct attention_case *t)
     gpu_free((void *)d.cu_padded);
     gpu_free((void *)d.keys);
     finish(c);
+}
+
+/* Compares attention in the cases, and those of tensor cores in all widths. */
+static void compare_attention_cases(struct call *c)
+{
+    for (size_t i = 0; i < N_ATTENTION; i++) {
+        struct attention_case t = attention_cases[i];
+        compare_attention(c, &t);
+        if (c->k->element_bytes != 2 || t.HDQK < 64)
+            continue;
+        for (size_t w = 0; w < N_WIDTHS; w++) {
+            t.HDQK = attention_widths[w][0];
+            t.HDV = attention_widths[w][1];
+            compare_attention(c, &t);
+        }
+    }
 }
 
 static bool wanted(const struct call *c, const char *name)
@@ -558,8 +575,8 @@ static void compare_table(const struct pp_kernels *k, char **only)
     compare_ends(&c);
     if (wanted(&c, "experts"))
         compare_experts(&c);
-    for (size_t i = 0; i < N_ATTENTION && wanted(&c, "attention"); i++)
-        compare_attention(&c, &attention_cases[i]);
+    if (wanted(&c, "attention"))
+        compare_attention_cases(&c);
     compare_integers(&c);
 }
 
