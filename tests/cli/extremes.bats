@@ -33,8 +33,11 @@ plans() {
 }
 
 @test "the inputs are well-formed" {
-    ppsplit -q -p 2 --units most.json | jq -e '.stages[1].params > 1e12' >ok
-    ppsched -q -s 1f1b -m 4 --stats stages.json | jq -e '.makespan > 1e33' >ok
+    # Sums of two units are beyond what a manifest holds.
+    ppsplit -q -p 4 --units most.json | jq -e '.stages[1].params == 1e12' >ok
+    # Their buffers are beyond any memory.
+    run -3 --separate-stderr ppsched -q -s 1f1b -m 4 --stats stages.json
+    [ "$stderr" = 'ppsched: buffers are too large' ]
 }
 
 @test "ppsplit with the largest and the smallest units" {
