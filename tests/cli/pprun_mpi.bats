@@ -285,11 +285,15 @@ says() {
 @test "processes that MPI did not start" {
     port=$((15000 + $$ % 9000))
     for r in 0 1; do
-        RANK=$r WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
+        # MPI makes a directory for each (needs_mpirun).
+        mkdir mpi.$r
+        OMPI_MCA_orte_tmpdir_base="$PWD/mpi.$r" \
+            RANK=$r WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port \
             pprun --transport mpi two.json "${options[@]}" >out.$r 2>err.$r \
             </dev/null 3>&- &
     done
     wait
+    cat err.0 err.1
     [ "$(cat err.0 err.1)" = "pprun[0/2 $(hostname)]: rank 0 of 2 is rank 0 of \
 1 in MPI: start the ranks with this MPI's mpirun, or with the MPI plugin of srun" ]
     run --separate-stderr pprun --transport mpi two.json "${options[@]}"
