@@ -13,14 +13,14 @@ setup() {
 }
 
 @test "ppsplit records the microbatch size that it assumed" {
-    recorded() { ppsplit "$@" | jq -c .microbatch; }
-    [ "$(recorded -p 2 m)" = '{"tokens":2048,"seq_len":2048}' ]
-    [ "$(recorded -p 2 --seq-len 512 m)" = '{"tokens":512,"seq_len":512}' ]
+    recorded() { ppsplit "$@" | jq -cS .microbatch; }
+    [ "$(recorded -p 2 m)" = '{"seq_len":2048,"tokens":2048}' ]
+    [ "$(recorded -p 2 --seq-len 512 m)" = '{"seq_len":512,"tokens":512}' ]
     [ "$(recorded -p 2 --seq-len 512 --micro-batch-tokens 4K m)" = \
-        '{"tokens":4096,"seq_len":512}' ]
+        '{"seq_len":512,"tokens":4096}' ]
     [ "$(recorded -p 2 --images 2 --image-patches 1600 \
         "$SRCDIR/tests/data/vision/qwen2-vl-2b.json")" = \
-        '{"tokens":4096,"seq_len":4096,"images":2,"image_patches":1600}' ]
+        '{"image_patches":1600,"images":2,"seq_len":4096,"tokens":4096}' ]
 }
 
 @test "ppsched finds the step time of ppsplit without options" {

@@ -234,8 +234,7 @@ refuses() {
     ppsplit -p 2 --seq-len 32 m >split.json
     ppsched -s 1f1b -m 4 split.json | jq -e '.microbatch.seq_len == 32'
     ppsched -s 1f1b -m 4 --seq-len 16 split.json >plan.json
-    jq -ce .microbatch plan.json
-    [ "$(jq -c .microbatch plan.json)" = '{"tokens":16,"seq_len":16}' ]
+    jq -e '.microbatch == {tokens: 16, seq_len: 16}' plan.json
     ppsched --stats --seq-len 16 split.json -s 1f1b -m 4 >want
     ppsched --stats plan.json | diff want -
 }
