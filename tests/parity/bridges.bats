@@ -111,12 +111,17 @@ setup() {
     plan 1f1b -p 1 --dp 2
     train two --dtype fp64 --eval eval --eval-every 2
     for mesh in pp=1,dp=1 pp=1,dp=2 dp=3,pp=2 tp=4 tp=2,cp=2,pp=2; do
-        plan 1f1b -p 3 --dp 2 --encoder-mesh $mesh
-        train apart --dtype fp64 --eval eval --eval-every 2
-        close two apart
-        plan 1f1b -p 3 --dp 2 --tp 2 --zero 0 --encoder-mesh $mesh
-        train apart --dtype fp64 --eval eval --eval-every 2 --shapes exchange
-        close two apart
+        left_out || {
+            plan 1f1b -p 3 --dp 2 --encoder-mesh $mesh
+            train apart --dtype fp64 --eval eval --eval-every 2
+            close two apart
+        }
+        left_out || {
+            plan 1f1b -p 3 --dp 2 --tp 2 --zero 0 --encoder-mesh $mesh
+            train apart --dtype fp64 --eval eval --eval-every 2 \
+                --shapes exchange
+            close two apart
+        }
     done
 }
 
@@ -135,6 +140,7 @@ setup() {
         '-p 1 --tp 2 --dp 2 --encoder-mesh shared,tp=2' \
         '-p 1 --dp 4 --zero 3 --encoder-mesh shared,tp=2' \
         '-p 1 --dp 2 --cp 2 --encoder-mesh shared,tp=4'; do
+        left_out && continue
         # shellcheck disable=SC2086
         ppsplit -q $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json

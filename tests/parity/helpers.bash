@@ -101,6 +101,11 @@ only_numbers() {
     [ -z "${FEWER-}" ] || skip 'FEWER is set'
 }
 
+# left_out: with FEWER set, returns false at the first of so many calls of a test
+# and true at the others, which leave out their case: its runs are those of other
+# cases in another combination.
+left_out() { ((n_cases++ % ${FEWER:-1} != 0)); }
+
 # has_tsan: returns whether ThreadSanitizer watches pprun.
 has_tsan() { grep -q __tsan_init "$BUILDDIR/cmd/pprun"; }
 
