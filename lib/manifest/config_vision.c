@@ -208,17 +208,60 @@ static int get_layers(const struct pp_value *o, const char *key, size_t value,
                          PP_SET_LAYERS);
 }
 
-/* Reads the hidden state that the projector gets: 0 is the first layer's input,
- * and negative numbers count from the end. */
+/* Reads the number of a hidden state: 0 is the first layer's input, and
+ * negative numbers count from the end. */
+static int read_hidden_state(const struct pp_value *at,
+                             const struct pp_vision *v, size_t *state)
+{
+    int64_t layer, n = (int64_t)v->n_layers;
+    if (pp_value_int(at, -n - 1, n, &layer))
+        return -1;
+    *state = (size_t)(layer < 0 ? n + 1 + layer : layer);
+    return 0;
+}
+
+/* Reads a list of hidden states. The last one of the encoder comes first in a
+ * message. */
+static int read_states(const struct pp_value *at, struct pp_vision *v)
+{
+    size_t states[PP_MOST_STATES], n;
+    struct pp_layer_set all = {0};
+    if (pp_value_array(at, &n))
+        return -1;
+    if (n == 0 || n > PP_MOST_STATES)
+        return pp_value_fail(at, "'%zu' layers; there must be 1 to %d", n,
+                             PP_MOST_STATES);
+    v->n_run = 0;
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value item = pp_value_item(at, i);
+        if (read_hidden_state(&item, v, &states[i]))
+            return -1;
+        if (pp_layer_set_has(&all, states[i]))
+            return pp_value_fail(&item, "state '%zu' is in the list twice",
+                                 states[i]);
+        pp_layer_set_add(&all, states[i]);
+        v->n_run = states[i] > v->n_run ? states[i] : v->n_run;
+    }
+    v->n_states = n;
+    for (size_t i = 0; i < n; i++)
+        if (states[i] < v->n_run) {
+            pp_layer_set_add(&v->kept, states[i]);
+            v->state[i] =
+                (unsigned char)(1 + pp_layer_set_before(&all, states[i]));
+        }
+    return 0;
+}
+
+/* Reads the hidden states that the projector gets, and their rows. */
 static int read_feature(const struct pp_value *root, struct pp_vision *v)
 {
     struct pp_value at;
-    int64_t layer = -2, n = (int64_t)v->n_layers;
     const char *strategy = "default";
+    v->n_run = v->n_layers ? v->n_layers - 1 : 0;
     if (pp_config_find_set(root, "vision_feature_layer", &at) &&
-        pp_value_int(&at, -n - 1, n, &layer))
+        (json_is_array(at.value) ? read_states(&at, v)
+                                 : read_hidden_state(&at, v, &v->n_run)))
         return -1;
-    v->n_run = (size_t)(layer < 0 ? n + 1 + layer : layer);
     if (pp_config_find_set(root, "vision_feature_select_strategy", &at) &&
         pp_value_text(&at, &strategy))
         return -1;

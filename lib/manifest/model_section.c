@@ -135,9 +135,10 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
 }
 
 static const char *const model_keys[] = {
-    "source",      "architecture",  "dtype",   "device",
-    "tied",        "params",        "tensors", "rotary_dim",
-    "image_merge", "class_feature", "units",   NULL,
+    "source",      "architecture",  "dtype",          "device",
+    "tied",        "params",        "tensors",        "rotary_dim",
+    "image_merge", "class_feature", "feature_layers", "units",
+    NULL,
 };
 static const char *const unit_keys[] = {
     "fqn",       "params",      "fwd_flops",    "act_bytes",
@@ -371,7 +372,7 @@ static int read_table_keys(const struct pp_value *at,
 {
     struct pp_value member;
     const char *device = "cpu";
-    int64_t tensors = 0, rotary = 0, merge = 0;
+    int64_t tensors = 0, rotary = 0, merge = 0, states = 0;
     if (pp_value_find(at, "device", &member) && pp_value_text(&member, &device))
         return -1;
     model->gpu = !strcmp(device, "cuda");
@@ -385,11 +386,14 @@ static int read_table_keys(const struct pp_value *at,
         (pp_value_find(at, "image_merge", &member) &&
          pp_value_int(&member, 2, INT32_MAX, &merge)) ||
         (pp_value_find(at, "class_feature", &member) &&
-         pp_value_bool(&member, &model->class_feature)))
+         pp_value_bool(&member, &model->class_feature)) ||
+        (pp_value_find(at, "feature_layers", &member) &&
+         pp_value_int(&member, 2, PP_MOST_STATES, &states)))
         return -1;
     model->n_tensors = (size_t)tensors;
     model->rotary = (size_t)rotary;
     model->image_merge = (size_t)merge;
+    model->feature_layers = (size_t)states;
     return 0;
 }
 
@@ -484,6 +488,9 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
                       json_integer((json_int_t)model->image_merge));
     if (model->class_feature)
         bad |= pp_put(o, "class_feature", json_true());
+    if (model->feature_layers > 1)
+        bad |= pp_put(o, "feature_layers",
+                      json_integer((json_int_t)model->feature_layers));
     for (size_t i = 0; i < model->n_units && !bad; i++)
         bad |= json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));

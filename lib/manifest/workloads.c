@@ -100,6 +100,12 @@ size_t pp_plan_merge(const struct pp_manifest *m, size_t encoder)
     return m->model.image_merge ? m->model.image_merge : 1;
 }
 
+size_t pp_plan_states(const struct pp_manifest *m, size_t encoder)
+{
+    size_t n = encoder == 0 ? m->model.feature_layers : 0;
+    return n ? n : 1;
+}
+
 struct pp_vision pp_plan_vision(const struct pp_manifest *m, size_t encoder)
 {
     const struct pp_layout l = pp_manifest_layout(m);

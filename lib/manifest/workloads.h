@@ -68,6 +68,9 @@ struct pp_plan_items pp_plan_items(const struct pp_manifest *m, size_t encoder);
  * size. */
 size_t pp_plan_merge(const struct pp_manifest *m, size_t encoder);
 
+/* Returns the hidden states of an encoder that make a feature. */
+size_t pp_plan_states(const struct pp_manifest *m, size_t encoder);
+
 /* Returns the items that the plan assumed, and the ranks that divide them. */
 struct pp_vision pp_plan_vision(const struct pp_manifest *m, size_t encoder);
 

@@ -16,7 +16,9 @@ struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
     struct pp_unit_id before = pp_vision_unit(m, at - 1);
     if (before.kind == PP_UNIT_PROJECTOR)
         return (struct pp_edge){PP_ROWS_FEATURES, m->hidden, before.encoder};
-    return (struct pp_edge){PP_ROWS_PATCHES, pp_unit_encoder(m, before)->hidden,
+    const struct pp_vision *v = pp_unit_encoder(m, before);
+    return (struct pp_edge){PP_ROWS_PATCHES,
+                            v->hidden * (1 + pp_vision_kept(v, before)),
                             before.encoder};
 }
 

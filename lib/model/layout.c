@@ -278,7 +278,8 @@ double pp_layout_busier_end(const struct pp_layout *l, int component)
 }
 
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
-                     int row, size_t encoder, size_t merge, size_t features)
+                     int row, size_t encoder, size_t merge, size_t states,
+                     size_t features)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     struct pp_image_counts *n = &c->images[encoder];
@@ -290,6 +291,7 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
         return; /* those of the other one are not on this rank */
     pp_layout_makers(l, encoder, &lanes);
     n->merge = merge;
+    n->states = states;
     n->rows = encodes ? features : c->tokens;
     if (!apart && lanes > 1 && features > n->rows)
         n->rows = features;

@@ -99,7 +99,8 @@ enum pp_vision_kind {
     PP_END_VISIONS
 };
 
-enum { PP_MAX_ENCODERS = 2 };
+/* The most encoders, and the most hidden states that a projector reads. */
+enum { PP_MAX_ENCODERS = 2, PP_MOST_STATES = 8 };
 
 /* An encoder and its workload per sequence; see vision.h. Its images may be
  * clips of audio (base/modality.h): a patch is then a row, channels are
@@ -113,6 +114,12 @@ struct pp_vision {
     size_t frames;               /* of a patch of Qwen's; else 0 */
     size_t merge;                /* patches merged into one token */
     bool class_token, class_out; /* the language model gets the class token */
+    size_t n_states; /* hidden states that the projector reads; 0: one */
+    /* Those before the last one of several; 0 is what the first layer reads.
+     * And the place of each in a message, in the projector's order: 0 is the
+     * last one, which the others follow as they ascend. */
+    struct pp_layer_set kept;
+    unsigned char state[PP_MOST_STATES];
     bool projector_bias;
     enum pp_gelu gelu, projector_gelu;
     double norm_eps;

@@ -77,7 +77,7 @@ static void projector_tensors(const struct pp_model *m,
                               struct pp_tensor_info *out)
 {
     const struct pp_vision *v = encoder_of(m, p);
-    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m, v);
+    size_t in = pp_vision_read(v), middle = pp_vision_middle(m, v);
     bool divided = pp_vision_tp(v) > 1;
     enum pp_tensor_split rows = divided ? PP_SPLIT_ROWS : PP_SPLIT_NONE;
     enum pp_tensor_split columns = divided ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE;
@@ -95,8 +95,7 @@ static void projector_saved(const struct pp_model *m,
 {
     const struct pp_vision *v = encoder_of(m, p);
     size_t middle = pp_vision_middle(m, v) / pp_vision_tp(v);
-    out[PP_S_FEATURES] =
-        (struct pp_saved){PP_SAVED_ACT_W, v->merge * v->hidden};
+    out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, pp_vision_read(v)};
     out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
     out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, middle};
     out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, middle};

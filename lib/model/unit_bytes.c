@@ -220,6 +220,17 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
     return w;
 }
 
+/* Returns the elements of hidden states that a unit of an encoder gets and
+ * passes on beside its own rows. */
+static size_t kept_beside(const struct pp_model *m, struct pp_unit_id u)
+{
+    const struct pp_vision *v = pp_unit_encoder(m, u);
+    size_t n = pp_vision_kept(v, u);
+    if (u.kind != PP_UNIT_PATCHES)
+        n += pp_vision_kept(v, pp_model_unit(m, pp_model_index(m, u) - 1));
+    return n * v->hidden;
+}
+
 /* The same for a unit of an encoder, for each token of the language model. A
  * projector reads features out of its input. Ranks that divide tensors receive
  * parts of sums, as many values as a row of the encoder or of features has. */
@@ -238,6 +249,7 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
         const struct pp_model tower = pp_vision_tower(m, u.encoder);
         w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
+        w.token += (double)(kept_beside(m, u) * b->element_bytes);
         w.fixed += divided ? PP_LINE_BYTES : 0;
         w.token = w.token * pp_rows_rate(v, PP_ROWS_PATCHES) + recomputed;
         w.keys = 0; /* nothing divides an image */
@@ -424,9 +436,11 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead)
  * of images, each of which has a feature or more, and the rows of tokens that
  * get features. Ranks that divide images have the order of the features to
  * send, the ranks that take them, and bounds by rank. */
-size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge)
+size_t pp_image_batch_bytes(size_t tokens, const struct pp_image_counts *c)
 {
-    size_t of_patches = merge > 1 ? plus(times(merge, 2), 5) : 2 * 2 + 1;
+    size_t ranks = c->ranks, merge = c->merge;
+    size_t of_patches =
+        merge > 1 ? plus(times(merge, 2), 5) : plus(2 * 2, c->states);
     size_t each = times(of_patches + 2 + (ranks > 1 ? 2 : 0), sizeof(int32_t));
     return plus(times(tokens + 1, each + sizeof(void *)),
                 ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
@@ -502,8 +516,8 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (c->images[k].ranks)
-            engine += pp_line_bytes(pp_image_batch_bytes(
-                c->images[k].rows, c->images[k].ranks, c->images[k].merge));
+            engine += pp_line_bytes(
+                pp_image_batch_bytes(c->images[k].rows, &c->images[k]));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

@@ -123,10 +123,11 @@ struct pp_table_counts {
     bool replicas;  /* other ranks of the row have some of the same weights */
     bool divided;   /* ranks divide sequences */
     struct pp_image_counts {
-        size_t ranks; /* to which features of this one go, itself included; 1
-                         without sorting, 0: it has no images */
-        size_t rows;  /* its most tokens of a microbatch, or features */
-        size_t merge; /* patches of a feature */
+        size_t ranks;  /* to which features of this one go, itself included; 1
+                          without sorting, 0: it has no images */
+        size_t rows;   /* its most tokens of a microbatch, or features */
+        size_t merge;  /* patches of a feature */
+        size_t states; /* of the encoder in a feature */
     } images[PP_MAX_ENCODERS]; /* of each encoder */
     bool overlap; /* a second queue computes the forward of overlap pairs */
 };
@@ -145,7 +146,7 @@ size_t pp_scoring_bytes(size_t tokens);
 /* Returns the bytes of the arrays of the images of a microbatch with room for
  * so many tokens or features, which go to so many ranks. merge: the patches of
  * a feature. */
-size_t pp_image_batch_bytes(size_t tokens, size_t ranks, size_t merge);
+size_t pp_image_batch_bytes(size_t tokens, const struct pp_image_counts *c);
 
 /* The most metrics that such an objective has for a microbatch. */
 enum { PP_SCORING_METRICS = 24 };

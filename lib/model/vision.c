@@ -220,6 +220,15 @@ bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u)
                : u.kind != PP_UNIT_POST_NORM;
 }
 
+size_t pp_vision_kept(const struct pp_vision *v, struct pp_unit_id behind)
+{
+    size_t states = behind.kind == PP_UNIT_PATCHES        ? 0
+                    : behind.kind == PP_UNIT_PRE_NORM     ? 1
+                    : behind.kind == PP_UNIT_VISION_LAYER ? behind.layer + 2
+                                                          : v->n_run + 1;
+    return pp_layer_set_before(&v->kept, states);
+}
+
 size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v)
 {
     return pp_vision_merges(v)  ? v->merge * v->hidden
@@ -301,7 +310,7 @@ static void add_vision_layer(struct pp_weight_list *l,
 static void add_projector(struct pp_weight_list *l, const struct pp_model *m,
                           const struct pp_vision *v)
 {
-    size_t in = v->merge * v->hidden, middle = pp_vision_middle(m, v);
+    size_t in = pp_vision_read(v), middle = pp_vision_middle(m, v);
     if (pp_vision_merges(v) || pp_vision_hears(v))
         add_norm(l, v);
     if (pp_vision_hears(v)) {
@@ -410,7 +419,7 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
 
 double pp_vision_read_width(const struct pp_vision *v)
 {
-    return (double)(v->merge * v->hidden) *
+    return (double)pp_vision_read(v) *
            pp_vision_rate(v, pp_vision_out_tokens(v));
 }
 

@@ -115,6 +115,20 @@ static inline bool pp_vision_hears(const struct pp_vision *v)
     return v->kind == PP_VISION_QWEN2_AUDIO || v->kind == PP_VISION_OMNI_AUDIO;
 }
 
+/* Returns how many hidden states the projector reads, and how many of them a
+ * message behind that unit has beside the unit's own rows. */
+static inline size_t pp_vision_states(const struct pp_vision *v)
+{
+    return v->n_states ? v->n_states : 1;
+}
+size_t pp_vision_kept(const struct pp_vision *v, struct pp_unit_id behind);
+
+/* Returns the values of a feature that the projector reads. */
+static inline size_t pp_vision_read(const struct pp_vision *v)
+{
+    return v->merge * v->hidden * pp_vision_states(v);
+}
+
 /* Returns what the encoder takes. */
 static inline enum pp_modality pp_vision_modality(const struct pp_vision *v)
 {

@@ -283,6 +283,23 @@ qwen2_5_omni_text" \
     edited llava-1.5-7b '.vision_feature_layer = -26'
     refuses "config.json: /vision_feature_layer: '-26' is not between -25 and \
 24" -p 2 config.json
+    edited llava-1.5-7b '.vision_feature_layer = [-2, 23]'
+    refuses "config.json: /vision_feature_layer/1: state '23' is in the list \
+twice" -p 2 config.json
+    edited llava-1.5-7b '.vision_feature_layer = []'
+    refuses "config.json: /vision_feature_layer: '0' layers; there must be 1 to \
+8" -p 2 config.json
+    edited llava-1.5-7b '.vision_feature_layer = [3, 25]'
+    refuses "config.json: /vision_feature_layer/1: '25' is not between -25 and \
+24" -p 2 config.json
+    # Four states of 1024 numbers reach the projector, and are in its product.
+    edited llava-1.5-7b '.vision_feature_layer = [-2, 3, 8, 13]'
+    ppsplit -p 1 config.json | jq -e '.model.units | map({(.fqn): .}) | add |
+        (.multi_modal_projector.params == 4096 * (4 * 1024 + 1 + 4096 + 1)) and
+        (."vision_tower.vision_model.encoder.layers.22".out_bytes ==
+         4 * ."vision_tower.vision_model.encoder.layers.1".out_bytes) and
+        (."vision_tower.vision_model.encoder.layers.2".out_bytes ==
+         2 * ."vision_tower.vision_model.encoder.layers.1".out_bytes)' >/dev/null
     edited llava-1.5-7b '.vision_feature_select_strategy = "cls"'
     refuses "config.json: /vision_feature_select_strategy: 'cls' is neither \
 default nor full" -p 2 config.json

@@ -18,6 +18,18 @@ static const struct split llava_splits[MOST_SPLITS] = {
     {"a stage without a layer that runs", 4, {0, 4, 6, 7, 12}},
 };
 
+/* The same units, of which all layers run. The hidden states that the first
+ * ones make pass all stages up to the projector's. */
+static const struct split layers_splits[MOST_SPLITS] = {
+    {"one rank", 1, {0, 12}},
+    {"a rank for the encoder", 3, {0, 7, 9, 12}},
+    {"cuts in the encoder, and a projector beside the embedding",
+     4,
+     {0, 3, 6, 8, 12}},
+    {"a stage without a layer that runs", 4, {0, 5, 6, 7, 12}},
+    {"a cut behind each unit", 6, {0, 1, 2, 3, 4, 6, 12}},
+};
+
 /* The same. Units 0 to 3 are the encoder's: patches or frames of audio, two
  * layers, and the merger or the pool. */
 static const struct split qwen_splits[MOST_SPLITS] = {
@@ -64,6 +76,14 @@ static const struct model {
      llava_splits,
      {"gpipe"},
      {{"vision", 4 + 21}, {"vision,language", 4}}},
+    /* Features of several hidden states. */
+    {"llava-layers",
+     layers_splits,
+     {"gpipe", "zb-h2"},
+     {{"vision", 4 + 21},
+      {"vision,language", 4},
+      {"language", 53 + 4},
+      {"projector", 53 + 21}}},
     /* Images of several sizes, whose patches have two positions, and tokens
      * that have three. */
     {"qwen2-vl",

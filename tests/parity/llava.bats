@@ -187,6 +187,29 @@ refuses() {
         --data divided --init 1 plan.json
 }
 
+@test "a feature may be several hidden states, which stages pass on" {
+    MODEL=$SRCDIR/tests/golden/llava-layers
+    plan 1f1b -p 1
+    train one
+    for args in '-p 3 --encoder-ranks 2' '-p 5 --method uniform-units'; do
+        # shellcheck disable=SC2086
+        plan zb-h1 $args
+        train cut
+        compare one/latest cut/latest
+        diff one.jsonl cut.jsonl
+    done
+    same_images llava
+    for args in '-p 3' '-p 4 --method uniform-units --freeze vision' \
+        '-p 3 --encoder-mesh pp=2' '-p 3 --tp 2 --cp 2 --encoder-mesh dp=3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q $args "$MODEL" |
+            ppsched -q -s 1f1b -m 4 --data same -o plan.json
+        planned_bytes same
+        pprun -q --data same --init 5 --steps 1 plan.json
+    done
+    jq -e '.model.feature_layers == 3' plan.json
+}
+
 @test "text alone trains too" {
     lines 4 8 0 >text.jsonl
     pppack -q -l 40 -o text text.jsonl

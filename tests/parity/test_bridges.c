@@ -551,10 +551,10 @@ static void cycles(const struct subject *x, int n)
        after.files - before.files);
 }
 
-enum { N_MODELS = 6 };
-static const char *const models[N_MODELS] = {"llava",        "qwen2-vl",
-                                             "qwen2.5-vl",   "qwen2-audio",
-                                             "qwen2.5-omni", "llava-full"};
+enum { N_MODELS = 7 };
+static const char *const models[N_MODELS] = {
+    "llava",        "qwen2-vl",   "qwen2.5-vl",  "qwen2-audio",
+    "qwen2.5-omni", "llava-full", "llava-layers"};
 
 static int number_of(const char *model)
 {

@@ -44,7 +44,7 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (c->images[k].ranks &&
             pp_image_batch_init(&e->images[k], d, c->images[k].rows,
-                                c->images[k].ranks, c->images[k].merge, err))
+                                &c->images[k], err))
             return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }

@@ -9,14 +9,13 @@
 #include "run/execute/window_order.h"
 
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
-                        size_t max_tokens, size_t ranks, size_t merge,
+                        size_t max_tokens, const struct pp_image_counts *c,
                         struct pp_err *err)
 {
-    size_t n = max_tokens + 1;
+    size_t n = max_tokens + 1, ranks = c->ranks, merge = c->merge;
     *b = (struct pp_image_batch){.device = d};
-    b->memory =
-        pp_device_alloc(d, 1, pp_image_batch_bytes(max_tokens, ranks, merge),
-                        "arrays of images", err);
+    b->memory = pp_device_alloc(d, 1, pp_image_batch_bytes(max_tokens, c),
+                                "arrays of images", err);
     if (!b->memory)
         return -1;
     b->pixels = b->memory;
@@ -38,7 +37,7 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
         b->positions = rest;
         b->input_ids = b->positions + 2 * n;
         b->feature_rows = b->input_ids + 2 * n;
-        rest = b->feature_rows + n;
+        rest = b->feature_rows + c->states * n;
     }
     if (ranks > 1) {
         b->order = rest;
@@ -90,6 +89,16 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
     return 0;
 }
 
+/* Lists the row of a feature in each hidden state that the projector reads. */
+static void list_feature(struct pp_image_batch *b, const struct pp_vision *v,
+                         size_t feature, int32_t row)
+{
+    size_t n = pp_vision_states(v);
+    for (size_t k = 0; k < n; k++)
+        b->feature_rows[feature * n + k] =
+            (int32_t)(v->state[k] * b->view.tokens) + row;
+}
+
 /* Lists the rows of images with one axis: their positions, and the first row of
  * each feature. A class token is in none, or is the first feature. */
 static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
@@ -104,7 +113,7 @@ static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
             if (b->input_ids)
                 b->input_ids[first + t] = t ? -1 : 0;
             if (t >= class && (t - class) % merge == 0 && t + merge <= n)
-                b->feature_rows[features++] = first + t;
+                list_feature(b, v, features++, first + t);
         }
     }
 }

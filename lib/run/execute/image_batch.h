@@ -23,8 +23,9 @@ struct pp_image_batch {
         *positions; /* on one axis; in the room of axes if rows are merged */
     int32_t *input_ids, *cu_seqlens;
     int32_t *feature_rows; /* among the rows of the encoder, of several the
-                              first one; or the places of features if these come
-                              by windows */
+                              first one; in each hidden state that the projector
+                              reads; or the places of features if these come by
+                              windows */
     int32_t *cu_windows;   /* or of chunks; if rows are merged */
     int32_t *n_frames;     /* of each clip of audio */
     int32_t *token_rows;   /* among the tokens */
@@ -39,10 +40,9 @@ struct pp_image_batch {
     struct pp_feature_routes routes;
 };
 
-/* The device, whose memory is the host's, outlives b. ranks: those to which
- * features go, in their order; merge: the patches of a feature. */
+/* The device, whose memory is the host's, outlives b. */
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
-                        size_t max_tokens, size_t ranks, size_t merge,
+                        size_t max_tokens, const struct pp_image_counts *c,
                         struct pp_err *err) PP_MUST_USE;
 void pp_image_batch_finish(struct pp_image_batch *b);
 

@@ -316,6 +316,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (j->model->encoders[k].kind != PP_VISION_NONE)
             pp_count_images(&c, &l, row, k, j->model->encoders[k].merge,
+                            pp_vision_states(&j->model->encoders[k]),
                             most_features(j, k));
     return c;
 }

@@ -106,9 +106,10 @@ struct pp_microbatch {
     /* For an encoder: the rows whose features the language model gets, in its
      * order. */
     size_t n_features;
-    const int32_t *feature_rows; /* (n_features); an encoder that merges
-                                    patches counts as many rows as make a
-                                    feature as one. NULL: all, in order */
+    const int32_t *feature_rows; /* (n_features, hidden states that make one);
+                                    an encoder that merges patches counts as
+                                    many rows as make a feature as one. NULL:
+                                    all, in order */
     const int32_t *n_frames; /* (n_sequences) of each clip, if the encoder works
                                 on chunks; host memory */
     /* For an encoder some of whose layers attend to windows or chunks, not to

@@ -4,7 +4,8 @@
  *
  * The features of LLaVA (Liu et al., "Improved Baselines with Visual
  * Instruction Tuning", CVPR 2024) are some rows of the encoder: those of
- * patches, without the class token. Those of Qwen's are several neighbours
+ * patches, with or without the class token, of one or several hidden states
+ * side by side. Those of Qwen's are several neighbours
  * each, after a norm of every patch, and Qwen2.5-VL's go back from the order of
  * windows to that of the image. A feature of audio is the mean of two rows, and
  * then normed; the last row of an odd number is in none. If the encoder has a
@@ -19,7 +20,7 @@
  * reads, what it writes on this rank, and what the language model gets. */
 struct projector {
     bool norms, pools;
-    size_t n, merge, patch, in, middle, out;
+    size_t n, merge, states, patch, in, middle, out;
     size_t last; /* the slot of what the last product reads */
     void *s[PP_MAX_SAVED];
 };
@@ -36,9 +37,10 @@ static struct projector projector_of(const struct pp_layer *l,
                           .pools = pools,
                           .n = mb->n_features,
                           .merge = pools ? 1 : v->merge,
+                          .states = pp_vision_states(v),
                           .patch = v->hidden,
                           .out = m->hidden};
-    p.in = p.merge * p.patch;
+    p.in = p.merge * p.states * p.patch;
     p.middle = pools ? p.in : pp_vision_middle(m, v) / pp_vision_tp(v);
     p.last = pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT;
     pp_layer_saved(l, p.n, when, b, p.s);
@@ -60,8 +62,8 @@ static const struct pp_norm_ops *norm_of_patches(const struct pp_layer *l,
     return pp_norm_ops(pp_family_of(in->env->model->architecture)->norm);
 }
 
-/* Copies the rows of features, each of `merge` patches, from their places in
- * the encoder. */
+/* Copies the rows of features, each of `merge` patches or of several states,
+ * from their places in the encoder. */
 static int take_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
                      const struct projector *p, void *y, const void *x,
                      struct pp_err *err)
@@ -69,8 +71,8 @@ static int take_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
     const struct pp_kernels *k = l->env->kernels;
     PP_LAYER_RUN(
         mb->feature_rows
-            ? k->embedding_fwd(y, mb->feature_rows, x, p->n, p->in,
-                               l->env->stream)
+            ? k->embedding_fwd(y, mb->feature_rows, x, p->n * p->states,
+                               p->in / p->states, l->env->stream)
             : k->copy(y, x, p->n, p->in, p->in, p->in, l->env->stream));
     return 0;
 }
@@ -180,12 +182,14 @@ static int read_gradient(const struct pp_layer *l,
         return -1;
     if (!mb->feature_rows)
         return 0;
-    PP_LAYER_RUN(k->zero(dx, mb->tokens * p->patch, l->env->stream));
+    PP_LAYER_RUN(
+        k->zero(dx, mb->tokens * p->states * p->patch, l->env->stream));
     if (p->pools)
         PP_LAYER_RUN(k->scale_by(rows, 0.5, p->n * p->in, l->env->stream));
     for (size_t i = 0; i < (p->pools ? 2 : 1); i++)
         PP_LAYER_RUN(k->scatter(pp_layer_at(l, dx, i * p->in), rows,
-                                mb->feature_rows, p->n, p->in, l->env->stream));
+                                mb->feature_rows, p->n * p->states,
+                                p->in / p->states, l->env->stream));
     return 0;
 }
 

@@ -8,6 +8,7 @@
 #include "kernel_sizes.h"
 #include "model/precision.h"
 #include "model/vision.h"
+#include "run/parts/stage_states.h"
 
 /* Returns the types that the sizes of blocks depend on. */
 static struct pp_precision precision_of(const struct pp_kernels *k)
@@ -345,7 +346,10 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                          : is_embedding(l)  ? (const void *)at.features
                                             : at.rows;
         if (pp_layer_ops(l->env->model, l->unit)
-                ->fwd(l, view_of(l, mb), out, in, &b, scratch, err))
+                ->fwd(l, view_of(l, mb), out, in, &b, scratch, err) ||
+            (l->rows == PP_ROWS_PATCHES &&
+             pp_states_fwd(l, &s->edges[i], view_of(l, mb)->tokens, out, in,
+                           err)))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
         if (l->rows == PP_ROWS_FEATURES)
@@ -402,14 +406,18 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
         const struct pp_layer *l = &s->layers[i];
         const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
         struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        const void *from = l->rows == PP_ROWS_FEATURES
-                               ? at.features[l->unit.encoder]
-                               : at.rows;
+        void *from = l->rows == PP_ROWS_FEATURES ? at.features[l->unit.encoder]
+                                                 : at.rows;
         void *out = gradient_of(s, mb, dx, blocks, i, &at);
         bool whole = both && ops->bwd && l->role == PP_ROLE_TRAINED;
+        bool has_states = l->rows == PP_ROWS_PATCHES;
+        size_t rows = has_states ? view_of(l, mb)->tokens : 0;
         if (l->role != PP_ROLE_FORWARD &&
-            (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, from,
-                                                &b, scratch, err))
+            ((has_states && pp_states_join(l, &s->edges[i], rows, from, err)) ||
+             (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, from,
+                                                 &b, scratch, err) ||
+             (has_states &&
+              pp_states_bwd(l, &s->edges[i], rows, out, from, err))))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
         at.rows = out;

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT */
+/* stage_states - hidden states of an encoder that its later units pass on,
+ * behind their own rows, until the projector reads them. A message then has the
+ * rows of the last unit, and after them those of every state that is kept, in
+ * ascending order. */
+#ifndef PP_RUN_PARTS_STAGE_STATES_H
+#define PP_RUN_PARTS_STAGE_STATES_H
+
+#include "model/edge.h"
+#include "run/parts/layer.h"
+
+/* at: the edges before and behind the layer. rows: those of the encoder. */
+
+/* Copies the states that x has to y, and keeps the layer's output if the
+ * projector reads it. */
+int pp_states_fwd(const struct pp_layer *l, const struct pp_edge at[2],
+                  size_t rows, void *y, const void *x,
+                  struct pp_err *err) PP_MUST_USE;
+
+/* Adds the gradient of the layer's output as a kept state to that of its rows,
+ * before the backward of the layer. */
+int pp_states_join(const struct pp_layer *l, const struct pp_edge at[2],
+                   size_t rows, void *dy, struct pp_err *err) PP_MUST_USE;
+
+/* Copies the gradients of the states that x has from dy to dx. */
+int pp_states_bwd(const struct pp_layer *l, const struct pp_edge at[2],
+                  size_t rows, void *dx, const void *dy,
+                  struct pp_err *err) PP_MUST_USE;
+
+#endif
