@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* attention on a GPU, for any width. Each query or key has a warp, and the warp
- * visits 32 of the others at a time, one for each lane. bfloat16 heads of 64 or
- * 128 use tensor cores instead (attention_mma.cu). Backward computes dq with a
- * warp for each query, dk and dv with a warp for each key; a warp adds its
- * terms in order. */
+ * visits 32 of the others at a time, one for each lane. bfloat16 heads use
+ * tensor cores instead if their widths are multiples of 8 (attention_mma.cu).
+ * Backward computes dq with a warp for each query, dk and dv with a warp for
+ * each key; a warp adds its terms in order. */
 #include "attention.cuh"
 
 #include <math.h>

@@ -148,14 +148,14 @@ static __device__ inline float row_term(bool lone, float p, float dp, float d)
  * shapes that pp_attention_mma_fits accepts. PP_ATTENTION_TILE is the height of
  * its smallest tile.
  *
- * PP_ATTENTION_WIDTHS lists the widths that tiles have, for q and k, and for v.
- * Narrower heads use the first that fits, and their tiles end in columns of
- * zeros. Models have all of these: 80 and 96 are towers and Phi-3, 192 and 128
- * the latent attention of DeepSeek-V2, 256 Gemma. */
+ * PP_ATTENTION_WIDTHS lists the widths that tiles have, for q and k, and for v,
+ * besides 256 for both. Narrower heads use the first that fits, and their tiles
+ * end in columns of zeros. Models have all of these: 80 and 96 are towers and
+ * Phi-3, 192 and 128 the latent attention of DeepSeek-V2, 256 Gemma. */
 #define PP_ATTENTION_TILE 64
 #define PP_ATTENTION_WIDTHS(W) \
-    W(32, 32)                  \
-    W(64, 64) W(80, 80) W(96, 96) W(128, 128) W(192, 128) W(256, 256)
+    W(32, 32) W(64, 64) W(80, 80) W(96, 96) W(128, 128) W(192, 128)
+
 bool pp_attention_mma_fits(const struct pp_attention_shape *s);
 int pp_attention_mma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
                          const __nv_bfloat16 *k, const __nv_bfloat16 *v,

@@ -244,5 +244,5 @@ int pp_attention_mma_fwd(elem *o, float *lse, const elem *q, const elem *k,
     if (view.s.HDQK <= QK && view.s.HDV <= V) \
         return launch_fwd<QK, V>(o, lse, q, k, v, sinks, view, stream);
     PP_ATTENTION_WIDTHS(LAUNCH)
-    return (int)cudaErrorInvalidValue;
+    return launch_fwd<256, 256>(o, lse, q, k, v, sinks, view, stream);
 }

@@ -4,10 +4,9 @@
  * keys. Both compute the probabilities, so that no sum depends on the order of
  * blocks. A block visits 32 keys, or queries, at a time, and copies the next
  * ones meanwhile. With wide heads a warp has fewer queries, or keys, because
- * the sums of all of them have to fit into registers. With the widest, dv and
- * dk are two launches, and a block visits 16 at a time, so that two blocks fit
- * into shared memory. */
-#include "attention_tiles.cuh"
+ * the sums of all of them have to fit into registers. The widest heads have
+ * kernels of their own (attention_mma_bwd_wide.cu). */
+#include "attention_pairs.cuh"
 
 /* Tiles of 16 queries of a warp, for dq, and of 16 keys, for dk and dv; rows of
  * a block. */
@@ -16,60 +15,7 @@
 #define QUERIES(QK) (WARPS * QUERY_TILES(QK) * 16)
 #define KEYS(QK) (WARPS * KEY_TILES(QK) * 16)
 /* Keys, or queries, that a block visits at a time. */
-#define STEP(QK) ((QK) > 192 ? 16 : 32)
-
-/* The sums of a launch of mma_dkv_kernel. */
-enum { ONLY_DV = 1, ONLY_DK = 2, DV_AND_DK = ONLY_DV | ONLY_DK };
-
-/* Inputs of backward. */
-struct mma_bwd_inputs {
-    const elem *dout, *q, *k, *v;
-    const float *lse, *delta;
-    struct attention_view view;
-};
-
-/* Replaces the score in p with the probability of the pair, and dp in ds with
- * the gradient of the score without its factor scale. lse is a power of 2.
- * EDGE: the query may not attend to the key, or may attend to it alone. */
-template <bool EDGE>
-static __device__ inline void
-pair_gradients(const struct attention_view *view, int n_keys, int query,
-               int key, float lse, float delta, float *p, float *ds)
-{
-    *p = exp2_approx(*p * (view->scale * PP_LOG2E) - lse);
-    if (EDGE) {
-        *p = attends(&view->s, n_keys, query, key) ? *p : 0;
-        delta = row_term(pp_attention_is_lone(&view->s, 0, n_keys, query), *p,
-                         *ds, delta);
-    }
-    *ds = *p * (*ds - delta);
-}
-
-/* Statistics of a lane's two rows in each tile of its warp, for dq. */
-template <int M> struct query_stats {
-    float lse[M][2], delta[M][2];
-};
-
-/* The pairs of a lane: the warp's queries from position `query` on, and the
- * keys of a step. */
-template <bool EDGE, int M, int N>
-static __device__ inline void query_pairs(const struct attention_view *view,
-                                          const struct query_stats<M> *rows,
-                                          int n_keys, int query, int key,
-                                          float p[M][N][4], float ds[M][N][4])
-{
-    int lane = (int)threadIdx.x % PP_WARP;
-    PP_UNROLL
-    for (int m = 0; m < M; m++)
-        PP_UNROLL
-    for (int n = 0; n < N; n++)
-        PP_UNROLL
-    for (int j = 0; j < 4; j++)
-        pair_gradients<EDGE>(
-            view, n_keys, query + m * 16 + lane / 4 + j / 2 * 8,
-            key + n * 8 + lane % 4 * 2 + j % 2, rows->lse[m][j / 2],
-            rows->delta[m][j / 2], &p[m][n][j], &ds[m][n][j]);
-}
+#define STEP 32
 
 /* One step of dq: the warp's queries from position `query` on, keys from `key`
  * on. */
@@ -82,7 +28,7 @@ add_keys(float acc[QUERY_TILES(QK)][QK / 8][4],
          int key)
 {
     const struct pp_attention_shape *s = &view->s;
-    const int M = QUERY_TILES(QK), N = STEP(QK) / 8;
+    const int M = QUERY_TILES(QK), N = STEP / 8;
     float p[M][N][4], ds[M][N][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * M;
     if (!any_attends(s, n_keys, query, 16 * M, key, 8 * N))
@@ -101,7 +47,7 @@ static __global__ void __launch_bounds__(THREADS)
     mma_dq_kernel(elem *dq, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
-    const int M = QUERY_TILES(QK), ROWS = QUERIES(QK), N = STEP(QK);
+    const int M = QUERY_TILES(QK), ROWS = QUERIES(QK), N = STEP;
     elem *tq = (elem *)shared, *tdo = tq + ROWS * QK;
     elem *tkv = tdo + ROWS * V;
     const struct pp_attention_shape *s = &b.view.s;
@@ -111,19 +57,12 @@ static __global__ void __launch_bounds__(THREADS)
                            keys = keys_at(s, tile.sequence);
     size_t h = blockIdx.x;
     int t = tile.at + (int)threadIdx.x / PP_WARP * 16 * M, from, to;
-    int lane = (int)threadIdx.x % PP_WARP;
     if (tile.at >= sq.padded)
         return;
     struct head_inputs in = head_inputs_at(s, sq, keys, h, b.q, b.k, b.v);
     float acc[M][QK / 8][4] = {};
     struct query_stats<M> rows;
-    PP_UNROLL
-    for (int r = 0; r < 2 * M; r++) {
-        int at = t + lane / 4 + r * 8;
-        size_t i = (size_t)(sq.begin + at) * s->NH + h;
-        rows.lse[r / 2][r % 2] = at < sq.length ? b.lse[i] * PP_LOG2E : 0;
-        rows.delta[r / 2][r % 2] = at < sq.length ? b.delta[i] : 0;
-    }
+    load_stats(&rows, &b, sq, h, t);
     key_tiles(s, keys, sq.context + tile.at, ROWS, N, &from, &to);
     if (from < to) {
         load_tile<QK, ROWS>(tq, in.q, s->ldq, tile.at, sq.length, s->HDQK);
@@ -155,9 +94,9 @@ static __global__ void __launch_bounds__(THREADS)
 
 /* Queries of one head for one step of dk and dv. */
 template <int QK, int V> struct query_step {
-    alignas(16) elem q[STEP(QK) * QK];
-    elem dout[STEP(QK) * V];
-    float lse[STEP(QK)], delta[STEP(QK)];
+    alignas(16) elem q[STEP * QK];
+    elem dout[STEP * V];
+    float lse[STEP], delta[STEP];
 };
 
 /* Starts to load queries from row `at` of a sequence on. Queries after its end
@@ -168,7 +107,7 @@ load_queries(struct query_step<QK, V> *to, const struct mma_bwd_inputs *b,
              struct packed_sequence sq, size_t h, int at)
 {
     const struct pp_attention_shape *s = &b->view.s;
-    const int N = STEP(QK);
+    const int N = STEP;
     size_t row = (size_t)sq.begin;
     int mine = at + (int)threadIdx.x % N;
     size_t i = (row + (size_t)mine) * s->NH + h;
@@ -184,28 +123,6 @@ load_queries(struct query_step<QK, V> *to, const struct mma_bwd_inputs *b,
     copy_commit();
 }
 
-/* The pairs of a lane: the queries of a step from position `query` on, and the
- * warp's keys, which are the rows. */
-template <bool EDGE, int M, int N>
-static __device__ inline void key_pairs(const struct attention_view *view,
-                                        const float *lse, const float *delta,
-                                        int n_keys, int query, int key,
-                                        float p[M][N][4], float ds[M][N][4])
-{
-    int lane = (int)threadIdx.x % PP_WARP;
-    PP_UNROLL
-    for (int n = 0; n < N; n++)
-        PP_UNROLL
-    for (int m = 0; m < M; m++)
-        PP_UNROLL
-    for (int j = 0; j < 4; j++) {
-        int column = n * 8 + lane % 4 * 2 + j % 2;
-        pair_gradients<EDGE>(
-            view, n_keys, query + column, key + m * 16 + lane / 4 + j / 2 * 8,
-            lse[column] * PP_LOG2E, delta[column], &p[m][n][j], &ds[m][n][j]);
-    }
-}
-
 /* Sums of a warp's keys. */
 template <int QK, int V> struct key_sums {
     float dk[KEY_TILES(QK)][QK / 8][4], dv[KEY_TILES(QK)][V / 8][4];
@@ -213,39 +130,36 @@ template <int QK, int V> struct key_sums {
 
 /* One step of dk and dv: queries from position `query` on, the warp's keys from
  * `key` on. */
-template <int QK, int V, int SUMS>
+template <int QK, int V>
 static __device__ inline void
 add_queries(struct key_sums<QK, V> *sums, const struct attention_view *view,
             const elem *tk, const elem *tv, const struct query_step<QK, V> *of,
             int n_keys, int query, int key)
 {
     const struct pp_attention_shape *s = &view->s;
-    const int M = KEY_TILES(QK), N = STEP(QK) / 8;
-    float p[M][N][4], ds[M][N][4] = {};
+    const int M = KEY_TILES(QK), N = STEP / 8;
+    float p[M][N][4], ds[M][N][4];
     int warp = (int)threadIdx.x / PP_WARP * 16 * M;
     if (!any_attends(s, n_keys, query, 8 * N, key, 16 * M))
         return;
     multiply<QK, M, N>(p, tk, warp, of->q);
-    if (SUMS & ONLY_DK)
-        multiply<V, M, N>(ds, tv, warp, of->dout);
+    multiply<V, M, N>(ds, tv, warp, of->dout);
     if (all_attend(s, n_keys, query, 8 * N, key, 16 * M))
         key_pairs<false, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
                                ds);
     else
         key_pairs<true, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
                               ds);
-    if (SUMS & ONLY_DV)
-        accumulate<V, M, N>(sums->dv, p, of->dout);
-    if (SUMS & ONLY_DK)
-        accumulate<QK, M, N>(sums->dk, ds, of->q);
+    accumulate<V, M, N>(sums->dv, p, of->dout);
+    accumulate<QK, M, N>(sums->dk, ds, of->q);
 }
 
-template <int QK, int V, int SUMS>
+template <int QK, int V>
 static __global__ void __launch_bounds__(THREADS)
     mma_dkv_kernel(elem *dk, elem *dv, struct mma_bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
-    const int M = KEY_TILES(QK), ROWS = KEYS(QK), N = STEP(QK);
+    const int M = KEY_TILES(QK), ROWS = KEYS(QK), N = STEP;
     elem *tk = (elem *)shared, *tv = tk + ROWS * QK;
     struct query_step<QK, V> *buffers =
         (struct query_step<QK, V> *)(tv + ROWS * V);
@@ -259,19 +173,15 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     struct key_sums<QK, V> sums = {
     };
-    int last = t + ROWS < keys.length ? t + ROWS - 1 : keys.length - 1;
-    int begin = first_position(s, t) - sq.context;
-    begin = begin > 0 ? begin : 0;
-    int end =
-        t < keys.length ? end_position(s, keys.length, last) - sq.context : 0;
+    struct query_range of = queries_of(s, sq, keys.length, t, ROWS);
+    int begin = of.begin, end = of.end;
     int steps = end > begin ? (end - begin + N - 1) / N : 0;
     int n = steps * (int)group;
     struct head_inputs in =
         head_inputs_at(s, sq, keys, kv * group, b.q, b.k, b.v);
     if (n) {
         load_tile<QK, ROWS>(tk, in.k, s->ldkv, t, keys.length, s->HDQK);
-        if (SUMS & ONLY_DK)
-            load_tile<V, ROWS>(tv, in.v, s->ldkv, t, keys.length, s->HDV);
+        load_tile<V, ROWS>(tv, in.v, s->ldkv, t, keys.length, s->HDV);
     }
     for (int i = 0, at = begin, h = 0, before = 0; i <= n; i++) {
         copy_wait<0>();
@@ -281,9 +191,8 @@ static __global__ void __launch_bounds__(THREADS)
             load_queries<QK, V>(&buffers[i % 2], &b, sq, kv * group + (size_t)h,
                                 at);
         if (i > 0 && t + warp < keys.length)
-            add_queries<QK, V, SUMS>(&sums, &b.view, tk, tv,
-                                     &buffers[(i + 1) % 2], keys.length,
-                                     sq.context + before, t + warp);
+            add_queries<QK, V>(&sums, &b.view, tk, tv, &buffers[(i + 1) % 2],
+                               keys.length, sq.context + before, t + warp);
         before = at;
         at += N;
         if (at >= end) {
@@ -296,12 +205,10 @@ static __global__ void __launch_bounds__(THREADS)
     PP_UNROLL
     for (int m = 0; m < M; m++) {
         int row = t + warp + m * 16;
-        if (SUMS & ONLY_DK)
-            store_rows<QK>(dk + key + kv * s->HDQK, s->ldkv, s->HDQK, row, keys,
-                           sums.dk[m], by);
-        if (SUMS & ONLY_DV)
-            store_rows<V>(dv + key + kv * s->HDV, s->ldkv, s->HDV, row, keys,
-                          sums.dv[m], one);
+        store_rows<QK>(dk + key + kv * s->HDQK, s->ldkv, s->HDQK, row, keys,
+                       sums.dk[m], by);
+        store_rows<V>(dv + key + kv * s->HDV, s->ldkv, s->HDV, row, keys,
+                      sums.dv[m], one);
     }
 }
 
@@ -309,8 +216,7 @@ template <int QK, int V>
 static int launch_dq(elem *dq, struct mma_bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
-    const size_t shared =
-        (QUERIES(QK) + 2 * STEP(QK)) * (QK + V) * sizeof(elem);
+    const size_t shared = (QUERIES(QK) + 2 * STEP) * (QK + V) * sizeof(elem);
     int rc = allow_shared(mma_dq_kernel<QK, V>, shared);
     return rc ? rc
               : PP_LAUNCH((mma_dq_kernel<QK, V>),
@@ -318,16 +224,16 @@ static int launch_dq(elem *dq, struct mma_bwd_inputs b, void *stream)
                           shared, stream, dq, b);
 }
 
-template <int QK, int V, int SUMS>
+template <int QK, int V>
 static int launch_dkv(elem *dk, elem *dv, struct mma_bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = KEYS(QK) * (QK + V) * sizeof(elem) +
                           2 * sizeof(struct query_step<QK, V>);
-    int rc = allow_shared(mma_dkv_kernel<QK, V, SUMS>, shared);
+    int rc = allow_shared(mma_dkv_kernel<QK, V>, shared);
     return rc ? rc
               : PP_LAUNCH(
-                    (mma_dkv_kernel<QK, V, SUMS>),
+                    (mma_dkv_kernel<QK, V>),
                     tile_grid(s, pp_attention_key_rows(s), KEYS(QK), s->NKV),
                     THREADS, shared, stream, dk, dv, b);
 }
@@ -336,13 +242,8 @@ template <int QK, int V>
 static int launch_bwd(elem *dq, elem *dk, elem *dv, struct mma_bwd_inputs b,
                       void *stream)
 {
-    const int first = QK > 192 ? ONLY_DV : DV_AND_DK;
     int rc = launch_dq<QK, V>(dq, b, stream);
-    if (!rc)
-        rc = launch_dkv<QK, V, first>(dk, dv, b, stream);
-    if constexpr (first == ONLY_DV)
-        rc = rc ? rc : launch_dkv<QK, V, ONLY_DK>(dk, dv, b, stream);
-    return rc;
+    return rc ? rc : launch_dkv<QK, V>(dk, dv, b, stream);
 }
 
 int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
@@ -355,5 +256,5 @@ int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
     if (view.s.HDQK <= QK && view.s.HDV <= V) \
         return launch_bwd<QK, V>(dq, dk, dv, b, stream);
     PP_ATTENTION_WIDTHS(LAUNCH)
-    return (int)cudaErrorInvalidValue;
+    return pp_attention_mma_bwd_wide(dq, dk, dv, b, stream);
 }
