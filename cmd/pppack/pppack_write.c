@@ -190,7 +190,7 @@ static void find_costs(struct pack_job *j)
     const struct pp_manifest *m = &j->manifest;
     struct pp_manifest_model language = m->model;
     size_t n = pp_plan_encoders(m);
-    size_t first = n ? m->components[n].first_unit : 0;
+    size_t first = n ? m->components[pp_plan_language(m)].first_unit : 0;
     language.units += first;
     language.n_units -= first;
     pp_model_cost(&language, &j->per_token, &j->per_pair);

@@ -25,7 +25,7 @@ static int wanted_inputs(const struct pp_manifest *m, int stage,
 {
     const struct pp_manifest_stage *x = &m->stages[stage];
     const struct pp_component *c = m->components;
-    const struct pp_component *last = c + pp_plan_encoders(m);
+    const struct pp_component *last = c + pp_plan_language(m);
     size_t embedding = last->first_unit, end = x->first_unit + x->n_units;
     bool joins = x->first_unit <= embedding && embedding < end, begins = false;
     int n = 0;
@@ -58,7 +58,7 @@ static int check_branches(const struct pp_value *at,
                           const struct pp_manifest *m)
 {
     int inputs[PP_MAX_ENCODERS + 1], n;
-    if (pp_plan_encoders(m) != PP_MAX_ENCODERS)
+    if (pp_plan_language(m) != PP_MAX_ENCODERS)
         return 0;
     for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++) {
         const struct pp_stage_node *node = &m->graph.stages[s];
@@ -116,7 +116,7 @@ static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
 {
     const struct pp_component *c = m->components;
     size_t n = m->model.n_units;
-    if (pp_plan_encoders(m) < 2 || !m->model.has_frozen)
+    if (pp_plan_language(m) < 2 || !m->model.has_frozen)
         return 0;
     enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);

@@ -155,7 +155,7 @@ int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
     c->units = m->model.units;
     c->has_frozen = m->model.has_frozen;
     if (m->n_components)
-        c->language = m->components[pp_plan_encoders(m)].first_unit;
+        c->language = m->components[pp_plan_language(m)].first_unit;
     for (size_t e = 0; e < pp_plan_counted(m); e++)
         c->encoder_end[e] =
             m->components[e].first_unit + m->components[e].n_units;

@@ -56,10 +56,15 @@ bool pp_plan_generates(const struct pp_manifest *m)
     return m->n_components && m->components[m->n_components - 1].source;
 }
 
-size_t pp_plan_encoders(const struct pp_manifest *m)
+size_t pp_plan_language(const struct pp_manifest *m)
 {
     size_t n = m->n_components ? m->n_components - 1 : 0;
-    n -= pp_plan_generates(m);
+    return n - (n > 0 && pp_plan_generates(m));
+}
+
+size_t pp_plan_encoders(const struct pp_manifest *m)
+{
+    size_t n = pp_plan_language(m);
     return n < PP_MAX_ENCODERS ? n : PP_MAX_ENCODERS;
 }
 

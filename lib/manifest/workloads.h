@@ -42,8 +42,12 @@ void pp_workloads_finish(struct pp_workloads *l);
 /* Returns whether the last component is a generator. */
 bool pp_plan_generates(const struct pp_manifest *m);
 
-/* Returns the encoders of the plan: all components before the language
- * model. */
+/* Returns the number of the language model's component, the last one but for a
+ * generator; 0 without components. */
+size_t pp_plan_language(const struct pp_manifest *m);
+
+/* Returns the encoders of the plan, the components before the language model,
+ * up to PP_MAX_ENCODERS. */
 size_t pp_plan_encoders(const struct pp_manifest *m);
 
 /* Returns the encoder that has a unit; PP_MAX_ENCODERS: none has. */

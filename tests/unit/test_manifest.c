@@ -539,9 +539,44 @@ static void test_apart(void)
     }
 }
 
+#define UNIT(name)                                                   \
+    "{\"fqn\": \"" name "\", \"params\": 1, \"fwd_flops\": [1, 1], " \
+    "\"act_bytes\": [1, 1, 1], \"out_bytes\": 1}"
+#define PART(name)                                                \
+    "{\"name\": \"" name "\", \"units\": 1, \"rank_offset\": 0, " \
+    "\"mesh\": {\"pp\": 1}}"
+
+/* A plan may have more components than pprun knows: the language model is the
+ * last one, and its stages are what they are. */
+static void test_many(void)
+{
+    static const char text[] =
+        "{\"format\": \"pp-manifest\", \"version\": 1, \"mesh\": {}, "
+        "\"model\": {\"source\": \"m\", \"architecture\": \"A\", \"dtype\": "
+        "\"fp32\", \"units\": [" UNIT("a") ", " UNIT("b") ", " UNIT(
+            "c") ", " UNIT("d") "]}, \"stages\": [{\"stage\": 0, \"rank\": 0, "
+                                "\"units\": [\"a\", \"b\", \"c\", \"d\"], "
+                                "\"component\": [\"a\", "
+                                "\"b\", \"c\", \"d\"]}], \"components\": "
+                                "[" PART("a") ", " PART("b") ", " PART(
+                                    "c") ", " PART("d") "]}";
+    struct pp_manifest m;
+    struct pp_stage_costs c;
+    struct pp_err err = {0};
+    if (!ok(parse(text, &m) && !pp_stage_costs_init(&c, &m, &err),
+            "four components"))
+        return;
+    is_int((long long)c.language, 3,
+           "  of which the last is the language "
+           "model");
+    pp_stage_costs_finish(&c);
+    pp_manifest_finish(&m);
+}
+
 int main(void)
 {
     test_apart();
+    test_many();
     test_man_page();
     test_own();
     test_abstract();
