@@ -6,20 +6,6 @@
 
 #define LANE_GROUPS (PP_MOST_EXPERT_GROUPS / PP_WARP)
 
-static __device__ bool is_real(const struct pp_real_tokens *s, size_t at)
-{
-    int32_t t = (int32_t)(s->first + at);
-    size_t low = 0, high = s->n; /* sequences that begin at t or before */
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (s->cu_padded[middle] <= t)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low > 0 && t - s->cu_padded[low - 1] < s->cu[low] - s->cu[low - 1];
-}
-
 /* --- the choice --- */
 
 struct best_score {
@@ -141,15 +127,28 @@ static __global__ void choose_kernel(float *probs, int32_t *row,
         return;
     /* A softmax keeps the order of the logits. */
     struct expert_scores c = {rule.sigmoid ? p : x, rule.sigmoid ? bias : NULL};
-    if (is_real(&tokens, t))
+    if (sequence_of(&tokens, t) >= 0)
         choose_experts(row + t * K, &c, E, K, &rule);
     else
         for (size_t j = (size_t)lane_of(); j < K; j += PP_WARP)
             row[t * K + j] = -1;
 }
 
+/* Returns the expert of a choice, which may drop it. */
+static __device__ inline int32_t expert_of(int32_t row)
+{
+    return row < -1 ? -2 - row : row;
+}
+
+/* Returns the block that places a choice: that of its expert, or the last one
+ * if it is dropped. */
+static __device__ inline int place_of(int32_t row)
+{
+    return row >= 0 ? row : row == -1 ? INT32_MAX : (int)gridDim.x - 1;
+}
+
 /* Writes the rows of the expert of this block, and where they start. row (n)
- * has experts. */
+ * has experts. The last block has the dropped choices. */
 static __global__ void sort_kernel(int32_t *token, int32_t *expert,
                                    int32_t *starts, const int32_t *row,
                                    size_t n, size_t K)
@@ -158,18 +157,18 @@ static __global__ void sort_kernel(int32_t *token, int32_t *expert,
     int e = (int)blockIdx.x, before, to = 0;
     for (size_t at = 0; at < n; at += THREADS) {
         size_t i = at + threadIdx.x;
-        to +=
-            count_threads(i < n && row[i] >= 0 && row[i] < e, counts, &before);
+        to += count_threads(i < n && place_of(row[i]) < e, counts, &before);
     }
     if (threadIdx.x == 0)
         starts[e] = to;
     for (size_t at = 0; at < n; at += THREADS) {
         size_t i = at + threadIdx.x;
-        bool here = i < n && row[i] == e;
+        bool here = i < n && place_of(row[i]) == e;
         int found = count_threads(here, counts, &before);
         if (here) {
-            token[to + before] = (int32_t)(i / K);
-            expert[to + before] = e;
+            int32_t t = (int32_t)(i / K);
+            token[to + before] = row[i] < 0 ? -1 - t : t;
+            expert[to + before] = expert_of(row[i]);
         }
         to += found;
     }
@@ -192,8 +191,23 @@ static __device__ inline float first_sum(const struct pp_router *rule)
     return rule->sigmoid ? 1e-20f : 0;
 }
 
-/* Replaces the experts of each token by their rows. Tokens ascend in the rows
- * of an expert. */
+/* Returns the first row of token t from `low` to `high`, where tokens ascend.
+ * If they are dropped, it is the first one. */
+static __device__ int32_t find_token(const int32_t *token, int32_t low,
+                                     int32_t high, int32_t t)
+{
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        int32_t at = token[middle];
+        if ((at < 0 ? -1 - at : at) < t)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Replaces the experts of each token by their rows. */
 static __global__ void place_kernel(int32_t *row, float *weight,
                                     const float *probs, const int32_t *token,
                                     const int32_t *starts, size_t N, size_t E,
@@ -203,22 +217,20 @@ static __global__ void place_kernel(int32_t *row, float *weight,
         const float *p = probs + t * E;
         int32_t *mine = row + t * K;
         float sum = first_sum(&rule);
-        for (size_t j = 0; j < K && mine[0] >= 0; j++)
-            sum += p[mine[j]];
+        for (size_t j = 0; j < K && mine[0] != -1; j++)
+            sum += p[expert_of(mine[j])];
         float by = weight_divisor(sum, &rule);
+        int32_t dropped = 0; /* choices of this token */
         for (size_t j = 0; j < K; j++) {
-            if (mine[j] < 0)
+            if (mine[j] == -1)
                 continue;
-            int32_t e = mine[j], low = starts[e], high = starts[e + 1];
-            while (low < high) {
-                int32_t middle = low + (high - low) / 2;
-                if (token[middle] < (int32_t)t)
-                    low = middle + 1;
-                else
-                    high = middle;
-            }
-            mine[j] = low;
-            weight[low] = p[e] / by;
+            int32_t e = expert_of(mine[j]);
+            size_t at = mine[j] < 0 ? E : (size_t)e;
+            int32_t row =
+                find_token(token, starts[at], starts[at + 1], (int32_t)t);
+            row += mine[j] < 0 ? dropped++ : 0;
+            mine[j] = row;
+            weight[row] = p[e] / by;
         }
     }
 }
@@ -228,14 +240,15 @@ PP_ROUTE_FWD(PP_CUDA(route_fwd))
     int32_t *starts = (int32_t *)((struct pp_cuda_stream *)stream)->partials;
     if (!N || !K)
         return 0;
-    if (E >= PP_CUDA_PARTIAL_BYTES / sizeof *starts)
+    if (E + 1 >= PP_CUDA_PARTIAL_BYTES / sizeof *starts)
         return (int)cudaErrorInvalidValue;
     int rc = PP_LAUNCH(choose_kernel, token_blocks(N), THREADS, 0, stream,
                        (float *)probs, r->row, (const float *)logits,
                        (const elem *)bias, *tokens, N, E, K, *rule, given);
     if (!rc)
-        rc = PP_LAUNCH(sort_kernel, (unsigned)E, THREADS, 0, stream, r->token,
-                       r->expert, starts, (const int32_t *)r->row, N * K, K);
+        rc = PP_LAUNCH(sort_kernel, (unsigned)E + 1, THREADS, 0, stream,
+                       r->token, r->expert, starts, (const int32_t *)r->row,
+                       N * K, K);
     return rc ? rc
               : PP_LAUNCH(place_kernel, blocks_for(N, THREADS), THREADS, 0,
                           stream, r->row, (float *)weight, (const float *)probs,

@@ -10,6 +10,7 @@
 PP_EXPERT_KERNELS(PP_DECLARE_EXPERT)
 #undef PP_DECLARE_EXPERT
 
+#include "expert_capacity.h"
 #include "expert_router.h"
 
 /* --- rows and tokens --- */
@@ -39,6 +40,8 @@ static PP_SPREAD(spread)
     const real *in = x, *w = weight;
     real *out = y;
     for (size_t r = 0; r < R; r++) {
+        if (token && token[r] < 0)
+            continue;
         const real *from = in + (token ? (size_t)token[r] : r) * C;
         if (w)
             set_weighted(out + r * C, from, w[r], C);
@@ -178,8 +181,8 @@ static PP_COUNT(count)
 {
     (void)stream;
     memset(counts, 0, E * sizeof *counts);
-    for (size_t r = 0; r < R; r++)
-        counts[expert[r]]++;
+    for (size_t i = 0; i < R && r->token[i] >= 0; i++)
+        counts[r->expert[i]]++;
     return 0;
 }
 
@@ -201,6 +204,44 @@ static PP_ARRIVALS(arrivals)
                 expert[place++] = (int32_t)i;
             }
         }
+    }
+    return 0;
+}
+
+/* Returns the end of the kept rows of expert e, which begin at `first`. */
+static size_t kept_end(const struct pp_routing *r, size_t R, size_t first,
+                       size_t e)
+{
+    size_t end = first;
+    while (end < R && r->token[end] >= 0 && (size_t)r->expert[end] == e)
+        end++;
+    return end;
+}
+
+static PP_PAD(pad)
+{
+    (void)stream;
+    const real *from = x;
+    real *to = y;
+    memset(to, 0, E * P * C * sizeof *to);
+    for (size_t e = 0, first = 0, end; e < E; e++, first = end) {
+        end = kept_end(r, R, first, e);
+        memcpy(to + e * P * C, from + first * C,
+               (end - first) * C * sizeof *to);
+    }
+    return 0;
+}
+
+static PP_PAD(close_up)
+{
+    (void)stream;
+    const real *from = x;
+    real *to = y;
+    memset(to, 0, R * C * sizeof *to);
+    for (size_t e = 0, first = 0, end; e < E; e++, first = end) {
+        end = kept_end(r, R, first, e);
+        memcpy(to + first * C, from + e * P * C,
+               (end - first) * C * sizeof *to);
     }
     return 0;
 }

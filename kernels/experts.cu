@@ -6,7 +6,8 @@
 #include "device.cuh"
 
 #define THREADS 256
-#define WIDE 2048 /* width of the narrowest row that has a block */
+#define WIDE 2048     /* width of the narrowest row that has a block */
+#define PAD_BLOCKS 64 /* of each expert */
 
 /* --- rows and tokens --- */
 
@@ -16,6 +17,8 @@ static __global__ void spread_kernel(elem *y, const elem *x,
                                      size_t C)
 {
     size_t r = blockIdx.x;
+    if (token && token[r] < 0)
+        return;
     const elem *in = x + (token ? (size_t)token[r] : r) * C;
     float by = weight ? weight[r] : 1;
     for (size_t c = threadIdx.x * V; c < C; c += THREADS * V) {
@@ -269,13 +272,14 @@ PP_SINKS_BWD_WEIGHT(PP_CUDA(sinks_bwd_weight))
 
 /* --- rows of ranks --- */
 
-/* Returns the rows of experts before e. */
-static __device__ int32_t rows_before(const int32_t *expert, size_t R, size_t e)
+/* Returns the rows of experts before e. Dropped rows come last. */
+static __device__ int32_t rows_before(const struct pp_routing *r, size_t R,
+                                      size_t e)
 {
     size_t low = 0, high = R;
     while (low < high) {
         size_t middle = (low + high) / 2;
-        if ((size_t)expert[middle] < e)
+        if (r->token[middle] >= 0 && (size_t)r->expert[middle] < e)
             low = middle + 1;
         else
             high = middle;
@@ -283,17 +287,17 @@ static __device__ int32_t rows_before(const int32_t *expert, size_t R, size_t e)
     return (int32_t)low;
 }
 
-static __global__ void count_kernel(int32_t *counts, const int32_t *expert,
+static __global__ void count_kernel(int32_t *counts, struct pp_routing r,
                                     size_t R, size_t E)
 {
     for (size_t e = grid_thread(); e < E; e += grid_threads())
-        counts[e] = rows_before(expert, R, e + 1) - rows_before(expert, R, e);
+        counts[e] = rows_before(&r, R, e + 1) - rows_before(&r, R, e);
 }
 
 PP_COUNT(PP_CUDA(count))
 {
     return E ? PP_LAUNCH(count_kernel, blocks_for(E, THREADS), THREADS, 0,
-                         stream, counts, expert, R, E)
+                         stream, counts, *r, R, E)
              : 0;
 }
 
@@ -340,6 +344,66 @@ PP_ARRIVALS(PP_CUDA(arrivals))
     return n && P ? PP_LAUNCH(arrivals_kernel, grid, THREADS, 0, stream,
                               arrival, expert, counts, P, E, first, n)
                   : 0;
+}
+
+/* Writes a row of a block: x, or zeros if there is none. */
+template <int V>
+static __device__ inline void copy_row(elem *y, const elem *x, size_t C)
+{
+    for (size_t c = threadIdx.x * V; c < C; c += THREADS * V) {
+        pack<V> a;
+        for (int j = 0; !x && j < V; j++)
+            store(&a.at[j], 0);
+        if (x)
+            a = *(const pack<V> *)(x + c);
+        *(pack<V> *)(y + c) = a;
+    }
+}
+
+/* The blocks of one x have the rows of an expert. */
+template <int V>
+static __global__ void pad_kernel(elem *y, const elem *x, struct pp_routing r,
+                                  size_t R, size_t P, size_t C)
+{
+    size_t e = blockIdx.x, first = (size_t)rows_before(&r, R, e);
+    size_t n = (size_t)rows_before(&r, R, e + 1) - first;
+    for (size_t i = blockIdx.y; i < P; i += gridDim.y)
+        copy_row<V>(y + (e * P + i) * C, i < n ? x + (first + i) * C : NULL, C);
+}
+
+/* The same; those of the last x have the dropped rows. */
+template <int V>
+static __global__ void close_up_kernel(elem *y, const elem *x,
+                                       struct pp_routing r, size_t R, size_t P,
+                                       size_t C)
+{
+    size_t e = blockIdx.x, first = (size_t)rows_before(&r, R, e);
+    bool keeps = e + 1 < gridDim.x;
+    size_t end = keeps ? (size_t)rows_before(&r, R, e + 1) : R;
+    for (size_t i = blockIdx.y; i < end - first; i += gridDim.y)
+        copy_row<V>(y + (first + i) * C, keeps ? x + (e * P + i) * C : NULL, C);
+}
+
+PP_PAD(PP_CUDA(pad))
+{
+    dim3 grid((unsigned)E, PAD_BLOCKS);
+    if (!E || !P || !C)
+        return 0;
+    auto kernel =
+        packs(y, C, 0) && packs(x, C, 0) ? pad_kernel<PP_PACK> : pad_kernel<1>;
+    return PP_LAUNCH(kernel, grid, THREADS, 0, stream, (elem *)y,
+                     (const elem *)x, *r, R, P, C);
+}
+
+PP_PAD(PP_CUDA(close_up))
+{
+    dim3 grid((unsigned)E + 1, PAD_BLOCKS);
+    if (!R || !C)
+        return 0;
+    auto kernel = packs(y, C, 0) && packs(x, C, 0) ? close_up_kernel<PP_PACK>
+                                                   : close_up_kernel<1>;
+    return PP_LAUNCH(kernel, grid, THREADS, 0, stream, (elem *)y,
+                     (const elem *)x, *r, R, P, C);
 }
 
 /* --- products --- */

@@ -65,10 +65,9 @@ typedef PP_SCORES(pp_scores_fn);
  *   weight  (R)      written: the score of the row's expert, accumulated type;
  *                    with norm, over the sum of those of the token
  *   r                written. given: on entry r->row has the experts of every
- *                    token, and -1 for padding; then nothing is chosen. On a
- *                    CPU it has -2 - e if expert e drops the token. These rows
- *                    come last, in any order, and r->token has -1 minus the
- *                    token
+ *                    token, and -1 for padding; then nothing is chosen. It has
+ *                    -2 - e if expert e drops the token. These rows come last,
+ *                    by token, and r->token has -1 minus the token
  * bwd writes dlogits (N, E) from dweight (R), accumulated type. */
 #define PP_ROUTE_FWD(name)                                             \
     int(name)(void *probs, void *weight, struct pp_routing *r,         \
@@ -82,6 +81,60 @@ typedef PP_SCORES(pp_scores_fn);
               const struct pp_router *rule, void *stream)
 typedef PP_ROUTE_FWD(pp_route_fwd_fn);
 typedef PP_ROUTE_BWD(pp_route_bwd_fn);
+
+/* The numbers of the real ones of N tokens among those of all ranks that divide
+ * a microbatch: they ascend by sequence, then by position. */
+struct pp_token_numbers {
+    struct pp_real_tokens tokens;
+    const int32_t *of; /* (tokens.n) the whole sequence that each is a part of;
+                          NULL: each is whole, or its parts are one sequence */
+    const int32_t *whole_cu; /* bounds of the whole sequences */
+    const int32_t *position; /* of each row, the first N and those before them,
+                                in its whole sequence */
+};
+
+/* Experts with a capacity (Lepikhin et al., "GShard", ICLR 2021). All ranks
+ * that divide a microbatch know its n choices: those of token number t are t K
+ * .. t K
+ * + K - 1.
+ *
+ * tell_choices - writes those of N tokens of this rank.
+ *   chosen   (n)           1 + the expert, accumulated type. The caller clears
+ *                          it: padding has no choices, and the tables of all
+ *                          ranks are added up
+ *   table    (n) or NULL   the weight of each, accumulated type
+ *
+ * keep - finds the choices that each of E experts keeps, `capacity` of them at
+ * most: the first ones, or with `table` those with the largest weights, the
+ * first ones among equals.
+ *   kept     (n)   written where there is a choice: e, or -2 - e if expert e
+ *                  drops it
+ *   before   (E)   what the experts have kept already, without table;
+ *                  overwritten
+ *   order    (n)   room; only with table
+ *
+ * mark_kept - writes the row of a routing, (N, K), as route takes it if given.
+ *
+ * add_kept - counts[e] += the choices that expert e kept of N tokens. */
+#define PP_TELL_CHOICES(name)                                           \
+    int(name)(void *chosen, void *table, const struct pp_routing *r,    \
+              const void *weight, const struct pp_token_numbers *token, \
+              size_t N, size_t K, void *stream)
+#define PP_KEEP(name)                                                    \
+    int(name)(int32_t * kept, int32_t * before, int32_t * order,         \
+              const void *chosen, const void *table, size_t n, size_t E, \
+              size_t capacity, void *stream)
+#define PP_MARK_KEPT(name)                                              \
+    int(name)(int32_t * row, const int32_t *kept,                       \
+              const struct pp_token_numbers *token, size_t N, size_t K, \
+              void *stream)
+#define PP_ADD_KEPT(name)                                             \
+    int(name)(int32_t * counts, const struct pp_routing *r, size_t N, \
+              size_t E, size_t K, void *stream)
+typedef PP_TELL_CHOICES(pp_tell_choices_fn);
+typedef PP_KEEP(pp_keep_fn);
+typedef PP_MARK_KEPT(pp_mark_kept_fn);
+typedef PP_ADD_KEPT(pp_add_kept_fn);
 
 /* Auxiliary losses of the router, over tokens first .. end - 1. load (E), probs
  * (N, E) and logits (N, E) are of the accumulated type, dlogits (N, E)
@@ -133,6 +186,8 @@ typedef PP_LOGIT_SIZE_BWD(pp_logit_size_bwd_fn);
 
 /* spread - y[r] = weight[r] x[token[r]], R rows of C. Without token, row r is
  * that of x, and y may be x; without weight, it is 1.
+ *
+ * Rows of a negative token, which is dropped, stay as they are.
  *
  * combine - y[t] = the sum over j, ascending, of weight[i] x[i], i = row[t, j],
  * for N tokens of C, and 0 for padding; or with add, y[t] += its terms. Without
@@ -209,7 +264,8 @@ typedef PP_SINKS_BWD_WEIGHT(pp_sinks_bwd_weight_fn);
 typedef PP_GATE_FWD(pp_gate_fwd_fn);
 typedef PP_GATE_BWD(pp_gate_bwd_fn);
 
-/* count - counts[e] = the rows of expert e of E. expert (R) ascends.
+/* count - counts[e] = the rows of expert e of E, of R rows of a routing, but
+ * not the dropped ones.
  *
  * arrivals - puts the rows that P ranks send to this one in the order of
  * experts, and those of an expert in the order of ranks. They come by rank, and
@@ -217,13 +273,23 @@ typedef PP_GATE_BWD(pp_gate_bwd_fn);
  *
  *   counts   (P, E)   rows of each rank for each expert
  *   arrival  (R)      written: when each row came
- *   expert   (R)      written: 0 .. n - 1, ascending */
-#define PP_COUNT(name)                                                     \
-    int(name)(int32_t * counts, const int32_t *expert, size_t R, size_t E, \
-              void *stream)
+ *   expert   (R)      written: 0 .. n - 1, ascending
+ *
+ * pad - gives each of E experts P rows: y (E, P, C) has its kept rows of x (R,
+ * C), then zeros. P is at least their number.
+ *
+ * close_up - the opposite: y (R, C) has the rows of x (E, P, C), and zeros
+ * where a row is dropped. */
+#define PP_COUNT(name)                                                \
+    int(name)(int32_t * counts, const struct pp_routing *r, size_t R, \
+              size_t E, void *stream)
 #define PP_ARRIVALS(name)                                                 \
     int(name)(int32_t * arrival, int32_t * expert, const int32_t *counts, \
               size_t P, size_t E, size_t first, size_t n, void *stream)
+#define PP_PAD(name)                                                        \
+    int(name)(void *y, const void *x, const struct pp_routing *r, size_t R, \
+              size_t E, size_t P, size_t C, void *stream)
+typedef PP_PAD(pp_pad_fn); /* and close_up */
 typedef PP_COUNT(pp_count_fn);
 typedef PP_ARRIVALS(pp_arrivals_fn);
 
@@ -266,6 +332,10 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
     K(scores, pp_scores_fn)                         \
     K(route_fwd, pp_route_fwd_fn)                   \
     K(route_bwd, pp_route_bwd_fn)                   \
+    K(tell_choices, pp_tell_choices_fn)             \
+    K(keep, pp_keep_fn)                             \
+    K(mark_kept, pp_mark_kept_fn)                   \
+    K(add_kept, pp_add_kept_fn)                     \
     K(load, pp_load_fn)                             \
     K(follow_load, pp_follow_load_fn)               \
     K(balance_fwd, pp_balance_fwd_fn)               \
@@ -284,6 +354,8 @@ typedef PP_GROUPED_BWD_WEIGHT(pp_grouped_bwd_weight_fn);
     K(gate_bwd, pp_gate_bwd_fn)                     \
     K(count, pp_count_fn)                           \
     K(arrivals, pp_arrivals_fn)                     \
+    K(pad, pp_pad_fn)                               \
+    K(close_up, pp_pad_fn)                          \
     K(grouped_fwd, pp_grouped_fwd_fn)               \
     K(grouped_bwd_input, pp_grouped_bwd_input_fn)   \
     K(grouped_bwd_weight, pp_grouped_bwd_weight_fn)

@@ -20,12 +20,30 @@ static __device__ inline size_t warp_token(void)
     return (size_t)blockIdx.x * WARPS + threadIdx.x / PP_WARP;
 }
 
-static unsigned token_blocks(size_t N)
+static inline unsigned token_blocks(size_t N)
 {
     return (unsigned)((N + WARPS - 1) / WARPS);
 }
 
-static __device__ float warp_largest(const float *x, size_t E)
+/* Returns the sequence that token `at` is a real one of, or -1. */
+static __device__ inline int sequence_of(const struct pp_real_tokens *s,
+                                         size_t at)
+{
+    int32_t t = (int32_t)(s->first + at);
+    size_t low = 0, high = s->n; /* sequences that begin at t or before */
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (s->cu_padded[middle] <= t)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    bool real =
+        low > 0 && t - s->cu_padded[low - 1] < s->cu[low] - s->cu[low - 1];
+    return real ? (int)low - 1 : -1;
+}
+
+static __device__ inline float warp_largest(const float *x, size_t E)
 {
     float most = -INFINITY;
     for (size_t e = (size_t)lane_of(); e < E; e += PP_WARP)
@@ -33,7 +51,8 @@ static __device__ float warp_largest(const float *x, size_t E)
     return warp_max(most);
 }
 
-static __device__ float warp_exp_sum(const float *x, size_t E, float most)
+static __device__ inline float warp_exp_sum(const float *x, size_t E,
+                                            float most)
 {
     float sum = 0;
     for (size_t e = (size_t)lane_of(); e < E; e += PP_WARP)

@@ -172,17 +172,6 @@ static int choose_exact(struct pprun *p)
 static int check_gpu_experts(const struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
-    double capacity = p->manifest.mesh.expert_capacity;
-    if (capacity > 0)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "/mesh/expert_capacity: '%g', but experts have a "
-                       "capacity only with --device cpu; plan without "
-                       "--expert-capacity",
-                       capacity);
-    if (o->record_routing || o->replay_routing)
-        return tool_usage(p->tool, "--%s needs --device cpu",
-                          o->record_routing ? "record-routing"
-                                            : "replay-routing");
     if (p->job.optim.bias_rate > 0 && o->dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--bias-rate needs --dtype fp32: bf16 would "
                                    "round its steps away");

@@ -431,10 +431,10 @@ struct pp_experts_room {
     size_t logits;  /* accumulated type, and those below; also loads */
     size_t weights;
     size_t arrivals; /* the places of rows of other ranks */
-    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
-                        expert by rank, and those that each keeps */
     size_t choices;  /* with a capacity: those of all ranks that divide the
                         tokens */
+    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
+                        expert by rank, and those that each keeps */
 };
 struct pp_experts_room pp_experts_room(const struct pp_model *m);
 

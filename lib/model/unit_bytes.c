@@ -93,9 +93,9 @@ static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
     struct pp_experts_room r = pp_experts_room(m);
     if (!pp_layer_set_has(&m->moe.layers, u.layer))
         return pp_model_tp(m) * m->intermediate * b->element_bytes;
-    return pp_expert_tp(m) *
-           ((r.product + r.act + r.choices) * b->element_bytes +
-            (r.logits + r.weights + r.arrivals) * b->accumulator_bytes);
+    return pp_expert_tp(m) * ((r.product + r.act) * b->element_bytes +
+                              (r.choices + r.logits + r.weights + r.arrivals) *
+                                  b->accumulator_bytes);
 }
 
 /* The MLP and attention use the same memory, one after the other, for the
@@ -414,8 +414,9 @@ struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,
 /* A double and 13 integers for each token: positions, ids, rows, targets, two
  * lists of bounds, numbers of sequences, columns of ids and labels, three for
  * the keys of a sequence, and the order of keys. The last four are for parts of
- * sequences; the kernels read them, but not numbers and columns. Ahead: the ids
- * of the next tokens, and rows and targets of their own. */
+ * sequences; the kernels read them, but not columns. They read numbers if ranks
+ * divide sequences: then each has few rows of its own. Ahead: the ids of the
+ * next tokens, and rows and targets of their own. */
 size_t pp_batch_host_bytes(size_t tokens, bool ahead)
 {
     size_t n = ahead ? 13 + 3 : 13;

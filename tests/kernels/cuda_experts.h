@@ -216,6 +216,7 @@ static void compare_grouped(struct call *c, size_t C, size_t OC)
     struct tensor *dot = in(c, ACCUMULATED, R);
     const struct pp_expert_kernels *k = c->k->experts, *f = ref->experts;
     int32_t *there = ids_on_device(expert, R), *of = ids_on_device(expert, R);
+    const struct pp_routing all = {NULL, there, there};
     const struct pp_expert_rows rows = {R, there, counts, E},
                                 want = {R, expert, NULL, E};
     void *s = gpu_stream();
@@ -225,7 +226,7 @@ static void compare_grouped(struct call *c, size_t C, size_t OC)
         k->grouped_bwd_weight(dw->at, db->at, dy->at, x->at, &rows, C, OC,
                               stride, s) ||
         k->bias_dot(dot->at, dy->at, b->at, there, R, OC, stride, s) ||
-        k->count(of, there, R, E, s);
+        k->count(of, &all, R, E, s);
     f->grouped_fwd(y->want, x->want, w->want, b->want, &want, C, OC, stride,
                    NULL);
     f->grouped_bwd_input(dx->want, dy->want, w->want, &want, C, OC, stride,

@@ -132,18 +132,120 @@ zero() {
     [ "$(jq .expert_load one/log)" = 2 ]
 }
 
-@test "a GPU has no replay of routing, no capacity, no small steps in bf16" {
+# dropped A B: fails unless two runs drop the same choices, and some.
+dropped() {
+    diff <(jq .dropped "$1/log") <(jq .dropped "$2/log")
+    jq -es 'all(.[]; .dropped > 10)' "$1/log" >/dev/null
+}
+
+# capped FAMILY POLICY SPLIT...: the CPU's gradients with a capacity.
+capped() {
+    local more=(--expert-capacity 0.5 --expert-drop "$2")
+    echo "# $*"
+    plan one.json "$1" gpipe 2 -p 1 "${more[@]}"
+    cpu host one.json --optimizer sgd --aux-loss 0.3
+    gpu one one.json --optimizer sgd --aux-loss 0.3
+    near 1e-4 one host
+    dropped one host
+    losses one host
+    for split in "${@:3}"; do
+        echo "# $split"
+        # shellcheck disable=SC2086
+        plan ranks.json "$1" $split "${more[@]}"
+        PP_EMULATED_JITTER=2 gpu ranks ranks.json --optimizer sgd --aux-loss 0.3
+        near 1e-4 ranks one
+        dropped ranks one
+        losses ranks one
+    done
+}
+
+@test "experts with a capacity: the first tokens" {
+    capped deepseek-v2 position '1f1b 1 -p 2 --dp 2 --ep 2 --recompute full' \
+        'gpipe 2 -p 1 --cp 2 --ep 2 --recompute selective'
+    capped gpt-oss position 'gpipe 1 -p 1 --tp 2 --dp 2 --ep 4 --experts-over-tp'
+    plan free.json gpt-oss gpipe 2 -p 1
+    gpu free free.json --optimizer sgd --aux-loss 0.3
+    run ! near 1e-4 one free
+}
+
+@test "experts with a capacity: the most probable tokens" {
+    capped deepseek-v3 probs '1f1b 1 -p 2 --dp 2 --ep 2 --recompute full' \
+        'gpipe 2 -p 1 --cp 2 --ep 2'
+    plan first.json deepseek-v3 gpipe 2 -p 1 --expert-capacity 0.5
+    gpu first first.json --optimizer sgd --aux-loss 0.3
+    run ! near 1e-4 one first
+}
+
+@test "slices of experts with a capacity" {
+    plan one.json mixtral gpipe 2 -p 1 --expert-capacity 0.5
+    gpu one one.json --optimizer sgd
+    plan sliced.json mixtral seq1f1b 2 -p 2 --expert-capacity 0.5
+    gpu sliced sliced.json --optimizer sgd
+    near 1e-4 sliced one
+    dropped sliced one
+}
+
+@test "experts with a capacity in bf16: the same bits on more ranks" {
+    for policy in position probs; do
+        more=(--expert-capacity 0.7 --expert-drop "$policy")
+        plan one.json qwen2-moe gpipe 2 -p 1 "${more[@]}"
+        cpu host one.json --optimizer sgd --steps 1
+        gpu one one.json --optimizer sgd --steps 1 --dtype bf16
+        near 0.2 one host
+        plan two.json qwen2-moe zb-h1 2 -p 2 --recompute full "${more[@]}"
+        PP_EMULATED_JITTER=3 gpu ranks two.json --optimizer sgd --steps 1 \
+            --dtype bf16
+        same ranks one
+        dropped ranks one
+    done
+}
+
+@test "experts with padding: no number changes" {
+    for policy in position probs; do
+        more=(--expert-capacity 0.7 --expert-drop "$policy")
+        plan plain.json mixtral gpipe 1 -p 1 --dp 2 --ep 2 "${more[@]}"
+        plan padded.json mixtral gpipe 1 -p 1 --dp 2 --ep 2 "${more[@]}" \
+            --expert-padding
+        for dtype in fp32 bf16; do
+            gpu plain plain.json --dtype $dtype
+            PP_EMULATED_JITTER=2 gpu padded padded.json --dtype $dtype
+            same padded plain
+            dropped padded plain
+        done
+    done
+    plan parts.json deepseek-v3 1f1b 1 -p 2 --cp 2 --dp 2 --ep 4 \
+        --expert-capacity 0.5 --expert-padding --recompute full
+    cpu host parts.json --optimizer sgd
+    PP_EMULATED_JITTER=2 gpu ranks parts.json --optimizer sgd
+    near 1e-4 ranks host
+    dropped ranks host
+}
+
+@test "experts are recorded and replayed as on the CPU" {
+    plan one.json deepseek-v2 gpipe 2 -p 1
+    cpu host one.json --optimizer sgd --record-routing routes
+    gpu one one.json --optimizer sgd --record-routing again
+    cmp routes again
+    # Other weights choose other experts, unless these are given.
+    plan two.json deepseek-v2 1f1b 1 -p 2 --cp 2 --dp 2 --ep 2 --recompute full
+    more=(--init 6 --optimizer sgd --replay-routing routes)
+    cpu host one.json "${more[@]}"
+    gpu one one.json "${more[@]}" --record-routing again
+    near 1e-4 one host
+    cmp routes again
+    PP_EMULATED_JITTER=2 gpu ranks two.json "${more[@]}" --record-routing again
+    near 1e-4 ranks one
+    cmp routes again
+    gpu own one.json --init 6 --optimizer sgd --record-routing again
+    run ! near 1e-4 own one
+    run ! cmp routes again
+}
+
+@test "a GPU makes no small steps of biases in bf16" {
     plan one.json deepseek-v3 gpipe 2 -p 1
-    plan kept.json deepseek-v3 gpipe 2 -p 1 --expert-capacity 1.5
-    check() {
-        run --separate-stderr "$EMULATED" "${1%%:*}" --data packed --init 5 \
-            --steps 1 --device cuda "${@:2}"
-        [ "$status" -eq 2 ]
-        [ "${stderr_lines[0]}" = "pprun: $1" ]
-    }
-    check 'one.json: --record-routing needs --device cpu' --record-routing routes
-    check 'one.json: --bias-rate needs --dtype fp32: bf16 would round its steps away' \
-        --bias-rate 0.001 --dtype bf16
-    check "kept.json: /mesh/expert_capacity: '1.5', but experts have a capacity \
-only with --device cpu; plan without --expert-capacity"
+    run --separate-stderr "$EMULATED" one.json --data packed --init 5 --steps 1 \
+        --device cuda --bias-rate 0.001 --dtype bf16
+    [ "$status" -eq 2 ]
+    [ "${stderr_lines[0]}" = "pprun: one.json: --bias-rate needs --dtype fp32: \
+bf16 would round its steps away" ]
 }

@@ -112,14 +112,17 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     ppsplit -q -p 1 --tp 2 --experts-over-tp \
         "$SRCDIR/tests/golden/mixtral/model" |
         ppsched -q -s gpipe -m 2 >whole.json
+    ppsplit -q -p 1 --cp 2 --ep 2 --expert-capacity 0.7 --expert-drop probs \
+        "$SRCDIR/tests/golden/mixtral/model" |
+        ppsched -q -s gpipe -m 2 >capped.json
     for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' \
         'parts 4 bf16' 'tensors 4 bf16' \
-        'experts 2 bf16' 'whole 2 bf16'; do
+        'experts 2 bf16' 'whole 2 bf16' 'capped 2 bf16'; do
         read -r plan n dtype <<<"$run"
         rm -rf a b
         mkdir a b
         data=packed
-        case $plan in parts | tensors | whole) data=parts ;; esac
+        case $plan in parts | tensors | whole | capped) data=parts ;; esac
         more=(--data "$data" --eval "$data" --dtype "$dtype")
         "$PPRUN" --device cuda "$plan.json" "${options[@]}" "${more[@]}" \
             --save a/ckpt --dump-grads a/grads -o a/log

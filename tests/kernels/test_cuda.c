@@ -6,8 +6,8 @@
  * usage: test_cuda [NAME...], with names of kernels; the default is all */
 #include "attention_cases.h"
 #include "cuda_call.h"
+#include "cuda_capacity.h"
 #include "cuda_ends.h"
-#include "cuda_experts.h"
 
 static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
                            size_t gap)
@@ -574,7 +574,7 @@ static void compare_table(const struct pp_kernels *k, char **only)
     compare_norms_and_rope(&c);
     compare_ends(&c);
     if (wanted(&c, "experts"))
-        compare_experts(&c);
+        compare_mixtures(&c);
     if (wanted(&c, "attention"))
         compare_attention_cases(&c);
     compare_integers(&c);

@@ -436,6 +436,7 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                                  : mb->tokens + mb->context;
         mb->order = divided && !sized ? b->order : NULL;
         mb->n_whole = divided ? v.n_sequences : 0;
+        mb->of_whole = b->sequence;
         mb->whole_cu = v.cu_seqlens;
         mb->whole_cu_padded = v.cu_seqlens_padded;
         mb->host_whole_cu = v.cu_seqlens;
@@ -499,6 +500,7 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->order, mb->order ? mb->key_rows : 0},
         {&mb->whole_cu, mb->n_whole ? mb->n_whole + 1 : 0},
         {&mb->whole_cu_padded, mb->n_whole ? mb->n_whole + 1 : 0},
+        {&mb->of_whole, mb->n_whole ? mb->n_sequences : 0},
     };
     size_t used = 0;
     if (!b->device_ids)

@@ -45,9 +45,11 @@ struct pp_env {
     const struct pp_env *images[PP_MAX_ENCODERS];
     const struct pp_env *projector[PP_MAX_ENCODERS];
 
-    int32_t *expert_counts;   /* (expert-parallel ranks + 1, experts) in host
+    int32_t *expert_counts;   /* (expert-parallel ranks + 2, experts) in host
                                  memory, for what a layer of experts reads of a
                                  GPU; NULL on the CPU */
+    int32_t *expert_routes;   /* (2, rows, top_k) the same, for experts that are
+                                 replayed or recorded; or NULL */
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */
 };

@@ -192,6 +192,7 @@ struct pp_microbatch {
     const int32_t *host_whole_cu;              /* the first in host memory */
     const int32_t *sequence; /* (n_sequences) host memory: number in the bin. A
                                 rank has two parts of each sequence. */
+    const int32_t *of_whole; /* the same for kernels, if there are whole ones */
     /* (n_spans) host memory, in the order of the rows; NULL unless sequences
      * have ranks of their own. Then there are no keys and no order. */
     const struct pp_cp_span *spans;

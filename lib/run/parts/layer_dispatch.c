@@ -17,7 +17,6 @@
 #include "run/parts/layer_impl.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "comm/collective.h"
 
@@ -66,14 +65,23 @@ static size_t padded_rows(const struct pp_layer *l, const struct pp_dispatch *d)
     return kept < (double)tokens ? (size_t)kept : tokens;
 }
 
-/* Fills d->counts and d->host_counts. */
-static void pad_counts(const struct pp_layer *l, struct pp_dispatch *d)
+/* Fills d->counts and d->host_counts. A GPU does not tell which rows are
+ * kept. */
+static int pad_counts(const struct pp_layer *l, struct pp_dispatch *d,
+                      struct pp_err *err)
 {
+    struct pp_device *dev = l->env->device;
     size_t n = pp_env_ep(l->env) * l->env->model->moe.n_experts;
     int32_t rows = (int32_t)padded_rows(l, d);
+    bool is_host = pp_env_is_host(l->env);
+    int32_t *counts = is_host ? d->counts : l->env->expert_counts;
     for (size_t i = 0; i < n; i++)
-        d->counts[i] = rows;
-    d->host_counts = d->counts;
+        counts[i] = rows;
+    d->host_counts = counts;
+    d->sent = is_host ? pp_routing_kept(&d->routing, d->rows) : d->rows;
+    return is_host ? 0
+                   : pp_device_ops(dev)->put(dev, d->counts, counts,
+                                             n * sizeof *counts, err);
 }
 
 /* Does the same. Collective. */
@@ -82,15 +90,18 @@ static int tell_counts(const struct pp_layer *l, struct pp_dispatch *d,
 {
     size_t E = l->env->model->moe.n_experts;
     struct pp_collective c = l->env->experts;
-    size_t n = (size_t)c.group.n * E;
-    int32_t *own = d->counts + (size_t)c.group.index * E;
-    PP_LAYER_RUN(l->env->kernels->experts->count(own, d->sent_expert, d->sent,
-                                                 E, l->env->stream));
+    size_t n = (size_t)c.group.n * E, me = (size_t)c.group.index;
+    int32_t *own = d->counts + me * E;
+    PP_LAYER_RUN(l->env->kernels->experts->count(own, &d->routing, d->rows, E,
+                                                 l->env->stream));
     c.value_bytes = sizeof *own;
     if (pp_all_gather(&c, d->counts, NULL, n, err))
         return -1;
     d->host_counts = pp_device_read(l->env->device, d->counts, n * sizeof *own,
                                     l->env->expert_counts, err);
+    d->sent = 0;
+    for (size_t e = 0; d->host_counts && e < E; e++)
+        d->sent += (size_t)d->host_counts[me * E + e];
     return d->host_counts ? 0 : -1;
 }
 
@@ -118,9 +129,8 @@ static int check_room(const struct pp_layer *l, const struct pp_dispatch *d,
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
                      struct pp_err *err)
 {
-    if (l->env->model->moe.pads)
-        pad_counts(l, d);
-    else if (tell_counts(l, d, err))
+    if (l->env->model->moe.pads ? pad_counts(l, d, err)
+                                : tell_counts(l, d, err))
         return -1;
     if (check_room(l, d, err))
         return -1;
@@ -183,43 +193,25 @@ static int swap_parts(const struct pp_layer *l, const struct pp_moved *r,
                : 0;
 }
 
-/* Moves the rows of each expert to where they are with padding, from the last
- * one on, and writes zeros behind them. */
-static void pad(const struct pp_layer *l, const struct pp_dispatch *d,
-                const struct pp_moved *r)
-{
-    size_t bytes = r->width * r->value_bytes, rows = padded_rows(l, d);
-    char *at = r->at;
-    for (size_t e = l->env->model->moe.n_experts, end = d->sent; e-- > 0;) {
-        size_t first = end;
-        while (first > 0 && (size_t)d->sent_expert[first - 1] == e)
-            first--;
-        size_t n = end - first;
-        memmove(at + e * rows * bytes, at + first * bytes, n * bytes);
-        memset(at + (e * rows + n) * bytes, 0, (rows - n) * bytes);
-        end = first;
-    }
-}
-
-/* Moves them back. */
-static void close_up(const struct pp_layer *l, const struct pp_dispatch *d,
-                     const struct pp_moved *r)
-{
-    size_t bytes = r->width * r->value_bytes, rows = padded_rows(l, d);
-    char *at = r->at;
-    for (size_t first = 0, end; first < d->sent; first = end) {
-        size_t e = (size_t)d->sent_expert[first];
-        for (end = first; end < d->sent && (size_t)d->sent_expert[end] == e;)
-            end++;
-        memmove(at + first * bytes, at + e * rows * bytes,
-                (end - first) * bytes);
-    }
-}
-
 /* Returns the elements of a row as kernels that move them count. */
 static size_t elements_of(const struct pp_layer *l, const struct pp_moved *r)
 {
     return r->width * r->value_bytes / l->env->kernels->element_bytes;
+}
+
+/* Moves the rows of each expert to where they are with padding, and writes
+ * zeros behind them, or moves them back. */
+static int move_padded(const struct pp_layer *l, const struct pp_dispatch *d,
+                       const struct pp_moved *r, bool pads, struct pp_err *err)
+{
+    size_t E = l->env->model->moe.n_experts, P = padded_rows(l, d);
+    const struct pp_expert_kernels *k = l->env->kernels->experts;
+    PP_LAYER_RUN((pads ? k->pad : k->close_up)(r->room, r->at, &d->routing,
+                                               d->rows, E, P, elements_of(l, r),
+                                               l->env->stream));
+    return pp_device_ops(l->env->device)
+        ->copy(l->env->device, r->at, r->room,
+               (pads ? E * P : d->rows) * r->width * r->value_bytes, err);
 }
 
 int pp_dispatch_send_begin(const struct pp_layer *l,
@@ -228,8 +220,8 @@ int pp_dispatch_send_begin(const struct pp_layer *l,
 {
     struct dispatch_parts p;
     find_parts(l, d, &p);
-    if (l->env->model->moe.pads)
-        pad(l, d, r);
+    if (l->env->model->moe.pads && move_padded(l, d, r, true, err))
+        return -1;
     return swap_parts(l, r, r->room, r->at, p.in, p.out, err);
 }
 
@@ -262,7 +254,5 @@ int pp_dispatch_return_wait(const struct pp_layer *l,
 {
     if (pp_all_to_all_wait(&l->env->experts, err))
         return -1;
-    if (l->env->model->moe.pads)
-        close_up(l, d, r);
-    return 0;
+    return l->env->model->moe.pads ? move_padded(l, d, r, false, err) : 0;
 }

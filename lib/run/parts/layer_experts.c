@@ -18,8 +18,6 @@
  * divided (Liu et al., "MoE Parallel Folding", 2025). */
 #include "run/parts/layer_impl.h"
 
-#include <string.h>
-
 /* The sizes of a microbatch, and the scratch. */
 struct experts {
     const struct pp_expert_kernels *k;
@@ -80,39 +78,66 @@ static struct experts experts_of(const struct pp_layer *l,
     e.other_product = pp_layer_at(l, e.product, N * rows * e.C);
     e.act = pp_layer_at(l, e.product, N * room.product);
     e.choices = pp_layer_at(l, e.act, N * room.act);
-    e.logits = pp_layer_at(l, e.choices, N * room.choices);
+    e.logits = pp_layer_statistic_at(l, e.choices, N * room.choices);
     e.shared =
         (struct pp_shared_expert){mb->tokens, e.C, m->shared, e.act, e.weights};
     return e;
 }
 
-/* Counts the rows of each expert for the products of a GPU. */
-static int count_rows(const struct pp_layer *l, struct experts *e,
-                      struct pp_err *err)
+/* Reads how many rows each expert keeps on a GPU, to room (E), and adds them
+ * up. */
+static int count_rows(const struct pp_layer *l, const struct experts *e,
+                      int32_t *room, size_t *kept, struct pp_err *err)
 {
     int32_t *counts = e->logits; /* nobody needs logits now */
-    PP_LAYER_RUN(
-        e->k->count(counts, e->routing.expert, e->R, e->E, l->env->stream));
-    e->rows.counts =
-        pp_device_read(l->env->device, counts, e->E * sizeof *counts,
-                       l->env->expert_counts, err);
-    return e->rows.counts ? 0 : -1;
+    PP_LAYER_RUN(e->k->count(counts, &e->routing, e->R, e->E, l->env->stream));
+    if (!pp_device_read(l->env->device, counts, e->E * sizeof *counts, room,
+                        err))
+        return -1;
+    *kept = 0;
+    for (size_t i = 0; i < e->E; i++)
+        *kept += (size_t)room[i];
+    return 0;
 }
 
 /* Finds the rows at the experts of this rank, after the router. */
 static int find_rows(const struct pp_layer *l, struct experts *e,
                      struct pp_err *err)
 {
-    bool limited = l->env->model->moe.capacity > 0;
-    e->kept = limited ? pp_routing_kept(&e->routing, e->R) : e->R;
-    e->dispatch.sent = e->kept;
-    e->rows = (struct pp_expert_rows){e->kept, e->routing.expert, NULL, e->E};
-    if (holds_all(l))
-        return pp_env_is_host(l->env) || !e->R ? 0 : count_rows(l, e, err);
-    e->dispatch.sent_expert = e->routing.expert;
+    int32_t *counts = l->env->expert_counts;
+    e->dispatch.routing = e->routing;
+    e->dispatch.rows = e->R;
+    e->kept = 0;
+    if (holds_all(l)) {
+        if (pp_env_is_host(l->env))
+            e->kept = pp_routing_kept(&e->routing, e->R);
+        else if (e->R && count_rows(l, e, counts, &e->kept, err))
+            return -1;
+        e->rows =
+            (struct pp_expert_rows){e->kept, e->routing.expert, counts, e->E};
+        return 0;
+    }
     if (pp_dispatch_open(l, &e->dispatch, err))
         return -1;
+    e->kept = e->dispatch.sent;
     pp_dispatch_rows(l, &e->dispatch, &e->rows);
+    return 0;
+}
+
+/* Counts the choices that experts dropped. With padding a GPU has not told. */
+static int note_dropped(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, const struct experts *e,
+                        struct pp_err *err)
+{
+    const struct pp_moe *m = &l->env->model->moe;
+    size_t kept = e->kept, used = (pp_env_ep(l->env) + 1) * e->E;
+    if (m->capacity <= 0 || !mb->router ||
+        (!pp_layer_is_whole(l) && l->env->tensor.group.index != 0))
+        return 0;
+    if (m->pads && !holds_all(l) && !pp_env_is_host(l->env) && e->R &&
+        count_rows(l, e, l->env->expert_counts + used, &kept, err))
+        return -1;
+    mb->router->dropped += (double)(e->R - kept);
     return 0;
 }
 
@@ -148,6 +173,13 @@ static int from_experts_begin(const struct pp_layer *l, const struct experts *e,
                         : pp_dispatch_return_begin(l, &e->dispatch, &r, err);
 }
 
+static int erase(const struct pp_layer *l, void *at, size_t bytes,
+                 struct pp_err *err)
+{
+    struct pp_device *d = l->env->device;
+    return bytes ? pp_device_ops(d)->zero(d, at, bytes, err) : 0;
+}
+
 /* Dropped rows come back as zeros. */
 static int from_experts_wait(const struct pp_layer *l, const struct experts *e,
                              struct pp_err *err)
@@ -155,9 +187,8 @@ static int from_experts_wait(const struct pp_layer *l, const struct experts *e,
     const struct pp_moved r = products(l, e);
     if (!holds_all(l) && pp_dispatch_return_wait(l, &e->dispatch, &r, err))
         return -1;
-    memset(pp_layer_at(l, e->product, e->kept * e->C), 0,
-           (e->R - e->kept) * e->C * l->env->kernels->element_bytes);
-    return 0;
+    size_t bytes = (e->R - e->kept) * e->C * l->env->kernels->element_bytes;
+    return erase(l, pp_layer_at(l, e->product, e->kept * e->C), bytes, err);
 }
 
 static struct pp_router_rows router_rows(const struct experts *e,
@@ -214,13 +245,11 @@ static int choose_kept(const struct pp_layer *l, const struct pp_microbatch *mb,
         return -1;
     if (l->env->model->moe.capacity <= 0)
         return 0;
-    if (pp_layer_capacity(l, mb, b, r, s[PP_S_WEIGHT], e->kept_of, e->choices,
-                          err) ||
-        choose(l, mb, e, s, true, err))
-        return -1;
-    if (mb->router && (pp_layer_is_whole(l) || l->env->tensor.group.index == 0))
-        mb->router->dropped += (double)(e->R - pp_routing_kept(r, e->R));
-    return 0;
+    return pp_layer_capacity(l, mb, b, r, s[PP_S_WEIGHT], e->kept_of,
+                             e->choices, err) ||
+                   choose(l, mb, e, s, true, err)
+               ? -1
+               : 0;
 }
 
 static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -231,18 +260,10 @@ static int route(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(e->k->scores(e->logits, x, l->w[PP_P_ROUTER],
                               l->w[PP_P_ROUTER_OFFSET], e->T, e->C, e->E,
                               l->env->stream));
-    const struct pp_model *m = l->env->model;
-    size_t number = pp_layer_set_before(&m->moe.layers, l->unit.layer);
-    /* A layer for multi-token prediction runs in training alone, so that its
-     * router always chooses. */
-    bool in_trunk = l->unit.layer < m->n_layers;
-    bool given = in_trunk && mb->given;
-    if (given && mb->given(mb->replay_ctx, number, e->routing.row, err))
-        return -1;
-    if (choose_kept(l, mb, b, e, s, given, err))
-        return -1;
-    if (in_trunk && mb->chosen &&
-        mb->chosen(mb->replay_ctx, number, &e->routing, err))
+    bool given = pp_layer_replays(l, mb);
+    if ((given && pp_layer_replay(l, mb, e->routing.row, err)) ||
+        choose_kept(l, mb, b, e, s, given, err) ||
+        pp_layer_record(l, mb, &e->routing, err))
         return -1;
     return pp_layer_router_fwd(l, mb, &rows, err);
 }
@@ -321,6 +342,7 @@ static int experts_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct expert_input x;
     if (gather_input(l, mb, b, &e, s[PP_S_NORM2], &x, err) ||
         route(l, mb, b, &e, x.seen, s, err) || find_rows(l, &e, err) ||
+        note_dropped(l, mb, &e, err) ||
         pp_shared_gate_fwd(l, &e.shared, x.all, s, err) ||
         gate_and_up(l, &e, &x, s, err) || activate(l, &e, s, err) ||
         sum_experts(l, mb, &e, b, y, s, err))
@@ -381,9 +403,8 @@ static int return_weights(const struct pp_layer *l, const struct experts *e,
     if (!holds_all(l) && (pp_dispatch_return_begin(l, &e->dispatch, &r, err) ||
                           pp_dispatch_return_wait(l, &e->dispatch, &r, err)))
         return -1;
-    memset(pp_layer_statistic_at(l, e->weights, e->kept), 0,
-           (e->R - e->kept) * l->env->kernels->accumulator_bytes);
-    return 0;
+    return erase(l, pp_layer_statistic_at(l, e->weights, e->kept),
+                 (e->R - e->kept) * l->env->kernels->accumulator_bytes, err);
 }
 
 /* Writes PP_S_DEXPERT_GATE_UP from the gradient of the activation. */

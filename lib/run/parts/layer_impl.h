@@ -145,6 +145,15 @@ int pp_layer_router_bwd(const struct pp_layer *l,
                         const struct pp_router_rows *r, void *dlogits,
                         const void *norm, struct pp_err *err);
 
+/* Routers with given experts (layer_replay.c). replays reports whether the
+ * router chooses none; replay writes the experts to row, as route takes them;
+ * record takes what the tokens got, if that is wanted. */
+bool pp_layer_replays(const struct pp_layer *l, const struct pp_microbatch *mb);
+int pp_layer_replay(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    int32_t *row, struct pp_err *err);
+int pp_layer_record(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    const struct pp_routing *r, struct pp_err *err);
+
 /* Returns the routing of a microbatch, or a slice, that is saved at `at`. */
 struct pp_routing pp_routing_at(const struct pp_layer *l, size_t tokens,
                                 size_t room, void *at);
@@ -156,14 +165,16 @@ int pp_layer_capacity(const struct pp_layer *l, const struct pp_microbatch *mb,
                       const struct pp_layer_blocks *b, struct pp_routing *r,
                       const void *weight, int32_t *counts, void *room,
                       struct pp_err *err);
-/* Returns the rows of R before the first one that is dropped. */
+/* Returns the rows of R before the first one that is dropped. They are in host
+ * memory. */
 size_t pp_routing_kept(const struct pp_routing *r, size_t R);
 
 /* The rows of experts on ranks that divide the experts (layer_dispatch.c). */
 struct pp_dispatch {
     int32_t *counts; /* (ranks, E) rows of each rank for each expert */
     const int32_t *host_counts; /* the same in host memory */
-    const int32_t *sent_expert; /* (sent) of the rows to send; ascends */
+    struct pp_routing routing;  /* of the rows of this rank */
+    size_t rows;                /* of these, with dropped ones */
     size_t sent, received;
     size_t room;      /* most rows that may come */
     int32_t *arrival; /* (received) of the rows by expert: when each came */
@@ -171,8 +182,9 @@ struct pp_dispatch {
 };
 
 /* Tells the ranks how many of the rows to send go to each expert, which is
- * collective; with padding all know. Fills what *d points to, and d->received.
- * Fails with PP_EXIT_NO, on every rank, if a rank has no room. */
+ * collective; with padding all know. Fills what *d points to, d->sent (all
+ * rows, if a GPU has not told which are kept) and d->received. Fails with
+ * PP_EXIT_NO, on every rank, if a rank has no room. */
 int pp_dispatch_open(const struct pp_layer *l, struct pp_dispatch *d,
                      struct pp_err *err);
 

@@ -398,12 +398,20 @@ static void make_images(struct pp_rank *r)
 static int make_counts(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_env *env = &r->env;
-    size_t E = env->model->moe.n_experts;
+    const struct pp_job *j = r->job;
+    size_t E = env->model->moe.n_experts, K = env->model->moe.top_k;
     if (!E || pp_env_is_host(env))
         return 0;
     env->expert_counts =
-        make(r, (pp_env_ep(env) + 1) * E, sizeof *env->expert_counts, err);
-    return env->expert_counts ? 0 : -1;
+        make(r, (pp_env_ep(env) + 2) * E, sizeof *env->expert_counts, err);
+    if (!env->expert_counts)
+        return -1;
+    if (!j->given && !j->taken)
+        return 0;
+    struct pp_table_counts c = pp_job_tables(j, env->place.row);
+    env->expert_routes =
+        make(r, c.tokens * K, 2 * sizeof *env->expert_routes, err);
+    return env->expert_routes ? 0 : -1;
 }
 
 /* Fills the env, except the tables of RoPE. */
@@ -487,13 +495,21 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
-    void *made[] = {r->metrics,     r->scoring.room,
-                    r->losses,      r->eval_losses,
-                    r->mine,        r->sums,
-                    r->entries,     r->peak_slots,
-                    r->output_host, r->squares_host,
-                    r->scored.at,   r->scored.values,
-                    r->owned_at,    r->env.expert_counts};
+    void *made[] = {r->metrics,
+                    r->scoring.room,
+                    r->losses,
+                    r->eval_losses,
+                    r->mine,
+                    r->sums,
+                    r->entries,
+                    r->peak_slots,
+                    r->output_host,
+                    r->squares_host,
+                    r->scored.at,
+                    r->scored.values,
+                    r->owned_at,
+                    r->env.expert_counts,
+                    r->env.expert_routes};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);
