@@ -26,7 +26,8 @@ static void softmax_strip(struct block_softmax *w, const struct head_group *g,
     for (size_t i = 0; i < t->nq * g->heads; i++, row++, p += TILE_LD) {
         size_t lo, hi;
         key_range(g, t, i / g->heads, &lo, &hi);
-        real max = g->products->max(p + lo, hi - lo);
+        /* A window may leave a row no key of the tile. */
+        real max = lo < hi ? g->products->max(p + lo, hi - lo) : w->max[row];
         if (max > w->max[row]) {
             real by = fast_exp(w->max[row] - max);
             w->sum[row] *= (double)by;

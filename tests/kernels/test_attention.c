@@ -154,8 +154,11 @@ static void call_finish(struct call *c)
         values_free(all[i]);
 }
 
+/* What the scratch held before must not matter. A maximum ignores NaN, but not
+ * this. */
 static void call_forward(struct call *c)
 {
+    fill(&c->scratch, 1e30);
     if (c->k->attention_fwd(c->o.at, c->lse.at, c->q.at, c->kk.at, c->v.at,
                             c->with_sinks ? c->sinks.at : NULL, &c->s,
                             c->scratch.at, NULL))
