@@ -6,6 +6,7 @@
 #include <math.h>
 
 #define THREADS 256
+#define WIDE 4 /* elements of a thread: 16 bytes of each array of floats */
 
 /* Coefficients of a step in float. */
 struct coefficients {
@@ -64,13 +65,13 @@ static __global__ void adamw_kernel(elem *w, float *master, float *m, float *v,
         floats<V> x = wide_weights<V>(master, w, i);
         floats<V> first = ((floats<V> *)m)[i], second = ((floats<V> *)v)[i];
         floats<V> by = ((const floats<V> *)g)[i];
+        /* fmaf, because the compiler may choose other sums for other V. */
         for (int j = 0; j < V; j++) {
             float d = by.at[j] * c.g_scale;
-            first.at[j] = c.b1 * first.at[j] + c.rest1 * d;
-            second.at[j] = c.b2 * second.at[j] + c.rest2 * d * d;
-            x.at[j] = x.at[j] * c.decay -
-                      c.step * (first.at[j] /
-                                (sqrtf(second.at[j]) / c.root2 + c.eps));
+            first.at[j] = fmaf(c.b1, first.at[j], c.rest1 * d);
+            second.at[j] = fmaf(c.b2, second.at[j], c.rest2 * d * d);
+            float root = sqrtf(second.at[j]) / c.root2 + c.eps;
+            x.at[j] = fmaf(c.decay, x.at[j], -c.step * (first.at[j] / root));
         }
         ((floats<V> *)m)[i] = first;
         ((floats<V> *)v)[i] = second;
@@ -86,9 +87,18 @@ static __global__ void sgd_kernel(elem *w, float *master, const float *g,
         floats<V> x = wide_weights<V>(master, w, i);
         floats<V> by = ((const floats<V> *)g)[i];
         for (int j = 0; j < V; j++)
-            x.at[j] -= c.lr * (by.at[j] * c.g_scale + c.wd * x.at[j]);
+            x.at[j] =
+                fmaf(-c.lr, fmaf(by.at[j], c.g_scale, c.wd * x.at[j]), x.at[j]);
         store_weights<V>(master, w, i, x);
     }
+}
+
+/* A step reads arrays of gigabytes, each once. So many blocks that no thread
+ * comes back to another place keep what is read at a time together. */
+static unsigned blocks_of(size_t threads)
+{
+    size_t blocks = (threads + THREADS - 1) / THREADS;
+    return (unsigned)(blocks < INT32_MAX ? blocks : INT32_MAX);
 }
 
 PP_ADAMW(PP_CUDA(adamw))
@@ -97,9 +107,9 @@ PP_ADAMW(PP_CUDA(adamw))
                 floats_aligned(v) && floats_aligned(g);
     if (!n)
         return 0;
-    return PP_LAUNCH((wide ? adamw_kernel<PP_PACK> : adamw_kernel<1>),
-                     blocks_for(wide ? n / PP_PACK : n, THREADS), THREADS, 0,
-                     stream, (elem *)w, (float *)master, (float *)m, (float *)v,
+    return PP_LAUNCH((wide ? adamw_kernel<WIDE> : adamw_kernel<1>),
+                     blocks_of(wide ? n / WIDE : n), THREADS, 0, stream,
+                     (elem *)w, (float *)master, (float *)m, (float *)v,
                      (const float *)g, n, coefficients(s));
 }
 
@@ -108,8 +118,8 @@ PP_SGD(PP_CUDA(sgd))
     bool wide = packs(w, n, 0) && floats_aligned(master) && floats_aligned(g);
     if (!n)
         return 0;
-    return PP_LAUNCH((wide ? sgd_kernel<PP_PACK> : sgd_kernel<1>),
-                     blocks_for(wide ? n / PP_PACK : n, THREADS), THREADS, 0,
-                     stream, (elem *)w, (float *)master, (const float *)g, n,
+    return PP_LAUNCH((wide ? sgd_kernel<WIDE> : sgd_kernel<1>),
+                     blocks_of(wide ? n / WIDE : n), THREADS, 0, stream,
+                     (elem *)w, (float *)master, (const float *)g, n,
                      coefficients(s));
 }
