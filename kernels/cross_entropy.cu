@@ -6,6 +6,7 @@
 #include <math.h>
 
 #define THREADS 512
+#define AT_ONCE 4 /* packs that a thread reads before it writes one */
 
 /* Sum of exp(x - max). */
 struct exp_sum {
@@ -64,13 +65,20 @@ cross_entropy_fwd_kernel(float *lse, float *logp, const elem *logits,
 }
 
 /* Returns the derivative of softcap, which made x; 1 without a cap. */
-static __device__ float cap_slope(float x, float cap)
+static __device__ inline float cap_slope(float x, float cap)
 {
     float y = cap > 0 ? x / cap : 0;
     return 1 - y * y;
 }
 
-template <int P>
+/* exp(logit - lse). bfloat16 does not show the error of the fast form. */
+static __device__ inline float probability(float logit, float lse)
+{
+    return sizeof(elem) < sizeof(float) ? exp_below_max(logit, lse)
+                                        : expf(logit - lse);
+}
+
+template <int P, bool CAPPED>
 static __global__ void
 cross_entropy_bwd_kernel(elem *logits, const float *lse, const int32_t *targets,
                          const float *scales, size_t V, float cap)
@@ -78,14 +86,24 @@ cross_entropy_bwd_kernel(elem *logits, const float *lse, const int32_t *targets,
     pack<P> *x = (pack<P> *)(logits + (size_t)blockIdx.x * V);
     float shift = lse[blockIdx.x], scale = scales[blockIdx.x];
     size_t target = (size_t)targets[blockIdx.x]; /* beyond V if negative */
-    for (size_t i = threadIdx.x; i < V / P; i += THREADS) {
-        pack<P> v = x[i];
-        for (int j = 0; j < P; j++) {
-            float a = to_float(v.at[j]), p = expf(a - shift);
-            store(&v.at[j], (i * P + j == target ? p - 1 : p) * scale *
-                                cap_slope(a, cap));
+    for (size_t at = threadIdx.x; at < V / P; at += AT_ONCE * THREADS) {
+        pack<P> v[AT_ONCE];
+        PP_UNROLL
+        for (size_t k = 0, i = at; k < AT_ONCE; k++, i += THREADS)
+            if (i < V / P)
+                v[k] = x[i];
+        PP_UNROLL
+        for (size_t k = 0, i = at; k < AT_ONCE; k++, i += THREADS) {
+            if (i >= V / P)
+                break;
+            int hit = i == target / P ? (int)(target % P) : -1;
+            for (int j = 0; j < P; j++) {
+                float a = to_float(v[k].at[j]), p = probability(a, shift);
+                float d = (j == hit ? p - 1 : p) * scale;
+                store(&v[k].at[j], CAPPED ? d * cap_slope(a, cap) : d);
+            }
+            x[i] = v[k];
         }
-        x[i] = v;
     }
 }
 
@@ -99,15 +117,25 @@ PP_CROSS_ENTROPY_FWD(PP_CUDA(cross_entropy_fwd))
                      (float *)logp, (const elem *)logits, targets, V);
 }
 
+template <bool CAPPED>
+static int launch_gradient(void *logits, const void *lse,
+                           const int32_t *targets, const void *scale, size_t N,
+                           size_t V, double cap, void *stream)
+{
+    auto kernel = packs(logits, V, 0)
+                      ? cross_entropy_bwd_kernel<PP_PACK, CAPPED>
+                      : cross_entropy_bwd_kernel<1, CAPPED>;
+    return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
+                     (const float *)lse, targets, (const float *)scale, V,
+                     (float)cap);
+}
+
 PP_CROSS_ENTROPY_BWD(PP_CUDA(cross_entropy_bwd))
 {
     if (!N)
         return 0;
-    auto kernel = packs(logits, V, 0) ? cross_entropy_bwd_kernel<PP_PACK>
-                                      : cross_entropy_bwd_kernel<1>;
-    return PP_LAUNCH(kernel, (unsigned)N, THREADS, 0, stream, (elem *)logits,
-                     (const float *)lse, targets, (const float *)scale, V,
-                     (float)cap);
+    auto launch = cap > 0 ? launch_gradient<true> : launch_gradient<false>;
+    return launch(logits, lse, targets, scale, N, V, cap, stream);
 }
 
 static __global__ void cross_entropy_merge_kernel(float *lse, float *logp,
