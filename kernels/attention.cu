@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#define PACK_TEAM 8 /* lanes of a row of 64 elements in packs of 8 */
 #define WARPS 4
 #define THREADS (WARPS * PP_WARP)
 #define LANE_COLUMNS 8 /* most columns of a row for one lane */
@@ -129,30 +130,27 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
         lse[row * s->NH + h] = counts ? max + logf(sum) : 0;
 }
 
-/* Computes delta for each row and head. */
+/* Computes delta for each row and head, with TEAM lanes for each. */
+template <int V, int TEAM>
 static __global__ void attention_delta_kernel(float *delta, const elem *dout,
                                               const elem *o, size_t N,
                                               size_t NH, size_t HDV, size_t ldo)
 {
-    size_t i = (size_t)blockIdx.x * WARPS + threadIdx.x / PP_WARP;
-    size_t lane = threadIdx.x % PP_WARP;
-    if (i >= N * NH)
-        return;
+    size_t i = grid_thread() / TEAM, lane = threadIdx.x % TEAM;
     size_t at = i / NH * ldo + i % NH * HDV;
+    bool inside = i < N * NH;
     float sum = 0;
-    for (size_t c = lane; c < HDV; c += PP_WARP)
-        sum += to_float(dout[at + c]) * to_float(o[at + c]);
-    sum = warp_sum(sum);
-    if (lane == 0)
+    for (size_t c = lane * V; inside && c < HDV; c += TEAM * V) {
+        pack<V> x = *(const pack<V> *)(dout + at + c);
+        pack<V> y = *(const pack<V> *)(o + at + c);
+        for (int j = 0; j < V; j++)
+            sum += to_float(x.at[j]) * to_float(y.at[j]);
+    }
+    for (int step = TEAM / 2; step; step /= 2)
+        sum += __shfl_xor_sync(PP_ALL_LANES, sum, step);
+    if (inside && lane == 0)
         delta[i] = sum;
 }
-
-/* The inputs of backward. */
-struct bwd_inputs {
-    const elem *dout, *q, *k, *v;
-    const float *lse, *delta;
-    struct attention_view view;
-};
 
 /* Returns the gradient of the score of a pair, and its probability in *p.
  * lone: the query has no other key. */
@@ -292,10 +290,12 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
         return (int)cudaErrorInvalidValue;
 #ifdef PP_ELEMENT_BF16
     if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
-        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) && packs(o, 8, s->ldo))
-        return pp_attention_mma_fwd((elem *)o, (float *)lse, (const elem *)q,
-                                    (const elem *)k, (const elem *)v,
-                                    (const elem *)sinks, view_of(s), stream);
+        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) && packs(o, 8, s->ldo)) {
+        auto fwd = pp_attention_wgmma_fits(s) ? pp_attention_wgmma_fwd
+                                              : pp_attention_mma_fwd;
+        return fwd((elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
+                   (const elem *)v, (const elem *)sinks, view_of(s), stream);
+    }
 #endif
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv);
     auto kernel =
@@ -312,26 +312,33 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
         return 0;
     if (is_refused(s))
         return (int)cudaErrorInvalidValue;
-    int rc = PP_LAUNCH(attention_delta_kernel,
-                       (unsigned)((s->N * s->NH + WARPS - 1) / WARPS), THREADS,
-                       0, stream, delta, (const elem *)dout, (const elem *)o,
-                       s->N, s->NH, s->HDV, s->ldo);
+    bool in_packs = packs(dout, s->HDV, s->ldo) && packs(o, s->HDV, s->ldo);
+    size_t team = in_packs ? PACK_TEAM : PP_WARP;
+    int rc =
+        PP_LAUNCH((in_packs ? attention_delta_kernel<PP_PACK, PACK_TEAM>
+                            : attention_delta_kernel<1, PP_WARP>),
+                  (unsigned)((s->N * s->NH * team + THREADS - 1) / THREADS),
+                  THREADS, 0, stream, delta, (const elem *)dout,
+                  (const elem *)o, s->N, s->NH, s->HDV, s->ldo);
     if (rc)
         return rc;
-#ifdef PP_ELEMENT_BF16
-    /* A block of keys on tensor cores visits one sequence of queries. */
-    if (!(s->keys && s->share > 1) && pp_attention_mma_fits(s) &&
-        packs(q, 8, s->ldq) && packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) &&
-        packs(dout, 8, s->ldo) && packs(dq, 8, s->ldq) &&
-        packs(dk, 8, s->ldkv) && packs(dv, 8, s->ldkv))
-        return pp_attention_mma_bwd(
-            (elem *)dq, (elem *)dk, (elem *)dv, (const elem *)dout,
-            (const elem *)q, (const elem *)k, (const elem *)v,
-            (const float *)lse, delta, view_of(s), stream);
-#endif
     struct bwd_inputs b = {
         (const elem *)dout, (const elem *)q, (const elem *)k, (const elem *)v,
         (const float *)lse, delta,           view_of(s)};
+#ifdef PP_ELEMENT_BF16
+    if (pp_attention_mma_fits(s) && packs(q, 8, s->ldq) &&
+        packs(k, 8, s->ldkv) && packs(v, 8, s->ldkv) &&
+        packs(dout, 8, s->ldo) && packs(dq, 8, s->ldq) &&
+        packs(dk, 8, s->ldkv) && packs(dv, 8, s->ldkv)) {
+        if (pp_attention_wgmma_fits(s))
+            return pp_attention_wgmma_bwd((elem *)dq, (elem *)dk, (elem *)dv, b,
+                                          stream);
+        /* Otherwise a block of keys visits one sequence of queries. */
+        if (!s->keys || s->share == 1)
+            return pp_attention_mma_bwd((elem *)dq, (elem *)dk, (elem *)dv, b,
+                                        stream);
+    }
+#endif
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv) &&
                   packs(dout, s->HDV, s->ldo) && packs(v, s->HDV, s->ldkv);
     auto by_query =

@@ -14,6 +14,14 @@ struct attention_view {
     float scale;
 };
 
+/* The inputs of backward. delta (N, NH) has the sum of dout o for each query
+ * and head. */
+struct bwd_inputs {
+    const elem *dout, *q, *k, *v;
+    const float *lse, *delta;
+    struct attention_view view;
+};
+
 /* Rows of one sequence: the first row, the number of tokens, and the number of
  * rows with padding. */
 struct packed_sequence {
@@ -161,13 +169,19 @@ int pp_attention_mma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
                          const __nv_bfloat16 *k, const __nv_bfloat16 *v,
                          const __nv_bfloat16 *sinks, struct attention_view view,
                          void *stream);
-
-/* delta (N, NH): sum of dout o for each query and head. */
 int pp_attention_mma_bwd(__nv_bfloat16 *dq, __nv_bfloat16 *dk,
-                         __nv_bfloat16 *dv, const __nv_bfloat16 *dout,
-                         const __nv_bfloat16 *q, const __nv_bfloat16 *k,
-                         const __nv_bfloat16 *v, const float *lse,
-                         const float *delta, struct attention_view view,
-                         void *stream);
+                         __nv_bfloat16 *dv, struct bwd_inputs b, void *stream);
+
+/* The same for heads of 64 or 128 on GPUs with products of warpgroups
+ * (attention_wgmma.cu). The shape is one that pp_attention_mma_fits accepts. */
+bool pp_attention_wgmma_fits(const struct pp_attention_shape *s);
+int pp_attention_wgmma_fwd(__nv_bfloat16 *o, float *lse, const __nv_bfloat16 *q,
+                           const __nv_bfloat16 *k, const __nv_bfloat16 *v,
+                           const __nv_bfloat16 *sinks,
+                           struct attention_view view, void *stream);
+int pp_attention_wgmma_bwd(__nv_bfloat16 *dq, __nv_bfloat16 *dk,
+                           __nv_bfloat16 *dv, struct bwd_inputs b,
+                           void *stream);
+int pp_attention_wgmma_dq(__nv_bfloat16 *dq, struct bwd_inputs b, void *stream);
 
 #endif

@@ -44,7 +44,7 @@ add_keys(float acc[QUERY_TILES(QK)][QK / 8][4],
 
 template <int QK, int V>
 static __global__ void __launch_bounds__(THREADS)
-    mma_dq_kernel(elem *dq, struct mma_bwd_inputs b)
+    mma_dq_kernel(elem *dq, struct bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     const int M = QUERY_TILES(QK), ROWS = QUERIES(QK), N = STEP;
@@ -103,7 +103,7 @@ template <int QK, int V> struct query_step {
  * become zeros, which add nothing. */
 template <int QK, int V>
 static __device__ inline void
-load_queries(struct query_step<QK, V> *to, const struct mma_bwd_inputs *b,
+load_queries(struct query_step<QK, V> *to, const struct bwd_inputs *b,
              struct packed_sequence sq, size_t h, int at)
 {
     const struct pp_attention_shape *s = &b->view.s;
@@ -156,7 +156,7 @@ add_queries(struct key_sums<QK, V> *sums, const struct attention_view *view,
 
 template <int QK, int V>
 static __global__ void __launch_bounds__(THREADS)
-    mma_dkv_kernel(elem *dk, elem *dv, struct mma_bwd_inputs b)
+    mma_dkv_kernel(elem *dk, elem *dv, struct bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     const int M = KEY_TILES(QK), ROWS = KEYS(QK), N = STEP;
@@ -213,7 +213,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <int QK, int V>
-static int launch_dq(elem *dq, struct mma_bwd_inputs b, void *stream)
+static int launch_dq(elem *dq, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = (QUERIES(QK) + 2 * STEP) * (QK + V) * sizeof(elem);
@@ -225,7 +225,7 @@ static int launch_dq(elem *dq, struct mma_bwd_inputs b, void *stream)
 }
 
 template <int QK, int V>
-static int launch_dkv(elem *dk, elem *dv, struct mma_bwd_inputs b, void *stream)
+static int launch_dkv(elem *dk, elem *dv, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = KEYS(QK) * (QK + V) * sizeof(elem) +
@@ -239,21 +239,19 @@ static int launch_dkv(elem *dk, elem *dv, struct mma_bwd_inputs b, void *stream)
 }
 
 template <int QK, int V>
-static int launch_bwd(elem *dq, elem *dk, elem *dv, struct mma_bwd_inputs b,
+static int launch_bwd(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
                       void *stream)
 {
     int rc = launch_dq<QK, V>(dq, b, stream);
     return rc ? rc : launch_dkv<QK, V>(dk, dv, b, stream);
 }
 
-int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, const elem *dout,
-                         const elem *q, const elem *k, const elem *v,
-                         const float *lse, const float *delta,
-                         struct attention_view view, void *stream)
+int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
+                         void *stream)
 {
-    struct mma_bwd_inputs b = {dout, q, k, v, lse, delta, view};
-#define LAUNCH(QK, V)                         \
-    if (view.s.HDQK <= QK && view.s.HDV <= V) \
+    const struct pp_attention_shape *s = &b.view.s;
+#define LAUNCH(QK, V)                 \
+    if (s->HDQK <= QK && s->HDV <= V) \
         return launch_bwd<QK, V>(dq, dk, dv, b, stream);
     PP_ATTENTION_WIDTHS(LAUNCH)
     return pp_attention_mma_bwd_wide(dq, dk, dv, b, stream);

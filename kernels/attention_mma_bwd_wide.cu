@@ -13,7 +13,7 @@
 
 /* dq: the products by the values come first, then those by the keys. */
 static __global__ void __launch_bounds__(THREADS)
-    wide_dq_kernel(elem *dq, struct mma_bwd_inputs b)
+    wide_dq_kernel(elem *dq, struct bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     elem *tq = (elem *)shared, *tdo = tq + ROWS * WIDTH;
@@ -88,7 +88,7 @@ struct step_buffers {
 /* Starts to load queries, or their gradients of the output, from row `at` of a
  * sequence on. Those after its end become zeros, which add nothing. */
 static __device__ inline void load_side(elem *to, bool of_dout,
-                                        const struct mma_bwd_inputs *b,
+                                        const struct bwd_inputs *b,
                                         struct packed_sequence sq, size_t h,
                                         int at)
 {
@@ -103,7 +103,7 @@ static __device__ inline void load_side(elem *to, bool of_dout,
 }
 
 static __device__ inline void load_step_stats(struct step_buffers *to,
-                                              const struct mma_bwd_inputs *b,
+                                              const struct bwd_inputs *b,
                                               struct packed_sequence sq,
                                               size_t h, int at)
 {
@@ -140,7 +140,7 @@ add_step(float acc[1][WIDTH / 8][4], const struct attention_view *view,
  * in dv those of the queries and the keys. */
 template <bool DK>
 static __global__ void __launch_bounds__(THREADS)
-    wide_dkv_kernel(elem *dkv, struct mma_bwd_inputs b)
+    wide_dkv_kernel(elem *dkv, struct bwd_inputs b)
 {
     PP_DYNAMIC_SHARED(shared);
     struct step_buffers *step = (struct step_buffers *)shared;
@@ -202,7 +202,7 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <bool DK>
-static int launch_wide_dkv(elem *dkv, struct mma_bwd_inputs b, void *stream)
+static int launch_wide_dkv(elem *dkv, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = sizeof(struct step_buffers) +
@@ -214,8 +214,8 @@ static int launch_wide_dkv(elem *dkv, struct mma_bwd_inputs b, void *stream)
                           THREADS, shared, stream, dkv, b);
 }
 
-int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv,
-                              struct mma_bwd_inputs b, void *stream)
+int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
+                              void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = 2 * (ROWS + STEP) * WIDTH * sizeof(elem);

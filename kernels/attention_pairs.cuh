@@ -6,16 +6,9 @@
 
 #include "attention_tiles.cuh"
 
-/* Inputs of backward. */
-struct mma_bwd_inputs {
-    const elem *dout, *q, *k, *v;
-    const float *lse, *delta;
-    struct attention_view view;
-};
-
 /* Backward of heads wider than the tiles of PP_ATTENTION_WIDTHS. */
-int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv,
-                              struct mma_bwd_inputs b, void *stream);
+int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
+                              void *stream);
 
 /* Replaces the score in p with the probability of the pair, and dp in ds with
  * the gradient of the score without its factor scale. lse is a power of 2.
@@ -63,7 +56,7 @@ static __device__ inline void query_pairs(const struct attention_view *view,
 /* Loads the statistics of the warp's queries from row t on. */
 template <int M>
 static __device__ inline void
-load_stats(struct query_stats<M> *rows, const struct mma_bwd_inputs *b,
+load_stats(struct query_stats<M> *rows, const struct bwd_inputs *b,
            struct packed_sequence sq, size_t h, int t)
 {
     int lane = (int)threadIdx.x % PP_WARP;

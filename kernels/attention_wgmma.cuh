@@ -217,6 +217,17 @@ static __device__ inline void pack_sums(uint32_t a[N / 16][4],
                                     c[i / 4 * 2 + i % 4 / 2][i % 2 * 2 + 1]);
 }
 
+/* Returns x, which is the same in all lanes of a warp, in a form in which the
+ * compiler knows that it is. */
+static __device__ inline int uniform(int x)
+{
+#ifdef PP_EMULATED
+    return x;
+#else
+    return __shfl_sync(PP_ALL_LANES, x, 0);
+#endif
+}
+
 /* Starts to load rows [at, at + ROWS) of a sequence into a tile of D columns,
  * by COPIERS threads, of which this is `thread`. Rows from end on become
  * zeros. x is the first row of the sequence. */
@@ -225,14 +236,16 @@ static __device__ inline void load_panels(elem *tile, const elem *x, size_t ld,
                                           int at, int end, int thread)
 {
     const int rows = COPIERS / (D / 8); /* that the threads load at once */
-    static_assert(rows % 8 == 0 && ROWS % rows == 0, "tile_at");
+    static_assert(rows % 8 == 0, "tile_at");
     int row = thread / (D / 8), column = thread % (D / 8) * 8;
     elem *to = tile + column / PANEL * ROWS * PANEL +
                tile_at<PANEL>(row, column % PANEL);
     const elem *from = x + (size_t)(at + row) * ld + column;
     PP_UNROLL
     for (int i = 0; i < ROWS; i += rows)
-        copy_begin(to + i * PANEL, from + (size_t)i * ld, at + row + i < end);
+        if (i + rows <= ROWS || row + i < ROWS)
+            copy_begin(to + i * PANEL, from + (size_t)i * ld,
+                       at + row + i < end);
 }
 #endif
 

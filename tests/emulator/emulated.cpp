@@ -37,7 +37,13 @@ void pp_emulated_refuse(const char *why)
 namespace
 {
 /* A byte, so that a warp's states are in one line of the cache. */
-enum state : unsigned char { READY, AT_BLOCK, AT_WARP, DONE };
+enum state : unsigned char { READY, AT_BLOCK, AT_WARP, AT_WORD, DONE };
+
+/* A thread at AT_WORD waits until the bits in mask change. */
+struct awaited {
+    const uint64_t *word;
+    uint64_t mask, value;
+};
 
 /* A copy to shared memory that is not yet complete. */
 struct copy {
@@ -67,6 +73,7 @@ struct warp {
 
 struct thread threads[MAX_THREADS];
 enum state states[MAX_THREADS];
+struct awaited awaits[MAX_THREADS];
 int places[MAX_THREADS];      /* barrier at which a thread waits */
 unsigned groups[MAX_THREADS]; /* number of copy groups that it has closed */
 std::vector<struct copy> copies[MAX_THREADS];
@@ -203,6 +210,14 @@ unsigned in_order(unsigned i, unsigned n, bool backwards)
     return backwards ? n - 1 - i : i;
 }
 
+bool is_ready(unsigned i)
+{
+    const struct awaited *a = &awaits[i];
+    if (states[i] == AT_WORD && (*a->word & a->mask) != a->value)
+        states[i] = READY;
+    return states[i] == READY;
+}
+
 /* Runs a warp until its lanes have ended or wait for the block. Returns whether
  * any of them ran. */
 bool run_warp(unsigned first, unsigned end, bool backwards)
@@ -212,7 +227,7 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
         bool ready = false;
         for (unsigned i = 0; i < end - first; i++) {
             unsigned lane = first + in_order(i, end - first, backwards);
-            if (states[lane] == READY) {
+            if (is_ready(lane)) {
                 resume_thread(lane);
                 i = in_order(current - first, end - first, backwards);
                 ready = moved = true;
@@ -228,6 +243,7 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
 void run_block(unsigned n, size_t shared, bool backwards)
 {
     pp_emulated_products_begin(n, shared);
+    pp_emulated_barriers_begin();
     step = backwards ? -1u : 1;
     for (unsigned i = 0; i < n; i++) {
         states[i] = READY;
@@ -247,8 +263,16 @@ void run_block(unsigned n, size_t shared, bool backwards)
                 "some threads wait at a barrier that others never reach");
     }
     pp_emulated_products_end();
+    pp_emulated_barriers_end();
 }
 } // namespace
+
+void pp_emulated_wait_while(const uint64_t *word, uint64_t mask, uint64_t value)
+{
+    awaits[current] = {word, mask, value};
+    if ((*word & mask) == value)
+        pause(AT_WORD, 0);
+}
 
 unsigned pp_emulated_current(void)
 {

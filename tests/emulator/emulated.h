@@ -29,7 +29,7 @@
 /* emulated.cpp finds and poisons shared arrays. */
 #define __shared__ static thread_local
 #define __forceinline__ inline
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 
 enum { cudaErrorInvalidValue = 1, cudaErrorInvalidConfiguration = 9 };
 enum { cudaFuncAttributeMaxDynamicSharedMemorySize };

@@ -154,7 +154,7 @@ static void call_finish(struct call *c)
         values_free(all[i]);
 }
 
-/* What the scratch held before must not matter. A maximum ignores NaN, but not
+/* Old contents of the scratch must not matter. A maximum ignores NaN, but not
  * this. */
 static void call_forward(struct call *c)
 {
