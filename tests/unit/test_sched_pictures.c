@@ -4,6 +4,7 @@
  * plan, and text is quoted. Sizes are odd on purpose. */
 #include "sched_fixture.h"
 
+#include <jansson.h>
 #include <limits.h>
 
 #include "schedule/draw/picture.h"
@@ -323,6 +324,47 @@ out:
     finish(&s);
 }
 
+/* Clocks of ranks that differ make times negative, and let messages arrive
+ * before they leave. The trace is valid, and no slice ends before it begins. */
+static void test_clocks(const struct shape *h)
+{
+    struct scene s;
+    char *text = NULL;
+    size_t bytes = 0, i, negative = 0, early = 0, slices = 0;
+    json_t *event;
+    if (!build(&s, h)) {
+        ok(false, "%s: clocks", h->kind);
+        goto out;
+    }
+    for (i = 0; i < s.messages.n; i++)
+        s.messages.at[i].arrives = s.messages.at[i].leaves - 0.0005;
+    s.sim.rows[0].spans[0].start -= 0.0004;
+    struct pp_trace t = {.schedule = &s.f.s,
+                         .rows = s.sim.rows,
+                         .messages = &s.messages,
+                         .ns = 1e6,
+                         .unit = "ms"};
+    FILE *f = open_memstream(&text, &bytes);
+    int rc = f ? pp_trace_print(f, &t, &s.f.err) : -1;
+    if (f)
+        fclose(f);
+    json_t *trace = rc ? NULL : json_loadb(text, bytes, 0, NULL);
+    json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
+    {
+        json_t *dur = json_object_get(event, "dur");
+        slices += dur != NULL;
+        negative += json_number_value(dur) < 0;
+        early += json_number_value(json_object_get(event, "ts")) == -0.4;
+    }
+    ok(trace && slices > s.messages.n && negative == 0,
+       "%s: a trace of clocks that differ is valid", h->kind);
+    ok(early == 1, "%s: with a negative time", h->kind);
+    json_decref(trace);
+    free(text);
+out:
+    finish(&s);
+}
+
 /* --- text --- */
 
 static void test_text(void)
@@ -352,6 +394,7 @@ int main(void)
     test_messages(&shapes[7], INT_MAX);
     test_measured(&shapes[3]);
     test_measured(&shapes[6]);
+    test_clocks(&shapes[1]);
     test_many();
     test_refused();
     test_text();
