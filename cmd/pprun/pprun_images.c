@@ -34,14 +34,14 @@ static int check_branches(const struct pprun *p)
 int pprun_check_generator(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    const struct pp_component *c = m->components + m->n_components - 1;
-    return pp_plan_generates(m)
-               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                         "/components/%zu: '%s' is a generator, which can be "
-                         "planned, but pprun does not train it yet; give it "
-                         "the plan of '%s'",
-                         m->n_components - 1, c->name, c->behind)
-               : 0;
+    if (!pp_plan_generates(m))
+        return 0;
+    const struct pp_component *c = &m->components[m->n_components - 1];
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "/components/%zu: '%s' is a generator, which can be "
+                   "planned, but pprun does not train it yet; give it the "
+                   "plan of '%s'",
+                   m->n_components - 1, c->name, c->behind);
 }
 
 int pprun_check_images(const struct pprun *p)
