@@ -36,6 +36,27 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
     done
 }
 
+# long: gives responses 600 and 400 tokens by turns. The head has blocks of 512.
+long() {
+    jq -sc 'to_entries[] | (if .key % 2 == 0 then 600 else 400 end) as $n |
+        .value * {group: .key} |
+        map_values(if type == "array" and length != 3 then
+            . as $x | [range($n) | $x[. % ($x | length)]] else . end)'
+}
+
+@test "microbatches of one and of two blocks of logits give the bits of one rank" {
+    rollouts 5 8 | jq -c 'select(.response | length != 3)' | long >long.jsonl
+    pppack -q -l 640 --no-shuffle -o long long.jsonl
+    [ "$(bins long)" -eq "$(wc -l <long.jsonl)" ]
+    [ "$(bins long)" -ge 4 ]
+    step one 1 1f1b long "${GRPO[@]}"
+    for kind in gpipe 1f1b zb-h1 zb-h2; do
+        step two 2 $kind long "${GRPO[@]}"
+        compare one.grads two.grads
+        diff <(metrics one.log) <(metrics two.log)
+    done
+}
+
 @test "every packing gives the same gradient" {
     needs_ranks
     local of

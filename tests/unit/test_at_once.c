@@ -13,33 +13,61 @@ enum { MOST = 4000 };
 /* Counts the forwards of a stage, and those that have it. */
 static int count(const struct pp_schedule *s, int stage, int *n)
 {
-    bool is[MOST];
+    enum pp_at_once is[MOST];
     int row = s->graph->stages[stage].row, once = 0;
     pp_at_once(s, row, is);
     *n = 0;
     for (size_t i = 0; i < s->rows[row].n; i++) {
         struct pp_action a = s->rows[row].actions[i];
         *n += a.op == PP_F && a.stage == stage;
-        once += a.op == PP_F && a.stage == stage && is[i];
+        once += a.op == PP_F && a.stage == stage && is[i] > PP_AT_ONCE_NONE;
     }
     return once;
 }
 
-/* Lists the microbatches of a stage in the order of its sums: with those
- * forwards, or without. Returns their number. */
+/* The forwards that add to the gradients. */
+enum who { NONE, ALL, ODD_OF_EACH, EVEN_OF_EACH, N_WHO };
+
+static bool is_early(enum who who, enum pp_at_once is, struct pp_action a)
+{
+    if (who == ALL)
+        return is > PP_AT_ONCE_NONE;
+    bool odd = (a.microbatch + a.slice) % 2;
+    return who != NONE && is == PP_AT_ONCE_EACH && odd == (who == ODD_OF_EACH);
+}
+
+/* Lists the microbatches of a stage in the order of its sums. */
 static size_t sums(const struct pp_schedule *s, int row, int stage,
-                   const bool *is, struct pp_action *at)
+                   const enum pp_at_once *is, enum who who,
+                   struct pp_action *at)
 {
     const struct pp_row *list = &s->rows[row];
     size_t n = 0;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
-        bool early = is && is[i];
-        if (a.stage == stage &&
-            (early ? a.op == PP_F : pp_adds_gradients(s->graph, a)))
+        bool adds = is_early(who, is[i], a) ? a.op == PP_F
+                                            : pp_adds_gradients(s->graph, a);
+        if (a.stage == stage && adds)
             at[n++] = a;
     }
     return n;
+}
+
+static bool in_order(const struct pp_schedule *s, int stage)
+{
+    static struct pp_action before[MOST], after[MOST];
+    enum pp_at_once is[MOST];
+    int row = s->graph->stages[stage].row;
+    bool same = true;
+    pp_at_once(s, row, is);
+    size_t a = sums(s, row, stage, is, NONE, before);
+    for (enum who who = ALL; who < N_WHO; who++) {
+        same &= a == sums(s, row, stage, is, who, after);
+        for (size_t i = 0; same && i < a; i++)
+            same = before[i].microbatch == after[i].microbatch &&
+                   before[i].slice == after[i].slice;
+    }
+    return same;
 }
 
 /* Tests every stage of a kind, and the number of forwards of the last one. */
@@ -48,8 +76,7 @@ static void kind(const char *name, int p, int c, enum pp_placement placement,
 {
     struct fixture f;
     struct pp_kind_options o = {m, 0};
-    static struct pp_action before[MOST], after[MOST];
-    bool is[MOST], same = true;
+    bool same = true;
     int n, last;
     chain(&f, p, c, placement);
     f.graph.n_slices = slices;
@@ -57,16 +84,8 @@ static void kind(const char *name, int p, int c, enum pp_placement placement,
     if (pp_schedule_init(&f.s, &f.graph, k->name, m, &f.err) ||
         pp_kind_emit(k, &f.s, &o, &f.err) || pp_lower(&f.s, &f.err))
         abort();
-    for (int stage = 0; stage < f.graph.n_stages; stage++) {
-        int row = f.graph.stages[stage].row;
-        pp_at_once(&f.s, row, is);
-        size_t a = sums(&f.s, row, stage, NULL, before);
-        size_t b = sums(&f.s, row, stage, is, after);
-        same &= a == b;
-        for (size_t i = 0; i < a && i < b; i++)
-            same &= before[i].microbatch == after[i].microbatch &&
-                    before[i].slice == after[i].slice;
-    }
+    for (int stage = 0; stage < f.graph.n_stages; stage++)
+        same &= in_order(&f.s, stage);
     last = count(&f.s, p * c - 1, &n);
     if (!ok(same && n == m * slices && last == want,
             "%s, %d of %d: the sums keep their order", name, want, m * slices))
@@ -74,19 +93,19 @@ static void kind(const char *name, int p, int c, enum pp_placement placement,
     drop(&f);
 }
 
-/* Tests rows of one stage: marks has a letter for each action, x where it is
- * expected. */
+/* Tests rows of one stage: marks has a letter for each action, x for all, and o
+ * for each. */
 static void row(const char *text, const char *marks, const char *what)
 {
     struct fixture f;
-    bool is[MOST];
+    enum pp_at_once is[MOST];
     char got[MOST] = "";
     chain(&f, 1, 1, PP_PLACEMENT_LOOP);
     if (rows(&f, 3, &text))
         abort();
     pp_at_once(&f.s, 0, is);
     for (size_t i = 0; i < f.s.rows[0].n; i++)
-        got[i] = is[i] ? 'x' : '-';
+        got[i] = "-xo"[is[i]];
     got[f.s.rows[0].n] = 0;
     if (!ok(!strcmp(got, marks), "%s", what))
         printf("# %s\n", got);
@@ -107,11 +126,11 @@ int main(void)
     kind("zb-interleaved", 4, 2, PP_PLACEMENT_LOOP, 8, 1, 8);
     kind("zbv", 4, 2, PP_PLACEMENT_V, 8, 1, 8);
     kind("seq1f1b", 4, 1, PP_PLACEMENT_LOOP, 8, 2, 8);
-    row("0F0 0B0 0F1 0B1", "xxxx", "B follows at once");
-    row("0F0 0I0 0W0 0F1 0I1 0W1", "xxxxxx", "I and W follow at once");
-    row("0F0 0I0 0F1 0I1 0W0 0W1", "xxxxxx", "W comes later, in order");
-    row("0F0 0I0 0F1 0I1 0W1 0W0", "--xxx-", "W of the second one first");
-    row("0F0 0F1 0B1 0B0", "-xx-", "the last forward");
+    row("0F0 0B0 0F1 0B1", "oooo", "B follows at once");
+    row("0F0 0I0 0W0 0F1 0I1 0W1", "oooooo", "I and W follow at once");
+    row("0F0 0I0 0F1 0I1 0W0 0W1", "ooxxox", "W comes later, in order");
+    row("0F0 0I0 0F1 0I1 0W1 0W0", "--ooo-", "W of the second one first");
+    row("0F0 0F1 0B1 0B0", "-oo-", "the last forward");
     row("0F0 0F1 0I1 0B0 0W1", "-----", "a sum comes before W");
     row("0F0 0F1 0B0 0B1", "----", "no backward follows at once");
     return done();

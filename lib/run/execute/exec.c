@@ -9,7 +9,6 @@
 #include "base/num.h"
 #include "run/execute/exec_impl.h"
 #include "run/execute/sync.h"
-#include "schedule/ir/at_once.h"
 #include "schedule/ir/deps.h"
 
 static int make_inboxes(struct pp_exec *e, struct pp_err *err)
@@ -437,6 +436,16 @@ static int take_metadata(const struct pp_exec *e, struct pp_action a,
                : 0;
 }
 
+/* Layers are timed in F, I and W apart. With an objective the head makes
+ * gradients in some forwards, and not in those of many rows. */
+static bool is_at_once(const struct pp_exec *e, size_t place)
+{
+    enum pp_at_once least =
+        e->pass->objective ? PP_AT_ONCE_EACH : PP_AT_ONCE_ALL;
+    return e->at_once[place] >= least &&
+           !(e->recorder && e->recorder->kept.layers);
+}
+
 /* Computes the action at this place of the row. */
 static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
@@ -449,9 +458,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
         pp_recorder_begin(e->recorder, place, on->env->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
-    /* Layers are timed in F, I and W apart. */
-    mb.at_once =
-        e->at_once[place] && !(e->recorder && e->recorder->kept.layers);
+    mb.at_once = is_at_once(e, place);
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     find_blocks(e, a, blocks);

@@ -22,6 +22,7 @@
 #include "run/execute/scoring.h"
 #include "run/execute/teacher.h"
 #include "schedule/memory/memory.h"
+#include "schedule/ir/at_once.h"
 #include "schedule/ir/play.h"
 
 /* The gradients of a tied embedding and of the other tensor with its values, a
@@ -81,7 +82,7 @@ struct pp_exec {
     size_t n_posted;          /* size of a ring */
     bool trains; /* the row has a backward, so it opens and closes slots */
     struct pp_slice_blocks *before; /* (n_slices) of the current action */
-    bool *at_once;           /* by place in the row (schedule/ir/at_once.h) */
+    enum pp_at_once *at_once;       /* by place in the row */
     struct pp_action paired; /* the forward of a pair, until its backward */
     bool has_paired;
     size_t pc;         /* place of the current action in its row */

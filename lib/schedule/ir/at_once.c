@@ -19,28 +19,34 @@ static bool is_same_cell(struct pp_action a, struct pp_action b)
 
 /* Returns the place behind the last action of the cell of f's backward, which
  * begins at place i; beyond the row if the stage's sums would change their
- * order because f adds to them now. is has the cells of earlier forwards. */
+ * order because f adds to them now. is has the cells of earlier forwards.
+ * *which tells whether the order needs all of these. */
 static size_t end_of_backward(const struct pp_schedule *s,
                               const struct pp_row *row, struct pp_action f,
-                              size_t i, const bool *is)
+                              size_t i, const enum pp_at_once *is,
+                              enum pp_at_once *which)
 {
+    *which = PP_AT_ONCE_EACH;
     for (; i < row->n; i++) {
         struct pp_action a = row->actions[i];
         if (!pp_is_compute(a.op) || a.stage != f.stage)
             continue;
         if (is_same_cell(a, f) && pp_ends_backward(s->graph, a))
             return i + 1;
-        if (!is_same_cell(a, f) && pp_adds_gradients(s->graph, a) && !is[i])
+        if (is_same_cell(a, f) || !pp_adds_gradients(s->graph, a))
+            continue;
+        if (is[i] == PP_AT_ONCE_NONE)
             break;
+        *which = PP_AT_ONCE_ALL;
     }
     return row->n + 1;
 }
 
-void pp_at_once(const struct pp_schedule *s, int row, bool *is)
+void pp_at_once(const struct pp_schedule *s, int row, enum pp_at_once *is)
 {
     const struct pp_row *list = &s->rows[row];
     for (size_t i = 0; i < list->n; i++)
-        is[i] = false;
+        is[i] = PP_AT_ONCE_NONE;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action f = list->actions[i];
         size_t next = next_computation(list, i + 1);
@@ -49,10 +55,13 @@ void pp_at_once(const struct pp_schedule *s, int row, bool *is)
         struct pp_action b = list->actions[next];
         if (!is_same_cell(b, f) || b.op == PP_W)
             continue;
-        size_t end = end_of_backward(s, list, f, next, is);
-        is[i] = end <= list->n;
-        for (size_t k = next; k < end && end <= list->n; k++)
-            is[k] |= pp_is_compute(list->actions[k].op) &&
-                     is_same_cell(list->actions[k], f);
+        enum pp_at_once which;
+        size_t end = end_of_backward(s, list, f, next, is, &which);
+        if (end > list->n)
+            continue;
+        for (size_t k = i; k < end; k++)
+            if (pp_is_compute(list->actions[k].op) &&
+                is_same_cell(list->actions[k], f))
+                is[k] = which;
     }
 }

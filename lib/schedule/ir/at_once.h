@@ -8,10 +8,17 @@
 
 #include "schedule/ir/schedule.h"
 
-/* Sets is[i] for the actions of a row: true for a forward whose B or I is the
- * row's next computation, and for the I, B and W of these cells. A forward of
- * an overlap pair has none. If the forwards that have it add to the gradients
- * of weights in place of B or W, the sums of a stage keep their order. */
-void pp_at_once(const struct pp_schedule *s, int row, bool *is);
+/* A forward may add to the gradients of weights in place of its B or W, if the
+ * sums of the stage then keep their order. */
+enum pp_at_once {
+    PP_AT_ONCE_NONE,
+    PP_AT_ONCE_ALL, /* it may, if all others with ALL or EACH do */
+    PP_AT_ONCE_EACH /* it may, whatever others do */
+};
+
+/* Sets is[i] for the actions of a row: more than NONE for a forward whose B or
+ * I is the row's next computation, and for the I, B and W of these cells. A
+ * forward of an overlap pair has NONE. */
+void pp_at_once(const struct pp_schedule *s, int row, enum pp_at_once *is);
 
 #endif
