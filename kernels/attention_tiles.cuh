@@ -264,7 +264,8 @@ store_rows(elem *x, size_t ld, size_t width, int t, struct packed_sequence sq,
 }
 
 /* Tiles [*from, *to) of keys to which the queries at positions [t, t + rows)
- * attend. A chunk of keys may end before them. */
+ * attend. A chunk of keys may end before them, or before their window: then
+ * there are none, and both numbers are the same. */
 static __device__ inline void key_tiles(const struct pp_attention_shape *s,
                                         struct packed_sequence keys, int t,
                                         int rows, int height, int *from,
@@ -274,6 +275,7 @@ static __device__ inline void key_tiles(const struct pp_attention_shape *s,
     end = end < keys.length ? end : keys.length;
     *from = first_key(s, t) / height;
     *to = t < keys.length || s->one_chunk ? (end + height - 1) / height : *from;
+    *to = *to > *from ? *to : *from;
 }
 
 /* Returns whether the query attends to the key. n_keys: of the sequence. */
