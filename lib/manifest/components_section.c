@@ -258,7 +258,7 @@ static int read_first_rank(const struct pp_value *at,
 
 /* Reads the keys of a generator, which is the last component. */
 static int read_generator(const struct pp_value *at, struct pp_manifest *m,
-                          size_t index)
+                          size_t index, size_t n_encoders)
 {
     struct pp_component *c = &m->components[index];
     struct pp_value source, behind;
@@ -273,8 +273,8 @@ static int read_generator(const struct pp_value *at, struct pp_manifest *m,
     if (index == 0 || strcmp(c->behind, m->components[index - 1].name))
         return pp_value_fail(&behind, "'%.*s' is not the component before it",
                              PP_VALUE_QUOTE, c->behind);
-    return m->components[index - 1].source
-               ? pp_value_fail(at, "a generator cannot be behind another one")
+    return index != n_encoders + 1
+               ? pp_value_fail(at, "a generator must be the last component")
                : 0;
 }
 
@@ -299,7 +299,8 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
-    return read_generator(at, m, index) || read_first_rank(at, m, index) ||
+    return read_generator(at, m, index, n_encoders) ||
+                   read_first_rank(at, m, index) ||
                    read_mesh(at, m, c, index < n_encoders)
                ? -1
                : 0;

@@ -155,13 +155,18 @@ static int name_unit(struct join *j, struct pp_manifest_unit *u)
     return 0;
 }
 
-/* The last unit of the language model also puts out what its head reads. */
-static void pass_on(struct pp_manifest_unit *units, size_t n)
+/* The last unit of the language model also puts out the rows that its head
+ * reads, without those of layers for multi-token prediction. */
+static void pass_on(const struct pp_manifest_model *a,
+                    struct pp_manifest_unit *units)
 {
-    size_t last = n - 1;
+    size_t last = a->n_units - 1;
+    for (size_t i = 1; i < a->n_units && a->ahead; i++)
+        if (!strcmp(units[i].fqn, a->ahead))
+            last = i - 1;
     while (last > 0 && !(units[last].out_bytes > 0))
         last--;
-    units[n - 1].out_bytes = units[last].out_bytes;
+    units[a->n_units - 1].out_bytes = units[last].out_bytes;
 }
 
 static int join_models(struct join *j, struct pp_err *err)
@@ -176,7 +181,7 @@ static int join_models(struct join *j, struct pp_err *err)
         return fail_memory(err);
     memcpy(x->units, a->units, a->n_units * sizeof *x->units);
     memcpy(x->units + a->n_units, b->units, b->n_units * sizeof *x->units);
-    pass_on(x->units, a->n_units);
+    pass_on(a, x->units);
     x->has_state = a->has_state || b->has_state;
     x->params = a->params + b->params;
     x->n_tensors = x->rotary = 0; /* nothing says what its tables need */
@@ -284,13 +289,13 @@ static int join_stages(struct join *j, struct pp_graph *g,
 
 /* Lists those of the language model's plan, and the generator. Without encoders
  * each of both has ranks of its own. Returns how many. */
-static size_t list_components(const struct join *j,
-                              struct pp_component parts[PP_MAX_COMPONENTS])
+static size_t list_components(const struct join *j, struct pp_component *parts)
 {
     const struct pp_manifest *m = j->to, *g = j->of;
     size_t n = m->n_components;
     bool apart = !shares_ranks(m);
-    memcpy(parts, m->components, n * sizeof *parts);
+    if (n)
+        memcpy(parts, m->components, n * sizeof *parts);
     if (n == 0)
         parts[n++] = (struct pp_component){.name = "language",
                                            .n_units = m->model.n_units,
@@ -313,11 +318,14 @@ static size_t list_components(const struct join *j,
 
 static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
 {
-    struct pp_component parts[PP_MAX_COMPONENTS];
+    struct pp_component *parts =
+        pp_arena_alloc(&j->arena, j->to->n_components + 2, sizeof *parts);
     struct pp_manifest_stage *stages;
     struct pp_profile profile;
     struct pp_graph graph;
     struct pp_mesh mesh = j->to->mesh;
+    if (!parts)
+        return fail_memory(err);
     if (join_models(j, err) || join_stages(j, &graph, &stages, err) ||
         (j->to->has_profile && join_profiles(j, &profile, err)))
         return -1;

@@ -162,6 +162,26 @@ before it is trained, but gradients for the language model pass it; freeze no \
 first units" --combine language=l.json,generator=b.json
 }
 
+@test "the language model may have many components, or predict several tokens" {
+    jq -n '[range(9) | "c\(.)"] as $names | {format: "pp-manifest", version: 1,
+        mesh: {}, model: {source: "m", architecture: "A", dtype: "fp32",
+            units: [$names[] | {fqn: ., params: 1, fwd_flops: [1, 1],
+                act_bytes: [1, 1, 1], out_bytes: 1}]},
+        stages: [{stage: 0, rank: 0, units: $names, component: $names}],
+        components: [$names[] | {name: ., units: 1, rank_offset: 0,
+            mesh: {pp: 1}}]}' >many.json
+    jq 'del(.components, .stages[0].component)' many.json >one.json
+    join many.json one.json | jq -e '.components | length == 10 and
+        .[9].behind == "c8"'
+    # The generator does not read the rows for other tokens.
+    ppsplit -q -p 2 --mtp "$SRCDIR/tests/golden/deepseek-mtp/model" >mtp.json
+    join mtp.json g.json >c.json
+    jq -e '.model.units | map({(.fqn): .out_bytes}) | add |
+        ."lm_head" == ."model.norm" and ."model.norm" * 2 == ."model.layers.2"' \
+        c.json
+    ppsched -q -s 1f1b -m 4 c.json | ppsched --check
+}
+
 @test "measured costs are joined" {
     ppsplit -q -p 2 --seq-len 512 --gpu h100 --dtype bf16 lm.json >a.json
     ppsplit -q -p 2 --seq-len 512 --gpu h100 --dtype bf16 gen.json >b.json
