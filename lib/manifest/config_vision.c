@@ -220,12 +220,20 @@ static int read_hidden_state(const struct pp_value *at,
     return 0;
 }
 
+/* Returns how many of n numbers are smaller than one of them. */
+static size_t n_smaller(const size_t *of, size_t n, size_t than)
+{
+    size_t sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += of[i] < than;
+    return sum;
+}
+
 /* Reads a list of hidden states. The last one of the encoder comes first in a
  * message. */
 static int read_states(const struct pp_value *at, struct pp_vision *v)
 {
     size_t states[PP_MOST_STATES], n;
-    struct pp_layer_set all = {0};
     if (pp_value_array(at, &n))
         return -1;
     if (n == 0 || n > PP_MOST_STATES)
@@ -236,18 +244,17 @@ static int read_states(const struct pp_value *at, struct pp_vision *v)
         struct pp_value item = pp_value_item(at, i);
         if (read_hidden_state(&item, v, &states[i]))
             return -1;
-        if (pp_layer_set_has(&all, states[i]))
-            return pp_value_fail(&item, "state '%zu' is in the list twice",
-                                 states[i]);
-        pp_layer_set_add(&all, states[i]);
+        for (size_t k = 0; k < i; k++)
+            if (states[k] == states[i])
+                return pp_value_fail(&item, "state '%zu' is in the list twice",
+                                     states[i]);
         v->n_run = states[i] > v->n_run ? states[i] : v->n_run;
     }
     v->n_states = n;
     for (size_t i = 0; i < n; i++)
         if (states[i] < v->n_run) {
             pp_layer_set_add(&v->kept, states[i]);
-            v->state[i] =
-                (unsigned char)(1 + pp_layer_set_before(&all, states[i]));
+            v->state[i] = (unsigned char)(1 + n_smaller(states, n, states[i]));
         }
     return 0;
 }

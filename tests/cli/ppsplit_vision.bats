@@ -286,6 +286,10 @@ qwen2_5_omni_text" \
     edited llava-1.5-7b '.vision_feature_layer = [-2, 23]'
     refuses "config.json: /vision_feature_layer/1: state '23' is in the list \
 twice" -p 2 config.json
+    edited llava-1.5-7b '.vision_config.num_hidden_layers = 1024 |
+        .vision_feature_layer = [-1, 0, 1024]'
+    refuses "config.json: /vision_feature_layer/2: state '1024' is in the list \
+twice" -p 2 config.json
     edited llava-1.5-7b '.vision_feature_layer = []'
     refuses "config.json: /vision_feature_layer: '0' layers; there must be 1 to \
 8" -p 2 config.json
