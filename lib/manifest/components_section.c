@@ -213,7 +213,9 @@ static int read_mesh(const struct pp_value *component,
     if (!same)
         return pp_value_fail(&at,
                              "all but pp%s must be as in the manifest's mesh",
-                             free ? ", dp, tp and cp" : "");
+                             c->source && free ? ", dp, tp, cp and ep"
+                             : free            ? ", dp, tp and cp"
+                                               : "");
     c->mesh = *x;
     c->n_ranks = x->pp;
     if (c->n_ranks > all.pp - c->rank_offset)

@@ -83,10 +83,10 @@ static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
                        "model's mesh");
     if (shares_ranks(m) && !same_ranks(&g->mesh, x))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "has not the dp %d x tp %d x cp %d ranks of the "
-                       "language model, which its encoder shares; plan this "
-                       "one on ranks of its own",
-                       x->dp, x->tp, x->cp);
+                       "has not the dp %d x tp %d x cp %d x ep %d ranks of the "
+                       "language model, which its encoder shares; plan the "
+                       "encoder on ranks of its own",
+                       x->dp, x->tp, x->cp, x->ep);
     return 0;
 }
 

@@ -110,8 +110,9 @@ stats() { ppsched -s "${3:-1f1b}" -m 8 --stats "$1" | jq -c "$2"; }
         .mesh.dp == 2' both.json
     ppsched -q -s 1f1b -m 4 both.json | ppsched --check
     ppsplit -q -p 1 --dp 4 "${like[@]}" gen.json >other.json
-    refuses "--combine: other.json: has not the dp 2 x tp 1 x cp 1 ranks of the \
-language model, which its encoder shares; plan this one on ranks of its own" \
+    refuses "--combine: other.json: has not the dp 2 x tp 1 x cp 1 x ep 1 ranks \
+of the language model, which its encoder shares; plan the encoder on ranks of its \
+own" \
         -q --combine language=omni.json,generator=other.json
 }
 
