@@ -21,9 +21,10 @@ static __global__ void column_partials(float *partial, TERM term, size_t rows,
     size_t lane = threadIdx.x % PP_WARP, thread = threadIdx.x / PP_WARP;
     size_t c = (size_t)blockIdx.x * PP_WARP + lane;
     float sum = 0;
-    PP_UNROLL_4 /* reads several rows at once */
-        for (size_t i = blockIdx.y * PP_COLUMN_ROWS + thread; i < rows && c < C;
-             i += (size_t)gridDim.y * PP_COLUMN_ROWS) sum += term.at(i, c);
+    if (c < C)
+        for (size_t i = blockIdx.y * PP_COLUMN_ROWS + thread; i < rows;
+             i += (size_t)gridDim.y * PP_COLUMN_ROWS)
+            sum += term.at(i, c);
     sums[thread][lane] = sum;
     __syncthreads();
     if (thread || c >= C)

@@ -18,10 +18,8 @@
 #ifdef PP_EMULATED
 #include "emulated.h"
 #define PP_UNROLL
-#define PP_UNROLL_4
 #else
 #define PP_UNROLL _Pragma("unroll")
-#define PP_UNROLL_4 _Pragma("unroll 4")
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 #define PP_LAUNCH(kernel, grid, block, shared, stream, ...)            \
