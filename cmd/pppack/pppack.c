@@ -236,11 +236,10 @@ static int print_bins(struct pack_job *j)
     return 0;
 }
 
-/* Counts the scored labels of tokens [at, at + n); the first is never
- * scored. */
-static uint64_t count_labels(const struct pack_job *j, size_t at, size_t n)
+/* Counts the scored labels of tokens [at, at + n), or of as many ids without
+ * labels; the first is never scored. */
+static uint64_t count_labels(const int32_t *labels, size_t at, size_t n)
 {
-    const int32_t *labels = j->docs.labels;
     uint64_t scored = 0;
     if (!labels)
         return n ? n - 1 : 0;
@@ -249,8 +248,10 @@ static uint64_t count_labels(const struct pack_job *j, size_t at, size_t n)
     return scored;
 }
 
-/* Counts the sequences of all pieces, and their scored labels. */
-static void count_sequences(struct pack_job *j, uint64_t *n, uint64_t *scored)
+/* Counts the sequences of all pieces, and their scored labels: those of the
+ * language model or of a generator. */
+static void count_sequences(struct pack_job *j, const int32_t *labels,
+                            uint64_t *n, uint64_t *scored)
 {
     const struct pp_documents *d = &j->docs;
     *n = *scored = 0;
@@ -261,10 +262,10 @@ static void count_sequences(struct pack_job *j, uint64_t *n, uint64_t *scored)
         size_t end = pp_documents_sequence(d, document + 1);
         *n += end - first;
         if (end - first == 1)
-            *scored += count_labels(j, q->at, q->length);
+            *scored += count_labels(labels, q->at, q->length);
         for (size_t s = first; end - first > 1 && s < end; s++)
-            *scored +=
-                count_labels(j, d->first[s], d->first[s + 1] - d->first[s]);
+            *scored += count_labels(labels, d->first[s],
+                                    d->first[s + 1] - d->first[s]);
         if (i % 65536 == 0)
             pp_documents_release(&j->docs);
     }
@@ -326,6 +327,17 @@ static void print_items(const struct pack_job *j, enum pp_modality m, FILE *f)
     pack_print_stream(f, m, p->rows[0] && p->rows[1], &all, false);
 }
 
+/* Prints how many labels of a generator are scored, if there is one. */
+static void print_generator(struct pack_job *j, FILE *f)
+{
+    const void *labels = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    uint64_t n, scored;
+    if (!labels)
+        return;
+    count_sequences(j, labels, &n, &scored);
+    fprintf(f, "  \"generator_scored\": %" PRIu64 ",\n", scored);
+}
+
 static void print_figure(FILE *f, const char *key, double v)
 {
     char text[32];
@@ -365,7 +377,7 @@ static int print_stats(struct pack_job *j)
     if (!f)
         return -1;
     uint64_t n_sequences, scored;
-    count_sequences(j, &n_sequences, &scored);
+    count_sequences(j, j->docs.labels, &n_sequences, &scored);
     for (size_t i = 0; i < p->n; i++)
         padded += p->piece[i].padded;
     double room = (double)j->bins.n_bins * (double)j->capacity;
@@ -390,6 +402,7 @@ static int print_stats(struct pack_job *j)
             j->align, j->row, padded - p->n_tokens, efficiency);
     for (int m = 0; m < PP_N_MODALITIES; m++)
         print_items(j, (enum pp_modality)m, f);
+    print_generator(j, f);
     print_figures(j, f);
     print_counts(&p->counts, f);
     return 0;

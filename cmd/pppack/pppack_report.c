@@ -31,6 +31,18 @@ void pack_print_stream(FILE *f, enum pp_modality m, bool both,
                 all[i].value, before ? "" : ",\n");
 }
 
+/* Counts the generator's scored labels. */
+static uint64_t generator_scored(const struct pp_packed *p)
+{
+    uint64_t n = 0;
+    for (size_t b = 0; b < p->n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_generator_bin(p, b, &bin);
+        n += bin.scored;
+    }
+    return n;
+}
+
 static int print_json(struct pack_job *j, const struct pp_packed *p)
 {
     uint64_t scored = 0;
@@ -54,6 +66,11 @@ static int print_json(struct pack_job *j, const struct pp_packed *p)
             p->n_inputs, p->n_sequences, p->n_groups, p->n_tokens, scored,
             p->n_bins, p->capacity, p->align, p->max_seqlen, p->max_tokens,
             p->n_positions - p->n_tokens, efficiency);
+    if (pp_packed_has_generator(p))
+        fprintf(f,
+                ",\n  \"generator_vocab\": %" PRIu32
+                ",\n  \"generator_scored\": %" PRIu64,
+                p->generator_vocab, generator_scored(p));
     if (p->cp)
         fprintf(f, ",\n  \"cp\": %" PRIu32 ",\n  \"rank_tokens\": %" PRIu32,
                 p->cp, p->max_rank_tokens);

@@ -12,13 +12,13 @@
 struct array_input {
     const char *name;
     bool allow_empty;
-    struct pp_array ids, labels, mask, attention, lengths, cu, cu_padded,
-        groups, kind, columns[PP_N_COLUMNS];
+    struct pp_array ids, labels, mask, generator_mask, attention, lengths, cu,
+        cu_padded, groups, kind, columns[PP_N_COLUMNS];
     size_t n;     /* sequences */
     size_t skip;  /* padding before the tokens of the sequence */
     size_t top_k; /* values of a list, or 0 */
     /* Scratch for one sequence. */
-    int32_t *label_room, *mask_room;
+    int32_t *label_room, *id_room;
     float *float_room;
     size_t room;
 };
@@ -102,16 +102,20 @@ static int get_all_arrays(struct array_input *x, pp_array_find_fn *find,
         {"loss_mask", &x->mask},   {"attention_mask", &x->attention},
         {"lengths", &x->lengths},  {"cu_seqlens", &x->cu},
         {"cu_groups", &x->groups}, {"cu_seqlens_padded", &x->cu_padded},
-        {"kind", &x->kind},
+        {"kind", &x->kind},        {"generator_mask", &x->generator_mask},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (get_array(x, find, ctx, wanted[i].name, false, wanted[i].out,
                       err) != 0)
             return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (get_array(x, find, ctx, pp_columns[c].name, true, &x->columns[c],
-                      err) != 0)
+        if (get_array(x, find, ctx, pp_columns[c].name, !pp_columns[c].is_ids,
+                      &x->columns[c], err) != 0)
             return -1;
+    if ((x->columns[PP_COLUMN_GENERATOR_LABELS].data ||
+         x->generator_mask.data) &&
+        !x->columns[PP_COLUMN_GENERATOR_IDS].data)
+        return fail_array(x, "generator_ids", "is missing", err);
     return x->ids.data ? 0 : fail_array(x, "input_ids", "is missing", err);
 }
 
@@ -149,6 +153,7 @@ static int check_shapes(struct array_input *x, struct pp_err *err)
 {
     if (check_shape(x, &x->labels, "labels", err) != 0 ||
         check_shape(x, &x->mask, "loss_mask", err) != 0 ||
+        check_shape(x, &x->generator_mask, "generator_mask", err) != 0 ||
         check_shape(x, &x->attention, "attention_mask", err) != 0)
         return -1;
     size_t n_groups = x->groups.data ? x->groups.n - 1 : x->n;
@@ -267,31 +272,34 @@ static int reserve_values(struct array_input *x, size_t n, struct pp_err *err)
         return 0;
     size_t room = n + n / 2 + 64; /* at least one value */
     free(x->label_room);
-    free(x->mask_room);
+    free(x->id_room);
     free(x->float_room);
     x->label_room = calloc(room, sizeof *x->label_room);
-    x->mask_room = calloc(room, sizeof *x->mask_room);
+    x->id_room = calloc(room, sizeof *x->id_room);
     x->float_room =
         calloc(room * (x->top_k ? x->top_k : 1), sizeof *x->float_room);
     x->room = room;
-    return x->label_room && x->mask_room && x->float_room
+    return x->label_room && x->id_room && x->float_room
                ? 0
                : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
-/* Reads the labels of the sequence at token `at` into label_room. */
-static int read_array_labels(struct array_input *x, size_t i, size_t at,
+/* Reads the labels of the sequence at token `at` into label_room. An absent
+ * array of them has the ids, and an absent mask is of ones. */
+static int read_array_labels(struct array_input *x,
+                             const struct pp_array *labels,
+                             const struct pp_array *mask, size_t i, size_t at,
                              size_t n, const int32_t *ids, struct pp_err *err)
 {
     for (size_t k = 0; k < n; k++) {
         int32_t label = ids[k];
-        if (x->labels.data) {
-            unsigned size = pp_token_bytes(x->labels.type);
-            const char *p = (const char *)x->labels.data + (at + k) * size;
+        if (labels->data) {
+            unsigned size = pp_token_bytes(labels->type);
+            const char *p = (const char *)labels->data + (at + k) * size;
             int32_t ignored = PP_LABEL_IGNORE;
             /* Integers of 32 and 64 bits can hold PP_LABEL_IGNORE; their low
              * bytes are the same. */
-            if (pp_token_convert(x->labels.type, p, 1, &label))
+            if (pp_token_convert(labels->type, p, 1, &label))
                 ;
             else if (size >= 4 && !memcmp(p, &ignored, 4) &&
                      (size == 4 || !memcmp(p + 4, "\xff\xff\xff\xff", 4)))
@@ -301,7 +309,7 @@ static int read_array_labels(struct array_input *x, size_t i, size_t at,
                                "%s: sequence %zu has an invalid label", x->name,
                                i);
         }
-        if (x->mask.data && integer_at(&x->mask, at + k) == 0)
+        if (mask->data && integer_at(mask, at + k) == 0)
             label = PP_LABEL_IGNORE;
         x->label_room[k] = label;
     }
@@ -316,7 +324,8 @@ static int set_array_columns(struct array_input *x, struct pp_documents *d,
         const struct pp_array *a = &x->columns[c];
         const size_t first[] = {at, i, group};
         enum pp_scope scope = pp_columns[c].scope;
-        if (!a->data || (scope == PP_SCOPE_GROUP && !is_first))
+        if (!a->data || pp_columns[c].is_ids ||
+            (scope == PP_SCOPE_GROUP && !is_first))
             continue;
         size_t width = pp_column_width(c, x->top_k);
         size_t n_values = (scope == PP_SCOPE_TOKEN ? n : 1) * width;
@@ -329,22 +338,51 @@ static int set_array_columns(struct array_input *x, struct pp_documents *d,
     return 0;
 }
 
+/* Copies n ids from element `at` of an array. */
+static int read_array_ids(const struct array_input *x, const struct pp_array *a,
+                          size_t i, size_t at, size_t n, int32_t *out,
+                          struct pp_err *err)
+{
+    const char *p = (const char *)a->data + at * pp_token_bytes(a->type);
+    return pp_token_convert(a->type, p, n, out)
+               ? 0
+               : pp_fail(err, PP_EXIT_INPUT,
+                         "%s: sequence %zu has an invalid token id", x->name,
+                         i);
+}
+
+/* Sets the generator's tokens of sequence i, which is the last one. */
+static int set_array_generator(struct array_input *x, struct pp_documents *d,
+                               size_t i, size_t at, size_t n,
+                               struct pp_err *err)
+{
+    const struct pp_array *ids = &x->columns[PP_COLUMN_GENERATOR_IDS];
+    const struct pp_array *labels = &x->columns[PP_COLUMN_GENERATOR_LABELS];
+    bool own = labels->data || x->generator_mask.data;
+    if (!ids->data)
+        return 0;
+    if (read_array_ids(x, ids, i, at, n, x->id_room, err) != 0 ||
+        (own && read_array_labels(x, labels, &x->generator_mask, i, at, n,
+                                  x->id_room, err) != 0))
+        return -1;
+    return pp_documents_set_generator(d, x->id_room, own ? x->label_room : NULL,
+                                      err);
+}
+
 static int add_array_sequence(struct array_input *x, struct pp_documents *d,
                               size_t i, size_t group, bool is_first, size_t at,
                               size_t n, struct pp_err *err)
 {
-    unsigned size = pp_token_bytes(x->ids.type);
     bool own = x->labels.data || x->mask.data;
     int32_t *out = pp_documents_reserve(d, n, err);
     if (!out || reserve_values(x, n, err) != 0)
         return -1;
-    if (!pp_token_convert(x->ids.type, (const char *)x->ids.data + at * size, n,
-                          out))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: sequence %zu has an invalid token id", x->name, i);
-    if ((own && read_array_labels(x, i, at, n, out, err) != 0) ||
+    if (read_array_ids(x, &x->ids, i, at, n, out, err) != 0 ||
+        (own &&
+         read_array_labels(x, &x->labels, &x->mask, i, at, n, out, err) != 0) ||
         pp_documents_add(d, n, own ? x->label_room : NULL, err) != 0 ||
-        set_array_columns(x, d, i, group, is_first, at, n, err) != 0)
+        set_array_columns(x, d, i, group, is_first, at, n, err) != 0 ||
+        set_array_generator(x, d, i, at, n, err) != 0)
         return -1;
     return is_first ? 0 : pp_documents_join(d, err);
 }
@@ -389,7 +427,7 @@ int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
         pp_documents_set_top_k(d, x.top_k, err) == 0)
         rc = add_array_documents(&x, d, err);
     free(x.label_room);
-    free(x.mask_room);
+    free(x.id_room);
     free(x.float_room);
     return rc;
 }

@@ -10,17 +10,24 @@
 
 #include "base/file.h"
 #include "base/num.h"
+#include "data/packed.h"
 
 const struct pp_column_kind pp_columns[PP_N_COLUMNS] = {
-    [PP_COLUMN_ADVANTAGES] = {"advantages", PP_SCOPE_TOKEN, false},
-    [PP_COLUMN_LOGPROBS] = {"logprobs", PP_SCOPE_TOKEN, false},
-    [PP_COLUMN_PREV_LOGPROBS] = {"prev_logprobs", PP_SCOPE_TOKEN, false},
-    [PP_COLUMN_REF_LOGPROBS] = {"ref_logprobs", PP_SCOPE_TOKEN, false},
-    [PP_COLUMN_REWARDS] = {"rewards", PP_SCOPE_SEQUENCE, false},
-    [PP_COLUMN_REF_LOGPS] = {"ref_logps", PP_SCOPE_SEQUENCE, false},
-    [PP_COLUMN_MARGINS] = {"margins", PP_SCOPE_GROUP, false},
-    [PP_COLUMN_TOPK_IDS] = {"topk_ids", PP_SCOPE_TOKEN, true},
-    [PP_COLUMN_TOPK_LOGITS] = {"topk_logits", PP_SCOPE_TOKEN, true},
+    [PP_COLUMN_ADVANTAGES] = {"advantages", PP_SCOPE_TOKEN, false, false, 0},
+    [PP_COLUMN_LOGPROBS] = {"logprobs", PP_SCOPE_TOKEN, false, false, 0},
+    [PP_COLUMN_PREV_LOGPROBS] = {"prev_logprobs", PP_SCOPE_TOKEN, false, false,
+                                 0},
+    [PP_COLUMN_REF_LOGPROBS] = {"ref_logprobs", PP_SCOPE_TOKEN, false, false,
+                                0},
+    [PP_COLUMN_REWARDS] = {"rewards", PP_SCOPE_SEQUENCE, false, false, 0},
+    [PP_COLUMN_REF_LOGPS] = {"ref_logps", PP_SCOPE_SEQUENCE, false, false, 0},
+    [PP_COLUMN_MARGINS] = {"margins", PP_SCOPE_GROUP, false, false, 0},
+    [PP_COLUMN_TOPK_IDS] = {"topk_ids", PP_SCOPE_TOKEN, true, false, 0},
+    [PP_COLUMN_TOPK_LOGITS] = {"topk_logits", PP_SCOPE_TOKEN, true, false, 0},
+    [PP_COLUMN_GENERATOR_IDS] = {"generator_ids", PP_SCOPE_TOKEN, false, true,
+                                 0},
+    [PP_COLUMN_GENERATOR_LABELS] = {"generator_labels", PP_SCOPE_TOKEN, false,
+                                    true, PP_LABEL_IGNORE},
 };
 
 const char *const pp_data_kinds[PP_DATA_N_KINDS] = {"documents", "pairs",
@@ -238,21 +245,85 @@ int pp_documents_attach_items(struct pp_documents *d, struct pp_err *err)
     return 0;
 }
 
+/* Makes room for `to` elements of a column. */
+static int reserve_column(struct pp_documents *d, enum pp_column column,
+                          size_t to, struct pp_err *err)
+{
+    if (reserve_tokens(d, &d->grow_columns[column], to, err) != 0)
+        return -1;
+    d->columns[column] = d->grow_columns[column].at;
+    return 0;
+}
+
+static int32_t *column_ids(const struct pp_documents *d, enum pp_column column)
+{
+    return (int32_t *)(void *)d->columns[column];
+}
+
+/* Pads a column of ids up to element `to`: earlier sequences have none. */
+static int pad_ids(struct pp_documents *d, enum pp_column column, size_t to,
+                   struct pp_err *err)
+{
+    if (!pp_columns[column].is_ids || d->n_values[column] >= to)
+        return 0;
+    if (reserve_column(d, column, to, err) != 0)
+        return -1;
+    for (size_t i = d->n_values[column]; i < to; i++)
+        column_ids(d, column)[i] = pp_columns[column].pad;
+    d->n_values[column] = to;
+    return 0;
+}
+
 int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
-                            const float *values, struct pp_err *err)
+                            const void *values, struct pp_err *err)
 {
     size_t from = n_column_values(d, column, true),
            to = n_column_values(d, column, false);
+    if (pad_ids(d, column, from, err) != 0)
+        return -1;
     if (d->n_values[column] != from)
         return pp_fail(err, PP_EXIT_INPUT,
                        "has '%s', but earlier documents do not",
                        pp_columns[column].name);
-    if (reserve_tokens(d, &d->grow_columns[column], to, err) != 0)
+    if (reserve_column(d, column, to, err) != 0)
         return -1;
-    d->columns[column] = d->grow_columns[column].at;
     if (to > from)
-        memcpy(d->columns[column] + from, values, (to - from) * sizeof *values);
+        memcpy(d->columns[column] + from, values,
+               (to - from) * sizeof(int32_t));
     d->n_values[column] = to;
+    return 0;
+}
+
+static int fail_beside_generator(const char *what, struct pp_err *err)
+{
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "'generator_ids' cannot be beside '%s': a generator is "
+                   "trained by supervised fine-tuning alone",
+                   what);
+}
+
+int pp_documents_set_generator(struct pp_documents *d, const int32_t *ids,
+                               const int32_t *labels, struct pp_err *err)
+{
+    const enum pp_column c = PP_COLUMN_GENERATOR_LABELS;
+    for (int i = 0; i < PP_N_COLUMNS; i++)
+        if (d->columns[i] && !pp_columns[i].is_ids)
+            return fail_beside_generator(pp_columns[i].name, err);
+    if (d->n > 1 && d->kind != PP_DATA_DOCUMENTS)
+        return fail_beside_generator(pp_data_kinds[d->kind], err);
+    if (pp_documents_set_column(d, PP_COLUMN_GENERATOR_IDS, ids, err) != 0)
+        return -1;
+    if (labels)
+        return pp_documents_set_column(d, c, labels, err);
+    size_t from = n_column_values(d, c, true),
+           to = n_column_values(d, c, false);
+    if (pad_ids(d, c, from, err) != 0 || reserve_column(d, c, to, err) != 0)
+        return -1;
+    for (size_t i = from; i < to; i++)
+        column_ids(d, c)[i] = d->labels && d->labels[i] == PP_LABEL_IGNORE
+                                  ? PP_LABEL_IGNORE
+                                  : ids[i - from];
+    d->n_values[c] = to;
     return 0;
 }
 
@@ -272,9 +343,12 @@ float *pp_documents_make_column(struct pp_documents *d, enum pp_column column,
                                 struct pp_err *err)
 {
     size_t n = n_column_values(d, column, false);
-    if (reserve_tokens(d, &d->grow_columns[column], n, err) != 0)
+    if (d->columns[PP_COLUMN_GENERATOR_IDS]) {
+        fail_beside_generator(pp_columns[column].name, err);
         return NULL;
-    d->columns[column] = d->grow_columns[column].at;
+    }
+    if (reserve_column(d, column, n, err) != 0)
+        return NULL;
     d->n_values[column] = n;
     return d->columns[column];
 }
@@ -287,6 +361,13 @@ int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
                        "'%s' cannot be mixed with the earlier %s",
                        pp_data_kinds[kind], pp_data_kinds[d->kind]);
     d->kind = kind;
+    if (kind != PP_DATA_DOCUMENTS && d->columns[PP_COLUMN_GENERATOR_IDS])
+        return fail_beside_generator(pp_data_kinds[kind], err);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (d->columns[c] &&
+            pad_ids(d, (enum pp_column)c,
+                    n_column_values(d, (enum pp_column)c, false), err) != 0)
+            return -1;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (d->columns[c] &&
             d->n_values[c] != n_column_values(d, (enum pp_column)c, false))

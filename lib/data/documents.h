@@ -26,6 +26,8 @@ enum pp_column {
     PP_COLUMN_MARGINS,
     PP_COLUMN_TOPK_IDS,
     PP_COLUMN_TOPK_LOGITS,
+    PP_COLUMN_GENERATOR_IDS, /* of a generator behind the language model */
+    PP_COLUMN_GENERATOR_LABELS,
     PP_N_COLUMNS
 };
 
@@ -42,6 +44,9 @@ struct pp_column_kind {
     const char *name; /* also of its file in a packed directory */
     enum pp_scope scope;
     bool is_list; /* several elements, as many for every token */
+    bool is_ids;  /* int32 in place of float: pointers to float hold it, and
+                     it is only copied through them */
+    int32_t pad;  /* of ids: in padding and in sequences that have none */
 };
 
 extern const struct pp_column_kind pp_columns[PP_N_COLUMNS];
@@ -182,16 +187,25 @@ int pp_documents_attach_items(struct pp_documents *d,
                               struct pp_err *err) PP_MUST_USE;
 
 /* Sets a column's values for the last sequence: one or a list per token, or
- * one. Call it before pp_documents_join. */
+ * one; they are float, or int32 in columns of ids. Call it before
+ * pp_documents_join. */
 int pp_documents_set_column(struct pp_documents *d, enum pp_column column,
-                            const float *values,
-                            struct pp_err *err) PP_MUST_USE;
+                            const void *values, struct pp_err *err) PP_MUST_USE;
 
 /* Sets the length of lists, before the first column of lists. Fails with
  * PP_EXIT_INPUT if those of earlier documents have another one. 0: the next
  * documents have none. */
 int pp_documents_set_top_k(struct pp_documents *d, size_t top_k,
                            struct pp_err *err) PP_MUST_USE;
+
+/* Sets the tokens of a generator for the last sequence: its ids and their
+ * labels, one each per token. NULL labels: the ids where the sequence has a
+ * label, and else PP_LABEL_IGNORE. Sequences without such tokens get ids of 0
+ * without a label. Fails with PP_EXIT_INPUT if the documents have other columns
+ * or are pairs or rollouts. */
+int pp_documents_set_generator(struct pp_documents *d, const int32_t *ids,
+                               const int32_t *labels,
+                               struct pp_err *err) PP_MUST_USE;
 
 /* Makes a column of all documents, or returns the one that there is, for the
  * caller to fill: an element per token, sequence or document. Nothing may be

@@ -42,7 +42,10 @@ static int scan_line_text(struct pp_scan *s, struct json_line *l,
 /* Returns whether the byte tokenizer reads the field. */
 static bool is_of_bytes(enum pp_field f)
 {
-    return f == PP_FIELD_TEXT || f == PP_FIELD_LABELS || f == PP_FIELD_MASK;
+    return f == PP_FIELD_TEXT || f == PP_FIELD_LABELS || f == PP_FIELD_MASK ||
+           f == PP_FIELD_COLUMN + PP_COLUMN_GENERATOR_IDS ||
+           f == PP_FIELD_COLUMN + PP_COLUMN_GENERATOR_LABELS ||
+           f == PP_FIELD_GENERATOR_MASK;
 }
 
 /* Reads the fields of documents, and notes the places of other fields. */
@@ -221,7 +224,7 @@ static bool has_parts_or_columns(const struct pp_fields *f)
     for (int i = PP_FIELD_COLUMN; i < PP_N_FIELDS; i++)
         if (f->has[i])
             return true;
-    return has_sequences(f);
+    return has_sequences(f) || pp_fields_have_generator(f);
 }
 
 /* Adds a row of several sequences, or with columns. */
@@ -232,8 +235,9 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
     r->n = l->n_ids + l->n_padding;
     r->ids = l->ids;
     memset(r->has, 0, sizeof r->has);
-    if (mark_starts(s, l, err) != 0 ||
-        pp_sequence_read_columns(r, s, &l->fields, 0, err) != 0)
+    /* The columns need room that the marks then take. */
+    if (pp_sequence_read_columns(r, s, &l->fields, 0, err) != 0 ||
+        mark_starts(s, l, err) != 0)
         return -1;
     for (size_t at = 0, end; at < l->n_ids; at = end) {
         for (end = at + 1; end < l->n_ids && !l->mask[end];)

@@ -199,6 +199,9 @@ int pp_jsonl_add_sequences(struct pp_jsonl_sequence *r, struct pp_scan *s,
         return pp_fail(err, PP_EXIT_INPUT,
                        "'attention_mask' must be of one sequence: give one to "
                        "each side or response");
+    if (!f->has[PP_FIELD_MESSAGES] &&
+        pp_fields_refuse_generator(s, f, err) != 0)
+        return -1;
     if (f->has[PP_FIELD_CHOSEN] || f->has[PP_FIELD_REJECTED])
         return add_pair(r, s, f, d, err);
     if (f->has[PP_FIELD_RESPONSE] || f->has[PP_FIELD_RESPONSES])

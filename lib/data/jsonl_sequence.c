@@ -93,7 +93,7 @@ int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              struct pp_err *err)
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
-        if (!f->has[PP_FIELD_COLUMN + c])
+        if (!f->has[PP_FIELD_COLUMN + c] || pp_columns[c].is_ids)
             continue;
         s->at = f->at[PP_FIELD_COLUMN + c];
         if (pp_sequence_start_column(r, c, err) != 0)
@@ -104,7 +104,7 @@ int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
         if (rc != 0)
             return -1;
     }
-    return 0;
+    return pp_sequence_read_generator(r, s, f, err);
 }
 
 int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
@@ -113,12 +113,13 @@ int pp_sequence_set_columns(const struct pp_jsonl_sequence *r,
 {
     for (int c = 0; c < PP_N_COLUMNS; c++) {
         bool per_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
-        if (r->has[c] && pp_documents_set_column(
-                             d, (enum pp_column)c,
-                             r->values[c] + (per_token ? at : 0), err) != 0)
+        if (r->has[c] && !pp_columns[c].is_ids &&
+            pp_documents_set_column(d, (enum pp_column)c,
+                                    r->values[c] + (per_token ? at : 0),
+                                    err) != 0)
             return -1;
     }
-    return 0;
+    return pp_sequence_set_generator(r, d, at, err);
 }
 
 int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
@@ -239,6 +240,10 @@ static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
             return pp_scan_fail(s, err,
                                 "'%s' must be beside the turns, not inside one",
                                 pp_columns[c].name);
+    if (f.has[PP_FIELD_GENERATOR_MASK])
+        return pp_scan_fail(s, err,
+                            "'generator_mask' must be beside the turns, not "
+                            "inside one");
     s->at = end;
     return 0;
 }
@@ -298,6 +303,7 @@ int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
         return -1;
     size_t end = s->at;
     if (refuse_inner_images(s, &f, err) != 0 ||
+        pp_fields_refuse_generator(s, &f, err) != 0 ||
         pp_sequence_append_object(r, s, &f, err) != 0)
         return -1;
     s->at = end;
@@ -368,6 +374,9 @@ static const struct {
     {"ref_logps", COLUMN + PP_COLUMN_REF_LOGPS},
     {"margin", COLUMN + PP_COLUMN_MARGINS},
     {"margins", COLUMN + PP_COLUMN_MARGINS},
+    {"generator_ids", COLUMN + PP_COLUMN_GENERATOR_IDS},
+    {"generator_labels", COLUMN + PP_COLUMN_GENERATOR_LABELS},
+    {"generator_mask", PP_FIELD_GENERATOR_MASK},
 };
 
 int pp_field_key(struct pp_scan *s, enum pp_field *out, struct pp_err *err)

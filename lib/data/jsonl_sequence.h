@@ -36,6 +36,7 @@ enum pp_field {
     PP_FIELD_REF_REJECTED,
     PP_FIELD_IMAGES, /* plus an enum pp_modality */
     PP_FIELD_AUDIO,
+    PP_FIELD_GENERATOR_MASK,
     PP_FIELD_COLUMN, /* plus an enum pp_column */
     PP_N_FIELDS = PP_FIELD_COLUMN + PP_N_COLUMNS,
     PP_FIELD_OTHER = PP_N_FIELDS
@@ -96,6 +97,26 @@ int pp_sequence_reserve(struct pp_jsonl_sequence *r, size_t n,
 int pp_sequence_read_columns(struct pp_jsonl_sequence *r, struct pp_scan *s,
                              const struct pp_fields *f, size_t body,
                              struct pp_err *err) PP_MUST_USE;
+
+/* Reads the generator's ids, labels and mask among the fields of an object: one
+ * element for each of the n tokens. (jsonl_generator.c) */
+int pp_sequence_read_generator(struct pp_jsonl_sequence *r, struct pp_scan *s,
+                               const struct pp_fields *f,
+                               struct pp_err *err) PP_MUST_USE;
+
+/* Returns whether a field is about a generator. */
+bool pp_fields_have_generator(const struct pp_fields *f);
+
+/* Fails if one is, since the sequences are of pairs or rollouts. */
+int pp_fields_refuse_generator(const struct pp_scan *s,
+                               const struct pp_fields *f,
+                               struct pp_err *err) PP_MUST_USE;
+
+/* Sets the generator's ids and labels of the last sequence, which began at
+ * token `at` of the line. */
+int pp_sequence_set_generator(const struct pp_jsonl_sequence *r,
+                              struct pp_documents *d, size_t at,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Sets the columns of the last sequence, which began at token `at` of the
  * line. */

@@ -116,6 +116,14 @@ static int check_list(struct pp_packed *p, const struct pp_packed_column *c,
     return 0;
 }
 
+/* Returns whether the set may do without the column of a file. */
+static bool is_optional(const struct pp_packed *p, int file)
+{
+    if (pp_packed_is_generator(file))
+        return !pp_packed_has_generator(p);
+    return file < PP_PACKED_COLUMNS ? p->index_only : file < PP_PACKED_ROWS;
+}
+
 /* Checks the type and size of a column. Ids and labels are int32 and required;
  * the others are floats. */
 static int check_column(struct pp_packed *p, int file, struct pp_err *err)
@@ -123,15 +131,20 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
     const struct pp_packed_column *c = pp_packed_column(p, file);
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     const struct pp_packed_column *all = p->sections[PP_SECTION_COLUMNS];
-    bool is_float = file >= PP_PACKED_COLUMNS;
+    bool is_float = !pp_packed_is_int(file);
     bool is_stream = file >= PP_PACKED_ROWS;
+    bool is_token = file < PP_PACKED_COLUMNS;
     unsigned scope = pp_packed_scope(file);
     bool is_list = pp_packed_is_list(file);
     if (is_stream && !stream_of(p, file))
         return 0;
-    if (!c && !is_stream && (is_float || p->index_only))
+    if (!c && is_optional(p, file))
         return 0;
-    if (c && p->index_only && !is_float)
+    if (c && is_float && !is_stream && pp_packed_has_generator(p))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: has a generator, so it cannot have '%s'",
+                       pp_packed_name(file));
+    if (c && p->index_only && is_token)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: has token files, so it cannot have '%s'",
                        pp_packed_name(file));
@@ -171,6 +184,7 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     const struct pp_packed_column *c = pp_packed_column(p, file);
     size_t bytes;
     if (!c || (p->index_only && file < PP_PACKED_COLUMNS) ||
+        (pp_packed_is_generator(file) && !pp_packed_has_generator(p)) ||
         (file >= PP_PACKED_ROWS && !stream_of(p, file)))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||

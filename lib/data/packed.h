@@ -52,6 +52,8 @@ struct pp_packed {
     bool index_only; /* tokens are in the files that they came from */
     struct pp_checksum checksum; /* of the index; a manifest records it */
     struct pp_packed_stream streams[PP_N_MODALITIES];
+    uint32_t generator_vocab; /* one more than the largest of the generator's
+                                 ids; 0: the set has none */
     /* The context-parallel ranks of which each sequence has some, and the most
      * positions of a bin on one of them. 0: all ranks share all sequences. */
     uint32_t cp, max_rank_tokens;
@@ -59,8 +61,8 @@ struct pp_packed {
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[20];
-    size_t section_bytes[20];
+    const void *sections[21];
+    size_t section_bytes[21];
     struct pp_token_map *token_files;
     char *dir;   /* the directory, or NULL */
     void *owned; /* holds everything if made in memory, else NULL */
@@ -115,6 +117,20 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out);
  * does not depend on labels and other columns. It is never 0. */
 int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
                         struct pp_err *err) PP_MUST_USE;
+
+/* Returns whether the set has tokens for a generator behind the language model:
+ * in line with input_ids, an id that the generator reads and a label, or
+ * PP_LABEL_IGNORE. (packed_generator.c) */
+static inline bool pp_packed_has_generator(const struct pp_packed *p)
+{
+    return p->generator_vocab > 0;
+}
+
+/* Does the work of pp_packed_bin for the generator: the bin's input_ids, labels
+ * and scored are the generator's, and it has no columns. The set has a
+ * generator's tokens, which are never in other files. */
+void pp_packed_generator_bin(const struct pp_packed *p, size_t b,
+                             struct pp_bin *out);
 
 /* Returns the bin of microbatch `at`, counted from the start of the training
  * over all epochs, or PP_NO_BIN. The first epoch has the packed order. */

@@ -111,6 +111,24 @@ static int check_placeholders(const struct pp_packed *p,
     return 0;
 }
 
+/* Checks the generator's ids and labels of bin b. Raises *vocab. */
+static int check_generator(const struct pp_packed *p, size_t b, uint32_t *vocab,
+                           struct pp_err *err)
+{
+    struct pp_bin bin;
+    uint32_t scored = 0;
+    pp_packed_generator_bin(p, b, &bin);
+    for (uint32_t i = 0; i < bin.n_sequences; i++)
+        if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
+            return pp_fail_at(err, "generator: ");
+    if (scored != bin.scored)
+        return fail_bin(b, err,
+                        "the count of the generator's scored labels must not "
+                        "be",
+                        bin.scored);
+    return 0;
+}
+
 /* Scratch for the tokens of a bin that are not mapped as columns. */
 struct bin_tokens {
     int32_t *ids, *labels;
@@ -145,10 +163,17 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
 static int check_bin_contents(const struct pp_packed *p,
                               const struct bin_tokens *room, struct pp_err *err)
 {
-    uint32_t vocab = 0;
+    uint32_t vocab = 0, generator = 0;
     for (size_t b = 0; b < p->n_bins; b++)
-        if (check_bin_tokens(p, b, room, &vocab, err) != 0)
+        if (check_bin_tokens(p, b, room, &vocab, err) != 0 ||
+            (pp_packed_has_generator(p) &&
+             check_generator(p, b, &generator, err) != 0))
             return -1;
+    if (generator != p->generator_vocab)
+        return pp_fail(err, PP_EXIT_NO,
+                       "index: the generator's vocabulary is '%u', but its ids "
+                       "need %u",
+                       p->generator_vocab, generator);
     if (vocab != p->vocab)
         return pp_fail(err, PP_EXIT_NO,
                        "index: the vocabulary is '%u', but the ids need %u",

@@ -98,6 +98,17 @@ static int append_sequence(const struct pp_packed *p,
     return 0;
 }
 
+/* Checks the ids or labels of a column, which nobody has looked at. */
+static int check_ids(const int32_t *ids, size_t n, enum pp_column c,
+                     struct pp_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == INT32_MAX || (ids[i] < 0 && ids[i] != pp_columns[c].pad))
+            return pp_fail(err, PP_EXIT_INPUT, "'%d' cannot be in '%s'", ids[i],
+                           pp_columns[c].name);
+    return 0;
+}
+
 /* Sets a column's values for a document made of n pieces. */
 static int set_packed_column(const struct pp_packed *p, enum pp_column c,
                              const struct packed_sequence *at, size_t n,
@@ -123,6 +134,9 @@ static int set_packed_column(const struct pp_packed *p, enum pp_column c,
                    length * sizeof(float));
         have += length;
     }
+    if (pp_columns[c].is_ids &&
+        check_ids((const int32_t *)(const void *)r->values, have, c, err) != 0)
+        return -1;
     return pp_documents_set_column(d, c, r->values, err);
 }
 

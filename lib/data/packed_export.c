@@ -229,10 +229,11 @@ static size_t make_tensor_specs(const struct pp_packed *p,
         size_t width = pp_column_width(f - PP_PACKED_COLUMNS, p->top_k);
         size_t rows = p->map[f] ? p->map_bytes[f] / 4 / width : 0;
         if (p->map[f])
-            specs[n++] = (struct pp_tensor_spec){pp_packed_name(f),
-                                                 PP_DTYPE_F32,
-                                                 width > 1 ? 2 : 1,
-                                                 {rows, width}};
+            specs[n++] = (struct pp_tensor_spec){
+                pp_packed_name(f),
+                pp_packed_is_int(f) ? PP_DTYPE_I32 : PP_DTYPE_F32,
+                width > 1 ? 2 : 1,
+                {rows, width}};
     }
     return n;
 }

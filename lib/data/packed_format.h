@@ -18,7 +18,7 @@
 #define PP_PACKED_MAGIC "PPPACK\0" /* 8 bytes with the final zero */
 /* An index has the first version that has all of its fields, so that older
  * readers read what they can. */
-#define PP_PACKED_VERSION 8
+#define PP_PACKED_VERSION 9
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
               "the index is mapped in place: little endian machines only");
@@ -38,6 +38,19 @@ static inline bool pp_packed_is_list(int file)
 {
     return file >= PP_PACKED_COLUMNS && file < PP_PACKED_ROWS &&
            pp_columns[file - PP_PACKED_COLUMNS].is_list;
+}
+
+/* Returns whether a file is a column of a generator's tokens. */
+static inline bool pp_packed_is_generator(int file)
+{
+    return file == PP_PACKED_COLUMNS + PP_COLUMN_GENERATOR_IDS ||
+           file == PP_PACKED_COLUMNS + PP_COLUMN_GENERATOR_LABELS;
+}
+
+/* Returns whether the elements of a file are int32; others are float. */
+static inline bool pp_packed_is_int(int file)
+{
+    return file < PP_PACKED_COLUMNS || pp_packed_is_generator(file);
 }
 
 /* Returns the name of a file of the packed directory. */
@@ -92,8 +105,12 @@ struct pp_packed_header {
      * ranks. Version 8 is version 4, but images have a feature of a class token
      * each. */
     struct pp_packed_items audio;
+    /* Versions 7 and 8 end here. Version 9 has a generator's tokens, and
+     * streams or ranks if their fields are not 0. */
+    uint64_t generator_scored; /* offset */
+    uint32_t generator_vocab, class_out;
 };
-static_assert(sizeof(struct pp_packed_header) == 464, "pp-pack(5)");
+static_assert(sizeof(struct pp_packed_header) == 480, "pp-pack(5)");
 
 /* Bytes of the headers of versions 1 to 4, and of 5 and 6. */
 enum {
@@ -101,30 +118,37 @@ enum {
     PP_PACKED_HEADER_2 = 272,
     PP_PACKED_HEADER_3 = 288,
     PP_PACKED_HEADER_4 = 368,
-    PP_PACKED_HEADER_5 = 384
+    PP_PACKED_HEADER_5 = 384,
+    PP_PACKED_HEADER_7 = 464
 };
 static_assert(offsetof(struct pp_packed_header, stream) == PP_PACKED_HEADER_3,
               "pp-pack(5)");
 static_assert(offsetof(struct pp_packed_header, audio) == PP_PACKED_HEADER_5,
               "pp-pack(5)");
+static_assert(offsetof(struct pp_packed_header, generator_scored) ==
+                  PP_PACKED_HEADER_7,
+              "pp-pack(5)");
 
-/* Versions with streams beside the tokens. */
+/* Versions with streams beside the tokens, and the one with a generator. */
 enum {
     PP_PACKED_IMAGES = 4,
     PP_PACKED_AUDIO = 6,
     PP_PACKED_BOTH = 7,
-    PP_PACKED_CLASS = 8
+    PP_PACKED_CLASS = 8,
+    PP_PACKED_GENERATOR = 9
 };
 
 /* Returns the bytes of the header of a version, which exists. */
 uint32_t pp_packed_header_bytes(uint32_t version);
 
-/* Returns how many streams an index of that version has. */
-static inline int pp_packed_n_streams(uint32_t version)
+/* Returns how many streams an index has. */
+static inline int pp_packed_n_streams(const struct pp_packed_header *h)
 {
-    switch (version) {
+    switch (h->version) {
     case PP_PACKED_BOTH:
         return 2;
+    case PP_PACKED_GENERATOR:
+        return (h->stream.width > 0) + (h->audio.width > 0);
     case PP_PACKED_IMAGES:
     case PP_PACKED_AUDIO:
     case PP_PACKED_CLASS:
@@ -203,7 +227,8 @@ enum {
     PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
     PP_SECTION_TOKEN_FILE,
     PP_SECTION_TOKEN_AT,
-    PP_SECTION_RANKS, /* NULL unless the sequences have ranks */
+    PP_SECTION_RANKS,     /* NULL unless the sequences have ranks */
+    PP_SECTION_GENERATOR, /* scored labels of each bin, or NULL */
     /* The sections of a stream; those of the next modality follow. NULL without
      * the stream. */
     PP_SECTION_ITEM_BINS,
@@ -230,6 +255,12 @@ int pp_packed_check_sections(const struct pp_packed *p,
 int pp_packed_find_section(struct pp_packed *p, int which, uint64_t at,
                            uint64_t n, size_t size,
                            struct pp_err *err) PP_MUST_USE;
+
+/* Finds the generator's section, and checks its counts. */
+int pp_packed_find_generator(struct pp_packed *p,
+                             struct pp_err *err) PP_MUST_USE;
+int pp_packed_check_generator(const struct pp_packed *p,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Fills p->streams from the header, and finds their sections. */
 int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;

@@ -84,6 +84,12 @@ bool pp_packed_content_has(const struct pp_packed_content *c, int file)
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
 }
 
+static bool has_generator(const struct pp_packed_content *c)
+{
+    return pp_packed_content_has(c,
+                                 PP_PACKED_COLUMNS + PP_COLUMN_GENERATOR_IDS);
+}
+
 /* Counts the sequences of bin b. */
 static size_t count_parts(const struct pp_packed_content *c, size_t b)
 {
@@ -117,6 +123,13 @@ static void add_streams(struct pp_packed_header *h,
                                                             : PP_PACKED_IMAGES;
 }
 
+/* Makes the header one that has a generator, with the fields of all others. */
+static void add_generator(struct pp_packed_header *h)
+{
+    h->class_out = h->version == PP_PACKED_CLASS;
+    h->version = PP_PACKED_GENERATOR;
+}
+
 /* Makes the part of the header that is known before the bins are filled in. */
 static struct pp_packed_header
 make_index_header(const struct pp_packed_content *c)
@@ -143,6 +156,8 @@ make_index_header(const struct pp_packed_content *c)
         h.cp = c->cp;
     }
     add_streams(&h, c);
+    if (has_generator(c))
+        add_generator(&h);
     h.header_bytes = pp_packed_header_bytes(h.version);
     for (size_t b = 0; b < c->n_bins; b++)
         h.n_sequences += count_parts(c, b);
@@ -180,7 +195,7 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
         h->token_file = take_section(&at, h->n_sequences, 4);
         h->token_at = take_section(&at, h->n_sequences, 8);
     }
-    for (int i = 0; i < pp_packed_n_streams(h->version); i++) {
+    for (int i = 0; i < pp_packed_n_streams(h); i++) {
         struct pp_packed_items *s = pp_packed_items(h, i);
         s->bins =
             take_section(&at, h->n_bins, sizeof(struct pp_packed_item_record));
@@ -191,6 +206,8 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
     if (h->cp)
         h->ranks =
             take_section(&at, h->n_sequences, sizeof(struct pp_rank_range));
+    if (h->version == PP_PACKED_GENERATOR)
+        h->generator_scored = take_section(&at, h->n_bins, sizeof(uint32_t));
     h->index_bytes = at;
 }
 
@@ -244,6 +261,18 @@ static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
     return scored;
 }
 
+/* Counts the generator's scored labels of a part. */
+static void scan_generator(struct index_cursor *k, const struct pp_part *p)
+{
+    struct pp_packed_header *h = k->h;
+    const void *ids = k->c->docs->columns[PP_COLUMN_GENERATOR_IDS];
+    const void *labels = k->c->docs->columns[PP_COLUMN_GENERATOR_LABELS];
+    uint32_t *scored = section_at(h, h->generator_scored);
+    scored[k->bin] += scan_tokens((const int32_t *)ids + p->at,
+                                  (const int32_t *)labels + p->at, p->length,
+                                  &h->generator_vocab);
+}
+
 static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
                      const struct pp_piece *q, const struct pp_part *p,
                      struct pp_err *err)
@@ -263,6 +292,8 @@ static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
     r->real += p->length;
     r->tokens += p->padded;
     k->sequence++;
+    if (h->version == PP_PACKED_GENERATOR)
+        scan_generator(k, p);
     for (int i = 0; i < k->n_streams; i++)
         if (pp_item_add_part(&k->items[i], k->c, p, ids, err) != 0)
             return -1;
@@ -349,10 +380,9 @@ static void fill_columns(struct pp_packed_header *h,
         if (!pp_packed_content_has(c, f))
             continue;
         const char *name = pp_packed_name(f);
-        bool is_float = f >= PP_PACKED_COLUMNS;
         memcpy(t->name, name, strlen(name));
         t->scope = pp_packed_scope(f);
-        t->dtype = is_float ? PP_COLUMN_FLOAT32 : PP_COLUMN_INT32;
+        t->dtype = pp_packed_is_int(f) ? PP_COLUMN_INT32 : PP_COLUMN_FLOAT32;
         if (f < PP_PACKED_ROWS) {
             t->n = n[t->scope];
         } else {
@@ -418,7 +448,7 @@ pp_packed_make_index(const struct pp_packed_content *c,
     lay_out_sections(&head, !c->ids);
     struct pp_packed_header *h = calloc(1, head.index_bytes);
     struct index_cursor k = {
-        .h = h, .c = c, .n_streams = pp_packed_n_streams(head.version)};
+        .h = h, .c = c, .n_streams = pp_packed_n_streams(&head)};
     if (!c->ids)
         k.ids = calloc(c->capacity, sizeof *k.ids);
     if (!h || (!c->ids && !k.ids)) {

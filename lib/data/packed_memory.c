@@ -21,6 +21,8 @@ struct set_builder {
     uint32_t cp; /* sequences keep their ranks of so many; 0: they have none */
     struct pp_rank_range *ranks;
     float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
+    uint32_t *generator;          /* scored labels of each bin, or NULL */
+    uint32_t generator_vocab;     /* of the set to read */
     int32_t *tokens;              /* ids and labels of a bin that is read */
 };
 
@@ -56,6 +58,29 @@ struct sequence_columns {
     float *columns[PP_N_COLUMNS]; /* NULL: absent */
 };
 
+/* Returns where the columns of a set that is filled begin. */
+static struct sequence_columns column_starts(const struct set_builder *b)
+{
+    struct sequence_columns all = {b->ids, b->labels, {0}};
+    memcpy(all.columns, b->columns, sizeof all.columns);
+    return all;
+}
+
+/* Returns the elements of a column of ids. */
+static int32_t *ids_in(const struct sequence_columns *to, enum pp_column c)
+{
+    return (int32_t *)(void *)to->columns[c];
+}
+
+/* Fills the columns of ids of a sequence as if all of it were padding. */
+static void pad_columns(const struct sequence_columns *to, uint32_t padded)
+{
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        for (uint32_t t = 0;
+             to->columns[c] && pp_columns[c].is_ids && t < padded; t++)
+            ids_in(to, (enum pp_column)c)[t] = pp_columns[c].pad;
+}
+
 /* Adds a sequence to the last bin. The caller fills its columns up to length;
  * the rest is padding. */
 static struct sequence_columns append_sequence_to(struct set_builder *b,
@@ -85,6 +110,7 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
             at.ids[t] = 0;
             at.labels[t] = PP_LABEL_IGNORE;
         }
+        pad_columns(&at, padded);
     }
     b->n_sequences++;
     b->n_positions += padded;
@@ -99,7 +125,8 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     size_t tokens = from ? from->max_tokens : 0;
     size_t n_cu = b->n_sequences + b->n_bins, bytes;
     size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
-    words += b->cp ? b->n_sequences : 0;
+    bool generator = from && pp_packed_has_generator(from);
+    words += (b->cp ? b->n_sequences : 0) + (generator ? b->n_bins : 0);
     b->top_k = from ? from->top_k : 0;
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (copies_column(from, c))
@@ -144,6 +171,8 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
             b->columns[c] = column;
             column += column_elements(&counted, c);
         }
+    b->generator = generator ? (uint32_t *)(void *)column : NULL;
+    b->generator_vocab = generator ? from->generator_vocab : 0;
     b->tokens = scratch;
     return 0;
 }
@@ -174,17 +203,44 @@ static void copy_range(struct set_builder *b, const struct pp_bin *bin,
         b->ranks[b->n_sequences - 1] = bin->ranks[i];
 }
 
+/* Counts the scored labels of bin i, among those of all bins. */
+static uint32_t count_scored(const struct set_builder *b, size_t i,
+                             const int32_t *labels)
+{
+    const struct pp_packed_record *r = &b->records[i];
+    const int32_t *padded = b->cu_padded + r->first_sequence + i;
+    uint32_t n = 0;
+    labels += r->first_position;
+    for (uint32_t s = 0; s < r->n_sequences; s++)
+        for (int32_t t = padded[s] + 1; t < padded[s + 1]; t++)
+            n += labels[t] != PP_LABEL_IGNORE;
+    return n;
+}
+
+/* Computes the counts that depend on the generator's columns. */
+static void finish_generator(struct set_builder *b)
+{
+    struct pp_packed *p = b->out;
+    const struct sequence_columns all = column_starts(b);
+    const int32_t *ids = ids_in(&all, PP_COLUMN_GENERATOR_IDS);
+    const int32_t *labels = ids_in(&all, PP_COLUMN_GENERATOR_LABELS);
+    for (size_t i = 0; i < p->n_bins; i++)
+        b->generator[i] = count_scored(b, i, labels);
+    for (size_t t = 0; t < p->n_positions; t++) {
+        pp_raise(&p->generator_vocab, (uint32_t)ids[t] + 1);
+        if (labels[t] != PP_LABEL_IGNORE)
+            pp_raise(&p->generator_vocab, (uint32_t)labels[t] + 1);
+    }
+    p->sections[PP_SECTION_GENERATOR] = b->generator;
+}
+
 /* Computes the counts that depend on the columns. */
 static void finish_set(struct set_builder *b)
 {
     struct pp_packed *p = b->out;
     for (size_t i = 0; i < p->n_bins; i++) {
         struct pp_packed_record *r = &b->records[i];
-        const int32_t *padded = b->cu_padded + r->first_sequence + i;
-        const int32_t *labels = b->labels + r->first_position;
-        for (uint32_t s = 0; s < r->n_sequences; s++)
-            for (int32_t t = padded[s] + 1; t < padded[s + 1]; t++)
-                r->scored += labels[t] != PP_LABEL_IGNORE;
+        r->scored = count_scored(b, i, b->labels);
         p->n_tokens += r->real;
         if (r->tokens > p->max_tokens)
             p->max_tokens = r->tokens;
@@ -194,6 +250,8 @@ static void finish_set(struct set_builder *b)
     for (size_t t = 0; t < p->n_positions; t++)
         if ((uint32_t)b->ids[t] + 1 > p->vocab)
             p->vocab = (uint32_t)b->ids[t] + 1;
+    if (b->generator)
+        finish_generator(b);
     free(b->tokens);
     p->sections[PP_SECTION_RANKS] = b->ranks;
     p->sections[PP_SECTION_BINS] = b->records;
@@ -331,6 +389,30 @@ static void fill_random(struct set_builder *b, struct sequence_columns to,
     }
 }
 
+/* Fills the columns of a generator with random ids. Labels that are ignored are
+ * those of the `old` tokens of sequence i of a bin, scaled. */
+static void fill_random_generator(const struct set_builder *b,
+                                  const struct sequence_columns *to,
+                                  uint32_t length, const struct pp_bin *bin,
+                                  uint32_t i, uint32_t old,
+                                  const struct pp_synthetic_data *l)
+{
+    const int c = PP_COLUMN_GENERATOR_LABELS;
+    int32_t *ids = ids_in(to, PP_COLUMN_GENERATOR_IDS);
+    int32_t *labels = ids_in(to, PP_COLUMN_GENERATOR_LABELS);
+    uint64_t key = pp_rng_key(l->seed, "generator");
+    if (!b->generator)
+        return;
+    const int32_t *from = (const int32_t *)(const void *)bin->columns[c];
+    from += bin->cu_seqlens_padded[i];
+    for (uint32_t t = 0; t < length; t++) {
+        size_t at = (size_t)(to->ids - b->ids) + t;
+        ids[t] = (int32_t)(pp_rng_uniform(key, at) * b->generator_vocab);
+        bool ignored = from[(uint64_t)t * old / length] == PP_LABEL_IGNORE;
+        labels[t] = ignored ? PP_LABEL_IGNORE : ids[t];
+    }
+}
+
 /* Fills columns with values of a size that suits: log-probabilities near those
  * of a model that knows nothing, and standard normal others. */
 static void fill_random_columns(const struct set_builder *b,
@@ -343,6 +425,8 @@ static void fill_random_columns(const struct set_builder *b,
         bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
         size_t n = (by_token ? length : 1) * pp_column_width(c, b->top_k);
         uint64_t key = pp_rng_key(l->seed, pp_columns[c].name);
+        if (pp_columns[c].is_ids)
+            continue;
         for (size_t t = 0; to->columns[c] && t < n; t++) {
             size_t at = (size_t)(to->columns[c] - b->columns[c]) + t;
             double x = pp_rng_normal(key, at);
@@ -377,6 +461,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
         fill_random(b, to, length, bin->labels ? bin->labels + at : NULL, old,
                     l);
         fill_random_columns(b, &to, length, l);
+        fill_random_generator(b, &to, length, bin, i, old, l);
     }
 }
 

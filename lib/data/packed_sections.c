@@ -25,8 +25,9 @@ uint32_t pp_packed_header_bytes(uint32_t version)
                                      PP_PACKED_HEADER_4,
                                      PP_PACKED_HEADER_5,
                                      PP_PACKED_HEADER_5,
-                                     sizeof(struct pp_packed_header),
-                                     PP_PACKED_HEADER_4};
+                                     PP_PACKED_HEADER_7,
+                                     PP_PACKED_HEADER_4,
+                                     sizeof(struct pp_packed_header)};
     return bytes[version];
 }
 
@@ -174,9 +175,11 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
-    if (pp_packed_n_streams(h->version))
-        return pp_packed_find_streams(p, err);
-    return h->version == 5 ? pp_packed_find_ranks(p, err) : 0;
+    if (pp_packed_find_generator(p, err) != 0 ||
+        pp_packed_find_streams(p, err) != 0)
+        return -1;
+    bool ranks = h->version == 5 || (pp_packed_has_generator(p) && h->ranks);
+    return ranks ? pp_packed_find_ranks(p, err) : 0;
 }
 
 static int fail_index_bin(size_t b, struct pp_err *err, const char *what)
@@ -491,7 +494,8 @@ int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
         return -1;
     if (check_token_files(p, err) != 0)
         return -1;
-    if (pp_packed_check_streams(p, err) != 0)
+    if (pp_packed_check_streams(p, err) != 0 ||
+        pp_packed_check_generator(p, err) != 0)
         return -1;
     return pp_packed_check_ranks(p, err);
 }

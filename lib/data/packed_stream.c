@@ -171,6 +171,13 @@ static int find_items(struct pp_packed *p, const struct pp_packed_items *h,
                : 0;
 }
 
+/* Returns whether images have a feature of a class token each. */
+static bool has_class(const struct pp_packed_header *h)
+{
+    return h->version == PP_PACKED_CLASS ||
+           (h->version == PP_PACKED_GENERATOR && h->class_out);
+}
+
 /* Takes a stream from the header, and finds its sections. */
 static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
                        enum pp_modality m, int file, struct pp_err *err)
@@ -187,8 +194,7 @@ static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
                                               .max_item = h->max_item,
                                               .n = h->n_items,
                                               .n_rows = h->n_rows,
-                                              .class_out = index->version ==
-                                                           PP_PACKED_CLASS,
+                                              .class_out = has_class(index),
                                               .file = file};
     if (!h->width || !h->merge || h->merge > INT16_MAX ||
         h->token >= index->vocab || !h->n_items || index->token_files ||
@@ -204,16 +210,25 @@ static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
 int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    bool audio = h->version == PP_PACKED_AUDIO;
-    if ((audio || h->version == PP_PACKED_BOTH) &&
+    int n = pp_packed_n_streams(h);
+    bool generator = h->version == PP_PACKED_GENERATOR;
+    bool audio = h->version == PP_PACKED_AUDIO ||
+                 (generator && h->stream.modality == PP_MODALITY_AUDIO);
+    if (n == 0)
+        return 0;
+    if ((audio || n > 1 || generator) &&
         (h->ranks || h->cp || h->max_rank_tokens))
         return pp_fail(err, PP_EXIT_INPUT,
-                       "index: an index with audio cannot have ranks");
+                       "index: an index with %s cannot have ranks",
+                       audio || n > 1 ? "audio" : "images");
+    if (audio && (n > 1 || has_class(h)))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: the header's streams are impossible");
     if (find_stream(p, &h->stream,
                     audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES,
                     PP_PACKED_ROWS, err) != 0)
         return -1;
-    if (h->version != PP_PACKED_BOTH)
+    if (n < 2)
         return 0;
     if (h->audio.token == h->stream.token)
         return pp_fail(err, PP_EXIT_INPUT,

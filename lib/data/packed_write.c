@@ -269,7 +269,7 @@ static int put_padded(struct summed_file *s, const void *values,
     return 0;
 }
 
-/* Writes a sequence's elements of a float column. The element of a group is
+/* Writes a sequence's elements of a column. The element of a group is
  * written with its first sequence. */
 static int put_values(struct summed_file *s, const struct pp_packed_content *c,
                       enum pp_column column, const struct pp_piece *q,
@@ -280,7 +280,8 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
     size_t width = pp_column_width(column, c->docs->top_k);
     switch (pp_columns[column].scope) {
     case PP_SCOPE_TOKEN:
-        return put_padded(s, values + p->at * width, p, width, 0, err);
+        return put_padded(s, values + p->at * width, p, width,
+                          pp_columns[column].pad, err);
     case PP_SCOPE_SEQUENCE:
         return summed_put(s, values + p->sequence, sizeof *values, err);
     default:

@@ -429,7 +429,7 @@ END
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: bad/index: version '255' needs a newer pptools, this\
- one reads 8" ]
+ one reads 9" ]
     change index 0
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]

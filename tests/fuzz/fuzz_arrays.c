@@ -11,9 +11,10 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char *const names[] = {
-    "input_ids",  "labels",    "loss_mask",  "attention_mask",
-    "lengths",    "cu_groups", "cu_seqlens", "cu_seqlens_padded",
-    "advantages", "rewards",   "margins",    "kind"};
+    "input_ids",     "labels",           "loss_mask",     "attention_mask",
+    "lengths",       "cu_groups",        "cu_seqlens",    "cu_seqlens_padded",
+    "advantages",    "rewards",          "margins",       "kind",
+    "generator_ids", "generator_labels", "generator_mask"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 struct input {
@@ -37,6 +38,9 @@ static int find(void *ctx, const char *name, struct pp_array *out,
 
 static void check(const struct pp_documents *d)
 {
+    const enum pp_column c = PP_COLUMN_GENERATOR_LABELS;
+    if (d->columns[c] && d->n_values[c] != pp_documents_n_tokens(d))
+        abort();
     if (pp_documents_sequence(d, d->n) != d->n_sequences)
         abort();
     for (size_t s = 0; s < d->n_sequences; s++)

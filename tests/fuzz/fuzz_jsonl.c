@@ -20,8 +20,22 @@ static void check_items(const struct pp_items *s, size_t sequence)
                 abort();
 }
 
+/* Checks that a column of ids has one for each token. */
+static void check_ids(const struct pp_documents *d, enum pp_column c)
+{
+    const int32_t *ids = (const int32_t *)(const void *)d->columns[c];
+    size_t n = d->n_sequences ? d->first[d->n_sequences] : 0;
+    if (ids && d->n_values[c] != n)
+        abort();
+    for (size_t i = 0; ids && i < n; i++)
+        if (ids[i] < 0 && ids[i] != pp_columns[c].pad)
+            abort();
+}
+
 static void check(const struct pp_documents *d, bool bytes)
 {
+    check_ids(d, PP_COLUMN_GENERATOR_IDS);
+    check_ids(d, PP_COLUMN_GENERATOR_LABELS);
     for (size_t i = 0; i < d->n_sequences; i++)
         for (size_t k = d->first[i]; k < d->first[i + 1]; k++) {
             int32_t id = d->ids[k], label = d->labels ? d->labels[k] : id;

@@ -50,6 +50,18 @@ static uint64_t walk_ranks(const struct pp_packed *p, size_t b)
     return sum;
 }
 
+/* Looks at the generator's tokens of a bin, whose columns are not there. */
+static uint64_t walk_generator(const struct pp_packed *p, size_t b)
+{
+    struct pp_bin bin;
+    if (!pp_packed_has_generator(p))
+        return 0;
+    pp_packed_generator_bin(p, b, &bin);
+    if (bin.scored >= bin.tokens || bin.columns[PP_COLUMN_GENERATOR_IDS])
+        abort();
+    return bin.scored;
+}
+
 /* Sums all fields of every bin, so that everything is read. */
 static uint64_t walk(const struct pp_packed *p)
 {
@@ -68,7 +80,7 @@ static uint64_t walk(const struct pp_packed *p)
                 abort();
         for (int m = 0; m < PP_N_MODALITIES; m++)
             sum += walk_items(p, (enum pp_modality)m, b);
-        sum += walk_ranks(p, b);
+        sum += walk_ranks(p, b) + walk_generator(p, b);
     }
     for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
         const struct pp_packed_column *c = pp_packed_column(p, f);

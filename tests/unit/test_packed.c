@@ -90,7 +90,8 @@ static void test_lies(const char *dir, const char *path)
     int32_t *cu = (void *)(data + h->cu_seqlens);
     uint32_t *source = (void *)(data + h->source);
     uint32_t *start = (void *)(data + h->start);
-    LIE(h->version = 9, PP_EXIT_INPUT, "version '9'");
+    LIE(h->version = 10, PP_EXIT_INPUT, "version '10'");
+    LIE(h->version = 9, PP_EXIT_INPUT, "the header must not have '288' bytes");
     LIE(h->version = 5, PP_EXIT_INPUT, "the header must not have '288' bytes");
     LIE(h->version = 4, PP_EXIT_INPUT, "the header must not have '288' bytes");
     LIE(h->version = 2, PP_EXIT_INPUT, "the header must not have '288' bytes");

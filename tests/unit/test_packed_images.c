@@ -263,7 +263,8 @@ static void test_image_lies(const char *dir, const char *path)
     int32_t *cu_items = (void *)(data + s->cu_items);
     int32_t *cu_rows = (void *)(data + s->cu_rows);
     struct pp_grid *grids = (void *)(data + s->grids);
-    LIE(h->version = 9, PP_EXIT_INPUT, "this one reads 8");
+    LIE(h->version = 10, PP_EXIT_INPUT, "this one reads 9");
+    LIE(h->version = 9, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->version = 8, PP_EXIT_NO, "placeholders for 4 features");
     LIE(h->version = 7, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");

@@ -385,7 +385,9 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                   struct pp_err *err)
 {
     struct pp_bin v = {0};
-    if (part->bin != PP_NO_BIN)
+    if (part->bin != PP_NO_BIN && part->generator)
+        pp_packed_generator_bin(p, part->bin, &v);
+    else if (part->bin != PP_NO_BIN)
         pp_packed_bin(p, part->bin, &v);
     if (part->bin != PP_NO_BIN && p->index_only) {
         pp_packed_tokens(p, part->bin, b->ids, b->labels);

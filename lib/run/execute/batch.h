@@ -65,6 +65,7 @@ struct pp_batch_part {
     size_t grain;    /* of slices (pp_slice_begin); 0: 1 */
     bool score_ends; /* score the last token of every sequence, for itself */
     bool ahead;      /* also for multi-token prediction */
+    bool generator;  /* of the generator's tokens; the vocabulary is then its */
 };
 
 /* Buffers for one microbatch of up to max_tokens, of max_tokens + 1 entries
