@@ -11,7 +11,7 @@ int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
 {
     bool is_host = pp_device_ops(d)->is_host;
     size_t n = max_tokens + 1;
-    *b = (struct pp_batch){.vocab = (int32_t)vocab, .device = d};
+    *b = (struct pp_batch){.vocab = (int32_t)vocab};
     b->logps = pp_device_alloc(is_host ? d : NULL, 1,
                                pp_batch_host_bytes(max_tokens, ahead),
                                "arrays of a microbatch", err);
@@ -28,13 +28,8 @@ int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
     for (size_t i = 0; i < n_arrays; i++, at += n)
         *arrays[i] = at;
     b->keys = (struct pp_attention_keys *)at;
-    if (is_host)
-        return 0;
-    size_t bytes = pp_batch_device_bytes(max_tokens, ahead);
-    b->host_ids = pp_device_alloc(NULL, 1, bytes, "token ids", err);
-    b->device_ids =
-        b->host_ids ? pp_device_alloc(d, 1, bytes, "token ids", err) : NULL;
-    return b->device_ids ? 0 : -1;
+    return pp_sent_init(&b->sent, d, pp_batch_device_bytes(max_tokens, ahead),
+                        err);
 }
 
 size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room)
@@ -49,8 +44,7 @@ size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room)
 void pp_batch_finish(struct pp_batch *b)
 {
     pp_device_free(NULL, b->logps);
-    pp_device_free(NULL, b->host_ids);
-    pp_device_free(b->device, b->device_ids);
+    pp_sent_finish(&b->sent);
     *b = (struct pp_batch){0};
 }
 
@@ -446,33 +440,12 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
     return 0;
 }
 
-/* An array to send. */
-struct sent {
-    const int32_t **at;
-    size_t n; /* integers */
-};
-
-/* Copies arrays to the host's room behind *used, and points to the device's. */
-static void stage_arrays(const struct pp_batch *b, const struct sent *arrays,
-                         size_t n, size_t *used)
-{
-    for (size_t i = 0; i < n; i++) {
-        if (!arrays[i].n)
-            continue;
-        memcpy(b->host_ids + *used, *arrays[i].at,
-               arrays[i].n * sizeof **arrays[i].at);
-        *arrays[i].at = b->device_ids + *used;
-        *used += arrays[i].n;
-    }
-}
-
-/* Does so for the arrays of a span, which the host does not read. */
-static void stage_span(const struct pp_batch *b, struct pp_cp_span *s,
-                       size_t *used)
+/* Sends the arrays of a span, which the host does not read. */
+static void send_span(struct pp_batch *b, struct pp_cp_span *s)
 {
     const int32_t *keys = (const int32_t *)s->keys;
     bool shared = s->ranks > 1;
-    const struct sent arrays[] = {
+    const struct pp_sent_array arrays[] = {
         {&s->cu_seqlens, s->n_sequences + 1},
         {&s->cu_seqlens_padded, s->n_sequences + 1},
         {&keys, shared ? 3 * s->n_sequences : 0},
@@ -480,7 +453,7 @@ static void stage_span(const struct pp_batch *b, struct pp_cp_span *s,
         {&s->whole_cu, s->n_whole + 1},
         {&s->whole_cu_padded, s->n_whole + 1},
     };
-    stage_arrays(b, arrays, sizeof arrays / sizeof *arrays, used);
+    pp_sent_add(&b->sent, arrays, sizeof arrays / sizeof *arrays);
     s->keys = (const struct pp_attention_keys *)keys;
 }
 
@@ -488,7 +461,7 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
                   struct pp_err *err)
 {
     const int32_t *keys = (const int32_t *)mb->keys;
-    const struct sent arrays[] = {
+    const struct pp_sent_array arrays[] = {
         {&mb->cu_seqlens, mb->n_sequences + 1},
         {&mb->cu_seqlens_padded, mb->n_sequences + 1},
         {&mb->positions, mb->tokens},
@@ -504,13 +477,9 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
         {&mb->whole_cu_padded, mb->n_whole ? mb->n_whole + 1 : 0},
         {&mb->of_whole, mb->n_whole ? mb->n_sequences : 0},
     };
-    size_t used = 0;
-    if (!b->device_ids)
-        return 0;
-    stage_arrays(b, arrays, sizeof arrays / sizeof *arrays, &used);
-    for (size_t i = 0; i < mb->n_spans; i++)
-        stage_span(b, &b->spans[i], &used);
+    pp_sent_add(&b->sent, arrays, sizeof arrays / sizeof *arrays);
+    for (size_t i = 0; b->sent.there && i < mb->n_spans; i++)
+        send_span(b, &b->spans[i]);
     mb->keys = (const struct pp_attention_keys *)keys;
-    return b->device->ops->put(b->device, b->device_ids, b->host_ids,
-                               used * sizeof *b->host_ids, err);
+    return pp_sent_put(&b->sent, err);
 }

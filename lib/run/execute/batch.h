@@ -10,6 +10,7 @@
 #include <stdbool.h>
 
 #include "data/packed.h"
+#include "run/execute/sent_arrays.h"
 #include "run/parts/layer.h"
 
 /* Returns the first row of a slice of a microbatch whose rows come in groups of
@@ -82,10 +83,7 @@ struct pp_batch {
     int32_t *next_ids, *ahead_rows, *ahead_targets; /* or NULL */
     struct pp_cp_span spans[PP_MOST_SPANS];
 
-    /* On a GPU: all integers of one microbatch, on the host (here) and on the
-     * device (there). */
-    struct pp_device *device;
-    int32_t *host_ids, *device_ids;
+    struct pp_sent_arrays sent; /* all integers of one microbatch */
 };
 
 /* The device, NULL for the CPU, outlives b. With ahead it has the arrays for
