@@ -62,7 +62,8 @@ int pprun_check_images(const struct pprun *p)
             name);
     if (check_branches(p))
         return -1;
-    if (o->device != PPRUN_CPU)
+    if (o->device != PPRUN_CPU && (pp_vision_merges(p->model.encoders) ||
+                                   pp_vision_hears(p->model.encoders)))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder, "
                        "which pprun trains only with --device cpu so far",

@@ -306,13 +306,14 @@ static struct pp_unit_rates image_rates(const struct pp_model *m,
                                         const struct pp_backend *b,
                                         const struct pp_precision *types)
 {
-    double recomputed = pp_vision_saved_bytes(m, u, PP_SAVED_WORKSPACE, types);
+    double recomputed =
+        pp_vision_saved_bytes(m, u, PP_SAVED_WORKSPACE, types, b->is_host);
     struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
                                   .workspace =
                                       image_workspace_of(m, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        rates.act[k] =
-            pp_vision_saved_bytes(m, u, (enum pp_saved_block)k, types);
+        rates.act[k] = pp_vision_saved_bytes(m, u, (enum pp_saved_block)k,
+                                             types, b->is_host);
     return rates;
 }
 
@@ -428,23 +429,35 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead)
     return times(tokens + 1, (ahead ? 12 + 3 : 12) * sizeof(int32_t));
 }
 
-/* `tokens` are those of the largest microbatch, or features if the encoder has
- * a mesh of its own. A feature takes the place of a token. Without merging, the
- * encoder has at most two tokens for it, a patch and a class token, each with a
- * position and an id, and there is the row of the feature. With merging, each
- * patch has two positions and each token three, and there are bounds of windows
- * and the places of features in the encoder. Then there are bounds and pixels
- * of images, each of which has a feature or more, and the rows of tokens that
- * get features. Ranks that divide images have the order of the features to
- * send, the ranks that take them, and bounds by rank. */
+/* Returns the integers of the images of a microbatch for each token, or for
+ * each feature if the encoder has a mesh of its own. A feature takes the place
+ * of a token. Without merging, the encoder has at most two tokens for it, a
+ * patch and a class token, each with a position and an id, and there is the row
+ * of the feature. With merging, each patch has two positions and each token
+ * three, and there are bounds of windows and the places of features in the
+ * encoder, both ways: kernels read them one way. Then there are bounds of
+ * images, each of which has a feature or more, and the rows of tokens that get
+ * features. Ranks that divide images have the order of the features to send,
+ * and the ranks that take them, which kernels do not read. */
+static size_t image_integers(const struct pp_image_counts *c, bool is_host)
+{
+    size_t of_patches = c->merge > 1 ? plus(times(c->merge, 2), 5 + is_host)
+                                     : plus(2 * 2, c->states);
+    return of_patches + 2 + (c->ranks > 1 ? 1 + is_host : 0);
+}
+
+/* On the host there are also the pixels of images, and bounds by rank. */
 size_t pp_image_batch_bytes(size_t tokens, const struct pp_image_counts *c)
 {
-    size_t ranks = c->ranks, merge = c->merge;
-    size_t of_patches =
-        merge > 1 ? plus(times(merge, 2), 5) : plus(2 * 2, c->states);
-    size_t each = times(of_patches + 2 + (ranks > 1 ? 2 : 0), sizeof(int32_t));
+    size_t each = times(image_integers(c, true), sizeof(int32_t));
     return plus(times(tokens + 1, each + sizeof(void *)),
-                ranks > 1 ? times(ranks + 1, 2 * sizeof(size_t)) : 0);
+                c->ranks > 1 ? times(c->ranks + 1, 2 * sizeof(size_t)) : 0);
+}
+
+size_t pp_image_batch_device_bytes(size_t tokens,
+                                   const struct pp_image_counts *c)
+{
+    return times(tokens + 1, times(image_integers(c, false), sizeof(int32_t)));
 }
 
 size_t pp_scoring_bytes(size_t tokens)
@@ -517,8 +530,9 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
         sum += pp_line_bytes(pp_scoring_shared_bytes(c->tokens));
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (c->images[k].ranks)
-            engine += pp_line_bytes(
-                pp_image_batch_bytes(c->images[k].rows, &c->images[k]));
+            engine += pp_line_bytes((b->is_host ? pp_image_batch_bytes
+                                                : pp_image_batch_device_bytes)(
+                c->images[k].rows, &c->images[k]));
     return sum + engines * engine +
            (b->is_host ? statistics(c) + scoring(c) : 0);
 }

@@ -143,10 +143,12 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead);
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
-/* Returns the bytes of the arrays of the images of a microbatch with room for
- * so many tokens or features, which go to so many ranks. merge: the patches of
- * a feature. */
+/* Return the bytes of the arrays of the images of a microbatch with room for so
+ * many tokens or features, on the host, and of those that a GPU's kernels read.
+ */
 size_t pp_image_batch_bytes(size_t tokens, const struct pp_image_counts *c);
+size_t pp_image_batch_device_bytes(size_t tokens,
+                                   const struct pp_image_counts *c);
 
 /* The most metrics that such an objective has for a microbatch. */
 enum { PP_SCORING_METRICS = 24 };

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "kernel_sizes.h"
 #include "model/edge.h"
 #include "model/parts.h"
 
@@ -425,9 +426,14 @@ double pp_vision_read_width(const struct pp_vision *v)
 
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
-                             const struct pp_precision *p)
+                             const struct pp_precision *p, bool is_host)
 {
-    return pp_rows_rate(pp_unit_encoder(m, u), pp_unit_rows(u)) *
+    const struct pp_vision *v = pp_unit_encoder(m, u);
+    size_t rows = pp_vision_rank_images(v) *
+                  pp_image_rows(v, v->patches, pp_unit_rows(u));
+    double rate = (double)(pp_saved_rows(is_host, rows) * sharers_of(v)) /
+                  (double)v->seq_len;
+    return rate *
            (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
 }
 

@@ -70,11 +70,12 @@ size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
 struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u);
 
-/* Returns the bytes of a block per token of the language model. Encoders
- * recompute nothing, but a frozen unit passes tensors through the workspace. */
+/* Returns the bytes of a block per token of the language model, on the CPU or a
+ * GPU (pp_saved_rows). Encoders recompute nothing, but a frozen unit passes
+ * tensors through the workspace. */
 double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                              enum pp_saved_block block,
-                             const struct pp_precision *p);
+                             const struct pp_precision *p, bool is_host);
 
 /* Returns the values that the projector reads, likewise. */
 double pp_vision_read_width(const struct pp_vision *v);

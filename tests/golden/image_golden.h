@@ -273,16 +273,32 @@ static double value(const void *p, size_t i, size_t bytes)
                                    : (double)((const float *)p)[i];
 }
 
+/* Returns the gradient of a parameter in host memory; *room is to be freed. */
+static const void *host_gradient(const struct pp_parameters *of,
+                                 const struct pp_parameter *p, void **room)
+{
+    struct pp_err err = {0};
+    size_t bytes = p->n * of->accumulator_bytes;
+    *room = malloc(bytes + 1);
+    const void *at =
+        *room ? pp_device_read(of->device, p->g, bytes, *room, &err) : NULL;
+    if (!at)
+        give_up("a gradient cannot be read");
+    return at;
+}
+
 /* Compares the gradient of a weight, or of a piece of it, with that of the
  * golden. A weight that is not trained has none in either. */
-static void compare(struct result *r, const struct pp_parameter *p,
-                    size_t bytes)
+static void compare(struct result *r, const struct pp_parameters *of,
+                    const struct pp_parameter *p)
 {
     char name[PP_FQN_TEXT + 8];
     size_t n;
     snprintf(name, sizeof name, "grad.%.95s", p->info.name);
     if (!p->g)
         return;
+    void *room;
+    const void *g = host_gradient(of, p, &room);
     double *want = read_values(r->g, name, &n);
     double off = n == pp_tensor_elements(&p->info) ? 0 : INFINITY, all = 0;
     struct pp_run run;
@@ -290,11 +306,13 @@ static void compare(struct result *r, const struct pp_parameter *p,
          pp_piece_run(&p->piece, (struct pp_range){0, p->n}, at, &run);
          at += run.n)
         for (size_t i = 0; i < run.n && off < INFINITY; i++) {
-            double d = value(p->g, run.at + i, bytes) - want[run.whole + i];
+            double d = value(g, run.at + i, of->accumulator_bytes) -
+                       want[run.whole + i];
             off += d * d;
             all += want[run.whole + i] * want[run.whole + i];
         }
     free(want);
+    free(room);
     off = worse(0, sqrt(off) / (sqrt(all) + SMALL));
     pthread_mutex_lock(&r->lock);
     if (off > r->worst) {
@@ -311,7 +329,7 @@ static int inspect(void *ctx, const struct pp_inspection *at,
     (void)err;
     struct result *r = ctx;
     for (size_t i = 0; at->updates == 0 && i < at->params->n; i++)
-        compare(r, &at->params->at[i], at->params->accumulator_bytes);
+        compare(r, at->params, &at->params->at[i]);
     return 0;
 }
 
@@ -319,7 +337,8 @@ struct setting {
     const struct split *split;
     const char *kind;
     const struct pp_kernels *kernels;
-    const char *freeze; /* list, or NULL */
+    const struct pp_device_ops *device; /* NULL: the CPU */
+    const char *freeze;                 /* list, or NULL */
     bool merged, score;
     int dp, tp, cp;   /* 0: 1 */
     bool whole_state; /* each has all of the optimizer's state */
@@ -379,6 +398,7 @@ static int play(const struct golden *g, const struct pp_model *m,
                  .cp = x->cp,
                  .whole_state = x->whole_state},
         .kernels = x->kernels,
+        .device = x->device,
         .data = &g->data,
         .weights = g->weights,
         .weights_path = "golden",
@@ -494,13 +514,9 @@ static void beside_transformers(const struct golden *g, const struct setting *x,
 }
 
 /* All ranks have the bits of one, which plays the same list. */
-static void same_bits(const struct golden *g, const struct split *split,
-                      const char *kind, const char *freeze)
+static void same_bits(const struct golden *g, const struct setting *of)
 {
-    struct setting x = {.split = split,
-                        .kind = kind,
-                        .kernels = &pp_kernels_f32,
-                        .freeze = freeze};
+    struct setting x = *of;
     struct result many, one;
     bool good = run(g, &x, &many);
     x.merged = true;
@@ -508,48 +524,8 @@ static void same_bits(const struct golden *g, const struct split *split,
     ok(good && isfinite(one.loss[STEPS - 1]) &&
            !memcmp(many.loss, one.loss, sizeof many.loss) &&
            !memcmp(many.norm, one.norm, sizeof many.norm),
-       "%s, %s, frozen: %s: the ranks have the bits of one", split->name, kind,
-       freeze ? freeze : "nothing");
-}
-
-/* Ranks that divide tokens divide the images too, in other places: a feature
- * and its token may be on two ranks. A bin has fewer images than ranks. */
-static void meshes(const char *name, const struct split *split)
-{
-    static const struct setting of[] = {{.tp = 2},
-                                        {.cp = 2},
-                                        {.tp = 2, .cp = 2},
-                                        {.dp = 2, .cp = 2},
-                                        {.dp = 2, .tp = 2}};
-    struct golden g;
-    open_golden(&g, name, 8);
-    for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
-        struct setting x = of[i];
-        x.split = split;
-        x.kind = "1f1b";
-        x.kernels = &pp_kernels_f64;
-        struct result r;
-        bool good = run(&g, &x, &r);
-        double off = worse(distance(&g, "losses", r.loss, STEPS, 0),
-                           distance(&g, "norms", r.norm, STEPS, 0));
-        ok(good && r.worst < 1e-9 && off < 1e-9,
-           "dp %d, tp %d, cp %d, %s: every gradient: %.2g off at %s; losses "
-           "and norms: %.2g off",
-           x.dp, x.tp, x.cp, x.split->name, r.worst, r.at, off);
-        ok(r.n_compared >= n_gradients(&g), "  no gradient is missing");
-    }
-    close_golden(&g);
-}
-
-/* Returns whether a run has another loss and other gradients than the golden.
- */
-static bool differs(const struct golden *g, const struct split *split)
-{
-    const struct setting x = {
-        .split = split, .kind = "1f1b", .kernels = &pp_kernels_f64};
-    struct result r;
-    return run(g, &x, &r) && r.worst > 1e-9 &&
-           distance(g, "losses", r.loss, 1, 0) > 1e-9;
+       "%s, %s, %s, frozen: %s: the ranks have the bits of one",
+       x.kernels->name, x.split->name, x.kind, x.freeze ? x.freeze : "nothing");
 }
 
 #endif

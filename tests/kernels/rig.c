@@ -54,18 +54,37 @@ static void cut_clips(struct rig *r, const struct packing *p)
     r->mb.n_frames = r->n_frames;
 }
 
+/* Returns the packing with whole features in each sequence. */
+static struct packing whole_features(const struct packing *p, int merge)
+{
+    struct packing whole = *p;
+    for (size_t i = 0; i < p->n; i++) {
+        whole.real[i] = (p->real[i] + merge - 1) / merge * merge;
+        whole.padded[i] = (p->padded[i] + merge - 1) / merge * merge;
+    }
+    return whole;
+}
+
 /* Merges rows to features, those of windows in another order than that of their
  * rows. A window has two rows, or what is left of a sequence. */
-static void merge_rows(struct rig *r, size_t t)
+static void merge_rows(struct rig *r, const struct packing *p, size_t t)
 {
-    size_t n = t / r->m.encoders[0].merge;
-    r->mb.n_features = n;
+    const int merge = (int)r->m.encoders[0].merge;
+    r->mb.n_features = t / (size_t)merge;
     r->mb.feature_rows = NULL;
     if (!r->m.encoders[0].window)
         return;
-    for (size_t i = 0; i < n; i++)
-        r->features[i] = (int32_t)((i + n / 2) % n);
+    for (size_t i = 0, at = 0; i < p->n; i++) {
+        int n = p->padded[i] / merge, real = p->real[i] / merge;
+        for (int k = 0; k < n; k++) {
+            int place = k < real ? (k + real / 2) % real : k;
+            r->features[at + (size_t)k] = (int32_t)at + place;
+            r->sources[at + (size_t)place] = (int32_t)at + k;
+        }
+        at += (size_t)n;
+    }
     r->mb.feature_rows = r->features;
+    r->mb.sources = r->sources;
     bound_windows(r, 2);
 }
 
@@ -110,7 +129,7 @@ static void pack(struct rig *r, const struct packing *p)
             r->ids[r->cu_padded[i]] = 0;
     r->mb.feature_rows = r->features;
     if (pp_vision_merges(&r->m.encoders[0])) /* all rows, some at a time */
-        merge_rows(r, t);
+        merge_rows(r, p, t);
     r->mb.tokens = t;
     if (r->m.encoders[0].chunk)
         cut_clips(r, p);
@@ -209,7 +228,10 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m, 0);
     r->ops = pp_layer_ops(&r->m, r->l.unit);
-    pack(r, p);
+    struct packing whole = *p;
+    if (pp_vision_merges(&m->encoders[0]))
+        whole = whole_features(p, (int)m->encoders[0].merge);
+    pack(r, &whole);
     bind_parameters(r, shift);
     size_t T = r->mb.tokens, half = m->head_dim / 2;
     size_t n_in = T * rig_in_width(m, kind);

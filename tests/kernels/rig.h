@@ -31,7 +31,7 @@ struct rig {
     int32_t positions[RIG_MAX_TOKENS], ids[RIG_MAX_TOKENS];
     int32_t axes[PP_ROPE_AXES * RIG_MAX_TOKENS];
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
-    int32_t features[RIG_MAX_TOKENS];
+    int32_t features[RIG_MAX_TOKENS], sources[RIG_MAX_TOKENS];
     int32_t cu_windows[RIG_MAX_TOKENS];
     int32_t n_frames[RIG_MAX_SEQUENCES];
     float *pixels;                          /* of patches, likewise */

@@ -260,7 +260,10 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
     pp_teacher_attach(&e->teacher, p, &part, &on->batch, host);
     pp_replay_attach(&e->replay, p, &part, e->env, host);
     *mb = *host;
-    return pp_batch_send(&on->batch, mb, err);
+    return pp_batch_send(&on->batch, mb, err) ||
+                   pp_image_batches_send(on->images, mb, err)
+               ? -1
+               : 0;
 }
 
 static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)

@@ -13,8 +13,9 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
                         struct pp_err *err)
 {
     size_t n = max_tokens + 1, ranks = c->ranks, merge = c->merge;
-    *b = (struct pp_image_batch){.device = d};
-    b->memory = pp_device_alloc(d, 1, pp_image_batch_bytes(max_tokens, c),
+    *b = (struct pp_image_batch){.states = c->states};
+    b->memory = pp_device_alloc(pp_device_ops(d)->is_host ? d : NULL, 1,
+                                pp_image_batch_bytes(max_tokens, c),
                                 "arrays of images", err);
     if (!b->memory)
         return -1;
@@ -32,7 +33,8 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
         b->feature_rows = b->axes + 2 * merge * n;
         b->cu_windows = b->feature_rows + n;
         b->token_axes = b->cu_windows + n;
-        rest = b->token_axes + 3 * n;
+        b->sources = b->token_axes + 3 * n;
+        rest = b->sources + n;
     } else {
         b->positions = rest;
         b->input_ids = b->positions + 2 * n;
@@ -43,12 +45,14 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
         b->order = rest;
         b->takers = b->order + n;
     }
-    return 0;
+    return pp_sent_init(&b->arrays, d,
+                        pp_image_batch_device_bytes(max_tokens, c), err);
 }
 
 void pp_image_batch_finish(struct pp_image_batch *b)
 {
-    pp_device_free(b->device, b->memory);
+    pp_device_free(NULL, b->memory);
+    pp_sent_finish(&b->arrays);
     *b = (struct pp_image_batch){0};
 }
 
@@ -147,6 +151,8 @@ static void list_patches(struct pp_image_batch *b, const struct pp_vision *v,
             pp_window_order(g, &s, (int32_t)first, places,
                             b->cu_windows + b->view.n_windows + 1);
     list_axes(b->axes, g, side, places, first);
+    for (size_t i = 0; places && i < pp_grid_size(g) / v->merge; i++)
+        b->sources[places[i]] = (int32_t)(first + i);
 }
 
 /* Bounds the chunks of a clip, whose rows follow `at` others, and notes its
@@ -188,6 +194,8 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
     struct pp_image_walk s;
     b->view = (struct pp_microbatch){.cu_seqlens = b->cu_seqlens,
                                      .cu_seqlens_padded = b->cu_seqlens,
+                                     .host_cu = b->cu_seqlens,
+                                     .host_cu_padded = b->cu_seqlens,
                                      .input_ids = b->input_ids,
                                      .pixels = b->pixels};
     bool axes = pp_vision_merges(v);
@@ -197,6 +205,8 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
         b->view.positions = b->positions;
     if (!axes || v->window)
         b->view.feature_rows = b->feature_rows;
+    if (v->window)
+        b->view.sources = b->sources;
     b->cu_seqlens[0] = 0;
     if (v->window || v->chunk) {
         b->view.cu_windows = b->cu_windows;
@@ -357,5 +367,43 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
         b->view.routes = sorts ? &b->routes : NULL;
     else if (!w->makes) /* the bridge keeps the order of the tokens */
         b->view.n_features = taken->n;
+    return 0;
+}
+
+/* Sends the arrays of an encoder, and points *mb to the copies. */
+static int send_arrays(struct pp_image_batch *b,
+                       struct pp_taken_features *taken,
+                       struct pp_microbatch *mb, struct pp_err *err)
+{
+    struct pp_microbatch *v = &b->sent;
+    *v = b->view;
+    b->sent_routes = b->routes;
+    const struct pp_sent_array arrays[] = {
+        {&v->cu_seqlens, v->cu_seqlens ? v->n_sequences + 1 : 0},
+        {&v->positions, v->positions ? v->tokens : 0},
+        {&v->input_ids, v->input_ids ? v->tokens : 0},
+        {&v->feature_rows, v->feature_rows ? v->n_features * b->states : 0},
+        {&v->cu_windows, v->cu_windows ? v->n_windows + 1 : 0},
+        {&v->axes, v->axes ? 2 * v->tokens : 0},
+        {&taken->rows, taken->n},
+        {&mb->axes, mb->axes && mb->axes == b->token_axes ? 3 * mb->tokens : 0},
+        {&b->sent_routes.order, taken->routes || v->routes ? v->n_features : 0},
+    };
+    pp_sent_add(&b->arrays, arrays, sizeof arrays / sizeof *arrays);
+    v->cu_seqlens_padded = v->cu_seqlens;
+    taken->images = v;
+    if (taken->routes)
+        taken->routes = &b->sent_routes;
+    if (v->routes)
+        v->routes = &b->sent_routes;
+    return pp_sent_put(&b->arrays, err);
+}
+
+int pp_image_batches_send(struct pp_image_batch b[PP_MAX_ENCODERS],
+                          struct pp_microbatch *mb, struct pp_err *err)
+{
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        if (b[k].arrays.there && send_arrays(&b[k], &mb->taken[k], mb, err))
+            return -1;
     return 0;
 }

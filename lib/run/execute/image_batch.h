@@ -16,6 +16,7 @@
 /* Buffers for the images of a microbatch of up to max_tokens, or of that many
  * features if they are those of several microbatches. */
 struct pp_image_batch {
+    size_t states;        /* hidden states in a feature */
     void *memory;         /* of the arrays below */
     const float **pixels; /* of each image */
     size_t *out, *in;     /* bounds by rank */
@@ -31,16 +32,20 @@ struct pp_image_batch {
     int32_t *token_rows;   /* among the tokens */
     int32_t
         *axes; /* positions of patches on two axes, if they are merged ... */
-    int32_t *token_axes;     /* ... and of tokens on three */
-    int32_t *order, *takers; /* of the features of this rank: by destination,
-                                and the destination of each; -1: another copy of
-                                the maker sends it */
-    struct pp_device *device;
+    int32_t *token_axes; /* ... and of tokens on three */
+    int32_t *sources; /* of features in another order: the number of each among
+                         those of the images, by its place */
+    int32_t *order, *takers;   /* of the features of this rank: by destination,
+                                  and the destination of each; -1: another copy of
+                                  the maker sends it */
     struct pp_microbatch view; /* of the last bin */
     struct pp_feature_routes routes;
+    struct pp_sent_arrays arrays;
+    struct pp_microbatch sent; /* the view of kernels, on a GPU, ... */
+    struct pp_feature_routes sent_routes; /* ... and its routes */
 };
 
-/* The device, whose memory is the host's, outlives b. */
+/* The device outlives b. */
 int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
                         size_t max_tokens, const struct pp_image_counts *c,
                         struct pp_err *err) PP_MUST_USE;
@@ -62,5 +67,11 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
                         struct pp_microbatch *mb,
                         struct pp_err *err) PP_MUST_USE;
+
+/* Copies the arrays of all encoders to their device, if it is a GPU, and points
+ * *mb, which has their views, to the copies. */
+int pp_image_batches_send(struct pp_image_batch b[PP_MAX_ENCODERS],
+                          struct pp_microbatch *mb,
+                          struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -207,8 +207,11 @@ int pp_job_replicas(const struct pp_job *j, int row)
 bool pp_job_overlaps(const struct pp_job *j, int row_number)
 {
     const struct pp_row *row = &j->schedule->rows[row_number];
+    const struct pp_layout l = pp_job_layout(j);
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
-        j->optim.steps == 0 || j->score || j->mesh.cp > 1 || j->mesh.tp > 1)
+        j->optim.steps == 0 || j->score || j->mesh.cp > 1 || j->mesh.tp > 1 ||
+        pp_job_mesh(j, row_number).tp > 1 ||
+        pp_layout_language(&l)->mesh.encoder_tp > 0)
         return false;
     for (size_t i = 0; i < row->n; i++)
         if (row->actions[i].overlap)

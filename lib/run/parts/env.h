@@ -21,6 +21,8 @@
 struct pp_attention_exchange;
 struct pp_parameters;
 
+enum { PP_PIXEL_ROOM = 1 << 20 };
+
 struct pp_env {
     struct pp_layout layout;
     struct pp_place place; /* of this rank */
@@ -50,6 +52,9 @@ struct pp_env {
                                  GPU; NULL on the CPU */
     int32_t *expert_routes;   /* (2, rows, top_k) the same, for experts that are
                                  replayed or recorded; or NULL */
+    void *pixel_room;         /* host memory of PP_PIXEL_ROOM bytes or of a row,
+                                 for the inputs of an encoder on their way to a
+                                 GPU; or NULL */
     struct pp_device *device; /* NULL: the CPU */
     void *stream;             /* the kernels' argument */
 };

@@ -110,6 +110,9 @@ struct pp_microbatch {
                                     an encoder that merges patches counts as
                                     many rows as make a feature as one. NULL:
                                     all, in order */
+    const int32_t *sources;  /* (n_features) host memory, if they are in another
+                                order in the encoder: the number of each, by its
+                                place there; else NULL */
     const int32_t *n_frames; /* (n_sequences) of each clip, if the encoder works
                                 on chunks; host memory */
     /* For an encoder some of whose layers attend to windows or chunks, not to

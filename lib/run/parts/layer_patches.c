@@ -4,44 +4,69 @@
  * and, with CLIP, the class token and learned positions.
  *
  * The row of a class token has pixels of 0, so that one product serves all
- * rows. Its W adds nothing to the product's weight for them. Pixels are in the
- * host's memory, so there is no such layer on a device yet. */
+ * rows. Its W adds nothing to the product's weight for them. */
 #include "run/parts/layer_impl.h"
 
 #include <string.h>
 
-/* Returns the row of patch number k in the order of features. */
-static size_t row_of(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     size_t k)
+#include "base/elements.h"
+
+/* Returns the place of row number i of an image among its pixels, if its
+ * features begin with number `first` among all. */
+static ptrdiff_t source_of(const struct pp_layer *l,
+                           const struct pp_microbatch *mb, size_t first,
+                           size_t i)
 {
     size_t merge = pp_layer_encoder(l)->merge;
-    return merge > 1 && mb->feature_rows
-               ? (size_t)mb->feature_rows[k / merge] * merge + k % merge
-               : k;
+    if (!mb->sources)
+        return (ptrdiff_t)i;
+    ptrdiff_t feature =
+        (ptrdiff_t)mb->sources[first + i / merge] - (ptrdiff_t)first;
+    return feature * (ptrdiff_t)merge + (ptrdiff_t)(i % merge);
 }
 
-/* Writes the pixels of patches, which are in the order of features, to their
- * rows, and zeros to the others. */
-static void put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       void *to)
+/* Writes the pixels of rows from `at` on, in the type of the layer. */
+static void fill_pixels(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, void *to, size_t at,
+                        size_t n)
 {
-    size_t P = pp_layer_encoder(l)->patch_inputs;
-    size_t row = P * l->env->kernels->element_bytes;
-    bool wide = l->env->kernels->element_bytes == sizeof(double);
-    size_t skipped = l->w[PP_P_CLASS] ? 1 : 0;
-    memset(to, 0, mb->tokens * row);
+    const struct pp_vision *v = pp_layer_encoder(l);
+    size_t P = v->patch_inputs, bytes = l->env->kernels->element_bytes;
+    size_t skipped = l->w[PP_P_CLASS] ? 1 : 0, end = at + n;
+    memset(to, 0, n * P * bytes);
     for (size_t k = 0; k < mb->n_sequences; k++) {
-        size_t real = (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
-        size_t first = (size_t)mb->cu_seqlens_padded[k] + skipped;
-        for (size_t i = 0; i + skipped < real; i++) {
-            const float *from = mb->pixels[k] + i * P;
-            char *at = (char *)to + row_of(l, mb, first + i) * row;
-            if (!wide)
-                memcpy(at, from, P * sizeof *from);
-            for (size_t j = 0; wide && j < P; j++)
-                ((double *)at)[j] = (double)from[j];
-        }
+        size_t begin = (size_t)mb->host_cu_padded[k], first = begin + skipped;
+        size_t last = begin + (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
+        size_t row = first > at ? first : at;
+        for (; row < last && row < end; row++)
+            pp_elements_convert((char *)to + (row - at) * P * bytes, bytes,
+                                mb->pixels[k] + source_of(l, mb,
+                                                          first / v->merge,
+                                                          row - first) *
+                                                    (ptrdiff_t)P,
+                                sizeof(float), P);
     }
+}
+
+/* Writes the pixels of all rows: on a GPU, through room in host memory. */
+static int put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      void *to, struct pp_err *err)
+{
+    size_t row =
+        pp_layer_encoder(l)->patch_inputs * l->env->kernels->element_bytes;
+    size_t most = PP_PIXEL_ROOM > row ? PP_PIXEL_ROOM / row : 1, n;
+    if (pp_env_is_host(l->env)) {
+        fill_pixels(l, mb, to, 0, mb->tokens);
+        return 0;
+    }
+    for (size_t at = 0; at < mb->tokens; at += n) {
+        n = mb->tokens - at < most ? mb->tokens - at : most;
+        fill_pixels(l, mb, l->env->pixel_room, at, n);
+        if (pp_layer_put(l, (char *)to + at * row, l->env->pixel_room, n * row,
+                         err))
+            return -1;
+    }
+    return 0;
 }
 
 static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -54,7 +79,8 @@ static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    put_pixels(l, mb, s[PP_S_PATCH_X]);
+    if (put_pixels(l, mb, s[PP_S_PATCH_X], err))
+        return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
                                R, P, C, C, P, l->env->stream));
     if (!l->w[PP_P_CLASS])

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "model/vision.h"
 #include "run/checkpoint/ckpt_agree.h"
 #include "run/checkpoint/ckpt_save.h"
 #include "run/execute/job.h"
@@ -71,6 +70,7 @@ static int make_overlap(struct pp_rank *r, const struct pp_table_counts *c,
     *env = r->env;
     env->device = d;
     env->stream = d->stream;
+    pp_rank_images_beside(r);
     return pp_engine_init(&r->worker.overlap, j, env, c, err);
 }
 
@@ -341,9 +341,8 @@ static int open_device(struct pp_rank *r, struct pp_err *err)
     return 0;
 }
 
-/* Returns the means to exchange elements in a group of this rank's. */
-static struct pp_collective collective_of(const struct pp_env *env,
-                                          enum pp_group_kind kind)
+struct pp_collective pp_rank_collective(const struct pp_env *env,
+                                        enum pp_group_kind kind)
 {
     return (struct pp_collective){
         .comm = env->comm,
@@ -363,35 +362,6 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
         &table[PP_P_WEIGHT], pp_env_tp(env), (size_t)env->tensor.group.index);
     env->first_word = (int32_t)(p.offset / p.cols);
     env->n_words = (int32_t)p.rows;
-}
-
-/* Fills the envs of the encoders. No other rank shares their attention, and
- * those that divide their tensors share their products. */
-static void make_images(struct pp_rank *r)
-{
-    static const struct pp_mesh alone = {1, 1, 1, 1, 1};
-    const struct pp_collective none = {.group.n = 1};
-    r->encoded = *r->job->model;
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        if (r->encoded.encoders[k].kind == PP_VISION_NONE)
-            continue;
-        struct pp_env *p = &r->projector[k], *images = &r->images[k];
-        r->encoded.encoders[k].tp = pp_layout_encoder_tp(&r->env.layout, k);
-        r->tower[k] = pp_vision_tower(&r->encoded, k);
-        *p = r->env;
-        p->model = &r->encoded;
-        p->context = p->experts = p->routers = none;
-        p->tensor = collective_of(&r->env, PP_GROUP_ENCODER_TP);
-        p->exchange = pp_attention_exchange(1, &alone);
-        *images = *p;
-        images->model = &r->tower[k];
-        p->images[k] = images;
-    }
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (r->projector[k].model) {
-            r->env.images[k] = &r->images[k];
-            r->env.projector[k] = &r->projector[k];
-        }
 }
 
 /* Makes the room for what layers of experts read of a GPU. */
@@ -437,17 +407,16 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     r->share = pp_mesh_share(pp_env_has_tokens(env) ? pp_env_mesh(env) : NULL,
                              j->model);
     env->model = &r->share;
-    env->context = collective_of(env, PP_GROUP_CP);
-    env->tensor = collective_of(env, PP_GROUP_TP);
-    env->experts = collective_of(env, PP_GROUP_EP);
-    env->routers =
-        collective_of(env, r->share.moe.whole ? PP_GROUP_SHARERS : PP_GROUP_CP);
-    env->features = collective_of(env, PP_GROUP_FEATURES);
+    env->context = pp_rank_collective(env, PP_GROUP_CP);
+    env->tensor = pp_rank_collective(env, PP_GROUP_TP);
+    env->experts = pp_rank_collective(env, PP_GROUP_EP);
+    env->routers = pp_rank_collective(env, r->share.moe.whole ? PP_GROUP_SHARERS
+                                                              : PP_GROUP_CP);
+    env->features = pp_rank_collective(env, PP_GROUP_FEATURES);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);
-    make_images(r);
-    return make_counts(r, err);
+    return pp_rank_make_images(r, err) || make_counts(r, err) ? -1 : 0;
 }
 
 static int rank_init(struct pp_rank *r, const struct pp_job *j,
@@ -509,7 +478,8 @@ static void rank_finish(struct pp_rank *r)
                     r->scored.values,
                     r->owned_at,
                     r->env.expert_counts,
-                    r->env.expert_routes};
+                    r->env.expert_routes,
+                    r->env.pixel_room};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++)
         pp_device_free(NULL, made[i]);
     r->env.comm->ops->detach(r->env.comm);

@@ -29,7 +29,9 @@ struct pp_rank {
     struct pp_model encoded; /* the model with this rank's share of its
                                 encoders, if it has any */
     struct pp_model tower[PP_MAX_ENCODERS]; /* these shares */
-    struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
+    struct pp_rank_encoders {
+        struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
+    } encoders, encoders_beside; /* those of env and of beside */
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
@@ -86,6 +88,15 @@ static inline size_t pp_rank_lane(const struct pp_rank *r)
 {
     return pp_env_has_tokens(&r->env) ? (size_t)r->env.place.dp : 0;
 }
+
+/* Returns the means to exchange elements in a group of this rank's. */
+struct pp_collective pp_rank_collective(const struct pp_env *env,
+                                        enum pp_group_kind kind);
+
+/* Fill the envs of the encoders, with the room for their inputs; and the same
+ * for the second device handle, after those of the first. */
+int pp_rank_make_images(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+void pp_rank_images_beside(struct pp_rank *r);
 
 /* Makes r->params and fills them; sets step and microbatches. Fails if the job
  * cannot continue from the checkpoint. */
