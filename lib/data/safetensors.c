@@ -27,6 +27,8 @@ struct pp_tensors {
     struct pp_tensor_list list;
     struct shard *shards;
     size_t n_shards, shard_capacity;
+    struct pp_tensors *added; /* whose files hold tensors of this one; or NULL
+                               */
 };
 
 /* One entry of the index: a tensor and its shard. */
@@ -326,6 +328,27 @@ int pp_tensors_open(const char *path, struct pp_tensors **out,
     return 0;
 }
 
+int pp_tensors_add(struct pp_tensors *t, const char *path, const char *prefix,
+                   struct pp_err *err)
+{
+    struct pp_tensors *more;
+    if (pp_tensors_open(path, &more, err))
+        return -1;
+    more->added = t->added;
+    t->added = more;
+    for (size_t i = 0; i < more->list.n; i++) {
+        struct pp_tensor x = more->list.items[i];
+        x.name = pp_arena_printf(&t->arena, "%s%s", prefix, x.name);
+        if (!x.name)
+            return out_of_memory(path, err);
+        if (grow_list(&t->list.items, t->list.n, &t->list.capacity, sizeof x,
+                      path, err))
+            return -1;
+        t->list.items[t->list.n++] = x;
+    }
+    return sort_tensors(t, path, err);
+}
+
 size_t pp_tensors_n(const struct pp_tensors *t)
 {
     return t->list.n;
@@ -351,6 +374,7 @@ void pp_tensors_close(struct pp_tensors *t)
         return;
     for (size_t i = 0; i < t->n_shards; i++)
         pp_file_unmap(t->shards[i].map, t->shards[i].map_bytes);
+    pp_tensors_close(t->added);
     free(t->shards);
     free(t->list.items);
     pp_arena_finish(&t->arena);

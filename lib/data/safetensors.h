@@ -50,6 +50,12 @@ struct pp_tensors; /* an open set */
 int pp_tensors_open(const char *path, struct pp_tensors **out,
                     struct pp_err *err) PP_MUST_USE;
 
+/* Adds the tensors of another set, which path names likewise, under names that
+ * begin with prefix. Fails as the other does, and if a name is there already;
+ * then t can only be closed. */
+int pp_tensors_add(struct pp_tensors *t, const char *path, const char *prefix,
+                   struct pp_err *err) PP_MUST_USE;
+
 /* Tensors are in the order of their names. */
 size_t pp_tensors_n(const struct pp_tensors *t);
 const struct pp_tensor *pp_tensors_at(const struct pp_tensors *t, size_t i);

@@ -412,6 +412,29 @@ static void test_shards(void)
     unlink("model.safetensors.index.json");
 }
 
+static void test_added(void)
+{
+    struct pp_err err = {0};
+    struct pp_tensors *t;
+    put_tensors("1.safetensors", ONE("a"), 4);
+    put_tensors("2.safetensors", ONE("b"), 4);
+    if (!ok(pp_tensors_open("1.safetensors", &t, &err) == 0, "a set opens"))
+        return;
+    ok(pp_tensors_add(t, "2.safetensors", "x.", &err) == 0 &&
+           pp_tensors_add(t, "1.safetensors", "x.y.", &err) == 0,
+       "others are added to it");
+    const struct pp_tensor *b = pp_tensors_find(t, "x.b");
+    ok(pp_tensors_n(t) == 3 && pp_tensors_find(t, "a") && b && b->bytes == 4 &&
+           !memcmp(b->data, "\0\1\2\3", 4) && pp_tensors_find(t, "x.y.a") &&
+           !pp_tensors_find(t, "b"),
+       "it has their tensors under longer names");
+    ok(pp_tensors_add(t, "1.safetensors", "", &err) &&
+           err.code == PP_EXIT_INPUT,
+       "a name that is there already is refused");
+    is_str(err.text, "1.safetensors: 'a' occurs twice", "and named");
+    pp_tensors_close(t);
+}
+
 /* Writes put bytes where the header says 16. Returns message and status. */
 static const char *write_error(const char *path, size_t put, int *code)
 {
@@ -475,6 +498,7 @@ int main(void)
     test_round_trip();
     test_conversions();
     test_shards();
+    test_added();
     test_write_errors();
     static const char *const files[] = {
         "t.safetensors", "cut.safetensors", "odd.safetensors",
