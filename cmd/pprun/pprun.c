@@ -281,6 +281,7 @@ int main(int argc, char **argv)
         .size = 1,
         .job = {.accumulate = 1,
                 .mtp_weight = -1,
+                .generator_weight = -1,
                 .optim = {.lr = -1,
                           .beta1 = 0.9,
                           .beta2 = 0.999,

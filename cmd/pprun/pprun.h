@@ -122,7 +122,7 @@ struct pprun {
     struct pp_objective_options objective;
 
     struct pp_manifest manifest;
-    struct pp_model model;
+    struct pp_model model, generator; /* generator: valid if model has it */
     struct pp_schedule forward;
     struct pp_unit_range *stages;
     enum pp_recompute *recompute; /* by stage */
@@ -130,7 +130,7 @@ struct pprun {
     struct pp_packed data, eval;
     struct pp_background_check *check; /* of their files, or NULL */
     struct pp_tensors *weights;
-    char *resume, *config_text, *tokenizer_source;
+    char *resume, *config_text, *generator_config, *tokenizer_source;
     int save_lock;   /* descriptor of the directory of --save, or 0 */
     int stream_lock; /* of that of --stream-weights */
 
@@ -180,8 +180,30 @@ const struct pp_kernels *pprun_cpu_kernels(const struct pprun *p, bool fp64);
  * Needs the model and the schedule. */
 int pprun_open_data(struct pprun *p) PP_MUST_USE;
 
-/* Refuses a plan with a generator. */
-int pprun_check_generator(const struct pprun *p) PP_MUST_USE;
+/* --- pprun_generator.c: a generator behind the language model --- */
+
+/* Reads the model of the generator, if the plan has one, and puts it behind the
+ * language model. Refuses what pprun does not do with it. */
+int pprun_read_generator(struct pprun *p) PP_MUST_USE;
+
+/* Returns the parameters of the connector that a unit has. Plans do not count
+ * them. */
+uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u);
+
+/* Gives the language model the generator's rows, if the ranks of both divide
+ * rows alike: then nothing crosses a bridge. */
+void pprun_join_generator(struct pp_layout *l);
+
+/* Checks that data have tokens for the generator. */
+int pprun_check_generator_data(const struct pprun *p, const char *dir,
+                               const struct pp_packed *data) PP_MUST_USE;
+
+/* Adds the generator's weights to those of the run, which are at path: those in
+ * PATH/generator, or of the plan. */
+int pprun_open_generator(struct pprun *p, const char *path) PP_MUST_USE;
+
+/* Makes the config.json of the generator in checkpoints. */
+int pprun_generator_config(struct pprun *p, const char *dtype) PP_MUST_USE;
 
 /* Refuses what pprun does not do with a model that has an encoder of images. */
 int pprun_check_images(const struct pprun *p) PP_MUST_USE;

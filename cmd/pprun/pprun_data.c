@@ -350,7 +350,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        dir, out->vocab - 1, p->model.vocab);
     if (check_ranges(p, dir, out) || check_chunks(p, dir, out) ||
         check_rows(p, dir, out) || check_objective(p, dir, out) ||
-        check_bytes(p, dir, out))
+        check_bytes(p, dir, out) || pprun_check_generator_data(p, dir, out))
         return -1;
     if (check_positions(p, dir, out))
         return -1;
@@ -390,7 +390,7 @@ int pprun_open_data(struct pprun *p)
     const struct pp_manifest *m = &p->manifest;
     const struct pprun_options *o = &p->options;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
-    if (!dir && o->shrink && !p->job.objective)
+    if (!dir && o->shrink && !p->job.objective && !p->model.generator)
         return 0; /* --shrink generates data */
     if (!dir)
         return tool_usage(p->tool, "no data: give --data DIR");

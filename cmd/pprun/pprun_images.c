@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_images - refuses what pprun does not do with a model that has an
- * encoder, and a generator. */
+ * encoder. */
 #include "manifest/workloads.h"
 #include "model/vision.h"
 #include "pprun.h"
@@ -31,19 +31,6 @@ static int check_branches(const struct pprun *p)
     return 0;
 }
 
-int pprun_check_generator(const struct pprun *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    if (!pp_plan_generates(m))
-        return 0;
-    const struct pp_component *c = &m->components[m->n_components - 1];
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "/components/%zu: '%s' is a generator, which can be "
-                   "planned, but pprun does not train it yet; give it the "
-                   "plan of '%s'",
-                   m->n_components - 1, c->name, c->behind);
-}
-
 int pprun_check_images(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
@@ -72,7 +59,7 @@ int pprun_check_images(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
-    for (size_t k = 0; k + 1 < m->n_components; k++)
+    for (size_t k = 0; k < pp_plan_language(m); k++)
         if (m->components[k].apart &&
             pp_mesh_check_encoder(&m->components[k].mesh, &p->model, k, err))
             return -1;

@@ -55,8 +55,6 @@ static int check_supported(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
-    if (pprun_check_generator(p))
-        return -1;
     if (m->graph.n_slices > 1 && m->mesh.cp > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp: '%d', but the schedule has slices, which "
@@ -283,7 +281,8 @@ static int check_units(const struct pprun *p)
         char fqn[PP_FQN_TEXT];
         pp_model_fqn(&p->model, u, fqn);
         if (strcmp(fqn, m->model.units[i].fqn) ||
-            m->model.units[i].params != pp_unit_n_params(&p->model, u))
+            m->model.units[i].params + pprun_connector_params(p, u) !=
+                pp_unit_n_params(&p->model, u))
             return pp_fail(err, PP_EXIT_INPUT,
                            "/model/units/%zu: '%s' differs from '%s' of '%s'",
                            i, m->model.units[i].fqn, fqn, m->model.source);
@@ -312,8 +311,8 @@ static int match_model(struct pprun *p)
                        "/model/architecture: '%s' can be planned, but pprun "
                        "does not train it yet",
                        name);
-    if (check_mtp(p) || pp_mesh_check(&m->mesh, &p->model, 0, err) ||
-        pprun_check_images(p))
+    if (check_mtp(p) || pprun_read_generator(p) ||
+        pp_mesh_check(&m->mesh, &p->model, 0, err) || pprun_check_images(p))
         return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -326,8 +325,10 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < m->model.n_units; i++)
         p->roles[i] = m->model.units[i].role;
-    if (m->model.has_frozen)
+    if (m->model.has_frozen) {
         p->model.roles = p->roles;
+        p->generator.roles = p->roles + pp_model_n_own(&p->model);
+    }
     p->stages = calloc((size_t)m->graph.n_stages, sizeof *p->stages);
     p->recompute = calloc((size_t)m->graph.n_stages, sizeof *p->recompute);
     if (!p->stages || !p->recompute)
@@ -392,7 +393,7 @@ static int find_weights(struct pprun *p)
         return fail_weights(p, source);
     if (pprun_check_weights(p, path) || pp_tensors_open(path, &p->weights, err))
         return -1;
-    if (check_weights(p, path))
+    if (pprun_open_generator(p, path) || check_weights(p, path))
         return -1;
     p->job.weights = p->weights;
     p->job.weights_path = path;
@@ -471,7 +472,8 @@ static int prepare_save(struct pprun *p)
     const struct pp_precision *saved = saved_precision(p);
     if (saved != &pp_precisions[p->options.dtype])
         p->job.save_bytes = saved->element_bytes;
-    if (pp_config_text(source, saved->hugging_face, &p->config_text, err))
+    if (pp_config_text(source, saved->hugging_face, &p->config_text, err) ||
+        pprun_generator_config(p, saved->hugging_face))
         return -1;
     p->tokenizer_source = strdup(source);
     if (!p->tokenizer_source)
@@ -533,6 +535,9 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     j->mesh = p->manifest.mesh;
     if (p->manifest.n_components && p->manifest.components[0].apart)
         j->components = pp_manifest_layout(&p->manifest);
+    pprun_join_generator(&j->components);
+    if (j->components.n_components == 1) /* it has all rows */
+        j->components.n_components = 0;
     for (size_t i = 0; p->manifest.n_components <= PP_MAX_COMPONENTS &&
                        i < p->manifest.n_components;
          i++)
@@ -571,6 +576,7 @@ void pprun_finish(struct pprun *p)
     free(p->text);
     free(p->resume);
     free(p->config_text);
+    free(p->generator_config);
     free(p->tokenizer_source);
     free(p->stages);
     free(p->recompute);

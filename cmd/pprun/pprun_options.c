@@ -121,6 +121,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "mtp-weight", "C", "factor of the loss of multi-token prediction (0.1)",
      AT(job.mtp_weight), 0, 1e6, .needs = TRAINING,
      .also = "mtp-loss-scaling-factor"},
+    {0, "generator-weight", "C", "factor of the loss of a generator (1)",
+     AT(job.generator_weight), 0, 1e6, .needs = TRAINING},
     {0, "record-routing", "FILE", "write which experts each token got",
      AT(options.record_routing), .needs = "steps|?epochs|logprobs",
      .excludes = "verify generate print-memory"},

@@ -47,6 +47,8 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_uint(&w, "dropped", (uint64_t)r->dropped);
     if (p->model.n_mtp)
         pp_json_real(&w, "mtp_loss", r->mtp_loss);
+    if (p->model.generator)
+        pp_json_real(&w, "generator_loss", r->generator_loss);
     if (r->metrics)
         pprun_write_metrics(&w, pp_objectives[p->objective.number],
                             pprun_columns(&p->data), r->metrics);

@@ -98,8 +98,10 @@ int pprun_check_weights(struct pprun *p, const char *path)
     char *slash = strrchr(dir, '/');
     if (!pp_file_is_dir(path))
         strcpy(slash ? slash : dir, slash ? "" : ".");
-    int rc =
-        pp_ckpt_verify(dir, "model", p->rank, p->size, &listed, &p->tool->err);
+    struct pp_err *err = &p->tool->err;
+    int rc = pp_ckpt_verify(dir, "model", p->rank, p->size, &listed, err);
+    if (rc == 0 && p->model.generator)
+        rc = pp_ckpt_verify(dir, "generator/", p->rank, p->size, &listed, err);
     free(dir);
     return rc;
 }

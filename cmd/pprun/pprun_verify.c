@@ -45,6 +45,18 @@ static int take_bins(struct pprun *p, const struct pp_packed *set,
     return 0;
 }
 
+/* Its vocabulary stays, as the ids of synthetic data do. */
+static void shrink_generator(struct pprun *p)
+{
+    const struct pp_mesh *x =
+        &p->manifest.components[p->manifest.n_components - 1].mesh;
+    size_t tp = (size_t)x->tp, vocab = p->generator.vocab;
+    bool exchanges = x->cp > 1 && x->cp_exchange == PP_CP_A2A;
+    pp_model_synthetic(&p->generator, tp, exchanges ? (size_t)x->cp * tp : 1);
+    p->generator.vocab = vocab;
+    p->generator.reads = p->model.hidden;
+}
+
 int pprun_verify_prepare(struct pprun *p)
 {
     struct pp_job *j = &p->job;
@@ -57,6 +69,8 @@ int pprun_verify_prepare(struct pprun *p)
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
         pp_model_synthetic(&p->model, tp, exchanges ? cp * tp : 1);
+    if (p->options.shrink && p->model.generator)
+        shrink_generator(p);
     size_t n = pp_job_microbatches(j) * (size_t)j->accumulate;
     size_t slots = ALL_SLOTS / n;
     const struct pp_synthetic_data likeness = {
@@ -187,7 +201,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->inspect = pp_verify_inspect;
     /* The rows of a sequence on several ranks have no common sum. */
     j->output = pp_mesh_sharers(&p->manifest.mesh) > 1 ||
-                        planned.components.n_components
+                        planned.components.n_components || p->model.generator
                     ? NULL
                     : pp_verify_output;
     j->stop = NULL;
@@ -357,6 +371,7 @@ int pprun_verify(struct pprun *p)
         goto out;
     y.v.recompute = p->job.recompute;
     y.v.objective = p->job.objective != NULL;
+    y.v.generator_weight = p->job.generator_weight;
     y.v.exact = p->manifest.mesh.cp_exact;
     y.v.exact_gradients =
         p->manifest.mesh.cp == 1 || p->manifest.mesh.cp_exchange == PP_CP_A2A;

@@ -6,11 +6,17 @@
 struct pp_edge pp_edge_before(const struct pp_model *m, size_t at)
 {
     size_t vision = m->table ? 0 : pp_vision_n_units(m);
+    size_t own = pp_model_n_own(m);
+    if (at >= own && m->generator) {
+        struct pp_edge e = pp_edge_before(m->generator, at - own);
+        e.rows = PP_ROWS_GENERATED;
+        return e;
+    }
     /* A layer for multi-token prediction also passes on all that it gets. */
     size_t mtp = vision + m->n_layers + 2;
     size_t n = m->n_mtp && at > mtp ? 1 + at - mtp : 1;
-    if (at == 0 || at == pp_model_n_units(m))
-        return (struct pp_edge){0};
+    if (at == 0 || at == own)
+        return (struct pp_edge){.width = at == 0 ? m->reads : 0};
     if (at > vision)
         return (struct pp_edge){PP_ROWS_TOKENS, n * m->hidden, 0};
     struct pp_unit_id before = pp_vision_unit(m, at - 1);
@@ -57,6 +63,8 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u)
 {
     if (u.kind == PP_UNIT_PROJECTOR)
         return PP_ROWS_FEATURES;
+    if (u.generates)
+        return PP_ROWS_GENERATED;
     return pp_unit_is_vision(u) ? PP_ROWS_PATCHES : PP_ROWS_TOKENS;
 }
 
@@ -69,7 +77,7 @@ size_t pp_image_rows(const struct pp_vision *v, size_t patches,
 
 double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows)
 {
-    return rows == PP_ROWS_TOKENS
+    return rows <= PP_ROWS_GENERATED
                ? 1
                : pp_vision_rate(v, pp_image_rows(v, v->patches, rows));
 }

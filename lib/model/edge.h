@@ -4,7 +4,9 @@
  * A microbatch of a model with an encoder of images has rows of three kinds:
  * tokens of the language model; tokens of the encoder; and features, the rows
  * that the projector makes and the embedding puts in the place of placeholders.
- * Messages, buffers and what a unit saves have the rows of their edge. */
+ * A generator behind the language model has rows of its own: as many, but its
+ * ranks may divide them in another way. Messages, buffers and what a unit saves
+ * have the rows of their edge. */
 #ifndef PP_MODEL_EDGE_H
 #define PP_MODEL_EDGE_H
 
@@ -12,13 +14,15 @@
 
 enum pp_rows {
     PP_ROWS_TOKENS,
-    PP_ROWS_PATCHES, /* with class tokens */
+    PP_ROWS_GENERATED, /* tokens of a generator */
+    PP_ROWS_PATCHES,   /* with class tokens */
     PP_ROWS_FEATURES,
     PP_N_ROWS
 };
 
 /* A row of what passes between two units. The width is 0 before the first unit
- * and after the last one, where nothing passes. */
+ * and after the last one, where nothing passes. A generator reads rows of the
+ * language model's width. */
 struct pp_edge {
     enum pp_rows rows;
     size_t width;   /* elements of a row */

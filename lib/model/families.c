@@ -60,6 +60,19 @@ static size_t layer_parts(const struct pp_family *f, bool joins,
     return n;
 }
 
+static size_t embedding_parts(const struct pp_model *m,
+                              const struct pp_family *f,
+                              struct pp_model_part out[PP_MAX_PARTS])
+{
+    size_t n = 0;
+    out[n++] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
+    if (f->names->positions)
+        out[n++] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
+    if (m->reads)
+        out[n++] = (struct pp_model_part){.kind = PP_PART_CONNECTOR};
+    return n;
+}
+
 size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
                      struct pp_model_part out[PP_MAX_PARTS])
 {
@@ -68,9 +81,7 @@ size_t pp_unit_parts(const struct pp_model *m, struct pp_unit_id u,
         f->mlp == PP_PART_EXPERTS && !pp_layer_set_has(&m->moe.layers, u.layer);
     switch (u.kind) {
     case PP_UNIT_EMBED:
-        out[0] = (struct pp_model_part){.kind = PP_PART_EMBEDDING};
-        out[1] = (struct pp_model_part){.kind = PP_PART_POSITIONS};
-        return f->names->positions ? 2 : 1;
+        return embedding_parts(m, f, out);
     case PP_UNIT_LAYER:
         return layer_parts(f, pp_unit_is_mtp(m, u),
                            dense ? PP_PART_GATED_MLP : f->mlp, out);
@@ -154,7 +165,9 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
     const struct pp_family *f = pp_family_of(m->architecture);
     const struct pp_names *names = f->names;
     const char *const ends[][PP_N_PATCH_PARAMS] = {
-        [PP_UNIT_EMBED] = {names->embedding, names->positions},
+        [PP_UNIT_EMBED] = {names->embedding, names->positions,
+                           PP_CONNECTOR_PREFIX "weight",
+                           PP_CONNECTOR_PREFIX "bias"},
         [PP_UNIT_NORM] = {names->norm, names->norm_bias},
         [PP_UNIT_HEAD] = {m->scores ? SCORE : names->head},
         [PP_UNIT_PATCHES] = {names->patches, names->positions, names->embedding,
@@ -207,6 +220,24 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
+/* Does so for a unit of the generator. All names are shorter; the bound is for
+ * the compiler's checks. */
+static size_t generator_params(const struct pp_model *m, struct pp_unit_id u,
+                               struct pp_tensor_info out[PP_N_LAYER_PARAMS])
+{
+    m = pp_unit_model(m, &u);
+    size_t n = pp_unit_params(m, u, out);
+    for (size_t slot = 0; slot < n; slot++) {
+        char name[PP_FQN_TEXT];
+        if (!out[slot].name[0])
+            continue;
+        snprintf(name, sizeof name, PP_GENERATOR_PREFIX "%.84s",
+                 out[slot].name);
+        memcpy(out[slot].name, name, sizeof name);
+    }
+    return n;
+}
+
 size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
                       struct pp_tensor_info out[PP_N_LAYER_PARAMS])
 {
@@ -219,6 +250,8 @@ size_t pp_unit_params(const struct pp_model *m, struct pp_unit_id u,
         [PP_UNIT_PROJECTOR] = PP_N_PROJECTOR_PARAMS,
     };
     struct pp_model_part parts[PP_MAX_PARTS];
+    if (u.generates)
+        return generator_params(m, u, out);
     if (pp_unit_is_vision(u) && u.kind != PP_UNIT_PROJECTOR &&
         !pp_model_is_tower(m))
         return tower_params(m, u, out);

@@ -34,6 +34,8 @@ static void add_params(const struct pp_model *m, struct pp_unit_id u,
             pp_weights_add_vector(l, p[i].rows, share);
         struct pp_weight_group *w = &l->at[l->n - 1];
         w->n_parts = p[i].n_parts;
+        if (u.kind == PP_UNIT_EMBED && i == PP_P_CONNECTOR)
+            w->used = 1;
         if (!p[i].n_equal)
             continue;
         w->share = p[i].split == PP_SPLIT_NONE ? PP_SHARE_EXPERT_SUMS
@@ -47,6 +49,7 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
 {
     struct pp_weight_list l = {out, 0, 1};
+    m = pp_unit_model(m, &u);
     switch (u.kind) {
     case PP_UNIT_EMBED: /* a lookup copies a row and multiplies nothing */
         l.used = 0;
@@ -77,6 +80,7 @@ void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
 uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
 {
     uint64_t shares[PP_N_SHARES], sum = 0;
+    m = pp_unit_model(m, &u);
     if (m->table)
         return pp_unit_row(m, u)->params;
     pp_unit_shares(m, u, shares);
@@ -90,8 +94,9 @@ uint64_t pp_model_n_params(const struct pp_model *m)
     uint64_t sum = 0;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         struct pp_unit_id u = pp_model_unit(m, i);
-        if (u.kind != PP_UNIT_HEAD || !m->tied)
-            sum += pp_unit_n_params(m, u);
+        const struct pp_model *of = pp_unit_model(m, &u);
+        if (u.kind != PP_UNIT_HEAD || !of->tied)
+            sum += pp_unit_n_params(of, u);
     }
     return sum;
 }
@@ -120,6 +125,7 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
     struct pp_flops f = {0};
+    m = pp_unit_model(m, &u);
     if (m->table) {
         const double *flops = pp_unit_row(m, u)->fwd_flops;
         return (struct pp_flops){flops[0], flops[1], 0};

@@ -31,9 +31,6 @@ struct pp_layout {
     bool generates; /* the last one is a generator behind the language model */
 };
 
-/* The names of a generator's units begin with it. */
-#define PP_GENERATOR_PREFIX "generator."
-
 /* Returns the component of the language model, which has the tokens. Those
  * before it are encoders. */
 static inline const struct pp_layout_component *

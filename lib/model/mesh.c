@@ -433,6 +433,7 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    m = pp_unit_model(m, &u);
     struct pp_held held = {.frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED};
     if (m->table)
         return (struct pp_held){.dense = pp_unit_n_params(m, u),

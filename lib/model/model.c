@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "model/layout.h"
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -25,10 +24,16 @@ const char *pp_model_architecture(const struct pp_model *m)
                      : pp_architecture_name(m->architecture);
 }
 
-size_t pp_model_n_units(const struct pp_model *m)
+size_t pp_model_n_own(const struct pp_model *m)
 {
     return m->table ? m->table->n
                     : pp_vision_n_units(m) + m->n_layers + 3 + m->n_mtp;
+}
+
+size_t pp_model_n_units(const struct pp_model *m)
+{
+    return pp_model_n_own(m) +
+           (m->generator ? pp_model_n_units(m->generator) : 0);
 }
 
 size_t pp_model_n_first(const struct pp_model *m)
@@ -39,6 +44,10 @@ size_t pp_model_n_first(const struct pp_model *m)
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
 {
     size_t first = pp_model_n_first(m);
+    if (u.generates) {
+        const struct pp_model *g = pp_unit_model(m, &u);
+        return pp_model_n_own(m) + pp_model_index(g, u);
+    }
     if (u.kind == PP_UNIT_LAYER)
         return first + u.layer + pp_unit_is_mtp(m, u);
     if (m->table)
@@ -52,6 +61,12 @@ size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u)
 
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index)
 {
+    if (index >= pp_model_n_own(m)) {
+        struct pp_unit_id u =
+            pp_model_unit(m->generator, index - pp_model_n_own(m));
+        u.generates = true;
+        return u;
+    }
     if (m->table) {
         enum pp_unit_kind kind = m->table->rows[index].kind;
         size_t first = kind == PP_UNIT_LAYER ? m->table->n_first : 0;
@@ -104,6 +119,15 @@ void pp_unit_fqn(struct pp_unit_id u, char buf[PP_FQN_TEXT])
 void pp_model_fqn(const struct pp_model *m, struct pp_unit_id u,
                   char buf[PP_FQN_TEXT])
 {
+    if (u.generates) {
+        const size_t n = strlen(PP_GENERATOR_PREFIX);
+        char name[PP_FQN_TEXT];
+        m = pp_unit_model(m, &u);
+        pp_model_fqn(m, u, name);
+        snprintf(buf, PP_FQN_TEXT, "%s%.*s", PP_GENERATOR_PREFIX,
+                 (int)(PP_FQN_TEXT - 1 - n), name);
+        return;
+    }
     if (m->table)
         snprintf(buf, PP_FQN_TEXT, "%s", pp_unit_row(m, u)->fqn);
     else if (pp_unit_is_vision(u) || pp_model_is_tower(m))
@@ -165,6 +189,7 @@ bool pp_unit_rotates(const struct pp_model *m, struct pp_unit_id u)
 
 enum pp_role pp_unit_role(const struct pp_model *m, struct pp_unit_id u)
 {
+    m = pp_unit_model(m, &u);
     bool vision = pp_unit_is_vision(u) || pp_model_is_tower(m);
     if (!vision || m->table)
         return m->roles ? m->roles[pp_model_index(m, u)] : PP_ROLE_TRAINED;

@@ -194,6 +194,11 @@ struct pp_model {
                                   tower has those of the whole model */
     size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
                   (pp_mesh_share); 0: of the whole model */
+    /* A generator: a language model of its own behind this one, whose units
+       follow; or NULL. Borrowed. It has no encoder, and no tied head. */
+    const struct pp_model *generator;
+    size_t reads; /* of a generator: the width of the rows that its embedding
+                     adds, after a product, the connector; or 0 */
 };
 
 /* Reports whether the model is an encoder alone. */
@@ -250,7 +255,8 @@ const char *pp_model_architecture(const struct pp_model *m);
 /* Returns true if pprun trains the whole model. */
 static inline bool pp_model_trained(const struct pp_model *m)
 {
-    return m->n_mtp <= 1 && !m->table;
+    const struct pp_model *g = m->generator;
+    return m->n_mtp <= 1 && !m->table && !(g && g->table);
 }
 
 enum pp_unit_kind {
@@ -271,7 +277,18 @@ struct pp_unit_id {
     size_t layer;   /* number of a layer, or 0. With a table, a unit that is not
                        a layer has its index here. */
     size_t encoder; /* of the model's, for a unit of an encoder or its tower */
+    bool generates; /* it is a unit of the model's generator */
 };
+
+/* Returns the model that a unit belongs to, m or its generator, and makes *u
+ * the unit of that model. */
+static inline const struct pp_model *pp_unit_model(const struct pp_model *m,
+                                                   struct pp_unit_id *u)
+{
+    const struct pp_model *of = u->generates ? m->generator : m;
+    u->generates = false;
+    return of;
+}
 
 static inline bool pp_unit_is_vision(struct pp_unit_id u)
 {
@@ -292,8 +309,10 @@ static inline bool pp_model_has_encoder(const struct pp_model *m)
 }
 
 /* Number units in data order: those of each encoder, embedding, layers, norm,
- * layers for multi-token prediction, head. */
+ * layers for multi-token prediction, head; then those of a generator, which
+ * pp_model_n_own does not count. */
 size_t pp_model_n_units(const struct pp_model *m);
+size_t pp_model_n_own(const struct pp_model *m);
 struct pp_unit_id pp_model_unit(const struct pp_model *m, size_t index);
 size_t pp_model_index(const struct pp_model *m, struct pp_unit_id u);
 

@@ -86,6 +86,23 @@ static void nothing_saved(const struct pp_model *m,
     (void)m, (void)p, (void)out;
 }
 
+/* Tensor-parallel ranks have it whole, for their own rows. */
+static void connector_tensors(const struct pp_model *m,
+                              const struct pp_model_part *p,
+                              struct pp_tensor_info *out)
+{
+    (void)p;
+    set_matrix(&out[PP_P_CONNECTOR], m->hidden, m->reads, PP_SPLIT_NONE, 1);
+    set_bias(&out[PP_P_CONNECTOR_BIAS], m->hidden, PP_SPLIT_NONE, 1);
+}
+
+static void connector_saved(const struct pp_model *m,
+                            const struct pp_model_part *p, struct pp_saved *out)
+{
+    (void)p;
+    out[PP_S_EMBED_X] = (struct pp_saved){PP_SAVED_ACT_W, m->reads};
+}
+
 /* --- norms --- */
 
 static void no_tensors(const struct pp_model *m, const struct pp_model_part *p,
@@ -401,6 +418,7 @@ const struct pp_part_row *pp_part_row(enum pp_part_kind kind)
     static const struct pp_part_row rows[PP_PART_PATCHES] = {
         [PP_PART_EMBEDDING] = {vocabulary_tensors, embedding_saved},
         [PP_PART_POSITIONS] = {positions_tensors, nothing_saved},
+        [PP_PART_CONNECTOR] = {connector_tensors, connector_saved},
         [PP_PART_LAYER_NORM] = {layer_norm_tensors, layer_norm_saved},
         [PP_PART_PLAIN_MLP] = {plain_mlp_tensors, plain_mlp_saved},
         [PP_PART_RMS_NORM] = {rms_norm_tensors, rms_norm_saved},

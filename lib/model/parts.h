@@ -13,6 +13,7 @@
 enum pp_part_kind {
     PP_PART_EMBEDDING,
     PP_PART_POSITIONS, /* learned, added to the embedding */
+    PP_PART_CONNECTOR, /* a product of the language model's rows, likewise */
     PP_PART_RMS_NORM,
     PP_PART_LAYER_NORM, /* with a bias */
     PP_PART_PLAIN_NORM, /* a layer norm without parameters */

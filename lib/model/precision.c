@@ -28,6 +28,7 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
 {
     struct pp_saved s[PP_MAX_SAVED];
     size_t most = 0;
+    m = pp_unit_model(m, &u);
     if (m->table) /* a table has no workspace */
         return block == PP_SAVED_WORKSPACE
                    ? 0

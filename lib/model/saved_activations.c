@@ -121,6 +121,7 @@ size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r, enum pp_saved_when when,
                      struct pp_saved out[PP_MAX_SAVED])
 {
+    m = pp_unit_model(m, &u);
     size_t n = set_saved(m, u, out);
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     for (size_t i = 0; i < n; i++) {

@@ -61,11 +61,14 @@ enum pp_layer_param {
     PP_N_LAYER_PARAMS
 };
 /* Parameters of embedding, norm and head: a weight; that of the positions of an
- * embedding, or the bias of a norm. */
+ * embedding, or the bias of a norm; the connector of a generator's embedding.
+ */
 enum {
     PP_P_WEIGHT,
     PP_P_POSITIONS,
     PP_P_BIAS = PP_P_POSITIONS,
+    PP_P_CONNECTOR,
+    PP_P_CONNECTOR_BIAS,
     PP_N_END_PARAMS
 };
 
@@ -161,7 +164,8 @@ enum pp_layer_saved {
     PP_N_LAYER_SAVED
 };
 /* Saved tensors of the other units. */
-enum { PP_S_EMBED_DY, PP_N_EMBED_SAVED }; /* GRAD_W hidden */
+enum { PP_S_EMBED_DY, PP_S_EMBED_X, PP_N_EMBED_SAVED };
+/* GRAD_W hidden; ACT_W what a connector reads, or 0 */
 enum { PP_S_FN_X, PP_S_FN_RSTD, PP_S_FN_MEAN, PP_S_FN_DY, PP_N_NORM_SAVED };
 /* ACT_W hidden, ACT_W 1, ACT_W 1 or 0, GRAD_W hidden */
 enum {

@@ -13,6 +13,11 @@
 /* Size of the longest fully qualified name or tensor name, with its NUL. */
 #define PP_FQN_TEXT 96
 
+/* The names of a generator's units and tensors begin with it, and those of its
+ * connector go on with the other. */
+#define PP_GENERATOR_PREFIX "generator."
+#define PP_CONNECTOR_PREFIX "connector."
+
 enum { PP_TENSOR_DIMS = 5 }; /* most of a tensor in a file */
 
 enum pp_tensor_init {

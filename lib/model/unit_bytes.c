@@ -154,8 +154,10 @@ static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
     size_t tp = pp_model_tp(m);
     size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
     w->token += (double)(tp * values * b->accumulator_bytes);
-    /* The gradients of each prediction, before they are side by side. */
-    w->token += (double)(m->n_mtp ? m->hidden * b->element_bytes : 0);
+    /* The gradients of each prediction, before they are side by side; or that
+     * of a generator, in the order of the rows. */
+    bool apart = m->n_mtp || m->generator;
+    w->token += (double)(apart ? m->hidden * b->element_bytes : 0);
     w->rows = quotient_up(pp_head_block_rows(b, pp_model_outputs(m)), tp);
     w->row =
         times(tp, plus(pp_model_outputs(m), 2 * m->hidden) * b->element_bytes);
@@ -183,7 +185,7 @@ static void add_features(const struct pp_model *m, const struct pp_backend *b,
 static size_t handed_on(const struct pp_model *m, struct pp_unit_id u)
 {
     size_t both = 2 * m->hidden, at;
-    if (!m->n_mtp)
+    if (!m->n_mtp && !m->reads)
         return both;
     at = pp_model_index(m, u);
     return greater(both, pp_edge_before(m, at).width +
@@ -202,8 +204,14 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
         w.fixed += 2 * PP_LINE_BYTES;
     }
-    if (u.kind == PP_UNIT_EMBED)
+    if (u.kind == PP_UNIT_EMBED) {
         add_features(m, b, &w);
+        /* The embedding before a connector adds to it, or the gradient of what
+         * it reads before that is sorted. */
+        w.token +=
+            (double)(m->reads ? greater(m->reads, m->hidden) * b->element_bytes
+                              : 0);
+    }
     if (u.kind == PP_UNIT_LAYER) {
         add_layer_scratch(m, u, b, &w);
         w.token += (double)exchanged(x, m, &w, b);
@@ -322,6 +330,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b)
 {
+    whole = pp_unit_model(whole, &u);
     const struct pp_model share = pp_mesh_share(x, whole), *m = &share;
     const struct pp_precision types = {.element_bytes = b->element_bytes,
                                        .accumulator_bytes =
@@ -460,6 +469,13 @@ size_t pp_image_batch_device_bytes(size_t tokens,
     return times(tokens + 1, times(image_integers(c, false), sizeof(int32_t)));
 }
 
+size_t pp_bridge_bytes(const struct pp_table_counts *c)
+{
+    size_t arrays = c->generated ? 5 : 1;
+    return plus(times(3 * (c->bridges + 1), sizeof(size_t)),
+                times(c->bridged + 1, arrays * sizeof(int32_t)));
+}
+
 size_t pp_scoring_bytes(size_t tokens)
 {
     return times(tokens + 1, PP_SCORING_ROW_BYTES);
@@ -518,8 +534,16 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
         b->is_host ? pp_line_bytes(pp_batch_host_bytes(c->tokens, c->ahead))
                    : pp_line_bytes(pp_batch_device_bytes(c->tokens, c->ahead)) +
                          PP_CUDA_WORKSPACE_BYTES + PP_CUDA_PARTIAL_BYTES;
-    if (c->rotary)
-        sum += 2 * pp_line_bytes(times(c->positions, c->rotary / 2 * wide));
+    const size_t rotary[] = {c->rotary, c->generator_rotary};
+    for (size_t k = 0; k < 2; k++)
+        if (rotary[k])
+            sum += 2 * pp_line_bytes(times(c->positions, rotary[k] / 2 * wide));
+    if (c->generated)
+        engine += pp_line_bytes(
+            b->is_host ? pp_batch_host_bytes(c->generated, false)
+                       : pp_batch_device_bytes(c->generated, false));
+    if (c->bridges)
+        engine += pp_line_bytes(pp_bridge_bytes(c));
     for (size_t k = 0; k < 2; k++)
         if (c->tied[k])
             sum += pp_line_bytes(times(c->tied[k], wide));

@@ -109,7 +109,13 @@ struct pp_table_counts {
     size_t n_tensors; /* of the whole model; a tied head counts */
     size_t n_params;  /* of all its units */
     size_t n_owners;  /* ranks that divide the optimizer's state */
-    size_t n_losses;  /* microbatches of a step */
+    size_t generated; /* of the largest microbatch of a generator, whole; 0:
+                         the rank has none */
+    size_t generator_rotary; /* as rotary */
+    size_t bridged;  /* most rows that the rank exchanges with a generator on
+                        other ranks, or as one, before they are divided; or 0 */
+    size_t bridges;  /* the ranks of a row at either end of that bridge, or 0 */
+    size_t n_losses; /* microbatches of a step */
     size_t n_metrics; /* numbers of an objective for each of them, by all ranks
                          that divide it; 0: it has no rows of its own */
     size_t n_eval;    /* microbatches of an evaluation */
@@ -142,6 +148,10 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead);
  * sequence, and two indices. */
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
+
+/* Returns the bytes of the arrays of such a bridge: the places of rows, the
+ * tokens and parts of each rank; at the generator also its sequences. */
+size_t pp_bridge_bytes(const struct pp_table_counts *c);
 
 /* Return the bytes of the arrays of the images of a microbatch with room for so
  * many tokens or features, on the host, and of those that a GPU's kernels read.

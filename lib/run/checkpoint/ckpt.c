@@ -112,6 +112,23 @@ bool pp_ckpt_exists(const char *dir, int64_t step)
     return found;
 }
 
+/* Adds the weights of a generator, if the checkpoint has one. */
+static int add_generator(const char *path, struct pp_tensors *t,
+                         struct pp_err *err)
+{
+    char dir[PP_PATH_TEXT], connector[PP_PATH_TEXT];
+    if (pp_path(dir, err, "%s/generator", path) ||
+        pp_path(connector, err, "%s/connector.safetensors", dir))
+        return -1;
+    if (!pp_file_is_dir(dir))
+        return 0;
+    return pp_tensors_add(t, dir, PP_GENERATOR_PREFIX, err) ||
+                   pp_tensors_add(t, connector,
+                                  PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX, err)
+               ? -1
+               : 0;
+}
+
 static int load_block(const char *path, const char *stem,
                       struct pp_parameters *p, enum pp_weights_block block,
                       struct pp_err *err)
@@ -120,7 +137,11 @@ static int load_block(const char *path, const char *stem,
     struct pp_tensors *t;
     if (pp_path(full, err, "%s/%s", path, stem) || pp_shard_open(full, &t, err))
         return -1;
-    int rc = pp_weights_read(p, block, t, err);
+    int rc = 0;
+    if (stem == pp_ckpt_stems[PP_BLOCK_W])
+        rc = add_generator(path, t, err);
+    if (rc == 0)
+        rc = pp_weights_read(p, block, t, err);
     if (rc)
         pp_fail_at(err, "%s: ", full);
     pp_tensors_close(t);

@@ -5,7 +5,9 @@
  * model.safetensors, or shards of limited size with
  * model.safetensors.index.json. Its bytes do not depend on the ranks that save
  * it. Its optimizer/ holds the moments, under the same
- * names, and the counters of the trainer. checksums.xxh3 lists the checksums of
+ * names, and the counters of the trainer. generator/ holds config.json and
+ * weights of a generator behind the language model, and connector.safetensors;
+ * its moments are with the others. checksums.xxh3 lists the checksums of
  * all these files. The directory is written as
  * step-00000100.tmp, synced, and renamed: a directory without .tmp is complete.
  * DIR/latest is a symbolic link to the newest.
@@ -39,11 +41,12 @@ struct pp_ckpt {
     const char *source;      /* copy the tokenizer files of this directory; or
                                 NULL */
     const char *config_text; /* contents of config.json */
-    int keep;                /* newest checkpoints to keep; 0: all */
-    size_t shard_size;       /* most bytes of tensors in a file; a larger tensor
+    const char *generator_config; /* and of a generator's; or NULL */
+    int keep;                     /* newest checkpoints to keep; 0: all */
+    size_t shard_size; /* most bytes of tensors in a file; a larger tensor
 a file of its own */
-    size_t save_bytes;       /* of an element of the weights in files; 0: as in
-                                the run */
+    size_t save_bytes; /* of an element of the weights in files; 0: as in
+                          the run */
     /* Called by every rank, with end, before the checkpoint is complete: what
      * must not fail first (pp_job.check_files). Another thread may call it. May
      * be NULL. */

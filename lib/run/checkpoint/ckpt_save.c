@@ -82,11 +82,27 @@ int pp_ckpt_check_source(const char *source, struct pp_err *err)
 static int make_directories(const struct pp_ckpt *c, const char *tmp,
                             int *owner, struct pp_err *err)
 {
-    char optimizer[PP_PATH_TEXT];
+    char optimizer[PP_PATH_TEXT], generator[PP_PATH_TEXT];
     if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
-        pp_ckpt_begin(c->dir, tmp, owner, err))
+        pp_path(generator, err, "%s/generator", tmp) ||
+        pp_ckpt_begin(c->dir, tmp, owner, err) ||
+        (c->generator_config && pp_dir_make(generator, err)))
         return -1;
     return c->weights_only ? 0 : pp_dir_make(optimizer, err);
+}
+
+static int write_config(const char *tmp, const char *name, const char *text,
+                        struct pp_ckpt_sums *sums, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    size_t n = strlen(text);
+    return pp_path(path, err, "%s/%s", tmp, name) ||
+                   pp_file_write(path, text, n, err) ||
+                   pp_ckpt_sums_add(sums, name,
+                                    pp_checksum_of(PP_CHECKSUM_XXH3, text, n),
+                                    err)
+               ? -1
+               : 0;
 }
 
 /* Writes everything but shards. Called by rank 0 alone. */
@@ -94,15 +110,12 @@ static int write_rest(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                       const char *tmp, const struct pp_shards *shards,
                       const uint64_t *shard_sums, struct pp_err *err)
 {
-    char path[PP_PATH_TEXT];
-    size_t n = strlen(c->config_text);
     struct pp_ckpt_sums sums = {0};
     int rc = -1;
-    if (pp_path(path, err, "%s/config.json", tmp) ||
-        pp_file_write(path, c->config_text, n, err) ||
-        pp_ckpt_sums_add(&sums, "config.json",
-                         pp_checksum_of(PP_CHECKSUM_XXH3, c->config_text, n),
-                         err) ||
+    if (write_config(tmp, "config.json", c->config_text, &sums, err) ||
+        (c->generator_config &&
+         write_config(tmp, "generator/config.json", c->generator_config, &sums,
+                      err)) ||
         (c->source && copy_companions(c->source, tmp, &sums, err)) ||
         pp_shards_write_indexes(shards, tmp, &sums, err))
         goto out;
@@ -120,9 +133,11 @@ out:
 static int put_in_place(const struct pp_ckpt *c, const struct pp_ckpt_state *s,
                         const char *tmp, struct pp_err *err)
 {
-    char optimizer[PP_PATH_TEXT];
+    char optimizer[PP_PATH_TEXT], generator[PP_PATH_TEXT];
     if (pp_path(optimizer, err, "%s/optimizer", tmp) ||
+        pp_path(generator, err, "%s/generator", tmp) ||
         (!c->weights_only && pp_file_sync(optimizer, err)) ||
+        (c->generator_config && pp_file_sync(generator, err)) ||
         pp_file_sync(tmp, err) || pp_ckpt_commit(c->dir, tmp, s->step, err))
         return -1;
     return pp_ckpt_prune(c->dir, s->step, c->keep, err);

@@ -54,7 +54,7 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
         if (pp_shards_bytes(s, f->block, i) == 0 || t->number > 0)
             continue;
         specs[n] = (struct pp_tensor_spec){
-            .name = t->name,
+            .name = pp_shards_name(s, f->block, i),
             .dtype = size == sizeof(double)  ? PP_DTYPE_F64
                      : size == sizeof(float) ? PP_DTYPE_F32
                                              : PP_DTYPE_BF16};

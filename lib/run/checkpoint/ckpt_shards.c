@@ -19,6 +19,73 @@ const char *const pp_ckpt_stems[PP_N_BLOCKS] = {
     [PP_BLOCK_MASTER] = "optimizer/master",
 };
 
+/* The files of weights of each part of a model. */
+enum model_part { PART_LANGUAGE, PART_GENERATOR, PART_CONNECTOR, N_PARTS };
+static const char *const weight_stems[N_PARTS] = {
+    [PART_LANGUAGE] = "model",
+    [PART_GENERATOR] = "generator/model",
+    [PART_CONNECTOR] = "generator/connector",
+};
+
+/* Returns the part that tensor i is in, of a block of files. */
+static enum model_part part_of(const struct pp_shards *s,
+                               enum pp_weights_block block, size_t i)
+{
+    return block != PP_BLOCK_W || i < s->generator ? PART_LANGUAGE
+           : i < s->connector                      ? PART_GENERATOR
+                                                   : PART_CONNECTOR;
+}
+
+static const char *stem_of(enum pp_weights_block block, enum model_part part)
+{
+    return block == PP_BLOCK_W ? weight_stems[part] : pp_ckpt_stems[block];
+}
+
+const char *pp_shards_name(const struct pp_shards *s,
+                           enum pp_weights_block block, size_t i)
+{
+    static const char *const prefixes[N_PARTS] = {
+        "", PP_GENERATOR_PREFIX, PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX};
+    return s->tensors[i].name + strlen(prefixes[part_of(s, block, i)]);
+}
+
+static bool has_prefix(const struct pp_tensor_info *t, const char *prefix)
+{
+    return !strncmp(t->name, prefix, strlen(prefix));
+}
+
+/* Finds the generator's tensors, and puts those of its connector behind all
+ * others. */
+static int find_parts(struct pp_shards *s, struct pp_err *err)
+{
+    static const char connector[] = PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX;
+    struct pp_tensor_info *t = s->tensors;
+    size_t first = 0, end, n = s->n;
+    while (first < n && !has_prefix(&t[first], PP_GENERATOR_PREFIX))
+        first++;
+    s->generator = first;
+    while (first < n && !has_prefix(&t[first], connector))
+        first++;
+    for (end = first; end < n && has_prefix(&t[end], connector);)
+        end++;
+    size_t moved = end - first;
+    s->connector = n - moved;
+    if (!moved)
+        return 0;
+    struct pp_tensor_info *room = pp_calloc(moved, sizeof *room, err);
+    if (!room)
+        return -1;
+    memcpy(room, t + first, moved * sizeof *t);
+    memmove(t + first, t + end, (n - end) * sizeof *t);
+    memcpy(t + s->connector, room, moved * sizeof *t);
+    const struct pp_parameter *mine[2 * PP_N_END_PARAMS];
+    memcpy(mine, s->mine + first, moved * sizeof *mine);
+    memmove(s->mine + first, s->mine + end, (n - end) * sizeof *mine);
+    memcpy(s->mine + s->connector, mine, moved * sizeof *mine);
+    free(room);
+    return 0;
+}
+
 /* Lists the tensors of the model, and returns their number. */
 static size_t list_tensors(const struct pp_model *m, struct pp_tensor_info *out)
 {
@@ -72,7 +139,9 @@ static int cut(const struct pp_shards *s, enum pp_weights_block block,
     int n = 0;
     for (size_t i = 0; i < s->n; i++) {
         size_t more = stack_bytes(s, block, i);
-        if (i == 0 || (bytes > 0 && more > 0 && bytes + more > limit)) {
+        if (i == 0 || part_of(s, block, i) != part_of(s, block, i - 1) ||
+            (bytes > 0 && more > 0 && bytes + more > limit &&
+             part_of(s, block, i) != PART_CONNECTOR)) {
             first[n++] = i;
             bytes = 0;
         }
@@ -134,6 +203,8 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
             assert(p->at[i].order < s->n);
             s->mine[p->at[i].order] = &p->at[i];
         }
+    if (find_parts(s, err))
+        return -1;
     for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
         if (!choose(s, p, b, save_bytes))
             continue;
@@ -162,6 +233,28 @@ void pp_shards_keep_weights(struct pp_shards *s)
     s->n_files = s->blocks[PP_BLOCK_W].n_files;
 }
 
+/* The files of a part of the model, of a block. */
+struct part_files {
+    const char *stem;
+    int first, n; /* among those of the block */
+};
+
+/* Returns those that file i of the block is one of. */
+static struct part_files files_of(const struct pp_shards *s,
+                                  enum pp_weights_block b, int i)
+{
+    const size_t *first = s->blocks[b].first;
+    enum model_part part = part_of(s, b, first[i]);
+    struct part_files p = {.stem = stem_of(b, part)};
+    for (int k = 0; k < s->blocks[b].n_files; k++) {
+        if (part_of(s, b, first[k]) != part)
+            continue;
+        p.first = p.n ? p.first : k;
+        p.n++;
+    }
+    return p;
+}
+
 struct pp_shard pp_shards_at(const struct pp_shards *s, int i)
 {
     enum pp_weights_block b = PP_BLOCK_W;
@@ -169,33 +262,37 @@ struct pp_shard pp_shards_at(const struct pp_shards *s, int i)
         i -= s->blocks[b++].n_files;
     const size_t *first = s->blocks[b].first;
     struct pp_shard f = {.block = b, .first = first[i], .end = first[i + 1]};
-    if (s->blocks[b].n_files == 1)
-        snprintf(f.name, sizeof f.name, "%s.safetensors", pp_ckpt_stems[b]);
+    const struct part_files p = files_of(s, b, i);
+    if (p.n == 1)
+        snprintf(f.name, sizeof f.name, "%s.safetensors", p.stem);
     else
-        snprintf(f.name, sizeof f.name, "%s-%05d-of-%05d.safetensors",
-                 pp_ckpt_stems[b], i + 1, s->blocks[b].n_files);
+        snprintf(f.name, sizeof f.name, "%s-%05d-of-%05d.safetensors", p.stem,
+                 i + 1 - p.first, p.n);
     return f;
 }
 
-/* Writes the index of the block whose files start at number `from`. */
-static void print_index(FILE *f, const struct pp_shards *s, int from)
+/* Writes the index of n files from number `from` on, of one block. */
+static void print_index(FILE *f, const struct pp_shards *s, int from, int n)
 {
     enum pp_weights_block b = pp_shards_at(s, from).block;
     struct pp_json_writer w = {.f = f, .indent = 2};
     uint64_t total = 0;
-    for (size_t i = 0; i < s->n; i++)
-        total += pp_shards_bytes(s, b, i);
+    for (int k = 0; k < n; k++) {
+        struct pp_shard file = pp_shards_at(s, from + k);
+        for (size_t i = file.first; i < file.end; i++)
+            total += pp_shards_bytes(s, b, i);
+    }
     pp_json_object(&w, NULL, PP_JSON_BROKEN);
     pp_json_object(&w, "metadata", PP_JSON_BROKEN);
     pp_json_uint(&w, "total_size", total);
     pp_json_end(&w);
     pp_json_object(&w, "weight_map", PP_JSON_BROKEN);
-    for (int k = 0; k < s->blocks[b].n_files; k++) {
+    for (int k = 0; k < n; k++) {
         struct pp_shard file = pp_shards_at(s, from + k);
         const char *slash = strrchr(file.name, '/');
         for (size_t i = file.first; i < file.end; i++)
             if (stack_bytes(s, b, i) > 0)
-                pp_json_string(&w, s->tensors[i].name,
+                pp_json_string(&w, pp_shards_name(s, b, i),
                                slash ? slash + 1 : file.name);
     }
     pp_json_end(&w);
@@ -203,11 +300,10 @@ static void print_index(FILE *f, const struct pp_shards *s, int from)
     putc('\n', f);
 }
 
-static int write_index(const struct pp_shards *s, int from,
-                       const char *checkpoint, struct pp_ckpt_sums *sums,
-                       struct pp_err *err)
+static int write_index(const struct pp_shards *s, int from, int n_files,
+                       const char *stem, const char *checkpoint,
+                       struct pp_ckpt_sums *sums, struct pp_err *err)
 {
-    const char *stem = pp_ckpt_stems[pp_shards_at(s, from).block];
     char name[PP_PATH_TEXT], path[PP_PATH_TEXT], *text = NULL;
     size_t bytes = 0;
     if (pp_path(name, err, "%s.safetensors.index.json", stem) ||
@@ -216,7 +312,7 @@ static int write_index(const struct pp_shards *s, int from,
     FILE *f = open_memstream(&text, &bytes);
     if (!f)
         return pp_fail_errno(err, "%s", path);
-    print_index(f, s, from);
+    print_index(f, s, from, n_files);
     int rc = fclose(f) ? pp_fail_errno(err, "%s", path)
                        : pp_file_write(path, text, bytes, err);
     if (rc == 0)
@@ -230,10 +326,15 @@ int pp_shards_write_indexes(const struct pp_shards *s, const char *checkpoint,
                             struct pp_ckpt_sums *sums, struct pp_err *err)
 {
     for (int b = 0, from = 0; b < PP_N_BLOCKS; b++) {
-        if (s->blocks[b].n_files > 1 &&
-            write_index(s, from, checkpoint, sums, err))
-            return -1;
-        from += s->blocks[b].n_files;
+        const int n = s->blocks[b].n_files;
+        for (int i = 0; i < n;) {
+            struct part_files p = files_of(s, (enum pp_weights_block)b, i);
+            if (p.n > 1 &&
+                write_index(s, from + i, p.n, p.stem, checkpoint, sums, err))
+                return -1;
+            i += p.n;
+        }
+        from += n;
     }
     return 0;
 }

@@ -4,7 +4,8 @@
  * The tensors are in model order, and a file takes as many as its limit allows.
  * So the files depend on the model, the element types and the limit, and not on
  * the ranks that write them: every rank computes the same files, and knows
- * which of their tensors it holds. */
+ * which of their tensors it holds. The weights of a generator are in files of
+ * their own, and so are those of its connector. */
 #ifndef PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 #define PP_RUN_CHECKPOINT_CKPT_SHARDS_H
 
@@ -25,6 +26,9 @@ extern const char *const pp_ckpt_stems[PP_N_BLOCKS];
 struct pp_shards {
     struct pp_tensor_info *tensors; /* (n) in the order of files; without the
                                        head of a tied model */
+    /* Numbers of the first tensors of a generator and of its connector, which
+     * come last; n if there are none. */
+    size_t generator, connector;
     const struct pp_model *model;
     const struct pp_parameters *params;
     const struct pp_parameter **mine; /* (n) those of which this rank may write
@@ -45,6 +49,11 @@ struct pp_shard {
     size_t first, end;
     char name[64]; /* "optimizer/exp_avg-00001-of-00002.safetensors" */
 };
+
+/* Returns the name of tensor i in the files of a block: those of a generator's
+ * weights have none of its prefix. */
+const char *pp_shards_name(const struct pp_shards *s,
+                           enum pp_weights_block block, size_t i);
 
 /* Cuts the blocks of p that are saved. A file has at most `limit` bytes of
  * tensors, or one tensor. Weights have elements of save_bytes (base/elements.h)

@@ -374,28 +374,19 @@ static bool view_slices(struct pp_batch *b, const struct pp_bin *bin,
     return true;
 }
 
-int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                  const struct pp_batch_part *part, struct pp_microbatch *mb,
-                  struct pp_err *err)
+int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
+                      const struct pp_batch_part *part,
+                      struct pp_microbatch *mb, struct pp_err *err)
 {
-    struct pp_bin v = {0};
-    if (part->bin != PP_NO_BIN && part->generator)
-        pp_packed_generator_bin(p, part->bin, &v);
-    else if (part->bin != PP_NO_BIN)
-        pp_packed_bin(p, part->bin, &v);
-    if (part->bin != PP_NO_BIN && p->index_only) {
-        pp_packed_tokens(p, part->bin, b->ids, b->labels);
-        v.input_ids = b->ids;
-        v.labels = b->labels;
-    }
     int n = part->n_slices;
     size_t grain = part->grain ? part->grain : 1;
-    size_t first = pp_slice_begin(v.tokens, grain, part->slice, n);
-    size_t end = pp_slice_begin(v.tokens, grain, part->slice + 1, n);
+    size_t first = pp_slice_begin(v->tokens, grain, part->slice, n);
+    size_t end = pp_slice_begin(v->tokens, grain, part->slice + 1, n);
     int32_t bad;
-    bool divided = part->n_ranks > 1, sized = divided && p->cp;
+    bool divided = part->n_ranks > 1;
+    sized &= divided;
     *mb = (struct pp_microbatch){
-        .tokens = divided ? pp_bin_rank_tokens(&v, part->n_ranks, part->rank)
+        .tokens = divided ? pp_bin_rank_tokens(v, part->n_ranks, part->rank)
                           : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
@@ -412,32 +403,49 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         .sequence = b->sequence,
         .first_row = first,
         .real =
-            n > 1 && v.n_sequences ? (size_t)v.cu_seqlens[v.n_sequences] : 0,
+            n > 1 && v->n_sequences ? (size_t)v->cu_seqlens[v->n_sequences] : 0,
         .n_before = (size_t)part->slice,
         .continues = part->slice + 1 < part->n_slices,
         .spans = sized ? b->spans : NULL,
     };
-    if (sized     ? !view_spans(b, &v, part, mb, &bad)
-        : divided ? !view_shared(b, &v, part, mb, &bad)
-                  : !view_slices(b, &v, part, mb, &bad))
+    if (sized     ? !view_spans(b, v, part, mb, &bad)
+        : divided ? !view_shared(b, v, part, mb, &bad)
+                  : !view_slices(b, v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
     mb->n_labelled = mb->n_scored;
     if (part->score_all && !part->score_ends &&
-        !score_others(b, &v, part, mb, &bad))
+        !score_others(b, v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
     if (divided || part->n_slices > 1) {
         mb->keys = sized ? NULL : b->keys;
         mb->key_rows = sized     ? 0
-                       : divided ? v.tokens
+                       : divided ? v->tokens
                                  : mb->tokens + mb->context;
         mb->order = divided && !sized ? b->order : NULL;
-        mb->n_whole = divided ? v.n_sequences : 0;
+        mb->n_whole = divided ? v->n_sequences : 0;
         mb->of_whole = b->sequence;
-        mb->whole_cu = v.cu_seqlens;
-        mb->whole_cu_padded = v.cu_seqlens_padded;
-        mb->host_whole_cu = v.cu_seqlens;
+        mb->whole_cu = v->cu_seqlens;
+        mb->whole_cu_padded = v->cu_seqlens_padded;
+        mb->host_whole_cu = v->cu_seqlens;
     }
     return 0;
+}
+
+int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
+                  const struct pp_batch_part *part, struct pp_microbatch *mb,
+                  struct pp_err *err)
+{
+    struct pp_bin v = {0};
+    if (part->bin != PP_NO_BIN && part->generator)
+        pp_packed_generator_bin(p, part->bin, &v);
+    else if (part->bin != PP_NO_BIN)
+        pp_packed_bin(p, part->bin, &v);
+    if (part->bin != PP_NO_BIN && p->index_only) {
+        pp_packed_tokens(p, part->bin, b->ids, b->labels);
+        v.input_ids = b->ids;
+        v.labels = b->labels;
+    }
+    return pp_batch_view_bin(b, &v, p->cp > 0, part, mb, err);
 }
 
 /* Sends the arrays of a span, which the host does not read. */

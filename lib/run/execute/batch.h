@@ -129,4 +129,10 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
                   const struct pp_batch_part *part, struct pp_microbatch *mb,
                   struct pp_err *err) PP_MUST_USE;
 
+/* Does so for a bin that the caller has; the number in *part is for messages.
+ * sized: its sequences have ranks of their own. */
+int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
+                      const struct pp_batch_part *part,
+                      struct pp_microbatch *mb, struct pp_err *err) PP_MUST_USE;
+
 #endif

@@ -46,6 +46,9 @@ int pp_engine_init(struct pp_engine *e, const struct pp_job *j,
             pp_image_batch_init(&e->images[k], d, c->images[k].rows,
                                 &c->images[k], err))
             return -1;
+    const struct pp_model *g = j->model->generator;
+    if (g && pp_generated_init(&e->generated, d, c, g->vocab, err))
+        return -1;
     return d->ops->streams ? d->ops->streams->event_open(d, &e->event, err) : 0;
 }
 
@@ -58,6 +61,7 @@ void pp_engine_finish(struct pp_engine *e)
     pp_batch_finish(&e->batch);
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         pp_image_batch_finish(&e->images[k]);
+    pp_generated_finish(&e->generated);
     if (e->event)
         e->env->device->ops->streams->event_close(e->event);
     *e = (struct pp_engine){0};

@@ -10,6 +10,7 @@
 #define PP_RUN_EXECUTE_ENGINE_H
 
 #include "run/execute/batch.h"
+#include "run/execute/generated.h"
 #include "run/execute/image_batch.h"
 #include "run/parts/stage.h"
 
@@ -23,7 +24,8 @@ struct pp_engine {
     struct pp_batch batch;
     struct pp_image_batch images[PP_MAX_ENCODERS]; /* zeroed if the rank has
                                                       none of the encoder */
-    void *event; /* the other engine waits for it; or NULL */
+    struct pp_generated generated; /* zeroed without a generator */
+    void *event;                   /* the other engine waits for it; or NULL */
 };
 
 /* Binds the stages of the rank, whose tables have these counts. */

@@ -133,12 +133,14 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
                         struct pp_edge edge)
 {
     int n = e->schedule->graph->n_slices;
-    if (edge.rows != PP_ROWS_TOKENS) {
+    if (edge.rows >= PP_ROWS_PATCHES) {
         const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
         return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
     }
     const struct pp_mesh *x = pp_env_mesh(e->env);
     size_t sharers = (size_t)pp_mesh_sharers(x);
+    if (edge.rows == PP_ROWS_GENERATED && e->env->generator)
+        return pp_exec_generated(e, a) / sharers * edge.width;
     size_t tokens = pp_exec_tokens(e, a) / sharers;
     return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
             pp_slice_begin(tokens, 1, a.slice, n)) *
@@ -156,7 +158,8 @@ size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
 
 bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
 {
-    return pp_exec_tokens(e, a) <= e->room;
+    return pp_exec_tokens(e, a) <= e->room &&
+           (!e->env->generator || pp_exec_generated(e, a) <= e->generated_room);
 }
 
 int pp_exec_fail_at(const struct pp_exec *e, struct pp_action a,
@@ -234,7 +237,8 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
                                        .n_words = e->env->n_words,
                                        .grain = slice_grain(e)};
     if (pp_exec_ops.view(&on->batch, p->packed, &part, host, err) ||
-        attach_images(e, on, a, host, err))
+        attach_images(e, on, a, host, err) ||
+        pp_exec_attach_generator(e, on, a, host, err))
         return -1;
     view_before(e, a);
     host->before = e->before;
@@ -378,8 +382,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     struct pp_passed y = pp_exec_output(e, a), x;
     double loss = 0;
     mb->loss = &loss;
-    bool has_head =
-        s->n_layers > 0 && s->layers[s->n_layers - 1].unit.kind == PP_UNIT_HEAD;
+    bool has_head = pp_exec_has_head(s, PP_ROWS_TOKENS);
     if (e->pass->objective && has_head)
         prepare_scoring(e, host, a);
     if (pp_exec_join_inputs(e, on, a, &x, err) ||
@@ -396,6 +399,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
     bool reports = has_head && e->env->place.tp == 0;
     if (reports)
         *sum = (a.slice ? *sum : 0) + loss;
+    pp_exec_add_generator_loss(e, on, a);
     if (e->pass->logps && reports)
         e->pass->logps(e->pass->ctx, bin_of(e, a), host);
     return 0;
@@ -461,7 +465,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
         pp_recorder_begin(e->recorder, place, on->env->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
-    mb.at_once = is_at_once(e, place);
+    mb.at_once = on->generated.view.at_once = is_at_once(e, place);
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     find_blocks(e, a, blocks);

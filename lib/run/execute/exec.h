@@ -71,8 +71,9 @@ struct pp_exec {
     const struct pp_env *env; /* the worker's */
     const struct pp_schedule *schedule;
     struct pp_memory memory;
-    unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
-    size_t room;          /* tokens of the largest microbatch of the plan */
+    unsigned char *arena;  /* borrowed; of memory.arena_bytes or more */
+    size_t room;           /* tokens of the largest microbatch of the plan */
+    size_t generated_room; /* the same of a generator's */
     size_t layout;  /* tokens of this rank that its blocks are laid out for, if
                        ranks divide experts; else 0 */
     size_t *sent;   /* messages sent, by 2 * row + direction: ring places */
@@ -129,9 +130,10 @@ struct pp_pass {
     double *metrics; /* (n_metrics) of each microbatch, or NULL: every rank
                         that divides it has PP_MAX_METRICS */
     size_t n_metrics;
-    struct pp_router_losses *router; /* of a step that trains, or NULL */
-    struct pp_ahead_loss *ahead;     /* likewise, if the model has a layer for
-                                        multi-token prediction */
+    struct pp_router_losses *router;     /* of a step that trains, or NULL */
+    struct pp_generator_loss *generator; /* likewise, if there is one */
+    struct pp_ahead_loss *ahead; /* likewise, if the model has a layer for
+                                    multi-token prediction */
     /* The choice of experts to replay, and the file that takes it; or NULL. */
     const struct pp_routes *given;
     const struct pp_routes_output *taken;

@@ -31,6 +31,29 @@ size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage);
 struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
                                     size_t encoder);
 
+/* Returns the bridge between the ranks of the language model and those of a
+ * generator that divide rows in another way, in an action of either. */
+struct pp_bridge pp_exec_bridge(const struct pp_exec *e, struct pp_action a);
+
+/* Returns the tokens of the microbatch that a generator has in an action, as
+ * pp_exec_tokens. */
+size_t pp_exec_generated(const struct pp_exec *e, struct pp_action a);
+
+/* Completes *host with the microbatch of the generator, if its units are on
+ * this rank, and with the places of rows that go over the bridge. */
+int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
+                             struct pp_action a, struct pp_microbatch *host,
+                             struct pp_err *err);
+
+/* Adds the loss of the generator to that of the step, after the forward of its
+ * head. All tensor-parallel ranks have the same: the first one adds it. */
+void pp_exec_add_generator_loss(const struct pp_exec *e,
+                                const struct pp_engine *on, struct pp_action a);
+
+/* Reports whether a stage ends in a head of these rows: the language model's or
+ * the generator's. */
+bool pp_exec_has_head(const struct pp_stage *s, enum pp_rows rows);
+
 /* Waits until at most `keep` messages to each rank of a row are under way. */
 int pp_exec_wait_sent(const struct pp_exec *e, int row,
                       enum pp_direction direction, int keep,

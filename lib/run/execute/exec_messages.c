@@ -28,6 +28,7 @@ struct partners {
     const size_t *bounds; /* rows; NULL: the one has all */
     size_t bytes;         /* of a row, or of all */
     bool forward;         /* features, and not their gradients */
+    bool generator;       /* at the other end, or here */
     struct pp_image_work images;
 };
 
@@ -41,6 +42,15 @@ static struct partners partners_of(const struct pp_exec *e, int row)
 static bool is_bridge(const struct pp_exec *e, int row)
 {
     return pp_layout_component(&e->env->layout, row) != e->env->place.component;
+}
+
+/* Reports whether the bridge to a row is that of a generator. */
+static bool is_generator(const struct pp_exec *e, int row)
+{
+    const struct pp_layout *l = &e->env->layout;
+    int last = l->n_components - 1;
+    return l->generates && (e->env->place.component == last ||
+                            pp_layout_component(l, row) == last);
 }
 
 /* Returns the encoder at one end of the bridge to a row. */
@@ -59,11 +69,17 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
     p.bytes = bytes;
     if (!is_bridge(e, row))
         return p;
+    p.bounds = e->bounds;
+    p.bytes = e->env->model->hidden * e->env->kernels->element_bytes;
+    p.generator = is_generator(e, row);
+    if (p.generator) {
+        const struct pp_bridge b = pp_exec_bridge(e, a);
+        pp_bridge_bounds(&b, e->bounds);
+        return p;
+    }
     p.images = pp_exec_images(e, a, encoder_of(e, row));
     p.forward = a.op == PP_SEND_F || a.op == PP_RECV_F;
     pp_image_bounds(&p.images, e->env->model, e->bounds);
-    p.bounds = e->bounds;
-    p.bytes = e->env->model->hidden * e->env->kernels->element_bytes;
     return p;
 }
 
@@ -76,6 +92,10 @@ static struct message_part part_of(const struct partners *p, int partner)
     size_t k = (size_t)partner;
     if (!p->bounds)
         return (struct message_part){0, p->bytes};
+    if (p->generator)
+        return (struct message_part){p->bounds[k] * p->bytes,
+                                     (p->bounds[k + 1] - p->bounds[k]) *
+                                         p->bytes};
     if (p->forward && !pp_image_passes(&p->images, k))
         return (struct message_part){0, 0};
     const size_t *at = p->bounds + pp_image_part(&p->images, k);

@@ -116,6 +116,12 @@ static bool takes_bridge(const struct pp_graph *g, const struct pp_layout *l,
                pp_layout_component(l, g->stages[n->inputs[0]].row);
 }
 
+/* Reports whether a generator on ranks of its own plays a row. */
+static bool plays_generator(const struct pp_layout *l, int row)
+{
+    return l->generates && pp_layout_component(l, row) + 1 == l->n_components;
+}
+
 /* Returns the room for features that a stage holds, in its workspace. */
 static size_t held_bytes(const struct pp_model *m,
                          const struct pp_unit_range *u,
@@ -149,15 +155,22 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     const struct pp_layout l = pp_job_layout(j);
     const struct pp_mesh mesh = pp_layout_language(&l)->mesh;
     const struct pp_model m = loaded_model(j, pass);
-    size_t rows = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
+    size_t of_language = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
     size_t copied = pp_copied_keys(
-        &mesh, rows, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
+        &mesh, of_language, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
+        bool generates = plays_generator(&l, g->stages[s].row);
+        const struct pp_mesh own =
+            generates ? pp_job_mesh(j, g->stages[s].row) : mesh;
+        size_t rows =
+            generates ? pp_rank_rows(&own, &b,
+                                     pp_job_row_room(j, pass, g->stages[s].row))
+                      : of_language;
         out[s] = (struct pp_stage_bytes){.routed = mesh.expert_capacity > 0};
         for (size_t i = u->first; i < u->first + u->n; i++) {
             struct pp_unit_rates rates = pp_unit_rates(
-                &mesh, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
+                &own, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
             out[s].weights += gathered_bytes(j, g->stages[s].row, i);
@@ -259,9 +272,9 @@ static size_t n_scores(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
     const struct pp_mesh x = pp_job_mesh(j, row);
-    size_t n = 0, head = pp_model_n_units(j->model) - 1;
+    size_t n = 0, head = pp_model_n_own(j->model) - 1;
     for (int s = 0; j->score && s < g->n_stages; s++)
-        if (g->stages[s].row == row &&
+        if (g->stages[s].row == row && j->stages[s].first <= head &&
             j->stages[s].first + j->stages[s].n > head)
             n = (size_t)j->schedule->n_microbatches *
                 (pp_job_room(j, PP_PASS_FORWARD) / (size_t)x.cp + 1);
@@ -290,8 +303,10 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     struct pp_layout l = pp_job_layout(j);
     const struct pp_mesh mesh = pp_job_mesh(j, row);
     size_t cp = (size_t)pp_layout_language(&l)->mesh.cp;
+    bool language = !j->model->generator || !pp_job_has_units(j, row, true) ||
+                    pp_job_has_units(j, row, false);
     struct pp_table_counts c = {
-        .rotary = pp_model_rope_width(j->model),
+        .rotary = language ? pp_model_rope_width(j->model) : 0,
         .n_tensors = pp_model_n_tensors(j->model),
         .n_params = pp_model_n_elements(j->model),
         .n_owners = pp_mesh_most_owners(&mesh),
@@ -312,12 +327,16 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
     for (int pass = PP_PASS_TRAIN; pass <= PP_PASS_FORWARD; pass++) {
         if (!used[pass])
             continue;
-        c.tokens = most_of(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
+        if (language)
+            c.tokens =
+                most_of(c.tokens, pp_job_room(j, (enum pp_job_pass)pass));
         c.positions = most_of(c.positions,
                               data_of(j, (enum pp_job_pass)pass)->max_seqlen);
     }
+    if (j->model->generator)
+        pp_job_count_generator(j, row, &c);
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (j->model->encoders[k].kind != PP_VISION_NONE)
+        if (j->model->encoders[k].kind != PP_VISION_NONE && language)
             pp_count_images(&c, &l, row, k, j->model->encoders[k].merge,
                             pp_vision_states(&j->model->encoders[k]),
                             most_features(j, k));
@@ -479,7 +498,8 @@ static void sync_rows(const struct uses *u, const struct pp_place *p, int a,
 
 static bool is_language(const struct uses *u, const struct pp_place *p)
 {
-    return p->component + 1 == u->layout.n_components;
+    return &u->layout.components[p->component] ==
+           pp_layout_language(&u->layout);
 }
 
 /* Marks the channels of the rank at that place. */

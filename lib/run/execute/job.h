@@ -56,6 +56,7 @@ struct pp_step_report {
      * routes. */
     double aux_loss, z_loss, expert_load, dropped;
     double mtp_loss;          /* of multi-token prediction, without weight */
+    double generator_loss;    /* likewise; NAN if no token of it is scored */
     const double *metrics;    /* of the objective; NULL without one */
     const uint64_t *metadata; /* by rank: hash of the packed sequences
                                  (metadata.h); NULL if not wanted */
@@ -125,6 +126,7 @@ struct pp_job {
     double temperature;              /* divides logits, in every pass; 0: 1 */
     struct pp_router_options router; /* losses beside it, in training */
     double mtp_weight; /* of the loss of multi-token prediction, likewise */
+    double generator_weight; /* of a generator's */
     /* In passes over data, the choice of experts to replay, and the file that
      * takes it; or NULL. */
     const struct pp_routes *given;
@@ -139,6 +141,7 @@ struct pp_job {
     size_t shard_size; /* of a checkpoint's files; 0: PP_CKPT_SHARD_SIZE */
     size_t save_bytes; /* of an element of its weights; 0: as in the run */
     const char *config_text, *tokenizer_source;
+    const char *generator_config; /* config_text of a generator */
     const char *dump_grads;
 
     /* Versions of the weights for a sampler (run/checkpoint/ckpt_stream.h). */
@@ -234,6 +237,17 @@ enum pp_job_pass { PP_PASS_TRAIN, PP_PASS_FORWARD };
 
 /* Returns the tokens of the largest microbatch of a pass. */
 size_t pp_job_room(const struct pp_job *j, enum pp_job_pass pass);
+
+/* Returns the same of a microbatch of the component that plays a row: a
+ * generator on ranks of its own may have the tokens of several. */
+size_t pp_job_row_room(const struct pp_job *j, enum pp_job_pass pass, int row);
+
+/* Reports whether a row has units of the generator, or others. */
+bool pp_job_has_units(const struct pp_job *j, int row, bool generator);
+
+/* Completes the counts of a rank of a row with those of a generator. */
+void pp_job_count_generator(const struct pp_job *j, int row,
+                            struct pp_table_counts *c);
 
 /* Fills out, one entry per stage, with the bytes of its buffers for the largest
  * microbatch of a pass. The memory plan takes them. */

@@ -169,7 +169,7 @@ int pp_sync_tensor(const struct pp_worker *w, struct pp_err *err)
 {
     const struct pp_parameters *p = w->env->params;
     /* The ranks of an encoder have whole gradients of what each holds. */
-    if (!pp_env_has_tokens(w->env))
+    if (pp_env_encodes(w->env))
         return 0;
     struct pp_collective c = w->env->tensor;
     c.value_bytes = w->env->kernels->accumulator_bytes;

@@ -42,6 +42,23 @@ static const struct pp_tensor *find_renamed(const struct pp_tensors *t,
     return x;
 }
 
+/* Finds a tensor of a model whose names begin with `prefix` under a name
+ * without what the family may leave out. */
+static const struct pp_tensor *find_without(const struct pp_tensors *t,
+                                            const struct pp_model *m,
+                                            const char *prefix,
+                                            const char *name)
+{
+    const char *optional = pp_family_of(m->architecture)->names->optional;
+    size_t n = optional ? strlen(optional) : 0, before = strlen(prefix);
+    char other[PP_FQN_TEXT];
+    if (!n || strncmp(name, prefix, before) ||
+        strncmp(name + before, optional, n))
+        return NULL;
+    snprintf(other, sizeof other, "%s%s", prefix, name + before + n);
+    return pp_tensors_find(t, other);
+}
+
 static const struct pp_tensor *find_values(const struct pp_tensors *t,
                                            const struct pp_model *m,
                                            const char *name)
@@ -49,10 +66,9 @@ static const struct pp_tensor *find_values(const struct pp_tensors *t,
     const struct pp_tensor *x = pp_tensors_find(t, name);
     if (x || !m)
         return x;
-    const char *optional = pp_family_of(m->architecture)->names->optional;
-    size_t n = optional ? strlen(optional) : 0;
-    if (n && !strncmp(name, optional, n))
-        x = pp_tensors_find(t, name + n);
+    x = find_without(t, m, "", name);
+    if (!x && m->generator)
+        x = find_without(t, m->generator, PP_GENERATOR_PREFIX, name);
     for (size_t k = 0; !x && k < PP_MAX_ENCODERS; k++)
         if (m->encoders[k].kind != PP_VISION_NONE)
             x = find_renamed(t, &m->encoders[k], name);
@@ -83,6 +99,12 @@ bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
     out->values = find_suffixed(t, name, "_blocks");
     out->scales = find_suffixed(t, name, "_scales");
     return out->values;
+}
+
+bool pp_stored_may_lack(const char *name)
+{
+    static const char connector[] = PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX;
+    return !strncmp(name, connector, strlen(connector));
 }
 
 /* --- shapes and types --- */

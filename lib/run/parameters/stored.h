@@ -29,6 +29,10 @@ struct pp_stored {
 bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
                     const struct pp_model *m, const char *name);
 
+/* Reports whether weights need not have a tensor of this name: those of a
+ * generator's connector. */
+bool pp_stored_may_lack(const char *name);
+
 /* Checks shapes and types, but not names. */
 int pp_stored_check(const struct pp_tensor_info *p, const struct pp_stored *x,
                     struct pp_err *err) PP_MUST_USE;

@@ -197,23 +197,30 @@ static void fill_normal(const struct pp_parameters *p,
             pthread_join(threads[i], NULL);
 }
 
+static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
+                       const struct pp_model *m, uint64_t seed,
+                       struct pp_err *err)
+{
+    const struct pp_parameters *p = s->params;
+    const struct pp_model *of = t->unit < pp_model_n_own(m) ? m : m->generator;
+    void *to = pp_staging_open(s, t, PP_BLOCK_W);
+    double sums = 2 * (double)of->n_layers;
+    if (t->info.init == PP_INIT_NORMAL)
+        fill_normal(p, t, to, seed, of->init_range);
+    else if (t->info.init == PP_INIT_RESIDUAL)
+        fill_normal(p, t, to, seed, of->init_range / sqrt(sums));
+    else
+        fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
+    return pp_staging_store(s, t, PP_BLOCK_W, err);
+}
+
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
                     uint64_t seed, struct pp_err *err)
 {
     struct pp_staging s;
     int rc = pp_staging_init(&s, p, err);
-    for (size_t i = 0; rc == 0 && i < p->n; i++) {
-        const struct pp_parameter *t = &p->at[i];
-        void *to = pp_staging_open(&s, t, PP_BLOCK_W);
-        double sums = 2 * (double)m->n_layers;
-        if (t->info.init == PP_INIT_NORMAL)
-            fill_normal(p, t, to, seed, m->init_range);
-        else if (t->info.init == PP_INIT_RESIDUAL)
-            fill_normal(p, t, to, seed, m->init_range / sqrt(sums));
-        else
-            fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
-        rc = pp_staging_store(&s, t, PP_BLOCK_W, err);
-    }
+    for (size_t i = 0; rc == 0 && i < p->n; i++)
+        rc = init_tensor(&s, &p->at[i], m, seed, err);
     pp_staging_finish(&s);
     return rc;
 }
@@ -263,7 +270,10 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
 {
     const char *name = pp_parameter_file_name(t);
     struct pp_stored x;
-    if (!pp_stored_find(&x, in, m, name))
+    bool found = pp_stored_find(&x, in, m, name);
+    if (!found && m && pp_stored_may_lack(name))
+        return init_tensor(s, t, m, 0, err);
+    if (!found)
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
     if (pp_stored_check(&t->info, &x, err))
         return -1;

@@ -46,6 +46,8 @@ struct pp_env {
      * shares; or NULL. That of a projector has the first ones too. */
     const struct pp_env *images[PP_MAX_ENCODERS];
     const struct pp_env *projector[PP_MAX_ENCODERS];
+    const struct pp_env *generator; /* that of its units here, or NULL */
+    bool generates; /* the rank has units of the generator alone */
 
     int32_t *expert_counts;   /* (expert-parallel ranks + 2, experts) in host
                                  memory, for what a layer of experts reads of a
@@ -65,11 +67,18 @@ static inline const struct pp_mesh *pp_env_mesh(const struct pp_env *e)
     return &e->layout.components[e->place.component].mesh;
 }
 
-/* Reports whether the rank has tokens. One of an encoder with a mesh of its own
- * has images alone. */
+/* Reports whether the rank is one of an encoder with a mesh of its own. */
+static inline bool pp_env_encodes(const struct pp_env *e)
+{
+    return pp_layout_encodes(&e->layout, e->place.component);
+}
+
+/* Reports whether the rank has tokens of the language model. One of an encoder
+ * with a mesh of its own has images alone, and one of a generator has the
+ * generator's. */
 static inline bool pp_env_has_tokens(const struct pp_env *e)
 {
-    return e->place.component + 1 >= e->layout.n_components;
+    return !pp_env_encodes(e) && !e->generates;
 }
 
 /* Return the number of ranks that divide sequences, tensors, or experts. */

@@ -24,6 +24,13 @@ struct pp_ahead_loss {
     double loss;
 };
 
+/* The loss of a generator, likewise. */
+struct pp_generator_loss {
+    double weight;
+    double scale; /* 1 / its scored tokens of the step; 0 if there are none */
+    double loss;
+};
+
 /* An earlier slice of the same microbatch, and its saved blocks in the stage.
  */
 struct pp_slice_blocks {
@@ -172,6 +179,14 @@ struct pp_microbatch {
     const int32_t *next_ids; /* (tokens) */
     size_t n_ahead;
     const int32_t *ahead_rows, *ahead_targets; /* (n_ahead) */
+
+    /* The microbatch of the generator, which has tokens of its own; or NULL.
+     * Its rows are those of the language model, unless other ranks have it. */
+    const struct pp_microbatch *generated;
+    const struct pp_generator_loss *of_generator; /* its own; else NULL */
+    /* (rows of this rank) At either end of a bridge between the two: the place
+     * of each row in what is sent or received. NULL: they are in order. */
+    const int32_t *bridge;
 
     /* For experts, or NULL. given writes the experts that the tokens get in a
      * layer, (tokens, K), the best first, and -1 for padding; then the router

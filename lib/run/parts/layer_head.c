@@ -18,6 +18,9 @@
  * and the head does the same for the second one, with rows and targets of its
  * own.
  *
+ * The head of a language model with a generator behind it passes its rows on,
+ * and adds the generator's gradient of them to its own.
+ *
  * The score of a reward model is a vocabulary of one word, and no row has a
  * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
  * 1 is the derivative, so that a score needs no kernels of its own. */
@@ -32,8 +35,8 @@
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * with multi-token prediction the gradient of one prediction (rows of this
- * rank, C), log-probabilities (tokens), and those of all context-parallel ranks
- * if the loss is exact. */
+ * rank, C), or with a generator that of its rows, log-probabilities (tokens),
+ * and those of all context-parallel ranks if the loss is exact. */
 struct head_scratch {
     size_t rows;
     void *logits, *x, *dx, *ahead, *logp, *all_logps;
@@ -52,9 +55,9 @@ static struct head_scratch head_buffers(const struct pp_layer *l,
     h.x = pp_layer_at(l, h.logits, room * pp_model_outputs(l->env->model));
     h.dx = pp_layer_at(l, h.x, room * l->env->model->hidden);
     h.ahead = pp_layer_at(l, h.dx, room * l->env->model->hidden);
+    size_t apart = l->env->model->n_mtp || l->env->model->generator;
     h.logp = pp_layer_at(l, h.ahead,
-                         l->env->model->n_mtp * pp_layer_rows(l, mb) *
-                             l->env->model->hidden);
+                         apart * pp_layer_rows(l, mb) * l->env->model->hidden);
     h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
     h.dx_bytes = room * l->env->model->hidden * l->env->kernels->element_bytes;
     return h;
@@ -274,6 +277,8 @@ enum { AHEAD = 2 };
 /* Returns minus the derivative of the loss by each log-probability. */
 static double scale_of(const struct pp_microbatch *mb)
 {
+    if (mb->of_generator)
+        return mb->scale * mb->of_generator->weight;
     return mb->predicts == AHEAD ? mb->scale * mb->ahead->weight : mb->scale;
 }
 
@@ -446,11 +451,12 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
 {
-    (void)y;
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     double loss = 0;
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    if (l->env->model->generator && pp_head_pass_on(l, mb, y, x, err))
+        return -1;
     const void *rows = rows_of(l, mb, &h, s, x, err);
     if (!rows || predict(l, mb, rows, b, s, scratch, err))
         return -1;
@@ -527,13 +533,26 @@ static int head_gradients(const struct pp_layer *l,
     return 0;
 }
 
+/* Adds the gradient of the rows that a generator reads. */
+static int add_passed(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      void *dx, const void *dy, void *scratch,
+                      struct pp_err *err)
+{
+    return l->env->model->generator
+               ? pp_head_add_passed(l, mb, dx, dy,
+                                    head_buffers(l, mb, scratch).ahead, err)
+               : 0;
+}
+
 static int head_bwd_input(const struct pp_layer *l,
                           const struct pp_microbatch *mb, void *dx,
                           const void *dy, const struct pp_layer_blocks *b,
                           void *scratch, struct pp_err *err)
 {
-    (void)dy;
-    return head_gradients(l, mb, dx, NULL, b, scratch, err);
+    return head_gradients(l, mb, dx, NULL, b, scratch, err) ||
+                   add_passed(l, mb, dx, dy, scratch, err)
+               ? -1
+               : 0;
 }
 
 static int head_bwd_weight(const struct pp_layer *l,
@@ -548,8 +567,10 @@ static int head_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *dx, const void *dy, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
 {
-    (void)dy;
-    return head_gradients(l, mb, dx, l->g[PP_P_WEIGHT], b, scratch, err);
+    return head_gradients(l, mb, dx, l->g[PP_P_WEIGHT], b, scratch, err) ||
+                   add_passed(l, mb, dx, dy, scratch, err)
+               ? -1
+               : 0;
 }
 
 const struct pp_layer_ops pp_layer_head = {

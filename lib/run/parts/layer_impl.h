@@ -87,6 +87,15 @@ int pp_head_teacher_bwd(const struct pp_layer *l,
                         const struct pp_head_block *h, const void *scale,
                         size_t at, size_t n, struct pp_err *err);
 
+/* The head of a language model with a generator behind it: writes its rows x
+ * (rows of this rank, C) to y, in the order of the ranks that take them; adds
+ * their gradient dy, in that order, to dx. room is as large as dx. */
+int pp_head_pass_on(const struct pp_layer *l, const struct pp_microbatch *mb,
+                    void *y, const void *x, struct pp_err *err);
+int pp_head_add_passed(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       void *dx, const void *dy, void *room,
+                       struct pp_err *err);
+
 /* Copies host memory to the layer's. */
 int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
                  size_t bytes, struct pp_err *err);

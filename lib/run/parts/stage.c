@@ -53,7 +53,10 @@ static void bind(struct pp_layer *l, const struct pp_env *env,
         .role = pp_unit_role(env->model, id),
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
-    if (l->rows == PP_ROWS_PATCHES) {
+    if (l->rows == PP_ROWS_GENERATED) {
+        l->env = env->generator;
+        pp_unit_model(env->model, &l->unit);
+    } else if (l->rows == PP_ROWS_PATCHES) {
         l->env = env->images[id.encoder];
         l->unit = pp_vision_in_tower(id);
     } else if (l->rows == PP_ROWS_FEATURES) {
@@ -87,8 +90,9 @@ static struct pp_edge edge_of(const struct pp_model *m, size_t unit)
 /* Returns the number of a kind of rows of a stage. */
 static size_t kind_of(enum pp_rows rows, size_t encoder)
 {
-    return rows == PP_ROWS_TOKENS ? 0
-                                  : (size_t)rows + (PP_N_ROWS - 1) * encoder;
+    return rows < PP_ROWS_PATCHES
+               ? (size_t)rows
+               : (size_t)rows + (PP_N_ROWS - PP_ROWS_PATCHES) * encoder;
 }
 
 /* Binds the next layer, and finds where its saved tensors begin. */
@@ -129,8 +133,10 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         s->holds[k] = pp_stage_holds(m, u->first, u->n, k);
     const struct pp_backend b = pp_env_backend(env);
+    bool generates = u->n > 0 && u->first >= pp_model_n_own(m);
     if (pp_env_tp(env) > 1)
-        s->gathered_row_bytes = pp_gathered_row_bytes(m, &b);
+        s->gathered_row_bytes =
+            pp_gathered_row_bytes(generates ? env->generator->model : m, &b);
     s->layers = calloc(u->n + 1, sizeof *s->layers);
     s->edges = calloc(u->n + 1, sizeof *s->edges);
     bool failed = !s->layers || !s->edges;
@@ -163,7 +169,9 @@ static size_t edge_rows(const struct pp_stage *s,
                         size_t encoder)
 {
     const struct pp_microbatch *images = mb->taken[encoder].images;
-    if (rows == PP_ROWS_TOKENS)
+    if (rows == PP_ROWS_GENERATED && mb->generated)
+        mb = mb->generated;
+    if (rows < PP_ROWS_PATCHES)
         return mb->tokens / pp_env_tp(s->env);
     if (!images)
         return 0;
@@ -215,7 +223,9 @@ static void *features_room(const struct pp_stage *s,
 static const struct pp_microbatch *view_of(const struct pp_layer *l,
                                            const struct pp_microbatch *mb)
 {
-    return l->rows == PP_ROWS_TOKENS ? mb : mb->taken[l->unit.encoder].images;
+    return l->rows == PP_ROWS_TOKENS      ? mb
+           : l->rows == PP_ROWS_GENERATED ? mb->generated
+                                          : mb->taken[l->unit.encoder].images;
 }
 
 /* Returns the rows that the blocks of a microbatch are laid out for. */
@@ -235,7 +245,7 @@ static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
     bool host = pp_env_is_host(s->env);
     size_t bytes = 0;
     for (int r = 0; r < PP_N_ROWS; r++)
-        for (size_t k = 0; k < (r == PP_ROWS_TOKENS ? 1 : PP_MAX_ENCODERS); k++)
+        for (size_t k = 0; k < (r < PP_ROWS_PATCHES ? 1 : PP_MAX_ENCODERS); k++)
             bytes +=
                 offset[kind_of((enum pp_rows)r, k)] *
                 pp_saved_rows(host, laid_out_rows(s, mb, (enum pp_rows)r, k));
@@ -261,11 +271,14 @@ static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
 {
     struct pp_layer_blocks b;
     struct pp_edge first = s->edges[i + i % 2];
-    bool of_tokens = s->layers[i].rows == PP_ROWS_TOKENS;
-    size_t room = of_tokens ? pp_line_bytes(s->gathered_row_bytes * mb->tokens)
-                            : image_room(s, mb, i);
+    const struct pp_layer *l = &s->layers[i];
+    bool of_tokens = l->rows < PP_ROWS_PATCHES;
+    size_t room =
+        of_tokens
+            ? pp_line_bytes(s->gathered_row_bytes * view_of(l, mb)->tokens)
+            : image_room(s, mb, i);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
-        b.offset[k] = s->offsets[k][i][PP_ROWS_TOKENS];
+        b.offset[k] = s->offsets[k][i][of_tokens ? l->rows : PP_ROWS_TOKENS];
         b.block[k] = blocks[k]
                          ? (char *)blocks[k] + bytes_at(s, mb, s->offsets[k][i])
                          : NULL;

@@ -17,9 +17,12 @@ struct pp_stage_units {
     bool input_grad; /* the stage sends one */
 };
 
-/* The kinds of rows of a microbatch: those of tokens, and those of patches and
- * of features of each encoder. */
-enum { PP_STAGE_ROWS = 1 + (PP_N_ROWS - 1) * PP_MAX_ENCODERS };
+/* The kinds of rows of a microbatch: those of tokens, of a generator's, and
+ * those of patches and of features of each encoder. */
+enum {
+    PP_STAGE_ROWS =
+        PP_ROWS_PATCHES + (PP_N_ROWS - PP_ROWS_PATCHES) * PP_MAX_ENCODERS
+};
 
 /* One end of a stage: what passes there, or its gradient. Rows of tokens or of
  * an encoder, and features of encoders. NULL for what does not pass. */

@@ -22,30 +22,31 @@ static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)
                            err);
 }
 
-/* Computes the RoPE tables; those of a GPU first on the host. */
-static int make_rope(struct pp_rank *r, size_t positions, struct pp_err *err)
+/* Computes the RoPE tables of a model; those of a GPU first on the host. */
+static int make_rope(struct pp_rank *r, struct pp_env *env,
+                     const struct pp_model *m, size_t positions,
+                     struct pp_err *err)
 {
     struct pp_device *d = r->env.device;
     size_t size = r->kernels.accumulator_bytes;
-    const struct pp_model *m = r->job->model;
     size_t rotary = pp_model_rotary(m), one = positions * (rotary / 2);
     size_t n = positions * (pp_model_rope_width(m) / 2);
     bool is_host = d->ops->is_host;
-    r->env.rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
-    r->env.rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
-    void *c = is_host ? r->env.rope_cos : make(r, n, size, err);
-    void *s = is_host ? r->env.rope_sin : make(r, n, size, err);
+    env->rope_cos = pp_device_alloc(d, n, size, "rotary tables", err);
+    env->rope_sin = pp_device_alloc(d, n, size, "rotary tables", err);
+    void *c = is_host ? env->rope_cos : make(r, n, size, err);
+    void *s = is_host ? env->rope_sin : make(r, n, size, err);
     int rc = -1;
-    if (c && s && r->env.rope_cos && r->env.rope_sin) {
+    if (c && s && env->rope_cos && env->rope_sin) {
         pp_rope_tables(&m->rope, rotary, positions, size, c, s);
         if (n > one) {
             pp_rope_tables(&m->windowed_rope, rotary, positions, size,
                            (char *)c + one * size, (char *)s + one * size);
-            r->env.windowed_cos = (char *)r->env.rope_cos + one * size;
-            r->env.windowed_sin = (char *)r->env.rope_sin + one * size;
+            env->windowed_cos = (char *)env->rope_cos + one * size;
+            env->windowed_sin = (char *)env->rope_sin + one * size;
         }
-        rc = !is_host && (d->ops->put(d, r->env.rope_cos, c, n * size, err) ||
-                          d->ops->put(d, r->env.rope_sin, s, n * size, err))
+        rc = !is_host && (d->ops->put(d, env->rope_cos, c, n * size, err) ||
+                          d->ops->put(d, env->rope_sin, s, n * size, err))
                  ? -1
                  : 0;
     }
@@ -79,7 +80,9 @@ static int make_engines(struct pp_rank *r, struct pp_err *err)
     const struct pp_job *j = r->job;
     struct pp_worker *w = &r->worker;
     struct pp_table_counts c = pp_job_tables(j, r->env.place.row);
-    if (pp_model_rotary(j->model) && make_rope(r, c.positions, err))
+    if ((c.rotary && make_rope(r, &r->env, j->model, c.positions, err)) ||
+        (c.generator_rotary &&
+         make_rope(r, &r->generator, j->model->generator, c.positions, err)))
         return -1;
     return pp_engine_init(&w->engine, j, &r->env, &c, err) ||
                    make_overlap(r, &c, err)
@@ -102,7 +105,7 @@ static void *own_gradients(const struct pp_rank *r,
 static const struct pp_parameter *find_tied(const struct pp_rank *r, int copy)
 {
     const struct pp_model *m = r->job->model;
-    size_t head = pp_model_n_units(m) - 1;
+    size_t head = pp_model_n_own(m) - 1;
     return m->tied ? pp_parameters_find(&r->params, copy, head, PP_P_WEIGHT)
                    : pp_parameters_find(&r->params, copy, head - 1,
                                         PP_P_NEXT_EMBED);
@@ -207,6 +210,7 @@ static int make_exec(struct pp_rank *r, enum pp_job_pass pass,
     int rc = pp_exec_init(e, &r->worker, trains ? j->schedule : j->forward,
                           sizes, pp_job_room(j, pass), err);
     e->shapes = j->shapes;
+    e->generated_room = pp_job_row_room(j, pass, r->env.place.row);
     if (!rc && trains)
         rc = make_recorder(r, err) || make_output_host(r, sizes, err) ? -1 : 0;
     free(sizes);
@@ -364,6 +368,21 @@ static void find_words(struct pp_env *env, const struct pp_model *whole)
     env->n_words = (int32_t)p.rows;
 }
 
+/* Fills the env of the generator, if its units are here. */
+static void make_generator(struct pp_rank *r)
+{
+    const struct pp_model *m = r->job->model;
+    int row = r->env.place.row;
+    if (!m->generator || !pp_job_has_units(r->job, row, true))
+        return;
+    r->generated = pp_mesh_share(pp_env_mesh(&r->env), m->generator);
+    r->env.generates = !pp_job_has_units(r->job, row, false);
+    r->generator = r->env;
+    r->generator.model = &r->generated;
+    find_words(&r->generator, m->generator);
+    r->env.generator = &r->generator;
+}
+
 /* Makes the room for what layers of experts read of a GPU. */
 static int make_counts(struct pp_rank *r, struct pp_err *err)
 {
@@ -404,8 +423,8 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     if (!pp_layout_find(&env->layout, env->comm->rank, &env->place))
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        env->comm->rank);
-    r->share = pp_mesh_share(pp_env_has_tokens(env) ? pp_env_mesh(env) : NULL,
-                             j->model);
+    bool encodes = pp_env_encodes(env);
+    r->share = pp_mesh_share(encodes ? NULL : pp_env_mesh(env), j->model);
     env->model = &r->share;
     env->context = pp_rank_collective(env, PP_GROUP_CP);
     env->tensor = pp_rank_collective(env, PP_GROUP_TP);
@@ -416,6 +435,7 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));
     find_words(env, j->model);
+    make_generator(r);
     return pp_rank_make_images(r, err) || make_counts(r, err) ? -1 : 0;
 }
 
@@ -461,6 +481,8 @@ static void rank_finish(struct pp_rank *r)
     pp_parameters_finish(&r->params);
     pp_device_free(r->env.device, r->env.rope_cos);
     pp_device_free(r->env.device, r->env.rope_sin);
+    pp_device_free(r->env.device, r->generator.rope_cos);
+    pp_device_free(r->env.device, r->generator.rope_sin);
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);

@@ -32,6 +32,8 @@ struct pp_rank {
     struct pp_rank_encoders {
         struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
     } encoders, encoders_beside; /* those of env and of beside */
+    struct pp_env generator;     /* if the rank has units of one, ... */
+    struct pp_model generated;   /* ... with this share of it */
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */
@@ -52,12 +54,13 @@ struct pp_rank {
     struct pp_scoring scoring; /* of both execs, if the job has an objective */
     double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
                         NULL: a rank that divides sequences has its own */
-    double combined[PP_MAX_METRICS]; /* metrics of the last step */
-    struct pp_router_losses router;  /* of the step */
-    struct pp_ahead_loss ahead;      /* likewise */
-    struct pp_expert_loads *loads;   /* by layer with experts, if the job
-                                        records layers; or NULL */
-    double *load_values;             /* of loads, then (experts) room */
+    double combined[PP_MAX_METRICS];       /* metrics of the last step */
+    struct pp_router_losses router;        /* of the step */
+    struct pp_ahead_loss ahead;            /* likewise */
+    struct pp_generator_loss of_generator; /* likewise */
+    struct pp_expert_loads *loads;         /* by layer with experts, if the job
+                                              records layers; or NULL */
+    double *load_values;                   /* of loads, then (experts) room */
     double *losses;          /* (accumulate x n_microbatches) of one step */
     double *eval_losses;     /* (n_eval) one for each microbatch */
     bool eval_scored;        /* the last evaluation had a scored token */

@@ -56,6 +56,7 @@ static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
         .room_bytes = pp_rank_arena(&r->memory.bytes),
         .source = j->tokenizer_source,
         .config_text = j->config_text,
+        .generator_config = j->generator_config,
         .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
         .save_bytes = j->save_bytes,
     };

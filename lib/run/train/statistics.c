@@ -21,8 +21,8 @@ enum shared_number {
     OF_BALANCE,
     OF_SIZE,
     OF_DROPPED,
-    OF_AHEAD,
-    OF_LOAD, /* the most, as the next one */
+    OF_AHEAD, /* or of a generator: a job has one of both */
+    OF_LOAD,  /* the most, as the next one */
     OF_WALL,
     OF_STOP,  /* the first signal, or what a rank has else */
     OF_FLAGS, /* enum pp_own_flags */
@@ -88,7 +88,7 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
         [OF_BALANCE] = r->router.balance,
         [OF_SIZE] = r->router.size,
         [OF_DROPPED] = r->router.dropped,
-        [OF_AHEAD] = r->ahead.loss,
+        [OF_AHEAD] = r->ahead.loss + r->of_generator.loss,
         [OF_LOAD] = r->router.load,
         [OF_WALL] = own->seconds,
         [OF_STOP] = own->stop,
@@ -174,6 +174,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
     rep->z_loss = of_all[OF_SIZE];
     rep->dropped = of_all[OF_DROPPED];
     rep->mtp_loss = of_all[OF_AHEAD];
+    rep->generator_loss = r->of_generator.scale > 0 ? of_all[OF_AHEAD] : NAN;
     rep->expert_load = of_all[OF_LOAD];
     rep->grad_norm = sqrt(squares);
     rep->bubble = r->env.device->ops->is_host

@@ -28,6 +28,25 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
     }
 }
 
+/* Makes the loss of the generator in a step. */
+static struct pp_generator_loss generator_loss(const struct pp_rank *r)
+{
+    const struct pp_packed *p = r->job->data;
+    struct pp_generator_loss l = {.weight = r->job->generator_weight};
+    uint64_t scored = 0;
+    for (size_t k = 0; r->job->model->generator && k < pp_rank_n_losses(r);
+         k++) {
+        struct pp_bin b;
+        size_t bin = pp_packed_place(p, (uint64_t)r->microbatches + k);
+        if (bin == PP_NO_BIN)
+            continue;
+        pp_packed_generator_bin(p, bin, &b);
+        scored += b.scored;
+    }
+    l.scale = scored ? 1 / (double)scored : 0;
+    return l;
+}
+
 struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
                                                    size_t n)
 {
@@ -103,6 +122,7 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
             .n_metrics = n_metrics,
             .router = pp_job_counts_routes(j) || r->loads ? &r->router : NULL,
             .ahead = j->model->n_mtp ? &r->ahead : NULL,
+            .generator = j->model->generator ? &r->of_generator : NULL,
             .given = j->given,
             .taken = j->taken,
             .output = j->output,
@@ -187,6 +207,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
     r->router = router_losses(r, rep->tokens);
     r->ahead = (struct pp_ahead_loss){.weight = j->mtp_weight};
+    r->of_generator = generator_loss(r);
     if (run_passes(r, scored, err))
         return -1;
     pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);

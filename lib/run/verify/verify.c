@@ -20,6 +20,8 @@ static double at(const void *p, size_t i, size_t element_bytes)
 static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
+    if (u.generates)
+        return (size_t)l->components[l->n_components - 1].mesh.tp;
     bool own = l->n_components > 1 || x->encoder_tp;
     return own && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l, u.encoder)
                                        : (size_t)x->tp;
@@ -107,7 +109,10 @@ int pp_verify_report(void *ctx, const struct pp_step_report *r,
                        "one rank alone: step %lld: loss is %g and the gradient "
                        "norm %g",
                        (long long)r->step, r->loss, r->grad_norm);
-    j->v->loss[j->run][r->step - 1] = r->loss;
+    double loss = r->loss;
+    if (j->v->model->generator && r->generator_loss == r->generator_loss)
+        loss += j->v->generator_weight * r->generator_loss;
+    j->v->loss[j->run][r->step - 1] = loss;
     if (r->step > 1)
         return 0;
     if (pp_verify_keep_digests(j->v, j->run, r->digests, err))
@@ -277,7 +282,7 @@ static void find_rows(const struct pp_verify_job *j, size_t bin,
     struct pp_bin_items images;
     *begin = (size_t)b->cu_seqlens_padded[sequence];
     *n = (size_t)(b->cu_seqlens[sequence + 1] - b->cu_seqlens[sequence]);
-    if (edge.rows == PP_ROWS_TOKENS)
+    if (edge.rows < PP_ROWS_PATCHES)
         return;
     pp_packed_bin_items(j->data, pp_vision_modality(v), bin, &images);
     *begin = rows_before(v, &images, sequence, edge.rows);
@@ -289,7 +294,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
                       struct pp_edge edge)
 {
     const struct pp_verify_job *j = ctx;
-    bool tokens = edge.rows == PP_ROWS_TOKENS;
+    bool tokens = edge.rows < PP_ROWS_PATCHES;
     size_t first = tokens ? mb->first_row : 0, width = edge.width;
     size_t end = tokens ? first + mb->tokens : SIZE_MAX;
     struct pp_bin b;

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: MIT */
+/* pprun_generator - a generator behind the language model: reads its model,
+ * refuses what pprun does not do with it, and finds its ranks and weights. */
+#include <string.h>
+
+#include "base/file.h"
+#include "manifest/config_json.h"
+#include "manifest/workloads.h"
+#include "model/layout.h"
+#include "pprun.h"
+#include "run/checkpoint/ckpt_files.h"
+
+static const struct pp_component *generator_of(const struct pprun *p)
+{
+    return &p->manifest.components[p->manifest.n_components - 1];
+}
+
+/* Says why a model cannot be a generator; NULL: it can. */
+static const char *unfit(const struct pp_model *g)
+{
+    return pp_model_has_encoder(g) ? "has an encoder"
+           : g->tied               ? "has a tied head"
+           : g->moe.n_experts      ? "has experts"
+           : g->scores             ? "gives rewards"
+           : !pp_model_trained(g)  ? "can be planned, but not trained"
+                                   : NULL;
+}
+
+/* Names what excludes a generator in this run; NULL: nothing. */
+static const char *excluded(const struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const struct pp_manifest *m = &p->manifest;
+    return m->model.ahead                ? "multi-token prediction"
+           : m->graph.n_slices > 1       ? "slices"
+           : m->graph.n_copies > 1       ? "two copies of the weights"
+           : m->mesh.cp_exact            ? "ppsplit --cp-exact"
+           : p->model.scores             ? "a language model that gives rewards"
+           : p->job.objective            ? "--objective"
+           : o->device != PPRUN_CPU      ? "--device cuda"
+           : o->generate                 ? "--generate"
+           : o->profile                  ? "--profile"
+           : p->job.metadata             ? "--print-metadata-hash"
+           : o->shapes == PP_MESSAGE_MAX ? "--message-size max"
+                                         : NULL;
+}
+
+int pprun_read_generator(struct pprun *p)
+{
+    struct pp_err *err = &p->tool->err;
+    struct pp_model *g = &p->generator;
+    if (!pp_plan_generates(&p->manifest)) {
+        if (p->job.generator_weight >= 0)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/components: no generator, so --generator-weight "
+                           "has no effect; plan with ppsplit --combine");
+        return 0;
+    }
+    const struct pp_component *c = generator_of(p);
+    size_t at = p->manifest.n_components - 1;
+    if (p->job.generator_weight < 0)
+        p->job.generator_weight = 1;
+    if (pp_model_read(c->source, g, err))
+        return -1;
+    if (unfit(g))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/components/%zu: '%s' %s, which pprun does not train "
+                       "as a generator",
+                       at, c->source, unfit(g));
+    if (excluded(p))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/components/%zu: '%s' is a generator, which pprun does "
+                       "not train with %s",
+                       at, c->name, excluded(p));
+    g->reads = p->model.hidden;
+    p->model.generator = g;
+    struct pp_mesh x = c->apart ? c->mesh : p->manifest.mesh;
+    x.encoder_tp = 0;
+    return pp_mesh_check(&x, g, 0, err);
+}
+
+uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u)
+{
+    const struct pp_model *g = &p->generator;
+    return u.generates && u.kind == PP_UNIT_EMBED ? g->hidden * (g->reads + 1)
+                                                  : 0;
+}
+
+/* Reports whether ranks of both meshes divide rows, tensors and state alike,
+ * and the rows of one follow those of the other. */
+static bool are_alike(const struct pp_mesh *a, const struct pp_mesh *b)
+{
+    return a->dp == b->dp && a->tp == b->tp && a->cp == b->cp &&
+           a->ep == b->ep && a->order == 0 && b->order == 0;
+}
+
+void pprun_join_generator(struct pp_layout *l)
+{
+    struct pp_layout_component *g = &l->components[l->n_components - 1];
+    struct pp_layout_component *x = g - 1;
+    if (!l->generates || !are_alike(&x->mesh, &g->mesh))
+        return;
+    x->mesh.pp += g->mesh.pp;
+    l->n_components--;
+    l->generates = false;
+}
+
+/* Checks that the generator's ranks can divide every sequence. */
+static int check_sequences(const struct pprun *p, const struct pp_mesh *x,
+                           const char *dir, const struct pp_packed *data)
+{
+    int32_t sharers = (int32_t)pp_mesh_sharers(x);
+    int32_t chunks = x->cp > 1 ? 2 * x->cp : 1;
+    for (size_t i = 0; i < data->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        for (uint32_t s = 1; s <= b.n_sequences; s++)
+            if (b.cu_seqlens_padded[s] % sharers ||
+                b.cu_seqlens_padded[s] % chunks)
+                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                               "%s: bin %zu: the padded length of sequence %u "
+                               "does not divide by the generator's ranks; "
+                               "pack with pppack --cp %d --tp %d, or a "
+                               "multiple",
+                               dir, i, s - 1, x->cp, x->tp);
+    }
+    return 0;
+}
+
+int pprun_check_generator_data(const struct pprun *p, const char *dir,
+                               const struct pp_packed *data)
+{
+    struct pp_err *err = &p->tool->err;
+    if (!p->model.generator)
+        return 0;
+    if (!pp_packed_has_generator(data))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: has no tokens for the generator; pack JSON Lines "
+                       "with generator_ids",
+                       dir);
+    if (data->generator_vocab > p->generator.vocab)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: token id '%u' is not in the generator's vocabulary "
+                       "of %zu",
+                       dir, data->generator_vocab - 1, p->generator.vocab);
+    if (data->max_seqlen > pp_model_longest(&p->generator))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: sequences have up to %u positions, but the "
+                       "generator has %zu",
+                       dir, data->max_seqlen, pp_model_longest(&p->generator));
+    const struct pp_component *c = generator_of(p);
+    if (!c->apart)
+        return 0;
+    if (data->cp && !are_alike(&c->mesh, &p->manifest.mesh))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s: sequences have context-parallel ranks of their "
+                       "own, which a generator with another mesh cannot "
+                       "follow; pack with pppack --cp-sizes fixed",
+                       dir);
+    return check_sequences(p, &c->mesh, dir, data);
+}
+
+int pprun_open_generator(struct pprun *p, const char *path)
+{
+    char dir[PP_PATH_TEXT], file[PP_PATH_TEXT];
+    struct pp_err *err = &p->tool->err;
+    if (!p->model.generator)
+        return 0;
+    if (pp_path(dir, err, "%s/generator", path))
+        return -1;
+    if (!pp_file_is_dir(dir) &&
+        pp_path(dir, err, "%s", generator_of(p)->source))
+        return -1;
+    if (!pp_file_is_dir(dir) || !pp_tensors_exist(dir))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "'%s' has no weights for the generator; give --weights "
+                       "of a directory with generator/, or --init SEED",
+                       dir);
+    if (pp_tensors_add(p->weights, dir, PP_GENERATOR_PREFIX, err) ||
+        pp_path(file, err, "%s/connector.safetensors", dir))
+        return -1;
+    if (pp_file_exists(file))
+        return pp_tensors_add(p->weights, file,
+                              PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX, err);
+    tool_say(p->tool, TOOL_NOTE,
+             "%s has no connector.safetensors: the connector begins at random",
+             dir);
+    return 0;
+}
+
+int pprun_generator_config(struct pprun *p, const char *dtype)
+{
+    if (!p->model.generator)
+        return 0;
+    if (pp_config_text(generator_of(p)->source, dtype, &p->generator_config,
+                       &p->tool->err))
+        return -1;
+    p->job.generator_config = p->generator_config;
+    return 0;
+}

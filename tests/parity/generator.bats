@@ -1,0 +1,103 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# generator - a generator behind a language model with an encoder, in processes,
+# and what pprun refuses of it. tests/golden/generator.bats has the numbers.
+
+bats_require_minimum_version 1.5.0
+load helpers
+load images
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    export D=$SRCDIR/tests/golden/generator/model
+    image_lines llava 1 8 >images.jsonl
+    jq -c '.generator_ids = [.input_ids[] | . % 7]' images.jsonl >both.jsonl
+    pppack -q --image-token 31 --patch 4 --tp 2 --cp 2 -l 48 --bins-multiple 4 \
+        -o packed both.jsonl
+    pppack -q --image-token 31 --patch 4 -l 48 -o images images.jsonl
+    jq -c 'del(.images)' both.jsonl >text.jsonl
+    pppack -q -l 48 -o text text.jsonl
+}
+
+setup() {
+    skip_some
+    cd "$BATS_FILE_TMPDIR"
+}
+
+# generates LANGUAGE GENERATOR [MODEL [SCHEDULE]]: writes plan.json.
+generates() {
+    # shellcheck disable=SC2086
+    ppsplit -q $1 "${3:-$SRCDIR/tests/golden/llava}" >l.json
+    # shellcheck disable=SC2086
+    ppsplit -q $2 "$D/generator" >g.json
+    ppsplit -q --combine language=l.json,generator=g.json |
+        ppsched -q -s "${4:-1f1b}" -m 2 >plan.json
+}
+
+# verified LANGUAGE GENERATOR: proves a plan of LLaVA with a generator.
+verified() {
+    generates "$@"
+    pprun --verify --init 1 --data packed --dtype fp64 plan.json >table ||
+        { echo "$*"; cat table; return 1; }
+}
+
+@test "an encoder in front of the language model may be anywhere" {
+    verified '-p 1' '-p 1'
+    verified '-p 2 --dp 2 --encoder-mesh pp=1,dp=3' '-p 1'
+    verified '-p 2 --tp 2 --encoder-mesh pp=1,dp=2' '-p 1 --dp 2'
+    verified '-p 1 --dp 2 --tp 2 --encoder-mesh shared,tp=1' \
+        '-p 1 --dp 2 --tp 2'
+    # The encoder is there, and its gradients depend on the generator's loss.
+    grep -q '^generator.connector.weight .*generator ok' table
+    grep -q '^multi_modal_projector.linear_1.weight .* ok' table
+}
+
+@test "processes exchange rows as threads do" {
+    needs_mpirun
+    generates '-p 1 --dp 2' '-p 1' "$D"
+    local options=(-q --data text --init 1 --steps 2 --generator-weight 0.5)
+    pprun "${options[@]}" plan.json >threads
+    mpirun --allow-run-as-root --oversubscribe -n 3 \
+        pprun --transport mpi "${options[@]}" plan.json >mpi
+    [ "$(wc -l <threads)" = 2 ]
+    diff <(jq -c '[.loss, .generator_loss, .grad_norm]' threads) \
+        <(jq -c '[.loss, .generator_loss, .grad_norm]' mpi)
+}
+
+# refuses TEXT ARGS...: pprun fails with status 2 and says it.
+refuses() {
+    run -2 --separate-stderr pprun --init 1 "${@:2}" plan.json
+    [ "${stderr_lines[0]}" = "pprun: $1" ] || { echo "$stderr"; return 1; }
+}
+
+@test "a plan with what a generator cannot have is refused by name" {
+    local of="plan.json: /components/1: 'generator' is a generator, which \
+pprun does not train with"
+    generates '-p 1' '-p 1' "$D"
+    refuses "$of --profile" --data text --steps 3 --profile p.json
+    refuses "$of --generate" --data text --generate 2
+    refuses "$of --message-size max" --data text --steps 1 --message-size max
+    refuses "$of --print-metadata-hash" --data text --steps 1 \
+        --print-metadata-hash
+    refuses 'no data: give --data DIR' --verify --shrink
+    generates '-p 1' '-p 1'
+    refuses "images: has no tokens for the generator; pack JSON Lines with \
+generator_ids" --data images --steps 1
+    ppsplit -q -p 1 "$D" >l.json
+    ppsched -q -s 1f1b -m 2 l.json >plan.json
+    refuses "plan.json: /components: no generator, so --generator-weight has no \
+effect; plan with ppsplit --combine" --data text --steps 1 --generator-weight 2
+    ppsplit -q -p 1 "$SRCDIR/tests/golden/mixtral/model" >g.json
+    ppsplit -q --combine language=l.json,generator=g.json |
+        ppsched -q -s 1f1b -m 2 >plan.json
+    refuses "plan.json: /components/1: '$SRCDIR/tests/golden/mixtral/model' has \
+experts, which pprun does not train as a generator" --data text --steps 1
+}
+
+@test "sequences must divide by the generator's ranks" {
+    generates '-p 1' '-p 1 --cp 2' "$D"
+    run -2 --separate-stderr pprun -q --init 1 --data text --steps 1 plan.json
+    [[ ${stderr_lines[0]} == "pprun: text: bin 0: the padded length of sequence \
+"*" does not divide by the generator's ranks; pack with pppack --cp 2 --tp 1, \
+or a multiple" ]]
+}
