@@ -17,6 +17,9 @@
 #define WARP 32
 #define MAX_THREADS 1024
 #define MAX_WORDS 8
+#define ROWS 16 /* of a product of a warp */
+#define COLUMNS 8
+#define TERMS 16
 /* Not a multiple of a page: stacks of all threads would share a few sets of the
  * cache. */
 #define STACK (((size_t)128 << 10) + 320)
@@ -59,16 +62,19 @@ typedef void *point; /* of a stack, which has the registers and the address */
 typedef ucontext_t point;
 #endif
 
-/* A coroutine with a stack of its own. It is started once and reused for every
- * block, because a jump needs no system call. */
 struct alignas(64) thread {
-    point at;
+    point at;          /* where it waits, once it has begun */
+    bool begun;        /* in this block */
     dim3 index;        /* its threadIdx in this launch */
     unsigned meetings; /* number of warp barriers that it has passed */
 };
 
+/* The words that lanes give each other at a barrier, by whether its number is
+ * odd. The product of these words is made once, by the first lane that asks. */
 struct warp {
     uint32_t words[2][WARP * MAX_WORDS];
+    float product[2][ROWS * COLUMNS];
+    unsigned multiplied[2]; /* number of the barrier, 0: none */
 };
 
 struct thread threads[MAX_THREADS];
@@ -81,7 +87,9 @@ std::map<const void *, size_t> allowed; /* dynamic shared memory of a kernel */
 std::mutex allowed_lock;
 struct warp warps[MAX_THREADS / WARP];
 char *stacks;
-unsigned made; /* threads that have a point on their stacks */
+unsigned made;           /* number of stacks that have a point */
+point idle[MAX_THREADS]; /* stacks on which no thread runs */
+unsigned n_idle;
 point scheduler;
 const std::function<void()> *body;
 unsigned current;
@@ -142,30 +150,53 @@ void make_point(point *at, char *stack, void (*begin)(void))
 }
 #endif
 
+/* Makes thread i the current one. Returns where it continues, or an idle stack
+ * where it begins. */
+const point *enter_thread(unsigned i)
+{
+    struct thread *t = &threads[i];
+    current = i;
+    threadIdx = t->index;
+    if (t->begun)
+        return &t->at;
+    t->begun = true;
+    return &idle[--n_idle];
+}
+
+/* Returns whether the lane after the current thread, in the order of this
+ * block, is ready. */
+inline bool is_next_ready()
+{
+    unsigned next = current + step;
+    return next / WARP == current / WARP && states[next] == READY;
+}
+
 /* Leaves this thread: for the next lane if that is ready, else for the
  * scheduler. */
 inline void pause(enum state state, int place)
 {
-    unsigned last = current, next = last + step;
-    states[last] = state;
-    places[last] = place;
-    if (next / WARP != last / WARP || states[next] != READY) {
-        pp_emulated_switch(&threads[last].at, &scheduler);
-        return;
-    }
-    current = next;
-    threadIdx = threads[next].index;
-    pp_emulated_switch(&threads[last].at, &threads[next].at);
+    struct thread *t = &threads[current];
+    states[current] = state;
+    places[current] = place;
+    pp_emulated_switch(&t->at, is_next_ready() ? enter_thread(current + step)
+                                               : &scheduler);
 }
 
-void run_thread()
+/* Runs threads on a stack, one after the other. A thread that does not wait
+ * leaves its stack to the next lane: few stacks stay in the cache. */
+void run_threads()
 {
     for (;;) {
         (*body)();
         if (!copies[current].empty())
             pp_emulated_refuse("a thread ends before its copies");
         pp_emulated_products_leave(current);
-        pause(DONE, 0);
+        states[current] = DONE;
+        point *mine = &idle[n_idle++];
+        if (!is_next_ready())
+            pp_emulated_switch(mine, &scheduler);
+        else if (const point *next = enter_thread(current + step); next != mine)
+            pp_emulated_switch(mine, next);
     }
 }
 
@@ -196,12 +227,22 @@ void release_threads(unsigned first, unsigned end, enum state state)
             states[i] = READY;
 }
 
+/* Returns whether all lanes of a warp wait at one barrier of it. */
+bool has_met(unsigned first)
+{
+    unsigned char others = 0;
+    int elsewhere = 0;
+    for (unsigned i = first; i < first + WARP; i++) {
+        others |= states[i] ^ AT_WARP;
+        elsewhere |= places[i] ^ places[first];
+    }
+    return !others && !elsewhere;
+}
+
 /* Runs thread i, and those that follow it without the scheduler. */
 void resume_thread(unsigned i)
 {
-    current = i;
-    threadIdx = threads[i].index;
-    pp_emulated_switch(&scheduler, &threads[i].at);
+    pp_emulated_switch(&scheduler, enter_thread(i));
 }
 
 /* Returns item i of n, or of the reversed order. */
@@ -235,7 +276,9 @@ bool run_warp(unsigned first, unsigned end, bool backwards)
         }
         if (!ready)
             return moved;
-        if (all_at(first, end, AT_WARP))
+        if (has_met(first))
+            memset(states + first, READY, WARP * sizeof *states);
+        else if (all_at(first, end, AT_WARP))
             release_threads(first, end, AT_WARP);
     }
 }
@@ -247,9 +290,11 @@ void run_block(unsigned n, size_t shared, bool backwards)
     step = backwards ? -1u : 1;
     for (unsigned i = 0; i < n; i++) {
         states[i] = READY;
+        threads[i].begun = false;
         threads[i].meetings = groups[i] = 0;
-        copies[i].clear();
     }
+    for (unsigned i = 0; i < n / WARP; i++)
+        warps[i].multiplied[0] = warps[i].multiplied[1] = 0;
     while (!all_at(0, n, DONE)) {
         bool moved = false;
         for (unsigned i = 0; i < n / WARP; i++) {
@@ -289,14 +334,20 @@ void pp_emulate_warp(int place)
     pause(AT_WARP, place);
 }
 
-const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
+/* Exchanges n words. The compiler knows n where this is called. */
+static inline const uint32_t *exchange(const uint32_t *mine, int n)
 {
     struct thread *t = &threads[current];
-    uint32_t *words = warps[current / WARP].words[t->meetings++ % 2];
+    uint32_t *words = warps[current / WARP].words[++t->meetings % 2];
     memcpy(words + current % WARP * (unsigned)n, mine,
            (size_t)n * sizeof *words);
     pause(AT_WARP, -n);
     return words;
+}
+
+const uint32_t *pp_emulate_exchange(const uint32_t *mine, int n)
+{
+    return n == 1 ? exchange(mine, 1) : exchange(mine, n);
 }
 
 uint32_t pack_bf16(float low, float high)
@@ -312,42 +363,70 @@ static float half_of(uint32_t word, int which)
         __nv_bfloat16{(uint16_t)(which ? word >> 16 : word)});
 }
 
-void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+typedef float columns __attribute__((vector_size(COLUMNS * sizeof(float))));
+
+/* Multiplies A (ROWS, TERMS) by B (TERMS, COLUMNS), of which the lanes have the
+ * words (32, 6). Every sum ascends in its terms. */
+static void multiply(float *c, const uint32_t *all)
 {
-    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
-    const uint32_t *all = pp_emulate_exchange(mine, 6);
-    unsigned lane = current % WARP;
-    for (unsigned i = 0; i < 4; i++) {
-        unsigned row = lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-        float sum = 0;
-        for (unsigned k = 0; k < 16; k++) {
-            const uint32_t *ra = all + (row % 8 * 4 + k % 8 / 2) * 6;
-            const uint32_t *rb = all + (column * 4 + k % 8 / 2) * 6;
-            sum += half_of(ra[row / 8 + k / 8 * 2], k % 2) *
-                   half_of(rb[4 + k / 8], k % 2);
+    columns b[TERMS];
+    for (unsigned k = 0; k < TERMS; k++)
+        for (unsigned j = 0; j < COLUMNS; j++)
+            b[k][j] = half_of(all[(j * 4 + k % 8 / 2) * 6 + 4 + k / 8], k % 2);
+    for (unsigned row = 0; row < ROWS / 2; row++) {
+        columns upper = {}, lower = {};
+        for (unsigned k = 0; k < TERMS; k++) {
+            const uint32_t *a = all + (row * 4 + k % 8 / 2) * 6 + k / 8 * 2;
+            upper += half_of(a[0], k % 2) * b[k];
+            lower += half_of(a[1], k % 2) * b[k];
         }
-        c[i] += sum;
+        memcpy(c + row * COLUMNS, &upper, sizeof upper);
+        memcpy(c + (row + ROWS / 2) * COLUMNS, &lower, sizeof lower);
     }
 }
 
-/* Collects the row addresses of all lanes. Checks that they are aligned to 16
- * bytes and that the 8 rows of a matrix are in different banks. */
-static void exchange_rows(const uint16_t *rows[WARP], const void *row)
+void mma(float c[4], const uint32_t a[4], const uint32_t b[2])
+{
+    uint32_t mine[6] = {a[0], a[1], a[2], a[3], b[0], b[1]};
+    const uint32_t *all = exchange(mine, 6);
+    unsigned lane = current % WARP, meeting = threads[current].meetings;
+    struct warp *w = &warps[current / WARP];
+    float *product = w->product[meeting % 2];
+    if (w->multiplied[meeting % 2] != meeting) {
+        multiply(product, all);
+        w->multiplied[meeting % 2] = meeting;
+    }
+    for (unsigned i = 0; i < 4; i++)
+        c[i] +=
+            product[(lane / 4 + i / 2 * 8) * COLUMNS + lane % 4 * 2 + i % 2];
+}
+
+/* Returns the address that a lane gave. */
+static const uint16_t *row_of(const uint32_t *all, unsigned lane)
+{
+    const uint16_t *row;
+    memcpy(&row, all + lane * 2, sizeof row);
+    return row;
+}
+
+/* Gives every lane the row addresses of all. A lane checks the 8 rows of the
+ * matrix whose address it has: they are aligned to 16 bytes and in different
+ * banks. */
+static const uint32_t *exchange_rows(const void *row)
 {
     uint32_t mine[2];
     memcpy(mine, &row, sizeof row);
-    const uint32_t *all = pp_emulate_exchange(mine, 2);
-    memcpy(rows, all, WARP * sizeof *rows);
-    for (unsigned j = 0; j < WARP; j += 8) {
-        unsigned banks = 0;
-        for (unsigned i = j; i < j + 8; i++) {
-            if ((uintptr_t)rows[i] % 16 != 0)
-                pp_emulated_refuse("a misaligned row of a matrix load");
-            banks |= 1u << (uintptr_t)rows[i] / 16 % 8;
-        }
-        if (banks != 0xff)
-            pp_emulated_refuse("a matrix load has bank conflicts");
+    const uint32_t *all = exchange(mine, 2);
+    unsigned banks = 0, first = current % WARP / 8 * 8;
+    for (unsigned i = first; i < first + 8; i++) {
+        uintptr_t at = (uintptr_t)row_of(all, i);
+        if (at % 16 != 0)
+            pp_emulated_refuse("a misaligned row of a matrix load");
+        banks |= 1u << at / 16 % 8;
     }
+    if (banks != 0xff)
+        pp_emulated_refuse("a matrix load has bank conflicts");
+    return all;
 }
 
 /* Begins a copy. The destination is NaN until a wait for the copy. */
@@ -395,21 +474,20 @@ void pp_emulate_copy_wait(unsigned keep)
 
 void load_matrices(uint32_t r[4], const void *row)
 {
-    const uint16_t *rows[WARP];
-    exchange_rows(rows, row);
+    const uint32_t *rows = exchange_rows(row);
     unsigned lane = current % WARP;
     for (unsigned j = 0; j < 4; j++)
-        memcpy(&r[j], rows[j * 8 + lane / 4] + lane % 4 * 2, sizeof r[j]);
+        memcpy(&r[j], row_of(rows, j * 8 + lane / 4) + lane % 4 * 2,
+               sizeof r[j]);
 }
 
 void load_transposed(uint32_t r[4], const void *row)
 {
-    const uint16_t *rows[WARP];
-    exchange_rows(rows, row);
+    const uint32_t *rows = exchange_rows(row);
     unsigned lane = current % WARP;
     for (unsigned j = 0; j < 4; j++)
-        r[j] = rows[j * 8 + lane % 4 * 2][lane / 4] |
-               (uint32_t)rows[j * 8 + lane % 4 * 2 + 1][lane / 4] << 16;
+        r[j] = row_of(rows, j * 8 + lane % 4 * 2)[lane / 4] |
+               (uint32_t)row_of(rows, j * 8 + lane % 4 * 2 + 1)[lane / 4] << 16;
 }
 
 namespace
@@ -431,15 +509,15 @@ int poison_static(struct dl_phdr_info *of, size_t, void *)
     return 1;
 }
 
-/* Makes the first n threads. */
-void make_threads(unsigned n)
+/* Makes n stacks, or more. */
+void make_stacks(unsigned n)
 {
     if (!stacks)
         stacks = (char *)malloc(MAX_THREADS * STACK);
     if (!stacks)
         abort();
     for (; made < n; made++)
-        make_point(&threads[made].at, stacks + made * STACK, run_thread);
+        make_point(&idle[n_idle++], stacks + made * STACK, run_threads);
 }
 
 void run_launch(void *arg)
@@ -451,7 +529,7 @@ void run_launch(void *arg)
     pp_emulated_enter();
     if (n % WARP)
         abort();
-    make_threads(n);
+    make_stacks(n);
     pp_emulated_shared = (unsigned char *)aligned_alloc(
         1024, (shared + GUARD + 1023) & ~(size_t)1023);
     body = &l->kernel;

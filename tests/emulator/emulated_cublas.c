@@ -86,11 +86,23 @@ static double b_at(const struct product *p, int l, int j)
     return element_at(p->b, p->lb.type, p->desc.op_b, p->lb.ld, l, j);
 }
 
-static double sum_at(const struct product *p, int k, int i, int j)
+/* Sets sums (rows) to column j of op(a) op(b), whose terms ascend. a has op(a)
+ * in double (k, rows). */
+static void sum_column(double *sums, const struct product *p, const double *a,
+                       int k, int j)
 {
-    double sum = 0;
-    for (int l = 0; l < k; l++)
-        sum += a_at(p, i, l) * b_at(p, l, j);
+    size_t rows = (size_t)p->ld.rows;
+    memset(sums, 0, rows * sizeof *sums);
+    for (int l = 0; l < k; l++, a += rows) {
+        double b = b_at(p, l, j);
+        for (size_t i = 0; i < rows; i++)
+            sums[i] += a[i] * b;
+    }
+}
+
+/* Scales a sum of products, and adds what the product and its epilogue say. */
+static double complete(const struct product *p, double sum, int i, int j)
+{
     sum *= (double)p->alpha;
     if (p->beta != 0)
         sum += (double)p->beta *
@@ -105,19 +117,27 @@ static void run_product(void *arg)
 {
     struct product *p = arg;
     int k = p->desc.op_a == PP_CUBLAS_OP_T ? p->la.rows : p->la.columns;
+    size_t rows = (size_t)p->ld.rows;
+    double *sums = calloc(rows * ((size_t)k + 1), sizeof *sums);
+    double *a = sums + rows;
+    require_blas(sums != NULL, "out of memory");
     pp_emulated_enter();
+    for (size_t at = 0; at < rows * (size_t)k; at++)
+        a[at] = a_at(p, (int)(at % rows), (int)(at / rows));
     for (int j = 0; j < p->ld.columns; j++) {
         double column = 0;
         for (int l = 0; l < k; l++)
             column += b_at(p, l, j);
+        sum_column(sums, p, a, k, j);
         for (int i = 0; i < p->ld.rows; i++)
             put_element(p->d, p->ld.type,
                         (size_t)j * (size_t)p->ld.ld + (size_t)i,
-                        (float)sum_at(p, k, i, j));
+                        (float)complete(p, sums[i], i, j));
         if (p->desc.epilogue == PP_CUBLASLT_EPILOGUE_BGRADB)
             put_element(p->desc.bias, p->ld.type, (size_t)j, (float)column);
     }
     pp_emulated_leave();
+    free(sums);
     free(p);
 }
 

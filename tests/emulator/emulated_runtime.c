@@ -48,7 +48,8 @@ struct CUstream_st {
     struct task *first, **last;
     struct task *running;
     uint64_t n_queued, n_done;
-    unsigned jitter; /* state of the random delays, 0: none */
+    uint64_t awaited; /* least n_done that a thread waits for, 0: none */
+    unsigned jitter;  /* state of the random delays, 0: none */
     bool closed;
 };
 
@@ -124,11 +125,25 @@ static void *require_memory(void *p)
     return p;
 }
 
-/* Delays a stream at random times. */
+/* Delays a stream at random times. The caller has the lock. */
 static void fall_behind(struct CUstream_st *s)
 {
-    if (s->jitter && rand_r(&s->jitter) % 8 == 0)
-        usleep((unsigned)rand_r(&s->jitter) % 2000);
+    if (!s->jitter || rand_r(&s->jitter) % 8 != 0)
+        return;
+    pthread_mutex_unlock(&lock);
+    usleep((unsigned)rand_r(&s->jitter) % 2000);
+    pthread_mutex_lock(&lock);
+}
+
+/* Waits until n tasks of a stream are done. The caller has the lock. A thread
+ * that waits for many tasks wakes when the last one is done. */
+static void wait_until_done(struct CUstream_st *s, uint64_t n)
+{
+    while (s->n_done < n) {
+        if (!s->awaited || n < s->awaited)
+            s->awaited = n;
+        pthread_cond_wait(&s->task_done, &lock);
+    }
 }
 
 static bool is_older(const struct task *a, const struct task *b)
@@ -169,17 +184,17 @@ static void *run_stream(void *arg)
         if (!s->first)
             s->last = &s->first;
         s->running = t;
-        pthread_mutex_unlock(&lock);
         fall_behind(s);
-        pthread_mutex_lock(&lock);
         n_passed += passes(s, t);
         pthread_mutex_unlock(&lock);
         t->run(t->arg);
         pthread_mutex_lock(&lock);
         s->running = NULL;
         free(t);
-        s->n_done++;
-        pthread_cond_broadcast(&s->task_done);
+        if (++s->n_done == s->awaited) {
+            s->awaited = 0;
+            pthread_cond_broadcast(&s->task_done);
+        }
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -221,8 +236,8 @@ void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 static void wait_for(struct point p)
 {
     pthread_mutex_lock(&lock);
-    while (p.stream && p.stream->n_done < p.n)
-        pthread_cond_wait(&p.stream->task_done, &lock);
+    if (p.stream)
+        wait_until_done(p.stream, p.n);
     pthread_mutex_unlock(&lock);
 }
 
@@ -337,8 +352,7 @@ cudaError_t cudaFree(void *p)
         return cudaSuccess;
     pthread_mutex_lock(&lock);
     for (struct CUstream_st *s = streams; s; s = s->next)
-        while (s->n_done < s->n_queued)
-            pthread_cond_wait(&s->task_done, &lock);
+        wait_until_done(s, s->n_queued);
     pthread_mutex_unlock(&lock);
     pthread_mutex_lock(&gate);
     if (--pieces == 0) {

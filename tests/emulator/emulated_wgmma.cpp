@@ -29,6 +29,7 @@ struct operands {
     struct pp_emulated_product of;
     unsigned group;
     std::vector<uint16_t> a, b; /* (ROWS, TERMS), (n, TERMS) */
+    std::vector<float> product; /* (ROWS, n) */
 };
 
 /* A lane's part of sums whose products are not complete. */
@@ -66,9 +67,11 @@ struct warp {
 std::vector<struct lane> lanes;
 std::vector<struct warp> warps;
 std::vector<bool> readable; /* pieces of shared memory, by products */
+bool used;                  /* lanes and warps, by this block */
 
 struct lane *current_lane()
 {
+    used = true;
     return &lanes[pp_emulated_current()];
 }
 
@@ -142,7 +145,32 @@ bool same(const struct pp_emulated_product *x,
            x->b == y->b && x->by_rows == y->by_rows && x->add == y->add;
 }
 
-/* The first lane of a warp at a product reads the operands of all. */
+float number(uint16_t bits)
+{
+    return __bfloat162float(__nv_bfloat16{bits});
+}
+
+/* Every sum ascends in its terms. */
+void multiply(struct operands *x)
+{
+    size_t n = (size_t)x->of.n;
+    std::vector<float> column(n);
+    float *b = column.data();
+    x->product.assign(ROWS * n, 0);
+    for (size_t k = 0; k < TERMS; k++) {
+        for (size_t j = 0; j < n; j++)
+            b[j] = number(x->b[j * TERMS + k]);
+        for (size_t row = 0; row < ROWS; row++) {
+            float a = number(x->a[row * TERMS + k]);
+            float *c = &x->product[row * n];
+            for (size_t j = 0; j < n; j++)
+                c[j] += a * b[j];
+        }
+    }
+}
+
+/* The first lane of a warp at a product reads the operands of all, and
+ * multiplies them. */
 const struct operands *operands_of(const struct pp_emulated_product *p,
                                    const uint32_t *all)
 {
@@ -157,10 +185,13 @@ const struct operands *operands_of(const struct pp_emulated_product *p,
         }
         w->issued.push_back(*p);
         w->open.push_back(
-            {*p, l->groups,
+            {*p,
+             l->groups,
              p->registers ? read_fragments(all)
                           : read_tile(p->a, false, first_row(thread), ROWS),
-             read_tile(p->b, p->by_rows, 0, (size_t)p->n)});
+             read_tile(p->b, p->by_rows, 0, (size_t)p->n),
+             {}});
+        multiply(&w->open.back());
     }
     l->issued++;
     return &w->open.back();
@@ -210,21 +241,15 @@ struct sums *sums_at(struct lane *l, float *c, size_t n, bool add)
     return &l->open.back();
 }
 
-float number(uint16_t bits)
-{
-    return __bfloat162float(__nv_bfloat16{bits});
-}
-
 void add_terms(struct sums *s, const struct operands *x)
 {
     unsigned lane = pp_emulated_current() % WARP;
-    for (size_t i = 0; i < s->value.size(); i++) {
-        const uint16_t *a = &x->a[(lane / 4 + i % 4 / 2 * 8) * TERMS];
-        const uint16_t *b = &x->b[(i / 4 * 8 + lane % 4 * 2 + i % 2) * TERMS];
-        float sum = 0;
-        for (int k = 0; k < TERMS; k++)
-            sum += number(a[k]) * number(b[k]);
-        s->value[i] += sum;
+    size_t n = (size_t)x->of.n, size = s->value.size();
+    const float *product = x->product.data();
+    float *value = s->value.data();
+    for (size_t i = 0; i < size; i++) {
+        size_t row = lane / 4 + i % 4 / 2 * 8;
+        value[i] += product[row * n + i / 4 * 8 + lane % 4 * 2 + i % 2];
     }
 }
 
@@ -295,7 +320,7 @@ void pp_emulate_wgmma_wait(unsigned keep)
     std::vector<struct operands> unread;
     for (struct operands &x : w->open)
         if (x.group + keep >= l->groups)
-            unread.push_back(x);
+            unread.push_back(std::move(x));
         else
             check_unchanged(&x, thread);
     w->open.swap(unread);
@@ -311,10 +336,28 @@ void pp_emulate_wgmma_wait(unsigned keep)
     l->open.swap(later);
 }
 
+static void forget_block(void)
+{
+    for (struct lane &l : lanes) {
+        l.groups = l.issued = 0;
+        l.fenced = false;
+        l.open.clear();
+        l.registers.clear();
+        l.landed.clear();
+    }
+    for (struct warp &w : warps) {
+        w.open.clear();
+        w.issued.clear();
+    }
+}
+
 void pp_emulated_products_begin(unsigned n, size_t shared)
 {
-    lanes.assign(n, {});
-    warps.assign((n / WARP + WARPS - 1) / WARPS * WARPS, {});
+    if (used)
+        forget_block();
+    used = false;
+    lanes.resize(n);
+    warps.resize((n / WARP + WARPS - 1) / WARPS * WARPS);
     readable.assign((shared + PIECE - 1) / PIECE, false);
 }
 
