@@ -179,3 +179,23 @@ $alone" -l 8 -o packed in.jsonl
     refused "'generator_ids' cannot be beside 'logprobs': $alone" -l 8 \
         --add-column logprobs=scores -o packed in.jsonl
 }
+
+@test "a language model alone trains as without a generator" {
+    mkdir model
+    jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
+        vocab_size: 16, hidden_size: 8, num_hidden_layers: 2,
+        num_attention_heads: 2, num_key_value_heads: 1, intermediate_size: 16,
+        hidden_act: "silu", max_position_embeddings: 64, rms_norm_eps: 1e-5,
+        rope_theta: 10000.0, tie_word_embeddings: false}' >model/config.json
+    documents 5 6 7 8 | jq -c '.generator_ids = .input_ids' >with.jsonl
+    jq -c 'del(.generator_ids)' with.jsonl >without.jsonl
+    for way in with without; do
+        pppack -q -l 8 -o $way $way.jsonl
+        ppsplit -q -p 2 model | ppsched -q -s 1f1b -m 2 --data $way -o plan.json
+        pprun -q --data $way --init 1 --steps 2 plan.json |
+            jq -c '[.loss, .grad_norm]' >$way.steps
+        pprun -q --data $way --init 1 --verify plan.json
+    done
+    [ "$(wc -l <with.steps)" = 2 ]
+    cmp with.steps without.steps
+}
