@@ -249,6 +249,10 @@ int pprun_choose_device(struct pprun *p) PP_MUST_USE;
  * fp32. Chooses the kernels again. */
 void pprun_choose_dtype(struct pprun *p);
 
+/* Refuses a model of odd sizes in bf16, whose kernels take two at once. */
+int pprun_check_sizes(const struct pprun *p,
+                      const struct pp_model *m) PP_MUST_USE;
+
 /* Checks that this machine has the device, and address space for matrix
  * products, before a rank starts. */
 int pprun_check_device(struct pprun *p) PP_MUST_USE;

@@ -140,3 +140,14 @@ int pprun_check_device(struct pprun *p)
         return pp_fail_at(err, "--device %s: ", j->device->name);
     return check_room(p);
 }
+
+int pprun_check_sizes(const struct pprun *p, const struct pp_model *m)
+{
+    if (p->options.dtype != PPRUN_BF16 ||
+        (m->hidden % 2 == 0 && m->intermediate % 2 == 0))
+        return 0;
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                   "--dtype bf16 needs even sizes; hidden_size is %zu and "
+                   "intermediate_size %zu",
+                   m->hidden, m->intermediate);
+}

@@ -37,7 +37,6 @@ static const char *excluded(const struct pprun *p)
            : m->mesh.cp_exact            ? "ppsplit --cp-exact"
            : p->model.scores             ? "a language model that gives rewards"
            : p->job.objective            ? "--objective"
-           : o->device != PPRUN_CPU      ? "--device cuda"
            : o->generate                 ? "--generate"
            : o->profile                  ? "--profile"
            : p->job.metadata             ? "--print-metadata-hash"

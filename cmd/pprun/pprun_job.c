@@ -190,7 +190,8 @@ static int check_experts(struct pprun *p)
 /* Refuses what the kernels of the device lack. */
 static int check_kernels(const struct pprun *p)
 {
-    if (p->model.score_cap <= 0 || p->job.kernels->caps_scores)
+    bool caps = p->model.score_cap > 0 || p->generator.score_cap > 0;
+    if (!caps || p->job.kernels->caps_scores)
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "/model/architecture: '%s' caps the scores of attention, "
@@ -522,12 +523,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         tool_say(p->tool, TOOL_NOTE,
                  "'%s' asks for dropout, which pprun does not apply",
                  p->manifest.model.source);
-    if (p->options.dtype == PPRUN_BF16 &&
-        (p->model.hidden % 2 || p->model.intermediate % 2))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--dtype bf16 needs even sizes; hidden_size is %zu and "
-                       "intermediate_size %zu",
-                       p->model.hidden, p->model.intermediate);
+    if (pprun_check_sizes(p, &p->model) || pprun_check_sizes(p, &p->generator))
+        return -1;
     if (pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
         return -1;
     j->model = &p->model;

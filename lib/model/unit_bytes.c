@@ -543,7 +543,9 @@ size_t pp_table_bytes(const struct pp_table_counts *c,
             b->is_host ? pp_batch_host_bytes(c->generated, false)
                        : pp_batch_device_bytes(c->generated, false));
     if (c->bridges)
-        engine += pp_line_bytes(pp_bridge_bytes(c));
+        engine +=
+            pp_line_bytes(b->is_host ? pp_bridge_bytes(c)
+                                     : times(c->bridged + 1, sizeof(int32_t)));
     for (size_t k = 0; k < 2; k++)
         if (c->tied[k])
             sum += pp_line_bytes(times(c->tied[k], wide));

@@ -149,8 +149,9 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead);
 enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
-/* Returns the bytes of the arrays of such a bridge: the places of rows, the
- * tokens and parts of each rank; at the generator also its sequences. */
+/* Returns the bytes of the arrays of such a bridge on the host: the places of
+ * rows, which a GPU's kernels read, the tokens and parts of each rank; at the
+ * generator also its sequences. */
 size_t pp_bridge_bytes(const struct pp_table_counts *c);
 
 /* Return the bytes of the arrays of the images of a microbatch with room for so

@@ -137,8 +137,7 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
         const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
         return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
     }
-    const struct pp_mesh *x = pp_env_mesh(e->env);
-    size_t sharers = (size_t)pp_mesh_sharers(x);
+    size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
     if (edge.rows == PP_ROWS_GENERATED && e->env->generator)
         return pp_exec_generated(e, a) / sharers * edge.width;
     size_t tokens = pp_exec_tokens(e, a) / sharers;
@@ -265,7 +264,8 @@ static int view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
     pp_replay_attach(&e->replay, p, &part, e->env, host);
     *mb = *host;
     return pp_batch_send(&on->batch, mb, err) ||
-                   pp_image_batches_send(on->images, mb, err)
+                   pp_image_batches_send(on->images, mb, err) ||
+                   pp_generated_send(&on->generated, mb, err)
                ? -1
                : 0;
 }
@@ -465,7 +465,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
         pp_recorder_begin(e->recorder, place, on->env->device);
     if (view(e, on, a, &mb, &host, err))
         return -1;
-    mb.at_once = on->generated.view.at_once = is_at_once(e, place);
+    mb.at_once = on->generated.there.at_once = is_at_once(e, place);
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     find_blocks(e, a, blocks);

@@ -12,8 +12,10 @@ int pp_generated_init(struct pp_generated *g, struct pp_device *d,
         return -1;
     if (!c->bridges)
         return 0;
-    g->memory = pp_device_alloc(d, 1, pp_bridge_bytes(c), "bridge", err);
-    if (!g->memory)
+    bool is_host = pp_device_ops(d)->is_host;
+    g->memory = pp_device_alloc(is_host ? d : NULL, 1, pp_bridge_bytes(c),
+                                "bridge", err);
+    if (!g->memory || pp_sent_init(&g->sent, d, rows * sizeof *g->places, err))
         return -1;
     g->tokens = g->memory;
     g->next = g->tokens + n;
@@ -31,7 +33,9 @@ int pp_generated_init(struct pp_generated *g, struct pp_device *d,
 void pp_generated_finish(struct pp_generated *g)
 {
     pp_batch_finish(&g->batch);
-    pp_device_free(g->device, g->memory);
+    bool is_host = pp_device_ops(g->device)->is_host;
+    pp_device_free(is_host ? g->device : NULL, g->memory);
+    pp_sent_finish(&g->sent);
     *g = (struct pp_generated){.memory = NULL};
 }
 
@@ -40,6 +44,7 @@ const int32_t *pp_generated_places(struct pp_generated *g,
 {
     pp_bridge_bounds(b, g->bounds);
     pp_bridge_places(b, g->bounds, g->places);
+    g->n_places = pp_bridge_rows(b);
     return g->places;
 }
 
@@ -63,4 +68,20 @@ int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
     if (b)
         g->view.bridge = pp_generated_places(g, b);
     return 0;
+}
+
+int pp_generated_send(struct pp_generated *g, struct pp_microbatch *mb,
+                      struct pp_err *err)
+{
+    const int32_t **bridge = mb->generated ? &g->there.bridge : &mb->bridge;
+    if (mb->generated) {
+        g->there = g->view;
+        mb->generated = &g->there;
+    }
+    const struct pp_sent_array places = {bridge, *bridge ? g->n_places : 0};
+    pp_sent_add(&g->sent, &places, 1);
+    return pp_sent_put(&g->sent, err) ||
+                   (mb->generated && pp_batch_send(&g->batch, &g->there, err))
+               ? -1
+               : 0;
 }

@@ -8,6 +8,7 @@
 
 #include "run/execute/batch.h"
 #include "run/execute/bridge_rows.h"
+#include "run/execute/sent_arrays.h"
 
 struct pp_generated {
     struct pp_batch batch; /* zeroed if the rank has no units of a generator */
@@ -15,13 +16,16 @@ struct pp_generated {
     void *memory; /* of the arrays below; NULL: there is no bridge */
     size_t *tokens, *next, *bounds;
     int32_t *places; /* (rows) */
+    size_t n_places;
+    struct pp_sent_arrays sent; /* places for kernels */
     struct pp_joined_bin joined;
-    struct pp_microbatch view; /* of the last action */
+    struct pp_microbatch view;  /* of the last action, in host memory */
+    struct pp_microbatch there; /* the same for kernels */
     double loss;
 };
 
-/* The device, whose memory is the host's, outlives g. Without rows of a
- * generator it has no batch, and without a bridge no arrays for it. */
+/* The device outlives g. Without rows of a generator it has no batch, and
+ * without a bridge no arrays for it. */
 int pp_generated_init(struct pp_generated *g, struct pp_device *d,
                       const struct pp_table_counts *c, size_t vocab,
                       struct pp_err *err) PP_MUST_USE;
@@ -32,6 +36,11 @@ void pp_generated_finish(struct pp_generated *g);
 int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
                       const struct pp_bridge *b, const struct pp_packed *p,
                       size_t bin, struct pp_err *err) PP_MUST_USE;
+
+/* Copies what kernels read of the last action to the device: the places of the
+ * rows of *mb, and g->view, whose copy *mb then has. */
+int pp_generated_send(struct pp_generated *g, struct pp_microbatch *mb,
+                      struct pp_err *err) PP_MUST_USE;
 
 /* Returns the places of the rows of this rank in its messages. */
 const int32_t *pp_generated_places(struct pp_generated *g,

@@ -224,7 +224,7 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
         j->optim.steps == 0 || j->score || j->mesh.cp > 1 || j->mesh.tp > 1 ||
         pp_job_mesh(j, row_number).tp > 1 ||
-        pp_layout_language(&l)->mesh.encoder_tp > 0)
+        pp_layout_language(&l)->mesh.encoder_tp > 0 || j->model->generator)
         return false;
     for (size_t i = 0; i < row->n; i++)
         if (row->actions[i].overlap)

@@ -289,7 +289,7 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
  * of overlap pairs: the device must run it beside the backward, and nothing may
  * be timed that needs one queue (products, layers). Context-parallel and
  * tensor-parallel ranks have one queue, because both actions of a pair would
- * exchange rows. */
+ * exchange rows; and so has every rank of a model with a generator. */
 bool pp_job_overlaps(const struct pp_job *j, int row);
 
 /* Sets *most to the most receives of a channel of s that are posted and whose
