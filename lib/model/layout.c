@@ -225,24 +225,33 @@ struct pp_group pp_layout_partners(const struct pp_layout *l,
                              .size = {1, 1, 1}};
 }
 
+/* Returns the number of the language model's component. An encoder is apart if
+ * it is the component of its number; else it is on the ranks of the language
+ * model, as the second of two can be while the first is apart. */
+static int language_of(const struct pp_layout *l)
+{
+    return (int)(pp_layout_language(l) - l->components);
+}
+
 size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
                         size_t *lanes)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     const struct pp_mesh *e = &l->components[encoder].mesh;
-    int ranks = feature_ranks(l, (int)(pp_layout_language(l) - l->components));
-    if (l->n_components > 1) {
+    int language = language_of(l), ranks = feature_ranks(l, language);
+    if (pp_layout_encodes(l, (int)encoder)) {
         *lanes = (size_t)x->dp;
         return (size_t)(e->dp * e->cp);
     }
     *lanes = (size_t)(ranks / pp_mesh_sharers(x));
-    return (size_t)(ranks / encoder_tp_of(l, 0));
+    return (size_t)(ranks / encoder_tp_of(l, language));
 }
 
 size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder)
 {
-    return (size_t)(l->n_components > 1 ? l->components[encoder].mesh.tp
-                                        : encoder_tp_of(l, 0));
+    return (size_t)(pp_layout_encodes(l, (int)encoder)
+                        ? l->components[encoder].mesh.tp
+                        : encoder_tp_of(l, language_of(l)));
 }
 
 void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
@@ -251,7 +260,9 @@ void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
     v->sharers = (size_t)pp_mesh_sharers(&pp_layout_language(l)->mesh);
     v->makers = pp_layout_makers(l, encoder, &v->lanes);
     v->tp = pp_layout_encoder_tp(l, encoder);
-    v->exchangers = l->n_components > 1 ? 0 : (size_t)feature_ranks(l, 0);
+    v->exchangers = pp_layout_encodes(l, (int)encoder)
+                        ? 0
+                        : (size_t)feature_ranks(l, language_of(l));
 }
 
 struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
@@ -284,7 +295,7 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     struct pp_image_counts *n = &c->images[encoder];
     size_t sharers = (size_t)pp_mesh_sharers(x), lanes;
-    bool apart = l->n_components > 1;
+    bool apart = pp_layout_encodes(l, (int)encoder);
     int component = pp_layout_component(l, row);
     bool encodes = pp_layout_encodes(l, component);
     if (encodes && (size_t)component != encoder)
@@ -295,7 +306,7 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
     n->rows = encodes ? features : c->tokens;
     if (!apart && lanes > 1 && features > n->rows)
         n->rows = features;
-    n->ranks = !apart                   ? (size_t)feature_ranks(l, 0)
+    n->ranks = !apart ? (size_t)feature_ranks(l, language_of(l))
                : encodes && sharers > 1 ? sharers * (size_t)x->dp
                                         : 1;
 }

@@ -223,8 +223,8 @@ static void divide_part(struct pp_unit_range *stages, int row, int n,
 }
 
 /* Divides the units of each component among its rows; the rows of the language
- * model have those of encoders without any. A cut in the second of two moves to
- * its end. */
+ * model have those of encoders without any, of both or of the second one. A cut
+ * in the second of two moves to its end. */
 static void divide(const struct pp_model *m, const struct topology *t,
                    struct pp_unit_range *stages)
 {
@@ -233,8 +233,12 @@ static void divide(const struct pp_model *m, const struct topology *t,
     int row = encoder_rows(t), rows = row + t->language.pp;
     divide_part(stages, 0, t->encoder[0].pp, 0, second);
     divide_part(stages, t->encoder[0].pp, t->encoder[1].pp, second, end);
-    divide_part(stages, row, t->language.pp, row ? end : 0, n);
-    for (int s = 1; s < rows && row == 0; s++)
+    divide_part(stages, row, t->language.pp,
+                t->encoder[1].pp ? end
+                : row            ? second
+                                 : 0,
+                n);
+    for (int s = row + 1; s < rows; s++)
         if (stages[s].first > second && stages[s].first < end) {
             stages[s - 1].n += end - stages[s].first;
             stages[s].n -= end - stages[s].first;
@@ -321,6 +325,9 @@ static struct pp_layout layout_of(const struct topology *t)
         rank += ranks_of(x);
         row += x.pp;
     }
+    /* The second encoder is on the ranks of the language model. */
+    if (!t->encoder[1].pp)
+        l.components[l.n_components - 1].mesh.encoder_tp = t->encoder[1].tp;
     return l;
 }
 

@@ -14,7 +14,7 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env, size_t encoder,
     const struct pp_layout *l = &env->layout;
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     const struct pp_place *here = &env->place;
-    bool apart = l->n_components > 1;
+    bool apart = pp_layout_encodes(l, (int)encoder);
     bool encodes = pp_env_encodes(env);
     bool own = encodes && (size_t)here->component == encoder;
     struct pp_image_work w = {
@@ -25,7 +25,7 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env, size_t encoder,
         .end = end,
         .tp = (size_t)x->tp,
         .cp = (size_t)x->cp,
-        .makes = !apart || own,
+        .makes = apart ? own : pp_env_has_tokens(env),
         .takes = pp_env_has_tokens(env)};
     w.n_makers = pp_layout_makers(l, encoder, &w.n_lanes);
     w.lane = encodes ? 0 : (size_t)here->dp % w.n_lanes;

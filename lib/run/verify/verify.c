@@ -22,7 +22,7 @@ static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     if (u.generates)
         return (size_t)l->components[l->n_components - 1].mesh.tp;
-    bool own = l->n_components > 1 || x->encoder_tp;
+    bool own = pp_layout_encodes(l, (int)u.encoder) || x->encoder_tp;
     return own && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l, u.encoder)
                                        : (size_t)x->tp;
 }
