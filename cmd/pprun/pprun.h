@@ -372,7 +372,8 @@ int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;
-int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err) PP_MUST_USE;
+int pprun_evaluated(void *ctx, double val_loss, double val_generator_loss,
+                    struct pp_err *err) PP_MUST_USE;
 void pprun_scored(void *ctx, const struct pp_token_place *at,
                   const double *values, size_t n);
 

@@ -49,6 +49,8 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_real(&w, "mtp_loss", r->mtp_loss);
     if (p->model.generator)
         pp_json_real(&w, "generator_loss", r->generator_loss);
+    if (p->model.generator && r->has_val_loss)
+        pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
     if (r->metrics)
         pprun_write_metrics(&w, pp_objectives[p->objective.number],
                             pprun_columns(&p->data), r->metrics);
@@ -106,13 +108,16 @@ void pprun_weights_missed(void *ctx, int64_t step, const char *why)
     pprun_lines_note(ctx, text);
 }
 
-int pprun_evaluated(void *ctx, double val_loss, struct pp_err *err)
+int pprun_evaluated(void *ctx, double val_loss, double val_generator_loss,
+                    struct pp_err *err)
 {
     struct pprun *p = ctx;
     FILE *f = p->tool->out;
     struct pp_json_writer w = {.f = f};
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_real(&w, "val_loss", val_loss);
+    if (p->model.generator)
+        pp_json_real(&w, "val_generator_loss", val_generator_loss);
     if (p->job.temperature > 0)
         pp_json_real(&w, "temperature", p->job.temperature);
     pp_json_end(&w);

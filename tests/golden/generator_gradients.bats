@@ -81,6 +81,18 @@ one_step() {
     agrees
 }
 
+@test "an evaluation has the losses of the next step" {
+    plan '-p 2' '-p 1 --dp 2' 1f1b
+    train 2 --eval packed --eval-every 1
+    jq -se '[.[0].val_loss - .[1].loss, .[0].val_generator_loss -
+        .[1].generator_loss] | all(fabs < 1e-12)' steps.jsonl
+    # Empty microbatches of the last pass count nothing.
+    pprun -q --eval packed --dtype fp64 --weights "$D/model" plan.json |
+        jq -e --slurpfile want "$D/expected.json" '$want[0] as $w
+            | (.val_loss - $w.losses[0] | fabs) < 1e-9 and
+              (.val_generator_loss - $w.generator_losses[0] | fabs) < 1e-9'
+}
+
 @test "data-parallel ranks may be fewer or more than the language model's" {
     one_step '-p 1 --dp 2' '-p 1' 1f1b
     one_step '-p 2' '-p 1 --dp 2' 1f1b

@@ -130,10 +130,10 @@ struct pp_pass {
     double *metrics; /* (n_metrics) of each microbatch, or NULL: every rank
                         that divides it has PP_MAX_METRICS */
     size_t n_metrics;
-    struct pp_router_losses *router;     /* of a step that trains, or NULL */
-    struct pp_generator_loss *generator; /* likewise, if there is one */
-    struct pp_ahead_loss *ahead; /* likewise, if the model has a layer for
-                                    multi-token prediction */
+    struct pp_router_losses *router; /* of a step that trains, or NULL */
+    struct pp_ahead_loss *ahead;     /* likewise, if the model has a layer for
+                                        multi-token prediction */
+    struct pp_generator_loss *generator; /* if the model has one; or NULL */
     /* The choice of experts to replay, and the file that takes it; or NULL. */
     const struct pp_routes *given;
     const struct pp_routes_output *taken;

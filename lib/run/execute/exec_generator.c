@@ -48,8 +48,7 @@ size_t pp_exec_generated(const struct pp_exec *e, struct pp_action a)
                : b.tokens;
 }
 
-/* Completes the view of the generator. A pass that does not train has no loss
- * of it. */
+/* Completes the view of the generator. A pass that scores has no loss of it. */
 static void set_loss(const struct pp_exec *e, struct pp_generated *g)
 {
     static const struct pp_generator_loss none = {0};

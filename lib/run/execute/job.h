@@ -50,7 +50,8 @@ struct pp_step_report {
     bool has_val_loss;
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */
-    double val_loss; /* NAN if nothing is scored */
+    double val_loss;           /* NAN if nothing is scored */
+    double val_generator_loss; /* of a generator, likewise */
     /* Numbers of routers, over all layers (router_losses.h). Losses are without
      * coefficients, and valid if the job has them; the others if it counts
      * routes. */
@@ -200,7 +201,8 @@ struct pp_job {
      * after the last step, if something is recorded. */
     int (*report)(void *ctx, const struct pp_step_report *r,
                   struct pp_err *err);
-    int (*evaluated)(void *ctx, double val_loss, struct pp_err *err);
+    int (*evaluated)(void *ctx, double val_loss, double val_generator_loss,
+                     struct pp_err *err);
     int (*recorded)(void *ctx, const struct pp_record *r, struct pp_err *err);
     /* Called by every rank between steps. Returns 0, or why to stop: the number
      * of a signal, or PP_STOP_OTHER. All stop if one does. */

@@ -12,7 +12,8 @@ struct forward {
     bool score_all;
     pp_take_scores_fn *take; /* or NULL: nothing is scored */
     void *ctx;
-    const struct pp_sampler *sampler; /* or NULL */
+    struct pp_generator_loss *generator; /* or NULL */
+    const struct pp_sampler *sampler;    /* or NULL */
     uint64_t draw;
 };
 
@@ -38,6 +39,7 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
             .scale = f->scale,
             .temperature = j->temperature,
             .score_all = f->score_all,
+            .generator = f->generator,
             .objective = j->score ? NULL : j->objective,
             .step = step,
             .losses = f->losses ? f->losses + first + lane : r->losses,
@@ -76,9 +78,36 @@ static int add_losses(struct pp_rank *r, size_t n, double *loss,
     return 0;
 }
 
-int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
+/* Returns the loss of the generator before an evaluation. */
+static struct pp_generator_loss begin_generator(const struct pp_packed *p)
+{
+    uint64_t scored = 0;
+    for (size_t i = 0; i < p->n_bins; i++) {
+        struct pp_bin b;
+        pp_packed_generator_bin(p, i, &b);
+        scored += b.scored;
+    }
+    return (struct pp_generator_loss){.scale = scored ? 1 / (double)scored : 0};
+}
+
+/* Adds up the generator's loss over the ranks. */
+static int add_generator(struct pp_rank *r, const struct pp_generator_loss *l,
+                         double *loss, struct pp_err *err)
+{
+    if (pp_rank_add_up(r, &l->loss, 1, err))
+        return -1;
+    *loss = l->scale > 0 ? r->sums[0] : NAN;
+    return 0;
+}
+
+int pp_rank_evaluate(struct pp_rank *r, double *loss, double *of_generator,
+                     struct pp_err *err)
 {
     const struct pp_packed *p = r->job->eval;
+    bool generates = r->job->model->generator != NULL;
+    struct pp_generator_loss generator = {0};
+    if (generates)
+        generator = begin_generator(p);
     uint64_t scored = 0;
     for (size_t i = 0; i < p->n_bins; i++) {
         struct pp_bin b;
@@ -88,10 +117,12 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, struct pp_err *err)
     memset(r->eval_losses, 0, r->n_eval * sizeof *r->eval_losses);
     const struct forward f = {.packed = p,
                               .scale = scored ? 1 / (double)scored : 0,
-                              .losses = r->eval_losses};
+                              .losses = r->eval_losses,
+                              .generator = &generator};
     if (run_forward(r, &f, err))
         return -1;
-    if (add_losses(r, p->n_bins, loss, err))
+    if (add_losses(r, p->n_bins, loss, err) ||
+        (generates && add_generator(r, &generator, of_generator, err)))
         return -1;
     r->eval_scored = scored > 0;
     if (scored == 0)

@@ -175,9 +175,9 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
                                                    size_t n);
 
-/* Computes the mean negative log-likelihood of the eval data, on every rank.
- * It is NAN if no token is scored. */
-int pp_rank_evaluate(struct pp_rank *r, double *loss,
+/* Computes the mean negative log-likelihood of the eval data, on every rank,
+ * and that of a generator. It is NAN if no token is scored. */
+int pp_rank_evaluate(struct pp_rank *r, double *loss, double *of_generator,
                      struct pp_err *err) PP_MUST_USE;
 
 /* Calls the job's inspect with whole gradients and weights, if it has one.

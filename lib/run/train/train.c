@@ -337,7 +337,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         if (stop && j->save && pp_rank_save(r, PP_SAVE_IN_HASTE, err))
             return -1;
         rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
-        if (rep.has_val_loss && pp_rank_evaluate(r, &rep.val_loss, err))
+        if (rep.has_val_loss &&
+            pp_rank_evaluate(r, &rep.val_loss, &rep.val_generator_loss, err))
             return -1;
         /* The step is done: report it before a write can fail. */
         if (r->env.comm->rank == 0 && j->report(j->ctx, &rep, err))
