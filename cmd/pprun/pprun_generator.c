@@ -148,9 +148,9 @@ int pprun_check_generator_data(const struct pprun *p, const char *dir,
                        "generator has %zu",
                        dir, data->max_seqlen, pp_model_longest(&p->generator));
     const struct pp_component *c = generator_of(p);
-    if (!c->apart)
+    if (!c->apart || are_alike(&c->mesh, &p->manifest.mesh))
         return 0;
-    if (data->cp && !are_alike(&c->mesh, &p->manifest.mesh))
+    if (data->cp)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: sequences have context-parallel ranks of their "
                        "own, which a generator with another mesh cannot "

@@ -94,6 +94,17 @@ effect; plan with ppsplit --combine" --data text --steps 1 --generator-weight 2
 experts, which pprun does not train as a generator" --data text --steps 1
 }
 
+@test "sequences may have ranks of their own if both models have the same" {
+    pppack -q -l 48 --cp 2 --cp-sizes per-sequence --balance tokens \
+        --bins-multiple 2 -o sized text.jsonl
+    generates '-p 1 --cp 2' '-p 2 --cp 2' "$D"
+    pprun --verify --init 1 --data sized --dtype fp64 plan.json
+    generates '-p 1 --cp 2' '-p 1' "$D"
+    refuses "sized: sequences have context-parallel ranks of their own, which a \
+generator with another mesh cannot follow; pack with pppack --cp-sizes fixed" \
+        --data sized --steps 1
+}
+
 @test "sequences must divide by the generator's ranks" {
     generates '-p 1' '-p 1 --cp 2' "$D"
     run -2 --separate-stderr pprun -q --init 1 --data text --steps 1 plan.json
