@@ -91,7 +91,10 @@ near() {
         sed -n "$((8 * step - 7)),$((8 * step))p" in.jsonl >step.jsonl
         "$SRCDIR/tests/cli/encoder_work" plan.json step.jsonl >want
         for kind in 1f1b auto; do
-            ppsched -q -s $kind -m 8 --data data --step $step plan.json |
+            search=()
+            [ $kind = 1f1b ] || search=(--time 0.2)
+            ppsched -q -s $kind "${search[@]}" -m 8 --data data --step $step \
+                plan.json |
                 ppsched --stats --step $step | jq '.busy = [.idle[].busy]' >$kind
             # A head whose gradients are two actions has more to do.
             near '.busy[:-1]' $kind want

@@ -64,7 +64,7 @@ beats() {
             run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json
         done
         ppsplit -p 3 -m 8 --memory $memory --for auto model.json >plan.json
-        ppsched -s auto -m 8 --memory $memory plan.json >/dev/null
+        ppsched -s auto --time 0.2 -m 8 --memory $memory plan.json >/dev/null
     done
 }
 
