@@ -29,6 +29,7 @@ GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
         [ $o = grpo ] || { data=pairs; options=(--objective dpo --sft-weight .2); }
         step one 1 1f1b $data "${options[@]}"
         for kind in gpipe 1f1b zb-h1 interleaved dualpipev; do
+            left_out && continue
             step two 2 $kind $data "${options[@]}"
             compare one.grads two.grads
             diff <(metrics one.log) <(metrics two.log)
@@ -51,6 +52,7 @@ long() {
     [ "$(bins long)" -ge 4 ]
     step one 1 1f1b long "${GRPO[@]}"
     for kind in gpipe 1f1b zb-h1 zb-h2; do
+        left_out && continue
         step two 2 $kind long "${GRPO[@]}"
         compare one.grads two.grads
         diff <(metrics one.log) <(metrics two.log)
@@ -116,8 +118,10 @@ long() {
         'pairs.parts --objective dpo --preference-loss ipo --average-logprobs'; do
         read -ra two <<<"$of"
         m=$(bins "${two[0]}")
-        divided cp2 "${two[0]}" '-p 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
-        divided sliced "${two[0]}" '-p 2' "$m" 'seq1f1b --slices 3' -- "${two[@]:1}"
+        left_out ||
+            divided cp2 "${two[0]}" '-p 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
+        left_out || divided sliced "${two[0]}" '-p 2' "$m" \
+            'seq1f1b --slices 3' -- "${two[@]:1}"
     done
     divided tp2 "${two[0]}" '-p 2 --tp 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
     divided tp4 rollouts.parts '-p 1 --tp 4' "$(bins rollouts.parts)" gpipe \
