@@ -131,6 +131,28 @@ PP_ROPE(PP_KERNEL(rope))
     return 0;
 }
 
+PP_ROPE_ON_AXES(PP_KERNEL(rope_axes))
+{
+    real c[PP_MOST_AXES_HEAD / 2], s[PP_MOST_AXES_HEAD / 2];
+    const real *cos_t = axes->cos, *sin_t = axes->sin;
+    const int32_t first = 0;
+    size_t half = HD / 2;
+    for (size_t t = 0; t < N; t++) {
+        for (size_t a = 0, i = 0; a < axes->n; a++) {
+            int32_t p = position[t * axes->n + a];
+            for (size_t end = i + axes->width[a]; i < end; i++) {
+                double angle = cos_t ? 0 : p * axes->frequency[i];
+                c[i] = cos_t ? cos_t[(size_t)p * half + i] : (real)cos(angle);
+                s[i] = cos_t ? sin_t[(size_t)p * half + i] : (real)sin(angle);
+            }
+        }
+        PP_KERNEL(rope)
+        ((real *)x + t * ldx, c, s, &first, 1, G, HD, ldx, ldg, false,
+         direction, stream);
+    }
+    return 0;
+}
+
 /* --- swiglu --- */
 
 PP_CLONES static void swiglu_row(real *restrict y, const real *restrict gate,

@@ -3,7 +3,10 @@
  * element types. */
 #include "device.cuh"
 
+#include <math.h>
+
 #define THREADS 256
+#define MAX_PAIRS 128 /* of a head with several positions */
 
 template <int V>
 static __global__ void add_kernel(elem *y, const elem *a, const elem *b,
@@ -217,6 +220,63 @@ PP_ROPE(PP_CUDA(rope))
     return PP_LAUNCH((rope_kernel<1>), blocks_for(N * G * half, THREADS),
                      THREADS, 0, stream, (elem *)x, (const float *)cos,
                      (const float *)sin, position, N, G, half, ldx, ldg,
+                     (float)direction);
+}
+
+/* --- rope_axes --- */
+
+/* Axes on the device. */
+struct axes_view {
+    const float *cos, *sin; /* or NULL */
+    size_t n, end[PP_ROPE_AXES];
+    double frequency[MAX_PAIRS];
+};
+
+/* Each thread rotates one pair of each head of a row. */
+static __global__ void rope_axes_kernel(elem *x, struct axes_view v,
+                                        const int32_t *position, size_t N,
+                                        size_t G, size_t half, size_t ldx,
+                                        size_t ldg, float direction)
+{
+    for (size_t i = grid_thread(); i < N * half; i += grid_threads()) {
+        size_t t = i / half, c = i % half, axis = 0;
+        while (c >= v.end[axis])
+            axis++;
+        int32_t p = position[t * v.n + axis];
+        float co, si;
+        if (v.cos) {
+            co = v.cos[(size_t)p * half + c];
+            si = v.sin[(size_t)p * half + c];
+        } else {
+            double angle = p * v.frequency[c];
+            co = (float)cos(angle);
+            si = (float)sin(angle);
+        }
+        si *= direction;
+        for (elem *at = x + t * ldx + c, *end = at + G * ldg; at < end;
+             at += ldg) {
+            float a = to_float(at[0]), b = to_float(at[half]);
+            store(&at[0], a * co - b * si);
+            store(&at[half], b * co + a * si);
+        }
+    }
+}
+
+PP_ROPE_ON_AXES(PP_CUDA(rope_axes))
+{
+    size_t half = HD / 2, end = 0;
+    struct axes_view v = {(const float *)axes->cos, (const float *)axes->sin,
+                          axes->n};
+    if (!N || !G || !half)
+        return 0;
+    if (half > MAX_PAIRS)
+        return (int)cudaErrorInvalidValue;
+    for (size_t a = 0; a < axes->n; a++)
+        v.end[a] = end += axes->width[a];
+    for (size_t c = 0; c < half && !axes->cos; c++)
+        v.frequency[c] = axes->frequency[c];
+    return PP_LAUNCH(rope_axes_kernel, blocks_for(N * half, THREADS), THREADS,
+                     0, stream, (elem *)x, v, position, N, G, half, ldx, ldg,
                      (float)direction);
 }
 

@@ -60,6 +60,10 @@ static inline size_t pp_saved_rows(bool is_host, size_t rows)
     return is_host ? rows : (rows + 15) / 16 * 16;
 }
 
+/* Most positions of a token, and most elements of a head that several rotate.
+ */
+enum { PP_ROPE_AXES = 3, PP_MOST_AXES_HEAD = 4096 };
+
 /* Sizes of attention on the CPU (attention_block.h). */
 #define PP_CPU_BLOCK_QUERIES 256 /* queries of a block */
 #define PP_CPU_BLOCK_ROWS 512    /* rows of a block: queries times heads */

@@ -141,6 +141,24 @@ typedef PP_LAYERNORM_BWD_WEIGHT(pp_layernorm_bwd_weight_fn);
               void *stream)
 typedef PP_ROPE(pp_rope_fn);
 
+/* rope_axes - the same for tokens with a position on each of several axes, in
+ * place. Each axis turns some of the pairs (i, i + HD/2), in their order.
+ *
+ *   position  (N, n)  of each axis
+ * With tables, the angles of pair i are in the row of its position. Without
+ * them it turns by the product of its position and its frequency; heads are at
+ * most 256 wide on a GPU then. */
+struct pp_rope_axes {
+    size_t n, width[PP_ROPE_AXES]; /* pairs of each axis, HD/2 in all */
+    const void *cos, *sin;         /* (max position, HD/2), or NULL */
+    const double *frequency;       /* (HD/2) in host memory; without tables */
+};
+#define PP_ROPE_ON_AXES(name)                                         \
+    int(name)(void *x, const struct pp_rope_axes *axes,               \
+              const int32_t *position, size_t N, size_t G, size_t HD, \
+              size_t ldx, size_t ldg, int direction, void *stream)
+typedef PP_ROPE_ON_AXES(pp_rope_axes_fn);
+
 /* attention - attention within each packed sequence, with grouped queries.
  *
  *   q      (N, NH, HDQK), ldq
@@ -290,6 +308,28 @@ typedef PP_EMBEDDING_FWD(pp_embedding_fwd_fn); /* and embedding_add */
 typedef PP_EMBEDDING_BWD_WEIGHT(pp_embedding_bwd_weight_fn);
 typedef PP_SCATTER(pp_scatter_fn);
 
+/* taps - the windows that the second convolution of an encoder of audio reads.
+ *
+ * The first convolution has two outputs for each row of the encoder, at an even
+ * frame and at the odd one behind it. A window has the output at the odd frame
+ * before, at the even one and at the odd one.
+ *   fwd   y (N, C, 3) written, from x (N, 2, C)
+ *   bwd   y (N, 2, C) written, the sums of the gradients x (N, C, 3)
+ *   kind  (N)         bits of enum pp_row_kind, or negative: padding, y is 0
+ *
+ * sinusoids - y (N, C) written: column c < C/2 of row p is the sine of p times
+ * 10000^(-c / (C/2 - 1)), column C/2 + c its cosine. C is even, 4 or more */
+enum pp_row_kind {
+    PP_ROW_BEGINS = 1, /* what is before it counts as 0 */
+    PP_ROW_HALF = 2    /* so does the output at its odd frame */
+};
+#define PP_TAPS(name)                                                          \
+    int(name)(void *y, const void *x, const int32_t *kind, size_t N, size_t C, \
+              void *stream)
+#define PP_SINUSOIDS(name) int(name)(void *y, size_t N, size_t C, void *stream)
+typedef PP_TAPS(pp_taps_fn);
+typedef PP_SINUSOIDS(pp_sinusoids_fn);
+
 /* cross_entropy - softmax cross-entropy of a block of logits.
  *
  *   logits   (N, V)
@@ -427,6 +467,7 @@ typedef PP_SGD(pp_sgd_fn);
     K(layernorm_bwd_input, pp_layernorm_bwd_input_fn)   \
     K(layernorm_bwd_weight, pp_layernorm_bwd_weight_fn) \
     K(rope, pp_rope_fn)                                 \
+    K(rope_axes, pp_rope_axes_fn)                       \
     K(attention_scratch, pp_attention_scratch_fn)       \
     K(attention_fwd, pp_attention_fwd_fn)               \
     K(attention_bwd, pp_attention_bwd_fn)               \
@@ -440,6 +481,9 @@ typedef PP_SGD(pp_sgd_fn);
     K(embedding_add, pp_embedding_fwd_fn)               \
     K(embedding_bwd_weight, pp_embedding_bwd_weight_fn) \
     K(scatter, pp_scatter_fn)                           \
+    K(taps_fwd, pp_taps_fn)                             \
+    K(taps_bwd, pp_taps_fn)                             \
+    K(sinusoids, pp_sinusoids_fn)                       \
     K(cross_entropy_fwd, pp_cross_entropy_fwd_fn)       \
     K(cross_entropy_bwd, pp_cross_entropy_bwd_fn)       \
     K(cross_entropy_merge, pp_cross_entropy_merge_fn)   \

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "kernel_sizes.h"
+
 enum pp_rope_type {
     PP_ROPE_DEFAULT,
     PP_ROPE_LINEAR,
@@ -14,10 +16,6 @@ enum pp_rope_type {
     PP_ROPE_LONGROPE /* Ding et al., "LongRoPE", 2024; up to
                         original_max_position */
 };
-
-/* Most positions of a token, and most elements of a head that several rotate.
- */
-enum { PP_ROPE_AXES = 3, PP_MOST_AXES_HEAD = 4096 };
 
 /* Most frequencies of a longrope. */
 #define PP_ROPE_DIVISORS 128

@@ -54,6 +54,22 @@ static void cut_clips(struct rig *r, const struct packing *p)
     r->mb.n_frames = r->n_frames;
 }
 
+void rig_list_kinds(struct rig *r)
+{
+    int chunk = (int)r->m.encoders[0].chunk;
+    for (size_t i = 0; i < r->mb.n_sequences; i++) {
+        int real = r->cu[i + 1] - r->cu[i];
+        for (int j = 0; j < r->cu_padded[i + 1] - r->cu_padded[i]; j++) {
+            bool begins = chunk ? j % chunk == 0 : j == 0;
+            bool half = chunk && j + 1 == real && r->n_frames[i] % 2;
+            r->kinds[r->cu_padded[i] + j] =
+                j >= real
+                    ? -1
+                    : (begins ? PP_ROW_BEGINS : 0) | (half ? PP_ROW_HALF : 0);
+        }
+    }
+}
+
 /* Returns the packing with whole features in each sequence. */
 static struct packing whole_features(const struct packing *p, int merge)
 {
@@ -134,6 +150,9 @@ static void pack(struct rig *r, const struct packing *p)
     if (r->m.encoders[0].chunk)
         cut_clips(r, p);
     r->mb.n_sequences = p->n;
+    r->mb.row_kinds = r->kinds;
+    if (pp_vision_hears(&r->m.encoders[0]))
+        rig_list_kinds(r);
     r->mb.cu_seqlens = r->cu;
     r->mb.host_cu = r->cu;
     r->mb.cu_seqlens_padded = r->cu_padded;

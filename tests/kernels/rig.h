@@ -33,7 +33,7 @@ struct rig {
     int32_t rows[RIG_MAX_TOKENS], targets[RIG_MAX_TOKENS];
     int32_t features[RIG_MAX_TOKENS], sources[RIG_MAX_TOKENS];
     int32_t cu_windows[RIG_MAX_TOKENS];
-    int32_t n_frames[RIG_MAX_SEQUENCES];
+    int32_t n_frames[RIG_MAX_SEQUENCES], kinds[RIG_MAX_TOKENS];
     float *pixels;                          /* of patches, likewise */
     const float *images[RIG_MAX_SEQUENCES]; /* those of each */
 };
@@ -41,6 +41,10 @@ struct rig {
 /* Returns a small model, whose flags the caller may change. The heads together
  * are narrower than hidden. */
 struct pp_model rig_model(void);
+
+/* Notes which rows of audio begin a run, and which have half of their frames.
+ * The caller may have changed n_frames. */
+void rig_list_kinds(struct rig *r);
 
 /* Returns whether a unit has no input gradient, and the width of its input. */
 bool rig_is_first(enum pp_unit_kind kind);

@@ -11,6 +11,7 @@
 #include "cuda_call.h"
 #include "cuda_capacity.h"
 #include "cuda_ends.h"
+#include "cuda_positions.h"
 
 static void compare_linear(struct call *c, size_t N, size_t C, size_t OC,
                            size_t gap)
@@ -181,28 +182,6 @@ static void compare_gelu(struct call *c, size_t n, enum pp_gelu form)
     ok(!rc, "%s gelu of %zu, form %d, runs", c->k->name, n, (int)form);
     close_to(c, y, bound_of(c, 1e-5, 1e-12), "gelu_fwd");
     close_to(c, dx, bound_of(c, 1e-5, 1e-12), "gelu_bwd");
-    finish(c);
-}
-
-static void compare_rope(struct call *c, size_t N, size_t G, size_t HD,
-                         size_t gap, bool adjacent)
-{
-    size_t ld = G * HD + gap, half = HD / 2;
-    struct tensor *x = in(c, ELEMENT, N * ld);
-    struct tensor *cosine = in(c, ACCUMULATED, 7 * half);
-    struct tensor *sine = in(c, ACCUMULATED, 7 * half);
-    int32_t *position = malloc((N + 1) * sizeof *position);
-    for (size_t i = 0; i < N; i++)
-        position[i] = (int32_t)(i * 5 % 7);
-    int32_t *at = ids_on_device(position, N);
-    int rc = c->k->rope(x->at, cosine->at, sine->at, at, N, G, HD, ld, HD,
-                        adjacent, -1, gpu_stream());
-    ref->rope(x->want, cosine->want, sine->want, position, N, G, HD, ld, HD,
-              adjacent, -1, NULL);
-    ok(!rc, "%s rope of %zu x %zu heads of %zu runs", c->k->name, N, G, HD);
-    close_to(c, x, bound_of(c, 1e-5, 1e-12), "rope");
-    free(position);
-    gpu_free(at);
     finish(c);
 }
 
@@ -382,6 +361,13 @@ static void compare_norms_and_rope(struct call *c)
         compare_rope(c, 9, 3, 16, 5, false);
         compare_rope(c, 9, 3, 16, 5, true);
         compare_rope(c, 9, 3, 32, 8, false);
+        compare_rope_axes(c, 9, 3, 16, true);
+        compare_rope_axes(c, 9, 4, 80, false);
+    }
+    if (wanted(c, "frames")) {
+        compare_taps(c, 9, 24);
+        compare_taps(c, 40, 7);
+        compare_sinusoids(c, 40, 24);
     }
     if (wanted(c, "swiglu")) {
         compare_swiglu(c, 5, 24);

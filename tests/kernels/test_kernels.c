@@ -273,6 +273,92 @@ static void test_rope(const struct pp_kernels *k, bool adjacent, size_t gap)
         values_free(all[i]);
 }
 
+/* Each pair turns by the position on its axis: by the tables, or by the
+ * frequency of the pair. */
+static void test_rope_axes(const struct pp_kernels *k, bool tables)
+{
+    enum { N = 4, G = 2, HD = 12, HALF = HD / 2, LD = G * HD + 1, AXES = 2 };
+    const int32_t position[N * AXES] = {0, 0, 3, 1, 2, 4, 1, 1};
+    const double frequency[HALF] = {1, .5, .25, 1, .7, .3};
+    struct values x = values_new(k, N * LD, 0), want = values_new(k, x.n, 0);
+    struct values cos_t = values_new(k, 5 * HALF, 0);
+    struct values sin_t = values_new(k, 5 * HALF, 0);
+    struct pp_rope_axes axes = {AXES, {2, 4}, NULL, NULL, frequency};
+    fill_normal(&x, "x", 1);
+    for (size_t i = 0; i < 5 * HALF; i++) {
+        set(&cos_t, i, cos((double)i));
+        set(&sin_t, i, sin((double)i));
+    }
+    if (tables) {
+        axes.cos = cos_t.at;
+        axes.sin = sin_t.at;
+    }
+    memcpy(want.at, x.at, x.n * x.bytes);
+    for (size_t t = 0; t < N; t++)
+        for (size_t i = 0; i < (size_t)G * HALF; i++) {
+            size_t c = i % HALF, lo = t * LD + i / HALF * HD + c;
+            int32_t p = position[t * AXES + (c < 2 ? 0 : 1)];
+            double angle = tables ? (double)p * HALF + (double)c
+                                  : (double)p * frequency[c];
+            double a = get(&x, lo), b = get(&x, lo + HALF);
+            set(&want, lo, a * cos(angle) - b * sin(angle));
+            set(&want, lo + HALF, b * cos(angle) + a * sin(angle));
+        }
+    bool fine = !k->rope_axes(x.at, &axes, position, N, G, HD, LD, HD, 1, NULL);
+    ok(values_near(&x, &want, 5e-7, 1, "rope_axes") && fine && guard_whole(&x),
+       "%s rope on axes, %s", k->name, tables ? "tables" : "frequencies");
+    struct values *all[] = {&x, &want, &cos_t, &sin_t};
+    for (size_t i = 0; i < 4; i++)
+        values_free(all[i]);
+}
+
+/* A run of two rows, one of one row, padding, and a run that ends with half of
+ * its frames. */
+static void test_frames(const struct pp_kernels *k)
+{
+    enum { N = 6, C = 2 };
+    const int32_t kind[N] = {PP_ROW_BEGINS, 0,          PP_ROW_BEGINS, -1,
+                             PP_ROW_BEGINS, PP_ROW_HALF};
+    struct values x = values_new(k, N * 2 * C, 0),
+                  y = values_new(k, N * 3 * C, 0);
+    struct values dx = values_new(k, x.n, 0), p = values_new(k, 3 * 6, 0);
+    double forward = 0, backward = 0;
+    /* The even output of row t and column c is 10 t + c, the odd one half more.
+     */
+    for (size_t i = 0; i < x.n; i++)
+        set(&x, i, (double)(i / (2 * C) * 10 + i % C) + (i / C % 2 ? .5 : 0));
+    bool fine = !k->taps_fwd(y.at, x.at, kind, N, C, NULL);
+    const double want[N][3] = {{-1, 0, .5},  {.5, 10, 10.5}, {-1, 20, 20.5},
+                               {-1, -1, -1}, {-1, 40, 40.5}, {40.5, 50, -1}};
+    for (size_t i = 0; i < y.n; i++) {
+        double w = want[i / (3 * C)][i % 3], c = (double)(i / 3 % C);
+        fine = fine && fabs(get(&y, i) - (w < 0 ? 0 : w + c)) < 1e-12;
+    }
+    ok(fine && guard_whole(&y), "%s taps", k->name);
+    /* The transpose: <y, taps(x)> = <taps'(y), x>. */
+    fill_normal(&y, "dy", 1);
+    struct values taps = values_new(k, y.n, 0);
+    fine = !k->taps_fwd(taps.at, x.at, kind, N, C, NULL) &&
+           !k->taps_bwd(dx.at, y.at, kind, N, C, NULL);
+    for (size_t i = 0; i < y.n; i++)
+        forward += get(&y, i) * get(&taps, i);
+    for (size_t i = 0; i < x.n; i++)
+        backward += get(&dx, i) * get(&x, i);
+    ok(fine && fabs(forward - backward) < 1e-4 && fabs(forward) > 1 &&
+           guard_whole(&dx),
+       "%s gradients of taps", k->name);
+    fine = !k->sinusoids(p.at, 3, 6, NULL);
+    for (size_t i = 0; i < p.n; i++) {
+        double angle = (double)(i / 6) * pow(10000, -(double)(i % 3) / 2);
+        double w = i % 6 < 3 ? sin(angle) : cos(angle);
+        fine = fine && fabs(get(&p, i) - w) < 1e-7;
+    }
+    ok(fine && guard_whole(&p), "%s sinusoids", k->name);
+    struct values *all[] = {&x, &y, &dx, &p, &taps};
+    for (size_t i = 0; i < 5; i++)
+        values_free(all[i]);
+}
+
 /* Compares three steps with the formulas in double. */
 static void test_adamw(const struct pp_kernels *k)
 {
@@ -373,6 +459,9 @@ static void test_empty(const struct pp_kernels *k)
                              NULL) &&
            !k->gelu_fwd(NULL, NULL, 0, PP_GELU_ERF, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 4, false, 1, NULL) &&
+           !k->taps_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
+           !k->taps_bwd(NULL, NULL, NULL, 0, 4, NULL) &&
+           !k->sinusoids(NULL, 0, 4, NULL) &&
            !k->adamw(NULL, NULL, NULL, NULL, NULL, 0, &s, NULL) &&
            !k->sgd(NULL, NULL, NULL, 0, &s, NULL),
        "%s kernels without rows", k->name);
@@ -387,6 +476,9 @@ int main(void)
         test_rope(tables[i], false, 0);
         test_rope(tables[i], true, 0);
         test_rope(tables[i], true, 3);
+        test_rope_axes(tables[i], true);
+        test_rope_axes(tables[i], false);
+        test_frames(tables[i]);
         test_adamw(tables[i]);
         test_sgd(tables[i]);
         test_squares_blocks(tables[i]);

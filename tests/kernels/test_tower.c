@@ -112,6 +112,7 @@ static void set_patches(struct tower *t, const struct pp_kernels *k)
     struct values frames = read_golden(t, k, "frames");
     for (size_t i = 0; i < frames.n; i++)
         t->rig[0].n_frames[i] = (int32_t)get(&frames, i);
+    rig_list_kinds(&t->rig[0]);
     values_free(&frames);
 }
 
@@ -189,6 +190,7 @@ static void controls(struct tower *t)
 {
     make(t, &pp_kernels_f64);
     t->rig[0].n_frames[2]++;
+    rig_list_kinds(&t->rig[0]);
     ok(!forward(t, 1e-3), "%s: another frame gives other features", t->name);
     finish(t);
     t->m.encoders[0].chunk++;

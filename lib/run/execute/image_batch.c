@@ -26,13 +26,14 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
     b->token_rows = b->cu_seqlens + n;
     int32_t *rest = b->token_rows + n;
     if (merge > 1) {
-        /* Three rows of audio make a feature at least. A chunk may have one row
-         * alone, and tokens of audio have one axis. */
+        /* Three rows of audio make a feature at least; each has a position and
+         * a kind. A chunk may have one row alone, and tokens of audio have one
+         * axis. */
         b->axes = b->positions = rest;
         b->n_frames = b->positions + 3 * n;
         b->feature_rows = b->axes + 2 * merge * n;
         b->cu_windows = b->feature_rows + n;
-        b->token_axes = b->cu_windows + n;
+        b->token_axes = b->row_kinds = b->cu_windows + n;
         b->sources = b->token_axes + 3 * n;
         rest = b->sources + n;
     } else {
@@ -103,6 +104,18 @@ static void list_feature(struct pp_image_batch *b, const struct pp_vision *v,
             (int32_t)(v->state[k] * b->view.tokens) + row;
 }
 
+/* Notes which rows of a clip begin a run, and which has half of its frames. */
+static void list_kinds(struct pp_image_batch *b, const struct pp_vision *v,
+                       size_t i)
+{
+    int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
+    int32_t run = v->chunk ? (int32_t)v->chunk : n;
+    for (int32_t t = 0; t < n; t++)
+        b->row_kinds[first + t] = t % run == 0 ? PP_ROW_BEGINS : 0;
+    if (v->chunk && b->n_frames[i] % 2)
+        b->row_kinds[first + n - 1] |= PP_ROW_HALF;
+}
+
 /* Lists the rows of images with one axis: their positions, and the first row of
  * each feature. A class token is in none, or is the first feature. */
 static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
@@ -112,6 +125,8 @@ static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
     size_t features = 0;
     for (size_t i = 0; i < b->view.n_sequences; i++) {
         int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
+        if (pp_vision_hears(v))
+            list_kinds(b, v, i);
         for (int32_t t = 0; t < n; t++) {
             b->positions[first + t] = v->chunk ? t % (int32_t)v->chunk : t;
             if (b->input_ids)
@@ -214,6 +229,8 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
     }
     if (v->chunk)
         b->view.n_frames = b->n_frames;
+    if (pp_vision_hears(v))
+        b->view.row_kinds = b->row_kinds;
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(&s, lane);
@@ -385,6 +402,7 @@ static int send_arrays(struct pp_image_batch *b,
         {&v->feature_rows, v->feature_rows ? v->n_features * b->states : 0},
         {&v->cu_windows, v->cu_windows ? v->n_windows + 1 : 0},
         {&v->axes, v->axes ? 2 * v->tokens : 0},
+        {&v->row_kinds, v->row_kinds ? v->tokens : 0},
         {&taken->rows, taken->n},
         {&mb->axes, mb->axes && mb->axes == b->token_axes ? 3 * mb->tokens : 0},
         {&b->sent_routes.order, taken->routes || v->routes ? v->n_features : 0},

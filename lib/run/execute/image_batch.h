@@ -29,6 +29,7 @@ struct pp_image_batch {
                               windows */
     int32_t *cu_windows;   /* or of chunks; if rows are merged */
     int32_t *n_frames;     /* of each clip of audio */
+    int32_t *row_kinds;    /* of audio, in the room of token_axes */
     int32_t *token_rows;   /* among the tokens */
     int32_t
         *axes; /* positions of patches on two axes, if they are merged ... */

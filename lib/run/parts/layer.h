@@ -122,6 +122,8 @@ struct pp_microbatch {
                                 place there; else NULL */
     const int32_t *n_frames; /* (n_sequences) of each clip, if the encoder works
                                 on chunks; host memory */
+    const int32_t *row_kinds; /* (tokens) for an encoder of audio, as the kernel
+                                 taps takes them */
     /* For an encoder some of whose layers attend to windows or chunks, not to
      * images. */
     size_t n_windows;

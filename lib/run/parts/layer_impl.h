@@ -100,6 +100,16 @@ int pp_head_add_passed(const struct pp_layer *l, const struct pp_microbatch *mb,
 int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
                  size_t bytes, struct pp_err *err);
 
+/* Writes the inputs of all rows of an encoder, `width` values each, to the
+ * layer's memory: on a GPU through room in host memory. fill writes those of n
+ * rows from `at` on, in the type of the layer. */
+typedef void pp_layer_fill_fn(const struct pp_layer *l,
+                              const struct pp_microbatch *mb, void *to,
+                              size_t at, size_t n);
+int pp_layer_put_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      void *to, size_t width, pp_layer_fill_fn *fill,
+                      struct pp_err *err);
+
 /* Fails because a kernel returned code. */
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err);
 

@@ -48,20 +48,19 @@ static void fill_pixels(const struct pp_layer *l,
     }
 }
 
-/* Writes the pixels of all rows: on a GPU, through room in host memory. */
-static int put_pixels(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      void *to, struct pp_err *err)
+int pp_layer_put_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
+                      void *to, size_t width, pp_layer_fill_fn *fill,
+                      struct pp_err *err)
 {
-    size_t row =
-        pp_layer_encoder(l)->patch_inputs * l->env->kernels->element_bytes;
+    size_t row = width * l->env->kernels->element_bytes;
     size_t most = PP_PIXEL_ROOM > row ? PP_PIXEL_ROOM / row : 1, n;
     if (pp_env_is_host(l->env)) {
-        fill_pixels(l, mb, to, 0, mb->tokens);
+        fill(l, mb, to, 0, mb->tokens);
         return 0;
     }
     for (size_t at = 0; at < mb->tokens; at += n) {
         n = mb->tokens - at < most ? mb->tokens - at : most;
-        fill_pixels(l, mb, l->env->pixel_room, at, n);
+        fill(l, mb, l->env->pixel_room, at, n);
         if (pp_layer_put(l, (char *)to + at * row, l->env->pixel_room, n * row,
                          err))
             return -1;
@@ -79,7 +78,7 @@ static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    if (put_pixels(l, mb, s[PP_S_PATCH_X], err))
+    if (pp_layer_put_rows(l, mb, s[PP_S_PATCH_X], P, fill_pixels, err))
         return -1;
     PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
                                R, P, C, C, P, l->env->stream));
