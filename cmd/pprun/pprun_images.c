@@ -49,12 +49,6 @@ int pprun_check_images(const struct pprun *p)
             name);
     if (check_branches(p))
         return -1;
-    if (o->device != PPRUN_CPU && (pp_vision_merges(p->model.encoders) ||
-                                   pp_vision_hears(p->model.encoders)))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' has an encoder, "
-                       "which pprun trains only with --device cpu so far",
-                       name);
     if (m->components[0].apart && o->shapes == PP_MESSAGE_MAX)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "

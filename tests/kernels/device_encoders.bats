@@ -13,6 +13,11 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     image_lines llava 1 18 >llava.jsonl
     pack --tp 2 --cp 2 -l 48 -o llava llava.jsonl
+    image_lines qwen 1 18 >qwen.jsonl
+    pppack -q --image-token 31 --merge 2 --tp 2 --cp 2 -l 48 -o qwen2.5-vl qwen.jsonl
+    image_lines omni 1 18 >omni.jsonl
+    pppack -q --image-token 31 --merge 2 --audio-token 32 --tp 2 --cp 2 -l 48 \
+        -o qwen2.5-omni omni.jsonl
 }
 
 pack() { pppack -q --image-token 31 --patch 4 "$@"; }
@@ -69,6 +74,20 @@ made() {
         PP_EMULATED_JITTER=3 gpu own own.json "${o[@]}"
         near 1e-4 own host
     done
+}
+
+@test "images with windows, and two encoders: the CPU's gradients" {
+    use qwen2.5-vl
+    made parts 1f1b -p 2 --tp 2 --cp 2
+    cpu host parts.json "${o[@]}"
+    PP_EMULATED_JITTER=3 gpu parts parts.json "${o[@]}"
+    near 1e-4 parts host
+    use qwen2.5-omni
+    made branches 1f1b --seq-len 48 --image-patches 16 --clip-rows 8 -p 3 --dp 2 \
+        --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=3
+    cpu host branches.json "${o[@]}"
+    PP_EMULATED_JITTER=5 gpu branches branches.json "${o[@]}"
+    near 1e-4 branches host
 }
 
 # within ARGS...: ppsplit finds a plan in so much memory.

@@ -40,7 +40,7 @@ says() { grep -qxE -- "$1" <<<"$output"; }
     says 'tiny Llama: [0-9]+ tokens/s .*'
     says '[12] stages: gpipe by a profile of 1f1b: .* measured .* ratio [0-9.]+'
     says 'bits +[0-9]+ s +9 passed   0 failed   0 skipped  ok'
-    says 'golden +[0-9]+ s +9 passed   0 failed   0 skipped  ok'
+    says 'golden +[0-9]+ s +10 passed   0 failed   0 skipped  ok'
     says 'plans +[0-9]+ s +13 passed   0 failed   0 skipped  ok'
     says 'predict +[0-9]+ s +2 passed   0 failed   0 skipped  ok'
     says 'padding +[0-9]+ s +2 passed   0 failed   0 skipped  ok'

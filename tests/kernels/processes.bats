@@ -6,6 +6,7 @@
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
+load ../parity/images
 load ../cli/trace_helpers
 
 setup_file() {
@@ -115,14 +116,21 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     ppsplit -q -p 1 --cp 2 --ep 2 --expert-capacity 0.7 --expert-drop probs \
         "$SRCDIR/tests/golden/mixtral/model" |
         ppsched -q -s gpipe -m 2 >capped.json
+    # An encoder on ranks of its own sends features over a bridge.
+    image_lines llava 1 12 | pppack -q --image-token 31 --patch 4 -l 40 -o images
+    ppsplit -q -p 2 --dp 2 --encoder-mesh pp=1,dp=3 \
+        "$SRCDIR/tests/golden/llava" | ppsched -q -s 1f1b -m 2 >bridge.json
     for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' \
         'parts 4 bf16' 'tensors 4 bf16' \
-        'experts 2 bf16' 'whole 2 bf16' 'capped 2 bf16'; do
+        'experts 2 bf16' 'whole 2 bf16' 'capped 2 bf16' 'bridge 5 fp32'; do
         read -r plan n dtype <<<"$run"
         rm -rf a b
         mkdir a b
         data=packed
-        case $plan in parts | tensors | whole | capped) data=parts ;; esac
+        case $plan in
+        parts | tensors | whole | capped) data=parts ;;
+        bridge) data=images ;;
+        esac
         more=(--data "$data" --eval "$data" --dtype "$dtype")
         "$PPRUN" --device cuda "$plan.json" "${options[@]}" "${more[@]}" \
             --save a/ckpt --dump-grads a/grads -o a/log
