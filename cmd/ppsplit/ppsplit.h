@@ -58,6 +58,7 @@ struct split_job {
     struct split_encoder_mesh {
         const char *name; /* of the encoder; NULL: the only one */
         struct pp_mesh mesh;
+        bool shared;           /* on the language model's ranks */
     } meshes[PP_MAX_ENCODERS]; /* as given */
     size_t n_meshes;
     /* Or all of them on the language model's ranks in another division:

@@ -268,7 +268,7 @@ static int take_mesh(struct split_job *j, const struct combination *x, size_t i,
     const char *name = NULL; /* the only encoder needs none */
     if (x->n > 2 && !(name = pp_arena_strdup(&j->arena, p->component->name)))
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    j->meshes[i] = (struct split_encoder_mesh){name, encoder_mesh(p)};
+    j->meshes[i] = (struct split_encoder_mesh){name, encoder_mesh(p), false};
     j->meshes[i].mesh.pp = (int)n;
     j->n_meshes = i + 1;
     j->encoder_ranks += n;

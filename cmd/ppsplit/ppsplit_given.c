@@ -104,14 +104,14 @@ static int take_encoders(struct split_job *j, const struct pp_manifest *m)
     size_t n = m->n_components ? m->n_components - 1 : 0;
     for (size_t i = 0; i < n && i < PP_MAX_ENCODERS; i++) {
         const struct pp_component *c = &m->components[i];
-        if (!c->apart)
+        if (!c->apart && i == 0)
             return 0;
         j->meshes[i] = (struct split_encoder_mesh){
-            pp_arena_strdup(&j->arena, c->name), c->mesh};
+            pp_arena_strdup(&j->arena, c->name), c->mesh, !c->apart};
         if (!j->meshes[i].name)
             return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
         j->n_meshes = i + 1;
-        j->encoder_ranks += c->mesh.pp;
+        j->encoder_ranks += c->apart ? c->mesh.pp : 0;
     }
     return 0;
 }

@@ -109,14 +109,18 @@ static struct pp_component component(const struct split_job *j,
 static void set_apart(const struct split_job *j, struct pp_component *parts,
                       size_t n)
 {
+    int rank = 0;
     for (size_t i = 0; i < n; i++) {
         struct pp_component *x = &parts[i];
         bool language = i + 1 == n;
-        x->apart = true;
         x->mesh = language ? j->mesh : j->encoders[i];
+        x->apart = x->mesh.dp > 0;
+        if (!x->apart)
+            continue;
         x->mesh.pp = x->n_ranks;
-        x->first_rank =
-            i > 0 ? x[-1].first_rank + pp_mesh_ranks(&x[-1].mesh) : 0;
+        x->mesh.encoder_tp = 0;
+        x->first_rank = rank;
+        rank += pp_mesh_ranks(&x->mesh);
     }
 }
 

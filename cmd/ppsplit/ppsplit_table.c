@@ -316,8 +316,10 @@ static void print_mesh(const struct split_job *j, FILE *f)
     }
     if (x->encoder_tp) {
         const struct pp_mesh own = pp_mesh_of(x, true);
-        snprintf(encoder, sizeof encoder, ", for the encoder dp %d x tp %d",
-                 own.dp, own.tp);
+        size_t n = strlen(encoder);
+        snprintf(encoder + n, sizeof encoder - n,
+                 ", for the encoder%s dp %d x tp %d",
+                 j->n_meshes ? " of audio" : "", own.dp, own.tp);
     }
     tool_paragraph(
         f,

@@ -71,21 +71,36 @@ static int set_encoder_size(struct tool *t, struct pp_mesh *x, const char *item)
 static int share_ranks(struct split_job *j, const struct split_encoder_mesh *e)
 {
     const struct pp_mesh *x = &e->mesh;
-    if (e->name || j->n_meshes > 1)
+    if (!e->name && j->n_meshes > 1)
         return tool_usage(&j->t, "--encoder-mesh: 'shared' is one mesh for all "
                                  "encoders; give no other and no name");
     if (x->pp)
         return tool_usage(&j->t, "--encoder-mesh: 'pp' is not possible on the "
                                  "language model's ranks, as stages may cut "
                                  "the encoder anywhere");
-    if (!x->tp)
+    if (!x->tp && (!e->name || x->dp || x->cp))
         return tool_usage(&j->t,
                           "--encoder-mesh: 'shared' needs tp, the ranks that "
                           "divide the encoder's tensors; try shared,tp=2");
     j->shared = *x;
     j->mesh.encoder_tp = x->tp;
-    j->n_meshes = 0;
+    if (!e->name)
+        j->n_meshes = 0;
+    return 0;
+}
+
+/* Takes all meshes that were given: those of ranks of their own, and one of the
+ * language model's ranks. */
+static int take_meshes(struct split_job *j)
+{
+    j->mesh.encoder_tp = 0;
+    j->shared = (struct pp_mesh){.ep = 1};
     j->encoder_ranks = 0;
+    for (size_t i = 0; i < j->n_meshes; i++)
+        if (!j->meshes[i].shared)
+            j->encoder_ranks += j->meshes[i].mesh.pp;
+        else if (share_ranks(j, &j->meshes[i]))
+            return -1;
     return 0;
 }
 
@@ -118,24 +133,16 @@ int split_read_encoder_mesh(struct tool *t, const struct tool_option *o,
         return tool_usage(t, "--encoder-mesh: '%s' is a third encoder", name);
     struct split_encoder_mesh *x = &j->meshes[other];
     j->n_meshes = other ? 2 : j->n_meshes ? j->n_meshes : 1;
-    *x = (struct split_encoder_mesh){name, {.ep = 1}};
-    bool shared = false;
+    *x = (struct split_encoder_mesh){name, {.ep = 1}, false};
     for (char *item; (item = strsep(&text, ","));)
         if (!strcmp(item, "shared"))
-            shared = true;
+            x->shared = true;
         else if (set_encoder_size(t, &x->mesh, item))
             return -1;
-    j->mesh.encoder_tp = 0;
-    j->shared = (struct pp_mesh){.ep = 1};
-    if (shared)
-        return share_ranks(j, x);
     int *const sizes[] = {&x->mesh.pp, &x->mesh.dp, &x->mesh.tp, &x->mesh.cp};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+    for (size_t i = 0; !x->shared && i < sizeof sizes / sizeof *sizes; i++)
         *sizes[i] = *sizes[i] ? *sizes[i] : 1;
-    j->encoder_ranks = 0;
-    for (size_t i = 0; i < j->n_meshes; i++)
-        j->encoder_ranks += j->meshes[i].mesh.pp;
-    return 0;
+    return take_meshes(j);
 }
 
 /* Finds the encoder that a mesh was given for. */
@@ -165,9 +172,20 @@ static int find_encoder(struct split_job *j, const char *name, size_t *at)
 static int set_meshes(struct split_job *j)
 {
     size_t at, n = j->model.encoders[1].kind != PP_VISION_NONE ? 2 : 1;
+    bool shared = false;
     for (size_t i = 0; i < j->n_meshes; i++) {
         if (find_encoder(j, j->meshes[i].name, &at))
             return -1;
+        shared |= j->meshes[i].shared;
+        if (j->meshes[i].shared && at == 0)
+            return tool_usage(&j->t,
+                              "--encoder-mesh: '%s' cannot share ranks with "
+                              "the language model while '%s' has its own, "
+                              "since its features come first",
+                              j->meshes[i].name,
+                              pp_vision_part(&j->model.encoders[1]));
+        if (j->meshes[i].shared)
+            continue;
         struct pp_mesh *x = &j->encoders[at];
         *x = j->meshes[i].mesh;
         x->order = j->mesh.order;
@@ -176,7 +194,7 @@ static int set_meshes(struct split_job *j)
         x->resident = j->mesh.resident;
     }
     for (size_t i = 0; j->n_meshes && i < n; i++)
-        if (!j->encoders[i].dp)
+        if (!j->encoders[i].dp && !(i > 0 && shared))
             return tool_usage(&j->t,
                               "--encoder-mesh: the encoder '%s' needs a mesh "
                               "too",
@@ -206,6 +224,11 @@ static int check_shared(struct split_job *j)
 static int check_encoder_ranks(struct split_job *j)
 {
     const char *name = j->n_meshes ? "--encoder-mesh" : "--encoder-ranks";
+    if (j->encoder_ranks == 0 && j->n_meshes)
+        return tool_usage(&j->t,
+                          "--encoder-mesh: 'shared' is one mesh for all "
+                          "encoders; give no name unless another encoder has "
+                          "ranks of its own");
     if (j->encoder_ranks == 0)
         return 0;
     if (j->method != SPLIT_BALANCED && !j->given)
@@ -295,7 +318,7 @@ static void divide_items(struct split_job *j)
     struct pp_vision *v = j->model.encoders;
     struct pp_layout l = {{{.mesh = j->mesh}}, 1};
     size_t n = v[1].kind != PP_VISION_NONE ? 2 : 1;
-    for (size_t i = 0; j->n_meshes && i < n; i++) {
+    for (size_t i = 0; i < n && j->encoders[i].dp; i++) {
         l.components[i].mesh = j->encoders[i];
         l.components[i + 1].mesh = j->mesh;
         l.n_components = (int)i + 2;

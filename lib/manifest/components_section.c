@@ -195,10 +195,6 @@ static int read_mesh(const struct pp_value *component,
         return -1;
     bool free = c->apart && (is_encoder || c->source);
     const struct pp_mesh *x = &own.mesh, all = shared_mesh(m, is_encoder);
-    if (c->apart && m->mesh.encoder_tp)
-        return pp_value_fail(component,
-                             "'first_rank' is not possible with 'encoder_tp' "
-                             "in the manifest's mesh");
     if (c->apart && is_encoder && x->ep > 1)
         return pp_value_fail(&at,
                              "'%d' expert-parallel ranks of an encoder "
@@ -226,25 +222,30 @@ static int read_mesh(const struct pp_value *component,
 }
 
 /* Reads the first rank of a component that is apart. Its ranks and rows follow
- * those of the component before it. */
+ * those of the component before it that is. The second of two encoders may be
+ * on the ranks of the language model, and then it has no first rank. */
 static int read_first_rank(const struct pp_value *at,
-                           const struct pp_manifest *m, size_t index)
+                           const struct pp_manifest *m, size_t index,
+                           size_t n_encoders)
 {
     struct pp_component *c = &m->components[index];
     struct pp_value member;
-    int64_t rank;
+    int64_t rank = 0;
     c->apart = pp_value_find(at, "first_rank", &member);
-    if (index > 0 && c->apart != m->components[0].apart)
+    bool shares = !c->apart && index > 0 && index < n_encoders;
+    if (index > 0 && c->apart != m->components[0].apart && !shares)
         return pp_value_fail(at, "all components need 'first_rank', or none");
-    if (!c->apart)
+    if (!m->components[0].apart)
         return 0;
-    if (pp_value_int(&member, 0, INT_MAX, &rank))
+    if (c->apart && pp_value_int(&member, 0, INT_MAX, &rank))
         return -1;
     const struct pp_component *before = index > 0 ? c - 1 : NULL;
+    if (before && !before->apart)
+        before--;
     int64_t want =
         before ? (int64_t)before->first_rank + pp_mesh_ranks(&before->mesh) : 0;
     int row = before ? before->rank_offset + before->n_ranks : 0;
-    if (rank != want)
+    if (c->apart && rank != want)
         return pp_value_fail(&member,
                              "'%" PRId64 "' must be %" PRId64
                              ", behind the ranks of the components before it",
@@ -302,7 +303,7 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
     return read_generator(at, m, index, n_encoders) ||
-                   read_first_rank(at, m, index) ||
+                   read_first_rank(at, m, index, n_encoders) ||
                    read_mesh(at, m, c, index < n_encoders)
                ? -1
                : 0;
@@ -379,13 +380,30 @@ static int check_own_units(const struct pp_value *at,
 {
     const struct pp_manifest_stage *x = &m->stages[stage];
     const struct pp_component *c = m->components;
-    while (m->graph.stages[stage].row >= c->rank_offset + c->n_ranks)
+    while (!c->apart ||
+           m->graph.stages[stage].row >= c->rank_offset + c->n_ranks)
         c++;
-    if (x->first_unit >= c->first_unit &&
-        x->first_unit + x->n_units <= c->first_unit + c->n_units)
+    size_t end = x->first_unit + x->n_units;
+    if (x->first_unit >= c->first_unit && end <= c->first_unit + c->n_units)
+        return 0;
+    /* An encoder on the language model's ranks is whole beside its first
+     * unit. */
+    const struct pp_component *shared = c > m->components ? c - 1 : c;
+    if (!shared->apart && x->first_unit == shared->first_unit &&
+        end > c->first_unit && end <= c->first_unit + c->n_units)
         return 0;
     return pp_value_fail(
         at, "stage %d has units of a component with other ranks", stage);
+}
+
+/* Reports whether one encoder is on the ranks of the language model while the
+ * other is apart. */
+static bool has_shared_encoder(const struct pp_manifest *m)
+{
+    bool shares = false;
+    for (size_t i = 1; m->components[0].apart && i < m->n_components; i++)
+        shares |= !m->components[i].apart;
+    return shares;
 }
 
 /* Stages and ranks of components that are apart are disjoint, so a stage has
@@ -403,6 +421,12 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
                              "an encoder and a language model with ranks "
                              "of their own must have all %d pipeline ranks",
                              m->mesh.pp);
+    if (m->mesh.encoder_tp && !has_shared_encoder(m)) {
+        struct pp_value first = pp_value_item(at, 0);
+        return pp_value_fail(&first,
+                             "'first_rank' is not possible with 'encoder_tp' "
+                             "in the manifest's mesh");
+    }
     for (int s = 0; s < m->graph.n_stages; s++)
         if (check_own_units(at, m, s))
             return -1;
@@ -478,20 +502,6 @@ int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
             return -1;
     }
     return name_rows(at, m);
-}
-
-struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
-{
-    struct pp_layout l = {.components = {{.mesh = m->mesh}}, .n_components = 1};
-    if (m->n_components == 0 || !m->components[0].apart)
-        return l;
-    l.generates = pp_plan_generates(m);
-    l.n_components = (int)m->n_components;
-    for (size_t i = 0; i < m->n_components; i++)
-        l.components[i] = (struct pp_layout_component){
-            m->components[i].mesh, m->components[i].first_rank,
-            m->components[i].rank_offset};
-    return l;
 }
 
 json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)

@@ -67,6 +67,8 @@ static void make_parts(struct pp_split_run *run)
     }
     if (n)
         run->parts[run->n_parts++] = (struct pp_split_part){n, vision};
+    else if (q->encoder_ranks)
+        language += vision; /* the second one is on its ranks */
     run->parts[run->n_parts++] =
         (struct pp_split_part){run->n_stages - (size_t)q->encoder_ranks,
                                q->encoder_ranks ? language : run->n_units};

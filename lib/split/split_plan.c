@@ -203,7 +203,7 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
 static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
 {
     for (size_t i = 0; q->encoders && i < PP_MAX_ENCODERS; i++)
-        if (q->model->encoders[i].kind != PP_VISION_NONE &&
+        if (q->model->encoders[i].kind != PP_VISION_NONE && q->encoders[i].dp &&
             pp_mesh_check_encoder(&q->encoders[i], q->model, i, err))
             return -1;
     return 0;

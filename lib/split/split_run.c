@@ -188,8 +188,8 @@ struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
 {
     const struct pp_unit_id u = pp_model_unit(q->model, i);
     bool encodes = pp_unit_is_vision(u);
-    return encodes && q->encoders ? q->encoders[u.encoder]
-                                  : pp_mesh_of(&q->mesh, encodes);
+    bool apart = encodes && q->encoders && q->encoders[u.encoder].dp;
+    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->mesh, encodes);
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,

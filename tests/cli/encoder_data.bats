@@ -62,6 +62,7 @@ near() {
     local args
     lines 24 >in.jsonl
     for args in '-p 3 --encoder-ranks 2' '-p 2 --encoder-ranks 1' '-p 1' '-p 2' \
+        '-p 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:shared' \
         '-p 3 --encoder-ranks 2 --tp 2' '-p 5 --encoder-mesh vision:pp=1,dp=3 '\
 '--encoder-mesh audio:pp=2,dp=2' '-p 3 --dp 2 --encoder-mesh vision:dp=3 '\
 '--encoder-mesh audio:dp=1' '-p 3 --dp 3 --encoder-mesh vision:dp=2,tp=2 '\

@@ -118,6 +118,31 @@ chain() {
         .["model.layers.0"] < 1.01' plan.json
 }
 
+@test "one encoder has its own ranks, and the other shares those of the model" {
+    ppsplit -p 4 --dp 2 --tp 2 --encoder-mesh audio:shared,tp=4 \
+        --encoder-mesh vision:pp=2,tp=4 "$OMNI" >plan.json
+    jq -e '[.components[] | [.name, .first_rank, .rank_offset, .mesh.pp,
+        .mesh.dp, .mesh.tp]] == [["vision", 0, 0, 2, 1, 4],
+        ["audio", null, 2, 1, 1, 4], ["language", 8, 2, 2, 2, 2]] and
+        .mesh.encoder_tp == 4' plan.json
+    jq -e '[.stages[2].units[0], .stages[2].component] ==
+        ["audio_tower.conv1", ["audio", "language"]] and
+        (.stages[2].units | index("model.embed_tokens"))' plan.json
+    ppsched -s 1f1b -m 4 plan.json | ppsched --check
+    # A rank has the bytes of its part of the tensors.
+    jq -e '.model.units | map({(.fqn): (.weight_bytes / .params)}) | add |
+        .["visual.blocks.0"] < 0.51 and .["audio_tower.layers.0"] < 0.51 and
+        .["model.layers.0"] < 1.01' plan.json
+    ppsplit -t -p 4 --dp 2 --encoder-mesh vision:pp=2 \
+        --encoder-mesh audio:shared,tp=2 "$OMNI" | tr '\n' ' ' |
+        grep -q 'images of dp 1 x tp 1 x cp 1, for the encoder of audio dp 1 x tp 2'
+    # Its stages are taken as they are.
+    ppsplit -q -p 4 --dp 2 --tp 2 --encoder-mesh audio:shared \
+        --encoder-mesh vision:pp=2 "$OMNI" >whole.json
+    jq -e '.mesh.encoder_tp == null and .components[1].mesh.dp == 2 and
+        (.components[1] | has("first_rank") | not)' whole.json
+}
+
 @test "plans of both encoders and of the language model are joined" {
     ppsplit -q -p 5 --dp 2 --tp 2 --clips 2 --encoder-mesh audio:pp=2,dp=3 \
         --encoder-mesh vision:pp=1,tp=4,cp=2 "$OMNI" >direct.json
@@ -235,6 +260,15 @@ both plans of one model" --combine vision=v.json,language=llava.json
 --encoder-mesh vision:SIZES --encoder-mesh audio:SIZES" -p 4 \
         --encoder-mesh pp=1 "$OMNI"
     refuses "--encoder-mesh: the encoder 'audio' needs a mesh too" -p 4 \
+        --encoder-mesh vision:pp=1 "$OMNI"
+    refuses "--encoder-mesh: 'vision' cannot share ranks with the language \
+model while 'audio' has its own, since its features come first" -p 4 \
+        --encoder-mesh vision:shared,tp=1 --encoder-mesh audio:pp=1 "$OMNI"
+    refuses "--encoder-mesh: 'shared' is one mesh for all encoders; give no name \
+unless another encoder has ranks of its own" -p 4 \
+        --encoder-mesh audio:shared,tp=1 "$OMNI"
+    refuses "--encoder-mesh: 'shared' needs tp, the ranks that divide the \
+encoder's tensors; try shared,tp=2" -p 4 --encoder-mesh audio:shared,dp=1 \
         --encoder-mesh vision:pp=1 "$OMNI"
     refuses "--encoder-mesh: '$OMNI' has no encoder 'video', but vision and \
 audio" -p 4 --encoder-mesh video:pp=1 "$OMNI"

@@ -60,7 +60,8 @@ plan() {
     for args in '-p 3 --dp 2 --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=3' \
         '-p 4 --dp 2 --tp 2 --encoder-mesh vision:tp=4 --encoder-mesh audio:pp=2' \
         '-p 3 --cp 2 --zero 3 --encoder-mesh vision:dp=2,tp=2 --encoder-mesh audio:cp=2' \
-        '-p 4 --encoder-ranks 2 --dp 2 --cp 2' '-p 2 --tp 2 --zero 0'; do
+        '-p 4 --encoder-ranks 2 --dp 2 --cp 2' '-p 2 --tp 2 --zero 0' \
+        '-p 3 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:shared,tp=2'; do
         left_out && continue
         # shellcheck disable=SC2086
         plan 1f1b $args
@@ -73,7 +74,8 @@ plan() {
     local o=(-q --verify --dtype fp64 --data packed plan.json)
     for args in '-p 3 --encoder-ranks 1 --dp 2' '-p 4 --encoder-ranks 2 --tp 2' \
         '-p 4 --encoder-ranks 2 --freeze audio,projector' '-p 2 --cp 2' \
-        '-p 4 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:pp=2'; do
+        '-p 4 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:pp=2' \
+        '-p 3 --tp 2 --encoder-mesh vision:pp=2 --encoder-mesh audio:shared'; do
         left_out && continue
         # shellcheck disable=SC2086
         plan 1f1b $args
