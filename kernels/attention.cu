@@ -78,7 +78,17 @@ static __device__ inline void store_gradient(elem *y, float acc[LANE_COLUMNS],
     store_row(y, acc, 1, width);
 }
 
-template <int V>
+/* Returns the score of a pair. */
+template <int V, bool CAPPED>
+static __device__ inline float pair_score(const struct attention_view *view,
+                                          const elem *query, const elem *key)
+{
+    float x = view->scale * dot_elements<V>(query, key, view->s.HDQK);
+    float cap = (float)view->s.cap;
+    return CAPPED ? cap * tanhf(x / cap) : x;
+}
+
+template <int V, bool CAPPED>
 static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
                                             const elem *k, const elem *v,
                                             const elem *sinks,
@@ -112,9 +122,8 @@ static __global__ void attention_fwd_kernel(elem *o, float *lse, const elem *q,
         const elem *key = k + first * s->ldkv + kv * s->HDQK;
         float score = -INFINITY;
         if (lane < n)
-            score =
-                view.scale *
-                dot_elements<V>(query, key + (size_t)lane * s->ldkv, s->HDQK);
+            score = pair_score<V, CAPPED>(&view, query,
+                                          key + (size_t)lane * s->ldkv);
         float most = fmaxf(max, warp_max(score)), by = expf(max - most);
         float p = lane < n ? expf(score - most) : 0;
         sum = sum * by + warp_sum(p);
@@ -154,21 +163,23 @@ static __global__ void attention_delta_kernel(float *delta, const elem *dout,
 
 /* Returns the gradient of the score of a pair, and its probability in *p.
  * lone: the query has no other key. */
-template <int V>
+template <int V, bool CAPPED>
 static __device__ inline float
 pair_gradient(const struct bwd_inputs *b, bool lone, size_t row, size_t h,
               const elem *query, const elem *key, const elem *value, float *p)
 {
     const struct pp_attention_shape *s = &b->view.s;
     size_t at = row * s->NH + h;
-    *p =
-        expf(b->view.scale * dot_elements<V>(query, key, s->HDQK) - b->lse[at]);
+    float score = pair_score<V, CAPPED>(&b->view, query, key);
+    float by = CAPPED ? score / (float)s->cap : 0;
+    *p = expf(score - b->lse[at]);
     float dp =
         dot_elements<V>(b->dout + row * s->ldo + h * s->HDV, value, s->HDV);
-    return *p * (dp - row_term(lone, *p, dp, b->delta[at])) * b->view.scale;
+    float ds = *p * (dp - row_term(lone, *p, dp, b->delta[at]));
+    return ds * (1 - by * by) * b->view.scale;
 }
 
-template <int V>
+template <int V, bool CAPPED>
 static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
 {
     const struct pp_attention_shape *s = &b.view.s;
@@ -194,16 +205,16 @@ static __global__ void attention_dq_kernel(elem *dq, struct bwd_inputs b)
         const elem *values = b.v + first * s->ldkv + kv * s->HDV;
         float p, ds = 0;
         if (lane < n)
-            ds = pair_gradient<V>(&b, lone, row, h, query,
-                                  keys + (size_t)lane * s->ldkv,
-                                  values + (size_t)lane * s->ldkv, &p);
+            ds = pair_gradient<V, CAPPED>(&b, lone, row, h, query,
+                                          keys + (size_t)lane * s->ldkv,
+                                          values + (size_t)lane * s->ldkv, &p);
         accumulate_rows(acc, ds, keys, s->ldkv, n, s->HDQK);
     }
     store_gradient(dq + row * s->ldq + h * s->HDQK, acc, s->merge, s->HDQK);
 }
 
 /* Adds what the queries of sequence i give to key t. */
-template <int V>
+template <int V, bool CAPPED>
 static __device__ inline void
 add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
              const struct bwd_inputs *b, unsigned i, int t, size_t kv)
@@ -226,7 +237,7 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
             const elem *queries = b->q + first * s->ldq + h * s->HDQK;
             float p = 0, ds = 0;
             if (lane < n)
-                ds = pair_gradient<V>(
+                ds = pair_gradient<V, CAPPED>(
                     b,
                     pp_attention_is_lone(s, sq.base, keys.length,
                                          sq.context + at + lane),
@@ -238,7 +249,7 @@ add_sequence(float k_acc[LANE_COLUMNS], float v_acc[LANE_COLUMNS],
         }
 }
 
-template <int V>
+template <int V, bool CAPPED>
 static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
                                             struct bwd_inputs b)
 {
@@ -252,14 +263,17 @@ static __global__ void attention_dkv_kernel(elem *dk, elem *dv,
     size_t row = (size_t)(keys.begin + t);
     float k_acc[LANE_COLUMNS] = {0}, v_acc[LANE_COLUMNS] = {0};
     for (unsigned i = 0; i < sharers(s); i++)
-        add_sequence<V>(k_acc, v_acc, &b, tile.sequence + i, t, kv);
+        add_sequence<V, CAPPED>(k_acc, v_acc, &b, tile.sequence + i, t, kv);
     store_gradient(dk + row * s->ldkv + kv * s->HDQK, k_acc, s->merge, s->HDQK);
     store_gradient(dv + row * s->ldkv + kv * s->HDV, v_acc, s->merge, s->HDV);
 }
 
 static struct attention_view view_of(const struct pp_attention_shape *s)
 {
-    struct attention_view view = {*s, (float)s->scale};
+    struct attention_view view = {*s, (float)s->scale, (float)s->cap * PP_LOG2E,
+                                  0};
+    if (s->cap > 0)
+        view.tanh_scale = (float)(2 * s->scale / s->cap) * PP_LOG2E;
     return view;
 }
 
@@ -267,6 +281,9 @@ static bool is_refused(const struct pp_attention_shape *s)
 {
     return s->HDQK > MAX_WIDTH || s->HDV > MAX_WIDTH || s->NH > UINT16_MAX;
 }
+
+/* The kernel of a name for rows in packs of V elements. */
+#define VERSION(name, V, cap) ((cap) > 0 ? name<V, true> : name<V, false>)
 
 static dim3 warp_grid(const struct pp_attention_shape *s, size_t rows,
                       size_t heads)
@@ -298,8 +315,8 @@ PP_ATTENTION_FWD(PP_CUDA(attention_fwd))
     }
 #endif
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv);
-    auto kernel =
-        packed ? attention_fwd_kernel<PP_PACK> : attention_fwd_kernel<1>;
+    auto kernel = packed ? VERSION(attention_fwd_kernel, PP_PACK, s->cap)
+                         : VERSION(attention_fwd_kernel, 1, s->cap);
     return PP_LAUNCH(kernel, warp_grid(s, s->N, s->NH), THREADS, 0, stream,
                      (elem *)o, (float *)lse, (const elem *)q, (const elem *)k,
                      (const elem *)v, (const elem *)sinks, view_of(s));
@@ -341,10 +358,10 @@ PP_ATTENTION_BWD(PP_CUDA(attention_bwd))
 #endif
     bool packed = packs(q, s->HDQK, s->ldq) && packs(k, s->HDQK, s->ldkv) &&
                   packs(dout, s->HDV, s->ldo) && packs(v, s->HDV, s->ldkv);
-    auto by_query =
-        packed ? attention_dq_kernel<PP_PACK> : attention_dq_kernel<1>;
-    auto by_key =
-        packed ? attention_dkv_kernel<PP_PACK> : attention_dkv_kernel<1>;
+    auto by_query = packed ? VERSION(attention_dq_kernel, PP_PACK, s->cap)
+                           : VERSION(attention_dq_kernel, 1, s->cap);
+    auto by_key = packed ? VERSION(attention_dkv_kernel, PP_PACK, s->cap)
+                         : VERSION(attention_dkv_kernel, 1, s->cap);
     rc = PP_LAUNCH(by_query, warp_grid(s, s->N, s->NH), THREADS, 0, stream,
                    (elem *)dq, b);
     return rc ? rc

@@ -8,10 +8,12 @@
 #include "attention_span.h"
 #include "device.cuh"
 
-/* A shape on the device: cu and cu_padded are device memory. */
+/* A shape on the device: cu and cu_padded are device memory. With a cap, a
+ * score of x before its scale becomes cap tanh(tanh_scale x / 2), where cap and
+ * tanh_scale are in powers of 2. */
 struct attention_view {
     struct pp_attention_shape s;
-    float scale;
+    float scale, cap, tanh_scale;
 };
 
 /* The inputs of backward. delta (N, NH) has the sum of dout o for each query
@@ -159,8 +161,11 @@ static __device__ inline float row_term(bool lone, float p, float dp, float d)
  * PP_ATTENTION_WIDTHS lists the widths that tiles have, for q and k, and for v,
  * besides 256 for both. Narrower heads use the first that fits, and their tiles
  * end in columns of zeros. Models have all of these: 80 and 96 are towers and
- * Phi-3, 192 and 128 the latent attention of DeepSeek-V2, 256 Gemma. */
+ * Phi-3, 192 and 128 the latent attention of DeepSeek-V2, 256 Gemma. Kernels
+ * for capped scores are apart, so that the others do not pay for caps. Gemma 2
+ * alone has caps, and they have fewer widths. */
 #define PP_ATTENTION_TILE 64
+#define PP_ATTENTION_CAPPED_WIDTHS(W) W(64, 64) W(128, 128)
 #define PP_ATTENTION_WIDTHS(W) \
     W(32, 32) W(64, 64) W(80, 80) W(96, 96) W(128, 128) W(192, 128)
 

@@ -13,7 +13,7 @@
 #define QUERY_TILES(V) ((V) > 128 ? 1 : 2)
 #define QUERIES(V) (WARPS * QUERY_TILES(V) * 16)
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     mma_fwd_kernel(elem *o, float *lse, const elem *q, const elem *k,
                    const elem *v, const elem *sinks, struct attention_view view)
@@ -33,7 +33,7 @@ static __global__ void __launch_bounds__(THREADS)
         return;
     struct head_inputs in = head_inputs_at(s, sq, keys, h, q, k, v);
     float acc[M][V / 8][4] = {}, p[M][KEYS / 8][4];
-    float scale = view.scale * PP_LOG2E;
+    float scale = CAPPED ? 1 : view.scale * PP_LOG2E;
     struct row_softmax w[M];
     PP_UNROLL
     for (int m = 0; m < M; m++)
@@ -72,6 +72,9 @@ static __global__ void __launch_bounds__(THREADS)
         }
         if (!any)
             continue;
+        PP_UNROLL
+        for (int m = 0; CAPPED && m < M; m++)
+            cap_scores<KEYS / 8>(&view, p[m]);
         if (!all_attend(s, keys.length, position, 16 * M, key, KEYS))
             PP_UNROLL
         for (int m = 0; m < M; m++)
@@ -90,23 +93,27 @@ static __global__ void __launch_bounds__(THREADS)
                          acc[m]);
 }
 
+/* The most of a cap: scores have errors of 2^-22 of it (score_tanh). */
+#define MOST_CAP 4096
+
 bool pp_attention_mma_fits(const struct pp_attention_shape *s)
 {
-    return s->HDQK % 8 == 0 && s->HDV % 8 == 0 && s->HDQK <= 256 &&
-           s->HDV <= 256 && n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
+    return s->cap <= MOST_CAP && s->HDQK % 8 == 0 && s->HDV % 8 == 0 &&
+           s->HDQK <= 256 && s->HDV <= 256 &&
+           n_tiles(s, s->N, PP_ATTENTION_TILE) <= UINT16_MAX &&
            n_tiles(s, pp_attention_key_rows(s), PP_ATTENTION_TILE) <=
                UINT16_MAX;
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static int launch_fwd(elem *o, float *lse, const elem *q, const elem *k,
                       const elem *v, const elem *sinks,
                       struct attention_view view, void *stream)
 {
     const size_t shared = ((QUERIES(V) + KEYS) * QK + KEYS * V) * sizeof(elem);
-    int rc = allow_shared(mma_fwd_kernel<QK, V>, shared);
+    int rc = allow_shared(mma_fwd_kernel<QK, V, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((mma_fwd_kernel<QK, V>),
+              : PP_LAUNCH((mma_fwd_kernel<QK, V, CAPPED>),
                           tile_grid(&view.s, view.s.N, QUERIES(V), view.s.NH),
                           THREADS, shared, stream, o, lse, q, k, v, sinks,
                           view);
@@ -116,9 +123,14 @@ int pp_attention_mma_fwd(elem *o, float *lse, const elem *q, const elem *k,
                          const elem *v, const elem *sinks,
                          struct attention_view view, void *stream)
 {
-#define LAUNCH(QK, V)                         \
-    if (view.s.HDQK <= QK && view.s.HDV <= V) \
-        return launch_fwd<QK, V>(o, lse, q, k, v, sinks, view, stream);
+    bool capped = view.s.cap > 0;
+#define LAUNCH_IF(CAPPED, QK, V)                                  \
+    if (capped == CAPPED && view.s.HDQK <= QK && view.s.HDV <= V) \
+        return launch_fwd<QK, V, CAPPED>(o, lse, q, k, v, sinks, view, stream);
+#define LAUNCH(QK, V) LAUNCH_IF(false, QK, V)
+#define LAUNCH_CAPPED(QK, V) LAUNCH_IF(true, QK, V)
     PP_ATTENTION_WIDTHS(LAUNCH)
-    return launch_fwd<256, 256>(o, lse, q, k, v, sinks, view, stream);
+    LAUNCH(256, 256)
+    PP_ATTENTION_CAPPED_WIDTHS(LAUNCH_CAPPED)
+    return launch_fwd<256, 256, true>(o, lse, q, k, v, sinks, view, stream);
 }

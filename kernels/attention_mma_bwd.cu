@@ -19,7 +19,7 @@
 
 /* One step of dq: the warp's queries from position `query` on, keys from `key`
  * on. */
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static __device__ inline void
 add_keys(float acc[QUERY_TILES(QK)][QK / 8][4],
          const struct attention_view *view,
@@ -36,13 +36,13 @@ add_keys(float acc[QUERY_TILES(QK)][QK / 8][4],
     multiply<QK, M, N>(p, tq, warp, tk);
     multiply<V, M, N>(ds, tdo, warp, tv);
     if (all_attend(s, n_keys, query, 16 * M, key, 8 * N))
-        query_pairs<false, M, N>(view, rows, n_keys, query, key, p, ds);
+        query_pairs<false, CAPPED, M, N>(view, rows, n_keys, query, key, p, ds);
     else
-        query_pairs<true, M, N>(view, rows, n_keys, query, key, p, ds);
+        query_pairs<true, CAPPED, M, N>(view, rows, n_keys, query, key, p, ds);
     accumulate<QK, M, N>(acc, ds, tk);
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     mma_dq_kernel(elem *dq, struct bwd_inputs b)
 {
@@ -82,8 +82,9 @@ static __global__ void __launch_bounds__(THREADS)
             copy_commit();
         }
         if (i > from && t < sq.length)
-            add_keys<QK, V>(acc, &b.view, &rows, tq, tdo, now, now + N * QK,
-                            keys.length, sq.context + t, (i - 1) * N);
+            add_keys<QK, V, CAPPED>(acc, &b.view, &rows, tq, tdo, now,
+                                    now + N * QK, keys.length, sq.context + t,
+                                    (i - 1) * N);
     }
     const float by[2] = {b.view.scale, b.view.scale};
     PP_UNROLL
@@ -130,7 +131,7 @@ template <int QK, int V> struct key_sums {
 
 /* One step of dk and dv: queries from position `query` on, the warp's keys from
  * `key` on. */
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static __device__ inline void
 add_queries(struct key_sums<QK, V> *sums, const struct attention_view *view,
             const elem *tk, const elem *tv, const struct query_step<QK, V> *of,
@@ -145,16 +146,16 @@ add_queries(struct key_sums<QK, V> *sums, const struct attention_view *view,
     multiply<QK, M, N>(p, tk, warp, of->q);
     multiply<V, M, N>(ds, tv, warp, of->dout);
     if (all_attend(s, n_keys, query, 8 * N, key, 16 * M))
-        key_pairs<false, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
-                               ds);
+        key_pairs<false, CAPPED, M, N>(view, of->lse, of->delta, n_keys, query,
+                                       key, p, ds);
     else
-        key_pairs<true, M, N>(view, of->lse, of->delta, n_keys, query, key, p,
-                              ds);
+        key_pairs<true, CAPPED, M, N>(view, of->lse, of->delta, n_keys, query,
+                                      key, p, ds);
     accumulate<V, M, N>(sums->dv, p, of->dout);
     accumulate<QK, M, N>(sums->dk, ds, of->q);
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     mma_dkv_kernel(elem *dk, elem *dv, struct bwd_inputs b)
 {
@@ -191,8 +192,9 @@ static __global__ void __launch_bounds__(THREADS)
             load_queries<QK, V>(&buffers[i % 2], &b, sq, kv * group + (size_t)h,
                                 at);
         if (i > 0 && t + warp < keys.length)
-            add_queries<QK, V>(&sums, &b.view, tk, tv, &buffers[(i + 1) % 2],
-                               keys.length, sq.context + before, t + warp);
+            add_queries<QK, V, CAPPED>(&sums, &b.view, tk, tv,
+                                       &buffers[(i + 1) % 2], keys.length,
+                                       sq.context + before, t + warp);
         before = at;
         at += N;
         if (at >= end) {
@@ -212,47 +214,51 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static int launch_dq(elem *dq, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = (QUERIES(QK) + 2 * STEP) * (QK + V) * sizeof(elem);
-    int rc = allow_shared(mma_dq_kernel<QK, V>, shared);
+    int rc = allow_shared(mma_dq_kernel<QK, V, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((mma_dq_kernel<QK, V>),
+              : PP_LAUNCH((mma_dq_kernel<QK, V, CAPPED>),
                           tile_grid(s, s->N, QUERIES(QK), s->NH), THREADS,
                           shared, stream, dq, b);
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static int launch_dkv(elem *dk, elem *dv, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = KEYS(QK) * (QK + V) * sizeof(elem) +
                           2 * sizeof(struct query_step<QK, V>);
-    int rc = allow_shared(mma_dkv_kernel<QK, V>, shared);
+    int rc = allow_shared(mma_dkv_kernel<QK, V, CAPPED>, shared);
     return rc ? rc
               : PP_LAUNCH(
-                    (mma_dkv_kernel<QK, V>),
+                    (mma_dkv_kernel<QK, V, CAPPED>),
                     tile_grid(s, pp_attention_key_rows(s), KEYS(QK), s->NKV),
                     THREADS, shared, stream, dk, dv, b);
 }
 
-template <int QK, int V>
+template <int QK, int V, bool CAPPED>
 static int launch_bwd(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
                       void *stream)
 {
-    int rc = launch_dq<QK, V>(dq, b, stream);
-    return rc ? rc : launch_dkv<QK, V>(dk, dv, b, stream);
+    int rc = launch_dq<QK, V, CAPPED>(dq, b, stream);
+    return rc ? rc : launch_dkv<QK, V, CAPPED>(dk, dv, b, stream);
 }
 
 int pp_attention_mma_bwd(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
                          void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
-#define LAUNCH(QK, V)                 \
-    if (s->HDQK <= QK && s->HDV <= V) \
-        return launch_bwd<QK, V>(dq, dk, dv, b, stream);
+    bool capped = s->cap > 0;
+#define LAUNCH_IF(CAPPED, QK, V)                          \
+    if (capped == CAPPED && s->HDQK <= QK && s->HDV <= V) \
+        return launch_bwd<QK, V, CAPPED>(dq, dk, dv, b, stream);
+#define LAUNCH(QK, V) LAUNCH_IF(false, QK, V)
+#define LAUNCH_CAPPED(QK, V) LAUNCH_IF(true, QK, V)
     PP_ATTENTION_WIDTHS(LAUNCH)
+    PP_ATTENTION_CAPPED_WIDTHS(LAUNCH_CAPPED)
     return pp_attention_mma_bwd_wide(dq, dk, dv, b, stream);
 }

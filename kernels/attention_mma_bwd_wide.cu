@@ -12,6 +12,7 @@
 #define TILES (STEP / 8) /* of 8 columns */
 
 /* dq: the products by the values come first, then those by the keys. */
+template <bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     wide_dq_kernel(elem *dq, struct bwd_inputs b)
 {
@@ -65,11 +66,11 @@ static __global__ void __launch_bounds__(THREADS)
             continue;
         multiply<WIDTH, 1, TILES>(p, tq, warp, tk);
         if (all_attend(s, keys.length, query, 16, key, STEP))
-            query_pairs<false, 1, TILES>(&b.view, &rows, keys.length, query,
-                                         key, p, ds);
+            query_pairs<false, CAPPED, 1, TILES>(&b.view, &rows, keys.length,
+                                                 query, key, p, ds);
         else
-            query_pairs<true, 1, TILES>(&b.view, &rows, keys.length, query, key,
-                                        p, ds);
+            query_pairs<true, CAPPED, 1, TILES>(&b.view, &rows, keys.length,
+                                                query, key, p, ds);
         accumulate<WIDTH, 1, TILES>(acc, ds, tk);
     }
     const float by[2] = {b.view.scale, b.view.scale};
@@ -118,7 +119,7 @@ static __device__ inline void load_step_stats(struct step_buffers *to,
 
 /* The second part of a step: the pairs, and what they add. For dk the scores
  * are a product by `second`, for dv ds is not needed. */
-template <bool DK>
+template <bool DK, bool CAPPED>
 static __device__ inline void
 add_step(float acc[1][WIDTH / 8][4], const struct attention_view *view,
          const elem *tk, const struct step_buffers *of, int n_keys, int query,
@@ -128,17 +129,17 @@ add_step(float acc[1][WIDTH / 8][4], const struct attention_view *view,
         multiply<WIDTH, 1, TILES>(p, tk, (int)threadIdx.x / PP_WARP * 16,
                                   of->second);
     if (all_attend(&view->s, n_keys, query, STEP, key, 16))
-        key_pairs<false, 1, TILES>(view, of->lse, of->delta, n_keys, query, key,
-                                   p, ds);
+        key_pairs<false, CAPPED, 1, TILES>(view, of->lse, of->delta, n_keys,
+                                           query, key, p, ds);
     else
-        key_pairs<true, 1, TILES>(view, of->lse, of->delta, n_keys, query, key,
-                                  p, ds);
+        key_pairs<true, CAPPED, 1, TILES>(view, of->lse, of->delta, n_keys,
+                                          query, key, p, ds);
     accumulate<WIDTH, 1, TILES>(acc, DK ? ds : p, of->second);
 }
 
 /* dk if DK, else dv. In dk the first products are those of dout and the values,
  * in dv those of the queries and the keys. */
-template <bool DK>
+template <bool DK, bool CAPPED>
 static __global__ void __launch_bounds__(THREADS)
     wide_dkv_kernel(elem *dkv, struct bwd_inputs b)
 {
@@ -192,8 +193,8 @@ static __global__ void __launch_bounds__(THREADS)
             copy_commit();
         }
         if (any)
-            add_step<DK>(acc, &b.view, tk, step, keys.length, query, t + warp,
-                         p, ds);
+            add_step<DK, CAPPED>(acc, &b.view, tk, step, keys.length, query,
+                                 t + warp, p, ds);
     }
     const float scale = DK ? b.view.scale : 1, by[2] = {scale, scale};
     size_t width = DK ? s->HDQK : s->HDV;
@@ -201,29 +202,38 @@ static __global__ void __launch_bounds__(THREADS)
                       width, t + warp, keys, acc[0], by);
 }
 
-template <bool DK>
+template <bool DK, bool CAPPED>
 static int launch_wide_dkv(elem *dkv, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = sizeof(struct step_buffers) +
                           (DK ? 2 : 1) * ROWS * WIDTH * sizeof(elem);
-    int rc = allow_shared(wide_dkv_kernel<DK>, shared);
+    int rc = allow_shared(wide_dkv_kernel<DK, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((wide_dkv_kernel<DK>),
+              : PP_LAUNCH((wide_dkv_kernel<DK, CAPPED>),
                           tile_grid(s, pp_attention_key_rows(s), ROWS, s->NKV),
                           THREADS, shared, stream, dkv, b);
+}
+
+template <bool CAPPED>
+static int launch_wide(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
+                       void *stream)
+{
+    const struct pp_attention_shape *s = &b.view.s;
+    const size_t shared = 2 * (ROWS + STEP) * WIDTH * sizeof(elem);
+    int rc = allow_shared(wide_dq_kernel<CAPPED>, shared);
+    if (!rc)
+        rc =
+            PP_LAUNCH((wide_dq_kernel<CAPPED>), tile_grid(s, s->N, ROWS, s->NH),
+                      THREADS, shared, stream, dq, b);
+    if (!rc)
+        rc = launch_wide_dkv<true, CAPPED>(dk, b, stream);
+    return rc ? rc : launch_wide_dkv<false, CAPPED>(dv, b, stream);
 }
 
 int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
                               void *stream)
 {
-    const struct pp_attention_shape *s = &b.view.s;
-    const size_t shared = 2 * (ROWS + STEP) * WIDTH * sizeof(elem);
-    int rc = allow_shared(wide_dq_kernel, shared);
-    if (!rc)
-        rc = PP_LAUNCH(wide_dq_kernel, tile_grid(s, s->N, ROWS, s->NH), THREADS,
-                       shared, stream, dq, b);
-    if (!rc)
-        rc = launch_wide_dkv<true>(dk, b, stream);
-    return rc ? rc : launch_wide_dkv<false>(dv, b, stream);
+    return b.view.s.cap > 0 ? launch_wide<true>(dq, dk, dv, b, stream)
+                            : launch_wide<false>(dq, dk, dv, b, stream);
 }

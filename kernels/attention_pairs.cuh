@@ -11,20 +11,25 @@ int pp_attention_mma_bwd_wide(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
                               void *stream);
 
 /* Replaces the score in p with the probability of the pair, and dp in ds with
- * the gradient of the score without its factor scale. lse is a power of 2.
- * EDGE: the query may not attend to the key, or may attend to it alone. */
-template <bool EDGE>
+ * the gradient of the product of query and key without its factor scale. lse is
+ * a power of 2. EDGE: the query may not attend to the key, or may attend to it
+ * alone. */
+template <bool EDGE, bool CAPPED>
 static __device__ inline void
 pair_gradients(const struct attention_view *view, int n_keys, int query,
                int key, float lse, float delta, float *p, float *ds)
 {
-    *p = exp2_approx(*p * (view->scale * PP_LOG2E) - lse);
+    float t = CAPPED ? score_tanh(view, *p) : 0;
+    float scale = CAPPED ? view->cap : view->scale * PP_LOG2E;
+    *p = exp2_approx((CAPPED ? t : *p) * scale - lse);
     if (EDGE) {
         *p = attends(&view->s, n_keys, query, key) ? *p : 0;
         delta = row_term(pp_attention_is_lone(&view->s, 0, n_keys, query), *p,
                          *ds, delta);
     }
     *ds = *p * (*ds - delta);
+    if (CAPPED)
+        *ds *= 1 - t * t;
 }
 
 /* Statistics of a lane's two rows in each tile of its warp, for dq. */
@@ -34,7 +39,7 @@ template <int M> struct query_stats {
 
 /* The pairs of a lane: the warp's queries from position `query` on, and the
  * keys of a step. */
-template <bool EDGE, int M, int N>
+template <bool EDGE, bool CAPPED, int M, int N>
 static __device__ inline void query_pairs(const struct attention_view *view,
                                           const struct query_stats<M> *rows,
                                           int n_keys, int query, int key,
@@ -47,7 +52,7 @@ static __device__ inline void query_pairs(const struct attention_view *view,
     for (int n = 0; n < N; n++)
         PP_UNROLL
     for (int j = 0; j < 4; j++)
-        pair_gradients<EDGE>(
+        pair_gradients<EDGE, CAPPED>(
             view, n_keys, query + m * 16 + lane / 4 + j / 2 * 8,
             key + n * 8 + lane % 4 * 2 + j % 2, rows->lse[m][j / 2],
             rows->delta[m][j / 2], &p[m][n][j], &ds[m][n][j]);
@@ -71,7 +76,7 @@ load_stats(struct query_stats<M> *rows, const struct bwd_inputs *b,
 
 /* The pairs of a lane: the queries of a step from position `query` on, and the
  * warp's keys, which are the rows. */
-template <bool EDGE, int M, int N>
+template <bool EDGE, bool CAPPED, int M, int N>
 static __device__ inline void key_pairs(const struct attention_view *view,
                                         const float *lse, const float *delta,
                                         int n_keys, int query, int key,
@@ -85,7 +90,7 @@ static __device__ inline void key_pairs(const struct attention_view *view,
         PP_UNROLL
     for (int j = 0; j < 4; j++) {
         int column = n * 8 + lane % 4 * 2 + j % 2;
-        pair_gradients<EDGE>(
+        pair_gradients<EDGE, CAPPED>(
             view, n_keys, query + column, key + m * 16 + lane / 4 + j / 2 * 8,
             lse[column] * PP_LOG2E, delta[column], &p[m][n][j], &ds[m][n][j]);
     }

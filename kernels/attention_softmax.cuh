@@ -38,6 +38,16 @@ static __device__ inline struct row_softmax first_softmax(const elem *sinks,
     return w;
 }
 
+/* Caps scores, which become powers of 2. */
+template <int N>
+static __device__ inline void cap_scores(const struct attention_view *view,
+                                         float p[N][4])
+{
+    PP_UNROLL
+    for (int i = 0; i < N * 4; i++)
+        p[i / 4][i % 4] = view->cap * score_tanh(view, p[i / 4][i % 4]);
+}
+
 /* Sets the scores of keys to which a query does not attend to -infinity. query
  * and key are the first of the tile, which has 8 N keys. The loop counts keys
  * from the first key of the lane, so that all indices are constants. */

@@ -304,6 +304,15 @@ static __device__ inline bool all_attend(const struct pp_attention_shape *s,
            key >= first_key(s, query + n - 1);
 }
 
+/* Returns the tanh of a score with a cap, which is view->cap times that; x has
+ * no scale. This form has an absolute error of 2^-22 or so, tanh.approx one of
+ * 2^-11: with Gemma 2's cap of 50 a probability would be wrong by 2 %. */
+static __device__ inline float score_tanh(const struct attention_view *view,
+                                          float x)
+{
+    return 1 - divide_approx(2, 1 + exp2_approx(x * view->tanh_scale));
+}
+
 /* Inputs of forward for one head, at the first row of a sequence. */
 struct head_inputs {
     const elem *q, *k, *v;

@@ -30,6 +30,7 @@ struct fwd_barriers {
 
 /* The work of a block. */
 struct fwd_block {
+    const struct attention_view *view;
     const struct pp_attention_shape *s;
     struct packed_sequence sq, keys;
     size_t h;
@@ -133,12 +134,14 @@ static __device__ inline void begin_values(const struct fwd_block *b,
 }
 
 /* Turns the scores of keys n into probabilities. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void
 exponentiate(const struct fwd_block *b, struct fwd_group<D> *g, int n,
              float scores[KEYS / 8][4], float by[2])
 {
     int position = b->sq.context + g->row, key = (b->from + n) * KEYS;
+    if (CAPPED)
+        cap_scores<KEYS / 8>(b->view, scores);
     if (!all_attend(b->s, b->keys.length, position, WARP_ROWS, key, KEYS))
         mask_keys<KEYS / 8>(b->s, b->keys.length, position, key, scores);
     softmax<KEYS / 8>(&g->w, g->scale, scores, by);
@@ -161,7 +164,7 @@ static __device__ inline void pass_turn(const struct fwd_group<D> *g, bool last)
 }
 
 /* The first tile of a warpgroup, whose probabilities it keeps. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void first_tile(const struct fwd_block *b,
                                          struct fwd_group<D> *g, int n)
 {
@@ -173,13 +176,13 @@ static __device__ inline void first_tile(const struct fwd_block *b,
     wgmma_wait<0>();
     pin<KEYS / 8>(scores);
     release(&b->barriers->free_keys[n % STAGES]);
-    exponentiate<D>(b, g, n, scores, by);
+    exponentiate<D, CAPPED>(b, g, n, scores, by);
     scale_rows<D / 8>(g->acc, by);
     pack_sums<KEYS>(g->p, scores);
 }
 
 /* Keys n, and the values before them. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void next_tile(const struct fwd_block *b,
                                         struct fwd_group<D> *g, int n)
 {
@@ -194,7 +197,7 @@ static __device__ inline void next_tile(const struct fwd_block *b,
     wgmma_wait<1>();
     pin<KEYS / 8>(scores);
     release(&b->barriers->free_keys[n % STAGES]);
-    exponentiate<D>(b, g, n, scores, by);
+    exponentiate<D, CAPPED>(b, g, n, scores, by);
     wgmma_wait<0>();
     pin<D / 8>(g->acc);
     pin<KEYS / 16>(g->p);
@@ -220,7 +223,7 @@ last_values(const struct fwd_block *b, struct fwd_group<D> *g, int n, bool last)
 
 /* Visits keys n and values n - 1 of the block in each step. Some are not for
  * this warpgroup, which only releases them. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void visit_tiles(const struct fwd_block *b,
                                           struct fwd_group<D> *g)
 {
@@ -241,9 +244,9 @@ static __device__ inline void visit_tiles(const struct fwd_block *b,
             release(&w->free_values[(n - 1) % STAGES]);
         }
         if (scores && values) {
-            next_tile<D>(b, g, n);
+            next_tile<D, CAPPED>(b, g, n);
         } else if (scores) {
-            first_tile<D>(b, g, n);
+            first_tile<D, CAPPED>(b, g, n);
         } else if (values) {
             last_values<D>(b, g, n - 1, n == end);
         } else {
@@ -253,17 +256,16 @@ static __device__ inline void visit_tiles(const struct fwd_block *b,
     }
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void compute_rows(const struct fwd_block *b, elem *o,
-                                           float *lse, const elem *sinks,
-                                           float scale)
+                                           float *lse, const elem *sinks)
 {
     struct fwd_group<D> g = {
     };
     g.index = uniform((int)threadIdx.x / WARPGROUP);
     int first = b->at + g.index * ROWS;
     g.row = b->at + (int)threadIdx.x / PP_WARP * WARP_ROWS;
-    g.scale = scale * PP_LOG2E;
+    g.scale = CAPPED ? 1 : b->view->scale * PP_LOG2E;
     g.w = first_softmax(sinks, b->h);
     if (first < b->sq.length)
         key_tiles(b->s, b->keys, b->sq.context + first, ROWS, KEYS, &g.from,
@@ -272,7 +274,7 @@ static __device__ inline void compute_rows(const struct fwd_block *b, elem *o,
     if (b->s->merge)
         load_results<D>(o, lse, b->s, b->sq, b->h, g.row, &g.w, g.acc);
     if (b->from < b->to)
-        visit_tiles<D>(b, &g);
+        visit_tiles<D, CAPPED>(b, &g);
     store_queries<D>(o, lse, b->s, b->sq, b->h, g.row, &g.w, g.acc);
 }
 
@@ -291,7 +293,7 @@ static __device__ inline void init_barriers(struct fwd_barriers *w, int groups)
 #define BARRIER_BYTES ((size_t)8 * 4 * STAGES)
 #endif
 
-template <int D>
+template <int D, bool CAPPED>
 static __global__ void __launch_bounds__(BLOCK(D))
     wgmma_fwd_kernel(elem *o, float *lse, const elem *q, const elem *k,
                      const elem *v, const elem *sinks,
@@ -301,6 +303,7 @@ static __global__ void __launch_bounds__(BLOCK(D))
     PP_TILES_IN_SHARED(shared);
     const int queries = GROUPS(D) * ROWS;
     struct fwd_block b;
+    b.view = &view;
     b.s = &view.s;
     struct sequence_tile tile =
         tile_of(b.s, gridDim.y - 1 - blockIdx.y, queries, false);
@@ -323,14 +326,14 @@ static __global__ void __launch_bounds__(BLOCK(D))
             copy_tiles<D>(&b);
     } else {
         grow_registers<REGISTERS(D)>();
-        compute_rows<D>(&b, o, lse, sinks, view.scale);
+        compute_rows<D, CAPPED>(&b, o, lse, sinks);
     }
 #else
     __trap();
 #endif
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static int launch_wgmma_fwd(elem *o, float *lse, const elem *q, const elem *k,
                             const elem *v, const elem *sinks,
                             struct attention_view view, void *stream)
@@ -338,9 +341,9 @@ static int launch_wgmma_fwd(elem *o, float *lse, const elem *q, const elem *k,
     const int queries = GROUPS(D) * ROWS;
     const size_t shared =
         (queries + 2 * STAGES * KEYS) * D * sizeof(elem) + BARRIER_BYTES;
-    int rc = allow_shared(wgmma_fwd_kernel<D>, shared);
+    int rc = allow_shared(wgmma_fwd_kernel<D, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((wgmma_fwd_kernel<D>),
+              : PP_LAUNCH((wgmma_fwd_kernel<D, CAPPED>),
                           tile_grid(&view.s, view.s.N, queries, view.s.NH),
                           BLOCK(D), shared, stream, o, lse, q, k, v, sinks,
                           view);
@@ -356,7 +359,11 @@ int pp_attention_wgmma_fwd(elem *o, float *lse, const elem *q, const elem *k,
                            const elem *v, const elem *sinks,
                            struct attention_view view, void *stream)
 {
-    return view.s.HDV == 64
-               ? launch_wgmma_fwd<64>(o, lse, q, k, v, sinks, view, stream)
-               : launch_wgmma_fwd<128>(o, lse, q, k, v, sinks, view, stream);
+    bool capped = view.s.cap > 0;
+    auto narrow =
+        capped ? launch_wgmma_fwd<64, true> : launch_wgmma_fwd<64, false>;
+    auto wide =
+        capped ? launch_wgmma_fwd<128, true> : launch_wgmma_fwd<128, false>;
+    return (view.s.HDV == 64 ? narrow : wide)(o, lse, q, k, v, sinks, view,
+                                              stream);
 }

@@ -142,6 +142,20 @@ static __device__ inline void mask_pairs(float p[ROWS / 8][4],
     }
 }
 
+/* A pair with a cap. Returns its probability, and replaces the product x of
+ * query and key by the probability times the slope of the cap: the gradient of
+ * x is that times the one of the probability. lone: the query has no other key,
+ * so that the term p dp of its gradient becomes a factor here. */
+static __device__ inline float capped_pair(const struct attention_view *view,
+                                           float lse, bool inside, bool lone,
+                                           float *x)
+{
+    float t = score_tanh(view, *x);
+    float p = inside ? exp2_approx(t * view->cap - lse) : 0;
+    *x = p * (1 - t * t) * (lone ? 1 - p : 1);
+    return p;
+}
+
 /* Writes this lane's part of 16 rows from row t of a sequence on, times `by`,
  * or adds it if merge. Rows of padding become 0, or stay. */
 template <int D>

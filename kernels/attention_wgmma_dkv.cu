@@ -120,8 +120,23 @@ static __device__ inline void copy_queries(struct dkv_tiles<D> *tiles,
     ring_end(&tiles->ring, step);
 }
 
-/* Replaces the scores with probabilities. `key` is the warp's first key,
- * `query` the position of the first query of the step. */
+/* Returns the queries of a step from position `query` on that attend to this
+ * lane's keys. `key` is the warp's first key. */
+static __device__ inline struct pair_range
+queries_of_keys(const struct pp_attention_shape *s, int n_keys, int query,
+                int key)
+{
+    struct pair_range in;
+    PP_UNROLL
+    for (int r = 0; r < 2; r++) {
+        int t = key + (int)threadIdx.x % PP_WARP / 4 + r * 8;
+        in.first[r] = t < n_keys ? first_position(s, t) - query : ROWS;
+        in.last[r] = end_position(s, query + ROWS, t) - query - 1;
+    }
+    return in;
+}
+
+/* Replaces the scores with probabilities. */
 static __device__ inline void
 key_probabilities(float p[ROWS / 8][4], const struct attention_view *view,
                   const float *lse, int n_keys, int query, int key)
@@ -136,18 +151,35 @@ key_probabilities(float p[ROWS / 8][4], const struct attention_view *view,
                         lse[i / 4 * 8 + begin + i % 2] * PP_LOG2E);
     if (all_attend(s, n_keys, query, ROWS, key, WARP_ROWS))
         return;
-    struct pair_range in;
-    PP_UNROLL
-    for (int r = 0; r < 2; r++) {
-        int t = key + (int)threadIdx.x % PP_WARP / 4 + r * 8;
-        in.first[r] = t < n_keys ? first_position(s, t) - query : ROWS;
-        in.last[r] = end_position(s, query + ROWS, t) - query - 1;
-    }
+    struct pair_range in = queries_of_keys(s, n_keys, query, key);
     mask_pairs(p, &in);
+}
+
+/* The same with a cap: the probabilities go to `packed`, and p becomes what
+ * key_gradients multiplies. lone: columns that have one key. */
+static __device__ inline void
+capped_key_pairs(uint32_t packed[ROWS / 16][4], float p[ROWS / 8][4],
+                 const struct attention_view *view, const float *lse,
+                 int n_keys, int query, int key, int lone)
+{
+    struct pair_range in = queries_of_keys(&view->s, n_keys, query, key);
+    int begin = (int)threadIdx.x % 4 * 2;
+    PP_UNROLL
+    for (int i = 0; i < ROWS / 4; i++) {
+        int n = i / 2, r = i % 2, at = n * 8 + begin;
+        float pair[2];
+        PP_UNROLL
+        for (int j = 0; j < 2; j++)
+            pair[j] = capped_pair(view, lse[at + j] * PP_LOG2E,
+                                  at + j >= in.first[r] && at + j <= in.last[r],
+                                  at + j < lone, &p[n][2 * r + j]);
+        packed[n / 2][n % 2 * 2 + r] = pack_bf16(pair[0], pair[1]);
+    }
 }
 
 /* Replaces dp with the gradients of the scores without their factor scale.
  * lone: columns that have one key. */
+template <bool CAPPED>
 static __device__ inline void key_gradients(float dp[ROWS / 8][4],
                                             const float p[ROWS / 8][4],
                                             const float *delta, int lone)
@@ -158,7 +190,7 @@ static __device__ inline void key_gradients(float dp[ROWS / 8][4],
     for (int i = 0; i < ROWS / 2; i++) {
         int n = i / 4, j = i % 4, column = n * 8 + begin + j % 2;
         if (column < lone)
-            dp[n][j] += delta[column] - p[n][j] * dp[n][j];
+            dp[n][j] += delta[column] - (CAPPED ? 0 : p[n][j] * dp[n][j]);
     }
     PP_UNROLL
     for (int i = 0; i < ROWS / 2; i++)
@@ -179,7 +211,7 @@ static __device__ inline int n_lone(const struct pp_attention_shape *s,
 
 /* A step but for its last products. `query` is the position of its first query,
  * `key` the warp's first key. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void
 add_query_step(float dk[D / 8][4], float dv[D / 8][4],
                struct dkv_tiles<D> *tiles, const struct attention_view *view,
@@ -195,12 +227,17 @@ add_query_step(float dk[D / 8][4], float dv[D / 8][4],
     pin<ROWS / 8>(p);
     pin<D / 8>(dk);
     pin<D / 8>(dv);
-    key_probabilities(p, view, step->lse, of->n_keys, query, key);
+    if (CAPPED)
+        capped_key_pairs(packed_p, p, view, step->lse, of->n_keys, query, key,
+                         n_lone(&view->s, of, query));
+    else
+        key_probabilities(p, view, step->lse, of->n_keys, query, key);
     ring_release(&tiles->ring, i);
     wgmma_wait<0>();
     pin<ROWS / 8>(ds);
-    key_gradients(ds, p, step->delta, n_lone(&view->s, of, query));
-    pack_sums<ROWS>(packed_p, p);
+    key_gradients<CAPPED>(ds, p, step->delta, n_lone(&view->s, of, query));
+    if (!CAPPED)
+        pack_sums<ROWS>(packed_p, p);
     pack_sums<ROWS>(packed_ds, ds);
     pin<ROWS / 16>(packed_p);
     pin<ROWS / 16>(packed_ds);
@@ -212,7 +249,7 @@ add_query_step(float dk[D / 8][4], float dv[D / 8][4],
     wgmma_commit();
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void
 multiply_queries(elem *dk, elem *dv, struct dkv_tiles<D> *tiles,
                  const struct bwd_inputs *b, const struct dkv_block *block,
@@ -228,8 +265,8 @@ multiply_queries(elem *dk, elem *dv, struct dkv_tiles<D> *tiles,
         int at = of.begin;
         for (int i = 0; i < of.n; i++, step++) {
             ring_wait(&tiles->ring, step);
-            add_query_step<D>(k_acc, v_acc, tiles, &b->view, &of, group,
-                              of.sq.context + at, warp, step);
+            add_query_step<D, CAPPED>(k_acc, v_acc, tiles, &b->view, &of, group,
+                                      of.sq.context + at, warp, step);
             next_queries(&of, &at, &h);
         }
         wgmma_wait<0>();
@@ -243,7 +280,7 @@ multiply_queries(elem *dk, elem *dv, struct dkv_tiles<D> *tiles,
 }
 #endif
 
-template <int D>
+template <int D, bool CAPPED>
 static __global__ void __launch_bounds__(BLOCK(GROUPS), 1)
     wgmma_dkv_kernel(elem *dk, elem *dv, struct bwd_inputs b)
 {
@@ -268,20 +305,20 @@ static __global__ void __launch_bounds__(BLOCK(GROUPS), 1)
         copy_queries<D>(tiles, &b, &block);
     } else {
         take_registers<GROUPS>();
-        multiply_queries<D>(dk, dv, tiles, &b, &block, group);
+        multiply_queries<D, CAPPED>(dk, dv, tiles, &b, &block, group);
     }
 #endif
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static int launch_wgmma_dkv(elem *dk, elem *dv, struct bwd_inputs b,
                             void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = sizeof(struct dkv_tiles<D>);
-    int rc = allow_shared(wgmma_dkv_kernel<D>, shared);
+    int rc = allow_shared(wgmma_dkv_kernel<D, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((wgmma_dkv_kernel<D>),
+              : PP_LAUNCH((wgmma_dkv_kernel<D, CAPPED>),
                           tile_grid(s, pp_attention_key_rows(s), KEYS, s->NKV),
                           BLOCK(GROUPS), shared, stream, dk, dv, b);
 }
@@ -292,6 +329,10 @@ int pp_attention_wgmma_bwd(elem *dq, elem *dk, elem *dv, struct bwd_inputs b,
     int rc = pp_attention_wgmma_dq(dq, b, stream);
     if (rc)
         return rc;
-    return b.view.s.HDV == 64 ? launch_wgmma_dkv<64>(dk, dv, b, stream)
-                              : launch_wgmma_dkv<128>(dk, dv, b, stream);
+    bool capped = b.view.s.cap > 0;
+    auto narrow =
+        capped ? launch_wgmma_dkv<64, true> : launch_wgmma_dkv<64, false>;
+    auto wide =
+        capped ? launch_wgmma_dkv<128, true> : launch_wgmma_dkv<128, false>;
+    return (b.view.s.HDV == 64 ? narrow : wide)(dk, dv, b, stream);
 }

@@ -54,6 +54,21 @@ static __device__ inline void load_query_rows(struct query_rows *to,
     }
 }
 
+/* Returns the keys of a step from `key` on to which this lane's queries
+ * attend. */
+static __device__ inline struct pair_range
+keys_of_queries(const struct pp_attention_shape *s,
+                const struct query_rows *rows, int n_keys, int key)
+{
+    struct pair_range in;
+    PP_UNROLL
+    for (int r = 0; r < 2; r++) {
+        in.first[r] = first_key(s, rows->position[r]) - key;
+        in.last[r] = last_key(s, n_keys, rows->position[r]) - key;
+    }
+    return in;
+}
+
 /* Replaces the scores with probabilities. `query` is the position of the warp's
  * first query, `key` that of the first key of the step. */
 static __device__ inline void
@@ -69,28 +84,39 @@ query_probabilities(float p[ROWS / 8][4], const struct attention_view *view,
             exp2_approx(p[i / 4][i % 4] * scale - rows->lse[i % 4 / 2]);
     if (all_attend(s, n_keys, query, WARP_ROWS, key, ROWS))
         return;
-    struct pair_range in;
-    PP_UNROLL
-    for (int r = 0; r < 2; r++) {
-        in.first[r] = first_key(s, rows->position[r]) - key;
-        in.last[r] = last_key(s, n_keys, rows->position[r]) - key;
-    }
+    struct pair_range in = keys_of_queries(s, rows, n_keys, key);
     mask_pairs(p, &in);
+}
+
+/* The same with a cap: p becomes what query_gradients multiplies. */
+static __device__ inline void
+capped_query_pairs(float p[ROWS / 8][4], const struct attention_view *view,
+                   const struct query_rows *rows, int n_keys, int key)
+{
+    struct pair_range in = keys_of_queries(&view->s, rows, n_keys, key);
+    int begin = (int)threadIdx.x % 4 * 2;
+    PP_UNROLL
+    for (int i = 0; i < ROWS / 2; i++) {
+        int r = i % 4 / 2, column = i / 4 * 8 + begin + i % 2;
+        capped_pair(view, rows->lse[r],
+                    column >= in.first[r] && column <= in.last[r],
+                    rows->lone[r], &p[i / 4][i % 4]);
+    }
 }
 
 /* Replaces dp with the gradients of the scores without their factor scale.
  * lone: some queries may have one key. */
-static __device__ inline void query_gradients(float dp[ROWS / 8][4],
-                                              const float p[ROWS / 8][4],
-                                              const struct query_rows *rows,
-                                              bool lone)
+template <bool CAPPED>
+static __device__ inline void
+query_gradients(float dp[ROWS / 8][4], const float p[ROWS / 8][4],
+                const struct query_rows *rows, bool lone)
 {
     if (lone)
         PP_UNROLL
     for (int i = 0; i < ROWS / 2; i++) {
         int n = i / 4, j = i % 4;
         if (rows->lone[j / 2])
-            dp[n][j] += rows->delta[j / 2] - p[n][j] * dp[n][j];
+            dp[n][j] += rows->delta[j / 2] - (CAPPED ? 0 : p[n][j] * dp[n][j]);
     }
     PP_UNROLL
     for (int i = 0; i < ROWS / 2; i++)
@@ -131,7 +157,7 @@ static __device__ inline void copy_keys(struct dq_tiles<D> *tiles,
 
 /* Step i of a block but for its last product. `query` is the position of the
  * warp's first query. */
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void
 add_key_step(float acc[D / 8][4], struct dq_tiles<D> *tiles,
              const struct attention_view *view, const struct dq_block *of,
@@ -149,12 +175,16 @@ add_key_step(float acc[D / 8][4], struct dq_tiles<D> *tiles,
     wgmma_wait<1>();
     pin<ROWS / 8>(p);
     pin<D / 8>(acc);
-    query_probabilities(p, view, rows, of->keys.length, query,
-                        (of->from + i) * ROWS);
+    if (CAPPED)
+        capped_query_pairs(p, view, rows, of->keys.length,
+                           (of->from + i) * ROWS);
+    else
+        query_probabilities(p, view, rows, of->keys.length, query,
+                            (of->from + i) * ROWS);
     ring_release(&tiles->ring, i);
     wgmma_wait<0>();
     pin<ROWS / 8>(ds);
-    query_gradients(ds, p, rows, lone);
+    query_gradients<CAPPED>(ds, p, rows, lone);
     pack_sums<ROWS>(packed, ds);
     pin<ROWS / 16>(packed);
     pin<D / 8>(acc);
@@ -163,7 +193,7 @@ add_key_step(float acc[D / 8][4], struct dq_tiles<D> *tiles,
     wgmma_commit();
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static __device__ inline void
 multiply_keys(elem *dq, struct dq_tiles<D> *tiles, const struct bwd_inputs *b,
               const struct dq_block *of, int group)
@@ -176,8 +206,8 @@ multiply_keys(elem *dq, struct dq_tiles<D> *tiles, const struct bwd_inputs *b,
     pin<D / 8>(acc);
     for (int i = 0; i < of->to - of->from; i++) {
         ring_wait(&tiles->ring, i);
-        add_key_step<D>(acc, tiles, &b->view, of, &rows, group,
-                        of->sq.context + warp, i);
+        add_key_step<D, CAPPED>(acc, tiles, &b->view, of, &rows, group,
+                                of->sq.context + warp, i);
     }
     wgmma_wait<0>();
     pin<D / 8>(acc);
@@ -186,7 +216,7 @@ multiply_keys(elem *dq, struct dq_tiles<D> *tiles, const struct bwd_inputs *b,
 }
 #endif
 
-template <int D>
+template <int D, bool CAPPED>
 static __global__ void __launch_bounds__(BLOCK(GROUPS), 1)
     wgmma_dq_kernel(elem *dq, struct bwd_inputs b)
 {
@@ -213,25 +243,29 @@ static __global__ void __launch_bounds__(BLOCK(GROUPS), 1)
         copy_keys<D>(tiles, &b, &of);
     } else {
         take_registers<GROUPS>();
-        multiply_keys<D>(dq, tiles, &b, &of, group);
+        multiply_keys<D, CAPPED>(dq, tiles, &b, &of, group);
     }
 #endif
 }
 
-template <int D>
+template <int D, bool CAPPED>
 static int launch_wgmma_dq(elem *dq, struct bwd_inputs b, void *stream)
 {
     const struct pp_attention_shape *s = &b.view.s;
     const size_t shared = sizeof(struct dq_tiles<D>);
-    int rc = allow_shared(wgmma_dq_kernel<D>, shared);
+    int rc = allow_shared(wgmma_dq_kernel<D, CAPPED>, shared);
     return rc ? rc
-              : PP_LAUNCH((wgmma_dq_kernel<D>),
+              : PP_LAUNCH((wgmma_dq_kernel<D, CAPPED>),
                           tile_grid(s, s->N, QUERIES_OF_BLOCK, s->NH),
                           BLOCK(GROUPS), shared, stream, dq, b);
 }
 
 int pp_attention_wgmma_dq(elem *dq, struct bwd_inputs b, void *stream)
 {
-    return b.view.s.HDV == 64 ? launch_wgmma_dq<64>(dq, b, stream)
-                              : launch_wgmma_dq<128>(dq, b, stream);
+    bool capped = b.view.s.cap > 0;
+    auto narrow =
+        capped ? launch_wgmma_dq<64, true> : launch_wgmma_dq<64, false>;
+    auto wide =
+        capped ? launch_wgmma_dq<128, true> : launch_wgmma_dq<128, false>;
+    return (b.view.s.HDV == 64 ? narrow : wide)(dq, b, stream);
 }

@@ -65,6 +65,12 @@ static __device__ inline float exp2_approx(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
+
+/* a / b with 22 bits, or 0 if b is above 2^126. */
+static __device__ inline float divide_approx(float a, float b)
+{
+    return __fdividef(a, b);
+}
 #endif
 
 #define PP_WARP 32

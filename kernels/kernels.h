@@ -210,7 +210,7 @@ struct pp_attention_shape {
     const int32_t *cu, *cu_padded;
     double scale;  /* positive */
     double cap;    /* of scaled scores: they become cap tanh(score / cap), as in
-                      Gemma 2; 0: none. Not on CUDA */
+                      Gemma 2; 0: none */
     size_t window; /* 0: no window */
     bool whole;    /* not causal */
 
@@ -509,7 +509,6 @@ struct pp_kernels {
      * More make products faster, but need more cache or GPU memory. */
     size_t head_logits, head_rows;
     const struct pp_expert_kernels *experts;
-    bool caps_scores; /* attention has a cap */
 
 #define PP_MEMBER(name, type) type *name;
     PP_ALL_KERNELS(PP_MEMBER)

@@ -187,18 +187,6 @@ static int check_experts(struct pprun *p)
     return o->device == PPRUN_CUDA ? check_gpu_experts(p) : 0;
 }
 
-/* Refuses what the kernels of the device lack. */
-static int check_kernels(const struct pprun *p)
-{
-    bool caps = p->model.score_cap > 0 || p->generator.score_cap > 0;
-    if (!caps || p->job.kernels->caps_scores)
-        return 0;
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "/model/architecture: '%s' caps the scores of attention, "
-                   "which pprun does only with --device cpu so far",
-                   p->manifest.model.architecture);
-}
-
 /* Refuses a reward model for what needs words, and the other way round. */
 static int check_head(const struct pprun *p)
 {
@@ -514,8 +502,7 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     if (read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || check_chain(p) ||
-        choose_exact(p) || check_experts(p) || check_kernels(p) ||
-        check_head(p))
+        choose_exact(p) || check_experts(p) || check_head(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

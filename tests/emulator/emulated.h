@@ -135,6 +135,11 @@ static inline float exp2_approx(float x)
     return exp2f(x);
 }
 
+static inline float divide_approx(float a, float b)
+{
+    return a / b;
+}
+
 void copy_begin(void *shared, const void *from, bool there);
 void copy_word_begin(void *shared, const void *from, bool there);
 void copy_commit(void);

@@ -20,6 +20,7 @@ struct attention_case {
     bool whole;
     int visit; /* if not 0: 1 + chunk * 2 + half; the call is for that chunk
                   alone, and joins other results */
+    double cap;
 };
 
 static const struct attention_case attention_cases[] = {
@@ -27,6 +28,21 @@ static const struct attention_case attention_cases[] = {
     {"padding", 2, 1, 4, 4, 0, 0, 0, 4, {3, 0, 1, 4}, {4, 2, 1, 8}},
     {"groups, gaps", 6, 2, 3, 3, 5, 0, 0, 2, {37, 2}, {38, 2}},
     {"widths, window, sinks", 2, 1, 40, 33, 2, 3, 1, 2, {9, 36}, {9, 40}},
+    {"cap", 4, 2, 40, 33, 2, 9, 1, 2, {9, 36}, {9, 40}, .cap = 0.8},
+    {"64, cap", 2, 1, 64, 64, 0, 0, 1, 2, {150, 3}, {152, 8}, .cap = 1.5},
+    {"64, cap, window",
+     2,
+     2,
+     64,
+     64,
+     8,
+     40,
+     0,
+     2,
+     {150, 1},
+     {152, 1},
+     .cap = 1},
+    {"128, cap", 4, 2, 128, 128, 0, 0, 0, 2, {130, 31}, {136, 32}, .cap = 0.7},
     {"64", 2, 1, 64, 64, 0, 0, 0, 3, {65, 1, 64}, {72, 8, 64}},
     {"64, window", 2, 2, 64, 64, 8, 40, 1, 2, {150, 17}, {152, 24}},
     {"64, window 1", 1, 1, 64, 64, 0, 1, 0, 1, {70}, {80}},
@@ -228,6 +244,20 @@ static const struct attention_case attention_cases[] = {
      {70, 70, 9, 9},
      0,
      4},
+    {"128, cap, chunks",
+     2,
+     1,
+     128,
+     128,
+     0,
+     0,
+     0,
+     4,
+     {70, 66, 9, 0},
+     {70, 70, 9, 9},
+     0,
+     4,
+     .cap = 2},
     {"128, a slice of a token", 2, 1, 128, 128, 0, 0, 0, 1, {1}, {1}, 129},
 };
 #define N_ATTENTION (sizeof attention_cases / sizeof *attention_cases)

@@ -31,6 +31,7 @@ static struct pp_attention_shape attention_shape(const struct attention_case *t,
         .scale = 1 / sqrt((double)t->HDQK),
         .window = t->window,
         .whole = t->whole,
+        .cap = t->cap,
     };
 }
 
