@@ -29,9 +29,10 @@ PP_LOAD(PP_CUDA(load))
 }
 
 /* A few hundred experts, once a step: each thread adds all loads. */
-static __global__ void follow_load_kernel(elem *bias, const float *load,
-                                          size_t first, size_t n, size_t E,
-                                          double rate, bool centred)
+static __global__ void follow_load_kernel(elem *bias, float *master,
+                                          const float *load, size_t first,
+                                          size_t n, size_t E, double rate,
+                                          bool centred)
 {
     double sum = 0, below = 0, above = 0;
     for (size_t e = 0; e < E; e++)
@@ -44,16 +45,19 @@ static __global__ void follow_load_kernel(elem *bias, const float *load,
     for (size_t i = grid_thread(); i < n; i += grid_threads()) {
         double at = (double)load[first + i] * (double)E;
         double sign = (double)(at < sum) - (double)(at > sum);
-        store(&bias[i],
-              (float)((double)to_float(bias[i]) + rate * (sign - mean)));
+        float before = master ? master[i] : to_float(bias[i]);
+        float b = (float)((double)before + rate * (sign - mean));
+        store(&bias[i], b);
+        if (master)
+            master[i] = b;
     }
 }
 
 PP_FOLLOW_LOAD(PP_CUDA(follow_load))
 {
     return n ? PP_LAUNCH(follow_load_kernel, blocks_for(n, THREADS), THREADS, 0,
-                         stream, (elem *)bias, (const float *)load, first, n, E,
-                         rate, centred)
+                         stream, (elem *)bias, (float *)master,
+                         (const float *)load, first, n, E, rate, centred)
              : 0;
 }
 

@@ -244,6 +244,7 @@ static PP_LOAD(load)
 static PP_FOLLOW_LOAD(follow_load)
 {
     (void)stream;
+    (void)master;
     const real *of = load;
     real *b = bias;
     double sum = 0, below = 0, above = 0;

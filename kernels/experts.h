@@ -173,10 +173,11 @@ typedef PP_ADD_KEPT(pp_add_kept_fn);
  *
  * for experts first .. first + n - 1; centred: minus the mean of all E steps.
  *
- *   bias  (n) elements        load  (E) accumulated type */
-#define PP_FOLLOW_LOAD(name)                                                  \
-    int(name)(void *bias, const void *load, size_t first, size_t n, size_t E, \
-              double rate, bool centred, void *stream)
+ *   bias    (n) elements                     load  (E) accumulated type
+ *   master  (n) accumulated type, or NULL    as of adamw */
+#define PP_FOLLOW_LOAD(name)                                            \
+    int(name)(void *bias, void *master, const void *load, size_t first, \
+              size_t n, size_t E, double rate, bool centred, void *stream)
 typedef PP_FOLLOW_LOAD(pp_follow_load_fn);
 typedef PP_LOAD(pp_load_fn);
 typedef PP_BALANCE_FWD(pp_balance_fwd_fn);

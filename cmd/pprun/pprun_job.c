@@ -166,25 +166,10 @@ static int choose_exact(struct pprun *p)
     return 0;
 }
 
-/* Refuses what pprun does not do with experts on a GPU. */
-static int check_gpu_experts(const struct pprun *p)
-{
-    const struct pprun_options *o = &p->options;
-    if (p->job.optim.bias_rate > 0 && o->dtype == PPRUN_BF16)
-        return tool_usage(p->tool, "--bias-rate needs --dtype fp32: bf16 would "
-                                   "round its steps away");
-    return 0;
-}
-
 /* Refuses what pprun does not do with experts yet. */
 static int check_experts(struct pprun *p)
 {
-    const struct pprun_options *o = &p->options;
-    if (check_router(p) || check_capacity(p))
-        return -1;
-    if (!p->model.moe.n_experts)
-        return 0;
-    return o->device == PPRUN_CUDA ? check_gpu_experts(p) : 0;
+    return check_router(p) || check_capacity(p) ? -1 : 0;
 }
 
 /* Refuses a reward model for what needs words, and the other way round. */

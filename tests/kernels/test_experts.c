@@ -522,7 +522,7 @@ static void test_follow_load(const struct pp_kernels *k)
     for (int centred = 0; centred <= 1; centred++) {
         double off = 0;
         fill(&bias, 0.25);
-        k->experts->follow_load(bias.at, of.at, FIRST, N, E, 0.5, centred,
+        k->experts->follow_load(bias.at, NULL, of.at, FIRST, N, E, 0.5, centred,
                                 NULL);
         for (size_t i = 0; i < N; i++) {
             double want = 0.25 + 0.5 * (steps[FIRST + i] + (centred ? 0.2 : 0));

@@ -39,12 +39,13 @@ struct gathering {
     char *runs;   /* ... and for the largest part of several runs */
 };
 
-/* Frozen tensors have no master weights. */
+/* Most frozen tensors have no master weights. */
 static enum pp_weights_block block_of(const struct pp_gather *g,
                                       const struct pp_parameter *t)
 {
-    return g->block == PP_BLOCK_MASTER && t->info.frozen ? PP_BLOCK_W
-                                                         : g->block;
+    return g->block == PP_BLOCK_MASTER && !pp_parameter_in(t, g->block)
+               ? PP_BLOCK_W
+               : g->block;
 }
 
 static size_t bytes_of(const struct pp_gather *g, const struct pp_parameter *t)

@@ -107,14 +107,13 @@ enum pp_weights_block pp_shards_source_of(const struct pp_shards *s,
                                           enum pp_weights_block block, size_t i)
 {
     enum pp_weights_block source = s->blocks[block].source;
-    return source == PP_BLOCK_MASTER && s->tensors[i].frozen ? PP_BLOCK_W
-                                                             : source;
+    return pp_tensor_in(&s->tensors[i], source) ? source : PP_BLOCK_W;
 }
 
 size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
                        size_t i)
 {
-    bool there = block == PP_BLOCK_W || !s->tensors[i].frozen ||
+    bool there = pp_tensor_in(&s->tensors[i], block) ||
                  s->blocks[block].source == PP_BLOCK_W;
     there &= !s->tensors[i].tied_to;
     return there ? pp_tensor_elements(&s->tensors[i]) *

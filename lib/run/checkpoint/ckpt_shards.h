@@ -72,8 +72,8 @@ enum pp_weights_block pp_shards_source(const struct pp_parameters *p,
 /* Leaves out the blocks of the optimizer. */
 void pp_shards_keep_weights(struct pp_shards *s);
 
-/* Returns the rank's block that has tensor i of a block of files. Frozen
- * tensors have no master weights. */
+/* Returns the rank's block that has tensor i of a block of files. Most
+ * frozen tensors have no master weights. */
 enum pp_weights_block pp_shards_source_of(const struct pp_shards *s,
                                           enum pp_weights_block block,
                                           size_t i);

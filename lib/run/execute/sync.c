@@ -344,7 +344,9 @@ int pp_sync_gather(const struct pp_worker *w, enum pp_weights_block block,
         const struct pp_parameter *t = &p->at[i];
         const struct pp_collective c =
             replicas(w, t, pp_parameters_bytes(p, block));
-        if (t->info.frozen || pp_parameter_shares(p, t)->owners == 1)
+        /* Without master weights every rank updates whole biases. */
+        bool stays = t->info.frozen && (block != PP_BLOCK_W || !t->master);
+        if (stays || pp_parameter_shares(p, t)->owners == 1)
             continue;
         if (pp_all_gather(&c, block == PP_BLOCK_W ? t->w : t->g, NULL, t->n,
                           err))

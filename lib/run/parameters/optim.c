@@ -29,12 +29,16 @@ const char *const pp_bias_rule_names[] = {
     NULL,
 };
 
-/* Updates what the rank holds of the bias of a router. */
+/* Updates what the rank holds of the bias of a router, or of its master
+ * weights, which ranks may divide more. */
 static int follow_load(const struct pp_optim *o, const struct pp_kernels *k,
-                       const struct pp_parameter *p, void *stream)
+                       const struct pp_parameters *p,
+                       const struct pp_parameter *t, void *stream)
 {
-    return k->experts->follow_load(p->w, p->load, p->held.first, p->held.n,
-                                   p->n, o->bias_rate,
+    struct pp_range r = t->master ? t->own : t->held;
+    char *w = (char *)t->w + (r.first - t->held.first) * p->element_bytes;
+    return k->experts->follow_load(w, t->master, t->load, r.first, r.n, t->n,
+                                   o->bias_rate,
                                    o->bias_rule == PP_BIAS_TORCHTITAN, stream);
 }
 
@@ -53,7 +57,7 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
-        if (a->load && o->bias_rate > 0 && follow_load(o, k, a, stream))
+        if (a->load && o->bias_rate > 0 && follow_load(o, k, p, a, stream))
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed",
                            a->info.name);
         if (a->info.frozen)

@@ -44,8 +44,8 @@ struct pp_parameter {
     size_t whole; /* first element of the piece among the whole weights of its
                      stage */
     /* (held.n) of w, (n) of g, (own.n) of the others; all but w may be NULL,
-     * and are if the tensor is frozen. With REDUCE_GRAD, ranks that divide the
-     * state have the sum in g of their own elements alone. */
+     * and are if the tensor is not in that block. With REDUCE_GRAD, ranks that
+     * divide the state have the sum in g of their own elements alone. */
     void *w, *g, *m, *v, *master;
     /* (n) Without a gradient, in its place: the tokens of each expert in the
      * step (info.by_load); else NULL. Sums of the gradients of whole stages
@@ -161,11 +161,19 @@ static inline struct pp_range pp_parameter_range(const struct pp_parameter *t,
 struct pp_parameter *pp_parameters_find(const struct pp_parameters *p, int copy,
                                         size_t unit, size_t slot);
 
-/* Reports whether the rank has the tensor in that block. */
+/* Report whether a tensor is in that block. A bias that follows loads has
+ * master weights, but no gradient. */
+static inline bool pp_tensor_in(const struct pp_tensor_info *t,
+                                enum pp_weights_block block)
+{
+    return block == PP_BLOCK_W || !t->frozen ||
+           (block == PP_BLOCK_MASTER && t->by_load);
+}
+
 static inline bool pp_parameter_in(const struct pp_parameter *t,
                                    enum pp_weights_block block)
 {
-    return block == PP_BLOCK_W || !t->info.frozen;
+    return pp_tensor_in(&t->info, block);
 }
 
 /* Returns the number of elements of a block. */
