@@ -116,6 +116,16 @@ static inline bool packs(const void *p, size_t C, size_t ld)
     return (uintptr_t)p % 16 == 0 && C % PP_PACK == 0 && ld % PP_PACK == 0;
 }
 
+/* Pack i of the elements at x + at; zeros if x is NULL. */
+template <int V>
+static __device__ inline pack<V> rest_of(const elem *x, size_t at, size_t i)
+{
+    pack<V> zeros;
+    for (int j = 0; j < V; j++)
+        store(&zeros.at[j], 0);
+    return x ? ((const pack<V> *)(x + at))[i] : zeros;
+}
+
 static inline bool floats_aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;

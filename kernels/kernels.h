@@ -66,6 +66,7 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
  *   rstd  (N, G), ldr           written
  * Backward, from the same x:
  *   bwd_input    dx   (N, G, C), lddx    written; dx may be dy
+ *                r    (N, G, C), lddx    added to the gradient, or NULL
  *   bwd_weight   dw   (C)                accumulated, rows ascending
  *
  * Several ranks may divide every group. Then each writes its sums with
@@ -86,10 +87,10 @@ struct pp_norm_sums {
               size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
               double shift, double eps, const struct pp_norm_sums *sums,   \
               void *stream)
-#define PP_RMSNORM_BWD_INPUT(name)                                       \
-    int(name)(void *dx, const void *dy, const void *x, const void *rstd, \
-              const void *w, size_t N, size_t G, size_t C, size_t lddx,  \
-              size_t lddy, size_t ldx, size_t ldr, double shift,         \
+#define PP_RMSNORM_BWD_INPUT(name)                                            \
+    int(name)(void *dx, const void *dy, const void *x, const void *rstd,      \
+              const void *w, const void *r, size_t N, size_t G, size_t C,     \
+              size_t lddx, size_t lddy, size_t ldx, size_t ldr, double shift, \
               const struct pp_norm_sums *sums, void *stream)
 #define PP_RMSNORM_BWD_WEIGHT(name)                                      \
     int(name)(void *dw, const void *dy, const void *x, const void *rstd, \
@@ -109,6 +110,7 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
  *   mean, rstd  (N)          written
  * Backward, from the same x:
  *   bwd_input    dx     (N, C)    written; dx may be dy
+ *                r      (N, C)    added to the gradient, or NULL
  *   bwd_weight   dw, db (C)       accumulated, rows ascending; each may be
  *                                 NULL */
 #define PP_LAYERNORM_FWD(name)                                               \
@@ -116,8 +118,8 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
               const void *b, size_t N, size_t C, double eps, void *stream)
 #define PP_LAYERNORM_BWD_INPUT(name)                                     \
     int(name)(void *dx, const void *dy, const void *x, const void *mean, \
-              const void *rstd, const void *w, size_t N, size_t C,       \
-              void *stream)
+              const void *rstd, const void *w, const void *r, size_t N,  \
+              size_t C, void *stream)
 #define PP_LAYERNORM_BWD_WEIGHT(name)                                 \
     int(name)(void *dw, void *db, const void *dy, const void *x,      \
               const void *mean, const void *rstd, size_t N, size_t C, \

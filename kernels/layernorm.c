@@ -62,11 +62,11 @@ PP_CLONES static void add_weight(real *restrict dw, const real *restrict dy,
         dw[i] += dy[i] * ((x[i] - mean) * rstd);
 }
 
-PP_CLONES static void add_bias(real *restrict db, const real *restrict dy,
-                               size_t C)
+PP_CLONES static void add_row(real *restrict sum, const real *restrict x,
+                              size_t C)
 {
     for (size_t i = 0; i < C; i++)
-        db[i] += dy[i];
+        sum[i] += x[i];
 }
 
 PP_LAYERNORM_FWD(PP_KERNEL(layernorm_fwd))
@@ -83,9 +83,12 @@ PP_LAYERNORM_BWD_INPUT(PP_KERNEL(layernorm_bwd_input))
 {
     (void)stream;
     real *out = dx;
-    const real *d = dy, *in = x, *m = mean, *r = rstd;
-    for (size_t t = 0; t < N; t++)
-        norm_row_bwd(out + t * C, d + t * C, in + t * C, w, m[t], r[t], C);
+    const real *d = dy, *in = x, *m = mean, *s = rstd, *more = r;
+    for (size_t t = 0; t < N; t++) {
+        norm_row_bwd(out + t * C, d + t * C, in + t * C, w, m[t], s[t], C);
+        if (more)
+            add_row(out + t * C, more + t * C, C);
+    }
     return 0;
 }
 
@@ -96,6 +99,6 @@ PP_LAYERNORM_BWD_WEIGHT(PP_KERNEL(layernorm_bwd_weight))
     for (size_t t = 0; dw && t < N; t++)
         add_weight(dw, d + t * C, in + t * C, m[t], r[t], C);
     for (size_t t = 0; db && t < N; t++)
-        add_bias(db, d + t * C, C);
+        add_row(db, d + t * C, C);
     return 0;
 }

@@ -63,7 +63,7 @@ template <int TEAM, int V>
 static __global__ void
 layernorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
                            const float *mean, const float *rstd, const elem *w,
-                           size_t N, size_t C)
+                           const elem *more, size_t N, size_t C)
 {
     __shared__ float shared[THREADS / PP_WARP];
     size_t row = team_row<THREADS, TEAM>(), lane = threadIdx.x % TEAM;
@@ -86,9 +86,11 @@ layernorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
         return;
     for (size_t i = lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], e = entries<V>(w, i, 1), g = d[i];
+        pack<V> z = rest_of<V>(more, row * C, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j], r * (to_float(g.at[j]) * to_float(e.at[j]) - sum -
-                                 (to_float(a.at[j]) - m) * r * normed));
+                                 (to_float(a.at[j]) - m) * r * normed) +
+                                to_float(z.at[j]));
         ((pack<V> *)(dx + row * C))[i] = a;
     }
 }
@@ -142,8 +144,8 @@ PP_LAYERNORM_BWD_INPUT(PP_CUDA(layernorm_bwd_input))
 {
     if (!N)
         return 0;
-    bool packed =
-        packs(dx, C, 0) && packs(dy, C, 0) && packs(x, C, 0) && packs(w, C, 0);
+    bool packed = packs(dx, C, 0) && packs(dy, C, 0) && packs(x, C, 0) &&
+                  packs(w, C, 0) && packs(r, C, 0);
     auto narrow = packed ? layernorm_bwd_input_kernel<PP_WARP, PP_PACK>
                          : layernorm_bwd_input_kernel<PP_WARP, 1>;
     auto wide = packed ? layernorm_bwd_input_kernel<THREADS, PP_PACK>
@@ -151,7 +153,7 @@ PP_LAYERNORM_BWD_INPUT(PP_CUDA(layernorm_bwd_input))
     return PP_LAUNCH((C < WIDE ? narrow : wide), layernorm_blocks(N, C),
                      THREADS, 0, stream, (elem *)dx, (const elem *)dy,
                      (const elem *)x, (const float *)mean, (const float *)rstd,
-                     (const elem *)w, N, C);
+                     (const elem *)w, (const elem *)r, N, C);
 }
 
 PP_LAYERNORM_BWD_WEIGHT(PP_CUDA(layernorm_bwd_weight))

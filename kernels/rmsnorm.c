@@ -55,6 +55,13 @@ PP_CLONES static void norm_group_bwd(real *dx, const real *dy, const real *x,
         dx[i] = rstd * (dy[i] * (shift + w[i]) - x[i] * m);
 }
 
+PP_CLONES static void add_row(real *restrict y, const real *restrict r,
+                              size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        y[i] += r[i];
+}
+
 PP_CLONES static void norm_group_weight(real *dw, const real *dy, const real *x,
                                         real rstd, size_t C)
 {
@@ -96,17 +103,20 @@ PP_RMSNORM_BWD_INPUT(PP_KERNEL(rmsnorm_bwd_input))
 {
     (void)stream;
     real *out = dx;
-    const real *r = rstd;
+    const real *s = rstd, *more = r;
     for (size_t t = 0; t < N; t++)
         for (size_t g = 0; g < G; g++) {
+            size_t at = t * lddx + g * C;
             const real *d = (const real *)dy + t * lddy + g * C;
             const real *in = (const real *)x + t * ldx + g * C;
             struct norm_sum of =
                 sums ? add_sums(sums, t * G + g)
                      : (struct norm_sum){dot3(d, in, w, (real)shift, C),
                                          (double)C};
-            norm_group_bwd(out + t * lddx + g * C, d, in, w, r[t * ldr + g],
-                           (real)shift, C, of);
+            norm_group_bwd(out + at, d, in, w, s[t * ldr + g], (real)shift, C,
+                           of);
+            if (more)
+                add_row(out + at, more + at, C);
         }
     return 0;
 }

@@ -96,18 +96,18 @@ rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w, size_t N,
 }
 
 template <int TEAM, int V>
-static __global__ void
-rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
-                         const float *rstd, const elem *w, size_t N, size_t G,
-                         size_t C, size_t lddx, size_t lddy, size_t ldx,
-                         size_t ldr, float shift, struct pp_norm_sums sums)
+static __global__ void rmsnorm_bwd_input_kernel(
+    elem *dx, const elem *dy, const elem *x, const float *rstd, const elem *w,
+    const elem *more, size_t N, size_t G, size_t C, size_t lddx, size_t lddy,
+    size_t ldx, size_t ldr, float shift, struct pp_norm_sums sums)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
     const pack<V> *d = (const pack<V> *)(dy + p.row * lddy + p.column);
     const pack<V> *by = (const pack<V> *)w;
-    pack<V> *out = (pack<V> *)(dx + p.row * lddx + p.column);
+    size_t at = p.row * lddx + p.column;
+    pack<V> *out = (pack<V> *)(dx + at);
     float sum = 0;
     for (size_t i = p.lane; !sums.n && p.inside && i < C / V; i += TEAM) {
         pack<V> a = in[i], b = by[i], c = d[i];
@@ -122,11 +122,12 @@ rmsnorm_bwd_input_kernel(elem *dx, const elem *dy, const elem *x,
     float r = rstd[p.row * ldr + p.group % G];
     float mean = sum * r * r / (float)sums.C;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
-        pack<V> a = in[i], b = by[i], c = d[i];
+        pack<V> a = in[i], b = by[i], c = d[i], e = rest_of<V>(more, at, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j],
                   r * (to_float(c.at[j]) * (shift + to_float(b.at[j])) -
-                       to_float(a.at[j]) * mean));
+                       to_float(a.at[j]) * mean) +
+                      to_float(e.at[j]));
         out[i] = a;
     }
 }
@@ -183,15 +184,16 @@ PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))
     if (!N || !G)
         return 0;
     bool packed = packs(dx, C, lddx) && packs(dy, C, lddy) &&
-                  packs(x, C, ldx) && packs(w, C, 0);
+                  packs(x, C, ldx) && packs(w, C, 0) && packs(r, C, lddx);
     auto narrow = packed ? rmsnorm_bwd_input_kernel<PP_WARP, PP_PACK>
                          : rmsnorm_bwd_input_kernel<PP_WARP, 1>;
     auto wide = packed ? rmsnorm_bwd_input_kernel<THREADS, PP_PACK>
                        : rmsnorm_bwd_input_kernel<THREADS, 1>;
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)dx, (const elem *)dy, (const elem *)x,
-                     (const float *)rstd, (const elem *)w, N, G, C, lddx, lddy,
-                     ldx, ldr, (float)shift, sums_of(sums, C));
+                     (const float *)rstd, (const elem *)w, (const elem *)r, N,
+                     G, C, lddx, lddy, ldx, ldr, (float)shift,
+                     sums_of(sums, C));
 }
 
 PP_RMSNORM_BWD_WEIGHT(PP_CUDA(rmsnorm_bwd_weight))

@@ -125,8 +125,8 @@ static void bench_rows(struct arrays *a)
     BENCH("rmsnorm_fwd", 2 * tc, "GB/s",
           k->rmsnorm_fwd(y, r, x, w, T, 1, C, C, 1, C, 0, 1e-5, NULL, NULL));
     BENCH("rmsnorm_bwd_input", 3 * tc, "GB/s",
-          k->rmsnorm_bwd_input(z, y, x, r, w, T, 1, C, C, C, C, 1, 0, NULL,
-                               NULL));
+          k->rmsnorm_bwd_input(z, y, x, r, w, NULL, T, 1, C, C, C, C, 1, 0,
+                               NULL, NULL));
     BENCH(
         "rmsnorm_bwd_weight", 2 * tc, "GB/s",
         k->rmsnorm_bwd_weight(a->vocab[1].at, y, x, r, T, 1, C, C, C, 1, NULL));
@@ -134,7 +134,7 @@ static void bench_rows(struct arrays *a)
     BENCH("layernorm_fwd", 2 * tc, "GB/s",
           k->layernorm_fwd(y, mean, r, x, w, w, T, C, 1e-5, NULL));
     BENCH("layernorm_bwd_input", 3 * tc, "GB/s",
-          k->layernorm_bwd_input(z, y, x, mean, r, w, T, C, NULL));
+          k->layernorm_bwd_input(z, y, x, mean, r, w, NULL, T, C, NULL));
     BENCH("layernorm_bwd_weight", 2 * tc, "GB/s",
           k->layernorm_bwd_weight(a->vocab[1].at, a->big[3].at, y, x, mean, r,
                                   T, C, NULL));

@@ -41,8 +41,8 @@ static void test_divided(const struct pp_kernels *k, size_t ranks, size_t C)
     bool fine =
         !k->rmsnorm_fwd(want_y.at, want_rstd.at, x.at, w.at, N, 1, W, W, 1, W,
                         shift, eps, NULL, NULL) &&
-        !k->rmsnorm_bwd_input(want_dx.at, dy.at, x.at, want_rstd.at, w.at, N, 1,
-                              W, W, W, W, 1, shift, NULL, NULL);
+        !k->rmsnorm_bwd_input(want_dx.at, dy.at, x.at, want_rstd.at, w.at, NULL,
+                              N, 1, W, W, W, W, 1, shift, NULL, NULL);
     for (size_t backward = 0; backward < 2; backward++) {
         for (size_t r = 0; r < ranks; r++) {
             const char *a = (char *)(backward ? dy.at : x.at) + r * C * e;
@@ -59,7 +59,7 @@ static void test_divided(const struct pp_kernels *k, size_t ranks, size_t C)
                 !(backward
                       ? k->rmsnorm_bwd_input(
                             (char *)dx.at + at, (char *)dy.at + at, in, rstd.at,
-                            by, N, 1, C, W, W, W, 1, shift, &of, NULL)
+                            by, NULL, N, 1, C, W, W, W, 1, shift, &of, NULL)
                       : k->rmsnorm_fwd((char *)y.at + at, rstd.at, in, by, N, 1,
                                        C, W, 1, W, shift, eps, &of, NULL));
         }
@@ -110,19 +110,31 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
             set(&want_dw, i, get(&want_dw, i) + d * hat);
         }
     }
-    bool fine = !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
-                                shift, eps, NULL, NULL) &&
-                !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, N, G,
-                                      C, ld, ld, ld, ldr, shift, NULL, NULL) &&
-                !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld,
-                                       ld, ldr, NULL);
+    bool fine =
+        !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld, shift,
+                        eps, NULL, NULL) &&
+        !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, NULL, N, G, C,
+                              ld, ld, ld, ldr, shift, NULL, NULL) &&
+        !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld, ld,
+                               ldr, NULL);
     ok((values_near(&y, &want_y, bound(k), 1, "y") &&
         values_near(&dx, &want_dx, bound(k), 1, "dx") &&
         values_near(&dw, &want_dw, bound(k), 1, "dw")) &&
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&rstd),
        "%s rmsnorm of %zu groups of %zu, shift %g", k->name, G, C, shift);
-    fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, N, G, C, ld,
-                                 ld, ld, ldr, shift, NULL, NULL) &&
+    /* A residual is added as by the kernel of elementwise. */
+    struct values sum = values_new(k, N * ld, 0),
+                  apart = values_new(k, N * ld, 0);
+    fine = !k->add(apart.at, dx.at, x.at, N * ld, NULL) &&
+           !k->rmsnorm_bwd_input(sum.at, dy.at, x.at, rstd.at, w.at, x.at, N, G,
+                                 C, ld, ld, ld, ldr, shift, NULL, NULL);
+    for (size_t i = 0; i < sum.n; i++)
+        fine = fine && (i % ld >= G * C || get(&sum, i) == get(&apart, i));
+    ok(fine, "%s rmsnorm gradient plus a residual", k->name);
+    values_free(&sum);
+    values_free(&apart);
+    fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, NULL, N, G,
+                                 C, ld, ld, ld, ldr, shift, NULL, NULL) &&
            !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
                            shift, eps, NULL, NULL);
     for (size_t i = 0; i < x.n; i++)
@@ -188,7 +200,7 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
     bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, by, shift, N, C,
                                   eps, NULL) &&
                 !k->layernorm_bwd_input(dx.at, dy.at, x.at, mean.at, rstd.at,
-                                        by, N, C, NULL) &&
+                                        by, NULL, N, C, NULL) &&
                 !k->layernorm_bwd_weight(dw.at, db.at, dy.at, x.at, mean.at,
                                          rstd.at, N, C, NULL);
     /* eps is most of a small variance: 1 / sqrt(eps) is 32. */
@@ -200,8 +212,17 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
            fine && guard_whole(&y) && guard_whole(&dx) && guard_whole(&mean) &&
            guard_whole(&rstd) && guard_whole(&dw) && guard_whole(&db),
        "%s layernorm of %zu%s", k->name, C, plain ? " without parameters" : "");
-    fine = !k->layernorm_bwd_input(dy.at, dy.at, x.at, mean.at, rstd.at, by, N,
-                                   C, NULL) &&
+    struct values sum = values_new(k, N * C, 0),
+                  apart = values_new(k, N * C, 0);
+    fine = !k->add(apart.at, dx.at, x.at, N * C, NULL) &&
+           !k->layernorm_bwd_input(sum.at, dy.at, x.at, mean.at, rstd.at, by,
+                                   x.at, N, C, NULL);
+    ok(fine && same_bits(&sum, &apart), "%s layernorm gradient plus a residual",
+       k->name);
+    values_free(&sum);
+    values_free(&apart);
+    fine = !k->layernorm_bwd_input(dy.at, dy.at, x.at, mean.at, rstd.at, by,
+                                   NULL, N, C, NULL) &&
            same_bits(&dy, &dx);
     ok(fine, "%s layernorm gradient in place", k->name);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)

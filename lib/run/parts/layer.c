@@ -88,6 +88,16 @@ void pp_layer_saved_before(const struct pp_layer *l,
     pp_layer_saved(l, room, PP_IN_BACKWARD, &of, at);
 }
 
+int pp_layer_keep(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  void *kept, const void *x, struct pp_err *err)
+{
+    size_t C = l->env->model->hidden;
+    if (x != kept)
+        PP_LAYER_RUN(l->env->kernels->copy(kept, x, pp_layer_rows(l, mb), C, C,
+                                           C, l->env->stream));
+    return 0;
+}
+
 int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
 {
     char name[PP_FQN_TEXT];

@@ -306,6 +306,11 @@ struct pp_layer_ops {
     int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
                void *dx, const void *dy, const struct pp_layer_blocks *b,
                void *scratch, struct pp_err *err);
+    /* (optional) Returns where fwd keeps x, or bwd_input dy; NULL: nowhere. If
+     * x or dy is there, the layer before or after has written it there, and
+     * nothing is copied. */
+    void *(*kept)(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  enum pp_saved_when when, const struct pp_layer_blocks *b);
 };
 
 /* Returns the functions of a unit. */

@@ -97,13 +97,11 @@ static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                        void *scratch, struct pp_err *err)
 {
     const struct decoder d = decoder_of(l);
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(
-        l->env->kernels->copy(s[PP_S_X], x, R, C, C, C, l->env->stream));
-    return block_fwd(l, &d, &d.attention, mb, s[PP_S_MID], s[PP_S_X], b, s,
-                     scratch, err) ||
+    return pp_layer_keep(l, mb, s[PP_S_X], x, err) ||
+                   block_fwd(l, &d, &d.attention, mb, s[PP_S_MID], s[PP_S_X], b,
+                             s, scratch, err) ||
                    block_fwd(l, &d, &d.mlp, mb, y, s[PP_S_MID], b, s, scratch,
                              err)
                ? -1
@@ -142,13 +140,13 @@ static int block_bwd_input(const struct pp_layer *l, const struct decoder *d,
 {
     const struct pp_norm_slots *n = k->after;
     size_t R = pp_layer_rows(l, mb);
-    if (n && d->norm->bwd_input(l, n, R, s[n->dx], dy, s, err))
+    if (n && d->norm->bwd_input(l, n, R, s[n->dx], dy, NULL, s, err))
         return -1;
     if (k->ops->bwd_input(l, mb, n ? s[n->dx] : dy, b, s, scratch, err))
         return -1;
-    if (k->before &&
-        d->norm->bwd_input(l, k->before, R, dx, s[k->before->dy], s, err))
-        return -1;
+    if (k->before)
+        return d->norm->bwd_input(l, k->before, R, dx, s[k->before->dy], dy, s,
+                                  err);
     PP_LAYER_RUN(l->env->kernels->add(dx, dx, dy, R * l->env->model->hidden,
                                       l->env->stream));
     return 0;
@@ -160,7 +158,6 @@ static int decoder_bwd_input(const struct pp_layer *l,
                              void *scratch, struct pp_err *err)
 {
     const struct decoder d = decoder_of(l);
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
                s);
@@ -168,10 +165,9 @@ static int decoder_bwd_input(const struct pp_layer *l,
         s[PP_S_DNORM1] = dx;
     if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
         return -1;
-    PP_LAYER_RUN(
-        l->env->kernels->copy(s[PP_S_DY], dy, R, C, C, C, l->env->stream));
-    return block_bwd_input(l, &d, &d.mlp, mb, s[PP_S_DMID], dy, b, s, scratch,
-                           err) ||
+    return pp_layer_keep(l, mb, s[PP_S_DY], dy, err) ||
+                   block_bwd_input(l, &d, &d.mlp, mb, s[PP_S_DMID], dy, b, s,
+                                   scratch, err) ||
                    block_bwd_input(l, &d, &d.attention, mb, dx, s[PP_S_DMID], b,
                                    s, scratch, err)
                ? -1
@@ -207,8 +203,19 @@ static int decoder_bwd_weight(const struct pp_layer *l,
                : 0;
 }
 
+static void *decoder_kept(const struct pp_layer *l,
+                          const struct pp_microbatch *mb,
+                          enum pp_saved_when when,
+                          const struct pp_layer_blocks *b)
+{
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), when, b, s);
+    return s[when == PP_IN_FORWARD ? PP_S_X : PP_S_DY];
+}
+
 const struct pp_layer_ops pp_layer_decoder = {
     .fwd = decoder_fwd,
     .bwd_input = decoder_bwd_input,
     .bwd_weight = decoder_bwd_weight,
+    .kept = decoder_kept,
 };

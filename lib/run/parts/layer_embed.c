@@ -117,11 +117,10 @@ static int embed_bwd_input(const struct pp_layer *l,
                            const void *dy, const struct pp_layer_blocks *b,
                            void *scratch, struct pp_err *err)
 {
-    size_t C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->env->kernels->copy(
-        s[PP_S_EMBED_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
+    if (pp_layer_keep(l, mb, s[PP_S_EMBED_DY], dy, err))
+        return -1;
     if (connects(l)) /* W scales what the embedding needs */
         return dx ? connect_bwd(l, mb, dx, dy, scratch, err) : 0;
     void *const *to = dx;
@@ -163,8 +162,18 @@ static int embed_bwd_weight(const struct pp_layer *l,
     return 0;
 }
 
+static void *embed_kept(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, enum pp_saved_when when,
+                        const struct pp_layer_blocks *b)
+{
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, when, b, s);
+    return when == PP_IN_BACKWARD ? s[PP_S_EMBED_DY] : NULL;
+}
+
 const struct pp_layer_ops pp_layer_embed = {
     .fwd = embed_fwd,
     .bwd_input = embed_bwd_input,
     .bwd_weight = embed_bwd_weight,
+    .kept = embed_kept,
 };

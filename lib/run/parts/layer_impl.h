@@ -23,6 +23,10 @@ void pp_layer_saved_before(const struct pp_layer *l,
                            const struct pp_layer_blocks *b,
                            void *at[PP_MAX_SAVED]);
 
+/* Copies the rows of a layer to where it keeps them, unless they are there. */
+int pp_layer_keep(const struct pp_layer *l, const struct pp_microbatch *mb,
+                  void *kept, const void *x, struct pp_err *err);
+
 /* Returns the encoder of a layer of one. */
 static inline const struct pp_vision *pp_layer_encoder(const struct pp_layer *l)
 {
@@ -376,9 +380,10 @@ struct pp_norm_ops {
     int (*fwd)(const struct pp_layer *l, const struct pp_norm_slots *n,
                size_t T, void *y, const void *x, void *const *s,
                struct pp_err *err);
+    /* dx = gradient + residual, without residual if it is NULL. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_norm_slots *n,
-                     size_t T, void *dx, const void *dy, void *const *s,
-                     struct pp_err *err);
+                     size_t T, void *dx, const void *dy, const void *residual,
+                     void *const *s, struct pp_err *err);
     /* Reads the gradient of the output from its slot. */
     int (*bwd_weight)(const struct pp_layer *l, const struct pp_norm_slots *n,
                       size_t T, void *const *s, struct pp_err *err);

@@ -203,7 +203,7 @@ static int latent_norm_bwd_input(const struct pp_layer *l,
         pp_layer_at(l, s[PP_S_DLATENT], p->at),
         pp_layer_at(l, s[PP_S_LATENT_RAW], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm), l->w[p->p_norm],
-        d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, 0, NULL,
+        NULL, d->T, 1, p->rank, d->raw, d->low, d->raw, d->norms, 0, NULL,
         l->env->stream));
     return 0;
 }

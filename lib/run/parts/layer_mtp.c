@@ -62,8 +62,8 @@ static int mtp_norm_bwd_input(const struct pp_layer *l, size_t R, size_t norm,
     size_t C = m->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
         dx, dy.at, s[norms[norm].x], rstd_of(l, R, norm, s),
-        l->w[norms[norm].weight], R, 1, C, C, dy.ld, C, 1, pp_norm_shift(m),
-        NULL, l->env->stream));
+        l->w[norms[norm].weight], NULL, R, 1, C, C, dy.ld, C, 1,
+        pp_norm_shift(m), NULL, l->env->stream));
     return 0;
 }
 

@@ -19,12 +19,13 @@ static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
 
 static int rms_bwd_input(const struct pp_layer *l,
                          const struct pp_norm_slots *n, size_t T, void *dx,
-                         const void *dy, void *const *s, struct pp_err *err)
+                         const void *dy, const void *residual, void *const *s,
+                         struct pp_err *err)
 {
     size_t C = l->env->model->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
-        dx, dy, s[n->x], s[n->rstd], l->w[n->weight], T, 1, C, C, C, C, 1,
-        pp_norm_shift(l->env->model), NULL, l->env->stream));
+        dx, dy, s[n->x], s[n->rstd], l->w[n->weight], residual, T, 1, C, C, C,
+        C, 1, pp_norm_shift(l->env->model), NULL, l->env->stream));
     return 0;
 }
 
@@ -60,10 +61,11 @@ static int layer_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
 
 static int layer_bwd_input(const struct pp_layer *l,
                            const struct pp_norm_slots *n, size_t T, void *dx,
-                           const void *dy, void *const *s, struct pp_err *err)
+                           const void *dy, const void *residual, void *const *s,
+                           struct pp_err *err)
 {
     PP_LAYER_RUN(l->env->kernels->layernorm_bwd_input(
-        dx, dy, s[n->x], s[n->mean], s[n->rstd], l->w[n->weight], T,
+        dx, dy, s[n->x], s[n->mean], s[n->rstd], l->w[n->weight], residual, T,
         l->env->model->hidden, l->env->stream));
     return 0;
 }
@@ -100,12 +102,11 @@ static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    PP_LAYER_RUN(
-        l->env->kernels->copy(s[last->x], x, R, C, C, C, l->env->stream));
-    return ops_of(l)->fwd(l, last, R, y, x, s, err);
+    if (pp_layer_keep(l, mb, s[last->x], x, err))
+        return -1;
+    return ops_of(l)->fwd(l, last, pp_layer_rows(l, mb), y, x, s, err);
 }
 
 static int norm_bwd_input(const struct pp_layer *l,
@@ -114,12 +115,12 @@ static int norm_bwd_input(const struct pp_layer *l,
                           void *scratch, struct pp_err *err)
 {
     (void)scratch;
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
+    size_t R = pp_layer_rows(l, mb);
     void *s[PP_MAX_SAVED];
     pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(
-        l->env->kernels->copy(s[last->dy], dy, R, C, C, C, l->env->stream));
-    return ops_of(l)->bwd_input(l, last, R, dx, dy, s, err);
+    if (pp_layer_keep(l, mb, s[last->dy], dy, err))
+        return -1;
+    return ops_of(l)->bwd_input(l, last, R, dx, dy, NULL, s, err);
 }
 
 static int norm_bwd_weight(const struct pp_layer *l,
@@ -133,8 +134,17 @@ static int norm_bwd_weight(const struct pp_layer *l,
     return ops_of(l)->bwd_weight(l, last, pp_layer_rows(l, mb), s, err);
 }
 
+static void *norm_kept(const struct pp_layer *l, const struct pp_microbatch *mb,
+                       enum pp_saved_when when, const struct pp_layer_blocks *b)
+{
+    void *s[PP_MAX_SAVED];
+    pp_layer_saved(l, mb->tokens, when, b, s);
+    return s[when == PP_IN_FORWARD ? last->x : last->dy];
+}
+
 const struct pp_layer_ops pp_layer_norm = {
     .fwd = norm_fwd,
     .bwd_input = norm_bwd_input,
     .bwd_weight = norm_bwd_weight,
+    .kept = norm_kept,
 };

@@ -176,9 +176,9 @@ static int read_gradient(const struct pp_layer *l,
 {
     const struct pp_kernels *k = l->env->kernels;
     struct pp_layer in;
-    if (p->norms &&
-        norm_of_patches(l, &in)->bwd_input(&in, &of_patches, p->n * p->merge,
-                                           rows, p->s[PP_S_DMERGER], p->s, err))
+    if (p->norms && norm_of_patches(l, &in)->bwd_input(
+                        &in, &of_patches, p->n * p->merge, rows,
+                        p->s[PP_S_DMERGER], NULL, p->s, err))
         return -1;
     if (!mb->feature_rows)
         return 0;

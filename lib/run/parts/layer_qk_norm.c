@@ -111,7 +111,7 @@ int pp_qk_norm_bwd_input(const struct pp_layer *l,
         PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
             dx, dx, pp_layer_at(l, s[PP_S_QKV_RAW], k->column),
             pp_layer_statistic_at(l, s[PP_S_QK_RSTD], k->rstd), l->w[k->weight],
-            T, k->G, k->C, n.ld, n.ld, n.width, n.n_groups,
+            NULL, T, k->G, k->C, n.ld, n.ld, n.width, n.n_groups,
             pp_norm_shift(l->env->model), sums[i], l->env->stream));
     }
     return 0;

@@ -330,6 +330,24 @@ static size_t embedding_of(const struct pp_stage *s)
     return i;
 }
 
+/* Returns where layer i keeps what it reads, or the gradient of what it writes;
+ * NULL if it does not, or if others copy between. Rows of patches may have
+ * states beside them. */
+static void *kept_by(const struct pp_stage *s, const struct pp_microbatch *mb,
+                     void *const *blocks, size_t i, enum pp_saved_when when)
+{
+    const struct pp_layer *l = &s->layers[i];
+    const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
+    struct pp_edge e = s->edges[when == PP_IN_FORWARD ? i : i + 1];
+    void *scratch;
+    if (!ops->kept || l->rows != PP_ROWS_TOKENS ||
+        e.width != l->env->model->hidden ||
+        (when == PP_IN_BACKWARD && l->role == PP_ROLE_FORWARD))
+        return NULL;
+    struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
+    return ops->kept(l, view_of(l, mb), when, &b);
+}
+
 /* Returns where the output of layer i goes. */
 static void *output_of(const struct pp_stage *s, const struct pp_microbatch *mb,
                        const struct pp_passed *y, void *const *blocks, size_t i)
@@ -340,7 +358,10 @@ static void *output_of(const struct pp_stage *s, const struct pp_microbatch *mb,
         return embed == s->n_layers
                    ? y->features[l->unit.encoder]
                    : features_room(s, mb, blocks, l->unit.encoder, embed);
-    return i + 1 == s->n_layers ? y->rows : handed_on(s, mb, blocks, i + 1);
+    if (i + 1 == s->n_layers)
+        return y->rows;
+    void *kept = kept_by(s, mb, blocks, i + 1, PP_IN_FORWARD);
+    return kept ? kept : handed_on(s, mb, blocks, i + 1);
 }
 
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
@@ -402,7 +423,12 @@ static void *gradient_of(const struct pp_stage *s,
         find_gradients(s, mb, dx, blocks, i, at->features);
         return at->features;
     }
-    return i == 0 && dx->rows ? dx->rows : handed_on(s, mb, blocks, i);
+    if (i == 0 && dx->rows)
+        return dx->rows;
+    /* A generator's layers read rows of another number. */
+    bool inside = i > 0 && s->layers[i].rows == PP_ROWS_TOKENS;
+    void *kept = inside ? kept_by(s, mb, blocks, i - 1, PP_IN_BACKWARD) : NULL;
+    return kept ? kept : handed_on(s, mb, blocks, i);
 }
 
 /* Does I of every layer that has a backward. With both, a layer that can do B
