@@ -275,7 +275,7 @@ static void test_rope(const struct pp_kernels *k, bool adjacent, size_t gap)
 
 /* Each pair turns by the position on its axis: by the tables, or by the
  * frequency of the pair. */
-static void test_rope_axes(const struct pp_kernels *k, bool tables)
+static void test_rope_axes(const struct pp_kernels *k, bool tabled)
 {
     enum { N = 4, G = 2, HD = 12, HALF = HD / 2, LD = G * HD + 1, AXES = 2 };
     const int32_t position[N * AXES] = {0, 0, 3, 1, 2, 4, 1, 1};
@@ -289,7 +289,7 @@ static void test_rope_axes(const struct pp_kernels *k, bool tables)
         set(&cos_t, i, cos((double)i));
         set(&sin_t, i, sin((double)i));
     }
-    if (tables) {
+    if (tabled) {
         axes.cos = cos_t.at;
         axes.sin = sin_t.at;
     }
@@ -298,7 +298,7 @@ static void test_rope_axes(const struct pp_kernels *k, bool tables)
         for (size_t i = 0; i < (size_t)G * HALF; i++) {
             size_t c = i % HALF, lo = t * LD + i / HALF * HD + c;
             int32_t p = position[t * AXES + (c < 2 ? 0 : 1)];
-            double angle = tables ? (double)p * HALF + (double)c
+            double angle = tabled ? (double)p * HALF + (double)c
                                   : (double)p * frequency[c];
             double a = get(&x, lo), b = get(&x, lo + HALF);
             set(&want, lo, a * cos(angle) - b * sin(angle));
@@ -306,7 +306,7 @@ static void test_rope_axes(const struct pp_kernels *k, bool tables)
         }
     bool fine = !k->rope_axes(x.at, &axes, position, N, G, HD, LD, HD, 1, NULL);
     ok(values_near(&x, &want, 5e-7, 1, "rope_axes") && fine && guard_whole(&x),
-       "%s rope on axes, %s", k->name, tables ? "tables" : "frequencies");
+       "%s rope on axes, %s", k->name, tabled ? "tables" : "frequencies");
     struct values *all[] = {&x, &want, &cos_t, &sin_t};
     for (size_t i = 0; i < 4; i++)
         values_free(all[i]);
