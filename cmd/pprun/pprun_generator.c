@@ -95,9 +95,11 @@ static bool are_alike(const struct pp_mesh *a, const struct pp_mesh *b)
 
 void pprun_join_generator(struct pp_layout *l)
 {
+    if (!l->generates)
+        return;
     struct pp_layout_component *g = &l->components[l->n_components - 1];
     struct pp_layout_component *x = g - 1;
-    if (!l->generates || !are_alike(&x->mesh, &g->mesh))
+    if (!are_alike(&x->mesh, &g->mesh))
         return;
     x->mesh.pp += g->mesh.pp;
     l->n_components--;

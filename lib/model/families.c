@@ -214,7 +214,7 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
         out[slot].n_parts = divided ? out[slot].n_parts : 1;
     }
     pp_vision_fqn(m, u, name);
-    for (size_t slot = 0; slot < n; slot++)
+    for (size_t slot = 0; slot < sizeof ends / sizeof *ends; slot++)
         if (u.kind == PP_UNIT_POST_NORM && out[slot].rows)
             snprintf(out[slot].name, sizeof out->name, "%.80s.%s", name,
                      ends[slot]);
