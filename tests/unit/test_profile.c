@@ -128,9 +128,9 @@ static const struct pp_model model = {.architecture = PP_LLAMA,
 enum { STEPS = 3, M = 4 };
 
 /* Returns the true seconds of a part of a unit, per token or per pair. */
-static double truth(size_t unit, int lap, int per)
+static double truth(const struct pp_model *m, size_t unit, int lap, int per)
 {
-    double attends = pp_model_unit(&model, unit).kind == PP_UNIT_LAYER &&
+    double attends = pp_model_unit(m, unit).kind == PP_UNIT_LAYER &&
                      lap != PP_LAYER_TIME_WEIGHT;
     return per ? attends * 1e-8 * (double)(unit + 1) * (lap + 2)
                : 1e-6 * (double)(unit + 2) * (3 - lap);
@@ -151,6 +151,7 @@ struct scene {
 static void fill(struct scene *s)
 {
     struct pp_recorder *rec = &s->r.recorder;
+    const struct pp_model *m = s->job.model;
     for (size_t step = 0; step < STEPS; step++)
         for (size_t k = 0; k < M; k++) {
             size_t part = step * M + k;
@@ -166,8 +167,9 @@ static void fill(struct scene *s)
                                          PP_N_LAYER_TIMES +
                                      (size_t)lap] =
                             (step == 0 ? 40 : 1) *
-                            (tokens * truth(s->stages[st].first + i, lap, 0) +
-                             pairs * truth(s->stages[st].first + i, lap, 1));
+                            (tokens *
+                                 truth(m, s->stages[st].first + i, lap, 0) +
+                             pairs * truth(m, s->stages[st].first + i, lap, 1));
         }
     rec->n_done = STEPS;
 }
@@ -229,8 +231,8 @@ static void test_layers(void)
             for (int lap = 0; mine && lap < PP_N_LAYER_TIMES; lap++)
                 for (int per = 0; per < 2; per++)
                     worst = fmax(worst, fabs(fits[u].seconds[lap][per] -
-                                             truth(u, lap, per)) /
-                                            truth(u, lap, 0));
+                                             truth(&model, u, lap, per)) /
+                                            truth(&model, u, lap, 0));
         }
         is_int(strangers, 0, "only the rank's own units are fitted");
         ok(worst < 1e-6, "the fit finds the true times (%.1e)", worst);
@@ -261,6 +263,7 @@ static double feature_bytes(const struct pp_part_size *x)
 static void fill_record(const struct scene *s, bytes_fn *bytes_of,
                         struct pp_record *record)
 {
+    const struct pp_model *of = s->job.model;
     struct pp_messages messages;
     struct pp_err err = {0};
     struct pp_sim sim;
@@ -287,7 +290,7 @@ static void fill_record(const struct scene *s, bytes_fn *bytes_of,
             double params = 0, slow = step == 0 ? 30 : 1;
             for (size_t i = 0; i < s->stages[r].n; i++)
                 params += (double)pp_unit_n_params(
-                    &model, pp_model_unit(&model, s->stages[r].first + i));
+                    of, pp_model_unit(of, s->stages[r].first + i));
             mark[PP_MARK_ZEROED] = slow * params * 1e-9;
             mark[PP_MARK_PLAYED] = 7 + r; /* rank 1 ends last */
             mark[PP_MARK_EXCHANGED] = 8 + slow * params * 2e-9;
