@@ -193,4 +193,11 @@ numbers() {
         --lr 1e-3 plan.json
     [ "$stderr" = "pprun: bare/generator has no connector.safetensors: the \
 connector begins at random" ]
+    # Part of a connector is a mistake.
+    LC_ALL=C sed 's/"weight"/"kernel"/' \
+        "$D/model/generator/connector.safetensors" \
+        >bare/generator/connector.safetensors
+    run -2 --separate-stderr pprun --data packed --weights bare --steps 1 \
+        --lr 1e-3 plan.json
+    [ "$stderr" = "pprun: bare: no tensor 'generator.connector.weight'" ]
 }

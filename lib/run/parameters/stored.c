@@ -101,10 +101,16 @@ bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
     return out->values;
 }
 
-bool pp_stored_may_lack(const char *name)
+bool pp_stored_may_lack(const struct pp_tensors *t, const char *name)
 {
     static const char connector[] = PP_GENERATOR_PREFIX PP_CONNECTOR_PREFIX;
-    return !strncmp(name, connector, strlen(connector));
+    const size_t n = strlen(connector);
+    if (strncmp(name, connector, n))
+        return false;
+    for (size_t i = 0; i < pp_tensors_n(t); i++)
+        if (!strncmp(pp_tensors_at(t, i)->name, connector, n))
+            return false;
+    return true;
 }
 
 /* --- shapes and types --- */

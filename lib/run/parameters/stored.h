@@ -29,9 +29,9 @@ struct pp_stored {
 bool pp_stored_find(struct pp_stored *out, const struct pp_tensors *t,
                     const struct pp_model *m, const char *name);
 
-/* Reports whether weights need not have a tensor of this name: those of a
- * generator's connector. */
-bool pp_stored_may_lack(const char *name);
+/* Reports whether t need not have a tensor of this name: one of a generator's
+ * connector, if t has none of it. */
+bool pp_stored_may_lack(const struct pp_tensors *t, const char *name);
 
 /* Checks shapes and types, but not names. */
 int pp_stored_check(const struct pp_tensor_info *p, const struct pp_stored *x,

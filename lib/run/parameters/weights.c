@@ -271,7 +271,7 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
     const char *name = pp_parameter_file_name(t);
     struct pp_stored x;
     bool found = pp_stored_find(&x, in, m, name);
-    if (!found && m && pp_stored_may_lack(name))
+    if (!found && m && pp_stored_may_lack(in, name))
         return init_tensor(s, t, m, 0, err);
     if (!found)
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);

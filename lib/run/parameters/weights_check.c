@@ -35,7 +35,7 @@ int pp_weights_check(const struct pp_model *m, const struct pp_tensors *t,
                 continue;
             struct pp_stored x;
             bool found = pp_stored_find(&x, t, m, info.name);
-            if (!found && (info.tied_to || pp_stored_may_lack(info.name)))
+            if (!found && (info.tied_to || pp_stored_may_lack(t, info.name)))
                 continue;
             if (!found)
                 return fail_missing(info.name, t, err);
