@@ -26,6 +26,12 @@ static const char *unfit(const struct pp_model *g)
                                    : NULL;
 }
 
+/* Reports whether either plan was made with ppsplit --cp-exact. */
+static bool is_exact(const struct pprun *p)
+{
+    return p->manifest.mesh.cp_exact || generator_of(p)->mesh.cp_exact;
+}
+
 /* Names what excludes a generator in this run; NULL: nothing. */
 static const char *excluded(const struct pprun *p)
 {
@@ -34,7 +40,7 @@ static const char *excluded(const struct pprun *p)
     return m->model.ahead                ? "multi-token prediction"
            : m->graph.n_slices > 1       ? "slices"
            : m->graph.n_copies > 1       ? "two copies of the weights"
-           : m->mesh.cp_exact            ? "ppsplit --cp-exact"
+           : is_exact(p)                 ? "ppsplit --cp-exact"
            : p->model.scores             ? "a language model that gives rewards"
            : p->job.objective            ? "--objective"
            : o->generate                 ? "--generate"
@@ -85,12 +91,14 @@ uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u)
                                                   : 0;
 }
 
-/* Reports whether ranks of both meshes divide rows, tensors and state alike,
- * and the rows of one follow those of the other. */
+/* Reports whether ranks of both meshes divide rows, tensors and state alike and
+ * exchange alike what attention needs, and the rows of one follow those of the
+ * other. */
 static bool are_alike(const struct pp_mesh *a, const struct pp_mesh *b)
 {
     return a->dp == b->dp && a->tp == b->tp && a->cp == b->cp &&
-           a->ep == b->ep && a->order == 0 && b->order == 0;
+           a->ep == b->ep && a->cp_exchange == b->cp_exchange &&
+           a->order == 0 && b->order == 0;
 }
 
 void pprun_join_generator(struct pp_layout *l)

@@ -80,6 +80,8 @@ pprun does not train with"
     refuses "$of --print-metadata-hash" --data text --steps 1 \
         --print-metadata-hash
     refuses 'no data: give --data DIR' --verify --shrink
+    generates '-p 1 --cp 2' '-p 1 --cp 2 --cp-exact' "$D"
+    refuses "$of ppsplit --cp-exact" --data text --steps 1
     generates '-p 1' '-p 1'
     refuses "images: has no tokens for the generator; pack JSON Lines with \
 generator_ids" --data images --steps 1
@@ -103,6 +105,19 @@ experts, which pprun does not train as a generator" --data text --steps 1
     refuses "sized: sequences have context-parallel ranks of their own, which a \
 generator with another mesh cannot follow; pack with pppack --cp-sizes fixed" \
         --data sized --steps 1
+}
+
+@test "ranks of the generator exchange keys or heads as its own plan says" {
+    # Its three heads do not divide by two ranks.
+    mkdir odd
+    jq '.num_attention_heads = 3 | .num_key_value_heads = 1' \
+        "$D/generator/config.json" >odd/config.json
+    ppsplit -q -p 1 --cp 2 --cp-exchange a2a "$D" >l.json
+    ppsplit -q -p 1 --cp 2 --cp-exchange ring odd >g.json
+    ppsplit -q --combine language=l.json,generator=g.json |
+        ppsched -q -s 1f1b -m 2 >plan.json
+    pppack -q -l 48 --cp 2 --bins-multiple 4 -o halves text.jsonl
+    pprun --verify --init 1 --data halves --dtype fp64 plan.json
 }
 
 @test "sequences must divide by the generator's ranks" {
