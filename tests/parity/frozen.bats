@@ -11,9 +11,10 @@ setup_file() {
     cd "$BATS_FILE_TMPDIR"
     model llama false
     model qwen3-tied true
+    model qwen2-moe false
     data 1 40 >data.jsonl
     pppack -q -l 48 -o packed data.jsonl
-    for name in llama qwen3-tied; do
+    for name in llama qwen3-tied qwen2-moe; do
         ppsplit -q -p 1 "model-$name" | ppsched -q -s gpipe -m 6 >whole.json
         train "whole-$name" whole.json --steps 1 --lr 0 --weight-decay 0
     done
@@ -74,6 +75,21 @@ partial() {
     partial llama 'model.layers.[135].*'
     freeze llama 'model.layers.[0135]' -s dualpipe -- -p 2 --placement both-ways
     near=1e-5 partial llama 'model.layers.[0135].*'
+}
+
+@test "the norm before a trained head" {
+    for kind in gpipe zb-h1; do
+        freeze llama 'model.norm' -s $kind -- -p 2
+        partial llama 'model.norm.*'
+    done
+}
+
+@test "experts beside dense layers, whose workspaces have other tensors" {
+    for mode in none full; do
+        freeze qwen2-moe 'model.layers.[1-4],model.norm' -s gpipe -- \
+            -p 1 --recompute $mode
+        partial qwen2-moe 'model.layers.[1-4].*'
+    done
 }
 
 @test "slices and recomputation" {

@@ -332,7 +332,8 @@ static size_t embedding_of(const struct pp_stage *s)
 
 /* Returns where layer i keeps what it reads, or the gradient of what it writes;
  * NULL if it does not, or if others copy between. Rows of patches may have
- * states beside them. */
+ * states beside them. A frozen layer may keep it in its workspace, which the
+ * layer that writes it has for itself. */
 static void *kept_by(const struct pp_stage *s, const struct pp_microbatch *mb,
                      void *const *blocks, size_t i, enum pp_saved_when when)
 {
@@ -341,10 +342,10 @@ static void *kept_by(const struct pp_stage *s, const struct pp_microbatch *mb,
     struct pp_edge e = s->edges[when == PP_IN_FORWARD ? i : i + 1];
     void *scratch;
     if (!ops->kept || l->rows != PP_ROWS_TOKENS ||
-        e.width != l->env->model->hidden ||
-        (when == PP_IN_BACKWARD && l->role == PP_ROLE_FORWARD))
+        e.width != l->env->model->hidden)
         return NULL;
     struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
+    b.block[PP_SAVED_WORKSPACE] = NULL;
     return ops->kept(l, view_of(l, mb), when, &b);
 }
 
