@@ -81,7 +81,9 @@ int pprun_read_generator(struct pprun *p)
     p->model.generator = g;
     struct pp_mesh x = c->apart ? c->mesh : p->manifest.mesh;
     x.encoder_tp = 0;
-    return pp_mesh_check(&x, g, 0, err);
+    return pp_mesh_check(&x, g, 0, err)
+               ? pp_fail_at(err, "/components/%zu: ", at)
+               : 0;
 }
 
 uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u)

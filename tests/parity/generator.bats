@@ -118,6 +118,10 @@ generator with another mesh cannot follow; pack with pppack --cp-sizes fixed" \
         ppsched -q -s 1f1b -m 2 >plan.json
     pppack -q -l 48 --cp 2 --bins-multiple 4 -o halves text.jsonl
     pprun --verify --init 1 --data halves --dtype fp64 plan.json
+    jq '.components[1].mesh.cp_exchange = "a2a"' plan.json >a2a.json
+    mv a2a.json plan.json
+    refuses "plan.json: /components/1: the model's 3 heads and 1 key and value \
+heads do not divide by 2 ranks (cp)" --data halves --steps 1
 }
 
 @test "sequences must divide by the generator's ranks" {
