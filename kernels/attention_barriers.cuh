@@ -66,4 +66,25 @@ template <int N> static __device__ inline void shrink_registers(void)
 }
 #endif
 
+#ifdef PP_HAS_WGMMA
+/* Arrives for a warp that has waited for a phase and has read what it guards.
+ * Before the arrival all lanes meet: a lane that still waited would otherwise
+ * miss the phase if two others began meanwhile.
+ *
+ * One arrival is enough, although racecheck reports the reads of the other
+ * lanes: it does not see that they come before it. __syncwarp orders memory
+ * among the lanes, phase_arrive releases what comes before it at the scope of
+ * the block, and phase_wait of a thread that copies acquires it (PTX ISA,
+ * bar.warp.sync and mbarrier). These orders are transitive, and the thread
+ * begins its next copies after them. In the other direction no thread stands
+ * for others: each one that copies waits for its own copies and arrives, and
+ * each one that reads waits. */
+static __device__ inline void warp_arrive(uint64_t *barrier)
+{
+    __syncwarp();
+    if (threadIdx.x % PP_WARP == 0)
+        phase_arrive(barrier);
+}
+#endif
+
 #endif

@@ -102,13 +102,6 @@ template <int D> struct fwd_group {
     uint32_t p[KEYS / 16][4]; /* probabilities of the last tile */
 };
 
-/* A warp has read a tile. */
-static __device__ inline void release(uint64_t *barrier)
-{
-    if (threadIdx.x % PP_WARP == 0)
-        phase_arrive(barrier);
-}
-
 /* Begins the product of the queries and keys n, which have arrived. */
 template <int D>
 static __device__ inline void begin_scores(const struct fwd_block *b,
@@ -175,7 +168,7 @@ static __device__ inline void first_tile(const struct fwd_block *b,
     pass_turn<D>(g, false);
     wgmma_wait<0>();
     pin<KEYS / 8>(scores);
-    release(&b->barriers->free_keys[n % STAGES]);
+    warp_arrive(&b->barriers->free_keys[n % STAGES]);
     exponentiate<D, CAPPED>(b, g, n, scores, by);
     scale_rows<D / 8>(g->acc, by);
     pack_sums<KEYS>(g->p, scores);
@@ -196,12 +189,12 @@ static __device__ inline void next_tile(const struct fwd_block *b,
     pass_turn<D>(g, false);
     wgmma_wait<1>();
     pin<KEYS / 8>(scores);
-    release(&b->barriers->free_keys[n % STAGES]);
+    warp_arrive(&b->barriers->free_keys[n % STAGES]);
     exponentiate<D, CAPPED>(b, g, n, scores, by);
     wgmma_wait<0>();
     pin<D / 8>(g->acc);
     pin<KEYS / 16>(g->p);
-    release(&b->barriers->free_values[(n - 1) % STAGES]);
+    warp_arrive(&b->barriers->free_values[(n - 1) % STAGES]);
     scale_rows<D / 8>(g->acc, by);
     pack_sums<KEYS>(g->p, scores);
 }
@@ -218,7 +211,7 @@ last_values(const struct fwd_block *b, struct fwd_group<D> *g, int n, bool last)
     pass_turn<D>(g, last);
     wgmma_wait<0>();
     pin<D / 8>(g->acc);
-    release(&b->barriers->free_values[n % STAGES]);
+    warp_arrive(&b->barriers->free_values[n % STAGES]);
 }
 
 /* Visits keys n and values n - 1 of the block in each step. Some are not for
@@ -237,11 +230,11 @@ static __device__ inline void visit_tiles(const struct fwd_block *b,
         bool values = i > g->from && i <= g->to;
         if (n < end && !scores) {
             phase_wait(&w->keys[n % STAGES], phase(n));
-            release(&w->free_keys[n % STAGES]);
+            warp_arrive(&w->free_keys[n % STAGES]);
         }
         if (n > 0 && !values) {
             phase_wait(&w->values[(n - 1) % STAGES], phase(n - 1));
-            release(&w->free_values[(n - 1) % STAGES]);
+            warp_arrive(&w->free_values[(n - 1) % STAGES]);
         }
         if (scores && values) {
             next_tile<D, CAPPED>(b, g, n);

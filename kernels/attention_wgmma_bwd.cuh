@@ -91,9 +91,8 @@ static __device__ inline void ring_wait(struct ring *r, int step)
 
 static __device__ inline void ring_release(struct ring *r, int step)
 {
-    __syncwarp();
-    if (step && threadIdx.x % PP_WARP == 0)
-        phase_arrive(&r->empty[(step - 1) % STEPS]);
+    if (step)
+        warp_arrive(&r->empty[(step - 1) % STEPS]);
 }
 
 /* Starts the products of a step, p (64, 64) = a x^T and dp = b y^T, for two
