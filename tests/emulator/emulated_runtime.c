@@ -24,6 +24,7 @@
 
 #include "base/clock.h"
 #include "cuda_stream.h"
+#include "emulated_counts.h"
 #include "emulated_gate.h"
 
 #define REGION_BYTES ((size_t)2 << 30)
@@ -229,6 +230,7 @@ void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
     if (cudaGetLastError() != cudaSuccess)
         refuse_call("a launch is taken to have failed where an older call did");
+    pp_emulated_count(PP_WORK_KERNELS, 1);
     queue_task(require_memory(((struct pp_cuda_stream *)stream)->stream), run,
                arg, true);
 }
@@ -239,6 +241,13 @@ static void wait_for(struct point p)
     if (p.stream)
         wait_until_done(p.stream, p.n);
     pthread_mutex_unlock(&lock);
+}
+
+/* The same for a call of the host. */
+static void wait_by_host(struct point p)
+{
+    wait_for(p);
+    pp_emulated_count(PP_WORK_HOST_WAITS, 1);
 }
 
 static struct point end_of_stream(struct CUstream_st *s)
@@ -428,31 +437,36 @@ static void run_copy(void *arg)
     free(c);
 }
 
+/* Queues a copy, or a write of a byte value. */
+static void queue_copy(cudaStream_t s, struct copy c)
+{
+    struct copy *queued = require_memory(malloc(sizeof *queued));
+    *queued = c;
+    pp_emulated_count(PP_WORK_COPIES, 1);
+    pp_emulated_count(PP_WORK_BYTES, c.bytes);
+    queue(s, run_copy, queued);
+}
+
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
 {
-    struct copy *c = require_memory(malloc(sizeof *c));
-    *c = (struct copy){.to = p, .bytes = bytes, .value = value};
-    queue(s, run_copy, c);
+    queue_copy(s, (struct copy){.to = p, .bytes = bytes, .value = value});
     return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
                             enum cudaMemcpyKind kind, cudaStream_t s)
 {
-    struct copy *c;
     bool from_device = on_device(from), to_device = on_device(to);
     if ((kind == cudaMemcpyHostToDevice && (from_device || !to_device)) ||
         (kind == cudaMemcpyDeviceToHost && (!from_device || to_device)))
         return cudaErrorInvalidValue;
     if (bytes == 0)
         return cudaSuccess;
-    c = require_memory(malloc(sizeof *c));
-    *c = (struct copy){.to = to, .from = from, .bytes = bytes};
     if (!from_device && !is_locked(from))
         refuse_call("a copy from memory that is not page-locked");
-    queue(s, run_copy, c);
+    queue_copy(s, (struct copy){.to = to, .from = from, .bytes = bytes});
     if (!to_device && !is_locked(to))
-        wait_for(end_of_stream(s));
+        wait_by_host(end_of_stream(s));
     return cudaSuccess;
 }
 
@@ -488,7 +502,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s)
 {
-    wait_for(end_of_stream(s));
+    wait_by_host(end_of_stream(s));
     return cudaSuccess;
 }
 
@@ -565,6 +579,12 @@ static bool is_done(const struct CUevent_st *e)
     bool done = e->at.stream && e->at.stream->n_done >= e->at.n;
     pthread_mutex_unlock(&lock);
     return done;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    wait_by_host(e->at);
+    return cudaSuccess;
 }
 
 /* Sets *ms to milliseconds as a float, as CUDA does. */

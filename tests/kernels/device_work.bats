@@ -1,0 +1,66 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# What a layer gives the device for a microbatch: kernels, products of cuBLAS
+# included, and copies. A kernel that passes over the rows of a layer once more is
+# seen here. No layer makes the host wait.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    awk 'BEGIN { for (i = 0; i < 2; i++) {
+        ids = ""
+        for (t = 0; t < 24; t++)
+            ids = ids (t ? "," : "") (t * t + 5 * i) % 67
+        print "{\"input_ids\": [" ids "]}" } }' |
+        pppack -q -l 24 -o packed
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# count FAMILY LAYERS MICROBATCHES SPLIT...: writes the counts of one step.
+count() {
+    local family=$1 layers=$2 m=$3
+    shift 3
+    rm -rf model
+    mkdir model
+    jq "(.num_hidden_layers, .n_layer | values) = $layers
+        | del(.layer_types)" \
+        "$SRCDIR/tests/golden/$family/model/config.json" >model/config.json
+    ppsplit -q -p 1 "$@" model | ppsched -q -s gpipe -m "$m" >plan.json
+    PP_EMULATED_COUNTS=counts-$layers-$m \
+        "$BUILDDIR/tests/kernels/pprun_emulated" -q --device cuda \
+        --data packed --init 1 --steps 1 plan.json >/dev/null
+}
+
+# layer FAMILY SPLIT...: prints the counts of one more layer and one more
+# microbatch together, that is of the forward and the backward of one of each.
+layer() {
+    local family=$1 layers m
+    shift
+    for layers in 2 3; do
+        for m in 1 2; do
+            count "$family" $layers $m "$@"
+        done
+    done
+    paste -d' ' counts-3-2 counts-3-1 counts-2-2 counts-2-1 |
+        awk '{ printf "%s %d ", $1, $2 - $4 - $6 + $8 }'
+}
+
+@test "the kernels and copies of a layer" {
+    while read -r kernels copies family how; do
+        read -ra how <<<"$how"
+        got=$(layer "$family" "${how[@]}")
+        echo "$family ${how[*]}: $got"
+        [[ "$got" == "kernels $kernels copies $copies bytes "*" waits 0 " ]]
+    done <<'END'
+28 0 llama
+36 0 llama --recompute full
+29 0 qwen2
+38 0 qwen3
+34 0 gpt2
+44 0 olmo2
+38 0 gemma2
+50 0 gemma3
+END
+}
