@@ -12,17 +12,19 @@
 #include "cublas.h"
 #include "cuda_stream.h"
 
-/* Size of the page-locked buffer that the function put uses for its copies. A
- * copy from other memory "might be synchronous" (CUDA Runtime API, API
- * synchronization behavior): the driver may wait for the stream first, or still
- * read the memory when it returns. */
-#define STAGED_BYTES ((size_t)32 << 20)
+/* Size of each of the two page-locked buffers that the function put uses for
+ * its copies, in turn. A copy from other memory "might be synchronous" (CUDA
+ * Runtime API, API synchronization behavior): the driver may wait for the
+ * stream first, or still read the memory when it returns. */
+#define STAGED_BYTES ((size_t)16 << 20)
 
 struct gpu {
     struct pp_device base;
     int own, n_gpus; /* index of this GPU, number of GPUs of the machine */
-    unsigned char *staged;
-    size_t n_staged; /* bytes of staged that copies may still read */
+    unsigned char *staged[2];
+    cudaEvent_t copied[2]; /* a full buffer is free again */
+    int turn;              /* the buffer that put fills */
+    size_t n_staged;       /* bytes of it that copies may still read */
     struct pp_cublas cublas;
     struct pp_cuda_stream stream;
 };
@@ -62,6 +64,21 @@ static int cuda_check(int n_ranks, struct pp_err *err)
     return 0;
 }
 
+static int create_event(void **event, unsigned flags, struct pp_err *err)
+{
+    cudaEvent_t created = NULL;
+    if (check_cuda(cudaEventCreateWithFlags(&created, flags), "event", err))
+        return -1;
+    *event = created;
+    return 0;
+}
+
+static void event_close(void *event)
+{
+    if (event)
+        cudaEventDestroy(event);
+}
+
 static void cuda_close(struct pp_device *d)
 {
     struct gpu *g = (struct gpu *)d;
@@ -69,16 +86,37 @@ static void cuda_close(struct pp_device *d)
         return;
     if (g->stream.stream)
         cudaStreamSynchronize(g->stream.stream);
-    cudaFreeHost(g->staged);
+    for (int i = 0; i < 2; i++) {
+        if (g->staged[i])
+            cudaFreeHost(g->staged[i]);
+        event_close(g->copied[i]);
+    }
     pp_cuda_stream_close(&g->stream);
     pp_cublas_close(&g->cublas);
     free(g);
 }
 
+static int open_staging(struct gpu *g, struct pp_err *err)
+{
+    for (int i = 0; i < 2; i++) {
+        void *staged = NULL, *event = NULL;
+        if (check_cuda(
+                cudaHostAlloc(&staged, STAGED_BYTES, cudaHostAllocDefault),
+                "page-locked memory", err) ||
+            create_event(&event, cudaEventDisableTiming, err)) {
+            if (staged)
+                cudaFreeHost(staged);
+            return -1;
+        }
+        g->staged[i] = staged;
+        g->copied[i] = event;
+    }
+    return 0;
+}
+
 static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
 {
     char why[200];
-    void *staged = NULL;
     int n;
     struct gpu *g = calloc(1, sizeof *g);
     if (!g)
@@ -96,10 +134,8 @@ static int cuda_open(int local_rank, struct pp_device **out, struct pp_err *err)
         pp_fail(err, PP_EXIT_SYSTEM, "GPU %d: %s", local_rank % n, why);
         goto out;
     }
-    if (check_cuda(cudaHostAlloc(&staged, STAGED_BYTES, cudaHostAllocDefault),
-                   "page-locked memory", err))
+    if (open_staging(g, err))
         goto out;
-    g->staged = staged;
     *out = &g->base;
     return 0;
 out:
@@ -161,16 +197,35 @@ static int cuda_wait(struct pp_device *d, struct pp_err *err)
     return 0;
 }
 
-/* Waits for earlier copies if the buffer is full. */
+static cudaStream_t stream_or_own(const struct pp_device *d, void *stream)
+{
+    return stream ? stream : own_stream(d);
+}
+
+static int event_record(struct pp_device *d, void *event, void *stream,
+                        struct pp_err *err)
+{
+    return check_cuda(cudaEventRecord(event, stream_or_own(d, stream)), "event",
+                      err);
+}
+
+/* Turns to the other buffer, and waits until it is free. */
+static int turn_buffers(struct gpu *g, struct pp_err *err)
+{
+    g->turn = 1 - g->turn;
+    g->n_staged = 0;
+    return check_cuda(cudaEventSynchronize(g->copied[g->turn]), "kernels", err);
+}
+
 static int cuda_put(struct pp_device *d, void *to, const void *from,
                     size_t bytes, struct pp_err *err)
 {
     struct gpu *g = (struct gpu *)d;
     for (size_t done = 0, n; done < bytes; done += n) {
-        if (g->n_staged == STAGED_BYTES && cuda_wait(d, err))
+        if (g->n_staged == STAGED_BYTES && turn_buffers(g, err))
             return -1;
         size_t room = STAGED_BYTES - g->n_staged, left = bytes - done;
-        unsigned char *at = g->staged + g->n_staged;
+        unsigned char *at = g->staged[g->turn] + g->n_staged;
         n = left < room ? left : room;
         memcpy(at, (const char *)from + done, n);
         if (check_cuda(cudaMemcpyAsync((char *)to + done, at, n,
@@ -178,6 +233,9 @@ static int cuda_put(struct pp_device *d, void *to, const void *from,
                        "copy to the GPU", err))
             return -1;
         g->n_staged += pp_round_up(n, 64);
+        if (g->n_staged == STAGED_BYTES &&
+            event_record(d, g->copied[g->turn], NULL, err))
+            return -1;
     }
     return 0;
 }
@@ -198,11 +256,6 @@ static int cuda_copy(struct pp_device *d, void *to, const void *from,
     return check_cuda(
         cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, own_stream(d)),
         "copy", err);
-}
-
-static cudaStream_t stream_or_own(const struct pp_device *d, void *stream)
-{
-    return stream ? stream : own_stream(d);
 }
 
 /* If the machine does not support direct copies, they go through host memory.
@@ -233,15 +286,6 @@ static void stream_close(struct pp_device *d, void *stream)
     cudaStreamDestroy(stream);
 }
 
-static int create_event(void **event, unsigned flags, struct pp_err *err)
-{
-    cudaEvent_t created = NULL;
-    if (check_cuda(cudaEventCreateWithFlags(&created, flags), "event", err))
-        return -1;
-    *event = created;
-    return 0;
-}
-
 static int event_open(struct pp_device *d, void **event, struct pp_err *err)
 {
     (void)d;
@@ -252,19 +296,6 @@ static int timer_open(struct pp_device *d, void **timer, struct pp_err *err)
 {
     (void)d;
     return create_event(timer, cudaEventDefault, err);
-}
-
-static void event_close(void *event)
-{
-    if (event)
-        cudaEventDestroy(event);
-}
-
-static int event_record(struct pp_device *d, void *event, void *stream,
-                        struct pp_err *err)
-{
-    return check_cuda(cudaEventRecord(event, stream_or_own(d, stream)), "event",
-                      err);
 }
 
 static int wait_event(struct pp_device *d, void *stream, void *event,

@@ -8,10 +8,12 @@
 
 #include <math.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cuda_runtime_api.h"
 #include "cuda_stream.h"
 #include "device/device.h"
 #include "emulated_gate.h"
@@ -241,6 +243,43 @@ static void test_put(void)
     free(got);
 }
 
+/* Waits until the host has put what it wants, or for two seconds. */
+static atomic_int host_is_done;
+static bool host_waited;
+
+static void hold_stream(void *arg)
+{
+    (void)arg;
+    for (int ms = 0; ms < 2000 && !host_is_done; ms++)
+        usleep(1000);
+    host_waited = !host_is_done;
+}
+
+/* A buffer of 16 MiB that is free again does not wait for work behind its
+ * copies. */
+static void test_put_beside_kernels(void)
+{
+    enum { HALF = 16 << 20 };
+    struct pp_device *d = NULL;
+    struct pp_err err = {0};
+    unsigned char *from = calloc(1, HALF);
+    bool good = from && !pp_device_cuda.open(0, &d, &err);
+    unsigned char *p = good ? d->ops->alloc(d, HALF) : NULL;
+    good = p && !d->ops->put(d, p, from, HALF, &err) &&
+           !cudaLaunchHostFunc(((struct pp_cuda_stream *)d->stream)->stream,
+                               hold_stream, NULL) &&
+           !d->ops->put(d, p, from, HALF, &err) &&
+           !d->ops->put(d, p, from, 1, &err);
+    host_is_done = 1;
+    good = good && !d->ops->wait(d, &err);
+    ok(good && !host_waited, "put waits for the copies of a buffer alone");
+    if (d) {
+        d->ops->free(d, p);
+        d->ops->close(d);
+    }
+    free(from);
+}
+
 static void test_place(const struct place *place, double bound,
                        const struct result *cpu, const struct result *scores,
                        const struct pp_packed *data)
@@ -386,6 +425,7 @@ int main(void)
     snprintf(path, sizeof path, "%s/packed", dir);
     test_protection();
     test_put();
+    test_put_beside_kernels();
     if (ok(!make_data(path, &data, &err), "packed data %s", err.text)) {
         struct run run = {.place = &on_cpu,
                           .kind = "1f1b",
