@@ -2,6 +2,7 @@
 /* elementwise, rope and swiglu on a GPU. The rotary tables are float for both
  * element types. */
 #include "device.cuh"
+#include "gated.cuh"
 
 #include <math.h>
 
@@ -265,8 +266,10 @@ static __global__ void rope_axes_kernel(elem *x, struct axes_view v,
 PP_ROPE_ON_AXES(PP_CUDA(rope_axes))
 {
     size_t half = HD / 2, end = 0;
-    struct axes_view v = {(const float *)axes->cos, (const float *)axes->sin,
-                          axes->n};
+    struct axes_view v = {};
+    v.cos = (const float *)axes->cos;
+    v.sin = (const float *)axes->sin;
+    v.n = axes->n;
     if (!N || !G || !half)
         return 0;
     if (half > MAX_PAIRS)
@@ -282,67 +285,25 @@ PP_ROPE_ON_AXES(PP_CUDA(rope_axes))
 
 /* --- swiglu --- */
 
-template <int V>
-static __global__ void swiglu_fwd_kernel(elem *y, const elem *gu, size_t N,
-                                         size_t C)
-{
-    size_t width = C / V;
-    for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
-        size_t t = i / width, c = i % width * V;
-        const elem *row = gu + t * 2 * C + c;
-        pack<V> g = *(const pack<V> *)row, u = *(const pack<V> *)(row + C);
-        for (int j = 0; j < V; j++) {
-            float x = to_float(g.at[j]);
-            store(&u.at[j], x * sigmoid(x) * to_float(u.at[j]));
-        }
-        *(pack<V> *)(y + t * C + c) = u;
+struct silu {
+    static __device__ inline float value(float x)
+    {
+        return x * sigmoid(x);
     }
-}
 
-template <int V>
-static __global__ void swiglu_bwd_kernel(elem *dgu, const elem *dy,
-                                         const elem *gu, size_t N, size_t C)
-{
-    size_t width = C / V;
-    for (size_t i = grid_thread(); i < N * width; i += grid_threads()) {
-        size_t t = i / width, c = i % width * V;
-        const elem *row = gu + t * 2 * C + c;
-        elem *out = dgu + t * 2 * C + c;
-        pack<V> g = *(const pack<V> *)row, u = *(const pack<V> *)(row + C);
-        pack<V> d = *(const pack<V> *)(dy + t * C + c);
-        for (int j = 0; j < V; j++) {
-            float x = to_float(g.at[j]), s = sigmoid(x);
-            float by = to_float(d.at[j]), up = to_float(u.at[j]);
-            store(&u.at[j], by * x * s);
-            store(&g.at[j], by * up * s * (1 + x * (1 - s)));
-        }
-        *(pack<V> *)out = g;
-        *(pack<V> *)(out + C) = u;
+    static __device__ inline float slope(float x)
+    {
+        float s = sigmoid(x);
+        return s * (1 + x * (1 - s));
     }
-}
+};
 
 PP_SWIGLU_FWD(PP_CUDA(swiglu_fwd))
 {
-    if (!N || !C)
-        return 0;
-    if (packs(y, C, 0) && packs(gu, C, 0))
-        return PP_LAUNCH((swiglu_fwd_kernel<PP_PACK>),
-                         blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
-                         stream, (elem *)y, (const elem *)gu, N, C);
-    return PP_LAUNCH((swiglu_fwd_kernel<1>), blocks_for(N * C, THREADS),
-                     THREADS, 0, stream, (elem *)y, (const elem *)gu, N, C);
+    return launch_gated_fwd<silu>(y, gu, N, C, stream);
 }
 
 PP_SWIGLU_BWD(PP_CUDA(swiglu_bwd))
 {
-    if (!N || !C)
-        return 0;
-    if (packs(dgu, C, 0) && packs(dy, C, 0) && packs(gu, C, 0))
-        return PP_LAUNCH((swiglu_bwd_kernel<PP_PACK>),
-                         blocks_for(N * C / PP_PACK, THREADS), THREADS, 0,
-                         stream, (elem *)dgu, (const elem *)dy,
-                         (const elem *)gu, N, C);
-    return PP_LAUNCH((swiglu_bwd_kernel<1>), blocks_for(N * C, THREADS),
-                     THREADS, 0, stream, (elem *)dgu, (const elem *)dy,
-                     (const elem *)gu, N, C);
+    return launch_gated_bwd<silu>(dgu, dy, gu, N, C, stream);
 }

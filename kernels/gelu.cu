@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* gelu on a GPU; gelu.c has the formulas. */
 #include "device.cuh"
+#include "gated.cuh"
 
 #define THREADS 256
 #define ROOT 0.7978845608028654f
@@ -100,40 +101,24 @@ PP_GELU_BWD(PP_CUDA(gelu_bwd))
 
 /* --- geglu --- */
 
-static __global__ void geglu_fwd_kernel(elem *y, const elem *gu, size_t N,
-                                        size_t C)
-{
-    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
-        const elem *at = gu + i / C * 2 * C + i % C;
-        store(&y[i], gelu<PP_GELU_TANH>(to_float(at[0])) * to_float(at[C]));
+struct gelu_tanh {
+    static __device__ inline float value(float x)
+    {
+        return gelu<PP_GELU_TANH>(x);
     }
-}
 
-static __global__ void geglu_bwd_kernel(elem *dgu, const elem *dy,
-                                        const elem *gu, size_t N, size_t C)
-{
-    for (size_t i = grid_thread(); i < N * C; i += grid_threads()) {
-        size_t at = i / C * 2 * C + i % C;
-        float gate = to_float(gu[at]), up = to_float(gu[at + C]);
-        float d = to_float(dy[i]);
-        store(&dgu[at], d * up * slope<PP_GELU_TANH>(gate));
-        store(&dgu[at + C], d * gelu<PP_GELU_TANH>(gate));
+    static __device__ inline float slope(float x)
+    {
+        return ::slope<PP_GELU_TANH>(x);
     }
-}
+};
 
 PP_SWIGLU_FWD(PP_CUDA(geglu_fwd))
 {
-    if (!N || !C)
-        return 0;
-    return PP_LAUNCH(geglu_fwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
-                     stream, (elem *)y, (const elem *)gu, N, C);
+    return launch_gated_fwd<gelu_tanh>(y, gu, N, C, stream);
 }
 
 PP_SWIGLU_BWD(PP_CUDA(geglu_bwd))
 {
-    if (!N || !C)
-        return 0;
-    return PP_LAUNCH(geglu_bwd_kernel, blocks_for(N * C, THREADS), THREADS, 0,
-                     stream, (elem *)dgu, (const elem *)dy, (const elem *)gu, N,
-                     C);
+    return launch_gated_bwd<gelu_tanh>(dgu, dy, gu, N, C, stream);
 }
