@@ -5,6 +5,7 @@
 #ifndef PP_TESTS_EMULATED_GATE_H
 #define PP_TESTS_EMULATED_GATE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #ifdef __cplusplus
@@ -17,6 +18,10 @@ void pp_emulated_leave(void);
 /* Calls run(arg) after the earlier work of a stream: on the stream's thread, or
  * before it returns if there are no streams. */
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg);
+
+/* If not 0, only so many blocks at either end of a grid run: tests of arrays
+ * that are too large to visit set it. */
+extern size_t pp_emulated_ends;
 
 /* Returns the number of kernels that began before an earlier kernel, on another
  * stream of the same thread, was done. Only the emulated runtime has it. */
