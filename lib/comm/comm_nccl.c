@@ -304,6 +304,18 @@ static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
     return rc;
 }
 
+/* Returns how many blocks of a kernel of NCCL a message may have. A kernel
+ * holds its blocks, nearly a processor of the GPU each, until the other rank's
+ * runs. If the processors of every rank waited for messages of ranks whose own
+ * processors wait, no rank would go on; a GPU has 132 or so, and a kernel up to
+ * 32 blocks. So few links keep the default, and many share half of a GPU. */
+static int most_blocks(const struct nccl_comm *c)
+{
+    enum { FEW_LINKS = 4, SHARED = 64 };
+    int n = SHARED / (int)c->n_links;
+    return c->n_links <= FEW_LINKS ? PP_NCCL_UNDEFINED : n > 1 ? n : 1;
+}
+
 static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                         const struct pp_nccl_id *ids, struct pp_err *err)
 {
@@ -313,7 +325,7 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .blocking = 0,
                                     .cga_cluster_size = PP_NCCL_UNDEFINED,
                                     .min_ctas = PP_NCCL_UNDEFINED,
-                                    .max_ctas = PP_NCCL_UNDEFINED,
+                                    .max_ctas = most_blocks(c),
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
     if (q->open(c->base.device, &l->stream, err) ||

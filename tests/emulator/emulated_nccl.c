@@ -10,6 +10,7 @@
  * that is undefined in NCCL ends the test. */
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ struct comm {
     struct message *waiting; /* not yet in its stream */
     int polls;               /* of the state, since the last call */
     int state;
+    int blocks;                 /* of a kernel that waits */
     bool meets, aborted, ended; /* ended: finalized or aborted */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -136,6 +138,11 @@ static void start_bootstrap(void)
     pthread_detach(thread);
 }
 
+/* Blocks of kernels that a process may have waiting for others at a time, and
+ * those of a communicator if nobody limits them. */
+enum { MOST_BLOCKS = 128, BLOCKS = 32 };
+static atomic_int n_blocks;
+
 EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
                                   int rank, struct pp_nccl_config *config)
 {
@@ -146,6 +153,10 @@ EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
     struct comm *c = calloc(1, sizeof *c);
     require(c, "out of memory");
     c->rank = rank;
+    c->blocks =
+        config->max_ctas == PP_NCCL_UNDEFINED ? BLOCKS : config->max_ctas;
+    require(c->blocks > 0 && (n_blocks += c->blocks) <= MOST_BLOCKS,
+            "messages that wait could take every processor of a GPU");
     c->id = id;
     c->fd = -1;
     c->meets = true;
@@ -275,6 +286,7 @@ EXPORT int ncclCommDestroy(void *comm)
 {
     struct comm *c = comm;
     require(c->ended && !c->aborted && !c->meets, "destroyed before its end");
+    n_blocks -= c->blocks;
     close(c->fd);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -288,6 +300,7 @@ EXPORT int ncclCommAbort(void *comm)
     pthread_mutex_lock(&c->lock);
     require(!c->aborted, "aborted twice");
     c->aborted = c->ended = true;
+    n_blocks -= c->blocks;
     if (c->fd >= 0)
         shutdown(c->fd, SHUT_RDWR);
     pthread_mutex_unlock(&c->lock);
