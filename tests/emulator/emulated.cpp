@@ -500,8 +500,8 @@ struct launch {
 };
 
 /* Poisons the thread-local data of the program itself, which is the first
- * object: shared arrays of kernels, and data of emulated_runtime.c that threads
- * of streams do not use. */
+ * object: shared arrays of kernels, and data of emulated_gpus.c that threads of
+ * streams do not use. */
 int poison_static(struct dl_phdr_info *of, size_t, void *)
 {
     for (unsigned i = 0; i < of->dlpi_phnum; i++)

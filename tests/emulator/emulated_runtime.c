@@ -26,6 +26,7 @@
 #include "cuda_stream.h"
 #include "emulated_counts.h"
 #include "emulated_gate.h"
+#include "emulated_gpus.h"
 
 #define REGION_BYTES ((size_t)2 << 30)
 #define PAGE ((size_t)4096)
@@ -44,6 +45,7 @@ struct task {
 struct CUstream_st {
     struct CUstream_st *next; /* all streams ever opened: events outlive them */
     pthread_t thread, owner;  /* owner: the thread that opened it */
+    int gpu;                  /* of the owner */
     pthread_cond_t has_task;  /* or is closed */
     pthread_cond_t task_done;
     struct task *first, **last;
@@ -62,6 +64,7 @@ struct point {
 
 struct CUevent_st {
     struct point at;
+    int gpu;
     bool is_timed;
     double seconds; /* when the stream reached it, with is_timed */
 };
@@ -220,19 +223,17 @@ static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
     queue_task(s, run, arg, false);
 }
 
-static void refuse_call(const char *what)
-{
-    fprintf(stderr, "emulated CUDA: %s\n", what);
-    abort();
-}
-
 void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
 {
     if (cudaGetLastError() != cudaSuccess)
-        refuse_call("a launch is taken to have failed where an older call did");
+        pp_emulated_refuse_call(
+            "a launch is taken to have failed where an older call did");
+    struct CUstream_st *s =
+        require_memory(((struct pp_cuda_stream *)stream)->stream);
+    if (s->gpu != pp_emulated_gpu())
+        pp_emulated_refuse_call("a launch in a stream of another GPU");
     pp_emulated_count(PP_WORK_KERNELS, 1);
-    queue_task(require_memory(((struct pp_cuda_stream *)stream)->stream), run,
-               arg, true);
+    queue_task(s, run, arg, true);
 }
 
 static void wait_for(struct point p)
@@ -256,71 +257,6 @@ static struct point end_of_stream(struct CUstream_st *s)
     struct point p = {s, s->n_queued};
     pthread_mutex_unlock(&lock);
     return p;
-}
-
-/* Error of the calling thread until it reads it: a later launch reports the
- * error of an earlier call. */
-static _Thread_local cudaError_t last_error;
-
-static cudaError_t keep_error(cudaError_t rc)
-{
-    if (rc != cudaSuccess)
-        last_error = rc;
-    return rc;
-}
-
-cudaError_t cudaGetDeviceCount(int *n)
-{
-    const char *text = getenv("PP_EMULATED_GPUS");
-    *n = text ? atoi(text) : 1;
-    return keep_error(*n > 0 ? cudaSuccess : cudaErrorNoDevice);
-}
-
-/* Bits of the GPUs of this process's ranks, and of those with peer access. */
-static atomic_uint opened, reached;
-static _Thread_local int own;
-
-cudaError_t cudaSetDevice(int device)
-{
-    int n;
-    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31)
-        return keep_error(cudaErrorInvalidValue);
-    own = device;
-    opened |= 1u << device;
-    return cudaSuccess;
-}
-
-/* Refuses peer access to a GPU that no rank of the process has, because a
- * context would take memory there. */
-static void check_reached(void)
-{
-    if (reached & ~opened)
-        refuse_call("peer access to a GPU that no rank of the process has");
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int device, unsigned flags)
-{
-    int n;
-    if (cudaGetDeviceCount(&n) || device < 0 || device >= n || device > 31 ||
-        device == own || flags)
-        return keep_error(cudaErrorInvalidValue);
-    if (!reached)
-        atexit(check_reached);
-    reached |= 1u << device;
-    return cudaSuccess;
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    cudaError_t rc = last_error;
-    last_error = cudaSuccess;
-    return rc;
-}
-
-const char *cudaGetErrorString(cudaError_t rc)
-{
-    return rc == cudaErrorNoDevice ? "no CUDA-capable device is detected"
-                                   : "emulated error";
 }
 
 /* Returns protected memory, in huge pages if the kernel has them; NULL if there
@@ -351,7 +287,7 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
         pieces++;
     }
     pthread_mutex_unlock(&gate);
-    return keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
+    return pp_emulated_keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
 /* Waits for all queued work, as on a GPU. */
@@ -463,7 +399,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
     if (bytes == 0)
         return cudaSuccess;
     if (!from_device && !is_locked(from))
-        refuse_call("a copy from memory that is not page-locked");
+        pp_emulated_refuse_call("a copy from memory that is not page-locked");
     queue_copy(s, (struct copy){.to = to, .from = from, .bytes = bytes});
     if (!to_device && !is_locked(to))
         wait_by_host(end_of_stream(s));
@@ -477,6 +413,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
     (void)flags;
     s->last = &s->first;
     s->owner = pthread_self();
+    s->gpu = pp_emulated_gpu();
     pthread_cond_init(&s->has_task, NULL);
     pthread_cond_init(&s->task_done, NULL);
     pthread_mutex_lock(&lock);
@@ -511,7 +448,7 @@ cudaError_t cudaStreamQuery(cudaStream_t s)
     pthread_mutex_lock(&lock);
     bool is_done = s->n_done == s->n_queued;
     pthread_mutex_unlock(&lock);
-    return keep_error(is_done ? cudaSuccess : cudaErrorNotReady);
+    return pp_emulated_keep_error(is_done ? cudaSuccess : cudaErrorNotReady);
 }
 
 static void run_wait(void *arg)
@@ -541,6 +478,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t run, void *arg)
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
     *e = require_memory(calloc(1, sizeof **e));
+    (*e)->gpu = pp_emulated_gpu();
     (*e)->is_timed = flags == cudaEventDefault;
     return flags == cudaEventDefault || flags == cudaEventDisableTiming
                ? cudaSuccess
@@ -564,6 +502,8 @@ static void run_timed(void *arg)
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    if (e->gpu != s->gpu)
+        pp_emulated_refuse_call("an event of one GPU in a stream of another");
     if (e->is_timed)
         queue(s, run_timed, e);
     struct point p = end_of_stream(s);
@@ -591,9 +531,9 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
 {
     if (!from->is_timed || !to->is_timed)
-        return keep_error(cudaErrorInvalidValue);
+        return pp_emulated_keep_error(cudaErrorInvalidValue);
     if (!is_done(from) || !is_done(to))
-        return keep_error(cudaErrorNotReady);
+        return pp_emulated_keep_error(cudaErrorNotReady);
     *ms = (float)(1e3 * (to->seconds - from->seconds));
     return cudaSuccess;
 }
