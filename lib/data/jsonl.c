@@ -77,12 +77,28 @@ static int scan_line_member(struct pp_scan *s, enum pp_field field, bool bytes,
     }
 }
 
+/* Consumes the '{' of a line. Two kinds of files that are no lines of JSON are
+ * common, and have a remedy. */
+static int scan_line_start(struct pp_scan *s, struct pp_err *err)
+{
+    static const char gzip[] = {'\x1f', '\x8b'};
+    if (pp_scan_peek(s) == '[')
+        return pp_scan_fail(s, err,
+                            "expected '{', got '['; jq -c '.[]' makes lines of "
+                            "a list");
+    if (s->lines_before == 0 && s->n >= sizeof gzip &&
+        !memcmp(s->text, gzip, sizeof gzip))
+        return pp_scan_fail(s, err,
+                            "the file is compressed; read what zcat prints");
+    return pp_scan_expect(s, '{', err);
+}
+
 static int scan_line_object(struct pp_scan *s, bool bytes, struct json_line *l,
                             struct pp_err *err)
 {
     size_t n = 0;
     int more;
-    if (pp_scan_expect(s, '{', err) != 0)
+    if (scan_line_start(s, err) != 0)
         return -1;
     while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
         enum pp_field field;

@@ -126,6 +126,10 @@ int pp_sequence_append_ids(struct pp_jsonl_sequence *r, struct pp_scan *s,
                            bool scored, struct pp_err *err)
 {
     size_t n, from = r->n;
+    if (pp_scan_peek(s) == '"')
+        return pp_scan_fail(s, err,
+                            "expected token ids, got text; scripts/tokenize "
+                            "makes them");
     if (pp_scan_int32s(s, 0, INT32_MAX - 1, "a token id", r->ids + from, &n,
                        err) != 0)
         return -1;
@@ -225,7 +229,9 @@ static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
         return -1;
     size_t end = s->at;
     if (!f.has[PP_FIELD_IDS])
-        return pp_scan_fail(s, err, "a turn needs 'input_ids'");
+        return pp_scan_fail(s, err,
+                            "a turn needs 'input_ids'; scripts/tokenize makes "
+                            "them from text");
     if (refuse_inner_images(s, &f, err) != 0)
         return -1;
     if (read_train(s, &f, &train, err) != 0)

@@ -160,6 +160,20 @@ END
  239" ]
 }
 
+@test "a list or a compressed file is refused with what to do" {
+    echo '[{"input_ids":[1]}]' >list.json
+    run --separate-stderr pppack -l 8 -o none list.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: list.json: line 1, column 1: expected '{', got '[';\
+ jq -c '.[]' makes lines of a list" ]
+    documents 5 | gzip >in.jsonl.gz
+    run --separate-stderr pppack -l 8 -o none in.jsonl.gz
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: in.jsonl.gz: line 1, column 1: the file is compressed;\
+ read what zcat prints" ]
+    zcat in.jsonl.gz | pppack -q -l 8 -o out
+}
+
 @test "a sequence is padded before it must fit" {
     documents 5 5 >in.jsonl
     run --separate-stderr pppack -l 12 --pad-to 8 --stats in.jsonl

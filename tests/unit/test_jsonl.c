@@ -151,7 +151,9 @@ static void test_bad(void)
     is_read("{\"input_ids\":[1]} x", false,
             "in: line 1, column 19: expected the end, got 'x'",
             "more on the line");
-    is_read("[1]", false, "in: line 1, column 1: expected '{', got '['",
+    is_read("[1]", false,
+            "in: line 1, column 1: expected '{', got '['; jq -c '.[]' makes "
+            "lines of a list",
             "not an object");
     is_read(
         "{\"text\":\"a\"}", false,

@@ -83,7 +83,9 @@ static void test_chats(void)
             "\"role\":\"user\",\"input_ids\":[4,5],\"loss_mask\":[0,1]}]}",
             "documents (1),2,(3),(4),5", "token by token");
     is_read("{\"messages\":[{\"content\":\"hi\"}]}",
-            "in: line 1, column 30: a turn needs 'input_ids'", "text");
+            "in: line 1, column 30: a turn needs 'input_ids'; scripts/tokenize "
+            "makes them from text",
+            "text");
 }
 
 static void test_pairs(void)
@@ -103,6 +105,10 @@ static void test_pairs(void)
             "pairs (1),2+3 ref_logps=-1.5,-2", "a side of turns; sums");
     is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":null}", "pairs 1+2",
             "null is not there");
+    is_read("{\"prompt\":\"Q\",\"chosen\":\"a\",\"rejected\":\"b\"}",
+            "in: line 1, column 11: expected token ids, got text; "
+            "scripts/tokenize makes them",
+            "a pair of texts");
     is_read(
         "{\"chosen\":[1]}",
         "in: line 1, column 15: 'chosen' and 'rejected' must be given together",
