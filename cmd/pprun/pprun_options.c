@@ -404,8 +404,9 @@ static int check_purpose(struct pprun *p)
     if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
         !o->generate && !o->plan && !o->verify && !o->cases)
         return tool_usage(p->tool,
-                          "nothing to do: give --steps, --eval, --logprobs, "
-                          "--generate, --print-memory or --verify");
+                          "nothing to do: give --steps, --epochs, --eval, "
+                          "--logprobs, --generate, --print-memory or "
+                          "--verify");
     return 0;
 }
 

@@ -86,7 +86,7 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --eval, --logprobs, --generate,\
+        "pprun: nothing to do: give --steps, --epochs, --eval, --logprobs, --generate,\
  --print-memory or --verify" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
