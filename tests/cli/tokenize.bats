@@ -60,7 +60,7 @@ need() {
     [ "$status" -eq 0 ]
     [ "$output" = '{"input_ids":[0,5,6,1]}
 {"input_ids":[0,6,1]}' ]
-    for line in '{"content":"day"}' '["text"]' 'day'; do
+    for line in '{"content":"day"}' '["text"]' '"day"'; do
         { echo '{"text":"day"}'; echo "$line"; } >lines.jsonl
         run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
         [ "$status" -eq 2 ]
@@ -209,6 +209,44 @@ pair() {
         <<<'{"prompt":"good","chosen":"day"}'
     [ "$stderr" = "tokenize: -: line 1: must be an object with 'chosen' and \
 'rejected'" ]
+}
+
+@test "a list, a byte order mark and .gz are the records of JSON Lines" {
+    need tokenizers
+    local want='{"input_ids":[0,5]}
+{"input_ids":[0,6]}'
+    printf '%s\n' '[{"text":"good"},' ' {"text":"day"}]' >list.json
+    jq -c '.[]' list.json >lines.jsonl
+    { printf '\357\273\277'; cat lines.jsonl; } >marked.jsonl
+    gzip -k marked.jsonl
+    for file in list.json lines.jsonl marked.jsonl marked.jsonl.gz; do
+        run --separate-stderr tokenize --tokenizer model --key text "$file"
+        [ "$status" -eq 0 ]
+        [ "$output" = "$want" ]
+    done
+    run tokenize --tokenizer model --key text - <marked.jsonl
+    [ "$output" = "$want" ]
+    head -c 30 marked.jsonl.gz >cut.gz
+    run -2 tokenize --tokenizer model --key text cut.gz
+    [ "$output" = "tokenize: cut.gz: Compressed file ended before the\
+ end-of-stream marker was reached" ]
+}
+
+@test "text that is not JSON or not Unicode is refused at its line" {
+    need tokenizers
+    { echo '{"text":"day"}'; echo '{"text":"day",}'; } >comma.jsonl
+    run -2 tokenize --tokenizer model --key text comma.jsonl
+    [ "${lines[1]}" = "tokenize: comma.jsonl: line 2, column 15: not JSON:\
+ Expecting property name enclosed in double quotes" ]
+    printf '%s\n' '[{"text":"day"},' '{"text":}]' >list.json
+    run -2 tokenize --tokenizer model --key text list.json
+    [ "$output" = "tokenize: list.json: line 2, column 9: not JSON: Expecting\
+ value" ]
+    printf '%s\n' '{"text":"\uD83D\uDE00"}' '{"text":"\uD83D"}' >half.jsonl
+    run -2 tokenize --tokenizer model --key text half.jsonl
+    [ "${lines[0]}" = '{"input_ids":[0,2]}' ]
+    [ "${lines[1]}" = \
+        'tokenize: half.jsonl: line 2: incomplete surrogate pair' ]
 }
 
 @test "tables have the records of JSON Lines" {
