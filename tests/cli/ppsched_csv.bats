@@ -142,6 +142,28 @@ END
     grep -E '\(5F[0-9]*;0B([0-9]*)\)OVERLAP_F_B,0WAIT_SEND_F\1,' waits.csv
 }
 
+# computed PLAN: prints the rows of a plan without what ranks share.
+computed() {
+    jq -r '.schedule.actions[]' "$1" |
+        sed -E 's/[0-9](UNSHARD|RESHARD|REDUCE_GRAD) ?//g; s/ $//'
+}
+
+@test "a frozen stage waits for what it sends, and reduces no gradients" {
+    for mesh in '' '--dp 2 --zero 3'; do
+        # shellcheck disable=SC2086
+        ppsplit -q -p 3 $mesh --freeze 'embedding,model.layers.[01]' \
+            --layers 2,1,1 "$SRCDIR/tests/golden/llama/model" >frozen.json
+        ppsched -q -s 1f1b -m 2 frozen.json -o plan.json
+        ppsched --export csv-comms -o plan.csv plan.json
+        [ "$(tail -n +2 plan.csv | grep -o ',[12]REDUCE_GRAD' | wc -l)" -eq 2 ]
+        [[ "$(head -n 1 plan.csv)" == *,0RESHARD,0WAIT_SEND_F0,0WAIT_SEND_F1 ]]
+        run --separate-stderr ppsched -q --csv plan.csv frozen.json -o again.json
+        [ "$status" -eq 0 ]
+        [ -z "$stderr" ]
+        diff <(computed plan.json) <(computed again.json)
+    done
+}
+
 @test "a pair stays a pair through lowering" {
     ppsched --csv "$files/dualpipev_4rank_10mb.csv" -o plan.json
     jq -e '.schedule.kind == "csv" and .schedule.n_microbatches == 10 and

@@ -194,6 +194,8 @@ int pp_unreduced_stage(const struct pp_schedule *s)
     for (int stage = 0; stage < g->n_stages; stage++) {
         const struct pp_row *list = &s->rows[g->stages[stage].row];
         size_t i = 0;
+        if (g->stages[stage].frozen)
+            continue;
         while (i < list->n && (list->actions[i].op != PP_REDUCE_GRAD ||
                                list->actions[i].stage != stage))
             i++;

@@ -54,8 +54,8 @@ int pp_check_rows(const struct pp_schedule *s, bool lowered,
 int pp_check_rows_all(const struct pp_schedule *s, bool lowered,
                       struct pp_faults *faults, struct pp_err *err) PP_MUST_USE;
 
-/* Returns the first stage without REDUCE_GRAD, or -1. This is no fault in
- * itself: a single replica has nothing to reduce. */
+/* Returns the first trained stage without REDUCE_GRAD, or -1. This is no fault
+ * in itself: a single replica has nothing to reduce. */
 int pp_unreduced_stage(const struct pp_schedule *s);
 
 /* Like pp_check without the last check, which pp_check_deadlock does. */

@@ -54,9 +54,12 @@ static void print_microbatch(struct printing *p, struct pp_action a,
     fprintf(p->f, "%d", a.microbatch);
 }
 
-/* Waits at once: PyTorch allows one REDUCE_GRAD at a time on a rank. */
+/* Waits at once: PyTorch allows one REDUCE_GRAD at a time on a rank. A frozen
+ * stage has no gradients. */
 static void print_reduce(struct printing *p, int stage)
 {
+    if (p->s->graph->stages[stage].frozen)
+        return;
     print_stage(p, stage, "REDUCE_GRAD");
     if (p->form == PP_CSV_COMMS)
         print_stage(p, stage, "WAIT_REDUCE_GRAD");
@@ -74,13 +77,18 @@ static void print_wait_forward(struct printing *p, struct pp_action a)
     print_microbatch(p, a, "WAIT_SEND_F");
 }
 
-/* Waits for the sends of gradients at the end of the row, as nothing earlier
- * shows that they have been received. */
-static void print_wait_backward(struct printing *p, const struct pp_row *list)
+/* Waits for the other sends at the end of the row, as nothing earlier shows
+ * that they have been received: those of gradients, and those of activations
+ * that have no gradient. */
+static void print_last_waits(struct printing *p, const struct pp_row *list)
 {
-    for (size_t i = 0; p->form == PP_CSV_COMMS && i < list->n; i++)
-        if (list->actions[i].op == PP_SEND_B)
-            print_microbatch(p, list->actions[i], "WAIT_SEND_B");
+    for (size_t i = 0; p->form == PP_CSV_COMMS && i < list->n; i++) {
+        struct pp_action a = list->actions[i];
+        if (a.op == PP_SEND_B)
+            print_microbatch(p, a, "WAIT_SEND_B");
+        if (a.op == PP_SEND_F && !p->s->graph->stages[a.stage].has_backward)
+            print_microbatch(p, a, "WAIT_SEND_F");
+    }
 }
 
 /* Prints REDUCE_GRAD and RESHARD for the stages whose last action and messages
@@ -144,7 +152,7 @@ static void print_row(struct printing *p, const struct pp_row *list)
             p->done[p->n_done++] = a.stage;
     }
     print_done(p);
-    print_wait_backward(p, list);
+    print_last_waits(p, list);
     fputc('\n', p->f);
 }
 
