@@ -29,7 +29,8 @@ setup() {
 plan() {
     local file=$1 kind=$2 m=$3
     shift 3
-    ppsplit -q "$@" model-qwen2-moe-ep | ppsched -q -s "$kind" -m "$m" >"$file"
+    # shellcheck disable=SC2086
+    ppsplit -q "$@" model-qwen2-moe-ep | ppsched -q -s $kind -m "$m" >"$file"
 }
 
 # divided KIND M SPLIT...: compares the split with one rank: losses, norms and
@@ -250,6 +251,19 @@ capped() { capped_as position "$@"; }
     near sliced whole
     diff <(jq .dropped sliced/log) <(jq .dropped whole/log)
     jq -es 'all(.[]; .dropped > 20)' sliced/log
+}
+
+# Blocks of slices then have one layout, whatever their tokens.
+@test "an objective finds the slices of ranks that divide experts, or drop tokens" {
+    local split
+    rollouts 3 12 >rollouts.jsonl
+    pppack -q -l 64 --bins-multiple 4 -o rollouts rollouts.jsonl
+    for split in '--dp 2 --ep 2' '--expert-capacity 0.7'; do
+        # shellcheck disable=SC2086
+        plan plan.json 'seq1f1b --slices 3' 2 -p 2 $split
+        pprun -q --verify --init 1 --data rollouts --dtype fp64 \
+            --objective grpo plan.json | tail -n 1 | grep '^the same'
+    done
 }
 
 @test "experts keep the same most probable tokens on every mesh" {

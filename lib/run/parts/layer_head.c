@@ -447,6 +447,14 @@ static const void *rows_of(const struct pp_layer *l,
     return NULL;
 }
 
+/* Finds the saved tensors, where write_scales finds those of earlier slices. */
+static void saved_of(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     enum pp_saved_when when, const struct pp_layer_blocks *b,
+                     void **s)
+{
+    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), when, b, s);
+}
+
 static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
                     void *y, const void *x, const struct pp_layer_blocks *b,
                     void *scratch, struct pp_err *err)
@@ -454,7 +462,7 @@ static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     struct head_scratch h = head_buffers(l, mb, scratch);
     void *s[PP_MAX_SAVED];
     double loss = 0;
-    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
+    saved_of(l, mb, PP_IN_FORWARD, b, s);
     if (l->env->model->generator && pp_head_pass_on(l, mb, y, x, err))
         return -1;
     const void *rows = rows_of(l, mb, &h, s, x, err);
@@ -516,7 +524,7 @@ static int head_gradients(const struct pp_layer *l,
     const struct pp_kernels *k = l->env->kernels;
     size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
     void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
+    saved_of(l, mb, PP_IN_BACKWARD, b, s);
     if (!mb->ahead)
         return gradients(l, mb, dx, dw, b, s, scratch, err);
     void *part = dx ? head_buffers(l, mb, scratch).ahead : NULL;
