@@ -357,6 +357,21 @@ capped() { capped_as position "$@"; }
     done
 }
 
+@test "a microbatch may have fewer choices than ranks divide" {
+    # A token chooses two experts, and four ranks divide the tokens.
+    yes '{"input_ids": [3]}' | head -n 7 >tokens.jsonl
+    echo '{"input_ids": [5, 6, 7]}' >>tokens.jsonl
+    pppack -q -l 64 --cp 4 --tp 2 -a none --rows 1 --no-shuffle -o tokens \
+        tokens.jsonl
+    local split
+    for split in '--cp 4' '--cp 2 --tp 2 --experts-over-tp --ep 2'; do
+        # shellcheck disable=SC2086
+        plan plan.json gpipe 8 -p 1 $split --expert-capacity 1
+        pprun --verify --init 1 --data tokens --dtype fp64 plan.json |
+            tail -n 1 | grep '^the same'
+    done
+}
+
 @test "the verification knows a capacity" {
     local split
     for split in '1f1b 4 -p 2 --dp 2 --ep 2' \

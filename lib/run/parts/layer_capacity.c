@@ -61,6 +61,11 @@ static struct pp_token_numbers numbers_of(const struct pp_layer *l,
                                      .position = mb->positions};
 }
 
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
 /* Collective. Fills the table. */
 static int tell_choices(const struct pp_layer *l,
                         const struct pp_microbatch *mb,
@@ -84,7 +89,9 @@ static int tell_choices(const struct pp_layer *l,
     sum.value_bytes = k->accumulator_bytes;
     sum.sum = k->add_gradient;
     sum.room = c->kept;
-    sum.room_values = total;
+    /* At least one for each rank: a microbatch may have fewer choices. There is
+     * room for those of as many rows as these ranks have at most. */
+    sum.room_values = most(total, (size_t)sum.group.n);
     return pp_all_reduce(&sum, c->chosen, total, err);
 }
 
