@@ -11,7 +11,8 @@ static int refuse_memory(struct pprun *p, int rank,
     char need[32], limit[32];
     if (o->memory_is_slots && (size_t)m->slots > o->memory)
         return pp_fail(err, PP_EXIT_NO,
-                       "rank %d keeps %d %s alive, but --memory allows %zu",
+                       "rank %d keeps %d %s alive, but --max-in-flight allows "
+                       "%zu",
                        rank, m->slots, pprun_slots(p->job.schedule->graph),
                        o->memory);
     if (o->memory_is_slots || pp_rank_total(&m->bytes) <= o->memory)

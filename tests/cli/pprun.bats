@@ -373,8 +373,9 @@ EOF
         want=$(ppsched --stats plan.json | jq ".peak[$r]")
         grep -qx "pprun: rank $r: at most $want microbatches were alive" err
     done
-    fails 1 "pprun: rank 0 keeps $peak microbatches alive, but --memory allows *" \
-        pprun plan.json --data packed --init 1 --steps 1 --memory $((peak - 1))
+    fails 1 "pprun: rank 0 keeps $peak microbatches alive, but --max-in-flight \
+allows $((peak - 1))" pprun plan.json --data packed --init 1 --steps 1 \
+        --max-in-flight $((peak - 1))
 }
 
 @test "an error of --memory says how many bytes are needed" {

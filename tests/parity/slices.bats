@@ -100,10 +100,10 @@ close_to() {
     pprun sliced-llama.json --data packed --init 5 --steps 1 -v 2>err >log
     grep -qx 'pprun: rank 0: at most 18 slices of microbatches were alive' err
     run --separate-stderr pprun sliced-llama.json --data packed --init 5 \
-        --steps 1 --memory 17
+        --steps 1 --max-in-flight 17
     [ "$status" -eq 1 ]
     [ "$stderr" = "pprun: rank 0 keeps 18 slices of microbatches alive, but\
- --memory allows 17" ]
+ --max-in-flight allows 17" ]
 }
 
 @test "slices need less memory, as planned" {
