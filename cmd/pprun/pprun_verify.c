@@ -156,13 +156,14 @@ static void take_one(const struct verify *y)
 }
 
 /* Parts of sums of tensor-parallel ranks are added in the plan too, so they
- * stay. */
+ * stay. Whole experts on them add up other parts. */
 static void take_exact(const struct verify *y)
 {
     struct pp_job *j = &y->p->job;
-    int tp = j->mesh.tp;
+    const struct pp_mesh planned = j->mesh;
     take_bins_of_plan(y);
-    j->mesh.tp = tp;
+    j->mesh.tp = planned.tp;
+    j->mesh.experts_over_tp = planned.experts_over_tp;
     j->eval = NULL;
 }
 

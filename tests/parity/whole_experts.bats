@@ -71,6 +71,11 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
     whole dualpipe 4 -p 2 --placement both-ways --tp 2 --dp 2 --ep 2
 }
 
+@test "an exact plan has the bits of one rank" {
+    plan plan.json gpipe 4 -p 1 --tp 2 --cp 2 --cp-exact --ep 2
+    verified --data packed
+}
+
 @test "all meshes" {
     slow
     local group way zero
