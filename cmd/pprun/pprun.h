@@ -186,10 +186,6 @@ int pprun_open_data(struct pprun *p) PP_MUST_USE;
  * language model. Refuses what pprun does not do with it. */
 int pprun_read_generator(struct pprun *p) PP_MUST_USE;
 
-/* Returns the parameters of the connector that a unit has. Plans do not count
- * them. */
-uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u);
-
 /* Gives the language model the generator's rows, if the ranks of both divide
  * rows alike: then nothing crosses a bridge. */
 void pprun_join_generator(struct pp_layout *l);

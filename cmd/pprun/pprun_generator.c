@@ -86,13 +86,6 @@ int pprun_read_generator(struct pprun *p)
                : 0;
 }
 
-uint64_t pprun_connector_params(const struct pprun *p, struct pp_unit_id u)
-{
-    const struct pp_model *g = &p->generator;
-    return u.generates && u.kind == PP_UNIT_EMBED ? g->hidden * (g->reads + 1)
-                                                  : 0;
-}
-
 /* Reports whether ranks of both meshes divide rows, tensors and state alike and
  * exchange alike what attention needs, and the rows of one follow those of the
  * other. */

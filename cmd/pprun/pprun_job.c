@@ -255,8 +255,7 @@ static int check_units(const struct pprun *p)
         char fqn[PP_FQN_TEXT];
         pp_model_fqn(&p->model, u, fqn);
         if (strcmp(fqn, m->model.units[i].fqn) ||
-            m->model.units[i].params + pprun_connector_params(p, u) !=
-                pp_unit_n_params(&p->model, u))
+            m->model.units[i].params != pp_unit_n_params(&p->model, u))
             return pp_fail(err, PP_EXIT_INPUT,
                            "/model/units/%zu: '%s' differs from '%s' of '%s'",
                            i, m->model.units[i].fqn, fqn, m->model.source);

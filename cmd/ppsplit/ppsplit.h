@@ -136,6 +136,11 @@ int split_combine(struct split_job *j) PP_MUST_USE;
 bool split_generates(const struct split_job *j);
 int split_add_generator(struct split_job *j, int argc, char **argv) PP_MUST_USE;
 
+/* Counts the connector in the plan of a generator, whose document is left as it
+ * is. */
+int split_connect(struct split_job *j, const struct pp_manifest *language,
+                  struct pp_manifest *g) PP_MUST_USE;
+
 /* Reads a manifest with a model and stages, and no generator. hint: the end of
  * a message. */
 struct pp_manifest;
@@ -245,6 +250,11 @@ int split_print_table(const struct split_job *j, FILE *f,
 /* Prints the plan in the form of another system. */
 int split_print_export(const struct split_job *j, FILE *f,
                        struct pp_err *err) PP_MUST_USE;
+
+/* Sets all that a manifest says of unit i but its name and what a stage that
+ * recomputes has. */
+void split_set_costs(const struct split_job *j, size_t i,
+                     struct pp_manifest_unit *x);
 
 /* Prints the manifest; command is its line of history. */
 int split_print_manifest(const struct split_job *j, const char *command,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_generator - --combine with a generator: joins the whole plan of a
  * language model, with its encoders if it has any, and that of a generator
- * behind it, which is a model of its own. No costs are computed again. */
+ * behind it, which is a model of its own. Only costs of the connector between
+ * them are new. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -100,7 +101,8 @@ int split_add_generator(struct split_job *j, int argc, char **argv)
                      split_read_manifest(j, files[GENERATOR], "", &generator)
                  ? -1
                  : 0;
-    if (rc == 0 && pp_manifest_add_generator(&plan, &generator, &j->t.err))
+    if (rc == 0 && (split_connect(j, &plan, &generator) ||
+                    pp_manifest_add_generator(&plan, &generator, &j->t.err)))
         rc = pp_fail_at(&j->t.err, "--combine: %s: ", files[GENERATOR]);
     if (rc == 0)
         rc = print_joined(j, &plan, argc, argv);

@@ -32,6 +32,29 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     return mode;
 }
 
+void split_set_costs(const struct split_job *j, size_t i,
+                     struct pp_manifest_unit *x)
+{
+    const struct pp_unit_id u = pp_model_unit(&j->model, i);
+    const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+    const struct pp_unit_rates rates = pp_unit_rates(
+        &j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
+    const struct pp_mesh own = pp_split_mesh(&j->request, i);
+    const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
+    const size_t gathered = pp_split_gathered(&j->request, &own, i);
+    double n = pp_mesh_sharers(&j->mesh);
+    x->params = pp_unit_n_params(&j->model, u);
+    x->fwd_flops[0] = f.per_token / n;
+    x->fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
+    for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
+        x->act_bytes[b] = rates.act[b] / n;
+    x->state_bytes = (double)pp_state_sum(state);
+    x->weight_bytes = (double)(gathered ? gathered : state.weights);
+    x->out_bytes = rates.out / n;
+    x->workspace = rates.workspace;
+    x->role = pp_unit_role(&j->model, u);
+}
+
 /* Describes the units. used: the modes of some stage, which a unit describes
  * too. */
 static int set_units(const struct split_job *j, struct pp_arena *a,
@@ -39,34 +62,17 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
                      struct pp_manifest_unit *units)
 {
     char fqn[PP_FQN_TEXT];
-    double n = pp_mesh_sharers(&j->mesh);
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
-        struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
         struct pp_manifest_unit *x = &units[i];
-        const struct pp_unit_rates rates = pp_unit_rates(
-            &j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
         pp_model_fqn(&j->model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         if (!x->fqn)
             return -1;
-        x->params = pp_unit_n_params(&j->model, u);
-        x->fwd_flops[0] = f.per_token / n;
-        x->fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
-        for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            x->act_bytes[b] = rates.act[b] / n;
+        split_set_costs(j, i, x);
         for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
             if (used[r] && u.kind == PP_UNIT_LAYER)
                 x->modes[r] = mode_of(j, u, (enum pp_recompute)r);
-        const struct pp_mesh own = pp_split_mesh(&j->request, i);
-        const struct pp_state_bytes state =
-            pp_split_state(&j->request, &own, i);
-        x->state_bytes = (double)pp_state_sum(state);
-        const size_t gathered = pp_split_gathered(&j->request, &own, i);
-        x->weight_bytes = (double)(gathered ? gathered : state.weights);
-        x->out_bytes = rates.out / n;
-        x->workspace = rates.workspace;
-        x->role = pp_unit_role(&j->model, u);
     }
     return 0;
 }

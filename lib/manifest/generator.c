@@ -7,6 +7,7 @@
  * one of its ranks sees it. Those of the generator are scaled: it may have
  * other tokens for a microbatch, and on other data-parallel ranks it has those
  * of several microbatches, or of a part of one. */
+#include <math.h>
 #include <string.h>
 
 #include "manifest/sections.h"
@@ -155,18 +156,30 @@ static int name_unit(struct join *j, struct pp_manifest_unit *u)
     return 0;
 }
 
-/* The last unit of the language model also puts out the rows that its head
- * reads, without those of layers for multi-token prediction. */
-static void pass_on(const struct pp_manifest_model *a,
-                    struct pp_manifest_unit *units)
+/* Rows of layers for multi-token prediction are not among them. */
+size_t pp_manifest_last_rows(const struct pp_manifest_model *model)
 {
-    size_t last = a->n_units - 1;
-    for (size_t i = 1; i < a->n_units && a->ahead; i++)
-        if (!strcmp(units[i].fqn, a->ahead))
+    const struct pp_manifest_unit *units = model->units;
+    size_t last = model->n_units - 1;
+    for (size_t i = 1; i < model->n_units && model->ahead; i++)
+        if (!strcmp(units[i].fqn, model->ahead))
             last = i - 1;
     while (last > 0 && !(units[last].out_bytes > 0))
         last--;
-    units[a->n_units - 1].out_bytes = units[last].out_bytes;
+    return last;
+}
+
+/* The last unit of the language model also puts out the rows that its head
+ * reads. It has room for their gradient from the generator, as it has for those
+ * of several predictions. */
+static void pass_on(const struct join *j, struct pp_manifest_unit *units)
+{
+    const struct pp_manifest_model *a = &j->to->model;
+    struct pp_manifest_unit *head = &units[a->n_units - 1];
+    head->out_bytes = units[pp_manifest_last_rows(a)].out_bytes;
+    if (head->workspace.fixed && !a->ahead)
+        head->workspace.token +=
+            rint(head->out_bytes * pp_mesh_sharers(&j->to->mesh));
 }
 
 static int join_models(struct join *j, struct pp_err *err)
@@ -181,7 +194,7 @@ static int join_models(struct join *j, struct pp_err *err)
         return fail_memory(err);
     memcpy(x->units, a->units, a->n_units * sizeof *x->units);
     memcpy(x->units + a->n_units, b->units, b->n_units * sizeof *x->units);
-    pass_on(a, x->units);
+    pass_on(j, x->units);
     x->has_state = a->has_state || b->has_state;
     x->params = a->params + b->params;
     x->n_tensors = x->rotary = 0; /* nothing says what its tables need */

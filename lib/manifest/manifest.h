@@ -196,10 +196,14 @@ int pp_manifest_set_data(struct pp_manifest *m,
 int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
                              struct pp_err *err) PP_MUST_USE;
 
+/* Returns the last unit whose rows the head of a language model reads, or one
+ * after it that passes them on. */
+size_t pp_manifest_last_rows(const struct pp_manifest_model *model);
+
 /* Puts a generator behind the language model of m: the units, stages and ranks
- * of its plan, with their costs. Both plans assume a microbatch; that of the
- * generator stands for one of the language model. m loses its schedule. On
- * failure *m is as it was. */
+ * of its plan, with their costs, those of its connector in its first unit. Both
+ * plans assume a microbatch; that of the generator stands for one of the
+ * language model. m loses its schedule. On failure *m is as it was. */
 int pp_manifest_add_generator(struct pp_manifest *m,
                               const struct pp_manifest *generator,
                               struct pp_err *err) PP_MUST_USE;

@@ -34,13 +34,18 @@ stats() { ppsched -s ${3:-1f1b} -m 8 --stats "$1" | jq -c "$2"; }
     jq -e '[.components[] | [.name, .rank_offset, .first_rank, .mesh.pp,
         .behind, .source]] == [["language", 0, 0, 2, null, null],
         ["generator", 2, 2, 2, "language", "gen.json"]]' plan.json
-    # The units of both, and the rows before the head.
-    diff <(jq -s '[.[].model.units[]] | map(del(.fqn))' l.json g.json) \
-        <(jq '.model.units | map(del(.fqn) |
-            if .out_bytes == 4096 and .params == 32768000 and .fwd_flops[0] > 0
-            then .out_bytes = 0 else . end)' plan.json)
-    jq -e '[.model.units[] | select(.fqn == "lm_head") | .out_bytes] == [4096]
-        and .stages[1].out_bytes == 4096 and
+    # The units of both. The head puts out the rows before it, of 4 x 1024 bytes,
+    # and has room for their gradient. The connector is a product of 1024 x 512
+    # with a bias, which keeps these rows. Its unit takes and gives 1024 + 512
+    # values in place of 2 x 512, and sorts the 1024.
+    diff <(jq -s '.[0].model.units[-1] |= (.out_bytes = 4096 |
+                .workspace_bytes[0] += 4096) |
+            .[1].model.units[0] |= (.params += 1025 * 512 |
+                .fwd_flops[0] = 2 * 1024 * 512 | .act_bytes[1] = 4 * 1024 |
+                .workspace_bytes[0] += 4 * 512 + 4 * 1024) |
+            [.[].model.units[]] | map(del(.fqn))' l.json g.json) \
+        <(jq '.model.units | map(del(.fqn))' plan.json)
+    jq -e '.stages[1].out_bytes == 4096 and
         ([.model.units[].fqn] | index("generator.lm_head"))' plan.json
     jq -e '[.history[].args] | length == 2 and (.[1] | test("--combine"))' \
         plan.json
@@ -53,11 +58,14 @@ stats() { ppsched -s ${3:-1f1b} -m 8 --stats "$1" | jq -c "$2"; }
     # gradients.
     [ "$(stats plan.json '[.idle[1].busy, .idle[3].busy]')" = \
         "$(jq -nc "[$(stats l.json '.idle[1].busy'), $(stats g.json '.idle[1].busy')]")" ]
-    for part in weights gradients optimizer workspace; do
-        [ "$(stats plan.json "[.memory[].$part]")" = \
-            "$(jq -nc "$(stats l.json "[.memory[].$part]") +
-                $(stats g.json "[.memory[].$part]")")" ]
-    done
+    # F, I and W of the connector, for 8 microbatches of 512 tokens.
+    [ "$(jq -n "$(stats plan.json '.idle[2].busy') - $(stats g.json '.idle[0].busy')")" = \
+        $((3 * 2 * 1024 * 512 * 8 * 512)) ]
+    local part parts='[.memory[] | [.weights, .gradients, .optimizer]]'
+    diff <(stats plan.json "$parts") <(jq -nc "$(stats l.json "$parts") +
+        $(stats g.json "$parts") | .[2] |= (
+            .[0] += 4 * 1025 * 512 | .[1] += 4 * 1025 * 512 |
+            .[2] += 8 * 1025 * 512)")
     # Activations of the last rank, which warms up with one forward.
     [ "$(stats plan.json '.memory[3].activations')" = \
         "$(stats g.json '.memory[1].activations')" ]
@@ -189,12 +197,38 @@ first units" --combine language=l.json,generator=b.json
     ppsplit -q -p 2 --seq-len 512 --gpu h100 --dtype bf16 gen.json >b.json
     join a.json b.json >c.json
     jq -e '.profile.units | length == 13' c.json
+    # The connector takes as long for an operation as the layer behind it.
+    jq '.profile.units[1] |= (.fwd = [6e-6, 0] | .input = [8e-6, 0] |
+        .weight = [4e-6, 0])' b.json >measured.json
+    join a.json measured.json >c.json
+    jq -e '(.model.units[7].fwd_flops[0] / .model.units[8].fwd_flops[0]) as $r |
+        .profile.units[7] | .fqn == "generator.model.embed_tokens" and
+        ([.fwd[0] / 6e-6, .input[0] / 8e-6, .weight[0] / 4e-6] |
+            all(. / $r - 1 | fabs < 1e-12)) and .fwd[1] == 0' c.json
     [ "$(stats c.json '.idle[3].busy')" = "$(stats b.json '.idle[1].busy')" ]
     refuses "--combine: g.json: is for 'fp32' on a CPU, but the language model's \
 plan for bf16 on a GPU" -q --combine language=a.json,generator=g.json
     ppsplit -q -p 2 --seq-len 512 --device cuda --dtype bf16 gen.json >b.json
     refuses "--combine: b.json: one of the plans has measured costs, and the \
 other one none" -q --combine language=a.json,generator=b.json
+}
+
+@test "a connector counts between tables of units, too" {
+    jq -n '{format: "pp-units", version: 1, architecture: "Speech", units: [
+        {fqn: "embed", kind: "embedding", params: 1000, fwd_flops: [0, 0],
+            act_bytes: [0, 0, 160], out_bytes: 160,
+            workspace_bytes: [320, 256, 0, 0, 0]},
+        {fqn: "block.0", params: 500, fwd_flops: [1000, 4],
+            act_bytes: [160, 160, 160], out_bytes: 160}]}' >units.json
+    ppsplit -q -p 1 --dp 3 --seq-len 512 --units units.json >b.json
+    ppsplit -q -p 1 --dp 3 --seq-len 512 lm.json >a.json
+    join a.json b.json >c.json
+    # 1024 x 40 and a bias. A rank has a third of both moments, in whole lines
+    # of 16 elements: 14000 of 42000.
+    jq -e '.model.units[7] | .params == 1000 + 1025 * 40 and
+        .fwd_flops == [2 * 1024 * 40, 0] and .act_bytes == [0, 4096, 160] and
+        .workspace_bytes == [320 + 4 * 984 + 4096, 256, 0, 0, 0] and
+        .state_bytes == 8 * 42000 + 8 * 14000' c.json
 }
 
 @test "other plans and options are refused by name" {
@@ -221,6 +255,11 @@ plan of its language model'
     ppsplit -q -p 2 --seq-len 512 --zero 0 gen.json >z.json
     refuses "--combine: z.json: has not the zero, resident and order of the \
 language model's mesh" --combine language=l.json,generator=z.json
+    llama 3 9000 >moved.json
+    ppsplit -q -p 2 --seq-len 512 moved.json >m.json
+    llama 4 9000 >moved.json
+    refuses "--combine: m.json: 'moved.json' is another model than the one that \
+was planned; plan it again" --combine language=l.json,generator=m.json
     ppsplit -q -p 2 --encoder-ranks 1 "$OMNI" >o.json
     refuses "--combine: o.json: has '3' components, but a generator is one \
 model" --combine language=l.json,generator=o.json

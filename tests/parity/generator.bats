@@ -52,6 +52,26 @@ verified() {
     grep -q '^multi_modal_projector.linear_1.weight .* ok' table
 }
 
+# planned LANGUAGE GENERATOR: the plan has the bytes of pprun, but for its tables.
+planned() {
+    generates "$@" "$D"
+    diff <(ppsched --stats --data aligned plan.json |
+            jq -c '.memory[] | del(.tables, .total)') \
+        <(pprun -q --init 1 --print-memory --steps 1 --data aligned plan.json |
+            jq -c '.[] | del(.tables, .total, .rank, .slots)') ||
+        { echo "$*"; return 1; }
+}
+
+@test "plans have its memory and that of the connector" {
+    pppack -q --tp 2 --cp 2 -l 48 --bins-multiple 6 -o aligned text.jsonl
+    planned '-p 1' '-p 1'
+    planned '-p 2 --tp 2' '-p 2 --tp 2'
+    planned '-p 1 --dp 3' '-p 2 --dp 3'
+    planned '-p 1 --cp 2 --zero 3' '-p 1 --cp 2 --zero 3'
+    planned '-p 2 --dp 2' '-p 1'
+    planned '-p 1' '-p 1 --tp 2'
+}
+
 @test "processes exchange rows as threads do" {
     needs_mpirun
     generates '-p 1 --dp 2' '-p 1' "$D"
