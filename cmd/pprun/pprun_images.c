@@ -53,10 +53,13 @@ int pprun_check_images(const struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
-    for (size_t k = 0; k < pp_plan_language(m); k++)
-        if (m->components[k].apart &&
-            pp_mesh_check_encoder(&m->components[k].mesh, &p->model, k, err))
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        bool apart = k < pp_plan_language(m) && m->components[k].apart;
+        if (p->model.encoders[k].kind != PP_VISION_NONE &&
+            pp_mesh_check_encoder(apart ? &m->components[k].mesh : NULL,
+                                  &m->mesh, &p->model, k, err))
             return -1;
+    }
     if (o->generate || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder, "

@@ -339,19 +339,6 @@ static int fail_encoder(const struct pp_model *m, const struct pp_vision *v,
                            tp);
 }
 
-int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
-                          size_t encoder, struct pp_err *err)
-{
-    const struct pp_vision *v = &m->encoders[encoder];
-    size_t tp = (size_t)x->tp;
-    char value[64];
-    if (divides_encoder(m, v, tp))
-        return 0;
-    snprintf(value, sizeof value, "pp=%d,tp=%zu,cp=%d,dp=%d", x->pp,
-             fewer_of_encoder(m, v, tp, 0), x->cp, x->dp);
-    return fail_encoder(m, v, tp, value, err);
-}
-
 /* Checks an encoder with a mesh of its own on the ranks of x. */
 static int check_division(const struct pp_mesh *x, const struct pp_model *m,
                           const struct pp_vision *v, struct pp_err *err)
@@ -378,19 +365,22 @@ static int check_division(const struct pp_mesh *x, const struct pp_model *m,
     return 0;
 }
 
-static int check_divisions(const struct pp_mesh *x, const struct pp_model *m,
-                           struct pp_err *err)
+int pp_mesh_check_encoder(const struct pp_mesh *own, const struct pp_mesh *x,
+                          const struct pp_model *m, size_t encoder,
+                          struct pp_err *err)
 {
-    if (!x->encoder_tp)
+    const struct pp_vision *v = &m->encoders[encoder];
+    char value[64];
+    if (!own)
+        return x->encoder_tp ? check_division(x, m, v, err) : 0;
+    size_t tp = (size_t)own->tp;
+    if (divides_encoder(m, v, tp))
         return 0;
-    if (!pp_model_has_encoder(m))
-        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", NULL,
-                               "the model has no encoder");
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (m->encoders[k].kind != PP_VISION_NONE &&
-            check_division(x, m, &m->encoders[k], err))
-            return -1;
-    return 0;
+    bool both = m->encoders[1].kind != PP_VISION_NONE; /* they need names */
+    snprintf(value, sizeof value, "%s%spp=%d,tp=%zu,cp=%d,dp=%d",
+             both ? pp_vision_part(v) : "", both ? ":" : "", own->pp,
+             fewer_of_encoder(m, v, tp, 0), own->cp, own->dp);
+    return fail_encoder(m, v, tp, value, err);
 }
 
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
@@ -407,8 +397,10 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
     if (check_capacity(x, m, err) || check_experts(x, m, err) ||
         check_vision(x, m, err) || pp_mesh_check_exchange(x, m, err))
         return -1;
-    return check_seq_len(x, seq_len, err) || check_divisions(x, m, err) ? -1
-                                                                        : 0;
+    if (x->encoder_tp && !pp_model_has_encoder(m))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", NULL,
+                               "the model has no encoder");
+    return check_seq_len(x, seq_len, err);
 }
 
 static uint64_t divide_up(uint64_t a, uint64_t b)

@@ -92,10 +92,12 @@ bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err) PP_MUST_USE;
 
-/* Checks that an encoder divides by its own mesh. An error carries the setting
+/* Checks that an encoder divides by its own mesh, or if it has none by that on
+ * the ranks of the language model, x. An error carries the setting
  * encoder-mesh. */
-int pp_mesh_check_encoder(const struct pp_mesh *x, const struct pp_model *m,
-                          size_t encoder, struct pp_err *err) PP_MUST_USE;
+int pp_mesh_check_encoder(const struct pp_mesh *own, const struct pp_mesh *x,
+                          const struct pp_model *m, size_t encoder,
+                          struct pp_err *err) PP_MUST_USE;
 
 /* Returns the mesh of the ranks that hold a unit: of an encoder with a mesh of
  * its own on the ranks of x, or x. */

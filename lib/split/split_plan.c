@@ -202,10 +202,13 @@ static int fill_bounds(struct pp_split_plan *plan, struct pp_err *err)
 
 static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
 {
-    for (size_t i = 0; q->encoders && i < PP_MAX_ENCODERS; i++)
-        if (q->model->encoders[i].kind != PP_VISION_NONE && q->encoders[i].dp &&
-            pp_mesh_check_encoder(&q->encoders[i], q->model, i, err))
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        bool apart = q->encoders && q->encoders[i].dp;
+        if (q->model->encoders[i].kind != PP_VISION_NONE &&
+            pp_mesh_check_encoder(apart ? &q->encoders[i] : NULL, &q->mesh,
+                                  q->model, i, err))
             return -1;
+    }
     return 0;
 }
 

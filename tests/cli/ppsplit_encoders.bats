@@ -136,6 +136,18 @@ chain() {
     ppsplit -t -p 4 --dp 2 --encoder-mesh vision:pp=2 \
         --encoder-mesh audio:shared,tp=2 "$OMNI" | tr '\n' ' ' |
         grep -q 'images of dp 1 x tp 1 x cp 1, for the encoder of audio dp 1 x tp 2'
+    # Only the 20 heads of audio divide by 5, only the 16 of images by 8.
+    ppsplit -q -p 2 --dp 5 --encoder-mesh audio:shared,tp=5 \
+        --encoder-mesh vision:dp=5 "$OMNI" |
+        jq -e '[.components[].mesh | [.dp, .tp]] == [[5, 1], [1, 5], [5, 1]]'
+    refuses "the encoder's 20 heads, 5120 columns of an MLP and 1280 of its \
+projector do not all divide by '8' tensor-parallel ranks; try --encoder-mesh \
+shared,tp=4" -p 2 --dp 8 --encoder-mesh audio:shared,tp=8 \
+        --encoder-mesh vision:tp=4 "$OMNI"
+    refuses "the encoder's 16 heads, 3420 columns of an MLP and 5120 of its \
+projector do not all divide by '5' tensor-parallel ranks; try --encoder-mesh \
+vision:pp=1,tp=4,cp=1,dp=1" -p 2 --dp 5 --encoder-mesh audio:shared,tp=5 \
+        --encoder-mesh vision:tp=5 "$OMNI"
     # Its stages are taken as they are.
     ppsplit -q -p 4 --dp 2 --tp 2 --encoder-mesh audio:shared \
         --encoder-mesh vision:pp=2 "$OMNI" >whole.json

@@ -81,6 +81,12 @@ plan() {
         plan 1f1b $args
         run -0 pprun "${o[@]}"
     done
+    # Ranks that share the audio need not divide the other encoder.
+    cp -R model odd
+    jq '.vision_config.num_heads = 1' model/config.json >odd/config.json
+    MODEL=odd plan 1f1b -p 2 --dp 2 --encoder-mesh vision:dp=2 \
+        --encoder-mesh audio:shared,tp=2
+    run -0 pprun "${o[@]}"
     plan 1f1b -p 3 --encoder-mesh vision:pp=1 --encoder-mesh audio:pp=1
     pprun "${o[@]}" >table
     grep -q '^visual.*  vision ok$' table
