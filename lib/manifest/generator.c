@@ -39,6 +39,33 @@ static bool shares_ranks(const struct pp_manifest *m)
     return m->n_components > 0 && !m->components[0].apart;
 }
 
+/* Checks that the generator can have the mesh of the language model, if an
+ * encoder shares that. */
+static int check_shared(const struct pp_manifest *m,
+                        const struct pp_manifest *g, struct pp_err *err)
+{
+    const struct pp_mesh *x = &m->mesh, *y = &g->mesh;
+    if (!shares_ranks(m))
+        return 0;
+    if (!same_ranks(y, x))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "has not the dp %d x tp %d x cp %d x ep %d ranks of the "
+                       "language model, which its encoder shares; plan the "
+                       "encoder on ranks of its own",
+                       x->dp, x->tp, x->cp, x->ep);
+    if (x->cp_exchange != y->cp_exchange || x->cp_exact != y->cp_exact)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "exchanges keys by '%s'%s, but the language model, "
+                       "which an encoder shares ranks with, by '%s'%s; plan "
+                       "the encoder on ranks of its own, or both models in the "
+                       "same way",
+                       pp_cp_exchange_names[y->cp_exchange],
+                       y->cp_exact ? ", exactly" : "",
+                       pp_cp_exchange_names[x->cp_exchange],
+                       x->cp_exact ? ", exactly" : "");
+    return 0;
+}
+
 static int check_model(const struct pp_manifest *g, struct pp_err *err)
 {
     if (g->n_components)
@@ -57,7 +84,6 @@ static int check_model(const struct pp_manifest *g, struct pp_err *err)
 static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
                        struct pp_err *err)
 {
-    const struct pp_mesh *x = &m->mesh;
     if (check_model(g, err))
         return -1;
     if (pp_plan_generates(m))
@@ -78,17 +104,11 @@ static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
                        "one of the plans has %s, and the other one none",
                        m->has_profile != g->has_profile ? "measured costs"
                                                         : "a microbatch");
-    if (!pp_same_settings(&g->mesh, x))
+    if (!pp_same_settings(&g->mesh, &m->mesh))
         return pp_fail(err, PP_EXIT_INPUT,
                        "has not the zero, resident and order of the language "
                        "model's mesh");
-    if (shares_ranks(m) && !same_ranks(&g->mesh, x))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "has not the dp %d x tp %d x cp %d x ep %d ranks of the "
-                       "language model, which its encoder shares; plan the "
-                       "encoder on ranks of its own",
-                       x->dp, x->tp, x->cp, x->ep);
-    return 0;
+    return check_shared(m, g, err);
 }
 
 /* Returns the tokens and attended pairs of the microbatch that a plan

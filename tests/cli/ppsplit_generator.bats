@@ -123,6 +123,19 @@ stats() { ppsched -s ${3:-1f1b} -m 8 --stats "$1" | jq -c "$2"; }
 of the language model, which its encoder shares; plan the encoder on ranks of its \
 own" \
         -q --combine language=omni.json,generator=other.json
+    # Then it exchanges keys as the language model does; on its own ranks not.
+    ppsplit -q -p 2 --cp 2 "$OMNI" >omni.json
+    ppsplit -q -p 1 --cp 2 --cp-exchange ring "${like[@]}" gen.json >other.json
+    refuses "--combine: other.json: exchanges keys by 'ring', but the language \
+model, which an encoder shares ranks with, by 'gather'; plan the encoder on ranks \
+of its own, or both models in the same way" \
+        --combine language=omni.json,generator=other.json
+    ppsplit -q -p 3 --cp 2 --encoder-ranks 1 --cp-exchange ring "$OMNI" >omni.json
+    join omni.json other.json | jq -e '.components[-1].mesh.cp_exchange == "ring"'
+    ppsplit -q -p 3 --cp 2 --encoder-mesh vision:pp=1 --encoder-mesh \
+        audio:shared "$OMNI" >omni.json
+    join omni.json other.json | jq -e '.components[-1].mesh.cp_exchange == "ring"
+        and .mesh.cp_exchange == null'
 }
 
 @test "other tokens and data-parallel ranks scale its costs" {
