@@ -75,7 +75,8 @@ struct pp_split_run {
     const struct pp_split_request *request;
     struct pp_backend backend;
     struct pp_arena arena;
-    size_t n_units, n_stages; /* n_stages: of one copy */
+    size_t n_units, n_stages;     /* n_stages: of one copy */
+    size_t n_tensors, n_elements; /* of the model */
     int64_t n_microbatches;
     size_t memory_bytes; /* the limit in force */
     bool shortest;
@@ -90,10 +91,13 @@ struct pp_split_run {
     struct pp_makespan makespan;
     struct pp_split_memory memory;
     struct pp_split_step step;
+    /* Units have these in the modes that they have now. Without a simulation,
+     * times and bytes are NULL. */
     double *costs;                    /* per unit: of one token */
     enum pp_recompute *modes;         /* per unit */
     double (*times)[PP_N_TIMES];      /* by unit * n_slices + slice */
     double (*bytes)[PP_N_UNIT_BYTES]; /* per unit */
+    struct pp_split_unit **in_mode;   /* (unit, mode): NULL: not known yet */
     double *message_bytes;            /* per unit: of the message after it; the
                                          smallest for all features */
     /* The share of each encoder, then that of the language model, if encoders
@@ -177,6 +181,20 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
 /* Returns the bytes of weights, gradients and optimizer state on a rank. */
 double pp_split_run_trained(const struct pp_split_run *run,
                             const size_t *bounds, int rank);
+
+/* Fills costs, times and bytes of units in the mode of the request. */
+int pp_split_units_init(struct pp_split_run *run,
+                        struct pp_err *err) PP_MUST_USE;
+
+/* Sets the mode of a unit, and its costs, times and bytes. */
+int pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
+                           enum pp_recompute mode,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Returns the rows of a rank for the largest slice, and the bytes that a unit
+ * puts out for them. */
+size_t pp_split_rows(const struct pp_split_run *run);
+double pp_split_unit_output(const struct pp_split_run *run, size_t i);
 
 /* Returns the mesh of the ranks that have a unit. */
 struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* One schedule on one model: the order of the work, the costs and sizes of
- * units, and the memory that a split needs on each rank. */
+/* One schedule on one model: the order of the work, and the memory that a split
+ * needs on each rank. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -127,99 +127,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     return pp_makespan_init(&run->makespan, &run->order, err);
 }
 
-/* --- units --- */
-
-static struct pp_cost_source cost_source(const struct pp_split_request *q)
-{
-    return (struct pp_cost_source){.model = q->model,
-                                   .mesh = &q->mesh,
-                                   .measured =
-                                       q->profile ? q->profile->units : NULL,
-                                   .seq_len = (double)q->microbatch.seq_len};
-}
-
-static void set_cost(struct pp_split_run *run, size_t i)
-{
-    const struct pp_cost_source x = cost_source(run->request);
-    bool whole = run->request->whole_head && i == run->n_units - 1;
-    run->costs[i] =
-        pp_unit_token_cost(&x, i, run->modes[i], run->halves && !whole);
-}
-
-static void set_times(struct pp_split_run *run, size_t i)
-{
-    const struct pp_cost_source x = cost_source(run->request);
-    int64_t n = run->graph.n_slices;
-    for (int64_t q = 0; q < n; q++) {
-        struct pp_default_microbatch_part part =
-            pp_default_microbatch_slice(&run->request->microbatch, q, n);
-        struct pp_cost c =
-            pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
-        double *t = run->times[i * (size_t)n + (size_t)q];
-        t[PP_TIME_F] = c.forward;
-        t[PP_TIME_I] = c.input_grad;
-        t[PP_TIME_W] = c.weight_grad;
-        t[PP_TIME_B] = c.backward;
-    }
-}
-
-/* Returns the rows of a rank for the largest slice. */
-static size_t slice_rows(const struct pp_split_run *run)
-{
-    const struct pp_split_request *q = run->request;
-    int64_t n = run->graph.n_slices;
-    return pp_rank_rows(&q->mesh, &run->backend,
-                        (size_t)((q->microbatch.tokens + n - 1) / n));
-}
-
-static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
-{
-    const struct pp_split_request *q = run->request;
-    const struct pp_unit_rates rates =
-        pp_unit_rates(&q->mesh, q->model, pp_model_unit(q->model, i),
-                      run->modes[i], &run->backend);
-    size_t rows = slice_rows(run);
-    size_t context =
-        run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
-    return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
-}
-
-struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
-{
-    const struct pp_unit_id u = pp_model_unit(q->model, i);
-    bool encodes = pp_unit_is_vision(u);
-    bool apart = encodes && q->encoders && q->encoders[u.encoder].dp;
-    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->mesh, encodes);
-}
-
-struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
-                                     const struct pp_mesh *mesh, size_t i)
-{
-    struct pp_unit_id u = pp_model_unit(q->model, i);
-    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision);
-}
-
-size_t pp_split_gathered(const struct pp_split_request *q,
-                         const struct pp_mesh *mesh, size_t i)
-{
-    struct pp_unit_id u = pp_model_unit(q->model, i);
-    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->model, u),
-                             q->precision);
-}
-
-static void set_bytes(struct pp_split_run *run, size_t i)
-{
-    const struct pp_split_request *q = run->request;
-    const struct pp_unit_bytes x = unit_bytes(run, i);
-    double *b = run->bytes[i];
-    b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
-    b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
-    b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
-    const struct pp_mesh mesh = pp_split_mesh(q, i);
-    b[PP_UNIT_WHOLE] = (double)pp_split_gathered(q, &mesh, i);
-    b[PP_UNIT_WORKSPACE] = (double)x.workspace;
-    b[PP_UNIT_TRAINED] = (double)pp_state_sum(pp_split_state(q, &mesh, i));
-}
+/* --- memory --- */
 
 /* Returns the stage of what has the values of the embedding: the head, or the
  * first layer for multi-token prediction. Without bounds this is the last
@@ -275,8 +183,8 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .tokens = (size_t)q->microbatch.tokens,
         .positions = (size_t)q->microbatch.seq_len,
         .rotary = pp_model_rope_width(m),
-        .n_tensors = pp_model_n_tensors(m),
-        .n_params = pp_model_n_elements(m),
+        .n_tensors = run->n_tensors,
+        .n_params = run->n_elements,
         .n_owners = pp_mesh_most_owners(x),
         .n_losses = (size_t)(run->n_microbatches * q->mesh.dp),
         .n_metrics =
@@ -316,9 +224,7 @@ static int init_memory(struct pp_split_run *run, struct pp_err *err)
 static int init_step(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
-    size_t n = run->n_units, slices = (size_t)run->graph.n_slices;
-    run->times = pp_arena_alloc(&run->arena, n * slices, sizeof *run->times);
-    run->bytes = pp_arena_alloc(&run->arena, n, sizeof *run->bytes);
+    size_t n = run->n_units;
     run->limit =
         pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->limit);
     double *messages = pp_arena_alloc(&run->arena, n, sizeof *messages);
@@ -326,15 +232,11 @@ static int init_step(struct pp_split_run *run, struct pp_err *err)
         pp_arena_alloc(&run->arena, n, sizeof *run->message_bytes);
     run->tables =
         pp_arena_alloc(&run->arena, (size_t)q->n_ranks, sizeof *run->tables);
-    if (!run->message_bytes || !run->times || !run->bytes || !run->limit ||
-        !messages || !run->tables)
+    if (!run->message_bytes || !run->limit || !messages || !run->tables)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        set_times(run, i);
-        set_bytes(run, i);
-        run->message_bytes[i] = (double)unit_bytes(run, i).output;
-    }
-    pp_split_set_features(run, slice_rows(run));
+    for (size_t i = 0; i < n; i++)
+        run->message_bytes[i] = pp_split_unit_output(run, i);
+    pp_split_set_features(run, pp_split_rows(run));
     pp_split_set_messages(run, messages);
     run->step =
         (struct pp_split_step){.makespan = &run->makespan,
@@ -362,19 +264,16 @@ int pp_split_run_init(struct pp_split_run *run,
                               .n_units = pp_model_n_units(q->model),
                               .n_microbatches = q->n_microbatches,
                               .memory_bytes = q->memory_bytes,
+                              .n_tensors = pp_model_n_tensors(q->model),
+                              .n_elements = pp_model_n_elements(q->model),
                               .backend = pp_backend_of(q->precision, !q->gpu),
                               .shortest = q->shortest && !q->bounds};
     if (set_schedule(run, err))
         return -1;
-    run->costs = pp_arena_alloc(&run->arena, run->n_units, sizeof *run->costs);
-    run->modes = pp_arena_alloc(&run->arena, run->n_units, sizeof *run->modes);
-    if (!run->costs || !run->modes)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < run->n_units; i++) {
-        run->modes[i] = q->recompute;
-        set_cost(run, i);
-    }
-    return run->simulated ? init_step(run, err) : 0;
+    return pp_split_units_init(run, err) ||
+                   (run->simulated && init_step(run, err))
+               ? -1
+               : 0;
 }
 
 void pp_split_run_finish(struct pp_split_run *run)
@@ -389,16 +288,10 @@ void pp_split_run_finish(struct pp_split_run *run)
 int pp_split_run_set_modes(struct pp_split_run *run,
                            const enum pp_recompute *modes, struct pp_err *err)
 {
-    for (size_t i = 0; i < run->n_units; i++) {
-        if (run->modes[i] == modes[i])
-            continue;
-        run->modes[i] = modes[i];
-        set_cost(run, i);
-        if (!run->simulated)
-            continue;
-        set_times(run, i);
-        set_bytes(run, i);
-    }
+    for (size_t i = 0; i < run->n_units; i++)
+        if (run->modes[i] != modes[i] &&
+            pp_split_unit_set_mode(run, i, modes[i], err))
+            return -1;
     if (!run->memory.before)
         return 0;
     return pp_split_memory_set(

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT */
+/* split_units - the costs and sizes of the units of a run, in the mode of
+ * recomputation that each has. A search tries few modes many times, so that
+ * each is computed once. */
+#include <string.h>
+
+#include "split/split_plan.h"
+
+/* A unit in one mode. */
+struct pp_split_unit {
+    double cost, bytes[PP_N_UNIT_BYTES];
+    double times[][PP_N_TIMES]; /* of each slice */
+};
+
+struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
+{
+    const struct pp_unit_id u = pp_model_unit(q->model, i);
+    bool encodes = pp_unit_is_vision(u);
+    bool apart = encodes && q->encoders && q->encoders[u.encoder].dp;
+    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->mesh, encodes);
+}
+
+struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
+                                     const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision);
+}
+
+size_t pp_split_gathered(const struct pp_split_request *q,
+                         const struct pp_mesh *mesh, size_t i)
+{
+    struct pp_unit_id u = pp_model_unit(q->model, i);
+    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->model, u),
+                             q->precision);
+}
+
+static struct pp_cost_source cost_source(const struct pp_split_request *q)
+{
+    return (struct pp_cost_source){.model = q->model,
+                                   .mesh = &q->mesh,
+                                   .measured =
+                                       q->profile ? q->profile->units : NULL,
+                                   .seq_len = (double)q->microbatch.seq_len};
+}
+
+static void set_cost(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    bool whole = run->request->whole_head && i == run->n_units - 1;
+    run->costs[i] =
+        pp_unit_token_cost(&x, i, run->modes[i], run->halves && !whole);
+}
+
+static void set_times(struct pp_split_run *run, size_t i)
+{
+    const struct pp_cost_source x = cost_source(run->request);
+    int64_t n = run->graph.n_slices;
+    for (int64_t q = 0; q < n; q++) {
+        struct pp_default_microbatch_part part =
+            pp_default_microbatch_slice(&run->request->microbatch, q, n);
+        struct pp_cost c =
+            pp_unit_cost_for(&x, i, run->modes[i], part.tokens, part.pairs);
+        double *t = run->times[i * (size_t)n + (size_t)q];
+        t[PP_TIME_F] = c.forward;
+        t[PP_TIME_I] = c.input_grad;
+        t[PP_TIME_W] = c.weight_grad;
+        t[PP_TIME_B] = c.backward;
+    }
+}
+
+size_t pp_split_rows(const struct pp_split_run *run)
+{
+    const struct pp_split_request *q = run->request;
+    int64_t n = run->graph.n_slices;
+    return pp_rank_rows(&q->mesh, &run->backend,
+                        (size_t)((q->microbatch.tokens + n - 1) / n));
+}
+
+static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+    const struct pp_unit_rates rates =
+        pp_unit_rates(&q->mesh, q->model, pp_model_unit(q->model, i),
+                      run->modes[i], &run->backend);
+    size_t rows = pp_split_rows(run);
+    size_t context =
+        run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
+    return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
+}
+
+double pp_split_unit_output(const struct pp_split_run *run, size_t i)
+{
+    return (double)unit_bytes(run, i).output;
+}
+
+static void set_bytes(struct pp_split_run *run, size_t i)
+{
+    const struct pp_unit_bytes x = unit_bytes(run, i);
+    double *b = run->bytes[i];
+    b[PP_UNIT_ACT_I] = (double)x.act[PP_SAVED_ACT_I];
+    b[PP_UNIT_ACT_W] = (double)x.act[PP_SAVED_ACT_W];
+    b[PP_UNIT_GRAD_W] = (double)x.act[PP_SAVED_GRAD_W];
+    b[PP_UNIT_WORKSPACE] = (double)x.workspace;
+}
+
+/* Sets the bytes that no mode changes. */
+static void set_state(struct pp_split_run *run, size_t i)
+{
+    const struct pp_split_request *q = run->request;
+    const struct pp_mesh mesh = pp_split_mesh(q, i);
+    const struct pp_held held =
+        pp_mesh_held(&mesh, q->model, pp_model_unit(q->model, i));
+    const struct pp_state_bytes s = pp_state_bytes(&mesh, held, q->precision);
+    run->bytes[i][PP_UNIT_WHOLE] =
+        (double)pp_gathered_bytes(&mesh, held, q->precision);
+    run->bytes[i][PP_UNIT_TRAINED] = (double)pp_state_sum(s);
+}
+
+static size_t n_slices(const struct pp_split_run *run)
+{
+    return run->simulated ? (size_t)run->graph.n_slices : 0;
+}
+
+/* Computes the unit in the mode that it has. */
+static void set_unit(struct pp_split_run *run, size_t i)
+{
+    set_cost(run, i);
+    if (!run->simulated)
+        return;
+    set_times(run, i);
+    set_bytes(run, i);
+}
+
+/* Computes the unit in the mode that it has, and keeps a copy. */
+static int find_unit(struct pp_split_run *run, size_t i, struct pp_err *err)
+{
+    size_t n = n_slices(run);
+    struct pp_split_unit *x =
+        pp_arena_alloc(&run->arena, 1, sizeof *x + n * sizeof *x->times);
+    if (!x)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    set_unit(run, i);
+    x->cost = run->costs[i];
+    if (n) {
+        memcpy(x->bytes, run->bytes[i], sizeof x->bytes);
+        memcpy(x->times, run->times[i * n], n * sizeof *x->times);
+    }
+    run->in_mode[i * PP_N_RECOMPUTES + run->modes[i]] = x;
+    return 0;
+}
+
+int pp_split_unit_set_mode(struct pp_split_run *run, size_t i,
+                           enum pp_recompute mode, struct pp_err *err)
+{
+    const struct pp_split_unit *x = run->in_mode[i * PP_N_RECOMPUTES + mode];
+    size_t n = n_slices(run);
+    run->modes[i] = mode;
+    if (!x)
+        return find_unit(run, i, err);
+    run->costs[i] = x->cost;
+    if (n) {
+        memcpy(run->bytes[i], x->bytes, sizeof x->bytes);
+        memcpy(run->times[i * n], x->times, n * sizeof *x->times);
+    }
+    return 0;
+}
+
+int pp_split_units_init(struct pp_split_run *run, struct pp_err *err)
+{
+    struct pp_arena *a = &run->arena;
+    size_t n = run->n_units;
+    run->costs = pp_arena_alloc(a, n, sizeof *run->costs);
+    run->modes = pp_arena_alloc(a, n, sizeof *run->modes);
+    run->in_mode = pp_arena_alloc(a, n * PP_N_RECOMPUTES, sizeof *run->in_mode);
+    if (run->simulated) {
+        run->times = pp_arena_alloc(a, n * n_slices(run), sizeof *run->times);
+        run->bytes = pp_arena_alloc(a, n, sizeof *run->bytes);
+    }
+    if (!run->costs || !run->modes || !run->in_mode ||
+        (run->simulated && (!run->times || !run->bytes)))
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        run->modes[i] = run->request->recompute;
+        set_unit(run, i);
+        if (run->simulated)
+            set_state(run, i);
+    }
+    return 0;
+}
