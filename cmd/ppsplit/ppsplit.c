@@ -98,6 +98,18 @@ static void set_request(struct split_job *j)
     };
 }
 
+/* Checks that the model is the one of the manifests that the split is from. */
+static int check_given(struct split_job *j)
+{
+    uint64_t n = pp_model_n_params(&j->model);
+    if (!j->given || n == j->given_params)
+        return 0;
+    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                   "'%s' has %" PRIu64 " parameters, but its plan has %" PRIu64
+                   "; if the plan was made with --moe-layer-freq, give it",
+                   j->source, n, j->given_params);
+}
+
 /* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
@@ -107,7 +119,7 @@ static int complete_request(struct split_job *j)
     if (split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
-    if (split_set_roles(j))
+    if (check_given(j) || split_set_roles(j))
         return -1;
     j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
     if (split_read_loads(j) || split_read_costs(j) || split_set_seconds(j) ||

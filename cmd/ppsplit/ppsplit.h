@@ -93,8 +93,8 @@ struct split_job {
     const char *combine;       /* "vision=plan1.json,language=plan2.json" */
     const char *edges[PP_MAX_ENCODERS]; /* of --combine, as given */
     size_t n_edges;
-    bool given; /* source is that of manifests, which have the
-                   split */
+    bool given; /* source is that of manifests, which have the split ... */
+    uint64_t given_params; /* ... and so many parameters */
 
     /* The problem, made from the options. */
     struct pp_arena arena;

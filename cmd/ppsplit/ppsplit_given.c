@@ -137,6 +137,8 @@ int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
 {
     const struct pp_kind *kind =
         m->has_schedule ? pp_kind_find(m->schedule.kind) : NULL;
+    j->given_params = m->model.params;
+    j->mtp = m->model.ahead != NULL;
     if (m->has_microbatch && j->tokens == 0 && j->seq_len == 0) {
         j->tokens = m->microbatch.tokens;
         j->seq_len = m->microbatch.seq_len;

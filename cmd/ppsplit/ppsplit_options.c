@@ -374,7 +374,9 @@ int split_read_options(struct split_job *j, int argc, char **argv)
         return tool_usage(t,
                           "unexpected operand '%s': --combine names the plans",
                           argv[optind]);
-    if (is_manifest && !j->combine && (j->units || argc - optind != 1))
+    bool prints = j->table || j->export || j->svg;
+    if (is_manifest && !j->combine &&
+        (j->units || (argc - optind != 1 && (optind < argc || !prints))))
         return tool_usage(t, "give the number of ranks (-p)");
     if (j->n_ranks * j->n_chunks > SPLIT_MAX_RANKS)
         return tool_usage(t,
@@ -394,8 +396,10 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     if (tool_check_options(t) || (!is_manifest && split_check_methods(j)) ||
         check_recompute(j))
         return -1;
-    return split_generates(j) ? 0
-           : j->combine       ? split_combine(j)
-           : is_manifest      ? split_take_given(j, argv[optind])
-                              : set_source(j, argc, argv);
+    const char *name;
+    if (j->combine)
+        return split_generates(j) ? 0 : split_combine(j);
+    if (!is_manifest)
+        return set_source(j, argc, argv);
+    return tool_input(t, argc, argv, &name) ? -1 : split_take_given(j, name);
 }

@@ -153,6 +153,19 @@ best() {
         ppsplit -q --svg given.svg -t plan.json >got
         xmllint --noout given.svg
     done
+    # It may come from a pipe, and have a layer for multi-token prediction.
+    model 3 1
+    ppsplit -q -p 2 --mtp --export fqns model.json >want
+    ppsplit -q -p 2 --mtp model.json >plan.json
+    ppsplit -q --export fqns <plan.json | cmp - want
+    ppsplit -q -t <plan.json | grep -q 'layers 0-2, norm\.\.\. *8.19 M'
+    # The model of a plan may have become another one.
+    local n
+    n=$(jq .model.params plan.json)
+    model 4 1
+    refuses "'model.json' has $(ppsplit -q -p 1 --mtp model.json |
+        jq .model.params) parameters, but its plan has $n; if the plan was made \
+with --moe-layer-freq, give it" -t plan.json
     run -2 --separate-stderr ppsplit plan.json
     [[ $stderr == *"give the number of ranks (-p)"* ]]
     run -2 --separate-stderr ppsplit -t -c 2 plan.json
