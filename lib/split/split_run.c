@@ -89,6 +89,23 @@ static bool has_halves(const struct pp_schedule *s)
     return false;
 }
 
+/* A stage that recomputes in full keeps no keys and values for later slices. */
+static int check_slices(const struct pp_split_run *run, struct pp_err *err)
+{
+    const struct pp_split_request *q = run->request;
+    size_t n = q->stage_modes ? (size_t)(q->n_ranks * q->n_chunks) : 0;
+    bool full = !n && q->recompute == PP_RECOMPUTE_FULL;
+    for (size_t s = 0; s < n; s++)
+        full |= q->stage_modes[s] == PP_RECOMPUTE_FULL;
+    if (run->kind->slices < 2 || !full)
+        return 0;
+    return pp_fail_setting(err, PP_EXIT_INPUT, "recompute", "selective",
+                           "%s divides sequences into %d slices, and a stage "
+                           "that recomputes in full keeps no keys and values "
+                           "for later ones",
+                           run->kind->name, run->kind->slices);
+}
+
 static int set_schedule(struct pp_split_run *run, struct pp_err *err)
 {
     const struct pp_split_request *q = run->request;
@@ -97,6 +114,8 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     run->kind = pp_kind_find(name ? name : usual_kind(q));
     run->name = run->kind->name;
     run->kind_fits = name != NULL;
+    if (check_slices(run, err))
+        return -1;
     if (pp_graph_chain(&run->arena, (int)q->n_ranks, (int)q->n_chunks,
                        q->placement, &run->graph, err))
         return -1;

@@ -117,6 +117,17 @@ shortest() {
         n=$((n + $(grep -c '"recompute": "selective"' auto.json || true)))
     done
     [ "$n" -gt 0 ]
+    # A stage that recomputes in full keeps nothing for later slices.
+    local what='seq1f1b divides sequences into 2 slices, and a stage that
+recomputes in full keeps no keys and values for later ones; try --recompute
+selective'
+    refuses "${what//$'\n'/ }" -p 2 --for seq1f1b -m 4 --recompute full m
+    refuses "${what//$'\n'/ }" -p 2 --for seq1f1b -m 4 --recompute none,full m
+    ppsplit -q -p 2 --compare seq1f1b,1f1b -m 4 --recompute full m |
+        grep -q '^seq1f1b *cannot run: seq1f1b divides'
+    run -1 --separate-stderr ppsplit -q -p 2 --for seq1f1b -m 4 \
+        --memory 2400K "$SRCDIR/tests/golden/llama/model"
+    [[ $stderr == *': it would fit with -p 4' ]]
 }
 
 @test "a list that is wrong is refused" {
