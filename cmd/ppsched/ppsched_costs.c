@@ -175,19 +175,47 @@ static size_t held_bytes(const struct ppsched *p, int s, size_t rows)
         pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows));
 }
 
+/* The rows of a rank of a stage, and by how much a byte of a stage for each
+ * token is more for each of these rows. */
+struct stage_rows {
+    size_t n;
+    double scale;
+};
+
+/* Returns the rows of the generator. The manifest has its costs for tokens of
+ * the language model, as if its ranks divided all of them equally. */
+static struct stage_rows generated_rows(const struct ppsched *p, size_t tokens)
+{
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    const struct pp_mesh *g = &l.components[l.n_components - 1].mesh;
+    size_t room = pp_layout_generated(&l, tokens, p->costs.max_seqlen);
+    return (struct stage_rows){pp_rank_rows(g, &p->costs.backend, room),
+                               (double)pp_mesh_sharers(g) * g->dp /
+                                   p->manifest.mesh.dp};
+}
+
+/* Reports whether a stage is one of a generator on ranks of its own. */
+static bool generates(const struct ppsched *p, int s)
+{
+    const struct pp_layout l = pp_manifest_layout(&p->manifest);
+    int row = p->manifest.graph.stages[s].row;
+    return l.generates && pp_layout_component(&l, row) == l.n_components - 1;
+}
+
 /* Returns the workspace of a stage: the largest of its units', with what they
  * recompute and what it holds. A stage without a model has one number. */
-static size_t workspace_of(const struct ppsched *p, int s, size_t rows,
+static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
                            size_t copied)
 {
     const struct pp_manifest_stage *stage = &p->manifest.stages[s];
-    size_t most = 0;
-    double n = pp_mesh_sharers(&p->manifest.mesh);
+    size_t most = 0, rows = r.n;
+    double n = r.scale;
     for (size_t i = 0; i < stage->n_units; i++) {
         const struct pp_manifest_unit *u =
             &p->manifest.model.units[stage->first_unit + i];
         struct pp_workspace w = u->workspace;
-        w.token *= ppsched_items_scale(p, stage->first_unit + i);
+        w.token *= ppsched_items_scale(p, stage->first_unit + i) * n /
+                   pp_mesh_sharers(&p->manifest.mesh);
         w.token += (double)pp_bytes_of_rows(
             u->modes[stage->recompute].workspace_bytes * n, 1);
         size_t bytes = pp_workspace_bytes(&w, rows, copied);
@@ -219,16 +247,6 @@ struct pp_mesh ppsched_mesh(const struct ppsched *p, int row)
     return l.components[pp_layout_component(&l, row)].mesh;
 }
 
-/* Returns the bytes that a generator's rank takes of the rows that all ranks of
- * the language model put out, which have this rate each. */
-static size_t read_bytes(const struct pp_layout *l, double rate, size_t rows)
-{
-    const struct pp_mesh *x = &pp_layout_language(l)->mesh;
-    const struct pp_mesh *g = &l->components[l->n_components - 1].mesh;
-    double from = pp_mesh_sharers(x), to = pp_mesh_sharers(g);
-    return pp_bytes_of_rows(rate * from * from / to * x->dp / g->dp, rows);
-}
-
 /* Returns the bytes that a stage takes over a bridge. The embedding takes a
  * feature for each token: as wide as what its first unit puts out. */
 static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
@@ -241,9 +259,9 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
             pp_layout_component(&l, m->graph.stages[n->inputs[0]].row))
         return 0;
     const struct pp_manifest_unit *u = &m->model.units[m->stages[s].first_unit];
-    if (l.generates && pp_layout_component(&l, n->row) == l.n_components - 1)
-        return read_bytes(&l, m->stages[n->inputs[0]].out_bytes, rows);
-    return pp_bytes_of_rows(u->out_bytes * pp_mesh_sharers(&m->mesh), rows);
+    double rate =
+        generates(p, s) ? m->stages[n->inputs[0]].out_bytes : u->out_bytes;
+    return pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows);
 }
 
 static void set_sizes(struct ppsched *p)
@@ -251,20 +269,25 @@ static void set_sizes(struct ppsched *p)
     struct ppsched_costs *c = &p->costs;
     size_t slices = (size_t)c->graph->n_slices;
     size_t tokens = (c->max_tokens + slices - 1) / slices;
-    size_t rows = pp_rank_rows(&p->manifest.mesh, &c->backend, tokens);
-    size_t copied =
-        pp_copied_keys(&p->manifest.mesh, rows, slices > 1 ? c->max_seqlen : 0);
-    double n = pp_mesh_sharers(&p->manifest.mesh);
+    const struct stage_rows own = {
+        pp_rank_rows(&p->manifest.mesh, &c->backend, tokens),
+        pp_mesh_sharers(&p->manifest.mesh)};
+    size_t copied = pp_copied_keys(&p->manifest.mesh, own.n,
+                                   slices > 1 ? c->max_seqlen : 0);
     for (int s = 0; s < c->graph->n_stages; s++) {
+        const struct stage_rows r =
+            generates(p, s) ? generated_rows(p, tokens) : own;
+        double act[PP_N_SAVED_BLOCKS];
+        for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
+            act[k] = act_rate(p, s, k) * r.scale;
         c->sizes[s] = (struct pp_stage_bytes){
-            .act_i = pp_bytes_of_rows(act_rate(p, s, PP_SAVED_ACT_I) * n, rows),
-            .act_w = pp_bytes_of_rows(act_rate(p, s, PP_SAVED_ACT_W) * n, rows),
-            .grad_w =
-                pp_bytes_of_rows(act_rate(p, s, PP_SAVED_GRAD_W) * n, rows),
-            .output = pp_bytes_of_rows(out_rate(p, s) * n, rows),
-            .workspace = workspace_of(p, s, rows, copied),
+            .act_i = pp_bytes_of_rows(act[PP_SAVED_ACT_I], r.n),
+            .act_w = pp_bytes_of_rows(act[PP_SAVED_ACT_W], r.n),
+            .grad_w = pp_bytes_of_rows(act[PP_SAVED_GRAD_W], r.n),
+            .output = pp_bytes_of_rows(out_rate(p, s) * r.scale, r.n),
+            .workspace = workspace_of(p, s, r, copied),
             .weights = gathered_bytes(p, s),
-            .input = taken_bytes(p, s, rows),
+            .input = taken_bytes(p, s, r.n),
             .parts = pp_plan_encoders(&p->manifest) == PP_MAX_ENCODERS};
     }
 }

@@ -254,6 +254,17 @@ size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder)
                         : encoder_tp_of(l, language_of(l)));
 }
 
+size_t pp_layout_generated(const struct pp_layout *l, size_t room,
+                           size_t longest)
+{
+    size_t lanes = (size_t)pp_layout_language(l)->mesh.dp;
+    size_t ranks = (size_t)l->components[l->n_components - 1].mesh.dp;
+    size_t all = lanes * room, most = all / ranks + 1 + longest;
+    if (lanes % ranks == 0)
+        return all / ranks;
+    return most < all ? most : all;
+}
+
 void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
                              struct pp_vision *v)
 {

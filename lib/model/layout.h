@@ -39,6 +39,11 @@ pp_layout_language(const struct pp_layout *l)
     return &l->components[l->n_components - 1 - l->generates];
 }
 
+/* Returns the most positions of a microbatch of the generator, of lanes with up
+ * to `room` each and sequences of up to `longest` (bridge_rows.h). */
+size_t pp_layout_generated(const struct pp_layout *l, size_t room,
+                           size_t longest);
+
 /* Reports whether a component is an encoder. */
 static inline bool pp_layout_encodes(const struct pp_layout *l, int component)
 {

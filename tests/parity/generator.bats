@@ -70,6 +70,9 @@ planned() {
     planned '-p 1 --cp 2 --zero 3' '-p 1 --cp 2 --zero 3'
     planned '-p 2 --dp 2' '-p 1'
     planned '-p 1' '-p 1 --tp 2'
+    # With more ranks than microbatches one of them may get whole sequences.
+    planned '-p 1' '-p 2 --dp 2'
+    planned '-p 1 --dp 2' '-p 1 --dp 3 --cp 2'
 }
 
 @test "processes exchange rows as threads do" {

@@ -40,19 +40,13 @@ static size_t all_positions(const struct pp_bridge *b)
     return sum;
 }
 
-static bool has_lanes_each(const struct pp_row_ranks *language,
-                           const struct pp_row_ranks *generator)
-{
-    return language->dp % generator->dp == 0;
-}
-
 /* Visits all sequences, and leaves the positions of each of the generator's
  * data-parallel ranks in sums. */
 static void visit_sequences(const struct pp_bridge *b, size_t *sums,
                             visit_fn *visit, void *ctx)
 {
     const size_t ranks = b->generator.dp, lanes = b->language.dp;
-    bool each = has_lanes_each(&b->language, &b->generator);
+    bool each = lanes % ranks == 0;
     size_t total = each ? 0 : all_positions(b), before = 0;
     memset(sums, 0, ranks * sizeof *sums);
     for (size_t lane = 0; lane < lanes; lane++) {
@@ -229,16 +223,4 @@ void pp_bridge_join(const struct pp_bridge *b, const struct pp_joined_bin *to,
                            .tokens = (uint32_t)b->tokens[b->dp]};
     to->cu_seqlens[0] = to->cu_seqlens_padded[0] = 0;
     visit_sequences(b, b->next, join_sequence, &j);
-}
-
-size_t pp_bridge_room(const struct pp_layout *l, size_t room, size_t longest)
-{
-    const struct pp_row_ranks language = ranks_of(&pp_layout_language(l)->mesh);
-    const struct pp_row_ranks generator =
-        ranks_of(&l->components[l->n_components - 1].mesh);
-    size_t all = language.dp * room;
-    if (has_lanes_each(&language, &generator))
-        return all / generator.dp;
-    size_t most = all / generator.dp + 1 + longest;
-    return most < all ? most : all;
 }

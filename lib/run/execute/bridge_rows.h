@@ -69,8 +69,4 @@ struct pp_joined_bin {
 void pp_bridge_join(const struct pp_bridge *b, const struct pp_joined_bin *to,
                     struct pp_bin *out);
 
-/* Returns the most positions of a microbatch of the generator, of lanes with up
- * to `room` each and sequences of up to `longest`. */
-size_t pp_bridge_room(const struct pp_layout *l, size_t room, size_t longest);
-
 #endif
