@@ -62,6 +62,7 @@ typedef PP_LINEAR_BWD_WEIGHT(pp_linear_bwd_weight_fn);
  * the same weight: G = 1 for a layer's norm, G = heads for the norm of each
  * query or key head. shift is 0, or 1 for Gemma.
  *   x     (N, G, C), ldx        w  (C)
+ *   r     (N, G, C), ldy        added to the output, or NULL
  *   y     (N, G, C), ldy        written; y may be x
  *   rstd  (N, G), ldr           written
  * Backward, from the same x:
@@ -82,11 +83,11 @@ struct pp_norm_sums {
     int(name)(void *sums, const void *a, const void *b, const void *w, \
               size_t N, size_t G, size_t C, size_t lda, size_t ldb,    \
               double shift, void *stream)
-#define PP_RMSNORM_FWD(name)                                               \
-    int(name)(void *y, void *rstd, const void *x, const void *w, size_t N, \
-              size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,      \
-              double shift, double eps, const struct pp_norm_sums *sums,   \
-              void *stream)
+#define PP_RMSNORM_FWD(name)                                           \
+    int(name)(void *y, void *rstd, const void *x, const void *w,       \
+              const void *r, size_t N, size_t G, size_t C, size_t ldy, \
+              size_t ldr, size_t ldx, double shift, double eps,        \
+              const struct pp_norm_sums *sums, void *stream)
 #define PP_RMSNORM_BWD_INPUT(name)                                            \
     int(name)(void *dx, const void *dy, const void *x, const void *rstd,      \
               const void *w, const void *r, size_t N, size_t G, size_t C,     \
@@ -106,6 +107,7 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
  * Mean and variance are those of each row (Ba et al., "Layer Normalization",
  * 2016); the variance is the mean of squares, not divided by C - 1.
  *   x           (N, C)       w, b  (C), or both NULL: ones and zeros
+ *   r           (N, C)       added to the output, or NULL
  *   y           (N, C)       written; not x
  *   mean, rstd  (N)          written
  * Backward, from the same x:
@@ -115,7 +117,8 @@ typedef PP_RMSNORM_BWD_WEIGHT(pp_rmsnorm_bwd_weight_fn);
  *                                 NULL */
 #define PP_LAYERNORM_FWD(name)                                               \
     int(name)(void *y, void *mean, void *rstd, const void *x, const void *w, \
-              const void *b, size_t N, size_t C, double eps, void *stream)
+              const void *b, const void *r, size_t N, size_t C, double eps,  \
+              void *stream)
 #define PP_LAYERNORM_BWD_INPUT(name)                                     \
     int(name)(void *dx, const void *dy, const void *x, const void *mean, \
               const void *rstd, const void *w, const void *r, size_t N,  \

@@ -72,10 +72,13 @@ PP_CLONES static void add_row(real *restrict sum, const real *restrict x,
 PP_LAYERNORM_FWD(PP_KERNEL(layernorm_fwd))
 {
     (void)stream;
-    real *out = y, *m = mean, *r = rstd;
-    const real *in = x;
-    for (size_t t = 0; t < N; t++)
-        norm_row(out + t * C, m + t, r + t, in + t * C, w, b, C, eps);
+    real *out = y, *m = mean, *s = rstd;
+    const real *in = x, *more = r;
+    for (size_t t = 0; t < N; t++) {
+        norm_row(out + t * C, m + t, s + t, in + t * C, w, b, C, eps);
+        if (more)
+            add_row(out + t * C, more + t * C, C);
+    }
     return 0;
 }
 

@@ -23,8 +23,8 @@ static __device__ inline pack<V> entries(const elem *w, size_t i, float without)
 template <int TEAM, int V>
 static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
                                             const elem *x, const elem *w,
-                                            const elem *b, size_t N, size_t C,
-                                            float eps)
+                                            const elem *b, const elem *rest,
+                                            size_t N, size_t C, float eps)
 {
     __shared__ float shared[THREADS / PP_WARP];
     size_t row = team_row<THREADS, TEAM>(), lane = threadIdx.x % TEAM;
@@ -52,9 +52,10 @@ static __global__ void layernorm_fwd_kernel(elem *y, float *mean, float *rstd,
     }
     for (size_t i = lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], by = entries<V>(w, i, 1), more = entries<V>(b, i, 0);
+        pack<V> e = rest_of<V>(rest, row * C, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j], (to_float(a.at[j]) - m) * r * to_float(by.at[j]) +
-                                to_float(more.at[j]));
+                                to_float(more.at[j]) + to_float(e.at[j]));
         ((pack<V> *)(y + row * C))[i] = a;
     }
 }
@@ -128,8 +129,8 @@ PP_LAYERNORM_FWD(PP_CUDA(layernorm_fwd))
 {
     if (!N)
         return 0;
-    bool packed =
-        packs(y, C, 0) && packs(x, C, 0) && packs(w, C, 0) && packs(b, C, 0);
+    bool packed = packs(y, C, 0) && packs(x, C, 0) && packs(w, C, 0) &&
+                  packs(b, C, 0) && packs(r, C, 0);
     auto narrow = packed ? layernorm_fwd_kernel<PP_WARP, PP_PACK>
                          : layernorm_fwd_kernel<PP_WARP, 1>;
     auto wide = packed ? layernorm_fwd_kernel<THREADS, PP_PACK>
@@ -137,7 +138,7 @@ PP_LAYERNORM_FWD(PP_CUDA(layernorm_fwd))
     return PP_LAUNCH((C < WIDE ? narrow : wide), layernorm_blocks(N, C),
                      THREADS, 0, stream, (elem *)y, (float *)mean,
                      (float *)rstd, (const elem *)x, (const elem *)w,
-                     (const elem *)b, N, C, (float)eps);
+                     (const elem *)b, (const elem *)r, N, C, (float)eps);
 }
 
 PP_LAYERNORM_BWD_INPUT(PP_CUDA(layernorm_bwd_input))

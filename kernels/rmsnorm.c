@@ -86,15 +86,19 @@ PP_RMSNORM_SUMS(PP_KERNEL(rmsnorm_sums))
 PP_RMSNORM_FWD(PP_KERNEL(rmsnorm_fwd))
 {
     (void)stream;
-    real *out = y, *r = rstd;
+    real *out = y, *s = rstd;
+    const real *more = r;
     for (size_t t = 0; t < N; t++)
         for (size_t g = 0; g < G; g++) {
+            size_t at = t * ldy + g * C;
             const real *in = (const real *)x + t * ldx + g * C;
             struct norm_sum of =
                 sums ? add_sums(sums, t * G + g)
                      : (struct norm_sum){dot_rows(in, in, C), (double)C};
-            r[t * ldr + g] = norm_group(out + t * ldy + g * C, in, w, C,
-                                        (real)shift, eps, of);
+            s[t * ldr + g] =
+                norm_group(out + at, in, w, C, (real)shift, eps, of);
+            if (more)
+                add_row(out + at, more + at, C);
         }
     return 0;
 }

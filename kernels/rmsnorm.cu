@@ -65,14 +65,16 @@ static __global__ void rmsnorm_sums_kernel(float *sums, const elem *a,
 
 template <int TEAM, int V>
 static __global__ void
-rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w, size_t N,
-                   size_t G, size_t C, size_t ldy, size_t ldr, size_t ldx,
-                   float shift, float eps, struct pp_norm_sums sums)
+rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w,
+                   const elem *more, size_t N, size_t G, size_t C, size_t ldy,
+                   size_t ldr, size_t ldx, float shift, float eps,
+                   struct pp_norm_sums sums)
 {
     __shared__ float shared[THREADS / PP_WARP];
     struct norm_position p = norm_position_of<TEAM>(N, G, C);
     const pack<V> *in = (const pack<V> *)(x + p.row * ldx + p.column);
-    pack<V> *out = (pack<V> *)(y + p.row * ldy + p.column);
+    size_t at = p.row * ldy + p.column;
+    pack<V> *out = (pack<V> *)(y + at);
     float sum = 0;
     for (size_t i = p.lane; !sums.n && p.inside && i < C / V; i += TEAM) {
         pack<V> a = in[i];
@@ -88,9 +90,11 @@ rmsnorm_fwd_kernel(elem *y, float *rstd, const elem *x, const elem *w, size_t N,
         rstd[p.row * ldr + p.group % G] = r;
     for (size_t i = p.lane; i < C / V; i += TEAM) {
         pack<V> a = in[i], by = ((const pack<V> *)w)[i];
+        pack<V> e = rest_of<V>(more, at, i);
         for (int j = 0; j < V; j++)
             store(&a.at[j],
-                  to_float(a.at[j]) * r * (shift + to_float(by.at[j])));
+                  to_float(a.at[j]) * r * (shift + to_float(by.at[j])) +
+                      to_float(e.at[j]));
         out[i] = a;
     }
 }
@@ -168,15 +172,16 @@ PP_RMSNORM_FWD(PP_CUDA(rmsnorm_fwd))
 {
     if (!N || !G)
         return 0;
-    bool packed = packs(y, C, ldy) && packs(x, C, ldx) && packs(w, C, 0);
+    bool packed = packs(y, C, ldy) && packs(x, C, ldx) && packs(w, C, 0) &&
+                  packs(r, C, ldy);
     auto narrow = packed ? rmsnorm_fwd_kernel<PP_WARP, PP_PACK>
                          : rmsnorm_fwd_kernel<PP_WARP, 1>;
     auto wide = packed ? rmsnorm_fwd_kernel<THREADS, PP_PACK>
                        : rmsnorm_fwd_kernel<THREADS, 1>;
     return PP_LAUNCH((C < WIDE ? narrow : wide), norm_blocks(N * G, C), THREADS,
                      0, stream, (elem *)y, (float *)rstd, (const elem *)x,
-                     (const elem *)w, N, G, C, ldy, ldr, ldx, (float)shift,
-                     (float)eps, sums_of(sums, C));
+                     (const elem *)w, (const elem *)r, N, G, C, ldy, ldr, ldx,
+                     (float)shift, (float)eps, sums_of(sums, C));
 }
 
 PP_RMSNORM_BWD_INPUT(PP_CUDA(rmsnorm_bwd_input))

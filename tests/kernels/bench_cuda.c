@@ -72,7 +72,7 @@ static int attention_bwd(void)
 
 static int rmsnorm_fwd(void)
 {
-    return k->rmsnorm_fwd(y, stats, x, w, T, 1, C, C, 1, C, 0, 1e-5, NULL,
+    return k->rmsnorm_fwd(y, stats, x, w, NULL, T, 1, C, C, 1, C, 0, 1e-5, NULL,
                           gpu_stream());
 }
 

@@ -123,7 +123,8 @@ static void bench_rows(struct arrays *a)
     void *r = a->rstd.at, *w = a->vocab[0].at;
     fill_normal(&a->wide[0], "wide", 1);
     BENCH("rmsnorm_fwd", 2 * tc, "GB/s",
-          k->rmsnorm_fwd(y, r, x, w, T, 1, C, C, 1, C, 0, 1e-5, NULL, NULL));
+          k->rmsnorm_fwd(y, r, x, w, NULL, T, 1, C, C, 1, C, 0, 1e-5, NULL,
+                         NULL));
     BENCH("rmsnorm_bwd_input", 3 * tc, "GB/s",
           k->rmsnorm_bwd_input(z, y, x, r, w, NULL, T, 1, C, C, C, C, 1, 0,
                                NULL, NULL));
@@ -132,7 +133,7 @@ static void bench_rows(struct arrays *a)
         k->rmsnorm_bwd_weight(a->vocab[1].at, y, x, r, T, 1, C, C, C, 1, NULL));
     void *mean = (char *)r + T * k->element_bytes;
     BENCH("layernorm_fwd", 2 * tc, "GB/s",
-          k->layernorm_fwd(y, mean, r, x, w, w, T, C, 1e-5, NULL));
+          k->layernorm_fwd(y, mean, r, x, w, w, NULL, T, C, 1e-5, NULL));
     BENCH("layernorm_bwd_input", 3 * tc, "GB/s",
           k->layernorm_bwd_input(z, y, x, mean, r, w, NULL, T, C, NULL));
     BENCH("layernorm_bwd_weight", 2 * tc, "GB/s",

@@ -59,8 +59,8 @@ layer() {
 29 0 qwen2
 38 0 qwen3
 34 0 gpt2
-44 0 olmo2
-38 0 gemma2
-50 0 gemma3
+42 0 olmo2
+36 0 gemma2
+48 0 gemma3
 END
 }

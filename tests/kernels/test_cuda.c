@@ -86,16 +86,16 @@ static void compare_divided_norm(struct call *c, size_t N, size_t C)
     int rc =
         k->rmsnorm_sums(squares->at, x->at, x->at, NULL, N, 1, C, C, C, 1, s) ||
         k->rmsnorm_sums(dots->at, dy->at, x->at, w->at, N, 1, C, C, C, 1, s) ||
-        k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, 1, C, C, 1, C, 1, 1e-5,
-                       &of, s) ||
+        k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, NULL, N, 1, C, C, 1, C, 1,
+                       1e-5, &of, s) ||
         k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, NULL, N, 1,
                              C, C, C, C, 1, 1, &of, s);
     ref->rmsnorm_sums(squares->want, x->want, x->want, NULL, N, 1, C, C, C, 1,
                       NULL);
     ref->rmsnorm_sums(dots->want, dy->want, x->want, w->want, N, 1, C, C, C, 1,
                       NULL);
-    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, 1, C, C, 1, C, 1,
-                     1e-5, &want, NULL);
+    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, NULL, N, 1, C, C, 1,
+                     C, 1, 1e-5, &want, NULL);
     ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want,
                            NULL, N, 1, C, C, C, C, 1, 1, &want, NULL);
     ok(!rc, "%s divided rmsnorm of %zu x %zu runs", k->name, N, C);
@@ -115,20 +115,24 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
     struct tensor *rstd = out(c, ACCUMULATED, N * ldr);
     struct tensor *dx = out(c, ELEMENT, N * ld), *dw = in(c, ACCUMULATED, C);
     struct tensor *more = in(c, ELEMENT, N * ld);
-    struct tensor *sum = out(c, ELEMENT, N * ld);
+    struct tensor *sum = out(c, ELEMENT, N * ld), *z = out(c, ELEMENT, N * ld);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     int rc =
-        k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, N, G, C, ld, ldr, ld,
-                       shift, 1e-5, NULL, s) ||
+        k->rmsnorm_fwd(y->at, rstd->at, x->at, w->at, NULL, N, G, C, ld, ldr,
+                       ld, shift, 1e-5, NULL, s) ||
+        k->rmsnorm_fwd(z->at, rstd->at, x->at, w->at, more->at, N, G, C, ld,
+                       ldr, ld, shift, 1e-5, NULL, s) ||
         k->rmsnorm_bwd_input(dx->at, dy->at, x->at, rstd->at, w->at, NULL, N, G,
                              C, ld, ld, ld, ldr, shift, NULL, s) ||
         k->rmsnorm_bwd_input(sum->at, dy->at, x->at, rstd->at, w->at, more->at,
                              N, G, C, ld, ld, ld, ldr, shift, NULL, s) ||
         k->rmsnorm_bwd_weight(dw->at, dy->at, x->at, rstd->at, N, G, C, ld, ld,
                               ldr, s);
-    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, N, G, C, ld, ldr,
-                     ld, shift, 1e-5, NULL, NULL);
+    ref->rmsnorm_fwd(y->want, rstd->want, x->want, w->want, NULL, N, G, C, ld,
+                     ldr, ld, shift, 1e-5, NULL, NULL);
+    ref->rmsnorm_fwd(z->want, rstd->want, x->want, w->want, more->want, N, G, C,
+                     ld, ldr, ld, shift, 1e-5, NULL, NULL);
     ref->rmsnorm_bwd_input(dx->want, dy->want, x->want, rstd->want, w->want,
                            NULL, N, G, C, ld, ld, ld, ldr, shift, NULL, NULL);
     ref->rmsnorm_bwd_input(sum->want, dy->want, x->want, rstd->want, w->want,
@@ -138,6 +142,7 @@ static void compare_rmsnorm(struct call *c, size_t N, size_t G, size_t C)
                             ld, ld, ldr, NULL);
     ok(!rc, "%s rmsnorm of %zu x %zu groups of %zu runs", k->name, N, G, C);
     close_to(c, y, bound_of(c, 1e-5, 1e-12), "rmsnorm_fwd");
+    close_to(c, z, bound_of(c, 1e-5, 1e-12), "rmsnorm_fwd, residual");
     close_to(c, rstd, 1e-12, "rmsnorm_fwd rstd");
     close_to(c, dx, bound_of(c, 1e-5, 1e-12), "rmsnorm_bwd_input");
     close_to(c, sum, bound_of(c, 1e-5, 1e-12), "rmsnorm_bwd_input, residual");
@@ -155,12 +160,15 @@ static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
     struct tensor *dx = out(c, ELEMENT, N * C), *dw = in(c, ACCUMULATED, C);
     struct tensor *db = in(c, ACCUMULATED, C);
     struct tensor *rest = in(c, ELEMENT, N * C), *sum = out(c, ELEMENT, N * C);
+    struct tensor *z = out(c, ELEMENT, N * C);
     void *s = gpu_stream();
     const struct pp_kernels *k = c->k;
     void *by = plain ? NULL : w->at, *more = plain ? NULL : b->at;
     void *ref_by = plain ? NULL : w->want, *ref_more = plain ? NULL : b->want;
-    int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, by, more, N, C,
-                              1e-5, s) ||
+    int rc = k->layernorm_fwd(y->at, mean->at, rstd->at, x->at, by, more, NULL,
+                              N, C, 1e-5, s) ||
+             k->layernorm_fwd(z->at, mean->at, rstd->at, x->at, by, more,
+                              rest->at, N, C, 1e-5, s) ||
              k->layernorm_bwd_input(dx->at, dy->at, x->at, mean->at, rstd->at,
                                     by, NULL, N, C, s) ||
              k->layernorm_bwd_input(sum->at, dy->at, x->at, mean->at, rstd->at,
@@ -168,7 +176,9 @@ static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
              k->layernorm_bwd_weight(dw->at, db->at, dy->at, x->at, mean->at,
                                      rstd->at, N, C, s);
     ref->layernorm_fwd(y->want, mean->want, rstd->want, x->want, ref_by,
-                       ref_more, N, C, 1e-5, NULL);
+                       ref_more, NULL, N, C, 1e-5, NULL);
+    ref->layernorm_fwd(z->want, mean->want, rstd->want, x->want, ref_by,
+                       ref_more, rest->want, N, C, 1e-5, NULL);
     ref->layernorm_bwd_input(dx->want, dy->want, x->want, mean->want,
                              rstd->want, ref_by, NULL, N, C, NULL);
     ref->layernorm_bwd_input(sum->want, dy->want, x->want, mean->want,
@@ -177,6 +187,7 @@ static void compare_layernorm(struct call *c, size_t N, size_t C, bool plain)
                               rstd->want, N, C, NULL);
     ok(!rc, "%s layernorm of %zu x %zu runs", k->name, N, C);
     close_to(c, y, bound_of(c, 1e-5, 1e-11), "layernorm_fwd");
+    close_to(c, z, bound_of(c, 1e-5, 1e-11), "layernorm_fwd, residual");
     close_to(c, mean, 1e-11, "layernorm_fwd mean");
     close_to(c, rstd, 1e-11, "layernorm_fwd rstd");
     close_to(c, dx, bound_of(c, 1e-5, 1e-11), "layernorm_bwd_input");

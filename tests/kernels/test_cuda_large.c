@@ -85,8 +85,8 @@ static int soft_targets(void *const *at, size_t N, void *s)
 static int rmsnorm(void *const *at, size_t N, void *s)
 {
     enum { C = HIDDEN };
-    return k->rmsnorm_fwd(at[3], at[4], at[0], at[2], N, 1, C, C, 1, C, 0, 1,
-                          NULL, s) ||
+    return k->rmsnorm_fwd(at[3], at[4], at[0], at[2], at[1], N, 1, C, C, 1, C,
+                          0, 1, NULL, s) ||
            k->rmsnorm_bwd_input(at[5], at[1], at[0], at[4], at[2], at[0], N, 1,
                                 C, C, C, C, 1, 0, NULL, s) ||
            k->rmsnorm_bwd_weight(at[6], at[1], at[0], at[4], N, 1, C, C, C, 1,
@@ -95,8 +95,8 @@ static int rmsnorm(void *const *at, size_t N, void *s)
 
 static int layernorm(void *const *at, size_t N, void *s)
 {
-    return k->layernorm_fwd(at[3], at[4], at[5], at[0], at[2], at[2], N, HIDDEN,
-                            1, s) ||
+    return k->layernorm_fwd(at[3], at[4], at[5], at[0], at[2], at[2], at[1], N,
+                            HIDDEN, 1, s) ||
            k->layernorm_bwd_input(at[6], at[1], at[0], at[4], at[5], at[2],
                                   at[0], N, HIDDEN, s);
 }

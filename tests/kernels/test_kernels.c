@@ -455,7 +455,7 @@ static void test_empty(const struct pp_kernels *k)
            !k->sum_squares(&sum, NULL, 0, NULL) && sum == 1 &&
            !k->embedding_fwd(NULL, NULL, NULL, 0, 4, NULL) &&
            !k->embedding_add(NULL, NULL, NULL, 0, 4, NULL) &&
-           !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
+           !k->layernorm_fwd(NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, 4, 1,
                              NULL) &&
            !k->gelu_fwd(NULL, NULL, 0, PP_GELU_ERF, NULL) &&
            !k->rope(NULL, NULL, NULL, NULL, 0, 1, 4, 4, 4, false, 1, NULL) &&

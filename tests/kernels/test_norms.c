@@ -39,8 +39,8 @@ static void test_divided(const struct pp_kernels *k, size_t ranks, size_t C)
     fill_normal(&w, "w", 1);
     fill_normal(&dy, "dy", 1);
     bool fine =
-        !k->rmsnorm_fwd(want_y.at, want_rstd.at, x.at, w.at, N, 1, W, W, 1, W,
-                        shift, eps, NULL, NULL) &&
+        !k->rmsnorm_fwd(want_y.at, want_rstd.at, x.at, w.at, NULL, N, 1, W, W,
+                        1, W, shift, eps, NULL, NULL) &&
         !k->rmsnorm_bwd_input(want_dx.at, dy.at, x.at, want_rstd.at, w.at, NULL,
                               N, 1, W, W, W, W, 1, shift, NULL, NULL);
     for (size_t backward = 0; backward < 2; backward++) {
@@ -55,13 +55,13 @@ static void test_divided(const struct pp_kernels *k, size_t ranks, size_t C)
             size_t at = r * C * e;
             const char *in = (char *)x.at + at, *by = (char *)w.at + at;
             fine =
-                fine &&
-                !(backward
-                      ? k->rmsnorm_bwd_input(
-                            (char *)dx.at + at, (char *)dy.at + at, in, rstd.at,
-                            by, NULL, N, 1, C, W, W, W, 1, shift, &of, NULL)
-                      : k->rmsnorm_fwd((char *)y.at + at, rstd.at, in, by, N, 1,
-                                       C, W, 1, W, shift, eps, &of, NULL));
+                fine && !(backward ? k->rmsnorm_bwd_input(
+                                         (char *)dx.at + at, (char *)dy.at + at,
+                                         in, rstd.at, by, NULL, N, 1, C, W, W,
+                                         W, 1, shift, &of, NULL)
+                                   : k->rmsnorm_fwd((char *)y.at + at, rstd.at,
+                                                    in, by, NULL, N, 1, C, W, 1,
+                                                    W, shift, eps, &of, NULL));
         }
     }
     ok(fine && values_near(&y, &want_y, bound(k), 1, "y") &&
@@ -111,8 +111,8 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
         }
     }
     bool fine =
-        !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld, shift,
-                        eps, NULL, NULL) &&
+        !k->rmsnorm_fwd(y.at, rstd.at, x.at, w.at, NULL, N, G, C, ld, ldr, ld,
+                        shift, eps, NULL, NULL) &&
         !k->rmsnorm_bwd_input(dx.at, dy.at, x.at, rstd.at, w.at, NULL, N, G, C,
                               ld, ld, ld, ldr, shift, NULL, NULL) &&
         !k->rmsnorm_bwd_weight(dw.at, dy.at, x.at, rstd.at, N, G, C, ld, ld,
@@ -131,12 +131,18 @@ static void test_rmsnorm(const struct pp_kernels *k, size_t G, size_t C,
     for (size_t i = 0; i < sum.n; i++)
         fine = fine && (i % ld >= G * C || get(&sum, i) == get(&apart, i));
     ok(fine, "%s rmsnorm gradient plus a residual", k->name);
+    fine = !k->add(apart.at, y.at, dy.at, N * ld, NULL) &&
+           !k->rmsnorm_fwd(sum.at, rstd.at, x.at, w.at, dy.at, N, G, C, ld, ldr,
+                           ld, shift, eps, NULL, NULL);
+    for (size_t i = 0; i < sum.n; i++)
+        fine = fine && (i % ld >= G * C || get(&sum, i) == get(&apart, i));
+    ok(fine, "%s rmsnorm plus a residual", k->name);
     values_free(&sum);
     values_free(&apart);
     fine = !k->rmsnorm_bwd_input(dy.at, dy.at, x.at, rstd.at, w.at, NULL, N, G,
                                  C, ld, ld, ld, ldr, shift, NULL, NULL) &&
-           !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, N, G, C, ld, ldr, ld,
-                           shift, eps, NULL, NULL);
+           !k->rmsnorm_fwd(x.at, rstd.at, x.at, w.at, NULL, N, G, C, ld, ldr,
+                           ld, shift, eps, NULL, NULL);
     for (size_t i = 0; i < x.n; i++)
         fine = fine && (i % ld >= G * C || (get(&x, i) == get(&y, i) &&
                                             get(&dy, i) == get(&dx, i)));
@@ -197,8 +203,8 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
                      (get(&x, t * C + i) - m) * r * normed));
     }
     const void *by = plain ? NULL : w.at, *shift = plain ? NULL : b.at;
-    bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, by, shift, N, C,
-                                  eps, NULL) &&
+    bool fine = !k->layernorm_fwd(y.at, mean.at, rstd.at, x.at, by, shift, NULL,
+                                  N, C, eps, NULL) &&
                 !k->layernorm_bwd_input(dx.at, dy.at, x.at, mean.at, rstd.at,
                                         by, NULL, N, C, NULL) &&
                 !k->layernorm_bwd_weight(dw.at, db.at, dy.at, x.at, mean.at,
@@ -218,6 +224,11 @@ static void test_layernorm(const struct pp_kernels *k, size_t C, bool plain)
            !k->layernorm_bwd_input(sum.at, dy.at, x.at, mean.at, rstd.at, by,
                                    x.at, N, C, NULL);
     ok(fine && same_bits(&sum, &apart), "%s layernorm gradient plus a residual",
+       k->name);
+    fine = !k->add(apart.at, y.at, dy.at, N * C, NULL) &&
+           !k->layernorm_fwd(sum.at, mean.at, rstd.at, x.at, by, shift, dy.at,
+                             N, C, eps, NULL);
+    ok(fine && same_bits(&sum, &apart), "%s layernorm plus a residual",
        k->name);
     values_free(&sum);
     values_free(&apart);

@@ -68,7 +68,7 @@ static int norm_before(const struct pp_layer *l, const struct decoder *d,
                        struct pp_err *err)
 {
     const struct pp_norm_slots *n = k->before;
-    return n ? d->norm->fwd(l, n, R, s[n->y], s[n->x], s, err) : 0;
+    return n ? d->norm->fwd(l, n, R, s[n->y], s[n->x], NULL, s, err) : 0;
 }
 
 /* y = x + the block, with its norms */
@@ -84,12 +84,10 @@ static int block_fwd(const struct pp_layer *l, const struct decoder *d,
         return -1;
     if (!n)
         return k->ops->fwd(l, mb, y, x, b, s, scratch, err);
-    if (k->ops->fwd(l, mb, s[n->x], NULL, b, s, scratch, err) ||
-        d->norm->fwd(l, n, R, y, s[n->x], s, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->add(y, x, y, R * l->env->model->hidden,
-                                      l->env->stream));
-    return 0;
+    return k->ops->fwd(l, mb, s[n->x], NULL, b, s, scratch, err) ||
+                   d->norm->fwd(l, n, R, y, s[n->x], x, s, err)
+               ? -1
+               : 0;
 }
 
 static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,

@@ -377,9 +377,10 @@ int pp_layer_features_bwd(const struct pp_layer *l,
 
 /* A norm of T rows, at slots n. */
 struct pp_norm_ops {
+    /* y = norm + residual, without residual if it is NULL. */
     int (*fwd)(const struct pp_layer *l, const struct pp_norm_slots *n,
-               size_t T, void *y, const void *x, void *const *s,
-               struct pp_err *err);
+               size_t T, void *y, const void *x, const void *residual,
+               void *const *s, struct pp_err *err);
     /* dx = gradient + residual, without residual if it is NULL. */
     int (*bwd_input)(const struct pp_layer *l, const struct pp_norm_slots *n,
                      size_t T, void *dx, const void *dy, const void *residual,

@@ -89,8 +89,8 @@ static int latent_norm_fwd(const struct pp_layer *l, const struct latent *d,
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
         pp_layer_at(l, s[PP_S_LATENT], p->at),
         pp_layer_statistic_at(l, s[PP_S_LATENT_RSTD], p->norm),
-        pp_layer_at(l, s[PP_S_LATENT_RAW], p->at), l->w[p->p_norm], d->T, 1,
-        p->rank, d->low, d->norms, d->raw, 0, LATENT_EPS, NULL,
+        pp_layer_at(l, s[PP_S_LATENT_RAW], p->at), l->w[p->p_norm], NULL, d->T,
+        1, p->rank, d->low, d->norms, d->raw, 0, LATENT_EPS, NULL,
         l->env->stream));
     return 0;
 }

@@ -49,7 +49,7 @@ static int mtp_norm_fwd(const struct pp_layer *l, size_t R, size_t norm,
     size_t C = m->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
         y.at, rstd_of(l, R, norm, s), s[norms[norm].x],
-        l->w[norms[norm].weight], R, 1, C, y.ld, 1, C, pp_norm_shift(m),
+        l->w[norms[norm].weight], NULL, R, 1, C, y.ld, 1, C, pp_norm_shift(m),
         m->norm_eps, NULL, l->env->stream));
     return 0;
 }

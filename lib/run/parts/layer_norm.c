@@ -6,12 +6,12 @@
 /* --- RMSNorm --- */
 
 static int rms_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
-                   size_t T, void *y, const void *x, void *const *s,
-                   struct pp_err *err)
+                   size_t T, void *y, const void *x, const void *residual,
+                   void *const *s, struct pp_err *err)
 {
     size_t C = l->env->model->hidden;
     PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
-        y, s[n->rstd], x, l->w[n->weight], T, 1, C, C, 1, C,
+        y, s[n->rstd], x, l->w[n->weight], residual, T, 1, C, C, 1, C,
         pp_norm_shift(l->env->model), l->env->model->norm_eps, NULL,
         l->env->stream));
     return 0;
@@ -50,12 +50,12 @@ const struct pp_norm_ops pp_part_rms_norm = {
 /* --- LayerNorm --- */
 
 static int layer_fwd(const struct pp_layer *l, const struct pp_norm_slots *n,
-                     size_t T, void *y, const void *x, void *const *s,
-                     struct pp_err *err)
+                     size_t T, void *y, const void *x, const void *residual,
+                     void *const *s, struct pp_err *err)
 {
     PP_LAYER_RUN(l->env->kernels->layernorm_fwd(
-        y, s[n->mean], s[n->rstd], x, l->w[n->weight], l->w[n->bias], T,
-        l->env->model->hidden, l->env->model->norm_eps, l->env->stream));
+        y, s[n->mean], s[n->rstd], x, l->w[n->weight], l->w[n->bias], residual,
+        T, l->env->model->hidden, l->env->model->norm_eps, l->env->stream));
     return 0;
 }
 
@@ -106,7 +106,7 @@ static int norm_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
     if (pp_layer_keep(l, mb, s[last->x], x, err))
         return -1;
-    return ops_of(l)->fwd(l, last, pp_layer_rows(l, mb), y, x, s, err);
+    return ops_of(l)->fwd(l, last, pp_layer_rows(l, mb), y, x, NULL, s, err);
 }
 
 static int norm_bwd_input(const struct pp_layer *l,

@@ -103,9 +103,9 @@ static int read_features(const struct pp_layer *l,
                  : take_rows(l, mb, p, p->s[to], x, err))
         return -1;
     return p->norms
-               ? norm_of_patches(l, &in)->fwd(&in, &of_patches, p->n * p->merge,
-                                              p->s[PP_S_FEATURES],
-                                              p->s[PP_S_MERGER_X], p->s, err)
+               ? norm_of_patches(l, &in)->fwd(
+                     &in, &of_patches, p->n * p->merge, p->s[PP_S_FEATURES],
+                     p->s[PP_S_MERGER_X], NULL, p->s, err)
                : 0;
 }
 

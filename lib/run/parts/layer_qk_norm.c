@@ -88,8 +88,8 @@ int pp_qk_norm_fwd(const struct pp_layer *l, const struct pp_layer_blocks *b,
         PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
             pp_layer_at(l, s[PP_S_QKV], k->column),
             pp_layer_statistic_at(l, s[PP_S_QK_RSTD], k->rstd),
-            pp_layer_at(l, s[PP_S_QKV_RAW], k->column), l->w[k->weight], T,
-            k->G, k->C, n.ld, n.n_groups, n.width, pp_norm_shift(m),
+            pp_layer_at(l, s[PP_S_QKV_RAW], k->column), l->w[k->weight], NULL,
+            T, k->G, k->C, n.ld, n.n_groups, n.width, pp_norm_shift(m),
             m->norm_eps, sums[i], l->env->stream));
     }
     return 0;
