@@ -128,10 +128,11 @@ static int put_cp_rank(struct tensor_export *x, uint32_t r, struct pp_err *err)
         pp_packed_bin(x->p, b, &bin);
         const int32_t *cu = bin.cu_seqlens_padded;
         for (uint32_t i = 0; i < bin.n_sequences; i++) {
-            int64_t chunk = (cu[i + 1] - cu[i]) / (2 * (int64_t)x->cp);
+            int64_t n = cu[i + 1] - cu[i], chunk = n / (2 * (int64_t)x->cp);
             int64_t mirrored = 2 * (int64_t)x->cp - 1 - r;
+            int64_t last = x->cp == 1 ? n - chunk : chunk;
             if (put_chunk(x, before + cu[i] + r * chunk, chunk, err) != 0 ||
-                put_chunk(x, before + cu[i] + mirrored * chunk, chunk, err))
+                put_chunk(x, before + cu[i] + mirrored * chunk, last, err))
                 return -1;
         }
         before += bin.tokens;
@@ -254,11 +255,12 @@ static int put_tensors(struct tensor_export *x, struct pp_err *err)
     return put_column_tensors(x, err);
 }
 
-/* Fails if a sequence cannot be cut into 2 cp equal chunks. */
+/* Fails if a sequence cannot be cut into 2 cp equal chunks. A single rank has
+ * all of it. */
 static int check_chunks(const struct pp_packed *p, uint32_t cp,
                         struct pp_err *err)
 {
-    for (size_t b = 0; cp && b < p->n_bins; b++) {
+    for (size_t b = 0; cp > 1 && b < p->n_bins; b++) {
         struct pp_bin bin;
         pp_packed_bin(p, b, &bin);
         const int32_t *cu = bin.cu_seqlens_padded;

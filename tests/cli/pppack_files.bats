@@ -149,6 +149,10 @@ tensor() {
     # quarters.
     [ "$(tensor cp_index two.safetensors)" = "0 1 6 7 8 11 12 15 16 19 \
 2 3 4 5 9 10 13 14 17 18" ]
+    # One rank has all positions, also of an odd number.
+    pppack -l 12 -a next-fit --no-shuffle -o odd in.jsonl
+    pppack --export safetensors --cp 1 -o one.safetensors odd
+    [ "$(tensor cp_index one.safetensors)" = "$(echo {0..13})" ]
     # Another cp, by the formula of TransformerEngine.
     pppack -l 72 --cp 3 -a next-fit --no-shuffle -o three in.jsonl
     pppack --export safetensors --cp 3 -o three.safetensors three
