@@ -45,7 +45,7 @@ static int plan_embedding(struct split_job *j, size_t reads,
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_model_read(m->source, &model, &j->t.err))
         return -1;
-    if (pp_model_n_params(&model) != m->params)
+    if (pp_unit_n_params(&model, pp_model_unit(&model, 0)) != u->params)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "'%s' is another model than the one that was planned; "
                        "plan it again",

@@ -270,9 +270,15 @@ plan of its language model'
 language model's mesh" --combine language=l.json,generator=z.json
     llama 3 9000 >moved.json
     ppsplit -q -p 2 --seq-len 512 moved.json >m.json
-    llama 4 9000 >moved.json
+    llama 3 9001 >moved.json
     refuses "--combine: m.json: 'moved.json' is another model than the one that \
 was planned; plan it again" --combine language=l.json,generator=m.json
+    # Only what the connector depends on is compared here.
+    ppsplit -q -p 2 --mtp "$SRCDIR/tests/golden/deepseek-mtp/model" >m.json
+    refuses "--combine: m.json: has multi-token prediction, which a generator \
+cannot have" --combine language=l.json,generator=m.json
+    ppsplit -q -p 2 --moe-layer-freq 2 "$SRCDIR/tests/golden/mixtral/model" >m.json
+    join l.json m.json >plan3.json
     ppsplit -q -p 2 --encoder-ranks 1 "$OMNI" >o.json
     refuses "--combine: o.json: has '3' components, but a generator is one \
 model" --combine language=l.json,generator=o.json
