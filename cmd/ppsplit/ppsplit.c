@@ -285,7 +285,7 @@ int main(int argc, char **argv)
         .t = {.name = "ppsplit",
               .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
                           "       ppsplit -t | --export FORM | --svg FILE "
-                          "[options] MANIFEST\n"
+                          "[options] [MANIFEST]\n"
                           "       ppsplit --combine PLANS [options]",
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
