@@ -38,8 +38,17 @@ static int check_weights(struct split_job *j)
     return rc;
 }
 
+/* Reports whether the model of a manifest is a table of units, and reads it. */
+static bool is_table(struct split_job *j)
+{
+    struct pp_err none = {0};
+    return j->given && !pp_units_read(j->source, &j->arena, &j->model, &none);
+}
+
 static int read_model(struct split_job *j)
 {
+    if (is_table(j))
+        return 0;
     if (j->units)
         return pp_units_read(j->units, &j->arena, &j->model, &j->t.err);
     if (pp_model_read(j->source, &j->model, &j->t.err))

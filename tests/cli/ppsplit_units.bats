@@ -46,6 +46,17 @@ setup() {
     done
 }
 
+@test "the split of a table is shown again" {
+    ppsplit -q -p 3 -m 6 --units t5.json >plan.json
+    ppsplit -q -p 3 -m 6 --units t5.json --export fqns >want
+    ppsplit --export fqns plan.json | cmp - want
+    ppsplit -t plan.json | grep -q '^t5.json: T5Model, 12 layers'
+    jq '.units[3].params = 99' t5.json >other.json
+    mv other.json t5.json
+    run -2 --separate-stderr ppsplit -t plan.json
+    [[ $stderr == "ppsplit: 't5.json' has 3509 parameters, but its plan has 3510"* ]]
+}
+
 @test "rules count layers and classes of a table" {
     [ "$(units -p 4 --method uniform --units t5.json)" = '[5,3,3,4]' ]
     [ "$(units -p 4 --method colossalai --encoder-layers 6 --units t5.json)" = \
