@@ -64,6 +64,19 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
         jq -e '(.dx[1] + 1.718282 | fabs) < 1e-6'
 }
 
+@test "TRL weighs its KL term by the ratio, also in the gradient" {
+    # x - p = 1 and f - x = 1: the term is e (e - 2), and its derivative is
+    # e (e - 2) - e (e - 1) = -e.
+    local one='"advantages":[0,0,0,0],"x":[0,-1,0,0],"f":[0,0,0,0],"mask":[0,1,0,0]'
+    row grpo '"objective-preset":"trl","importance":"none","kl":"k3","kl-weight":1' \
+        "$one,\"p\":[0,-2,0,0]" |
+        cases | jq -e '(.loss - 1.952492 | fabs) < 1e-6 and
+            (.dx[1] + 2.718282 | fabs) < 1e-6'
+    row grpo '"ratio":"on-policy","kl-importance":"previous"' "$one" >without
+    run -2 --separate-stderr cases <without
+    [ "$stderr" = "pprun: standard input:1: grpo: needs prev_logprobs" ]
+}
+
 @test "DPO of a margin of 1 has the published loss" {
     echo '{"id":"a","objective":"dpo","cu_seqlens":[0,2,4],"x":[0,-1,0,-2],"f":[0,-1,0,-1],"groups":[0,2]}' |
         cases | jq -e '.id == "a" and (.loss - 0.668459 | fabs) < 1e-6 and .metrics.accuracy == 1'

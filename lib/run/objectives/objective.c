@@ -83,7 +83,8 @@ unsigned pp_objective_needs(const struct pp_objective_options *o)
         return 0; /* dpo takes one of two columns: see the reader of data */
     bits |= pp_column_bit(PP_COLUMN_ADVANTAGES);
     if (o->ratio == PP_RATIO_TOKEN || o->ratio == PP_RATIO_SEQUENCE ||
-        o->importance != PP_IMPORTANCE_NONE)
+        o->importance != PP_IMPORTANCE_NONE ||
+        (o->kl != PP_KL_NONE && o->kl_weighting == PP_KL_PREVIOUS))
         bits |= pp_column_bit(PP_COLUMN_PREV_LOGPROBS);
     if (o->importance != PP_IMPORTANCE_NONE ||
         (o->kl != PP_KL_NONE && o->kl_weighting == PP_KL_GENERATION))

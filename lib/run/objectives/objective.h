@@ -51,7 +51,12 @@ enum pp_importance {
     PP_IMPORTANCE_SEQUENCE_PRODUCT
 };
 enum pp_kl { PP_KL_NONE, PP_KL_K1, PP_KL_K2, PP_KL_K3 };
-enum pp_kl_weighting { PP_KL_UNWEIGHTED, PP_KL_SCORE, PP_KL_GENERATION };
+enum pp_kl_weighting {
+    PP_KL_UNWEIGHTED,
+    PP_KL_SCORE,
+    PP_KL_GENERATION,
+    PP_KL_PREVIOUS
+};
 enum pp_aggregate {
     PP_TOKEN_MEAN,
     PP_SEQ_MEAN_SUM,

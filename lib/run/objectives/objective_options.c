@@ -16,7 +16,8 @@ const char *const pp_policy_ratios[] = {"token", "sequence", "on-policy",
 const char *const pp_importances[] = {
     "none", "tis", "icepop", "sequence-mask", "sequence-product", NULL};
 const char *const pp_kls[] = {"none", "k1", "k2", "k3", NULL};
-const char *const pp_kl_weightings[] = {"none", "score", "generation", NULL};
+const char *const pp_kl_weightings[] = {"none", "score", "generation",
+                                        "previous", NULL};
 const char *const pp_aggregates[] = {"token-mean", "seq-mean-sum",
                                      "seq-mean-mean", "constant", NULL};
 
@@ -118,7 +119,7 @@ static const struct option {
      pp_kl_weightings,
      0,
      0,
-     {PP_KL_SCORE, PP_KL_UNWEIGHTED, PP_KL_UNWEIGHTED}},
+     {PP_KL_SCORE, PP_KL_PREVIOUS, PP_KL_UNWEIGHTED}},
     {"kl-clamp",
      AT(kl_clamp),
      REAL,

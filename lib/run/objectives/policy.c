@@ -149,14 +149,29 @@ static struct dual policy_loss(const struct pp_objective_options *o,
     return l;
 }
 
+/* Returns the factor of the divergence, whose derivative is itself. */
+static double kl_factor(const struct pp_objective_options *o,
+                        const struct token *k)
+{
+    switch ((enum pp_kl_weighting)o->kl_weighting) {
+    case PP_KL_GENERATION:
+        return finite_or_0(exp(k->x - k->q));
+    case PP_KL_PREVIOUS:
+        return finite_or_0(exp(k->x - k->p));
+    case PP_KL_UNWEIGHTED:
+    case PP_KL_SCORE:
+        break;
+    }
+    return 1;
+}
+
 /* Returns the estimate of the divergence from the reference (Schulman 2020),
  * with its limits and its weight. */
 static struct dual divergence(const struct pp_objective_options *o,
                               const struct token *k)
 {
     double raw = k->f - k->x, r = clamp(raw, -o->kl_clamp, o->kl_clamp);
-    double w =
-        o->kl_weighting == PP_KL_GENERATION ? finite_or_0(exp(k->x - k->q)) : 1;
+    double w = kl_factor(o, k);
     struct dual d = {0, 0};
     switch ((enum pp_kl)o->kl) {
     case PP_KL_NONE:
