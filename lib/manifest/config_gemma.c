@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* config_gemma - the keys of a config.json that only Gemma has. */
+/* config_gemma - the keys of a config.json that only the Gemmas have. */
 #include "manifest/config_values.h"
 
 #define LARGEST 1e9
@@ -11,6 +11,27 @@ static int read_cap(const struct pp_value *root, const char *key,
     struct pp_value at;
     *out = pp_value_find(root, key, &at) ? 0 : fallback;
     return pp_config_opt_positive(root, key, LARGEST, out);
+}
+
+int pp_config_check_later_gemma(const struct pp_value *root)
+{
+    return pp_config_only_text(root, "hidden_activation", "gelu_pytorch_tanh");
+}
+
+/* Released files say gelu, and mean its form by tanh too. */
+int pp_config_check_gemma(const struct pp_value *root)
+{
+    static const char *const words[] = {"gelu_pytorch_tanh", "gelu", NULL};
+    struct pp_value at;
+    const char *text;
+    if (pp_config_find_set(root, "hidden_act", &at) &&
+        (pp_value_text(&at, &text) || pp_config_word(&at, text, words) < 0))
+        return -1;
+    return pp_config_check_later_gemma(root) ||
+                   pp_config_only_bool(root, "use_bidirectional_attention",
+                                       false)
+               ? -1
+               : 0;
 }
 
 int pp_config_read_gemma(const struct pp_value *root, struct pp_model *m)

@@ -51,7 +51,8 @@ struct family {
     bool fixed_eps;  /* rms_norm_eps is not read */
     const char *unset; /* a key that only null may follow; or NULL */
     bool moe, mla;
-    bool gemma; /* caps and scales are read, and GELU is checked */
+    bool gemma; /* caps and scales are read */
+    int (*check_gate)(const struct pp_value *root); /* NULL: it is SiLU's */
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
     const char *quantized; /* quant_method of released weights; NULL: fp8 */
 };
@@ -151,6 +152,13 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .qk_norm = true,
                   .norms_all_heads = true,
                   .norm_eps = 1e-5},
+    [PP_GEMMA] = {.model_type = "gemma",
+                  .kv_heads = 16,
+                  .head_dim = 256,
+                  .max_position = 8192,
+                  .attention_bias = true,
+                  .tied = true,
+                  .check_gate = pp_config_check_gemma},
     [PP_GEMMA2] = {.model_type = "gemma2",
                    .kv_heads = 4,
                    .head_dim = 256,
@@ -159,7 +167,8 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .tied = true,
                    .windows = true,
                    .window = 4096,
-                   .gemma = true},
+                   .gemma = true,
+                   .check_gate = pp_config_check_later_gemma},
     [PP_GEMMA3] = {.model_type = "gemma3_text",
                    .kv_heads = 4,
                    .head_dim = 256,
@@ -171,6 +180,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .windows = true,
                    .window = 4096,
                    .gemma = true,
+                   .check_gate = pp_config_check_later_gemma,
                    .unset = "attn_logit_softcapping"},
 };
 
@@ -330,9 +340,8 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
 static int check_features(const struct pp_value *root, const struct family *f)
 {
     return (f->unset && pp_config_only_null(root, f->unset)) ||
-                   (f->gemma
-                        ? pp_config_only_text(root, "hidden_activation",
-                                              "gelu_pytorch_tanh")
+                   (f->check_gate
+                        ? f->check_gate(root)
                         : pp_config_only_text(root, "hidden_act", "silu")) ||
                    pp_config_only_number(root, "attention_dropout", 0)
                ? -1

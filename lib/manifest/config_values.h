@@ -60,7 +60,12 @@ int pp_config_read_rope(const struct pp_value *root,
 int pp_config_read_two_ropes(const struct pp_value *root,
                              struct pp_model *m) PP_MUST_USE;
 
-/* Reads the caps of Gemma and the scale of its scores. */
+/* Check that the gate is GELU's, by tanh: of the first Gemma, whose key is that
+ * of other families, and of later ones. */
+int pp_config_check_gemma(const struct pp_value *root) PP_MUST_USE;
+int pp_config_check_later_gemma(const struct pp_value *root) PP_MUST_USE;
+
+/* Reads the caps of a later Gemma and the scale of its scores. */
 int pp_config_read_gemma(const struct pp_value *root,
                          struct pp_model *m) PP_MUST_USE;
 

@@ -32,6 +32,7 @@ const struct pp_family *pp_family_of(enum pp_architecture a)
         [PP_PHI3] = &pp_family_phi3,
         [PP_OLMO] = &pp_family_olmo,
         [PP_OLMO2] = &pp_family_olmo2,
+        [PP_GEMMA] = &pp_family_gemma,
         [PP_GEMMA2] = &pp_family_gemma2,
         [PP_GEMMA3] = &pp_family_gemma3,
     };

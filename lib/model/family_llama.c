@@ -57,3 +57,16 @@ FAMILY(mistral, "Mistral", PP_PART_ATTENTION, PP_PART_GATED_MLP);
 FAMILY(qwen2_moe, "Qwen2Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
 FAMILY(smollm3, "SmolLM3", PP_PART_ATTENTION, PP_PART_GATED_MLP);
 FAMILY(qwen3_moe, "Qwen3Moe", PP_PART_ATTENTION, PP_PART_EXPERTS);
+
+/* Gemma Team, "Gemma: Open Models Based on Gemini Research and Technology",
+ * 2024. family_gemma has its successors, which norm outputs too. */
+const struct pp_family pp_family_gemma = {
+    .architecture = "GemmaForCausalLM",
+    .names = &names,
+    .norm = PP_PART_RMS_NORM,
+    .attention = PP_PART_ATTENTION,
+    .mlp = PP_PART_GATED_MLP,
+    .from_zero = true,
+    .scales_embedding = true,
+    .geglu = true,
+};

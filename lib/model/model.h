@@ -35,6 +35,7 @@ enum pp_architecture {
     PP_DEEPSEEK_V2,
     PP_OLMO,
     PP_OLMO2,
+    PP_GEMMA,
     PP_GEMMA2,
     PP_GEMMA3, /* its language model */
     PP_N_ARCHITECTURES,

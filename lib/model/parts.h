@@ -145,7 +145,8 @@ extern const struct pp_family pp_family_qwen3_moe, pp_family_mixtral,
 extern const struct pp_family pp_family_deepseek_v2, pp_family_deepseek_v3;
 extern const struct pp_family pp_family_gpt2, pp_family_phi3;
 extern const struct pp_family pp_family_olmo, pp_family_olmo2;
-extern const struct pp_family pp_family_gemma2, pp_family_gemma3;
+extern const struct pp_family pp_family_gemma, pp_family_gemma2,
+    pp_family_gemma3;
 extern const struct pp_family pp_family_clip, pp_family_qwen2_vit,
     pp_family_qwen2_5_vit, pp_family_omni_vit, pp_family_whisper,
     pp_family_omni_audio;

@@ -125,6 +125,7 @@ logprobs() {
 
 @test "olmo: loss and every gradient of one step" { one_step olmo; }
 @test "olmo2: loss and every gradient of one step" { one_step olmo2; }
+@test "gemma: loss and every gradient of one step" { one_step gemma; }
 @test "gemma2: loss and every gradient of one step" { one_step gemma2; }
 @test "gemma3: loss and every gradient of one step" { one_step gemma3; }
 
@@ -225,6 +226,7 @@ follows() {
 
 @test "olmo: the losses of ten AdamW steps, with decay" { ten_steps olmo; }
 @test "olmo2: the losses of ten AdamW steps" { ten_steps olmo2; }
+@test "gemma: the losses of ten AdamW steps" { ten_steps gemma; }
 @test "gemma2: the losses of ten AdamW steps, with decay" { ten_steps gemma2; }
 @test "gemma3: the losses of ten AdamW steps" { ten_steps gemma3; }
 
@@ -242,6 +244,7 @@ follows() {
 @test "phi3-longrope: log-probabilities" { logprobs phi3-longrope; }
 @test "olmo: log-probabilities" { logprobs olmo; }
 @test "olmo2: log-probabilities" { logprobs olmo2; }
+@test "gemma: log-probabilities" { logprobs gemma; }
 @test "gemma2: log-probabilities" { logprobs gemma2; }
 @test "gemma3: log-probabilities" { logprobs gemma3; }
 

@@ -65,6 +65,12 @@ meshes() {
     verified olmo2 'seq1f1b --slices 2' -p 2 --tp 2
 }
 
+@test "Gemma: the same bits, and the same numbers over meshes" {
+    same_bits gemma
+    meshes gemma
+    verified gemma zb-h1 -p 2 --tp 2 --recompute selective
+}
+
 @test "Gemma 2: the same bits, and the same numbers over meshes" {
     same_bits gemma2
     meshes gemma2

@@ -300,6 +300,14 @@ static void test_gemma(void)
 {
     struct pp_model m;
     const struct pp_unit_id layer[] = {{PP_UNIT_LAYER, 0}, {PP_UNIT_LAYER, 1}};
+    ok(read_text("{\"architectures\": [\"GemmaForCausalLM\"], " SIZES ","
+                 "\"num_key_value_heads\": 1, \"hidden_act\": \"gelu\","
+                 "\"hidden_activation\": null}",
+                 &m),
+       "gemma, as it was released");
+    ok(m.score_cap == 0 && m.logit_cap == 0 && m.query_scalar == 0 &&
+           m.head_dim == 256 && m.max_position == 8192 && m.tied,
+       "its defaults");
     ok(read_text("{\"architectures\": [\"Gemma2ForCausalLM\"], " SIZES "}", &m),
        "gemma2");
     ok(m.score_cap == 50 && m.logit_cap == 30 && m.query_scalar == 256 &&
