@@ -335,16 +335,10 @@ static int check_weights(struct pprun *p, const char *path)
 /* Names what a directory has instead of weights that can be read. */
 static int fail_weights(const struct pprun *p, const char *source)
 {
-    char pickled[PP_PATH_TEXT];
     struct pp_err *err = &p->tool->err;
-    if (pp_path(pickled, err, "%s/pytorch_model.bin", source))
-        return -1;
-    if (pp_file_exists(pickled))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' has pytorch_model.bin, which is not safetensors; "
-                       "load and save it with transformers, which writes "
-                       "model.safetensors",
-                       source);
+    const char *instead = pp_tensors_instead(source);
+    if (instead)
+        return pp_fail(err, PP_EXIT_INPUT, "'%s' %s", source, instead);
     return pp_fail(err, PP_EXIT_INPUT,
                    "'%s' has no weights; give --weights PATH or --init SEED",
                    source);

@@ -202,6 +202,18 @@ static void test_truncated(void)
            ".: no model.safetensors and no model.safetensors.index.json",
            "a directory without weights");
     ok(!pp_tensors_exist("."), "holds none");
+    put_file("adapter_config.json", "{}", 2);
+    is_str(open_error("."),
+           ".: is an adapter; merge it into its model with peft "
+           "(merge_and_unload) and save that",
+           "an adapter");
+    put_file("pytorch_model.bin.index.json", "{}", 2);
+    is_str(open_error("."),
+           ".: has pytorch_model.bin, which is not safetensors; load and save "
+           "it with transformers, which writes model.safetensors",
+           "pickled shards");
+    unlink("adapter_config.json");
+    unlink("pytorch_model.bin.index.json");
 }
 
 static void test_round_trip(void)
