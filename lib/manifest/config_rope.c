@@ -111,7 +111,7 @@ static int read_divisors(const struct pp_value *at, const char *key,
                          const struct pp_model *m, double *out)
 {
     struct pp_value list;
-    size_t n, half = m->head_dim / 2;
+    size_t n, half = pp_model_rotary(m) / 2;
     if (pp_value_member(at, key, &list) || pp_value_array(&list, &n))
         return -1;
     if (n != half || n > PP_ROPE_DIVISORS)
@@ -167,6 +167,27 @@ static int check_flat(const struct pp_value *at)
     return 0;
 }
 
+/* Reads which part of a head is rotated. transformers has the key for every
+ * model; of these only a Phi-3 uses it. */
+static int read_part(const struct pp_value *at, struct pp_model *m)
+{
+    static const char key[] = "partial_rotary_factor";
+    struct pp_value member;
+    double part;
+    if (m->architecture != PP_PHI3)
+        return pp_config_only_number(at, key, 1);
+    if (!pp_config_find_set(at, key, &member))
+        return 0;
+    if (pp_config_opt_positive(at, key, 1, &part))
+        return -1;
+    m->rotary_dim = (size_t)((double)m->head_dim * part);
+    if (m->rotary_dim == 0 || m->rotary_dim % 2)
+        return pp_value_fail(&member,
+                             "'%zu' elements of a head of %zu are not pairs",
+                             m->rotary_dim, m->head_dim);
+    return 0;
+}
+
 /* Reads the parameters of one rotary embedding; *r has theta. */
 static int read_parameters(const struct pp_value *root,
                            const struct pp_value *at, struct pp_model *m,
@@ -174,7 +195,7 @@ static int read_parameters(const struct pp_value *root,
 {
     if (check_flat(at) || read_rope_type(at, m, r) ||
         pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta) ||
-        pp_config_only_number(at, "partial_rotary_factor", 1))
+        read_part(at, m))
         return -1;
     if (m->mla.kv_rank && r->type != PP_ROPE_DEFAULT &&
         pp_config_read_score_scale(at, m))
@@ -215,7 +236,7 @@ int pp_config_read_rope(const struct pp_value *root, struct pp_model *m)
     struct pp_value at;
     m->rope = default_rope(m->rope.theta);
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &m->rope.theta) ||
-        pp_config_only_number(root, "partial_rotary_factor", 1))
+        read_part(root, m))
         return -1;
     if (find_rope(root, &at))
         return read_parameters(root, &at, m, &m->rope);

@@ -165,7 +165,9 @@ size_t pp_model_rotary(const struct pp_model *m)
 {
     if (m->table || pp_family_of(m->architecture)->names->positions)
         return 0;
-    return m->mla.kv_rank ? m->mla.rope_dim : m->head_dim;
+    return m->mla.kv_rank  ? m->mla.rope_dim
+           : m->rotary_dim ? m->rotary_dim
+                           : m->head_dim;
 }
 
 size_t pp_model_rope_width(const struct pp_model *m)
@@ -225,6 +227,7 @@ bool pp_unit_recomputes(const struct pp_model *m, struct pp_unit_id u)
 
 /* All widths differ, so that a test finds a buffer of the wrong width. */
 enum { HIDDEN = 20, INTERMEDIATE = 28, HEAD_DIM = 6, VOCAB = 61, WINDOW = 4 };
+enum { ROTARY_DIM = 4 };
 enum { EXPERTS = 5, TOP_K = 3, EXPERT_WIDTH = 12, SHARED_WIDTH = 16 };
 
 enum { Q_RANK = 9, KV_RANK = 7, NOPE_DIM = 3, ROPE_DIM = 4, V_DIM = 5 };
@@ -275,6 +278,7 @@ void pp_model_synthetic(struct pp_model *m, size_t tp, size_t share)
     m->n_kv_heads = divides_heads(tp, n, ratio) ? n : least(m->n_kv_heads, tp);
     m->n_heads = m->n_kv_heads * ratio;
     m->head_dim = least(m->head_dim, HEAD_DIM);
+    m->rotary_dim = least(m->rotary_dim, ROTARY_DIM);
     make_latent(m);
     m->hidden = least(m->hidden, HIDDEN);
     m->intermediate = pp_round_up(least(m->intermediate, INTERMEDIATE), tp);

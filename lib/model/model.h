@@ -157,6 +157,7 @@ struct pp_model {
     double norm_eps;
     double init_range; /* initializer_range: standard deviation of weights */
     const char *dtype; /* pp_precision's name of its type; NULL: not stated */
+    size_t rotary_dim; /* first elements of a head that RoPE turns; 0: all */
     struct pp_rope rope;
     struct pp_rope windowed_rope; /* of layers with a window; theta 0: as the
                                      others */

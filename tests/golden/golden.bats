@@ -122,6 +122,9 @@ logprobs() {
 @test "phi3-longrope: loss and every gradient of one step" {
     one_step phi3-longrope
 }
+@test "phi3-partial: loss and every gradient of one step" {
+    one_step phi3-partial
+}
 
 @test "olmo: loss and every gradient of one step" { one_step olmo; }
 @test "olmo2: loss and every gradient of one step" { one_step olmo2; }
@@ -242,6 +245,7 @@ follows() {
 @test "smollm3: log-probabilities" { logprobs smollm3; }
 @test "phi3: log-probabilities" { logprobs phi3; }
 @test "phi3-longrope: log-probabilities" { logprobs phi3-longrope; }
+@test "phi3-partial: log-probabilities" { logprobs phi3-partial; }
 @test "olmo: log-probabilities" { logprobs olmo; }
 @test "olmo2: log-probabilities" { logprobs olmo2; }
 @test "gemma: log-probabilities" { logprobs gemma; }

@@ -73,8 +73,8 @@ plan() {
     near 0.1 one host
 }
 
-@test "OLMo 2 and Gemma 3: the CPU's gradients, on ranks too" {
-    for family in olmo2 gemma3; do
+@test "OLMo 2, Gemma 3 and Phi-4-mini: the CPU's gradients, on ranks too" {
+    for family in olmo2 gemma3 phi3-partial; do
         golden one-$family.json $family 1
         golden two.json $family 2
         cpu host one-$family.json --optimizer sgd

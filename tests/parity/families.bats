@@ -65,6 +65,12 @@ meshes() {
     verified olmo2 'seq1f1b --slices 2' -p 2 --tp 2
 }
 
+@test "Phi-3 with part of a head rotated: the same bits, and over meshes" {
+    same_bits phi3-partial
+    meshes phi3-partial
+    verified phi3-partial zb-h1 -p 2 --tp 2 --recompute selective
+}
+
 @test "Gemma: the same bits, and the same numbers over meshes" {
     same_bits gemma
     meshes gemma

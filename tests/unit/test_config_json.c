@@ -277,6 +277,12 @@ static void test_layers_without_rope(void)
     ok(m.norm_eps == 1e-5 && m.dropout && !m.tied &&
            pp_unit_window(&m, layer[0]) == 6,
        "a window in each layer");
+    ok(pp_model_rotary(&m) == 8, "whole heads are rotated");
+    ok(read_text("{\"architectures\": [\"Phi3ForCausalLM\"], " SIZES ","
+                 "\"partial_rotary_factor\": 0.75}",
+                 &m) &&
+           pp_model_rotary(&m) == 6 && m.head_dim == 8,
+       "or the first part of each");
 }
 
 static void test_olmo(void)

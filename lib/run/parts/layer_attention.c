@@ -108,8 +108,8 @@ static int rotate(const struct pp_layer *l, const struct pp_microbatch *mb,
         PP_LAYER_RUN(e->kernels->rope(
             qkv, own ? e->windowed_cos : e->rope_cos,
             own ? e->windowed_sin : e->rope_sin, mb->positions, mb->tokens,
-            m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
-            m->head_dim, false, direction, e->stream));
+            m->n_heads + m->n_kv_heads, pp_model_rotary(m),
+            pp_qkv_widths(m).qkv, m->head_dim, false, direction, e->stream));
     return 0;
 }
 
