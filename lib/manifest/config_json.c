@@ -91,6 +91,8 @@ static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_MIXTRAL] = {.model_type = "mixtral",
                     .kv_heads = 8,
                     .max_position = 131072,
+                    .theta = 1e6,
+                    .norm_eps = 1e-5,
                     .moe = true},
     [PP_GPT_OSS] = {.model_type = "gpt_oss",
                     .kv_heads = 8,

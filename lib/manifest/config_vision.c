@@ -26,17 +26,18 @@ enum {
 struct language {
     const char *type, *as;
     int hidden, intermediate, layers, heads, kv_heads, vocab;
+    double theta, norm_eps; /* 0: as of the other model_type */
 };
 static const struct language languages[] = {
-    {"llama", "llama", 4096, 11008, 32, 32, 0, 32000},
-    {"mistral", "mistral", 4096, 14336, 32, 32, 8, 32000},
-    {"qwen2", "qwen2", 4096, 22016, 32, 32, 32, 151936},
-    {"qwen3", "qwen3", 4096, 22016, 32, 32, 32, 151936},
-    {"qwen2_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
-    {"qwen2_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
-    {"qwen2_5_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064},
-    {"qwen2_5_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064},
-    {"qwen2_5_omni_text", "qwen2", 3584, 18944, 28, 28, 4, 152064},
+    {"llama", "llama", 4096, 11008, 32, 32, 0, 32000, 0, 0},
+    {"mistral", "mistral", 4096, 14336, 32, 32, 8, 32000, 0, 0},
+    {"qwen2", "qwen2", 4096, 22016, 32, 32, 32, 151936, 0, 0},
+    {"qwen3", "qwen3", 4096, 22016, 32, 32, 32, 151936, 0, 0},
+    {"qwen2_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064, 1e6, 1e-5},
+    {"qwen2_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064, 1e6, 1e-5},
+    {"qwen2_5_vl", "qwen2", 8192, 29568, 80, 64, 8, 152064, 1e6, 1e-5},
+    {"qwen2_5_vl_text", "qwen2", 8192, 29568, 80, 64, 8, 152064, 1e6, 1e-5},
+    {"qwen2_5_omni_text", "qwen2", 3584, 18944, 28, 28, 4, 152064, 1e6, 0},
 };
 
 /* The model_type of a thinker with what speaks. */
@@ -94,13 +95,25 @@ bool pp_config_has_vision(const struct pp_value *root,
 
 /* --- language model --- */
 
+static bool is_set(const json_t *o, const char *key)
+{
+    const json_t *given = json_object_get(o, key);
+    return given && !json_is_null(given);
+}
+
 /* Sets a default if the key is not set. */
 static int imply(json_t *o, const char *key, int value)
 {
-    const json_t *given = json_object_get(o, key);
-    if (value == 0 || (given && !json_is_null(given)))
-        return 0;
-    return json_object_set_new(o, key, json_integer(value));
+    return value == 0 || is_set(o, key)
+               ? 0
+               : json_object_set_new(o, key, json_integer(value));
+}
+
+static int imply_real(json_t *o, const char *key, double value)
+{
+    return !(value > 0) || is_set(o, key)
+               ? 0
+               : json_object_set_new(o, key, json_real(value));
 }
 
 static int complete(json_t *o, const struct language *l)
@@ -113,6 +126,8 @@ static int complete(json_t *o, const struct language *l)
     bad |= imply(o, "num_attention_heads", l->heads);
     bad |= imply(o, "num_key_value_heads", l->kv_heads);
     bad |= imply(o, "vocab_size", l->vocab);
+    bad |= imply_real(o, "rope_theta", l->theta);
+    bad |= imply_real(o, "rms_norm_eps", l->norm_eps);
     return bad;
 }
 

@@ -302,6 +302,24 @@ static void test_olmo(void)
        "a norm of all queries");
 }
 
+/* Files may leave out what is the default of the class in transformers. */
+static void test_class_defaults(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"MixtralForCausalLM\"], " SIZES ","
+                 "\"num_local_experts\": 4, \"num_experts_per_tok\": 2}",
+                 &m) &&
+           m.rope.theta == 1e6 && m.norm_eps == 1e-5,
+       "mixtral");
+    ok(read_text("{\"architectures\": [\"Qwen2VLForConditionalGeneration\"],"
+                 "\"text_config\": {\"rope_scaling\": {\"type\": \"mrope\","
+                 "\"mrope_section\": [1, 1, 2]}, " SIZES "},"
+                 "\"vision_config\": {\"depth\": 1, \"hidden_size\": 64}}",
+                 &m) &&
+           m.rope.theta == 1e6 && m.norm_eps == 1e-5,
+       "the language model of Qwen2-VL, which is not that of Qwen2");
+}
+
 static void test_gemma(void)
 {
     struct pp_model m;
@@ -381,6 +399,7 @@ int main(void)
     test_default_groups();
     test_layers_without_rope();
     test_olmo();
+    test_class_defaults();
     test_gemma();
     test_paths();
     rmdir(dir);
