@@ -131,6 +131,19 @@ partial() {
     pprun all.json --data packed --steps 1 --weights stopped/ckpt/latest -o log
 }
 
+@test "a rank without trained units resumes from the exact weights too" {
+    freeze llama 'embedding,model.layers.[01]' -s 1f1b -- -p 3
+    jq -e '.model.units[:3] | all(.frozen)' plan.json
+    local options=(--dtype fp64 --save-dtype fp32)
+    rm -rf straight stopped
+    train straight plan.json --steps 4 "${options[@]}"
+    train stopped plan.json --steps 2 "${options[@]}"
+    pprun plan.json --data packed --steps 4 --lr 1e-2 --clip 0.5 \
+        --weight-decay 0.1 --resume stopped/ckpt --save stopped/ckpt \
+        -o stopped/log "${options[@]}"
+    diff <(numbers straight/log) <(numbers stopped/log)
+}
+
 @test "memory is planned to the byte" {
     local need
     freeze llama 'embedding,model.layers.[0-2]' -s 1f1b -- -p 3

@@ -173,9 +173,10 @@ int pp_ckpt_load(const char *path, struct pp_parameters *p, struct pp_err *err)
     bool has_master;
     if (find_master(path, pp_ckpt_stems[PP_BLOCK_MASTER], &has_master, err))
         return -1;
-    /* Training continues from the master weights and rounds them. */
+    /* Training continues from the master weights and rounds them, also on a
+     * rank that has no gradients, as all of its tensors are frozen. */
     enum pp_weights_block weights =
-        has_master && p->blocks[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
+        has_master && p->wanted[PP_BLOCK_G] ? PP_BLOCK_MASTER : PP_BLOCK_W;
     /* They may lack frozen tensors. */
     if ((weights == PP_BLOCK_MASTER && has_frozen(p) &&
          load_block(path, pp_ckpt_stems[PP_BLOCK_W], p, PP_BLOCK_W, err)) ||
