@@ -145,6 +145,8 @@ class Lines:
 
     def length(self):
         shape, rng = self.p["shape"], self.rng
+        if self.p["long"] and rng.random() < 0.2:
+            return rng.randint(60, 150)
         if shape == "ones":
             return 1 if rng.random() < 0.6 else rng.randint(1, 12)
         if shape == "whole":

@@ -8,7 +8,7 @@ from combo_models import DENSE, ENCODERS, EXPERTS, REWARDS
 
 PLAIN = dict(family="llama", text=None, layers=2, heads=8, kv=4, tied=False,
              mtp=False, freeze=None, moe_freq=None, experts=None, capacity=64,
-             shape="mixed", mask=None, items="some", docs=16, rows=None,
+             shape="mixed", mask=None, items="some", docs=16, long=None, rows=None,
              balance=None, sized=False, repack=False, algorithm=None, seed=1,
              objective="sft", options=[], run=[], lossy=[], verify=[],
              dtype="fp64", accum=1, optimizer=["--optimizer", "sgd"],
@@ -221,7 +221,8 @@ def shared_state(split):
 
 def draw_generator_plan(rng, p, plan):
     pp = rng.choice([1, 1, 2])
-    if plan["encoder"] and "shared" in plan["encoder"][-1]:
+    if p["family"] in ENCODERS and (
+            not plan["encoder"] or "shared" in "".join(plan["encoder"])):
         tp, cp, dp = plan["tp"], plan["cp"], plan["dp"]
     else:
         tp, cp, dp = (rng.choice([1, 2]), rng.choice([1, 1, 2]),
@@ -321,10 +322,12 @@ def draw_objective(rng, p):
 
 
 def draw_frozen(rng, p):
-    names = FROZEN + ["language"] if p["gen"] else list(FROZEN)
+    names = list(FROZEN)
     of = ENCODERS.get(p["family"])
     if of:
         names = rng.sample(of + ["projector", "language"], 2) + names[:2]
+        if p["gen"]:
+            names = of + ["projector"] + FROZEN[:2]
     return ",".join(rng.sample(names, rng.choice([1, 1, 2])))
 
 
@@ -334,7 +337,7 @@ def draw_model(rng, p):
     p["layers"] = rng.randint(2, 6)
     p["heads"] = rng.choice([8, 8, 8, 4])
     p["kv"] = rng.choice([p["heads"], p["heads"] // 2, 2])
-    if p["family"] == "phi3" and chance(rng, 0.6):
+    if p["family"].startswith("phi3") and chance(rng, 0.8):
         p["kv"] = p["heads"]
     p["tied"] = chance(rng, 0.4)
     if "llava" in p["family"]:
@@ -354,9 +357,12 @@ def draw_model(rng, p):
     if has_experts(p):
         if chance(rng, 0.02):
             p["moe_freq"] = "2"
-        if chance(rng, 0.3):
+        if chance(rng, 0.4):
+            # Sides of a pair begin alike, so that rounding would choose.
+            pairs = p["objective"] in ("dpo", "reward")
             p["experts"] = ["--expert-capacity", rng.choice(["0.5", "1", "1.3"]),
-                            "--expert-drop", rng.choice(["position", "probs"])]
+                            "--expert-drop",
+                            rng.choice(["position"] + ["probs"] * (not pairs))]
 
 
 def draw_run(rng, p):
@@ -397,6 +403,9 @@ def draw_data(rng, p):
                       "--cp-exact" not in p["plan"]["split"] and
                       chance(rng, 0.6))
         p["algorithm"] = None
+    if p["family"] not in ENCODERS and chance(rng, 0.2) and (
+            p["algorithm"] != "none"):
+        p["long"] = rng.choice(["split", "split", "truncate", "drop"])
     p["repack"] = chance(rng, 0.1)
 
 
@@ -410,6 +419,12 @@ def draw_tasks(rng, p):
     if p["objective"] == "sft" and not p["gen"] and (
             p["family"] not in ENCODERS and chance(rng, 0.08)):
         p["tasks"].append("generate")
+    for task in ("evaluate", "trace"):
+        if chance(rng, 0.1):
+            p["tasks"].append(task)
+    if chance(rng, 0.2) and not (p["freeze"] or p["gen"] or
+                                 p["plan"]["recompute"]):
+        p["tasks"].append("profile")
     if chance(rng, 0.6):
         p["tasks"].append(rng.choice(["train"] * 5 + ["mpi"]))
         p["accum"] = rng.choice([1, 1, 2])
@@ -433,7 +448,9 @@ def draw_tasks(rng, p):
 
 
 def draw_clash(rng, p):
+    """The plan of one rank has no clash, so nothing is compared with it."""
     where, words = rng.choice(CLASHES)
+    p["tasks"], p["then"] = ["verify"], None
     if where == "run":
         p["run"] += words
     else:

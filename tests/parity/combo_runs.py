@@ -176,6 +176,8 @@ class Runs:
             o += ["--class-feature"]
         if "audio" in of:
             o += ["--audio-token", 32 if "vision" in of else 31]
+        if p["long"]:
+            o += ["--oversize", p["long"]]
         if p["balance"]:
             o += ["--balance", p["balance"]]
         if p["sized"]:
@@ -230,12 +232,15 @@ class Runs:
             objective = []
         run = list(p["run"])
         for option in (["--message-size"] if plan == "one.json" else []) + (
-                LOSSES if name in ("scores", "generate", "teacher") else []):
+                LOSSES
+                if name in ("scores", "generate", "evaluate") else []):
             if option in run:
                 at = run.index(option)
                 del run[at:at + 2]
-        return self.call(name, [*first, "-q", "--data", "packed", "--init", 1,
-                                *objective, *run, *words, plan])
+        if "--weights" not in words:
+            words = ["--init", 1, *words]
+        return self.call(name, [*first, "-q", "--data", "packed", *objective,
+                                *run, *words, plan])
 
     def verify(self):
         p = self.p
@@ -270,6 +275,12 @@ class Runs:
         for part in [""] + ["/generator"] * bool(p["gen"]):
             self.call("compare", [COMPARE, "1e-8", "1e-8", "run/latest" + part,
                                   "one/latest" + part])
+        for name, plan in (("one", "one.json"), ("many", "plan.json")):
+            self.pprun("weights", plan, [
+                "--dtype", "fp64", *p["lossy"], "--weights", "one/latest",
+                "--steps", 1, "-o", name + ".step",
+                *(["--grad-accum", p["accum"]] if name == "many" else [])])
+        self.compare_logs("many.step", "one.step")
 
     def mpi(self):
         self.train(True)
@@ -298,11 +309,44 @@ class Runs:
                                         "--logprobs", name + ".scores"])
         self.compare_logs("many.scores", "one.scores")
 
+    def evaluate(self):
+        for name, plan in (("one", "one.json"), ("many", "plan.json")):
+            self.pprun("evaluate", plan, ["--dtype", "fp64", "--eval", "packed",
+                                          "-o", name + ".loss"])
+        self.compare_logs("many.loss", "one.loss")
+
     def generate(self):
         for name, plan in (("one", "one.json"), ("many", "plan.json")):
             self.pprun("generate", plan, ["--dtype", "fp64", "--generate", 3,
                                           "--sample", 7, "-o", name + ".text"])
         self.compare_logs("many.text", "one.text")
+
+    def trace(self):
+        """Runs what looks at a run and at its plan."""
+        p = self.p
+        words = ["--dtype", "fp64", "--steps", 1]
+        self.pprun("trace", "plan.json", [*words, "--trace", "trace.json", "-o",
+                                          "trace.log"])
+        self.call("overlay", ["ppsched", "-q", "--overlay", "trace.json",
+                              "plan.json"])
+        self.call("stats", ["ppsched", "-q", "--stats", "plan.json"])
+        self.call("timeline", ["ppsched", "-q", "-t", "plan.json"])
+        if not p["gen"]:
+            self.call("table", ["ppsplit", "-q", "-t", "plan.json"])
+        self.pprun("hashes", "plan.json", [
+            *words, "--print-metadata-hash", "-o", "hashes"])
+
+    def profile(self):
+        """Plans with the costs of a run."""
+        words = ["--dtype", "fp64", "--steps", 4]
+        self.pprun("profile", "plan.json", [*words, "--profile", "costs.json",
+                                            "-o", "profile.log"])
+        self.call("costs", ["ppsplit", "-q", "-p", 2, "--costs", "costs.json",
+                            *self.model_options(), "-o", "costly.split",
+                            "model"])
+        self.call("costs", ["ppsched", "-q", "-s", "1f1b", "-m", 3, "--data",
+                            "packed", "-o", "costly.json", "costly.split"])
+        self.call("costs", ["ppsched", "-q", "--stats", "costly.json"])
 
     def replay(self):
         words = ["--dtype", "fp64", "--steps", 1]
