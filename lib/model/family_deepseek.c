@@ -2,16 +2,14 @@
 /* family_deepseek - DeepSeek-V2 (DeepSeek-AI, "DeepSeek-V2", 2024), DeepSeek-V3
  * (DeepSeek-AI, "DeepSeek-V3 Technical Report", 2024), and Moonlight, which is
  * a V3. */
+#include "model/family_names.h"
 #include "model/parts.h"
 
 static const struct pp_names names = {
-    .embedding = "model.embed_tokens.weight",
-    .norm = "model.norm.weight",
-    .head = "lm_head.weight",
-    .layers = "model.layers",
+    PP_NAMES_OUTSIDE_LAYERS,
     .layer =
         {
-            [PP_P_NORM1] = "input_layernorm.weight",
+            PP_NAMES_NORMS_BEFORE,
             [PP_P_Q] = "self_attn.q_proj.weight",
             [PP_P_Q_A] = "self_attn.q_a_proj.weight",
             [PP_P_Q_A_BIAS] = "self_attn.q_a_proj.bias",
@@ -23,11 +21,8 @@ static const struct pp_names names = {
             [PP_P_KV_B] = "self_attn.kv_b_proj.weight",
             [PP_P_O] = "self_attn.o_proj.weight",
             [PP_P_O_BIAS] = "self_attn.o_proj.bias",
-            [PP_P_NORM2] = "post_attention_layernorm.weight",
-            [PP_P_GATE] = "mlp.gate_proj.weight",
-            [PP_P_UP] = "mlp.up_proj.weight",
-            [PP_P_DOWN] = "mlp.down_proj.weight",
-            [PP_P_ROUTER] = "mlp.gate.weight",
+            PP_NAMES_GATED_MLP,
+            PP_NAMES_EXPERTS,
             [PP_P_ROUTER_BIAS] = "mlp.gate.e_score_correction_bias",
             [PP_P_SHARED_GATE] = "mlp.shared_experts.gate_proj.weight",
             [PP_P_SHARED_UP] = "mlp.shared_experts.up_proj.weight",
@@ -37,9 +32,6 @@ static const struct pp_names names = {
             [PP_P_TRUNK_NORM] = "hnorm.weight",
             [PP_P_JOIN] = "eh_proj.weight",
             [PP_P_MTP_NORM] = "shared_head.norm.weight",
-            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
-            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
-            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
         },
     .buffers = {".inv_freq"},
 };

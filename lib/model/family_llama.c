@@ -1,40 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 /* family_llama - Llama and the families that have its names. */
+#include "model/family_names.h"
 #include "model/parts.h"
 
 static const struct pp_names names = {
-    .embedding = "model.embed_tokens.weight",
-    .norm = "model.norm.weight",
-    .head = "lm_head.weight",
-    .layers = "model.layers",
+    PP_NAMES_OUTSIDE_LAYERS,
     .layer =
         {
-            [PP_P_NORM1] = "input_layernorm.weight",
-            [PP_P_Q] = "self_attn.q_proj.weight",
-            [PP_P_K] = "self_attn.k_proj.weight",
-            [PP_P_V] = "self_attn.v_proj.weight",
-            [PP_P_Q_BIAS] = "self_attn.q_proj.bias",
-            [PP_P_K_BIAS] = "self_attn.k_proj.bias",
-            [PP_P_V_BIAS] = "self_attn.v_proj.bias",
-            [PP_P_Q_NORM] = "self_attn.q_norm.weight",
-            [PP_P_K_NORM] = "self_attn.k_norm.weight",
-            [PP_P_O] = "self_attn.o_proj.weight",
-            [PP_P_O_BIAS] = "self_attn.o_proj.bias",
-            [PP_P_NORM2] = "post_attention_layernorm.weight",
-            [PP_P_GATE] = "mlp.gate_proj.weight",
-            [PP_P_UP] = "mlp.up_proj.weight",
+            PP_NAMES_NORMS_BEFORE,
+            PP_NAMES_ATTENTION,
+            PP_NAMES_ATTENTION_BIASES,
+            PP_NAMES_QK_NORM,
+            PP_NAMES_GATED_MLP,
             [PP_P_GATE_BIAS] = "mlp.gate_proj.bias",
             [PP_P_UP_BIAS] = "mlp.up_proj.bias",
-            [PP_P_DOWN] = "mlp.down_proj.weight",
             [PP_P_DOWN_BIAS] = "mlp.down_proj.bias",
-            [PP_P_ROUTER] = "mlp.gate.weight",
+            PP_NAMES_EXPERTS,
             [PP_P_SHARED_GATE] = "mlp.shared_expert.gate_proj.weight",
             [PP_P_SHARED_UP] = "mlp.shared_expert.up_proj.weight",
             [PP_P_SHARED_DOWN] = "mlp.shared_expert.down_proj.weight",
             [PP_P_SHARED_WEIGHT] = "mlp.shared_expert_gate.weight",
-            [PP_P_EXPERT_GATE] = "mlp.experts.%.gate_proj.weight",
-            [PP_P_EXPERT_UP] = "mlp.experts.%.up_proj.weight",
-            [PP_P_EXPERT_DOWN] = "mlp.experts.%.down_proj.weight",
         },
     /* Old checkpoints hold the frequencies of the rotary positions. */
     .buffers = {".inv_freq"},

@@ -1,20 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* family_mixtral - Mixtral (Jiang et al., "Mixtral of Experts", 2024). */
+#include "model/family_names.h"
 #include "model/parts.h"
 
 static const struct pp_names names = {
-    .embedding = "model.embed_tokens.weight",
-    .norm = "model.norm.weight",
-    .head = "lm_head.weight",
-    .layers = "model.layers",
+    PP_NAMES_OUTSIDE_LAYERS,
     .layer =
         {
-            [PP_P_NORM1] = "input_layernorm.weight",
-            [PP_P_Q] = "self_attn.q_proj.weight",
-            [PP_P_K] = "self_attn.k_proj.weight",
-            [PP_P_V] = "self_attn.v_proj.weight",
-            [PP_P_O] = "self_attn.o_proj.weight",
-            [PP_P_NORM2] = "post_attention_layernorm.weight",
+            PP_NAMES_NORMS_BEFORE,
+            PP_NAMES_ATTENTION,
             [PP_P_ROUTER] = "block_sparse_moe.gate.weight",
             [PP_P_EXPERT_GATE] = "block_sparse_moe.experts.%.w1.weight",
             [PP_P_EXPERT_UP] = "block_sparse_moe.experts.%.w3.weight",

@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* family_phi3 - Phi-3 and Phi-4 (Abdin et al., "Phi-3 Technical Report", 2024).
  * One tensor holds queries, keys and values, and one holds gate and up. */
+#include "model/family_names.h"
 #include "model/parts.h"
 
 static const struct pp_names names = {
-    .embedding = "model.embed_tokens.weight",
-    .norm = "model.norm.weight",
-    .head = "lm_head.weight",
-    .layers = "model.layers",
+    PP_NAMES_OUTSIDE_LAYERS,
     .layer =
         {
-            [PP_P_NORM1] = "input_layernorm.weight",
+            PP_NAMES_NORMS_BEFORE,
             [PP_P_Q] = "self_attn.qkv_proj.weight",
             [PP_P_O] = "self_attn.o_proj.weight",
-            [PP_P_NORM2] = "post_attention_layernorm.weight",
             [PP_P_GATE] = "mlp.gate_up_proj.weight",
             [PP_P_DOWN] = "mlp.down_proj.weight",
         },
