@@ -36,7 +36,8 @@ static void ask_weights(int number)
     weights_signal = true;
 }
 
-bool pprun_weights_asked(void *ctx)
+/* Returns true once after each SIGUSR2. */
+static bool weights_asked(void *ctx)
 {
     (void)ctx;
     return atomic_exchange(&weights_signal, false);
@@ -66,7 +67,9 @@ bool pprun_signalled(void)
     return stop_signal != 0;
 }
 
-int pprun_stop_requested(void *ctx)
+/* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,
+ * the output failed. */
+static int stop_requested(void *ctx)
 {
     struct pprun *p = ctx;
     double signal = stop_signal;
@@ -119,7 +122,10 @@ void pprun_ignore_signals(void)
     signal(SIGTERM, SIG_IGN);
 }
 
-void pprun_handle_signals(const struct pprun *p)
+/* Installs signal handlers. With --save a signal asks all ranks to stop.
+ * Without it a signal ends the run at once, because there is no checkpoint to
+ * resume. */
+static void install_handlers(const struct pprun *p)
 {
     if (p->job.stream.path) {
         handle(SIGUSR2, ask_weights);
@@ -169,7 +175,7 @@ void pprun_release_signals(void)
 static int run_process(struct pprun *p, const char *manifest)
 {
     enum pp_exit status = PP_EXIT_OK;
-    pprun_handle_signals(p);
+    install_handlers(p);
     if (pprun_process(p, manifest, &status))
         return -1;
     p->tool->status = (int)status;
@@ -207,7 +213,7 @@ static int run_command(struct pprun *p, const char *manifest)
     /* A FIFO waits for its reader, and a signal ends that. */
     if (pprun_routing_create(p) || pprun_record_init(p))
         return -1;
-    pprun_handle_signals(p);
+    install_handlers(p);
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
                                               : "going through the data ...");
     if (pprun_lines_begin(p))
@@ -289,11 +295,11 @@ int main(int argc, char **argv)
                           .clip = 1},
                 .report = pprun_report,
                 .stream = {.timeout = 10},
-                .stream_asked = pprun_weights_asked,
+                .stream_asked = weights_asked,
                 .stream_missed = pprun_weights_missed,
                 .evaluated = pprun_evaluated,
                 .recorded = pprun_recorded,
-                .stop = pprun_stop_requested,
+                .stop = stop_requested,
                 .check_files = pprun_check_files},
     };
     const char *manifest;

@@ -302,22 +302,12 @@ struct pp_rendezvous_observer pprun_observer(struct pprun *p);
 /* Refuses --transport threads in one of several processes of a job. */
 int pprun_check_alone(struct pprun *p) PP_MUST_USE;
 
-/* Installs signal handlers. With --save a signal asks all ranks to stop.
- * Without it a signal ends the run at once, because there is no checkpoint to
- * resume. */
-void pprun_handle_signals(const struct pprun *p);
 /* Called when all is saved and an output is left whose reader may stall: from
  * now on a signal ends the run. If one came before, the reader has a few
  * seconds. */
 void pprun_release_signals(void);
 /* Returns true if a signal asked this process to stop. */
 bool pprun_signalled(void);
-/* Returns the number of the signal that came, or PP_STOP_OTHER if, with --save,
- * the output failed. */
-int pprun_stop_requested(void *ctx);
-
-/* Returns true once after each SIGUSR2. */
-bool pprun_weights_asked(void *ctx);
 /* Notes that a version of --stream-weights was not taken. */
 void pprun_weights_missed(void *ctx, int64_t step, const char *why);
 
@@ -383,8 +373,6 @@ void pprun_scores_close(struct pprun *p);
  * the run, on rank 0, and write writes the lines after it. */
 int pprun_generate_prepare(struct pprun *p) PP_MUST_USE;
 int pprun_generate_open(struct pprun *p) PP_MUST_USE;
-void pprun_generated(void *ctx, const struct pp_token_place *at,
-                     const double *values, size_t n);
 int pprun_generate_write(struct pprun *p) PP_MUST_USE;
 
 /* Prints the result of every case of --objective-cases. */

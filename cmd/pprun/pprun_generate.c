@@ -30,6 +30,18 @@ static int check_longest(const struct pprun *p)
     return 0;
 }
 
+static void take_drawn(void *ctx, const struct pp_token_place *at,
+                       const double *values, size_t n)
+{
+    struct pprun *p = ctx;
+    size_t width = pp_job_score_width(&p->job), most = p->job.generate.n;
+    for (size_t i = 0; i < n; i++, values += width) {
+        size_t k = at[i].sequence;
+        p->drawn[k * most + p->n_drawn[k]++] =
+            (struct pprun_drawn){(int32_t)values[1], values[2]};
+    }
+}
+
 int pprun_generate_prepare(struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
@@ -47,7 +59,7 @@ int pprun_generate_prepare(struct pprun *p)
                          (uint32_t)(parts * mesh->tp), &p->extended, err))
         return -1;
     p->job.data = &p->extended;
-    p->job.scored = pprun_generated;
+    p->job.scored = take_drawn;
     p->job.generate.n = (size_t)o->generate;
     p->job.generate.samples = o->sample >= 0;
     p->job.generate.seed = (uint64_t)o->sample;
@@ -66,18 +78,6 @@ int pprun_generate_open(struct pprun *p)
     return p->drawn && p->n_drawn
                ? 0
                : pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-}
-
-void pprun_generated(void *ctx, const struct pp_token_place *at,
-                     const double *values, size_t n)
-{
-    struct pprun *p = ctx;
-    size_t width = pp_job_score_width(&p->job), most = p->job.generate.n;
-    for (size_t i = 0; i < n; i++, values += width) {
-        size_t k = at[i].sequence;
-        p->drawn[k * most + p->n_drawn[k]++] =
-            (struct pprun_drawn){(int32_t)values[1], values[2]};
-    }
 }
 
 /* A sequence of the data, and its number among those of all bins. */

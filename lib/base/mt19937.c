@@ -46,7 +46,7 @@ static void refill(struct pp_mt19937 *g)
     g->at = 0;
 }
 
-uint32_t pp_mt19937_next(struct pp_mt19937 *g)
+static uint32_t next_word(struct pp_mt19937 *g)
 {
     if (g->at == WORDS)
         refill(g);
@@ -57,13 +57,14 @@ uint32_t pp_mt19937_next(struct pp_mt19937 *g)
     return y ^ y >> 18;
 }
 
-/* Draws as many top bits as n has, again and again until they are below n. */
-uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n)
+/* Returns a number below n, which is at least 1, as random.randrange(n) draws
+ * it: as many top bits as n has, again and again until they are below n. */
+static uint32_t draw_below(struct pp_mt19937 *g, uint32_t n)
 {
     unsigned shift = (unsigned)__builtin_clz(n);
     uint32_t drawn;
     do
-        drawn = pp_mt19937_next(g) >> shift;
+        drawn = next_word(g) >> shift;
     while (drawn >= n);
     return drawn;
 }
@@ -71,7 +72,7 @@ uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n)
 void pp_mt19937_shuffle(struct pp_mt19937 *g, uint32_t *list, size_t n)
 {
     for (size_t i = n; i-- > 1;) {
-        uint32_t j = pp_mt19937_below(g, (uint32_t)i + 1), t = list[i];
+        uint32_t j = draw_below(g, (uint32_t)i + 1), t = list[i];
         list[i] = list[j];
         list[j] = t;
     }

@@ -20,13 +20,6 @@ struct pp_mt19937 {
 /* Seeds g as random.seed(seed) does for an integer. */
 void pp_mt19937_seed(struct pp_mt19937 *g, uint64_t seed);
 
-/* Returns the next 32 bits. */
-uint32_t pp_mt19937_next(struct pp_mt19937 *g);
-
-/* Returns a number below n, as random.randrange(n) draws it. n is at least
- * 1. */
-uint32_t pp_mt19937_below(struct pp_mt19937 *g, uint32_t n);
-
 /* Shuffles the list as random.shuffle does. */
 void pp_mt19937_shuffle(struct pp_mt19937 *g, uint32_t *list, size_t n);
 

@@ -219,13 +219,31 @@ static int refuse_inner_images(const struct pp_scan *s,
         f->has[PP_FIELD_IMAGES] ? "images" : "audio");
 }
 
+/* Notes the fields of a whole object. */
+static int scan_fields(struct pp_scan *s, struct pp_fields *f,
+                       struct pp_err *err)
+{
+    size_t n = 0;
+    int more;
+    *f = (struct pp_fields){0};
+    if (pp_scan_expect(s, '{', err) != 0)
+        return -1;
+    while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
+        enum pp_field field;
+        if (pp_field_key(s, &field, err) != 0 ||
+            pp_field_note(s, field, f, err) != 0)
+            return -1;
+    }
+    return more;
+}
+
 static int append_turn(struct pp_jsonl_sequence *r, struct pp_scan *s,
                        struct pp_err *err)
 {
     struct pp_fields f;
     size_t body = r->n;
     bool train;
-    if (pp_fields_scan(s, &f, err) != 0)
+    if (scan_fields(s, &f, err) != 0)
         return -1;
     size_t end = s->at;
     if (!f.has[PP_FIELD_IDS])
@@ -305,7 +323,7 @@ int pp_sequence_append_value(struct pp_jsonl_sequence *r, struct pp_scan *s,
     struct pp_fields f;
     if (pp_scan_peek(s) != '{')
         return append_list(r, s, err);
-    if (pp_fields_scan(s, &f, err) != 0)
+    if (scan_fields(s, &f, err) != 0)
         return -1;
     size_t end = s->at;
     if (refuse_inner_images(s, &f, err) != 0 ||
@@ -432,22 +450,6 @@ int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
         f->at[field] = s->at;
     }
     return pp_scan_skip(s, err);
-}
-
-int pp_fields_scan(struct pp_scan *s, struct pp_fields *f, struct pp_err *err)
-{
-    size_t n = 0;
-    int more;
-    *f = (struct pp_fields){0};
-    if (pp_scan_expect(s, '{', err) != 0)
-        return -1;
-    while ((more = pp_scan_more(s, '}', &n, err)) > 0) {
-        enum pp_field field;
-        if (pp_field_key(s, &field, err) != 0 ||
-            pp_field_note(s, field, f, err) != 0)
-            return -1;
-    }
-    return more;
 }
 
 int pp_scan_float(struct pp_scan *s, float *out, struct pp_err *err)

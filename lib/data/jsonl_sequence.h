@@ -61,10 +61,6 @@ int pp_field_repeated(const struct pp_scan *s, enum pp_field field,
 int pp_field_note(struct pp_scan *s, enum pp_field field, struct pp_fields *f,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Notes the fields of a whole object. */
-int pp_fields_scan(struct pp_scan *s, struct pp_fields *f,
-                   struct pp_err *err) PP_MUST_USE;
-
 /* Reads a number that a float can hold. */
 int pp_scan_float(struct pp_scan *s, float *out,
                   struct pp_err *err) PP_MUST_USE;

@@ -197,6 +197,55 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     return 0;
 }
 
+static const struct pp_packed_header *header_of(const struct pp_packed *p)
+{
+    return p->map[PP_PACKED_INDEX];
+}
+
+static int check_token_file(const struct pp_packed_token_file *f, size_t i,
+                            struct pp_err *err)
+{
+    if (!f->path[0] || !memchr(f->path, '\0', sizeof f->path))
+        return pp_fail(err, PP_EXIT_INPUT, "index: token file %zu has no name",
+                       i);
+    if (f->type >= PP_TOKEN_N_TYPES || !pp_token_bytes(f->type))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "index: token file %zu has the unknown type '%" PRIu32
+                       "'",
+                       i, f->type);
+    return 0;
+}
+
+/* Maps the n files that the index names and checks their sizes. */
+static int map_tokens(struct pp_packed *p,
+                      const struct pp_packed_token_file *files, size_t n,
+                      struct pp_err *err)
+{
+    p->token_files = calloc(n + 1, sizeof *p->token_files);
+    if (!p->token_files)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        struct pp_token_map *m = &p->token_files[i];
+        if (check_token_file(&files[i], i, err) != 0 ||
+            pp_file_map(files[i].path, &m->data, &m->bytes, err) != 0)
+            return -1;
+        if (m->bytes != files[i].bytes)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "%s: has '%zu' bytes, but the index says %" PRIu64,
+                           files[i].path, m->bytes, files[i].bytes);
+    }
+    return 0;
+}
+
+static void unmap_tokens(struct pp_packed *p)
+{
+    if (p->token_files)
+        for (uint32_t i = 0; i < header_of(p)->n_token_files; i++)
+            pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
+    free(p->token_files);
+    p->token_files = NULL;
+}
+
 /* Checks that the tokens of every sequence are inside their file. */
 static int check_places(const struct pp_packed *p, struct pp_err *err)
 {
@@ -224,8 +273,8 @@ static int open_tokens(struct pp_packed *p, const char *dir, struct pp_err *err)
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     if (!p->index_only)
         return 0;
-    if (pp_packed_map_tokens(p, p->sections[PP_SECTION_TOKEN_FILES],
-                             h->n_token_files, err) != 0)
+    if (map_tokens(p, p->sections[PP_SECTION_TOKEN_FILES], h->n_token_files,
+                   err) != 0)
         return pp_fail_at(err, "%s: ", dir);
     return check_places(p, err) != 0 ? pp_fail_at(err, "%s/", dir) : 0;
 }
@@ -323,7 +372,7 @@ int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
 
 void pp_packed_finish(struct pp_packed *p)
 {
-    pp_packed_unmap_tokens(p);
+    unmap_tokens(p);
     free(p->dir);
     free(p->owned);
     for (int m = 0; m < PP_N_MODALITIES; m++)
@@ -331,54 +380,6 @@ void pp_packed_finish(struct pp_packed *p)
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         pp_file_unmap(p->map[i], p->map_bytes[i]);
     memset(p, 0, sizeof *p);
-}
-
-static const struct pp_packed_header *header_of(const struct pp_packed *p)
-{
-    return p->map[PP_PACKED_INDEX];
-}
-
-static int check_token_file(const struct pp_packed_token_file *f, size_t i,
-                            struct pp_err *err)
-{
-    if (!f->path[0] || !memchr(f->path, '\0', sizeof f->path))
-        return pp_fail(err, PP_EXIT_INPUT, "index: token file %zu has no name",
-                       i);
-    if (f->type >= PP_TOKEN_N_TYPES || !pp_token_bytes(f->type))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: token file %zu has the unknown type '%" PRIu32
-                       "'",
-                       i, f->type);
-    return 0;
-}
-
-int pp_packed_map_tokens(struct pp_packed *p,
-                         const struct pp_packed_token_file *files, size_t n,
-                         struct pp_err *err)
-{
-    p->token_files = calloc(n + 1, sizeof *p->token_files);
-    if (!p->token_files)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        struct pp_token_map *m = &p->token_files[i];
-        if (check_token_file(&files[i], i, err) != 0 ||
-            pp_file_map(files[i].path, &m->data, &m->bytes, err) != 0)
-            return -1;
-        if (m->bytes != files[i].bytes)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: has '%zu' bytes, but the index says %" PRIu64,
-                           files[i].path, m->bytes, files[i].bytes);
-    }
-    return 0;
-}
-
-void pp_packed_unmap_tokens(struct pp_packed *p)
-{
-    if (p->token_files)
-        for (uint32_t i = 0; i < header_of(p)->n_token_files; i++)
-            pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
-    free(p->token_files);
-    p->token_files = NULL;
 }
 
 static void release_pages(const void *data, size_t bytes)

@@ -295,8 +295,6 @@ void pp_item_begin(struct pp_item_cursor *c, struct pp_packed_header *h, int i,
 void pp_item_end(const struct pp_item_cursor *c, struct pp_packed_items *s);
 
 void pp_item_open_bin(struct pp_item_cursor *c);
-void pp_item_add(struct pp_item_cursor *c, const struct pp_grid *g);
-void pp_item_end_sequence(struct pp_item_cursor *c);
 void pp_item_close_bin(struct pp_item_cursor *c);
 
 /* Sorts the sequences and checks that the tokens of each document are packed
@@ -309,13 +307,6 @@ struct pp_token_map {
     const void *data;
     size_t bytes;
 };
-
-/* Maps the n files that the index names and checks their sizes. */
-int pp_packed_map_tokens(struct pp_packed *p,
-                         const struct pp_packed_token_file *files, size_t n,
-                         struct pp_err *err) PP_MUST_USE;
-
-void pp_packed_unmap_tokens(struct pp_packed *p);
 
 /* Pieces between calls of progress. Each piece may bring a few mapped pages
  * into memory; the caller can release them in the call. */

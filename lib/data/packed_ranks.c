@@ -6,12 +6,6 @@
 #include "data/packed.h"
 #include "data/packed_format.h"
 
-struct pp_rank_range pp_bin_range(const struct pp_bin *b, uint32_t i, int cp)
-{
-    return b->ranks && cp > 1 ? b->ranks[i]
-                              : (struct pp_rank_range){0, (uint16_t)cp};
-}
-
 uint32_t pp_bin_rank_tokens(const struct pp_bin *b, int cp, int rank)
 {
     const int32_t *cu = b->cu_seqlens_padded;

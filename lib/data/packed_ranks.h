@@ -16,9 +16,6 @@
 struct pp_packed;
 struct pp_bin;
 
-/* Returns the ranks of `cp` that have sequence i of a bin. */
-struct pp_rank_range pp_bin_range(const struct pp_bin *b, uint32_t i, int cp);
-
 /* Returns the positions of a bin that a rank of `cp` has. */
 uint32_t pp_bin_rank_tokens(const struct pp_bin *b, int cp, int rank);
 

@@ -16,7 +16,7 @@ void pp_item_open_bin(struct pp_item_cursor *c)
     c->next.items = c->next.rows = 0;
 }
 
-void pp_item_add(struct pp_item_cursor *c, const struct pp_grid *g)
+static void add_item(struct pp_item_cursor *c, const struct pp_grid *g)
 {
     uint64_t at = c->totals->n + c->next.items;
     uint32_t rows = pp_grid_size(g);
@@ -27,7 +27,7 @@ void pp_item_add(struct pp_item_cursor *c, const struct pp_grid *g)
     pp_raise(&c->totals->max_item, rows);
 }
 
-void pp_item_end_sequence(struct pp_item_cursor *c)
+static void end_item_sequence(struct pp_item_cursor *c)
 {
     c->next.sequence++;
     c->cu_items[c->next.sequence + c->next.bin] = (int32_t)c->next.items;
@@ -87,9 +87,9 @@ int pp_item_add_part(struct pp_item_cursor *c,
             return pp_fail(err, PP_EXIT_INPUT,
                            "bin %zu: cannot have more than '%d' %s",
                            c->next.bin, INT32_MAX, pp_modality_words(m).rows);
-        pp_item_add(c, &at[i].grid);
+        add_item(c, &at[i].grid);
     }
-    pp_item_end_sequence(c);
+    end_item_sequence(c);
     return 0;
 }
 
@@ -240,8 +240,8 @@ int pp_packed_set_items(struct pp_packed *p, const struct pp_item_content *c,
         pp_item_open_bin(&at);
         for (uint32_t i = 0; i < bins[b].n_sequences; i++) {
             for (uint32_t k = 0; k < c->n[bins[b].first_sequence + i]; k++)
-                pp_item_add(&at, grid++);
-            pp_item_end_sequence(&at);
+                add_item(&at, grid++);
+            end_item_sequence(&at);
         }
         pp_item_close_bin(&at);
     }

@@ -30,7 +30,7 @@ static int read_mode(const struct pp_value *at, struct pp_manifest_mode *mode)
     return 0;
 }
 
-int pp_read_unit_modes(const struct pp_value *at, struct pp_manifest_unit *u)
+static int read_modes(const struct pp_value *at, struct pp_manifest_unit *u)
 {
     struct pp_value modes, mode;
     if (!pp_value_find(at, "recompute", &modes))
@@ -85,7 +85,7 @@ static json_t *reals(size_t n, const double *x)
     return NULL;
 }
 
-int pp_put_unit_modes(json_t *object, const struct pp_manifest_unit *u)
+static int put_modes(json_t *object, const struct pp_manifest_unit *u)
 {
     json_t *modes = NULL;
     int bad = 0;
@@ -239,8 +239,7 @@ static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
         return -1;
     u->role = is_frozen ? PP_ROLE_PASSED : PP_ROLE_TRAINED;
     return pp_read_unit_costs(at, true, &costs) ||
-                   pp_read_workspace(at, &u->workspace) ||
-                   pp_read_unit_modes(at, u)
+                   pp_read_workspace(at, &u->workspace) || read_modes(at, u)
                ? -1
                : 0;
 }
@@ -462,7 +461,7 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
                                      json_integer((json_int_t)*from[i - 1]));
     if (numbers)
         bad |= pp_put(o, "workspace_bytes", numbers);
-    bad |= pp_put_unit_modes(o, u);
+    bad |= put_modes(o, u);
     if (u->role != PP_ROLE_TRAINED)
         bad |= pp_put(o, "frozen", json_boolean(true));
     return pp_written(o, bad, err);

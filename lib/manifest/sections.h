@@ -64,12 +64,9 @@ int pp_read_unit_costs(const struct pp_value *at, bool required,
 int pp_read_workspace(const struct pp_value *at,
                       struct pp_workspace *w) PP_MUST_USE;
 
-/* Read and write "recompute" of a unit and of a stage. */
-int pp_read_unit_modes(const struct pp_value *at,
-                       struct pp_manifest_unit *u) PP_MUST_USE;
+/* Read and write "recompute" of a stage. */
 int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                        struct pp_manifest_stage *s) PP_MUST_USE;
-int pp_put_unit_modes(json_t *object, const struct pp_manifest_unit *u);
 int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s);
 int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
                  const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes);

@@ -41,17 +41,6 @@ int pp_layout_ranks(const struct pp_layout *l)
     return n;
 }
 
-int pp_layout_rows(const struct pp_layout *l)
-{
-    int n = 0;
-    for (int i = 0; i < l->n_components; i++) {
-        const struct pp_layout_component *c = &l->components[i];
-        int end = c->first_row + c->mesh.pp;
-        n = end > n ? end : n;
-    }
-    return n;
-}
-
 int pp_layout_rank(const struct pp_layout *l, const struct pp_place *p)
 {
     const struct pp_layout_component *c = &l->components[p->component];
@@ -320,52 +309,4 @@ void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
     n->ranks = !apart ? (size_t)feature_ranks(l, language_of(l))
                : encodes && sharers > 1 ? sharers * (size_t)x->dp
                                         : 1;
-}
-
-/* Returns true if rank plays that row of the component. */
-static bool plays(const struct pp_layout *l, int component, int rank, int row)
-{
-    struct pp_place p;
-    return pp_layout_place(l, component, rank, &p) && p.row == row;
-}
-
-/* Checks that every rank of component a plays the same row of b, and that both
- * have as many ranks. */
-static int check_shared(const struct pp_layout *l, int a, int b,
-                        struct pp_err *err)
-{
-    const struct pp_layout_component *c = &l->components[a];
-    int n = pp_mesh_ranks(&c->mesh);
-    bool same = n == pp_mesh_ranks(&l->components[b].mesh);
-    for (int r = c->first_rank; same && r < c->first_rank + n; r++) {
-        struct pp_place p;
-        same = pp_layout_place(l, a, r, &p) && plays(l, b, r, p.row);
-    }
-    if (same)
-        return 0;
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "components %d and %d share ranks or rows, but not the same "
-                   "ranks for every row",
-                   a, b);
-}
-
-static bool overlap(int a, int n_a, int b, int n_b)
-{
-    return a < b + n_b && b < a + n_a;
-}
-
-int pp_layout_check_rows(const struct pp_layout *l, struct pp_err *err)
-{
-    for (int b = 1; b < l->n_components; b++)
-        for (int a = 0; a < b; a++) {
-            const struct pp_layout_component *x = &l->components[a];
-            const struct pp_layout_component *y = &l->components[b];
-            bool shared =
-                overlap(x->first_rank, pp_mesh_ranks(&x->mesh), y->first_rank,
-                        pp_mesh_ranks(&y->mesh)) ||
-                overlap(x->first_row, x->mesh.pp, y->first_row, y->mesh.pp);
-            if (shared && check_shared(l, a, b, err))
-                return -1;
-        }
-    return 0;
 }

@@ -50,8 +50,8 @@ static inline bool pp_layout_encodes(const struct pp_layout *l, int component)
     return component + 1 + l->generates < l->n_components;
 }
 
-/* The place of a rank in one component. Two components may share ranks: such a
- * rank has a place in each. */
+/* The place of a rank in its component. Components lie beside each other: they
+ * share neither ranks nor rows. */
 struct pp_place {
     int component;
     int row;        /* of the schedule */
@@ -84,9 +84,8 @@ enum pp_group_kind {
 /* Returns the number of ranks of a mesh. */
 int pp_mesh_ranks(const struct pp_mesh *x);
 
-/* Returns one more than the last rank, and the last row. */
+/* Returns one more than the last rank. */
 int pp_layout_ranks(const struct pp_layout *l);
-int pp_layout_rows(const struct pp_layout *l);
 
 /* Returns the rank of a place. */
 int pp_layout_rank(const struct pp_layout *l, const struct pp_place *p);
@@ -150,11 +149,5 @@ struct pp_table_counts;
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,
                      int row, size_t encoder, size_t merge, size_t states,
                      size_t features);
-
-/* Checks that rows belong to one component each, or to components that share
- * the ranks of every row: a schedule that is proved for rows then holds for
- * ranks (check.h). Fails with PP_EXIT_INPUT. */
-int pp_layout_check_rows(const struct pp_layout *l,
-                         struct pp_err *err) PP_MUST_USE;
 
 #endif

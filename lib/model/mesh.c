@@ -284,8 +284,10 @@ const char *const pp_cp_exchange_names[] = {[PP_CP_GATHER] = "gather",
 const char *const pp_expert_drop_names[] = {
     [PP_DROP_POSITION] = "position", [PP_DROP_PROBS] = "probs", NULL};
 
-int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
-                           struct pp_err *err)
+/* Checks that the heads divide by the context-parallel ranks if those exchange
+ * heads. An error carries the setting cp-exchange. */
+static int check_exchange(const struct pp_mesh *x, const struct pp_model *m,
+                          struct pp_err *err)
 {
     size_t share = (size_t)x->cp * (size_t)x->tp;
     if (x->cp > 1 && x->cp_exact && x->cp_exchange == PP_CP_RING)
@@ -395,7 +397,7 @@ int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
         check_tp(x, m, m->intermediate, "columns of an MLP", err))
         return -1;
     if (check_capacity(x, m, err) || check_experts(x, m, err) ||
-        check_vision(x, m, err) || pp_mesh_check_exchange(x, m, err))
+        check_vision(x, m, err) || check_exchange(x, m, err))
         return -1;
     if (x->encoder_tp && !pp_model_has_encoder(m))
         return pp_fail_setting(err, PP_EXIT_INPUT, "encoder-mesh", NULL,

@@ -120,11 +120,6 @@ static inline bool pp_mesh_is_exact(const struct pp_mesh *x)
 
 enum { PP_MOST_A2A_RANKS = 1024, PP_MOST_EXPERT_RANKS = 1024 };
 
-/* Checks that the heads divide by the context-parallel ranks if those exchange
- * heads. An error carries the setting cp-exchange. */
-int pp_mesh_check_exchange(const struct pp_mesh *x, const struct pp_model *m,
-                           struct pp_err *err) PP_MUST_USE;
-
 /* Returns the most rows of experts that may come to a rank for each of its
  * tokens: a token has a row at each of its experts. */
 size_t pp_mesh_most_expert_rows(const struct pp_mesh *x,

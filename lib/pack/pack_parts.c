@@ -25,11 +25,13 @@ static int try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
     return 0;
 }
 
-/* Goes up from the lower bound in growing steps, then bisects between the last
+/* Divides the items into the fewest parts that stay within the capacity. It
+ * goes up from the lower bound in growing steps, then bisects between the last
  * number that failed and the first that did not. It ends, since every sequence
  * fits as a part of its own. */
-int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                    uint32_t capacity, struct pp_bins *out, struct pp_err *err)
+static int divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
+                            size_t n, uint32_t capacity, struct pp_bins *out,
+                            struct pp_err *err)
 {
     *out = (struct pp_bins){0};
     size_t low, high, step = 1;
@@ -116,7 +118,7 @@ int pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
 int pp_pack_lpt(const uint32_t *lengths, size_t n, uint32_t capacity,
                 struct pp_bins *out, struct pp_err *err)
 {
-    return pp_parts_fewest(pp_parts_lpt, lengths, n, capacity, out, err);
+    return divide_to_fewest(pp_parts_lpt, lengths, n, capacity, out, err);
 }
 
 /* Karmarkar and Karp's differencing method, in the order of verl's
@@ -388,5 +390,5 @@ int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
 int pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
                struct pp_bins *out, struct pp_err *err)
 {
-    return pp_parts_fewest(pp_parts_kk, lengths, n, capacity, out, err);
+    return divide_to_fewest(pp_parts_kk, lengths, n, capacity, out, err);
 }

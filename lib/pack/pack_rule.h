@@ -68,11 +68,6 @@ int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
                         size_t n_parts, struct pp_bins *out,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Divides the items into the fewest parts that stay within the capacity. */
-int pp_parts_fewest(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                    uint32_t capacity, struct pp_bins *out,
-                    struct pp_err *err) PP_MUST_USE;
-
 /* Returns n zeroed elements, or NULL with *err filled. n may be 0. */
 void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err) PP_MUST_USE;
 

@@ -92,7 +92,8 @@ static double speed_of(const struct pp_cuts *x, int stage)
     return p->speed ? p->speed[p->makespan->graph->stages[stage].row] : 1;
 }
 
-void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds)
+/* Sets times for a partition. */
+static void set_stage_times(struct pp_cuts *x, const size_t *bounds)
 {
     const struct pp_graph *g = x->problem->makespan->graph;
     size_t slices = (size_t)g->n_slices;
@@ -113,7 +114,7 @@ void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds)
 
 double pp_cuts_time(struct pp_cuts *x, const size_t *bounds)
 {
-    pp_cuts_set_times(x, bounds);
+    set_stage_times(x, bounds);
     x->n_pieces += x->problem->makespan->n_pieces;
     return pp_makespan(x->problem->makespan, &x->times);
 }

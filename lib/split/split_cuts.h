@@ -53,9 +53,6 @@ double *pp_cuts_next(struct pp_cuts *x);
 /* Adds the path in counts as a cut. The limit is not reached. */
 void pp_cuts_add(struct pp_cuts *x);
 
-/* Sets times for a partition. */
-void pp_cuts_set_times(struct pp_cuts *x, const size_t *bounds);
-
 /* Generates cuts for a bound, up to the limit: for every row a path along it,
  * then a path that may leave it for other rows at either end, then the longest
  * path if the row is slow; and means of many paths, which come to weigh all

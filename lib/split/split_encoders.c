@@ -10,7 +10,8 @@
 #include "model/vision.h"
 #include "split/split_plan.h"
 
-size_t pp_split_part_end(const struct pp_split_run *run, size_t part)
+/* Returns the unit behind a part. */
+static size_t part_end(const struct pp_split_run *run, size_t part)
 {
     size_t end = 0;
     for (size_t k = 0; k <= part; k++)
@@ -193,11 +194,11 @@ void pp_split_set_features(struct pp_split_run *run, size_t rows)
     if (q->encoders)
         least = run->taken_bytes = (double)pp_bytes_of_rows(row, rows);
     for (size_t k = 0; k + 1 < run->n_parts; k++) {
-        run->made_bytes[k] = run->message_bytes[pp_split_part_end(run, k) - 1];
+        run->made_bytes[k] = run->message_bytes[part_end(run, k) - 1];
         least = fmin(least, run->made_bytes[k]);
     }
     for (size_t k = 0; k + 1 < run->n_parts; k++)
-        run->message_bytes[pp_split_part_end(run, k) - 1] = least;
+        run->message_bytes[part_end(run, k) - 1] = least;
 }
 
 void pp_split_set_messages(const struct pp_split_run *run, double *messages)
@@ -209,7 +210,7 @@ void pp_split_set_messages(const struct pp_split_run *run, double *messages)
     for (size_t i = 0; i < run->n_units; i++)
         messages[i] = latency + per_byte * run->message_bytes[i];
     for (size_t k = 0; k + 1 < run->n_parts; k++)
-        messages[pp_split_part_end(run, k) - 1] =
+        messages[part_end(run, k) - 1] =
             latency +
             per_byte * run->made_bytes[k] *
                 pp_layout_busier_end(&l, l.n_components > 1 ? (int)k : 0);
@@ -231,7 +232,7 @@ void pp_split_features(const struct pp_split_run *run, const size_t *bounds,
 {
     size_t end = 0;
     for (size_t k = 0; k + 1 < run->n_parts; k++) {
-        end = pp_split_part_end(run, k);
+        end = part_end(run, k);
         if (bounds[stage + 1] == end)
             x->output = pp_size_of(run->made_bytes[k]);
     }

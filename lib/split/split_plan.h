@@ -125,9 +125,6 @@ int pp_split_run_init(struct pp_split_run *run,
  * encoder-ranks. */
 int pp_split_encoders(struct pp_split_run *run, struct pp_err *err) PP_MUST_USE;
 
-/* Returns the unit behind a part. */
-size_t pp_split_part_end(const struct pp_split_run *run, size_t part);
-
 /* Returns the places of all ranks. */
 struct pp_layout pp_split_layout(const struct pp_split_run *run);
 
@@ -177,10 +174,6 @@ void pp_split_run_sizes(const struct pp_split_run *run, const size_t *bounds,
 int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
                          int rank, struct pp_memory *m,
                          struct pp_err *err) PP_MUST_USE;
-
-/* Returns the bytes of weights, gradients and optimizer state on a rank. */
-double pp_split_run_trained(const struct pp_split_run *run,
-                            const size_t *bounds, int rank);
 
 /* Fills costs, times and bytes of units in the mode of the request. */
 int pp_split_units_init(struct pp_split_run *run,

@@ -422,7 +422,8 @@ int pp_split_run_buffers(const struct pp_split_run *run, const size_t *bounds,
     return rc;
 }
 
-double pp_split_run_trained(const struct pp_split_run *run,
+/* Returns the bytes of weights, gradients and optimizer state on a rank. */
+static double trained_bytes(const struct pp_split_run *run,
                             const size_t *bounds, int rank)
 {
     double trained = 0;
@@ -444,7 +445,7 @@ int pp_split_run_need(const struct pp_split_run *run, const size_t *bounds,
     struct pp_memory m;
     if (pp_split_run_buffers(run, bounds, rank, &m, err))
         return -1;
-    *bytes = pp_split_run_trained(run, bounds, rank) + (double)m.arena_bytes;
+    *bytes = trained_bytes(run, bounds, rank) + (double)m.arena_bytes;
     pp_memory_finish(&m);
     return 0;
 }

@@ -365,10 +365,7 @@ static int play(const struct subject *x, const struct pp_model *m,
         job.components = layout_of(t);
     else
         job.mesh.encoder_tp = t->encoder[0].tp;
-    int rc = (encoder_rows(t) && pp_layout_check_rows(&job.components, err)) ||
-                     small_ranks(&job, err)
-                 ? -1
-                 : 0;
+    int rc = small_ranks(&job, err);
     pp_schedule_finish(&forward);
     return rc;
 }

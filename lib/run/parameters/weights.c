@@ -77,8 +77,12 @@ const void *pp_staging_read(struct pp_staging *s, const struct pp_parameter *t,
                           s->buf, err);
 }
 
-void *pp_staging_open(struct pp_staging *s, const struct pp_parameter *t,
-                      enum pp_weights_block block)
+/* Returns memory into which the host writes the elements of the tensor. They
+ * have the accumulated type, whatever the block. store_staging then copies
+ * them to the block. For PP_BLOCK_W it also sets the master weights, and rounds
+ * the weights. */
+static void *open_staging(struct pp_staging *s, const struct pp_parameter *t,
+                          enum pp_weights_block block)
 {
     return is_host(s) ? pp_parameter_data(t, block) : s->buf;
 }
@@ -95,8 +99,8 @@ static int put(struct pp_staging *s, const struct pp_parameter *t,
                        pp_parameter_range(t, block).n * size, err);
 }
 
-int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
-                     enum pp_weights_block block, struct pp_err *err)
+static int store_staging(struct pp_staging *s, const struct pp_parameter *t,
+                         enum pp_weights_block block, struct pp_err *err)
 {
     const struct pp_parameters *p = s->params;
     if (is_host(s))
@@ -203,7 +207,7 @@ static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
 {
     const struct pp_parameters *p = s->params;
     const struct pp_model *of = t->unit < pp_model_n_own(m) ? m : m->generator;
-    void *to = pp_staging_open(s, t, PP_BLOCK_W);
+    void *to = open_staging(s, t, PP_BLOCK_W);
     double sums = 2 * (double)of->n_layers;
     if (t->info.init == PP_INIT_NORMAL)
         fill_normal(p, t, to, seed, of->init_range);
@@ -211,7 +215,7 @@ static int init_tensor(struct pp_staging *s, const struct pp_parameter *t,
         fill_normal(p, t, to, seed, of->init_range / sqrt(sums));
     else
         fill_constant(p, t, to, t->info.init == PP_INIT_ONES);
-    return pp_staging_store(s, t, PP_BLOCK_W, err);
+    return store_staging(s, t, PP_BLOCK_W, err);
 }
 
 int pp_weights_init(struct pp_parameters *p, const struct pp_model *m,
@@ -277,14 +281,14 @@ static int read_tensor(struct pp_staging *s, const struct pp_parameter *t,
         return pp_fail(err, PP_EXIT_INPUT, "no tensor '%s'", name);
     if (pp_stored_check(&t->info, &x, err))
         return -1;
-    void *to = pp_staging_open(s, t, block);
+    void *to = open_staging(s, t, block);
     const struct pp_range range = pp_parameter_range(t, block);
     if (pp_stored_transposed(&t->info, &x)
             ? read_transposed(s->params, t, range, &x, to, err)
             : read_range(s->params, &t->piece, pp_tensor_in_stack(&t->info),
                          range, &x, to, err))
         return -1;
-    return pp_staging_store(s, t, block, err);
+    return store_staging(s, t, block, err);
 }
 
 /* A frozen tensor has weights only. Files of master weights may lack it. */

@@ -66,14 +66,4 @@ void pp_staging_finish(struct pp_staging *s);
 const void *pp_staging_read(struct pp_staging *s, const struct pp_parameter *t,
                             enum pp_weights_block block, struct pp_err *err);
 
-/* Returns memory into which the host writes the elements of the tensor. They
- * have the accumulated type, whatever the block. pp_staging_store then copies
- * them to the block. For PP_BLOCK_W it also sets the master weights, and rounds
- * the weights. */
-void *pp_staging_open(struct pp_staging *s, const struct pp_parameter *t,
-                      enum pp_weights_block block);
-int pp_staging_store(struct pp_staging *s, const struct pp_parameter *t,
-                     enum pp_weights_block block,
-                     struct pp_err *err) PP_MUST_USE;
-
 #endif
