@@ -2,7 +2,6 @@
 /* pppack_report - what a packed directory holds: one line for people, figures
  * as JSON, and a picture of lengths and fill. */
 #include <inttypes.h>
-#include <math.h>
 
 #include "base/num.h"
 #include "draw/chart.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* The cost of each action and the sizes of buffers, from the stages of the
  * manifest and the sizes of the microbatches, or from --cost and --comm. */
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -7,7 +7,6 @@
 #include "base/num.h"
 #include "ppsched.h"
 #include "run/objectives/objective.h"
-#include "schedule/check/check.h"
 #include "schedule/kinds/kind.h"
 #include "schedule/search/search.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_lists - reads the files and lists that options name: measured costs,
  * a speed for each rank, a mode or names for each stage, and layouts. */
-#include <inttypes.h>
 #include <string.h>
 #include <strings.h>
 

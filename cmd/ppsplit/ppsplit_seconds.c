@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_seconds - --gpu, --flops and --link: the operations of a model as
  * seconds, tokens a second, and the use of a GPU's peak. */
-#include <math.h>
 
 #include "model/gpu_figures.h"
 #include "ppsplit.h"

@@ -4,7 +4,6 @@
  * A .npy file has a magic, a version, the length of a header, the header and
  * the elements. The header is a Python dictionary. Only NumPy's own form of it
  * is read: {'descr': '<i4', 'fortran_order': False, 'shape': (3, 4), }. */
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -3,7 +3,6 @@
  * contents of its columns match the index. packed_sections.c has checked the
  * index. */
 #include <inttypes.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 #include "data/packed.h"

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "model/edge.h"
-#include "model/vision.h"
 
 const char *const pp_recompute_names[] = {
     [PP_RECOMPUTE_NONE] = "none",

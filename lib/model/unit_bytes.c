@@ -7,7 +7,6 @@
 
 #include "kernel_sizes.h"
 #include "model/edge.h"
-#include "model/inventory.h"
 #include "model/parts.h"
 #include "model/vision.h"
 

@@ -2,7 +2,6 @@
 /* split_search - branch and bound over all partitions, depth first. A branch is
  * pruned if some cut shows that all its partitions take at least as long as the
  * best one. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/num.h"

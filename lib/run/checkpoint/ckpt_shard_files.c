@@ -7,7 +7,6 @@
  * also where two ranks meet inside a page. */
 #include "run/checkpoint/ckpt_shards.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,6 @@
 
 #include "base/alloc.h"
 #include "base/checksum.h"
-#include "base/elements.h"
 #include "base/file.h"
 
 /* Returns the range of tensor i that this rank writes to a file. */

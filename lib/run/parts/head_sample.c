@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/rng.h"
-#include "comm/collective.h"
 
 static double logit_at(const void *row, size_t bytes, size_t i)
 {

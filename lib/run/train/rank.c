@@ -12,7 +12,6 @@
 #include "run/execute/job.h"
 #include "run/execute/sync.h"
 #include "run/train/finite.h"
-#include "run/train/squares.h"
 
 /* Allocates zeroed host memory. On the CPU it is in the plan of memory. */
 static void *make(struct pp_rank *r, size_t n, size_t size, struct pp_err *err)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "schedule/ir/schedule.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
