@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* job - the memory and the channels that the ranks of a job need. */
+/* job - what the ranks of a job need, from its options and the schedule: their
+ * meshes, their rows of data, and their memory. */
 #include "run/execute/job.h"
 
 #include <stdlib.h>
@@ -9,7 +10,6 @@
 #include "model/vision.h"
 #include "run/objectives/objective.h"
 #include "run/parts/stage.h"
-#include "schedule/ir/deps.h"
 #include "schedule/memory/memory.h"
 
 static const struct pp_device_ops *device_of(const struct pp_job *j)
@@ -56,6 +56,25 @@ static struct pp_precision types_of(const struct pp_job *j)
     return (struct pp_precision){.element_bytes = j->kernels->element_bytes,
                                  .accumulator_bytes =
                                      j->kernels->accumulator_bytes};
+}
+
+struct pp_layout pp_job_layout(const struct pp_job *j)
+{
+    struct pp_mesh x = j->mesh;
+    if (j->components.n_components)
+        return j->components;
+    int *const sizes[] = {&x.dp, &x.tp, &x.cp, &x.ep};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        *sizes[i] = *sizes[i] ? *sizes[i] : 1;
+    x.pp = j->schedule->graph->n_rows;
+    return (struct pp_layout){.components = {{.mesh = x}}, .n_components = 1};
+}
+
+/* Returns the mesh of the component that plays a row. */
+static struct pp_mesh row_mesh(const struct pp_job *j, int row)
+{
+    const struct pp_layout l = pp_job_layout(j);
+    return l.components[pp_layout_component(&l, row)].mesh;
 }
 
 /* Returns the mesh of the ranks that hold a unit on a row. */
@@ -162,7 +181,7 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
         const struct pp_unit_range *u = &j->stages[s];
         bool generates = plays_generator(&l, g->stages[s].row);
         const struct pp_mesh own =
-            generates ? pp_job_mesh(j, g->stages[s].row) : mesh;
+            generates ? row_mesh(j, g->stages[s].row) : mesh;
         size_t rows =
             generates ? pp_rank_rows(&own, &b,
                                      pp_job_row_room(j, pass, g->stages[s].row))
@@ -186,18 +205,6 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     }
 }
 
-struct pp_layout pp_job_layout(const struct pp_job *j)
-{
-    struct pp_mesh x = j->mesh;
-    if (j->components.n_components)
-        return j->components;
-    int *const sizes[] = {&x.dp, &x.tp, &x.cp, &x.ep};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        *sizes[i] = *sizes[i] ? *sizes[i] : 1;
-    x.pp = j->schedule->graph->n_rows;
-    return (struct pp_layout){.components = {{.mesh = x}}, .n_components = 1};
-}
-
 size_t pp_job_microbatches(const struct pp_job *j)
 {
     struct pp_layout l = pp_job_layout(j);
@@ -205,15 +212,9 @@ size_t pp_job_microbatches(const struct pp_job *j)
            (size_t)pp_layout_language(&l)->mesh.dp;
 }
 
-struct pp_mesh pp_job_mesh(const struct pp_job *j, int row)
-{
-    const struct pp_layout l = pp_job_layout(j);
-    return l.components[pp_layout_component(&l, row)].mesh;
-}
-
 int pp_job_replicas(const struct pp_job *j, int row)
 {
-    const struct pp_mesh x = pp_job_mesh(j, row);
+    const struct pp_mesh x = row_mesh(j, row);
     return pp_mesh_replicas(&x);
 }
 
@@ -223,7 +224,7 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
     const struct pp_layout l = pp_job_layout(j);
     if (!device_of(j)->streams || j->time_products || j->record.layers ||
         j->optim.steps == 0 || j->score || j->mesh.cp > 1 || j->mesh.tp > 1 ||
-        pp_job_mesh(j, row_number).tp > 1 ||
+        row_mesh(j, row_number).tp > 1 ||
         pp_layout_language(&l)->mesh.encoder_tp > 0 || j->model->generator)
         return false;
     for (size_t i = 0; i < row->n; i++)
@@ -235,7 +236,7 @@ bool pp_job_overlaps(const struct pp_job *j, int row_number)
 /* Returns the ranks that divide the tensors of a row. */
 static size_t tensor_ranks(const struct pp_job *j, int row)
 {
-    return (size_t)pp_job_mesh(j, row).tp;
+    return (size_t)row_mesh(j, row).tp;
 }
 
 /* Returns the elements of gradients of the tied embedding, or of the other,
@@ -271,7 +272,7 @@ size_t pp_job_score_width(const struct pp_job *j)
 static size_t n_scores(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
-    const struct pp_mesh x = pp_job_mesh(j, row);
+    const struct pp_mesh x = row_mesh(j, row);
     size_t n = 0, head = pp_model_n_own(j->model) - 1;
     for (int s = 0; j->score && s < g->n_stages; s++)
         if (g->stages[s].row == row && j->stages[s].first <= head &&
@@ -301,7 +302,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
 {
     const struct pp_graph *g = j->schedule->graph;
     struct pp_layout l = pp_job_layout(j);
-    const struct pp_mesh mesh = pp_job_mesh(j, row);
+    const struct pp_mesh mesh = row_mesh(j, row);
     size_t cp = (size_t)pp_layout_language(&l)->mesh.cp;
     bool language = !j->model->generator || !pp_job_has_units(j, row, true) ||
                     pp_job_has_units(j, row, false);
@@ -404,195 +405,4 @@ int pp_job_memory(const struct pp_job *j, int row, struct pp_rank_memory *m,
                     plan_pass(j, PP_PASS_FORWARD, row, m, err))
                ? -1
                : 0;
-}
-
-/* The messages of a row that are posted and not yet used. */
-struct held {
-    const struct pp_graph *graph;
-    int *n; /* by 2 * peer row + direction */
-};
-
-static int *held_of(const struct held *h, int peer, enum pp_op recv)
-{
-    return &h->n[2 * h->graph->stages[peer].row + (recv == PP_RECV_B)];
-}
-
-static int use_held(void *ctx, struct pp_dep dep)
-{
-    if (dep.message != PP_N_OPS)
-        --*held_of(ctx, dep.stage, dep.message);
-    return 0;
-}
-
-static int most_of_row(const struct pp_row *row, struct held *h)
-{
-    int most = 1;
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
-        bool uses = a.op == PP_F ||
-                    (pp_is_compute(a.op) && pp_consumes_gradient(h->graph, a));
-        int n = pp_is_recv(a.op) ? ++*held_of(h, a.peer, a.op) : 0;
-        most = n > most ? n : most;
-        if (uses)
-            pp_deps(h->graph, a, use_held, h);
-    }
-    return most;
-}
-
-int pp_job_receives(const struct pp_schedule *s, int *most, struct pp_err *err)
-{
-    size_t n = 2 * (size_t)s->graph->n_rows;
-    struct held h = {s->graph, calloc(n, sizeof *h.n)};
-    if (!h.n)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    *most = 1;
-    for (int r = 0; r < s->graph->n_rows; r++) {
-        int of_row = most_of_row(&s->rows[r], &h);
-        *most = of_row > *most ? of_row : *most;
-    }
-    free(h.n);
-    return 0;
-}
-
-int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
-                        struct pp_err *err)
-{
-    int forward = 1;
-    room->depth = j->schedule->channel_depth;
-    if (pp_job_receives(j->schedule, &room->receives, err) ||
-        (j->forward && pp_job_receives(j->forward, &forward, err)))
-        return -1;
-    room->receives = forward > room->receives ? forward : room->receives;
-    return 0;
-}
-
-/* The channels in use, by (from, to, direction). */
-struct uses {
-    struct pp_layout layout;
-    int n_ranks;
-    unsigned char *at;
-};
-
-static unsigned char *use_of(const struct uses *u, int from, int to,
-                             int direction)
-{
-    size_t pair = (size_t)from * (size_t)u->n_ranks + (size_t)to;
-    return &u->at[pair * PP_N_DIRECTIONS + (size_t)direction];
-}
-
-static void use_both_ways(const struct uses *u, int a, int b,
-                          enum pp_direction direction)
-{
-    if (a == b)
-        return;
-    *use_of(u, a, b, direction) = 1;
-    *use_of(u, b, a, direction) = 1;
-}
-
-static void sync_rows(const struct uses *u, const struct pp_place *p, int a,
-                      int b)
-{
-    use_both_ways(u, pp_layout_peer(&u->layout, p, a),
-                  pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
-}
-
-static bool is_language(const struct uses *u, const struct pp_place *p)
-{
-    return &u->layout.components[p->component] ==
-           pp_layout_language(&u->layout);
-}
-
-/* Marks the channels of the rank at that place. */
-static void find_uses(const struct pp_schedule *s, const struct pp_place *p,
-                      const struct uses *u)
-{
-    const struct pp_graph *g = s->graph;
-    int rank = pp_layout_rank(&u->layout, p),
-        copied = g->n_stages / g->n_copies;
-    const struct pp_row *row = &s->rows[p->row];
-    for (size_t i = 0; i < row->n; i++) {
-        struct pp_action a = row->actions[i];
-        if (!pp_is_send(a.op))
-            continue;
-        const struct pp_group to =
-            pp_layout_partners(&u->layout, p, g->stages[a.peer].row);
-        for (int k = 0; k < to.n; k++)
-            *use_of(u, rank, pp_group_rank(&to, k),
-                    a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
-                                      : PP_DIRECTION_BACKWARD) = 1;
-    }
-    /* Copies of weights are all in the language model. */
-    for (int k = 0; g->tied[0] >= 0 && k < g->n_copies && is_language(u, p);
-         k++)
-        sync_rows(u, p, g->stages[g->tied[0] + k * copied].row,
-                  g->stages[g->tied[1] + k * copied].row);
-    for (int i = copied; i < g->n_stages; i++)
-        sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
-    static const struct {
-        enum pp_group_kind kind;
-        enum pp_direction direction;
-    } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS},
-                  {PP_GROUP_EXPERT_DATA, PP_DIRECTION_WEIGHTS},
-                  {PP_GROUP_TP, PP_DIRECTION_DATA},
-                  {PP_GROUP_EP, PP_DIRECTION_DATA},
-                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA},
-                  {PP_GROUP_FEATURES, PP_DIRECTION_DATA},
-                  {PP_GROUP_ENCODER_DATA, PP_DIRECTION_WEIGHTS}};
-    bool own = pp_layout_language(&u->layout)->mesh.encoder_tp > 0;
-    size_t n = sizeof within / sizeof *within - (own ? 0 : 2);
-    for (size_t k = 0; k < n; k++) {
-        struct pp_group group = pp_layout_group(&u->layout, p, within[k].kind);
-        for (int i = 0; i < group.n; i++)
-            use_both_ways(u, rank, pp_group_rank(&group, i),
-                          within[k].direction);
-    }
-}
-
-/* Sorts pairs whose lower rank is even before the others. */
-static int in_order(const void *a, const void *b)
-{
-    const struct pp_comm_channel *x = a, *y = b;
-    int x_low = x->from < x->to ? x->from : x->to;
-    int y_low = y->from < y->to ? y->from : y->to;
-    const int keys[][2] = {{x_low % 2, y_low % 2},
-                           {x_low, y_low},
-                           {x->from + x->to, y->from + y->to},
-                           {x->from, y->from},
-                           {(int)x->direction, (int)y->direction}};
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (keys[i][0] != keys[i][1])
-            return keys[i][0] < keys[i][1] ? -1 : 1;
-    return 0;
-}
-
-int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
-                    size_t *n, struct pp_err *err)
-{
-    struct uses u = {.layout = pp_job_layout(j)};
-    size_t ranks, most;
-    u.n_ranks = pp_layout_ranks(&u.layout);
-    ranks = (size_t)u.n_ranks;
-    *n = 0;
-    if (pp_mul(ranks * PP_N_DIRECTIONS, ranks, &most, err))
-        return -1;
-    u.at = calloc(most, 1);
-    *at = calloc(most, sizeof **at);
-    if (!u.at || !*at) {
-        free(u.at);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    for (int rank = 0; rank < u.n_ranks; rank++) {
-        struct pp_place p;
-        if (pp_layout_find(&u.layout, rank, &p))
-            find_uses(j->schedule, &p, &u);
-    }
-    for (int from = 0; from < u.n_ranks; from++)
-        for (int to = 0; to < u.n_ranks; to++)
-            for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
-                if (*use_of(&u, from, to, direction))
-                    (*at)[(*n)++] = (struct pp_comm_channel){
-                        from, to, (enum pp_direction)direction};
-    qsort(*at, *n, sizeof **at, in_order);
-    free(u.at);
-    return 0;
 }

@@ -261,9 +261,6 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
  * of the schedule. */
 struct pp_layout pp_job_layout(const struct pp_job *j);
 
-/* Returns the mesh of the component that plays a row. */
-struct pp_mesh pp_job_mesh(const struct pp_job *j, int row);
-
 /* Returns the microbatches of one pass of all data-parallel ranks of the
  * language model. Microbatch k goes to rank k mod dp. */
 size_t pp_job_microbatches(const struct pp_job *j);
