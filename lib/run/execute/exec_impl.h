@@ -15,9 +15,20 @@ const struct pp_buffer *pp_exec_find(const struct pp_exec *e,
 void *pp_exec_buffer(const struct pp_exec *e, enum pp_buffer_kind kind,
                      int stage, struct pp_action a, int peer);
 
-/* Returns the tokens of the whole microbatch of an action; if its sequences
- * have ranks of their own, as if every rank had as many as this one. */
-size_t pp_exec_tokens(const struct pp_exec *e, struct pp_action a);
+/* Finds the blocks of a stage for an action. The two actions of an overlap pair
+ * have a workspace each. */
+void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
+                    void *blocks[PP_N_STAGE_BLOCKS]);
+
+/* Returns the bin of an action, or PP_NO_BIN: a rank that has no tokens has no
+ * bin. */
+size_t pp_exec_bin(const struct pp_exec *e, struct pp_action a);
+
+/* Makes the microbatch of an action for the kernels (*mb) and for the host
+ * (*host). */
+int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
+                 struct pp_microbatch *mb, struct pp_microbatch *host,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* Returns the elements of its rows, or those of a slice of it, on an edge of
  * this rank. */
@@ -35,8 +46,9 @@ struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
  * generator that divide rows in another way, in an action of either. */
 struct pp_bridge pp_exec_bridge(const struct pp_exec *e, struct pp_action a);
 
-/* Returns the tokens of the microbatch that a generator has in an action, as
- * pp_exec_tokens. */
+/* Returns the tokens of the whole microbatch that a generator has in an action;
+ * if its sequences have ranks of their own, as if every rank had as many as
+ * this one. */
 size_t pp_exec_generated(const struct pp_exec *e, struct pp_action a);
 
 /* Completes *host with the microbatch of the generator, if its units are on

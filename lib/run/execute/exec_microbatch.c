@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: MIT */
+/* exec_microbatch - the microbatch of an action: its bin, its rows on this
+ * rank, and what kernels read of it. */
+#include "run/execute/exec_impl.h"
+
+#include <string.h>
+
+static uint64_t place_of(const struct pp_pass *p, struct pp_action a)
+{
+    return p->first + (uint64_t)a.microbatch * p->stride;
+}
+
+size_t pp_exec_bin(const struct pp_exec *e, struct pp_action a)
+{
+    const struct pp_pass *p = e->pass;
+    uint64_t at = place_of(p, a);
+    return at < p->end && pp_env_has_tokens(e->env)
+               ? pp_packed_place(p->packed, at)
+               : PP_NO_BIN;
+}
+
+struct pp_image_work pp_exec_images(const struct pp_exec *e, struct pp_action a,
+                                    size_t encoder)
+{
+    return pp_image_work_of(e->env, encoder, e->pass->packed,
+                            place_of(e->pass, a), e->pass->end);
+}
+
+/* Returns the tokens of the whole microbatch of an action; if its sequences
+ * have ranks of their own, as if every rank had as many as this one. */
+static size_t tokens_of(const struct pp_exec *e, struct pp_action a)
+{
+    const int cp = pp_env_mesh(e->env)->cp;
+    struct pp_bin b = {0};
+    if (pp_exec_bin(e, a) != PP_NO_BIN)
+        pp_packed_bin(e->pass->packed, pp_exec_bin(e, a), &b);
+    return b.ranks ? (size_t)cp * pp_bin_rank_tokens(&b, cp, e->env->place.cp)
+                   : b.tokens;
+}
+
+size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
+                        struct pp_edge edge)
+{
+    int n = e->schedule->graph->n_slices;
+    if (edge.rows >= PP_ROWS_PATCHES) {
+        const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
+        return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
+    }
+    size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
+    if (edge.rows == PP_ROWS_GENERATED && e->env->generator)
+        return pp_exec_generated(e, a) / sharers * edge.width;
+    size_t tokens = tokens_of(e, a) / sharers;
+    return (pp_slice_begin(tokens, 1, a.slice + 1, n) -
+            pp_slice_begin(tokens, 1, a.slice, n)) *
+           edge.width;
+}
+
+size_t pp_exec_passed(const struct pp_exec *e, struct pp_action a, int stage)
+{
+    const struct pp_edges *x = &e->worker->engine.passed[stage];
+    size_t n = 0;
+    for (size_t i = 0; i < x->n; i++)
+        n += pp_exec_elements(e, a, x->at[i]);
+    return n;
+}
+
+bool pp_exec_has_room(const struct pp_exec *e, struct pp_action a)
+{
+    return tokens_of(e, a) <= e->room &&
+           (!e->env->generator || pp_exec_generated(e, a) <= e->generated_room);
+}
+
+int pp_exec_fail_room(const struct pp_exec *e, struct pp_action a,
+                      struct pp_err *err)
+{
+    pp_fail(err, PP_EXIT_INPUT,
+            "bin %zu has %zu tokens, but the plan has room for %zu",
+            pp_exec_bin(e, a), tokens_of(e, a), e->room);
+    return pp_exec_fail_at(e, a, err);
+}
+
+static size_t slice_grain(const struct pp_exec *e)
+{
+    return (size_t)pp_env_mesh(e->env)->tp;
+}
+
+void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
+                    void *blocks[PP_N_STAGE_BLOCKS])
+{
+    static const struct pp_action any = {.microbatch = 0};
+    const struct pp_buffer *room =
+        pp_exec_find(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
+    blocks[PP_SAVED_ACT_I] = pp_exec_buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
+    blocks[PP_SAVED_ACT_W] = pp_exec_buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
+    blocks[PP_SAVED_GRAD_W] = pp_exec_buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
+    blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;
+    blocks[PP_WORKSPACE_END] =
+        room ? e->arena + room->offset + room->bytes : NULL;
+}
+
+/* Lists the earlier slices of the microbatch and their saved blocks. */
+static void view_before(const struct pp_exec *e, struct pp_action a)
+{
+    int n = e->schedule->graph->n_slices;
+    size_t tokens = tokens_of(e, a), grain = slice_grain(e);
+    for (int16_t q = 0; q < a.slice; q++) {
+        struct pp_action of = a;
+        of.slice = q;
+        e->before[q].tokens = pp_slice_begin(tokens, grain, q + 1, n) -
+                              pp_slice_begin(tokens, grain, q, n);
+        e->before[q].room = e->layout;
+        void *blocks[PP_N_STAGE_BLOCKS];
+        pp_exec_blocks(e, of, blocks);
+        memcpy(e->before[q].block, blocks, sizeof e->before[q].block);
+    }
+}
+
+/* Adds the images of the rank, of each encoder. */
+static int attach_images(struct pp_exec *e, struct pp_engine *on,
+                         struct pp_action a, struct pp_microbatch *host,
+                         struct pp_err *err)
+{
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        if (!on->images[k].memory)
+            continue;
+        const struct pp_image_work w = pp_exec_images(e, a, k);
+        if (pp_image_batch_view(&on->images[k], &on->batch, e->env, &w, host,
+                                err))
+            return -1;
+    }
+    return 0;
+}
+
+/* Returns the part of the packed data that an action reads. */
+static struct pp_batch_part batch_part(const struct pp_exec *e,
+                                       struct pp_action a)
+{
+    return (struct pp_batch_part){.bin = pp_exec_bin(e, a),
+                                  .slice = a.slice,
+                                  .n_slices = e->schedule->graph->n_slices,
+                                  .score_all = e->pass->score_all,
+                                  .score_ends = e->env->model->scores,
+                                  .ahead = e->pass->ahead != NULL,
+                                  .n_ranks = pp_env_mesh(e->env)->cp,
+                                  .rank = e->env->place.cp,
+                                  .first_word = e->env->first_word,
+                                  .n_words = e->env->n_words,
+                                  .grain = slice_grain(e)};
+}
+
+/* Completes *host with the settings of the pass. */
+static void attach_pass(struct pp_exec *e, const struct pp_engine *on,
+                        const struct pp_batch_part *part,
+                        struct pp_microbatch *host)
+{
+    const struct pp_pass *p = e->pass;
+    host->before = e->before;
+    host->room = e->layout;
+    host->scale = p->scale;
+    host->temperature = p->temperature;
+    host->router = p->router;
+    host->ahead = p->ahead;
+    host->logps = p->logps || e->digests ? on->batch.logps : NULL;
+    host->top_k = p->top_k;
+    host->entropy = p->entropy;
+    host->sampler = p->sampler;
+    host->draw = p->draw + (uint64_t)part->bin * p->draws;
+    if (p->top_k || p->entropy || p->sampler) {
+        host->details = p->scored->values + p->scored->n * p->scored->width + 1;
+        host->details_stride = p->scored->width;
+    }
+    if (p->objective) {
+        host->logps = pp_scoring_logps(e->scoring);
+        host->objective = pp_exec_ops.score;
+        host->objective_ctx = e->scoring;
+    }
+    pp_teacher_attach(&e->teacher, p, part, &on->batch, host);
+    pp_replay_attach(&e->replay, p, part, e->env, host);
+}
+
+int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
+                 struct pp_microbatch *mb, struct pp_microbatch *host,
+                 struct pp_err *err)
+{
+    const struct pp_batch_part part = batch_part(e, a);
+    if (pp_exec_ops.view(&on->batch, e->pass->packed, &part, host, err) ||
+        attach_images(e, on, a, host, err) ||
+        pp_exec_attach_generator(e, on, a, host, err))
+        return -1;
+    view_before(e, a);
+    attach_pass(e, on, &part, host);
+    *mb = *host;
+    return pp_batch_send(&on->batch, mb, err) ||
+                   pp_image_batches_send(on->images, mb, err) ||
+                   pp_generated_send(&on->generated, mb, err)
+               ? -1
+               : 0;
+}
