@@ -3,6 +3,8 @@
  * files. */
 #include "run/parts/layer.h"
 
+#include <string.h>
+
 #include "kernel_sizes.h"
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
@@ -104,4 +106,14 @@ int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
     pp_model_fqn(l->env->model, l->unit, name);
     return pp_fail(err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d",
                    name, l->env->kernels->name, code);
+}
+
+int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
+                 size_t bytes, struct pp_err *err)
+{
+    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
+    if (!ops->is_host)
+        return ops->put(l->env->device, to, from, bytes, err);
+    memcpy(to, from, bytes);
+    return 0;
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer_head - logits, loss and their gradients, in blocks of rows.
+/* layer_head - logits, log-probabilities and their gradients, in blocks of
+ * rows. head_loss.c adds up the loss.
  *
  * Only scored rows are multiplied by the vocabulary. F, I and W each compute
  * the logits again (B computes them once), so that nothing of width V outlives
@@ -25,13 +26,6 @@
  * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
  * 1 is the derivative, so that a score needs no kernels of its own. */
 #include "run/parts/layer_impl.h"
-
-#include <string.h>
-
-#include "comm/collective.h"
-
-/* Log-probabilities to read from the device at a time. */
-#define READ_ROWS 4096
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * with multi-token prediction the gradient of one prediction (rows of this
@@ -209,128 +203,6 @@ static bool makes_gradients(const struct pp_layer *l,
     return !mb->objective || block_end(mb, 0, rows) == mb->n_scored;
 }
 
-/* Sums -logp in row order. Inside a step the host waits for the device only
- * here. */
-static int read_logps(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const void *logp, double *sum, struct pp_err *err)
-{
-    double room[READ_ROWS];
-    size_t bytes = l->env->kernels->accumulator_bytes, n;
-    *sum = 0;
-    for (size_t at = 0; at < mb->n_scored; at += n) {
-        n = block_end(mb, at, READ_ROWS);
-        const void *p =
-            pp_device_read(l->env->device, pp_layer_statistic_at(l, logp, at),
-                           n * bytes, room, err);
-        if (!p)
-            return -1;
-        for (size_t i = 0; i < n; i++) {
-            double x = bytes == sizeof(float) ? (double)((const float *)p)[i]
-                                              : ((const double *)p)[i];
-            *sum -= x;
-            if (mb->logps)
-                mb->logps[at + i] = x;
-        }
-    }
-    return 0;
-}
-
-/* Sums -logp in the order of the bin, whichever context-parallel rank has the
- * token: the sum has the bits of one rank. The first rank reports it. all has
- * room for a value of each row of all ranks (key_rows). */
-static int sum_exactly(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       const void *logp, void *all, double *sum,
-                       struct pp_err *err)
-{
-    struct pp_collective c = l->env->context;
-    size_t bytes = l->env->kernels->accumulator_bytes;
-    size_t own = (size_t)c.group.index * mb->tokens;
-    memset(pp_layer_statistic_at(l, all, own), 0, mb->tokens * bytes);
-    for (size_t k = 0; k < mb->n_labelled; k++)
-        memcpy(pp_layer_statistic_at(l, all, own + (size_t)mb->scored_rows[k]),
-               pp_layer_statistic_at(l, logp, k), bytes);
-    c.value_bytes = bytes;
-    if (pp_all_gather(&c, all, NULL, mb->key_rows, err))
-        return -1;
-    *sum = 0;
-    for (size_t t = 0; c.group.index == 0 && t < mb->key_rows; t++) {
-        const void *x = pp_layer_statistic_at(l, all, (size_t)mb->order[t]);
-        *sum -= bytes == sizeof(float) ? (double)*(const float *)x
-                                       : *(const double *)x;
-    }
-    return 0;
-}
-
-int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
-                 size_t bytes, struct pp_err *err)
-{
-    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
-    if (!ops->is_host)
-        return ops->put(l->env->device, to, from, bytes, err);
-    memcpy(to, from, bytes);
-    return 0;
-}
-
-/* The row of t predicts the token of t + 2: mb->predicts. */
-enum { AHEAD = 2 };
-
-/* Returns minus the derivative of the loss by each log-probability. */
-static double scale_of(const struct pp_microbatch *mb)
-{
-    if (mb->of_generator)
-        return mb->scale * mb->of_generator->weight;
-    return mb->predicts == AHEAD ? mb->scale * mb->ahead->weight : mb->scale;
-}
-
-/* Writes the scales of n scored rows; NULL: each is scale_of. */
-static int write_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const double *scale, size_t n_rows, void *scales,
-                      struct pp_err *err)
-{
-    union {
-        float narrow[READ_ROWS];
-        double wide[READ_ROWS];
-    } room;
-    size_t bytes = l->env->kernels->accumulator_bytes, n;
-    for (size_t at = 0; at < n_rows; at += n) {
-        n = n_rows - at < READ_ROWS ? n_rows - at : READ_ROWS;
-        void *to = pp_layer_statistic_at(l, scales, at);
-        for (size_t i = 0; i < n; i++) {
-            double x = scale ? scale[at + i] : scale_of(mb);
-            if (bytes == sizeof(float))
-                room.narrow[i] = (float)x;
-            else
-                room.wide[i] = x;
-        }
-        if (pp_layer_put(l, to, &room, n * bytes, err))
-            return -1;
-    }
-    return 0;
-}
-
-/* Writes the scales of an objective. They are in mb->logps when the last slice
- * is scored, behind those of the earlier slices. */
-static int write_scales(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_layer_blocks *b, void *const *s,
-                        struct pp_err *err)
-{
-    const double *scale = mb->logps;
-    if (mb->continues)
-        return 0;
-    if (write_rows(l, mb, scale, mb->n_scored, s[PP_S_HEAD_SCALE], err))
-        return -1;
-    for (size_t q = mb->n_before; q-- > 0;) {
-        void *of[PP_MAX_SAVED];
-        size_t n = mb->before[q].n_scored;
-        pp_layer_saved_before(l, &mb->before[q], b, of);
-        scale -= n;
-        if (write_rows(l, mb, scale, n, of[PP_S_HEAD_SCALE], err))
-            return -1;
-    }
-    return 0;
-}
-
 /* Makes the logits of a block and scores them. */
 static int score_block(const struct pp_layer *l, const struct pp_microbatch *mb,
                        const struct head_scratch *h,
@@ -357,26 +229,6 @@ static int score_block(const struct pp_layer *l, const struct pp_microbatch *mb,
     return 0;
 }
 
-/* Adds up the loss of rows that are scored, and hands them to an objective. */
-static int sum_loss(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct head_scratch *h,
-                    const struct pp_layer_blocks *b, void *const *s,
-                    struct pp_err *err)
-{
-    const void *x = l->env->model->scores ? s[PP_S_HEAD_LSE] : h->logp;
-    double sum = 0;
-    if (read_logps(l, mb, x, &sum, err) ||
-        (pp_mesh_is_exact(pp_env_mesh(l->env)) && !mb->objective &&
-         sum_exactly(l, mb, h->logp, h->all_logps, &sum, err)))
-        return -1;
-    *mb->loss = sum * mb->scale;
-    if (!mb->objective)
-        return 0;
-    return mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, err)
-               ? -1
-               : write_scales(l, mb, b, s, err);
-}
-
 /* Computes one prediction from rows (tokens of this rank, C), and its gradients
  * if F makes them: that of the rows is then in PP_S_HEAD_X. */
 static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
@@ -394,8 +246,7 @@ static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
     if (dx)
         PP_LAYER_RUN(l->env->kernels->zero(
             dx, mb->tokens * l->env->model->hidden, l->env->stream));
-    if (!mb->objective &&
-        write_rows(l, mb, NULL, scored, s[PP_S_HEAD_SCALE], err))
+    if (!mb->objective && pp_head_write_scale(l, mb, s, err))
         return -1;
     for (size_t at = 0; at < scored; at += n) {
         n = block_end(mb, at, h.rows);
@@ -404,7 +255,7 @@ static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
              block_gradients(l, mb, &h, b, s, dx, dw, at, n, err)))
             return -1;
     }
-    if (sum_loss(l, mb, &h, b, s, err) ||
+    if (pp_head_sum_loss(l, mb, b, s, h.logp, h.all_logps, err) ||
         (makes && mb->objective &&
          block_gradients(l, mb, &h, b, s, dx, dw, 0, scored, err)))
         return -1;
@@ -419,7 +270,7 @@ static struct pp_microbatch look_ahead(const struct pp_microbatch *mb, void **s)
     ahead.n_scored = ahead.n_labelled = mb->n_ahead;
     ahead.scored_rows = mb->ahead_rows;
     ahead.targets = mb->ahead_targets;
-    ahead.predicts = AHEAD;
+    ahead.predicts = PP_PREDICTS_AHEAD;
     ahead.logps = NULL;
     for (size_t k = PP_S_HEAD_X; k < PP_S_AHEAD_X; k++)
         s[k] = s[PP_S_AHEAD_X + k];

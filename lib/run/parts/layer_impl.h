@@ -91,6 +91,23 @@ int pp_head_teacher_bwd(const struct pp_layer *l,
                         const struct pp_head_block *h, const void *scale,
                         size_t at, size_t n, struct pp_err *err);
 
+/* The row of t predicts the token of t + 2: mb->predicts of multi-token
+ * prediction. */
+enum { PP_PREDICTS_AHEAD = 2 };
+
+/* Writes the derivative of the loss by minus the log-probability of each scored
+ * row, without an objective. */
+int pp_head_write_scale(const struct pp_layer *l,
+                        const struct pp_microbatch *mb, void *const *s,
+                        struct pp_err *err);
+
+/* Adds up the loss of the scored rows from logp (n_scored), and hands them to
+ * an objective, whose derivatives it writes. all_logps has room for the rows of
+ * all context-parallel ranks if the loss is exact. */
+int pp_head_sum_loss(const struct pp_layer *l, const struct pp_microbatch *mb,
+                     const struct pp_layer_blocks *b, void *const *s,
+                     const void *logp, void *all_logps, struct pp_err *err);
+
 /* The head of a language model with a generator behind it: writes its rows x
  * (rows of this rank, C) to y, in the order of the ranks that take them; adds
  * their gradient dy, in that order, to dx. room is as large as dx. */
