@@ -219,6 +219,8 @@ int pp_dispatch_send_begin(const struct pp_layer *l,
                            const struct pp_moved *r, struct pp_err *err)
 {
     struct dispatch_parts p;
+    if (pp_env_ep(l->env) == 1)
+        return 0;
     find_parts(l, d, &p);
     if (l->env->model->moe.pads && move_padded(l, d, r, true, err))
         return -1;
@@ -228,6 +230,8 @@ int pp_dispatch_send_begin(const struct pp_layer *l,
 int pp_dispatch_send_wait(const struct pp_layer *l, const struct pp_dispatch *d,
                           const struct pp_moved *r, struct pp_err *err)
 {
+    if (pp_env_ep(l->env) == 1)
+        return 0;
     if (pp_all_to_all_wait(&l->env->experts, err))
         return -1;
     PP_LAYER_RUN(l->env->kernels->embedding_fwd(r->at, d->arrival, r->room,
@@ -241,6 +245,8 @@ int pp_dispatch_return_begin(const struct pp_layer *l,
                              const struct pp_moved *r, struct pp_err *err)
 {
     struct dispatch_parts p;
+    if (pp_env_ep(l->env) == 1)
+        return 0;
     find_parts(l, d, &p);
     PP_LAYER_RUN(l->env->kernels->scatter(r->room, r->at, d->arrival,
                                           d->received, elements_of(l, r),
@@ -252,6 +258,8 @@ int pp_dispatch_return_wait(const struct pp_layer *l,
                             const struct pp_dispatch *d,
                             const struct pp_moved *r, struct pp_err *err)
 {
+    if (pp_env_ep(l->env) == 1)
+        return 0;
     if (pp_all_to_all_wait(&l->env->experts, err))
         return -1;
     return l->env->model->moe.pads ? move_padded(l, d, r, false, err) : 0;

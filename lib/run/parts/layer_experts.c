@@ -37,7 +37,8 @@ struct experts {
     void *logits;     /* (T, E), accumulated type */
     int32_t *kept_of; /* (E) and these for pp_layer_capacity */
     void *choices;
-    void *other_weights, *other_product; /* as much, for what is sent */
+    void *other_weights;   /* as much, for what is sent */
+    struct pp_moved moved; /* product, and as much room */
 };
 
 static bool holds_all(const struct pp_layer *l)
@@ -75,7 +76,9 @@ static struct experts experts_of(const struct pp_layer *l,
     e.dispatch.expert = e.dispatch.arrival + N * rows;
     e.dispatch.room = N * rows;
     e.product = pp_layer_statistic_at(l, e.dispatch.arrival, N * room.arrivals);
-    e.other_product = pp_layer_at(l, e.product, N * rows * e.C);
+    e.moved =
+        (struct pp_moved){e.product, pp_layer_at(l, e.product, N * rows * e.C),
+                          e.C, l->env->kernels->element_bytes};
     e.act = pp_layer_at(l, e.product, N * room.product);
     e.choices = pp_layer_at(l, e.act, N * room.act);
     e.logits = pp_layer_statistic_at(l, e.choices, N * room.choices);
@@ -141,36 +144,16 @@ static int note_dropped(const struct pp_layer *l,
     return 0;
 }
 
-/* The rows of e->product. */
-static struct pp_moved products(const struct pp_layer *l,
-                                const struct experts *e)
-{
-    return (struct pp_moved){e->product, e->other_product, e->C,
-                             l->env->kernels->element_bytes};
-}
-
-/* Take the rows of e->product to their experts, and back. Between begin and
- * wait nothing else uses it. */
+/* Gives every row its token's x, times its weight if there is one, and begins
+ * to take the rows to their experts. Until pp_dispatch_send_wait nothing else
+ * uses e->product. */
 static int to_experts_begin(const struct pp_layer *l, const struct experts *e,
+                            const void *x, const void *weight,
                             struct pp_err *err)
 {
-    const struct pp_moved r = products(l, e);
-    return holds_all(l) ? 0 : pp_dispatch_send_begin(l, &e->dispatch, &r, err);
-}
-
-static int to_experts_wait(const struct pp_layer *l, const struct experts *e,
-                           struct pp_err *err)
-{
-    const struct pp_moved r = products(l, e);
-    return holds_all(l) ? 0 : pp_dispatch_send_wait(l, &e->dispatch, &r, err);
-}
-
-static int from_experts_begin(const struct pp_layer *l, const struct experts *e,
-                              struct pp_err *err)
-{
-    const struct pp_moved r = products(l, e);
-    return holds_all(l) ? 0
-                        : pp_dispatch_return_begin(l, &e->dispatch, &r, err);
+    PP_LAYER_RUN(e->k->spread(e->product, x, weight, e->routing.token, e->kept,
+                              e->C, l->env->stream));
+    return pp_dispatch_send_begin(l, &e->dispatch, &e->moved, err);
 }
 
 static int erase(const struct pp_layer *l, void *at, size_t bytes,
@@ -180,12 +163,12 @@ static int erase(const struct pp_layer *l, void *at, size_t bytes,
     return bytes ? pp_device_ops(d)->zero(d, at, bytes, err) : 0;
 }
 
-/* Dropped rows come back as zeros. */
+/* Waits for the rows that pp_dispatch_return_begin takes back. Those that were
+ * dropped come back as zeros. */
 static int from_experts_wait(const struct pp_layer *l, const struct experts *e,
                              struct pp_err *err)
 {
-    const struct pp_moved r = products(l, e);
-    if (!holds_all(l) && pp_dispatch_return_wait(l, &e->dispatch, &r, err))
+    if (pp_dispatch_return_wait(l, &e->dispatch, &e->moved, err))
         return -1;
     size_t bytes = (e->R - e->kept) * e->C * l->env->kernels->element_bytes;
     return erase(l, pp_layer_at(l, e->product, e->kept * e->C), bytes, err);
@@ -272,11 +255,9 @@ static int gate_and_up(const struct pp_layer *l, const struct experts *e,
                        const struct expert_input *x, void *const *s,
                        struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, x->seen, NULL, e->routing.token,
-                              e->kept, e->C, l->env->stream));
-    if (to_experts_begin(l, e, err) ||
+    if (to_experts_begin(l, e, x->seen, NULL, err) ||
         pp_shared_up_fwd(l, &e->shared, x->all, s, err) ||
-        to_experts_wait(l, e, err))
+        pp_dispatch_send_wait(l, &e->dispatch, &e->moved, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_fwd(s[PP_S_EXPERT_GATE_UP], e->product,
                                    l->w[PP_P_EXPERT_GATE],
@@ -323,7 +304,7 @@ static int sum_experts(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(e->k->grouped_fwd(
         e->product, s[PP_S_EXPERT_ACT], l->w[PP_P_EXPERT_DOWN], down_bias(l),
         &e->rows, e->I, e->C, e->stride, l->env->stream));
-    if (from_experts_begin(l, e, err) ||
+    if (pp_dispatch_return_begin(l, &e->dispatch, &e->moved, err) ||
         pp_shared_down_fwd(l, &e->shared, part, s, err) ||
         from_experts_wait(l, e, err) ||
         (pp_layer_is_whole(l) && shares && pp_layer_reduce(l, mb, b, y, err)))
@@ -400,8 +381,8 @@ static int return_weights(const struct pp_layer *l, const struct experts *e,
 {
     const struct pp_moved r = {e->weights, e->other_weights, 1,
                                l->env->kernels->accumulator_bytes};
-    if (!holds_all(l) && (pp_dispatch_return_begin(l, &e->dispatch, &r, err) ||
-                          pp_dispatch_return_wait(l, &e->dispatch, &r, err)))
+    if (pp_dispatch_return_begin(l, &e->dispatch, &r, err) ||
+        pp_dispatch_return_wait(l, &e->dispatch, &r, err))
         return -1;
     return erase(l, pp_layer_statistic_at(l, e->weights, e->kept),
                  (e->R - e->kept) * l->env->kernels->accumulator_bytes, err);
@@ -428,12 +409,10 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
                            const struct expert_input *dy, void *const *s,
                            struct pp_err *err)
 {
-    PP_LAYER_RUN(e->k->spread(e->product, dy->seen, NULL, e->routing.token,
-                              e->kept, e->C, l->env->stream));
     const void *weights = weights_here(l, e, s, err);
-    if (!weights || to_experts_begin(l, e, err) ||
+    if (!weights || to_experts_begin(l, e, dy->seen, NULL, err) ||
         pp_shared_down_bwd(l, &e->shared, dy->all, s, err) ||
-        to_experts_wait(l, e, err))
+        pp_dispatch_send_wait(l, &e->dispatch, &e->moved, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_input(e->act, e->product,
                                          l->w[PP_P_EXPERT_DOWN], &e->rows, e->I,
@@ -444,9 +423,7 @@ static int activations_bwd(const struct pp_layer *l, const struct experts *e,
         PP_LAYER_RUN(e->k->bias_dot(e->weights, e->product, down_bias(l),
                                     e->rows.expert, e->rows.n, e->C, e->stride,
                                     l->env->stream));
-    if (activation_bwd(l, e, s, err))
-        return -1;
-    if (return_weights(l, e, err))
+    if (activation_bwd(l, e, s, err) || return_weights(l, e, err))
         return -1;
     PP_LAYER_RUN(e->k->route_bwd(s[PP_S_DROUTER], e->weights, s[PP_S_PROBS],
                                  &e->routing, e->T, e->E, e->K,
@@ -504,7 +481,7 @@ static int experts_bwd_input(const struct pp_layer *l,
     PP_LAYER_RUN(e.k->grouped_bwd_input(e.product, s[PP_S_DEXPERT_GATE_UP],
                                         l->w[PP_P_EXPERT_GATE], &e.rows, e.C,
                                         2 * e.I, e.stride, l->env->stream));
-    if (from_experts_begin(l, &e, err) ||
+    if (pp_dispatch_return_begin(l, &e.dispatch, &e.moved, err) ||
         pp_shared_up_bwd(l, &e.shared, part, s, err) ||
         from_experts_wait(l, &e, err))
         return -1;
@@ -541,11 +518,9 @@ static int down_bwd_weight(const struct pp_layer *l, const struct experts *e,
 {
     if (!l->g[PP_P_EXPERT_DOWN])
         return pp_shared_down_bwd_weight(l, &e->shared, dy->all, s, err);
-    PP_LAYER_RUN(e->k->spread(e->product, dy->seen, s[PP_S_WEIGHT],
-                              e->routing.token, e->kept, e->C, l->env->stream));
-    if (to_experts_begin(l, e, err) ||
+    if (to_experts_begin(l, e, dy->seen, s[PP_S_WEIGHT], err) ||
         pp_shared_down_bwd_weight(l, &e->shared, dy->all, s, err) ||
-        to_experts_wait(l, e, err))
+        pp_dispatch_send_wait(l, &e->dispatch, &e->moved, err))
         return -1;
     PP_LAYER_RUN(e->k->grouped_bwd_weight(
         l->g[PP_P_EXPERT_DOWN],
@@ -560,13 +535,10 @@ static int up_bwd_weight(const struct pp_layer *l, const struct experts *e,
                          struct pp_err *err)
 {
     bool trains = l->g[PP_P_EXPERT_GATE];
-    if (trains)
-        PP_LAYER_RUN(e->k->spread(e->product, x->seen, NULL, e->routing.token,
-                                  e->kept, e->C, l->env->stream));
-    if ((trains && to_experts_begin(l, e, err)) ||
+    if ((trains && to_experts_begin(l, e, x->seen, NULL, err)) ||
         router_bwd_weight(l, e, x->seen, s, err) ||
         pp_shared_up_bwd_weight(l, &e->shared, x->all, s, err) ||
-        (trains && to_experts_wait(l, e, err)))
+        (trains && pp_dispatch_send_wait(l, &e->dispatch, &e->moved, err)))
         return -1;
     if (trains)
         PP_LAYER_RUN(e->k->grouped_bwd_weight(

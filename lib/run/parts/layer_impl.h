@@ -240,7 +240,8 @@ struct pp_moved {
 
 /* Collective. Replaces the rows that are sent by those that are received, by
  * expert; return does the opposite. begin posts the messages, wait has the
- * rows: nothing else may use r between them, but any other work may run. */
+ * rows: nothing else may use r between them, but any other work may run. One
+ * rank alone moves nothing, and needs no open. */
 int pp_dispatch_send_begin(const struct pp_layer *l,
                            const struct pp_dispatch *d,
                            const struct pp_moved *r, struct pp_err *err);
