@@ -306,6 +306,28 @@ int pp_value_get_text(const struct pp_value *object, const char *key,
     return pp_value_text(&at, out);
 }
 
+int pp_value_opt_int(const struct pp_value *object, const char *key,
+                     int64_t min, int64_t max, int64_t *out)
+{
+    struct pp_value at;
+    return pp_value_find(object, key, &at) ? pp_value_int(&at, min, max, out)
+                                           : 0;
+}
+
+int pp_value_opt_real(const struct pp_value *object, const char *key,
+                      double min, double max, double *out)
+{
+    struct pp_value at;
+    return pp_value_find(object, key, &at) ? pp_value_real(&at, min, max, out)
+                                           : 0;
+}
+
+int pp_value_opt_bool(const struct pp_value *object, const char *key, bool *out)
+{
+    struct pp_value at;
+    return pp_value_find(object, key, &at) ? pp_value_bool(&at, out) : 0;
+}
+
 int pp_put(json_t *object, const char *key, json_t *takes)
 {
     return json_object_set_new(object, key, takes);

@@ -94,6 +94,14 @@ int pp_value_get_real(const struct pp_value *object, const char *key,
 int pp_value_get_text(const struct pp_value *object, const char *key,
                       const char **out) PP_MUST_USE;
 
+/* These leave *out alone if the member is absent. */
+int pp_value_opt_int(const struct pp_value *object, const char *key,
+                     int64_t min, int64_t max, int64_t *out) PP_MUST_USE;
+int pp_value_opt_real(const struct pp_value *object, const char *key,
+                      double min, double max, double *out) PP_MUST_USE;
+int pp_value_opt_bool(const struct pp_value *object, const char *key,
+                      bool *out) PP_MUST_USE;
+
 /* Adds a member to an object under construction. object and takes may be NULL,
  * so that a writer checks for memory once, with pp_written. */
 int pp_put(json_t *object, const char *key, json_t *takes);

@@ -232,10 +232,8 @@ static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
         return -1;
     const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
                                         &u->out_bytes};
-    struct pp_value frozen;
     bool is_frozen = false;
-    if (pp_value_find(at, "frozen", &frozen) &&
-        pp_value_bool(&frozen, &is_frozen))
+    if (pp_value_opt_bool(at, "frozen", &is_frozen))
         return -1;
     u->role = is_frozen ? PP_ROLE_PASSED : PP_ROLE_TRAINED;
     return pp_read_unit_costs(at, true, &costs) ||
@@ -378,16 +376,11 @@ static int read_table_keys(const struct pp_value *at,
     if (!model->gpu && strcmp(device, "cpu"))
         return pp_value_fail(&member, "'%.*s' is not 'cpu' or 'cuda'",
                              PP_VALUE_QUOTE, device);
-    if ((pp_value_find(at, "tensors", &member) &&
-         pp_value_int(&member, 0, INT32_MAX, &tensors)) ||
-        (pp_value_find(at, "rotary_dim", &member) &&
-         pp_value_int(&member, 0, INT32_MAX, &rotary)) ||
-        (pp_value_find(at, "image_merge", &member) &&
-         pp_value_int(&member, 2, INT32_MAX, &merge)) ||
-        (pp_value_find(at, "class_feature", &member) &&
-         pp_value_bool(&member, &model->class_feature)) ||
-        (pp_value_find(at, "feature_layers", &member) &&
-         pp_value_int(&member, 2, PP_MOST_STATES, &states)))
+    if (pp_value_opt_int(at, "tensors", 0, INT32_MAX, &tensors) ||
+        pp_value_opt_int(at, "rotary_dim", 0, INT32_MAX, &rotary) ||
+        pp_value_opt_int(at, "image_merge", 2, INT32_MAX, &merge) ||
+        pp_value_opt_bool(at, "class_feature", &model->class_feature) ||
+        pp_value_opt_int(at, "feature_layers", 2, PP_MOST_STATES, &states))
         return -1;
     model->n_tensors = (size_t)tensors;
     model->rotary = (size_t)rotary;
@@ -404,12 +397,9 @@ int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
         pp_value_get_text(at, "source", &model->source) ||
         pp_value_get_text(at, "architecture", &model->architecture) ||
         pp_value_get_text(at, "dtype", &model->dtype) ||
-        read_table_keys(at, model))
-        return -1;
-    if (pp_value_find(at, "tied", &member) &&
-        pp_value_bool(&member, &model->tied))
-        return -1;
-    if (pp_value_member(at, "units", &member) || read_units(&member, m) ||
+        read_table_keys(at, model) ||
+        pp_value_opt_bool(at, "tied", &model->tied) ||
+        pp_value_member(at, "units", &member) || read_units(&member, m) ||
         sum_params(&member, model))
         return -1;
     if (pp_value_find(at, "params", &member)) {

@@ -126,7 +126,7 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
 static int read_counts(const struct pp_value *root, struct pp_objective_case *c)
 {
     static const char *const names[] = {"tokens", "sequences", "pairs", NULL};
-    struct pp_value at, item;
+    struct pp_value at;
     for (int i = 0; i < 3; i++)
         c->counts[i] = -1;
     if (!pp_value_find(root, "counts", &at))
@@ -134,8 +134,7 @@ static int read_counts(const struct pp_value *root, struct pp_objective_case *c)
     if (pp_value_object(&at, names))
         return -1;
     for (int i = 0; i < 3; i++)
-        if (pp_value_find(&at, names[i], &item) &&
-            pp_value_real(&item, 0, 1e15, &c->counts[i]))
+        if (pp_value_opt_real(&at, names[i], 0, 1e15, &c->counts[i]))
             return -1;
     return 0;
 }

@@ -93,17 +93,12 @@ int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
 {
     const char *kind;
     int64_t n_microbatches, slices = 1, depth = DEFAULT_DEPTH;
-    struct pp_value member;
     if (pp_value_object(at, schedule_keys) ||
         pp_value_get_text(at, "kind", &kind) ||
         pp_value_get_int(at, "n_microbatches", 1, PP_MAX_MICROBATCHES,
-                         &n_microbatches))
-        return -1;
-    if (pp_value_find(at, "slices", &member) &&
-        pp_value_int(&member, 1, PP_MAX_SLICES, &slices))
-        return -1;
-    if (pp_value_find(at, "channel_depth", &member) &&
-        pp_value_int(&member, 0, PP_MAX_MICROBATCHES, &depth))
+                         &n_microbatches) ||
+        pp_value_opt_int(at, "slices", 1, PP_MAX_SLICES, &slices) ||
+        pp_value_opt_int(at, "channel_depth", 0, PP_MAX_MICROBATCHES, &depth))
         return -1;
     if (!m->has_stages)
         return pp_value_fail(at, "there are no stages to schedule");

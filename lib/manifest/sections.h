@@ -46,6 +46,9 @@ int pp_read_schedule_section(const struct pp_value *at,
  * axes. Components must. */
 bool pp_same_settings(const struct pp_mesh *x, const struct pp_mesh *y);
 
+/* Returns whether meshes are the same but for pp. */
+bool pp_same_mesh(const struct pp_mesh *x, const struct pp_mesh *y);
+
 /* Checks the edges between components, and sets the roles of the units of two
  * encoders. The rest of the components is read. */
 int pp_components_join(const struct pp_value *at,

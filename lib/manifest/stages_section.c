@@ -191,10 +191,8 @@ static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
     if (pp_value_find(at, "again_flops", &member) &&
         pp_value_reals(&member, 0, PP_MAX_COST, 2, s->recompute_flops))
         return -1;
-    if (pp_value_find(at, "passing_bytes", &member) &&
-        pp_value_real(&member, 0, PP_MAX_COST, &s->workspace_bytes))
-        return -1;
-    return 0;
+    return pp_value_opt_real(at, "passing_bytes", 0, PP_MAX_COST,
+                             &s->workspace_bytes);
 }
 
 /* If there is a model, the sums over its units decide, and the costs in the
