@@ -217,6 +217,14 @@ int pprun_check_files(void *ctx, bool end, struct pp_err *err) PP_MUST_USE;
  * and takes its error if a file is damaged. */
 void pprun_blame_data(struct pprun *p);
 
+/* --- pprun_save.c --- */
+
+/* Checks that the run can save, because it must not fail at its end. */
+int pprun_prepare_save(struct pprun *p) PP_MUST_USE;
+
+/* Refuses to replace checkpoints if the user forgot --resume. */
+int pprun_spare_checkpoints(struct pprun *p) PP_MUST_USE;
+
 /* --- pprun_resume.c --- */
 
 /* Finds the checkpoint to resume from, at rank 0. */

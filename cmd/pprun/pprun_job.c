@@ -2,19 +2,13 @@
 /* pprun_job - makes a job from the options and a manifest. Opens every file and
  * checks every reference before a rank starts. */
 #include <errno.h>
-#include <fcntl.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
 #include "manifest/config_json.h"
-#include "model/precision.h"
 #include "pprun.h"
-#include "run/checkpoint/ckpt.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/weights.h"
 #include "schedule/check/check.h"
@@ -263,6 +257,31 @@ static int check_units(const struct pprun *p)
     return 0;
 }
 
+/* Lists the stages, and the roles of units, as the job takes them. */
+static int list_stages(struct pprun *p)
+{
+    const struct pp_manifest *m = &p->manifest;
+    size_t n_stages = (size_t)m->graph.n_stages;
+    p->roles = calloc(m->model.n_units, sizeof *p->roles);
+    p->stages = calloc(n_stages, sizeof *p->stages);
+    p->recompute = calloc(n_stages, sizeof *p->recompute);
+    if (!p->roles || !p->stages || !p->recompute)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < m->model.n_units; i++)
+        p->roles[i] = m->model.units[i].role;
+    if (m->model.has_frozen) {
+        p->model.roles = p->roles;
+        p->generator.roles = p->roles + pp_model_n_own(&p->model);
+    }
+    for (int s = 0; s < m->graph.n_stages; s++) {
+        p->recompute[s] = m->stages[s].recompute;
+        p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
+                                              m->stages[s].n_units,
+                                              pp_copy_number(&m->graph, s)};
+    }
+    return 0;
+}
+
 /* Checks that the manifest was made from this model, and reads its stages. */
 static int match_model(struct pprun *p)
 {
@@ -291,28 +310,7 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",
                        m->model.tied ? "true" : "false", m->model.source);
-    if (check_units(p))
-        return -1;
-    p->roles = calloc(m->model.n_units, sizeof *p->roles);
-    if (!p->roles)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < m->model.n_units; i++)
-        p->roles[i] = m->model.units[i].role;
-    if (m->model.has_frozen) {
-        p->model.roles = p->roles;
-        p->generator.roles = p->roles + pp_model_n_own(&p->model);
-    }
-    p->stages = calloc((size_t)m->graph.n_stages, sizeof *p->stages);
-    p->recompute = calloc((size_t)m->graph.n_stages, sizeof *p->recompute);
-    if (!p->stages || !p->recompute)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int s = 0; s < m->graph.n_stages; s++) {
-        p->recompute[s] = m->stages[s].recompute;
-        p->stages[s] = (struct pp_unit_range){s, m->stages[s].first_unit,
-                                              m->stages[s].n_units,
-                                              pp_copy_number(&m->graph, s)};
-    }
-    return 0;
+    return check_units(p) || list_stages(p) ? -1 : 0;
 }
 
 /* Rank 0 checks the weights as a whole; each rank checks its own. */
@@ -367,110 +365,25 @@ static int find_weights(struct pprun *p)
     return 0;
 }
 
-/* Locks a directory of checkpoints, because a second run, perhaps one that a
- * scheduler left behind, would remove and replace the checkpoints of the first.
- * The lock ends with the process. */
-static int lock_directory(const char *dir, int *lock, struct pp_err *err)
+/* Gives the job the model, the schedule and the components of the manifest. */
+static void take_plan(struct pprun *p)
 {
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return pp_fail_errno(err, "%s", dir);
-    *lock = fd;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
-        return 0; /* continue on a file system without locks */
-    return pp_fail(err, PP_EXIT_SYSTEM,
-                   "%s: another run is writing checkpoints here", dir);
-}
-
-/* Returns the type of the weights in checkpoints. */
-static const struct pp_precision *saved_precision(const struct pprun *p)
-{
-    const struct pp_precision *model =
-        p->model.dtype ? pp_precision_find(p->model.dtype) : NULL;
-    switch (p->options.save_dtype) {
-    case PPRUN_SAVE_RUN:
-        return &pp_precisions[p->options.dtype];
-    case PPRUN_SAVE_MODEL:
-        return model ? model : &pp_precisions[PPRUN_FP32];
-    default:
-        return &pp_precisions[p->options.save_dtype - PPRUN_SAVE_FP32];
-    }
-}
-
-/* Makes a directory that the run writes to, if it is missing. */
-static int prepare_directory(struct pprun *p, const char *dir, int *lock)
-{
-    struct pp_err *err = &p->tool->err;
-    if (p->rank == 0 && mkdir(dir, 0777) != 0 && errno != EEXIST)
-        return pp_fail_errno(err, "%s", dir);
-    if (!pp_file_is_dir(dir))
-        return pp_fail(err, PP_EXIT_INPUT, "%s: is not a directory", dir);
-    if (access(dir, W_OK | X_OK) != 0)
-        return pp_fail_errno(err, "%s", dir);
-    return p->rank == 0 &&
-                   (lock_directory(dir, lock, err) || pp_ckpt_sweep(dir, err))
-               ? -1
-               : 0;
-}
-
-/* Rank 0 alone looks where the weights go. */
-static int prepare_stream(struct pprun *p)
-{
-    const char *path = p->job.stream.path;
-    struct stat st;
-    if (!path || p->rank != 0)
-        return 0;
-    if (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
-        return 0;
-    p->job.stream.is_dir = true;
-    return prepare_directory(p, path, &p->stream_lock);
-}
-
-/* Checks that the run can save, because it must not fail at its end. */
-static int prepare_save(struct pprun *p)
-{
-    struct pp_err *err = &p->tool->err;
-    const char *source = p->manifest.model.source, *save = p->job.save;
-    if (!save && !p->job.stream.path)
-        return 0;
-    if ((save && prepare_directory(p, save, &p->save_lock)) ||
-        prepare_stream(p))
-        return -1;
-    const struct pp_precision *saved = saved_precision(p);
-    if (saved != &pp_precisions[p->options.dtype])
-        p->job.save_bytes = saved->element_bytes;
-    if (pp_config_text(source, saved->hugging_face, &p->config_text, err) ||
-        pprun_generator_config(p, saved->hugging_face))
-        return -1;
-    p->tokenizer_source = strdup(source);
-    if (!p->tokenizer_source)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (!pp_file_is_dir(source)) {
-        char *slash = strrchr(p->tokenizer_source, '/');
-        strcpy(slash ? slash : p->tokenizer_source, slash ? "" : ".");
-    }
-    if (p->rank == 0 && pp_ckpt_check_source(p->tokenizer_source, err))
-        return -1;
-    p->job.config_text = p->config_text;
-    p->job.tokenizer_source = p->tokenizer_source;
-    return 0;
-}
-
-/* Refuses to replace checkpoints if the user forgot --resume. */
-static int spare_checkpoints(struct pprun *p)
-{
-    const char *save = p->job.save;
-    char *there = NULL;
-    if (!save || p->job.resume || p->rank != 0)
-        return 0;
-    int rc = pp_ckpt_find(save, &there, &p->tool->err);
-    if (there)
-        rc = pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                     "--save: '%s' exists: continue from it with --resume %s, "
-                     "or save elsewhere",
-                     there, save);
-    free(there);
-    return rc;
+    const struct pp_manifest *m = &p->manifest;
+    struct pp_job *j = &p->job;
+    j->model = &p->model;
+    j->schedule = &m->schedule;
+    j->forward = &p->forward;
+    j->stages = p->stages;
+    j->recompute = p->recompute;
+    j->mesh = m->mesh;
+    if (m->n_components && m->components[0].apart)
+        j->components = pp_manifest_layout(m);
+    pprun_join_generator(&j->components);
+    if (j->components.n_components == 1) /* it has all rows */
+        j->components.n_components = 0;
+    j->n_named = m->n_components <= PP_MAX_COMPONENTS ? m->n_components : 0;
+    for (size_t i = 0; i < j->n_named; i++)
+        j->named_units[i] = m->components[i].n_units;
 }
 
 int pprun_prepare(struct pprun *p, const char *manifest)
@@ -488,25 +401,11 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         tool_say(p->tool, TOOL_NOTE,
                  "'%s' asks for dropout, which pprun does not apply",
                  p->manifest.model.source);
-    if (pprun_check_sizes(p, &p->model) || pprun_check_sizes(p, &p->generator))
+    if (pprun_check_sizes(p, &p->model) ||
+        pprun_check_sizes(p, &p->generator) ||
+        pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
         return -1;
-    if (pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
-        return -1;
-    j->model = &p->model;
-    j->schedule = &p->manifest.schedule;
-    j->mesh = p->manifest.mesh;
-    if (p->manifest.n_components && p->manifest.components[0].apart)
-        j->components = pp_manifest_layout(&p->manifest);
-    pprun_join_generator(&j->components);
-    if (j->components.n_components == 1) /* it has all rows */
-        j->components.n_components = 0;
-    for (size_t i = 0; p->manifest.n_components <= PP_MAX_COMPONENTS &&
-                       i < p->manifest.n_components;
-         i++)
-        j->named_units[j->n_named++] = p->manifest.components[i].n_units;
-    j->forward = &p->forward;
-    j->stages = p->stages;
-    j->recompute = p->recompute;
+    take_plan(p);
     j->score = p->options.logprobs != NULL || p->options.generate > 0;
     j->shapes = (enum pp_message_size)p->options.shapes;
     j->scored = pprun_scored;
@@ -517,8 +416,9 @@ int pprun_prepare(struct pprun *p, const char *manifest)
                        j->top_k, p->model.vocab);
     if (p->options.plan)
         return pprun_open_data(p);
-    return pprun_open_data(p) || pprun_routing_open(p) || prepare_save(p) ||
-                   find_weights(p) || spare_checkpoints(p)
+    return pprun_open_data(p) || pprun_routing_open(p) ||
+                   pprun_prepare_save(p) || find_weights(p) ||
+                   pprun_spare_checkpoints(p)
                ? -1
                : 0;
 }
