@@ -182,36 +182,27 @@ static int run_process(struct pprun *p, const char *manifest)
     return 0;
 }
 
-static int run_command(struct pprun *p, const char *manifest)
+/* Prepares the job of all ranks, and prints their memory. */
+static int prepare_threads(struct pprun *p, const char *manifest)
 {
-    enum pp_exit status = PP_EXIT_OK;
-    pp_blas_set_threads(p->options.blas_threads);
-    if (p->options.transport != PPRUN_THREADS)
-        return run_process(p, manifest);
     if (pprun_check_alone(p) || pprun_lines_open(p) || pprun_choose_device(p) ||
         pprun_prepare(p, manifest))
         return -1;
     while (pprun_check_resume(p))
         if (pprun_fall_back(p))
             return -1;
-    if (pprun_choose_lr(p) || (!p->options.plan && pprun_check_data(p)))
+    if (pprun_choose_lr(p) || (!p->options.plan && pprun_check_data(p)) ||
+        (p->options.verify && pprun_verify_prepare(p)))
         return -1;
-    if (p->options.verify && pprun_verify_prepare(p))
-        return -1;
-    if (pprun_check_memory(p))
-        return -1;
-    if (p->options.plan)
-        return 0;
-    if (pprun_check_device(p))
-        return -1;
-    if (p->options.verify)
-        return pprun_verify(p);
-    if (p->options.generate && pprun_generate_open(p))
-        return -1;
-    if (p->options.logprobs && pprun_scores_open(p))
-        return -1;
+    return pprun_check_memory(p);
+}
+
+static int run_threads(struct pprun *p)
+{
+    enum pp_exit status = PP_EXIT_OK;
     /* A FIFO waits for its reader, and a signal ends that. */
-    if (pprun_routing_create(p) || pprun_record_init(p))
+    if (pprun_generate_open(p) || pprun_scores_open(p) ||
+        pprun_routing_create(p) || pprun_record_init(p))
         return -1;
     install_handlers(p);
     tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
@@ -225,12 +216,24 @@ static int run_command(struct pprun *p, const char *manifest)
         rc = pprun_lines_finish(p);
     if (pprun_routing_close(p) || pprun_record_close(p) || rc)
         return -1;
-    if (p->options.generate && pprun_generate_write(p))
-        return -1;
-    if (p->options.logprobs && pprun_scores_write(p))
+    if (pprun_generate_write(p) || pprun_scores_write(p))
         return -1;
     p->tool->status = (int)status;
     return 0;
+}
+
+static int run_command(struct pprun *p, const char *manifest)
+{
+    pp_blas_set_threads(p->options.blas_threads);
+    if (p->options.transport != PPRUN_THREADS)
+        return run_process(p, manifest);
+    if (prepare_threads(p, manifest))
+        return -1;
+    if (p->options.plan)
+        return 0;
+    if (pprun_check_device(p))
+        return -1;
+    return p->options.verify ? pprun_verify(p) : run_threads(p);
 }
 
 /* Notes when a resumed run had no steps left, and where it saved what it

@@ -372,13 +372,14 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
                   const double *values, size_t n);
 
 /* --logprobs. open makes the files before the run, on rank 0; write writes the
- * lines after it. */
+ * lines after it. Without the option both do nothing. */
 int pprun_scores_open(struct pprun *p) PP_MUST_USE;
 int pprun_scores_write(struct pprun *p) PP_MUST_USE;
 void pprun_scores_close(struct pprun *p);
 
 /* --generate. prepare changes the job; open makes room for the tokens before
- * the run, on rank 0, and write writes the lines after it. */
+ * the run, on rank 0, and write writes the lines after it. Without the option
+ * these two do nothing. */
 int pprun_generate_prepare(struct pprun *p) PP_MUST_USE;
 int pprun_generate_open(struct pprun *p) PP_MUST_USE;
 int pprun_generate_write(struct pprun *p) PP_MUST_USE;

@@ -70,6 +70,8 @@ int pprun_generate_prepare(struct pprun *p)
 int pprun_generate_open(struct pprun *p)
 {
     size_t n;
+    if (!p->options.generate)
+        return 0;
     if (pp_mul(p->extended.n_bins, (size_t)p->options.generate, &n,
                &p->tool->err))
         return -1;
@@ -126,6 +128,8 @@ static void write_prompt(const struct pprun *p, const struct prompt *s)
 int pprun_generate_write(struct pprun *p)
 {
     size_t n = p->data.n_sequences, k = 0;
+    if (!p->options.generate)
+        return 0;
     struct prompt *prompts = calloc(n + 1, sizeof *prompts);
     if (!prompts)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");

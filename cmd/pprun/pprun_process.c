@@ -378,6 +378,31 @@ static int decline(const struct pprun *p, struct pprun_launch *l,
     return -1;
 }
 
+/* Opens what rank 0 writes beside the step lines. */
+static int open_outputs(struct pprun *p, struct pp_rendezvous *j)
+{
+    int rc = p->rank == 0 && (pprun_generate_open(p) || pprun_scores_open(p) ||
+                              pprun_routing_create(p))
+                 ? -1
+                 : 0;
+    return agree(p, j, rc) || agree(p, j, pprun_routing_join(p, j)) ? -1 : 0;
+}
+
+/* Runs the job with the other processes, which have joined. */
+static int run_joined(struct pprun *p, struct pp_rendezvous *j,
+                      const char *manifest, struct pprun_launch *l,
+                      enum pp_exit *status)
+{
+    if (agree(p, j, find_mpi(p)) || prepare_job(p, j, manifest, l) ||
+        check_ranks(p, j) || check_resume(p, j) ||
+        agree(p, j, pprun_choose_lr(p)) || open_outputs(p, j) ||
+        run_job(p, j, status))
+        return -1;
+    return p->rank == 0 && (pprun_generate_write(p) || pprun_scores_write(p))
+               ? -1
+               : 0;
+}
+
 int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
 {
     struct pprun_launch l;
@@ -403,33 +428,10 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
     if (pp_rendezvous_open(&l.place, &j, err))
         return -1;
     note_strangers(p, j, &l);
-    rc = agree(p, j, find_mpi(p));
-    if (rc == 0)
-        rc = prepare_job(p, j, manifest, &l);
-    if (rc == 0)
-        rc = check_ranks(p, j) || check_resume(p, j) ||
-                     agree(p, j, pprun_choose_lr(p))
-                 ? -1
-                 : 0;
-    if (rc == 0 && p->options.generate)
-        rc = agree(p, j, p->rank == 0 ? pprun_generate_open(p) : 0);
-    if (rc == 0 && p->options.logprobs)
-        rc = agree(p, j, p->rank == 0 ? pprun_scores_open(p) : 0);
-    if (rc == 0 && p->options.record_routing)
-        rc = agree(p, j, p->rank == 0 ? pprun_routing_create(p) : 0) ||
-                     agree(p, j, pprun_routing_join(p, j))
-                 ? -1
-                 : 0;
-    if (rc == 0)
-        rc = run_job(p, j, status);
-    if (rc == 0 && p->options.generate && p->rank == 0)
-        rc = pprun_generate_write(p);
-    if (rc == 0 && p->options.logprobs && p->rank == 0)
-        rc = pprun_scores_write(p);
-    if (rc && !p->tool->told)
-        p->tool->told = is_told(p, j);
-    /* Print now: a launcher may soon kill this rank. */
+    rc = run_joined(p, j, manifest, &l, status);
     if (rc) {
+        p->tool->told |= is_told(p, j);
+        /* Print now: a launcher may soon kill this rank. */
         name_rank(p);
         pprun_ignore_signals();
         tool_tell(p->tool);

@@ -99,6 +99,8 @@ int pprun_scores_open(struct pprun *p)
     struct pprun_scores *s = &p->scores;
     const char *path = p->options.logprobs;
     size_t n = p->data.n_inputs, at = 0, values;
+    if (!path)
+        return 0;
     if (strcmp(path, "-") && tool_open(p->tool, path, &s->file))
         return -1;
     if (pp_mul(p->data.n_positions, pp_job_score_width(&p->job), &values,
@@ -294,6 +296,8 @@ int pprun_scores_write(struct pprun *p)
 {
     struct pprun_scores *s = &p->scores;
     FILE *f = s->file.f ? s->file.f : p->tool->out;
+    if (!p->options.logprobs)
+        return 0;
     if (s->has_bad)
         return pp_fail(
             &p->tool->err, PP_EXIT_SYSTEM,
