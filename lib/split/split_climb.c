@@ -22,8 +22,8 @@ enum { MAX_IDLE = 3 };
 
 /* --- moves --- */
 
-bool pp_move_is_legal(const struct pp_cuts *x, const size_t *bounds,
-                      struct pp_boundary_move m)
+static bool is_legal(const struct pp_cuts *x, const size_t *bounds,
+                     struct pp_boundary_move m)
 {
     size_t loser = m.by > 0 ? m.last : m.first - 1;
     const struct pp_split_step *p = x->problem;
@@ -31,6 +31,27 @@ bool pp_move_is_legal(const struct pp_cuts *x, const size_t *bounds,
         if (p->fixed[i].stage >= m.first && p->fixed[i].stage <= m.last)
             return false;
     return bounds[loser + 1] - bounds[loser] > 1;
+}
+
+/* Goes to the next move in the order of first, last and by. */
+static struct pp_boundary_move after(struct pp_boundary_move m, size_t n_stages)
+{
+    if (m.first == 0)
+        return (struct pp_boundary_move){1, 1, -1};
+    if (m.by < 0)
+        return (struct pp_boundary_move){m.first, m.last, 1};
+    if (m.last + 1 < n_stages)
+        return (struct pp_boundary_move){m.first, m.last + 1, -1};
+    return (struct pp_boundary_move){m.first + 1, m.first + 1, -1};
+}
+
+bool pp_move_next(const struct pp_cuts *x, const size_t *bounds,
+                  struct pp_boundary_move *m)
+{
+    do
+        *m = after(*m, x->n_stages);
+    while (m->first < x->n_stages && !is_legal(x, bounds, *m));
+    return m->first < x->n_stages;
 }
 
 bool pp_move_relieves(const struct pp_cuts *x, struct pp_boundary_move m,
@@ -52,7 +73,7 @@ void pp_move_randomly(const struct pp_cuts *x, size_t *bounds, uint64_t *draw)
     struct pp_boundary_move m =
         from < to ? (struct pp_boundary_move){from + 1, to, -1}
                   : (struct pp_boundary_move){to + 1, from, 1};
-    if (from == to || !pp_move_is_legal(x, bounds, m))
+    if (from == to || !is_legal(x, bounds, m))
         return;
     for (size_t b = m.first; b <= m.last; b++)
         bounds[b] = m.by > 0 ? bounds[b] + 1 : bounds[b] - 1;
@@ -215,25 +236,19 @@ static struct pp_boundary_move next_move(struct pp_climb *z, double level,
     struct pp_boundary_move best = {0};
     double least = z->at_makespan;
     *need = INFINITY;
-    for (size_t first = 1; first < z->cuts.n_stages; first++)
-        for (size_t last = first; last < z->cuts.n_stages; last++)
-            for (int by = -1; by <= 1; by += 2) {
-                struct pp_boundary_move m = {first, last, by};
-                if (!pp_move_is_legal(&z->cuts, z->at, m))
-                    continue;
-                /* A move that needs less may have a larger bound. */
-                bool cheap = *need <= level;
-                double cost = move_bound(z, m, cheap ? least : z->at_makespan);
-                if (isinf(cost))
-                    continue;
-                double over =
-                    limited ? fmax(move_over(z, m, *need), level) : level;
-                if (over > *need || (over == *need && cost >= least))
-                    continue;
-                *need = over;
-                least = cost;
-                best = m;
-            }
+    for (struct pp_boundary_move m = {0}; pp_move_next(&z->cuts, z->at, &m);) {
+        /* A move that needs less may have a larger bound. */
+        bool cheap = *need <= level;
+        double cost = move_bound(z, m, cheap ? least : z->at_makespan);
+        if (isinf(cost))
+            continue;
+        double over = limited ? fmax(move_over(z, m, *need), level) : level;
+        if (over > *need || (over == *need && cost >= least))
+            continue;
+        *need = over;
+        least = cost;
+        best = m;
+    }
     return best;
 }
 

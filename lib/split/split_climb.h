@@ -55,10 +55,11 @@ int pp_climb_from(struct pp_climb *z, const size_t *start, size_t work,
 int pp_climb_frontier(struct pp_climb *z, const size_t *start, size_t work,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Returns true if the move leaves every stage a unit, and the fixed unit in its
- * place. */
-bool pp_move_is_legal(const struct pp_cuts *x, const size_t *bounds,
-                      struct pp_boundary_move m);
+/* Goes to the next legal move, or the first one after {0}: it leaves every
+ * stage a unit, and the fixed units in their places. Returns false at the end.
+ */
+bool pp_move_next(const struct pp_cuts *x, const size_t *bounds,
+                  struct pp_boundary_move *m);
 
 /* Returns true if the move takes a unit from a stage of the rank. */
 bool pp_move_relieves(const struct pp_cuts *x, struct pp_boundary_move m,

@@ -67,19 +67,15 @@ static struct pp_boundary_move best_relief(struct descent *d, const size_t *at,
 {
     struct pp_cuts *x = &d->climb->cuts;
     struct pp_boundary_move best = {0};
-    for (size_t first = 1; first < x->n_stages; first++)
-        for (size_t last = first; last < x->n_stages; last++)
-            for (int by = -1; by <= 1; by += 2) {
-                struct pp_boundary_move m = {first, last, by};
-                if (!pp_move_is_legal(x, at, m) ||
-                    !pp_move_relieves(x, m, rank))
-                    continue;
-                double left = goal_excess(d, m, *least, NULL, NULL);
-                if (left >= *least)
-                    continue;
-                *least = left;
-                best = m;
-            }
+    for (struct pp_boundary_move m = {0}; pp_move_next(x, at, &m);) {
+        if (!pp_move_relieves(x, m, rank))
+            continue;
+        double left = goal_excess(d, m, *least, NULL, NULL);
+        if (left >= *least)
+            continue;
+        *least = left;
+        best = m;
+    }
     return best;
 }
 

@@ -67,25 +67,21 @@ static void reduce_excess(struct step_search *z)
     int rank = 0;
     while ((most = excess(z, z->bounds, &rank, &least)) > 0) {
         struct pp_boundary_move best = {0};
-        for (size_t first = 1; first < n; first++)
-            for (size_t last = first; last < n; last++)
-                for (int by = -1; by <= 1; by += 2) {
-                    struct pp_boundary_move m = {first, last, by};
-                    double total, largest;
-                    if (!pp_move_is_legal(x, z->bounds, m) ||
-                        !pp_move_relieves(x, m, rank))
-                        continue;
-                    pp_move_apply(x->n_stages, z->bounds, m, z->trial);
-                    largest = excess(z, z->trial, NULL, &total);
-                    if (total < least || (total == least && largest < most)) {
-                        least = total;
-                        most = largest;
-                        best = m;
-                    }
-                }
+        for (struct pp_boundary_move m = {0}; pp_move_next(x, z->bounds, &m);) {
+            double total, largest;
+            if (!pp_move_relieves(x, m, rank))
+                continue;
+            pp_move_apply(n, z->bounds, m, z->trial);
+            largest = excess(z, z->trial, NULL, &total);
+            if (total < least || (total == least && largest < most)) {
+                least = total;
+                most = largest;
+                best = m;
+            }
+        }
         if (best.first == 0)
             return;
-        pp_move_apply(x->n_stages, z->bounds, best, z->trial);
+        pp_move_apply(n, z->bounds, best, z->trial);
         memcpy(z->bounds, z->trial, (n + 1) * sizeof *z->bounds);
     }
 }
