@@ -374,20 +374,19 @@ static bool view_slices(struct pp_batch *b, const struct pp_bin *bin,
     return true;
 }
 
-int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
-                      const struct pp_batch_part *part,
-                      struct pp_microbatch *mb, struct pp_err *err)
+/* Returns a microbatch without rows, whose arrays are those of b. */
+static struct pp_microbatch empty_view(const struct pp_batch *b,
+                                       const struct pp_bin *v,
+                                       const struct pp_batch_part *part)
 {
     int n = part->n_slices;
     size_t grain = part->grain ? part->grain : 1;
     size_t first = pp_slice_begin(v->tokens, grain, part->slice, n);
     size_t end = pp_slice_begin(v->tokens, grain, part->slice + 1, n);
-    int32_t bad;
-    bool divided = part->n_ranks > 1;
-    sized &= divided;
-    *mb = (struct pp_microbatch){
-        .tokens = divided ? pp_bin_rank_tokens(v, part->n_ranks, part->rank)
-                          : end - first,
+    return (struct pp_microbatch){
+        .tokens = part->n_ranks > 1
+                      ? pp_bin_rank_tokens(v, part->n_ranks, part->rank)
+                      : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
         .host_cu = b->cu_seqlens,
@@ -406,8 +405,18 @@ int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
             n > 1 && v->n_sequences ? (size_t)v->cu_seqlens[v->n_sequences] : 0,
         .n_before = (size_t)part->slice,
         .continues = part->slice + 1 < part->n_slices,
-        .spans = sized ? b->spans : NULL,
     };
+}
+
+int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
+                      const struct pp_batch_part *part,
+                      struct pp_microbatch *mb, struct pp_err *err)
+{
+    int32_t bad;
+    bool divided = part->n_ranks > 1;
+    sized &= divided;
+    *mb = empty_view(b, v, part);
+    mb->spans = sized ? b->spans : NULL;
     if (sized     ? !view_spans(b, v, part, mb, &bad)
         : divided ? !view_shared(b, v, part, mb, &bad)
                   : !view_slices(b, v, part, mb, &bad))

@@ -85,11 +85,9 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
     return l;
 }
 
-static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
+/* Sets gradients, losses and metrics to 0. */
+static int clear_sums(struct pp_rank *r, struct pp_err *err)
 {
-    const struct pp_job *j = r->job;
-    size_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
-    size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
     struct pp_device *d = r->env.device;
     void *grads = r->params.blocks[PP_BLOCK_G];
     if (grads &&
@@ -100,34 +98,51 @@ static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
     memset(r->losses, 0, pp_rank_n_losses(r) * sizeof *r->losses);
     if (r->metrics)
         memset(r->metrics, 0, pp_rank_n_metrics(r) * sizeof *r->metrics);
+    return 0;
+}
+
+/* Returns pass i of a step, whose counts are given. */
+static struct pp_pass pass_of(struct pp_rank *r, int i,
+                              const struct pp_objective_counts *step,
+                              uint64_t scored)
+{
+    const struct pp_job *j = r->job;
+    size_t at = (size_t)i * pp_job_microbatches(j) + pp_rank_lane(r);
+    size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
+    return (struct pp_pass){
+        .packed = j->data,
+        .first = (uint64_t)r->microbatches + at,
+        .end = UINT64_MAX,
+        .stride = (uint64_t)pp_rank_lanes(r),
+        .scale = scored ? 1 / (double)scored : 0,
+        .temperature = j->temperature,
+        .sync = i + 1 == j->accumulate,
+        .number = i,
+        .losses = r->losses + at,
+        .objective = j->objective,
+        .step = *step,
+        .metrics = j->objective ? r->metrics + at * n_metrics : NULL,
+        .n_metrics = n_metrics,
+        .router = pp_job_counts_routes(j) || r->loads ? &r->router : NULL,
+        .ahead = j->model->n_mtp ? &r->ahead : NULL,
+        .generator = j->model->generator ? &r->of_generator : NULL,
+        .given = j->given,
+        .taken = j->taken,
+        .output = j->output,
+        .ctx = j->ctx,
+    };
+}
+
+static int run_passes(struct pp_rank *r, uint64_t scored, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    if (clear_sums(r, err))
+        return -1;
     struct pp_objective_counts step = {.tokens = (double)scored};
     if (j->objective)
         step = pp_rank_count_objective(r, pp_rank_n_losses(r));
     for (int i = 0; i < j->accumulate; i++) {
-        const struct pp_pass pass = {
-            .packed = j->data,
-            .first = (uint64_t)r->microbatches + (size_t)i * m + lane,
-            .end = UINT64_MAX,
-            .stride = (uint64_t)pp_rank_lanes(r),
-            .scale = scored ? 1 / (double)scored : 0,
-            .temperature = j->temperature,
-            .sync = i + 1 == j->accumulate,
-            .number = i,
-            .losses = r->losses + (size_t)i * m + lane,
-            .objective = j->objective,
-            .step = step,
-            .metrics = j->objective
-                           ? r->metrics + ((size_t)i * m + lane) * n_metrics
-                           : NULL,
-            .n_metrics = n_metrics,
-            .router = pp_job_counts_routes(j) || r->loads ? &r->router : NULL,
-            .ahead = j->model->n_mtp ? &r->ahead : NULL,
-            .generator = j->model->generator ? &r->of_generator : NULL,
-            .given = j->given,
-            .taken = j->taken,
-            .output = j->output,
-            .ctx = j->ctx,
-        };
+        const struct pp_pass pass = pass_of(r, i, &step, scored);
         if (pp_exec_ops.run(&r->train, &pass, err))
             return -1;
     }

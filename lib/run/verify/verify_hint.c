@@ -178,30 +178,32 @@ static void hint_loss(const struct pp_verify *v, char *text)
                               : "");
 }
 
-static void hint_backward(const struct pp_verify *v, char *text)
+/* Stages with gradients. */
+struct stages_count {
+    int all, bad; /* bad: some of them differ */
+    int whole;    /* of bad: all differ */
+    int last;     /* of bad */
+};
+
+static struct stages_count count_stages(const struct pp_verify *v)
 {
-    int last = -1, bad = 0, whole = 0, below = 0;
-    double factor;
+    struct stages_count n = {.last = -1};
     for (int s = 0; s < v->graph->n_stages; s++) {
         struct stage_count c = count(v, s);
-        bad += c.bad > 0;
-        whole += c.bad > 0 && c.bad == c.tensors;
-        below += c.tensors > 0;
-        if (c.bad)
-            last = s;
+        n.all += c.tensors > 0;
+        n.bad += c.bad > 0;
+        n.whole += c.bad > 0 && c.bad == c.tensors;
+        n.last = c.bad ? s : n.last;
     }
-    if (is_tied(v)) {
-        snprintf(text, PP_VERIFY_HINT_TEXT,
-                 "only the gradients of the tied embedding and head differ: "
-                 "those of stages %d and %d are not added correctly",
-                 v->graph->tied[0], v->graph->tied[1]);
-        return;
-    }
-    int at = snprintf(text, PP_VERIFY_HINT_TEXT, "%s, and ",
-                      has_outputs(v) ? "all outputs and the loss agree"
-                                     : "the loss agrees");
-    size_t room = PP_VERIFY_HINT_TEXT - (size_t)at;
-    text += at;
+    return n;
+}
+
+/* Writes which gradients differ, and where to look. */
+static void hint_gradients(const struct pp_verify *v, char *text, size_t room)
+{
+    const struct stages_count n = count_stages(v);
+    const int last = n.last;
+    double factor;
     if (is_shared(v))
         snprintf(text, room,
                  "only gradients of tensors differ that several "
@@ -216,7 +218,7 @@ static void hint_backward(const struct pp_verify *v, char *text)
             text, room,
             "the gradients differ from the head down: look at the gradient "
             "of the objective, where a term of the loss may have none");
-    else if (bad == 1)
+    else if (n.bad == 1)
         snprintf(text, room,
                  "only stage %d on rank %d has wrong gradients: look at its "
                  "weight gradients%s, one may be missing or added twice",
@@ -233,9 +235,24 @@ static void hint_backward(const struct pp_verify *v, char *text)
                  "gradients differ from stage %d on rank %d down%s: look at "
                  "%sits backward and at the gradient that it receives",
                  last, rank(v, last),
-                 whole == bad && bad < below ? ", those above agree" : "",
+                 n.whole == n.bad && n.bad < n.all ? ", those above agree" : "",
                  v->recompute && v->recompute[last] ? "what it recomputes, at "
                                                     : "");
+}
+
+static void hint_backward(const struct pp_verify *v, char *text)
+{
+    if (is_tied(v)) {
+        snprintf(text, PP_VERIFY_HINT_TEXT,
+                 "only the gradients of the tied embedding and head differ: "
+                 "those of stages %d and %d are not added correctly",
+                 v->graph->tied[0], v->graph->tied[1]);
+        return;
+    }
+    int at = snprintf(text, PP_VERIFY_HINT_TEXT, "%s, and ",
+                      has_outputs(v) ? "all outputs and the loss agree"
+                                     : "the loss agrees");
+    hint_gradients(v, text + at, PP_VERIFY_HINT_TEXT - (size_t)at);
 }
 
 /* Reports whether the loss of the second step agrees. The evaluation sees the

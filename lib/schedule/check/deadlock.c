@@ -337,30 +337,29 @@ static int find_channels(struct cure *c)
     return 0;
 }
 
+enum { PRINTED_CHANNELS = 2 };
+
 /* Writes the channels that need more depth: "2 in flight on 0->1 forward, 1 on
  * 2->1 backward and 3 more". */
 static void print_channels(const struct cure *c, char *text, size_t bytes)
 {
     const struct pp_fifo *f = c->e->fifo;
-    size_t n = 0, more = 0, printed = 0;
+    size_t n = 0, found = 0;
     text[0] = '\0';
     for (size_t ch = 0; ch < f->channels.n; ch++) {
         const struct pp_channel *at = &f->channels.at[ch];
         const char *direction = at->backward ? " backward" : " forward";
-        if (c->depth[ch] == c->stuck)
+        if (c->depth[ch] == c->stuck || ++found > PRINTED_CHANNELS)
             continue;
-        if (printed == 2) {
-            more++;
-            continue;
-        }
+        bool first = found == 1;
         n += (size_t)snprintf(text + n, bytes - n, "%s%d %son %d->%d%s",
-                              printed ? ", " : "", c->depth[ch],
-                              printed ? "" : "in flight ", at->from, at->to,
+                              first ? "" : ", ", c->depth[ch],
+                              first ? "in flight " : "", at->from, at->to,
                               f->tagged ? direction : "");
-        printed++;
     }
-    if (more > 0)
-        snprintf(text + n, bytes - n, " and %zu more", more);
+    if (found > PRINTED_CHANNELS)
+        snprintf(text + n, bytes - n, " and %zu more",
+                 found - PRINTED_CHANNELS);
 }
 
 static int print_cure(struct cure *c, char *text, size_t bytes)
