@@ -177,14 +177,10 @@ static int check_shapes(struct array_input *x, struct pp_err *err)
     return 0;
 }
 
-/* Computes the number of sequences, and checks that the arrays agree. */
-static int check_array_layout(struct array_input *x, struct pp_err *err)
+/* Checks that one list at most says how long sequences are. */
+static int check_length_lists(struct array_input *x, struct pp_err *err)
 {
     bool rows = x->ids.n_dims == 2;
-    if (check_rising(x, &x->cu, "cu_seqlens", err) != 0 ||
-        check_rising(x, &x->cu_padded, "cu_seqlens_padded", err) != 0 ||
-        check_rising(x, &x->groups, "cu_groups", err) != 0)
-        return -1;
     if (rows && (x->cu.data || x->cu_padded.data))
         return fail_array(x, "cu_seqlens",
                           "cannot be used with rows of 'input_ids'", err);
@@ -198,19 +194,40 @@ static int check_array_layout(struct array_input *x, struct pp_err *err)
     if (x->attention.data && !rows)
         return fail_array(x, "attention_mask", "needs rows of 'input_ids'",
                           err);
+    return 0;
+}
+
+/* Checks that groups have all sequences, and one at least each. */
+static int check_array_groups(struct array_input *x, struct pp_err *err)
+{
+    if (!x->groups.data)
+        return 0;
+    if ((size_t)integer_at(&x->groups, x->groups.n - 1) != x->n)
+        return fail_array(x, "cu_groups",
+                          "must end with the number of sequences", err);
+    for (size_t i = 1; i < x->groups.n; i++)
+        if (integer_at(&x->groups, i) == integer_at(&x->groups, i - 1))
+            return fail_array(x, "cu_groups", "has an empty group", err);
+    return 0;
+}
+
+/* Computes the number of sequences, and checks that the arrays agree. */
+static int check_array_layout(struct array_input *x, struct pp_err *err)
+{
+    bool rows = x->ids.n_dims == 2;
+    if (check_rising(x, &x->cu, "cu_seqlens", err) != 0 ||
+        check_rising(x, &x->cu_padded, "cu_seqlens_padded", err) != 0 ||
+        check_rising(x, &x->groups, "cu_groups", err) != 0 ||
+        check_length_lists(x, err) != 0)
+        return -1;
     x->n = rows              ? x->ids.dims[0]
            : x->cu.data      ? x->cu.n - 1
            : x->lengths.data ? x->lengths.n
                              : 1;
     if (rows && x->lengths.data && x->lengths.n != x->n)
         return fail_array(x, "lengths", "must have one element per row", err);
-    if (x->groups.data &&
-        (size_t)integer_at(&x->groups, x->groups.n - 1) != x->n)
-        return fail_array(x, "cu_groups",
-                          "must end with the number of sequences", err);
-    for (size_t i = 1; x->groups.data && i < x->groups.n; i++)
-        if (integer_at(&x->groups, i) == integer_at(&x->groups, i - 1))
-            return fail_array(x, "cu_groups", "has an empty group", err);
+    if (check_array_groups(x, err) != 0)
+        return -1;
     if (x->kind.data && (x->kind.n != 1 || integer_at(&x->kind, 0) < 0 ||
                          integer_at(&x->kind, 0) >= PP_DATA_N_KINDS))
         return fail_array(x, "kind", "must be 0, 1 or 2", err);

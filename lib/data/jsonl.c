@@ -268,9 +268,11 @@ static int add_sequences(struct pp_scan *s, struct json_line *l,
     return 0;
 }
 
-static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
-                              struct json_line *l, struct pp_jsonl_sequence *r,
-                              struct pp_documents *d, struct pp_err *err)
+/* Checks the tokens of a line, and finds its labels: NULL, if each token is the
+ * label of the one before it. */
+static int read_line_tokens(const struct pp_jsonl *j, struct pp_scan *s,
+                            struct json_line *l, const struct pp_documents *d,
+                            int32_t **labels, struct pp_err *err)
 {
     const bool *has = l->fields.has;
     bool images = has[PP_FIELD_IMAGES] || has[PP_FIELD_AUDIO];
@@ -291,15 +293,26 @@ static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
             err, PP_EXIT_INPUT,
             "images and audio cannot be divided among the sequences of a row: "
             "give each a line");
-    if (pp_line_check_placeholders(j->streams, d, l->ids,
-                                   own ? l->labels : NULL, l->n_ids, err) != 0)
+    *labels = own ? l->labels : NULL;
+    if (pp_line_check_placeholders(j->streams, d, l->ids, *labels, l->n_ids,
+                                   err) != 0)
         return -1;
     if (l->n_ids == 0 && !j->allow_empty)
         return pp_fail_setting(err, PP_EXIT_INPUT, "empty", "drop",
                                "'input_ids' is empty");
+    return 0;
+}
+
+static int add_line_documents(const struct pp_jsonl *j, struct pp_scan *s,
+                              struct json_line *l, struct pp_jsonl_sequence *r,
+                              struct pp_documents *d, struct pp_err *err)
+{
+    int32_t *labels = NULL;
+    if (read_line_tokens(j, s, l, d, &labels, err) != 0)
+        return -1;
     if (l->n_ids > 0 && has_parts_or_columns(&l->fields))
-        return add_sequences(s, l, r, own ? l->labels : NULL, d, err);
-    if (pp_documents_add(d, l->n_ids, own ? l->labels : NULL, err) != 0 ||
+        return add_sequences(s, l, r, labels, d, err);
+    if (pp_documents_add(d, l->n_ids, labels, err) != 0 ||
         pp_documents_attach_items(d, err) != 0)
         return -1;
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
