@@ -143,7 +143,7 @@ static int draw(struct pack_job *j, const struct pp_packed *p)
              p->n_sequences, p->n_bins, p->capacity, 100 * fill_of(p));
     if (tool_open(&j->t, j->svg, &file))
         return -1;
-    pp_charts(file.f, title, charts, 2, 1, 0);
+    pp_charts(file.f, title, charts, 2, 1);
     return tool_close(&j->t, &file);
 }
 

@@ -79,7 +79,7 @@ static void print_charts(FILE *f, const struct pprun *p)
     snprintf(title, sizeof title, "%.60s: step %.0f of %.0f",
              pp_model_architecture(&p->model), h->n ? x[h->n - 1] : 0,
              (double)p->job.optim.steps);
-    pp_charts(f, title, charts, sizeof charts / sizeof *charts, 2, 0);
+    pp_charts(f, title, charts, sizeof charts / sizeof *charts, 2);
 }
 
 int pprun_curves_draw(struct pprun *p, struct pp_err *err)

@@ -227,7 +227,7 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
              (long long)j->n_ranks, (long long)j->request.n_microbatches);
     if (fill_series(j, c, series) || tool_open(&j->t, j->svg, &file))
         return -1;
-    pp_charts(file.f, title, &chart, 1, 1, 0);
+    pp_charts(file.f, title, &chart, 1, 1);
     return tool_close(&j->t, &file);
 }
 

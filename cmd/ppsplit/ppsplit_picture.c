@@ -93,6 +93,6 @@ int split_draw(struct split_job *j)
              j->plan.graph.n_rows, j->plan.run.name);
     if (tool_open(&j->t, j->svg, &file))
         return -1;
-    pp_charts(file.f, title, charts, 2, 1, 0);
+    pp_charts(file.f, title, charts, 2, 1);
     return tool_close(&j->t, &file);
 }

@@ -12,6 +12,7 @@
 #include "draw/page.h"
 
 enum {
+    WIDTH = 900,  /* of the page, in pixels */
     EDGE = 16,    /* margin of the page, and between charts */
     HEADING = 34, /* the page's title */
     LEFT = 62,    /* ticks of y */
@@ -218,16 +219,15 @@ static void chart(FILE *f, const struct pp_chart *c, double left, double top,
 }
 
 void pp_charts(FILE *f, const char *title, const struct pp_chart *charts, int n,
-               int columns, double width)
+               int columns)
 {
     int rows = (n + columns - 1) / columns;
     double top = title ? EDGE + HEADING : EDGE, pitch = 0;
     for (int i = 0; i < n; i++)
         pitch = fmax(pitch, TOP + height_of(&charts[i]) + BOTTOM);
-    width = width > 0 ? width : 900;
-    double each = (width - EDGE * (columns + 1)) / columns;
+    double each = (WIDTH - EDGE * (columns + 1.0)) / columns;
     double height = top + rows * pitch + EDGE;
-    pp_svg_begin(f, width, height);
+    pp_svg_begin(f, WIDTH, height);
     pp_svg_escape(f, title ? title : "");
     fputs("</title>\n", f);
     print_style(f);

@@ -45,10 +45,10 @@ struct pp_chart {
     const char *limit_label; /* in the legend */
 };
 
-/* Writes a picture of charts, `columns` side by side, of that many pixels in
- * all; width 0 is 900. title is a heading; NULL: none. A chart without a finite
- * point says so. ferror(f) tells if it failed. */
+/* Writes a picture of charts, `columns` side by side. title is a heading; NULL:
+ * none. A chart without a finite point says so. ferror(f) tells if it failed.
+ */
 void pp_charts(FILE *f, const char *title, const struct pp_chart *charts, int n,
-               int columns, double width);
+               int columns);
 
 #endif

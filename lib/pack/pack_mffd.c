@@ -210,9 +210,9 @@ struct rest_bins {
     size_t n;
 };
 
-static void sift_rest_down(struct rest_bins *r, size_t i)
+static void sift_first_down(struct rest_bins *r)
 {
-    for (;;) {
+    for (size_t i = 0;;) {
         size_t child = 2 * i + 1;
         if (child >= r->n)
             return;
@@ -258,13 +258,13 @@ static int place_rest(struct mffd *m, struct pp_err *err)
                 push_rest(&r, e);
             else {
                 r.heap[0] = e;
-                sift_rest_down(&r, 0);
+                sift_first_down(&r);
             }
         }
         for (uint32_t k = (uint32_t)first_bin; r.n; k++) {
             number[r.heap[0].bin - first_bin] = k;
             r.heap[0] = r.heap[--r.n];
-            sift_rest_down(&r, 0);
+            sift_first_down(&r);
         }
         for (size_t k = n_before; k < m->n_placed; k++) {
             uint32_t *bin = &m->bin_of[m->placed[k]];
