@@ -117,20 +117,55 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
     return at;
 }
 
+static bool copies_generator(const struct pp_packed *from)
+{
+    return from && pp_packed_has_generator(from);
+}
+
+/* Returns the elements of 4 bytes of all arrays that were counted. */
+static size_t counted_words(const struct set_builder *b,
+                            const struct pp_packed *from)
+{
+    size_t n = 4 * b->n_sequences + 2 * b->n_bins + 2 * b->n_positions;
+    n += b->cp ? b->n_sequences : 0;
+    n += copies_generator(from) ? b->n_bins : 0;
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (copies_column(from, c))
+            n += column_elements(b, c);
+    return n;
+}
+
+/* Places the arrays that were counted one after the other, from `at` on. */
+static void place_arrays(struct set_builder *b,
+                         const struct set_builder *counted,
+                         const struct pp_packed *from, int32_t *at)
+{
+    size_t n = counted->n_sequences, n_cu = n + counted->n_bins;
+    b->cu = at;
+    b->cu_padded = at + n_cu;
+    b->source = (uint32_t *)(at + 2 * n_cu);
+    b->start = b->source + n;
+    b->ids = (int32_t *)b->start + n;
+    b->labels = b->ids + counted->n_positions;
+    at = b->labels + counted->n_positions;
+    b->ranks = b->cp ? (void *)at : NULL;
+    float *column = (float *)at + (b->cp ? n : 0);
+    for (int c = 0; c < PP_N_COLUMNS; c++)
+        if (copies_column(from, c)) {
+            b->columns[c] = column;
+            column += column_elements(counted, c);
+        }
+    b->generator = copies_generator(from) ? (uint32_t *)(void *)column : NULL;
+}
+
 /* Allocates what was counted, and begins anew. from is the set to read, or
  * NULL. */
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
                          struct pp_packed *out, struct pp_err *err)
 {
-    size_t tokens = from ? from->max_tokens : 0;
-    size_t n_cu = b->n_sequences + b->n_bins, bytes;
-    size_t words = 2 * (n_cu + b->n_sequences + b->n_positions);
-    bool generator = from && pp_packed_has_generator(from);
-    words += (b->cp ? b->n_sequences : 0) + (generator ? b->n_bins : 0);
+    size_t tokens = from ? from->max_tokens : 0, bytes;
     b->top_k = from ? from->top_k : 0;
-    for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (copies_column(from, c))
-            words += column_elements(b, c);
+    size_t words = counted_words(b, from);
     if (b->n_sequences > UINT32_MAX || b->n_positions > SIZE_MAX / 64 ||
         pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
         return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
@@ -149,31 +184,17 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
     out->n_positions = b->n_positions;
     out->align = 1;
     out->kind = from ? from->kind : PP_DATA_DOCUMENTS;
-    out->top_k = from ? from->top_k : 0;
+    out->top_k = b->top_k;
     out->cp = b->cp;
-    int32_t *at = (int32_t *)(owned + bytes);
     const struct set_builder counted = *b;
-    *b = (struct set_builder){.out = out,
-                              .top_k = out->top_k,
-                              .cp = out->cp,
-                              .records = (void *)owned,
-                              .cu = at};
-    b->cu_padded = at + n_cu;
-    b->source = (uint32_t *)(at + 2 * n_cu);
-    b->start = b->source + out->n_sequences;
-    b->ids = (int32_t *)b->start + out->n_sequences;
-    b->labels = b->ids + out->n_positions;
-    b->ranks = b->cp ? (void *)(b->labels + out->n_positions) : NULL;
-    float *column = (float *)(b->labels + out->n_positions) +
-                    (b->cp ? out->n_sequences : 0);
-    for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (copies_column(from, c)) {
-            b->columns[c] = column;
-            column += column_elements(&counted, c);
-        }
-    b->generator = generator ? (uint32_t *)(void *)column : NULL;
-    b->generator_vocab = generator ? from->generator_vocab : 0;
-    b->tokens = scratch;
+    *b = (struct set_builder){
+        .out = out,
+        .top_k = out->top_k,
+        .cp = out->cp,
+        .records = (void *)owned,
+        .generator_vocab = copies_generator(from) ? from->generator_vocab : 0,
+        .tokens = scratch};
+    place_arrays(b, &counted, from, (int32_t *)(owned + bytes));
     return 0;
 }
 

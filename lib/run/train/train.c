@@ -165,6 +165,35 @@ static unsigned own_flags(const struct pp_rank *r)
     return flags;
 }
 
+/* Returns the sums over all steps. */
+static struct pp_own_numbers numbers_so_far(const struct pp_rank *r)
+{
+    return (struct pp_own_numbers){
+        .compute_seconds = r->train.compute_seconds,
+        .seconds = r->train.seconds,
+        .product_seconds = r->timed.product_seconds,
+        .messages = r->train.messages,
+        .message_bytes = r->train.message_bytes,
+    };
+}
+
+/* Returns the numbers of the step that began with these sums. */
+static struct pp_own_numbers
+numbers_of_step(const struct pp_rank *r, const struct pp_own_numbers *before)
+{
+    const struct pp_job *j = r->job;
+    struct pp_own_numbers own = numbers_so_far(r);
+    own.compute_seconds -= before->compute_seconds;
+    own.seconds -= before->seconds;
+    own.product_seconds -= before->product_seconds;
+    own.messages -= before->messages;
+    own.message_bytes -= before->message_bytes;
+    own.stop = j->stop ? j->stop(j->ctx) : 0;
+    own.flags = own_flags(r);
+    own.peak_slots = r->train.peak_slots;
+    return own;
+}
+
 /* Collective. Exchanges the hashes of the packed sequences of the step. */
 static int gather_metadata(struct pp_rank *r, struct pp_step_report *rep,
                            struct pp_err *err)
@@ -212,10 +241,8 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       unsigned *flags, struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    double start = pp_clock(), compute = r->train.compute_seconds;
-    double pass_seconds = r->train.seconds;
-    double products = r->timed.product_seconds;
-    uint64_t messages = r->train.messages, bytes = r->train.message_bytes;
+    const struct pp_own_numbers before = numbers_so_far(r);
+    double start = pp_clock();
     uint64_t scored;
     pp_progress_phase(j->progress, PP_PHASE_TRAIN, r->step + 1);
     pp_recorder_step(&r->recorder);
@@ -226,21 +253,10 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     if (run_passes(r, scored, err))
         return -1;
     pp_progress_phase(j->progress, PP_PHASE_UPDATE, r->step + 1);
-    const struct pp_own_numbers own = {
-        .compute_seconds = r->train.compute_seconds - compute,
-        .seconds = r->train.seconds - pass_seconds,
-        .product_seconds = r->timed.product_seconds - products,
-        .stop = j->stop ? j->stop(j->ctx) : 0,
-        .flags = own_flags(r),
-        .peak_slots = r->train.peak_slots,
-        .messages = r->train.messages - messages,
-        .message_bytes = r->train.message_bytes - bytes,
-    };
-    if (pp_rank_exchange(r, &own, err))
-        return -1;
-    if (j->metadata && gather_metadata(r, rep, err))
-        return -1;
-    if (r->digests && gather_digests(r, rep, err))
+    const struct pp_own_numbers own = numbers_of_step(r, &before);
+    if (pp_rank_exchange(r, &own, err) ||
+        (j->metadata && gather_metadata(r, rep, err)) ||
+        (r->digests && gather_digests(r, rep, err)))
         return -1;
     pp_recorder_mark(&r->recorder, PP_MARK_EXCHANGED);
     *stop = pp_rank_report(r, rep, flags);
@@ -253,9 +269,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
         return -1;
     if (!j->inspect && scored == 0)
         rep->loss = NAN;
-    if (pp_rank_inspect(r, err))
-        return -1;
-    if (update(r, rep, err))
+    if (pp_rank_inspect(r, err) || update(r, rep, err))
         return -1;
     r->step++;
     r->microbatches += (int64_t)pp_rank_n_losses(r);
