@@ -129,7 +129,6 @@ alike() {
             '-p 3 --encoder-ranks 2 --gpu h100' '-p 2 --encoder-ranks 1 --gpu h100' \
             '-p 3 --encoder-ranks 2 --freeze vision --gpu h100' \
             '-p 3 --encoder-mesh vision:tp=2 --encoder-mesh audio:tp=1 --gpu h100'; do
-            left_out && continue
             echo "$of: $args"
             # shellcheck disable=SC2086
             plan --seq-len 40 $args >plan.json

@@ -122,7 +122,6 @@ says() {
 }
 
 @test "schedules of every shape" {
-    only_numbers
     ppsched -q -s gpipe -m 2 --depth 0 two.json >rendezvous.json
     ppsplit -q -p 2 -c 2 model-llama |
         ppsched -q -s interleaved -m 2 --depth 2 >interleaved.json

@@ -55,7 +55,6 @@ beats() {
 }
 
 @test "no rule is better for Qwen3-0.6B, with a large head" {
-    tries_all
     config qwen3 151936 1024 3072 28 16 8 '"tie_word_embeddings": true'
     beats 1f1b 8 -p 4
     beats interleaved 8 -p 4 -c 2
@@ -70,7 +69,6 @@ beats() {
 }
 
 @test "no rule is better for DeepSeek-V3" {
-    tries_all
     config deepseek_v3 129280 7168 18432 61 128 128 '"n_routed_experts": 256,
         "num_experts_per_tok": 8, "n_shared_experts": 1,
         "moe_intermediate_size": 2048, "first_k_dense_replace": 3,

@@ -1,7 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# ppsplit -s auto: the split for the order that ppsched -s auto finds. With FEWER
-# set, as in builds with sanitizers, only the quickest searches run.
+# ppsplit -s auto: the split for the order that ppsched -s auto finds.
 
 bats_require_minimum_version 1.5.0
 load split_helpers
@@ -39,26 +38,22 @@ beats() {
 
 @test "no named kind has a shorter step" {
     beats 2 '' -p 2
-    [ -z "${FEWER-}" ] || return 0
     beats 4 '' -p 3
     beats 4 '' -p 2 -c 2
 }
 
 @test "no named kind has a shorter step in a V" {
     beats 4 '' -p 2 -c 2 --placement v
-    [ -z "${FEWER-}" ] || return 0
     beats 8 '' -p 4 -c 2 --placement v
 }
 
 @test "no named kind has a shorter step within a limit of memory" {
-    tries_all
     beats 8 3600M -p 3
     beats 6 4550M -p 2 -c 2 --placement v
 }
 
 @test "an order may fit if no named kind does" {
     limits=(3000M 2800M 3400M)
-    [ -z "${FEWER-}" ] || limits=(3000M)
     for memory in "${limits[@]}"; do
         for kind in gpipe 1f1b zb-h1; do
             run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json

@@ -53,7 +53,6 @@ chain() {
 }
 
 @test "encoders share ranks by operations, and no other cuts have a shorter step" {
-    tries_all
     edited '.thinker_config |= (.vision_config.depth = 2 |
         .audio_config.encoder_layers = 2 | .text_config.num_hidden_layers = 2 |
         .text_config.vocab_size = 8192)'

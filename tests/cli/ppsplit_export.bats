@@ -66,13 +66,11 @@ best() {
 }
 
 @test "no layout that Megatron accepts is better" {
-    tries_all
     best 5 0 4 -p 3
     best 4 0 4 -p 2 -c 2
 }
 
 @test "no layout with multi-token prediction is better" {
-    tries_all
     best 4 1 4 -p 1
     best 4 1 4 -p 2
     best 4 2 4 -p 2

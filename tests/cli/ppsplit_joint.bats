@@ -43,12 +43,10 @@ beats_all() {
 }
 
 @test "no combination of placement, chunks and kind has a shorter step" {
-    tries_all
     beats_all -p 2 -m 2
 }
 
 @test "nor one that fits in memory" {
-    tries_all
     beats_all -p 2 -m 4 --memory 2300M
     # The limit matters: without it the step is shorter.
     jq -ne "$(ppsplit -p 2 -m 4 --method joint model.json |

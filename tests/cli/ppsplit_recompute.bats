@@ -56,7 +56,6 @@ shortest() {
 }
 
 @test "no split with any recomputation that fits beats auto" {
-    tries_all
     local kind m p c limit place
     for t in '1f1b 4 2 1 2700M' '1f1b 4 2 1 3500M' 'zb-h1 3 2 1 4G'; do
         read -r kind m p c limit place <<<"$t"

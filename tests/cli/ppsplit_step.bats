@@ -30,7 +30,6 @@ shortest() {
 }
 
 @test "no split has a shorter step" {
-    tries_all
     for t in '1f1b 3 3 1' 'zb-h1 5 3 1' 'interleaved 4 2 2' \
         'zbv 5 2 2 --placement v' 'seq1f1b 3 3 1'; do
         read -r kind m p c place <<<"$t"
@@ -45,7 +44,6 @@ shortest() {
 }
 
 @test "the bound is near if the optimum cannot be proved" {
-    tries_all
     # gap PERCENT ARGS...: passes if the gap for that many layers, on that many
     # ranks, is at most that.
     local layers=317 ranks=16
@@ -132,7 +130,6 @@ keeps_limits() {
 }
 
 @test "a limit is kept to the byte if some split keeps it" {
-    tries_all
     unequal_units
     keeps_limits gpipe 1
     keeps_limits interleaved 2

@@ -161,7 +161,6 @@ step() {
 }
 
 @test "--encoder-ranks gives the shortest step of its splits" {
-    tries_all
     small
     for kind in 1f1b zb-h1; do
         splits 3 config.json | while read -r split; do

@@ -1,12 +1,6 @@
 # SPDX-License-Identifier: MIT
 # Functions that the tests of ppsplit share.
 
-# tries_all: skips a test that asks for every answer there is, if FEWER is set. A
-# sanitizer finds nothing more in it than in the tests beside it.
-tries_all() {
-    [ -z "${FEWER-}" ] || skip 'FEWER is set'
-}
-
 # llama LAYERS [VOCAB] [TIED]: prints a configuration without weights.
 llama() {
     cat <<END

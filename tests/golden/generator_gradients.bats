@@ -19,14 +19,7 @@ setup_file() {
         "$(jq -c '[6] + .scored' "$D/expected.json")" ]
 }
 
-setup() {
-    cd "$BATS_FILE_TMPDIR"
-}
-
-# skip_some: leaves one of FEWER tests, if FEWER is set.
-skip_some() {
-    ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
-}
+setup() { cd "$BATS_FILE_TMPDIR"; }
 
 # plan LANGUAGE GENERATOR SCHEDULE [OPTION...]: writes plan.json for meshes that
 # are given as options of ppsplit.
@@ -75,7 +68,6 @@ one_step() {
 }
 
 @test "ten AdamW steps" {
-    skip_some
     plan '-p 1 --dp 2' '-p 2' 1f1b
     train 10
     agrees
@@ -101,7 +93,6 @@ one_step() {
 }
 
 @test "tensor-parallel and context-parallel ranks may be others" {
-    skip_some
     one_step '-p 1 --tp 2' '-p 1' 1f1b
     one_step '-p 1' '-p 1 --tp 2' 1f1b
     one_step '-p 1 --cp 2' '-p 1' 1f1b
@@ -111,13 +102,11 @@ one_step() {
 }
 
 @test "ranks may divide weights, and recompute" {
-    skip_some
     one_step '-p 1 --dp 2 --zero 3' '-p 1 --dp 3 --zero 3' gpipe
     one_step '-p 2 --recompute full --tp 2' '-p 1 --recompute full' 1f1b
 }
 
 @test "without a place in a channel nothing waits for ever" {
-    skip_some
     one_step '-p 2 --dp 2' '-p 2' 1f1b --depth 0
     one_step '-p 2' '-p 2 --dp 2' zb-h1 --depth 0
 }
@@ -164,7 +153,6 @@ numbers() {
 }
 
 @test "checkpoints open in transformers' format, and resume on any mesh" {
-    skip_some
     plan '-p 1 --dp 2' '-p 1' 1f1b
     train 2 --save saved
     jq -e '.architectures == ["LlamaForCausalLM"]' \

@@ -90,35 +90,18 @@ set_up_run() {
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
 }
 
-# skip_some: leaves only one of FEWER tests of a file, if FEWER is set.
+# skip_some: leaves only one of FEWER tests of a file, if a sanitizer sets FEWER.
 skip_some() {
     ((BATS_TEST_NUMBER % ${FEWER:-1} == 0)) || skip 'FEWER is set'
 }
-
-# only_numbers: skips a test if FEWER is set: its runs are those of other tests
-# with other numbers, in which a sanitizer finds nothing more.
-only_numbers() {
-    [ -z "${FEWER-}" ] || skip 'FEWER is set'
-}
-
-# left_out: with FEWER set, returns false at the first of so many calls of a test
-# and true at the others, which leave out their case: its runs are those of other
-# cases in another combination.
-left_out() { ((n_cases++ % ${FEWER:-1} != 0)); }
-
-# has_tsan: returns whether ThreadSanitizer watches pprun.
-has_tsan() { grep -q __tsan_init "$BUILDDIR/cmd/pprun"; }
-
-# needs_ranks: skips a test of one rank where ThreadSanitizer watches, which would
-# see no rank that another one meets.
-needs_ranks() { ! has_tsan || skip 'the runs have one rank'; }
 
 # needs_mpirun: skips the test unless pprun and mpirun have MPI, which itself
 # leaks memory. Its files get a directory of their own: if one mpirun begins while
 # another ends, it may fail to make the directory that they share.
 needs_mpirun() {
     # Its dlopen does not look beside pprun.
-    ! has_tsan || skip 'ThreadSanitizer does not find the module for MPI'
+    ! grep -q __tsan_init "$BUILDDIR/cmd/pprun" ||
+        skip 'ThreadSanitizer does not find the module for MPI'
     [[ "$(pprun -V)" == *'transports: threads mpi'* ]] ||
         skip 'this pprun was built without MPI'
     [[ "$(mpirun --version 2>&1)" == *'Open MPI'* ]] ||

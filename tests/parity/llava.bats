@@ -108,7 +108,6 @@ refuses() {
 }
 
 @test "--verify finds faults of images on other ranks" {
-    only_numbers
     export DATA=divided
     plan 1f1b -p 2 --tp 2
     caught() {

@@ -41,7 +41,6 @@ plan() {
         # the embedding.
         for cuts in '-p 3 --encoder-ranks 1' '-p 4 --encoder-ranks 2' '-p 3' \
             '-p 5 --encoder-mesh vision:pp=2 --encoder-mesh audio:pp=1'; do
-            left_out && continue
             # shellcheck disable=SC2086
             plan $kind $cuts
             train cut --eval eval --eval-every 2
@@ -62,7 +61,6 @@ plan() {
         '-p 3 --cp 2 --zero 3 --encoder-mesh vision:dp=2,tp=2 --encoder-mesh audio:cp=2' \
         '-p 4 --encoder-ranks 2 --dp 2 --cp 2' '-p 2 --tp 2 --zero 0' \
         '-p 3 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:shared,tp=2'; do
-        left_out && continue
         # shellcheck disable=SC2086
         plan 1f1b $args
         train many --dtype fp64 --eval eval --eval-every 2
@@ -76,7 +74,6 @@ plan() {
         '-p 4 --encoder-ranks 2 --freeze audio,projector' '-p 2 --cp 2' \
         '-p 4 --dp 2 --encoder-mesh vision:dp=3 --encoder-mesh audio:pp=2' \
         '-p 3 --tp 2 --encoder-mesh vision:pp=2 --encoder-mesh audio:shared'; do
-        left_out && continue
         # shellcheck disable=SC2086
         plan 1f1b $args
         run -0 pprun "${o[@]}"
@@ -124,7 +121,6 @@ plan() {
         '-p 3 --zero 3 --encoder-mesh vision:dp=1 --encoder-mesh audio:dp=2' \
         '-p 4 --zero 3 --cp 2 --encoder-mesh vision:tp=2 --encoder-mesh audio:pp=2' \
         '--tp 2 --freeze audio -p 3'; do
-        left_out && continue
         # shellcheck disable=SC2086
         ppsplit -q --seq-len 48 --image-patches 64 --clip-rows 2 $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json

@@ -22,11 +22,9 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# split NAME KIND SPLIT...: trains the split and compares it with one rank. With
-# FEWER set it is one of so many tests that does.
+# split NAME KIND SPLIT...: trains the split and compares it with one rank.
 split() {
     local name=$1 kind=$2
-    skip_some
     shift 2
     ppsplit "$@" "model-$name" | ppsched -s "$kind" -m 6 >plan.json
     rm -rf run

@@ -21,7 +21,6 @@ setup_file() {
 }
 
 setup() {
-    skip_some
     cd "$BATS_FILE_TMPDIR"
     N=$(bins packed)
 }

@@ -39,11 +39,9 @@ messages() {
 }
 
 # row DATA M SLICES KIND SPLIT...: all three settings give the same bits, and
-# messages of the sizes in the table. With
-# FEWER set it is one of so many tests that does.
+# messages of the sizes in the table.
 row() {
     local data=$1 m=$2 k=$3 kind=$4 how
-    skip_some
     shift 4
     ppsplit -q "$@" | ppsched -q -s "$kind" -m "$m" --slices "$k" >plan.json
     for how in planned exchange max; do

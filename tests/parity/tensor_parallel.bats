@@ -53,22 +53,18 @@ divided() {
         --recompute selective
 }
 @test "4 of 1f1b, tied, with full recomputation" {
-    only_numbers # meshes.bats has such rows
     divided qwen3-tied 1f1b 4 -p 2 --tp 4 --recompute full
 }
 @test "2 of interleaved on 2 replicas" {
-    only_numbers # meshes.bats has such rows
     divided qwen2 interleaved 2 -p 2 -c 2 --tp 2 --dp 2 \
         --mesh-order dp-pp-cp-tp
 }
 @test "2 of 1f1b on 2 context-parallel ranks" {
-    only_numbers # meshes.bats has such rows
     divided llama 1f1b 4 -p 2 --tp 2 --cp 2
 }
 @test "the head's gradients have the same bits in F and in a later B" {
     local split
     for split in '--tp 2' '--tp 4 --cp 2' '--tp 2 --cp 2 --cp-exact'; do
-        left_out && continue
         for kind in gpipe 1f1b zb-h1; do
             # shellcheck disable=SC2086
             plan plan.json $kind 4 llama -p 2 $split
@@ -172,7 +168,6 @@ divided() {
     for how in "--tp 4" "--tp 2 --cp 2" "--tp 4 --recompute full" \
         "--tp 2 --dp 2 --zero 0"; do
         for name in qwen3-tied llama; do
-            left_out && continue
             # shellcheck disable=SC2086
             ppsplit -q -p 2 $how "model-$name" |
                 ppsched -q -s 1f1b -m 4 --data packed >plan.json
@@ -192,7 +187,6 @@ caught() {
 }
 
 @test "the verification judges tensor-parallel ranks, and finds their faults" {
-    only_numbers
     plan two.json 1f1b 4 llama -p 1 --tp 2
     plan four.json 1f1b 4 llama -p 1 --tp 4
     run -0 env PP_INJECT=none "$BUILDDIR/tests/parity/pprun_inject" \
