@@ -92,7 +92,7 @@ unsigned made;           /* number of stacks that have a point */
 point idle[MAX_THREADS]; /* stacks on which no thread runs */
 unsigned n_idle;
 point scheduler;
-const std::function<void()> *body;
+const pp_emulated_body *body;
 unsigned current;
 unsigned step; /* from one thread to the next in the order of this block */
 
@@ -188,7 +188,7 @@ inline void pause(enum state state, int place)
 void run_threads()
 {
     for (;;) {
-        (*body)();
+        body->run();
         if (!copies[current].empty())
             pp_emulated_refuse("a thread ends before its copies");
         pp_emulated_products_leave(current);
@@ -496,7 +496,7 @@ namespace
 struct launch {
     dim3 grid, block;
     size_t shared;
-    std::function<void()> kernel;
+    const pp_emulated_body *kernel;
 };
 
 /* Poisons the thread-local data of the program itself, which is the first
@@ -527,13 +527,15 @@ void run_launch(void *arg)
     dim3 grid = l->grid, block = l->block;
     unsigned n = block.x * block.y * block.z;
     size_t shared = l->shared;
+    unsigned char untouched[GUARD];
+    memset(untouched, 0xff, sizeof untouched);
     pp_emulated_enter();
     if (n % WARP)
         abort();
     make_stacks(n);
     pp_emulated_shared = (unsigned char *)aligned_alloc(
         1024, (shared + GUARD + 1023) & ~(size_t)1023);
-    body = &l->kernel;
+    body = l->kernel;
     gridDim = grid;
     blockDim = block;
     for (unsigned i = 0; i < n; i++)
@@ -549,12 +551,12 @@ void run_launch(void *arg)
         memset(pp_emulated_shared, 0xff, shared + GUARD);
         dl_iterate_phdr(poison_static, NULL);
         run_block(n, shared, at % 2);
-        for (size_t i = shared; i < shared + GUARD; i++)
-            if (pp_emulated_shared[i] != 0xff)
-                pp_emulated_refuse("a kernel writes beyond its shared memory");
+        if (memcmp(pp_emulated_shared + shared, untouched, GUARD))
+            pp_emulated_refuse("a kernel writes beyond its shared memory");
     }
     free(pp_emulated_shared);
     pp_emulated_leave();
+    delete l->kernel;
     delete l;
 }
 } // namespace
@@ -583,15 +585,16 @@ static bool may_share(const void *kernel, size_t bytes)
 }
 
 int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
-               size_t shared, const std::function<void()> &body)
+               size_t shared, const pp_emulated_body *body)
 {
-    if (!grid.x || !grid.y || !grid.z || grid.x > INT32_MAX ||
-        grid.y > UINT16_MAX || grid.z > UINT16_MAX ||
-        (size_t)block.x * block.y * block.z > MAX_THREADS)
-        return cudaErrorInvalidConfiguration;
-    if (!may_share(kernel, shared))
-        return cudaErrorInvalidValue;
-    pp_emulated_queue(stream, run_launch,
-                      new launch{grid, block, shared, body});
-    return 0;
+    bool fits = grid.x && grid.y && grid.z && grid.x <= INT32_MAX &&
+                grid.y <= UINT16_MAX && grid.z <= UINT16_MAX &&
+                (size_t)block.x * block.y * block.z <= MAX_THREADS;
+    if (fits && may_share(kernel, shared)) {
+        pp_emulated_queue(stream, run_launch,
+                          new launch{grid, block, shared, body});
+        return 0;
+    }
+    delete body;
+    return fits ? cudaErrorInvalidValue : cudaErrorInvalidConfiguration;
 }

@@ -21,8 +21,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include <functional>
 #include <tuple>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -150,22 +150,54 @@ template <int KEEP> static inline void copy_wait(void)
     pp_emulate_copy_wait(KEEP);
 }
 
+/* Each thread of a grid runs it. */
+struct pp_emulated_body {
+    virtual void run(void) const = 0;
+    virtual ~pp_emulated_body()
+    {
+    }
+};
+
 /* Runs body for every thread of the grid, after the earlier work of the stream
- * if there are streams (emulated_gate.h). One grid runs at a time. Returns 0,
- * or an error if some GPU from sm_80 on would refuse the launch. */
+ * if there are streams (emulated_gate.h), then deletes it. One grid runs at a
+ * time. Returns 0, or an error if some GPU from sm_80 on would refuse the
+ * launch. */
 int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
-               size_t shared, const std::function<void()> &body);
+               size_t shared, const pp_emulated_body *body);
 extern unsigned char *pp_emulated_shared;
 
-/* Copies the arguments at the launch, as on a GPU, not when the kernel runs. */
+/* A kernel with a copy of its arguments, made at the launch as on a GPU, not
+ * when the kernel runs. */
+template <class... PARAMETERS>
+struct pp_emulated_kernel final : pp_emulated_body {
+    void (*kernel)(PARAMETERS...);
+    std::tuple<PARAMETERS...> arguments;
+
+    template <class... ARGUMENTS>
+    pp_emulated_kernel(void (*kernel)(PARAMETERS...), ARGUMENTS... arguments)
+        : kernel(kernel), arguments(static_cast<PARAMETERS>(arguments)...)
+    {
+    }
+
+    template <size_t... I> void call(std::index_sequence<I...>) const
+    {
+        kernel(std::get<I>(arguments)...);
+    }
+
+    void run(void) const override
+    {
+        call(std::index_sequence_for<PARAMETERS...>());
+    }
+};
+
 template <class... PARAMETERS, class... ARGUMENTS>
 static inline int pp_emulate_call(void *stream, dim3 grid, dim3 block,
                                   size_t shared, void (*kernel)(PARAMETERS...),
                                   ARGUMENTS... arguments)
 {
-    std::tuple<PARAMETERS...> taken(static_cast<PARAMETERS>(arguments)...);
-    return pp_emulate(stream, (const void *)kernel, grid, block, shared,
-                      [=]() { std::apply(kernel, taken); });
+    return pp_emulate(
+        stream, (const void *)kernel, grid, block, shared,
+        new pp_emulated_kernel<PARAMETERS...>(kernel, arguments...));
 }
 
 #define PP_LAUNCH(kernel, grid, block, shared, stream, ...) \

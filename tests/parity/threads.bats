@@ -144,7 +144,7 @@ meets() {
     pprun -q --data packed --init 1 --generate 3 --sample 1 plan.json
 }
 
-@test "what goes on beside the steps" {
+@test "evaluations, checkpoints and streams beside the steps" {
     local options=(-q --data packed --init 5 --lr 1e-2 --eval packed)
     plan model-llama 1f1b -p 2 --dp 2
     mkfifo fifo
