@@ -84,21 +84,21 @@ losses() {
 }
 
 @test "whole experts on ranks of parts of tensors" {
-    for family in mixtral deepseek-v3 gpt-oss; do
+    while read -r family split; do
         echo "# $family"
         plan one.json $family gpipe 2 -p 1
         gpu one one.json --optimizer sgd --aux-loss 0.3 --z-loss 0.2
-        for split in '1f1b 2 -p 2 --tp 2 --ep 2 --recompute selective' \
-            'gpipe 1 -p 1 --tp 2 --dp 2 --ep 4 --zero 3'; do
-            # shellcheck disable=SC2086
-            plan whole.json $family $split --experts-over-tp
-            rm -rf ranks
-            PP_EMULATED_JITTER=2 gpu ranks whole.json --optimizer sgd \
-                --aux-loss 0.3 --z-loss 0.2
-            near 1e-4 ranks one
-            losses ranks one
-        done
-    done
+        # shellcheck disable=SC2086
+        plan whole.json $family $split --experts-over-tp
+        PP_EMULATED_JITTER=2 gpu ranks whole.json --optimizer sgd \
+            --aux-loss 0.3 --z-loss 0.2
+        near 1e-4 ranks one
+        losses ranks one
+    done <<END
+mixtral 1f1b 2 -p 2 --tp 2 --ep 2 --recompute selective
+deepseek-v3 gpipe 1 -p 1 --tp 2 --dp 2 --ep 4 --zero 3
+gpt-oss 1f1b 2 -p 2 --tp 2 --ep 2
+END
 }
 
 # zero FILE PATTERN: sets tensors of a safetensors file to 0.
@@ -201,18 +201,19 @@ capped() {
 }
 
 @test "experts with padding: no number changes" {
-    for policy in position probs; do
+    while read -r policy dtype; do
         more=(--expert-capacity 0.7 --expert-drop "$policy")
         plan plain.json mixtral gpipe 1 -p 1 --dp 2 --ep 2 "${more[@]}"
         plan padded.json mixtral gpipe 1 -p 1 --dp 2 --ep 2 "${more[@]}" \
             --expert-padding
-        for dtype in fp32 bf16; do
-            gpu plain plain.json --dtype $dtype
-            PP_EMULATED_JITTER=2 gpu padded padded.json --dtype $dtype
-            same padded plain
-            dropped padded plain
-        done
-    done
+        gpu plain plain.json --dtype $dtype
+        PP_EMULATED_JITTER=2 gpu padded padded.json --dtype $dtype
+        same padded plain
+        dropped padded plain
+    done <<END
+position fp32
+probs bf16
+END
     plan parts.json deepseek-v3 1f1b 1 -p 2 --cp 2 --dp 2 --ep 4 \
         --expert-capacity 0.5 --expert-padding --recompute full
     cpu host parts.json --optimizer sgd

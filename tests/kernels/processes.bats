@@ -120,9 +120,9 @@ options=(--data packed --init 1 --steps 2 --lr 1e-2 --weight-decay 0.1)
     image_lines llava 1 12 | pppack -q --image-token 31 --patch 4 -l 40 -o images
     ppsplit -q -p 2 --dp 2 --encoder-mesh pp=1,dp=3 \
         "$SRCDIR/tests/golden/llava" | ppsched -q -s 1f1b -m 2 >bridge.json
-    for run in 'two 2 fp32' 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' \
-        'parts 4 bf16' 'tensors 4 bf16' \
-        'experts 2 bf16' 'whole 2 bf16' 'capped 2 bf16' 'bridge 5 fp32'; do
+    for run in 'two 2 bf16' 'four 4 fp32' 'lanes 4 bf16' 'parts 4 bf16' \
+        'tensors 4 bf16' 'experts 2 bf16' 'whole 2 bf16' 'capped 2 bf16' \
+        'bridge 5 fp32'; do
         read -r plan n dtype <<<"$run"
         rm -rf a b
         mkdir a b
