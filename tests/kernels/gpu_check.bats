@@ -30,8 +30,12 @@ check() {
 says() { grep -qxE -- "$1" <<<"$output"; }
 
 @test "a bundle runs alone, and prints why it skips a test" {
-    # test_cuda_emulated has all cases of attention.
-    check FEWER=9 "$WHOLE/gpu-check" --logs logs --seconds 3000
+    # The test of the same name has the other kernels, and all cases of attention.
+    bundle 'FEWER=40 exec "${0%/*}/kernels" rope attention'
+    mv faulty some
+    cp "$WHOLE/test_cuda" some/kernels
+    cp --remove-destination "$WHOLE/gpu-check" some
+    check some/gpu-check --logs logs --seconds 3000
     [ "$status" -eq 0 ]
     says '== figures \(EMULATED: not those of a GPU\)'
     says 'attention_bwd dq +fp32 [0-9.e-]+ +bf16 [0-9.e-]+'

@@ -20,10 +20,7 @@ setup_file() {
     train base-qwen2-moe-ep one.json --eval eval --dtype fp64
 }
 
-setup() {
-    skip_some
-    cd "$BATS_FILE_TMPDIR"
-}
+setup() { cd "$BATS_FILE_TMPDIR"; }
 
 # plan FILE KIND M SPLIT...
 plan() {
@@ -33,16 +30,14 @@ plan() {
     ppsplit -q "$@" model-qwen2-moe-ep | ppsched -q -s $kind -m "$m" >"$file"
 }
 
-# divided KIND M SPLIT...: compares the split with one rank: losses, norms and
-# the weights after five steps, then every gradient.
+# divided KIND M SPLIT...: compares the split with one rank: losses, norms, the
+# last gradients and the weights after five steps.
 divided() {
     echo "# $*"
     rm -rf run
     plan plan.json "$@"
     train run plan.json --eval eval --dtype fp64
     near run base-qwen2-moe-ep
-    pprun --verify --init 1 --data packed --dtype fp64 plan.json | tail -n 1 |
-        grep -q '^the same'
 }
 
 @test "2 and 4 ranks of lanes" {
@@ -63,7 +58,6 @@ divided() {
 }
 @test "2 ranks of both copies, and of slices" {
     divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2
-    divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2 --zero 0
     divided seq1f1b 4 -p 2 --dp 2 --ep 2
 }
 
