@@ -230,6 +230,10 @@ pair() {
     run -2 tokenize --tokenizer model --key text cut.gz
     [ "$output" = "tokenize: cut.gz: Compressed file ended before the\
  end-of-stream marker was reached" ]
+    { head -c 23 marked.jsonl.gz; printf '\377\377\377\377'; } >bad.gz
+    run -2 tokenize --tokenizer model --key text bad.gz
+    [ "$output" = "tokenize: bad.gz: Error -3 while decompressing data: invalid\
+ block type" ]
 }
 
 @test "text that is not JSON or not Unicode is refused at its line" {
@@ -247,6 +251,10 @@ pair() {
     [ "${lines[0]}" = '{"input_ids":[0,2]}' ]
     [ "${lines[1]}" = \
         'tokenize: half.jsonl: line 2: incomplete surrogate pair' ]
+    printf '%100000s' '' | tr ' ' '[' >deep.json
+    run -2 tokenize --tokenizer model --key text deep.json
+    [[ "$output" == 'tokenize: deep.json: line 1: '*recursion* ]]
+    [ "${#lines[@]}" -eq 1 ]
 }
 
 @test "tables have the records of JSON Lines" {
