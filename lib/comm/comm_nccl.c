@@ -27,6 +27,7 @@ struct nccl_link {
     void *stream;     /* carries this channel */
     void *ready;      /* event: earlier computation is done */
     void **done;      /* (n_done) events: message k is done[k % n_done] */
+    int most_blocks;  /* of a kernel of NCCL */
     size_t n_done;    /* two more than messages or receives at a time */
     size_t n;         /* messages so far */
     size_t n_awaited; /* receives that computation waits for */
@@ -304,18 +305,6 @@ static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
     return rc;
 }
 
-/* Returns how many blocks of a kernel of NCCL a message may have. A kernel
- * holds its blocks, nearly a processor of the GPU each, until the other rank's
- * runs. If the processors of every rank waited for messages of ranks whose own
- * processors wait, no rank would go on; a GPU has 132 or so, and a kernel up to
- * 32 blocks. So few links keep the default, and many share half of a GPU. */
-static int most_blocks(const struct nccl_comm *c)
-{
-    enum { FEW_LINKS = 4, SHARED = 64 };
-    int n = SHARED / (int)c->n_links;
-    return c->n_links <= FEW_LINKS ? PP_NCCL_UNDEFINED : n > 1 ? n : 1;
-}
-
 static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                         const struct pp_nccl_id *ids, struct pp_err *err)
 {
@@ -325,7 +314,7 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .blocking = 0,
                                     .cga_cluster_size = PP_NCCL_UNDEFINED,
                                     .min_ctas = PP_NCCL_UNDEFINED,
-                                    .max_ctas = most_blocks(c),
+                                    .max_ctas = l->most_blocks,
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
     if (q->open(c->base.device, &l->stream, err) ||
@@ -444,9 +433,32 @@ static const struct pp_transport nccl_transport = {
     .close = nccl_close,
 };
 
-/* Lists the channels of this rank, in the order of the options. */
+/* Returns how many blocks of a kernel of NCCL a message may have, if the busier
+ * of the two ranks has n links. A kernel holds its blocks, nearly a processor
+ * of the GPU each, until the other rank's runs. If the processors of every rank
+ * waited for messages of ranks whose own processors wait, no rank would go on;
+ * a GPU has 132 or so, and a kernel up to 32 blocks. So few links keep the
+ * default, and many share half of a GPU. It is a power of two, because NCCL
+ * rounds up to one. */
+static int most_blocks(size_t n)
+{
+    enum { FEW_LINKS = 4, SHARED = 64 };
+    int blocks = SHARED;
+    while (blocks > 1 && (size_t)blocks * n > SHARED)
+        blocks /= 2;
+    return n <= FEW_LINKS ? PP_NCCL_UNDEFINED : blocks;
+}
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+/* Lists the channels of this rank, in the order of the options. n_links
+ * (ranks): those of each rank. NCCL cuts a message by the blocks that a rank
+ * may have, so both ranks of a channel must say the same. */
 static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
-                      struct pp_err *err)
+                      const size_t *n_links, struct pp_err *err)
 {
     int rank = c->base.rank;
     c->links = calloc(o->n_channels + 1, sizeof *c->links);
@@ -462,12 +474,29 @@ static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
         *l = (struct nccl_link){.of = *of,
                                 .peer = of->from == rank ? of->to : of->from,
                                 .id = i,
+                                .most_blocks = most_blocks(
+                                    larger(n_links[of->from], n_links[of->to])),
                                 .n_done = (size_t)at_a_time + 2};
         l->done = calloc(l->n_done, sizeof *l->done);
         if (!l->done)
             return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
     return 0;
+}
+
+static int open_links(struct nccl_comm *c, const struct pp_nccl_options *o,
+                      struct pp_err *err)
+{
+    size_t *n_links = calloc((size_t)c->base.size, sizeof *n_links);
+    if (!n_links)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < o->n_channels; i++) {
+        n_links[o->channels[i].from]++;
+        n_links[o->channels[i].to]++;
+    }
+    int rc = list_links(c, o, n_links, err);
+    free(n_links);
+    return rc;
 }
 
 int pp_comm_nccl_open(struct pp_rendezvous *join,
@@ -485,7 +514,7 @@ int pp_comm_nccl_open(struct pp_rendezvous *join,
     c->room = o->room;
     c->n_channels = o->n_channels;
     pthread_mutex_init(&c->lock, NULL);
-    if (pp_nccl_open(o->library, &c->lib, err) || list_links(c, o, err)) {
+    if (pp_nccl_open(o->library, &c->lib, err) || open_links(c, o, err)) {
         nccl_close(&c->base);
         return -1;
     }

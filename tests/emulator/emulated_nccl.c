@@ -107,10 +107,25 @@ static int connect_peer(const struct comm *c)
     return connect(fd, (struct sockaddr *)&a, n) == 0 ? fd : -1;
 }
 
+/* NCCL would cut a message in other parts at each end. */
+static bool have_same_blocks(const struct comm *c, int fd)
+{
+    int theirs;
+    if (send(fd, &c->blocks, sizeof c->blocks, MSG_NOSIGNAL) < 0 ||
+        recv(fd, &theirs, sizeof theirs, MSG_WAITALL) != sizeof theirs)
+        return false;
+    require(theirs == c->blocks, "two ranks have other numbers of blocks");
+    return true;
+}
+
 static void *connect_ends(void *arg)
 {
     struct comm *c = arg;
     int fd = connect_peer(c);
+    if (fd >= 0 && !have_same_blocks(c, fd)) {
+        close(fd);
+        fd = -1;
+    }
     pthread_mutex_lock(&c->lock);
     c->fd = fd;
     c->meets = false;

@@ -76,7 +76,7 @@ static int open_rank(int rank, int port, struct pp_device **d,
                                               .port = port,
                                               .version = "1",
                                               .seconds = 60};
-    struct pp_comm_channel channels[MAX_RANKS * MAX_RANKS];
+    struct pp_comm_channel channels[MAX_RANKS * (MAX_RANKS + 1)];
     struct pp_nccl_options o = {
         .library = getenv("PPRUN_NCCL"),
         .room = {1, ROOM},
@@ -86,6 +86,10 @@ static int open_rank(int rank, int port, struct pp_device **d,
         if (k / MAX_RANKS != k % MAX_RANKS)
             channels[o.n_channels++] = (struct pp_comm_channel){
                 k / MAX_RANKS, k % MAX_RANKS, PP_DIRECTION_DATA};
+    /* Rank 0 has the most channels. */
+    for (int k = 1; k < MAX_RANKS; k++)
+        channels[o.n_channels++] =
+            (struct pp_comm_channel){0, k, PP_DIRECTION_FORWARD};
     return pp_device_cuda.open(rank, d, err) ||
                    pp_rendezvous_open(&place, join, err) ||
                    pp_comm_nccl_open(*join, &o, comm, err) ||
