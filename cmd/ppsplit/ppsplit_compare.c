@@ -237,7 +237,8 @@ int split_compare(struct split_job *j)
     const struct pp_split_contest contest = {
         .request = &j->request,
         .kinds = kinds,
-        .has_chunks = tool_given(&j->t, "chunks"),
+        /* A list of modes is for one number of stages. */
+        .has_chunks = tool_given(&j->t, "chunks") || j->stage_modes,
         .has_placement = tool_given(&j->t, "placement"),
         .tell = tell,
         .ctx = j};

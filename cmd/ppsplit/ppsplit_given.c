@@ -167,7 +167,8 @@ int split_take_given(struct split_job *j, const char *name)
     struct pp_manifest m;
     if (!j->table && !j->export && !j->svg)
         return tool_usage(&j->t, "give the number of ranks (-p)");
-    if (j->has_method || j->n_chunks || j->layers || j->fqns || j->layout)
+    if (j->has_method || j->n_chunks || j->layers || j->fqns || j->layout ||
+        j->compare)
         return tool_usage(&j->t, "a manifest has its split; give -p and a "
                                  "model to make another");
     if (split_read_manifest(j, name,

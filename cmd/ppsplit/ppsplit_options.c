@@ -322,7 +322,8 @@ const struct tool_option split_options[] = {
     {'t', "table", NULL, "print a table for people", AT(table)},
     {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
      AT(compare),
-     .excludes = "schedule method layers fqns layout first last table export "
+     .excludes = "schedule method layers fqns layout hybrid-layer-pattern "
+                 "first last account-embedding account-loss table export "
                  "encoder-ranks encoder-mesh"},
     {0, "svg", "FILE", "also draw cost and memory, or --compare", AT(svg)},
     {0, "export", "FORM", "print for megatron, torchtitan, deepspeed, ...",

@@ -54,6 +54,12 @@ setup() {
     ppsplit -p 2 -m 6 -c 2 --placement v --compare all model.json >rows
     [ -z "$(sed -n '/^kind /,$p' rows | grep -E ' (loop|chain|both|v [34])')" ]
     grep -q '^zbv  *v 2 ' rows
+    # So does a list of modes, which is for so many stages.
+    ppsplit -p 2 -m 6 --recompute none,full --compare all model.json >rows
+    [ -z "$(sed -n '/^kind /,$p' rows | grep -E ' (loop|v) [234]')" ]
+    step=$(ppsplit -p 2 -m 6 -s 1f1b --recompute none,full -t model.json |
+        tr '\n' ' ' | sed 's/.* takes \([^ ]*\) flop.*/\1/')
+    grep -q "^1f1b  *chain  *$step " rows
 }
 
 @test "--compare --svg draws bubble against memory" {
@@ -97,6 +103,11 @@ setup() {
 @test "options that --compare excludes are refused" {
     refuses '--compare and -s exclude each other' -p 2 --compare all -s 1f1b \
         model.json
+    refuses '--compare and --account-loss exclude each other' \
+        -p 2 --compare all --account-loss model.json
+    ppsplit -q -p 2 model.json >plan.json
+    refuses 'a manifest has its split; give -p and a model to make another' \
+        --compare all --svg kinds.svg plan.json
     refuses "--compare: for the best order use --method joint, which also prints a table" \
         -p 2 --compare auto model.json
     run -2 --separate-stderr ppsplit -p 2 --compare nosuch model.json
