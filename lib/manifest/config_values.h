@@ -125,6 +125,10 @@ const char *pp_config_vision_type(enum pp_vision_kind kind);
 int pp_config_read_vision(const struct pp_value *root,
                           struct pp_model *m) PP_MUST_USE;
 
+/* Reads an encoder of m, whose kind is set. The language model is read. */
+int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
+                           struct pp_vision *v) PP_MUST_USE;
+
 /* Reads what a plan does not need but a run does: RoPE, windows, the constants
  * of norms. pprun trains the language model. */
 int pp_config_read_details(const struct pp_value *root,
