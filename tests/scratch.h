@@ -15,10 +15,8 @@
 static void scratch_make(char dir[SCRATCH_TEXT])
 {
     snprintf(dir, SCRATCH_TEXT, "/tmp/pp-test.XXXXXX");
-    if (!mkdtemp(dir)) {
-        printf("Bail out! %s cannot be made\n", dir);
-        exit(1);
-    }
+    if (!mkdtemp(dir))
+        give_up("%s cannot be made", dir);
 }
 
 static int scratch_remove_one(const char *path, const struct stat *st, int type,

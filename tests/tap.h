@@ -61,6 +61,19 @@ __attribute__((unused)) static bool is_near(double got, double want,
     return same;
 }
 
+/* Ends the test: its input cannot be made, or read. */
+__attribute__((format(printf, 1, 2), noreturn, unused)) static void
+give_up(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    printf("Bail out! ");
+    vprintf(fmt, ap);
+    putchar('\n');
+    va_end(ap);
+    exit(1);
+}
+
 __attribute__((unused)) static void skip(const char *what, const char *why)
 {
     printf("ok %d - %s # SKIP %s\n", ++tap.n, what, why);

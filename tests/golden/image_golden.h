@@ -7,7 +7,6 @@
 #define PP_TESTS_IMAGE_GOLDEN_H
 
 #include <math.h>
-#include <stdarg.h>
 
 #include "data/safetensors.h"
 #include "manifest/config_json.h"
@@ -53,18 +52,6 @@ struct split {
     size_t first[MOST_STAGES + 1];
     int second, join; /* 0: a chain */
 };
-
-__attribute__((format(printf, 1, 2), noreturn)) static void
-give_up(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    printf("Bail out! ");
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
-    exit(1);
-}
 
 /* Reads a tensor of the golden, which the caller frees. */
 static double *read_values(const struct golden *g, const char *name, size_t *n)

@@ -29,10 +29,8 @@ static size_t read_values(const struct golden *g, const char *name, double *to,
 {
     const struct pp_tensor *x = pp_tensors_find(g->want, name);
     struct pp_err err = {0};
-    if (!x || x->n > most || pp_tensor_read_f64(x, 0, x->n, to, &err)) {
-        printf("Bail out! %s: %s\n", name, x ? err.text : "is missing");
-        exit(1);
-    }
+    if (!x || x->n > most || pp_tensor_read_f64(x, 0, x->n, to, &err))
+        give_up("%s: %s", name, x ? err.text : "is missing");
     return (size_t)x->n;
 }
 
@@ -110,10 +108,8 @@ static void open_golden(struct golden *g)
     scratch_make(scratch);
     snprintf(packed, sizeof packed, "%s/packed", scratch);
     if (pp_model_read(dir, &g->m, &err) ||
-        pp_tensors_open(path, &g->want, &err) || pack(g, packed, &err)) {
-        printf("Bail out! %s\n", err.text);
-        exit(1);
-    }
+        pp_tensors_open(path, &g->want, &err) || pack(g, packed, &err))
+        give_up("%s", err.text);
     scratch_remove(scratch);
 }
 

@@ -5,8 +5,6 @@
  * (scripts/gen-omni). */
 #include "rig.h"
 
-#include <stdarg.h>
-
 #include "data/safetensors.h"
 #include "manifest/config_json.h"
 #include "model/vision.h"
@@ -24,18 +22,6 @@ struct tower {
     struct rig rig[MAX_UNITS];
     size_t n;
 };
-
-__attribute__((format(printf, 1, 2), noreturn)) static void
-give_up(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    printf("Bail out! ");
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
-    exit(1);
-}
 
 static struct values read_golden(const struct tower *t,
                                  const struct pp_kernels *k, const char *name)

@@ -5,7 +5,6 @@
 #define PP_TESTS_BRIDGE_SUBJECT_H
 
 #include <math.h>
-#include <stdarg.h>
 
 #include "data/safetensors.h"
 #include "manifest/config_json.h"
@@ -27,18 +26,6 @@ static const uint32_t images[SEQUENCES] = {3, 2, 1, 0, 2, 0, 1, 1, 0,
  * images alone, clips alone, or none. */
 static const uint32_t clips[SEQUENCES] = {0, 1, 2, 0, 0, 0, 3, 0, 0,
                                           2, 1, 0, 1, 0, 2, 1, 0, 0};
-
-__attribute__((format(printf, 1, 2), noreturn)) static void
-give_up(const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    printf("Bail out! ");
-    vprintf(format, args);
-    printf("\n");
-    va_end(args);
-    exit(1);
-}
 
 struct subject {
     struct pp_model m;

@@ -112,7 +112,7 @@ static void test_leftovers(const char *dir)
         make_unfinished(dir, "step-00000005", "pptools host 1\n") ||
         make_unfinished(dir, "latest.tmp", "mine\n") ||
         pp_path(path, &err, "%s/step-7", dir) || pp_dir_make(path, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     is_str(newest(dir), "step-00000005", "a .tmp is not a checkpoint");
     if (pp_path(path, &err, "%s/latest", dir))
         return;
@@ -256,7 +256,7 @@ static void test_old_state(const char *dir)
         pp_path(path, &err, "%s/optimizer/state.safetensors", dir) ||
         write_old_state(path, names, good, 6, &err) ||
         pp_ckpt_state_read(dir, &s, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     const struct pp_ckpt_state expected = {.step = 7,
                                            .microbatches = 168,
                                            .step_microbatches = 24,
@@ -265,12 +265,12 @@ static void test_old_state(const char *dir)
     ok(memcmp(&s, &expected, sizeof s) == 0,
        "an older state gives the microbatches of a step as a product");
     if (write_old_state(path, names, large, 6, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     ok(pp_ckpt_state_read(dir, &s, &err) && strstr(err.text, "'dp' is out of"),
        "a product that overflows: %s", err.text);
     err = (struct pp_err){0};
     if (write_old_state(path, names, good, 4, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     ok(pp_ckpt_state_read(dir, &s, &err) &&
            strstr(err.text, "'step_microbatches' must be there"),
        "a state without them: %s", err.text);

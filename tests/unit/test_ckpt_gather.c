@@ -96,7 +96,7 @@ static void run_owners(struct owner owners[OWNERS], struct taken *taken)
     struct pp_err err = {0};
     struct pp_comm_world *world;
     if (pp_comm_world_create(OWNERS, (struct pp_comm_room){0, 1}, &world, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     for (int r = 0; r < OWNERS; r++) {
         owners[r] = (struct owner){.world = world, .taken = taken, .rank = r};
         pthread_create(&owners[r].id, NULL, gather, &owners[r]);
@@ -115,7 +115,7 @@ static size_t count_wrong(const struct taken *t)
     struct pp_err err = {0};
     size_t wrong = 0, at = 0;
     if (pp_parameters_init(&p, &m, &all, 1, 4, 0, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     for (size_t k = 0; k < p.n; k++)
         for (size_t i = 0; !p.at[k].tied_copy && i < p.at[k].n; i++, at++)
             wrong += at >= t->n || t->values[at] != numbered(&p.at[k], i);

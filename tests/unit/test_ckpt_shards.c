@@ -19,7 +19,7 @@ static void test_bytes(const char *dir)
             struct pp_err err = {0};
             if (pp_path(path[from > 0], &err, "%s/%zu-%d", dir, k, from) ||
                 pp_dir_make(path[from > 0], &err))
-                printf("Bail out! %s\n", err.text);
+                give_up("%s", err.text);
             j.shard_size = sizes[k];
             is_str(run_job(&j).text, "", "saves");
             is_str(loads(path[from > 0], 1, 1), "", "loads shards");
@@ -63,7 +63,7 @@ static void test_full(const char *dir)
                          &err) ||
         pp_dir_make(dir, &err) ||
         pp_path(path, &err, "%s/model.safetensors", dir))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     ok(!symlink("/dev/full", path), "a full disk");
     is_int(pp_shards_fill(&s, &x, &x, dir, &err), -1, "fails");
     ok(strstr(err.text, "model.safetensors: cannot write: No space left"), "%s",

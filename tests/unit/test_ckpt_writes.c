@@ -84,7 +84,7 @@ static int save(const char *dir, const struct layout *l,
     j.save_bytes = l->save_bytes;
     j.room = room;
     if (pp_dir_make(dir, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
     n_writes = 0;
     is_str(run_job(&j).text, "", "saves");
     return n_writes;

@@ -20,10 +20,8 @@ static struct pp_err err;
 
 static void need(int rc)
 {
-    if (rc) {
-        printf("Bail out! %s\n", err.text);
-        exit(1);
-    }
+    if (rc)
+        give_up("%s", err.text);
 }
 
 /* --- config.json --- */

@@ -28,10 +28,8 @@ static struct pp_parameters make(const struct pp_model *m, size_t first,
     struct pp_parameters p;
     struct pp_err err = {0};
     struct pp_unit_range r = {0, first, n, 0};
-    if (pp_parameters_init(&p, m, &r, 1, element_bytes, 0, &err)) {
-        printf("Bail out! %s\n", err.text);
-        exit(1);
-    }
+    if (pp_parameters_init(&p, m, &r, 1, element_bytes, 0, &err))
+        give_up("%s", err.text);
     return p;
 }
 
@@ -39,10 +37,8 @@ static void init(struct pp_parameters *p, const struct pp_model *m,
                  uint64_t seed)
 {
     struct pp_err err = {0};
-    if (pp_weights_init(p, m, seed, &err)) {
-        printf("Bail out! %s\n", err.text);
-        exit(1);
-    }
+    if (pp_weights_init(p, m, seed, &err))
+        give_up("%s", err.text);
 }
 
 static bool all_equal(const struct pp_parameter *t, float x)
@@ -148,7 +144,7 @@ static void write_tensors(const char *path, const struct pp_parameters *p,
         rc = pp_tensor_writer_put(w, data, t->n * sizeof *data, &err);
     }
     if (rc || pp_tensor_writer_close(w, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
 }
 
 /* Loads the file and returns the message, "" if there is none. */
@@ -233,7 +229,7 @@ static void write_released(const char *path, const struct pp_parameters *p)
         rc = pp_tensor_writer_put(w, data, t->n * sizeof *data, &err);
     }
     if (rc || pp_tensor_writer_close(w, &err))
-        printf("Bail out! %s\n", err.text);
+        give_up("%s", err.text);
 }
 
 static double spread(const struct pp_parameter *t)
