@@ -13,6 +13,13 @@
 #include "schedule/simulate/sim.h"
 #include "tap.h"
 
+/* A kind on p rows of c stages each, with m microbatches. */
+struct kind_case {
+    const char *kind;
+    int p, c, m;
+    enum pp_placement placement;
+};
+
 struct fixture {
     struct pp_arena arena;
     struct pp_graph graph;

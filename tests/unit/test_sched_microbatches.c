@@ -69,16 +69,13 @@ static double simulate_unequal(struct fixture *f, const struct unequal *u)
 
 static void test_simulator(void)
 {
-    static const struct {
-        const char *kind;
-        int p, c, m;
-        enum pp_placement placement;
-    } cases[] = {{"1f1b", 4, 1, 9, PP_PLACEMENT_LOOP},
-                 {"zb-h1", 4, 1, 9, PP_PLACEMENT_LOOP},
-                 {"interleaved", 2, 2, 6, PP_PLACEMENT_LOOP},
-                 {"zbv", 3, 2, 7, PP_PLACEMENT_V},
-                 {"seq1f1b", 3, 1, 5, PP_PLACEMENT_LOOP},
-                 {"dualpipev", 2, 2, 6, PP_PLACEMENT_V}};
+    static const struct kind_case cases[] = {
+        {"1f1b", 4, 1, 9, PP_PLACEMENT_LOOP},
+        {"zb-h1", 4, 1, 9, PP_PLACEMENT_LOOP},
+        {"interleaved", 2, 2, 6, PP_PLACEMENT_LOOP},
+        {"zbv", 3, 2, 7, PP_PLACEMENT_V},
+        {"seq1f1b", 3, 1, 5, PP_PLACEMENT_LOOP},
+        {"dualpipev", 2, 2, 6, PP_PLACEMENT_V}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f;
         struct unequal u;

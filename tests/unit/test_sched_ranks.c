@@ -284,11 +284,7 @@ static int compare(struct fixture *f, const char *name)
 
 static void test_kinds(void)
 {
-    static const struct {
-        const char *kind;
-        int p, c, m;
-        enum pp_placement placement;
-    } cases[] = {
+    static const struct kind_case cases[] = {
         {"gpipe", 3, 1, 5, PP_PLACEMENT_LOOP},
         {"1f1b", 4, 1, 7, PP_PLACEMENT_LOOP},
         {"interleaved", 2, 2, 4, PP_PLACEMENT_LOOP},

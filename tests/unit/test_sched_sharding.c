@@ -85,11 +85,7 @@ static bool is_sparing(const struct pp_schedule *s, int k)
 
 static void test_lowering(void)
 {
-    static const struct {
-        const char *kind;
-        int p, c, m;
-        enum pp_placement placement;
-    } cases[] = {
+    static const struct kind_case cases[] = {
         {"gpipe", 3, 1, 5, PP_PLACEMENT_LOOP},
         {"1f1b", 4, 1, 7, PP_PLACEMENT_LOOP},
         {"interleaved", 2, 3, 8, PP_PLACEMENT_LOOP},
