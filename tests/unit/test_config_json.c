@@ -306,11 +306,18 @@ static void test_olmo(void)
 static void test_class_defaults(void)
 {
     struct pp_model m;
+    const struct pp_unit_id layer = {PP_UNIT_LAYER, 1};
     ok(read_text("{\"architectures\": [\"MixtralForCausalLM\"], " SIZES ","
                  "\"num_local_experts\": 4, \"num_experts_per_tok\": 2}",
                  &m) &&
-           m.rope.theta == 1e6 && m.norm_eps == 1e-5,
+           m.rope.theta == 1e6 && m.norm_eps == 1e-5 && m.window == 0,
        "mixtral");
+    ok(read_text("{\"architectures\": [\"MixtralForCausalLM\"], " SIZES ","
+                 "\"num_local_experts\": 4, \"num_experts_per_tok\": 2,"
+                 "\"sliding_window\": 3}",
+                 &m) &&
+           pp_unit_window(&m, layer) == 3,
+       "a window in each of its layers");
     ok(read_text("{\"architectures\": [\"Qwen2VLForConditionalGeneration\"],"
                  "\"text_config\": {\"rope_scaling\": {\"type\": \"mrope\","
                  "\"mrope_section\": [1, 1, 2]}, " SIZES "},"
