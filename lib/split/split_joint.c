@@ -483,8 +483,9 @@ int pp_split_joint(const struct pp_split_request *q, bool any_placement,
         .q = q, .joint = joint, .best = plan, .step = INFINITY};
     *joint = (struct pp_split_joint){.n_choices = 0};
     *plan = (struct pp_split_plan){.bounds = NULL};
-    if (find_bound(&x, err) || try_placements(&x, any_placement, err) ||
-        try_orders(&x, err) || try_close(&x, err) ||
+    if (pp_split_check_meshes(q, err) || find_bound(&x, err) ||
+        try_placements(&x, any_placement, err) || try_orders(&x, err) ||
+        try_close(&x, err) ||
         (isinf(x.step) && try_small(&x, any_placement, err)))
         return -1;
     if (isinf(x.step))

@@ -212,13 +212,21 @@ static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
     return 0;
 }
 
+int pp_split_check_meshes(const struct pp_split_request *q, struct pp_err *err)
+{
+    return pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len,
+                         err) ||
+                   check_encoders(q, err)
+               ? -1
+               : 0;
+}
+
 int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,
                   struct pp_err *err)
 {
     struct pp_split_run *run = &plan->run;
     *plan = (struct pp_split_plan){.bounds = NULL};
-    if (pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len, err) ||
-        check_encoders(q, err) || pp_split_run_init(run, q, err))
+    if (pp_split_check_meshes(q, err) || pp_split_run_init(run, q, err))
         return -1;
     plan->graph = run->graph;
     plan->graph.n_slices = 1;

@@ -280,6 +280,11 @@ struct pp_split_plan {
     struct pp_split_sum *ranks;  /* graph.n_rows */
 };
 
+/* Checks that the ranks of the meshes can divide the model. Computing costs for
+ * others may divide by 0. */
+int pp_split_check_meshes(const struct pp_split_request *q,
+                          struct pp_err *err) PP_MUST_USE;
+
 /* Plans. A plan that does not fit into memory is a plan too: see
  * pp_split_plan_fits. Finish it also after an error. */
 int pp_split_plan(const struct pp_split_request *q, struct pp_split_plan *plan,

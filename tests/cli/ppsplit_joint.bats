@@ -113,3 +113,8 @@ beats_all() {
     refuses "--method joint has no --encoder-ranks" \
         -p 2 --encoder-ranks 1 --method joint model.json
 }
+
+@test "ranks that cannot divide the model are refused" {
+    refuses 'the model has no experts for 2 expert-parallel ranks; try --ep 1' \
+        -p 2 --ep 2 --method joint model.json
+}
