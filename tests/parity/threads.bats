@@ -24,7 +24,7 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# plan MODEL KIND SPLIT...: writes plan.json, with a microbatch for each rank.
+# plan MODEL KIND SPLIT...: writes plan.json, for four microbatches.
 plan() {
     ppsplit -q "${@:3}" "$1" | ppsched -q -s $2 -m 4 -o plan.json
 }
