@@ -231,6 +231,14 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
     return tool_close(&j->t, &file);
 }
 
+static int refuse_all(struct split_job *j)
+{
+    return tool_usage(&j->t,
+                      "--compare: none of these kinds has the chunks and the "
+                      "placement of the other options; leave out -c, "
+                      "--placement and a list of --recompute");
+}
+
 int split_compare(struct split_job *j)
 {
     const struct pp_kind *kinds[PP_MAX_KINDS];
@@ -246,11 +254,12 @@ int split_compare(struct split_job *j)
     FILE *f = NULL;
     int rc = read_kinds(j, kinds) ||
              pp_split_compare(&contest, &c, &j->t.err) ||
-             (j->svg && draw(j, &c)) || !(f = tool_output(&j->t));
+             (c.n == 0 && refuse_all(j)) || (j->svg && draw(j, &c)) ||
+             !(f = tool_output(&j->t));
     tool_erase(&j->t);
     if (!rc) {
         print_rows(j, &c, f);
-        if (c.n == 0 || !c.rows[0].fits)
+        if (!c.rows[0].fits)
             j->t.status = PP_EXIT_NO;
     }
     pp_split_comparison_finish(&c);

@@ -110,6 +110,8 @@ setup() {
         --compare all --svg kinds.svg plan.json
     refuses "--compare: for the best order use --method joint, which also prints a table" \
         -p 2 --compare auto model.json
+    refuses "--compare: none of these kinds has the chunks and the placement of the other options; leave out -c, --placement and a list of --recompute" \
+        -p 2 -c 1 --compare interleaved model.json
     run -2 --separate-stderr ppsplit -p 2 --compare nosuch model.json
     [[ "$stderr" == *"--compare: 'nosuch' is not one of"* ]]
 }
