@@ -236,7 +236,8 @@ static int update(struct pp_rank *r, const struct pp_step_report *rep,
     return 0;
 }
 
-/* Adds the flags of all ranks. */
+/* Makes a step. Adds the flags of all ranks to *flags, and sets *stop to why a
+ * rank was asked to stop, or to 0. */
 static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
                       unsigned *flags, struct pp_err *err)
 {
