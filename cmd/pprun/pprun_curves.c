@@ -67,12 +67,22 @@ static void print_charts(FILE *f, const struct pprun *p)
          .n = h->n},
     };
     const struct pp_chart charts[] = {
-        {.title = "Loss", .series = series, .n_series = h->has_val ? 2 : 1},
-        {.title = "Gradient norm", .series = &series[2], .n_series = 1},
-        {.title = "Learning rate", .series = &series[3], .n_series = 1},
+        {.title = "Loss",
+         .series = series,
+         .n_series = h->has_val ? 2 : 1,
+         .whole = true},
+        {.title = "Gradient norm",
+         .series = &series[2],
+         .n_series = 1,
+         .whole = true},
+        {.title = "Learning rate",
+         .series = &series[3],
+         .n_series = 1,
+         .whole = true},
         {.title = "Tokens per second",
          .series = &series[4],
          .n_series = 1,
+         .whole = true,
          .from_zero = true},
     };
     char title[128];

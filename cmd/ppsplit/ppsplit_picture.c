@@ -78,11 +78,13 @@ int split_draw(struct split_job *j)
         return -1;
     const struct pp_chart charts[] = {{.title = "Cost",
                                        .x_label = "rank",
+                                       .whole = true,
                                        .y_label = "percent of all ranks",
                                        .series = costs,
                                        .n_series = n_costs},
                                       {.title = "Memory",
                                        .x_label = "rank",
+                                       .whole = true,
                                        .series = memory,
                                        .n_series = PP_N_MEMORY_PARTS,
                                        .bytes = true,

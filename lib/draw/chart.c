@@ -131,6 +131,8 @@ static void ticks_of_x(FILE *f, const struct pp_chart *c,
         return;
     }
     double step = tick_step(a->x1 - a->x0, 6, false);
+    if (c->whole)
+        step = fmax(step, 1);
     for (double v = ceil(a->x0 / step - 1e-9) * step; v <= a->x1 + step * 1e-9;
          v += step) {
         format_tick(v, step, false, text);

@@ -38,6 +38,7 @@ struct pp_chart {
     const char *const *groups; /* (n_groups) names of x = 0, 1, ...; or NULL */
     int n_groups;
     bool from_zero;   /* the y axis begins at 0; with bars it always does */
+    bool whole;       /* x are whole numbers, and so are ticks */
     bool bytes;       /* y are bytes: ticks are GiB and so on */
     double bar_width; /* in x; 0: 0.8 */
     double height;    /* between the axes, in pixels; 0: 180 */

@@ -88,6 +88,9 @@ setup() {
     ppsplit -p 3 -c 2 -m 6 --memory 8G --svg plan.svg model.json >plan.json
     xmllint --noout plan.svg
     [ -z "$(grep -E '[^a-z](nan|inf)[^a-z]' plan.svg)" ]
+    # Nothing stands between two ranks.
+    grep -q '>1</text>' plan.svg
+    [ -z "$(grep -F '>0.5</text>' plan.svg)" ]
     # Bars for two stages and for every part of the memory of each rank, and
     # the legend's.
     [ "$(grep -c '<rect class="a' plan.svg)" -eq $((3 * (2 + 7) + 2 + 7)) ]
