@@ -48,6 +48,8 @@ meets() {
     meets packed
     plan model-qwen3-tied dualpipe -p 2 --placement both-ways
     meets packed
+    plan model-qwen3-tied dualpipev -p 2 -c 2 --placement v
+    meets packed --grad-accum 2
     plan model-llama 'seq1f1b --slices 3' -p 2 --freeze embedding,model.layers.0
     meets packed --message-size exchange
 }
@@ -141,7 +143,12 @@ meets() {
     pppack -q -l 64 --cp 2 --bins-multiple 4 -o taught --add-column topk=scores \
         packed
     meets taught --objective distill
-    pprun -q --data packed --init 1 --generate 3 --sample 1 plan.json
+    local generate=(pprun -q --data packed --init 1 --generate 3 --sample 1)
+    "${generate[@]}" -o whole plan.json
+    # Some sequences end before the others.
+    "${generate[@]}" --stop-id "$(jq -s '.[0].response[0]' whole)" -o ended \
+        plan.json
+    run -1 cmp -s whole ended
 }
 
 @test "evaluations, checkpoints and streams beside the steps" {
@@ -157,8 +164,12 @@ meets() {
     [ -s weights ]
     # Other ranks go on.
     plan model-llama zb-h1 -p 2 --dp 2 --tp 2
-    pprun "${options[@]}" --steps 4 --resume saved plan.json
+    pprun "${options[@]}" --steps 6 --resume saved --svg curves.svg \
+        --stream-weights streamed --stream-every 1 plan.json
     pprun "${options[@]}" --verify plan.json
+    # Twelve microbatches would fit, and the data have eight.
+    plan model-llama 1f1b -p 2 --dp 3
+    pprun "${options[@]}" --epochs 2 --last-batch short plan.json >log
 }
 
 @test "ranks that end before the others" {
@@ -168,8 +179,10 @@ meets() {
     [ "$status" -eq 3 ]
     rm -f log
     run bash -c 'pprun -q --data packed --init 5 --steps 100000 --save stopped \
-        plan.json >log &
+        --stream-weights asked plan.json >log &
         until [ -s log ]; do kill -0 $! || exit; sleep 0.01; done
+        kill -USR2 $!
+        until [ -e asked/latest ]; do kill -0 $! || exit; sleep 0.01; done
         kill -TERM $!
         wait $!'
     [ "$status" -eq 75 ]
