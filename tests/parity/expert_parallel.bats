@@ -58,6 +58,7 @@ divided() {
 }
 @test "2 ranks of both copies, and of slices" {
     divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2
+    divided dualpipe 4 -p 2 --placement both-ways --dp 2 --ep 2 --zero 0
     divided seq1f1b 4 -p 2 --dp 2 --ep 2
 }
 
