@@ -9,7 +9,8 @@ import os
 import random
 
 DENSE = ["llama", "qwen2", "qwen3", "mistral", "smollm3", "phi3",
-         "phi3-longrope", "olmo", "olmo2", "gemma2", "gemma3", "gpt2"]
+         "phi3-longrope", "phi3-partial", "olmo", "olmo2", "gemma", "gemma2",
+         "gemma3", "gpt2"]
 EXPERTS = ["mixtral", "qwen2-moe", "qwen3-moe", "gpt-oss", "deepseek-v2",
            "deepseek-v3", "deepseek-mtp"]
 ENCODERS = {"llava": ["vision"], "llava-full": ["vision"],
@@ -54,9 +55,12 @@ def set_heads(c, heads, kv):
         if c.get("head_dim"):
             c["head_dim"] = 4
     rope = c.get("rope_parameters", {})
+    pairs = 2
+    if rope.get("partial_rotary_factor", 1) < 1:
+        rope["partial_rotary_factor"], pairs = 0.5, 1
     for name in ("short_factor", "long_factor"):
         if name in rope:
-            rope[name] = rope[name][:2]
+            rope[name] = rope[name][:pairs]
     if rope.get("rope_type") == "longrope":
         rope["original_max_position_embeddings"] = 96
         c["original_max_position_embeddings"] = 96

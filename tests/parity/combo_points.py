@@ -299,7 +299,8 @@ def draw_grpo(rng):
               "--importance-max", "1.5"]
     if chance(rng, 0.5):
         o += ["--kl", rng.choice(["k1", "k2", "k3"]), "--kl-weight", "0.2",
-              "--kl-importance", rng.choice(["none", "score", "generation"])]
+              "--kl-importance", rng.choice(["none", "score", "generation",
+                                             "previous"])]
     if chance(rng, 0.5):
         how = rng.choice(["token-mean", "seq-mean-sum", "seq-mean-mean",
                           "constant"])
