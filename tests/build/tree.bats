@@ -28,22 +28,11 @@ setup() {
     } | none 'no SPDX line'
 }
 
-@test "no file is longer than 600 lines" {
-    wc -l $(files c h cu cuh cpp bats bash 1 5 7) \
-        $(scripts 'sh|bash|python3') |
-        awk '$1 > 600 && $2 != "total"' | none 'too long'
-}
-
 @test "every label is that of a test" {
     comm -23 <(sed -n "/^threaded = /,/]/p; /^numbers = /,/]/p" tests/meson.build |
         grep -o "'[a-z0-9_]*'" | tr -d "'" | sort) \
         <(jq -r '.[].name | sub("^cli-"; "")' "$BUILDDIR/meson-info/intro-tests.json" |
             sort) | none 'no test has this name'
-}
-
-@test "file names are unique over the tree" {
-    { files c h cu cuh cpp bats bash 1 5 7; scripts 'sh|bash|python3'; } | sort -u |
-        sed 's,.*/,,' | sort | uniq -d | none 'used twice'
 }
 
 @test "text has LF, no trailing blanks, a final newline and no tabs" {

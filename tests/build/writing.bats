@@ -52,19 +52,3 @@ OPENINGS='(Of|What|Whether|Where|Which)'
              seen[$2] = FILENAME
          }' $(files c h cu | grep -E '^(cmd|lib|kernels)/') | none 'tags'
 }
-
-@test "no two files of a folder define a static function of one name" {
-    awk '/^static / {
-             gsub(/__launch_bounds__\([^)]*\) */, "")
-             if (!match($0, /^static [A-Za-z0-9_ *]*\(/))
-                 next
-             name = substr($0, 1, RLENGTH - 1)
-             sub(/.*[ *]/, "", name)
-             folder = FILENAME
-             sub("[^/]*$", "", folder)
-             key = folder name
-             if (seen[key] && seen[key] != FILENAME)
-                 print name ": " seen[key] ", " FILENAME
-             seen[key] = FILENAME
-         }' $(files c h cu | grep -E '^(cmd|lib|kernels)/') | none 'functions'
-}
