@@ -68,7 +68,7 @@ struct pack_job {
     const char *svg;
     const char *stats_of; /* a packed directory to report on */
     int64_t skip_bad;
-    bool index_only, has_modes;
+    bool has_modes;
     const char *column_files[PP_N_COLUMNS]; /* --add-column, or NULL */
     int baseline;             /* --advantages: enum pp_baseline, or -1 */
     bool modes[256];          /* --modes, by an int8 as an unsigned number */

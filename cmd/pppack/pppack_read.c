@@ -74,7 +74,6 @@ static int read_indexed(struct pack_job *j, const char *name,
     tool_progress(&j->t, "reading %s", prefix);
     const struct pp_indexed_options o = {
         .allow_empty = j->drop_empty,
-        .index_only = j->index_only,
         .modes = j->has_modes ? j->modes : NULL,
     };
     int rc = pp_indexed_read(prefix, &o, &j->docs, &j->t.err);
@@ -125,16 +124,10 @@ static int read_input(struct pack_job *j, const char *name)
 {
     bool drop = j->drop_empty;
     size_t prefix_bytes;
-    if (!strcmp(name, "-") || j->bytes || j->from_lengths) {
-        if (!j->index_only)
-            return read_lines(j, name);
-    } else if (pp_indexed_is_name(name, &prefix_bytes)) {
+    if (!strcmp(name, "-") || j->bytes || j->from_lengths)
+        return read_lines(j, name);
+    if (pp_indexed_is_name(name, &prefix_bytes))
         return read_indexed(j, name, prefix_bytes);
-    }
-    if (j->index_only)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: not an indexed dataset, which --index-only needs",
-                       name);
     if (pp_file_is_dir(name))
         return read_packed(j, name);
     if (ends_with(name, ".npy"))

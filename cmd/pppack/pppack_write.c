@@ -40,7 +40,7 @@ static char *name_directory(const struct pack_job *j)
 int pack_write(struct pack_job *j)
 {
     const struct pp_packed_content content = {
-        .ids = j->index_only ? NULL : j->docs.ids,
+        .ids = j->docs.ids,
         .labels = j->docs.labels,
         .pieces = j->pieces.piece,
         .n_bins = j->bins.n_bins,

@@ -413,23 +413,6 @@ void pp_documents_release(struct pp_documents *d)
     d->released = pp_documents_n_tokens(d);
 }
 
-int pp_documents_set_place(struct pp_documents *d, uint64_t at,
-                           struct pp_err *err)
-{
-    if ((d->n > d->grow_file_of.room &&
-         pp_spill_grow(&d->grow_file_of, d->n, sizeof *d->file_of, NULL, 0,
-                       err)) ||
-        (d->n > d->grow_file_at.room &&
-         pp_spill_grow(&d->grow_file_at, d->n, sizeof *d->file_at, NULL, 0,
-                       err)))
-        return -1;
-    d->file_of = d->grow_file_of.at;
-    d->file_at = d->grow_file_at.at;
-    d->file_of[d->n - 1] = (uint32_t)(d->n_files - 1);
-    d->file_at[d->n - 1] = at;
-    return 0;
-}
-
 int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
                               size_t n_tokens, struct pp_err *err)
 {
@@ -443,42 +426,16 @@ int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
     return 0;
 }
 
-static void finish_token_file(struct pp_token_file *f)
-{
-    pp_file_unmap(f->map, f->bytes);
-    free(f->path);
-}
-
-int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,
-                          struct pp_err *err)
-{
-    struct pp_token_file own = *f;
-    struct pp_token_file *files =
-        realloc(d->files, (d->n_files + 1) * sizeof *files);
-    if (!files) {
-        finish_token_file(&own);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    d->files = files;
-    d->files[d->n_files++] = own;
-    return 0;
-}
-
 void pp_documents_finish(struct pp_documents *d)
 {
     pp_spill_finish(&d->grow_first);
     pp_spill_finish(&d->grow_member);
     pp_spill_finish(&d->grow_ids);
     pp_spill_finish(&d->grow_labels);
-    pp_spill_finish(&d->grow_file_of);
-    pp_spill_finish(&d->grow_file_at);
     pp_spill_finish(&d->grow_omissions);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         pp_spill_finish(&d->grow_columns[c]);
-    for (size_t i = 0; i < d->n_files; i++)
-        finish_token_file(&d->files[i]);
     for (int m = 0; m < PP_N_MODALITIES; m++)
         pp_items_finish(&d->items[m]);
-    free(d->files);
     memset(d, 0, sizeof *d);
 }

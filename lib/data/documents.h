@@ -99,15 +99,6 @@ unsigned pp_token_bytes(unsigned type);
  * is negative or above 2^31 - 2 becomes -1. Returns false if there was one. */
 bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out);
 
-/* A file whose tokens are not copied. */
-struct pp_token_file {
-    char *path;
-    const void *map;
-    size_t bytes;
-    uint64_t checksum; /* XXH3 of the file */
-    unsigned type;     /* enum pp_token_type */
-};
-
 /* Sequences that the reader left out of a document. */
 struct pp_omission {
     size_t document, n_sequences, n_tokens;
@@ -135,13 +126,6 @@ struct pp_documents {
         *omissions; /* n_omissions elements, by ascending document */
     size_t n_omissions;
 
-    /* If ids stay in their files, document i begins at byte file_at[i] of
-     * files[file_of[i]]. */
-    struct pp_token_file *files;
-    size_t n_files;
-    uint32_t *file_of;
-    uint64_t *file_at;
-
     /* A directory for tokens beyond spill_bytes, on a file system with room;
      * borrowed. NULL keeps all tokens in memory. */
     const char *spill;
@@ -149,7 +133,7 @@ struct pp_documents {
 
     /* Private. */
     struct pp_spill_array grow_first, grow_member, grow_ids, grow_labels,
-        grow_columns[PP_N_COLUMNS], grow_file_of, grow_file_at, grow_omissions;
+        grow_columns[PP_N_COLUMNS], grow_omissions;
     size_t n_values[PP_N_COLUMNS]; /* elements so far */
     size_t released;               /* tokens at the last release */
 };
@@ -235,17 +219,9 @@ void pp_documents_truncate(struct pp_documents *d, size_t n);
 /* Lets the mapped tokens leave memory, since they will not be read soon. */
 void pp_documents_release(struct pp_documents *d);
 
-/* Sets the place of the last document: byte `at` of the last file. */
-int pp_documents_set_place(struct pp_documents *d, uint64_t at,
-                           struct pp_err *err) PP_MUST_USE;
-
 /* Notes what was left out of the last document. */
 int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
                               size_t n_tokens, struct pp_err *err) PP_MUST_USE;
-
-/* Appends to files. Takes the contents of f, also on failure. */
-int pp_documents_add_file(struct pp_documents *d, const struct pp_token_file *f,
-                          struct pp_err *err) PP_MUST_USE;
 
 /* Readers call it after every line, with the bytes read so far. */
 typedef void pp_read_progress_fn(void *ctx, size_t line, size_t bytes);

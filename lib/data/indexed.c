@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/checksum.h"
 #include "base/file.h"
 #include "base/num.h"
 #include "data/documents.h"
@@ -229,53 +228,6 @@ static int copy_document(const struct indexed_files *x, size_t i,
     return pp_documents_check_last(d, PP_DATA_DOCUMENTS, err);
 }
 
-/* Returns whether n numbers are all token ids. */
-static bool are_tokens(const struct indexed_files *x, const unsigned char *p,
-                       size_t n)
-{
-    int32_t some[1024];
-    for (size_t k; n > 0; n -= k, p += k * x->size) {
-        k = n < 1024 ? n : 1024;
-        if (!pp_token_convert(x->dtype, p, k, some))
-            return false;
-    }
-    return true;
-}
-
-/* Adds document i, whose tokens stay in their file. */
-static int place_document(const struct indexed_files *x, size_t i,
-                          struct pp_documents *d, struct pp_err *err)
-{
-    size_t first = (size_t)document_entry(x, i),
-           end = (size_t)document_entry(x, i + 1), n;
-    while (first < end && !is_taken(x, first))
-        first++;
-    size_t begin =
-        first < end ? (size_t)load_le(x->pointers + 8 * first, 8) : 0;
-    size_t next = begin;
-    if (count_tokens(x, i, &n, err) != 0)
-        return -1;
-    for (size_t s = first; s < end; s++) {
-        size_t length = (size_t)load_le(x->lengths + 4 * s, 4);
-        size_t at = (size_t)load_le(x->pointers + 8 * s, 8);
-        if (!is_taken(x, s))
-            continue;
-        if (length > 0 && at != next)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: the sequences of document %zu do not follow "
-                           "each other, so its tokens must be copied",
-                           x->idx_name, i);
-        if (!are_tokens(x, x->bin + at, length))
-            return bad_token(x, s, err);
-        next = at + length * x->size;
-    }
-    if (pp_documents_add(d, n, NULL, err) != 0 ||
-        count_omitted(x, i, d, err) != 0 ||
-        pp_documents_check_last(d, PP_DATA_DOCUMENTS, err) != 0)
-        return -1;
-    return pp_documents_set_place(d, begin, err);
-}
-
 static int check_indexed_files(struct indexed_files *x, const void *idx,
                                size_t idx_bytes, struct pp_err *err)
 {
@@ -339,28 +291,6 @@ bool pp_indexed_is_name(const char *name, size_t *prefix_bytes)
     return is_there;
 }
 
-/* Adds documents whose tokens stay in their file. Takes the map of the
- * tokens. */
-static int place_documents(struct indexed_files *x, const void *idx,
-                           size_t idx_bytes, struct pp_documents *d,
-                           struct pp_err *err)
-{
-    struct pp_token_file f = {
-        .path = strdup(x->bin_name), .map = x->bin, .bytes = x->bin_bytes};
-    int rc = f.path ? check_indexed_files(x, idx, idx_bytes, err)
-                    : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    f.type = x->dtype;
-    if (rc == 0)
-        rc = pp_checksum_map(PP_CHECKSUM_XXH3, f.map, f.bytes, NULL, NULL,
-                             &f.checksum, err);
-    if (pp_documents_add_file(d, &f, err) != 0 || rc != 0)
-        return -1;
-    for (size_t i = 0; i < x->n_documents; i++)
-        if (place_document(x, i, d, err) != 0)
-            return -1;
-    return 0;
-}
-
 /* Reads the two named files. */
 static int read_bin_and_idx(const char *idx_name, const char *bin_name,
                             const struct pp_indexed_options *o,
@@ -368,25 +298,15 @@ static int read_bin_and_idx(const char *idx_name, const char *bin_name,
 {
     const void *idx, *bin;
     size_t idx_bytes, bin_bytes;
-    int rc = -1;
     if (pp_file_map(idx_name, &idx, &idx_bytes, err) != 0)
         return -1;
     if (pp_file_map(bin_name, &bin, &bin_bytes, err) != 0) {
         pp_file_unmap(idx, idx_bytes);
         return -1;
     }
-    if (o->index_only) {
-        struct indexed_files x = {.options = o,
-                                  .idx_name = idx_name,
-                                  .bin_name = bin_name,
-                                  .bin = bin,
-                                  .bin_bytes = bin_bytes};
-        rc = place_documents(&x, idx, idx_bytes, d, err);
-    } else {
-        rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
+    int rc = pp_indexed_parse(idx_name, idx, idx_bytes, bin_name, bin,
                               bin_bytes, o, d, err);
-        pp_file_unmap(bin, bin_bytes);
-    }
+    pp_file_unmap(bin, bin_bytes);
     pp_file_unmap(idx, idx_bytes);
     return rc;
 }

@@ -121,7 +121,7 @@ static bool is_optional(const struct pp_packed *p, int file)
 {
     if (pp_packed_is_generator(file))
         return !pp_packed_has_generator(p);
-    return file < PP_PACKED_COLUMNS ? p->index_only : file < PP_PACKED_ROWS;
+    return file >= PP_PACKED_COLUMNS && file < PP_PACKED_ROWS;
 }
 
 /* Checks the type and size of a column. Ids and labels are int32 and required;
@@ -133,7 +133,6 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
     const struct pp_packed_column *all = p->sections[PP_SECTION_COLUMNS];
     bool is_float = !pp_packed_is_int(file);
     bool is_stream = file >= PP_PACKED_ROWS;
-    bool is_token = file < PP_PACKED_COLUMNS;
     unsigned scope = pp_packed_scope(file);
     bool is_list = pp_packed_is_list(file);
     if (is_stream && !stream_of(p, file))
@@ -143,10 +142,6 @@ static int check_column(struct pp_packed *p, int file, struct pp_err *err)
     if (c && is_float && !is_stream && pp_packed_has_generator(p))
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: has a generator, so it cannot have '%s'",
-                       pp_packed_name(file));
-    if (c && p->index_only && is_token)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: has token files, so it cannot have '%s'",
                        pp_packed_name(file));
     if (!c)
         return pp_fail(err, PP_EXIT_INPUT, "index: has no column '%s'",
@@ -183,8 +178,7 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
 {
     const struct pp_packed_column *c = pp_packed_column(p, file);
     size_t bytes;
-    if (!c || (p->index_only && file < PP_PACKED_COLUMNS) ||
-        (pp_packed_is_generator(file) && !pp_packed_has_generator(p)) ||
+    if (!c || (pp_packed_is_generator(file) && !pp_packed_has_generator(p)) ||
         (file >= PP_PACKED_ROWS && !stream_of(p, file)))
         return 0;
     if (pp_mul(c->n, sizeof(int32_t), &bytes, err) != 0 ||
@@ -195,88 +189,6 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
                        "%s/%s: has '%zu' bytes, but the index says %zu", dir,
                        pp_packed_name(file), p->map_bytes[file], bytes);
     return 0;
-}
-
-static const struct pp_packed_header *header_of(const struct pp_packed *p)
-{
-    return p->map[PP_PACKED_INDEX];
-}
-
-static int check_token_file(const struct pp_packed_token_file *f, size_t i,
-                            struct pp_err *err)
-{
-    if (!f->path[0] || !memchr(f->path, '\0', sizeof f->path))
-        return pp_fail(err, PP_EXIT_INPUT, "index: token file %zu has no name",
-                       i);
-    if (f->type >= PP_TOKEN_N_TYPES || !pp_token_bytes(f->type))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: token file %zu has the unknown type '%" PRIu32
-                       "'",
-                       i, f->type);
-    return 0;
-}
-
-/* Maps the n files that the index names and checks their sizes. */
-static int map_tokens(struct pp_packed *p,
-                      const struct pp_packed_token_file *files, size_t n,
-                      struct pp_err *err)
-{
-    p->token_files = calloc(n + 1, sizeof *p->token_files);
-    if (!p->token_files)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < n; i++) {
-        struct pp_token_map *m = &p->token_files[i];
-        if (check_token_file(&files[i], i, err) != 0 ||
-            pp_file_map(files[i].path, &m->data, &m->bytes, err) != 0)
-            return -1;
-        if (m->bytes != files[i].bytes)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: has '%zu' bytes, but the index says %" PRIu64,
-                           files[i].path, m->bytes, files[i].bytes);
-    }
-    return 0;
-}
-
-static void unmap_tokens(struct pp_packed *p)
-{
-    if (p->token_files)
-        for (uint32_t i = 0; i < header_of(p)->n_token_files; i++)
-            pp_file_unmap(p->token_files[i].data, p->token_files[i].bytes);
-    free(p->token_files);
-    p->token_files = NULL;
-}
-
-/* Checks that the tokens of every sequence are inside their file. */
-static int check_places(const struct pp_packed *p, struct pp_err *err)
-{
-    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
-    const uint32_t *file = p->sections[PP_SECTION_TOKEN_FILE];
-    const uint64_t *at = p->sections[PP_SECTION_TOKEN_AT];
-    struct pp_bin bin;
-    for (size_t b = 0, s = 0; b < p->n_bins; b++) {
-        pp_packed_bin(p, b, &bin);
-        for (uint32_t i = 0; i < bin.n_sequences; i++, s++) {
-            uint64_t n = (uint64_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]);
-            uint64_t bytes = p->token_files[file[s]].bytes;
-            unsigned size = pp_token_bytes(f[file[s]].type);
-            if (at[s] > bytes || at[s] % size || n * size > bytes - at[s])
-                return pp_fail(err, PP_EXIT_INPUT,
-                               "index: sequence %zu is not in '%s'", s,
-                               f[file[s]].path);
-        }
-    }
-    return 0;
-}
-
-static int open_tokens(struct pp_packed *p, const char *dir, struct pp_err *err)
-{
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    if (!p->index_only)
-        return 0;
-    if (map_tokens(p, p->sections[PP_SECTION_TOKEN_FILES], h->n_token_files,
-                   err) != 0)
-        return pp_fail_at(err, "%s: ", dir);
-    return check_places(p, err) != 0 ? pp_fail_at(err, "%s/", dir) : 0;
 }
 
 int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
@@ -296,8 +208,7 @@ int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
         if (open_column(p, dir, f, err) != 0)
             goto bad;
-    if (open_tokens(p, dir, err) == 0)
-        return 0;
+    return 0;
 bad:
     pp_packed_finish(p);
     return -1;
@@ -347,10 +258,8 @@ void pp_packed_bin(const struct pp_packed *p, size_t b, struct pp_bin *out)
 int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
                         struct pp_err *err)
 {
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     const struct pp_packed_column *ids =
         pp_packed_column(p, PP_PACKED_INPUT_IDS);
-    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
     static const int lists[] = {PP_SECTION_CU, PP_SECTION_CU_PADDED,
                                 PP_SECTION_SOURCE, PP_SECTION_START};
     struct pp_checksum_sum sum = {0};
@@ -360,10 +269,8 @@ int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
         size_t n = p->n_sequences + (i < 2 ? p->n_bins : 0);
         pp_checksum_add(&sum, p->sections[lists[i]], n * sizeof(int32_t));
     }
-    if (ids)
+    if (ids) /* absent from a set in memory */
         pp_checksum_add(&sum, &ids->checksum, sizeof ids->checksum);
-    for (uint32_t i = 0; p->index_only && i < h->n_token_files; i++)
-        pp_checksum_add(&sum, &f[i].checksum, sizeof f[i].checksum);
     *hash = pp_checksum_value(&sum);
     *hash += *hash == 0;
     pp_checksum_finish(&sum);
@@ -372,7 +279,6 @@ int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
 
 void pp_packed_finish(struct pp_packed *p)
 {
-    unmap_tokens(p);
     free(p->dir);
     free(p->owned);
     for (int m = 0; m < PP_N_MODALITIES; m++)
@@ -393,48 +299,4 @@ void pp_packed_release(const struct pp_packed *p)
     /* Memory of the program itself would be lost. */
     for (int i = 0; i < PP_PACKED_N_FILES && !p->owned; i++)
         release_pages(p->map[i], p->map_bytes[i]);
-    for (uint32_t i = 0; p->token_files && i < header_of(p)->n_token_files; i++)
-        release_pages(p->token_files[i].data, p->token_files[i].bytes);
-}
-
-/* Reads the n ids of sequence s from its file. */
-static void read_sequence(const struct pp_packed *p, size_t s, size_t n,
-                          int32_t *out)
-{
-    uint32_t file = ((const uint32_t *)p->sections[PP_SECTION_TOKEN_FILE])[s];
-    uint64_t at = ((const uint64_t *)p->sections[PP_SECTION_TOKEN_AT])[s];
-    const struct pp_packed_token_file *f = p->sections[PP_SECTION_TOKEN_FILES];
-    const char *data = p->token_files[file].data;
-    pp_token_convert(f[file].type, data + at, n, out);
-}
-
-static void gather_tokens(const struct pp_packed *p, size_t b,
-                          const struct pp_bin *bin, int32_t *ids,
-                          int32_t *labels)
-{
-    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
-    for (uint32_t i = 0; i < bin->n_sequences; i++) {
-        int32_t at = bin->cu_seqlens_padded[i];
-        int32_t end = bin->cu_seqlens_padded[i + 1];
-        int32_t n = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
-        read_sequence(p, r[b].first_sequence + i, (size_t)n, ids + at);
-        memcpy(labels + at, ids + at, (size_t)n * sizeof *ids);
-        for (int32_t k = at + n; k < end; k++) {
-            ids[k] = 0;
-            labels[k] = PP_LABEL_IGNORE;
-        }
-    }
-}
-
-void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
-                      int32_t *labels)
-{
-    struct pp_bin bin;
-    pp_packed_bin(p, b, &bin);
-    if (p->index_only) {
-        gather_tokens(p, b, &bin, ids, labels);
-        return;
-    }
-    memcpy(ids, bin.input_ids, bin.tokens * sizeof *ids);
-    memcpy(labels, bin.labels, bin.tokens * sizeof *labels);
 }

@@ -48,8 +48,7 @@ struct pp_packed {
     uint32_t vocab; /* one more than the largest token id */
     struct pp_epoch_order epoch;
     enum pp_data_kind kind;
-    uint32_t top_k;  /* elements of a position in columns that are lists */
-    bool index_only; /* tokens are in the files that they came from */
+    uint32_t top_k; /* elements of a position in columns that are lists */
     struct pp_checksum checksum; /* of the index; a manifest records it */
     struct pp_packed_stream streams[PP_N_MODALITIES];
     uint32_t generator_vocab; /* one more than the largest of the generator's
@@ -61,9 +60,8 @@ struct pp_packed {
     uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[21];
-    size_t section_bytes[21];
-    struct pp_token_map *token_files;
+    const void *sections[18];
+    size_t section_bytes[18];
     char *dir;   /* the directory, or NULL */
     void *owned; /* holds everything if made in memory, else NULL */
     void *owned_items[PP_N_MODALITIES]; /* likewise, the items */
@@ -86,7 +84,7 @@ struct pp_bin {
     const uint32_t *start; /* position of its first token there: not 0
                               if a long input was split */
     /* One element per position. Labels are in line with input_ids, not shifted.
-     * NULL with index_only: use pp_packed_tokens. */
+     */
     const int32_t *input_ids, *labels;
     /* n_groups + 1: group g is sequences cu_groups[g]..cu_groups[g + 1]; NULL
      * if every sequence is a group. */
@@ -142,16 +140,11 @@ static inline uint64_t pp_packed_epoch(const struct pp_packed *p)
     return p->epoch.length ? p->epoch.length : p->n_bins;
 }
 
-/* Copies the ids and labels of all positions of a bin, wherever they are. An
- * invalid id in a token file becomes -1. */
-void pp_packed_tokens(const struct pp_packed *p, size_t b, int32_t *ids,
-                      int32_t *labels);
-
-/* Appends the columns and the token files, with the checksums of the index. */
+/* Appends the columns, with the checksums of the index. */
 int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
                          struct pp_err *err) PP_MUST_USE;
 
-/* Checks the checksums of the columns and the token files. PP_EXIT_INPUT if one
+/* Checks the checksums of the columns. PP_EXIT_INPUT if one
  * is wrong. */
 int pp_packed_check_files(const struct pp_packed *p,
                           struct pp_err *err) PP_MUST_USE;
@@ -192,8 +185,7 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
 
 /* The contents of a packed directory to write. */
 struct pp_packed_content {
-    const int32_t *ids;    /* tokens of all inputs; NULL: index only, with the
-                              files of docs */
+    const int32_t *ids;    /* tokens of all inputs */
     const int32_t *labels; /* one per token; NULL: the ids are the labels */
     const struct pp_piece *pieces; /* none empty */
     size_t n_bins;
@@ -204,7 +196,7 @@ struct pp_packed_content {
     uint32_t
         row_capacity[PP_N_MODALITIES]; /* most rows of a bin; 0: no limit */
     struct pp_epoch_order epoch;
-    /* The documents of the pieces: their sequences, columns, images and files.
+    /* The documents of the pieces: their sequences, columns and images.
      * NULL: a piece is a sequence, and there are no columns. */
     const struct pp_documents *docs;
     size_t first_document; /* the document of source 0 */

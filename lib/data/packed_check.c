@@ -17,8 +17,6 @@ static int fail_bin(size_t bin, struct pp_err *err, const char *what,
 int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
                          struct pp_err *err)
 {
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    const struct pp_packed_token_file *t = p->sections[PP_SECTION_TOKEN_FILES];
     struct pp_checksum sum = p->checksum;
     if (p->owned)
         return 0;
@@ -28,13 +26,6 @@ int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
         sum.value = pp_packed_column(p, f)->checksum;
         if (pp_file_checks_add(out, p->dir, pp_packed_name(f), p->map[f],
                                p->map_bytes[f], sum, err))
-            return -1;
-    }
-    for (uint32_t i = 0; p->index_only && i < h->n_token_files; i++) {
-        const struct pp_token_map *m = &p->token_files[i];
-        sum.value = t[i].checksum;
-        if (pp_file_checks_add(out, NULL, t[i].path, m->data, m->bytes, sum,
-                               err))
             return -1;
     }
     return 0;
@@ -128,24 +119,13 @@ static int check_generator(const struct pp_packed *p, size_t b, uint32_t *vocab,
     return 0;
 }
 
-/* Scratch for the tokens of a bin that are not mapped as columns. */
-struct bin_tokens {
-    int32_t *ids, *labels;
-};
-
 /* Checks the ids and labels of one bin. Raises *vocab. */
 static int check_bin_tokens(const struct pp_packed *p, size_t b,
-                            const struct bin_tokens *room, uint32_t *vocab,
-                            struct pp_err *err)
+                            uint32_t *vocab, struct pp_err *err)
 {
     struct pp_bin bin;
     uint32_t scored = 0;
     pp_packed_bin(p, b, &bin);
-    if (p->index_only) {
-        pp_packed_tokens(p, b, room->ids, room->labels);
-        bin.input_ids = room->ids;
-        bin.labels = room->labels;
-    }
     for (uint32_t i = 0; i < bin.n_sequences; i++)
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
@@ -159,12 +139,11 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
     return 0;
 }
 
-static int check_bin_contents(const struct pp_packed *p,
-                              const struct bin_tokens *room, struct pp_err *err)
+static int check_bin_contents(const struct pp_packed *p, struct pp_err *err)
 {
     uint32_t vocab = 0, generator = 0;
     for (size_t b = 0; b < p->n_bins; b++)
-        if (check_bin_tokens(p, b, room, &vocab, err) != 0 ||
+        if (check_bin_tokens(p, b, &vocab, err) != 0 ||
             (pp_packed_has_generator(p) &&
              check_generator(p, b, &generator, err) != 0))
             return -1;
@@ -182,18 +161,9 @@ static int check_bin_contents(const struct pp_packed *p,
 
 int pp_packed_check(const struct pp_packed *p, struct pp_err *err)
 {
-    size_t n = p->index_only ? p->max_tokens : 1;
-    struct bin_tokens room = {calloc(n, sizeof *room.ids),
-                              calloc(n, sizeof *room.labels)};
-    int rc = -1;
-    if (!room.ids || !room.labels)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (check_sums(p, err) == 0) {
-        rc = pp_packed_check_cover(p, err) || check_bin_contents(p, &room, err);
-        if (rc)
-            rc = pp_fail_at(err, "%s: ", p->dir);
-    }
-    free(room.ids);
-    free(room.labels);
-    return rc;
+    if (check_sums(p, err) != 0)
+        return -1;
+    return pp_packed_check_cover(p, err) || check_bin_contents(p, err)
+               ? pp_fail_at(err, "%s: ", p->dir)
+               : 0;
 }

@@ -43,8 +43,7 @@ static void list_sequences(const struct pp_packed *p,
 
 /* Scratch for the tokens of a document and its values of one column. */
 struct document_room {
-    int32_t *ids, *labels; /* tokens of a bin */
-    int32_t *all_labels;   /* labels of a document */
+    int32_t *all_labels; /* labels of a document */
     float *values;
     size_t n, top_k;
 };
@@ -77,11 +76,6 @@ static int append_sequence(const struct pp_packed *p,
 {
     struct pp_bin bin;
     pp_packed_bin(p, at->bin, &bin);
-    if (p->index_only) {
-        pp_packed_tokens(p, at->bin, r->ids, r->labels);
-        bin.input_ids = r->ids;
-        bin.labels = r->labels;
-    }
     size_t first = (size_t)bin.cu_seqlens_padded[at->sequence];
     size_t length = (size_t)(bin.cu_seqlens[at->sequence + 1] -
                              bin.cu_seqlens[at->sequence]);
@@ -194,12 +188,9 @@ int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
         0)
         return -1;
     struct packed_sequence *at = malloc(bytes);
-    struct document_room r = {
-        .ids = calloc(p->max_tokens + 1u, sizeof(int32_t)),
-        .labels = calloc(p->max_tokens + 1u, sizeof(int32_t)),
-        .top_k = p->top_k};
+    struct document_room r = {.top_k = p->top_k};
     int rc = -1;
-    if (!at || !r.ids || !r.labels)
+    if (!at)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_documents_set_top_k(d, p->top_k, err) == 0) {
         list_sequences(p, at);
@@ -207,8 +198,6 @@ int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
         rc = add_packed_documents(p, at, &r, d, err);
     }
     free(at);
-    free(r.ids);
-    free(r.labels);
     free(r.all_labels);
     free(r.values);
     return rc;

@@ -14,10 +14,9 @@ enum { N_FIXED = 12, N_SPECS = N_FIXED + PP_N_COLUMNS };
 struct tensor_export {
     const struct pp_packed *p;
     struct pp_tensor_writer *w;
-    int32_t *ids, *labels; /* scratch for a bin */
-    int64_t *sums;         /* scratch for the sums of a bin */
-    int64_t *rows;         /* scratch for the positions of a chunk */
-    uint32_t cp, dp;       /* ranks; 0 for no cp_index, no dp_balanced */
+    int64_t *sums;   /* scratch for the sums of a bin */
+    int64_t *rows;   /* scratch for the positions of a chunk */
+    uint32_t cp, dp; /* ranks; 0 for no cp_index, no dp_balanced */
 };
 
 static int put_i64(struct tensor_export *x, int64_t v, struct pp_err *err)
@@ -31,9 +30,8 @@ static int put_tokens(struct tensor_export *x, bool labels, struct pp_err *err)
     for (size_t b = 0; b < x->p->n_bins; b++) {
         struct pp_bin bin;
         pp_packed_bin(x->p, b, &bin);
-        pp_packed_tokens(x->p, b, x->ids, x->labels);
-        if (pp_tensor_writer_put(x->w, labels ? x->labels : x->ids,
-                                 bin.tokens * sizeof *x->ids, err) != 0)
+        if (pp_tensor_writer_put(x->w, labels ? bin.labels : bin.input_ids,
+                                 bin.tokens * sizeof *bin.labels, err) != 0)
             return -1;
     }
     return 0;
@@ -309,15 +307,13 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
     size_t n = make_tensor_specs(p, ranks, specs);
     struct tensor_export x = {
         .p = p,
-        .ids = calloc(p->max_tokens + 1u, sizeof *x.ids),
-        .labels = calloc(p->max_tokens + 1u, sizeof *x.labels),
         .sums = calloc(p->n_sequences + 1, sizeof *x.sums),
         .rows = calloc(p->max_seqlen + 1u, sizeof *x.rows),
         .cp = ranks->cp,
         .dp = ranks->dp,
     };
     int rc = -1;
-    if (!x.ids || !x.labels || !x.sums || !x.rows)
+    if (!x.sums || !x.rows)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_tensor_writer_open(path, specs, n, &x.w, err) == 0)
         rc = put_tensors(&x, err);
@@ -325,8 +321,6 @@ int pp_packed_export_safetensors(const struct pp_packed *p,
         rc = pp_tensor_writer_close(x.w, err);
     else
         pp_tensor_writer_abort(x.w);
-    free(x.ids);
-    free(x.labels);
     free(x.sums);
     free(x.rows);
     return rc;

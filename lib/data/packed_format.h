@@ -85,9 +85,9 @@ struct pp_packed_header {
     /* Offsets of the sections from the start of the file. */
     uint64_t columns, bins, cu_seqlens, cu_seqlens_padded, source, start;
     /* Version 1 ends here. The next five sections are optional: 0 if absent. */
-    uint64_t first_group, cu_groups, token_files, token_file, token_at;
+    uint64_t first_group, cu_groups, token_files[3];
     uint64_t n_groups;
-    uint32_t kind, n_token_files;
+    uint32_t kind, reserved_files;
     struct pp_packed_input {
         uint64_t sequences, tokens, n_empty, n_dropped, dropped_tokens,
             n_truncated, truncated_tokens, n_split, n_skipped;
@@ -167,14 +167,6 @@ pp_packed_items(struct pp_packed_header *h, int i)
 
 enum { PP_COLUMN_INT32, PP_COLUMN_FLOAT32 };
 
-/* A file whose tokens were not copied. */
-struct pp_packed_token_file {
-    char path[1024]; /* zero-padded */
-    uint64_t bytes, checksum;
-    uint32_t type, reserved; /* type: enum pp_token_type */
-};
-static_assert(sizeof(struct pp_packed_token_file) == 1048, "pp-pack(5)");
-
 /* A column: the file of this name has n elements of one type, in packed
  * order. */
 struct pp_packed_column {
@@ -224,9 +216,6 @@ enum {
     PP_SECTION_COLUMNS,
     PP_SECTION_FIRST_GROUP, /* this and the next are NULL without groups */
     PP_SECTION_CU_GROUPS,
-    PP_SECTION_TOKEN_FILES, /* this and the next two: NULL unless index-only */
-    PP_SECTION_TOKEN_FILE,
-    PP_SECTION_TOKEN_AT,
     PP_SECTION_RANKS,     /* NULL unless the sequences have ranks */
     PP_SECTION_GENERATOR, /* scored labels of each bin, or NULL */
     /* The sections of a stream; those of the next modality follow. NULL without
@@ -247,7 +236,7 @@ static_assert(sizeof((struct pp_packed *)0)->sections ==
 int pp_packed_find_sections(struct pp_packed *p,
                             struct pp_err *err) PP_MUST_USE;
 
-/* Checks the numbers of all sections but the columns and token files. */
+/* Checks the numbers of all sections but the columns. */
 int pp_packed_check_sections(const struct pp_packed *p,
                              struct pp_err *err) PP_MUST_USE;
 
@@ -301,12 +290,6 @@ void pp_item_close_bin(struct pp_item_cursor *c);
  * from the first on, and once. */
 int pp_packed_check_cover(const struct pp_packed *p,
                           struct pp_err *err) PP_MUST_USE;
-
-/* A mapped token file of an index-only directory. */
-struct pp_token_map {
-    const void *data;
-    size_t bytes;
-};
 
 /* Pieces between calls of progress. Each piece may bring a few mapped pages
  * into memory; the caller can release them in the call. */

@@ -14,7 +14,7 @@ int pp_packed_find_generator(struct pp_packed *p, struct pp_err *err)
     if (h->version != PP_PACKED_GENERATOR)
         return 0;
     if (!h->generator_vocab || h->generator_vocab > INT32_MAX ||
-        h->class_out > 1 || h->token_files || h->kind != PP_DATA_DOCUMENTS ||
+        h->class_out > 1 || h->kind != PP_DATA_DOCUMENTS ||
         !h->ranks != !h->cp || !h->stream.width != !h->stream.n_items)
         return pp_fail(err, PP_EXIT_INPUT,
                        "index: the header's generator is impossible");

@@ -78,7 +78,7 @@ bool pp_packed_content_has(const struct pp_packed_content *c, int file)
 {
     enum pp_modality of[PP_N_MODALITIES];
     if (file < PP_PACKED_COLUMNS)
-        return c->ids != NULL;
+        return true;
     if (file >= PP_PACKED_ROWS)
         return file - PP_PACKED_ROWS < pp_packed_content_streams(c, of);
     return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
@@ -143,7 +143,6 @@ make_index_header(const struct pp_packed_content *c)
         .capacity = c->capacity,
         .align = c->align,
         .kind = c->docs ? c->docs->kind : PP_DATA_DOCUMENTS,
-        .n_token_files = c->ids ? 0 : (uint32_t)c->docs->n_files,
         .input = {c->counts.sequences, c->counts.tokens, c->counts.n_empty,
                   c->counts.n_dropped, c->counts.dropped_tokens,
                   c->counts.n_truncated, c->counts.truncated_tokens,
@@ -175,7 +174,7 @@ static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
 }
 
 /* Sets the offsets of all sections after the header. */
-static void lay_out_sections(struct pp_packed_header *h, bool index_only)
+static void lay_out_sections(struct pp_packed_header *h)
 {
     uint64_t at = h->header_bytes, n_cu = h->n_sequences + h->n_bins;
     h->columns =
@@ -188,12 +187,6 @@ static void lay_out_sections(struct pp_packed_header *h, bool index_only)
     if (h->n_groups != h->n_sequences) {
         h->first_group = take_section(&at, h->n_bins, 8);
         h->cu_groups = take_section(&at, h->n_groups + h->n_bins, 4);
-    }
-    if (index_only) {
-        h->token_files = take_section(&at, h->n_token_files,
-                                      sizeof(struct pp_packed_token_file));
-        h->token_file = take_section(&at, h->n_sequences, 4);
-        h->token_at = take_section(&at, h->n_sequences, 8);
     }
     for (int i = 0; i < pp_packed_n_streams(h); i++) {
         struct pp_packed_items *s = pp_packed_items(h, i);
@@ -221,29 +214,10 @@ struct index_cursor {
     struct pp_packed_header *h;
     const struct pp_packed_content *c;
     size_t bin, sequence, group; /* the next ones */
-    int32_t *ids;                /* index-only: scratch for a sequence */
     int n_streams;
     struct pp_item_cursor items[PP_N_MODALITIES];
     struct pp_packed_stream totals[PP_N_MODALITIES]; /* of items so far */
 };
-
-/* Returns the ids of a part. Index-only: also notes their place, and copies
- * them from their file. */
-static const int32_t *ids_of(const struct index_cursor *k,
-                             const struct pp_piece *q, const struct pp_part *p)
-{
-    const struct pp_documents *d = k->c->docs;
-    if (k->c->ids)
-        return k->c->ids + p->at;
-    size_t i = k->c->first_document + q->source;
-    const struct pp_token_file *f = &d->files[d->file_of[i]];
-    uint64_t at = d->file_at[i] + (uint64_t)p->start * pp_token_bytes(f->type);
-    ((uint32_t *)section_at(k->h, k->h->token_file))[k->sequence] =
-        d->file_of[i];
-    ((uint64_t *)section_at(k->h, k->h->token_at))[k->sequence] = at;
-    pp_token_convert(f->type, (const char *)f->map + at, p->length, k->ids);
-    return k->ids;
-}
 
 /* Counts the scored labels of a part. Raises *vocab to cover its ids. */
 static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
@@ -281,7 +255,7 @@ static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
     size_t s = k->sequence, cu = s + k->bin;
     int32_t *sums = (int32_t *)section_at(h, h->cu_seqlens) + cu;
     int32_t *padded = (int32_t *)section_at(h, h->cu_seqlens_padded) + cu;
-    const int32_t *ids = ids_of(k, q, p);
+    const int32_t *ids = k->c->ids + p->at;
     ((uint32_t *)section_at(h, h->source))[s] = q->source;
     ((uint32_t *)section_at(h, h->start))[s] = p->start;
     sums[1] = sums[0] + (int32_t)p->length;
@@ -399,25 +373,6 @@ static void fill_columns(struct pp_packed_header *h,
     }
 }
 
-static int fill_token_files(struct pp_packed_header *h,
-                            const struct pp_packed_content *c,
-                            struct pp_err *err)
-{
-    struct pp_packed_token_file *t = section_at(h, h->token_files);
-    for (uint32_t i = 0; i < h->n_token_files; i++) {
-        const struct pp_token_file *f = &c->docs->files[i];
-        size_t n = strlen(f->path);
-        if (n >= sizeof t[i].path)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "%s: the name is too long for an index", f->path);
-        memcpy(t[i].path, f->path, n);
-        t[i].bytes = f->bytes;
-        t[i].checksum = f->checksum;
-        t[i].type = f->type;
-    }
-    return 0;
-}
-
 uint64_t pp_packed_sum(const struct pp_packed_header *index, size_t bytes)
 {
     static const char zero[sizeof index->checksum];
@@ -445,33 +400,26 @@ pp_packed_make_index(const struct pp_packed_content *c,
         return NULL;
     }
     struct pp_packed_header head = make_index_header(c);
-    lay_out_sections(&head, !c->ids);
+    lay_out_sections(&head);
     struct pp_packed_header *h = calloc(1, head.index_bytes);
     struct index_cursor k = {
         .h = h, .c = c, .n_streams = pp_packed_n_streams(&head)};
-    if (!c->ids)
-        k.ids = calloc(c->capacity, sizeof *k.ids);
-    if (!h || (!c->ids && !k.ids)) {
+    if (!h) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto bad;
+        return NULL;
     }
     memcpy(h, &head, head.header_bytes);
     for (int i = 0; i < k.n_streams; i++)
         pp_item_begin(&k.items[i], h, i, &k.totals[i]);
-    if (fill_bins(&k, err) != 0)
-        goto bad;
+    if (fill_bins(&k, err) != 0) {
+        free(h);
+        return NULL;
+    }
     for (int i = 0; i < k.n_streams; i++)
         pp_item_end(&k.items[i], pp_packed_items(h, i));
     fill_columns(h, c, sums);
     if (c->ranks)
         fill_ranks(h, c);
-    if (!c->ids && fill_token_files(h, c, err) != 0)
-        goto bad;
     h->checksum = pp_packed_sum(h, h->index_bytes);
-    free(k.ids);
     return h;
-bad:
-    free(k.ids);
-    free(h);
-    return NULL;
 }

@@ -18,9 +18,8 @@ struct indexed_export {
     const struct pp_packed *p;
     FILE *f;
     const char *name;
-    int32_t *ids, *labels; /* scratch for a bin */
-    uint16_t *narrow;      /* scratch for a bin */
-    unsigned size;         /* bytes of an element */
+    uint16_t *narrow; /* scratch for a bin */
+    unsigned size;    /* bytes of an element */
 };
 
 static int put_bytes(struct indexed_export *x, const void *data, size_t bytes,
@@ -71,12 +70,11 @@ static int put_bin_file(struct indexed_export *x, struct pp_err *err)
     for (size_t b = 0; b < x->p->n_bins; b++) {
         struct pp_bin bin;
         pp_packed_bin(x->p, b, &bin);
-        pp_packed_tokens(x->p, b, x->ids, x->labels);
         for (uint32_t i = 0; i < bin.n_sequences; i++) {
             int32_t at = bin.cu_seqlens_padded[i];
             int32_t n = bin.cu_seqlens[i + 1] - bin.cu_seqlens[i];
-            if (put_sequence(x, b, x->ids + at, x->labels + at, (size_t)n,
-                             err) != 0)
+            if (put_sequence(x, b, bin.input_ids + at, bin.labels + at,
+                             (size_t)n, err) != 0)
                 return -1;
         }
     }
@@ -167,18 +165,14 @@ int pp_packed_export_megatron(const struct pp_packed *p, const char *prefix,
 {
     struct indexed_export x = {
         .p = p,
-        .ids = calloc(p->max_tokens + 1u, sizeof *x.ids),
-        .labels = calloc(p->max_tokens + 1u, sizeof *x.labels),
         .narrow = calloc(p->max_tokens + 1u, sizeof *x.narrow),
         .size = p->vocab < SMALL_VOCABULARY ? 2 : 4,
     };
     int rc = -1;
-    if (!x.ids || !x.labels || !x.narrow)
+    if (!x.narrow)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (check_indexed(p, err) == 0)
         rc = write_both(&x, prefix, err);
-    free(x.ids);
-    free(x.labels);
     free(x.narrow);
     return rc;
 }

@@ -23,7 +23,6 @@ struct set_builder {
     float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
     uint32_t *generator;          /* scored labels of each bin, or NULL */
     uint32_t generator_vocab;     /* of the set to read */
-    int32_t *tokens;              /* ids and labels of a bin that is read */
 };
 
 /* Returns whether the copies have a column of p, which may be NULL. */
@@ -163,19 +162,15 @@ static void place_arrays(struct set_builder *b,
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
                          struct pp_packed *out, struct pp_err *err)
 {
-    size_t tokens = from ? from->max_tokens : 0, bytes;
+    size_t bytes;
     b->top_k = from ? from->top_k : 0;
     size_t words = counted_words(b, from);
     if (b->n_sequences > UINT32_MAX || b->n_positions > SIZE_MAX / 64 ||
         pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
         return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
     char *owned = calloc(1, bytes + words * 4);
-    int32_t *scratch = calloc(2 * tokens + 1, sizeof *scratch);
-    if (!owned || !scratch) {
-        free(owned);
-        free(scratch);
+    if (!owned)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
     memset(out, 0, sizeof *out);
     out->owned = owned;
     out->n_bins = b->n_bins;
@@ -192,23 +187,9 @@ static int start_filling(struct set_builder *b, const struct pp_packed *from,
         .top_k = out->top_k,
         .cp = out->cp,
         .records = (void *)owned,
-        .generator_vocab = copies_generator(from) ? from->generator_vocab : 0,
-        .tokens = scratch};
+        .generator_vocab = copies_generator(from) ? from->generator_vocab : 0};
     place_arrays(b, &counted, from, (int32_t *)(owned + bytes));
     return 0;
-}
-
-/* Reads bin i of p; after the last bin comes the first. Copies its tokens,
- * which may be in other files, unless it is counting. */
-static void read_bin(struct set_builder *b, const struct pp_packed *p, size_t i,
-                     struct pp_bin *bin)
-{
-    pp_packed_bin(p, i % p->n_bins, bin);
-    if (!b->tokens)
-        return;
-    bin->input_ids = b->tokens;
-    bin->labels = b->tokens + p->max_tokens;
-    pp_packed_tokens(p, i % p->n_bins, b->tokens, b->tokens + p->max_tokens);
 }
 
 static uint32_t larger(uint32_t a, uint32_t b)
@@ -273,7 +254,6 @@ static void finish_set(struct set_builder *b)
             p->vocab = (uint32_t)b->ids[t] + 1;
     if (b->generator)
         finish_generator(b);
-    free(b->tokens);
     p->sections[PP_SECTION_RANKS] = b->ranks;
     p->sections[PP_SECTION_BINS] = b->records;
     p->sections[PP_SECTION_CU] = b->cu;
@@ -352,7 +332,7 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins,
         if (pass == 1 && start_filling(&b, p, out, err))
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
-            read_bin(&b, p, i, &bin);
+            pp_packed_bin(p, i % p->n_bins, &bin);
             copy_bin(&b, &bin, c);
         }
     }
@@ -518,7 +498,7 @@ int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                 add_random_bin(&b, l);
                 continue;
             }
-            read_bin(&b, p, i, &bin);
+            pp_packed_bin(p, i % p->n_bins, &bin);
             add_scaled_bin(&b, &bin, by, p->kind == PP_DATA_PAIRS, l);
         }
     }

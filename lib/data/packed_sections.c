@@ -126,24 +126,11 @@ static int find_further_sections(struct pp_packed *p, struct pp_err *err)
     if (h->kind >= PP_DATA_N_KINDS || h->n_groups < h->n_bins ||
         h->n_groups > h->n_sequences || !h->first_group != !h->cu_groups)
         return fail_index(err, "the header's groups are impossible");
-    if (!h->token_files != !h->n_token_files ||
-        !h->token_files != !h->token_file || !h->token_files != !h->token_at)
-        return fail_index(err, "the header's token files are impossible");
     if (h->first_group &&
         (pp_packed_find_section(p, PP_SECTION_FIRST_GROUP, h->first_group,
                                 h->n_bins, 8, err) != 0 ||
          pp_packed_find_section(p, PP_SECTION_CU_GROUPS, h->cu_groups,
                                 h->n_groups + h->n_bins, 4, err) != 0))
-        return -1;
-    if (!h->token_files)
-        return 0;
-    if (pp_packed_find_section(p, PP_SECTION_TOKEN_FILES, h->token_files,
-                               h->n_token_files,
-                               sizeof(struct pp_packed_token_file), err) != 0 ||
-        pp_packed_find_section(p, PP_SECTION_TOKEN_FILE, h->token_file,
-                               h->n_sequences, 4, err) != 0 ||
-        pp_packed_find_section(p, PP_SECTION_TOKEN_AT, h->token_at,
-                               h->n_sequences, 8, err) != 0)
         return -1;
     return 0;
 }
@@ -171,7 +158,6 @@ int pp_packed_find_sections(struct pp_packed *p, struct pp_err *err)
     if (h->version > 1) {
         p->n_groups = h->n_groups;
         p->kind = (enum pp_data_kind)h->kind;
-        p->index_only = h->token_files != 0;
     }
     if (h->version > 2)
         p->epoch = (struct pp_epoch_order){h->epoch_block, h->epoch_seed, 0};
@@ -474,25 +460,11 @@ static int check_input_counts(const struct pp_packed *p, uint64_t n_packed,
     return 0;
 }
 
-static int check_token_files(const struct pp_packed *p, struct pp_err *err)
-{
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    const uint32_t *file = p->sections[PP_SECTION_TOKEN_FILE];
-    for (size_t i = 0; p->index_only && i < p->n_sequences; i++)
-        if (file[i] >= h->n_token_files)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "index: sequence %zu: there is no token file '%u'",
-                           i, file[i]);
-    return 0;
-}
-
 int pp_packed_check_sections(const struct pp_packed *p, struct pp_err *err)
 {
     struct packed_inputs in = {0};
     if (check_bin_records(p, err) != 0 || check_inputs(p, &in, err) != 0 ||
         check_input_counts(p, in.n_packed, err) != 0)
-        return -1;
-    if (check_token_files(p, err) != 0)
         return -1;
     if (pp_packed_check_streams(p, err) != 0 ||
         pp_packed_check_generator(p, err) != 0)

@@ -197,7 +197,7 @@ static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
                                               .class_out = has_class(index),
                                               .file = file};
     if (!h->width || !h->merge || h->merge > INT16_MAX ||
-        h->token >= index->vocab || !h->n_items || index->token_files ||
+        h->token >= index->vocab || !h->n_items ||
         h->row_capacity > INT32_MAX || h->modality != m ||
         __builtin_mul_overflow(h->n_rows, h->width, &n_values) ||
         __builtin_add_overflow(h->n_items, p->n_bins, &n_cu_rows))

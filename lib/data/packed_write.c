@@ -318,10 +318,10 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
 {
     struct pp_part p = pp_piece_part(c, q, k);
     const int32_t *labels = c->labels ? c->labels : c->ids;
-    if (c->ids && (put_padded(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 1,
-                              0, err) != 0 ||
-                   put_padded(&files[PP_PACKED_LABELS], labels + p.at, &p, 1,
-                              PP_LABEL_IGNORE, err) != 0))
+    if (put_padded(&files[PP_PACKED_INPUT_IDS], c->ids + p.at, &p, 1, 0, err) !=
+            0 ||
+        put_padded(&files[PP_PACKED_LABELS], labels + p.at, &p, 1,
+                   PP_LABEL_IGNORE, err) != 0)
         return -1;
     for (int i = 0; i < PP_N_COLUMNS; i++)
         if (pp_packed_content_has(c, PP_PACKED_COLUMNS + i) &&

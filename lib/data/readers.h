@@ -120,8 +120,6 @@ bool pp_indexed_is_name(const char *name, size_t *prefix_bytes);
 
 struct pp_indexed_options {
     bool allow_empty;  /* else empty documents are an error */
-    bool index_only;   /* leave tokens in their file; the sequences of a
-                          document must then follow each other there */
     const bool *modes; /* 256 elements, by mode (an int8 as an unsigned number):
                           whether to take its sequences. Others are left out of
                           their documents. NULL takes mode 0, and another mode
@@ -134,7 +132,7 @@ struct pp_indexed_options {
 int pp_indexed_read(const char *prefix, const struct pp_indexed_options *o,
                     struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
-/* Like pp_indexed_read, from memory. Copies the tokens. The names are for
+/* Like pp_indexed_read, from memory. The names are for
  * messages. */
 int pp_indexed_parse(const char *idx_name, const void *idx, size_t idx_bytes,
                      const char *bin_name, const void *bin, size_t bin_bytes,

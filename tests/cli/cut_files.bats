@@ -13,7 +13,6 @@ setup_file() {
     pppack -q -l 48 -o packed data.jsonl
     pppack -q --export megatron -o m packed
     pppack -q --export safetensors -o arrays.safetensors packed
-    pppack -q -l 48 --index-only -o pointing m
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 4 >plan.json
     pprun -q plan.json --data packed --init 1 --steps 1 --save saved \
         --shard-size 150kB -o log
@@ -22,7 +21,7 @@ setup_file() {
 setup() {
     cd "$BATS_FILE_TMPDIR"
     rm -rf out err ckpt
-    for name in packed pointing saved m.bin m.idx arrays.safetensors \
+    for name in packed saved m.bin m.idx arrays.safetensors \
         model-llama; do
         rm -rf "kept-$name"
         cp -r "$name" "kept-$name"
@@ -32,7 +31,7 @@ setup() {
 teardown() {
     cd "$BATS_FILE_TMPDIR"
     [ -z "${pid-}" ] || kill -KILL "$pid" 2>/dev/null || true
-    for name in packed pointing saved m.bin m.idx arrays.safetensors \
+    for name in packed saved m.bin m.idx arrays.safetensors \
         model-llama; do
         rm -rf "$name"
         mv "kept-$name" "$name"
@@ -61,14 +60,12 @@ emptied() {
     emptied packed/labels pppack -q --export megatron -o out packed
     emptied m.idx pppack -q -l 64 -o out m
     emptied m.bin pppack -q -l 64 -o out m
-    emptied m.bin pppack -q -l 64 --index-only -o out m
     emptied arrays.safetensors pppack -q -l 64 -o out arrays.safetensors
     emptied packed/index ppsched -q --data packed -s gpipe -m 4 plan.json
     emptied model-llama/config.json ppsplit -q -p 2 model-llama
     local train=(pprun -q plan.json --init 1 --steps 1)
     emptied packed/index "${train[@]}" --data packed
     emptied packed/input_ids "${train[@]}" --data packed
-    emptied m.bin "${train[@]}" --data pointing
     train=(pprun -q plan.json --data packed --steps 2)
     emptied saved/step-00000001/optimizer/state.safetensors "${train[@]}" \
         --resume saved

@@ -93,7 +93,6 @@ pack=(pppack -q -l 64 -o out)
     jq -c 'del(.loss_mask)' data.jsonl | pppack -q -l 64 -o plain
     pppack -q --export megatron -o set plain
     mutants set.idx "${pack[@]}" set
-    mutants set.idx "${pack[@]}" --index-only set
     pppack -q --export safetensors -o rows.safetensors plain
     mutants rows.safetensors "${pack[@]}" rows.safetensors
     python3 - <<'END'

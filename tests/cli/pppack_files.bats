@@ -193,35 +193,6 @@ them into such a multiple" --export safetensors --dp 3 -o none out
         --export megatron --dp 2 -o none out
 }
 
-@test "--index-only reads the tokens from their files" {
-    documents 5 3 4 2 >in.jsonl
-    pppack -l 8 -o copy in.jsonl
-    pppack --export megatron -o m copy
-    run --separate-stderr pppack -q -l 4 --oversize split --index-only -o out m
-    [ "$status" -eq 0 ]
-    [ -z "$stderr" ]
-    [ "$(ls out)" = index ]
-    pppack --check out
-    pppack -l 4 --oversize split -o want m
-    pppack -l 8 -o again out
-    pppack -l 8 -o copy want
-    diff -r copy again
-    cp m.bin kept
-    printf '\x07' | dd of=m.bin conv=notrunc status=none
-    run --separate-stderr pppack --check out
-    [ "$status" -eq 1 ]
-    [ "$stderr" = 'pppack: m.bin: wrong checksum: the file is damaged' ]
-    refused 'm.bin: wrong checksum: the file is damaged' -l 8 -o no out
-    truncate -s -2 m.bin
-    run --separate-stderr pppack --check out
-    [ "$status" -eq 2 ]
-    [ "$stderr" = "pppack: out: m.bin: has '26' bytes, but the index says 28" ]
-    cp kept m.bin
-    pppack --check out
-    refused 'in.jsonl: not an indexed dataset, which --index-only needs' \
-        -l 8 --index-only -o no in.jsonl
-}
-
 @test "arrays of NumPy are read" {
     npy '<u2' '(6,)' 2 1 2 3 1 2 1 >a.npy
     pppack -l 6 -o out a.npy

@@ -64,20 +64,14 @@ fails() {
     done
 }
 
-@test "token files, and columns of other formats, train the same" {
+@test "columns of other formats train the same" {
     jq -c '{input_ids}' data.jsonl >ids.jsonl
     pppack -q -l 48 -o ids ids.jsonl
-    pppack -q --export megatron -o corpus ids
-    pppack -q -l 48 -o copied corpus
-    pppack -q -l 48 --index-only -o left corpus
     jq -c '. + {advantages: 1, reward: 0.5}' ids.jsonl |
         pppack -q -l 48 -o columns
-    for dir in copied left columns; do
-        pprun plan.json --data "$dir" --init 1 --steps 3 |
-            jq -c '[.loss, .grad_norm]' >"$dir.out"
-    done
-    [ "$(wc -l <copied.out)" -eq 3 ]
-    cmp copied.out left.out
+    pprun plan.json --data columns --init 1 --steps 3 |
+        jq -c '[.loss, .grad_norm]' >columns.out
+    [ "$(wc -l <columns.out)" -eq 3 ]
     pprun plan.json --data ids --init 1 --steps 3 |
         jq -c '[.loss, .grad_norm]' | cmp - columns.out
 }

@@ -143,17 +143,32 @@ for path in sys.argv[1:]:
 
 # Most of the file is a hole, which is read quickly.
 @test "large data are checked beside the steps, and before the end" {
-    jq -c 'del(.loss_mask)' data.jsonl | pppack -q -l 48 -o plain
-    pppack -q --export megatron -o m plain
-    truncate -s 300M m.bin
-    pppack -q -l 48 --index-only -o large m
+    python3 - >large.safetensors <<'END'
+import json, math, struct, sys
+tokens, width, at, arrays = 40000, 1024, 0, {}
+for name, of, shape in (('input_ids', 'I32', [tokens]),
+                        ('lengths', 'I32', [tokens // 40]),
+                        ('topk_ids', 'F32', [tokens, width]),
+                        ('topk_logits', 'F32', [tokens, width])):
+    n = 4 * math.prod(shape)
+    arrays[name] = {'dtype': of, 'shape': shape, 'data_offsets': [at, at + n]}
+    at += n
+head = json.dumps(arrays).encode()
+sys.stdout.buffer.write(struct.pack('<Q', len(head)) + head)
+sys.stdout.buffer.flush()
+lengths = arrays['lengths']['data_offsets'][0]
+sys.stdout.buffer.seek(8 + len(head) + lengths)
+sys.stdout.buffer.write(struct.pack('<i', 40) * (tokens // 40))
+sys.stdout.buffer.truncate(8 + len(head) + at)
+END
+    pppack -q -l 48 -o large large.safetensors
     run --separate-stderr pprun -q plan.json --data large --init 1 --steps 1
     [ "$status" -eq 0 ]
-    damage m.bin
+    damage large/topk_logits
     run --separate-stderr pprun -q plan.json --data large --init 1 --steps 1 \
         --save short
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'pprun: m.bin: wrong checksum: the file is damaged' ]
+    [ "$stderr" = 'pprun: large/topk_logits: wrong checksum: the file is damaged' ]
     [ "$(jq .step <<<"$output")" -eq 1 ]
     [ -z "$(compgen -G 'short/step-*')" ] # no weights that the data spoiled
     pprun -q plan.json --data large --init 1 --steps 1000000 >lines 2>err &
@@ -162,8 +177,8 @@ for path in sys.argv[1:]:
     local status=0
     wait "$pid" || status=$?
     [ "$status" -eq 2 ]
-    [ "$(cat err)" = 'pprun: m.bin: wrong checksum: the file is damaged' ]
-    rm m.bin
+    [ "$(cat err)" = 'pprun: large/topk_logits: wrong checksum: the file is damaged' ]
+    rm -r large large.safetensors
 }
 
 @test "the list of checksums is one that xxhsum reads" {

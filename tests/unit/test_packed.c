@@ -124,37 +124,6 @@ static void test_lies(const char *dir, const char *path)
     free(data);
 }
 
-/* Packs documents whose tokens stay in a file. */
-static void test_token_file(const char *base)
-{
-    static uint32_t file_of[4];
-    static uint64_t file_at[] = {0, 20, 32, 48};
-    char dir[256], name[300];
-    struct pp_err err = {0};
-    struct pp_token_file file = {
-        .path = name,
-        .map = ids,
-        .bytes = sizeof ids,
-        .checksum = pp_checksum_of(PP_CHECKSUM_XXH3, ids, sizeof ids),
-        .type = PP_TOKEN_I32};
-    struct pp_documents docs = {.n = 4,
-                                .n_sequences = 4,
-                                .files = &file,
-                                .n_files = 1,
-                                .file_of = file_of,
-                                .file_at = file_at};
-    struct pp_packed_content c = content;
-    snprintf(name, sizeof name, "%s/tokens.bin", base);
-    write_file(name, (const char *)ids, sizeof ids);
-    snprintf(dir, sizeof dir, "%s/by-index", base);
-    c.ids = c.labels = NULL;
-    c.docs = &docs;
-    ok(pp_packed_write(dir, &c, &err) == 0, "tokens stay in their file: %s",
-       err.text);
-    is_int(try_index(dir), 0, "and are read");
-    test_words(dir);
-}
-
 /* Sets the checksums of ids and labels to those of the first versions. */
 static void set_old_sums(struct pp_packed_header *h, const char *dir)
 {
@@ -356,7 +325,6 @@ int main(void)
     test_words(dir);
     test_old_versions(dir, path[0]);
     test_groups(base);
-    test_token_file(base);
     test_place(base);
     scratch_remove(base);
     return done();

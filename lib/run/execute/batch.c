@@ -449,11 +449,6 @@ int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
         pp_packed_generator_bin(p, part->bin, &v);
     else if (part->bin != PP_NO_BIN)
         pp_packed_bin(p, part->bin, &v);
-    if (part->bin != PP_NO_BIN && p->index_only) {
-        pp_packed_tokens(p, part->bin, b->ids, b->labels);
-        v.input_ids = b->ids;
-        v.labels = b->labels;
-    }
     return pp_batch_view_bin(b, &v, p->cp > 0, part, mb, err);
 }
 
