@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-/* test_invalid - each tests/invalid/CASE breaks the rule it is named after and
- * is refused with exactly the message in its file error. input.json is a
- * manifest, config.json a model, profile.json a profile, units.json a table of
- * units. */
+/* test_invalid - each directory of the first argument has a document and the
+ * exact message that it is refused with, in the file error. A directory with an
+ * empty message has a valid document. input.json is a manifest, config.json a
+ * model, profile.json a profile, units.json a table of units. tests/invalid/run
+ * makes the directories from a table. */
 #include <dirent.h>
 #include <unistd.h>
 
@@ -13,36 +14,30 @@
 #include "manifest/units_json.h"
 #include "tap.h"
 
-/* If there are fewer cases, the directory is not the right one. */
-#define AT_LEAST 120
-
-/* The working directory is the case's, so that messages name plain files. */
-static void read_case(struct pp_err *err)
+/* Reads the document in the working directory, so that messages name plain
+ * files. Returns what the reader returns. */
+static int read_document(struct pp_err *err)
 {
+    struct pp_arena a = {0};
+    struct pp_model model;
+    int status;
     if (pp_file_exists("config.json")) {
-        struct pp_model model;
-        ok(pp_model_read("config.json", &model, err) == -1, "is refused");
-        return;
-    }
-    if (pp_file_exists("units.json")) {
-        struct pp_model model;
-        struct pp_arena a = {0};
-        ok(pp_units_read("units.json", &a, &model, err) == -1, "is refused");
-        pp_arena_finish(&a);
-        return;
-    }
-    if (pp_file_exists("profile.json")) {
-        struct pp_arena a = {0};
+        status = pp_model_read("config.json", &model, err);
+    } else if (pp_file_exists("units.json")) {
+        status = pp_units_read("units.json", &a, &model, err);
+    } else if (pp_file_exists("profile.json")) {
         struct pp_profile p;
-        ok(pp_profile_read("profile.json", &a, &p, err) == -1, "is refused");
-        pp_arena_finish(&a);
-        return;
+        status = pp_profile_read("profile.json", &a, &p, err);
+    } else {
+        struct pp_manifest m = {0};
+        FILE *f = fopen("input.json", "r");
+        status = f ? pp_manifest_read(f, "input.json", &m, err) : -1;
+        pp_manifest_finish(&m);
+        if (f)
+            fclose(f);
     }
-    struct pp_manifest m;
-    FILE *f = fopen("input.json", "r");
-    ok(f && pp_manifest_read(f, "input.json", &m, err) == -1, "is refused");
-    if (f)
-        fclose(f);
+    pp_arena_finish(&a);
+    return status;
 }
 
 static void test_case(const char *name)
@@ -54,10 +49,13 @@ static void test_case(const char *name)
         fclose(f);
     want[n ? n - 1 : 0] = 0;
     struct pp_err err = {0};
-    read_case(&err);
+    int status = read_document(&err);
     is_str(err.text, want, name);
-    ok(err.code == PP_EXIT_INPUT && !strchr(err.text, '\n'),
-       "status 2, one line");
+    if (*want)
+        ok(status == -1 && err.code == PP_EXIT_INPUT && !strchr(err.text, '\n'),
+           "status 2, one line");
+    else
+        ok(status == 0, "is accepted");
 }
 
 static int is_visible(const struct dirent *d)
@@ -65,14 +63,12 @@ static int is_visible(const struct dirent *d)
     return d->d_name[0] != '.';
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    const char *source = getenv("SRCDIR");
     struct dirent **cases;
-    if (!source || chdir(source) || chdir("tests/invalid"))
+    if (argc != 2 || chdir(argv[1]))
         return 1;
     int n = scandir(".", &cases, is_visible, alphasort);
-    ok(n >= AT_LEAST, "%d cases", n);
     for (int i = 0; i < n; i++) {
         if (!chdir(cases[i]->d_name)) {
             test_case(cases[i]->d_name);

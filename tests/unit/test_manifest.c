@@ -8,6 +8,20 @@
 #include "manifest/stage_costs.h"
 #include "tap.h"
 
+/* jq makes the other documents that are refused, and cannot write this byte. */
+static void test_invalid_utf8(void)
+{
+    static const char text[] = "{\"format\": \"\xff\"}";
+    struct pp_manifest m;
+    struct pp_err err = {0};
+    ok(pp_manifest_parse(text, strlen(text), "t", &m, &err) == -1 &&
+           err.code == PP_EXIT_INPUT,
+       "is refused");
+    is_str(err.text,
+           "t: line 1, column 12: unable to decode byte 0xff near '\"'",
+           "invalid UTF-8");
+}
+
 /* A document in the writer's own layout. */
 static const char own[] =
     "{\n"
@@ -585,6 +599,7 @@ int main(void)
     test_what_goes();
     test_extensions();
     test_refused();
+    test_invalid_utf8();
     test_streams();
     test_numbers();
     return done();
