@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_frames - the first unit of an encoder of audio: two convolutions over
- * time with GELU behind each, and positions.
+ * time with GELU behind each, whose form is the exact one whatever the layers
+ * have, and positions.
  *
  * A window has three frames or outputs, one frame apart in the first
  * convolution and two in the second one. So a row of the encoder is the window
@@ -122,14 +123,14 @@ static int frames_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_CONV1], s[PP_S_PATCH_X], l->w[PP_P_PATCH],
                                l->w[PP_P_CONV1_BIAS], NULL, WINDOWS * R, P, C,
                                C, P, stream));
-    PP_LAYER_RUN(
-        k->gelu_fwd(scratch, s[PP_S_CONV1], WINDOWS * R * C, m->gelu, stream));
+    PP_LAYER_RUN(k->gelu_fwd(scratch, s[PP_S_CONV1], WINDOWS * R * C,
+                             PP_GELU_ERF, stream));
     PP_LAYER_RUN(
         k->taps_fwd(s[PP_S_CONV2_X], scratch, mb->row_kinds, R, C, stream));
     PP_LAYER_RUN(k->linear_fwd(s[PP_S_CONV2], s[PP_S_CONV2_X], l->w[PP_P_CONV2],
                                l->w[PP_P_CONV2_BIAS], NULL, R, TAPS * C, C, C,
                                TAPS * C, stream));
-    PP_LAYER_RUN(k->gelu_fwd(y, s[PP_S_CONV2], R * C, m->gelu, stream));
+    PP_LAYER_RUN(k->gelu_fwd(y, s[PP_S_CONV2], R * C, PP_GELU_ERF, stream));
     if (find_positions(l, mb, scratch, &positions, err))
         return -1;
     PP_LAYER_RUN(k->embedding_add(y, mb->positions, positions, R, C, stream));
@@ -144,16 +145,16 @@ static int frames_bwd_input(const struct pp_layer *l,
     (void)dx;
     const struct pp_kernels *k = l->env->kernels;
     size_t R = mb->tokens, C = l->env->model->hidden;
-    enum pp_gelu gelu = l->env->model->gelu;
     void *s[PP_MAX_SAVED], *stream = l->env->stream;
     pp_layer_saved(l, R, PP_IN_BACKWARD, b, s);
     void *d1 = s[PP_S_DCONV1], *d2 = s[PP_S_PATCH_DY];
-    PP_LAYER_RUN(k->gelu_bwd(d2, dy, s[PP_S_CONV2], R * C, gelu, stream));
+    PP_LAYER_RUN(
+        k->gelu_bwd(d2, dy, s[PP_S_CONV2], R * C, PP_GELU_ERF, stream));
     PP_LAYER_RUN(k->linear_bwd_input(scratch, d2, l->w[PP_P_CONV2], R, TAPS * C,
                                      C, TAPS * C, C, stream));
     PP_LAYER_RUN(k->taps_bwd(d1, scratch, mb->row_kinds, R, C, stream));
-    PP_LAYER_RUN(
-        k->gelu_bwd(d1, d1, s[PP_S_CONV1], WINDOWS * R * C, gelu, stream));
+    PP_LAYER_RUN(k->gelu_bwd(d1, d1, s[PP_S_CONV1], WINDOWS * R * C,
+                             PP_GELU_ERF, stream));
     return 0;
 }
 
