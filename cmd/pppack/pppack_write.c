@@ -309,7 +309,7 @@ static uint32_t most_rows(const struct pack_job *j, const struct pp_packed *p,
 {
     const struct pp_layout l = pp_manifest_layout(&j->manifest);
     size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    return pp_plan_merge(&j->manifest, encoder) > 1
+    return pp_plan_merge_any(&j->manifest, encoder)
                ? pp_items_most(p, modality_of(j, p, encoder), makers, lanes)
                : 0;
 }

@@ -33,7 +33,9 @@ static struct most_items items_of(const struct pprun *p,
     size_t lanes, makers = pp_layout_makers(l, encoder, &lanes);
     return (struct most_items){
         p->data.streams[modality].max_items,
-        v->merge > 1 ? pp_items_most(&p->data, modality, makers, lanes) : 0};
+        pp_vision_merge_any(v)
+            ? pp_items_most(&p->data, modality, makers, lanes)
+            : 0};
 }
 
 /* Checks that the data is the one that the plan was made with. */

@@ -39,7 +39,7 @@ static struct ppsched_items items_of_data(const struct ppsched *p,
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     enum pp_modality modality = modality_of(p, encoder);
     size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    bool sized = pp_plan_merge(&p->manifest, encoder) > 1;
+    bool sized = pp_plan_merge_any(&p->manifest, encoder);
     return (struct ppsched_items){
         p->packed.streams[modality].max_items,
         sized ? pp_items_most(&p->packed, modality, makers, lanes) : 0};

@@ -167,9 +167,9 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .divided = x.cp > 1,
         .overlap = pairs && !c->backend.is_host};
     for (size_t e = 0; e < pp_plan_counted(&p->manifest); e++)
-        pp_count_images(&counts, &l, rank, e, pp_plan_merge(&p->manifest, e),
-                        pp_plan_states(&p->manifest, e),
-                        ppsched_most_features(p, e));
+        pp_count_images(
+            &counts, &l, rank, e, pp_plan_merge_any(&p->manifest, e),
+            pp_plan_states(&p->manifest, e), ppsched_most_features(p, e));
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }
 

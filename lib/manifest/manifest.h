@@ -65,7 +65,8 @@ struct pp_manifest_model {
     bool has_state;           /* units have state_bytes */
     uint64_t params;          /* tied ones count once */
     bool has_frozen;          /* some units are frozen */
-    size_t image_merge;       /* patches of a feature of an encoder; 0: 1 */
+    size_t image_merge;       /* patches of a feature of images of any size; 0:
+                                 all have one size, and a patch is a feature */
     bool class_feature;       /* an image has one more, of a class token */
     size_t feature_layers;    /* hidden states that make a feature; 0: 1 */
     size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they

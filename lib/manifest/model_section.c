@@ -378,7 +378,7 @@ static int read_table_keys(const struct pp_value *at,
                              PP_VALUE_QUOTE, device);
     if (pp_value_opt_int(at, "tensors", 0, INT32_MAX, &tensors) ||
         pp_value_opt_int(at, "rotary_dim", 0, INT32_MAX, &rotary) ||
-        pp_value_opt_int(at, "image_merge", 2, INT32_MAX, &merge) ||
+        pp_value_opt_int(at, "image_merge", 1, INT32_MAX, &merge) ||
         pp_value_opt_bool(at, "class_feature", &model->class_feature) ||
         pp_value_opt_int(at, "feature_layers", 2, PP_MOST_STATES, &states))
         return -1;
@@ -472,7 +472,7 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
         bad |= pp_put(o, "tensors", json_integer((json_int_t)model->n_tensors));
     if (model->rotary)
         bad |= pp_put(o, "rotary_dim", json_integer((json_int_t)model->rotary));
-    if (model->image_merge > 1)
+    if (model->image_merge)
         bad |= pp_put(o, "image_merge",
                       json_integer((json_int_t)model->image_merge));
     if (model->class_feature)

@@ -98,11 +98,15 @@ struct pp_plan_items pp_plan_items(const struct pp_manifest *m, size_t encoder)
                : (struct pp_plan_items){mb->n_clips, mb->clip_rows};
 }
 
+size_t pp_plan_merge_any(const struct pp_manifest *m, size_t encoder)
+{
+    return encoder > 0 ? PP_AUDIO_MERGE : m->model.image_merge;
+}
+
 size_t pp_plan_merge(const struct pp_manifest *m, size_t encoder)
 {
-    if (encoder > 0)
-        return PP_AUDIO_MERGE;
-    return m->model.image_merge ? m->model.image_merge : 1;
+    size_t merge = pp_plan_merge_any(m, encoder);
+    return merge ? merge : 1;
 }
 
 size_t pp_plan_states(const struct pp_manifest *m, size_t encoder)

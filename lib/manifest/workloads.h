@@ -68,9 +68,10 @@ struct pp_plan_items {
 };
 struct pp_plan_items pp_plan_items(const struct pp_manifest *m, size_t encoder);
 
-/* Returns the rows that make a feature. More than one: items may differ in
- * size. */
+/* Return the rows that make a feature. pp_plan_merge_any returns 0 if all items
+ * have one size (pp_vision_merge_any). */
 size_t pp_plan_merge(const struct pp_manifest *m, size_t encoder);
+size_t pp_plan_merge_any(const struct pp_manifest *m, size_t encoder);
 
 /* Returns the hidden states of an encoder that make a feature. */
 size_t pp_plan_states(const struct pp_manifest *m, size_t encoder);

@@ -143,7 +143,7 @@ struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
 double pp_layout_busier_end(const struct pp_layout *l, int component);
 
 /* Sets what the tables of a rank of that row have of the images of an encoder.
- * merge: patches of a feature; states: those of the encoder in a feature;
+ * merge: pp_vision_merge_any; states: those of the encoder in a feature;
  * features: the most of an encoder with a mesh of its own, on one rank. */
 struct pp_table_counts;
 void pp_count_images(struct pp_table_counts *c, const struct pp_layout *l,

@@ -439,18 +439,18 @@ size_t pp_batch_device_bytes(size_t tokens, bool ahead)
 
 /* Returns the integers of the images of a microbatch for each token, or for
  * each feature if the encoder has a mesh of its own. A feature takes the place
- * of a token. Without merging, the encoder has at most two tokens for it, a
- * patch and a class token, each with a position and an id, and there is the row
- * of the feature. With merging, each patch has two positions and each token
- * three, and there are bounds of windows and the places of features in the
- * encoder, both ways: kernels read them one way. Then there are bounds of
+ * of a token. If all images have one size, the encoder has at most two tokens
+ * for it, a patch and a class token, each with a position and an id, and there
+ * is the row of the feature. Otherwise, each patch has two positions and each
+ * token three, and there are bounds of windows and the places of features in
+ * the encoder, both ways: kernels read them one way. Then there are bounds of
  * images, each of which has a feature or more, and the rows of tokens that get
  * features. Ranks that divide images have the order of the features to send,
  * and the ranks that take them, which kernels do not read. */
 static size_t image_integers(const struct pp_image_counts *c, bool is_host)
 {
-    size_t of_patches = c->merge > 1 ? plus(times(c->merge, 2), 5 + is_host)
-                                     : plus(2 * 2, c->states);
+    size_t of_patches = c->merge ? plus(times(c->merge, 2), 5 + is_host)
+                                 : plus(2 * 2, c->states);
     return of_patches + 2 + (c->ranks > 1 ? 1 + is_host : 0);
 }
 

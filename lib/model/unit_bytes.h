@@ -132,7 +132,7 @@ struct pp_table_counts {
         size_t ranks;  /* to which features of this one go, itself included; 1
                           without sorting, 0: it has no images */
         size_t rows;   /* its most tokens of a microbatch, or features */
-        size_t merge;  /* patches of a feature */
+        size_t merge;  /* patches of a feature; 0: images have one size */
         size_t states; /* of the encoder in a feature */
     } images[PP_MAX_ENCODERS]; /* of each encoder */
     bool overlap; /* a second queue computes the forward of overlap pairs */

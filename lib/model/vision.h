@@ -110,6 +110,13 @@ static inline bool pp_vision_merges(const struct pp_vision *v)
            v->kind == PP_VISION_OMNI;
 }
 
+/* Returns the patches of a feature if items may have any size, or 0 if all have
+ * one size. */
+static inline size_t pp_vision_merge_any(const struct pp_vision *v)
+{
+    return v->fixed_size ? 0 : v->merge;
+}
+
 /* Reports whether the encoder takes audio. */
 static inline bool pp_vision_hears(const struct pp_vision *v)
 {

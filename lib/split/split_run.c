@@ -219,7 +219,8 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
         const struct pp_vision *v = &m->encoders[k];
         if (v->kind != PP_VISION_NONE)
-            pp_count_images(&c, &l, r, k, v->merge, pp_vision_states(v),
+            pp_count_images(&c, &l, r, k, pp_vision_merge_any(v),
+                            pp_vision_states(v),
                             pp_vision_rank_images(v) * pp_vision_out_tokens(v));
     }
     return (double)pp_table_bytes(&c, &run->backend);

@@ -25,7 +25,7 @@ int pp_image_batch_init(struct pp_image_batch *b, struct pp_device *d,
     b->cu_seqlens = (int32_t *)(ranks > 1 ? b->in + ranks + 1 : b->out);
     b->token_rows = b->cu_seqlens + n;
     int32_t *rest = b->token_rows + n;
-    if (merge > 1) {
+    if (merge) {
         /* Three rows of audio make a feature at least; each has a position and
          * a kind. A chunk may have one row alone, and tokens of audio have one
          * axis. */

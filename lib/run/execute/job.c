@@ -338,9 +338,9 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row)
         pp_job_count_generator(j, row, &c);
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (j->model->encoders[k].kind != PP_VISION_NONE && language)
-            pp_count_images(&c, &l, row, k, j->model->encoders[k].merge,
-                            pp_vision_states(&j->model->encoders[k]),
-                            most_features(j, k));
+            pp_count_images(
+                &c, &l, row, k, pp_vision_merge_any(&j->model->encoders[k]),
+                pp_vision_states(&j->model->encoders[k]), most_features(j, k));
     return c;
 }
 
