@@ -31,15 +31,15 @@ static const struct row table[] = {
 /* Returns the least span of any setting of the knobs within the limit. */
 static double least_span(const struct pp_search_problem *j, struct pp_err *err)
 {
-    int32_t *order = calloc((size_t)j->n_ops, sizeof *order);
-    struct pp_eval e = {0};
+    int32_t *order = calloc((size_t)j->ops.n, sizeof *order);
+    struct pp_paths e = {0};
     double least = INFINITY;
-    if (order && !pp_eval_init(&e, j, err))
+    if (order && !pp_paths_init(&e, &j->ops, err))
         for (int i = 0; i < PP_GREEDY_SETTINGS; i++)
             if (!pp_greedy_run(j, pp_greedy_setting(i), order, err) &&
-                pp_row_order_fits(j, order) && pp_eval_heads(&e, order))
-                least = fmin(least, pp_eval_span(&e, order));
-    pp_eval_finish(&e);
+                pp_row_order_fits(j, order) && pp_paths_heads(&e, order))
+                least = fmin(least, pp_row_order_span(&e, order));
+    pp_paths_finish(&e);
     free(order);
     return least;
 }

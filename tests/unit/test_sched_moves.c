@@ -13,7 +13,7 @@ enum { MOVES = 3000 };
 
 struct walk {
     struct pp_moves moves;
-    struct pp_eval anew; /* the order after the move, read anew */
+    struct pp_paths anew; /* the order after the move, read anew */
     int32_t *order, *other;
     uint64_t key, n_random;
     int n_kept, n_deadlocks, n_wrong;
@@ -29,10 +29,10 @@ static struct pp_move draw(struct walk *w)
 {
     const struct pp_search_problem *j = w->moves.problem;
     for (;;) {
-        int32_t k = below(w, j->n_ops), most = below(w, 2) ? 2 : 20;
+        int32_t k = below(w, j->ops.n), most = below(w, 2) ? 2 : 20;
         int32_t d = 1 + below(w, most), to = below(w, 2) ? k - d : k + d;
-        int row = j->row[j->group[w->order[k]]];
-        if (to >= j->first_order[row] && to < j->first_order[row + 1])
+        int row = j->ops.row[w->order[k]];
+        if (to >= j->ops.first_order[row] && to < j->ops.first_order[row + 1])
             return (struct pp_move){k, to};
     }
 }
@@ -49,7 +49,7 @@ static void move(int32_t *order, struct pp_move m)
 
 static bool same(const struct walk *w, const double *a, const double *b)
 {
-    for (int32_t op = 0; op < w->moves.problem->n_ops; op++)
+    for (int32_t op = 0; op < w->moves.problem->ops.n; op++)
         if (fabs(a[op] - b[op]) > 1e-9)
             return false;
     return true;
@@ -58,10 +58,10 @@ static bool same(const struct walk *w, const double *a, const double *b)
 /* Reports if all times are those of the order. */
 static bool is_right(struct walk *w)
 {
-    struct pp_eval *e = &w->anew;
-    if (!pp_eval_heads(e, w->order))
+    struct pp_paths *e = &w->anew;
+    if (!pp_paths_heads(e, w->order))
         return false;
-    pp_eval_tails(e);
+    pp_paths_tails(e);
     return fabs(e->worst - w->moves.at.worst) < 1e-9 &&
            same(w, e->start, w->moves.at.start) &&
            same(w, e->tail, w->moves.at.tail);
@@ -70,11 +70,11 @@ static bool is_right(struct walk *w)
 static void step(struct walk *w, double most)
 {
     struct pp_move m = draw(w);
-    size_t bytes = (size_t)w->moves.problem->n_ops * sizeof *w->order;
+    size_t bytes = (size_t)w->moves.problem->ops.n * sizeof *w->order;
     double before = w->moves.at.worst;
     memcpy(w->other, w->order, bytes);
     move(w->other, m);
-    bool runs = pp_eval_heads(&w->anew, w->other);
+    bool runs = pp_paths_heads(&w->anew, w->other);
     double worst = w->anew.worst, longest = pp_moves_try(&w->moves, m);
     w->n_deadlocks += !runs;
     w->n_wrong +=
@@ -103,12 +103,12 @@ static void test_walk(int p, int c, enum pp_placement placement, int m,
     if (!pp_schedule_init(&f.s, &f.graph, "moves", m, &f.err) &&
         !pp_search_problem_init(&j, &f.s, PP_BACKWARD_HALVES, &costs, NULL,
                                 &f.err) &&
-        !pp_eval_init(&w.anew, &j, &f.err)) {
-        w.order = calloc((size_t)j.n_ops, sizeof *w.order);
-        w.other = calloc((size_t)j.n_ops, sizeof *w.other);
+        !pp_paths_init(&w.anew, &j.ops, &f.err)) {
+        w.order = calloc((size_t)j.ops.n, sizeof *w.order);
+        w.other = calloc((size_t)j.ops.n, sizeof *w.other);
         if (w.order && w.other) {
             pp_row_order_serial(&j, w.order);
-            j.late[p - 1] = -1;
+            j.ops.late[p - 1] = -1;
             if (!pp_moves_init(&w.moves, &j, w.order, &f.err))
                 for (int i = 0; i < MOVES; i++)
                     step(&w, w.moves.at.worst + i % 4);
@@ -120,7 +120,7 @@ static void test_walk(int p, int c, enum pp_placement placement, int m,
     free(w.order);
     free(w.other);
     pp_moves_finish(&w.moves);
-    pp_eval_finish(&w.anew);
+    pp_paths_finish(&w.anew);
     pp_search_problem_finish(&j);
     pp_schedule_finish(&f.s);
     drop(&f);

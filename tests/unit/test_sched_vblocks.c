@@ -16,7 +16,7 @@ static struct outcome try_all(int p, int m, const double t[4], double limit)
 {
     struct fixture f;
     struct pp_search_problem j = {0};
-    struct pp_eval e = {0};
+    struct pp_paths e = {0};
     struct outcome o = {.makespan = INFINITY};
     double limits[8];
     struct pp_load load[16];
@@ -32,20 +32,20 @@ static struct outcome try_all(int p, int m, const double t[4], double limit)
     if (order && !pp_schedule_init(&f.s, &f.graph, "blocks", m, &f.err) &&
         !pp_search_problem_init(&j, &f.s, true, &costs,
                                 limit > 0 ? &room : NULL, &f.err) &&
-        !pp_eval_init(&e, &j, &f.err))
+        !pp_paths_init(&e, &j.ops, &f.err))
         for (int i = 0; i < PP_VBLOCK_SETTINGS; i++) {
             struct pp_vblock_knobs knobs = pp_vblock_setting(i);
             if (pp_vblocks_run(&j, &knobs, order, &f.err))
                 continue;
             o.offered++;
             o.fit += pp_row_order_fits(&j, order);
-            if (!pp_eval_heads(&e, order))
+            if (!pp_paths_heads(&e, order))
                 continue;
             o.sound++;
-            o.makespan = fmin(o.makespan, pp_eval_makespan(&e, order));
+            o.makespan = fmin(o.makespan, pp_row_order_makespan(&e, order));
         }
     free(order);
-    pp_eval_finish(&e);
+    pp_paths_finish(&e);
     pp_search_problem_finish(&j);
     pp_schedule_finish(&f.s);
     drop(&f);

@@ -3,6 +3,7 @@
  * their memory. */
 #include "schedule/search/search_problem.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "schedule/ir/play.h"
@@ -19,15 +20,15 @@ static void put_op(struct pens *p, int kind, int stage)
 {
     const struct pp_search_problem *j = p->problem;
     int group = kind * j->graph->n_stages + stage;
-    p->order[p->at[j->row[group]]++] =
-        pp_problem_op(j, kind, stage, p->count[group]++);
+    int32_t op = pp_problem_op(j, kind, stage, p->count[group]++);
+    p->order[p->at[j->ops.row[op]]++] = op;
 }
 
 void pp_row_order_serial(const struct pp_search_problem *j, int32_t *order)
 {
     const struct pp_graph *g = j->graph;
     for (int r = 0; r < g->n_rows; r++) {
-        int32_t k = j->first_order[r];
+        int32_t k = j->ops.first_order[r];
         for (int i = 0; i < j->n_microbatches; i++) {
             for (int s = 0; s < g->n_stages; s++)
                 if (g->stages[s].row == r)
@@ -63,7 +64,8 @@ static double row_peak(const struct pp_search_problem *j, const int32_t *order,
                        int row)
 {
     double held = 0, peak = 0;
-    for (int32_t k = j->first_order[row]; k < j->first_order[row + 1]; k++) {
+    for (int32_t k = j->ops.first_order[row]; k < j->ops.first_order[row + 1];
+         k++) {
         int group = j->group[order[k]];
         held += j->taken[group];
         peak = held > peak ? held : peak;
@@ -117,11 +119,11 @@ static bool take_rows(struct pens *p, const struct pp_schedule *s)
 {
     const struct pp_search_problem *j = p->problem;
     for (int r = 0; r < j->graph->n_rows; r++) {
-        size_t n = 0,
-               most = (size_t)(j->first_order[r + 1] - j->first_order[r]);
+        size_t n = 0, most = (size_t)(j->ops.first_order[r + 1] -
+                                      j->ops.first_order[r]);
         for (size_t i = 0; i < s->rows[r].n; i++)
             n += 1 + (j->n_kinds == 3 && s->rows[r].actions[i].op == PP_B);
-        p->at[r] = j->first_order[r];
+        p->at[r] = j->ops.first_order[r];
         if (n != most || !take_row(p, &s->rows[r]))
             return false;
     }
@@ -163,7 +165,8 @@ int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
                       struct pp_schedule *s, struct pp_err *err)
 {
     for (int r = 0; r < j->graph->n_rows; r++)
-        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
+        for (int32_t k = j->ops.first_order[r]; k < j->ops.first_order[r + 1];
+             k++) {
             struct pp_action a = pp_problem_action(j, order[k]);
             if (a.op == PP_W && pp_problem_is_whole(j, a.stage, a.microbatch))
                 continue;
@@ -172,4 +175,32 @@ int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
         }
     pp_schedule_trim(s);
     return 0;
+}
+
+double pp_row_order_makespan(const struct pp_paths *p, const int32_t *order)
+{
+    const struct pp_ops *o = p->ops;
+    double makespan = 0;
+    for (int r = 0; r < o->n_rows; r++) {
+        int32_t last = o->first_order[r + 1] - 1;
+        if (last >= o->first_order[r])
+            makespan =
+                fmax(makespan, p->start[order[last]] + o->time[order[last]]);
+    }
+    return makespan;
+}
+
+double pp_row_order_span(const struct pp_paths *p, const int32_t *order)
+{
+    const struct pp_ops *o = p->ops;
+    double span = 0;
+    for (int r = 0; r < o->n_rows; r++) {
+        int32_t first = o->first_order[r], last = o->first_order[r + 1] - 1;
+        if (first > last)
+            continue;
+        double t = p->start[order[last]] + o->time[order[last]] -
+                   p->start[order[first]];
+        span = t > span ? t : span;
+    }
+    return span;
 }

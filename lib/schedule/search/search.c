@@ -32,26 +32,26 @@ static const double vblock_visits = 16;
 #define NEAR 0.2
 
 /* Reports if order is better than the best so far. */
-static bool is_better(const struct pp_search_state *s, const struct pp_eval *e,
+static bool is_better(const struct pp_search_state *s, const struct pp_paths *e,
                       const int32_t *order, double span)
 {
     if (s->tied)
         return span < s->second - s->eps &&
-               pp_eval_makespan(e, order) <= s->worst + s->eps;
+               pp_row_order_makespan(e, order) <= s->worst + s->eps;
     return e->worst < s->worst - s->eps ||
            (e->worst <= s->worst + s->eps && span < s->second - s->eps);
 }
 
-static void found(void *ctx, const struct pp_eval *e, const int32_t *order)
+static void found(void *ctx, const struct pp_paths *e, const int32_t *order)
 {
     struct pp_search_state *s = ctx;
-    double span = pp_eval_span(e, order);
+    double span = pp_row_order_span(e, order);
     if (!is_better(s, e, order, span))
         return;
     if (!s->tied)
         s->worst = e->worst;
     s->second = span;
-    memcpy(s->best, order, (size_t)s->problem.n_ops * sizeof *s->best);
+    memcpy(s->best, order, (size_t)s->problem.ops.n * sizeof *s->best);
     if (s->options->progress && !s->tied)
         s->options->progress(s->options->ctx, s->worst, s->goal);
 }
@@ -64,7 +64,8 @@ bool pp_search_at_goal(const struct pp_search_state *s)
 /* Takes order if it fits, runs and is better. */
 static void consider(struct pp_search_state *s, const int32_t *order)
 {
-    if (pp_row_order_fits(&s->problem, order) && pp_eval_heads(&s->eval, order))
+    if (pp_row_order_fits(&s->problem, order) &&
+        pp_paths_heads(&s->eval, order))
         found(s, &s->eval, order);
 }
 
@@ -75,15 +76,15 @@ static void count_from_arrival(struct pp_search_state *s)
     const struct pp_search_problem *j = &s->problem;
     const struct pp_graph *g = j->graph;
     for (int r = 0; r < g->n_rows; r++)
-        j->late[r] = -INFINITY;
+        j->ops.late[r] = -INFINITY;
     pp_row_order_serial(j, s->order);
     /* In the serial order nothing delays microbatch 0 on its way down. */
-    if (!pp_eval_heads(&s->eval, s->order))
+    if (!pp_paths_heads(&s->eval, s->order))
         return;
     for (int st = 0; st < g->n_stages; st++) {
         double start = s->eval.start[pp_problem_op(j, PP_PROBLEM_F, st, 0)];
-        if (-start > j->late[g->stages[st].row])
-            j->late[g->stages[st].row] = -start;
+        if (-start > j->ops.late[g->stages[st].row])
+            j->ops.late[g->stages[st].row] = -start;
     }
 }
 
@@ -92,9 +93,9 @@ static double most_work(const struct pp_search_problem *j)
     double most = 0;
     for (int r = 0; r < j->graph->n_rows; r++) {
         double work = 0;
-        for (int32_t op = 0; op < j->n_ops; op++)
-            if (j->row[j->group[op]] == r)
-                work += j->time[op];
+        for (int32_t op = 0; op < j->ops.n; op++)
+            if (j->ops.row[op] == r)
+                work += j->ops.time[op];
         most = fmax(most, work);
     }
     return most;
@@ -181,7 +182,7 @@ static int try_vblocks(struct pp_search_state *s, struct pp_err *err)
             return -1;
         if (rc == 0)
             consider(s, s->order);
-        if ((i + 1.0) * vblock_visits * s->problem.n_ops > steps)
+        if ((i + 1.0) * vblock_visits * s->problem.ops.n > steps)
             break;
     }
     return 0;
@@ -194,7 +195,7 @@ static int better(struct pp_search_state *s, uint64_t key, double steps,
     struct pp_local_options o = {
         .key = key, .steps = steps, .goal = s->goal, .heat = {first, last}};
     double worst, done;
-    memcpy(s->order, s->best, (size_t)s->problem.n_ops * sizeof *s->order);
+    memcpy(s->order, s->best, (size_t)s->problem.ops.n * sizeof *s->order);
     if (pp_local_search(&s->problem, &o, s->order, &worst, &done, err))
         return -1;
     consider(s, s->order);
@@ -272,10 +273,10 @@ int pp_search_try_all(struct pp_search_state *s, double seconds,
 
 static int search(struct pp_search_state *s, struct pp_err *err)
 {
-    if (pp_eval_init(&s->eval, &s->problem, err))
+    if (pp_paths_init(&s->eval, &s->problem.ops, err))
         return -1;
-    s->best = calloc((size_t)s->problem.n_ops, sizeof *s->best);
-    s->order = calloc((size_t)s->problem.n_ops, sizeof *s->order);
+    s->best = calloc((size_t)s->problem.ops.n, sizeof *s->best);
+    s->order = calloc((size_t)s->problem.ops.n, sizeof *s->order);
     s->tight = calloc((size_t)s->problem.graph->n_rows, sizeof *s->tight);
     if (!s->best || !s->order || !s->tight)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -293,7 +294,7 @@ static void destroy(struct pp_search_state *s)
     free(s->best);
     free(s->order);
     free(s->tight);
-    pp_eval_finish(&s->eval);
+    pp_paths_finish(&s->eval);
     pp_search_problem_finish(&s->problem);
     free(s);
 }

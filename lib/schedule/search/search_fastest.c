@@ -86,7 +86,7 @@ int pp_search_fastest(struct pp_schedule *s, const struct pp_search_options *o,
     for (int i = o->split ? 0 : 1; i < 2; i++) {
         struct pp_search_problem j = {0};
         int rc = pp_search_problem_init(&j, s, all[i], o->costs, o->room, err);
-        int32_t *order = calloc((size_t)j.n_ops + 1, sizeof *order);
+        int32_t *order = calloc((size_t)j.ops.n + 1, sizeof *order);
         if (!rc)
             rc = order ? enter_kinds(&c, &j, order, err)
                        : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

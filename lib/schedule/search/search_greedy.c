@@ -37,15 +37,15 @@ static int32_t next_of_kind(const struct greedy *g, int kind, int s)
 
 static double time_of(const struct greedy *g, int kind, int s)
 {
-    return g->problem->time[next_of_kind(g, kind, s)];
+    return g->problem->ops.time[next_of_kind(g, kind, s)];
 }
 
 static double arrival(const struct greedy *g, int32_t op)
 {
     const struct pp_search_problem *j = g->problem;
     double here = 0;
-    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
-        double t = g->end[j->in[i].op] + j->in[i].lag;
+    for (int32_t i = j->ops.in.first[op]; i < j->ops.in.first[op + 1]; i++) {
+        double t = g->end[j->ops.in.op[i]] + j->ops.in.lag[i];
         here = t > here ? t : here;
     }
     return here;
@@ -62,10 +62,10 @@ static void put_action(struct greedy *g, int kind, int s)
         st->idle += st->n[PP_PROBLEM_F] > 0 ? here - st->clock : 0;
         st->clock = here;
     }
-    st->clock += j->time[op];
+    st->clock += j->ops.time[op];
     st->held += j->taken[group] - j->freed[group];
     g->end[op] = st->clock;
-    g->order[j->first_order[j->row[group]] + st->placed++] = op;
+    g->order[j->ops.first_order[j->ops.row[op]] + st->placed++] = op;
     st->n[kind]++;
 }
 
@@ -87,7 +87,8 @@ static double most_idle(const struct greedy *g)
 static double lacks(const struct greedy *g, int kind, int s, double held)
 {
     const struct pp_search_problem *j = g->problem;
-    int group = kind * j->graph->n_stages + s, row = j->row[group];
+    int group = kind * j->graph->n_stages + s;
+    int row = j->graph->stages[s].row;
     if (!j->limit)
         return -1;
     return held + j->taken[group] - j->limit[row] - j->slack;
@@ -124,8 +125,8 @@ static int32_t fill(const struct greedy *g, int s, double here, double *end)
     double held = st->held;
     int32_t n = 0;
     for (; st->n[PP_PROBLEM_F] + n < j->n_microbatches; n++) {
-        double time =
-            j->time[pp_problem_op(j, PP_PROBLEM_F, s, st->n[PP_PROBLEM_F] + n)];
+        double time = j->ops.time[pp_problem_op(j, PP_PROBLEM_F, s,
+                                                st->n[PP_PROBLEM_F] + n)];
         double after = *end + (g->knobs.overshoot ? time : 0);
         if (lacks(g, PP_PROBLEM_F, s, held) > 0 ||
             (g->knobs.overshoot ? after > here : *end >= here))
@@ -151,9 +152,9 @@ static bool warm_up(struct greedy *g)
         int32_t first = pp_problem_op(j, PP_PROBLEM_I, s, 0);
         double here = back;
         if (s < n - 1)
-            here += j->in[j->first_in[first]].lag;
+            here += j->ops.in.lag[j->ops.in.first[first]];
         g->wanted[s] = s < n - 1 ? fill(g, s, here, &end) : 0;
-        back = (end > here ? end : here) + j->time[first];
+        back = (end > here ? end : here) + j->ops.time[first];
     }
     for (int s = 1; s < n; s++)
         if (g->wanted[s] > 0 && g->wanted[s] >= g->wanted[s - 1])
@@ -177,14 +178,15 @@ static bool holds_back(const struct greedy *g, int s)
         st->n[PP_PROBLEM_F] < next->n[PP_PROBLEM_F] + 2)
         return false;
     int32_t op = next_of_kind(g, PP_PROBLEM_F, s + 1);
-    double used = next->clock + j->time[op] + time_of(g, PP_PROBLEM_I, s + 1) +
-                  j->in[j->first_in[op]].lag;
+    double used = next->clock + j->ops.time[op] +
+                  time_of(g, PP_PROBLEM_I, s + 1) +
+                  j->ops.in.lag[j->ops.in.first[op]];
     double held = st->held, clock = st->clock;
     int32_t w = st->n[PP_PROBLEM_W];
     for (; w < st->n[PP_PROBLEM_I] && lacks(g, PP_PROBLEM_F, s, held) > 0;
          w++) {
         int32_t weight = pp_problem_op(j, PP_PROBLEM_W, s, w);
-        clock += j->time[weight];
+        clock += j->ops.time[weight];
         held += j->taken[j->group[weight]] - j->freed[j->group[weight]];
     }
     if (st->clock >= used)
@@ -249,7 +251,8 @@ static bool is_chain(const struct pp_search_problem *j)
         const struct pp_stage_node *node = &g->stages[s];
         if (node->n_inputs != (s > 0) || (s > 0 && node->inputs[0] != s - 1))
             return false;
-        int32_t ops = j->first_order[node->row + 1] - j->first_order[node->row];
+        int32_t ops =
+            j->ops.first_order[node->row + 1] - j->ops.first_order[node->row];
         if (ops != 3 * j->n_microbatches)
             return false;
     }
@@ -267,7 +270,7 @@ int pp_greedy_run(const struct pp_search_problem *j,
         return PP_AGAIN;
     g.stations = calloc(n, sizeof *g.stations);
     g.wanted = calloc(n, sizeof *g.wanted);
-    g.end = calloc((size_t)j->n_ops, sizeof *g.end);
+    g.end = calloc((size_t)j->ops.n, sizeof *g.end);
     if (!g.stations || !g.wanted || !g.end)
         rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (run_greedy(&g))

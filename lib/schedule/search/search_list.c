@@ -34,7 +34,7 @@ static double group_time(const struct pp_search_problem *j, int kind, int stage)
     /* The mean represents all microbatches; they differ little. */
     double sum = 0;
     for (int i = 0; kind < j->n_kinds && i < j->n_microbatches; i++)
-        sum += j->time[pp_problem_op(j, kind, stage, i)];
+        sum += j->ops.time[pp_problem_op(j, kind, stage, i)];
     return sum / j->n_microbatches;
 }
 
@@ -42,9 +42,9 @@ static double first_lag(const struct pp_search_problem *j, int kind, int stage,
                         int from)
 {
     int32_t op = pp_problem_op(j, kind, stage, 0);
-    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++)
-        if (pp_problem_stage(j, j->in[i].op) == from)
-            return j->in[i].lag;
+    for (int32_t i = j->ops.in.first[op]; i < j->ops.in.first[op + 1]; i++)
+        if (pp_problem_stage(j, j->ops.in.op[i]) == from)
+            return j->ops.in.lag[i];
     return 0;
 }
 
@@ -110,8 +110,8 @@ struct pp_list *pp_list_create(const struct pp_search_problem *j)
     l->problem = j;
     l->seats = calloc(p, sizeof *l->seats);
     l->count = calloc(3 * n, sizeof *l->count);
-    l->missing = calloc((size_t)j->n_ops, sizeof *l->missing);
-    l->arrival = calloc((size_t)j->n_ops, sizeof *l->arrival);
+    l->missing = calloc((size_t)j->ops.n, sizeof *l->missing);
+    l->arrival = calloc((size_t)j->ops.n, sizeof *l->arrival);
     l->first_stage = calloc(p + 1, sizeof *l->first_stage);
     l->stages = calloc(n, sizeof *l->stages);
     l->trip = calloc(n, sizeof *l->trip);
@@ -218,8 +218,8 @@ static bool prefers(const struct pp_list *l, const struct choice *a,
                     const struct choice *b, double wait_ratio)
 {
     if (a->liking > b->liking)
-        return a->from <= b->from + wait_ratio * l->problem->time[b->op];
-    return b->from > a->from + wait_ratio * l->problem->time[a->op];
+        return a->from <= b->from + wait_ratio * l->problem->ops.time[b->op];
+    return b->from > a->from + wait_ratio * l->problem->ops.time[a->op];
 }
 
 /* Returns the best op that is ready now, or else the first to be. Sets *full if
@@ -277,15 +277,15 @@ static void start(struct pp_list *l, int row, int32_t op, double now,
     const struct pp_search_problem *j = l->problem;
     struct seat *seat = &l->seats[row];
     int group = j->group[op];
-    double end = now + j->time[op];
-    order[j->first_order[row] + seat->n++] = op;
+    double end = now + j->ops.time[op];
+    order[j->ops.first_order[row] + seat->n++] = op;
     l->count[group]++;
     seat->held += j->taken[group] - j->freed[group];
     seat->clock = seat->next = end;
-    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
-        int32_t to = j->out[i].op;
-        struct seat *other = &l->seats[j->row[j->group[to]]];
-        double here = end + j->out[i].lag;
+    for (int32_t i = j->ops.out.first[op]; i < j->ops.out.first[op + 1]; i++) {
+        int32_t to = j->ops.out.op[i];
+        struct seat *other = &l->seats[j->ops.row[to]];
+        double here = end + j->ops.out.lag[i];
         if (here > l->arrival[to])
             l->arrival[to] = here;
         if (--l->missing[to] > 0 || other == seat)
@@ -312,7 +312,7 @@ static void decide(struct pp_list *l, int row, int32_t *order)
     }
     int32_t w = choose_weight(l, row, now);
     if (w >= 0 &&
-        (full || c.from - now >= heuristic->min_fill * l->problem->time[w]))
+        (full || c.from - now >= heuristic->min_fill * l->problem->ops.time[w]))
         start(l, row, w, now, order);
     else if (c.op >= 0 && c.from <= now)
         start(l, row, c.op, now, order);
@@ -327,8 +327,8 @@ static void reset(struct pp_list *l)
         l->seats[r] = (struct seat){.need = l->seats[r].need};
     for (int g = 0; g < j->n_kinds * j->graph->n_stages; g++)
         l->count[g] = 0;
-    for (int32_t op = 0; op < j->n_ops; op++) {
-        l->missing[op] = j->first_in[op + 1] - j->first_in[op];
+    for (int32_t op = 0; op < j->ops.n; op++) {
+        l->missing[op] = j->ops.in.first[op + 1] - j->ops.in.first[op];
         l->arrival[op] = 0;
     }
 }
@@ -388,7 +388,7 @@ bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *order)
         decide(l, row, order);
     }
     for (int r = 0; r < j->graph->n_rows; r++)
-        if (l->seats[r].n < j->first_order[r + 1] - j->first_order[r])
+        if (l->seats[r].n < j->ops.first_order[r + 1] - j->ops.first_order[r])
             return false;
     return true;
 }

@@ -42,7 +42,8 @@ static void fill_held(struct annealing *l)
     const struct pp_search_problem *j = l->problem;
     for (int r = 0; r < j->graph->n_rows; r++) {
         double held = 0;
-        for (int32_t k = j->first_order[r]; k < j->first_order[r + 1]; k++) {
+        for (int32_t k = j->ops.first_order[r]; k < j->ops.first_order[r + 1];
+             k++) {
             int group = j->group[l->order[k]];
             l->held[k] = held;
             held += j->taken[group] - j->freed[group];
@@ -53,8 +54,8 @@ static void fill_held(struct annealing *l)
 static bool has_edge(const struct pp_search_problem *j, int32_t from,
                      int32_t to)
 {
-    for (int32_t i = j->first_in[to]; i < j->first_in[to + 1]; i++)
-        if (j->in[i].op == from)
+    for (int32_t i = j->ops.in.first[to]; i < j->ops.in.first[to + 1]; i++)
+        if (j->ops.in.op[i] == from)
             return true;
     return false;
 }
@@ -82,7 +83,7 @@ static int32_t reach(const struct annealing *l, int row, int32_t k,
     double change = j->taken[gx] - j->freed[gx];
     for (; d < most; d++) {
         int32_t at = left ? k - d - 1 : k + d + 1;
-        if (at < j->first_order[row] || at >= j->first_order[row + 1])
+        if (at < j->ops.first_order[row] || at >= j->ops.first_order[row + 1])
             break;
         int32_t y = l->order[at];
         if (!(left ? may_pass(j, y, x) : may_pass(j, x, y)))
@@ -115,15 +116,15 @@ static bool fits_there(const struct annealing *l, int row, struct pp_move m)
 static bool propose(struct annealing *l, struct pp_move *m)
 {
     const struct pp_search_problem *j = l->problem;
-    const struct pp_eval *e = &l->moves.at;
+    const struct pp_paths *e = &l->moves.at;
     for (int i = 0; i < TRIES; i++) {
-        int32_t k = random_below(l, j->n_ops), op = l->order[k];
-        if (e->start[op] + j->time[op] + e->tail[op] < e->worst - l->eps)
+        int32_t k = random_below(l, j->ops.n), op = l->order[k];
+        if (e->start[op] + j->ops.time[op] + e->tail[op] < e->worst - l->eps)
             continue;
         uint64_t bits = random_bits(l);
         bool left = bits & 1;
         int32_t most = bits & 2 ? 2 : MAX_SHIFT;
-        int row = j->row[j->group[op]];
+        int row = j->ops.row[op];
         int32_t d = reach(l, row, k, most, left);
         if (d == 0)
             continue;
@@ -150,7 +151,7 @@ static int32_t keep(struct annealing *l, struct pp_move m)
     int32_t n = pp_moves_keep(&l->moves);
     if (l->moves.at.worst < l->best_worst - l->eps) {
         l->best_worst = l->moves.at.worst;
-        memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
+        memcpy(l->best, l->order, (size_t)j->ops.n * sizeof *l->best);
     }
     return n;
 }
@@ -165,7 +166,7 @@ static double step(struct annealing *l)
     bool good = pp_moves_try(&l->moves, m) <= bound + l->eps;
     double visits = 2 * TRIES + 4 * l->moves.n_window;
     if (good)
-        return visits + 2 * keep(l, m) + l->problem->n_ops / 16;
+        return visits + 2 * keep(l, m) + l->problem->ops.n / 16;
     pp_moves_undo(&l->moves);
     return visits;
 }
@@ -184,18 +185,18 @@ static double anneal(struct annealing *l)
 static int init(struct annealing *l, struct pp_err *err)
 {
     const struct pp_search_problem *j = l->problem;
-    l->best = calloc((size_t)j->n_ops, sizeof *l->best);
-    l->held = calloc((size_t)j->n_ops, sizeof *l->held);
+    l->best = calloc((size_t)j->ops.n, sizeof *l->best);
+    l->held = calloc((size_t)j->ops.n, sizeof *l->held);
     if (!l->best || !l->held)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int32_t op = 0; op < j->n_ops; op++)
-        l->mean += j->time[op] / j->n_ops;
+    for (int32_t op = 0; op < j->ops.n; op++)
+        l->mean += j->ops.time[op] / j->ops.n;
     if (pp_moves_init(&l->moves, j, l->order, err))
         return -1;
     fill_held(l);
     l->eps = 1e-10 * l->moves.at.worst;
     l->best_worst = l->moves.at.worst;
-    memcpy(l->best, l->order, (size_t)j->n_ops * sizeof *l->best);
+    memcpy(l->best, l->order, (size_t)j->ops.n * sizeof *l->best);
     return 0;
 }
 
@@ -208,7 +209,7 @@ int pp_local_search(const struct pp_search_problem *j,
     if (!rc) {
         *steps = anneal(&l);
         *worst = l.best_worst;
-        memcpy(order, l.best, (size_t)j->n_ops * sizeof *order);
+        memcpy(order, l.best, (size_t)j->ops.n * sizeof *order);
     }
     free(l.best);
     free(l.held);

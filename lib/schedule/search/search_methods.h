@@ -116,14 +116,14 @@ bool pp_list_run(struct pp_list *l, const struct pp_policy *p, int32_t *order);
 struct pp_policy_search {
     const struct pp_search_problem *problem;
     struct pp_list *list;
-    struct pp_eval *eval;
+    struct pp_paths *eval;
     double goal;  /* stop if the objective is no larger */
     uint64_t key; /* key of the random generator */
     struct pp_policy best;
     double worst; /* objective of best; infinity before the first run */
     double steps; /* work done, in visits of an op */
     /* Called with every order that is tried. */
-    void (*found)(void *ctx, const struct pp_eval *e, const int32_t *order);
+    void (*found)(void *ctx, const struct pp_paths *e, const int32_t *order);
     void *ctx;
     int32_t *order; /* n_ops: scratch space for an order */
 };

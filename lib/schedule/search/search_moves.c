@@ -8,15 +8,16 @@
 
 static int row_of(const struct pp_search_problem *j, int32_t op)
 {
-    return j->row[j->group[op]];
+    return j->ops.row[op];
 }
 
 /* Returns the op before another in its row, or -1. */
 static int32_t row_before(const struct pp_moves *v, int32_t op)
 {
     int32_t k = v->place[op];
-    return k > v->problem->first_order[row_of(v->problem, op)] ? v->order[k - 1]
-                                                               : -1;
+    return k > v->problem->ops.first_order[row_of(v->problem, op)]
+               ? v->order[k - 1]
+               : -1;
 }
 
 /* Returns the op after another in its row, or -1. */
@@ -24,7 +25,7 @@ static int32_t row_after(const struct pp_moves *v, int32_t op)
 {
     const struct pp_search_problem *j = v->problem;
     int32_t k = v->place[op] + 1;
-    return k < j->first_order[row_of(j, op) + 1] ? v->order[k] : -1;
+    return k < j->ops.first_order[row_of(j, op) + 1] ? v->order[k] : -1;
 }
 
 /* Sets the start of an op. Returns whether it changed. */
@@ -33,10 +34,10 @@ static bool find_start(struct pp_moves *v, int32_t op)
     const struct pp_search_problem *j = v->problem;
     int32_t before = row_before(v, op);
     double old = v->at.start[op];
-    double start = before < 0 ? 0 : v->at.start[before] + j->time[before];
-    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++) {
-        int32_t from = j->in[i].op;
-        double t = v->at.start[from] + j->time[from] + j->in[i].lag;
+    double start = before < 0 ? 0 : v->at.start[before] + j->ops.time[before];
+    for (int32_t i = j->ops.in.first[op]; i < j->ops.in.first[op + 1]; i++) {
+        int32_t from = j->ops.in.op[i];
+        double t = v->at.start[from] + j->ops.time[from] + j->ops.in.lag[i];
         start = t > start ? t : start;
     }
     v->at.start[op] = start;
@@ -49,11 +50,11 @@ static bool find_tail(struct pp_moves *v, int32_t op)
     const struct pp_search_problem *j = v->problem;
     int32_t after = row_after(v, op);
     double old = v->at.tail[op];
-    double tail =
-        after < 0 ? j->late[row_of(j, op)] : j->time[after] + v->at.tail[after];
-    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++) {
-        int32_t to = j->out[i].op;
-        double t = j->out[i].lag + j->time[to] + v->at.tail[to];
+    double tail = after < 0 ? j->ops.late[row_of(j, op)]
+                            : j->ops.time[after] + v->at.tail[after];
+    for (int32_t i = j->ops.out.first[op]; i < j->ops.out.first[op + 1]; i++) {
+        int32_t to = j->ops.out.op[i];
+        double t = j->ops.out.lag[i] + j->ops.time[to] + v->at.tail[to];
         tail = t > tail ? t : tail;
     }
     v->at.tail[op] = tail;
@@ -100,8 +101,8 @@ static bool mark_before(struct pp_moves *v, int32_t x)
         if (is_passed(v, op, x))
             return false;
         mark(v, row_before(v, op));
-        for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
-            mark(v, j->in[e].op);
+        for (int32_t e = j->ops.in.first[op]; e < j->ops.in.first[op + 1]; e++)
+            mark(v, j->ops.in.op[e]);
     }
     return true;
 }
@@ -114,8 +115,8 @@ static bool mark_after(struct pp_moves *v, int32_t x)
     for (int32_t i = 1; i < v->n_window; i++) {
         int32_t op = v->before[i].op, before = row_before(v, op);
         bool waits = before >= 0 && v->marked[before];
-        for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
-            waits |= v->marked[j->in[e].op];
+        for (int32_t e = j->ops.in.first[op]; e < j->ops.in.first[op + 1]; e++)
+            waits |= v->marked[j->ops.in.op[e]];
         if (waits && is_passed(v, op, x))
             return false;
         v->marked[op] = waits;
@@ -167,7 +168,7 @@ double pp_moves_try(struct pp_moves *v, struct pp_move m)
     for (int32_t i = v->first + v->n_window - 1; i >= v->first; i--) {
         int32_t op = v->at.sorted[i];
         find_tail(v, op);
-        double path = v->at.start[op] + j->time[op] + v->at.tail[op];
+        double path = v->at.start[op] + j->ops.time[op] + v->at.tail[op];
         longest = path > longest ? path : longest;
     }
     return longest;
@@ -196,16 +197,16 @@ static void note_after(struct pp_moves *v, int32_t op)
 {
     const struct pp_search_problem *j = v->problem;
     note(v, row_after(v, op));
-    for (int32_t i = j->first_out[op]; i < j->first_out[op + 1]; i++)
-        note(v, j->out[i].op);
+    for (int32_t i = j->ops.out.first[op]; i < j->ops.out.first[op + 1]; i++)
+        note(v, j->ops.out.op[i]);
 }
 
 static void note_before(struct pp_moves *v, int32_t op)
 {
     const struct pp_search_problem *j = v->problem;
     note(v, row_before(v, op));
-    for (int32_t i = j->first_in[op]; i < j->first_in[op + 1]; i++)
-        note(v, j->in[i].op);
+    for (int32_t i = j->ops.in.first[op]; i < j->ops.in.first[op + 1]; i++)
+        note(v, j->ops.in.op[i]);
 }
 
 int32_t pp_moves_keep(struct pp_moves *v)
@@ -214,7 +215,7 @@ int32_t pp_moves_keep(struct pp_moves *v)
     int32_t end = v->first + v->n_window, n = 0;
     for (int32_t i = v->first; i < end; i++)
         note_after(v, v->at.sorted[i]);
-    for (int32_t i = end; i < j->n_ops; i++)
+    for (int32_t i = end; i < j->ops.n; i++)
         if (v->dirty[i]) {
             v->dirty[i] = false;
             n++;
@@ -232,11 +233,11 @@ int32_t pp_moves_keep(struct pp_moves *v)
         }
     v->at.worst = -INFINITY;
     for (int r = 0; r < j->graph->n_rows; r++) {
-        int32_t k = j->first_order[r + 1] - 1;
+        int32_t k = j->ops.first_order[r + 1] - 1;
         double last = 0;
-        if (k >= j->first_order[r])
-            last = v->at.start[v->order[k]] + j->time[v->order[k]];
-        v->at.worst = fmax(v->at.worst, last + j->late[r]);
+        if (k >= j->ops.first_order[r])
+            last = v->at.start[v->order[k]] + j->ops.time[v->order[k]];
+        v->at.worst = fmax(v->at.worst, last + j->ops.late[r]);
     }
     return n;
 }
@@ -257,7 +258,7 @@ static int by_start(const void *a, const void *b)
 /* Sorts the sequence by start, so that windows are small. */
 static int sort_by_start(struct pp_moves *v, struct pp_err *err)
 {
-    size_t n = (size_t)v->problem->n_ops;
+    size_t n = (size_t)v->problem->ops.n;
     struct started_op *ops = calloc(n + 1, sizeof *ops);
     if (!ops)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -275,9 +276,9 @@ static int sort_by_start(struct pp_moves *v, struct pp_err *err)
 int pp_moves_init(struct pp_moves *v, const struct pp_search_problem *j,
                   int32_t *order, struct pp_err *err)
 {
-    size_t n = (size_t)j->n_ops;
+    size_t n = (size_t)j->ops.n;
     *v = (struct pp_moves){.problem = j, .order = order};
-    if (pp_eval_init(&v->at, j, err))
+    if (pp_paths_init(&v->at, &j->ops, err))
         return -1;
     v->place = calloc(n, sizeof *v->place);
     v->turn = calloc(n, sizeof *v->turn);
@@ -286,10 +287,10 @@ int pp_moves_init(struct pp_moves *v, const struct pp_search_problem *j,
     v->before = calloc(n, sizeof *v->before);
     if (!v->place || !v->turn || !v->marked || !v->dirty || !v->before)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (!pp_eval_heads(&v->at, order))
+    if (!pp_paths_heads(&v->at, order))
         return pp_fail(err, PP_EXIT_NO, "this order deadlocks");
-    pp_eval_tails(&v->at);
-    for (int32_t k = 0; k < j->n_ops; k++)
+    pp_paths_tails(&v->at);
+    for (int32_t k = 0; k < j->ops.n; k++)
         v->place[order[k]] = k;
     return sort_by_start(v, err);
 }
@@ -301,6 +302,6 @@ void pp_moves_finish(struct pp_moves *v)
     free(v->marked);
     free(v->dirty);
     free(v->before);
-    pp_eval_finish(&v->at);
+    pp_paths_finish(&v->at);
     *v = (struct pp_moves){0};
 }

@@ -28,12 +28,12 @@ struct pp_window_op {
 
 struct pp_moves {
     const struct pp_search_problem *problem;
-    int32_t *order;    /* borrowed; changes with each move */
-    struct pp_eval at; /* worst, start, tail and sorted of the order */
-    int32_t *place;    /* per op: its place in order */
-    int32_t *turn;     /* per op: its place in at.sorted */
-    bool *marked;      /* per op: private */
-    bool *dirty;       /* per turn: private */
+    int32_t *order;     /* borrowed; changes with each move */
+    struct pp_paths at; /* worst, start, tail and sorted of the order */
+    int32_t *place;     /* per op: its place in order */
+    int32_t *turn;      /* per op: its place in at.sorted */
+    bool *marked;       /* per op: private */
+    bool *dirty;        /* per turn: private */
     struct pp_window_op *before; /* as many as n_window */
     struct pp_move move;         /* the move being tried */
     int32_t first, n_window;     /* its window in at.sorted */

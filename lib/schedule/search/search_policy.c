@@ -11,8 +11,9 @@ static const double run_visits = 16;
 
 static double try_policy(struct pp_policy_search *s, const struct pp_policy *p)
 {
-    s->steps += run_visits * s->problem->n_ops;
-    if (!pp_list_run(s->list, p, s->order) || !pp_eval_heads(s->eval, s->order))
+    s->steps += run_visits * s->problem->ops.n;
+    if (!pp_list_run(s->list, p, s->order) ||
+        !pp_paths_heads(s->eval, s->order))
         return INFINITY;
     s->found(s->ctx, s->eval, s->order);
     return s->eval->worst;
@@ -101,8 +102,8 @@ int pp_policy_climb(struct pp_policy_search *s, double steps,
     double end = s->steps + steps, at = s->worst, mean = 0;
     int rc = pp_policy_init(&now, s->problem, err) ||
              pp_policy_init(&next, s->problem, err);
-    for (int32_t op = 0; op < s->problem->n_ops; op++)
-        mean += s->problem->time[op] / s->problem->n_ops;
+    for (int32_t op = 0; op < s->problem->ops.n; op++)
+        mean += s->problem->ops.time[op] / s->problem->ops.n;
     if (!rc)
         pp_policy_copy(&now, &s->best, s->problem);
     while (!rc && s->steps < end && s->worst > s->goal) {

@@ -5,84 +5,52 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/num.h"
+#include "base/alloc.h"
 #include "schedule/ir/deps.h"
 
-/* One pass over all dependencies, which counts them or fills them in. */
-struct edges {
+struct waits {
     struct pp_search_problem *problem;
     const struct pp_costs *costs;
     struct pp_action action;
-    int32_t op;
-    bool fill;
+    struct pp_err *err;
 };
 
 static int visit(void *ctx, struct pp_dep dep)
 {
-    struct edges *e = ctx;
-    struct pp_search_problem *j = e->problem;
+    const struct waits *w = ctx;
     bool forward = dep.ops & 1u << PP_F;
-    if (dep.stage == e->action.stage)
-        return 0; /* on the same rank, in this order in every row */
-    int32_t from = pp_problem_op(j, forward ? PP_PROBLEM_F : PP_PROBLEM_I,
-                                 dep.stage, e->action.microbatch);
     double lag = 0;
-    if (!e->fill) {
-        j->first_in[e->op + 1]++;
-        j->first_out[from + 1]++;
-        return 0;
-    }
+    if (dep.stage == w->action.stage)
+        return 0; /* on the same rank, in this order in every row */
     if (dep.message != PP_N_OPS) {
-        struct pp_action message = e->action;
+        struct pp_action message = w->action;
         message.op = (uint8_t)dep.message;
         message.peer = dep.stage;
-        lag = e->costs->time(e->costs->ctx, pp_other_end(message));
+        lag = w->costs->time(w->costs->ctx, pp_other_end(message));
     }
-    j->in[j->first_in[e->op]++] = (struct pp_search_edge){from, lag};
-    j->out[j->first_out[from]++] = (struct pp_search_edge){e->op, lag};
-    return 0;
+    return pp_ops_wait(&w->problem->ops,
+                       pp_problem_op(w->problem,
+                                     forward ? PP_PROBLEM_F : PP_PROBLEM_I,
+                                     dep.stage, w->action.microbatch),
+                       lag, w->err);
 }
 
-static void visit_all(struct pp_search_problem *j, const struct pp_costs *costs,
-                      bool fill)
+static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
+                    size_t n, struct pp_err *err)
 {
-    struct edges e = {.problem = j, .costs = costs, .fill = fill};
-    for (e.op = 0; e.op < j->n_ops; e.op++) {
-        e.action = pp_problem_action(j, e.op);
-        pp_deps(j->graph, e.action, visit, &e); /* visit never stops it */
+    struct waits w = {.problem = j, .costs = costs, .err = err};
+    for (int32_t op = 0; op < (int32_t)n; op++) {
+        double time = 0;
+        w.action = pp_problem_action(j, op);
+        if (w.action.op != PP_W ||
+            !pp_problem_is_whole(j, w.action.stage, w.action.microbatch))
+            time = costs->time(costs->ctx, w.action);
+        j->group[op] = op / j->n_microbatches;
+        pp_ops_add(&j->ops, j->graph->stages[w.action.stage].row, time);
+        if (pp_deps(j->graph, w.action, visit, &w))
+            return -1;
     }
-}
-
-/* Sums counts that are stored one place up. */
-static void sum_up(int32_t *first, int32_t n)
-{
-    for (int32_t i = 0; i < n; i++)
-        first[i + 1] += first[i];
-}
-
-/* Restores the starts that filling advanced. */
-static void move_back(int32_t *first, int32_t n)
-{
-    for (int32_t i = n; i > 0; i--)
-        first[i] = first[i - 1];
-    first[0] = 0;
-}
-
-static int init_edges(struct pp_search_problem *j, const struct pp_costs *costs,
-                      struct pp_err *err)
-{
-    visit_all(j, costs, false);
-    sum_up(j->first_in, j->n_ops);
-    sum_up(j->first_out, j->n_ops);
-    size_t n = (size_t)j->first_in[j->n_ops];
-    j->in = calloc(n + 1, sizeof *j->in);
-    j->out = calloc(n + 1, sizeof *j->out);
-    if (!j->in || !j->out)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    visit_all(j, costs, true);
-    move_back(j->first_in, j->n_ops);
-    move_back(j->first_out, j->n_ops);
-    return 0;
+    return pp_ops_link(&j->ops, err);
 }
 
 static void init_loads(struct pp_search_problem *j,
@@ -104,26 +72,19 @@ static void init_loads(struct pp_search_problem *j,
         j->slack = fmax(j->slack, 1e-9 * j->limit[r]);
 }
 
-static int allocate(struct pp_search_problem *j, struct pp_err *err)
+static int allocate(struct pp_search_problem *j, size_t n, struct pp_err *err)
 {
-    size_t n = (size_t)j->n_ops, groups = (size_t)j->n_kinds;
+    size_t rows = (size_t)j->graph->n_rows, groups = (size_t)j->n_kinds;
     groups *= (size_t)j->graph->n_stages;
-    j->time = calloc(n, sizeof *j->time);
-    j->group = calloc(n, sizeof *j->group);
-    j->first_in = calloc(n + 1, sizeof *j->first_in);
-    j->first_out = calloc(n + 1, sizeof *j->first_out);
-    j->first_order =
-        calloc((size_t)j->graph->n_rows + 1, sizeof *j->first_order);
-    j->n_whole = calloc((size_t)j->graph->n_stages, sizeof *j->n_whole);
-    j->row = calloc(groups, sizeof *j->row);
-    j->taken = calloc(groups, sizeof *j->taken);
-    j->freed = calloc(groups, sizeof *j->freed);
-    j->late = calloc((size_t)j->graph->n_rows, sizeof *j->late);
-    if (!j->time || !j->group || !j->first_in || !j->first_out ||
-        !j->first_order || !j->n_whole || !j->row || !j->taken || !j->freed ||
-        !j->late)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    if (pp_ops_init(&j->ops, n, rows, true, err))
+        return -1;
+    j->ops.late = pp_calloc(rows, sizeof *j->ops.late, err);
+    j->group = pp_calloc(n, sizeof *j->group, err);
+    j->n_whole = pp_calloc((size_t)j->graph->n_stages, sizeof *j->n_whole, err);
+    j->taken = pp_calloc(groups, sizeof *j->taken, err);
+    j->freed = pp_calloc(groups, sizeof *j->freed, err);
+    return j->ops.late && j->group && j->n_whole && j->taken && j->freed ? 0
+                                                                         : -1;
 }
 
 static double time_on_stage(const struct pp_costs *costs, int stage,
@@ -181,37 +142,20 @@ int pp_search_problem_init(struct pp_search_problem *j,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d stages of %d microbatches are too many to search",
                        s->graph->n_stages, s->n_microbatches);
-    j->n_ops = (int32_t)n;
-    if (allocate(j, err))
+    if (allocate(j, (size_t)n, err))
         return -1;
     if (backward == PP_BACKWARD_MIXED || backward == PP_BACKWARD_LATE)
         mix_backward(j, costs, backward == PP_BACKWARD_LATE);
-    for (int32_t op = 0; op < j->n_ops; op++) {
-        struct pp_action a = pp_problem_action(j, op);
-        j->group[op] = op / j->n_microbatches;
-        j->row[j->group[op]] = s->graph->stages[a.stage].row;
-        if (a.op != PP_W || !pp_problem_is_whole(j, a.stage, a.microbatch))
-            j->time[op] = costs->time(costs->ctx, a);
-        j->first_order[s->graph->stages[a.stage].row + 1]++;
-    }
-    sum_up(j->first_order, s->graph->n_rows);
     init_loads(j, room);
-    return init_edges(j, costs, err);
+    return init_ops(j, costs, (size_t)n, err);
 }
 
 void pp_search_problem_finish(struct pp_search_problem *j)
 {
-    free(j->time);
-    free(j->group);
-    free(j->first_in);
-    free(j->first_out);
-    free(j->in);
-    free(j->out);
-    free(j->first_order);
+    pp_ops_finish(&j->ops);
     free(j->n_whole);
-    free(j->row);
+    free(j->group);
     free(j->taken);
     free(j->freed);
-    free(j->late);
     *j = (struct pp_search_problem){0};
 }

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "schedule/kinds/kind.h"
+#include "schedule/ir/ops.h"
 #include "schedule/ir/schedule.h"
 #include "schedule/memory/memory.h"
 #include "schedule/simulate/sim.h"
@@ -32,27 +33,16 @@ enum pp_backward {
     PP_BACKWARD_LATE
 };
 
-/* A dependency between ops of two stages, seen from one of them. */
-struct pp_search_edge {
-    int32_t op; /* the other one */
-    double lag; /* from the end of one to the start of the other */
-};
-
 struct pp_search_problem {
     const struct pp_graph *graph;
     int n_microbatches, n_kinds; /* 3, or 2 if backward is whole */
-    int32_t n_ops;
-    double *time;                  /* per op */
-    int32_t *first_in, *first_out; /* per op, n_ops + 1: into in and out */
-    struct pp_search_edge *in, *out;
-    int32_t *first_order;  /* per rank, n_rows + 1: start of its row */
+    /* Edges join ops of two stages. late is what the objective adds to the end
+     * of a rank; 0 for the makespan. */
+    struct pp_ops ops;
     int32_t *n_whole;      /* per stage: microbatches with B, if mixed */
     int32_t *group;        /* per op: kind * n_stages + stage */
-    int32_t *row;          /* per group */
     const double *limit;   /* per rank, or NULL */
     double *taken, *freed; /* per group: memory at its op's start and end */
-    double *late; /* per rank: added to its end in the objective; 0 for the
-                     makespan */
     double slack; /* rounding by which sums of loads may exceed a limit */
 };
 
@@ -136,37 +126,12 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
 int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
                       struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
-/* --- times of an order ---
- *
- * Longest paths from the start and to the end, in one pass over flat arrays:
- * what pp_simulate says at unbounded depth, without its walk. Both passes cost
- * about as many steps as there are ops. */
-struct pp_eval {
-    const struct pp_search_problem *problem;
-    double worst;    /* largest end of a rank, plus its problem->late */
-    double *start;   /* per op */
-    double *tail;    /* per op: from its end to the largest end */
-    int32_t *sorted; /* ops, each after everything that it waits for */
-    int32_t *at;     /* per rank: private */
-    double *clock;   /* per rank: private */
-    int32_t *queue;
-    bool *queued;
-};
-
-int pp_eval_init(struct pp_eval *e, const struct pp_search_problem *j,
-                 struct pp_err *err) PP_MUST_USE;
-void pp_eval_finish(struct pp_eval *e);
-
-/* Fills worst, start and sorted. Returns false if the order deadlocks. */
-bool pp_eval_heads(struct pp_eval *e, const int32_t *order);
-
-/* Fills tail, after pp_eval_heads of the same order. */
-void pp_eval_tails(struct pp_eval *e);
+/* --- times of an order, after pp_paths_heads --- */
 
 /* Returns the last end of all ops, whatever the objective. */
-double pp_eval_makespan(const struct pp_eval *e, const int32_t *order);
+double pp_row_order_makespan(const struct pp_paths *p, const int32_t *order);
 
 /* Returns the largest span of a rank, from its first start to its last end. */
-double pp_eval_span(const struct pp_eval *e, const int32_t *order);
+double pp_row_order_span(const struct pp_paths *p, const int32_t *order);
 
 #endif

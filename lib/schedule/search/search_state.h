@@ -10,7 +10,7 @@
 struct pp_search_state {
     const struct pp_search_options *options;
     struct pp_search_problem problem;
-    struct pp_eval eval;
+    struct pp_paths eval;
     int32_t *best, *order;
     double worst, second;    /* objective of best, and its span to break ties */
     double least, goal, eps; /* least: the first goal */

@@ -30,7 +30,7 @@ static int try_limit(struct pp_search_state *s, double most, double seconds,
                      struct pp_err *err)
 {
     const double worst = s->worst, second = s->second, goal = s->goal;
-    size_t bytes = (size_t)s->problem.n_ops * sizeof *s->best;
+    size_t bytes = (size_t)s->problem.ops.n * sizeof *s->best;
     int32_t *best = malloc(bytes + 1);
     if (!best)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -62,12 +62,12 @@ static int take_lightest(struct pp_search_state *s, double *peak,
             return -1;
         if (rc || !pp_row_order_fits(j, s->order) ||
             pp_row_order_peak(j, s->order) >= *peak ||
-            !pp_eval_heads(&s->eval, s->order) ||
+            !pp_paths_heads(&s->eval, s->order) ||
             s->eval.worst > s->worst + s->eps)
             continue;
         *peak = pp_row_order_peak(j, s->order);
-        s->second = pp_eval_span(&s->eval, s->order);
-        memcpy(s->best, s->order, (size_t)j->n_ops * sizeof *s->best);
+        s->second = pp_row_order_span(&s->eval, s->order);
+        memcpy(s->best, s->order, (size_t)j->ops.n * sizeof *s->best);
     }
     return 0;
 }

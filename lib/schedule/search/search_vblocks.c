@@ -89,12 +89,12 @@ static void plan(struct vblocks *v)
         int stage = i < n ? i : 2 * n - 1 - i;
         int32_t op = pp_problem_op(j, kind, stage, 0);
         int group = j->group[op];
-        double time = j->time[op], ready = now;
-        for (int32_t e = j->first_in[op]; e < j->first_in[op + 1]; e++)
-            if (pp_problem_stage(j, j->in[e].op) != stage)
-                ready = now + j->in[e].lag;
+        double time = j->ops.time[op], ready = now;
+        for (int32_t e = j->ops.in.first[op]; e < j->ops.in.first[op + 1]; e++)
+            if (pp_problem_stage(j, j->ops.in.op[e]) != stage)
+                ready = now + j->ops.in.lag[e];
         ready += v->knobs->wait[2 * i / n] * time;
-        now = place(v, j->row[group], ready, time);
+        now = place(v, j->ops.row[op], ready, time);
         v->offset[group] = now - time;
     }
 }
@@ -107,8 +107,8 @@ static double work(const struct pp_search_problem *j, int microbatch)
     for (int s = 0; s < n / 2; s++) {
         double sum = 0;
         for (int kind = PP_PROBLEM_F; kind <= PP_PROBLEM_W; kind++)
-            sum += j->time[pp_problem_op(j, kind, s, microbatch)] +
-                   j->time[pp_problem_op(j, kind, n - 1 - s, microbatch)];
+            sum += j->ops.time[pp_problem_op(j, kind, s, microbatch)] +
+                   j->ops.time[pp_problem_op(j, kind, n - 1 - s, microbatch)];
         most = fmax(most, sum);
     }
     return most;
@@ -168,7 +168,7 @@ static void add_op(struct vblock_row *r, int i, int kind)
 {
     const struct pp_search_problem *j = r->v->problem;
     int32_t op = next_of_row(r, i, kind);
-    r->clock += j->time[op];
+    r->clock += j->ops.time[op];
     r->held += j->taken[j->group[op]] - j->freed[j->group[op]];
     r->done[i][kind]++;
     *r->order++ = op;
@@ -204,10 +204,10 @@ static bool write_row(struct vblocks *v, int row)
         .v = v,
         .stage = {row, j->graph->n_stages - 1 - row},
         .limit = j->limit ? j->limit[row] + j->slack : INFINITY,
-        .order = v->order + j->first_order[row],
+        .order = v->order + j->ops.first_order[row],
     };
-    for (int32_t left = j->first_order[row + 1] - j->first_order[row]; left > 0;
-         left--) {
+    for (int32_t left = j->ops.first_order[row + 1] - j->ops.first_order[row];
+         left > 0; left--) {
         int i = 0, kind = 0, weight = owing(&r);
         double at = next_of_block(&r, weight >= 0, &i, &kind);
         bool none = at == INFINITY || !has_room(&r, i, kind);
@@ -216,7 +216,7 @@ static bool write_row(struct vblocks *v, int row)
         if (none ||
             (weight >= 0 &&
              r.clock + v->knobs->min_fill *
-                           j->time[next_of_row(&r, weight, PP_PROBLEM_W)] <=
+                           j->ops.time[next_of_row(&r, weight, PP_PROBLEM_W)] <=
                  at)) {
             add_op(&r, weight, PP_PROBLEM_W);
         } else {
@@ -232,7 +232,7 @@ static bool is_v(const struct pp_search_problem *j)
 {
     const struct pp_graph *g = j->graph;
     if (j->n_kinds < 3 || g->n_stages != 2 * g->n_rows ||
-        j->n_ops != 3 * g->n_stages * j->n_microbatches)
+        j->ops.n != 3 * g->n_stages * j->n_microbatches)
         return false;
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_stage_node *node = &g->stages[s];
