@@ -150,7 +150,7 @@ static void leave_room(const struct events *e, struct watch *w, int s, size_t j,
     pp_bound_raise(tail, w->time);
 }
 
-/* Raises op's head for microbatch k by data, order and the rank's own work. */
+/* Raises op's head for microbatch k by order and the rank's own work. */
 static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
                        double *head)
 {
@@ -158,9 +158,6 @@ static void raise_head(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->head[op][(size_t)s * c->n + k];
     if (k > 0)
         pp_bound_raise(head, own[-1] + stage->time[op]);
-    if (op > 0)
-        pp_bound_raise(head, c->head[op - 1][(size_t)s * c->n + k] +
-                                 stage->time[op - 1]);
     pp_bound_raise(head, c->row_head[c->g->stages[s].row] +
                              (double)(k + 1) * stage->before[op] -
                              stage->time[op]);
@@ -178,34 +175,15 @@ static void raise_head_by_set(const struct events *e, int s, int op, size_t k)
 static int heads_of(struct events *e, size_t k, struct pp_err *err)
 {
     const struct pp_bound_case *c = e->c;
-    const struct pp_graph *g = c->g;
-    for (int s = 0; s < g->n_stages; s++) {
-        double *head = &c->head[PP_BOUND_F][(size_t)s * c->n + k];
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            int t = g->stages[s].inputs[i];
-            pp_bound_raise(head, c->head[PP_BOUND_F][(size_t)t * c->n + k] +
-                                     c->stages[t].time[PP_BOUND_F] +
-                                     c->forward[c->first_edge[s] + (size_t)i]);
-        }
-        raise_head(c, s, PP_BOUND_F, k, head);
-        if (c->limit && make_room(e, s, k, head, err))
+    for (int32_t i = 0; i < c->data.n; i++) {
+        int op, s;
+        pp_bound_at(c, i, &op, &s);
+        double *head = &c->head[op][(size_t)s * c->n + k];
+        pp_bound_raise_head(c, op, s, k, false);
+        raise_head(c, s, op, k, head);
+        if (c->limit && op == PP_BOUND_F && make_room(e, s, k, head, err))
             return -1;
-        raise_head_by_set(e, s, PP_BOUND_F, k);
-    }
-    for (int s = g->n_stages; s-- > 0;) {
-        double *head = &c->head[PP_BOUND_I][(size_t)s * c->n + k];
-        raise_head(c, s, PP_BOUND_I, k, head);
-        raise_head_by_set(e, s, PP_BOUND_I, k);
-        double end = *head + c->stages[s].time[PP_BOUND_I];
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            int t = g->stages[s].inputs[i];
-            if (pp_sends_gradient(g, t))
-                pp_bound_raise(&c->head[PP_BOUND_I][(size_t)t * c->n + k],
-                               end + c->backward[c->first_edge[s] + (size_t)i]);
-        }
-        raise_head(c, s, PP_BOUND_W, k,
-                   &c->head[PP_BOUND_W][(size_t)s * c->n + k]);
-        raise_head_by_set(e, s, PP_BOUND_W, k);
+        raise_head_by_set(e, s, op, k);
     }
     return 0;
 }
@@ -217,9 +195,6 @@ static void raise_tail(const struct pp_bound_case *c, int s, int op, size_t k,
     const double *own = &c->tail[op][(size_t)s * c->n + k];
     if (k + 1 < c->n)
         pp_bound_raise(tail, own[1] + stage->time[op]);
-    if (op + 1 < PP_BOUND_OPS)
-        pp_bound_raise(tail, c->tail[op + 1][(size_t)s * c->n + k] +
-                                 stage->time[op + 1]);
     pp_bound_raise(tail, c->row_tail[c->g->stages[s].row] +
                              (double)(c->n - k) * stage->after[op] -
                              stage->time[op]);
@@ -236,37 +211,16 @@ static void raise_tail_by_set(const struct events *e, int s, int op, size_t k)
 static void tails_of(struct events *e, size_t k)
 {
     const struct pp_bound_case *c = e->c;
-    const struct pp_graph *g = c->g;
-    for (int s = 0; s < g->n_stages; s++) {
-        size_t at = (size_t)s * c->n + k;
-        raise_tail(c, s, PP_BOUND_W, k, &c->tail[PP_BOUND_W][at]);
-        if (c->limit)
-            leave_room(e, &e->weight[s], s, k, &c->tail[PP_BOUND_W][at]);
-        raise_tail_by_set(e, s, PP_BOUND_W, k);
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            int t = g->stages[s].inputs[i];
-            if (!pp_sends_gradient(g, t))
-                continue;
-            pp_bound_raise(&c->tail[PP_BOUND_I][at],
-                           c->tail[PP_BOUND_I][(size_t)t * c->n + k] +
-                               c->stages[t].time[PP_BOUND_I] +
-                               c->backward[c->first_edge[s] + (size_t)i]);
-        }
-        raise_tail(c, s, PP_BOUND_I, k, &c->tail[PP_BOUND_I][at]);
-        if (c->limit)
-            leave_room(e, &e->backward[s], s, k, &c->tail[PP_BOUND_I][at]);
-        raise_tail_by_set(e, s, PP_BOUND_I, k);
-    }
-    for (int s = g->n_stages; s-- > 0;) {
-        double *tail = &c->tail[PP_BOUND_F][(size_t)s * c->n + k];
-        raise_tail(c, s, PP_BOUND_F, k, tail);
-        raise_tail_by_set(e, s, PP_BOUND_F, k);
-        double from = *tail + c->stages[s].time[PP_BOUND_F];
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            int t = g->stages[s].inputs[i];
-            pp_bound_raise(&c->tail[PP_BOUND_F][(size_t)t * c->n + k],
-                           from + c->forward[c->first_edge[s] + (size_t)i]);
-        }
+    for (int32_t i = c->data.n - 1; i >= 0; i--) {
+        int op, s;
+        pp_bound_at(c, i, &op, &s);
+        double *tail = &c->tail[op][(size_t)s * c->n + k];
+        pp_bound_raise_tail(c, op, s, k, false);
+        raise_tail(c, s, op, k, tail);
+        if (c->limit && op != PP_BOUND_F)
+            leave_room(e, op == PP_BOUND_I ? &e->backward[s] : &e->weight[s], s,
+                       k, tail);
+        raise_tail_by_set(e, s, op, k);
     }
 }
 

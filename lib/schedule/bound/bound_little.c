@@ -8,6 +8,17 @@
 
 #include "schedule/bound/bound_parts.h"
 
+/* Returns the lag between two operations of a microbatch; 0 if one does not
+ * wait for the other. */
+static double lag(const struct pp_bound_case *c, int32_t from, int32_t to)
+{
+    const struct pp_op_edges *in = &c->data.in;
+    for (int32_t i = in->first[to]; i < in->first[to + 1]; i++)
+        if (in->op[i] == from)
+            return in->lag[i];
+    return 0;
+}
+
 /* Adds to hold, per stage, the time of each microbatch from the start of F to
  * the end of I, there and back through the later stages. once is scratch
  * space, per stage. */
@@ -22,10 +33,9 @@ static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
             once[s] += c->times[PP_BOUND_F][at] + c->times[PP_BOUND_I][at];
             hold[s] += once[s];
             for (int i = 0; i < g->stages[s].n_inputs; i++) {
-                size_t e = c->first_edge[s] + (size_t)i;
-                double *to = &once[g->stages[s].inputs[i]];
-                double by = once[s] + c->forward[e] + c->backward[e];
-                *to = by > *to ? by : *to;
+                int t = g->stages[s].inputs[i], back = PP_BOUND_I * g->n_stages;
+                pp_bound_raise(&once[t], once[s] + lag(c, t, s) +
+                                             lag(c, back + s, back + t));
             }
         }
     }

@@ -9,6 +9,7 @@
  * and the machine needs a heap. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "schedule/bound/bound_parts.h"
 
@@ -91,65 +92,21 @@ struct job {
     double head, tail, left;
 };
 
-/* Fills the earliest starts of microbatch k. */
-static void own_heads(struct pp_bound_case *c, size_t k)
-{
-    const struct pp_graph *g = c->g;
-    double *const *head = c->head, *const *time = c->times;
-    for (int s = 0; s < g->n_stages; s++) {
-        size_t at = (size_t)s * c->n + k;
-        head[PP_BOUND_F][at] = 0;
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            size_t from = (size_t)g->stages[s].inputs[i] * c->n + k;
-            pp_bound_raise(&head[PP_BOUND_F][at],
-                           head[PP_BOUND_F][from] + time[PP_BOUND_F][from] +
-                               c->forward[c->first_edge[s] + (size_t)i]);
-        }
-        head[PP_BOUND_I][at] = head[PP_BOUND_F][at] + time[PP_BOUND_F][at];
-    }
-    for (int s = g->n_stages; s-- > 0;) {
-        size_t at = (size_t)s * c->n + k;
-        double end = head[PP_BOUND_I][at] + time[PP_BOUND_I][at];
-        head[PP_BOUND_W][at] = end;
-        for (int i = 0; i < g->stages[s].n_inputs; i++)
-            pp_bound_raise(
-                &head[PP_BOUND_I][(size_t)g->stages[s].inputs[i] * c->n + k],
-                end + c->backward[c->first_edge[s] + (size_t)i]);
-    }
-}
-
-/* Fills the least times from the ends of microbatch k's actions to its end. */
-static void own_tails(struct pp_bound_case *c, size_t k)
-{
-    const struct pp_graph *g = c->g;
-    double *const *tail = c->tail, *const *time = c->times;
-    for (int s = 0; s < g->n_stages; s++) {
-        size_t at = (size_t)s * c->n + k;
-        tail[PP_BOUND_W][at] = 0;
-        tail[PP_BOUND_I][at] = time[PP_BOUND_W][at];
-        for (int i = 0; i < g->stages[s].n_inputs; i++) {
-            size_t to = (size_t)g->stages[s].inputs[i] * c->n + k;
-            pp_bound_raise(&tail[PP_BOUND_I][at],
-                           tail[PP_BOUND_I][to] + time[PP_BOUND_I][to] +
-                               c->backward[c->first_edge[s] + (size_t)i]);
-        }
-        tail[PP_BOUND_F][at] = tail[PP_BOUND_I][at] + time[PP_BOUND_I][at];
-    }
-    for (int s = g->n_stages; s-- > 0;) {
-        size_t at = (size_t)s * c->n + k;
-        double from = tail[PP_BOUND_F][at] + time[PP_BOUND_F][at];
-        for (int i = 0; i < g->stages[s].n_inputs; i++)
-            pp_bound_raise(
-                &tail[PP_BOUND_F][(size_t)g->stages[s].inputs[i] * c->n + k],
-                from + c->forward[c->first_edge[s] + (size_t)i]);
-    }
-}
-
 void pp_bound_own_paths(struct pp_bound_case *c)
 {
+    size_t n = (size_t)c->data.n * c->n;
+    int op, s;
+    memset(c->head[0], 0, n * sizeof *c->head[0]);
+    memset(c->tail[0], 0, n * sizeof *c->tail[0]);
     for (size_t k = 0; k < c->n; k++) {
-        own_heads(c, k);
-        own_tails(c, k);
+        for (int i = 0; i < c->data.n; i++) {
+            pp_bound_at(c, i, &op, &s);
+            pp_bound_raise_head(c, op, s, k, true);
+        }
+        for (int i = c->data.n - 1; i >= 0; i--) {
+            pp_bound_at(c, i, &op, &s);
+            pp_bound_raise_tail(c, op, s, k, true);
+        }
     }
 }
 

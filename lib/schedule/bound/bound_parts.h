@@ -10,6 +10,7 @@
 #define PP_SCHEDULE_BOUND_BOUND_PARTS_H
 
 #include "schedule/bound/bound.h"
+#include "schedule/ir/ops.h"
 
 enum { PP_BOUND_F, PP_BOUND_I, PP_BOUND_W, PP_BOUND_OPS };
 
@@ -49,16 +50,60 @@ struct pp_bound_case {
     size_t n; /* microbatches, or slices of them */
     bool uniform;
     struct pp_bound_stage *stages;
-    size_t *first_edge;          /* per stage: number of its first input */
-    double *forward, *backward;  /* per edge: time of a message */
+    /* The operations of one microbatch, numbered op * n_stages + stage, with
+     * the least times. W waits for I alone, which waits for the rest. */
+    struct pp_ops data;
     double *work;                /* per rank: true sum over microbatches */
     double *times[PP_BOUND_OPS]; /* true; by stage * n + microbatch */
     const double *limit;         /* per rank, or NULL */
     double *row_head, *row_tail;
     /* Earliest start (nondecreasing in k) and least time from the op's end to
-     * the end of the step (nonincreasing), by stage * n + k. */
+     * the end of the step (nonincreasing), by stage * n + k. Those of all ops
+     * follow each other, so that times[0], head[0] and tail[0] go by number in
+     * data * n + k. */
     double *head[PP_BOUND_OPS], *tail[PP_BOUND_OPS];
 };
+
+/* Sets the op and the stage at a place of data in an order in which each comes
+ * after all that it waits for: the forwards, then the backwards. */
+static inline void pp_bound_at(const struct pp_bound_case *c, int i, int *op,
+                               int *s)
+{
+    int n = c->g->n_stages, back = i - n;
+    *op = i < n ? PP_BOUND_F : PP_BOUND_I + (back & 1);
+    *s = i < n ? i : n - 1 - (back >> 1);
+}
+
+/* Raises a head of microbatch k by what its operation waits for there, and a
+ * tail by what waits for the operation. If own, microbatches have their own
+ * times, else the least. */
+static inline void pp_bound_raise_head(const struct pp_bound_case *c, int op,
+                                       int s, size_t k, bool own)
+{
+    const struct pp_ops *d = &c->data;
+    int at = op * c->g->n_stages + s;
+    double *head = &c->head[op][(size_t)s * c->n + k], most = *head;
+    for (int32_t i = d->in.first[at]; i < d->in.first[at + 1]; i++) {
+        size_t from = (size_t)d->in.op[i], of = from * c->n + k;
+        double time = own ? c->times[0][of] : d->time[from];
+        pp_bound_raise(&most, c->head[0][of] + time + d->in.lag[i]);
+    }
+    *head = most;
+}
+
+static inline void pp_bound_raise_tail(const struct pp_bound_case *c, int op,
+                                       int s, size_t k, bool own)
+{
+    const struct pp_ops *d = &c->data;
+    int at = op * c->g->n_stages + s;
+    double *tail = &c->tail[op][(size_t)s * c->n + k], most = *tail;
+    for (int32_t i = d->out.first[at]; i < d->out.first[at + 1]; i++) {
+        size_t to = (size_t)d->out.op[i], of = to * c->n + k;
+        double time = own ? c->times[0][of] : d->time[to];
+        pp_bound_raise(&most, c->tail[0][of] + time + d->out.lag[i]);
+    }
+    *tail = most;
+}
 
 /* Allocates c and fills everything but heads and tails. */
 int pp_bound_read(struct pp_bound_case *c, bool split,

@@ -2,13 +2,17 @@
 /* Reads costs and graph into the struct that the bounds work on. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/bound/bound_parts.h"
+#include "schedule/ir/deps.h"
 
 struct bound_reader {
     struct pp_bound_case *c;
     const struct pp_costs *costs;
     bool split;
+    struct pp_action action; /* whose waits are read */
+    struct pp_err *err;
 };
 
 /* Returns the time of an action. A slice counts as a microbatch of its own: a
@@ -59,23 +63,55 @@ static void read_stage(const struct bound_reader *r, int stage)
     }
 }
 
-static void read_edges(const struct bound_reader *r, int stage)
+/* Returns the least time of a message of any microbatch. */
+static double least_lag(const struct bound_reader *r, struct pp_action send)
 {
-    const struct pp_bound_case *c = r->c;
-    const struct pp_stage_node *node = &c->g->stages[stage];
-    for (int i = 0; i < node->n_inputs; i++) {
-        int input = node->inputs[i];
-        size_t e = c->first_edge[stage] + (size_t)i;
-        for (size_t k = 0; k < c->n; k++) {
-            if (c->g->stages[input].row == node->row)
-                break;
-            double f = ask(r, PP_SEND_F, input, stage, k);
-            double b = ask(r, PP_SEND_B, stage, input, k);
-            c->forward[e] = k ? pp_bound_least(c->forward[e], f) : f;
-            b = pp_sends_gradient(c->g, input) ? b : 0;
-            c->backward[e] = k ? pp_bound_least(c->backward[e], b) : b;
-        }
+    double least = 0;
+    for (size_t k = 0; k < r->c->n; k++) {
+        double time = ask(r, (enum pp_op)send.op, send.stage, send.peer, k);
+        least = k ? pp_bound_least(least, time) : time;
     }
+    return least;
+}
+
+static int read_wait(void *ctx, struct pp_dep dep)
+{
+    const struct bound_reader *r = ctx;
+    struct pp_ops *data = &r->c->data;
+    struct pp_action message = r->action;
+    int op = dep.ops & 1u << PP_F ? PP_BOUND_F : PP_BOUND_I;
+    double lag = 0;
+    if (dep.slice != r->action.slice)
+        return 0;
+    if (dep.message != PP_N_OPS) {
+        message.op = (uint8_t)dep.message;
+        message.peer = dep.stage;
+        lag = least_lag(r, pp_other_end(message));
+    }
+    return pp_ops_wait(data, op * r->c->g->n_stages + dep.stage, lag, r->err);
+}
+
+static int read_data(struct bound_reader *r)
+{
+    static const uint8_t ops[] = {PP_F, PP_I, PP_W};
+    struct pp_bound_case *c = r->c;
+    const struct pp_graph *g = c->g;
+    size_t n = (size_t)g->n_stages;
+    if (pp_ops_init(&c->data, PP_BOUND_OPS * n, (size_t)g->n_rows, true,
+                    r->err))
+        return -1;
+    for (int op = 0; op < PP_BOUND_OPS; op++)
+        for (int s = 0; s < g->n_stages; s++) {
+            r->action =
+                (struct pp_action){.stage = s, .peer = -1, .op = ops[op]};
+            pp_ops_add(&c->data, g->stages[s].row, c->stages[s].time[op]);
+            if (op == PP_BOUND_W
+                    ? pp_ops_wait(&c->data, (op - 1) * g->n_stages + s, 0,
+                                  r->err)
+                    : pp_deps(g, r->action, read_wait, r))
+                return -1;
+        }
+    return pp_ops_link(&c->data, r->err);
 }
 
 static void set_load(const struct bound_reader *r,
@@ -185,40 +221,38 @@ static void find_ahead(struct pp_bound_case *c, int stage)
     }
 }
 
+/* Allocates a value for every op, stage and microbatch. */
+static bool allocate(double **at, size_t n, struct pp_err *err)
+{
+    at[0] = pp_calloc(PP_BOUND_OPS * n, sizeof **at, err);
+    for (int op = 1; at[0] && op < PP_BOUND_OPS; op++)
+        at[op] = at[op - 1] + n;
+    return at[0];
+}
+
 static int init(struct pp_bound_case *c, struct pp_err *err)
 {
-    size_t n_stages = (size_t)c->g->n_stages, n_rows = (size_t)c->g->n_rows;
-    size_t n_edges = 0, n;
-    if (pp_mul(n_stages, c->n, &n, err))
+    size_t n_stages = (size_t)c->g->n_stages, n_rows = (size_t)c->g->n_rows, n;
+    if (pp_mul(n_stages, PP_BOUND_OPS * c->n, &n, err))
         return -1;
-    c->stages = calloc(n_stages, sizeof *c->stages);
-    c->first_edge = calloc(n_stages, sizeof *c->first_edge);
-    c->work = calloc(n_rows, sizeof *c->work);
-    c->row_head = calloc(n_rows, sizeof *c->row_head);
-    c->row_tail = calloc(n_rows, sizeof *c->row_tail);
-    bool ok =
-        c->stages && c->first_edge && c->work && c->row_head && c->row_tail;
-    for (size_t s = 0; ok && s < n_stages; s++) {
-        c->first_edge[s] = n_edges;
-        n_edges += (size_t)c->g->stages[s].n_inputs;
-    }
-    c->forward = calloc(n_edges + 1, sizeof *c->forward);
-    c->backward = calloc(n_edges + 1, sizeof *c->backward);
-    ok = ok && c->forward && c->backward;
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        c->times[op] = calloc(n, sizeof *c->times[op]);
-        c->head[op] = calloc(n, sizeof *c->head[op]);
-        c->tail[op] = calloc(n, sizeof *c->tail[op]);
-        ok = ok && c->times[op] && c->head[op] && c->tail[op];
-    }
-    return ok ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    n /= PP_BOUND_OPS;
+    c->stages = pp_calloc(n_stages, sizeof *c->stages, err);
+    c->work = pp_calloc(n_rows, sizeof *c->work, err);
+    c->row_head = pp_calloc(n_rows, sizeof *c->row_head, err);
+    c->row_tail = pp_calloc(n_rows, sizeof *c->row_tail, err);
+    return c->stages && c->work && c->row_head && c->row_tail &&
+                   allocate(c->times, n, err) && allocate(c->head, n, err) &&
+                   allocate(c->tail, n, err)
+               ? 0
+               : -1;
 }
 
 int pp_bound_read(struct pp_bound_case *c, bool split,
                   const struct pp_costs *costs,
                   const struct pp_memory_limit *room, struct pp_err *err)
 {
-    struct bound_reader r = {c, costs, split};
+    struct bound_reader r = {
+        .c = c, .costs = costs, .split = split, .err = err};
     int rc = -1;
     int *met = calloc((size_t)c->g->n_rows, sizeof *met);
     int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
@@ -231,10 +265,11 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
         read_stage(&r, s);
-        read_edges(&r, s);
         if (room && room->limit)
             set_load(&r, room, s);
     }
+    if (read_data(&r))
+        goto out;
     c->limit = room ? room->limit : NULL;
     relate_all(c, met, seen);
     for (int s = 0; c->limit && s < c->g->n_stages; s++)
@@ -248,17 +283,13 @@ out:
 
 void pp_bound_finish(struct pp_bound_case *c)
 {
+    pp_ops_finish(&c->data);
     free(c->stages);
-    free(c->first_edge);
-    free(c->forward);
-    free(c->backward);
     free(c->work);
     free(c->row_head);
     free(c->row_tail);
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        free(c->times[op]);
-        free(c->head[op]);
-        free(c->tail[op]);
-    }
+    free(c->times[0]);
+    free(c->head[0]);
+    free(c->tail[0]);
     *c = (struct pp_bound_case){0};
 }

@@ -39,7 +39,7 @@ static bool shave_window(struct pp_windows *w, size_t at, double part,
 {
     double from = w->from[at], until = w->until[at];
     /* A window is cut a little less than what is refuted. */
-    double width = w->time[at] + part, cut = part - 4 * w->eps;
+    double width = w->ops.time[at] + part, cut = part - 4 * w->eps;
     if (until - from < width - w->eps)
         return false;
     pp_windows_assume(w);
@@ -67,7 +67,7 @@ static bool shave_action(struct pp_windows *w, size_t at, double part,
 {
     bool changed = false;
     double cut = part;
-    while (w->time[at] > 0 && !w->refuted && !pp_windows_spent(w)) {
+    while (w->ops.time[at] > 0 && !w->refuted && !pp_windows_spent(w)) {
         if (shave_window(w, at, cut, last)) {
             changed = true;
             cut *= 2;
@@ -136,25 +136,30 @@ static bool is_refuted(struct pp_windows *w, double makespan, double part)
     return w->refuted;
 }
 
+/* Returns the largest number of which both are multiples. */
+static double common_divisor(double a, double b)
+{
+    while (b > 0) {
+        double rest = fmod(a, b);
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
 /* Returns the largest number that divides all times into whole parts, or 0 if
  * they are not whole numbers. Makespans are multiples of it. */
 static double common_part(const struct pp_bound_case *c)
 {
+    const struct pp_ops *d = &c->data;
+    int32_t n_edges = d->in.first[d->n];
     double part = 0;
-    for (int s = 0; s < c->g->n_stages; s++)
-        for (int i = -PP_BOUND_OPS; i < 2 * c->g->stages[s].n_inputs; i++) {
-            size_t e = c->first_edge[s] + (size_t)(i > 0 ? i / 2 : 0);
-            double time = i < 0   ? c->stages[s].time[i + PP_BOUND_OPS]
-                          : i % 2 ? c->forward[e]
-                                  : c->backward[e];
-            if (time != floor(time) || time > 1e6)
-                return 0;
-            while (time > 0) {
-                double rest = fmod(part, time);
-                part = time;
-                time = rest;
-            }
-        }
+    for (int32_t i = 0; i < d->n + n_edges; i++) {
+        double time = i < d->n ? d->time[i] : d->in.lag[i - d->n];
+        if (time != floor(time) || time > 1e6)
+            return 0;
+        part = common_divisor(part, time);
+    }
     return part;
 }
 
@@ -203,12 +208,10 @@ double pp_bound_windows(const struct pp_bound_case *c, double known,
 {
     struct pp_windows w;
     double bound = -1;
-    if (pp_windows_init(&w, c)) {
+    if (!pp_windows_init(&w, c, err)) {
         w.work = seconds * work_per_second;
         w.share = w.work / MAKESPANS;
         bound = raise_makespan(&w, known, reached);
-    } else {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
     pp_windows_finish(&w);
     return bound;

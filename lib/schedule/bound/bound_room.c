@@ -120,7 +120,7 @@ static void begin_with_room(struct pp_windows *w, int s, size_t k)
         double next = INFINITY, held = pp_bound_held(c->stages[s].load);
         for (int i = w->first_stage[row]; i < w->first_stage[row + 1]; i++) {
             int t = w->stages[i];
-            pass(w, t, begun_before(c, t, s, k), now, w->time[at],
+            pass(w, t, begun_before(c, t, s, k), now, w->ops.time[at],
                  &w->passed[t]);
             struct pp_window_passed n = w->passed[t];
             n.begun = t == s ? k : n.begun;
@@ -154,7 +154,8 @@ static void end_with_room(struct pp_windows *w, int s, size_t k)
             size_t first = begun_before(c, t, s, k);
             size_t ended = ended_after(c, t, s, k);
             /* An F that begins before W begins before W ends, too. */
-            pass(w, t, first, now - w->time[at], w->time[at], &w->passed[t]);
+            pass(w, t, first, now - w->ops.time[at], w->ops.time[at],
+                 &w->passed[t]);
             struct pp_window_passed n = w->passed[t];
             n.w_ended = t == s || n.w_ended > ended ? ended : n.w_ended;
             held += least_held(c->stages[t].load, n);

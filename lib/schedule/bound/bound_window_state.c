@@ -11,7 +11,7 @@ static void collect_actions(struct pp_windows *w)
     for (int row = 0; row < w->c->g->n_rows; row++) {
         size_t first = n;
         for (size_t at = 0; at < w->n_actions; at++)
-            if (w->row[at] == row && w->time[at] > 0)
+            if (w->ops.row[at] == row && w->ops.time[at] > 0)
                 w->actions[n++] = (uint32_t)at;
         for (size_t i = first; i < n; i++)
             w->by_from[i] = w->by_until[i] = (uint32_t)(i - first);
@@ -32,76 +32,49 @@ static void collect_stages(struct pp_windows *w)
     }
 }
 
-/* Adds an edge, or counts it while there is no room yet: action b starts at
- * least `time` after action a ends. */
-static void add_edge(struct pp_windows *w, size_t a, size_t b, double time)
-{
-    struct pp_window_edges *out = &w->after, *in = &w->before;
-    if (!out->edges) {
-        out->first[a + 2]++;
-        in->first[b + 2]++;
-        return;
-    }
-    out->edges[out->first[a + 1]++] =
-        (struct pp_window_edge){(uint32_t)b, w->time[a] + time};
-    in->edges[in->first[b + 1]++] =
-        (struct pp_window_edge){(uint32_t)a, w->time[b] + time};
-}
-
-/* Keeps a stage from being too far ahead of those below it. */
-static void add_edges_below(struct pp_windows *w, int s, size_t k)
+/* Makes an action wait for the last microbatch, its inputs, and the stages
+ * below that its own may not be too far ahead of. */
+static int add_waits(struct pp_windows *w, int32_t op, size_t k,
+                     struct pp_err *err)
 {
     const struct pp_bound_case *c = w->c;
+    const struct pp_op_edges *in = &c->data.in;
+    int kind = op / c->g->n_stages, s = op % c->g->n_stages;
     const struct pp_bound_stage *stage = &c->stages[s];
-    for (int i = 0; i < stage->n_below; i++) {
-        int below = stage->below[i];
-        if (k + stage->ahead_f[i] < c->n)
-            add_edge(w, pp_window_of(w, PP_BOUND_F, below, k),
-                     pp_window_of(w, PP_BOUND_F, s, k + stage->ahead_f[i]), 0);
-        if (k + stage->ahead_w[i] < c->n)
-            add_edge(w, pp_window_of(w, PP_BOUND_W, s, k),
-                     pp_window_of(w, PP_BOUND_W, below, k + stage->ahead_w[i]),
-                     0);
+    int rc = k > 0 ? pp_ops_wait(&w->ops, w->ops.n - 2, 0, err) : 0;
+    for (int32_t i = in->first[op]; i < in->first[op + 1] && !rc; i++)
+        rc = pp_ops_wait(&w->ops, (int32_t)((size_t)in->op[i] * c->n + k),
+                         in->lag[i], err);
+    for (int i = 0; kind == PP_BOUND_F && i < stage->n_below && !rc; i++)
+        if (k >= stage->ahead_f[i])
+            rc = pp_ops_wait(&w->ops,
+                             (int32_t)pp_window_of(w, kind, stage->below[i],
+                                                   k - stage->ahead_f[i]),
+                             0, err);
+    for (int i = 0; kind == PP_BOUND_W && i < stage->n_above && !rc; i++) {
+        const struct pp_bound_stage *above = &c->stages[stage->above[i]];
+        for (int j = 0; j < above->n_below && !rc; j++)
+            if (above->below[j] == s && k >= above->ahead_w[j])
+                rc = pp_ops_wait(&w->ops,
+                                 (int32_t)pp_window_of(w, kind, stage->above[i],
+                                                       k - above->ahead_w[j]),
+                                 0, err);
     }
+    return rc;
 }
 
-static void add_edges(struct pp_windows *w, int s, size_t k)
+static int add_actions(struct pp_windows *w, struct pp_err *err)
 {
-    const struct pp_bound_case *c = w->c;
-    const struct pp_stage_node *node = &c->g->stages[s];
-    for (int op = 0; op < PP_BOUND_OPS; op++) {
-        size_t at = pp_window_of(w, op, s, k);
-        if (k + 1 < c->n)
-            add_edge(w, at, at + 1, 0);
-        if (op + 1 < PP_BOUND_OPS)
-            add_edge(w, at, at + w->n, 0);
-    }
-    add_edges_below(w, s, k);
-    for (int i = 0; i < node->n_inputs; i++) {
-        int t = node->inputs[i];
-        size_t e = c->first_edge[s] + (size_t)i;
-        add_edge(w, pp_window_of(w, PP_BOUND_F, t, k),
-                 pp_window_of(w, PP_BOUND_F, s, k), c->forward[e]);
-        if (pp_sends_gradient(c->g, t))
-            add_edge(w, pp_window_of(w, PP_BOUND_I, s, k),
-                     pp_window_of(w, PP_BOUND_I, t, k), c->backward[e]);
-    }
-}
-
-static void add_all_edges(struct pp_windows *w)
-{
-    for (int s = 0; s < w->c->g->n_stages; s++)
-        for (size_t k = 0; k < w->c->n; k++)
-            add_edges(w, s, k);
-}
-
-/* Makes room for the edges that were counted. */
-static bool make_edges(struct pp_windows *w, struct pp_window_edges *e)
-{
-    for (size_t i = 2; i < w->n_actions + 2; i++)
-        e->first[i] += e->first[i - 1];
-    e->edges = calloc(e->first[w->n_actions + 1] + 1, sizeof *e->edges);
-    return e->edges != NULL;
+    const struct pp_ops *data = &w->c->data;
+    if (pp_ops_init(&w->ops, w->n_actions, (size_t)data->n_rows, true, err))
+        return -1;
+    for (int32_t op = 0; op < data->n; op++)
+        for (size_t k = 0; k < w->c->n; k++) {
+            pp_ops_add(&w->ops, data->row[op], data->time[op]);
+            if (add_waits(w, op, k, err))
+                return -1;
+        }
+    return pp_ops_link(&w->ops, err);
 }
 
 struct head {
@@ -139,10 +112,6 @@ static bool allocate(struct pp_windows *w)
     size_t n = w->n_actions, rows = (size_t)w->c->g->n_rows;
     w->from = calloc(2 * n, sizeof *w->from);
     w->known = calloc(2 * n, sizeof *w->known);
-    w->time = calloc(n, sizeof *w->time);
-    w->row = calloc(n, sizeof *w->row);
-    w->before.first = calloc(n + 2, sizeof *w->before.first);
-    w->after.first = calloc(n + 2, sizeof *w->after.first);
     w->place = calloc(n, sizeof *w->place);
     w->at_place = calloc(n, sizeof *w->at_place);
     w->changed_from = calloc(n / 64 + 1, sizeof *w->changed_from);
@@ -161,46 +130,33 @@ static bool allocate(struct pp_windows *w)
     w->passed = calloc((size_t)w->c->g->n_stages, sizeof *w->passed);
     w->is_changed = calloc(rows, sizeof *w->is_changed);
     w->is_moved = calloc(rows, sizeof *w->is_moved);
-    return w->from && w->known && w->time && w->row && w->before.first &&
-           w->after.first && w->place && w->at_place && w->changed_from &&
+    return w->from && w->known && w->place && w->at_place && w->changed_from &&
            w->changed_until && w->trail && w->noted && w->actions &&
            w->first_action && w->tasks && w->by_from && w->by_until &&
            w->leaf && w->nodes && w->stages && w->first_stage && w->passed &&
            w->is_changed && w->is_moved;
 }
 
-bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c)
+int pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c,
+                    struct pp_err *err)
 {
     size_t n = (size_t)c->g->n_stages * c->n;
     *w = (struct pp_windows){.c = c, .n = n, .n_actions = PP_BOUND_OPS * n};
     if (!allocate(w))
-        return false;
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     w->until = w->from + w->n_actions;
-    for (size_t at = 0; at < w->n_actions; at++) {
-        int stage = (int)(at % n / c->n);
-        w->time[at] = c->stages[stage].time[at / n];
-        w->row[at] = c->g->stages[stage].row;
-    }
+    if (add_actions(w, err))
+        return -1;
     collect_actions(w);
     collect_stages(w);
-    add_all_edges(w);
-    if (!make_edges(w, &w->before) || !make_edges(w, &w->after) ||
-        !find_places(w))
-        return false;
-    add_all_edges(w);
-    return true;
+    return find_places(w) ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 void pp_windows_finish(struct pp_windows *w)
 {
     free(w->from);
     free(w->known);
-    free(w->time);
-    free(w->row);
-    free(w->before.first);
-    free(w->before.edges);
-    free(w->after.first);
-    free(w->after.edges);
+    pp_ops_finish(&w->ops);
     free(w->place);
     free(w->at_place);
     free(w->changed_from);

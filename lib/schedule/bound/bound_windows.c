@@ -21,8 +21,8 @@ static void note_change(struct pp_windows *w, uint64_t *changed, size_t at)
 {
     uint32_t place = w->place[at];
     changed[place / 64] |= (uint64_t)1 << place % 64;
-    w->is_changed[w->row[at]] = w->is_moved[w->row[at]] = true;
-    w->refuted |= w->from[at] + w->time[at] > w->until[at] + w->eps;
+    w->is_changed[w->ops.row[at]] = w->is_moved[w->ops.row[at]] = true;
+    w->refuted |= w->from[at] + w->ops.time[at] > w->until[at] + w->eps;
 }
 
 void pp_window_raise(struct pp_windows *w, size_t at, double to)
@@ -88,6 +88,7 @@ void pp_windows_forget(struct pp_windows *w)
 /* Delays what comes after the actions that were delayed. */
 static void pass_from(struct pp_windows *w)
 {
+    const struct pp_op_edges *out = &w->ops.out;
     size_t words = set_words(w), work = 0;
     for (size_t i = 0; i < words && !w->refuted;) {
         uint64_t set = w->changed_from[i];
@@ -97,14 +98,15 @@ static void pass_from(struct pp_windows *w)
         }
         w->changed_from[i] &= set - 1;
         size_t at = w->at_place[64 * i + (size_t)__builtin_ctzll(set)];
-        size_t end = w->after.first[at + 1];
-        for (size_t e = w->after.first[at]; e < end; e++) {
-            const struct pp_window_edge *edge = &w->after.edges[e];
-            pp_window_raise(w, edge->to, w->from[at] + edge->time);
-            size_t word = w->place[edge->to] / 64;
+        int32_t first = out->first[at], end = out->first[at + 1];
+        for (int32_t e = first; e < end; e++) {
+            size_t to = (size_t)out->op[e];
+            pp_window_raise(w, to,
+                            w->from[at] + (w->ops.time[at] + out->lag[e]));
+            size_t word = w->place[to] / 64;
             i = word < i && w->changed_from[word] ? word : i;
         }
-        work += 2 + end - w->after.first[at];
+        work += 2 + (size_t)(end - first);
     }
     pp_windows_spend(w, work);
 }
@@ -112,6 +114,7 @@ static void pass_from(struct pp_windows *w)
 /* Ends sooner what comes before the actions that must end sooner. */
 static void pass_until(struct pp_windows *w)
 {
+    const struct pp_op_edges *in = &w->ops.in;
     size_t words = set_words(w), work = 0;
     for (size_t i = words; i > 0 && !w->refuted;) {
         uint64_t set = w->changed_until[i - 1];
@@ -122,14 +125,15 @@ static void pass_until(struct pp_windows *w)
         unsigned bit = 63 - (unsigned)__builtin_clzll(set);
         w->changed_until[i - 1] &= ~((uint64_t)1 << bit);
         size_t at = w->at_place[64 * (i - 1) + bit];
-        size_t end = w->before.first[at + 1];
-        for (size_t e = w->before.first[at]; e < end; e++) {
-            const struct pp_window_edge *edge = &w->before.edges[e];
-            pp_window_lower(w, edge->to, w->until[at] - edge->time);
-            size_t word = w->place[edge->to] / 64 + 1;
+        int32_t first = in->first[at], end = in->first[at + 1];
+        for (int32_t e = first; e < end; e++) {
+            size_t to = (size_t)in->op[e];
+            pp_window_lower(w, to,
+                            w->until[at] - (w->ops.time[at] + in->lag[e]));
+            size_t word = w->place[to] / 64 + 1;
             i = word > i && w->changed_until[word - 1] ? word : i;
         }
-        work += 2 + end - w->before.first[at];
+        work += 2 + (size_t)(end - first);
     }
     pp_windows_spend(w, work);
 }
@@ -164,7 +168,7 @@ static void find_edges(struct pp_windows *w, int row)
     uint32_t *by_from = w->by_from + first, *by_until = w->by_until + first;
     for (size_t i = 0; i < n; i++) {
         double from = w->from[a[i]], until = w->until[a[i]];
-        t[i] = (struct pp_edge_task){from, until, w->time[a[i]], from};
+        t[i] = (struct pp_edge_task){from, until, w->ops.time[a[i]], from};
     }
     sort_tasks(t, n, false, by_from);
     sort_tasks(t, n, true, by_until);

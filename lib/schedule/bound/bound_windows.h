@@ -24,20 +24,6 @@
 #include "schedule/bound/bound_edges.h"
 #include "schedule/bound/bound_parts.h"
 
-/* An action that comes before or after another, and the least time from the
- * start of the first to the start of the second, or between their ends. */
-struct pp_window_edge {
-    uint32_t to;
-    double time;
-};
-
-/* Edges of all actions, sorted by action: action a has edges[first[a]] up to
- * edges[first[a + 1]]. */
-struct pp_window_edges {
-    size_t *first;
-    struct pp_window_edge *edges;
-};
-
 /* Actions are numbered op * n + stage * (microbatches) + microbatch. */
 struct pp_windows {
     const struct pp_bound_case *c;
@@ -46,9 +32,7 @@ struct pp_windows {
     double *from, *until; /* until follows from in memory */
     double *known;        /* copies of both, known to hold for a makespan */
     double makespan;      /* that makespan */
-    double *time;
-    int *row;
-    struct pp_window_edges before, after;
+    struct pp_ops ops;    /* the actions */
     /* The order of heads, in which changes pass on. changed_from and
      * changed_until are sets of places in it. */
     uint32_t *place, *at_place;
@@ -100,8 +84,9 @@ static inline size_t pp_window_of(const struct pp_windows *w, int op, int s,
     return (size_t)op * w->n + (size_t)s * w->c->n + k;
 }
 
-/* Returns false if memory runs out. Finish w in both cases. */
-bool pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c);
+/* Finish w in all cases. */
+int pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c,
+                    struct pp_err *err) PP_MUST_USE;
 void pp_windows_finish(struct pp_windows *w);
 
 /* Makes an action start no sooner, or end no later. Sets refuted if its window
