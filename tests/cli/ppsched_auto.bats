@@ -35,6 +35,15 @@ auto() {
     done
 }
 
+@test "--time 0 tries list schedules, which beat the kinds in short memory" {
+    ppsched -s auto --time 0 -p 8 -m 24 --cost 10,10,8,1 --max-in-flight 6 \
+        --stats >stats.json
+    jq -e ".makespan <= 900" stats.json
+    ppsched -s auto --time 0 -p 4 -c 2 -m 12 --cost 10,10,8,1 \
+        --max-in-flight 6 --stats >stats.json
+    jq -e ".makespan <= 786" stats.json
+}
+
 @test "auto keeps to a limit in slots on any placement" {
     auto -p 4 -c 2 --placement v -m 9 --memory 4 --stats >stats.json
     [ "$(jq '.peak | max' stats.json)" -le 4 ]

@@ -16,11 +16,9 @@
 /* Visits of an op in a second on a machine of 2020. */
 static const double visits_per_second = 1.2e8;
 
-/* One block costs about this many visits per op. */
-static const double vblock_visits = 16;
-
-/* Share of the time for building blocks. */
-#define VBLOCKS 0.1
+/* A search works for so many seconds at least: list schedules are much better
+ * than the kinds if memory is short. */
+#define LEAST_SECONDS 0.02
 
 /* Share of the time for a first search with each way to run backward. */
 #define BRIEF 0.1
@@ -158,36 +156,6 @@ static int try_named(struct pp_search_state *s, struct pp_err *err)
     return 0;
 }
 
-static int try_greedy(struct pp_search_state *s, struct pp_err *err)
-{
-    for (int i = 0; i < PP_GREEDY_SETTINGS && !pp_search_at_goal(s); i++) {
-        int rc =
-            pp_greedy_run(&s->problem, pp_greedy_setting(i), s->order, err);
-        if (rc == -1)
-            return -1;
-        if (rc == 0)
-            consider(s, s->order);
-    }
-    return 0;
-}
-
-/* Tries building blocks, as many as their share of the time allows. */
-static int try_vblocks(struct pp_search_state *s, struct pp_err *err)
-{
-    double steps = VBLOCKS * s->options->seconds * visits_per_second;
-    for (int i = 0; i < PP_VBLOCK_SETTINGS && !pp_search_at_goal(s); i++) {
-        struct pp_vblock_knobs knobs = pp_vblock_setting(i);
-        int rc = pp_vblocks_run(&s->problem, &knobs, s->order, err);
-        if (rc == -1)
-            return -1;
-        if (rc == 0)
-            consider(s, s->order);
-        if ((i + 1.0) * vblock_visits * s->problem.ops.n > steps)
-            break;
-    }
-    return 0;
-}
-
 /* Anneals from the best so far, from one heat to another. */
 static int better(struct pp_search_state *s, uint64_t key, double steps,
                   double first, double last, struct pp_err *err)
@@ -265,7 +233,7 @@ static int try_policies(struct pp_search_state *s, double seconds,
 int pp_search_try_all(struct pp_search_state *s, double seconds,
                       struct pp_err *err)
 {
-    if (try_named(s, err) || try_greedy(s, err) || try_vblocks(s, err))
+    if (try_named(s, err))
         return -1;
     return pp_search_at_goal(s) || seconds <= 0 ? 0
                                                 : try_policies(s, seconds, err);
@@ -341,20 +309,20 @@ static bool is_optimal(const struct pp_search_state *s)
 /* Searches briefly with each backward, then goes on with the best of them. */
 static int try_backwards(struct pp_search_state **best,
                          const struct pp_schedule *schedule,
-                         const struct pp_search_options *o,
                          struct pp_search_options *part, struct pp_err *err)
 {
     static const enum pp_backward all[] = {PP_BACKWARD_LATE, PP_BACKWARD_MIXED,
                                            PP_BACKWARD_HALVES,
                                            PP_BACKWARD_WHOLE};
     const int n = sizeof all / sizeof *all;
-    part->seconds = o->seconds * BRIEF;
+    const double seconds = part->seconds;
+    part->seconds = seconds * BRIEF;
     for (int i = 0; i < n && !is_optimal(*best); i++)
         if (try_backward(best, schedule, all[i], part, err))
             return -1;
     if (is_optimal(*best))
         return 0;
-    part->seconds = o->seconds * (1 - n * BRIEF);
+    part->seconds = seconds * (1 - n * BRIEF);
     return pp_search_try_all(*best, part->seconds, err);
 }
 
@@ -363,9 +331,10 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
 {
     struct pp_search_options part = *o;
     struct pp_search_state *best = NULL;
+    part.seconds = fmax(o->seconds, LEAST_SECONDS);
     int rc =
         o->split && whole_saves(schedule, o->costs)
-            ? try_backwards(&best, schedule, o, &part, err)
+            ? try_backwards(&best, schedule, &part, err)
             : try_backward(&best, schedule,
                            o->split ? PP_BACKWARD_HALVES : PP_BACKWARD_WHOLE,
                            &part, err);

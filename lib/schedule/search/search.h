@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 /* search - auto: the best order of the work that a search finds.
  *
- * The search takes the best of the named kinds that fit, of the greedy orders
- * of the zero-bubble authors, of building blocks, of list schedules under a
- * grid of policies, of policies improved by hill climbing, and of orders
- * improved move by move. It ends when the lower bound of bound.h is reached.
- * Of orders with the same makespan it takes one with little memory, then one
- * with a small span. The result is never worse than a named kind that fits, and
- * never above the limit. Microbatches stay in order on each stage, so the
- * result is canonical. */
+ * The search takes the best of the named kinds that fit, of list schedules
+ * under a grid of policies, of policies improved by hill climbing, and of
+ * orders improved move by move. It ends when the lower bound of bound.h is
+ * reached. Of orders with the same makespan it takes one with little memory,
+ * then one with a small span. The result is never worse than a named kind that
+ * fits, and never above the limit. Microbatches stay in order on each stage, so
+ * the result is canonical. */
 #ifndef PP_SCHEDULE_SEARCH_SEARCH_H
 #define PP_SCHEDULE_SEARCH_SEARCH_H
 

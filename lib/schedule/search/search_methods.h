@@ -1,65 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* search_methods - the ways in which auto finds orders, private to
- * lib/schedule/search: greedy orders, building blocks, list schedules under
- * policies, and annealing of single moves. */
+ * lib/schedule/search: list schedules under policies, and annealing of single
+ * moves. */
 #ifndef PP_SCHEDULE_SEARCH_SEARCH_METHODS_H
 #define PP_SCHEDULE_SEARCH_SEARCH_METHODS_H
 
 #include "schedule/search/search_problem.h"
-
-/* --- greedy orders ---
- *
- * The greedy order of the zero-bubble authors, with the real time of every
- * action, message and stage. P. Qi et al., "Zero Bubble Pipeline Parallelism",
- * ICLR 2024, section 3.1: forwards fill the time until the first backward
- * arrives. Then every rank runs a forward, if it wants one, and an input
- * gradient in each round, and weight gradients when it would wait or needs
- * their memory. The paper leaves three choices open; the search tries all. */
-struct pp_greedy_knobs {
-    bool overshoot; /* a last warmup forward may delay the first backward */
-    bool hold;      /* no forward that the next stage could not use in time */
-    bool eager;     /* run a weight gradient also in a wait that leaves the rank
-                       no more idle than the idlest one */
-};
-
-enum { PP_GREEDY_SETTINGS = 8 };
-
-/* Returns the i-th setting of the knobs. */
-struct pp_greedy_knobs pp_greedy_setting(int i);
-
-/* Writes the order. Returns PP_AGAIN if the method does not apply: ranks with
- * several stages, branches, whole backward, or too little memory for its
- * rounds. */
-int pp_greedy_run(const struct pp_search_problem *j,
-                  struct pp_greedy_knobs knobs, int32_t *order,
-                  struct pp_err *err) PP_MUST_USE;
-
-/* --- building blocks ---
- *
- * Orders that repeat one building block, on stages placed in a V, with the real
- * time of every action and message. A block says when a rank runs the four
- * actions of a microbatch; every microbatch repeats it one period later. The
- * period is the busiest rank's work for one microbatch. The waits before the
- * four actions decide how much memory the ranks hold. P. Qi et al., "Pipeline
- * Parallelism with Controllable Memory", NeurIPS 2024. The kinds v-half and
- * v-min have the blocks for unit times. */
-struct pp_vblock_knobs {
-    double wait[4];  /* before a forward on the way down and up, and a backward
-                        on the way up and down, in times of that action */
-    double min_fill; /* a weight gradient runs if at least this share of it
-                       fits */
-};
-
-enum { PP_VBLOCK_SETTINGS = 81 * 2 };
-
-/* Returns the i-th setting of the knobs. */
-struct pp_vblock_knobs pp_vblock_setting(int i);
-
-/* Writes the order. Returns PP_AGAIN if the method does not apply: another
- * placement, whole backward, or too little memory. */
-int pp_vblocks_run(const struct pp_search_problem *j,
-                   const struct pp_vblock_knobs *knobs, int32_t *order,
-                   struct pp_err *err) PP_MUST_USE;
 
 /* --- list schedules under a policy ---
  *
