@@ -444,6 +444,8 @@ static int run(struct pack_job *j, int argc, char **argv)
         return pack_check(j);
     if (j->stats_of)
         return pack_report(j, j->stats_of, true);
+    if (j->realign)
+        return pack_realign(j);
     if (j->export_to)
         return pack_export(j, argv[optind]);
     bool directory = j->t.output && !j->from_lengths;

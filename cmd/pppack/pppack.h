@@ -67,6 +67,7 @@ struct pack_job {
     const char *check;
     const char *svg;
     const char *stats_of; /* a packed directory to report on */
+    const char *realign;  /* a packed directory to pad anew */
     int64_t skip_bad;
     bool has_modes;
     const char *column_files[PP_N_COLUMNS]; /* --add-column, or NULL */
@@ -113,6 +114,10 @@ int pack_parse_column(struct pack_job *j, const char *s) PP_MUST_USE;
 /* Adds the columns of --add-column and --advantages to the documents. */
 int pack_add_columns(struct pack_job *j) PP_MUST_USE;
 
+/* Chooses the directory for tokens that memory should not hold: beside the
+ * output. */
+int pack_choose_spill(struct pack_job *j) PP_MUST_USE;
+
 /* Reads the operands, or standard input if there are none. */
 int pack_read(struct pack_job *j, int argc, char **argv);
 
@@ -125,6 +130,9 @@ int pack_each_part(struct pack_job *j,
 
 /* Exports a packed directory to another format. */
 int pack_export(struct pack_job *j, const char *dir) PP_MUST_USE;
+
+/* Does --realign. */
+int pack_realign(struct pack_job *j) PP_MUST_USE;
 
 /* Does --check. */
 int pack_check(struct pack_job *j) PP_MUST_USE;

@@ -236,6 +236,8 @@ const struct tool_option pack_options[] = {
     {0, "export", "FORMAT", "write a packed DIR as megatron or safetensors",
      AT(export_to), .words = export_words, .needs = "output",
      .excludes = "capacity"},
+    {0, "realign", "DIR", "pad a packed directory anew, in -o or in its place",
+     AT(realign), .excludes = "capacity lengths check export stats"},
     {0, "stats", NULL, "print statistics as JSON, of data or a packed DIR",
      AT(stats)},
     {0, "svg", "FILE", "also draw lengths and fill of the packed DIR", AT(svg),
@@ -278,13 +280,26 @@ static int check_capacity(struct pack_job *j, uint32_t multiple,
         j->capacity, multiple, what, text);
 }
 
-static int set_align(struct pack_job *j)
+/* Sets the alignments of sequences and bins; 0: above 2^31. */
+static int choose_align(struct pack_job *j)
 {
     uint32_t pad_to = (uint32_t)j->pad_to, cp = (uint32_t)j->cp,
              tp = (uint32_t)j->tp;
     j->align = j->compat && j->compat->multiplies
                    ? pp_pieces_align_product(pad_to, cp, tp)
                    : pp_pieces_align(pad_to, cp, tp);
+    if (j->align > INT32_MAX / fp8_tokens[j->fp8])
+        return tool_usage(&j->t, "--fp8: rows would be longer than %d tokens",
+                          INT32_MAX);
+    j->row = j->align * fp8_tokens[j->fp8];
+    return 0;
+}
+
+static int set_align(struct pack_job *j)
+{
+    uint32_t cp = (uint32_t)j->cp;
+    if (choose_align(j) != 0)
+        return -1;
     if (set_capacity(j) != 0 ||
         check_capacity(j, cp > 1 ? 2 * cp : 1, "2 x cp") != 0)
         return -1;
@@ -293,10 +308,6 @@ static int set_align(struct pack_job *j)
                           "-l: '%" PRIu32 "' is less than the alignment of "
                           "sequences, %" PRIu32,
                           j->capacity, j->align);
-    if (j->align > INT32_MAX / fp8_tokens[j->fp8])
-        return tool_usage(&j->t, "--fp8: rows would be longer than %d tokens",
-                          INT32_MAX);
-    j->row = j->align * fp8_tokens[j->fp8];
     return j->fp8 ? check_capacity(j, j->row, "--fp8") : 0;
 }
 
@@ -362,9 +373,33 @@ static int check_balance(struct pack_job *j, int argc)
     return 0;
 }
 
+/* Checks --realign, which takes paddings and no more. */
+static int check_realign(struct pack_job *j, int argc)
+{
+    static const char *const takes[] = {
+        "realign", "pad-to", "cp", "tp", "fp8", "verbose", "quiet", "output"};
+    for (const struct tool_option *o = pack_options; o->name || o->group; o++) {
+        bool taken = !o->name || !tool_given(&j->t, o->name);
+        for (size_t i = 0; !taken && i < sizeof takes / sizeof *takes; i++)
+            taken = !strcmp(o->name, takes[i]);
+        if (!taken)
+            return tool_usage(&j->t, "--%s has no effect with --realign",
+                              o->name);
+    }
+    if (optind < argc)
+        return tool_usage(&j->t, "--realign takes no operands");
+    if (choose_align(j) != 0)
+        return -1;
+    return j->align ? 0
+                    : tool_usage(&j->t, "--realign: sequences would be padded "
+                                        "to more than 2^31 tokens");
+}
+
 /* Checks --export and --check, which pack nothing. */
 static int check_directory(struct pack_job *j, int argc)
 {
+    if (j->realign)
+        return check_realign(j, argc);
     if (j->export_to && optind + 1 != argc)
         return tool_usage(&j->t, "--export needs one packed directory");
     static const char *const sizes[] = {"cp", "dp"};
@@ -437,6 +472,6 @@ int pack_read_options(struct pack_job *j, int argc, char **argv)
         j->stats_of = argv[optind];
         return 0;
     }
-    return j->export_to || j->check ? check_directory(j, argc)
-                                    : check_packing(j, argc);
+    return j->export_to || j->check || j->realign ? check_directory(j, argc)
+                                                  : check_packing(j, argc);
 }

@@ -209,13 +209,9 @@ static int expand(struct pack_job *j, const char *name, glob_t *g)
               : 0;
 }
 
-/* Chooses the directory for tokens that memory should not hold: beside the
- * output. */
-static int choose_spill(struct pack_job *j)
+int pack_choose_spill(struct pack_job *j)
 {
     enum { SPILL_BYTES = 64 << 20 };
-    if (j->from_lengths)
-        return 0;
     j->spill = strdup(j->t.output ? j->t.output : P_tmpdir "/");
     if (!j->spill)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
@@ -227,6 +223,16 @@ static int choose_spill(struct pack_job *j)
         slash[slash == j->spill] = '\0';
     j->docs.spill = slash ? j->spill : ".";
     j->docs.spill_bytes = SPILL_BYTES;
+    return 0;
+}
+
+/* Prepares the documents and the streams to read. */
+static int prepare(struct pack_job *j)
+{
+    if (j->from_lengths)
+        return 0;
+    if (pack_choose_spill(j) != 0)
+        return -1;
     j->docs.forget_ids = !j->t.output;
     for (int m = 0; m < PP_N_MODALITIES; m++)
         j->docs.items[m].forget = !j->t.output;
@@ -244,7 +250,7 @@ int pack_read(struct pack_job *j, int argc, char **argv)
 {
     glob_t g = {0};
     char in[] = "-", *only_in[] = {in};
-    int rc = choose_spill(j);
+    int rc = prepare(j);
     for (int i = optind; i < argc && rc == 0; i++)
         rc = expand(j, argv[i], &g);
     if (rc == 0)

@@ -148,6 +148,26 @@ int pack_export(struct pack_job *j, const char *dir)
     return rc;
 }
 
+int pack_realign(struct pack_job *j)
+{
+    struct pp_packed p;
+    if (!j->t.output)
+        j->t.output = j->realign;
+    if (pp_packed_open(j->realign, &p, &j->t.err) != 0)
+        return -1;
+    int rc = pack_choose_spill(j);
+    if (rc == 0)
+        rc = pp_packed_check_files(&p, &j->t.err);
+    const struct pp_realignment o = {.align = j->align,
+                                     .row = j->row,
+                                     .spill = j->docs.spill,
+                                     .spill_bytes = j->docs.spill_bytes};
+    if (rc == 0 && pp_packed_realign(&p, &o, j->t.output, &j->t.err) != 0)
+        rc = pp_fail_at(&j->t.err, "%s: ", j->realign);
+    pp_packed_finish(&p);
+    return rc == 0 ? pack_report(j, j->t.output, false) : -1;
+}
+
 int pack_check(struct pack_job *j)
 {
     struct pp_packed p;

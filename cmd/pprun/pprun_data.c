@@ -261,11 +261,27 @@ static int check_ranges(const struct pprun *p, const char *dir,
     return 0;
 }
 
+enum { PADDING_TEXT = 64 };
+
+/* Returns the options of pppack that pad for the mesh, in text. */
+static const char *padding_of(const struct pprun *p, char text[PADDING_TEXT])
+{
+    const struct pp_mesh *x = &p->manifest.mesh;
+    int n = 0;
+    text[0] = '\0';
+    if (x->cp > 1)
+        n = snprintf(text, PADDING_TEXT, " --cp %d", x->cp);
+    if (x->tp > 1)
+        snprintf(text + n, PADDING_TEXT - (size_t)n, " --tp %d", x->tp);
+    return text;
+}
+
 /* Checks that context-parallel ranks can divide every sequence. */
 static int check_chunks(const struct pprun *p, const char *dir,
                         const struct pp_packed *data)
 {
     int cp = p->manifest.mesh.cp;
+    char args[PADDING_TEXT];
     for (size_t i = 0; cp > 1 && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
@@ -273,9 +289,9 @@ static int check_chunks(const struct pprun *p, const char *dir,
             if (b.cu_seqlens_padded[s + 1] % (2 * cp))
                 return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                                "%s: bin %zu: the padded length of sequence %u "
-                               "is not a multiple of 2 x cp = %d; pack with "
-                               "pppack --cp %d",
-                               dir, i, s, 2 * cp, cp);
+                               "is not a multiple of 2 x cp = %d; pad it anew "
+                               "with pppack --realign %s%s",
+                               dir, i, s, 2 * cp, dir, padding_of(p, args));
     }
     return 0;
 }
@@ -317,9 +333,7 @@ static int check_rows(const struct pprun *p, const char *dir,
 {
     const struct pp_mesh *x = &p->manifest.mesh;
     uint32_t sharers = (uint32_t)pp_mesh_sharers(x);
-    char with_cp[32] = "";
-    if (x->cp > 1)
-        snprintf(with_cp, sizeof with_cp, "--cp %d ", x->cp);
+    char args[PADDING_TEXT];
     if (p->options.generate) /* it makes bins of its own */
         return 0;
     for (size_t i = 0; x->tp > 1 && i < data->n_bins; i++) {
@@ -328,10 +342,10 @@ static int check_rows(const struct pprun *p, const char *dir,
         if (b.tokens % sharers || !rows_divide(x, &b))
             return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                            "%s: bin %zu: its %u tokens, padding included, are "
-                           "not a multiple of %s = %u; pack with pppack %s--tp "
-                           "%d",
+                           "not a multiple of %s = %u; pad it anew with "
+                           "pppack --realign %s%s",
                            dir, i, b.tokens, x->cp > 1 ? "cp x tp" : "tp",
-                           sharers, with_cp, x->tp);
+                           sharers, dir, padding_of(p, args));
     }
     return 0;
 }

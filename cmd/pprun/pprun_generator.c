@@ -124,9 +124,9 @@ static int check_sequences(const struct pprun *p, const struct pp_mesh *x,
                 return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                                "%s: bin %zu: the padded length of sequence %u "
                                "does not divide by the generator's ranks; "
-                               "pack with pppack --cp %d --tp %d, or a "
-                               "multiple",
-                               dir, i, s - 1, x->cp, x->tp);
+                               "pad it anew with pppack --realign %s --cp %d "
+                               "--tp %d, or a multiple",
+                               dir, i, s - 1, dir, x->cp, x->tp);
     }
     return 0;
 }

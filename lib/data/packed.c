@@ -56,16 +56,22 @@ static int map_packed_file(struct pp_packed *p, const char *dir, int file,
     return rc;
 }
 
-const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
-                                                int file)
+/* Returns the entry of that name in the table of columns, or NULL. */
+static const struct pp_packed_column *find_entry(const struct pp_packed *p,
+                                                 const char *name)
 {
     const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
     const struct pp_packed_column *c = p->sections[PP_SECTION_COLUMNS];
-    const char *name = pp_packed_name(file);
     for (uint32_t i = 0; i < h->n_columns; i++)
         if (!strncmp(c[i].name, name, sizeof c[i].name))
             return &c[i];
     return NULL;
+}
+
+const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
+                                                int file)
+{
+    return find_entry(p, pp_packed_name(file));
 }
 
 /* Returns the stream whose rows the file has, or NULL. */
@@ -170,6 +176,8 @@ static int check_packed_index(struct pp_packed *p, struct pp_err *err)
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
         if (check_column(p, f, err) != 0)
             return -1;
+    const struct pp_packed_column *origin = find_entry(p, PP_PACKED_ORIGIN);
+    p->origin = origin ? origin->checksum : p->checksum.value;
     return 0;
 }
 

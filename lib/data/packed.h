@@ -50,6 +50,10 @@ struct pp_packed {
     enum pp_data_kind kind;
     uint32_t top_k; /* elements of a position in columns that are lists */
     struct pp_checksum checksum; /* of the index; a manifest records it */
+    uint64_t origin; /* the checksum of the index that was realigned, however
+                        often, into this one; else its own. Sets with the same
+                        have the same bins, but for padding; a checkpoint
+                        records it */
     struct pp_packed_stream streams[PP_N_MODALITIES];
     uint32_t generator_vocab; /* one more than the largest of the generator's
                                  ids; 0: the set has none */
@@ -199,7 +203,9 @@ struct pp_packed_content {
     /* The documents of the pieces: their sequences, columns and images.
      * NULL: a piece is a sequence, and there are no columns. */
     const struct pp_documents *docs;
-    size_t first_document; /* the document of source 0 */
+    size_t first_document;  /* the document of source 0 */
+    const uint32_t *inputs; /* the input of each source; NULL: the source */
+    uint64_t origin;        /* as in struct pp_packed; 0: the set is its own */
     struct pp_input_counts counts;
     /* The context-parallel ranks that have each sequence, in packed order, of
      * cp ranks; NULL: all. */
@@ -240,6 +246,20 @@ int pp_packed_unpack(const struct pp_packed *p, struct pp_packed *out,
  * with padding; align is at least 1. */
 int pp_packed_extend(const struct pp_packed *p, uint32_t extra, uint32_t align,
                      struct pp_packed *out, struct pp_err *err) PP_MUST_USE;
+
+/* How a packed directory is padded anew. */
+struct pp_realignment {
+    uint32_t align;    /* the padded length of a sequence is a multiple of it */
+    uint32_t row;      /* the padded length of a bin, of this one */
+    const char *spill; /* a directory for tokens beyond spill_bytes */
+    size_t spill_bytes;
+};
+
+/* Writes the bins of p to dir, which may be p's own, with other padding. The
+ * capacity grows if the fullest bin needs it. Sequences that have ranks of
+ * their own are PP_EXIT_INPUT. (packed_realign.c) */
+int pp_packed_realign(const struct pp_packed *p, const struct pp_realignment *o,
+                      const char *dir, struct pp_err *err) PP_MUST_USE;
 
 struct pp_synthetic_data {
     uint32_t tokens;        /* approximate positions of the largest bin */

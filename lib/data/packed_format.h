@@ -182,6 +182,10 @@ static_assert(sizeof(struct pp_packed_column) == 64, "pp-pack(5)");
 const struct pp_packed_column *pp_packed_column(const struct pp_packed *p,
                                                 int file);
 
+/* The entry of a directory that was realigned: it has no file, and its checksum
+ * is that of the first directory's index. */
+#define PP_PACKED_ORIGIN "origin"
+
 struct pp_packed_record {
     uint64_t first_sequence; /* its cu arrays begin at first_sequence + bin */
     uint64_t first_position; /* in the token columns */

@@ -162,6 +162,7 @@ make_index_header(const struct pp_packed_content *c)
         h.n_sequences += count_parts(c, b);
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
         h.n_columns += pp_packed_content_has(c, f);
+    h.n_columns += c->origin != 0;
     return h;
 }
 
@@ -256,7 +257,8 @@ static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
     int32_t *sums = (int32_t *)section_at(h, h->cu_seqlens) + cu;
     int32_t *padded = (int32_t *)section_at(h, h->cu_seqlens_padded) + cu;
     const int32_t *ids = k->c->ids + p->at;
-    ((uint32_t *)section_at(h, h->source))[s] = q->source;
+    ((uint32_t *)section_at(h, h->source))[s] =
+        k->c->inputs ? k->c->inputs[q->source] : q->source;
     ((uint32_t *)section_at(h, h->start))[s] = p->start;
     sums[1] = sums[0] + (int32_t)p->length;
     padded[1] = padded[0] + (int32_t)p->padded;
@@ -370,6 +372,10 @@ static void fill_columns(struct pp_packed_header *h,
         }
         t->checksum = sums[f];
         t++;
+    }
+    if (c->origin) {
+        memcpy(t->name, PP_PACKED_ORIGIN, sizeof PP_PACKED_ORIGIN);
+        t->checksum = c->origin;
     }
 }
 

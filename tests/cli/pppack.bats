@@ -509,3 +509,62 @@ END
         [ "$output" = "$(pppack -l 12 --stats -o out "$input")" ]
     done
 }
+
+@test "--realign pads every kind of directory anew and changes nothing else" {
+    {
+        documents 5 20 0 3 7
+        echo '{"input_ids":[1,2,3,4],"loss_mask":[0,1,0,1]}'
+        documents 0 11 1 6
+    } >documents.jsonl
+    printf '%s\n' \
+        '{"prompt":[1,2],"chosen":[3,4,5],"rejected":[6],"ref_chosen_logps":-1,"ref_rejected_logps":-2}' \
+        '{"prompt":[1],"chosen":[3],"rejected":[6,7],"ref_chosen_logps":-3,"ref_rejected_logps":-4}' \
+        >pairs.jsonl
+    printf '%s\n' \
+        '{"prompt":[1,2],"responses":[[3,4,5],[6],[7,8]],"rewards":[1,2,3]}' \
+        '{"prompt":[1],"responses":[[3],[6,7]],"rewards":[4,5]}' >groups.jsonl
+    echo '{"input_ids":[9,1,2],"images":[[[[1,2],[3,4]]]]}' >images.jsonl
+    documents 5 2 7 >>images.jsonl
+    echo '{"input_ids":[1,2,3],"generator_ids":[41,42,43]}' >speech.jsonl
+    documents 5 2 >>speech.jsonl
+    while read -r name options; do
+        rm -rf packed there back
+        # shellcheck disable=SC2086
+        pppack -q --empty drop $options -o packed "$name.jsonl"
+        pppack -q --realign packed --pad-to 3 --fp8 tensorwise -o there
+        pppack --check there
+        [ "$(pppack --stats there | jq -c '[.align, .fullest % 48]')" = '[3,0]' ]
+        pppack -q --realign there -o back \
+            --pad-to "$(pppack --stats packed | jq .align)"
+        pppack --check back
+        for file in packed/*; do
+            [ "$file" = packed/index ] || cmp "$file" "back/${file#*/}"
+        done
+        jq -n -e 'def told: {inputs, sequences, groups, tokens, scored, bins};
+            (input | told) == (input | told)' <(pppack --stats packed) \
+            <(pppack --stats back)
+        # In its place, by default.
+        pppack -q --realign packed --pad-to 3 --fp8 tensorwise
+        diff -r packed there
+    done <<'END'
+documents -l 9 --oversize split
+documents -l 9 --oversize drop
+documents --oversize truncate --pad-to 4 -l 8
+pairs -l 9
+groups -l 16
+images -l 9 --image-token 9 --patch 2
+speech -l 9
+END
+    refused '--algorithm has no effect with --realign' --realign packed -a ffd
+    refused '--realign takes no operands' --realign packed documents.jsonl
+    refused 'absent/index: No such file or directory' --realign absent --cp 2
+    run --separate-stderr pppack --realign packed --pad-to 2000000000
+    [ "$status" -eq 2 ]
+    [[ $stderr == "pppack: packed: bin "?" would be longer than '2147483647' \
+tokens with this padding" ]]
+    pppack -q -l 16 --cp 2 --cp-sizes per-sequence --balance tokens \
+        --oversize drop --empty drop -o ranks documents.jsonl
+    refused "ranks: its sequences are on '2' context-parallel ranks of their own; \
+pack it anew" --realign ranks --cp 4
+    nothing_left
+}

@@ -262,7 +262,7 @@ divide by 4 ranks (cp); try --cp-exchange gather"* ]]
     ppsplit -p 2 --cp 2 model-llama | ppsched -s 1f1b -m 4 >two.json
     run -2 --separate-stderr pprun two.json --data plain --init 1 --steps 1
     [[ $stderr == *"the padded length of sequence 0 is not a multiple of \
-2 x cp = 4; pack with pppack --cp 2" ]]
+2 x cp = 4; pad it anew with pppack --realign "*" --cp 2" ]]
     ppsplit -p 2 --cp 2 model-llama |
         ppsched -s seq1f1b -m 4 --slices 2 >slices.json
     run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1

@@ -148,6 +148,6 @@ heads do not divide by 2 ranks (cp)" --data halves --steps 1
     generates '-p 1' '-p 1 --cp 2' "$D"
     run -2 --separate-stderr pprun -q --init 1 --data text --steps 1 plan.json
     [[ ${stderr_lines[0]} == "pprun: text: bin 0: the padded length of sequence \
-"*" does not divide by the generator's ranks; pack with pppack --cp 2 --tp 1, \
-or a multiple" ]]
+"*" does not divide by the generator's ranks; pad it anew with pppack \
+--realign text --cp 2 --tp 1, or a multiple" ]]
 }

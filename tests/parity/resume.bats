@@ -97,14 +97,60 @@ kill_when() {
     compare ckpt/latest whole-qwen2-tied/latest
 }
 
+# steps FROM LOG...: the losses and norms of the steps from FROM on, in a table.
+steps() { jq -c -s --argjson from "$1" \
+    'map(select(.step >= $from) | [.step, .loss, .grad_norm])' "${@:2}"; }
+
+# near A B: fails unless the tables have the same steps and nearly equal numbers.
+near() {
+    jq -n -e --argjson a "$1" --argjson b "$2" '
+        ($a | length) > 0 and ($a | map(.[0])) == ($b | map(.[0])) and
+        all([$a, $b] | transpose[] | transpose[];
+            (.[0] - .[1] | fabs) <= 2e-5 * (.[0] | fabs))'
+}
+
+@test "a realigned directory continues a run on a mesh it was not padded for" {
+    local o=(--init 5 --lr 1e-2 --save-every 1 -q)
+    ppsplit -p 2 --cp 2 --tp 2 model-llama | ppsched -s 1f1b -m 4 >mesh.json
+    rm -rf ckpt realigned
+    cp -r packed realigned
+    pprun llama.json --data packed --steps 8 --save unbroken "${o[@]}" \
+        >whole.log
+    pprun llama.json --data packed --steps 4 --save ckpt "${o[@]}" >/dev/null
+    o+=(--save ckpt --resume ckpt --steps)
+    run --separate-stderr pprun mesh.json --data realigned "${o[@]}" 8
+    [ "$status" -eq 2 ]
+    [[ $stderr == *"; pad it anew with pppack --realign realigned --cp 2 --tp 2" ]]
+    pppack --realign realigned --cp 2 --tp 2
+    pppack --check realigned
+    pprun mesh.json --data realigned "${o[@]}" 8 >log
+    near "$(steps 5 log)" "$(steps 5 whole.log)"
+    # A run that had this padding from the start.
+    pprun mesh.json --data realigned --init 5 --lr 1e-2 --steps 8 -q >start.log
+    near "$(steps 5 log)" "$(steps 5 start.log)"
+    # Its checkpoints fit the first directory too, and data realigned again:
+    # the same tokens, in the same bins and order.
+    pprun llama.json --data packed "${o[@]}" 9 >/dev/null
+    pppack --realign realigned --pad-to 1 -o again
+    cmp again/input_ids packed/input_ids
+    cmp again/labels packed/labels
+    pprun llama.json --data again "${o[@]}" 10 >/dev/null
+    # The moments and the place count.
+    pprun mesh.json --data realigned --weights unbroken/step-00000006 --lr 1e-2 \
+        --steps 2 -q | jq -c '.step += 6' >anew
+    [ "$(jq -s length anew)" -eq 2 ]
+    run near "$(steps 7 anew)" "$(steps 7 whole.log)"
+    [ "$status" -eq 1 ]
+}
+
 @test "resume refuses a checkpoint of other data or another step size" {
     rm -rf ckpt
     again llama --steps 12 >/dev/null
     pppack -l 64 -o other data.jsonl
     run --separate-stderr again llama --steps 14 --data other
     [ "$status" -eq 2 ]
-    [[ "$stderr" == *": was made with other data; only its weights can be used;\
- see --weights" ]]
+    [[ "$stderr" == *": was made with other data; its weights and moments can go\
+ on from the beginning of this; see --new-data" ]]
     run --separate-stderr again llama --steps 14 --accumulate 2
     [ "$status" -eq 2 ]
     [[ "$stderr" == *": was made with 4 microbatches a step, not 8" ]]

@@ -247,7 +247,7 @@ ranks; try --tp 2"* ]]
     [[ $stderr == *"the model's 4 heads do not divide by 3"* ]]
     pppack -q -l 64 -o plain data.jsonl
     run -2 --separate-stderr pprun two.json --data plain --init 1 --steps 1
-    [[ $stderr == *"are not a multiple of tp = 2; pack with pppack --tp 2" ]]
+    [[ $stderr == *"are not a multiple of tp = 2; pad it anew with pppack --realign "*" --tp 2" ]]
 }
 
 @test "rounding that grows in later steps is no fault" {

@@ -100,10 +100,10 @@ static int check_moments(const struct pp_job *j, const struct pp_ckpt_state *s,
 static int check_place(const struct pp_job *j, const struct pp_ckpt_state *s,
                        struct pp_err *err)
 {
-    if (s->data_checksum != j->data->checksum.value)
-        return pp_fail_setting(err, PP_EXIT_INPUT, "weights", NULL,
-                               "%s: was made with other data; only its weights "
-                               "can be used",
+    if (s->data_checksum != j->data->origin)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "new-data", NULL,
+                               "%s: was made with other data; its weights and "
+                               "moments can go on from the beginning of this",
                                j->resume);
     int64_t mine = (int64_t)pp_job_microbatches(j) * j->accumulate;
     if (s->step_microbatches != mine)
@@ -125,7 +125,7 @@ static int check_place(const struct pp_job *j, const struct pp_ckpt_state *s,
 static int check_resumed(const struct pp_job *j, struct pp_ckpt_state *s,
                          struct pp_err *err)
 {
-    if (j->new_data && s->data_checksum != j->data->checksum.value)
+    if (j->new_data && s->data_checksum != j->data->origin)
         s->microbatches = 0;
     else if (check_place(j, s, err))
         return -1;

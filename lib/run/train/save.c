@@ -17,7 +17,7 @@ static struct pp_ckpt_state state_of(const struct pp_rank *r)
         .step = r->step,
         .microbatches = r->microbatches,
         .step_microbatches = (int64_t)pp_rank_n_losses(r),
-        .data_checksum = j->data->checksum.value,
+        .data_checksum = j->data->origin,
         .optimizer = j->optim.optimizer,
         .betas = {j->optim.beta1, j->optim.beta2},
         .lr = j->optim.lr,
