@@ -164,23 +164,6 @@ int pp_graph_break(const struct pp_graph *g)
     return -1;
 }
 
-int pp_graph_depth(const struct pp_graph *g, int stage)
-{
-    /* One descending pass suffices, because inputs have smaller numbers. */
-    int *depth = calloc((size_t)g->n_stages, sizeof *depth);
-    int d = 0;
-    if (!depth)
-        return -1;
-    for (int s = g->n_stages - 1; s >= stage; s--)
-        for (int i = 0; i < g->stages[s].n_outputs; i++) {
-            int beyond = depth[g->stages[s].outputs[i]] + 1;
-            depth[s] = beyond > depth[s] ? beyond : depth[s];
-        }
-    d = depth[stage];
-    free(depth);
-    return d;
-}
-
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
 {
     unsigned char *from = calloc((size_t)g->n_stages, sizeof *from);

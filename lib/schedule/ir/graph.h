@@ -101,10 +101,6 @@ bool pp_graph_is(const struct pp_graph *g, enum pp_placement placement);
  * previous stage. */
 int pp_graph_break(const struct pp_graph *g);
 
-/* Returns the number of edges on the longest path from stage to a stage without
- * outputs. Returns -1 if out of memory. Kinds count warmup by it. */
-int pp_graph_depth(const struct pp_graph *g, int stage);
-
 /* Returns true if the outputs of both stages flow into a common stage before
  * the loss. The backward of each then waits for the forward of the other. */
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other);

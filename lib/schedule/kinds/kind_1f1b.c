@@ -146,14 +146,17 @@ static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
  * "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021
  * (PipeDream-Flush). */
 
-/* Step k runs forward k and backward k - warmup. */
+/* The forwards run `warmup` microbatches ahead of the backwards. */
 static int emit_1f1b_row(struct pp_schedule *s, const struct row_dag *p,
                          int row, int m, int warmup, struct pp_err *err)
 {
-    for (int k = 0; k < m + warmup; k++) {
-        if (k < m && row_dag_emit(s, p, PP_F, row, k, err))
+    for (int k = 0; k < m && k < warmup; k++)
+        if (row_dag_emit(s, p, PP_F, row, k, err))
             return -1;
-        if (k >= warmup && row_dag_emit(s, p, PP_B, row, k - warmup, err))
+    for (int k = 0; k < m; k++) {
+        if (k < m - warmup && row_dag_emit(s, p, PP_F, row, k + warmup, err))
+            return -1;
+        if (row_dag_emit(s, p, PP_B, row, k, err))
             return -1;
     }
     return 0;
@@ -290,18 +293,18 @@ const struct pp_kind pp_kind_zb_h2 = {
  * Sequence-Level Pipeline Parallelism for Large Language Model Training", NAACL
  * 2025. */
 
-static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, size_t n,
-                              size_t warmup, struct pp_err *err)
+static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, int n,
+                              int warmup, struct pp_err *err)
 {
-    size_t k = (size_t)s->graph->n_slices;
-    /* Step i runs forward i and backward i - warmup. */
-    for (size_t i = 0; i < n + warmup; i++) {
-        size_t b = i - warmup; /* read only if i >= warmup */
-        if (i < n &&
-            pp_emit_slice(s, PP_F, stage, (int)(i / k), (int)(i % k), err))
+    int k = s->graph->n_slices;
+    for (int i = 0; i < n && i < warmup; i++)
+        if (pp_emit_slice(s, PP_F, stage, i / k, i % k, err))
             return -1;
-        if (i >= warmup && pp_emit_slice(s, PP_B, stage, (int)(b / k),
-                                         (int)(k - 1 - b % k), err))
+    for (int i = 0; i < n; i++) {
+        int f = i + warmup;
+        if (i < n - warmup && pp_emit_slice(s, PP_F, stage, f / k, f % k, err))
+            return -1;
+        if (pp_emit_slice(s, PP_B, stage, i / k, k - 1 - i % k, err))
             return -1;
     }
     return 0;
@@ -310,18 +313,15 @@ static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, size_t n,
 static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                         struct pp_err *err)
 {
-    int k = s->graph->n_slices;
-    if (pp_one_stage_each(s, err))
+    int k = s->graph->n_slices, rc = 0;
+    struct row_dag p;
+    if (pp_one_stage_each(s, err) || row_dag_init(&p, s, err))
         return -1;
-    for (int stage = 0; stage < s->graph->n_stages; stage++) {
-        int depth = pp_graph_depth(s->graph, stage);
-        if (depth < 0)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        if (emit_seq1f1b_stage(s, stage, (size_t)o->n_microbatches * (size_t)k,
-                               (size_t)depth + (size_t)k - 1, err))
-            return -1;
-    }
-    return 0;
+    for (int r = 0; !rc && r < s->graph->n_rows; r++)
+        rc = emit_seq1f1b_stage(s, p.stages[r], o->n_microbatches * k,
+                                p.depth[r] + k - 1, err);
+    row_dag_finish(&p);
+    return rc;
 }
 
 const struct pp_kind pp_kind_seq1f1b = {

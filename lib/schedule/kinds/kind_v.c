@@ -37,46 +37,57 @@ static void emit_zbv_next(struct zbv_row *v, enum pp_op op, int way)
     (void)rc;
 }
 
-static void emit_zbv_backward(struct zbv_row *v, int way)
-{
-    emit_zbv_next(v, PP_I, way);
-    emit_zbv_next(v, PP_W, way);
-}
+/* One action of a repeated part of the pattern. PP_N_OPS ends the part. */
+struct zbv_step {
+    enum pp_op op;
+    int way;
+};
 
-static void emit_zbv_up(struct zbv_row *v)
+/* Appends a part of the pattern n times. Without empty cells the repetitions
+ * end when all microbatches have passed, so that few microbatches on many
+ * ranks take little time. */
+static void emit_zbv_times(struct zbv_row *v, int n,
+                           const struct zbv_step *part)
 {
-    emit_zbv_next(v, PP_F, UP);
-    emit_zbv_backward(v, UP);
+    bool more = true;
+    for (int done = 0; done < n; done++) {
+        if (!more && !v->o->idle) {
+            for (const struct zbv_step *x = part; x->op != PP_N_OPS; x++)
+                v->count[x->way][x->op] += n - done;
+            return;
+        }
+        more = false;
+        for (const struct zbv_step *x = part; x->op != PP_N_OPS; x++) {
+            emit_zbv_next(v, x->op, x->way);
+            more |= v->count[x->way][x->op] < v->o->n_microbatches;
+        }
+    }
 }
 
 static int emit_zbv_row(struct zbv_row *v)
 {
-    int r = v->row, p = v->p;
+    static const struct zbv_step
+        f_down[] = {{PP_F, DOWN}, {PP_N_OPS, DOWN}},
+        f_both[] = {{PP_F, UP}, {PP_F, DOWN}, {PP_N_OPS, DOWN}},
+        up[] = {{PP_F, UP}, {PP_I, UP}, {PP_W, UP}, {PP_N_OPS, DOWN}},
+        steady[] = {{PP_F, DOWN}, {PP_I, DOWN}, {PP_W, DOWN},    {PP_F, UP},
+                    {PP_I, UP},   {PP_W, UP},   {PP_N_OPS, DOWN}},
+        i_both[] = {{PP_I, DOWN}, {PP_I, UP}, {PP_N_OPS, DOWN}},
+        down[] = {{PP_I, DOWN}, {PP_W, DOWN}, {PP_N_OPS, DOWN}},
+        w_up[] = {{PP_W, UP}, {PP_N_OPS, DOWN}},
+        w_down[] = {{PP_W, DOWN}, {PP_N_OPS, DOWN}};
+    int r = v->row, p = v->p, warmup = 2 * p - r - 1;
     int rc = pp_emit_idle(v->s, v->o, r, r, v->err);
-    for (int i = 0; i < 2 * (p - r) - 1; i++)
-        emit_zbv_next(v, PP_F, DOWN);
-    for (int i = 0; i < r; i++) {
-        emit_zbv_next(v, PP_F, UP);
-        emit_zbv_next(v, PP_F, DOWN);
-    }
-    for (int i = 0; i < p - r; i++)
-        emit_zbv_up(v);
-    while (v->count[UP][PP_F] < v->count[DOWN][PP_F] ||
-           v->count[DOWN][PP_F] < v->n) {
-        if (v->count[DOWN][PP_F] < v->n)
-            emit_zbv_next(v, PP_F, DOWN);
-        emit_zbv_backward(v, DOWN);
-        emit_zbv_up(v);
-    }
-    for (int i = 0; i < r; i++) {
-        emit_zbv_next(v, PP_I, DOWN);
-        emit_zbv_next(v, PP_I, UP);
-    }
-    for (int i = 0; i < p - r; i++)
-        emit_zbv_backward(v, DOWN);
-    for (int way = UP; way >= DOWN; way--)
-        while (v->count[way][PP_W] < v->count[way][PP_I])
-            emit_zbv_next(v, PP_W, way);
+    emit_zbv_times(v, 2 * (p - r) - 1, f_down);
+    emit_zbv_times(v, r, f_both);
+    emit_zbv_times(v, p - r, up);
+    emit_zbv_times(v, v->n - warmup, steady);
+    /* The forwards down have ended. */
+    emit_zbv_times(v, warmup - p, steady + 1);
+    emit_zbv_times(v, r, i_both);
+    emit_zbv_times(v, p - r, down);
+    emit_zbv_times(v, v->count[UP][PP_I] - v->count[UP][PP_W], w_up);
+    emit_zbv_times(v, v->count[DOWN][PP_I] - v->count[DOWN][PP_W], w_down);
     return rc || v->err->code ? -1 : 0;
 }
 

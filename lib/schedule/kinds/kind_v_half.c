@@ -23,6 +23,10 @@
  * up, input gradient on the way up and down. */
 enum { VBLOCK_OPS = 4, VBLOCK_PERIOD = 6 };
 
+/* The table of steps grows with the square of the ranks, and a rank's row of it
+ * is searched for each step of the ends. */
+enum { VBLOCK_RANKS = 1024 };
+
 /* The steps of the first microbatch on one rank, ascending and all different
  * modulo the period. A rank's steps come after those of the ranks that it waits
  * for. */
@@ -413,6 +417,10 @@ static int emit_v_blocks(struct pp_schedule *s, const struct pp_kind_options *o,
     int p = s->graph->n_rows;
     if (pp_two_in_a_v(s, err))
         return -1;
+    if (p > VBLOCK_RANKS)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "%s takes at most %d ranks, not %d: use zbv", s->kind,
+                       VBLOCK_RANKS, p);
     struct vblock *blocks = calloc((size_t)p, sizeof *blocks);
     if (!blocks)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -439,7 +447,7 @@ const struct pp_kind pp_kind_v_half = {
     .name = "v-half",
     .summary =
         "two stages per rank in a V, split backward; 1/2 of zbv's memory",
-    .constraint = "placement v, 2 chunks",
+    .constraint = "placement v, 2 chunks, at most 1024 ranks",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_half,
@@ -451,7 +459,7 @@ const struct pp_kind pp_kind_v_min = {
     .name = "v-min",
     .summary =
         "two stages per rank in a V, split backward; 1/3 of zbv's memory",
-    .constraint = "placement v, 2 chunks",
+    .constraint = "placement v, 2 chunks, at most 1024 ranks",
     .paper = "Qi et al., Pipeline Parallelism with Controllable Memory, "
              "NeurIPS 2024",
     .emit = emit_v_min,
