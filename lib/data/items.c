@@ -116,21 +116,6 @@ float *pp_items_load(struct pp_items *s, const struct pp_item_kind *kind,
     return s->values + first * kind->width;
 }
 
-uint64_t pp_items_features(const struct pp_items *s, const struct pp_item *at,
-                           size_t n)
-{
-    uint64_t merged = pp_modality_rows(s->kind.modality, s->kind.merge),
-             sum = 0;
-    for (size_t k = 0; k < n; k++)
-        sum += at[k].rows / merged + s->kind.class_out;
-    return sum;
-}
-
-uint64_t pp_items_loaded(const struct pp_items *s)
-{
-    return pp_items_features(s, s->loaded, s->n_loaded);
-}
-
 int pp_items_attach(struct pp_items *s, size_t sequence, struct pp_err *err)
 {
     if (!s->n_loaded)
@@ -158,18 +143,62 @@ size_t pp_items_of(const struct pp_items *s, size_t sequence,
     return s->first[sequence + 1] - s->first[sequence];
 }
 
-size_t pp_items_placeholders(int64_t token, const int32_t *ids, int32_t *labels,
-                             size_t n)
+void pp_items_unlabel(uint32_t token, const int32_t *ids, int32_t *labels,
+                      size_t n)
 {
-    size_t found = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (ids[i] != token)
-            continue;
-        found++;
-        if (labels)
+    for (size_t i = 0; i < n; i++)
+        if (ids[i] == (int64_t)token)
             labels[i] = PP_LABEL_IGNORE;
+}
+
+struct pp_item_list pp_items_list(const struct pp_items *s,
+                                  const struct pp_item *at, size_t n)
+{
+    return (struct pp_item_list){s->kind, n, sizeof *at, n ? &at->grid : NULL};
+}
+
+struct pp_item_list pp_items_list_loaded(const struct pp_items *s)
+{
+    return pp_items_list(s, s->loaded, s->n_loaded);
+}
+
+/* Returns the features of item k. */
+static size_t features_of(const struct pp_item_list *l, size_t k)
+{
+    const struct pp_grid *g =
+        (const void *)((const char *)l->grids + k * l->stride);
+    return pp_grid_size(g) / pp_modality_rows(l->kind.modality, l->kind.merge) +
+           l->kind.class_out;
+}
+
+int pp_items_check_places(const struct pp_item_list *l, const int32_t *ids,
+                          size_t n, enum pp_exit code, struct pp_err *err)
+{
+    const struct pp_modality_words words = pp_modality_words(l->kind.modality);
+    const int64_t token = l->kind.token;
+    uint64_t features = 0;
+    size_t found = 0, at = 0;
+    for (size_t k = 0; k < l->n; k++)
+        features += features_of(l, k);
+    for (size_t i = 0; i < n; i++)
+        found += ids[i] == token;
+    if (found != features)
+        return pp_fail(err, code,
+                       "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64
+                       " features of %s",
+                       found, l->kind.token, features, words.items);
+    for (size_t k = 0; k < l->n; k++) {
+        while (ids[at] != token)
+            at++;
+        for (size_t end = at + features_of(l, k); at < end; at++)
+            if (ids[at] != token)
+                return pp_fail(err, code,
+                               "token '%" PRId32 "' is between placeholders "
+                               "(id %" PRIu32 ") of one %s, which must follow "
+                               "each other",
+                               ids[at], l->kind.token, words.item);
     }
-    return found;
+    return 0;
 }
 
 void pp_items_truncate(struct pp_items *s, size_t n_sequences)

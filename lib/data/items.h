@@ -90,13 +90,6 @@ float *pp_items_load(struct pp_items *s, const struct pp_item_kind *kind,
                      const struct pp_grid *grid, const char *spill,
                      size_t limit, struct pp_err *err) PP_MUST_USE;
 
-/* Returns the features of the loaded items. */
-uint64_t pp_items_loaded(const struct pp_items *s);
-
-/* Returns the features of n items. */
-uint64_t pp_items_features(const struct pp_items *s, const struct pp_item *at,
-                           size_t n);
-
 /* Attaches the loaded items to sequence number `sequence`, which has none and
  * is behind all that have. */
 int pp_items_attach(struct pp_items *s, size_t sequence,
@@ -106,10 +99,29 @@ int pp_items_attach(struct pp_items *s, size_t sequence,
 size_t pp_items_of(const struct pp_items *s, size_t sequence,
                    const struct pp_item **first);
 
-/* Returns how many placeholders are among n ids, and takes their labels away,
- * unless labels is NULL: nothing should predict them. */
-size_t pp_items_placeholders(int64_t token, const int32_t *ids, int32_t *labels,
-                             size_t n);
+/* Takes the labels of the placeholders among n ids away: nothing should predict
+ * them. */
+void pp_items_unlabel(uint32_t token, const int32_t *ids, int32_t *labels,
+                      size_t n);
+
+/* The items of a sequence: their kind, and their grids, which are `stride`
+ * bytes apart. */
+struct pp_item_list {
+    struct pp_item_kind kind;
+    size_t n, stride;
+    const struct pp_grid *grids;
+};
+
+/* Returns the items that are loaded, or n items. */
+struct pp_item_list pp_items_list_loaded(const struct pp_items *s);
+struct pp_item_list pp_items_list(const struct pp_items *s,
+                                  const struct pp_item *at, size_t n);
+
+/* Fails with the code unless n ids have a placeholder for each feature of the
+ * items, and the placeholders of an item follow each other. */
+int pp_items_check_places(const struct pp_item_list *l, const int32_t *ids,
+                          size_t n, enum pp_exit code,
+                          struct pp_err *err) PP_MUST_USE;
 
 /* Removes the items of all sequences from n_sequences on. */
 void pp_items_truncate(struct pp_items *s, size_t n_sequences);

@@ -353,14 +353,13 @@ int pp_line_check_placeholders(
     for (int m = 0; m < PP_N_MODALITIES; m++) {
         if (!streams[m])
             continue;
-        size_t found = pp_items_placeholders(streams[m]->token, ids, labels, n);
-        uint64_t features = pp_items_loaded(&d->items[m]);
-        if (found != features)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "'%zu' placeholders (id %" PRIu32 ") for %" PRIu64
-                           " features of %s",
-                           found, streams[m]->token, features,
-                           pp_modality_words((enum pp_modality)m).items);
+        struct pp_item_list items = pp_items_list_loaded(&d->items[m]);
+        items.kind.token = streams[m]->token;
+        items.kind.modality = (enum pp_modality)m;
+        if (pp_items_check_places(&items, ids, n, PP_EXIT_INPUT, err) != 0)
+            return -1;
+        if (labels)
+            pp_items_unlabel(streams[m]->token, ids, labels, n);
     }
     return 0;
 }

@@ -168,9 +168,9 @@ int pp_line_load_items(
     const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
     struct pp_documents *d, struct pp_err *err) PP_MUST_USE;
 
-/* Checks that n ids have as many placeholders of each modality as the loaded
- * items have features, and takes the labels of these away. labels may be NULL.
- */
+/* Checks that n ids have the placeholders of the loaded items of each modality
+ * (pp_items_check_places), and takes the labels of these away. labels may be
+ * NULL. */
 int pp_line_check_placeholders(
     const struct pp_jsonl_stream *const streams[PP_N_MODALITIES],
     const struct pp_documents *d, const int32_t *ids, int32_t *labels, size_t n,

@@ -76,27 +76,17 @@ static int check_sequence(const struct pp_bin *bin, size_t b, uint32_t i,
     return 0;
 }
 
-/* Checks that each sequence of a bin has the placeholders of its items. */
-static int check_placeholders(const struct pp_packed *p,
-                              const struct pp_packed_stream *s, size_t b,
-                              const struct pp_bin *bin, struct pp_err *err)
+/* Checks the placeholders of a bin. */
+static int check_places(const struct pp_packed *p, const struct pp_bin *bin,
+                        size_t b, struct pp_err *err)
 {
-    struct pp_bin_items at;
-    pp_packed_bin_items(p, s->modality, b, &at);
-    for (uint32_t i = 0; i < bin->n_sequences; i++) {
-        int32_t length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
-        size_t features = 0;
-        size_t found = pp_items_placeholders(
-            s->token, bin->input_ids + bin->cu_seqlens_padded[i], NULL,
-            (size_t)length);
-        for (int32_t k = at.cu_items[i]; k < at.cu_items[i + 1]; k++)
-            features += pp_item_features(s, pp_grid_size(&at.grids[k]));
-        if (found != features)
-            return pp_fail(err, PP_EXIT_NO,
-                           "bin %zu: sequence %" PRIu32
-                           ": '%zu' placeholders for %zu features of %s",
-                           b, i, found, features,
-                           pp_modality_words(s->modality).items);
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        const struct pp_packed_stream *s = &p->streams[m];
+        const struct pp_stream_places places = {s->modality, s->token,
+                                                PP_EXIT_NO};
+        if (pp_stream_exists(s) &&
+            pp_packed_check_places(p, &places, b, bin->input_ids, err) != 0)
+            return -1;
     }
     return 0;
 }
@@ -129,10 +119,8 @@ static int check_bin_tokens(const struct pp_packed *p, size_t b,
     for (uint32_t i = 0; i < bin.n_sequences; i++)
         if (check_sequence(&bin, b, i, &scored, vocab, err) != 0)
             return -1;
-    for (int m = 0; m < PP_N_MODALITIES; m++)
-        if (pp_stream_exists(&p->streams[m]) &&
-            check_placeholders(p, &p->streams[m], b, &bin, err) != 0)
-            return -1;
+    if (check_places(p, &bin, b, err) != 0)
+        return -1;
     if (scored != bin.scored)
         return fail_bin(b, err, "the count of scored labels must not be",
                         bin.scored);

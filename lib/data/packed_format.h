@@ -316,7 +316,7 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k);
 
 /* Adds the items that a sequence with these ids has of the cursor's modality.
- * Its placeholders must be as many as the features. */
+ * Its placeholders must be those of the items (pp_items_check_places). */
 int pp_item_add_part(struct pp_item_cursor *c,
                      const struct pp_packed_content *content,
                      const struct pp_part *p, const int32_t *ids,

@@ -105,6 +105,32 @@ uint32_t pp_items_most(const struct pp_packed *p, enum pp_modality modality,
     return (uint32_t)pp_round_up(most, pp_modality_rows(s->modality, s->merge));
 }
 
+int pp_packed_check_places(const struct pp_packed *p,
+                           const struct pp_stream_places *s, size_t b,
+                           const int32_t *ids, struct pp_err *err)
+{
+    struct pp_bin_items at;
+    struct pp_bin bin;
+    pp_packed_bin(p, b, &bin);
+    pp_packed_bin_items(p, s->modality, b, &at);
+    struct pp_item_list items = {pp_stream_kind(&p->streams[s->modality]), 0,
+                                 sizeof *at.grids, NULL};
+    items.kind.modality = s->modality;
+    items.kind.token = s->token;
+    for (uint32_t i = 0; i < bin.n_sequences; i++) {
+        if (at.cu_items) {
+            items.grids = at.grids + at.cu_items[i];
+            items.n = (size_t)(at.cu_items[i + 1] - at.cu_items[i]);
+        }
+        if (pp_items_check_places(
+                &items, ids + bin.cu_seqlens_padded[i],
+                (size_t)(bin.cu_seqlens[i + 1] - bin.cu_seqlens[i]), s->code,
+                err) != 0)
+            return pp_fail_at(err, "bin %zu: sequence %" PRIu32 ": ", b, i);
+    }
+    return 0;
+}
+
 struct pp_item_share pp_items_largest(const struct pp_bin_items *b, size_t size)
 {
     struct pp_item_share most = {0, 0};

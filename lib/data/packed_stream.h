@@ -47,6 +47,14 @@ static inline uint32_t pp_item_features(const struct pp_packed_stream *s,
            s->class_out;
 }
 
+/* Returns what the items of the stream share. */
+static inline struct pp_item_kind
+pp_stream_kind(const struct pp_packed_stream *s)
+{
+    return (struct pp_item_kind){s->width, s->token, s->merge, s->modality,
+                                 s->class_out};
+}
+
 /* The items of one bin. Sequence i has items cu_items[i]..cu_items[i + 1], and
  * item k has the rows cu_rows[k]..cu_rows[k + 1] of the values. If the set has
  * no such stream, all is 0 and NULL. */
@@ -62,6 +70,20 @@ struct pp_bin_items {
 /* Fills *out with the items of bin b, which is below n_bins. */
 void pp_packed_bin_items(const struct pp_packed *p, enum pp_modality modality,
                          size_t b, struct pp_bin_items *out);
+
+/* The placeholders of a stream: their id, also if the set has no such stream,
+ * and the code of an error. */
+struct pp_stream_places {
+    enum pp_modality modality;
+    uint32_t token;
+    enum pp_exit code;
+};
+
+/* Checks the placeholders of all sequences of bin b, whose ids are given
+ * (pp_items_check_places). */
+int pp_packed_check_places(const struct pp_packed *p,
+                           const struct pp_stream_places *s, size_t b,
+                           const int32_t *ids, struct pp_err *err) PP_MUST_USE;
 
 /* Returns the first of the items of a rank, among `size` that divide those of a
  * bin: each has consecutive whole items, with as equal numbers of rows as can

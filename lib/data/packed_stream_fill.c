@@ -75,13 +75,9 @@ int pp_item_add_part(struct pp_item_cursor *c,
     const struct pp_items *s = &content->docs->items[m];
     const struct pp_item *at;
     size_t n = pp_items_of(s, p->sequence, &at);
-    uint64_t features = pp_items_features(s, at, n);
-    size_t found = pp_items_placeholders(s->kind.token, ids, NULL, p->length);
-    if (found != features)
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "sequence %zu: '%zu' placeholders for %" PRIu64 " features of %s",
-            p->sequence, found, features, pp_modality_words(m).items);
+    const struct pp_item_list items = pp_items_list(s, at, n);
+    if (pp_items_check_places(&items, ids, p->length, PP_EXIT_INPUT, err) != 0)
+        return pp_fail_at(err, "sequence %zu: ", p->sequence);
     for (size_t i = 0; i < n; i++) {
         if (at[i].rows > (uint32_t)INT32_MAX - c->next.rows)
             return pp_fail(err, PP_EXIT_INPUT,
@@ -93,18 +89,12 @@ int pp_item_add_part(struct pp_item_cursor *c,
     return 0;
 }
 
-static struct pp_item_kind kind_of(const struct pp_packed_stream *s)
-{
-    return (struct pp_item_kind){s->width, s->token, s->merge, s->modality,
-                                 s->class_out};
-}
-
 /* Loads the items that a sequence of the packed set has of a modality. */
 static int load_items(const struct pp_packed *p, enum pp_modality m, size_t b,
                       uint32_t i, struct pp_documents *d, struct pp_err *err)
 {
     struct pp_bin_items at;
-    const struct pp_item_kind kind = kind_of(&p->streams[m]);
+    const struct pp_item_kind kind = pp_stream_kind(&p->streams[m]);
     pp_packed_bin_items(p, m, b, &at);
     pp_items_begin(&d->items[m]);
     if (!at.cu_items)
@@ -162,7 +152,7 @@ static int copy_stream(const struct pp_packed *p, enum pp_modality m,
     uint32_t *n = calloc(out->n_sequences + 1, sizeof *n);
     struct pp_grid *grids = calloc(most + 1, sizeof *grids);
     float *values;
-    const struct pp_item_content c = {kind_of(&p->streams[m]), n, grids};
+    const struct pp_item_content c = {pp_stream_kind(&p->streams[m]), n, grids};
     int rc = -1;
     if (!n || !grids) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

@@ -88,7 +88,7 @@ placeholders is not known; see --audio-token" -l 8 --image-token 9 -o other \
 
 @test "images and audio are packed together" {
     clip='[[0,1,2],[3,4,5]]'
-    echo '{"input_ids":[9,8,9,5],"audio":['$clip'],
+    echo '{"input_ids":[9,9,8,5],"audio":['$clip'],
         "images":[[[[0,1,2,3],[4,5,6,7]]]]}' | jq -c . >in.jsonl
     echo '{"input_ids":[8,20],"audio":['$clip']}' >audio.jsonl
     args=(-q -l 10 --image-token 9 --audio-token 8 --patch 2)
@@ -120,7 +120,7 @@ cannot be cut; try --oversize drop" "${args[@]}" --oversize split -o other \
     pppack "${args[@]}" -o with audio.jsonl
     pppack -q -l 10 --audio-token 8 -o without audio.jsonl
     cmp with/index without/index
-    sed -i 's/9,8,9/9,9,9/' in.jsonl
+    sed -i 's/9,9,8/9,9,9/' in.jsonl
     refused "in.jsonl: line 1: '3' placeholders (id 9) for 2 features of images" \
         "${args[@]}" -o other in.jsonl
     sed -i 's/9,9,9/9,9,5/' in.jsonl
@@ -188,6 +188,11 @@ of audio" "${args[@]}" -o other in.jsonl
     lines 1 2 | sed '2s/9,9,/9,/' >in.jsonl
     refused "in.jsonl: line 2: '3' placeholders (id 9) for 4 features of \
 images" -l 12 --image-token 9 --patch 2 -o packed in.jsonl
+    # The features of two images may follow each other.
+    lines 2 | sed 's/9,9,9,9,20/9,20,9,9,9/' >in.jsonl
+    refused "in.jsonl: line 1: token '20' is between placeholders (id 9) of one \
+image, which must follow each other" -l 12 --image-token 9 --patch 2 -o packed \
+        in.jsonl
     lines 1 >in.jsonl
     refused "in.jsonl: line 1: the line has images, but the id of their \
 placeholders is not known; see --image-token" -l 12 -o packed in.jsonl

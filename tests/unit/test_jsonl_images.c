@@ -213,6 +213,9 @@ static void test_refused(void)
             "in: line 1: '1' placeholders (id 9) for 2 features of images");
     refused("{\"input_ids\":[1,9]}", &each,
             "'1' placeholders (id 9) for 0 features");
+    refused("{\"input_ids\":[1,9,5,9],\"images\":[" CHANNELS "]}", &each,
+            "in: line 1: token '5' is between placeholders (id 9) of one "
+            "image, which must follow each other");
     refused("{\"input_ids\":[9],\"images\":[" CHANNELS "]}", &merged,
             "'1 x 1 x 2' patches cannot be merged by 2 x 2");
     refused("{\"input_ids\":[9],\"images\":[[[[1,2,3]]]]}", &each,
@@ -282,7 +285,7 @@ static void test_both(void)
     const struct pp_item *at;
     int rc =
         read_text("in",
-                  "{\"input_ids\":[9,8,9,5],\"audio\":{\"features\":" FRAMES
+                  "{\"input_ids\":[9,9,8,5],\"audio\":{\"features\":" FRAMES
                   ",\"frames\":4},\"images\":[" CHANNELS "]}\n"
                   "{\"input_ids\":[8],\"audio\":{\"features\":" FRAMES
                   ",\"frames\":3}}\n",
@@ -308,6 +311,9 @@ static void test_both(void)
     refused("{\"input_ids\":[9,9],\"audio\":[" FRAMES "],\"images\":[" CHANNELS
             "]}",
             &both, "'0' placeholders (id 8) for 1 features of clips of audio");
+    refused("{\"input_ids\":[9,8,9],\"audio\":[" FRAMES
+            "],\"images\":[" CHANNELS "]}",
+            &both, "token '8' is between placeholders (id 9) of one image");
 }
 
 static void test_refused_audio(void)

@@ -23,8 +23,8 @@ static const struct pp_grid document_grids[] = {
 static const struct pp_grid clip_grids[] = {{1, 1, 5}, {1, 1, 2}, {1, 7, 1}};
 static const size_t document_of[] = {0, 0, 2};
 /* The documents with images and clips, whose placeholders are 9 and 8. */
-static const int32_t both_ids[] = {8, 9, 9, 8, 9, 8, 4, 5, 6,
-                                   7, 9, 8, 9, 8, 8, 9, 1};
+static const int32_t both_ids[] = {8, 8, 9, 9, 8, 9, 4, 5, 6,
+                                   7, 9, 9, 9, 8, 8, 8, 1};
 
 /* Loads and attaches the items. Value i of item k is 100 k + i. */
 static void load_items(struct pp_documents *d, enum pp_modality modality,
@@ -246,7 +246,8 @@ static void test_mismatch(const char *dir, const struct pp_documents *d)
     more[16] = 9;
     c.ids = more;
     ok(pp_packed_write(dir, &c, &err) != 0 && err.code == PP_EXIT_INPUT &&
-           strstr(err.text, "sequence 2: '4' placeholders for 3 features"),
+           strstr(err.text,
+                  "sequence 2: '4' placeholders (id 9) for 3 features"),
        "refused: %s", err.text);
     ok(access(dir, F_OK) != 0, "and nothing is left");
 }
@@ -265,14 +266,17 @@ static void test_image_lies(const char *dir, const char *path)
     struct pp_grid *grids = (void *)(data + s->grids);
     LIE(h->version = 10, PP_EXIT_INPUT, "this one reads 9");
     LIE(h->version = 9, PP_EXIT_INPUT, "the header must not have '368' bytes");
-    LIE(h->version = 8, PP_EXIT_NO, "placeholders for 4 features");
+    LIE(h->version = 8, PP_EXIT_NO, "(id 9) for 4 features");
     LIE(h->version = 7, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(s->modality = 1, PP_EXIT_INPUT, "images are impossible");
     LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
     LIE(s->width = 5, PP_EXIT_INPUT, "one float32 per value of a row");
     LIE(s->token = 40, PP_EXIT_INPUT, "images are impossible");
-    LIE(s->token = 1, PP_EXIT_NO, "placeholders for 3 features");
+    LIE(s->token = 1, PP_EXIT_NO, "(id 1) for 3 features");
+    const struct pp_grid larger = grids[1];
+    LIE((grids[1] = grids[2], grids[2] = larger, cu_rows[3] = 4), PP_EXIT_NO,
+        "token '2' is between placeholders (id 9) of one image");
     LIE(s->merge = 0, PP_EXIT_INPUT, "images are impossible");
     LIE(s->merge = 1, PP_EXIT_INPUT, "cannot have 12 features");
     LIE(s->row_capacity = 11, PP_EXIT_INPUT, "header's counts");
@@ -379,7 +383,7 @@ static void test_both(const char *base)
     snprintf(path[1], sizeof path[1], "%s/audio", dir);
     struct pp_packed_content c = content_of(&d);
     ok(pp_packed_write(dir, &c, &err) != 0 &&
-           strstr(err.text, "'0' placeholders for 3 features of clips of"),
+           strstr(err.text, "'0' placeholders (id 8) for 3 features of clips"),
        "placeholders of both are counted: %s", err.text);
     err = (struct pp_err){0};
     c.ids = both_ids;
@@ -413,7 +417,7 @@ static void test_both(const char *base)
 static void test_class(const char *base)
 {
     static const int32_t class_ids[] = {9, 9, 9, 9, 9, 8, 4, 5, 6,
-                                        7, 9, 9, 8, 9, 9, 8, 1};
+                                        7, 9, 9, 9, 9, 8, 8, 1};
     struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
     char dir[64];
     struct pp_packed p, q;
@@ -423,7 +427,7 @@ static void test_class(const char *base)
     snprintf(dir, sizeof dir, "%s/class", base);
     struct pp_packed_content c = content_of(&d);
     ok(pp_packed_write(dir, &c, &err) != 0 &&
-           strstr(err.text, "placeholders for 4 features"),
+           strstr(err.text, "(id 9) for 4 features"),
        "a feature more wants a placeholder more: %s", err.text);
     err = (struct pp_err){0};
     c.ids = class_ids;

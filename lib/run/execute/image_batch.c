@@ -318,45 +318,21 @@ static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
 
 /* --- the view --- */
 
-/* Returns the placeholders of sequence i of a bin with these ids. */
-static size_t count_places(const struct pp_bin *b, const int32_t *ids, size_t i,
-                           int32_t token)
-{
-    size_t n = 0;
-    ids += b->cu_seqlens_padded[i];
-    for (int32_t t = 0; t < b->cu_seqlens[i + 1] - b->cu_seqlens[i]; t++)
-        n += ids[t] == token;
-    return n;
-}
-
-/* Checks that every sequence of a bin has as many placeholders as features.
+/* Checks that every sequence of a bin has the placeholders of its items.
  * copied: the ids of an index alone. */
 static int check_places(const struct pp_vision *v, const struct pp_packed *p,
                         size_t bin, const int32_t *copied, struct pp_err *err)
 {
-    const enum pp_modality modality = pp_vision_modality(v);
-    const struct pp_packed_stream *s = &p->streams[modality];
-    struct pp_bin_items images;
+    const struct pp_stream_places places = {
+        pp_vision_modality(v), (uint32_t)v->image_token, PP_EXIT_INPUT};
     struct pp_bin b;
     if (bin == PP_NO_BIN)
         return 0;
     pp_packed_bin(p, bin, &b);
-    const int32_t *ids = b.input_ids ? b.input_ids : copied;
-    pp_packed_bin_items(p, modality, bin, &images);
-    for (size_t i = 0; i < b.n_sequences; i++) {
-        int32_t token = (int32_t)v->image_token;
-        size_t places = count_places(&b, ids, i, token), want = 0;
-        for (int32_t k = images.cu_items ? images.cu_items[i] : 0;
-             images.cu_items && k < images.cu_items[i + 1]; k++)
-            want += pp_item_features(s, pp_grid_size(&images.grids[k]));
-        if (places != want)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "packed data: bin %zu: sequence %zu has '%zu' "
-                           "tokens for %s, which have %zu features",
-                           bin, i, places, pp_modality_words(modality).items,
-                           want);
-    }
-    return 0;
+    return pp_packed_check_places(p, &places, bin,
+                                  b.input_ids ? b.input_ids : copied, err)
+               ? pp_fail_at(err, "packed data: ")
+               : 0;
 }
 
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
