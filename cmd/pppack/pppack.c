@@ -271,6 +271,52 @@ static void count_sequences(struct pack_job *j, const int32_t *labels,
     }
 }
 
+/* Counts the scored labels of n tokens of both models. */
+static uint64_t count_scored(const struct pack_job *j, size_t at, size_t n)
+{
+    const void *generator = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    uint64_t scored = count_labels(j->docs.labels, at, n);
+    return scored + (generator ? count_labels(generator, at, n) : 0);
+}
+
+/* Names the documents that lost every scored token when they were cut, and data
+ * without any: nothing is learnt from them. */
+static void note_unscored(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    const struct pp_documents *d = &j->docs;
+    size_t n = 0, first = 0;
+    uint64_t scored, sequences, all = 0;
+    if (j->from_lengths)
+        return;
+    for (size_t i = 0;
+         j->oversize == PP_OVERSIZE_TRUNCATE && d->first && i < p->n; i++) {
+        const struct pp_piece *q = &p->piece[i];
+        size_t document = j->first_document + q->source;
+        size_t at = pp_documents_sequence(d, document);
+        size_t whole = d->first[at + 1] - d->first[at];
+        if (pack_n_sequences(j, q) > 1 || q->length == whole ||
+            count_scored(j, q->at, q->length) ||
+            !count_scored(j, d->first[at], whole))
+            continue;
+        if (n++ == 0 || q->source < first)
+            first = q->source;
+    }
+    if (n > 0)
+        tool_say(&j->t, TOOL_NOTE,
+                 "%zu of %zu sequences lost every scored token when they were "
+                 "cut to %" PRIu32 " tokens, the first of document %zu; they "
+                 "train nothing: try a larger -l",
+                 n, p->n, j->capacity - j->capacity % j->align, first);
+    count_sequences(j, d->labels, &sequences, &scored);
+    if (d->columns[PP_COLUMN_GENERATOR_LABELS])
+        count_sequences(j, (const void *)d->columns[PP_COLUMN_GENERATOR_LABELS],
+                        &sequences, &all);
+    if (p->n > 0 && scored + all == 0)
+        tool_say(&j->t, TOOL_NOTE,
+                 "no token is scored, so pprun does not train on this data");
+}
+
 /* Prints the counts of the input. */
 static void print_counts(const struct pp_input_counts *c, FILE *f)
 {
@@ -430,6 +476,7 @@ static int pack_part(struct pack_job *j)
     tool_say(&j->t, TOOL_DETAIL,
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
+    note_unscored(j);
     if (directory && (pack_write(j) != 0 || report_part(j) != 0))
         return -1;
     if (j->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)

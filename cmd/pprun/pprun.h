@@ -141,6 +141,7 @@ struct pprun {
     char **argv;              /* the command line */
     struct pp_progress progress;
     atomic_bool others_stop; /* at rank 0: another rank was asked to stop */
+    bool unscored;           /* a step without a scored token was named */
     char *text;              /* manifest that rank 0 read */
     size_t text_bytes;
 

@@ -350,6 +350,32 @@ static int check_rows(const struct pprun *p, const char *dir,
     return 0;
 }
 
+/* Refuses data without a scored token, of the language model or a generator: no
+ * objective learns from them. A reward model scores whole sequences. */
+static int check_scored(const struct pprun *p, const char *dir,
+                        const struct pp_packed *data)
+{
+    bool generates = p->model.generator && pp_packed_has_generator(data);
+    uint64_t scored = 0;
+    if (p->job.score || p->model.scores)
+        return 0;
+    for (size_t i = 0; i < data->n_bins && !scored; i++) {
+        struct pp_bin b;
+        pp_packed_bin(data, i, &b);
+        scored += b.scored;
+        if (generates) {
+            pp_packed_generator_bin(data, i, &b);
+            scored += b.scored;
+        }
+    }
+    return scored ? 0
+                  : pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                            "%s: none of its '%" PRIu64
+                            "' tokens is scored; look at the masks and labels "
+                            "of the documents, or pack with a larger -l",
+                            dir, data->n_tokens);
+}
+
 static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
@@ -368,7 +394,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
         check_rows(p, dir, out) || check_objective(p, dir, out) ||
         check_bytes(p, dir, out) || pprun_check_generator_data(p, dir, out))
         return -1;
-    if (check_positions(p, dir, out))
+    if (check_positions(p, dir, out) || check_scored(p, dir, out))
         return -1;
     if (out->max_seqlen > p->model.max_position)
         tool_say(p->tool, TOOL_NOTE,

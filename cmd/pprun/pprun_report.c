@@ -58,6 +58,20 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     putc('\n', f);
 }
 
+/* Says once that a step had nothing to learn from. */
+static void note_unscored(struct pprun *p, const struct pp_step_report *r)
+{
+    char text[160];
+    if (p->unscored || !isnan(r->loss))
+        return;
+    p->unscored = true;
+    snprintf(text, sizeof text,
+             "step %" PRId64 " has no scored token, so its loss is null; later "
+             "ones like it are not named",
+             r->step);
+    pprun_lines_note(p, text);
+}
+
 int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
     struct pprun *p = ctx;
@@ -84,6 +98,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     if (rc == 0 && r->metadata)
         rc = pprun_check_metadata(p, r, err);
     pprun_curves_add(p, r);
+    note_unscored(p, r);
     if (rc || r->stop) /* standard error may have the same reader */
         return rc;
     pprun_show_progress(p, r);

@@ -510,6 +510,32 @@ END
     done
 }
 
+@test "sequences that lose every scored token are counted" {
+    {
+        documents 9 3
+        echo '{"input_ids":[1,2,3,4,5,6,7,8,9,10],"loss_mask":[1,0,0,0,0,0,0,0,1,1]}'
+        echo '{"input_ids":[1,2,3,4,5,6,7,8,9,10],"loss_mask":[0,0,0,0,0,0,1,0,1,1]}'
+        echo '{"input_ids":[1,2,3,4,5,6,7,8,9],"loss_mask":[0,0,0,0,0,0,0,0,1]}'
+        # Without a scored token from the start, so it lost none.
+        echo '{"input_ids":[1,2,3,4,5,6,7,8,9],"loss_mask":[0,0,0,0,0,0,0,0,0]}'
+    } >in.jsonl
+    local lost='pppack: 2 of 6 sequences lost every scored token when they were
+ cut to 8 tokens, the first of document 2; they train nothing: try a larger -l'
+    run --separate-stderr pppack -l 8 --oversize truncate -o out in.jsonl
+    [ "${stderr_lines[0]}" = "${lost//$'\n'/}" ]
+    for how in '-l 10 --oversize truncate' '-l 8 --oversize split' \
+        '-l 8 --oversize drop' '-q -l 8 --oversize truncate'; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pppack $how -o out in.jsonl
+        [[ $stderr != *lost* ]]
+    done
+    # A generator's token is enough.
+    jq -c '.generator_ids = .input_ids |
+        .generator_mask = (.input_ids | map(1))' in.jsonl >two.jsonl
+    run --separate-stderr pppack -l 8 --oversize truncate -o out two.jsonl
+    [[ $stderr != *lost* ]]
+}
+
 @test "--realign pads every kind of directory anew and changes nothing else" {
     {
         documents 5 20 0 3 7

@@ -501,16 +501,31 @@ END
  left" ]
 }
 
-@test "the loss of no scored tokens is null" {
-    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
-        pppack -q -l 8 -o unscored
-    run --separate-stderr pprun -q plan.json --data unscored --init 1 --steps 2
-    [ "$status" -eq 0 ]
-    jq -e '.loss == null and .grad_norm == 0 and .tokens == 12' <<<"$output"
-    pprun plan.json --data packed --init 1 --steps 1 --eval unscored |
-        jq -e '.loss > 0 and has("val_loss") and .val_loss == null'
-    [ "$(pprun -q plan.json --data packed --init 1 --eval unscored)" = \
-        '{"val_loss": null}' ]
+@test "data without a scored token are refused, and a step without is named" {
+    local line='{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}'
+    run --separate-stderr pppack -l 3 -o unscored <<<"$line"
+    [ "${stderr_lines[0]}" = 'pppack: no token is scored, so pprun does not train on this data' ]
+    # Also to evaluate and to verify, but not to score.
+    for how in '--steps 2' '--steps 2 --data packed --eval unscored' \
+        '--eval unscored' --verify; do
+        # shellcheck disable=SC2086
+        run --separate-stderr pprun -q plan.json --data unscored --init 1 $how
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [ "$stderr" = "pprun: unscored: none of its '3' tokens is scored; look\
+ at the masks and labels of the documents, or pack with a larger -l" ]
+    done
+    pprun -q plan.json --data unscored --init 1 --logprobs scores
+    # Two steps of four microbatches; the first has none.
+    {
+        printf "%s\n" "$line" "$line" "$line" "$line"
+        echo '{"input_ids": [1, 2, 3]}'
+        printf "%s\n" "$line" "$line" "$line"
+    } | pppack -q -l 3 --no-shuffle -o late
+    run --separate-stderr pprun plan.json --data late --init 1 --steps 4
+    [ "$(jq -s -c 'map(.loss == null)' <<<"$output")" = '[true,false,true,false]' ]
+    [ "$(grep -c 'no scored token' <<<"$stderr")" -eq 1 ]
+    [[ $stderr == *'pprun: step 1 has no scored token, so its loss is null; later ones like it are not named'* ]]
 }
 
 @test "a note says when a checkpoint has all steps" {

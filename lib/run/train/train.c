@@ -268,7 +268,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     /* With an inspect callback, non-finite values are its concern. */
     if (!j->inspect && pp_rank_check_step(r, rep, err))
         return -1;
-    if (!j->inspect && scored == 0)
+    if (!j->inspect && scored == 0 && !j->model->scores)
         rep->loss = NAN;
     if (pp_rank_inspect(r, err) || update(r, rep, err))
         return -1;
