@@ -198,6 +198,10 @@ int ppsched_tell_stuck(struct ppsched *p, bool messages) PP_MUST_USE;
 /* Opens the data and fills the costs, once. */
 int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
 
+/* Returns true if --check judges the messages of a CSV file by PyTorch's
+ * transport, because no --semantics is given. */
+bool ppsched_by_pytorch(const struct ppsched *p);
+
 /* Checks p->schedule under --semantics, or with channels of its depth. With
  * --semantics all, ppsched_verdict looks for deadlocks instead. */
 int ppsched_prove(struct ppsched *p) PP_MUST_USE;

@@ -80,8 +80,9 @@ int ppsched_verdict(struct ppsched *p, FILE *f)
     const char *semantics = p->options.semantics;
     if (semantics && !strcmp(semantics, "all"))
         return print_all(p, f);
-    fprintf(f, "valid, %s\n",
+    fprintf(f, "valid, %s%s\n",
             pp_schedule_is_canonical(p->schedule) ? "canonical"
-                                                  : "not canonical");
+                                                  : "not canonical",
+            ppsched_by_pytorch(p) ? ", by PyTorch's transport" : "");
     return 0;
 }

@@ -103,12 +103,46 @@ int ppsched_csv_read(struct ppsched *p, bool has_manifest)
     return rc ? -1 : 0;
 }
 
+bool ppsched_by_pytorch(const struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    return o->csv && p->csv.messages && o->check && !o->semantics;
+}
+
+/* Checks p->schedule by the transport of PyTorch's pipelining, which has a FIFO
+ * for each directed pair of ranks, without tags. The error says how to get
+ * messages that pass. */
+static int check_by_pytorch(const struct ppsched *p, struct pp_err *err)
+{
+    const struct pp_semantics *m = pp_semantics_find("rendezvous");
+    struct pp_err why = {0};
+    if (pp_check_order(p->schedule, err))
+        return -1;
+    if (!pp_check_deadlock(p->schedule, m,
+                           pp_semantics_depth(m, p->schedule, p->options.depth),
+                           &why))
+        return 0;
+    if (why.code != PP_EXIT_NO)
+        return pp_fail(err, why.code, "%s", why.text);
+    return pp_fail(err, PP_EXIT_NO,
+                   "%s, by PyTorch's transport (--semantics rendezvous): lower "
+                   "without defer_pp_recv, or place the messages anew with "
+                   "'--export csv' and then 'ppsched --csv - --export "
+                   "csv-comms'",
+                   why.text);
+}
+
 int ppsched_csv_check(struct ppsched *p)
 {
-    struct pp_err *err = &p->tool->err;
+    struct pp_err *err = &p->tool->err, why = {0};
     int stage = pp_unreduced_stage(p->schedule);
-    if (ppsched_prove(p))
+    if (ppsched_by_pytorch(p) ? check_by_pytorch(p, err) : ppsched_prove(p))
         return pp_fail_at(err, "%s: ", ppsched_csv_name(p));
+    if (p->csv.messages && !p->options.check && !p->options.export &&
+        check_by_pytorch(p, &why))
+        tool_say(p->tool, TOOL_NOTE,
+                 "%s: pprun can run it, but not PyTorch: %s",
+                 ppsched_csv_name(p), why.text);
     if ((p->csv.messages || p->csv.sharding) && stage >= 0)
         tool_say(p->tool, TOOL_WARNING,
                  "%s: stage %d has no REDUCE_GRAD: PyTorch will neither "
@@ -123,9 +157,10 @@ int ppsched_csv_export(struct ppsched *p, FILE *f)
     const struct ppsched_options *o = &p->options;
     struct pp_kind_options k = {o->n_microbatches, o->group, true};
     struct pp_schedule s;
-    if (ppsched_memory(p, NULL))
+    bool messages = strcmp(o->export, "csv") != 0;
+    if (ppsched_memory(p, NULL) || (messages && check_by_pytorch(p, err)))
         return -1;
-    if (strcmp(o->export, "csv"))
+    if (messages)
         return pp_csv_print(f, p->schedule,
                             o->dialect && !strcmp(o->dialect, "no-wait")
                                 ? PP_CSV_COMMS_UNWAITED

@@ -48,7 +48,7 @@ accepted() {
     run --separate-stderr ppsched -q --check \
         --csv "$files/zb1p_2rank_2stagep_comms.csv"
     [ "$status" -eq 0 ]
-    [ "$output" = "valid, canonical" ]
+    [ "$output" = "valid, canonical, by PyTorch's transport" ]
     [[ "$stderr" == *"stage 0 has no REDUCE_GRAD"* ]]
     accepted '0F0,0B0,0REDUCE_GRAD\n'
 }
@@ -106,6 +106,28 @@ zb-interleaved loop 3
 zbv v 2
 dualpipev v 2
 END
+}
+
+@test "files of PyTorch are judged by its transport" {
+    local deferred=0
+    for file in "$SRCDIR"/tests/golden/lowerings/*-deferred.csv; do
+        run -1 --separate-stderr ppsched -q --check --csv "$file"
+        [[ "$stderr" == *"RECV_"*"' would receive the message of rank "*"SEND_"*", which swaps an activation and a gradient, by PyTorch's transport "* ]]
+        # pprun has a channel for each direction.
+        run -0 --separate-stderr ppsched --csv "$file"
+        [[ "$stderr" == *": pprun can run it, but not PyTorch: "* ]]
+        run -0 ppsched -q --check --semantics channel --depth 2 --csv "$file"
+        [ "$output" = "valid, not canonical" ] || [ "$output" = "valid, canonical" ]
+        run -1 ppsched -q --csv "$file" --export csv-comms
+        # The remedy of the message.
+        ppsched -q --csv "$file" --export csv |
+            ppsched -q --csv - --export csv-comms >again.csv
+        accepted "$(cat again.csv)"
+        accepted "$(cat "${file/deferred/plain}")"
+        [[ "$output" == *", by PyTorch's transport" ]]
+        deferred=$((deferred + 1))
+    done
+    [ "$deferred" -eq 3 ]
 }
 
 @test "csv-comms has parameters and gradients too" {
@@ -252,7 +274,8 @@ computed() {
     local pair='0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1'
     pair+=',0REDUCE_GRAD\n1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1'
     pair+=',1REDUCE_GRAD\n'
-    refused 1 "(--depth 1 would do; needs 1 in flight on 1->0" "$pair" --depth 0
+    refused 1 "(--depth 1 would do; needs 1 in flight on 1->0" "$pair" \
+        --semantics channel --depth 0
     accepted "$pair"
 }
 

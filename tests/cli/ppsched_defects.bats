@@ -135,7 +135,7 @@ send_other_stage  |1||0F0,1SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| ran
 send_mb_range     |1||0F0,0SEND_F3,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, action 1: '0SEND_F3' names a microbatch
 channel_order     |1||0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F1,1F1,1RECV_F0,1F0,1B0,1SEND_B0,1B1,1SEND_B1| rank 1, action 0: '1RECV_F1' would receive the message of rank 0, action 1: '0SEND_F0'
 pair_before_recv  |1||0F0,0SEND_F0,(0F1;0B0)OVERLAP_F_B,0RECV_B0,0SEND_F1,0RECV_B1,0B1 / 1RECV_F0,1F0,1B0,1SEND_B0,1RECV_F1,1F1,1B1,1SEND_B1| rank 0, action 3: '0B0' comes before 0RECV_B0
-both_receive      |1||0F0,0RECV_B0,0SEND_F0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| deadlock at channel depth 1: rank 0 waits in '0RECV_B0' for '1SEND_B0' of rank 1; rank 1 waits in '1RECV_F0' for '0SEND_F0' of rank 0 (no depth would do)
+both_receive      |1|--semantics channel|0F0,0RECV_B0,0SEND_F0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| deadlock at channel depth 1: rank 0 waits in '0RECV_B0' for '1SEND_B0' of rank 1; rank 1 waits in '1RECV_F0' for '0SEND_F0' of rank 0 (no depth would do)
 empty_cell        |2||0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| rank 0, cell 1: the cell is empty, in a file with communication
 empty_cell_lenient|0|--lenient|0F0,,0SEND_F0,0RECV_B0,0B0 / 1RECV_F0,1F0,1B0,1SEND_B0| stage 0 has no REDUCE_GRAD
 comms_empty_cell  |2||0F0,,0B0| rank 0, cell 1: the cell is empty, in a file with one stage
@@ -150,19 +150,22 @@ END
     local vee='0F0,0SEND_F0,0F1,0SEND_F1,3RECV_F0,3F0,3B0,3SEND_B0,3RECV_F1,3F1,3B1,3SEND_B1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F0,1F0,2F0,2SEND_F0,1RECV_F1,1F1,2F1,2SEND_F1,2RECV_B0,2B0,1B0,1SEND_B0,2RECV_B1,2B1,1B1,1SEND_B1'
     local swap='0F0,0SEND_F0,3RECV_F0,3F0,3B0,3SEND_B0,0F1,0SEND_F1,3RECV_F1,3F1,3B1,3SEND_B1,0RECV_B0,0B0,0RECV_B1,0B1 / 1RECV_F0,1F0,2F0,2SEND_F0,1RECV_F1,1F1,2F1,2SEND_F1,2RECV_B0,2B0,1B0,1SEND_B0,2RECV_B1,2B1,1B1,1SEND_B1'
     judge <<END
-unbuffered      |1|--depth 0|$crossing| deadlock at channel depth 0: rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1'; rank 1 waits in '1SEND_B0' for rank 0 to reach '0RECV_B0' (--depth 1 would do; needs 1 in flight on 1->0 backward)
-buffered_1      |0|--depth 1|$crossing| stage 0 has no REDUCE_GRAD
-buffered_5      |0|--depth 5|$crossing| stage 0 has no REDUCE_GRAD
+unbuffered      |1|--semantics channel --depth 0|$crossing| deadlock at channel depth 0: rank 0 waits in '0SEND_F1' for rank 1 to reach '1RECV_F1'; rank 1 waits in '1SEND_B0' for rank 0 to reach '0RECV_B0' (--depth 1 would do; needs 1 in flight on 1->0 backward)
+buffered_1      |0|--semantics channel --depth 1|$crossing| stage 0 has no REDUCE_GRAD
+buffered_5      |0|--semantics channel --depth 5|$crossing| stage 0 has no REDUCE_GRAD
 by_itself       |0|--semantics rendezvous|$crossing| stage 0 has no REDUCE_GRAD
 endless         |0|--semantics buffered|$crossing| stage 0 has no REDUCE_GRAD
 one_pair        |1|--semantics pair|$crossing| deadlock under 'pair': rank 0 waits in '0SEND_F1'
 one_pair_deeper |0|--semantics pair --depth 1|$crossing| stage 0 has no REDUCE_GRAD
 one_rank        |1|--semantics rank|$crossing| deadlock under 'rank': rank 0 waits in '0SEND_F1'
 host_blocks     |1|--semantics blocking|$crossing| deadlock under 'blocking': rank 0 waits in '0SEND_F1'
-four_at_1       |1||$four| (--depth 2 would do; needs 2 in flight on 1->0 backward)
-four_at_2       |0|--depth 2|$four| stage 0 has no REDUCE_GRAD
-vee_channels    |0|--depth 2|$swap| stage 0 has no REDUCE_GRAD
+four_at_1       |1|--semantics channel|$four| (--depth 2 would do; needs 2 in flight on 1->0 backward)
+four_at_2       |0|--semantics channel --depth 2|$four| stage 0 has no REDUCE_GRAD
+vee_channels    |0|--semantics channel --depth 2|$swap| stage 0 has no REDUCE_GRAD
 vee_untagged    |1|--semantics rendezvous|$swap| '1RECV_F1' would receive the message of rank 0, action 5: '3SEND_B0', which swaps an activation and a gradient
+vee_pytorch     |1||$swap| '1RECV_F1' would receive the message of rank 0, action 5: '3SEND_B0', which swaps an activation and a gradient, by PyTorch's transport (--semantics rendezvous): lower without defer_pp_recv, or place the messages anew
+by_pytorch      |0||$crossing| stage 0 has no REDUCE_GRAD
+by_pytorch_4    |0||$four| stage 0 has no REDUCE_GRAD
 vee_in_order    |0||$vee| stage 0 has no REDUCE_GRAD
 vee_in_order_pair|1|--semantics pair|$vee| deadlock under 'pair'
 END

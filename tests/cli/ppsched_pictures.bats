@@ -282,7 +282,7 @@ END
     [ "$(wc -l <with_auto)" -eq $(($(wc -l <got) + 1)) ]
 }
 
-@test "--compare on a model's stages prints the kinds that fit, or is status 1" {
+@test "--compare on a model's stages prints the kinds that fit, or says why none" {
     ppsplit -q -p 2 "$SRCDIR/tests/golden/llama/model" >stages.json
     run --separate-stderr ppsched --compare 1f1b,zbv -m 4 stages.json
     [ "$status" -eq 0 ]
@@ -294,8 +294,9 @@ END
     [[ "${lines[2]}" == "zbv "*"does not fit: "* ]]
     [[ "${lines[3]}" == *"2 chunks per rank and placement v" ]]
     run --separate-stderr ppsched --compare zbv -m 4 --svg none.svg stages.json
-    [ "$status" -eq 1 ]
+    [ "$status" -eq 2 ]
     [[ "$output" == "zbv "*"does not fit: "* ]]
+    [[ "$stderr" == "ppsched: --compare: no kind fits: zbv: "*"placement v" ]]
     [ ! -e none.svg ]
 }
 
