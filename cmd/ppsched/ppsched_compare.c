@@ -318,6 +318,19 @@ static void finish_entry(struct entry *e)
         pp_manifest_finish(&e->run.manifest);
 }
 
+/* Says why no kind is left, by the first that only lacks memory, or else by the
+ * first of the kinds that cannot run. */
+static void tell_none(const struct comparison *c)
+{
+    const struct entry *e = c->entries;
+    for (int i = c->n; i-- > 0;)
+        if (c->entries[i].tool.err.code == PP_EXIT_NO)
+            e = &c->entries[i];
+    c->p->tool->status = e->tool.err.code;
+    tool_say(c->p->tool, TOOL_WARNING, "--compare: no kind fits: %s: %s",
+             e->name, e->tool.err.text);
+}
+
 int ppsched_compare(struct ppsched *p, FILE *f)
 {
     struct comparison c = {.p = p};
@@ -329,7 +342,7 @@ int ppsched_compare(struct ppsched *p, FILE *f)
     if (!rc)
         print_comparison(&c, f);
     if (!rc && c.n_fit == 0)
-        p->tool->status = PP_EXIT_NO;
+        tell_none(&c);
     for (int i = 0; i < c.n; i++)
         finish_entry(&c.entries[i]);
     free(c.entries);

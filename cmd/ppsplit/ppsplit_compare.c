@@ -239,6 +239,24 @@ static int refuse_all(struct split_job *j)
                       "--placement and a list of --recompute");
 }
 
+/* Says why no kind is left: rows, which begin with the least memory, end with
+ * kinds that cannot run whatever the memory is. */
+static void tell_none(struct split_job *j, const struct pp_split_row *r)
+{
+    char need[32], limit[32];
+    j->t.status = r->why ? PP_EXIT_INPUT : PP_EXIT_NO;
+    if (r->why) {
+        tool_say(&j->t, TOOL_WARNING, "--compare: no kind can run: %s: %s",
+                 r->kind->name, r->why);
+        return;
+    }
+    pp_format_size(pp_size_of(r->need), need);
+    pp_format_size(j->memory_bytes, limit);
+    tool_say(&j->t, TOOL_WARNING,
+             "--compare: no kind fits in %s: %s needs least, %s on rank %d",
+             limit, r->kind->name, need, r->rank);
+}
+
 int split_compare(struct split_job *j)
 {
     const struct pp_kind *kinds[PP_MAX_KINDS];
@@ -260,7 +278,7 @@ int split_compare(struct split_job *j)
     if (!rc) {
         print_rows(j, &c, f);
         if (!c.rows[0].fits)
-            j->t.status = PP_EXIT_NO;
+            tell_none(j, &c.rows[0]);
     }
     pp_split_comparison_finish(&c);
     return rc ? -1 : 0;

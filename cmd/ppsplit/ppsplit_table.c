@@ -426,35 +426,91 @@ static void print_speed(const struct split_job *j, FILE *f)
                    tokens, mfu);
 }
 
-/* Prints a sentence that ends in a list with an item for each of n. */
-static void print_list(const struct split_job *j, const char *begin, int n,
-                       void (*item)(const struct split_job *j, int i, FILE *f),
-                       FILE *f)
+enum { ITEM = 32, MOST_RUNS = 8 };
+
+typedef void (*format_item)(const struct split_job *j, int i, char buf[ITEM]);
+
+/* Returns the first item after i that has another text. */
+static int end_of_run(const struct split_job *j, int i, int n,
+                      format_item format)
 {
-    char *text = NULL;
+    char text[ITEM], next[ITEM];
+    format(j, i, text);
+    while (++i < n) {
+        format(j, i, next);
+        if (strcmp(next, text))
+            break;
+    }
+    return i;
+}
+
+static int count_runs(const struct split_job *j, int n, format_item format)
+{
+    int runs = 0;
+    for (int i = 0; i < n; i = end_of_run(j, i, n, format))
+        runs++;
+    return runs;
+}
+
+/* Prints a sentence that ends in a list of n items, equal neighbours as one:
+ * "Recomputation of stages: 0-2 full, 3 none." */
+static void print_list(const struct split_job *j, const char *begin, int n,
+                       format_item format, FILE *f)
+{
+    char *list = NULL, text[ITEM];
     size_t size;
-    FILE *m = open_memstream(&text, &size);
+    FILE *m = open_memstream(&list, &size);
     if (!m)
         return;
     fputs(begin, m);
-    for (int i = 0; i < n; i++) {
-        fputs(i ? ", " : " ", m);
-        item(j, i, m);
+    for (int i = 0, end; i < n; i = end) {
+        end = end_of_run(j, i, n, format);
+        format(j, i, text);
+        fprintf(m, "%s %d", i ? "," : "", i);
+        if (end > i + 1)
+            fprintf(m, "-%d", end - 1);
+        fprintf(m, " %s", text);
     }
     if (!fclose(m))
-        tool_paragraph(f, "%s.", text);
-    free(text);
+        tool_paragraph(f, "%s.", list);
+    free(list);
 }
 
-static void print_share(const struct split_job *j, int rank, FILE *f)
+static void format_share(const struct split_job *j, int rank, char buf[ITEM])
 {
-    fprintf(f, "%.0f %%",
-            100 * pp_split_plan_need(&j->plan, rank) / (double)j->memory_bytes);
+    snprintf(buf, ITEM, "%.0f %%",
+             100 * pp_split_plan_need(&j->plan, rank) /
+                 (double)j->memory_bytes);
 }
 
-static void print_mode(const struct split_job *j, int stage, FILE *f)
+static void format_mode(const struct split_job *j, int stage, char buf[ITEM])
 {
-    fputs(pp_recompute_names[pp_split_stage_mode(&j->plan, stage)], f);
+    snprintf(buf, ITEM, "%s",
+             pp_recompute_names[pp_split_stage_mode(&j->plan, stage)]);
+}
+
+/* Prints the shares of the memory limit: of all ranks, or of the fullest and
+ * the emptiest if a list would be long. */
+static void print_shares(const struct split_job *j, FILE *f)
+{
+    int n = j->plan.graph.n_rows, least = 0;
+    int most = pp_split_plan_fullest(&j->plan);
+    char low[ITEM], high[ITEM];
+    if (count_runs(j, n, format_share) <= MOST_RUNS) {
+        print_list(j, "Share of the memory limit that ranks use:", n,
+                   format_share, f);
+        return;
+    }
+    for (int r = 0; r < n; r++)
+        if (pp_split_plan_need(&j->plan, r) <
+            pp_split_plan_need(&j->plan, least))
+            least = r;
+    format_share(j, least, low);
+    format_share(j, most, high);
+    tool_paragraph(f,
+                   "Ranks use from %s (rank %d) to %s (rank %d) of the memory "
+                   "limit.",
+                   low, least, high, most);
 }
 
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
@@ -470,11 +526,9 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_step(j, f);
     print_speed(j, f);
     if (j->stage_modes || j->recompute_auto)
-        print_list(j, "Stages 0, 1, ... recompute:", g->n_stages, print_mode,
-                   f);
+        print_list(j, "Recomputation of stages:", g->n_stages, format_mode, f);
     if (j->memory_bytes > 0)
-        print_list(j, "Ranks 0, 1, ... use this share of the memory limit:",
-                   g->n_rows, print_share, f);
+        print_shares(j, f);
     if (j->method == SPLIT_JOINT)
         split_print_tried(j, f);
     if (ferror(f))

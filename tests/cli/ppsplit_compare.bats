@@ -46,8 +46,12 @@ setup() {
     # The plan of that kind is refused with the same need.
     run -1 --separate-stderr ppsplit -p 2 -m 6 -s gpipe --memory 3G model.json
     [[ "$stderr" == *" needs $need, "* ]]
-    run -1 ppsplit -p 2 -m 6 --compare all --memory 1M model.json
+    run -1 --separate-stderr ppsplit -q -p 2 -m 6 --compare all --memory 1M model.json
     [[ "$output" != *"  best"* ]]
+    [[ "$stderr" == 'ppsplit: --compare: no kind fits in 1.00 MiB: '*' needs least, '*' on rank '[01] ]]
+    [[ "$output" == *$'\n'"$(sed 's/.*MiB: \([^ ]*\) .*/\1/' <<<"$stderr") "* ]]
+    run -2 --separate-stderr ppsplit -q -p 200 -m 6 --compare zbv,1f1b model.json
+    [[ "$stderr" == 'ppsplit: --compare: no kind can run: zbv: 400 stages are too many '* ]]
     run -0 ppsplit -p 3 -m 6 --compare dualpipe,1F1B model.json
     [[ "$output" == *'1f1b '*' best'*'dualpipe '*'cannot run: '*'even number'* ]]
     # Chunks and a placement restrict the rows.

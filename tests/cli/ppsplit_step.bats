@@ -276,7 +276,11 @@ profile() {
     run -0 ppsplit -p 2 -t m
     [[ "$output" == *'Without -m a step is assumed to have 8 microbatches.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
-    [[ "$output" == *'Ranks 0, 1, ... use this share of the memory limit: '*' %, '*' %.'* ]]
+    [[ "$output" == *'Share of the memory limit that ranks use: 0 '*' %, 1 '*' %.'* ]]
+    run -0 ppsplit -p 2 -m 8 --memory 800T -t m
+    [[ "$output" == *'Share of the memory limit that ranks use: 0-1 0 %.'* ]]
+    run -0 ppsplit -p 10 --layers 1,0,1,0,1,0,1,0,1,0 -m 8 --memory 80G -t m
+    [[ "$output" == *'Ranks use from '*' % (rank '*') to '*' % (rank '*') of the memory limit.'* ]]
 }
 
 @test "the split without -m is that of the microbatches assumed" {
