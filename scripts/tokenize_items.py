@@ -10,6 +10,9 @@ import wave
 
 
 def fail(text, status=2):
+    """Prints one line. Libraries quote bytes and break lines."""
+    text = "".join(c if c.isprintable() else "?" for c in
+                   " ".join(text.split()))
     print(f"tokenize: {text}", file=sys.stderr)
     sys.exit(status)
 
@@ -22,13 +25,17 @@ def need(module, pip=""):
 
 
 def read_json(path):
+    """Returns the object in a file, or an empty one if there is no file."""
     try:
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            value = json.load(file)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         fail(f"{path}: {error}")
+    if not isinstance(value, dict):
+        fail(f"{path}: must be an object")
+    return value
 
 
 class Items:
@@ -42,7 +49,8 @@ class Items:
             return
         self.transformers, self.numpy = need("transformers"), need("numpy")
         config = read_json(os.path.join(model, "config.json"))
-        self.config = config.get("thinker_config", config)
+        inner = config.get("thinker_config")
+        self.config = inner if isinstance(inner, dict) else config
         self.token = self.config.get(f"{self.noun}_token_id", self.config.get(
             f"{self.noun}_token_index"))
         if self.token is None:
@@ -64,7 +72,8 @@ class Items:
         """Returns the paths of a record's items."""
         names = next(filter(None, map(record.get, self.keys)), [])
         names = [names] if isinstance(names, str) else names
-        if not all(isinstance(name, str) for name in names):
+        if not (isinstance(names, list) and
+                all(isinstance(name, str) for name in names)):
             fail(f"{where}: {self.words} must be names of files")
         return [os.path.join(folder, name) for name in names]
 
@@ -93,8 +102,9 @@ class Pictures(Items):
 
     def load(self, model):
         self.image = need("PIL.Image", "pillow").Image
-        self.patch = self.config.get("vision_config", {}).get("patch_size")
-        if not self.patch:
+        vision = self.config.get("vision_config")
+        self.patch = isinstance(vision, dict) and vision.get("patch_size")
+        if not isinstance(self.patch, int) or self.patch < 1:
             fail(f"{model}/config.json: no 'vision_config' with 'patch_size'")
         return self.transformers.AutoImageProcessor.from_pretrained(model)
 

@@ -284,9 +284,110 @@ END
     run -2 --separate-stderr tokenize --tokenizer model --key id table.arrow
     [ "$stderr" = "tokenize: table.arrow: row 1: must be an object with 'id'" ]
     run -2 --separate-stderr tokenize --tokenizer model --key id no.parquet
+    [ "$stderr" = 'tokenize: no.parquet: No such file or directory' ]
     echo text >broken.parquet
     run -2 --separate-stderr tokenize --tokenizer model --key id broken.parquet
     [[ $stderr == "tokenize: broken.parquet: "* ]]
+}
+
+@test "a table whose offsets or text are damaged is refused before it is read" {
+    need tokenizers
+    need pyarrow
+    # A damaged offset points 16 MB behind the text and the memory map.
+    python3 - <<'END'
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+
+words = ["good day"] * 20
+table = pyarrow.table({"text": words})
+with pyarrow.ipc.new_stream("table.arrow", table.schema) as out:
+    out.write_table(table)
+pyarrow.feather.write_feather(table, "table.feather", compression="uncompressed")
+pyarrow.parquet.write_table(table, "table.parquet", use_dictionary=False,
+                            compression="none")
+
+
+def damage(name, old, new, at):
+    data = bytearray(open(name, "rb").read())
+    place = data.index(old) + at
+    data[place:place + len(new)] = new
+    open(name.replace("table", f"bad{at}"), "wb").write(data)
+
+
+offsets = b"".join(n.to_bytes(4, "little") for n in (0, 8, 16, 24, 32))
+text = b"good daygood day"
+for name in ("table.arrow", "table.feather"):
+    damage(name, offsets, b"\1", 15)
+    damage(name, text, b"\xb5", 9)
+damage("table.parquet", b"\x08\0\0\0good day", b"\xb5", 6)
+END
+    local file
+    for file in bad15.arrow bad15.feather bad9.arrow bad9.feather bad6.parquet; do
+        run --separate-stderr tokenize --tokenizer model --key text $file
+        echo "$file: $status: $stderr"
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [[ $stderr == "tokenize: $file: In column 0: Invalid: "* ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+}
+
+@test "a value of another type is refused at its record" {
+    need tokenizers
+    need jinja2
+    local turn='"messages": [{"role": "user", "content": "day"}]' case
+    for case in "{$turn, \"images\": 5}=pictures must be names of files" \
+        "{$turn, \"audio\": {}, \"audios\": true}=clips of audio must be\
+ names of files" \
+        '{"conversations": [{"from": [], "value": "good"}]}=messages must be'"\
+ objects with 'role' and 'content'" \
+        '{"prompt": [], "completion": 5}=messages must be objects with'"\
+ 'role' and 'content'" \
+        '{"instruction": 5, "output": "day"}='"'instruction' and 'input' must\
+ be strings"; do
+        run -2 --separate-stderr tokenize --tokenizer model --chat \
+            <<<"${case%%=*}"
+        echo "$stderr"
+        [ "$stderr" = "tokenize: -: line 1: ${case#*=}" ]
+    done
+    for case in '[5]' '{"chat_template": {}}' '{"chat_template": [5]}' \
+        '{"chat_template": 5}'; do
+        echo "$case" >model/tokenizer_config.json
+        run -2 --separate-stderr tokenize --tokenizer model --chat <<<"{$turn}"
+        [[ $stderr == 'tokenize: model/tokenizer_config.json: '* ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+}
+
+# PP_MUTANTS is the number of mutants of each file.
+@test "damaged files are taken, or refused with one line" {
+    need tokenizers
+    need jinja2
+    need pyarrow
+    jq -nc 'range(3) | {messages: [{role: "user", content: "good"},
+        {role: "assistant", content: "day"}]}' >lines.jsonl
+    jq -sc . lines.jsonl >list.json
+    gzip -k lines.jsonl
+    python3 - <<'END'
+import json
+import pyarrow
+import pyarrow.feather
+import pyarrow.parquet
+
+table = pyarrow.Table.from_pylist(list(map(json.loads, open("lines.jsonl"))))
+pyarrow.parquet.write_table(table, "table.parquet")
+pyarrow.feather.write_feather(table, "table.feather")
+with pyarrow.ipc.new_stream("table.arrow", table.schema) as out:
+    out.write_table(table)
+END
+    local file
+    for file in lines.jsonl list.json lines.jsonl.gz table.parquet table.feather \
+        table.arrow model/tokenizer.json model/tokenizer_config.json; do
+        "$SRCDIR/tests/cli/mutate" "${PP_MUTANTS:-2}" $file \
+            tokenize --tokenizer model --chat \
+            "$([[ $file == model/* ]] && echo lines.jsonl || echo $file)"
+    done
 }
 
 # with_images adds an image token and an image processor to the model.
