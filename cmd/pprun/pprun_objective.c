@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "base/json_writer.h"
 #include "manifest/objective_case.h"
 #include "pprun.h"
@@ -186,25 +187,22 @@ int pprun_objective_cases(struct pprun *p)
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "r");
-    char *line = NULL, place[128];
-    size_t room = 0;
-    ssize_t n;
+    char *line, place[128];
+    size_t n;
     int rc = 0;
     if (!f)
         return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
+    struct pp_lines lines = {.f = f,
+                             .name = is_stdin ? "standard input" : path};
     if (!tool_output(p->tool))
         rc = -1;
-    for (size_t k = 1; !rc && (n = getline(&line, &room, f)) > 0; k++) {
+    while (rc == 0 && (rc = pp_lines_next(&lines, &line, &n, err)) > 0) {
         struct pp_arena a = {0};
-        snprintf(place, sizeof place, "%.100s:%zu",
-                 is_stdin ? "standard input" : path, k);
-        if (line[strspn(line, " \t\r\n")])
-            rc = run_case(p, line, (size_t)n, place, &a);
+        snprintf(place, sizeof place, "%.100s:%zu", lines.name, lines.n);
+        rc = strspn(line, " \t\r") < n ? run_case(p, line, n, place, &a) : 0;
         pp_arena_finish(&a);
     }
-    if (!rc && ferror(f))
-        rc = pp_fail_errno(err, "%s", path);
-    free(line);
+    pp_lines_finish(&lines);
     if (!is_stdin)
         fclose(f);
     return rc;

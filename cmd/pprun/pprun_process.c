@@ -46,28 +46,6 @@ static int find_mpi(struct pprun *p)
     return pp_mpi_open(module, &p->mpi, &p->tool->err);
 }
 
-/* Reads a stream to its end. */
-static int read_all(FILE *f, const char *name, char **text, size_t *n,
-                    struct pp_err *err)
-{
-    size_t room = 1 << 16, got;
-    *n = 0;
-    *text = malloc(room);
-    while (*text && (got = fread(*text + *n, 1, room - *n, f)) > 0) {
-        *n += got;
-        if (*n < room)
-            continue;
-        room *= 2;
-        char *more = realloc(*text, room);
-        if (!more)
-            free(*text);
-        *text = more;
-    }
-    if (!*text)
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
-    return ferror(f) ? pp_fail_read(err, name) : 0;
-}
-
 /* Reads the manifest at rank 0. The other ranks discard their input: a launcher
  * may copy its input to every process, and stop if one does not read it. */
 static int take_manifest(struct pprun *p, const char *name)
@@ -84,8 +62,8 @@ static int take_manifest(struct pprun *p, const char *name)
     if (!f)
         return pp_fail_errno(err, "%s", name) ? (err->code = PP_EXIT_INPUT, -1)
                                               : 0;
-    int rc = read_all(f, is_stdin ? "standard input" : name, &p->text,
-                      &p->text_bytes, err);
+    int rc = pp_manifest_read_text(f, is_stdin ? "standard input" : name,
+                                   &p->text, &p->text_bytes, err);
     if (!is_stdin)
         fclose(f);
     return rc;

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "ppsched.h"
 #include "schedule/check/check.h"
 #include "schedule/ir/schedule.h"
@@ -14,16 +15,9 @@ static int read_text(const char *path, const char *name, char **text, size_t *n,
 {
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "r");
-    size_t capacity = 0;
     if (!f)
         return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    ssize_t got = getdelim(text, &capacity, '\0', f);
-    int rc = 0;
-    *n = got < 0 ? 0 : (size_t)got;
-    if (ferror(f))
-        rc = pp_fail_read(err, name);
-    else if (!feof(f))
-        rc = pp_fail(err, PP_EXIT_INPUT, "%s: has a zero byte", name);
+    int rc = pp_file_read_text(f, name, text, n, err);
     if (!is_stdin)
         fclose(f);
     return rc;

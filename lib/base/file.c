@@ -57,27 +57,101 @@ void pp_file_unmap(const void *data, size_t bytes)
         munmap((void *)(size_t)data, bytes);
 }
 
-int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
-                        struct pp_err *err)
+ssize_t pp_file_next(FILE *f, void *data, size_t bytes)
 {
-    char *text = NULL;
-    size_t capacity = 0, n = 0, got;
-    do {
-        if (pp_array_reserve(&text, &capacity, n + READ_BYTES, 1, err)) {
-            free(text);
-            return pp_fail_at(err, "%s: ", name);
-        }
-        got = fread(text + n, 1, capacity - n, f);
-        n += got;
-    } while (got);
-    if (ferror(f)) {
-        (void)pp_fail_read(err, name);
-        free(text);
-        return -1;
+    int fd = fileno(f);
+    ssize_t n;
+    if (fd < 0) { /* a stream in memory */
+        n = (ssize_t)fread(data, 1, bytes, f);
+        return n == 0 && ferror(f) ? -1 : n;
     }
-    *data = text;
-    *bytes = n;
+    do
+        n = read(fd, data, bytes);
+    while (n < 0 && errno == EINTR);
+    return n;
+}
+
+int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
+                      struct pp_err *err)
+{
+    size_t room = 0;
+    ssize_t got;
+    *text = NULL;
+    *n = 0;
+    do {
+        if (*n > PP_TEXT_BYTES)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: is longer than 1 GiB",
+                           name);
+        if (pp_array_reserve(text, &room, *n + READ_BYTES + 1, 1, err))
+            return pp_fail_at(err, "%s: ", name);
+        got = pp_file_next(f, *text + *n, READ_BYTES);
+        if (got < 0)
+            return pp_fail_read(err, name);
+        if (memchr(*text + *n, '\0', (size_t)got))
+            return pp_fail(err, PP_EXIT_INPUT, "%s: has a zero byte", name);
+        *n += (size_t)got;
+    } while (got > 0);
+    (*text)[*n] = '\0';
     return 0;
+}
+
+/* Reads more bytes behind those of an unfinished line. */
+static int fill_lines(struct pp_lines *l, struct pp_err *err)
+{
+    if (l->at > 0) {
+        memmove(l->text, l->text + l->at, l->end - l->at);
+        l->end -= l->at;
+        l->at = 0;
+    }
+    if (l->end > PP_TEXT_BYTES)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: line %zu: is longer than 1 GiB",
+                       l->name, l->n + 1);
+    if (pp_array_reserve(&l->text, &l->room, l->end + READ_BYTES + 1, 1, err))
+        return pp_fail_at(err, "%s: ", l->name);
+    ssize_t got = pp_file_next(l->f, l->text + l->end, READ_BYTES);
+    if (got < 0)
+        return pp_fail_read(err, l->name);
+    l->ended = got == 0;
+    l->end += (size_t)got;
+    return 0;
+}
+
+int pp_lines_next(struct pp_lines *l, char **line, size_t *n,
+                  struct pp_err *err)
+{
+    for (size_t looked = 0;;) {
+        char *from = l->text ? l->text + l->at : NULL;
+        size_t have = l->end - l->at;
+        char *stop =
+            have > looked ? memchr(from + looked, '\n', have - looked) : NULL;
+        size_t to = stop ? (size_t)(stop - from) : have;
+        char *zero = to > looked && !l->keep_zeros
+                         ? memchr(from + looked, '\0', to - looked)
+                         : NULL;
+        if (zero)
+            to = (size_t)(zero - from) + 1;
+        looked = have;
+        if (!stop && !zero && !l->ended) {
+            if (fill_lines(l, err))
+                return -1;
+            continue;
+        }
+        if (have == 0)
+            return 0;
+        if (!zero)
+            from[to] = '\0';
+        l->at += to + (stop && !zero);
+        l->n++;
+        *line = from;
+        *n = to;
+        return 1;
+    }
+}
+
+void pp_lines_finish(struct pp_lines *l)
+{
+    free(l->text);
+    l->text = NULL;
 }
 
 bool pp_file_exists(const char *path)

@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/types.h>
 
 #include "base/err.h"
 
@@ -22,11 +23,39 @@ void pp_file_unmap(const void *data, size_t bytes);
 bool pp_file_exists(const char *path);
 bool pp_file_is_dir(const char *path);
 
-/* Reads a stream to its end. *data holds *bytes bytes and belongs to the
- * caller, who frees it. The message begins with name. See pp_fail_read for the
- * status of a failed read. */
-int pp_file_read_stream(FILE *f, const char *name, char **data, size_t *bytes,
-                        struct pp_err *err) PP_MUST_USE;
+/* The most bytes of a document or of a line of text. A stream may have no end:
+ * readers of text stop at the first byte that cannot belong, or here. */
+#define PP_TEXT_BYTES ((size_t)1 << 30)
+
+/* Reads at most bytes bytes, as soon as there are some. Returns 0 at the end,
+ * or -1 with errno. Nothing else may have read the stream. */
+ssize_t pp_file_next(FILE *f, void *data, size_t bytes);
+
+/* Reads a stream to its end. *text has *n bytes and a NUL, and belongs to the
+ * caller, who frees it, also after a failure. Fails at a zero byte and at more
+ * than PP_TEXT_BYTES; the message begins with the name. */
+int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
+                      struct pp_err *err) PP_MUST_USE;
+
+/* Reads a stream by lines. Set f and name, and zero the rest. */
+struct pp_lines {
+    FILE *f;
+    const char *name;
+    bool keep_zeros; /* else a line ends behind its first zero byte */
+    bool ended;
+    char *text;
+    size_t room, at, end;
+    size_t n; /* lines read */
+};
+
+/* Returns 1 with the next line, 0 at the end, or -1. *line has *n bytes without
+ * the newline and then a NUL, and is valid until the next call. A line is at
+ * most PP_TEXT_BYTES long. The message begins with the name. See pp_fail_read
+ * for the status of a failed read. */
+int pp_lines_next(struct pp_lines *l, char **line, size_t *n,
+                  struct pp_err *err) PP_MUST_USE;
+
+void pp_lines_finish(struct pp_lines *l);
 
 /* Calls fsync(2) on a file or a directory, so that it survives a power
  * failure. */

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/types.h>
 
+#include "base/file.h"
 #include "base/num.h"
 #include "data/jsonl_sequence.h"
 #include "data/packed.h"
@@ -392,23 +393,23 @@ static int check_line_length(const struct pp_jsonl *j, const struct pp_scan *s,
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                   struct pp_err *err)
 {
-    char *text = NULL;
-    size_t room = 0, line = 0, bytes = 0;
+    char *text;
+    size_t n, bytes = 0;
     struct pp_jsonl_sequence rows = {.streams = j->streams};
-    ssize_t n;
+    struct pp_lines lines = {
+        .f = f, .name = j->name, .keep_zeros = j->skip_bad > 0};
     int rc = 0;
-    while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
-        size_t before = d->n;
+    while (rc == 0 && (rc = pp_lines_next(&lines, &text, &n, err)) > 0) {
+        size_t before = d->n, line = lines.n;
         bool placed = false;
         struct pp_scan s = {.text = text,
-                            .n = (size_t)n - (text[n - 1] == '\n'),
+                            .n = n,
                             .name = j->name,
-                            .lines_before = line,
+                            .lines_before = line - 1,
                             .placed = &placed};
-        if (line == 0 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
+        if (line == 1 && n >= 3 && !memcmp(text, "\xef\xbb\xbf", 3))
             s.at = 3; /* a byte order mark: editors on Windows write it */
-        line++;
-        bytes += (size_t)n;
+        bytes += n + 1;
         rc = read_or_skip_line(j, &s, &rows, d, err) ||
                      check_line_length(j, &s, d, before, err)
                  ? -1
@@ -416,10 +417,8 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
         if (rc == 0 && j->progress)
             j->progress(j->ctx, line, bytes);
     }
-    if (rc == 0 && !feof(f))
-        rc = pp_fail_read(err, j->name);
     pp_sequence_finish(&rows);
-    free(text);
+    pp_lines_finish(&lines);
     return rc;
 }
 
@@ -441,7 +440,7 @@ static int add_length_line(char *text, size_t n, struct pp_documents *d,
                            struct pp_err *err)
 {
     int64_t length;
-    while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == '\r'))
+    while (n > 0 && text[n - 1] == '\r')
         text[--n] = '\0';
     if (n == 0)
         return 0;
@@ -458,21 +457,18 @@ int pp_lengths_read(const char *name, FILE *f, struct pp_documents *d,
                     pp_read_progress_fn *progress, void *ctx,
                     struct pp_err *err)
 {
-    char *text = NULL;
-    size_t room = 0, line = 0, bytes = 0;
-    ssize_t n;
+    char *text;
+    size_t n, bytes = 0;
+    struct pp_lines lines = {.f = f, .name = name};
     int rc = 0;
-    while (rc == 0 && (n = getline(&text, &room, f)) >= 0) {
-        line++;
-        bytes += (size_t)n;
-        rc = add_length_line(text, (size_t)n, d, err);
+    while (rc == 0 && (rc = pp_lines_next(&lines, &text, &n, err)) > 0) {
+        bytes += n + 1;
+        rc = add_length_line(text, n, d, err);
         if (rc != 0)
-            pp_fail_at(err, "%s: line %zu: ", name, line);
+            pp_fail_at(err, "%s: line %zu: ", name, lines.n);
         else if (progress)
-            progress(ctx, line, bytes);
+            progress(ctx, lines.n, bytes);
     }
-    if (rc == 0 && !feof(f))
-        rc = pp_fail_read(err, name);
-    free(text);
+    pp_lines_finish(&lines);
     return rc;
 }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/checksum.h"
+#include "base/file.h"
 
 /* The arrays of a line. */
 enum { LOGPROBS, TOPK_IDS, TOPK_LOGITS, N_ARRAYS };
@@ -294,20 +295,16 @@ static int read_score_line(struct token_scores *t, struct pp_scan *s,
 static int read_score_lines(struct token_scores *t, FILE *file,
                             struct pp_err *err)
 {
-    char *text = NULL;
-    size_t room = 0, line = 0;
-    ssize_t n;
+    char *text;
+    size_t n;
+    struct pp_lines lines = {.f = file, .name = t->name};
     int rc = 0;
-    while (rc == 0 && (n = getline(&text, &room, file)) >= 0) {
-        struct pp_scan s = {.text = text,
-                            .n = (size_t)n - (text[n - 1] == '\n'),
-                            .name = t->name,
-                            .lines_before = line++};
+    while (rc == 0 && (rc = pp_lines_next(&lines, &text, &n, err)) > 0) {
+        struct pp_scan s = {
+            .text = text, .n = n, .name = t->name, .lines_before = lines.n - 1};
         rc = read_score_line(t, &s, err);
     }
-    if (rc == 0 && !feof(file))
-        rc = pp_fail_read(err, t->name);
-    free(text);
+    pp_lines_finish(&lines);
     return rc;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 
 /* A JSON pointer always fits, because it consists of our own short keys. */
@@ -38,6 +39,15 @@ static bool is_memory(const json_error_t *e)
     return false;
 }
 
+static int fail_parse(const char *name, const json_error_t *e,
+                      struct pp_err *err)
+{
+    if (is_memory(e))
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
+    return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
+                   e->line, e->column, e->text);
+}
+
 int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                    struct pp_err *err)
 {
@@ -46,12 +56,58 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                        "%s: is empty; a JSON document is expected", name);
     json_error_t e;
     *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
+    return *root ? 0 : fail_parse(name, &e, err);
+}
+
+struct json_stream {
+    FILE *f;
+    const char *name;
+    size_t n;
+    bool is_blank, ended;
+    char **copy; /* or NULL */
+    size_t room;
+    struct pp_err *err;
+};
+
+static size_t next_bytes(void *buffer, size_t bytes, void *ctx)
+{
+    struct json_stream *s = ctx;
+    ssize_t n = pp_file_next(s->f, buffer, bytes);
+    if (n < 0)
+        return (void)pp_fail_read(s->err, s->name), (size_t)-1;
+    s->ended = n == 0;
+    s->n += (size_t)n;
+    if (s->n > PP_TEXT_BYTES) {
+        pp_fail(s->err, PP_EXIT_INPUT, "%s: is longer than 1 GiB", s->name);
+        return (size_t)-1;
+    }
+    s->is_blank &= is_blank(buffer, (size_t)n);
+    if (!s->copy)
+        return (size_t)n;
+    if (pp_array_reserve(s->copy, &s->room, s->n + 1, 1, s->err))
+        return (void)pp_fail_at(s->err, "%s: ", s->name), (size_t)-1;
+    memcpy(*s->copy + s->n - n, buffer, (size_t)n);
+    return (size_t)n;
+}
+
+int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
+                         json_t **root, struct pp_err *err)
+{
+    struct json_stream s = {
+        .f = f, .name = name, .is_blank = true, .copy = copy, .err = err};
+    json_error_t e;
+    *root = json_load_callback(next_bytes, &s, JSON_REJECT_DUPLICATES, &e);
+    if (copy)
+        *n = s.n;
     if (*root)
         return 0;
-    if (is_memory(&e))
-        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
-    return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
-                   e.line, e.column, e.text);
+    if (err->code != PP_EXIT_OK)
+        return -1;
+    if (s.is_blank && s.ended)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is empty; %s", name,
+                       f == stdin ? "the program before it wrote nothing"
+                                  : "a JSON document is expected");
+    return fail_parse(name, &e, err);
 }
 
 int pp_value_read(const char *path, json_t **root, struct pp_err *err)

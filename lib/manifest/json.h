@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "base/err.h"
 
@@ -34,6 +35,12 @@ struct pp_value {
  * key. The caller owns *root. */
 int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Reads and parses a stream to its end, or to the first byte that cannot
+ * belong. If copy is not NULL, *copy takes the *n bytes that were read, and the
+ * caller frees it, also after a failure. */
+int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
+                         json_t **root, struct pp_err *err) PP_MUST_USE;
 
 /* Reads and parses the file at path. */
 int pp_value_read(const char *path, json_t **root,

@@ -120,17 +120,24 @@ int pp_manifest_parse(const char *text, size_t n, const char *name,
     return pp_manifest_load(document, name, m, err);
 }
 
+int pp_manifest_read_text(FILE *f, const char *name, char **text, size_t *n,
+                          struct pp_err *err)
+{
+    json_t *document = NULL;
+    *text = NULL;
+    int rc = pp_value_read_stream(f, name, text, n, &document, err);
+    json_decref(document);
+    return rc;
+}
+
 int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
                      struct pp_err *err)
 {
     *m = (struct pp_manifest){0};
-    char *text = NULL;
-    size_t n = 0;
-    if (pp_file_read_stream(f, name, &text, &n, err))
+    json_t *document;
+    if (pp_value_read_stream(f, name, NULL, NULL, &document, err))
         return -1;
-    int rc = pp_manifest_parse(text, n, name, m, err);
-    free(text);
-    return rc;
+    return pp_manifest_load(document, name, m, err);
 }
 
 int pp_manifest_init(struct pp_manifest *m, struct pp_err *err)

@@ -154,13 +154,19 @@ struct pp_manifest {
     void *document;              /* the JSON value; private to lib/manifest */
 };
 
-/* Reads a manifest from an open stream to its end. name ("plan.json",
- * "standard input") starts every message. Syntax errors carry line and column,
- * others a JSON pointer. On failure *m is finished. */
+/* Reads a manifest from a stream that nobody has read from, to its end, to the
+ * first byte that is no JSON, or to PP_TEXT_BYTES. name ("plan.json", "standard
+ * input") starts every message. Syntax errors carry line and column, others a
+ * JSON pointer. On failure *m is finished. */
 int pp_manifest_read(FILE *f, const char *name, struct pp_manifest *m,
                      struct pp_err *err) PP_MUST_USE;
 
-/* Does the same from memory. */
+/* Reads the text of a manifest in the same way, but checks only that it is
+ * JSON. The caller frees *text, also after a failure. */
+int pp_manifest_read_text(FILE *f, const char *name, char **text, size_t *n,
+                          struct pp_err *err) PP_MUST_USE;
+
+/* Reads a manifest from memory. */
 int pp_manifest_parse(const char *text, size_t n, const char *name,
                       struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 

@@ -62,3 +62,37 @@ plans() {
         plans ppsched -q -m 4 $more stages.json
     done
 }
+
+# A reader of text stops at the first byte that cannot belong.
+@test "an input without an end is refused, with one line and little memory" {
+    cd "$BATS_TEST_TMPDIR"
+    echo '{"input_ids": [1, 2]}' >data
+    pppack -q -l 8 -o packed data
+    mkfifo fifo
+    # A sanitizer needs much address space, and a build with one has no such file.
+    local source command most=unlimited
+    [ -z "${CUT_MAPPED-}" ] || most=400000
+    local train='pprun --data packed --steps 1 --init 1'
+    for source in 'cat /dev/zero' yes 'yes {' 'yes [' 'yes [0,'; do
+        for command in 'ppsched -s 1f1b -m 4' 'ppsplit -t' "$train" \
+            "$train --transport mpi" 'pppack -q -l 8 --manifest - -o out data' \
+            'pppack -q -l 8 -o out' 'pppack -q -l 8 --lengths' \
+            'pppack -q -l 8 -o out --add-column logprobs=fifo data' \
+            'pprun --objective-cases -'; do
+            if [[ $command = *fifo* ]]; then
+                $source >fifo 2>/dev/null &
+            fi
+            # shellcheck disable=SC2086
+            run --separate-stderr bash -c 'ulimit -v $3
+                $1 2>/dev/null | timeout 20 $2' - "$source" "$command" "$most"
+            echo "$source | $command: $status: $stderr"
+            [[ $stderr != *'built without MPI'* ]] || continue
+            [ "$status" -eq 2 ]
+            [ "${#stderr_lines[@]}" -eq 1 ]
+            [[ $stderr != *memory* ]]
+            [ ! -e out ]
+        done
+    done
+    run -2 --separate-stderr ppsched --csv - </dev/zero
+    [ "$stderr" = 'ppsched: standard input: has a zero byte' ]
+}

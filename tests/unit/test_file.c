@@ -134,6 +134,36 @@ static void test_directory(const char *dir, const char *path)
     pp_tmp_finish(&b);
 }
 
+/* Reads lines from a pipe that gets the text in two parts. */
+static void test_lines(void)
+{
+    struct pp_err err = {0};
+    int ends[2];
+    char *line;
+    size_t n;
+    if (pipe(ends) || write(ends[1], "a\n\nlo", 5) != 5)
+        return;
+    struct pp_lines l = {.f = fdopen(ends[0], "r"), .name = "t"};
+    ok(pp_lines_next(&l, &line, &n, &err) == 1 && !strcmp(line, "a") &&
+           n == 1 && pp_lines_next(&l, &line, &n, &err) == 1 && n == 0,
+       "lines are there before the end of the stream");
+    bool written = write(ends[1], "ng\nx\0y\nlast", 12) == 12;
+    close(ends[1]);
+    ok(written && pp_lines_next(&l, &line, &n, &err) == 1 &&
+           !strcmp(line, "long") && n == 4,
+       "a line in two parts");
+    ok(pp_lines_next(&l, &line, &n, &err) == 1 && n == 2 &&
+           !memcmp(line, "x", 2) && l.n == 4,
+       "a line ends behind a zero byte");
+    ok(pp_lines_next(&l, &line, &n, &err) == 1 && !strcmp(line, "y") &&
+           pp_lines_next(&l, &line, &n, &err) == 1 && !strcmp(line, "last") &&
+           pp_lines_next(&l, &line, &n, &err) == 0,
+       "the last line needs no newline");
+    pp_lines_finish(&l);
+    fclose(l.f);
+    ok(err.code == PP_EXIT_OK, "no error");
+}
+
 int main(void)
 {
     char dir[SCRATCH_TEXT], path[SCRATCH_TEXT + 8];
@@ -144,5 +174,6 @@ int main(void)
     test_killed(dir, path);
     test_directory(dir, path);
     scratch_remove(dir);
+    test_lines();
     return done();
 }
