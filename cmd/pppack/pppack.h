@@ -8,6 +8,7 @@
 #include "data/pieces.h"
 #include "data/readers.h"
 #include "manifest/manifest.h"
+#include "manifest/processor_json.h"
 #include "manifest/stage_costs.h"
 #include "pack/pack.h"
 #include "tool.h"
@@ -55,9 +56,11 @@ struct pack_job {
     int64_t dp;                       /* data-parallel ranks; 0 until known */
     int64_t image_token, audio_token; /* -1: not given */
     int64_t patch, merge;
-    bool class_out;                /* --class-feature */
-    int64_t patches, audio_rows;   /* most in a bin; 0: no limit */
-    double patch_cost, audio_cost; /* in tokens */
+    const char *processor;            /* --processor, or NULL */
+    struct pp_image_processor images; /* what it says; zeroed without it */
+    bool class_out;                   /* --class-feature */
+    int64_t patches, audio_rows;      /* most in a bin; 0: no limit */
+    double patch_cost, audio_cost;    /* in tokens */
     int oversize, drop_empty, fp8, balance;
     int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
     const char *manifest_name;

@@ -173,6 +173,8 @@ const struct tool_option pack_options[] = {
      4096, .needs = "image-token"},
     {0, "merge", "N", "N x N patches are a token (1)", AT(merge), 1, 1024,
      .needs = "image-token"},
+    {0, "processor", "PATH", "make patches as a preprocessor_config.json says",
+     AT(processor), .needs = "image-token"},
     {0, "class-feature", NULL, "an image also has a feature of a class token",
      AT(class_out), .needs = "image-token", .excludes = "audio-token"},
 

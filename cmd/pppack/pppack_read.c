@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <glob.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,11 +247,42 @@ static int prepare(struct pack_job *j)
     return 0;
 }
 
+/* Takes a size from the processor, and compares it with the option, if that is
+ * given. */
+static int take_size(struct pack_job *j, const char *option, uint32_t found,
+                     uint32_t *size)
+{
+    bool given = tool_given(&j->t, option);
+    if (found && given && found != *size)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--%s: '%" PRIu32 "' is not the %s_size of %s, %" PRIu32,
+                       option, *size, option, j->processor, found);
+    *size = found ? found : *size;
+    return 0;
+}
+
+/* Reads how pixels of images become patches. */
+static int read_processor(struct pack_job *j)
+{
+    struct pp_jsonl_stream *images = &j->streams[PP_MODALITY_IMAGES];
+    if (!j->processor)
+        return 0;
+    images->map = &j->images.map;
+    if (pp_processor_read(j->processor, &j->images, &j->t.err) ||
+        take_size(j, "patch", j->images.patch, &images->patch) ||
+        take_size(j, "merge", j->images.merge, &images->merge))
+        return -1;
+    images->frames = j->images.frames;
+    return 0;
+}
+
 int pack_read(struct pack_job *j, int argc, char **argv)
 {
     glob_t g = {0};
     char in[] = "-", *only_in[] = {in};
     int rc = prepare(j);
+    if (rc == 0)
+        rc = read_processor(j);
     for (int i = optind; i < argc && rc == 0; i++)
         rc = expand(j, argv[i], &g);
     if (rc == 0)

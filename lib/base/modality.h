@@ -21,6 +21,16 @@ enum {
     PP_AUDIO_MERGE = 2   /* of every encoder of audio so far */
 };
 
+enum { PP_MOST_CHANNELS = 16 };
+
+/* How values of pixels become those that a model takes: each is multiplied by
+ * the factor, and then mean and deviation of its channel are taken out:
+ * (x - mean) / deviation. All in fp32. */
+struct pp_pixel_map {
+    size_t n; /* channels; 1: all are alike */
+    float factor, mean[PP_MOST_CHANNELS], deviation[PP_MOST_CHANNELS];
+};
+
 /* Words for messages: one item, several, and their rows. */
 struct pp_modality_words {
     const char *item, *items, *rows;

@@ -47,9 +47,9 @@ bool pp_grid_merges(enum pp_modality modality, uint32_t merge,
 
 /* The properties that all items of a stream share. Zeroed: there are none. */
 struct pp_item_kind {
-    uint32_t width; /* values of a row. Of an image: channel, row, column, as in
-                       the weight of a patch embedding. Of audio: frequency,
-                       then frame */
+    uint32_t width; /* values of a row. Of an image: channel, frame, row,
+                       column, as in the weight of a patch embedding. Of audio:
+                       frequency, then frame */
     uint32_t token; /* the id of placeholders */
     uint32_t merge; /* see base/modality.h */
     enum pp_modality modality;

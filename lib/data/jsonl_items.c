@@ -164,18 +164,45 @@ static int scan_image_object(struct pp_scan *s, enum pp_modality modality,
     return more;
 }
 
-/* Copies the pixels of an image, channel by channel, to rows of patches. P is
- * the side of a patch. */
-static void cut_patches(const struct pp_array *a, const struct pp_grid *g,
-                        size_t P, float *to)
+/* Returns the frames of a patch. */
+static uint32_t frames_of(const struct pp_jsonl_stream *o)
 {
-    size_t C = a->dims[0], H = a->dims[1], W = a->dims[2];
-    for (size_t r = 0; r < g->rows; r++)
-        for (size_t c = 0; c < g->columns; c++)
-            for (size_t k = 0; k < C; k++)
-                for (size_t y = r * P; y < (r + 1) * P; y++)
-                    for (size_t x = c * P; x < (c + 1) * P; x++)
-                        *to++ = pp_array_real(a, (k * H + y) * W + x);
+    return o->frames ? o->frames : 1;
+}
+
+/* Copies the pixels of a patch: channel by channel, all frames of each. */
+static float *cut_patch(const struct pp_array *a,
+                        const struct pp_jsonl_stream *o, size_t row,
+                        size_t column, float *to)
+{
+    size_t C = a->dims[0], H = a->dims[1], W = a->dims[2], P = o->patch;
+    const struct pp_pixel_map *map = o->map;
+    for (size_t k = 0; k < C; k++) {
+        size_t m = map && map->n > 1 ? k : 0;
+        float *first = to;
+        for (size_t y = row * P; y < (row + 1) * P; y++)
+            for (size_t x = column * P; x < (column + 1) * P; x++) {
+                float value = pp_array_real(a, (k * H + y) * W + x);
+                *to++ = map ? (value * map->factor - map->mean[m]) /
+                                  map->deviation[m]
+                            : value;
+            }
+        for (size_t t = 1; t < o->frames; t++, to += P * P)
+            memcpy(to, first, P * P * sizeof *to);
+    }
+    return to;
+}
+
+/* Copies an image to rows of patches: square by square of the patches of a
+ * feature, and row by row in each square, as the processor of Qwen2-VL does. */
+static void cut_patches(const struct pp_array *a, const struct pp_grid *g,
+                        const struct pp_jsonl_stream *o, float *to)
+{
+    uint32_t side = o->merge;
+    for (uint32_t top = 0; top < g->rows; top += side)
+        for (uint32_t left = 0; left < g->columns; left += side)
+            for (uint32_t i = 0; i < side * side; i++)
+                to = cut_patch(a, o, top + i / side, left + i % side, to);
 }
 
 /* Finds the grid of an image of channels, rows and columns. */
@@ -193,11 +220,17 @@ static int find_grid(struct line_image *im, const struct pp_jsonl_stream *o,
                                "a grid, needs the size of its patches",
                                dims[0], dims[1], dims[2]);
     if (dims[1] % o->patch || dims[2] % o->patch || dims[1] > INT32_MAX ||
-        dims[2] > INT32_MAX || dims[0] > INT32_MAX / o->patch / o->patch)
+        dims[2] > INT32_MAX ||
+        dims[0] > INT32_MAX / o->patch / o->patch / frames_of(o))
         return pp_fail(err, PP_EXIT_INPUT,
                        "an image of '%zu x %zu x %zu' pixels cannot be cut "
                        "into patches of %" PRIu32 " x %" PRIu32,
                        dims[0], dims[1], dims[2], o->patch, o->patch);
+    if (o->map && o->map->n > 1 && o->map->n != dims[0])
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "an image of '%zu' channels, but the processor "
+                       "normalises %zu",
+                       dims[0], o->map->n);
     im->grid = (struct pp_grid){1, (uint32_t)(dims[1] / o->patch),
                                 (uint32_t)(dims[2] / o->patch)};
     return 0;
@@ -273,7 +306,7 @@ static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
             im->grid.columns);
     const struct pp_item_kind kind = {
         is_cut ? (uint32_t)a->dims[1]
-               : (uint32_t)a->dims[0] * o->patch * o->patch,
+               : (uint32_t)a->dims[0] * frames_of(o) * o->patch * o->patch,
         o->token, o->merge, PP_MODALITY_IMAGES, o->class_out};
     float *to = pp_items_load(&d->items[PP_MODALITY_IMAGES], &kind, &im->grid,
                               d->spill, d->spill_bytes, err);
@@ -282,8 +315,9 @@ static int load_image(struct line_image *im, const struct pp_jsonl_stream *o,
     for (size_t i = 0; is_cut && i < a->n; i++)
         to[i] = pp_array_real(a, i);
     if (!is_cut)
-        cut_patches(a, &im->grid, o->patch, to);
-    return check_finite(to, a->n, "pixel", err);
+        cut_patches(a, &im->grid, o, to);
+    return check_finite(to, (size_t)pp_grid_size(&im->grid) * kind.width,
+                        "pixel", err);
 }
 
 /* Reads and loads the item that is next. */

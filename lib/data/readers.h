@@ -60,10 +60,12 @@ int pp_safetensors_read(const char *path, bool allow_empty,
 
 /* How lines have items of a modality. */
 struct pp_jsonl_stream {
-    uint32_t token; /* the id of placeholders */
-    uint32_t merge; /* see base/modality.h; at least 1 */
-    uint32_t patch; /* pixels of a patch, each way; 0: images are patches */
-    bool class_out; /* as in struct pp_item_kind */
+    uint32_t token;  /* the id of placeholders */
+    uint32_t merge;  /* see base/modality.h; at least 1 */
+    uint32_t patch;  /* pixels of a patch, each way; 0: images are patches */
+    uint32_t frames; /* of a patch, all alike; 0: 1 */
+    bool class_out;  /* as in struct pp_item_kind */
+    const struct pp_pixel_map *map; /* of images of pixels; NULL: as they are */
 };
 
 /* JSON Lines: an object per line with "input_ids", or with "text" for the byte

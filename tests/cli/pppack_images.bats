@@ -35,6 +35,43 @@ pixels() {
     [ "$(od -An -t u4 -j 8 -N 4 packed/index | tr -d ' ')" = 4 ]
 }
 
+@test "a processor makes patches as transformers does, to the last bit" {
+    local golden=$SRCDIR/tests/golden/pixels case
+    args=(-q -l 64 -a next-fit --no-shuffle --image-token 7)
+    for case in usual single frames rescaled; do
+        pppack "${args[@]}" --processor "$golden/$case" -o $case \
+            "$golden/$case/lines.jsonl"
+        cmp $case/pixels "$golden/$case/rows"
+    done
+    # The file alone, and sizes that the options give.
+    jq 'del(.patch_size, .merge_size)' \
+        "$golden/usual/preprocessor_config.json" >sizes.json
+    pppack "${args[@]}" --processor sizes.json --patch 2 --merge 2 -o given \
+        "$golden/usual/lines.jsonl"
+    cmp given/pixels usual/pixels
+    refused "--merge: '3' is not the merge_size of $golden/usual, 2" \
+        "${args[@]}" --processor "$golden/usual" --merge 3 -o other \
+        "$golden/usual/lines.jsonl"
+    jq 'del(.image_std)' sizes.json >no.json
+    refused "no.json: 'image_std' is missing, which do_normalize needs" \
+        "${args[@]}" --processor no.json -o other lines.jsonl
+    jq '.image_mean = [1, 2]' sizes.json >no.json
+    refused "no.json: image_mean has '2' channels and image_std 3" \
+        "${args[@]}" --processor no.json -o other lines.jsonl
+    echo '{"input_ids":[7],"images":[[[[1]]]]}' >one.jsonl
+    refused "one.jsonl: line 1: an image of '1' channels, but the processor \
+normalises 3" "${args[@]}" --processor sizes.json --patch 1 -o other one.jsonl
+    refused "none/preprocessor_config.json: No such file or directory" \
+        "${args[@]}" --processor none/preprocessor_config.json -o other \
+        lines.jsonl
+    # Without a processor pixels stay as they are, in squares.
+    echo '{"input_ids":[7],"images":[[[[1,2],[3,4]]]]}
+{"input_ids":[7,7],"images":[[[[1,2,3,4],[5,6,7,8]]]]}' >plain.jsonl
+    pppack "${args[@]}" --patch 1 --merge 2 -o plain plain.jsonl
+    [ "$(od -An -v -t f4 -w48 plain/pixels | tr -s ' ')" = \
+        ' 1 2 3 4 1 2 5 6 3 4 7 8' ]
+}
+
 @test "an image can have a feature of a class token" {
     lines 1 0 2 1 | jq -c '.images as $i | .input_ids |=
         if ($i | length) > 0 then [range($i | length) | 9] + . else .
