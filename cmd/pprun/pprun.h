@@ -130,7 +130,7 @@ struct pprun {
     struct pp_packed data, eval;
     struct pp_background_check *check; /* of their files, or NULL */
     struct pp_tensors *weights;
-    char *resume, *config_text, *generator_config, *tokenizer_source;
+    char *resume, *config_text, *generator_config;
     int save_lock;   /* descriptor of the directory of --save, or 0 */
     int stream_lock; /* of that of --stream-weights */
 

@@ -439,7 +439,6 @@ void pprun_finish(struct pprun *p)
     free(p->resume);
     free(p->config_text);
     free(p->generator_config);
-    free(p->tokenizer_source);
     free(p->stages);
     free(p->recompute);
     free(p->roles);

@@ -90,17 +90,10 @@ int pprun_prepare_save(struct pprun *p)
     if (pp_config_text(source, saved->hugging_face, &p->config_text, err) ||
         pprun_generator_config(p, saved->hugging_face))
         return -1;
-    p->tokenizer_source = strdup(source);
-    if (!p->tokenizer_source)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (!pp_file_is_dir(source)) {
-        char *slash = strrchr(p->tokenizer_source, '/');
-        strcpy(slash ? slash : p->tokenizer_source, slash ? "" : ".");
-    }
-    if (p->rank == 0 && pp_ckpt_check_source(p->tokenizer_source, err))
+    if (p->rank == 0 && pp_ckpt_check_source(source, err))
         return -1;
     p->job.config_text = p->config_text;
-    p->job.tokenizer_source = p->tokenizer_source;
+    p->job.model_source = source;
     return 0;
 }
 

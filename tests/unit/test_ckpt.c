@@ -363,22 +363,60 @@ static void test_grads(const char *dir)
     ok(pp_file_exists("/dev/full"), "a device file is not removed");
 }
 
+/* Files beside a model, and whether a checkpoint gets them: from the directory
+ * of the model, and from the folder of a config.json, which may have anything.
+ */
+static const struct {
+    const char *name;
+    bool whole, named;
+} beside[] = {
+    {"tokenizer.json", true, true},
+    {"preprocessor_config.json", true, true},
+    {"processor_config.json", true, true},
+    {"chat_template.json", true, true},
+    {"chat_template.jinja", true, true},
+    {"generation_config.json", true, true},
+    {"notes.txt", true, false},
+    {"LICENSE", true, false},
+    {"modeling.py", true, false},
+    {"model-00001-of-00002.safetensors", false, false},
+    {"pytorch_model.bin", false, false},
+    {"pytorch_model.bin.index.json", false, false},
+    {"model.gguf", false, false},
+    {"adapter_config.json", false, false},
+    {".gitattributes", false, false},
+    {"two\nlines", false, false},
+};
+enum { BESIDE = sizeof beside / sizeof *beside };
+
 static void test_companions(const char *dir)
 {
     char source[PP_PATH_TEXT], path[PP_PATH_TEXT];
     struct pp_err err = {0};
     if (pp_path(source, &err, "%s/source", dir) || pp_dir_make(source, &err) ||
-        pp_path(path, &err, "%s/tokenizer.json", source) ||
-        pp_file_write(path, "{}", 2, &err) ||
-        pp_path(path, &err, "%s/notes.txt", source) ||
-        pp_file_write(path, "", 0, &err))
+        pp_path(path, &err, "%s/.git", source) || pp_dir_make(path, &err) ||
+        pp_path(path, &err, "%s/config.json", source) ||
+        pp_file_write(path, "{}", 2, &err))
         return;
-    struct job j = make_job(dir, 1, 1);
-    j.source = source;
-    is_str(run_job(&j).text, "", "saves beside a source");
-    ok(has(dir, "step-00000001/tokenizer.json") &&
-           !has(dir, "step-00000001/notes.txt"),
-       "copies the tokenizer and nothing else");
+    for (int i = 0; i < BESIDE; i++)
+        if (pp_path(path, &err, "%s/%s", source, beside[i].name) ||
+            pp_file_write(path, "{}", 2, &err))
+            return;
+    for (int whole = 0; whole < 2; whole++) {
+        struct job j = make_job(dir, 1, 1 + whole);
+        if (pp_path(path, &err, "%s%s", source, whole ? "" : "/config.json"))
+            return;
+        j.source = path;
+        is_str(run_job(&j).text, "", "saves beside a source");
+        for (int i = 0; i < BESIDE; i++) {
+            char name[PP_PATH_TEXT];
+            if (pp_path(name, &err, "step-0000000%d/%s", 1 + whole,
+                        beside[i].name) == 0)
+                ok(has(dir, name) ==
+                       (whole ? beside[i].whole : beside[i].named),
+                   "file %d of %s", i, whole ? "a directory" : "a folder");
+        }
+    }
 }
 
 int main(void)

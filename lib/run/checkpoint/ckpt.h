@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT */
 /* ckpt - checkpoints: Hugging Face directories with an optimizer/ beside.
  *
- * DIR/step-00000100/ holds config.json, the files of the tokenizer, and
- * model.safetensors, or shards of limited size with
- * model.safetensors.index.json. Its bytes do not depend on the ranks that save
- * it. Its optimizer/ holds the moments, under the same
- * names, and the counters of the trainer. generator/ holds config.json and
- * weights of a generator behind the language model, and connector.safetensors;
- * its moments are with the others. checksums.xxh3 lists the checksums of
- * all these files. The directory is written as
- * step-00000100.tmp, synced, and renamed: a directory without .tmp is complete.
- * DIR/latest is a symbolic link to the newest.
+ * DIR/step-00000100/ holds config.json, the files of the tokenizer and others
+ * beside the weights of the model, and model.safetensors, or shards of limited
+ * size with model.safetensors.index.json. Its bytes do not depend on the ranks
+ * that save it. Its optimizer/ holds the moments, under the same names, and the
+ * counters of the trainer. generator/ holds config.json and weights of a
+ * generator behind the language model, and connector.safetensors; its moments
+ * are with the others. checksums.xxh3 lists the checksums of all these files.
+ * The directory is written as step-00000100.tmp, synced, and renamed: a
+ * directory without .tmp is complete. DIR/latest is a symbolic link to the
+ * newest.
  *
  * The weights have the element type of the run, or another one that is asked
  * for. F32 and F64 weights of such a run are the master weights; optimizer/ has
@@ -38,9 +38,9 @@ struct pp_ckpt {
     struct pp_group group, owners;
     void *room;
     size_t room_bytes;
-    const char *source;      /* copy the tokenizer files of this directory; or
-                                NULL */
-    const char *config_text; /* contents of config.json */
+    const char *source; /* copy what is beside the weights of this model: its
+                           directory or config.json; or NULL */
+    const char *config_text;      /* contents of config.json */
     const char *generator_config; /* and of a generator's; or NULL */
     int keep;                     /* newest checkpoints to keep; 0: all */
     size_t shard_size; /* most bytes of tensors in a file; a larger tensor
@@ -75,9 +75,11 @@ struct pp_ckpt_state {
                                    that it ends with a step; 0: unknown */
 };
 
-/* Reads the files of the tokenizer in source, so that a run finds out before
- * its first step if it cannot copy them. Those that are missing are not
- * needed. */
+/* Reads the files that a checkpoint copies from source, a model's directory or
+ * its config.json, so that a run finds out before its first step if it cannot.
+ * They are all regular files of the directory but weights, indexes of weights
+ * and hidden files; of the folder of a config.json, those that transformers
+ * looks for. */
 int pp_ckpt_check_source(const char *source, struct pp_err *err) PP_MUST_USE;
 
 /* Saves a checkpoint. Collective: every rank writes its tensors, rank 0 writes

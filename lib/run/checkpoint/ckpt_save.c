@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "run/checkpoint/ckpt_save.h"
 
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/alloc.h"
@@ -50,27 +54,123 @@ static const char *const companions[] = {
     "tokenizer.model",
     "added_tokens.json",
     "chat_template.jinja",
+    "chat_template.json",
     "generation_config.json",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "video_preprocessor_config.json",
 };
 
-/* Copies the companions of source and adds their checksums to sums, or only
- * reads them if to is NULL. */
+/* Files that a checkpoint has of its own. */
+static const char *const own[] = {"config.json", PP_CKPT_SUMS};
+
+/* The ends of names of weights, of their indexes, and of what must not stand
+ * beside other weights. */
+static const char *const weights[] = {
+    ".safetensors",
+    ".index.json",
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".gguf",
+    ".h5",
+    ".msgpack",
+    ".onnx",
+    ".ot",
+    ".tmp",
+    "adapter_config.json",
+};
+
+#define LENGTH(array) (sizeof(array) / sizeof *(array))
+
+static bool is_among(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
+}
+
+static bool ends_like_weights(const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < LENGTH(weights); i++) {
+        size_t k = strlen(weights[i]);
+        if (n >= k && !strcmp(name + n - k, weights[i]))
+            return true;
+    }
+    return false;
+}
+
+/* Returns whether a file of a model's directory is one to copy. Names that a
+ * list of checksums cannot hold are none. */
+static bool is_extra(const char *path, const char *name)
+{
+    struct stat st;
+    for (const char *p = name; *p; p++)
+        if (iscntrl((unsigned char)*p))
+            return false;
+    return *name != '.' && !is_among(name, own, LENGTH(own)) &&
+           !ends_like_weights(name) && stat(path, &st) == 0 &&
+           S_ISREG(st.st_mode);
+}
+
+static int by_name(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* A copy of companions: the folders that they come from and go to. */
+struct copies {
+    const char *folder, *to; /* NULL: they are only read */
+    bool whole;              /* the folder is a model's: all of its files */
+    struct pp_ckpt_sums *sums;
+};
+
+/* Copies a file if it is a companion. */
+static int copy_file(const struct copies *c, const char *name,
+                     struct pp_err *err)
+{
+    char from[PP_PATH_TEXT], to[PP_PATH_TEXT];
+    uint64_t sum;
+    if (pp_path(from, err, "%s/%s", c->folder, name) ||
+        pp_path(to, err, "%s/%s", c->to ? c->to : "", name))
+        return -1;
+    if (is_among(name, companions, LENGTH(companions))
+            ? !pp_file_exists(from)
+            : !c->whole || !is_extra(from, name))
+        return 0;
+    return pp_file_copy(from, c->to ? to : NULL, &sum, err) ||
+                   (c->to && pp_ckpt_sums_add(c->sums, name, sum, err))
+               ? -1
+               : 0;
+}
+
+/* Copies the companions of source, a model's directory or its config.json, and
+ * adds their checksums to sums, or only reads them if to is NULL. A folder with
+ * a config.json may have anything else. */
 static int copy_companions(const char *source, const char *to,
                            struct pp_ckpt_sums *sums, struct pp_err *err)
 {
-    char from_path[PP_PATH_TEXT], to_path[PP_PATH_TEXT];
-    for (size_t i = 0; i < sizeof companions / sizeof *companions; i++) {
-        uint64_t sum;
-        if (pp_path(from_path, err, "%s/%s", source, companions[i]) ||
-            pp_path(to_path, err, "%s/%s", to ? to : "", companions[i]))
-            return -1;
-        if (!pp_file_exists(from_path))
-            continue;
-        if (pp_file_copy(from_path, to ? to_path : NULL, &sum, err) ||
-            (to && pp_ckpt_sums_add(sums, companions[i], sum, err)))
-            return -1;
+    char folder[PP_PATH_TEXT];
+    const char *slash = strrchr(source, '/');
+    struct copies c = {folder, to, pp_file_is_dir(source), sums};
+    struct dirent **files;
+    if (c.whole ? pp_path(folder, err, "%s", source)
+                : pp_path(folder, err, "%.*s",
+                          slash ? (int)(slash - source) + 1 : 1,
+                          slash ? source : "."))
+        return -1;
+    int rc = 0, n = scandir(folder, &files, NULL, by_name);
+    if (n < 0) /* a folder that has gone */
+        return errno == ENOENT ? 0 : pp_fail_errno(err, "%s", folder);
+    for (int i = 0; i < n; i++) {
+        rc = rc ? rc : copy_file(&c, files[i]->d_name, err);
+        free(files[i]);
     }
-    return 0;
+    free(files);
+    return rc;
 }
 
 int pp_ckpt_check_source(const char *source, struct pp_err *err)

@@ -141,7 +141,7 @@ struct pp_job {
     int keep;
     size_t shard_size; /* of a checkpoint's files; 0: PP_CKPT_SHARD_SIZE */
     size_t save_bytes; /* of an element of its weights; 0: as in the run */
-    const char *config_text, *tokenizer_source;
+    const char *config_text, *model_source;
     const char *generator_config; /* config_text of a generator */
     const char *dump_grads;
 

@@ -54,7 +54,7 @@ static struct pp_ckpt in_directory(struct pp_rank *r, const char *dir)
         .owners = owners,
         .room = r->arena,
         .room_bytes = pp_rank_arena(&r->memory.bytes),
-        .source = j->tokenizer_source,
+        .source = j->model_source,
         .config_text = j->config_text,
         .generator_config = j->generator_config,
         .shard_size = j->shard_size ? j->shard_size : PP_CKPT_SHARD_SIZE,
