@@ -281,21 +281,38 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                          struct pp_arena *a, struct pp_tensor_list *list,
                          struct pp_err *err)
 {
-    static const char lfs[] = "version https://git-lfs";
+    /* Read as a size, each of these is larger than any header. */
+    static const struct {
+        const char *magic;
+        size_t bytes;
+        const char *what;
+    } others[] = {
+        {"version https://git-lfs", 23,
+         "a pointer of git-lfs, not the file; run 'git lfs pull'"},
+        {"GGUF", 4, "a GGUF file; take the model's own safetensors"},
+        {"PK\3\4", 4,
+         "a zip file of PyTorch (.pt, .bin, .distcp); save the model as "
+         "safetensors with save_pretrained"},
+        {"\x80\2", 2,
+         "a pickle of PyTorch (.pt, .bin); save the model as safetensors with "
+         "save_pretrained"},
+        {"PAR1", 4, "a Parquet table, not weights; scripts/tokenize reads it"},
+        {"ARROW1", 6, "an Arrow table, not weights; scripts/tokenize reads it"},
+        {"\x93NUMPY", 6, "a .npy array, not safetensors"},
+    };
     const unsigned char *p = data;
     uint64_t size = 0;
     if (bytes < 8)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: %zu bytes are too few for a safetensors file", path,
                        bytes);
-    if (bytes >= sizeof lfs - 1 && !memcmp(p, lfs, sizeof lfs - 1))
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "%s: is a pointer of git-lfs, not the file; run 'git lfs "
-            "pull'",
-            path);
     for (int i = 7; i >= 0; i--)
         size = size << 8 | p[i];
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (size > MAX_HEADER_BYTES && bytes >= others[i].bytes &&
+            !memcmp(p, others[i].magic, others[i].bytes))
+            return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", path,
+                           others[i].what);
     if (size > MAX_HEADER_BYTES)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: not a safetensors file (a header of %" PRIu64

@@ -196,6 +196,17 @@ static void test_truncated(void)
            "t.safetensors: not a safetensors file (a header of "
            "9223372036854775807 bytes)",
            "a size from a file of another kind");
+    static const char *const others[][2] = {
+        {"GGUF\3\0\0\0", "a GGUF file"},
+        {"PK\3\4\0\0\x8\x8", "a zip file of PyTorch"},
+        {"\x80\2\x8a\x0al\xfc\x9c\x46", "a pickle of PyTorch"},
+        {"PAR1\x15\4\x15\xd2", "a Parquet table"},
+    };
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        put_file("t.safetensors", others[i][0], 8);
+        ok(strstr(open_error("t.safetensors"), others[i][1]), "%s",
+           others[i][1]);
+    }
     is_str(open_error("none.safetensors"),
            "none.safetensors: No such file or directory", "no file");
     is_str(open_error("."),
