@@ -42,6 +42,16 @@ size_t pack_row_sizes(const struct pack_job *j,
     return n;
 }
 
+/* Returns what a piece is: documents of several sequences stay whole. */
+static const char *piece_noun(const struct pack_job *j)
+{
+    static const char *const nouns[PP_DATA_N_KINDS] = {
+        [PP_DATA_DOCUMENTS] = "sequences",
+        [PP_DATA_PAIRS] = "pairs",
+        [PP_DATA_ROLLOUTS] = "groups"};
+    return nouns[j->docs.kind];
+}
+
 /* Packs the sequences by the rule. */
 static int choose_bins(struct pack_job *j)
 {
@@ -62,9 +72,8 @@ static int choose_bins(struct pack_job *j)
     if ((size_t)j->parts > p->n)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--parts: '%" PRId64
-                       "' bins need as many sequences, but "
-                       "there are %zu",
-                       j->parts, p->n);
+                       "' bins need as many %s, but there are %zu",
+                       j->parts, piece_noun(j), p->n);
     pp_parts_fn *divide = j->equal_size ? pp_parts_kk_equal : j->rule->divide;
     return divide(p->padded, p->n, (size_t)j->parts, &j->bins, err);
 }
@@ -89,6 +98,7 @@ static int raise_bins(struct pack_job *j)
     size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
     if (j->bins.n_bins == 0 && least == 0)
         return 0;
+    j->bins.noun = piece_noun(j);
     if (j->compat && j->compat->raise)
         return j->compat->raise(&j->bins, least, multiple, &j->t.err);
     /* Giving items away keeps to any capacity. */

@@ -67,16 +67,33 @@ static void show_progress(void *ctx, double best, double bound)
     tool_progress(&j->t, "searching: %g, bound %g", best, bound);
 }
 
-static void set_request(struct split_job *j)
+/* Chooses the sequence length: the model's, and what the ranks can divide. */
+static void choose_seq_len(struct split_job *j)
 {
     int64_t most = (int64_t)j->model.max_position;
+    j->undivided = most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
+    j->seq_len =
+        (int64_t)pp_round_up((size_t)j->undivided, pp_mesh_align(&j->mesh));
+}
+
+static void note_seq_len(struct split_job *j)
+{
+    if (j->undivided && j->undivided != j->seq_len)
+        tool_say(&j->t, TOOL_NOTE,
+                 "the plan is for sequences of %" PRId64
+                 " tokens, as the ranks cannot divide %" PRId64
+                 ": it is not a multiple of %zu",
+                 j->seq_len, j->undivided, pp_mesh_align(&j->mesh));
+}
+
+static void set_request(struct split_job *j)
+{
     if (!j->precision)
         j->precision = j->model.dtype ? pp_precision_find(j->model.dtype)
                                       : &pp_precisions[0];
     split_choose_gpu(j);
     if (j->seq_len == 0)
-        j->seq_len =
-            most > 0 && most < DEFAULT_SEQ_LEN ? most : DEFAULT_SEQ_LEN;
+        choose_seq_len(j);
     if (j->tokens == 0)
         j->tokens = j->seq_len;
     j->request = (struct pp_split_request){
@@ -160,6 +177,8 @@ static int plan(struct split_job *j)
                  "recomputation: a step of %g %s, at least %g for this split",
                  chosen->makespan, split_has_seconds(j) ? "s" : "flop",
                  chosen->bound);
+    if (rc == 0)
+        note_seq_len(j);
     return rc;
 }
 

@@ -45,6 +45,7 @@ struct split_job {
     /* Options. 0 or NULL: not given, unless a comment says otherwise. */
     const char *source, *units; /* source: the model, or units */
     int64_t seq_len, tokens, n_images, image_patches, n_clips, clip_rows;
+    int64_t undivided; /* the default length before it was rounded up, or 0 */
     const struct pp_precision *precision;
     int device; /* 1: cpu, 2: cuda */
     bool mtp;

@@ -257,12 +257,15 @@ static int check_table(const struct pp_mesh *x, struct pp_err *err)
                            setting);
 }
 
+size_t pp_mesh_align(const struct pp_mesh *x)
+{
+    return (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
+}
+
 static int check_seq_len(const struct pp_mesh *x, size_t seq_len,
                          struct pp_err *err)
 {
-    /* A context-parallel rank gets two parts of a sequence, so that all ranks
-     * have the same number of pairs. Tensor-parallel ranks divide each part. */
-    size_t align = (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
+    size_t align = pp_mesh_align(x);
     char value[32];
     if (seq_len % align == 0)
         return 0;

@@ -85,6 +85,11 @@ void pp_mesh_write_order(const struct pp_mesh *x,
                          char text[PP_MESH_ORDER_TEXT]);
 bool pp_mesh_read_order(struct pp_mesh *x, const char *text);
 
+/* Returns the multiple that sequences must be: a context-parallel rank gets two
+ * parts of a sequence, so that all ranks have the same number of pairs, and
+ * tensor-parallel ranks divide each part. */
+size_t pp_mesh_align(const struct pp_mesh *x);
+
 /* Checks that the model and sequences of seq_len tokens divide by the mesh. The
  * vocabulary need not divide: a rank may have a row fewer. Of fewer key and
  * value heads than ranks, each is on several ranks. An error carries

@@ -12,8 +12,9 @@
 
 struct pp_bins {
     size_t n_bins, n_items;
-    size_t *first;   /* n_bins + 1: bin b holds items[first[b]..first[b+1]) */
-    uint32_t *items; /* input indices in the order the rule emits them */
+    size_t *first;    /* n_bins + 1: bin b holds items[first[b]..first[b+1]) */
+    uint32_t *items;  /* input indices in the order the rule emits them */
+    const char *noun; /* what items are, in messages; NULL: sequences */
 };
 
 /* A packing rule. Packs n lengths, which are aligned and not above the

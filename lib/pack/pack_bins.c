@@ -103,16 +103,19 @@ static int find_target(const struct pp_bins *b, size_t least, size_t multiple,
     size_t over = n % multiple, more = over ? multiple - over : 0;
     bool fits =
         !__builtin_add_overflow(n, more, target) && *target <= b->n_items;
+    const char *noun = b->noun ? b->noun : "sequences";
     if (!fits && multiple == 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "at least '%zu' bins need as many sequences, but there "
-                       "are %zu",
-                       n, b->n_items);
+                       "at least '%zu' bins need as many %s, but there are %zu",
+                       n, noun, b->n_items);
+    /* Fewer bins would have enough, if they were larger. */
+    bool helps = n > least && b->n_items >= multiple && b->n_items >= least;
     if (!fits)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "a multiple of '%zu' bins needs %zu sequences, but "
-                       "there are %zu",
-                       multiple, n + more, b->n_items);
+                       "a multiple of '%zu' bins needs %zu %s, but there are "
+                       "%zu%s",
+                       multiple, n + more, noun, b->n_items,
+                       helps ? "; a larger capacity makes fewer bins" : "");
     return 0;
 }
 

@@ -239,6 +239,24 @@ END
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: a multiple of '6' bins needs 6 sequences, but there are\
  5" ]
+    # 5 bins become 8, but 4 larger ones are a multiple too.
+    documents 8 8 8 8 8 >long.jsonl
+    refused "a multiple of '4' bins needs 8 sequences, but there are 5; a larger \
+capacity makes fewer bins" -l 8 --bins-multiple 4 -o out long.jsonl
+    pppack -q -l 16 --bins-multiple 4 -o out long.jsonl
+    # Pairs and groups are not divided.
+    for k in 1 2 3 4; do
+        echo "{\"prompt\":[1,2],\"chosen\":[3,$k],\"rejected\":[6]}" >&3
+        echo "{\"prompt\":[1],\"responses\":[[3,4],[5],[6],[$k]]}" >&4
+    done 3>pairs.jsonl 4>groups.jsonl
+    for kind in pairs groups; do
+        refused "a multiple of '6' bins needs 6 $kind, but there are 4" \
+            -l 20 --bins-multiple 6 -o out "$kind.jsonl"
+        refused "at least '5' bins need as many $kind, but there are 4" \
+            -l 20 --bins-min 5 -o out "$kind.jsonl"
+        refused "--parts: '5' bins need as many $kind, but there are 4" \
+            -l 20 -a lpt --parts 5 -o out "$kind.jsonl"
+    done
 }
 
 @test "--shuffle gives the same order for the same seed" {

@@ -178,6 +178,15 @@ reduced() {
     [[ $stderr == *"/mesh/order: 'pp' is not an order of tp, cp, dp and pp"* ]]
 }
 
+@test "the default length is one that the ranks divide" {
+    run -0 --separate-stderr ppsplit -p 2 --cp 3 dense.json
+    [ "$(jq .microbatch.seq_len <<<"$output")" -eq 2052 ]
+    [[ $stderr == *"ppsplit: the plan is for sequences of 2052 tokens, as the \
+ranks cannot divide 2048: it is not a multiple of 6"* ]]
+    run -0 --separate-stderr ppsplit -p 2 --cp 2 --tp 2 dense.json
+    [[ $stderr != *"the plan is for sequences"* ]]
+}
+
 @test "a mesh that does not divide the model is refused" {
     refuses "the model's 16 heads do not divide by 3 tensor-parallel ranks; try --tp 2" \
         -p 2 --tp 3 dense.json
