@@ -84,6 +84,20 @@ void tool_paragraph(FILE *f, const char *fmt, ...)
  * after indent columns. */
 void tool_entry(FILE *f, int indent, const char *label, const char *text);
 
+/* A choice of a plan that some forms of --export cannot hold. */
+enum { TOOL_CHOICE = 96 };
+struct tool_choice {
+    unsigned held; /* bits of the forms that hold it */
+    /* Returns whether the plan has the choice, with its name and value in
+     * text. */
+    bool (*made)(const void *plan, char text[TOOL_CHOICE]);
+};
+
+/* Notes the choices of the plan that a form, one bit, does not hold. The table
+ * ends with made NULL. */
+void tool_note_lost(struct tool *t, const char *form, unsigned bit,
+                    const struct tool_choice *choices, const void *plan);
+
 /* Write the titles of a table of memory by purpose, and the row of a rank, each
  * in 77 columns and without a newline. */
 enum { TOOL_MEMORY_ROW = 80 };

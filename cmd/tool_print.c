@@ -73,3 +73,19 @@ void tool_entry(FILE *f, int indent, const char *label, const char *text)
     fprintf(f, "%-*s ", indent - 1, label);
     wrap(f, text, indent);
 }
+
+void tool_note_lost(struct tool *t, const char *form, unsigned bit,
+                    const struct tool_choice *choices, const void *plan)
+{
+    char lost[1024] = "", text[TOOL_CHOICE];
+    size_t n = 0;
+    for (const struct tool_choice *c = choices; c->made; c++)
+        if (!(c->held & bit) && c->made(plan, text) && n < sizeof lost)
+            n += (size_t)snprintf(lost + n, sizeof lost - n, "%s%s",
+                                  n ? ", " : "", text);
+    if (n)
+        tool_say(t, TOOL_NOTE,
+                 "--export %s does not hold these choices, which its system "
+                 "needs apart: %s",
+                 form, lost);
+}

@@ -145,7 +145,7 @@ int ppsched_csv_check(struct ppsched *p)
     return 0;
 }
 
-int ppsched_csv_export(struct ppsched *p, FILE *f)
+static int print_file(struct ppsched *p, FILE *f)
 {
     struct pp_err *err = &p->tool->err;
     const struct ppsched_options *o = &p->options;
@@ -169,4 +169,74 @@ int ppsched_csv_export(struct ppsched *p, FILE *f)
              pp_csv_print(f, &s, PP_CSV_COMPUTE, err);
     pp_schedule_finish(&s);
     return rc ? -1 : 0;
+}
+
+/* --- choices that the forms do not hold --- */
+
+static bool has_units(const void *plan, char text[TOOL_CHOICE])
+{
+    snprintf(text, TOOL_CHOICE, "the units of stages (ppsplit --export)");
+    return ((const struct ppsched *)plan)->manifest.has_model;
+}
+
+static bool recomputes(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_manifest *m = &((const struct ppsched *)plan)->manifest;
+    bool any = false;
+    for (int s = 0; m->has_model && s < m->graph.n_stages; s++)
+        any |= m->stages[s].recompute != PP_RECOMPUTE_NONE;
+    snprintf(text, TOOL_CHOICE, "recomputation");
+    return any;
+}
+
+static bool freezes(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_manifest *m = &((const struct ppsched *)plan)->manifest;
+    bool any = false;
+    for (size_t i = 0; m->has_model && i < m->model.n_units; i++)
+        any |= m->model.units[i].role != PP_ROLE_TRAINED;
+    snprintf(text, TOOL_CHOICE, "units that are not trained");
+    return any;
+}
+
+static bool has_mesh(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_mesh *x = &((const struct ppsched *)plan)->manifest.mesh;
+    snprintf(text, TOOL_CHOICE, "the mesh (dp %d, tp %d, cp %d, ep %d)", x->dp,
+             x->tp, x->cp, x->ep);
+    return x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1;
+}
+
+static bool ties(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_graph *g = ((const struct ppsched *)plan)->schedule->graph;
+    snprintf(text, TOOL_CHOICE, "the sum of tied gradients (SYNC_TIED)");
+    return g->tied[0] >= 0 && g->tied[1] >= 0 &&
+           g->stages[g->tied[0]].row != g->stages[g->tied[1]].row;
+}
+
+static bool has_components(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_manifest *m = &((const struct ppsched *)plan)->manifest;
+    snprintf(text, TOOL_CHOICE, "meshes of encoders");
+    return m->n_components > 0;
+}
+
+static bool has_depth(const void *plan, char text[TOOL_CHOICE])
+{
+    int depth = ((const struct ppsched *)plan)->schedule->channel_depth;
+    snprintf(text, TOOL_CHOICE, "channel depth %d", depth);
+    return depth != 1;
+}
+
+static const struct tool_choice choices[] = {
+    {0, has_units}, {0, recomputes},     {0, freezes},   {0, has_mesh},
+    {0, ties},      {0, has_components}, {0, has_depth}, {0, NULL}};
+
+int ppsched_csv_export(struct ppsched *p, FILE *f)
+{
+    if (print_file(p, f))
+        return -1;
+    tool_note_lost(p->tool, p->options.export, 1, choices, p);
+    return 0;
 }

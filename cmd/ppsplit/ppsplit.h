@@ -248,8 +248,9 @@ void split_format_time(const struct split_job *j, double time, char buf[32]);
 int split_print_table(const struct split_job *j, FILE *f,
                       struct pp_err *err) PP_MUST_USE;
 
-/* Prints the plan in the form of another system. */
-int split_print_export(const struct split_job *j, FILE *f,
+/* Prints the plan in the form of another system, and notes the choices that the
+ * form does not hold. */
+int split_print_export(struct split_job *j, FILE *f,
                        struct pp_err *err) PP_MUST_USE;
 
 /* Sets all that a manifest says of unit i but its name and what a stage that

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_export - --export: the plan in the form of another system. */
+#include <inttypes.h>
+
 #include "base/json_writer.h"
+#include "model/cost.h"
+#include "model/vision.h"
 #include "split/split_megatron.h"
 #include "ppsplit.h"
 
@@ -101,7 +105,123 @@ static void print_bounds(const struct split_job *j, FILE *f)
     fputs("]\n", f);
 }
 
-int split_print_export(const struct split_job *j, FILE *f, struct pp_err *err)
+/* --- choices that a form does not hold --- */
+
+enum {
+    MEGATRON = 1 << SPLIT_EXPORT_MEGATRON,
+    DEEPSPEED = 1 << SPLIT_EXPORT_DEEPSPEED,
+    NAMES = 1 << SPLIT_EXPORT_TORCHTITAN | 1 << SPLIT_EXPORT_TORCHTITAN_OUTPUT |
+            1 << SPLIT_EXPORT_FQNS
+};
+
+static bool recomputes(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    int n = j->plan.graph.n_stages, s = 0, same = 0;
+    enum pp_recompute first = pp_split_stage_mode(&j->plan, 0);
+    while (s < n && pp_split_stage_mode(&j->plan, s) == PP_RECOMPUTE_NONE)
+        s++;
+    while (same < n && pp_split_stage_mode(&j->plan, same) == first)
+        same++;
+    snprintf(text, TOOL_CHOICE, "recomputation (%s)",
+             same == n ? pp_recompute_names[first] : "by stage");
+    return s < n;
+}
+
+static bool has_chunks(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    snprintf(text, TOOL_CHOICE, "%" PRId64 " stages on a rank", j->n_chunks);
+    return j->n_chunks > 1;
+}
+
+static bool has_placement(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    snprintf(text, TOOL_CHOICE, "placement %s",
+             j->placement == PP_PLACEMENT_V ? "v" : "both-ways");
+    return j->placement != PP_PLACEMENT_LOOP &&
+           (j->n_chunks > 1 || j->plan.graph.n_copies > 1);
+}
+
+static bool has_mesh(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_mesh *x = &((const struct split_job *)plan)->mesh;
+    snprintf(text, TOOL_CHOICE, "the mesh (dp %d, tp %d, cp %d, ep %d)", x->dp,
+             x->tp, x->cp, x->ep);
+    return x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1;
+}
+
+static bool has_zero(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_mesh *x = &((const struct split_job *)plan)->mesh;
+    snprintf(text, TOOL_CHOICE, "zero %d",
+             x->divided_weights ? 3
+             : x->whole_state   ? 0
+                                : 1);
+    return pp_mesh_replicas(x) > 1;
+}
+
+static bool has_order(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_mesh *x = &((const struct split_job *)plan)->mesh;
+    char order[PP_MESH_ORDER_TEXT];
+    pp_mesh_write_order(x, order);
+    snprintf(text, TOOL_CHOICE, "the order of the mesh (%s)", order);
+    return x->order != 0;
+}
+
+static bool has_expert_rules(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct pp_mesh *x = &((const struct split_job *)plan)->mesh;
+    snprintf(text, TOOL_CHOICE, "limits and groups of experts");
+    return x->expert_limit || x->expert_capacity > 0 || x->expert_padding ||
+           x->experts_over_tp;
+}
+
+static bool has_encoder_ranks(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    snprintf(text, TOOL_CHOICE, "ranks or meshes of encoders");
+    return j->encoder_ranks || j->n_meshes || j->mesh.encoder_tp;
+}
+
+static bool has_encoders(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    snprintf(text, TOOL_CHOICE, "the encoder's units");
+    return !j->model.table && pp_vision_n_units(&j->model) > 0;
+}
+
+static bool freezes(const void *plan, char text[TOOL_CHOICE])
+{
+    snprintf(text, TOOL_CHOICE, "units that are not trained");
+    return ((const struct split_job *)plan)->freeze != NULL;
+}
+
+static bool has_schedule(const void *plan, char text[TOOL_CHOICE])
+{
+    const struct split_job *j = plan;
+    snprintf(text, TOOL_CHOICE, "the schedule (%s)", j->kind ? j->kind : "");
+    return j->kind != NULL;
+}
+
+static const struct tool_choice choices[] = {
+    {0, recomputes},
+    {MEGATRON | NAMES, has_chunks},
+    {0, has_placement},
+    {0, has_mesh},
+    {0, has_zero},
+    {0, has_order},
+    {0, has_expert_rules},
+    {0, has_encoder_ranks},
+    {DEEPSPEED | NAMES, has_encoders},
+    {0, freezes},
+    {0, has_schedule},
+    {0, NULL},
+};
+
+int split_print_export(struct split_job *j, FILE *f, struct pp_err *err)
 {
     if (j->export == SPLIT_EXPORT_MEGATRON) {
         if (print_layout(j, f, err))
@@ -113,5 +233,7 @@ int split_print_export(const struct split_job *j, FILE *f, struct pp_err *err)
     }
     if (ferror(f))
         return pp_fail_errno(err, "cannot write the plan");
+    tool_note_lost(&j->t, split_export_names[j->export - 1], 1u << j->export,
+                   choices, j);
     return 0;
 }

@@ -164,6 +164,17 @@ END
     grep -E '\(5F[0-9]*;0B([0-9]*)\)OVERLAP_F_B,0WAIT_SEND_F\1,' waits.csv
 }
 
+@test "choices that a file cannot hold are named" {
+    ppsplit -q -p 2 --dp 2 --recompute full --freeze embedding \
+        "$SRCDIR/tests/golden/llama/model" | ppsched -q -s 1f1b -m 4 --depth 2 >plan.json
+    for form in csv csv-comms; do
+        run -0 --separate-stderr ppsched --export $form plan.json
+        [ "$stderr" = "ppsched: --export $form does not hold these choices, which its system needs apart: the units of stages (ppsplit --export), recomputation, units that are not trained, the mesh (dp 2, tp 1, cp 1, ep 1), channel depth 2" ]
+        run -0 --separate-stderr ppsched -p 2 -s 1f1b -m 2 --export $form
+        [ -z "$stderr" ]
+    done
+}
+
 # computed PLAN: prints the rows of a plan without what ranks share.
 computed() {
     jq -r '.schedule.actions[]' "$1" |

@@ -58,7 +58,7 @@ all_right() {
 }
 
 answer_layers() {
-    { ran "$1 --export torchtitan" "$2" >out; } 2>&1 || true
+    { ran "$1 -q --export torchtitan" "$2" >out; } 2>&1 || true
     count_layers <out
 }
 

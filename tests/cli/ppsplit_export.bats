@@ -94,7 +94,7 @@ best() {
                     ppsplit -p $p -c $c --mtp --export $form model.json \
                         >$form.json
                 done
-                run -0 ppsplit -p $p -c $c --mtp --fqns fqns.json \
+                run -0 ppsplit -q -p $p -c $c --mtp --fqns fqns.json \
                     --export deepspeed model.json
                 [ "$output" = "$(cat deepspeed.json)" ]
             done

@@ -262,6 +262,22 @@ ranks; values that work: 9-11" \
     run -0 --separate-stderr ppsplit -p 2 --export megatron -o layout m
     [ -z "$output" ]
     [ "$(cat layout)" = "$(export_as megatron -p 2)" ]
+    # Choices that a form cannot hold are named.
+    local lost='recomputation (full), placement v, the mesh (dp 2, tp 1, cp 1, ep 1), zero 1, units that are not trained, the schedule (zbv)'
+    for form in torchtitan torchtitan-output fqns deepspeed; do
+        run -0 --separate-stderr ppsplit -p 2 -c 2 --placement v --dp 2 -s zbv \
+            --recompute full --freeze embedding --export $form m
+        want=$lost
+        [ $form != deepspeed ] || want=${lost/placement/2 stages on a rank, placement}
+        [ "$stderr" = "ppsplit: --export $form does not hold these choices, which its system needs apart: $want" ]
+    done
+    run -0 --separate-stderr ppsplit -p 2 --recompute full --export megatron m
+    [ "$stderr" = "ppsplit: --export megatron does not hold these choices, which its system needs apart: recomputation (full)" ]
+    ppsplit -p 2 --recompute none,full m >plan.json
+    run -0 --separate-stderr ppsplit --export megatron plan.json
+    [[ "$stderr" == *": recomputation (by stage)" ]]
+    run -0 --separate-stderr ppsplit -q --export megatron plan.json
+    [ -z "$stderr" ]
     fails 2 '--export and -t exclude each other' -p 2 -t --export megatron m
     fails 2 "--export: 'yaml' is not one of: megatron, torchtitan, torchtitan-output, deepspeed, fqns" -p 2 --export yaml m
     # A plan that does not fit is not exported.
