@@ -176,7 +176,7 @@ const struct tool_option pack_options[] = {
     {0, "processor", "PATH", "make patches as a preprocessor_config.json says",
      AT(processor), .needs = "image-token"},
     {0, "class-feature", NULL, "an image also has a feature of a class token",
-     AT(class_out), .needs = "image-token", .excludes = "audio-token"},
+     AT(class_out), .needs = "image-token"},
 
     {.group = "Bins"},
     {'l', "capacity", "TOKENS", "most tokens per bin, with padding",

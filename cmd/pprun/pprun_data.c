@@ -233,7 +233,7 @@ static int check_bytes(const struct pprun *p, const char *dir,
                        const struct pp_packed *data)
 {
     const char *source = p->manifest.model.source;
-    if (data->vocab != PP_BYTES_END + 1 || !has_tokenizer(source))
+    if (!data->bytes || !has_tokenizer(source))
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "%s: holds bytes, but '%s' has a vocabulary of its own; "

@@ -31,13 +31,17 @@ enum pp_column {
     PP_N_COLUMNS
 };
 
-/* A column has one element per token, sequence or group; the rows of a stream
- * have a scope of their own. The numbers are those of pp-pack(5). */
+/* The things of which an array of a packed directory has one or several
+ * elements each. A column has them for a token, sequence or group. The numbers
+ * are those of pp-pack(5). */
 enum pp_scope {
     PP_SCOPE_TOKEN,
     PP_SCOPE_SEQUENCE,
     PP_SCOPE_GROUP,
-    PP_SCOPE_ROW
+    PP_SCOPE_ROW,
+    PP_SCOPE_BIN,
+    PP_SCOPE_ITEM,
+    PP_N_SCOPES
 };
 
 struct pp_column_kind {
@@ -121,6 +125,8 @@ struct pp_documents {
     size_t top_k;                 /* elements of a list, or 0 */
     struct pp_items items[PP_N_MODALITIES]; /* of the sequences */
     enum pp_data_kind kind;
+    bool bytes;       /* some ids are bytes and PP_BYTES_END, not tokens of a
+                         model */
     size_t n_skipped; /* malformed lines that were skipped */
     struct pp_omission
         *omissions; /* n_omissions elements, by ascending document */

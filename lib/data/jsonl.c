@@ -399,6 +399,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     struct pp_lines lines = {
         .f = f, .name = j->name, .keep_zeros = j->skip_bad > 0};
     int rc = 0;
+    d->bytes |= j->bytes;
     while (rc == 0 && (rc = pp_lines_next(&lines, &text, &n, err)) > 0) {
         size_t before = d->n, line = lines.n;
         bool placed = false;

@@ -49,6 +49,9 @@ struct pp_packed {
     struct pp_epoch_order epoch;
     enum pp_data_kind kind;
     uint32_t top_k; /* elements of a position in columns that are lists */
+    uint32_t bytes; /* 1: the ids are bytes and PP_BYTES_END, not tokens of a
+                       model; else 0 */
+    struct pp_input_counts input;
     struct pp_checksum checksum; /* of the index; a manifest records it */
     uint64_t origin; /* the checksum of the index that was realigned, however
                         often, into this one; else its own. Sets with the same
@@ -61,11 +64,9 @@ struct pp_packed {
      * positions of a bin on one of them. 0: all ranks share all sequences. */
     uint32_t cp, max_rank_tokens;
     /* Private to packed*.c. */
-    uint32_t version;
     const void *map[PP_PACKED_N_FILES];
     size_t map_bytes[PP_PACKED_N_FILES];
-    const void *sections[18];
-    size_t section_bytes[18];
+    const void *sections[17];
     char *dir;   /* the directory, or NULL */
     void *owned; /* holds everything if made in memory, else NULL */
     void *owned_items[PP_N_MODALITIES]; /* likewise, the items */
@@ -122,7 +123,7 @@ int pp_packed_sequences(const struct pp_packed *p, uint64_t *hash,
 
 /* Returns whether the set has tokens for a generator behind the language model:
  * in line with input_ids, an id that the generator reads and a label, or
- * PP_LABEL_IGNORE. (packed_generator.c) */
+ * PP_LABEL_IGNORE. */
 static inline bool pp_packed_has_generator(const struct pp_packed *p)
 {
     return p->generator_vocab > 0;

@@ -190,6 +190,7 @@ int pp_packed_documents(const struct pp_packed *p, struct pp_documents *d,
     struct packed_sequence *at = malloc(bytes);
     struct document_room r = {.top_k = p->top_k};
     int rc = -1;
+    d->bytes |= p->bytes;
     if (!at)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     else if (pp_documents_set_top_k(d, p->top_k, err) == 0) {

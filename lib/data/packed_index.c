@@ -2,11 +2,10 @@
 /* packed_index - builds the index of a packed directory. It has a few bytes per
  * sequence, so it is built as a whole: sizes are counted first, then the
  * sections are filled bin by bin. */
-#include "base/hash.h"
 #include "data/packed_format.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/num.h"
 #include "data/documents.h"
@@ -47,178 +46,33 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
     return p;
 }
 
-/* Counts the items of all bins. */
-static uint64_t count_items(const struct pp_packed_content *c,
-                            enum pp_modality m)
+/* Returns whether any packed sequence has items of a modality. */
+static bool has_items(const struct pp_packed_content *c, enum pp_modality m)
 {
     const struct pp_item *first;
-    uint64_t n = 0;
     if (!c->docs || !c->docs->items[m].n)
-        return 0;
+        return false;
     for (size_t i = 0; i < c->first[c->n_bins]; i++) {
         const struct pp_piece *q = &c->pieces[c->items[i]];
         for (uint32_t k = 0; k < pp_piece_n_parts(c, q); k++)
-            n += pp_items_of(&c->docs->items[m], first_sequence(c, q) + k,
-                             &first);
+            if (pp_items_of(&c->docs->items[m], first_sequence(c, q) + k,
+                            &first) > 0)
+                return true;
     }
-    return n;
+    return false;
 }
 
-int pp_packed_content_streams(const struct pp_packed_content *c,
-                              enum pp_modality of[PP_N_MODALITIES])
+void pp_packed_content_files(const struct pp_packed_content *c,
+                             bool has[PP_PACKED_N_FILES])
 {
-    int n = 0;
-    for (int m = 0; m < PP_N_MODALITIES; m++)
-        if (count_items(c, (enum pp_modality)m) > 0)
-            of[n++] = (enum pp_modality)m;
-    return n;
+    for (int f = 0; f < PP_PACKED_N_FILES; f++)
+        if (f < PP_PACKED_COLUMNS)
+            has[f] = true;
+        else if (f < PP_PACKED_ROWS)
+            has[f] = c->docs && c->docs->columns[f - PP_PACKED_COLUMNS];
+        else
+            has[f] = has_items(c, (enum pp_modality)(f - PP_PACKED_ROWS));
 }
-
-bool pp_packed_content_has(const struct pp_packed_content *c, int file)
-{
-    enum pp_modality of[PP_N_MODALITIES];
-    if (file < PP_PACKED_COLUMNS)
-        return true;
-    if (file >= PP_PACKED_ROWS)
-        return file - PP_PACKED_ROWS < pp_packed_content_streams(c, of);
-    return c->docs && c->docs->columns[file - PP_PACKED_COLUMNS];
-}
-
-static bool has_generator(const struct pp_packed_content *c)
-{
-    return pp_packed_content_has(c,
-                                 PP_PACKED_COLUMNS + PP_COLUMN_GENERATOR_IDS);
-}
-
-/* Counts the sequences of bin b. */
-static size_t count_parts(const struct pp_packed_content *c, size_t b)
-{
-    size_t n = 0;
-    for (size_t i = c->first[b]; i < c->first[b + 1]; i++)
-        n += pp_piece_n_parts(c, &c->pieces[c->items[i]]);
-    return n;
-}
-
-/* Sets what is known of the streams, and the version that has them. */
-static void add_streams(struct pp_packed_header *h,
-                        const struct pp_packed_content *c)
-{
-    enum pp_modality of[PP_N_MODALITIES];
-    int n = pp_packed_content_streams(c, of);
-    for (int i = 0; i < n; i++) {
-        const struct pp_item_kind *kind = &c->docs->items[of[i]].kind;
-        *pp_packed_items(h, i) =
-            (struct pp_packed_items){.n_items = count_items(c, of[i]),
-                                     .modality = (uint32_t)of[i],
-                                     .width = kind->width,
-                                     .token = kind->token,
-                                     .merge = kind->merge,
-                                     .row_capacity = c->row_capacity[of[i]]};
-    }
-    if (n > 1)
-        h->version = PP_PACKED_BOTH;
-    else if (n == 1)
-        h->version = of[0] == PP_MODALITY_AUDIO             ? PP_PACKED_AUDIO
-                     : c->docs->items[of[0]].kind.class_out ? PP_PACKED_CLASS
-                                                            : PP_PACKED_IMAGES;
-}
-
-/* Makes the header one that has a generator, with the fields of all others. */
-static void add_generator(struct pp_packed_header *h)
-{
-    h->class_out = h->version == PP_PACKED_CLASS;
-    h->version = PP_PACKED_GENERATOR;
-}
-
-/* Makes the part of the header that is known before the bins are filled in. */
-static struct pp_packed_header
-make_index_header(const struct pp_packed_content *c)
-{
-    struct pp_packed_header h = {
-        .magic = PP_PACKED_MAGIC,
-        .version = 3,
-        .n_bins = c->n_bins,
-        .n_groups = c->first[c->n_bins],
-        .n_inputs = c->n_inputs,
-        .capacity = c->capacity,
-        .align = c->align,
-        .kind = c->docs ? c->docs->kind : PP_DATA_DOCUMENTS,
-        .input = {c->counts.sequences, c->counts.tokens, c->counts.n_empty,
-                  c->counts.n_dropped, c->counts.dropped_tokens,
-                  c->counts.n_truncated, c->counts.truncated_tokens,
-                  c->counts.n_split, c->counts.n_skipped},
-        .epoch_seed = c->epoch.seed,
-        .epoch_block = c->epoch.block,
-    };
-    if (c->ranks) {
-        h.version = 5;
-        h.cp = c->cp;
-    }
-    add_streams(&h, c);
-    if (has_generator(c))
-        add_generator(&h);
-    h.header_bytes = pp_packed_header_bytes(h.version);
-    for (size_t b = 0; b < c->n_bins; b++)
-        h.n_sequences += count_parts(c, b);
-    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++)
-        h.n_columns += pp_packed_content_has(c, f);
-    h.n_columns += c->origin != 0;
-    return h;
-}
-
-/* Takes room for n elements at a multiple of 8. Returns its offset. */
-static uint64_t take_section(uint64_t *at, uint64_t n, size_t size)
-{
-    uint64_t here = *at;
-    *at = pp_round_up(here + n * size, 8);
-    return here;
-}
-
-/* Sets the offsets of all sections after the header. */
-static void lay_out_sections(struct pp_packed_header *h)
-{
-    uint64_t at = h->header_bytes, n_cu = h->n_sequences + h->n_bins;
-    h->columns =
-        take_section(&at, h->n_columns, sizeof(struct pp_packed_column));
-    h->bins = take_section(&at, h->n_bins, sizeof(struct pp_packed_record));
-    h->cu_seqlens = take_section(&at, n_cu, 4);
-    h->cu_seqlens_padded = take_section(&at, n_cu, 4);
-    h->source = take_section(&at, h->n_sequences, 4);
-    h->start = take_section(&at, h->n_sequences, 4);
-    if (h->n_groups != h->n_sequences) {
-        h->first_group = take_section(&at, h->n_bins, 8);
-        h->cu_groups = take_section(&at, h->n_groups + h->n_bins, 4);
-    }
-    for (int i = 0; i < pp_packed_n_streams(h); i++) {
-        struct pp_packed_items *s = pp_packed_items(h, i);
-        s->bins =
-            take_section(&at, h->n_bins, sizeof(struct pp_packed_item_record));
-        s->cu_items = take_section(&at, n_cu, 4);
-        s->cu_rows = take_section(&at, s->n_items + h->n_bins, 4);
-        s->grids = take_section(&at, s->n_items, sizeof(struct pp_grid));
-    }
-    if (h->cp)
-        h->ranks =
-            take_section(&at, h->n_sequences, sizeof(struct pp_rank_range));
-    if (h->version == PP_PACKED_GENERATOR)
-        h->generator_scored = take_section(&at, h->n_bins, sizeof(uint32_t));
-    h->index_bytes = at;
-}
-
-static void *section_at(struct pp_packed_header *h, uint64_t offset)
-{
-    return (char *)h + offset;
-}
-
-/* The state of filling the bins. */
-struct index_cursor {
-    struct pp_packed_header *h;
-    const struct pp_packed_content *c;
-    size_t bin, sequence, group; /* the next ones */
-    int n_streams;
-    struct pp_item_cursor items[PP_N_MODALITIES];
-    struct pp_packed_stream totals[PP_N_MODALITIES]; /* of items so far */
-};
 
 /* Counts the scored labels of a part. Raises *vocab to cover its ids. */
 static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
@@ -231,201 +85,166 @@ static uint32_t scan_tokens(const int32_t *ids, const int32_t *labels,
         largest = labels[i] > largest ? labels[i] : largest;
         scored += i > 0 && labels[i] != PP_LABEL_IGNORE;
     }
-    if (largest >= 0 && (uint32_t)largest >= *vocab)
-        *vocab = (uint32_t)largest + 1;
+    if (largest >= 0)
+        pp_raise(vocab, (uint32_t)largest + 1);
     return scored;
 }
 
 /* Counts the generator's scored labels of a part. */
-static void scan_generator(struct index_cursor *k, const struct pp_part *p)
+static uint32_t scan_generator(struct pp_packed *p,
+                               const struct pp_packed_content *c,
+                               const struct pp_part *part)
 {
-    struct pp_packed_header *h = k->h;
-    const void *ids = k->c->docs->columns[PP_COLUMN_GENERATOR_IDS];
-    const void *labels = k->c->docs->columns[PP_COLUMN_GENERATOR_LABELS];
-    uint32_t *scored = section_at(h, h->generator_scored);
-    scored[k->bin] += scan_tokens((const int32_t *)ids + p->at,
-                                  (const int32_t *)labels + p->at, p->length,
-                                  &h->generator_vocab);
+    const void *ids = c->docs->columns[PP_COLUMN_GENERATOR_IDS];
+    const void *labels = c->docs->columns[PP_COLUMN_GENERATOR_LABELS];
+    return scan_tokens((const int32_t *)ids + part->at,
+                       (const int32_t *)labels + part->at, part->length,
+                       &p->generator_vocab);
 }
 
-static int fill_part(struct index_cursor *k, struct pp_packed_record *r,
-                     const struct pp_piece *q, const struct pp_part *p,
-                     struct pp_err *err)
+/* Adds the items that a sequence has of a modality. Its placeholders must be
+ * those of the items. */
+static int add_items(struct pp_packed_fill *f, enum pp_modality m,
+                     const struct pp_packed_content *c,
+                     const struct pp_part *part, struct pp_err *err)
 {
-    struct pp_packed_header *h = k->h;
-    size_t s = k->sequence, cu = s + k->bin;
-    int32_t *sums = (int32_t *)section_at(h, h->cu_seqlens) + cu;
-    int32_t *padded = (int32_t *)section_at(h, h->cu_seqlens_padded) + cu;
-    const int32_t *ids = k->c->ids + p->at;
-    ((uint32_t *)section_at(h, h->source))[s] =
-        k->c->inputs ? k->c->inputs[q->source] : q->source;
-    ((uint32_t *)section_at(h, h->start))[s] = p->start;
-    sums[1] = sums[0] + (int32_t)p->length;
-    padded[1] = padded[0] + (int32_t)p->padded;
-    r->scored += scan_tokens(ids, k->c->labels ? k->c->labels + p->at : ids,
-                             p->length, &h->vocab);
-    r->max_seqlen = p->padded > r->max_seqlen ? p->padded : r->max_seqlen;
-    r->real += p->length;
-    r->tokens += p->padded;
-    k->sequence++;
-    if (h->version == PP_PACKED_GENERATOR)
-        scan_generator(k, p);
-    for (int i = 0; i < k->n_streams; i++)
-        if (pp_item_add_part(&k->items[i], k->c, p, ids, err) != 0)
+    const struct pp_items *s = &c->docs->items[m];
+    const struct pp_item_start *starts =
+        f->at[pp_section_of(m, PP_SECTION_ITEM_STARTS)];
+    const struct pp_item *at;
+    size_t n = pp_items_of(s, part->sequence, &at);
+    const struct pp_item_list list = pp_items_list(s, at, n);
+    if (starts && pp_items_check_places(&list, c->ids + part->at, part->length,
+                                        PP_EXIT_INPUT, err) != 0)
+        return pp_fail_at(err, "sequence %zu: ", part->sequence);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t rows = f->set->streams[m].n_rows + at[i].rows;
+        if (starts && rows - starts[f->bin].first_row > INT32_MAX)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "bin %zu: cannot have more than '%d' %s", f->bin,
+                           INT32_MAX, pp_modality_words(m).rows);
+        pp_fill_item(f, m, &at[i].grid);
+    }
+    return 0;
+}
+
+/* Fills what the sequence that was just added has beside its place. */
+static void fill_part(struct pp_packed_fill *f,
+                      const struct pp_packed_content *c,
+                      const struct pp_part *part)
+{
+    struct pp_rank_range *ranks = f->at[PP_SECTION_RANKS];
+    uint32_t *scored = f->at[PP_SECTION_GENERATOR];
+    pp_fill_record(f)->scored += scan_tokens(
+        c->ids + part->at, (c->labels ? c->labels : c->ids) + part->at,
+        part->length, &f->set->vocab);
+    if (scored)
+        scored[f->bin] += scan_generator(f->set, c, part);
+    if (ranks)
+        ranks[f->sequence] = c->ranks[f->sequence];
+}
+
+static int fill_part_of(struct pp_packed_fill *f,
+                        const struct pp_packed_content *c,
+                        const struct pp_piece *q, uint32_t k,
+                        struct pp_err *err)
+{
+    const struct pp_part part = pp_piece_part(c, q, k);
+    const struct pp_fill_sequence s = {
+        .source = c->inputs ? c->inputs[q->source] : q->source,
+        .start = part.start,
+        .length = part.length,
+        .padded = part.padded,
+        .is_member = k > 0};
+    pp_fill_sequence(f, &s);
+    if (f->at[PP_SECTION_BINS])
+        fill_part(f, c, &part);
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&f->set->streams[m]) &&
+            add_items(f, (enum pp_modality)m, c, &part, err) != 0)
             return -1;
     return 0;
 }
 
-static int fill_bin(struct index_cursor *k, struct pp_packed_record *r,
+/* Adds all bins: counts them, or fills them in. */
+static int add_bins(struct pp_packed_fill *f, const struct pp_packed_content *c,
                     struct pp_err *err)
 {
-    struct pp_packed_header *h = k->h;
-    uint32_t *cu_groups =
-        h->cu_groups ? (uint32_t *)section_at(h, h->cu_groups) : NULL;
-    r->first_sequence = k->sequence;
-    r->first_position = h->n_positions;
-    for (int i = 0; i < k->n_streams; i++)
-        pp_item_open_bin(&k->items[i]);
-    if (cu_groups)
-        ((uint64_t *)section_at(h, h->first_group))[k->bin] = k->group;
-    for (size_t i = k->c->first[k->bin]; i < k->c->first[k->bin + 1]; i++) {
-        const struct pp_piece *q = &k->c->pieces[k->c->items[i]];
-        uint32_t n = pp_piece_n_parts(k->c, q);
-        for (uint32_t m = 0; m < n; m++) {
-            struct pp_part p = pp_piece_part(k->c, q, m);
-            if (fill_part(k, r, q, &p, err) != 0)
-                return -1;
+    bool fills = f->at[PP_SECTION_BINS];
+    for (size_t b = 0, reported = 0; b < c->n_bins; b++) {
+        pp_fill_bin(f);
+        for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
+            const struct pp_piece *q = &c->pieces[c->items[i]];
+            uint32_t n = pp_piece_n_parts(c, q);
+            for (uint32_t k = 0; k < n; k++)
+                if (fill_part_of(f, c, q, k, err) != 0)
+                    return -1;
         }
-        k->group++;
-        if (cu_groups)
-            cu_groups[k->group + k->bin] =
-                (uint32_t)(k->sequence - r->first_sequence);
-        r->n_groups++;
-    }
-    r->n_sequences = (uint32_t)(k->sequence - r->first_sequence);
-    for (int i = 0; i < k->n_streams; i++)
-        pp_item_close_bin(&k->items[i]);
-    k->bin++;
-    return 0;
-}
-
-static int fill_bins(struct index_cursor *k, struct pp_err *err)
-{
-    struct pp_packed_header *h = k->h;
-    struct pp_packed_record *r = section_at(h, h->bins);
-    for (size_t b = 0, reported = 0; b < k->c->n_bins; b++, r++) {
-        if (fill_bin(k, r, err) != 0)
-            return -1;
-        h->n_positions += r->tokens;
-        h->n_tokens += r->real;
-        h->max_tokens = r->tokens > h->max_tokens ? r->tokens : h->max_tokens;
-        h->max_seqlen =
-            r->max_seqlen > h->max_seqlen ? r->max_seqlen : h->max_seqlen;
-        if (k->c->progress &&
-            k->c->first[b + 1] - reported >= PP_PROGRESS_PIECES) {
-            reported = k->c->first[b + 1];
-            k->c->progress(k->c->ctx, b);
+        if (fills && c->progress &&
+            c->first[b + 1] - reported >= PP_PROGRESS_PIECES) {
+            reported = c->first[b + 1];
+            c->progress(c->ctx, b);
         }
     }
     return 0;
 }
 
-/* Fills the ranks of all sequences. The bins are filled. */
-static void fill_ranks(struct pp_packed_header *h,
-                       const struct pp_packed_content *c)
+/* Makes the part of a set that is known before its bins. */
+static struct pp_packed make_empty_set(const struct pp_packed_content *c,
+                                       const bool has[PP_PACKED_N_FILES])
 {
-    struct pp_rank_range *ranks = section_at(h, h->ranks);
-    const struct pp_packed p = {
-        .n_bins = h->n_bins,
-        .cp = h->cp,
-        .sections = {[PP_SECTION_BINS] = section_at(h, h->bins),
-                     [PP_SECTION_CU_PADDED] =
-                         section_at(h, h->cu_seqlens_padded),
-                     [PP_SECTION_RANKS] = ranks}};
-    memcpy(ranks, c->ranks, h->n_sequences * sizeof *ranks);
-    h->max_rank_tokens = pp_packed_most_rank_tokens(&p);
-}
-
-static void fill_columns(struct pp_packed_header *h,
-                         const struct pp_packed_content *c,
-                         const uint64_t sums[PP_PACKED_N_FILES])
-{
-    const uint64_t n[] = {h->n_positions, h->n_sequences, h->n_groups};
-    struct pp_packed_column *t = section_at(h, h->columns);
-    for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
-        if (!pp_packed_content_has(c, f))
+    struct pp_packed p = {
+        .n_inputs = c->n_inputs,
+        .capacity = c->capacity,
+        .align = c->align,
+        .kind = c->docs ? c->docs->kind : PP_DATA_DOCUMENTS,
+        .top_k = c->docs ? (uint32_t)c->docs->top_k : 0,
+        .bytes = c->docs && c->docs->bytes,
+        .input = c->counts,
+        .origin = c->origin,
+        .epoch = c->epoch,
+        .cp = c->ranks ? c->cp : 0,
+        /* Raised by the ids: it has the section. */
+        .generator_vocab = has[PP_PACKED_COLUMNS + PP_COLUMN_GENERATOR_IDS],
+    };
+    for (int m = 0; m < PP_N_MODALITIES; m++) {
+        if (!has[PP_PACKED_ROWS + m])
             continue;
-        const char *name = pp_packed_name(f);
-        memcpy(t->name, name, strlen(name));
-        t->scope = pp_packed_scope(f);
-        t->dtype = pp_packed_is_int(f) ? PP_COLUMN_INT32 : PP_COLUMN_FLOAT32;
-        if (f < PP_PACKED_ROWS) {
-            t->n = n[t->scope];
-        } else {
-            const struct pp_packed_items *s =
-                pp_packed_items(h, f - PP_PACKED_ROWS);
-            t->n = s->n_rows * s->width;
-        }
-        if (pp_packed_is_list(f)) {
-            t->width = (uint32_t)c->docs->top_k;
-            t->n *= t->width;
-        }
-        t->checksum = sums[f];
-        t++;
+        const struct pp_item_kind *kind = &c->docs->items[m].kind;
+        p.streams[m] =
+            (struct pp_packed_stream){.modality = (enum pp_modality)m,
+                                      .width = kind->width,
+                                      .token = kind->token,
+                                      .merge = kind->merge,
+                                      .capacity = c->row_capacity[m],
+                                      .class_out = kind->class_out};
     }
-    if (c->origin) {
-        memcpy(t->name, PP_PACKED_ORIGIN, sizeof PP_PACKED_ORIGIN);
-        t->checksum = c->origin;
-    }
-}
-
-uint64_t pp_packed_sum(const struct pp_packed_header *index, size_t bytes)
-{
-    static const char zero[sizeof index->checksum];
-    const char *p = (const char *)index;
-    size_t at = offsetof(struct pp_packed_header, checksum);
-    size_t rest = at + sizeof zero;
-    enum pp_checksum_kind kind = pp_packed_checksum_kind(index->version);
-    if (kind != PP_CHECKSUM_FNV1A64)
-        return pp_checksum_of(kind, p + rest, bytes - rest);
-    uint64_t h = pp_fnv(PP_FNV_START, p, at);
-    h = pp_fnv(h, zero, sizeof zero);
-    return pp_fnv(h, p + rest, bytes - rest);
+    return p;
 }
 
 struct pp_packed_header *
 pp_packed_make_index(const struct pp_packed_content *c,
+                     const bool has[PP_PACKED_N_FILES],
                      const uint64_t sums[PP_PACKED_N_FILES], struct pp_err *err)
 {
-    enum pp_modality of[PP_N_MODALITIES];
-    if (pp_packed_content_streams(c, of) > 1 &&
-        c->docs->items[PP_MODALITY_IMAGES].kind.class_out) {
-        pp_fail(err, PP_EXIT_INPUT,
-                "images with a feature of a class token cannot be packed "
-                "beside audio");
+    struct pp_packed p = make_empty_set(c, has);
+    struct pp_packed_fill f = {.set = &p};
+    uint64_t offset[PP_N_SECTIONS + 1];
+    int n_files = 0;
+    for (int i = PP_PACKED_INDEX + 1; i < PP_PACKED_N_FILES; i++)
+        n_files += has[i];
+    if (add_bins(&f, c, err) != 0)
         return NULL;
-    }
-    struct pp_packed_header head = make_index_header(c);
-    lay_out_sections(&head);
-    struct pp_packed_header *h = calloc(1, head.index_bytes);
-    struct index_cursor k = {
-        .h = h, .c = c, .n_streams = pp_packed_n_streams(&head)};
-    if (!h) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_packed_header *h =
+        pp_fill_begin(&f, pp_packed_head_bytes(&p, n_files), 0, offset, err);
+    if (!h)
         return NULL;
-    }
-    memcpy(h, &head, head.header_bytes);
-    for (int i = 0; i < k.n_streams; i++)
-        pp_item_begin(&k.items[i], h, i, &k.totals[i]);
-    if (fill_bins(&k, err) != 0) {
+    if (add_bins(&f, c, err) != 0) {
         free(h);
         return NULL;
     }
-    for (int i = 0; i < k.n_streams; i++)
-        pp_item_end(&k.items[i], pp_packed_items(h, i));
-    fill_columns(h, c, sums);
-    if (c->ranks)
-        fill_ranks(h, c);
-    h->checksum = pp_packed_sum(h, h->index_bytes);
+    if (p.cp)
+        p.max_rank_tokens = pp_packed_most_rank_tokens(&p);
+    pp_packed_put_header(&p, offset, has, sums, h);
     return h;
 }

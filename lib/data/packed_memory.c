@@ -13,15 +13,9 @@
 /* A set being built: first counted without memory, then filled. */
 struct set_builder {
     struct pp_packed *out;
-    size_t n_bins, n_sequences, n_positions; /* so far */
-    size_t top_k;
-    struct pp_packed_record *records; /* these are NULL while counting */
-    int32_t *cu, *cu_padded, *ids, *labels;
-    uint32_t *source, *start;
-    uint32_t cp; /* sequences keep their ranks of so many; 0: they have none */
-    struct pp_rank_range *ranks;
+    struct pp_packed_fill fill;   /* of out */
+    int32_t *ids, *labels;        /* these are NULL while counting */
     float *columns[PP_N_COLUMNS]; /* of tokens and sequences */
-    uint32_t *generator;          /* scored labels of each bin, or NULL */
     uint32_t generator_vocab;     /* of the set to read */
 };
 
@@ -36,19 +30,8 @@ static bool copies_column(const struct pp_packed *p, int c)
 static size_t column_elements(const struct set_builder *b, int c)
 {
     return pp_columns[c].scope == PP_SCOPE_TOKEN
-               ? b->n_positions * pp_column_width(c, b->top_k)
-               : b->n_sequences;
-}
-
-static void open_bin(struct set_builder *b)
-{
-    if (b->records) {
-        b->records[b->n_bins] = (struct pp_packed_record){
-            .first_sequence = b->n_sequences, .first_position = b->n_positions};
-        b->cu[b->n_sequences + b->n_bins] = 0;
-        b->cu_padded[b->n_sequences + b->n_bins] = 0;
-    }
-    b->n_bins++;
+               ? b->out->n_positions * pp_column_width(c, b->out->top_k)
+               : b->out->n_sequences;
 }
 
 /* The columns of a sequence; NULL while counting. */
@@ -56,14 +39,6 @@ struct sequence_columns {
     int32_t *ids, *labels;
     float *columns[PP_N_COLUMNS]; /* NULL: absent */
 };
-
-/* Returns where the columns of a set that is filled begin. */
-static struct sequence_columns column_starts(const struct set_builder *b)
-{
-    struct sequence_columns all = {b->ids, b->labels, {0}};
-    memcpy(all.columns, b->columns, sizeof all.columns);
-    return all;
-}
 
 /* Returns the elements of a column of ids. */
 static int32_t *ids_in(const struct sequence_columns *to, enum pp_column c)
@@ -88,107 +63,71 @@ static struct sequence_columns append_sequence_to(struct set_builder *b,
                                                   uint32_t padded)
 {
     struct sequence_columns at = {0};
-    if (b->records) {
-        struct pp_packed_record *r = &b->records[b->n_bins - 1];
-        size_t i = b->n_sequences + b->n_bins - 1;
-        r->n_sequences++;
-        r->n_groups++;
-        r->real += length;
-        r->tokens += padded;
-        r->max_seqlen = padded > r->max_seqlen ? padded : r->max_seqlen;
-        b->cu[i + 1] = b->cu[i] + (int32_t)length;
-        b->cu_padded[i + 1] = b->cu_padded[i] + (int32_t)padded;
-        b->source[b->n_sequences] = (uint32_t)b->n_sequences;
-        b->start[b->n_sequences] = start;
-        at.ids = b->ids + b->n_positions;
-        at.labels = b->labels + b->n_positions;
+    struct pp_packed *p = b->out;
+    const struct pp_fill_sequence q = {.source = (uint32_t)p->n_sequences,
+                                       .start = start,
+                                       .length = length,
+                                       .padded = padded};
+    if (b->ids) {
+        at.ids = b->ids + p->n_positions;
+        at.labels = b->labels + p->n_positions;
         for (int c = 0; c < PP_N_COLUMNS; c++)
             if (b->columns[c])
                 at.columns[c] = b->columns[c] + column_elements(b, c);
-        for (uint32_t t = length; t < padded; t++) {
-            at.ids[t] = 0;
+        for (uint32_t t = length; t < padded; t++)
             at.labels[t] = PP_LABEL_IGNORE;
-        }
         pad_columns(&at, padded);
     }
-    b->n_sequences++;
-    b->n_positions += padded;
+    pp_fill_sequence(&b->fill, &q);
     return at;
 }
 
-static bool copies_generator(const struct pp_packed *from)
+/* Begins to count a set like `from`, which may be NULL. */
+static struct set_builder count_set(const struct pp_packed *from, uint32_t cp,
+                                    struct pp_packed *out)
 {
-    return from && pp_packed_has_generator(from);
+    struct set_builder b = {.out = out, .fill = {.set = out}};
+    *out = (struct pp_packed){.align = 1, .cp = cp};
+    if (from) {
+        out->kind = from->kind;
+        out->top_k = from->top_k;
+        out->bytes = from->bytes;
+        b.generator_vocab = from->generator_vocab;
+        out->generator_vocab = pp_packed_has_generator(from);
+    }
+    return b;
 }
 
-/* Returns the elements of 4 bytes of all arrays that were counted. */
-static size_t counted_words(const struct set_builder *b,
-                            const struct pp_packed *from)
-{
-    size_t n = 4 * b->n_sequences + 2 * b->n_bins + 2 * b->n_positions;
-    n += b->cp ? b->n_sequences : 0;
-    n += copies_generator(from) ? b->n_bins : 0;
-    for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (copies_column(from, c))
-            n += column_elements(b, c);
-    return n;
-}
-
-/* Places the arrays that were counted one after the other, from `at` on. */
-static void place_arrays(struct set_builder *b,
-                         const struct set_builder *counted,
-                         const struct pp_packed *from, int32_t *at)
-{
-    size_t n = counted->n_sequences, n_cu = n + counted->n_bins;
-    b->cu = at;
-    b->cu_padded = at + n_cu;
-    b->source = (uint32_t *)(at + 2 * n_cu);
-    b->start = b->source + n;
-    b->ids = (int32_t *)b->start + n;
-    b->labels = b->ids + counted->n_positions;
-    at = b->labels + counted->n_positions;
-    b->ranks = b->cp ? (void *)at : NULL;
-    float *column = (float *)at + (b->cp ? n : 0);
-    for (int c = 0; c < PP_N_COLUMNS; c++)
-        if (copies_column(from, c)) {
-            b->columns[c] = column;
-            column += column_elements(counted, c);
-        }
-    b->generator = copies_generator(from) ? (uint32_t *)(void *)column : NULL;
-}
-
-/* Allocates what was counted, and begins anew. from is the set to read, or
- * NULL. */
+/* Allocates what was counted, and begins anew. */
 static int start_filling(struct set_builder *b, const struct pp_packed *from,
-                         struct pp_packed *out, struct pp_err *err)
+                         struct pp_err *err)
 {
-    size_t bytes;
-    b->top_k = from ? from->top_k : 0;
-    size_t words = counted_words(b, from);
-    if (b->n_sequences > UINT32_MAX || b->n_positions > SIZE_MAX / 64 ||
-        pp_mul(b->n_bins, sizeof *b->records, &bytes, err))
-        return pp_fail(err, PP_EXIT_SYSTEM, "too many sequences");
-    char *owned = calloc(1, bytes + words * 4);
-    if (!owned)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memset(out, 0, sizeof *out);
-    out->owned = owned;
-    out->n_bins = b->n_bins;
-    out->n_sequences = out->n_inputs = b->n_sequences;
-    out->n_groups = b->n_sequences;
-    out->n_positions = b->n_positions;
-    out->align = 1;
-    out->kind = from ? from->kind : PP_DATA_DOCUMENTS;
-    out->top_k = b->top_k;
-    out->cp = b->cp;
-    const struct set_builder counted = *b;
-    *b = (struct set_builder){
-        .out = out,
-        .top_k = out->top_k,
-        .cp = out->cp,
-        .records = (void *)owned,
-        .generator_vocab = copies_generator(from) ? from->generator_vocab : 0};
-    place_arrays(b, &counted, from, (int32_t *)(owned + bytes));
+    struct pp_packed *p = b->out;
+    size_t words = 2 * p->n_positions, n_bytes = 0;
+    uint64_t offset[PP_N_SECTIONS + 1];
+    size_t n[PP_N_COLUMNS] = {0};
+    if (p->n_positions > SIZE_MAX / 64)
+        return pp_fail(err, PP_EXIT_SYSTEM, "too many positions");
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        n[c] = copies_column(from, c) ? column_elements(b, c) : 0;
+        words += n[c];
+    }
+    if (pp_mul(words, sizeof(int32_t), &n_bytes, err) != 0)
+        return -1;
+    const size_t n_positions = p->n_positions;
+    p->owned = pp_fill_begin(&b->fill, 8, n_bytes, offset, err);
+    if (!p->owned)
+        return -1;
+    b->ids = (int32_t *)(void *)((char *)p->owned + offset[PP_N_SECTIONS]);
+    b->labels = b->ids + n_positions;
+    float *column = (float *)(void *)(b->labels + n_positions);
+    for (int c = 0; c < PP_N_COLUMNS; c++) {
+        b->columns[c] = copies_column(from, c) ? column : NULL;
+        p->map[PP_PACKED_COLUMNS + c] = b->columns[c];
+        column += n[c];
+    }
+    p->map[PP_PACKED_INPUT_IDS] = b->ids;
+    p->map[PP_PACKED_LABELS] = b->labels;
     return 0;
 }
 
@@ -201,72 +140,55 @@ static uint32_t larger(uint32_t a, uint32_t b)
 static void copy_range(struct set_builder *b, const struct pp_bin *bin,
                        uint32_t i)
 {
-    if (b->ranks)
-        b->ranks[b->n_sequences - 1] = bin->ranks[i];
+    struct pp_rank_range *ranks = b->fill.at[PP_SECTION_RANKS];
+    if (ranks)
+        ranks[b->fill.sequence] = bin->ranks[i];
 }
 
-/* Counts the scored labels of bin i, among those of all bins. */
-static uint32_t count_scored(const struct set_builder *b, size_t i,
-                             const int32_t *labels)
+/* Counts the scored labels of a bin of n sequences. */
+static uint32_t count_scored(const struct pp_bin *bin, const int32_t *labels)
 {
-    const struct pp_packed_record *r = &b->records[i];
-    const int32_t *padded = b->cu_padded + r->first_sequence + i;
     uint32_t n = 0;
-    labels += r->first_position;
-    for (uint32_t s = 0; s < r->n_sequences; s++)
-        for (int32_t t = padded[s] + 1; t < padded[s + 1]; t++)
+    for (uint32_t s = 0; s < bin->n_sequences; s++)
+        for (int32_t t = bin->cu_seqlens_padded[s] + 1;
+             t < bin->cu_seqlens_padded[s + 1]; t++)
             n += labels[t] != PP_LABEL_IGNORE;
     return n;
 }
 
-/* Computes the counts that depend on the generator's columns. */
-static void finish_generator(struct set_builder *b)
+/* Raises *vocab to cover the n ids and their labels. */
+static void cover_ids(const int32_t *ids, const int32_t *labels, size_t n,
+                      uint32_t *vocab)
 {
-    struct pp_packed *p = b->out;
-    const struct sequence_columns all = column_starts(b);
-    const int32_t *ids = ids_in(&all, PP_COLUMN_GENERATOR_IDS);
-    const int32_t *labels = ids_in(&all, PP_COLUMN_GENERATOR_LABELS);
-    for (size_t i = 0; i < p->n_bins; i++)
-        b->generator[i] = count_scored(b, i, labels);
-    for (size_t t = 0; t < p->n_positions; t++) {
-        pp_raise(&p->generator_vocab, (uint32_t)ids[t] + 1);
-        if (labels[t] != PP_LABEL_IGNORE)
-            pp_raise(&p->generator_vocab, (uint32_t)labels[t] + 1);
+    for (size_t t = 0; t < n; t++) {
+        pp_raise(vocab, (uint32_t)ids[t] + 1);
+        if (labels && labels[t] != PP_LABEL_IGNORE)
+            pp_raise(vocab, (uint32_t)labels[t] + 1);
     }
-    p->sections[PP_SECTION_GENERATOR] = b->generator;
 }
 
 /* Computes the counts that depend on the columns. */
 static void finish_set(struct set_builder *b)
 {
     struct pp_packed *p = b->out;
+    struct pp_packed_record *r = b->fill.at[PP_SECTION_BINS];
+    uint32_t *generator = b->fill.at[PP_SECTION_GENERATOR];
+    struct pp_bin bin;
     for (size_t i = 0; i < p->n_bins; i++) {
-        struct pp_packed_record *r = &b->records[i];
-        r->scored = count_scored(b, i, b->labels);
-        p->n_tokens += r->real;
-        if (r->tokens > p->max_tokens)
-            p->max_tokens = r->tokens;
-        if (r->max_seqlen > p->max_seqlen)
-            p->max_seqlen = r->max_seqlen;
+        pp_packed_bin(p, i, &bin);
+        r[i].scored = count_scored(&bin, bin.labels);
+        if (generator) {
+            pp_packed_generator_bin(p, i, &bin);
+            generator[i] = count_scored(&bin, bin.labels);
+            cover_ids(bin.input_ids, bin.labels, bin.tokens,
+                      &p->generator_vocab);
+        }
     }
-    for (size_t t = 0; t < p->n_positions; t++)
-        if ((uint32_t)b->ids[t] + 1 > p->vocab)
-            p->vocab = (uint32_t)b->ids[t] + 1;
-    if (b->generator)
-        finish_generator(b);
-    p->sections[PP_SECTION_RANKS] = b->ranks;
-    p->sections[PP_SECTION_BINS] = b->records;
-    p->sections[PP_SECTION_CU] = b->cu;
-    p->sections[PP_SECTION_CU_PADDED] = b->cu_padded;
-    p->sections[PP_SECTION_SOURCE] = b->source;
-    p->sections[PP_SECTION_START] = b->start;
+    cover_ids(b->ids, NULL, p->n_positions, &p->vocab);
+    p->n_inputs = p->n_sequences;
     p->max_rank_tokens = p->cp ? pp_packed_most_rank_tokens(p) : 0;
     p->capacity = pp_packed_room(p, (int)p->cp);
     p->capacity = larger(p->capacity, p->max_tokens);
-    p->map[PP_PACKED_INPUT_IDS] = b->ids;
-    p->map[PP_PACKED_LABELS] = b->labels;
-    for (int c = 0; c < PP_N_COLUMNS; c++)
-        p->map[PP_PACKED_COLUMNS + c] = b->columns[c];
 }
 
 static void copy_columns(const struct sequence_columns *to,
@@ -298,7 +220,7 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
                      const struct copying *c)
 {
     if (!c->single)
-        open_bin(b);
+        pp_fill_bin(&b->fill);
     for (uint32_t i = 0; i < bin->n_sequences; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
         uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
@@ -306,7 +228,7 @@ static void copy_bin(struct set_builder *b, const struct pp_bin *bin,
             (uint32_t)(bin->cu_seqlens[i + 1] - bin->cu_seqlens[i]);
         uint32_t extended = length + c->extra;
         if (c->single && i % c->single == 0)
-            open_bin(b);
+            pp_fill_bin(&b->fill);
         if (c->single)
             padded = round_length(extended, c->align);
         struct sequence_columns to =
@@ -326,10 +248,10 @@ static int copy_bins(const struct pp_packed *p, size_t n_bins,
                      const struct copying *c, struct pp_packed *out,
                      struct pp_err *err)
 {
-    struct set_builder b = {.cp = c->single ? 0 : p->cp};
+    struct set_builder b = count_set(p, c->single ? 0 : p->cp, out);
     struct pp_bin bin;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && start_filling(&b, p, out, err))
+        if (pass == 1 && start_filling(&b, p, err) != 0)
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             pp_packed_bin(p, i % p->n_bins, &bin);
@@ -402,7 +324,7 @@ static void fill_random_generator(const struct set_builder *b,
     int32_t *ids = ids_in(to, PP_COLUMN_GENERATOR_IDS);
     int32_t *labels = ids_in(to, PP_COLUMN_GENERATOR_LABELS);
     uint64_t key = pp_rng_key(l->seed, "generator");
-    if (!b->generator)
+    if (!ids)
         return;
     const int32_t *from = (const int32_t *)(const void *)bin->columns[c];
     from += bin->cu_seqlens_padded[i];
@@ -424,7 +346,7 @@ static void fill_random_columns(const struct set_builder *b,
     double least = log(l->vocab);
     for (int c = 0; to->ids && c < PP_N_COLUMNS; c++) {
         bool by_token = pp_columns[c].scope == PP_SCOPE_TOKEN;
-        size_t n = (by_token ? length : 1) * pp_column_width(c, b->top_k);
+        size_t n = (by_token ? length : 1) * pp_column_width(c, b->out->top_k);
         uint64_t key = pp_rng_key(l->seed, pp_columns[c].name);
         if (pp_columns[c].is_ids)
             continue;
@@ -432,7 +354,8 @@ static void fill_random_columns(const struct set_builder *b,
             size_t at = (size_t)(to->columns[c] - b->columns[c]) + t;
             double x = pp_rng_normal(key, at);
             if (c == PP_COLUMN_TOPK_IDS) /* distinct in a list */
-                x = (double)((at / b->top_k + t % b->top_k) % l->vocab);
+                x = (double)((at / b->out->top_k + t % b->out->top_k) %
+                             l->vocab);
             else if (c != PP_COLUMN_ADVANTAGES && c != PP_COLUMN_REWARDS &&
                      c != PP_COLUMN_TOPK_LOGITS)
                 x = (x / 8 - least) * (by_token ? 1 : length);
@@ -449,7 +372,7 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
     n = n < l->max_sequences ? n : l->max_sequences;
     if (pairs)
         n -= n % 2;
-    open_bin(b);
+    pp_fill_bin(&b->fill);
     for (uint32_t i = 0; i < n; i++) {
         int32_t at = bin->cu_seqlens_padded[i];
         uint32_t padded = (uint32_t)(bin->cu_seqlens_padded[i + 1] - at);
@@ -470,9 +393,9 @@ static void add_scaled_bin(struct set_builder *b, const struct pp_bin *bin,
 static void add_random_bin(struct set_builder *b,
                            const struct pp_synthetic_data *l)
 {
-    uint64_t key = pp_rng_key(l->seed, "lengths"), at = 8 * b->n_bins;
+    uint64_t key = pp_rng_key(l->seed, "lengths"), at = 8 * b->out->n_bins;
     uint32_t n = 1 + (uint32_t)(pp_rng_uniform(key, at) * 4);
-    open_bin(b);
+    pp_fill_bin(&b->fill);
     for (uint32_t i = 0; i < n; i++) {
         double share = (1 + pp_rng_uniform(key, at + 1 + i)) / 2;
         uint32_t length = scale_length(l->tokens, share / n);
@@ -486,12 +409,12 @@ int pp_packed_synthetic(const struct pp_packed *p, size_t n_bins,
                         const struct pp_synthetic_data *l,
                         struct pp_packed *out, struct pp_err *err)
 {
-    struct set_builder b = {.cp = p ? p->cp : 0};
+    struct set_builder b = count_set(p, p ? p->cp : 0, out);
     struct pp_bin bin;
     double by =
         p && p->max_tokens > l->tokens ? (double)l->tokens / p->max_tokens : 1;
     for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1 && start_filling(&b, p, out, err))
+        if (pass == 1 && start_filling(&b, p, err) != 0)
             return -1;
         for (size_t i = 0; i < n_bins; i++) {
             if (!p) {

@@ -32,9 +32,4 @@ int pp_packed_check_mesh(const struct pp_packed *p, int cp,
 /* Returns the most positions of a bin on a rank. The set has ranges. */
 uint32_t pp_packed_most_rank_tokens(const struct pp_packed *p);
 
-/* Finds the ranges in a header of version 5, and checks them. */
-int pp_packed_find_ranks(struct pp_packed *p, struct pp_err *err) PP_MUST_USE;
-int pp_packed_check_ranks(const struct pp_packed *p,
-                          struct pp_err *err) PP_MUST_USE;
-
 #endif

@@ -127,8 +127,6 @@ static int write_realigned(const struct pp_packed *p,
                            const struct realigned *r, const char *dir,
                            struct pp_err *err)
 {
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    const struct pp_packed_input *in = &h->input;
     struct pp_packed_content c = {
         .ids = r->docs.ids,
         .labels = r->docs.labels,
@@ -144,15 +142,7 @@ static int write_realigned(const struct pp_packed *p,
         .docs = &r->docs,
         .inputs = r->inputs,
         .origin = p->origin,
-        .counts = {.sequences = in->sequences,
-                   .tokens = in->tokens,
-                   .n_empty = in->n_empty,
-                   .n_dropped = in->n_dropped,
-                   .dropped_tokens = in->dropped_tokens,
-                   .n_truncated = in->n_truncated,
-                   .truncated_tokens = in->truncated_tokens,
-                   .n_split = in->n_split,
-                   .n_skipped = in->n_skipped},
+        .counts = p->input,
     };
     return pp_packed_write(dir, &c, err);
 }
@@ -162,11 +152,6 @@ int pp_packed_realign(const struct pp_packed *p, const struct pp_realignment *o,
 {
     struct realigned r = {
         .docs = {.spill = o->spill, .spill_bytes = o->spill_bytes}};
-    if (p->version < 2)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "its index has version '%" PRIu32
-                       "', which lacks the counts of the input; pack it anew",
-                       p->version);
     if (p->cp)
         return pp_fail(err, PP_EXIT_INPUT,
                        "its sequences are on '%" PRIu32

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* packed_stream - reads and checks the streams of a packed set. */
+/* packed_stream - reads, checks and copies the streams of a packed set. */
 #include "data/packed_stream.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "data/packed.h"
@@ -17,28 +18,23 @@ enum pp_modality pp_packed_modality(const struct pp_packed *p)
                : PP_MODALITY_IMAGES;
 }
 
-/* Returns the number of a section of a modality. */
-static int section_of(enum pp_modality m, int section)
-{
-    return section + PP_SECTIONS_OF_STREAM * (int)m;
-}
-
 void pp_packed_bin_items(const struct pp_packed *p, enum pp_modality modality,
                          size_t b, struct pp_bin_items *out)
 {
     const struct pp_packed_stream *s = &p->streams[modality];
-    const void *const *at = p->sections + section_of(modality, 0);
+    const void *const *at = p->sections + pp_section_of(modality, 0);
     const struct pp_packed_record *bins = p->sections[PP_SECTION_BINS];
-    const struct pp_packed_item_record *r = at[PP_SECTION_ITEM_BINS];
+    const struct pp_packed_start *starts = p->sections[PP_SECTION_STARTS];
+    const struct pp_item_start *r = at[PP_SECTION_ITEM_STARTS];
     *out = (struct pp_bin_items){0};
     if (!pp_stream_exists(s))
         return;
     const int32_t *cu_items = at[PP_SECTION_CU_ITEMS];
     const int32_t *cu_rows = at[PP_SECTION_CU_ROWS];
     const struct pp_grid *grids = at[PP_SECTION_GRIDS];
-    const float *values = p->map[s->file];
+    const float *values = p->map[PP_PACKED_ROWS + (int)modality];
     out->first = r[b].first_item;
-    out->cu_items = cu_items + bins[b].first_sequence + b;
+    out->cu_items = cu_items + starts[b].first_sequence + b;
     out->cu_rows = cu_rows + out->first + b;
     out->grids = grids + out->first;
     out->n = (uint32_t)out->cu_items[bins[b].n_sequences];
@@ -177,94 +173,6 @@ struct pp_item_share pp_items_largest_of(const struct pp_packed *p,
     return most;
 }
 
-/* Finds the sections of a stream. */
-static int find_items(struct pp_packed *p, const struct pp_packed_items *h,
-                      enum pp_modality m, struct pp_err *err)
-{
-    uint64_t n_cu = p->n_sequences + p->n_bins;
-    return pp_packed_find_section(p, section_of(m, PP_SECTION_ITEM_BINS),
-                                  h->bins, p->n_bins,
-                                  sizeof(struct pp_packed_item_record), err) ||
-                   pp_packed_find_section(p, section_of(m, PP_SECTION_CU_ITEMS),
-                                          h->cu_items, n_cu, 4, err) ||
-                   pp_packed_find_section(p, section_of(m, PP_SECTION_CU_ROWS),
-                                          h->cu_rows, h->n_items + p->n_bins, 4,
-                                          err) ||
-                   pp_packed_find_section(p, section_of(m, PP_SECTION_GRIDS),
-                                          h->grids, h->n_items,
-                                          sizeof(struct pp_grid), err)
-               ? -1
-               : 0;
-}
-
-/* Returns whether images have a feature of a class token each. */
-static bool has_class(const struct pp_packed_header *h)
-{
-    return h->version == PP_PACKED_CLASS ||
-           (h->version == PP_PACKED_GENERATOR && h->class_out);
-}
-
-/* Takes a stream from the header, and finds its sections. */
-static int find_stream(struct pp_packed *p, const struct pp_packed_items *h,
-                       enum pp_modality m, int file, struct pp_err *err)
-{
-    const struct pp_packed_header *index = p->map[PP_PACKED_INDEX];
-    uint64_t n_values, n_cu_rows;
-    p->streams[m] = (struct pp_packed_stream){.modality = m,
-                                              .width = h->width,
-                                              .token = h->token,
-                                              .merge = h->merge,
-                                              .capacity = h->row_capacity,
-                                              .max_items = h->max_items,
-                                              .max_rows = h->max_rows,
-                                              .max_item = h->max_item,
-                                              .n = h->n_items,
-                                              .n_rows = h->n_rows,
-                                              .class_out = has_class(index),
-                                              .file = file};
-    if (!h->width || !h->merge || h->merge > INT16_MAX ||
-        h->token >= index->vocab || !h->n_items ||
-        h->row_capacity > INT32_MAX || h->modality != m ||
-        __builtin_mul_overflow(h->n_rows, h->width, &n_values) ||
-        __builtin_add_overflow(h->n_items, p->n_bins, &n_cu_rows))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the header's %s are impossible",
-                       pp_modality_words(m).items);
-    return find_items(p, h, m, err);
-}
-
-int pp_packed_find_streams(struct pp_packed *p, struct pp_err *err)
-{
-    const struct pp_packed_header *h = p->map[PP_PACKED_INDEX];
-    int n = pp_packed_n_streams(h);
-    bool generator = h->version == PP_PACKED_GENERATOR;
-    bool audio = h->version == PP_PACKED_AUDIO ||
-                 (generator && h->stream.modality == PP_MODALITY_AUDIO);
-    if (n == 0)
-        return 0;
-    if ((audio || n > 1 || generator) &&
-        (h->ranks || h->cp || h->max_rank_tokens))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: an index with %s cannot have ranks",
-                       audio || n > 1 ? "audio" : "images");
-    if (audio && (n > 1 || has_class(h)))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: the header's streams are impossible");
-    if (find_stream(p, &h->stream,
-                    audio ? PP_MODALITY_AUDIO : PP_MODALITY_IMAGES,
-                    PP_PACKED_ROWS, err) != 0)
-        return -1;
-    if (n < 2)
-        return 0;
-    if (h->audio.token == h->stream.token)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "index: token '%" PRIu32
-                       "' cannot stand for both images and audio",
-                       h->audio.token);
-    return find_stream(p, &h->audio, PP_MODALITY_AUDIO, PP_PACKED_ROWS + 1,
-                       err);
-}
-
 /* Checks the items of one sequence: their grids, and that its placeholders can
  * be among its tokens. */
 static int check_sequence_items(const struct pp_packed *p,
@@ -272,11 +180,11 @@ static int check_sequence_items(const struct pp_packed *p,
                                 uint32_t i, const struct pp_bin_items *at,
                                 struct pp_err *err)
 {
-    const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
+    const struct pp_packed_start *starts = p->sections[PP_SECTION_STARTS];
     const int32_t *cu = p->sections[PP_SECTION_CU];
     const struct pp_modality_words words = pp_modality_words(s->modality);
     uint64_t features = 0;
-    cu += r[b].first_sequence + b + i;
+    cu += starts[b].first_sequence + b + i;
     for (int32_t k = at->cu_items[i]; k < at->cu_items[i + 1]; k++) {
         const struct pp_grid *g = &at->grids[k];
         uint32_t rows = pp_grid_size(g);
@@ -316,13 +224,14 @@ static int check_bin_sums(const struct pp_packed *p,
                           const struct stream_check *c, struct pp_err *err)
 {
     const struct pp_packed_record *r = p->sections[PP_SECTION_BINS];
-    const struct pp_packed_item_record *at =
-        p->sections[section_of(s->modality, PP_SECTION_ITEM_BINS)];
+    const struct pp_packed_start *starts = p->sections[PP_SECTION_STARTS];
+    const struct pp_item_start *at =
+        p->sections[pp_section_of(s->modality, PP_SECTION_ITEM_STARTS)];
     const int32_t *cu =
-        p->sections[section_of(s->modality, PP_SECTION_CU_ITEMS)];
+        p->sections[pp_section_of(s->modality, PP_SECTION_CU_ITEMS)];
     const char *what = NULL;
     uint32_t n = r[b].n_sequences;
-    cu += r[b].first_sequence + b;
+    cu += starts[b].first_sequence + b;
     if (at[b].first_item != c->items || at[b].first_row != c->rows)
         what = "do not follow the bin before";
     else if (cu[0] != 0)
@@ -383,6 +292,94 @@ int pp_packed_check_streams(const struct pp_packed *p, struct pp_err *err)
     for (int m = 0; m < PP_N_MODALITIES; m++)
         if (pp_stream_exists(&p->streams[m]) &&
             check_stream(p, &p->streams[m], err) != 0)
+            return -1;
+    return 0;
+}
+
+/* Loads the items that a sequence of the packed set has of a modality. */
+static int load_items(const struct pp_packed *p, enum pp_modality m, size_t b,
+                      uint32_t i, struct pp_documents *d, struct pp_err *err)
+{
+    struct pp_bin_items at;
+    const struct pp_item_kind kind = pp_stream_kind(&p->streams[m]);
+    pp_packed_bin_items(p, m, b, &at);
+    pp_items_begin(&d->items[m]);
+    if (!at.cu_items)
+        return 0;
+    for (int32_t k = at.cu_items[i]; k < at.cu_items[i + 1]; k++) {
+        size_t values = pp_grid_size(&at.grids[k]);
+        float *to = pp_items_load(&d->items[m], &kind, &at.grids[k], d->spill,
+                                  d->spill_bytes, err);
+        if (!to)
+            return -1;
+        values *= kind.width;
+        memcpy(to, at.values + (size_t)at.cu_rows[k] * kind.width,
+               values * sizeof *to);
+    }
+    return 0;
+}
+
+int pp_packed_load_items(const struct pp_packed *p, size_t b, uint32_t i,
+                         struct pp_documents *d, struct pp_err *err)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (load_items(p, (enum pp_modality)m, b, i, d, err) != 0)
+            return -1;
+    return pp_documents_attach_items(d, err);
+}
+
+/* Copies the items of the bins of p, as pp_packed_take copies bins. Counts
+ * them only, while values is NULL. */
+static void copy_items(const struct pp_packed *p, enum pp_modality m,
+                       size_t n_bins, uint32_t *n, struct pp_grid *grids,
+                       float *values)
+{
+    for (size_t b = 0; b < n_bins; b++) {
+        struct pp_bin_items at;
+        struct pp_bin bin;
+        pp_packed_bin(p, b % p->n_bins, &bin);
+        pp_packed_bin_items(p, m, b % p->n_bins, &at);
+        size_t here = (size_t)at.rows * p->streams[m].width;
+        if (values) {
+            memcpy(values, at.values, here * sizeof *values);
+            values += here;
+            continue;
+        }
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            *n++ = (uint32_t)(at.cu_items[i + 1] - at.cu_items[i]);
+        memcpy(grids, at.grids, at.n * sizeof *grids);
+        grids += at.n;
+    }
+}
+
+static int copy_stream(const struct pp_packed *p, enum pp_modality m,
+                       size_t n_bins, struct pp_packed *out, struct pp_err *err)
+{
+    uint64_t most = (uint64_t)p->streams[m].max_items * n_bins;
+    uint32_t *n = calloc(out->n_sequences + 1, sizeof *n);
+    struct pp_grid *grids = calloc(most + 1, sizeof *grids);
+    float *values;
+    const struct pp_item_content c = {pp_stream_kind(&p->streams[m]), n, grids};
+    int rc = -1;
+    if (!n || !grids) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    } else {
+        copy_items(p, m, n_bins, n, grids, NULL);
+        rc = pp_packed_set_items(out, &c, &values, err);
+        if (rc == 0)
+            copy_items(p, m, n_bins, NULL, NULL, values);
+    }
+    free(n);
+    free(grids);
+    return rc;
+}
+
+int pp_packed_copy_items(const struct pp_packed *p, size_t n_bins,
+                         struct pp_packed *out, struct pp_err *err)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (pp_stream_exists(&p->streams[m]) &&
+            copy_stream(p, (enum pp_modality)m, n_bins, out, err) != 0)
             return -1;
     return 0;
 }

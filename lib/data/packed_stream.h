@@ -9,6 +9,7 @@
 #ifndef PP_DATA_PACKED_STREAM_H
 #define PP_DATA_PACKED_STREAM_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -18,8 +19,9 @@
 
 struct pp_packed;
 
-/* One modality of a set: the items of all bins. */
+/* One modality of a set: the items of all bins. An index has these bytes. */
 struct pp_packed_stream {
+    uint64_t n, n_rows; /* items and rows of all bins */
     enum pp_modality modality;
     uint32_t width;    /* values of a row, as in struct pp_item_kind. 0: the set
                           has no such stream, and all of this is 0 */
@@ -28,10 +30,10 @@ struct pp_packed_stream {
     uint32_t capacity; /* most rows of a bin when it was packed; 0: no limit */
     uint32_t max_items, max_rows; /* of a bin */
     uint32_t max_item;            /* rows of the largest item */
-    uint64_t n, n_rows;           /* items and rows of all bins */
-    bool class_out;               /* as in struct pp_item_kind */
-    int file; /* private: enum pp_packed_file of the values */
+    uint32_t class_out;           /* 0 or 1, as in struct pp_item_kind */
+    uint32_t reserved;            /* 0 */
 };
+static_assert(sizeof(struct pp_packed_stream) == 56, "pp-pack(5)");
 
 /* Returns whether the set has the stream; a bin may still have no items. */
 static inline bool pp_stream_exists(const struct pp_packed_stream *s)
@@ -52,7 +54,7 @@ static inline struct pp_item_kind
 pp_stream_kind(const struct pp_packed_stream *s)
 {
     return (struct pp_item_kind){s->width, s->token, s->merge, s->modality,
-                                 s->class_out};
+                                 s->class_out != 0};
 }
 
 /* The items of one bin. Sequence i has items cu_items[i]..cu_items[i + 1], and

@@ -291,12 +291,6 @@ static int put_values(struct summed_file *s, const struct pp_packed_content *c,
     }
 }
 
-/* The modalities whose rows are in PP_PACKED_ROWS and the files behind it. */
-struct content_streams {
-    int n;
-    enum pp_modality of[PP_N_MODALITIES];
-};
-
 /* Writes the rows of a sequence's items. */
 static int put_rows(struct summed_file *s, const struct pp_items *items,
                     size_t sequence, struct pp_err *err)
@@ -313,8 +307,7 @@ static int put_rows(struct summed_file *s, const struct pp_items *items,
 
 static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                     const struct pp_packed_content *c, const struct pp_piece *q,
-                    uint32_t k, const struct content_streams *streams,
-                    struct pp_err *err)
+                    uint32_t k, struct pp_err *err)
 {
     struct pp_part p = pp_piece_part(c, q, k);
     const int32_t *labels = c->labels ? c->labels : c->ids;
@@ -324,46 +317,44 @@ static int put_part(struct summed_file files[PP_PACKED_N_FILES],
                    PP_LABEL_IGNORE, err) != 0)
         return -1;
     for (int i = 0; i < PP_N_COLUMNS; i++)
-        if (pp_packed_content_has(c, PP_PACKED_COLUMNS + i) &&
+        if (files[PP_PACKED_COLUMNS + i].f &&
             put_values(&files[PP_PACKED_COLUMNS + i], c, (enum pp_column)i, q,
                        &p, k == 0, err) != 0)
             return -1;
-    for (int i = 0; i < streams->n; i++)
-        if (put_rows(&files[PP_PACKED_ROWS + i],
-                     &c->docs->items[streams->of[i]], p.sequence, err) != 0)
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (files[PP_PACKED_ROWS + m].f &&
+            put_rows(&files[PP_PACKED_ROWS + m], &c->docs->items[m], p.sequence,
+                     err) != 0)
             return -1;
     return 0;
 }
 
 /* Returns the bytes of rows so far. */
-static uint64_t row_bytes(const struct summed_file files[PP_PACKED_N_FILES],
-                          const struct content_streams *streams)
+static uint64_t row_bytes(const struct summed_file files[PP_PACKED_N_FILES])
 {
     uint64_t n = 0;
-    for (int i = 0; i < streams->n; i++)
-        n += (uint64_t)ftello(files[PP_PACKED_ROWS + i].f);
+    for (int i = PP_PACKED_ROWS; i < PP_PACKED_N_FILES; i++)
+        n += files[i].f ? (uint64_t)ftello(files[i].f) : 0;
     return n;
 }
 
 static int write_columns(struct summed_file files[PP_PACKED_N_FILES],
                          const struct pp_packed_content *c, struct pp_err *err)
 {
-    struct content_streams streams;
     uint64_t reported_bytes = 0;
-    streams.n = pp_packed_content_streams(c, streams.of);
     for (size_t b = 0, reported = 0; b < c->n_bins; b++) {
         for (size_t i = c->first[b]; i < c->first[b + 1]; i++) {
             const struct pp_piece *q = &c->pieces[c->items[i]];
             uint32_t n = pp_piece_n_parts(c, q);
             for (uint32_t k = 0; k < n; k++)
-                if (put_part(files, c, q, k, &streams, err) != 0)
+                if (put_part(files, c, q, k, err) != 0)
                     return -1;
         }
         if (c->progress &&
             (c->first[b + 1] - reported >= PP_PROGRESS_PIECES ||
-             row_bytes(files, &streams) - reported_bytes >= PROGRESS_ROWS)) {
+             row_bytes(files) - reported_bytes >= PROGRESS_ROWS)) {
             reported = c->first[b + 1];
-            reported_bytes = row_bytes(files, &streams);
+            reported_bytes = row_bytes(files);
             c->progress(c->ctx, b);
         }
     }
@@ -376,8 +367,10 @@ static int write_files(const struct output_place *place,
                        struct pp_err *err)
 {
     uint64_t sums[PP_PACKED_N_FILES] = {0};
+    bool has[PP_PACKED_N_FILES];
+    pp_packed_content_files(c, has);
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
-        if ((i == PP_PACKED_INDEX || pp_packed_content_has(c, i)) &&
+        if (has[i] &&
             summed_open(&files[i], place, pp_packed_name(i), err) != 0)
             return -1;
     if (write_columns(files, c, err) != 0)
@@ -385,7 +378,7 @@ static int write_files(const struct output_place *place,
     for (int i = 0; i < PP_PACKED_N_FILES; i++)
         if (files[i].f)
             sums[i] = pp_checksum_value(&files[i].sum);
-    struct pp_packed_header *h = pp_packed_make_index(c, sums, err);
+    struct pp_packed_header *h = pp_packed_make_index(c, has, sums, err);
     if (!h)
         return -1;
     int rc = summed_put(&files[PP_PACKED_INDEX], h, h->index_bytes, err);

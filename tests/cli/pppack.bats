@@ -295,11 +295,11 @@ order() {
         pppack -l 9 $kept -o kept in.jsonl
         [ "$(order kept)" = '9 2 7 4 6 5 8 3' ]
         # epoch_block: all epochs have one order.
-        [ "$(int32 kept/index | sed -n 71p)" -eq 0 ]
+        [ "$(int32 kept/index | sed -n 23p)" -eq 0 ]
         rm -r kept
     done
     pppack -l 9 -a next-fit -o out in.jsonl
-    [ "$(int32 out/index | sed -n 71p)" -eq 1 ]
+    [ "$(int32 out/index | sed -n 23p)" -eq 1 ]
     run --separate-stderr pppack -l 9 --shuffle 1 --no-shuffle -o out in.jsonl
     [ "$status" -eq 2 ]
     [[ "$stderr" == 'pppack: --shuffle and --no-shuffle exclude each other'* ]]
@@ -461,7 +461,7 @@ END
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]
     [ "$stderr" = "pppack: bad/index: version '255' needs a newer pptools, this\
- one reads 9" ]
+ one reads 10" ]
     change index 0
     run --separate-stderr pppack --check bad
     [ "$status" -eq 2 ]

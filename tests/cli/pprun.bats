@@ -302,8 +302,9 @@ set_start() {
     python3 - "$1" <<'EOF'
 import struct, subprocess, sys
 with open('lying/index', 'r+b') as f:
-    f.seek(136)
-    f.seek(struct.unpack('<Q', f.read(8))[0])
+    table = f.read()
+    entry = table.index(b'start' + bytes(27))
+    f.seek(struct.unpack_from('<Q', table, entry + 48)[0])
     f.write(struct.pack('<I', int(sys.argv[1])))
     f.seek(24)
     line = subprocess.run(['xxhsum', '-H3'], input=f.read(), check=True,

@@ -57,6 +57,14 @@ the rejected answers too; pack the chosen ones as documents" \
     refused "bytes: holds bytes, but 'words' has a vocabulary of its own; use \
 scripts/tokenize and pack without --bytes" \
         words.json --data bytes --init 1 --steps 1
+    # Packed anew, and without the end of a document, they still are.
+    pppack -q -l 8 --oversize truncate -o cut bytes
+    refused "cut: holds bytes, but 'words' has a vocabulary of its own; use \
+scripts/tokenize and pack without --bytes" \
+        words.json --data cut --init 1 --steps 1
+    # Ids of tokens whose largest is 256 are none.
+    echo '{"input_ids":[1,2,256,3]}' | pppack -q -l 16 -o ids
+    pprun -q words.json --data ids --init 1 --steps 1 >log
 }
 
 @test "text without input_ids names scripts/tokenize first" {

@@ -83,7 +83,7 @@ static uint64_t walk(const struct pp_packed *p)
         sum += walk_ranks(p, b) + walk_generator(p, b);
     }
     for (int f = PP_PACKED_INPUT_IDS; f < PP_PACKED_N_FILES; f++) {
-        const struct pp_packed_column *c = pp_packed_column(p, f);
+        const struct pp_packed_array *c = pp_packed_column(p, f);
         sum += c ? c->n : 0;
     }
     return sum;
@@ -101,7 +101,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         memcpy(copy, data, n);
     /* Inputs with a wrong checksum would never reach the other checks. */
     struct pp_packed_header *h = copy;
-    if (n >= PP_PACKED_HEADER_1)
+    if (n >= sizeof *h)
         h->checksum = pp_packed_sum(h, n);
     p.map[PP_PACKED_INDEX] = copy;
     p.map_bytes[PP_PACKED_INDEX] = n;

@@ -182,7 +182,7 @@ against_one() {
 # longest DIR: prints the tokens of the longest sequence of packed data, a u32
 # of the index (pp-pack(5)).
 longest() {
-    od -An -t u4 -j 84 -N 4 "$1/index" | tr -d ' '
+    od -An -t u4 -j 104 -N 4 "$1/index" | tr -d ' '
 }
 
 # rollouts SEED COUNT: prints JSON Lines of groups of two responses.

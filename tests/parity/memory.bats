@@ -120,8 +120,8 @@ total() {
     pppack -q -l 60 -o eval long.jsonl
     ppsplit -q -p 2 model-qwen3-tied |
         ppsched -q -s 1f1b -m 4 --data packed -o plan.json
-    [ "$(od -An -t u4 -j 80 -N 4 eval/index)" -gt \
-        "$(od -An -t u4 -j 80 -N 4 packed/index)" ]
+    [ "$(od -An -t u4 -j 100 -N 4 eval/index)" -gt \
+        "$(od -An -t u4 -j 100 -N 4 packed/index)" ]
     # An evaluation adds its losses and longer arrays, but no arena.
     jq -s -e 'transpose | all(.[0].activations == .[1].activations and
         .[0].workspace <= .[1].workspace and .[0].tables < .[1].tables)' \

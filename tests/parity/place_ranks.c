@@ -63,26 +63,25 @@ int main(int argc, char **argv)
 {
     char path[4096];
     size_t n;
+    struct pp_err err = {0};
     int only = argc == 4 ? atoi(argv[3]) : -1;
     if (argc < 3)
         return 2;
     snprintf(path, sizeof path, "%s/index", argv[1]);
     char *data = read_index(path, &n);
     struct pp_packed_header *h = (void *)data;
-    if (!data || h->version != 5)
+    if (!data || !h->cp)
         return 2;
-    const struct pp_packed_record *bins = (void *)(data + h->bins);
-    struct pp_rank_range *ranks = (void *)(data + h->ranks);
+    struct pp_packed p = {.map = {data}, .map_bytes = {n}};
+    if (pp_packed_find_sections(&p, &err) != 0)
+        return 2;
     uint64_t key = pp_rng_key(strtoull(argv[2], NULL, 10), "ranks");
-    for (size_t b = 0; b < h->n_bins; b++)
-        place_bin(ranks + bins[b].first_sequence, bins[b].n_sequences, h->cp,
-                  key, b, only);
-    const struct pp_packed p = {
-        .n_bins = h->n_bins,
-        .cp = h->cp,
-        .sections = {[PP_SECTION_BINS] = bins,
-                     [PP_SECTION_CU_PADDED] = data + h->cu_seqlens_padded,
-                     [PP_SECTION_RANKS] = ranks}};
+    for (size_t b = 0; b < p.n_bins; b++) {
+        struct pp_bin bin;
+        pp_packed_bin(&p, b, &bin);
+        place_bin((struct pp_rank_range *)(uintptr_t)bin.ranks, bin.n_sequences,
+                  h->cp, key, b, only);
+    }
     h->max_rank_tokens = pp_packed_most_rank_tokens(&p);
     if (h->capacity < h->cp * h->max_rank_tokens)
         h->capacity = h->cp * h->max_rank_tokens;

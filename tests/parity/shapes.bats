@@ -21,13 +21,13 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-# slots DIR M: prints the tokens of the first M bins, one a line: a u32 in a
-# record of 40 bytes (pp-pack(5)).
+# slots DIR M: prints the tokens of the first M bins, one a line: the second of
+# the six u32 of a bin (pp-pack(5)).
 slots() {
     local at
-    at=$(od -An -t u8 -j 104 -N 8 "$1/index")
+    at=$(od -An -t u8 -j 456 -N 8 "$1/index")
     for ((i = 0; i < $2; i++)); do
-        od -An -t u4 -j $((at + 40 * i + 20)) -N 4 "$1/index"
+        od -An -t u4 -j $((at + 24 * i + 4)) -N 4 "$1/index"
     done
 }
 
@@ -63,7 +63,7 @@ row() {
     while read -r slot; do
         tokens=$((tokens + slot))
     done < <(slots "$data" $((2 * m)) | tail -n "$m")
-    capacity=$(od -An -t u4 -j 72 -N 4 "$data/index")
+    capacity=$(od -An -t u4 -j 92 -N 4 "$data/index")
     [ "$(messages planned/err)" = "$n $((each * tokens * 32 * 4))" ]
     [ "$(messages exchange/err)" = "$(messages planned/err)" ]
     [ "$(messages max/err)" = "$n $((n * ((capacity + k - 1) / k) * 32 * 4))" ]

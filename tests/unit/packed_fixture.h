@@ -23,6 +23,22 @@ static char *read_file(const char *path, size_t *n)
     return data;
 }
 
+/* Returns the entry of that name in the table of an index, which has it. */
+static struct pp_packed_array *entry_in(char *index, const char *name)
+{
+    struct pp_packed_header *h = (void *)index;
+    struct pp_packed_array *a = (void *)(h + 1);
+    while (strcmp(a->name, name) != 0)
+        a++;
+    return a;
+}
+
+/* Returns a section of an index, which has it. */
+static void *section_in(char *index, int section)
+{
+    return index + entry_in(index, pp_sections[section].name)->offset;
+}
+
 /* Writes in place, thousands of times: some file systems flush a file that was
  * emptied and refilled. */
 static void write_file(const char *path, const char *data, size_t n)

@@ -86,24 +86,37 @@ static void test_lies(const char *dir, const char *path)
     struct pp_err err;
     char *data = read_file(path, &n);
     struct pp_packed_header *h = (void *)data;
-    struct pp_packed_record *r = (void *)(data + h->bins);
-    int32_t *cu = (void *)(data + h->cu_seqlens);
-    uint32_t *source = (void *)(data + h->source);
-    uint32_t *start = (void *)(data + h->start);
-    LIE(h->version = 10, PP_EXIT_INPUT, "version '10'");
-    LIE(h->version = 9, PP_EXIT_INPUT, "the header must not have '288' bytes");
-    LIE(h->version = 5, PP_EXIT_INPUT, "the header must not have '288' bytes");
-    LIE(h->version = 4, PP_EXIT_INPUT, "the header must not have '288' bytes");
-    LIE(h->version = 2, PP_EXIT_INPUT, "the header must not have '288' bytes");
-    LIE(h->version = 1, PP_EXIT_INPUT, "the header must not have '288' bytes");
-    LIE(h->epoch_block = 3, PP_EXIT_INPUT, "order of epochs");
+    struct pp_packed_array *starts = (void *)(h + 1);
+    struct pp_packed_array *last = starts + h->n_arrays - 1;
+    struct pp_packed_start *at = section_in(data, PP_SECTION_STARTS);
+    struct pp_packed_record *r = section_in(data, PP_SECTION_BINS);
+    int32_t *cu = section_in(data, PP_SECTION_CU);
+    uint32_t *source = section_in(data, PP_SECTION_SOURCE);
+    uint32_t *start = section_in(data, PP_SECTION_START);
+    LIE(h->version = 11, PP_EXIT_INPUT,
+        "needs a newer pptools, this one reads");
+    LIE(h->version = 9, PP_EXIT_INPUT, "is not read any more; pack the data");
+    LIE(h->n_arrays = 1000, PP_EXIT_INPUT, "cut short");
+    LIE(h->n_arrays--, PP_EXIT_INPUT, "but its sections need");
+    LIE(h->bytes = 2, PP_EXIT_INPUT, "counts");
+    LIE(h->top_k = 1025, PP_EXIT_INPUT, "counts");
+    LIE(h->epoch_block = 3, PP_EXIT_INPUT, "counts");
     LIE(h->n_bins = 0, PP_EXIT_INPUT, "counts");
-    LIE(h->source = n - 8, PP_EXIT_INPUT, "outside");
-    LIE(h->source += 4, PP_EXIT_INPUT, "outside");
+    LIE(starts->offset += 8, PP_EXIT_INPUT, "'starts' must begin at byte");
+    LIE(starts->offset = 0, PP_EXIT_INPUT, "'starts' must begin at byte");
+    LIE(starts->width = 2, PP_EXIT_INPUT, "'2' times 3 u64, for each bin");
+    LIE(starts->type = 9, PP_EXIT_INPUT, "'2' times 3 u64, for each bin");
+    LIE(strcpy(starts->name, "ends"), PP_EXIT_INPUT,
+        "section 'ends' needs a newer pptools");
+    LIE(strcpy(last->name, "ids"), PP_EXIT_INPUT, "has no 'labels'");
+    LIE(strcpy(last->name, "input_ids"), PP_EXIT_INPUT, "two arrays");
+    LIE(last->offset = starts->offset, PP_EXIT_INPUT, "needs a newer pptools");
+    LIE(last->type = PP_ELEMENT_F32, PP_EXIT_INPUT,
+        "times 1 i32, for each tok");
     LIE(h->align = 3, PP_EXIT_INPUT, "align");
     LIE(h->capacity = 7, PP_EXIT_INPUT, "impossible");
     LIE(h->vocab = 42, PP_EXIT_NO, "vocabulary");
-    LIE(r[1].first_position = 4, PP_EXIT_INPUT, "bin 1");
+    LIE(at[1].first_position = 4, PP_EXIT_INPUT, "bin 1");
     LIE(r[0].n_sequences = 100, PP_EXIT_INPUT, "bin 0");
     LIE(r[0].scored = 2, PP_EXIT_NO, "scored");
     LIE(r[1].max_seqlen = 6, PP_EXIT_INPUT, "bin 1");
@@ -117,87 +130,8 @@ static void test_lies(const char *dir, const char *path)
     LIE(h->n_inputs++, PP_EXIT_INPUT, "6' documents");
     LIE(start[1] = 5, PP_EXIT_INPUT, "position 3 are missing");
     LIE(start[1] = UINT32_MAX, PP_EXIT_INPUT, "start '4294967295'");
-    LIE(h->start = h->source, PP_EXIT_INPUT, "overlap");
     LIE(h->kind = 3, PP_EXIT_INPUT, "impossible");
-    LIE(h->n_groups--, PP_EXIT_INPUT, "do not match");
-    write_file(path, data, n);
-    free(data);
-}
-
-/* Sets the checksums of ids and labels to those of the first versions. */
-static void set_old_sums(struct pp_packed_header *h, const char *dir)
-{
-    struct pp_packed_column *c = (void *)((char *)h + h->columns);
-    char path[300];
-    for (uint32_t i = 0; i < h->n_columns; i++) {
-        size_t n;
-        snprintf(path, sizeof path, "%s/%s", dir, c[i].name);
-        char *data = read_file(path, &n);
-        c[i].checksum = pp_checksum_of(PP_CHECKSUM_FNV1A64, data, n);
-        free(data);
-    }
-}
-
-/* Makes the index of an older version, which has a shorter header and other
- * checksums. The caller frees it. */
-static char *make_old(const char *dir, const char *data, size_t n,
-                      uint32_t version, size_t *bytes)
-{
-    size_t header = version == 1 ? PP_PACKED_HEADER_1 : PP_PACKED_HEADER_2;
-    size_t shorter = PP_PACKED_HEADER_3 - header;
-    char *old = malloc(n);
-    memcpy(old, data, header);
-    memcpy(old + header, data + PP_PACKED_HEADER_3, n - PP_PACKED_HEADER_3);
-    struct pp_packed_header *h = (void *)old;
-    uint64_t *offsets[] = {&h->columns,           &h->bins,   &h->cu_seqlens,
-                           &h->cu_seqlens_padded, &h->source, &h->start};
-    for (size_t i = 0; i < 6; i++)
-        *offsets[i] -= shorter;
-    h->version = version;
-    h->header_bytes = (uint32_t)header;
-    h->index_bytes = *bytes = n - shorter;
-    set_old_sums(h, dir);
-    h->checksum = pp_packed_sum(h, *bytes);
-    return old;
-}
-
-/* Changes a byte of the index and one of a column. */
-static void test_old_damage(const char *dir, const char *path, char *old,
-                            size_t bytes)
-{
-    char column[300];
-    size_t n;
-    struct pp_err err;
-    old[bytes - 1] ^= 1;
-    write_file(path, old, bytes);
-    is_int(look(dir, &err), PP_EXIT_INPUT, "a damaged index is refused");
-    ok(strstr(err.text, "index: wrong checksum") != NULL, "with: %s", err.text);
-    old[bytes - 1] ^= 1;
-    write_file(path, old, bytes);
-    snprintf(column, sizeof column, "%s/input_ids", dir);
-    char *data = read_file(column, &n);
-    data[0] ^= 1;
-    write_file(column, data, n);
-    is_int(look(dir, &err), PP_EXIT_NO, "a damaged column is found");
-    data[0] ^= 1;
-    write_file(column, data, n);
-    free(data);
-}
-
-static void test_old_versions(const char *dir, const char *path)
-{
-    size_t n, bytes;
-    struct pp_err err;
-    char *data = read_file(path, &n);
-    for (uint32_t version = 1; version < 3; version++) {
-        char *old = make_old(dir, data, n, version, &bytes);
-        write_file(path, old, bytes);
-        ok(look(dir, &err) == 0, "version %u is read", version);
-        test_old_damage(dir, path, old, bytes);
-        write_file(path, old, PP_PACKED_HEADER_1 - 1);
-        is_int(look(dir, &err), PP_EXIT_INPUT, "it is refused if cut short");
-        free(old);
-    }
+    LIE(h->n_groups--, PP_EXIT_INPUT, "but its sections need");
     write_file(path, data, n);
     free(data);
 }
@@ -323,7 +257,6 @@ int main(void)
     test_column_damage(dir, path[2], "labels");
     test_lies(dir, path[0]);
     test_words(dir);
-    test_old_versions(dir, path[0]);
     test_groups(base);
     test_place(base);
     scratch_remove(base);

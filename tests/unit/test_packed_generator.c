@@ -256,27 +256,20 @@ static void test_lies(const char *dir, const char *path)
     struct pp_err err;
     char *data = read_file(path, &n);
     struct pp_packed_header *h = (void *)data;
-    struct pp_packed_column *c = (void *)(data + h->columns);
-    uint32_t *scored = (void *)(data + h->generator_scored);
-    is_int(h->version, 9, "the version with a generator");
-    LIE(h->version = 7, PP_EXIT_INPUT, "the header must not have '480' bytes");
-    LIE(h->generator_vocab = 0, PP_EXIT_INPUT, "generator is impossible");
+    struct pp_packed_array *c = entry_in(data, "generator_labels");
+    uint32_t *scored = section_in(data, PP_SECTION_GENERATOR);
+    LIE(h->generator_vocab = 0, PP_EXIT_INPUT, "but its sections need");
     LIE(h->generator_vocab--, PP_EXIT_NO, "the generator's vocabulary");
-    LIE(h->class_out = 2, PP_EXIT_INPUT, "generator is impossible");
-    LIE(h->kind = PP_DATA_PAIRS, PP_EXIT_INPUT, "generator is impossible");
+    LIE(h->kind = PP_DATA_PAIRS, PP_EXIT_INPUT, "can have a generator");
     LIE(h->cp = 2 - h->cp / 2, PP_EXIT_INPUT, "impossible");
-    LIE(h->stream.n_items = 1, PP_EXIT_INPUT, "generator is impossible");
+    LIE(h->images.n = 1, PP_EXIT_INPUT, "images are impossible");
     LIE(h->audio.width = 1, PP_EXIT_INPUT, "index:");
-    LIE(h->generator_scored += 4, PP_EXIT_INPUT, "outside");
-    LIE(h->generator_scored = h->source, PP_EXIT_INPUT, "overlap");
     LIE(scored[0]--, PP_EXIT_NO, "generator's scored labels must not be");
     LIE(scored[1] = 16, PP_EXIT_INPUT, "bin 1: a generator cannot have '16'");
-    ok(!strcmp(c[3].name, "generator_labels"), "the last column");
-    LIE(c[3].dtype = PP_COLUMN_FLOAT32, PP_EXIT_INPUT,
-        "'generator_labels' must have one int32 per token");
-    LIE(c[3].name[0] = 'x', PP_EXIT_INPUT, "no column 'generator_labels'");
-    LIE(strcpy(c[2].name, "advantages"), PP_EXIT_INPUT,
-        "has a generator, so it cannot have 'advantages'");
+    LIE(c->type = PP_ELEMENT_F32, PP_EXIT_INPUT, "times 1 i32, for each token");
+    LIE(c->name[0] = 'x', PP_EXIT_INPUT, "has no 'generator_labels'");
+    LIE(strcpy(c->name, "advantages"), PP_EXIT_INPUT,
+        "cannot have 'advantages'");
     write_file(path, data, n);
     free(data);
 }

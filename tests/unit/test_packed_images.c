@@ -92,7 +92,7 @@ static void test_directory(const char *dir, const struct pp_documents *d)
             "written and opened %s", err.text))
         return;
     const struct pp_packed_stream *s = &p.streams[PP_MODALITY_IMAGES];
-    ok(p.version == 4 && s->width == INPUTS && s->token == 9 && s->merge == 2 &&
+    ok(s->width == INPUTS && s->token == 9 && s->merge == 2 &&
            s->capacity == 14 && s->n == 3 && s->n_rows == 24 &&
            s->max_items == 2 && s->max_rows == 12 && s->max_item == 12,
        "counts and sizes");
@@ -207,7 +207,7 @@ static void test_pieces(const struct pp_documents *d)
     pp_pieces_finish(&made);
 }
 
-/* Without images the index is of version 3, and the file of pixels is gone. */
+/* Without images the file of pixels is gone. */
 static void test_no_images(const char *dir, const struct pp_documents *d)
 {
     struct pp_packed_content c = content_of(d);
@@ -230,9 +230,9 @@ static void test_no_images(const char *dir, const struct pp_documents *d)
             "text replaces images %s", err.text))
         return;
     snprintf(path, sizeof path, "%s/pixels", dir);
-    ok(p.version == 3 && !pp_stream_exists(&p.streams[PP_MODALITY_IMAGES]) &&
+    ok(!pp_stream_exists(&p.streams[PP_MODALITY_IMAGES]) &&
            access(path, F_OK) != 0,
-       "as version 3, without pixels");
+       "without pixels");
     pp_packed_finish(&p);
 }
 
@@ -259,19 +259,18 @@ static void test_image_lies(const char *dir, const char *path)
     struct pp_err err;
     char *data = read_file(path, &n);
     struct pp_packed_header *h = (void *)data;
-    struct pp_packed_items *s = &h->stream;
-    struct pp_packed_item_record *r = (void *)(data + s->bins);
-    int32_t *cu_items = (void *)(data + s->cu_items);
-    int32_t *cu_rows = (void *)(data + s->cu_rows);
-    struct pp_grid *grids = (void *)(data + s->grids);
-    LIE(h->version = 10, PP_EXIT_INPUT, "this one reads 9");
-    LIE(h->version = 9, PP_EXIT_INPUT, "the header must not have '368' bytes");
-    LIE(h->version = 8, PP_EXIT_NO, "(id 9) for 4 features");
-    LIE(h->version = 7, PP_EXIT_INPUT, "the header must not have '368' bytes");
-    LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '368' bytes");
+    struct pp_packed_stream *s = &h->images;
+    struct pp_item_start *r = section_in(data, PP_SECTION_ITEM_STARTS);
+    int32_t *cu_items = section_in(data, PP_SECTION_CU_ITEMS);
+    int32_t *cu_rows = section_in(data, PP_SECTION_CU_ROWS);
+    struct pp_grid *grids = section_in(data, PP_SECTION_GRIDS);
+    LIE(s->class_out = 1, PP_EXIT_NO, "(id 9) for 4 features");
+    LIE(s->class_out = 2, PP_EXIT_INPUT, "images are impossible");
+    LIE(memset(s, 0, sizeof *s), PP_EXIT_INPUT, "but its sections need");
+    LIE((h->cp = 2, h->max_rank_tokens = 4), PP_EXIT_INPUT,
+        "ranks of their own cannot have images");
     LIE(s->modality = 1, PP_EXIT_INPUT, "images are impossible");
-    LIE(h->version = 3, PP_EXIT_INPUT, "the header must not have '368' bytes");
-    LIE(s->width = 5, PP_EXIT_INPUT, "one float32 per value of a row");
+    LIE(s->width = 5, PP_EXIT_INPUT, "times 5 f32, for each row");
     LIE(s->token = 40, PP_EXIT_INPUT, "images are impossible");
     LIE(s->token = 1, PP_EXIT_NO, "(id 1) for 3 features");
     const struct pp_grid larger = grids[1];
@@ -279,13 +278,12 @@ static void test_image_lies(const char *dir, const char *path)
         "token '2' is between placeholders (id 9) of one image");
     LIE(s->merge = 0, PP_EXIT_INPUT, "images are impossible");
     LIE(s->merge = 1, PP_EXIT_INPUT, "cannot have 12 features");
-    LIE(s->row_capacity = 11, PP_EXIT_INPUT, "header's counts");
+    LIE(s->capacity = 11, PP_EXIT_INPUT, "header's counts");
     LIE(s->max_rows = 13, PP_EXIT_INPUT, "header's counts");
     LIE(s->max_items = 3, PP_EXIT_INPUT, "header's counts");
     LIE(s->max_item = 8, PP_EXIT_INPUT, "'3 x 2 x 2' patches");
     LIE(s->max_item = 13, PP_EXIT_INPUT, "header's counts");
-    LIE(s->n_items = 2, PP_EXIT_INPUT, "images are more than there are");
-    LIE(s->grids = s->cu_rows, PP_EXIT_INPUT, "overlap");
+    LIE(s->n = 2, PP_EXIT_INPUT, "but its sections need");
     LIE(r[1].first_item = 0, PP_EXIT_INPUT, "do not follow");
     LIE(r[1].first_row = 11, PP_EXIT_INPUT, "do not follow");
     LIE(cu_items[1] = 2, PP_EXIT_INPUT, "bin");
@@ -297,7 +295,7 @@ static void test_image_lies(const char *dir, const char *path)
     free(data);
 }
 
-/* Clips of audio make an index of version 6, whose last rows may be odd. */
+/* Clips of audio, whose last rows may be odd. */
 static void test_audio(const char *base)
 {
     struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
@@ -314,9 +312,9 @@ static void test_audio(const char *base)
             "audio is written and opened %s", err.text))
         return;
     const struct pp_packed_stream *s = &p.streams[PP_MODALITY_AUDIO];
-    ok(p.version == 6 && s->modality == PP_MODALITY_AUDIO && s->n == 3 &&
-           s->n_rows == 14 && s->max_rows == 7 && s->max_item == 7,
-       "as version 6");
+    ok(s->modality == PP_MODALITY_AUDIO && s->n == 3 && s->n_rows == 14 &&
+           s->max_rows == 7 && s->max_item == 7,
+       "with the sizes of clips");
     ok(pp_item_features(s, 7) == 3 && pp_packed_check(&p, &err) == 0,
        "two rows are a feature, one is none %s", err.text);
     struct pp_bin_items of;
@@ -329,13 +327,13 @@ static void test_audio(const char *base)
     test_documents(dir, &d);
     char *data = read_file(path, &n);
     struct pp_packed_header *h = (void *)data;
-    struct pp_grid *grids = (void *)(data + h->stream.grids);
-    LIE(h->version = 5, PP_EXIT_INPUT, "context-parallel ranks");
-    LIE(h->stream.modality = 0, PP_EXIT_INPUT, "clips of audio are impossible");
-    LIE(h->cp = 2, PP_EXIT_INPUT, "cannot have ranks");
+    struct pp_grid *grids =
+        section_in(data, pp_section_of(PP_MODALITY_AUDIO, PP_SECTION_GRIDS));
+    LIE(h->audio.modality = 0, PP_EXIT_INPUT, "clips of audio are impossible");
+    LIE(h->audio.class_out = 1, PP_EXIT_INPUT, "audio are impossible");
     LIE(grids[1].rows = 2, PP_EXIT_INPUT, "'1 x 2 x 5' rows");
     LIE(grids[1].columns = 1, PP_EXIT_INPUT, "clips of audio cannot have");
-    LIE(h->stream.merge = 1, PP_EXIT_INPUT, "7 features of clips of audio");
+    LIE(h->audio.merge = 1, PP_EXIT_INPUT, "7 features of clips of audio");
     free(data);
     pp_items_finish(&d.items[PP_MODALITY_AUDIO]);
 }
@@ -347,21 +345,22 @@ static void test_both_lies(const char *dir, const char *path)
     struct pp_err err;
     char *data = read_file(path, &n);
     struct pp_packed_header *h = (void *)data;
-    struct pp_packed_item_record *r = (void *)(data + h->audio.bins);
-    int32_t *cu_items = (void *)(data + h->audio.cu_items);
-    struct pp_grid *grids = (void *)(data + h->audio.grids);
-    LIE(h->version = 6, PP_EXIT_INPUT, "the header must not have '464' bytes");
-    LIE(h->stream.modality = 1, PP_EXIT_INPUT, "images are impossible");
+    const enum pp_modality m = PP_MODALITY_AUDIO;
+    struct pp_item_start *r =
+        section_in(data, pp_section_of(m, PP_SECTION_ITEM_STARTS));
+    int32_t *cu_items = section_in(data, pp_section_of(m, PP_SECTION_CU_ITEMS));
+    struct pp_grid *grids =
+        section_in(data, pp_section_of(m, PP_SECTION_GRIDS));
+    LIE(h->images.modality = 1, PP_EXIT_INPUT, "images are impossible");
     LIE(h->audio.modality = 0, PP_EXIT_INPUT, "clips of audio are impossible");
     LIE(h->audio.token = 9, PP_EXIT_INPUT, "both images and audio");
     LIE(h->audio.token = 7, PP_EXIT_NO, "features of clips of audio");
-    LIE(h->stream.token = 7, PP_EXIT_NO, "features of images");
-    LIE(h->audio.width = 5, PP_EXIT_INPUT, "'audio' must have one float32");
-    LIE(h->audio.n_items = 2, PP_EXIT_INPUT, "audio are more than there are");
-    LIE(h->audio.grids = h->stream.grids, PP_EXIT_INPUT, "overlap");
-    LIE(h->audio.row_capacity = 6, PP_EXIT_INPUT, "of audio do not match");
+    LIE(h->images.token = 7, PP_EXIT_NO, "features of images");
+    LIE(h->audio.width = 5, PP_EXIT_INPUT,
+        "'audio' must have '14' times 5 f32");
+    LIE(h->audio.n = 2, PP_EXIT_INPUT, "but its sections need");
+    LIE(h->audio.capacity = 6, PP_EXIT_INPUT, "of audio do not match");
     LIE(h->audio.max_item = 6, PP_EXIT_INPUT, "clips of audio cannot have");
-    LIE(h->ranks = 8, PP_EXIT_INPUT, "cannot have ranks");
     LIE(r[1].first_row = 6, PP_EXIT_INPUT, "its clips of audio do not follow");
     LIE(cu_items[3] = 3, PP_EXIT_INPUT, "of audio have cu_items that decrease");
     LIE(grids[0].rows = 4, PP_EXIT_INPUT, "cu_rows of clips of audio");
@@ -369,7 +368,7 @@ static void test_both_lies(const char *dir, const char *path)
     free(data);
 }
 
-/* Images and clips of the same documents make an index of version 7. */
+/* Images and clips of the same documents. */
 static void test_both(const char *base)
 {
     struct pp_documents d = {.n = 3, .n_sequences = 3, .first = starts};
@@ -393,9 +392,9 @@ static void test_both(const char *base)
         return;
     const struct pp_packed_stream *a = &p.streams[PP_MODALITY_AUDIO],
                                   *s = &p.streams[PP_MODALITY_IMAGES];
-    ok(p.version == 7 && s->n == 3 && s->n_rows == 24 && s->token == 9 &&
-           a->n == 3 && a->n_rows == 14 && a->token == 8 && a->max_rows == 7,
-       "as version 7");
+    ok(s->n == 3 && s->n_rows == 24 && s->token == 9 && a->n == 3 &&
+           a->n_rows == 14 && a->token == 8 && a->max_rows == 7,
+       "with the counts of both");
     check_bins(&p);
     struct pp_bin_items at;
     pp_packed_bin_items(&p, PP_MODALITY_AUDIO, 1, &at);
@@ -413,7 +412,7 @@ static void test_both(const char *base)
     pp_items_finish(&d.items[PP_MODALITY_AUDIO]);
 }
 
-/* A class token's feature makes an index of version 8. */
+/* A class token's feature. */
 static void test_class(const char *base)
 {
     static const int32_t class_ids[] = {9, 9, 9, 9, 9, 8, 4, 5, 6,
@@ -437,9 +436,9 @@ static void test_class(const char *base)
             "written and opened %s", err.text))
         return;
     const struct pp_packed_stream *s = &p.streams[PP_MODALITY_IMAGES];
-    ok(p.version == 8 && s->class_out && s->merge == 2 && s->n_rows == 24 &&
+    ok(s->class_out && s->merge == 2 && s->n_rows == 24 &&
            pp_item_features(s, 8) == 3,
-       "as version 8");
+       "with a feature more");
     ok(pp_packed_take(&p, 2, &q, &err) == 0 &&
            q.streams[PP_MODALITY_IMAGES].class_out,
        "and copied with it");
