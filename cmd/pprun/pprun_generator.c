@@ -9,40 +9,18 @@
 #include "model/layout.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt_files.h"
+#include "tool_runnable.h"
 
 static const struct pp_component *generator_of(const struct pprun *p)
 {
     return &p->manifest.components[p->manifest.n_components - 1];
 }
 
-/* Says why a model cannot be a generator; NULL: it can. */
-static const char *unfit(const struct pp_model *g)
-{
-    return pp_model_has_encoder(g) ? "has an encoder"
-           : g->tied               ? "has a tied head"
-           : g->moe.n_experts      ? "has experts"
-           : g->scores             ? "gives rewards"
-           : !pp_model_trained(g)  ? "can be planned, but not trained"
-                                   : NULL;
-}
-
-/* Reports whether either plan was made with ppsplit --cp-exact. */
-static bool is_exact(const struct pprun *p)
-{
-    return p->manifest.mesh.cp_exact || generator_of(p)->mesh.cp_exact;
-}
-
 /* Names what excludes a generator in this run; NULL: nothing. */
 static const char *excluded(const struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
-    const struct pp_manifest *m = &p->manifest;
-    return m->model.ahead                ? "multi-token prediction"
-           : m->graph.n_slices > 1       ? "slices"
-           : m->graph.n_copies > 1       ? "two copies of the weights"
-           : is_exact(p)                 ? "ppsplit --cp-exact"
-           : p->model.scores             ? "a language model that gives rewards"
-           : p->job.objective            ? "--objective"
+    return p->job.objective              ? "--objective"
            : o->generate                 ? "--generate"
            : o->profile                  ? "--profile"
            : p->job.metadata             ? "--print-metadata-hash"
@@ -65,13 +43,9 @@ int pprun_read_generator(struct pprun *p)
     size_t at = p->manifest.n_components - 1;
     if (p->job.generator_weight < 0)
         p->job.generator_weight = 1;
-    if (pp_model_read(c->source, g, err))
+    if (pp_model_read(c->source, g, err) ||
+        tool_generator_runs(g, at, c->source, err))
         return -1;
-    if (unfit(g))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/components/%zu: '%s' %s, which pprun does not train "
-                       "as a generator",
-                       at, c->source, unfit(g));
     if (excluded(p))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/components/%zu: '%s' is a generator, which pprun does "

@@ -5,30 +5,17 @@
 #include "model/vision.h"
 #include "pprun.h"
 
-/* Refuses what branches of two encoders cannot have: no names, or a stage
- * without units that would pass on features. */
+/* Refuses two encoders that have no names. */
 static int check_branches(const struct pprun *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    struct pp_err *err = &p->tool->err;
-    if (p->model.encoders[1].kind == PP_VISION_NONE)
-        return 0;
-    if (m->n_components <= PP_MAX_ENCODERS)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/components: must name both encoders of '%s' and its "
-                       "language model",
-                       m->model.architecture);
-    for (int s = 0; s < m->graph.n_stages; s++) {
-        size_t first = m->stages[s].first_unit;
-        if (m->stages[s].n_units == 0 &&
-            (first == m->components[1].first_unit ||
-             first == m->components[2].first_unit))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/stages/%d/units: none, but the features of two "
-                           "encoders go to the embedding's stage alone",
-                           s);
-    }
-    return 0;
+    bool two = p->model.encoders[1].kind != PP_VISION_NONE;
+    return two && m->n_components <= PP_MAX_ENCODERS
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "/components: must name both encoders of '%s' and its "
+                         "language model",
+                         m->model.architecture)
+               : 0;
 }
 
 int pprun_check_images(const struct pprun *p)
@@ -39,14 +26,6 @@ int pprun_check_images(const struct pprun *p)
     const char *name = m->model.architecture;
     if (!pp_model_has_encoder(&p->model))
         return 0;
-    if (m->graph.n_slices > 1)
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "/schedule/slices: '%d', but the %s of %s belong to "
-            "whole microbatches; take a schedule without slices",
-            m->graph.n_slices,
-            pp_modality_words(pp_vision_modality(&p->model.encoders[0])).items,
-            name);
     if (check_branches(p))
         return -1;
     if (m->components[0].apart && o->shapes == PP_MESSAGE_MAX)

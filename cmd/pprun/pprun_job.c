@@ -12,6 +12,7 @@
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/weights.h"
 #include "schedule/check/check.h"
+#include "tool_runnable.h"
 
 static int read_manifest(struct pprun *p, const char *name)
 {
@@ -44,45 +45,20 @@ static int read_manifest(struct pprun *p, const char *name)
     return pp_lower_collectives(&p->manifest.schedule, err);
 }
 
-/* Refuses manifests that pprun cannot run yet. */
-static int check_supported(const struct pprun *p)
+/* Refuses plans that pprun cannot run, or not with these options. */
+static int check_supported(struct pprun *p)
 {
-    const struct pp_manifest *m = &p->manifest;
-    struct pp_err *err = &p->tool->err;
-    if (m->graph.n_slices > 1 && m->mesh.cp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/mesh/cp: '%d', but the schedule has slices, which "
-                       "divide sequences too; take a schedule without slices "
-                       "or ppsplit --cp 1",
-                       m->mesh.cp);
+    struct pp_manifest *m = &p->manifest;
+    if (p->options.generate) { /* a token that is drawn is not dropped */
+        m->mesh.expert_capacity = 0;
+        m->mesh.expert_padding = false;
+    }
     if (p->job.metadata && m->graph.n_slices > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/schedule/slices: '%d', but --print-metadata-hash "
                        "compares whole sequences",
                        m->graph.n_slices);
-    return 0;
-}
-
-/* Refuses stages that are no chain, if the model does not say why: two encoders
- * may be branches, which reading the manifest has checked. */
-static int check_chain(const struct pprun *p)
-{
-    int s = pp_graph_break(&p->manifest.graph);
-    if (s < 0 || p->model.encoders[1].kind != PP_VISION_NONE)
-        return 0;
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "/stages/%d/inputs: must be the previous stage alone; "
-                   "pprun supports only chains of stages so far",
-                   s);
-}
-
-/* Refuses what counts the tokens of whole microbatches. */
-static int fail_slices(const struct pprun *p, const char *name)
-{
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "/schedule/slices: '%d', but %s counts the tokens of whole "
-                   "microbatches; take a schedule without slices",
-                   p->manifest.graph.n_slices, name);
+    return tool_runs(m, &p->tool->err);
 }
 
 /* Refuses settings of routers that would have no effect or be wrong. */
@@ -105,36 +81,12 @@ static int check_router(const struct pprun *p)
                        "/model/architecture: '%s' has no experts, so %s has no "
                        "effect",
                        p->manifest.model.architecture, name);
-    return has_losses && p->manifest.graph.n_slices > 1 ? fail_slices(p, loss)
-                                                        : 0;
-}
-
-/* Checks what experts with a capacity need of slices. */
-static int check_capacity(struct pprun *p)
-{
-    struct pp_mesh *x = &p->manifest.mesh;
-    if (p->options.generate) { /* a token that is drawn is not dropped */
-        x->expert_capacity = 0;
-        x->expert_padding = false;
-    }
-    if (x->expert_capacity <= 0 || p->manifest.graph.n_slices == 1)
-        return 0;
-    if (x->expert_drop == PP_DROP_PROBS)
-        return fail_slices(p, "--expert-drop probs");
-    if (x->expert_padding)
-        return fail_slices(p, "--expert-padding");
-    if (pp_mesh_has_whole_experts(x))
-        return fail_slices(p, "the capacity of whole experts on "
-                              "tensor-parallel ranks");
-    if (x->ep == 1 || x->expert_limit)
-        return 0;
-    x->expert_capacity = 0; /* the most that may come */
-    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                   "/schedule/slices: '%d', but expert-parallel ranks have "
-                   "room for what experts keep of whole microbatches; plan "
-                   "with ppsplit --expert-limit %zu",
-                   p->manifest.graph.n_slices,
-                   pp_mesh_most_expert_rows(x, &p->model));
+    return has_losses && p->manifest.graph.n_slices > 1
+               ? pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                         "/schedule/slices: '%d', but %s counts the tokens of "
+                         "whole microbatches; take a schedule without slices",
+                         p->manifest.graph.n_slices, loss)
+               : 0;
 }
 
 /* A plan that is exact takes products of single rows. */
@@ -158,12 +110,6 @@ static int choose_exact(struct pprun *p)
     o->row_invariant = true;
     p->job.kernels = pprun_cpu_kernels(p, o->dtype == PPRUN_FP64);
     return 0;
-}
-
-/* Refuses what pprun does not do with experts yet. */
-static int check_experts(struct pprun *p)
-{
-    return check_router(p) || check_capacity(p) ? -1 : 0;
 }
 
 /* Refuses a reward model for what needs words, and the other way round. */
@@ -218,43 +164,13 @@ static int check_mtp(struct pprun *p)
         p->job.mtp_weight = MTP_WEIGHT;
     if (!p->model.n_mtp)
         return 0;
-    if (p->model.n_mtp > 1)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/units: '%zu' layers for multi-token prediction, "
-                       "but pprun trains at most one; plan without --mtp",
-                       p->model.n_mtp);
-    const char *what = m->tied            ? "a tied head"
-                       : m->has_frozen    ? "frozen units"
-                       : p->job.objective ? "--objective"
-                                          : NULL;
-    return what ? pp_fail(err, PP_EXIT_INPUT,
-                          "/model/units: '%s' is for multi-token prediction, "
-                          "which pprun does not train with %s; plan without "
-                          "--mtp",
-                          m->ahead, what)
-                : 0;
-}
-
-/* Checks that the units of the manifest are the model's. */
-static int check_units(const struct pprun *p)
-{
-    const struct pp_manifest *m = &p->manifest;
-    struct pp_err *err = &p->tool->err;
-    if (m->model.n_units != pp_model_n_units(&p->model))
-        return pp_fail(
-            err, PP_EXIT_INPUT, "/model/units: %zu units, but '%s' has %zu",
-            m->model.n_units, m->model.source, pp_model_n_units(&p->model));
-    for (size_t i = 0; i < m->model.n_units; i++) {
-        struct pp_unit_id u = pp_model_unit(&p->model, i);
-        char fqn[PP_FQN_TEXT];
-        pp_model_fqn(&p->model, u, fqn);
-        if (strcmp(fqn, m->model.units[i].fqn) ||
-            m->model.units[i].params != pp_unit_n_params(&p->model, u))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "/model/units/%zu: '%s' differs from '%s' of '%s'",
-                           i, m->model.units[i].fqn, fqn, m->model.source);
-    }
-    return 0;
+    return p->job.objective
+               ? pp_fail(err, PP_EXIT_INPUT,
+                         "/model/units: '%s' is for multi-token prediction, "
+                         "which pprun does not train with --objective; plan "
+                         "without --mtp",
+                         m->ahead)
+               : 0;
 }
 
 /* Lists the stages, and the roles of units, as the job takes them. */
@@ -298,11 +214,6 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",
                        m->model.architecture, m->model.source, name);
-    if (!pp_model_trained(&p->model))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/model/architecture: '%s' can be planned, but pprun "
-                       "does not train it yet",
-                       name);
     if (check_mtp(p) || pprun_read_generator(p) ||
         pp_mesh_check(&m->mesh, &p->model, 0, err) || pprun_check_images(p))
         return -1;
@@ -310,7 +221,7 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/tied: '%s', but '%s' says otherwise",
                        m->model.tied ? "true" : "false", m->model.source);
-    return check_units(p) || list_stages(p) ? -1 : 0;
+    return tool_plan_matches(m, &p->model, err) || list_stages(p) ? -1 : 0;
 }
 
 /* Rank 0 checks the weights as a whole; each rank checks its own. */
@@ -392,8 +303,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
     struct pp_err *err = &p->tool->err;
     if (read_manifest(p, manifest))
         return -1;
-    if (check_supported(p) || match_model(p) || check_chain(p) ||
-        choose_exact(p) || check_experts(p) || check_head(p))
+    if (check_supported(p) || match_model(p) || choose_exact(p) ||
+        check_router(p) || check_head(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);

@@ -13,6 +13,7 @@
 #include "schedule/check/check.h"
 #include "schedule/ir/schedule.h"
 #include "schedule/kinds/kind.h"
+#include "tool_runnable.h"
 #include "version.h"
 
 /* Most stages times microbatches times slices. A plan at the limit takes up to
@@ -301,7 +302,12 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     int rc =
         pp_manifest_add_history(&p->manifest, "ppsched", PP_VERSION, args, err);
     free(args);
-    return rc ? -1 : pp_manifest_write(&p->manifest, f, err);
+    if (rc || pp_manifest_write(&p->manifest, f, err))
+        return -1;
+    struct pp_err why = {0};
+    if (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why))
+        tool_say_refused(p->tool, &why);
+    return 0;
 }
 
 /* Reads the manifest, the data and the CSV file that the options name. */

@@ -259,7 +259,11 @@ void split_set_costs(const struct split_job *j, size_t i,
                      struct pp_manifest_unit *x);
 
 /* Prints the manifest; command is its line of history. */
-int split_print_manifest(const struct split_job *j, const char *command,
-                         FILE *f, struct pp_err *err) PP_MUST_USE;
+int split_print_manifest(struct split_job *j, const char *command, FILE *f,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Notes what pprun cannot run of a plan, with the slices of --schedule. Changes
+ * those of the graph of m. */
+void split_say_runs(struct split_job *j, struct pp_manifest *m);
 
 #endif

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "manifest/config_json.h"
 #include "manifest/manifest.h"
 #include "ppsplit.h"
+#include "tool_runnable.h"
 #include "version.h"
 
 enum { LANGUAGE, GENERATOR, N_PARTS };
@@ -76,6 +78,22 @@ static int find_files(struct split_job *j, const char *files[N_PARTS])
                                                "'language'");
 }
 
+/* Notes what pprun cannot run of the joined plan. A table of units has no
+ * tensors, and no model that can be read. */
+static int say_runs(struct split_job *j, struct pp_manifest *m, bool is_table)
+{
+    const size_t at = m->n_components - 1;
+    struct pp_model model;
+    struct pp_err why = {0};
+    if (!is_table && pp_model_read(m->components[at].source, &model, &j->t.err))
+        return -1;
+    if (!is_table &&
+        tool_generator_runs(&model, at, m->components[at].source, &why))
+        tool_say_refused(&j->t, &why);
+    split_say_runs(j, m);
+    return 0;
+}
+
 static int print_joined(struct split_job *j, struct pp_manifest *m, int argc,
                         char **argv)
 {
@@ -104,8 +122,10 @@ int split_add_generator(struct split_job *j, int argc, char **argv)
     if (rc == 0 && (split_connect(j, &plan, &generator) ||
                     pp_manifest_add_generator(&plan, &generator, &j->t.err)))
         rc = pp_fail_at(&j->t.err, "--combine: %s: ", files[GENERATOR]);
-    if (rc == 0)
-        rc = print_joined(j, &plan, argc, argv);
+    bool is_table = rc == 0 && generator.model.n_tensors == 0;
+    if (rc == 0 &&
+        (print_joined(j, &plan, argc, argv) || say_runs(j, &plan, is_table)))
+        rc = -1;
     pp_manifest_finish(&generator);
     pp_manifest_finish(&plan);
     return rc;

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 /* ppsplit_manifest - the plan as a manifest. */
+#include "manifest/config_json.h"
 #include "manifest/manifest.h"
 #include "model/cost.h"
 #include "model/vision.h"
 #include "ppsplit.h"
+#include "schedule/kinds/kind.h"
+#include "tool_runnable.h"
 #include "version.h"
 
 double split_seen(const struct split_job *j, struct pp_flops f)
@@ -194,8 +197,33 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);
 }
 
-int split_print_manifest(const struct split_job *j, const char *command,
-                         FILE *f, struct pp_err *err)
+void split_say_runs(struct split_job *j, struct pp_manifest *m)
+{
+    const struct pp_kind *kind = j->kind ? pp_kind_find(j->kind) : NULL;
+    struct pp_err why = {0};
+    m->graph.n_slices = kind && kind->slices ? kind->slices : 1;
+    if (tool_runs(m, &why))
+        tool_say_refused(&j->t, &why);
+}
+
+/* Notes that --moe-layer-freq made another model of it. */
+static int say_matches(struct split_job *j, const struct pp_manifest *m,
+                       struct pp_err *err)
+{
+    struct pp_model model;
+    struct pp_err why = {0};
+    if (!j->moe_layer_freq)
+        return 0;
+    if (pp_model_read(j->source, &model, err))
+        return -1;
+    model.n_mtp = j->model.n_mtp;
+    if (tool_plan_matches(m, &model, &why))
+        tool_say_refused(&j->t, &why);
+    return 0;
+}
+
+int split_print_manifest(struct split_job *j, const char *command, FILE *f,
+                         struct pp_err *err)
 {
     struct pp_arena a = {0};
     struct pp_manifest m;
@@ -204,6 +232,10 @@ int split_print_manifest(const struct split_job *j, const char *command,
     int rc = fill(j, &a, command, &m, err);
     if (rc == 0)
         rc = pp_manifest_write(&m, f, err);
+    if (rc == 0) {
+        split_say_runs(j, &m);
+        rc = say_matches(j, &m, err);
+    }
     pp_manifest_finish(&m);
     pp_arena_finish(&a);
     return rc;

@@ -16,6 +16,7 @@ from combo_points import PLAIN_PLAN
 TIMEOUT = 300
 COMPARE = "$BUILDDIR/tests/golden/compare_tensors"
 LOSSES = ["--aux-loss", "--z-loss", "--mtp-weight", "--generator-weight"]
+CANNOT = ": pprun cannot run this plan: "
 TIMES = ("seconds", "tokens_per_s", "bubble", "products")
 
 
@@ -74,7 +75,7 @@ class Runs:
 
     def __init__(self, p, folder, golden):
         self.p, self.folder, self.golden = p, folder, golden
-        self.commands, self.refusals = [], []
+        self.commands, self.refusals, self.notes = [], [], []
 
     def path(self, *names):
         return os.path.join(self.folder, *names)
@@ -96,6 +97,9 @@ class Runs:
                 os.killpg(run.pid, signal.SIGKILL)
                 raise Fault(name, "hang", "after %d s" % TIMEOUT) from None
         lines = err.splitlines()
+        if run.returncode == 0 and "-q" not in words[:2]:
+            self.notes += [x.split(CANNOT)[1] for x in lines if CANNOT in x]
+            return out
         if run.returncode == 0:
             if lines and words[0] != "mpirun":
                 raise Fault(name, 0, "says: " + lines[0])
@@ -122,8 +126,25 @@ class Runs:
             o += ["--clip-rows", 8] if "audio" in ENCODERS[p["family"]] else []
         return o + (p["experts"] or []) + ["--seq-len", p["capacity"]]
 
+    def judge(self, name):
+        """Checks that the planners noted what pprun cannot run of NAME.json,
+        whatever its options are, and nothing else."""
+        said = set(self.notes)
+        try:
+            self.call("pprun", ["pprun", "-q", "--print-memory", "--data",
+                                "packed", name + ".json"])
+            why = ""
+        except Refusal as stop:
+            why = stop.text.partition(name + ".json: ")[2]
+        if why[:1] == "/" and why not in said:
+            raise Fault("notes", 0, "no note that pprun says: " + why)
+        if not why and said:
+            raise Fault("notes", 0, "pprun runs a plan noted with: " +
+                        said.pop())
+
     def plan(self, name, plan):
-        """Writes NAME.json."""
+        """Writes NAME.json and keeps the notes about it."""
+        self.notes = []
         p, whole, of = self.p, name + ".json", name + ".split"
         words = ["-p", plan["pp"]]
         for option, size in (("-c", "chunks"), ("--tp", "tp"), ("--cp", "cp"),
@@ -133,29 +154,28 @@ class Runs:
             words += ["--placement", plan["placement"]]
         if plan["recompute"]:
             words += ["--recompute", plan["recompute"]]
-        self.call("ppsplit", ["ppsplit", "-q", *words, *plan["encoder"],
-                              *plan["split"], *self.model_options(), "-o", of,
+        self.call("ppsplit", ["ppsplit", *words, *plan["encoder"], *plan["split"],
+                              *self.model_options(), "-o", of,
                               "model"])
         if p["gen"]:
             self.call("ppsplit", ["ppsplit", "-q", *plan["gen_split"],
                                   "--seq-len", p["capacity"], "-o",
                                   name + ".gen", "generator"])
             self.call("combine", [
-                "ppsplit", "-q", "--combine",
+                "ppsplit", "--combine",
                 "language=%s,generator=%s.gen" % (of, name), "-o",
                 name + ".both"])
             of = name + ".both"
         data = ["--data", "packed"] if plan["planned"] else []
         if p["objective"] not in ("sft",) and plan["planned"]:
             data += ["--objective", p["objective"]]
-        self.call("ppsched", ["ppsched", "-q", "-s", plan["kind"], "-m",
-                              plan["m"], *plan["sched"], *data, "-o", whole,
-                              of])
+        self.call("ppsched", ["ppsched", "-s", plan["kind"], "-m", plan["m"],
+                              *plan["sched"], *data, "-o", whole, of])
         if plan["csv"]:
             self.call("csv", ["ppsched", "-q", "--export", "csv-comms", "-o",
                               name + ".csv", whole])
             depth = plan["sched"] if "--depth" in plan["sched"] else []
-            self.call("csv", ["ppsched", "-q", "--csv", name + ".csv", *depth,
+            self.call("csv", ["ppsched", "--csv", name + ".csv", *depth,
                               *data, "-o", whole, of])
         return whole
 
@@ -221,9 +241,9 @@ class Runs:
         self.pack("packed", p["seed"], p["docs"])
         if "eval" in p["verify"] or "eval" in p["optimizer"]:
             self.pack("eval", p["seed"] + 1, 9)
-        self.plan("plan", plan)
-        if p["then"]:
-            self.plan("then", p["then"])
+        for name in ["plan"] + ["then"] * bool(p["then"]):
+            self.plan(name, p[name])
+            self.judge(name)
 
     def pprun(self, name, plan, words, first=("pprun",)):
         p = self.p

@@ -218,7 +218,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     ppsplit -q -p 2 --dp 2 --ep 2 --expert-capacity 1.5 model-experts |
         ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json
     refused "/schedule/slices: '2', but expert-parallel ranks have room for \
-what experts keep of whole microbatches; plan with ppsplit --expert-limit 4" \
+what experts keep of whole microbatches; plan with ppsplit --expert-limit" \
         --data packed --steps 1
     ppsplit -q -p 2 --expert-capacity 1.5 --expert-drop probs model-experts |
         ppsched -q -s seq1f1b --slices 2 -m 4 >plan.json

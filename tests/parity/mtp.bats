@@ -153,6 +153,5 @@ refused() {
     jq '.num_nextn_predict_layers = 2' "$MODEL/config.json" \
         >model-mtp/config.json
     ppsplit -q -p 2 --mtp model-mtp | ppsched -q -s 1f1b -m 4 >plan.json
-    refused "'2' layers for multi-token prediction, but pprun trains at most \
-one" --steps 1
+    refused "does not train with a second such layer" --steps 1
 }

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: MIT */
+#include "tool_runnable.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "manifest/workloads.h"
+
+/* Reports whether the unit after the first layer ahead is one, too. */
+static bool has_several_ahead(const struct pp_manifest *m)
+{
+    static const char layers[] = "model.layers.";
+    size_t i = 0;
+    while (strcmp(m->model.units[i].fqn, m->model.ahead) != 0)
+        i++;
+    return i + 1 < m->model.n_units &&
+           !strncmp(m->model.units[i + 1].fqn, layers, strlen(layers));
+}
+
+static bool has_tied(const struct pp_manifest *m)
+{
+    return m->model.tied;
+}
+
+static bool has_frozen(const struct pp_manifest *m)
+{
+    return m->model.has_frozen;
+}
+
+static bool has_encoder(const struct pp_manifest *m)
+{
+    return pp_plan_encoders(m) > 0;
+}
+
+static bool is_ahead(const struct pp_manifest *m)
+{
+    return m->model.ahead != NULL;
+}
+
+static bool has_slices(const struct pp_manifest *m)
+{
+    return m->graph.n_slices > 1;
+}
+
+static bool has_copies(const struct pp_manifest *m)
+{
+    return m->graph.n_copies > 1;
+}
+
+/* Reports whether the language model or its generator has cp_exact. */
+static bool is_exact(const struct pp_manifest *m)
+{
+    return m->mesh.cp_exact || m->components[m->n_components - 1].mesh.cp_exact;
+}
+
+/* The last unit of a reward model has this name, before those of a generator.
+ */
+static bool gives_rewards(const struct pp_manifest *m)
+{
+    for (size_t i = 0; i < m->model.n_units; i++)
+        if (!strcmp(m->model.units[i].fqn, "score"))
+            return true;
+    return false;
+}
+
+static bool has_cp(const struct pp_manifest *m)
+{
+    return m->mesh.cp > 1;
+}
+
+static bool has_capacity(const struct pp_manifest *m)
+{
+    return m->mesh.expert_capacity > 0;
+}
+
+static bool drops_by_probs(const struct pp_manifest *m)
+{
+    return has_capacity(m) && m->mesh.expert_drop == PP_DROP_PROBS;
+}
+
+static bool pads_experts(const struct pp_manifest *m)
+{
+    return has_capacity(m) && m->mesh.expert_padding;
+}
+
+static bool has_whole_experts(const struct pp_manifest *m)
+{
+    return has_capacity(m) && pp_mesh_has_whole_experts(&m->mesh);
+}
+
+static bool has_no_limit(const struct pp_manifest *m)
+{
+    return has_capacity(m) && m->mesh.ep > 1 && !m->mesh.expert_limit;
+}
+
+/* Each feature excludes others; its message is made in fail. */
+enum feature { SLICES, AHEAD, GENERATOR };
+
+/* clang-format off */
+static const struct clash {
+    enum feature feature;
+    enum tool_planner planner; /* that decides about it */
+    bool (*holds)(const struct pp_manifest *m);
+    const char *with;   /* the other feature, or the reason */
+    const char *remedy; /* NULL: that of the feature */
+} clashes[] = {
+    {SLICES, TOOL_PLANNER_SCHEDULE, has_cp,
+     "context-parallel ranks divide sequences too",
+     "take a schedule without slices or ppsplit --cp 1"},
+    {SLICES, TOOL_PLANNER_SCHEDULE, has_encoder,
+     "images and audio belong to whole microbatches", NULL},
+    {SLICES, TOOL_PLANNER_SCHEDULE, drops_by_probs,
+     "--expert-drop probs counts the tokens of whole microbatches", NULL},
+    {SLICES, TOOL_PLANNER_SCHEDULE, pads_experts,
+     "--expert-padding counts the tokens of whole microbatches", NULL},
+    {SLICES, TOOL_PLANNER_SCHEDULE, has_whole_experts,
+     "the capacity of whole experts on tensor-parallel ranks counts the tokens "
+     "of whole microbatches", NULL},
+    {SLICES, TOOL_PLANNER_SCHEDULE, has_no_limit,
+     "expert-parallel ranks have room for what experts keep of whole "
+     "microbatches", "plan with ppsplit --expert-limit"},
+    {AHEAD, TOOL_PLANNER_SPLIT, has_several_ahead, "a second such layer", NULL},
+    {AHEAD, TOOL_PLANNER_SPLIT, has_tied, "a tied head", NULL},
+    {AHEAD, TOOL_PLANNER_SPLIT, has_frozen, "frozen units", NULL},
+    {GENERATOR, TOOL_PLANNER_SPLIT, is_ahead, "multi-token prediction", NULL},
+    {GENERATOR, TOOL_PLANNER_SPLIT, has_copies, "two copies of the weights",
+     NULL},
+    {GENERATOR, TOOL_PLANNER_SPLIT, is_exact, "ppsplit --cp-exact", NULL},
+    {GENERATOR, TOOL_PLANNER_SPLIT, gives_rewards,
+     "a language model that gives rewards", NULL},
+    {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
+};
+/* clang-format on */
+
+static bool has(const struct pp_manifest *m, enum feature f)
+{
+    return f == SLICES  ? has_slices(m)
+           : f == AHEAD ? is_ahead(m)
+                        : pp_plan_generates(m);
+}
+
+static int fail(const struct pp_manifest *m, const struct clash *c,
+                struct pp_err *err)
+{
+    size_t last = m->n_components - 1;
+    if (c->feature == SLICES)
+        return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
+                       m->graph.n_slices, c->with,
+                       c->remedy ? c->remedy
+                                 : "take a schedule without slices");
+    if (c->feature == AHEAD)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: '%s' is for multi-token prediction, "
+                       "which pprun does not train with %s; plan without --mtp",
+                       m->model.ahead, c->with);
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "/components/%zu: '%s' is a generator, which pprun does not "
+                   "train with %s",
+                   last, m->components[last].name, c->with);
+}
+
+/* Fails if a stage without units would pass on the features of two encoders, or
+ * if stages are no chain and the model has not two encoders, which may be
+ * branches. */
+static int check_stages(const struct pp_manifest *m, struct pp_err *err)
+{
+    bool branches = pp_plan_encoders(m) > 1;
+    int broken = branches ? -1 : pp_graph_break(&m->graph);
+    if (broken >= 0)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/stages/%d/inputs: must be the previous stage alone; "
+                       "pprun supports only chains of stages so far",
+                       broken);
+    for (int s = 0; branches && s < m->graph.n_stages; s++) {
+        size_t first = m->stages[s].first_unit;
+        if (m->stages[s].n_units == 0 &&
+            (first == m->components[1].first_unit ||
+             first == m->components[2].first_unit))
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/stages/%d/units: none, but the features of two "
+                           "encoders go to the embedding's stage alone",
+                           s);
+    }
+    return 0;
+}
+
+void tool_say_refused(struct tool *t, const struct pp_err *why)
+{
+    tool_say(t, TOOL_NOTE, "pprun cannot run this plan: %s", why->text);
+}
+
+int tool_runs_of(const struct pp_manifest *m, enum tool_planner planner,
+                 struct pp_err *err)
+{
+    for (size_t i = 0; i < sizeof clashes / sizeof *clashes; i++) {
+        const struct clash *c = &clashes[i];
+        if (c->planner == planner && has(m, c->feature) && c->holds(m))
+            return fail(m, c, err);
+    }
+    return planner == TOOL_PLANNER_SPLIT ? check_stages(m, err) : 0;
+}
+
+int tool_runs(const struct pp_manifest *m, struct pp_err *err)
+{
+    return tool_runs_of(m, TOOL_PLANNER_SPLIT, err) ||
+                   tool_runs_of(m, TOOL_PLANNER_SCHEDULE, err)
+               ? -1
+               : 0;
+}
+
+int tool_plan_matches(const struct pp_manifest *m, const struct pp_model *model,
+                      struct pp_err *err)
+{
+    const struct pp_manifest_model *x = &m->model;
+    size_t n = pp_model_n_units(model);
+    if (x->n_units != n)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/units: %zu units, but '%s' has %zu", x->n_units,
+                       x->source, n);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_unit_id u = pp_model_unit(model, i);
+        uint64_t params = pp_unit_n_params(model, u);
+        char fqn[PP_FQN_TEXT];
+        pp_model_fqn(model, u, fqn);
+        if (strcmp(fqn, x->units[i].fqn) != 0)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/model/units/%zu: '%s' is '%s' in '%s'", i,
+                           x->units[i].fqn, fqn, x->source);
+        if (x->units[i].params != params)
+            return pp_fail(err, PP_EXIT_INPUT,
+                           "/model/units/%zu: '%s' has %" PRIu64
+                           " parameters, but %" PRIu64 " in '%s'",
+                           i, fqn, x->units[i].params, params, x->source);
+    }
+    return 0;
+}
+
+int tool_generator_runs(const struct pp_model *g, size_t component,
+                        const char *source, struct pp_err *err)
+{
+    const char *unfit = pp_model_has_encoder(g) ? "has an encoder"
+                        : g->tied               ? "has a tied head"
+                        : g->moe.n_experts      ? "has experts"
+                        : g->scores             ? "gives rewards"
+                                                : NULL;
+    return unfit ? pp_fail(err, PP_EXIT_INPUT,
+                           "/components/%zu: '%s' %s, which pprun does not "
+                           "train as a generator",
+                           component, source, unfit)
+                 : 0;
+}

@@ -1,0 +1,120 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# A plan that pprun cannot run is planned with a note, which has pprun's words;
+# tests/parity/combos looks for other plans.
+
+bats_require_minimum_version 1.5.0
+
+setup_file() {
+    cd "$BATS_FILE_TMPDIR"
+    export G=$SRCDIR/tests/golden
+    mkdir two tied scores
+    jq '.num_nextn_predict_layers = 2' "$G/deepseek-mtp/model/config.json" \
+        >two/config.json
+    jq '.tie_word_embeddings = true' "$G/deepseek-mtp/model/config.json" \
+        >tied/config.json
+    jq '.architectures = ["LlamaForSequenceClassification"] | .num_labels = 1' \
+        "$G/llama/model/config.json" >scores/config.json
+    ppsplit -q -p 1 "$G/generator/model" >g.json
+    ppsplit -q -p 1 --cp 2 --cp-exact "$G/generator/model" >exact.json
+    ppsplit -q -p 1 "$G/mixtral/model" >experts.json
+}
+
+setup() { cd "$BATS_FILE_TMPDIR"; }
+
+# refused PROGRAM REASON: PROGRAM noted, and pprun says of plan.json, REASON.
+# Without arguments neither said anything.
+refused() {
+    run --separate-stderr pprun --print-memory plan.json
+    local said=${stderr#pprun: plan.json: }
+    local of=${1:+"$1: pprun cannot run this plan: "}
+    cat notes
+    echo "$stderr"
+    [ "$status" = 2 ]
+    [ "$(cat notes)" = "${of}${1:+$said}" ]
+    [[ $said == *"${2:-no data: give --data DIR}"* ]]
+}
+
+# plan KIND OPTION...: writes plan.json and notes.
+plan() {
+    { ppsplit "${@:2}" | ppsched -s $1 -m 4 >plan.json; } 2>notes
+}
+
+@test "a schedule with slices is noted if something needs whole microbatches" {
+    local model=$G/mixtral/model capacity='--expert-capacity 1.5' row
+    plan 'seq1f1b --slices 2' -p 2 --cp 2 "$G/llama/model"
+    refused ppsched "context-parallel ranks divide sequences too"
+    plan seq1f1b -p 2 "$G/llava"
+    refused ppsched "images and audio belong to whole microbatches"
+    while read -r row; do
+        # shellcheck disable=SC2086
+        plan seq1f1b -p 2 $capacity ${row%%:*} "$model"
+        refused ppsched "${row#*:}"
+    done <<'END'
+--expert-drop probs:--expert-drop probs counts the tokens
+--dp 2 --ep 2 --expert-padding:--expert-padding counts the tokens
+--dp 2 --ep 2:plan with ppsplit --expert-limit
+--tp 2 --ep 2 --experts-over-tp --expert-limit 4:the capacity of whole experts
+END
+    plan seq1f1b -p 2 --dp 2 --ep 2 $capacity --expert-limit 4 "$model"
+    refused
+    plan 1f1b -p 2 --expert-drop probs $capacity "$model"
+    refused
+}
+
+@test "--schedule of ppsplit notes what the schedule will exclude" {
+    ppsplit -s seq1f1b -p 2 "$G/llava" 2>notes |
+        ppsched -q -s seq1f1b -m 4 >plan.json
+    refused ppsplit "images and audio belong to whole microbatches"
+}
+
+@test "multi-token prediction is noted if pprun does not train it" {
+    plan 1f1b -p 2 --mtp two
+    refused ppsplit "with a second such layer; plan without --mtp"
+    plan 1f1b -p 2 --mtp tied
+    refused ppsplit "with a tied head; plan without --mtp"
+    plan 1f1b -p 2 --mtp --freeze head "$G/deepseek-mtp/model"
+    refused ppsplit "with frozen units; plan without --mtp"
+    plan 1f1b -p 2 --mtp "$G/deepseek-mtp/model"
+    refused
+    plan 1f1b -p 2 tied
+    refused
+}
+
+@test "layers with experts that config.json does not have are noted" {
+    plan 1f1b -p 2 --moe-layer-freq '[0,1]' "$G/mixtral/model"
+    refused ppsplit "'model.layers.0' has "
+    plan 1f1b -p 2 --moe-layer-freq 1 "$G/mixtral/model"
+    refused
+}
+
+@test "a generator is noted if pprun does not train it" {
+    local row
+    while read -r row; do
+        # shellcheck disable=SC2086
+        ppsplit -q ${row%%:*} >l.json
+        { ppsplit --combine "language=l.json,generator=$(cut -d: -f2 <<<"$row")" |
+            ppsched -s 1f1b -m 4 >plan.json; } 2>notes
+        # shellcheck disable=SC2046
+        refused $(cut -d: -f3 <<<"$row") "${row##*:}"
+    done <<END
+-p 1 $G/llama/model:experts.json:ppsplit:has experts
+-p 1 --cp 2 $G/llama/model:exact.json:ppsplit:with ppsplit --cp-exact
+-p 1 scores:g.json:ppsplit:with a language model that gives rewards
+-p 1 --mtp $G/deepseek-mtp/model:g.json:ppsplit:with multi-token prediction
+END
+    ppsplit -q -p 1 "$G/llama/model" >l.json
+    { ppsplit --combine language=l.json,generator=g.json |
+        ppsched -s seq1f1b -m 4 >plan.json; } 2>notes
+    refused ppsched "with slices"
+    { ppsplit --combine language=l.json,generator=g.json |
+        ppsched -s 1f1b -m 4 >plan.json; } 2>notes
+    refused
+}
+
+@test "notes are quiet with -q, and none is for another trainer" {
+    ppsplit -q -p 2 --mtp tied 2>notes >plan.json
+    ppsplit -p 2 --mtp --export deepspeed tied 2>>notes >layers
+    ppsplit -p 2 -t --mtp tied 2>>notes >table
+    [ ! -s notes ]
+}
