@@ -297,6 +297,15 @@ static void take_plan(struct pprun *p)
         j->named_units[i] = m->components[i].n_units;
 }
 
+static void say_dropout(const struct pprun *p, const char *source,
+                        const struct pp_model *m)
+{
+    if (m->dropout && !p->options.logprobs)
+        tool_say(p->tool, TOOL_NOTE,
+                 "'%s' asks for dropout by %s, which pprun does not apply",
+                 source, m->dropout);
+}
+
 int pprun_prepare(struct pprun *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
@@ -308,10 +317,11 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);
-    if (p->model.dropout && !p->options.logprobs)
-        tool_say(p->tool, TOOL_NOTE,
-                 "'%s' asks for dropout, which pprun does not apply",
-                 p->manifest.model.source);
+    say_dropout(p, p->manifest.model.source, &p->model);
+    if (p->model.generator)
+        say_dropout(p,
+                    p->manifest.components[p->manifest.n_components - 1].source,
+                    &p->generator);
     if (pprun_check_sizes(p, &p->model) ||
         pprun_check_sizes(p, &p->generator) ||
         pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))

@@ -323,13 +323,10 @@ static int read_chunks(const struct pp_value *o, const struct pp_model *m,
     return 0;
 }
 
-/* Reads Whisper's encoder. It may have dropout of its own. */
+/* Reads Whisper's encoder. */
 static int read_whisper(const struct pp_value *o, struct pp_model *m,
                         struct pp_vision *v)
 {
-    static const char *const dropouts[] = {"dropout", "attention_dropout",
-                                           "activation_dropout",
-                                           "encoder_layerdrop"};
     bool omni = v->kind == PP_VISION_OMNI_AUDIO;
     struct pp_value at;
     if (pp_config_only_text(o, "model_type",
@@ -344,9 +341,6 @@ static int read_whisper(const struct pp_value *o, struct pp_model *m,
         get_named(o, "num_mel_bins", NULL, 128, &v->channels) ||
         get_named(o, "max_source_positions", NULL, 1500, &v->most))
         return -1;
-    for (size_t i = 0; i < sizeof dropouts / sizeof *dropouts; i++)
-        if (pp_config_read_dropout(o, dropouts[i], 0, m))
-            return -1;
     if (v->most < PP_AUDIO_MERGE) {
         pp_value_find(o, "max_source_positions", &at);
         return pp_value_fail(&at,
@@ -393,7 +387,7 @@ int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
     if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
                                     &v->projector_bias))
         return -1;
-    if (read_token(root, v))
+    if (read_token(root, v) || pp_config_read_dropout(&encoder, m))
         return -1;
     if (pp_vision_hears(v))
         return read_whisper(&encoder, m, v);

@@ -48,10 +48,7 @@ static int read_activation(const struct pp_value *root, struct pp_model *m)
 int pp_config_read_gpt2_rest(const struct pp_value *root, struct pp_model *m)
 {
     m->norm_eps = 1e-5;
-    return pp_config_read_dropout(root, "attn_pdrop", 0.1, m) ||
-                   pp_config_read_dropout(root, "embd_pdrop", 0.1, m) ||
-                   pp_config_read_dropout(root, "resid_pdrop", 0.1, m) ||
-                   read_activation(root, m) ||
+    return read_activation(root, m) ||
                    pp_config_only_bool(root, "scale_attn_weights", true) ||
                    pp_config_only_bool(root, "scale_attn_by_inverse_layer_idx",
                                        false) ||

@@ -46,7 +46,6 @@ struct family {
     bool no_rope;    /* the keys of layers without rotary positions are read */
     bool windows;    /* sliding_window is read */
     int64_t window;  /* its default; 0: none */
-    bool dropouts;   /* of embedding and residual */
     double norm_eps; /* default; 0: 1e-6 */
     bool fixed_eps;  /* rms_norm_eps is not read */
     const char *unset; /* a key that only null may follow; or NULL */
@@ -140,8 +139,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_PHI3] = {.model_type = "phi3",
                  .max_position = 4096,
                  .norm_eps = 1e-5,
-                 .windows = true,
-                 .dropouts = true},
+                 .windows = true},
     [PP_OLMO] = {.model_type = "olmo",
                  .max_position = 2048,
                  .attention_bias = true,
@@ -185,6 +183,17 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .check_gate = pp_config_check_later_gemma,
                    .unset = "attn_logit_softcapping"},
 };
+
+/* Returns the model_type that another one stands for: that of a repository with
+ * code of its own for a class of transformers. */
+static const char *known_type(const char *text)
+{
+    static const char *const aliases[][2] = {{"kimi_k2", "deepseek_v3"}};
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (!strcmp(text, aliases[i][0]))
+            return aliases[i][1];
+    return text;
+}
 
 /* Finds an architecture by its model_type or by its class. The message also
  * lists the models with an image encoder, which the caller looked for before.
@@ -247,7 +256,8 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
             return pp_value_fail(root, "'architectures' is missing");
         if (pp_value_text(&name, &text))
             return -1;
-        return find_architecture(&name, text, true, &m->architecture);
+        return find_architecture(&name, known_type(text), true,
+                                 &m->architecture);
     }
     if (pp_value_array(&list, &n))
         return -1;
@@ -260,8 +270,14 @@ static int read_architecture(const struct pp_value *root, struct pp_model *m)
             ? check_labels(root, text)
             : find_architecture(&name, text, false, &m->architecture))
         return -1;
-    return pp_config_only_text(root, "model_type",
-                               families[m->architecture].model_type);
+    const char *type = families[m->architecture].model_type;
+    if (!pp_config_find_set(root, "model_type", &name))
+        return 0;
+    if (pp_value_text(&name, &text))
+        return -1;
+    return strcmp(known_type(text), type)
+               ? pp_config_only_text(root, "model_type", type)
+               : 0;
 }
 
 static int read_head_dim(const struct pp_value *root, const struct family *f,
@@ -344,8 +360,7 @@ static int check_features(const struct pp_value *root, const struct family *f)
     return (f->unset && pp_config_only_null(root, f->unset)) ||
                    (f->check_gate
                         ? f->check_gate(root)
-                        : pp_config_only_text(root, "hidden_act", "silu")) ||
-                   pp_config_only_number(root, "attention_dropout", 0)
+                        : pp_config_only_text(root, "hidden_act", "silu"))
                ? -1
                : 0;
 }
@@ -409,7 +424,8 @@ static const char *read_dtype(const struct pp_value *root)
 
 int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
 {
-    if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range))
+    if (pp_config_opt_positive(root, "initializer_range", 1, &m->init_range) ||
+        pp_config_read_dropout(root, m))
         return -1;
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
@@ -420,9 +436,6 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
         (f->gemma && pp_config_read_gemma(root, m)) ||
         (!f->fixed_eps &&
          pp_config_opt_positive(root, "rms_norm_eps", 1, &m->norm_eps)))
-        return -1;
-    if (f->dropouts && (pp_config_read_dropout(root, "resid_pdrop", 0, m) ||
-                        pp_config_read_dropout(root, "embd_pdrop", 0, m)))
         return -1;
     m->rope.theta = f->theta > 0 ? f->theta : 10000;
     return m->architecture == PP_GEMMA3 ? pp_config_read_two_ropes(root, m)
@@ -486,7 +499,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
 static int read_file(const char *path, struct pp_model *m, struct pp_err *err)
 {
     json_t *value;
-    if (pp_value_read(path, &value, err))
+    if (pp_value_read_python(path, &value, err))
         return -1;
     const struct pp_value_source source = {path, err};
     const struct pp_value root = {.source = &source, .value = value};

@@ -56,11 +56,12 @@ int pp_config_text(const char *path, const char *dtype, char **text,
                    struct pp_err *err)
 {
     char file[4096];
-    json_error_t where;
     *text = NULL;
     snprintf(file, sizeof file, pp_file_is_dir(path) ? "%s/config.json" : "%s",
              path);
-    json_t *config = json_load_file(file, JSON_REJECT_DUPLICATES, &where);
+    json_t *config = NULL;
+    if (pp_value_read_python(file, &config, err))
+        return -1;
     if (!json_is_object(config)) {
         json_decref(config);
         return pp_fail(err, PP_EXIT_INPUT, "%s: not a JSON object", file);

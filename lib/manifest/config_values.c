@@ -48,14 +48,24 @@ int pp_config_opt_bool(const struct pp_value *root, const char *key, bool *out)
     return pp_config_find_set(root, key, &at) ? pp_value_bool(&at, out) : 0;
 }
 
-int pp_config_read_dropout(const struct pp_value *object, const char *key,
-                           double fallback, struct pp_model *m)
+/* One rule for all families: training goes on without dropout. Only GPT-2's
+ * class asks for some if a key is not set. */
+int pp_config_read_dropout(const struct pp_value *object, struct pp_model *m)
 {
-    struct pp_value at;
-    double p = fallback;
-    if (pp_config_find_set(object, key, &at) && pp_value_real(&at, 0, 1, &p))
-        return -1;
-    m->dropout |= p > 0;
+    static const char *const keys[] = {"attn_pdrop",       "embd_pdrop",
+                                       "resid_pdrop",      "attention_dropout",
+                                       "dropout",          "activation_dropout",
+                                       "encoder_layerdrop"};
+    enum { N_OF_GPT2 = 3 };
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        struct pp_value at;
+        double p = m->architecture == PP_GPT2 && i < N_OF_GPT2 ? 0.1 : 0;
+        if (pp_config_find_set(object, keys[i], &at) &&
+            pp_value_real(&at, 0, 1, &p))
+            return -1;
+        if (p > 0 && !m->dropout)
+            m->dropout = keys[i];
+    }
     return 0;
 }
 

@@ -31,10 +31,10 @@ int pp_config_get_positive(const struct pp_value *object, const char *key,
 int pp_config_opt_positive(const struct pp_value *object, const char *key,
                            double max, double *out) PP_MUST_USE;
 
-/* Sets m->dropout if the probability at the key is above 0. fallback: the
- * probability if the key is not set. */
-int pp_config_read_dropout(const struct pp_value *object, const char *key,
-                           double fallback, struct pp_model *m) PP_MUST_USE;
+/* Sets m->dropout to the first key of a language model or an encoder by which
+ * it asks for dropout. m->architecture is set. */
+int pp_config_read_dropout(const struct pp_value *object,
+                           struct pp_model *m) PP_MUST_USE;
 
 /* Returns the index of text in words, a list that NULL ends. If words does not
  * hold it, returns -1 with a message that lists them. at is text's place. */

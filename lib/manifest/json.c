@@ -121,6 +121,62 @@ int pp_value_read(const char *path, json_t **root, struct pp_err *err)
     return rc;
 }
 
+/* Returns the length of a number at text that is not finite, or 0. */
+static size_t infinite_length(const char *text, const char *end)
+{
+    static const char *const words[] = {"NaN", "Infinity", "-Infinity"};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        size_t n = strlen(words[i]);
+        if ((size_t)(end - text) >= n && !memcmp(text, words[i], n))
+            return n;
+    }
+    return 0;
+}
+
+/* Copies text, with numbers that are not finite as objects. Returns the length
+ * of the copy, which is not written if it is NULL. */
+static size_t write_finite(const char *text, size_t n, char *copy)
+{
+    static const char open[] = "{\"__float__\": \"", close[] = "\"}";
+    const char *end = text + n;
+    bool quoted = false;
+    size_t to = 0, length;
+    for (; text < end; text += length) {
+        size_t word = quoted ? 0 : infinite_length(text, end);
+        bool escape = quoted && *text == '\\' && text + 1 < end;
+        quoted ^= *text == '"';
+        length = word ? word : escape ? 2 : 1;
+        if (copy && word)
+            to += (size_t)sprintf(copy + to, "%s%.*s%s", open, (int)word, text,
+                                  close);
+        else if (copy)
+            memcpy(copy + to, text, length), to += length;
+        else
+            to += length + (word ? sizeof open + sizeof close - 2 : 0);
+    }
+    return to;
+}
+
+int pp_value_read_python(const char *path, json_t **root, struct pp_err *err)
+{
+    const void *text;
+    size_t n, finite;
+    if (pp_file_map(path, &text, &n, err))
+        return -1;
+    char *copy = NULL;
+    int rc = -1;
+    finite = write_finite(text, n, NULL);
+    if (finite == n)
+        rc = pp_value_parse(text, n, path, root, err);
+    else if (!(copy = malloc(finite + 1)))
+        pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    else
+        rc = pp_value_parse(copy, write_finite(text, n, copy), path, root, err);
+    free(copy);
+    pp_file_unmap(text, n);
+    return rc;
+}
+
 static size_t write_pointer(const struct pp_value *at, char *buf, size_t size)
 {
     if (!at->parent)
@@ -161,10 +217,19 @@ int pp_value_no_memory(const struct pp_value *at)
                    at->source->name);
 }
 
+/* Returns the name of a number that is not finite, or NULL. */
+static const char *infinite(const struct pp_value *at)
+{
+    return json_string_value(json_object_get(at->value, "__float__"));
+}
+
 /* Fails with "'x' is not an integer". An object is quoted as {...}, an array as
  * [...]. */
 static int wrong_type(const struct pp_value *at, const char *wanted)
 {
+    if (infinite(at))
+        return pp_value_fail(at, "'%.*s' is not %s", PP_VALUE_QUOTE,
+                             infinite(at), wanted);
     if (json_is_object(at->value) || json_is_array(at->value))
         return pp_value_fail(at, "'%s' is not %s",
                              json_is_array(at->value) ? "[...]" : "{...}",
@@ -280,7 +345,7 @@ int pp_value_real(const struct pp_value *at, double min, double max,
                   double *out)
 {
     if (!json_is_number(at->value))
-        return wrong_type(at, "a number");
+        return wrong_type(at, infinite(at) ? "finite" : "a number");
     double v = json_number_value(at->value);
     if (!(v >= min && v <= max))
         return pp_value_fail(at, "'%.9g' is not between %g and %g", v, min,

@@ -46,6 +46,12 @@ int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
 int pp_value_read(const char *path, json_t **root,
                   struct pp_err *err) PP_MUST_USE;
 
+/* Does the same with a file that Python wrote. Its NaN, Infinity and -Infinity,
+ * which are no JSON, become {"__float__": "NaN"} and so on, as transformers 5
+ * writes them: no getter takes them for a number. */
+int pp_value_read_python(const char *path, json_t **root,
+                         struct pp_err *err) PP_MUST_USE;
+
 /* pp_value_fail reports an error with its place. pp_value_fail_at puts the
  * place in front of an error that is there already. All three return -1. */
 int pp_value_fail(const struct pp_value *at, const char *fmt, ...)

@@ -169,7 +169,8 @@ struct pp_model {
     bool o_bias;
     bool mlp_bias;
     enum pp_gelu gelu;    /* of an MLP without gate */
-    bool dropout;         /* config.json asks for some; pprun has none */
+    const char *dropout;  /* the key of config.json that asks for some, which
+                             pprun does not apply; or NULL */
     bool qk_norm;         /* RMSNorm of every query and key head, before RoPE */
     bool norms_all_heads; /* QK-norm is one of all queries and one of all keys
                              of a token */

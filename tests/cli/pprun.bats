@@ -172,7 +172,7 @@ fails() {
     sed 's/"rms_norm_eps": 1e-6/"rms_norm_eps": NaN/' \
         model-llama/config.json >model-nan/config.json
     sed 's/model-llama/model-nan/' plan.json >nan.json
-    fails 2 "pprun: *model-nan/config.json: line *" \
+    fails 2 "pprun: *model-nan/config.json: /rms_norm_eps: 'NaN' is not finite" \
         pprun nan.json --data packed --init 1 --steps 1
 }
 

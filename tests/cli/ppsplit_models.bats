@@ -49,6 +49,18 @@ setup() { cd "$BATS_TEST_TMPDIR"; }
         .model.units[4].params == 11507286272' plan.json
 }
 
+@test "Kimi K2 is a DeepSeek V3, with or without the name of its class" {
+    local class
+    deepseek
+    ppsplit -p 4 m >plan.json
+    for class in '["DeepseekV3ForCausalLM"]' null; do
+        jq --argjson c "$class" '.model_type = "kimi_k2" | .architectures = $c' \
+            m/config.json >kimi.json
+        ppsplit -p 4 kimi.json |
+            jq -e --slurpfile v plan.json '.model.units == $v[0].model.units'
+    done
+}
+
 @test "only the first layers are dense" {
     deepseek
     ppsplit -p 2 m | jq -e '[.model.units[1:62][].params] |

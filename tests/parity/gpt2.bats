@@ -92,7 +92,7 @@ model has 40 positions; pack with pppack -l 40 --oversize split" ]]
     run --separate-stderr pprun dropout.json --data packed --init 1 --steps 1
     [ "$status" -eq 0 ]
     [ "$stderr" = \
-        "pprun: 'dropout' asks for dropout, which pprun does not apply" ]
+        "pprun: 'dropout' asks for dropout by attn_pdrop, which pprun does not apply" ]
 }
 
 @test "ranks divide the state of transposed tensors, and any number reads it" {

@@ -3,6 +3,8 @@
  * compares with what transformers reads. tests/invalid holds the files that are
  * refused. */
 #include <limits.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -285,6 +287,60 @@ static void test_layers_without_rope(void)
        "or the first part of each");
 }
 
+/* Training goes on without dropout, whatever the family; one key is named. */
+static void test_dropout(void)
+{
+    static const char *const texts[][2] = {
+        {"LlamaForCausalLM", "attention_dropout"},
+        {"OlmoForCausalLM", "attention_dropout"},
+        {"Gemma2ForCausalLM", "attention_dropout"},
+        {"Phi3ForCausalLM", "embd_pdrop"},
+    };
+    struct pp_model m;
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[600];
+        for (int p = 0; p < 2; p++) {
+            snprintf(text, sizeof text,
+                     "{\"architectures\": [\"%s\"], " SIZES ", \"%s\": 0.%d}",
+                     texts[i][0], texts[i][1], p);
+            ok(read_text(text, &m), texts[i][0]);
+            is_str(m.dropout ? m.dropout : "none", p ? texts[i][1] : "none",
+                   "dropout");
+        }
+    }
+    ok(read_text("{\"model_type\": \"gpt2\", \"vocab_size\": 9, "
+                 "\"n_embd\": 8, \"n_layer\": 1, \"n_head\": 2, "
+                 "\"attn_pdrop\": 0}",
+                 &m),
+       "gpt2");
+    is_str(m.dropout ? m.dropout : "none", "embd_pdrop", "asks by default");
+}
+
+/* Python writes numbers that JSON does not have, and transformers 5 objects. */
+static void test_python(void)
+{
+    struct pp_model m;
+    ok(read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                 "\"limits\": [0.0, Infinity], \"x\": -Infinity, \"y\":NaN, "
+                 "\"z\": {\"__float__\": \"Infinity\"}, "
+                 "\"s\": \"NaN \\\" Infinity\", \"rms_norm_eps\": 1e-4}",
+                 &m) &&
+           m.norm_eps == 1e-4,
+       "keys that are not read may be NaN and Infinity");
+    struct pp_err err = {0};
+    char *text;
+    ok(!pp_config_text(dir, "float32", &text, &err) &&
+           strstr(text, "\"NaN \\\" Infinity\"") &&
+           strstr(text, "\"__float__\": \"-Infinity\"") &&
+           strstr(text, "\"__float__\": \"NaN\""),
+       "a checkpoint has them as transformers writes them");
+    free(text);
+    ok(!read_text("{\"architectures\": [\"LlamaForCausalLM\"], " SIZES ","
+                  "\"x\": NaN1}",
+                  &m),
+       "a word that begins like one is an error");
+}
+
 static void test_olmo(void)
 {
     struct pp_model m;
@@ -405,6 +461,8 @@ int main(void)
     test_latent();
     test_default_groups();
     test_layers_without_rope();
+    test_dropout();
+    test_python();
     test_olmo();
     test_class_defaults();
     test_gemma();
