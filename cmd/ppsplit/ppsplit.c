@@ -294,6 +294,8 @@ static int run(struct split_job *j, int argc, char **argv)
 {
     if (split_read_options(j, argc, argv))
         return -1;
+    if (j->models)
+        return split_print_models(j);
     if (split_generates(j))
         return split_add_generator(j, argc, argv);
     if (read_model(j) || complete_request(j))
@@ -314,7 +316,8 @@ int main(int argc, char **argv)
               .synopsis = "-p RANKS [-c CHUNKS] [options] MODEL\n"
                           "       ppsplit -t | --export FORM | --svg FILE "
                           "[options] [MANIFEST]\n"
-                          "       ppsplit --combine PLANS [options]",
+                          "       ppsplit --combine PLANS [options]\n"
+                          "       ppsplit --models [--json]",
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
               .options = split_options},

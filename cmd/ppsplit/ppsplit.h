@@ -88,7 +88,7 @@ struct split_job {
     enum pp_stages_kind stages_kind;
     enum pp_stages_round round;
     bool account_embedding, account_loss;
-    bool table;
+    bool table, models, json;
     enum split_export export;
     const char *compare, *svg; /* kinds; a file */
     const char *combine;       /* "vision=plan1.json,language=plan2.json" */
@@ -257,6 +257,10 @@ int split_print_export(struct split_job *j, FILE *f,
  * recomputes has. */
 void split_set_costs(const struct split_job *j, size_t i,
                      struct pp_manifest_unit *x);
+
+/* Prints the models that are known, and the values of their configurations that
+ * are refused. */
+int split_print_models(struct split_job *j) PP_MUST_USE;
 
 /* Prints the manifest; command is its line of history. */
 int split_print_manifest(struct split_job *j, const char *command, FILE *f,

@@ -319,6 +319,10 @@ const struct tool_option split_options[] = {
      AT(encoder_layers), 0, INT32_MAX, .needs = "method=colossalai"},
 
     {.group = "Output"},
+    {0, "models", NULL, "list known models, and the values that are refused",
+     AT(models)},
+    {0, "json", NULL, "with --models: JSON instead of a table", AT(json),
+     .needs = "models"},
     {'t', "table", NULL, "print a table for people", AT(table)},
     {0, "compare", "KINDS", "print a table of several kinds: A,B,... or all",
      AT(compare),
@@ -369,6 +373,10 @@ int split_read_options(struct split_job *j, int argc, char **argv)
     t->base = j;
     if (tool_read_options(t, argc, argv))
         return -1;
+    if (j->models)
+        return optind < argc
+                   ? tool_usage(t, "unexpected operand '%s'", argv[optind])
+                   : tool_check_options(t);
     j->search_order = j->kind && !strcmp(j->kind, "auto");
     bool is_manifest = j->n_ranks == 0;
     if (j->combine && optind < argc)

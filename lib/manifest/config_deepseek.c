@@ -12,7 +12,6 @@ static int read_layers(const struct pp_value *root, struct pp_model *m)
     size_t first = m->architecture == PP_DEEPSEEK_V3 ? 3 : 0;
     struct pp_value at;
     if (pp_config_opt_count(root, "first_k_dense_replace", &first) ||
-        pp_config_only_number(root, "moe_layer_freq", 1) ||
         pp_config_opt_count(root, "num_nextn_predict_layers", &m->n_nextn))
         return -1;
     pp_value_find(root, "num_nextn_predict_layers", &at);
@@ -68,19 +67,14 @@ static int read_expert_groups(const struct pp_value *root, struct pp_moe *e)
  * expert. transformers ignores norm_topk_prob there. */
 static int read_v2_router(const struct pp_value *root, struct pp_moe *e)
 {
-    static const char *const methods[] = {"greedy", "group_limited_greedy",
-                                          NULL};
     struct pp_value at;
-    const char *method = methods[0];
+    const char *method;
     e->router.n_groups = e->router.kept_groups = 1;
-    if (pp_config_only_text(root, "scoring_func", "softmax") ||
-        pp_config_only_bool(root, "norm_topk_prob", false))
-        return -1;
     if (!pp_config_find_set(root, "topk_method", &at))
         return 0;
     if (pp_value_text(&at, &method))
         return -1;
-    int i = pp_config_word(&at, method, methods);
+    int i = pp_config_word(&at, method, pp_topk_method_words);
     return i < 0 ? -1 : i == 0 ? 0 : read_expert_groups(root, e);
 }
 
@@ -93,10 +87,7 @@ static int read_v3_router(const struct pp_value *root, struct pp_moe *e)
                                    .n_groups = 8,
                                    .kept_groups = 4,
                                    .scale = 2.5};
-    return pp_config_only_text(root, "scoring_func", "sigmoid") ||
-                   pp_config_only_text(root, "topk_method", "noaux_tc") ||
-                   pp_config_opt_bool(root, "norm_topk_prob",
-                                      &e->router.norm) ||
+    return pp_config_opt_bool(root, "norm_topk_prob", &e->router.norm) ||
                    read_expert_groups(root, e)
                ? -1
                : 0;

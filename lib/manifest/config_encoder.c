@@ -119,25 +119,20 @@ static int read_feature(const struct pp_value *root, struct pp_vision *v)
         pp_value_text(&at, &strategy))
         return -1;
     v->class_out = !strcmp(strategy, "full");
-    if (v->class_out || !strcmp(strategy, "default"))
-        return 0;
-    return pp_value_fail(&at, "'%.*s' is neither default nor full",
-                         PP_VALUE_QUOTE, strategy);
+    return 0;
 }
 
 /* Reads the name of an activation, or sets its default. */
 static int read_gelu(const struct pp_value *o, const char *key,
                      const char *usual, enum pp_gelu *out)
 {
-    static const char *const words[] = {"gelu", "quick_gelu", "gelu_new",
-                                        "gelu_pytorch_tanh", NULL};
     static const enum pp_gelu forms[] = {PP_GELU_ERF, PP_GELU_SIGMOID,
                                          PP_GELU_TANH, PP_GELU_TANH};
     struct pp_value at;
     const char *text = usual;
     if (pp_config_find_set(o, key, &at) && pp_value_text(&at, &text))
         return -1;
-    int i = pp_config_word(&at, text, words);
+    int i = pp_config_word(&at, text, pp_gelu_words);
     if (i < 0)
         return -1;
     *out = forms[i];
@@ -149,8 +144,7 @@ static int read_clip(const struct pp_value *root, const struct pp_value *o,
 {
     size_t image, patch, channels;
     struct pp_value at;
-    if (pp_config_only_text(o, "model_type", "clip_vision_model") ||
-        get_named(o, "hidden_size", NULL, 768, &v->hidden) ||
+    if (get_named(o, "hidden_size", NULL, 768, &v->hidden) ||
         get_named(o, "intermediate_size", NULL, 3072, &v->intermediate) ||
         get_layers(o, "num_hidden_layers", 12, v) ||
         get_named(o, "num_attention_heads", NULL, 12, &v->n_heads) ||
@@ -234,9 +228,8 @@ static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
     size_t width = v->hidden / v->n_heads;
     v->norm_eps = 1e-6;
     v->projector_gelu = PP_GELU_ERF;
-    if (v->kind != PP_VISION_QWEN2
-            ? pp_config_only_text(o, "hidden_act", "silu")
-            : read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
+    if (v->kind == PP_VISION_QWEN2 &&
+        read_gelu(o, "hidden_act", "quick_gelu", &v->gelu))
         return -1;
     if (width % 4 || width > PP_MOST_AXES_HEAD) {
         bool given = pp_config_find_set(o, "num_heads", &at);
@@ -249,10 +242,8 @@ static int read_qwen_details(const struct pp_value *o, struct pp_vision *v)
         return 0;
     if (pp_value_is_object(&rope))
         return -1;
-    return pp_config_only_text(&rope, "rope_type", "axial") ||
-                   pp_config_only_number(&rope, "rope_theta", PP_VISION_THETA)
-               ? -1
-               : 0;
+    return pp_config_check(&rope, pp_vision_architecture(v->kind),
+                           PP_IN_ENCODER_ROPE);
 }
 
 static int read_qwen(const struct pp_value *o, const struct pp_model *m,
@@ -298,8 +289,7 @@ static int read_chunks(const struct pp_value *o, const struct pp_model *m,
 {
     struct pp_value at;
     size_t out;
-    if (pp_config_only_bool(o, "scale_embedding", false) ||
-        get_named(o, "n_window", NULL, 100, &v->chunk) ||
+    if (get_named(o, "n_window", NULL, 100, &v->chunk) ||
         get_named(o, "output_dim", NULL, 3584, &out) ||
         check_out(o, "output_dim", out, m->hidden))
         return -1;
@@ -329,10 +319,7 @@ static int read_whisper(const struct pp_value *o, struct pp_model *m,
 {
     bool omni = v->kind == PP_VISION_OMNI_AUDIO;
     struct pp_value at;
-    if (pp_config_only_text(o, "model_type",
-                            omni ? "qwen2_5_omni_audio_encoder"
-                                 : "qwen2_audio_encoder") ||
-        get_named(o, "d_model", NULL, 1280, &v->hidden) ||
+    if (get_named(o, "d_model", NULL, 1280, &v->hidden) ||
         get_named(o, "encoder_ffn_dim", NULL, 5120, &v->intermediate) ||
         get_layers(o, "encoder_layers", 32, v) ||
         get_named(o, "encoder_attention_heads", NULL, 20, &v->n_heads) ||
@@ -387,7 +374,10 @@ int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
     if (llava && pp_config_opt_bool(root, "multimodal_projector_bias",
                                     &v->projector_bias))
         return -1;
-    if (read_token(root, v) || pp_config_read_dropout(&encoder, m))
+    const enum pp_architecture tower = pp_vision_architecture(v->kind);
+    if (read_token(root, v) || pp_config_check(root, tower, PP_IN_WHOLE) ||
+        pp_config_check(&encoder, tower, PP_IN_ENCODER) ||
+        pp_config_read_dropout(&encoder, m))
         return -1;
     if (pp_vision_hears(v))
         return read_whisper(&encoder, m, v);

@@ -13,27 +13,6 @@ static int read_cap(const struct pp_value *root, const char *key,
     return pp_config_opt_positive(root, key, LARGEST, out);
 }
 
-int pp_config_check_later_gemma(const struct pp_value *root)
-{
-    return pp_config_only_text(root, "hidden_activation", "gelu_pytorch_tanh");
-}
-
-/* Released files say gelu, and mean its form by tanh too. */
-int pp_config_check_gemma(const struct pp_value *root)
-{
-    static const char *const words[] = {"gelu_pytorch_tanh", "gelu", NULL};
-    struct pp_value at;
-    const char *text;
-    if (pp_config_find_set(root, "hidden_act", &at) &&
-        (pp_value_text(&at, &text) || pp_config_word(&at, text, words) < 0))
-        return -1;
-    return pp_config_check_later_gemma(root) ||
-                   pp_config_only_bool(root, "use_bidirectional_attention",
-                                       false)
-               ? -1
-               : 0;
-}
-
 int pp_config_read_gemma(const struct pp_value *root, struct pp_model *m)
 {
     bool second = m->architecture == PP_GEMMA2;
@@ -43,9 +22,7 @@ int pp_config_read_gemma(const struct pp_value *root, struct pp_model *m)
                    (second && read_cap(root, "attn_logit_softcapping", 50,
                                        &m->score_cap)) ||
                    pp_config_opt_positive(root, "query_pre_attn_scalar",
-                                          LARGEST, &m->query_scalar) ||
-                   pp_config_only_bool(root, "use_bidirectional_attention",
-                                       false)
+                                          LARGEST, &m->query_scalar)
                ? -1
                : 0;
 }

@@ -32,15 +32,13 @@ int pp_config_read_gpt2(const struct pp_value *root, struct pp_model *m)
 static int read_activation(const struct pp_value *root, struct pp_model *m)
 {
     /* The first is by erf, the others by tanh. */
-    static const char *const words[] = {"gelu", "gelu_new", "gelu_pytorch_tanh",
-                                        NULL};
     struct pp_value at;
     const char *text;
     if (!pp_config_find_set(root, "activation_function", &at))
         return 0;
     if (pp_value_text(&at, &text))
         return -1;
-    int i = pp_config_word(&at, text, words);
+    int i = pp_config_word(&at, text, pp_gpt2_gelu_words);
     m->gelu = i == 0 ? PP_GELU_ERF : PP_GELU_TANH;
     return i < 0 ? -1 : 0;
 }
@@ -49,10 +47,6 @@ int pp_config_read_gpt2_rest(const struct pp_value *root, struct pp_model *m)
 {
     m->norm_eps = 1e-5;
     return read_activation(root, m) ||
-                   pp_config_only_bool(root, "scale_attn_weights", true) ||
-                   pp_config_only_bool(root, "scale_attn_by_inverse_layer_idx",
-                                       false) ||
-                   pp_config_only_bool(root, "add_cross_attention", false) ||
                    pp_config_opt_positive(root, "layer_norm_epsilon", 1,
                                           &m->norm_eps)
                ? -1

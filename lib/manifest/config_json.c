@@ -48,12 +48,9 @@ struct family {
     int64_t window;  /* its default; 0: none */
     double norm_eps; /* default; 0: 1e-6 */
     bool fixed_eps;  /* rms_norm_eps is not read */
-    const char *unset; /* a key that only null may follow; or NULL */
     bool moe, mla;
     bool gemma; /* caps and scales are read */
-    int (*check_gate)(const struct pp_value *root); /* NULL: it is SiLU's */
     int (*read_moe)(const struct pp_value *root, struct pp_model *m);
-    const char *quantized; /* quant_method of released weights; NULL: fp8 */
 };
 static const struct family families[PP_N_ARCHITECTURES] = {
     [PP_LLAMA] = {.model_type = "llama",
@@ -104,8 +101,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                     .windows = true,
                     .window = 128,
                     .norm_eps = 1e-5,
-                    .moe = true,
-                    .quantized = "mxfp4"},
+                    .moe = true},
     [PP_DEEPSEEK_V3] = {.model_type = "deepseek_v3",
                         .max_position = 4096,
                         .attention_bias = true,
@@ -144,8 +140,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                  .max_position = 2048,
                  .attention_bias = true,
                  .norm_eps = 1e-5,
-                 .fixed_eps = true,
-                 .unset = "clip_qkv"},
+                 .fixed_eps = true},
     [PP_OLMO2] = {.model_type = "olmo2",
                   .max_position = 2048,
                   .attention_bias = true,
@@ -157,8 +152,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                   .head_dim = 256,
                   .max_position = 8192,
                   .attention_bias = true,
-                  .tied = true,
-                  .check_gate = pp_config_check_gemma},
+                  .tied = true},
     [PP_GEMMA2] = {.model_type = "gemma2",
                    .kv_heads = 4,
                    .head_dim = 256,
@@ -167,8 +161,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .tied = true,
                    .windows = true,
                    .window = 4096,
-                   .gemma = true,
-                   .check_gate = pp_config_check_later_gemma},
+                   .gemma = true},
     [PP_GEMMA3] = {.model_type = "gemma3_text",
                    .kv_heads = 4,
                    .head_dim = 256,
@@ -179,9 +172,7 @@ static const struct family families[PP_N_ARCHITECTURES] = {
                    .theta = 1e6,
                    .windows = true,
                    .window = 4096,
-                   .gemma = true,
-                   .check_gate = pp_config_check_later_gemma,
-                   .unset = "attn_logit_softcapping"},
+                   .gemma = true},
 };
 
 /* Returns the model_type that another one stands for: that of a repository with
@@ -355,16 +346,6 @@ static int check_total(const struct pp_value *root, const struct pp_model *m)
     return 0;
 }
 
-static int check_features(const struct pp_value *root, const struct family *f)
-{
-    return (f->unset && pp_config_only_null(root, f->unset)) ||
-                   (f->check_gate
-                        ? f->check_gate(root)
-                        : pp_config_only_text(root, "hidden_act", "silu"))
-               ? -1
-               : 0;
-}
-
 static int read_switches(const struct pp_value *root, const struct family *f,
                          struct pp_model *m)
 {
@@ -391,7 +372,8 @@ static int read_switches(const struct pp_value *root, const struct family *f,
 
 int pp_config_read_language(const struct pp_value *root, struct pp_model *m)
 {
-    if (read_architecture(root, m))
+    if (read_architecture(root, m) ||
+        pp_config_check(root, m->architecture, PP_IN_MODEL))
         return -1;
     const struct family *f = &families[m->architecture];
     bool gpt2 = m->architecture == PP_GPT2;
@@ -430,8 +412,7 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
     if (m->architecture == PP_GPT2)
         return pp_config_read_gpt2_rest(root, m);
     const struct family *f = &families[m->architecture];
-    if (check_features(root, f) || (f->moe && pp_config_check_router(root)) ||
-        (f->no_rope && pp_config_read_no_rope(root, m)) ||
+    if ((f->no_rope && pp_config_read_no_rope(root, m)) ||
         (f->windows && pp_config_read_window(root, m)) ||
         (f->gemma && pp_config_read_gemma(root, m)) ||
         (!f->fixed_eps &&
@@ -442,27 +423,17 @@ int pp_config_read_details(const struct pp_value *root, struct pp_model *m)
                                         : pp_config_read_rope(root, m);
 }
 
-/* Checks that weights are quantized as those that are released: blocks of fp8
- * have 128 x 128 elements. */
-static int check_quantized(const struct pp_value *at, const char *method)
+/* Checks that weights are quantized as those that are released. */
+static int check_quantized(const struct pp_value *at, enum pp_architecture a)
 {
     struct pp_value list;
-    size_t n_sizes;
-    if (pp_config_only_text(at, "quant_method", method ? method : "fp8"))
+    size_t n = 2;
+    if (pp_config_check(at, a, PP_IN_QUANTIZATION) ||
+        (pp_config_find_set(at, "weight_block_size", &list) &&
+         pp_value_array(&list, &n)))
         return -1;
-    if (!pp_config_find_set(at, "weight_block_size", &list))
-        return 0;
-    if (pp_value_array(&list, &n_sizes))
-        return -1;
-    if (n_sizes != 2)
-        return pp_value_fail(&list, "'%zu' sizes, but two are needed", n_sizes);
-    for (size_t i = 0; i < n_sizes; i++) {
-        struct pp_value size = pp_value_item(&list, i);
-        int64_t n;
-        if (pp_value_int(&size, 128, 128, &n))
-            return -1;
-    }
-    return 0;
+    return n == 2 ? 0
+                  : pp_value_fail(&list, "'%zu' sizes, but two are needed", n);
 }
 
 static int read_config(const struct pp_value *root, struct pp_model *m)
@@ -491,7 +462,7 @@ static int read_config(const struct pp_value *root, struct pp_model *m)
     if (vision)
         return 0;
     if (pp_config_find_set(root, "quantization_config", &at) &&
-        check_quantized(&at, families[m->architecture].quantized))
+        check_quantized(&at, m->architecture))
         return -1;
     return pp_config_read_details(root, m);
 }
@@ -521,4 +492,30 @@ int pp_model_read(const char *path, struct pp_model *m, struct pp_err *err)
                     : pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
     pp_arena_finish(&arena);
     return rc;
+}
+
+/* The language models come first, then their reward models, then models with
+ * encoders. */
+bool pp_config_model(size_t i, struct pp_config_model *out)
+{
+    for (size_t a = 0; a < 2 * PP_N_ARCHITECTURES; a++) {
+        const enum pp_architecture k =
+            (enum pp_architecture)(a % PP_N_ARCHITECTURES);
+        const char *name = a < PP_N_ARCHITECTURES ? pp_architecture_name(k)
+                                                  : pp_family_of(k)->scoring;
+        *out = (struct pp_config_model){families[k].model_type, name,
+                                        UINT64_C(1) << k};
+        if (name && i-- == 0)
+            return true;
+    }
+    for (int k = PP_VISION_NONE + 1; k < PP_N_VISIONS; k++) {
+        const enum pp_vision_kind v = (enum pp_vision_kind)k;
+        *out = (struct pp_config_model){
+            pp_config_vision_type(v), pp_vision_name(v),
+            UINT64_C(1) << pp_vision_architecture(v) |
+                (v == PP_VISION_OMNI ? UINT64_C(1) << PP_OMNI_AUDIO : 0)};
+        if (i-- == 0)
+            return true;
+    }
+    return false;
 }

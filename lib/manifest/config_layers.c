@@ -35,13 +35,11 @@ static int read_window_size(const struct pp_value *root, struct pp_model *m)
 static int read_layer_type(const struct pp_value *list, size_t i,
                            const struct pp_model *m, bool *windowed)
 {
-    static const char *const types[] = {"sliding_attention", "full_attention",
-                                        NULL};
     struct pp_value item = pp_value_item(list, i);
     const char *type;
     if (pp_value_text(&item, &type))
         return -1;
-    int k = pp_config_word(&item, type, types);
+    int k = pp_config_word(&item, type, pp_layer_type_words);
     if (k == 0 && !m->window)
         return pp_value_fail(&item, "'%s' without use_sliding_window", type);
     *windowed = k == 0;
@@ -197,23 +195,4 @@ int pp_config_read_moe(const struct pp_value *root, struct pp_model *m)
     for (size_t i = 0; !qwen && i < m->n_layers; i++)
         pp_layer_set_add(&e->layers, i);
     return pp_config_read_window(root, m);
-}
-
-int pp_config_check_router(const struct pp_value *root)
-{
-    struct pp_value at;
-    bool aux = false;
-    double coefficient = 0.001; /* the default */
-    if (pp_config_only_number(root, "router_jitter_noise", 0) ||
-        pp_config_opt_bool(root, "output_router_logits", &aux))
-        return -1;
-    if (pp_config_find_set(root, "router_aux_loss_coef", &at) &&
-        pp_value_real(&at, 0, 1e30, &coefficient))
-        return -1;
-    if (!aux || coefficient <= 0)
-        return 0;
-    pp_value_find(root, "output_router_logits", &at);
-    return pp_value_fail(&at, "'true' asks for a loss that balances the "
-                              "experts; set it to false: the trainer "
-                              "takes its factor as an option");
 }

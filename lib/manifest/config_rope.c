@@ -22,13 +22,6 @@ static bool find_rope(const struct pp_value *root, struct pp_value *out)
 static int read_rope_type(const struct pp_value *at, const struct pp_model *m,
                           struct pp_rope *r)
 {
-    static const char *const names[] = {
-        [PP_ROPE_DEFAULT] = "default", [PP_ROPE_LINEAR] = "linear",
-        [PP_ROPE_LLAMA3] = "llama3",   [PP_ROPE_YARN] = "yarn",
-        [PP_ROPE_DYNAMIC] = "dynamic", NULL,
-    };
-    static const char *const of_phi3[] = {"default", "longrope", "su", "yarn",
-                                          NULL};
     bool phi3 = m->architecture == PP_PHI3;
     struct pp_value member;
     const char *text;
@@ -39,7 +32,8 @@ static int read_rope_type(const struct pp_value *at, const struct pp_model *m,
         return -1;
     if (pp_vision_merges(&m->encoders[0]) && !strcmp(text, "mrope"))
         return 0; /* the default one; pp_config_read_axes has the rest */
-    int i = pp_config_word(&member, text, phi3 ? of_phi3 : names);
+    int i =
+        pp_config_word(&member, text, phi3 ? pp_longrope_words : pp_rope_words);
     r->type = phi3 && i > 0 ? PP_ROPE_LONGROPE : (enum pp_rope_type)i;
     return i < 0 ? -1 : 0;
 }
@@ -174,9 +168,7 @@ static int read_part(const struct pp_value *at, struct pp_model *m)
     static const char key[] = "partial_rotary_factor";
     struct pp_value member;
     double part;
-    if (m->architecture != PP_PHI3)
-        return pp_config_only_number(at, key, 1);
-    if (!pp_config_find_set(at, key, &member))
+    if (m->architecture != PP_PHI3 || !pp_config_find_set(at, key, &member))
         return 0;
     if (pp_config_opt_positive(at, key, 1, &part))
         return -1;
@@ -193,7 +185,13 @@ static int read_parameters(const struct pp_value *root,
                            const struct pp_value *at, struct pp_model *m,
                            struct pp_rope *r)
 {
-    if (check_flat(at) || read_rope_type(at, m, r) ||
+    const enum pp_vision_kind encoder = m->encoders[0].kind;
+    bool axes = pp_vision_merges(&m->encoders[0]);
+    if (check_flat(at) ||
+        (axes
+             ? pp_config_check(at, pp_vision_architecture(encoder), PP_IN_MROPE)
+             : pp_config_check(at, m->architecture, PP_IN_ROPE)) ||
+        read_rope_type(at, m, r) ||
         pp_config_opt_positive(at, "rope_theta", 1e30, &r->theta) ||
         read_part(at, m))
         return -1;
@@ -254,8 +252,7 @@ int pp_config_read_two_ropes(const struct pp_value *root, struct pp_model *m)
     *windowed = default_rope(10000);
     if (pp_config_opt_positive(root, "rope_theta", 1e30, &full->theta) ||
         pp_config_opt_positive(root, "rope_local_base_freq", 1e30,
-                               &windowed->theta) ||
-        pp_config_only_number(root, "partial_rotary_factor", 1))
+                               &windowed->theta))
         return -1;
     bool listed = pp_config_find_set(root, "rope_parameters", &list);
     if (pp_config_find_set(root, "rope_scaling", &at))

@@ -4,6 +4,7 @@
 #ifndef PP_MANIFEST_CONFIG_VALUES_H
 #define PP_MANIFEST_CONFIG_VALUES_H
 
+#include "manifest/config_rules.h"
 #include "manifest/json.h"
 #include "model/model.h"
 
@@ -41,15 +42,13 @@ int pp_config_read_dropout(const struct pp_value *object,
 int pp_config_word(const struct pp_value *at, const char *text,
                    const char *const *words);
 
-/* Fails if the key is set to another value than wanted. */
+/* Fails if the key is set to another word. */
 int pp_config_only_text(const struct pp_value *object, const char *key,
                         const char *wanted) PP_MUST_USE;
-int pp_config_only_number(const struct pp_value *object, const char *key,
-                          double wanted) PP_MUST_USE;
-int pp_config_only_null(const struct pp_value *object,
-                        const char *key) PP_MUST_USE;
-int pp_config_only_bool(const struct pp_value *object, const char *key,
-                        bool wanted) PP_MUST_USE;
+
+/* Fails if a value of an object is one that the rules refuse. */
+int pp_config_check(const struct pp_value *object, enum pp_architecture family,
+                    enum pp_config_place place) PP_MUST_USE;
 
 /* Reads the rotary embedding from rope_theta and rope_scaling or from
  * rope_parameters. m->max_position and the default of theta are set. */
@@ -59,11 +58,6 @@ int pp_config_read_rope(const struct pp_value *root,
 /* Reads one for the layers with a window, and one for the others. */
 int pp_config_read_two_ropes(const struct pp_value *root,
                              struct pp_model *m) PP_MUST_USE;
-
-/* Check that the gate is GELU's, by tanh: of the first Gemma, whose key is that
- * of other families, and of later ones. */
-int pp_config_check_gemma(const struct pp_value *root) PP_MUST_USE;
-int pp_config_check_later_gemma(const struct pp_value *root) PP_MUST_USE;
 
 /* Reads the caps of a later Gemma and the scale of its scores. */
 int pp_config_read_gemma(const struct pp_value *root,
@@ -87,9 +81,6 @@ int pp_config_read_window(const struct pp_value *root,
  * *m are set. */
 int pp_config_read_moe(const struct pp_value *root,
                        struct pp_model *m) PP_MUST_USE;
-
-/* Fails if training with these experts needs what pprun does not do. */
-int pp_config_check_router(const struct pp_value *root) PP_MUST_USE;
 
 /* Reads num_experts_per_tok. e->n_experts is set. */
 int pp_config_read_top_k(const struct pp_value *root,

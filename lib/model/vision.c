@@ -68,6 +68,11 @@ const char *pp_vision_name(enum pp_vision_kind kind)
     return families[kind].architecture;
 }
 
+enum pp_architecture pp_vision_architecture(enum pp_vision_kind kind)
+{
+    return families[kind].tower;
+}
+
 /* Returns the number of units of an encoder. */
 static size_t n_units(const struct pp_vision *v)
 {

@@ -42,6 +42,9 @@
  * "LlavaForConditionalGeneration". kind is not PP_VISION_NONE. */
 const char *pp_vision_name(enum pp_vision_kind kind);
 
+/* Returns the family of an encoder. */
+enum pp_architecture pp_vision_architecture(enum pp_vision_kind kind);
+
 /* Returns the number of the first unit of an encoder. Those of PP_MAX_ENCODERS
  * encoders come before it. */
 size_t pp_vision_first(const struct pp_model *m, size_t encoder);

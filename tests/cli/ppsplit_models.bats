@@ -182,3 +182,57 @@ sparse() {
         'ppsplit: the search stopped early; another split may fit' ]
     [[ "$stderr" == *"ppsplit: rank "*" more than the limit of 50.00 GiB "* ]]
 }
+
+# rules: prints KEY|ACCEPTED of each rule of pp-models(7) or ppsplit --models.
+rules() {
+    case $1 in
+    *.7) sed -n '/^\.Ss Values that are refused/,/^\.El/p' "$1" |
+        sed -n '/^\.Bl/,/^\.El/p' | sed '/^\.[BE]l/d; /^\.It Li /!s/^/    /
+            s/^\.It Li //' ;;
+    *) sed '1,/are refused:$/d' "$1" ;;
+    esac | awk '/^ / { sub(/^ +/, ""); text = text (text ? " " : "") $0; next }
+        { if (key) print key "|" text; key = $0; text = "" }
+        END { print key "|" text }'
+}
+
+@test "pp-models(7) has the table of what is refused" {
+    ppsplit --models >models
+    awk 'length > 79 { exit 1 }' models
+    diff <(rules "$SRCDIR/man/pp-models.7") <(rules models)
+    [ "$(rules models | wc -l)" -gt 30 ]
+    rules models | grep -Fx \
+        'clip_qkv|null (olmo)'
+    ppsplit --models --json >models.json
+    # Both forms have the same rules.
+    diff <(jq -r '[.[].refused[].key] | unique[]' models.json) \
+        <(rules models | cut -d'|' -f1 | LC_ALL=C sort -u)
+    jq -e 'all(.[]; .plans and .trains == {cpu: true, cuda: true}) and
+        (map(select(.model_type == "gpt2")) | length) == 1 and
+        any(.[]; .architecture == "Qwen2VLForConditionalGeneration")' models.json
+    run -2 --separate-stderr ppsplit --models m
+    run -2 --separate-stderr ppsplit --json -p 2 m
+}
+
+@test "a value that the table does not accept is refused" {
+    local type key model
+    ppsplit --models --json >models.json
+    while read -r type model; do
+        while IFS=$'\t' read -r key; do
+            jq --arg k "$key" 'del(.rope_scaling) |
+                setpath($k | split("."); "wrong")' \
+                "$SRCDIR/tests/golden/$model/config.json" >wrong.json
+            run -2 --separate-stderr ppsplit -p 1 wrong.json
+            [[ $stderr == "ppsplit: wrong.json: /${key//.//}: "* ]] || {
+                echo "$type: $stderr"; return 1; }
+        done < <(jq -r --arg t $type '.[] | select(.model_type == $t) |
+            .refused[].key' models.json | sort -u)
+    done <<'END'
+gpt2 gpt2/model
+olmo olmo/model
+deepseek_v2 deepseek-v2/model
+mixtral mixtral/model
+gemma2 gemma2/model
+llava llava
+qwen2_vl qwen2-vl
+END
+}

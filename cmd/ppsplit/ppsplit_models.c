@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: MIT */
+/* ppsplit_models - --models: the models that are known, and the table of values
+ * of their configurations that are refused. */
+#include "base/json_writer.h"
+#include "manifest/config_rules.h"
+#include "ppsplit.h"
+
+enum { FAMILIES_TEXT = 200 };
+
+static void write_accepted(struct pp_json_writer *w,
+                           const struct pp_config_rule *r)
+{
+    pp_json_array(w, "accepted", PP_JSON_INLINE);
+    for (size_t i = 0; r->form == PP_WORD && r->words[i]; i++)
+        pp_json_string(w, NULL, r->words[i]);
+    if (r->form == PP_NUMBER)
+        pp_json_real(w, NULL, r->number);
+    else if (r->form == PP_NULL)
+        pp_json_format(w, NULL, "null");
+    else if (r->form != PP_WORD)
+        pp_json_bool(w, NULL, r->form == PP_TRUE);
+    pp_json_end(w);
+}
+
+/* Every model that can be planned is trained, on both devices. */
+static void write_json(FILE *f)
+{
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    struct pp_config_model m;
+    pp_json_array(&w, NULL, PP_JSON_BROKEN);
+    for (size_t i = 0; pp_config_model(i, &m); i++) {
+        pp_json_object(&w, NULL, PP_JSON_BROKEN);
+        pp_json_string(&w, "model_type", m.model_type);
+        pp_json_string(&w, "architecture", m.architecture);
+        pp_json_bool(&w, "plans", true);
+        pp_json_object(&w, "trains", PP_JSON_INLINE);
+        pp_json_bool(&w, "cpu", true);
+        pp_json_bool(&w, "cuda", true);
+        pp_json_end(&w);
+        pp_json_array(&w, "refused", PP_JSON_BROKEN);
+        for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
+            char key[PP_RULE_KEY_TEXT];
+            if (!(r->families & m.families))
+                continue;
+            pp_config_rule_key(r, key);
+            pp_json_object(&w, NULL, PP_JSON_INLINE);
+            pp_json_string(&w, "key", key);
+            write_accepted(&w, r);
+            pp_json_end(&w);
+        }
+        pp_json_end(&w);
+        pp_json_end(&w);
+    }
+    pp_json_end(&w);
+    fputc('\n', f);
+}
+
+/* Writes the model_types of families: those of models with encoders, or those
+ * of language models, or which of these it leaves out if they are fewer. */
+static void format_families(uint64_t families, char text[FAMILIES_TEXT])
+{
+    struct pp_config_model m;
+    int in = 0, out = 0;
+    const char *before = "";
+    const uint64_t language = (UINT64_C(1) << PP_N_ARCHITECTURES) - 1;
+    for (int k = 0; k < PP_N_ARCHITECTURES; k++)
+        *(families >> k & 1 ? &in : &out) += 1;
+    size_t n = (size_t)snprintf(text, FAMILIES_TEXT, "%s",
+                                out >= in ? ""
+                                : out     ? "all but "
+                                          : "all");
+    families = out < in ? ~families & language : families;
+    for (size_t i = 0; pp_config_model(i, &m); i++) {
+        /* A reward model has the model_type of its family. */
+        bool again = i >= PP_N_ARCHITECTURES && m.families & language;
+        if (again || !(families & m.families) || n >= FAMILIES_TEXT)
+            continue;
+        n += (size_t)snprintf(text + n, FAMILIES_TEXT - n, "%s%s",
+                              *before ? ", " : "", m.model_type);
+        before = m.model_type;
+    }
+}
+
+static void print_table(FILE *f)
+{
+    struct pp_config_model m;
+    fprintf(f, "%-21s %-46s %s\n", "model_type", "architecture", "trains");
+    for (size_t i = 0; pp_config_model(i, &m); i++)
+        fprintf(f, "%-21s %-46s cpu, cuda\n", m.model_type, m.architecture);
+    fputs("\nValues that are accepted; others of these keys are refused:\n", f);
+    for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
+        char key[PP_RULE_KEY_TEXT], accepted[PP_ACCEPTED_TEXT];
+        char families[FAMILIES_TEXT],
+            text[PP_ACCEPTED_TEXT + FAMILIES_TEXT + 4];
+        pp_config_rule_key(r, key);
+        pp_config_accepted(r, accepted);
+        format_families(r->families, families);
+        snprintf(text, sizeof text, "%s (%s)", accepted, families);
+        fprintf(f, "%s\n", key);
+        tool_entry(f, 4, "", text);
+    }
+}
+
+int split_print_models(struct split_job *j)
+{
+    FILE *f = tool_output(&j->t);
+    if (f)
+        (j->json ? write_json : print_table)(f);
+    return f ? 0 : -1;
+}
