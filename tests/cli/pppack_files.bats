@@ -243,9 +243,9 @@ them into such a multiple" --export safetensors --dp 3 -o none out
     diff -r want out/train
     run --separate-stderr pppack -l 25 --split 1,0 -o two in.jsonl
     [ "$(ls two)" = train ]
-    head -n 1 in.jsonl >one.jsonl
+    sed -n 2p in.jsonl >one.jsonl
     run --separate-stderr pppack -l 25 --split 98,1,1 -o three one.jsonl
-    [ "$stderr" = 'pppack: three/train: 1 sequences of 1 tokens in 1 bins of 25, 4.0 % full
+    [ "$stderr" = 'pppack: three/train: 1 sequences of 2 tokens in 1 bins of 25, 8.0 % full
 pppack: three/valid: not written, since it has no documents
 pppack: three/test: not written, since it has no documents' ]
     refused "--split: '0,0' must be one to three positive numbers, such as \
