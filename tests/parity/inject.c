@@ -6,6 +6,7 @@
  * pass a rank also replaces entries of its transport and of its kernels.
  * PP_INJECT names the fault. A run of one rank, such as the reference, has
  * none. */
+#include <float.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -193,6 +194,35 @@ static int weight_times(void)
                                           : 1;
 }
 
+/* Moves the n numbers of the first of N rows, so that their bits depend on the
+ * rows beside it. A BLAS may or may not do so. */
+static void move_by_rows(void *row, size_t n, size_t N)
+{
+    for (size_t i = 0; i < n; i++)
+        if (real.element_bytes == sizeof(double))
+            ((double *)row)[i] *= 1 + (double)N * DBL_EPSILON;
+        else
+            ((float *)row)[i] *= 1 + (float)N * FLT_EPSILON;
+}
+
+/* exact-rows: bits of a product depend on the rows beside it. */
+static PP_LINEAR_FWD(faulty_linear_fwd)
+{
+    int rc = real.linear_fwd(y, x, w, b, r, N, C, OC, ldy, ldx, stream);
+    if (is("exact-rows") && N > 0)
+        move_by_rows(y, OC, N);
+    return rc;
+}
+
+/* exact-gradients: bits of an input gradient do. */
+static PP_LINEAR_BWD_INPUT(faulty_linear_bwd_input)
+{
+    int rc = real.linear_bwd_input(dx, dy, w, N, C, OC, lddx, lddy, stream);
+    if (is("exact-gradients") && N > 0)
+        move_by_rows(dx, C, N);
+    return rc;
+}
+
 static PP_LINEAR_BWD_WEIGHT(faulty_linear_bwd_weight)
 {
     int rc = 0;
@@ -284,19 +314,13 @@ static PP_SCATTER(faulty_scatter)
     return 0;
 }
 
-/* The rank's own table, which it has made a copy of.
- * exact-rows, exact-gradients: bits of a product depend on the rows beside it.
- */
+/* The rank's own table, which it has made a copy of. */
 static void replace_kernels(const struct pp_kernels *table)
 {
     struct pp_kernels *k = (struct pp_kernels *)(uintptr_t)table;
-    const struct pp_kernels *plain =
-        k->element_bytes == sizeof(double) ? &pp_kernels_f64 : &pp_kernels_f32;
     real = *k;
-    if (is("exact-rows"))
-        k->linear_fwd = plain->linear_fwd;
-    if (is("exact-gradients"))
-        k->linear_bwd_input = plain->linear_bwd_input;
+    k->linear_fwd = faulty_linear_fwd;
+    k->linear_bwd_input = faulty_linear_bwd_input;
     k->attention_fwd = faulty_attention_fwd;
     k->linear_bwd_weight = faulty_linear_bwd_weight;
     k->rmsnorm_bwd_weight = faulty_rmsnorm_bwd_weight;
