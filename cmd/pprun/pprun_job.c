@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/foreign.h"
 #include "manifest/config_json.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt_files.h"
@@ -245,7 +246,7 @@ static int check_weights(struct pprun *p, const char *path)
 static int fail_weights(const struct pprun *p, const char *source)
 {
     struct pp_err *err = &p->tool->err;
-    const char *instead = pp_tensors_instead(source);
+    const char *instead = pp_foreign_dir(source);
     if (instead)
         return pp_fail(err, PP_EXIT_INPUT, "'%s' %s", source, instead);
     return pp_fail(err, PP_EXIT_INPUT,

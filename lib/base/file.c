@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/foreign.h"
 
 enum { READ_BYTES = 1 << 16 };
 
@@ -87,6 +88,10 @@ int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
         got = pp_file_next(f, *text + *n, READ_BYTES);
         if (got < 0)
             return pp_fail_read(err, name);
+        const char *other =
+            *n == 0 ? pp_foreign_file(*text, (size_t)got) : NULL;
+        if (other)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", name, other);
         if (memchr(*text + *n, '\0', (size_t)got))
             return pp_fail(err, PP_EXIT_INPUT, "%s: has a zero byte", name);
         *n += (size_t)got;

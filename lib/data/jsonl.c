@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/num.h"
 #include "data/jsonl_sequence.h"
 #include "data/packed.h"
@@ -82,15 +83,14 @@ static int scan_line_member(struct pp_scan *s, enum pp_field field, bool bytes,
  * common, and have a remedy. */
 static int scan_line_start(struct pp_scan *s, struct pp_err *err)
 {
-    static const char gzip[] = {'\x1f', '\x8b'};
+    const char *other =
+        s->lines_before == 0 ? pp_foreign_file(s->text, s->n) : NULL;
     if (pp_scan_peek(s) == '[')
         return pp_scan_fail(s, err,
                             "expected '{', got '['; jq -c '.[]' makes lines of "
                             "a list");
-    if (s->lines_before == 0 && s->n >= sizeof gzip &&
-        !memcmp(s->text, gzip, sizeof gzip))
-        return pp_scan_fail(s, err,
-                            "the file is compressed; read what zcat prints");
+    if (other)
+        return pp_scan_fail(s, err, "the file is %s", other);
     return pp_scan_expect(s, '{', err);
 }
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/num.h"
 #include "data/scan.h"
 
@@ -293,30 +294,6 @@ static char *path_in_dir(struct pp_tensors *t, const char *dir,
     return path;
 }
 
-const char *pp_tensors_instead(const char *dir)
-{
-    static const char pickled[] =
-        "has pytorch_model.bin, which is not safetensors; load and save it "
-        "with transformers, which writes model.safetensors";
-    static const struct {
-        const char *file, *text;
-    } others[] = {
-        {"pytorch_model.bin", pickled},
-        {"pytorch_model.bin.index.json", pickled},
-        {"adapter_config.json",
-         "is an adapter; merge it into its model with peft "
-         "(merge_and_unload) and save that"},
-    };
-    struct pp_tensors t = {0};
-    const char *text = NULL;
-    for (size_t i = 0; !text && i < sizeof others / sizeof *others; i++) {
-        const char *path = path_in_dir(&t, dir, others[i].file);
-        text = path && pp_file_exists(path) ? others[i].text : NULL;
-    }
-    pp_arena_finish(&t.arena);
-    return text;
-}
-
 static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
 {
     size_t n = strlen(path), m = strlen(index_suffix);
@@ -333,7 +310,7 @@ static int open_set(struct pp_tensors *t, const char *path, struct pp_err *err)
         return open_single(t, single, err);
     if (pp_file_exists(index))
         return open_index(t, index, err);
-    const char *instead = pp_tensors_instead(path);
+    const char *instead = pp_foreign_dir(path);
     return instead ? pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, instead)
                    : pp_fail(err, PP_EXIT_INPUT, "%s: no %s and no %s", path,
                              single_name, index_name);

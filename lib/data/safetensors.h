@@ -77,10 +77,6 @@ void pp_tensors_close(struct pp_tensors *t);
 /* Returns whether a directory has weights. */
 bool pp_tensors_exist(const char *dir);
 
-/* Says what a directory without weights has in their place, and what to do: a
- * text to follow its name. Returns NULL if it has nothing known. */
-const char *pp_tensors_instead(const char *dir);
-
 struct pp_tensor_spec {
     const char *name;
     enum pp_dtype dtype;

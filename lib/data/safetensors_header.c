@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/foreign.h"
 #include "base/num.h"
 #include "data/safetensors.h"
 #include "data/scan.h"
@@ -281,25 +282,6 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                          struct pp_arena *a, struct pp_tensor_list *list,
                          struct pp_err *err)
 {
-    /* Read as a size, each of these is larger than any header. */
-    static const struct {
-        const char *magic;
-        size_t bytes;
-        const char *what;
-    } others[] = {
-        {"version https://git-lfs", 23,
-         "a pointer of git-lfs, not the file; run 'git lfs pull'"},
-        {"GGUF", 4, "a GGUF file; take the model's own safetensors"},
-        {"PK\3\4", 4,
-         "a zip file of PyTorch (.pt, .bin, .distcp); save the model as "
-         "safetensors with save_pretrained"},
-        {"\x80\2", 2,
-         "a pickle of PyTorch (.pt, .bin); save the model as safetensors with "
-         "save_pretrained"},
-        {"PAR1", 4, "a Parquet table, not weights; scripts/tokenize reads it"},
-        {"ARROW1", 6, "an Arrow table, not weights; scripts/tokenize reads it"},
-        {"\x93NUMPY", 6, "a .npy array, not safetensors"},
-    };
     const unsigned char *p = data;
     uint64_t size = 0;
     if (bytes < 8)
@@ -308,11 +290,11 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
                        bytes);
     for (int i = 7; i >= 0; i--)
         size = size << 8 | p[i];
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (size > MAX_HEADER_BYTES && bytes >= others[i].bytes &&
-            !memcmp(p, others[i].magic, others[i].bytes))
-            return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", path,
-                           others[i].what);
+    /* Read as a size, the first bytes of other files are larger than any
+     * header. */
+    const char *other = pp_foreign_file(data, bytes);
+    if (size > MAX_HEADER_BYTES && other)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", path, other);
     if (size > MAX_HEADER_BYTES)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: not a safetensors file (a header of %" PRIu64

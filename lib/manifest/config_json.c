@@ -14,6 +14,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/foreign.h"
 #include "manifest/config_values.h"
 #include "model/inventory.h"
 #include "model/parts.h"
@@ -488,8 +489,11 @@ int pp_model_read(const char *path, struct pp_model *m, struct pp_err *err)
     const char *slash = n && path[n - 1] == '/' ? "" : "/";
     struct pp_arena arena = {0};
     char *config = pp_arena_printf(&arena, "%s%s" CONFIG_NAME, path, slash);
-    int rc = config ? read_file(config, m, err)
-                    : pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    const char *other =
+        config && !pp_file_exists(config) ? pp_foreign_dir(path) : NULL;
+    int rc = !config ? pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path)
+             : other ? pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, other)
+                     : read_file(config, m, err);
     pp_arena_finish(&arena);
     return rc;
 }

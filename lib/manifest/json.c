@@ -10,6 +10,7 @@
 
 #include "base/alloc.h"
 #include "base/file.h"
+#include "base/foreign.h"
 
 /* A JSON pointer always fits, because it consists of our own short keys. */
 #define PLACE_TEXT 240
@@ -39,11 +40,15 @@ static bool is_memory(const json_error_t *e)
     return false;
 }
 
-static int fail_parse(const char *name, const json_error_t *e,
-                      struct pp_err *err)
+/* head is the n bytes that the document begins with. */
+static int fail_parse(const char *name, const void *head, size_t n,
+                      const json_error_t *e, struct pp_err *err)
 {
     if (is_memory(e))
         return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", name);
+    const char *other = pp_foreign_file(head, n);
+    if (other)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", name, other);
     return pp_fail(err, PP_EXIT_INPUT, "%s: line %d, column %d: %s", name,
                    e->line, e->column, e->text);
 }
@@ -56,7 +61,7 @@ int pp_value_parse(const char *text, size_t n, const char *name, json_t **root,
                        "%s: is empty; a JSON document is expected", name);
     json_error_t e;
     *root = json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
-    return *root ? 0 : fail_parse(name, &e, err);
+    return *root ? 0 : fail_parse(name, text, n, &e, err);
 }
 
 struct json_stream {
@@ -66,6 +71,8 @@ struct json_stream {
     bool is_blank, ended;
     char **copy; /* or NULL */
     size_t room;
+    char head[32];
+    size_t n_head;
     struct pp_err *err;
 };
 
@@ -76,6 +83,8 @@ static size_t next_bytes(void *buffer, size_t bytes, void *ctx)
     if (n < 0)
         return (void)pp_fail_read(s->err, s->name), (size_t)-1;
     s->ended = n == 0;
+    for (ssize_t i = 0; i < n && s->n_head < sizeof s->head; i++)
+        s->head[s->n_head++] = ((const char *)buffer)[i];
     s->n += (size_t)n;
     if (s->n > PP_TEXT_BYTES) {
         pp_fail(s->err, PP_EXIT_INPUT, "%s: is longer than 1 GiB", s->name);
@@ -107,7 +116,7 @@ int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
         return pp_fail(err, PP_EXIT_INPUT, "%s: is empty; %s", name,
                        f == stdin ? "the program before it wrote nothing"
                                   : "a JSON document is expected");
-    return fail_parse(name, &e, err);
+    return fail_parse(name, s.head, s.n_head, &e, err);
 }
 
 int pp_value_read(const char *path, json_t **root, struct pp_err *err)

@@ -96,3 +96,34 @@ plans() {
     run -2 --separate-stderr ppsched --csv - </dev/zero
     [ "$stderr" = 'ppsched: standard input: has a zero byte' ]
 }
+
+@test "files and directories of other programs are named" {
+    local first file what
+    while IFS='|' read -r file first what; do
+        # shellcheck disable=SC2059 # bytes in octal
+        printf "$first\1\1\1\1\1\1\1\1" >"$file"
+        for reader in 'pppack -l 8 --stats' 'ppsplit -p 2' 'ppsched -s 1f1b -m 2' \
+            'ppsched --check --csv' 'pprun --print-memory'; do
+            run -2 --separate-stderr $reader "$file"
+            echo "$reader: $stderr"
+            [[ $stderr == *": "*"is $what" && $stderr != *$'\n'* ]]
+        done
+    done <<'END'
+m.gguf|GGUF|a GGUF file; take the model's own safetensors
+t.parquet|PAR1|a Parquet table; scripts/tokenize reads it
+t.arrow|ARROW1|an Arrow table; scripts/tokenize reads it
+m.pkl|\200\2|a pickle of PyTorch (.pt, .bin); save the model as safetensors with save_pretrained
+m.pt|PK\3\4|a zip file of PyTorch (.pt, .bin, .distcp); save the model as safetensors with save_pretrained
+d.jsonl.gz|\037\213|compressed; read what zcat prints
+END
+    mkdir adapter parts
+    echo '{}' >adapter/adapter_config.json
+    touch parts/.metadata
+    run -2 --separate-stderr ppsplit -p 2 adapter
+    [ "$stderr" = 'ppsplit: adapter: is an adapter; merge it into its model with peft (merge_and_unload) and save that' ]
+    run -2 --separate-stderr ppsplit -p 2 parts
+    [ "$stderr" = 'ppsplit: parts: is a checkpoint of torch.distributed (.distcp); save the model as safetensors with save_pretrained' ]
+    yes '{"input_ids":[1,2,3]}' | head -n 30 >lines.jsonl
+    run -2 --separate-stderr ppsched --check --csv lines.jsonl
+    [ "$stderr" = "ppsched: lines.jsonl: is JSON; a row of actions for each rank is expected, such as '0F0,0B0'" ]
+}

@@ -253,6 +253,10 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
     *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
     if (lines == 0)
         return pp_fail(err, PP_EXIT_INPUT, "the file has no rows");
+    if (text[0] == '{' || text[0] == '[')
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "is JSON; a row of actions for each rank is expected, "
+                       "such as '0F0,0B0'");
     if (lines > 1 << 24)
         return pp_fail(err, PP_EXIT_INPUT,
                        "the file has %zu rows, more than %d", lines, 1 << 24);
