@@ -535,8 +535,8 @@ extern const struct pp_kernels pp_kernels_rows_f64;
 void pp_blas_set_threads(int n);
 
 /* Returns whether the process can map the memory that n threads need for their
- * products, and how much that is. OpenBLAS retries for ever if a mapping
- * fails. */
+ * products, of which some are made at a time, and how much that is. OpenBLAS
+ * retries for ever if a mapping fails. */
 bool pp_blas_has_memory(int n, size_t *bytes);
 
 #endif

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "kernels.h"
+#include "blas_places.h"
 
 #if defined(PP_REAL_F32)
 typedef float real;
@@ -60,9 +61,12 @@ PP_INLINE void gemm(enum CBLAS_TRANSPOSE ta, enum CBLAS_TRANSPOSE tb, size_t M,
                     size_t N, size_t K, real alpha, const real *a, size_t lda,
                     const real *b, size_t ldb, real beta, real *c, size_t ldc)
 {
-    if (M && N && K)
-        PP_GEMM(CblasRowMajor, ta, tb, (int)M, (int)N, (int)K, alpha, a,
-                (int)lda, b, (int)ldb, beta, c, (int)ldc);
+    if (!M || !N || !K)
+        return;
+    pp_blas_begin();
+    PP_GEMM(CblasRowMajor, ta, tb, (int)M, (int)N, (int)K, alpha, a, (int)lda,
+            b, (int)ldb, beta, c, (int)ldc);
+    pp_blas_end();
 }
 #define gemm_nt(...) gemm(CblasNoTrans, CblasTrans, __VA_ARGS__)
 #define gemm_nn(...) gemm(CblasNoTrans, CblasNoTrans, __VA_ARGS__)

@@ -138,13 +138,18 @@ static int small_counted_ranks(const struct pp_job *job,
     const struct pp_layout layout = pp_job_layout(job);
     int n = pp_layout_ranks(&layout);
     struct pp_comm_room room;
+    struct pp_comm_channel *channels = NULL;
+    size_t n_channels;
     if (pp_job_channel_room(job, &room, err) ||
-        pp_comm_world_create(n, room, &world, err))
+        pp_job_channels(job, -1, true, &channels, &n_channels, err) ||
+        pp_comm_world_create(n, room, channels, n_channels, &world, err)) {
+        free(channels);
         return -1;
+    }
+    free(channels);
     for (int r = 0; r < n; r++) {
         t[r].job = job;
-        if (pp_comm_threads_open(world, r, &t[r].comm, err))
-            return -1;
+        t[r].comm = pp_comm_threads_open(world, r);
         if (counts)
             small_count(&counters[r], t[r].comm, &counts[r]);
     }

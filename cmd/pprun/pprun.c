@@ -194,7 +194,7 @@ static int prepare_threads(struct pprun *p, const char *manifest)
     if (pprun_choose_lr(p) || (!p->options.plan && pprun_check_data(p)) ||
         (p->options.verify && pprun_verify_prepare(p)))
         return -1;
-    return pprun_check_memory(p);
+    return pprun_check_memory(p, NULL, NULL);
 }
 
 static int run_threads(struct pprun *p)

@@ -262,10 +262,20 @@ int pprun_check_sizes(const struct pprun *p,
  * products, before a rank starts. */
 int pprun_check_device(struct pprun *p) PP_MUST_USE;
 
+/* The memory of this process for the ranks of a row, beside what they allocate:
+ * of the host. channels: those to these ranks, and what they are in the
+ * process; stacks: of their threads. Both 0 if ranks are processes. */
+struct pprun_row_memory {
+    int ranks;
+    size_t channels, stacks;
+};
+
 /* Computes the memory of every rank and refuses (PP_EXIT_NO) a plan above
  * --memory. Prints it with -v as a table, with --print-memory as JSON on the
- * output. */
-int pprun_check_memory(struct pprun *p) PP_MUST_USE;
+ * output. Refuses a run (PP_EXIT_SYSTEM) if this machine does not have the
+ * memory of its ranks: rank r is on it if here(ctx, r); NULL: all are. */
+int pprun_check_memory(struct pprun *p, bool (*here)(void *ctx, int rank),
+                       void *ctx) PP_MUST_USE;
 
 /* Returns the name of what the schedule's slots hold, in the plural. */
 static inline const char *pprun_slots(const struct pp_graph *g)
@@ -295,6 +305,10 @@ int pprun_routing_open(struct pprun *p) PP_MUST_USE;
 int pprun_routing_create(struct pprun *p) PP_MUST_USE;
 int pprun_routing_join(struct pprun *p, struct pp_rendezvous *j) PP_MUST_USE;
 int pprun_routing_close(struct pprun *p);
+
+/* Plans what pprun_threads allocates, and fills rows (rows of the schedule). */
+int pprun_threads_memory(struct pprun *p,
+                         struct pprun_row_memory *rows) PP_MUST_USE;
 
 /* Runs all ranks as threads of this process. */
 int pprun_threads(struct pprun *p, enum pp_exit *status) PP_MUST_USE;

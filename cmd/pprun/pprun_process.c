@@ -211,11 +211,21 @@ static int check_same(struct pprun *p, struct pp_rendezvous *j)
     return rc;
 }
 
+/* Reports whether a rank is on the machine of this one; ctx is the rendezvous.
+ */
+static bool is_here(void *ctx, int rank)
+{
+    struct pp_rendezvous *j = ctx;
+    return !strcmp(pp_rendezvous_host(j, rank),
+                   pp_rendezvous_host(j, pp_rendezvous_rank(j)));
+}
+
 /* Checks files, memory and device. Every rank computes the memory of all ranks,
  * and rank 0 prints it. */
 static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
 {
-    if (agree(p, j, check_same(p, j)) || agree(p, j, pprun_check_memory(p)))
+    if (agree(p, j, check_same(p, j)) ||
+        agree(p, j, pprun_check_memory(p, is_here, j)))
         return -1;
     /* A process on each machine reads the data: machines may have copies. */
     int rc = pp_rendezvous_local(j) == 0 ? pprun_check_data(p) : 0;
@@ -246,10 +256,12 @@ static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL")};
     int rc = pp_job_channel_room(&p->job, &o.room, err);
     if (rc == 0)
-        rc = pp_job_channels(&p->job, &channels, &o.n_channels, err);
+        rc = pp_job_channels(&p->job, -1, false, &channels, &o.n_channels, err);
     o.channels = channels;
-    if (rc == 0)
+    if (rc == 0) {
+        pp_job_connect_order(channels, o.n_channels);
         rc = pp_comm_nccl_open(j, &o, comm, err);
+    }
     free(channels);
     return rc;
 }
@@ -258,12 +270,18 @@ static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
                     struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
+    struct pp_comm_channel *channels = NULL;
     struct pp_mpi_options o = {.mpi = p->mpi};
-    if (pp_job_channel_room(&p->job, &o.room, err)) {
+    if (pp_job_channel_room(&p->job, &o.room, err) ||
+        pp_job_channels(&p->job, p->rank, true, &channels, &o.n_channels,
+                        err)) {
         pp_rendezvous_abort(j, err->text); /* the others would wait in MPI */
         return -1;
     }
-    return pp_comm_mpi_open(j, &o, comm, err);
+    o.channels = channels;
+    int rc = pp_comm_mpi_open(j, &o, comm, err);
+    free(channels);
+    return rc;
 }
 
 static int run_job(struct pprun *p, struct pp_rendezvous *j,

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_threads - runs all ranks of a job as threads of this process. */
+/* pprun_threads - runs all ranks of a job as threads of this process, and plans
+ * the memory that this takes beside that of the ranks. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "comm/comm.h"
 #include "pprun.h"
 
@@ -14,6 +16,66 @@ struct rank_thread {
     enum pp_exit status;
     struct pp_err err;
 };
+
+/* The stack of a rank on the CPU. A step uses a fifth of it; other parts of a
+ * run, as a teacher's distributions, a third. Libraries of a GPU may want what
+ * is usual. */
+enum { STACK_BYTES = 1 << 20 };
+
+static size_t stack_bytes(const struct pp_job *j)
+{
+    return j->device->is_host ? STACK_BYTES : 0;
+}
+
+/* Returns the row of a rank. */
+static int row_of(const struct pp_layout *l, int rank)
+{
+    struct pp_place p;
+    return pp_layout_find(l, rank, &p) ? p.row : 0;
+}
+
+/* Plans what n ranks with n_channels take in the process. */
+static int plan_world(int n, struct pp_comm_room room, size_t n_channels,
+                      size_t *bytes, struct pp_err *err)
+{
+    if (pp_comm_world_bytes(n, room, n_channels, bytes, err))
+        return -1;
+    *bytes += (size_t)n * sizeof(struct rank_thread);
+    return 0;
+}
+
+int pprun_threads_memory(struct pprun *p, struct pprun_row_memory *rows)
+{
+    struct pp_err *err = &p->tool->err;
+    const struct pp_layout l = pp_job_layout(&p->job);
+    int n = pp_layout_ranks(&l), n_rows = p->job.schedule->graph->n_rows;
+    struct pp_comm_room room;
+    struct pp_comm_channel *channels = NULL;
+    size_t n_channels, all, none, *into;
+    into = pp_calloc((size_t)n_rows, sizeof *into, err);
+    if (!into || pp_job_channel_room(&p->job, &room, err) ||
+        pp_job_channels(&p->job, -1, true, &channels, &n_channels, err) ||
+        plan_world(n, room, n_channels, &all, err) ||
+        plan_world(0, room, 0, &none, err))
+        goto out;
+    for (size_t i = 0; i < n_channels; i++)
+        into[row_of(&l, channels[i].to)]++;
+    for (int r = 0; r < n; r++)
+        rows[row_of(&l, r)].ranks++;
+    for (int row = n_rows - 1; row >= 0; row--) {
+        struct pprun_row_memory *m = &rows[row];
+        m->stacks = (size_t)m->ranks * stack_bytes(&p->job);
+        /* Row 0 has what the world has once. */
+        if (row > 0 && plan_world(m->ranks, room, into[row], &m->channels, err))
+            goto out;
+        m->channels = row > 0 ? m->channels - none : all;
+        all -= row > 0 ? m->channels : 0;
+    }
+out:
+    free(channels);
+    free(into);
+    return err->code == PP_EXIT_OK ? 0 : -1;
+}
 
 static void *run_rank(void *arg)
 {
@@ -47,19 +109,27 @@ int pprun_threads(struct pprun *p, enum pp_exit *status)
     int n = pp_layout_ranks(&layout), started = 0;
     struct pp_comm_world *world = NULL;
     struct pp_comm_room room;
+    struct pp_comm_channel *channels = NULL;
+    size_t n_channels;
+    pthread_attr_t attributes;
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_job_channel_room(&p->job, &room, err) ||
-        pp_comm_world_create(n, room, &world, err))
+        pp_job_channels(&p->job, -1, true, &channels, &n_channels, err) ||
+        pp_comm_world_create(n, room, channels, n_channels, &world, err))
         goto out;
+    free(channels);
+    channels = NULL;
     for (int r = 0; r < n; r++) {
         ranks[r].job = &p->job;
-        if (pp_comm_threads_open(world, r, &ranks[r].comm, err))
-            goto out;
+        ranks[r].comm = pp_comm_threads_open(world, r);
     }
+    pthread_attr_init(&attributes);
+    if (stack_bytes(&p->job))
+        pthread_attr_setstacksize(&attributes, stack_bytes(&p->job));
     for (; started < n; started++) {
-        int rc = pthread_create(&ranks[started].thread, NULL, run_rank,
+        int rc = pthread_create(&ranks[started].thread, &attributes, run_rank,
                                 &ranks[started]);
         if (rc) {
             pp_fail(err, PP_EXIT_SYSTEM, "rank %d: cannot start a thread: %s",
@@ -68,6 +138,7 @@ int pprun_threads(struct pprun *p, enum pp_exit *status)
             break;
         }
     }
+    pthread_attr_destroy(&attributes);
 out:
     for (int r = 0; ranks && r < started; r++)
         pthread_join(ranks[r].thread, NULL);
@@ -77,6 +148,7 @@ out:
         if (ranks[r].comm)
             ranks[r].comm->ops->close(ranks[r].comm);
     pp_comm_world_destroy(world);
+    free(channels);
     free(ranks);
     return err->code == PP_EXIT_OK ? 0 : -1;
 }

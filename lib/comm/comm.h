@@ -144,6 +144,13 @@ struct pp_comm_room {
     int receives; /* posted and not yet waited for; at least 1 */
 };
 
+/* A channel that a job uses. Lists are sorted by sender, then receiver, then
+ * direction, and have no channel twice. */
+struct pp_comm_channel {
+    int from, to;
+    enum pp_direction direction;
+};
+
 struct pp_rendezvous; /* rendezvous.h */
 struct pp_mpi;        /* mpi.h */
 
@@ -151,14 +158,20 @@ struct pp_mpi;        /* mpi.h */
 
 struct pp_comm_world;
 
-/* Creates the channels of size ranks. */
+/* Creates n channels of size ranks, and no others; channels NULL: all. The list
+ * stays the caller's. */
 int pp_comm_world_create(int size, struct pp_comm_room room,
+                         const struct pp_comm_channel *channels, size_t n,
                          struct pp_comm_world **out,
                          struct pp_err *err) PP_MUST_USE;
 
-/* Opens the handle of a rank. The world outlives its handles. */
-int pp_comm_threads_open(struct pp_comm_world *w, int rank,
-                         struct pp_comm **out, struct pp_err *err) PP_MUST_USE;
+/* Sets *bytes to what a world with n channels allocates: all that its ranks
+ * hold of each other. */
+int pp_comm_world_bytes(int size, struct pp_comm_room room, size_t n,
+                        size_t *bytes, struct pp_err *err) PP_MUST_USE;
+
+/* Opens the handle of a rank, which is the world's. Never NULL. */
+struct pp_comm *pp_comm_threads_open(struct pp_comm_world *w, int rank);
 
 /* Accepts NULL. The caller has closed every handle. */
 void pp_comm_world_destroy(struct pp_comm_world *w);
@@ -175,6 +188,10 @@ void pp_comm_world_destroy(struct pp_comm_world *w);
 struct pp_mpi_options {
     const struct pp_mpi *mpi;
     struct pp_comm_room room;
+    /* Those from this rank and to it; NULL: all. The list stays the caller's.
+     */
+    const struct pp_comm_channel *channels;
+    size_t n_channels;
     size_t most; /* bytes of one block; 0: the limit of MPI */
 };
 
@@ -194,16 +211,12 @@ int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
  * depth. NCCL does not tell a receiver the size of a message, so this transport
  * does not detect a size difference. */
 
-/* A channel that will be used. It is not one of PP_DIRECTION_HOST. */
-struct pp_comm_channel {
-    int from, to;
-    enum pp_direction direction;
-};
-
 struct pp_nccl_options {
     const char *library; /* NULL: NCCL's own name */
     struct pp_comm_room room;
-    const struct pp_comm_channel *channels; /* the same list at every rank */
+    /* The same list at every rank, in the order in which they connect; none of
+     * PP_DIRECTION_HOST. */
+    const struct pp_comm_channel *channels;
     size_t n_channels;
 };
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/num.h"
 #include "comm/mpi_receives.h"
@@ -25,7 +26,8 @@ enum { DIRECTION_GATHER = PP_N_DIRECTIONS, N_MPI_DIRECTIONS };
 
 /* A channel to another rank, with its sends that are not yet received. */
 struct mpi_send_channel {
-    uintptr_t *requests; /* ring */
+    struct pp_mpi_end to; /* first, for bsearch */
+    uintptr_t *requests;  /* ring */
     size_t sent, received, ring;
     bool rendezvous;
 };
@@ -38,9 +40,10 @@ struct mpi_comm {
     size_t most;
     size_t n_sending; /* messages that are not yet received */
 
-    struct mpi_send_channel *outgoing; /* (size, direction) */
-    uintptr_t *requests;               /* requests of all channels */
-    struct pp_mpi_receives receives;   /* inboxes by rank and direction */
+    struct mpi_send_channel *outgoing; /* (n_outgoing) by rank and direction */
+    size_t n_outgoing;
+    uintptr_t *requests; /* requests of all channels */
+    struct pp_mpi_receives receives;
 };
 
 static const char *const direction_names[N_MPI_DIRECTIONS] = {
@@ -50,15 +53,33 @@ static const char *const direction_names[N_MPI_DIRECTIONS] = {
     [DIRECTION_GATHER] = "gather",
 };
 
-static size_t channel_index(int peer, int direction)
+/* Return a channel, or NULL if the transport was opened without it. */
+static struct mpi_send_channel *outbox_of(struct mpi_comm *c, int to,
+                                          int direction)
 {
-    return (size_t)peer * N_MPI_DIRECTIONS + (size_t)direction;
+    const struct pp_mpi_end end = {to, direction};
+    return bsearch(&end, c->outgoing, c->n_outgoing, sizeof *c->outgoing,
+                   pp_mpi_end_order);
 }
 
 static struct pp_mpi_inbox *inbox_of(struct mpi_comm *c, int from,
                                      int direction)
 {
-    return &c->receives.inboxes[channel_index(from, direction)];
+    return pp_mpi_receives_inbox(&c->receives,
+                                 (struct pp_mpi_end){from, direction});
+}
+
+/* Ends the job: there is no such channel. */
+static int fail_no_channel(struct mpi_comm *c, int from, int to, int direction,
+                           struct pp_err *err)
+{
+    char why[160];
+    snprintf(why, sizeof why,
+             "no channel for %s messages from rank %d to rank %d: this is a "
+             "defect of the program",
+             direction_names[direction], from, to);
+    pp_rendezvous_abort(c->join, why);
+    return pp_rendezvous_fail(c->join, err);
 }
 
 /* Fails with an error of MPI. If the cause is that another rank has ended, an
@@ -129,7 +150,9 @@ static int wait_sends(struct mpi_comm *c, int peer, struct mpi_send_channel *o,
 static int send_message(struct mpi_comm *c, int to, int direction,
                         const void *buf, size_t bytes, struct pp_err *err)
 {
-    struct mpi_send_channel *o = &c->outgoing[channel_index(to, direction)];
+    struct mpi_send_channel *o = outbox_of(c, to, direction);
+    if (!o)
+        return fail_no_channel(c, c->base.rank, to, direction, err);
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
     if (wait_sends(c, to, o, o->ring - 1, err))
@@ -148,17 +171,17 @@ static int wait_channel(struct mpi_comm *c, int to, int direction, size_t keep,
 {
     if (pp_rendezvous_aborted(c->join))
         return pp_rendezvous_fail(c->join, err);
-    return wait_sends(c, to, &c->outgoing[channel_index(to, direction)], keep,
-                      err);
+    struct mpi_send_channel *o = outbox_of(c, to, direction);
+    return o ? wait_sends(c, to, o, keep, err) : 0;
 }
 
 static int fail_mpi_size(struct mpi_comm *c, const struct pp_mpi_inbox *in,
                          const struct pp_mpi_receive *r, struct pp_err *err)
 {
     char why[160];
-    snprintf(why, sizeof why,
-             "%s message from rank %d has %zu bytes, expected %zu",
-             direction_names[in->tag], in->from, r->sent_bytes, r->bytes);
+    snprintf(
+        why, sizeof why, "%s message from rank %d has %zu bytes, expected %zu",
+        direction_names[in->from.tag], in->from.rank, r->sent_bytes, r->bytes);
     pp_rendezvous_abort(c->join, why);
     return pp_rendezvous_fail(c->join, err);
 }
@@ -175,7 +198,7 @@ static int await_receives(struct mpi_comm *c, struct pp_mpi_inbox *in,
         for (pp_mpi_receives_advance(&c->receives);
              in->received == in->awaited;)
             if (in->failure)
-                return fail_mpi(c, in->from, in->failure, err);
+                return fail_mpi(c, in->from.rank, in->failure, err);
             else if (pause_or_fail(c, &since, err))
                 return -1;
         if (r->sent_bytes != r->bytes)
@@ -188,6 +211,8 @@ static int post_receive(struct mpi_comm *c, int from, int direction, void *buf,
                         size_t bytes, struct pp_err *err)
 {
     struct pp_mpi_inbox *in = inbox_of(c, from, direction);
+    if (!in)
+        return fail_no_channel(c, from, c->base.rank, direction, err);
     if (await_receives(c, in, in->ring - 1, err))
         return -1;
     pp_mpi_receives_post(&c->receives, in, buf, bytes);
@@ -209,6 +234,8 @@ static int await_message(struct mpi_comm *c, int from, int direction,
 {
     struct pp_mpi_inbox *in = inbox_of(c, from, direction);
     double since = 0;
+    if (!in)
+        return fail_no_channel(c, from, c->base.rank, direction, err);
     if (await_receives(c, in, 0, err))
         return -1;
     for (;;) {
@@ -309,7 +336,7 @@ static int mpi_recv_wait(struct pp_comm *base, int from,
     assert(keep >= 0);
     struct mpi_comm *c = enter_mpi(base);
     struct pp_mpi_inbox *in = inbox_of(c, from, (int)direction);
-    return leave_mpi(c, await_receives(c, in, (size_t)keep, err));
+    return leave_mpi(c, in ? await_receives(c, in, (size_t)keep, err) : 0);
 }
 
 static int mpi_probe(struct pp_comm *base, int from,
@@ -367,29 +394,80 @@ static const struct pp_transport mpi_transport = {
     .probe = mpi_probe,
 };
 
-static int make_channels(struct mpi_comm *c, struct pp_comm_room room,
-                         struct pp_err *err)
+/* The other ends of this rank's channels. */
+struct mpi_ends {
+    struct pp_mpi_end *at;
+    size_t n;
+};
+
+static void add_end(struct mpi_ends *e, int rank, int direction)
 {
-    size_t n = (size_t)c->base.size * N_MPI_DIRECTIONS,
-           ring = room.depth > 0 ? (size_t)room.depth : 1;
-    size_t n_requests;
-    c->receives = (struct pp_mpi_receives){.mpi = c->mpi, .most = c->most};
-    if (pp_mul(n, ring, &n_requests, err) ||
-        pp_mpi_receives_init(&c->receives, c->base.size, N_MPI_DIRECTIONS,
-                             (size_t)room.receives, err))
+    e->at[e->n++] = (struct pp_mpi_end){rank, direction};
+}
+
+/* Lists the channels from this rank (out), or to it. Gathers go along the
+ * tree. */
+static int list_ends(const struct mpi_comm *c, const struct pp_mpi_options *o,
+                     bool out, struct mpi_ends *e, struct pp_err *err)
+{
+    int rank = c->base.rank, size = c->base.size;
+    int n_children = pp_tree_n_children(rank, size);
+    size_t n = o->channels ? o->n_channels : (size_t)size * PP_N_DIRECTIONS;
+    e->at = pp_calloc(n + (size_t)n_children + 1, sizeof *e->at, err);
+    if (!e->at)
         return -1;
-    c->outgoing = calloc(n, sizeof *c->outgoing);
-    c->requests = calloc(n_requests, sizeof *c->requests);
+    for (size_t i = 0; i < o->n_channels; i++) {
+        const struct pp_comm_channel *x = &o->channels[i];
+        if ((out ? x->from : x->to) == rank)
+            add_end(e, out ? x->to : x->from, (int)x->direction);
+    }
+    for (int peer = 0; !o->channels && peer < size; peer++)
+        for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
+            add_end(e, peer, direction);
+    if (rank > 0)
+        add_end(e, pp_tree_parent(rank), DIRECTION_GATHER);
+    for (int k = 0; k < n_children; k++)
+        add_end(e, rank + (1 << k), DIRECTION_GATHER);
+    qsort(e->at, e->n, sizeof *e->at, pp_mpi_end_order);
+    return 0;
+}
+
+/* Makes the channels to other ranks. */
+static int make_outgoing(struct mpi_comm *c, const struct mpi_ends *e,
+                         struct pp_comm_room room, struct pp_err *err)
+{
+    size_t ring = room.depth > 0 ? (size_t)room.depth : 1, n_requests;
+    if (pp_mul(e->n, ring, &n_requests, err))
+        return -1;
+    c->n_outgoing = e->n;
+    c->outgoing = pp_calloc(e->n, sizeof *c->outgoing, err);
+    c->requests = pp_calloc(n_requests, sizeof *c->requests, err);
     if (!c->outgoing || !c->requests)
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "out of memory: channels of %d ranks", c->base.size);
-    for (size_t i = 0; i < n; i++)
+        return -1;
+    for (size_t i = 0; i < e->n; i++)
         c->outgoing[i] = (struct mpi_send_channel){
+            .to = e->at[i],
             .requests = c->requests + i * ring,
             .ring = ring,
-            .rendezvous =
-                room.depth == 0 && i % N_MPI_DIRECTIONS < PP_DIRECTION_SYNC};
+            .rendezvous = room.depth == 0 && e->at[i].tag < PP_DIRECTION_SYNC};
     return 0;
+}
+
+static int make_channels(struct mpi_comm *c, const struct pp_mpi_options *o,
+                         struct pp_err *err)
+{
+    struct mpi_ends out = {0}, in = {0};
+    c->receives = (struct pp_mpi_receives){.mpi = c->mpi, .most = c->most};
+    int rc = list_ends(c, o, true, &out, err) ||
+                     list_ends(c, o, false, &in, err) ||
+                     make_outgoing(c, &out, o->room, err) ||
+                     pp_mpi_receives_init(&c->receives, in.at, in.n,
+                                          (size_t)o->room.receives, err)
+                 ? -1
+                 : 0;
+    free(out.at);
+    free(in.at);
+    return rc;
 }
 
 int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
@@ -407,7 +485,7 @@ int pp_comm_mpi_open(struct pp_rendezvous *join, const struct pp_mpi_options *o,
     c->join = join;
     c->mpi = o->mpi;
     c->most = o->most ? o->most : PP_MPI_MOST;
-    if (make_channels(c, o->room, err)) {
+    if (make_channels(c, o, err)) {
         pp_rendezvous_abort(join, err->text); /* the others would wait in MPI */
         mpi_close(&c->base);
         return -1;

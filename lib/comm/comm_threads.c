@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "comm/thread_channel.h"
 
@@ -25,14 +26,27 @@ struct brought {
     size_t bytes;
 };
 
+struct thread_comm {
+    struct pp_comm base;
+    struct pp_comm_world *world;
+    struct pp_peer_copy_end own; /* zeroed without a device */
+};
+
+/* A world and its arrays are one allocation. Channels are in the order of
+ * struct pp_comm_channel: those from a rank lie beside each other. */
 struct pp_comm_world {
     int size;
     const struct pp_stream_ops
         *streams; /* every rank's device has these; NULL: host memory */
-    struct pp_thread_channel *channels; /* (from, to, direction) */
+    struct pp_thread_channel *channels; /* (n_channels) */
     struct pp_thread_send *sends;       /* (n_sends) of all channels */
     struct pp_thread_receive *receives; /* (n_receives) of all channels */
     size_t n_channels, n_sends, n_receives;
+    size_t *from;   /* (size + 1) where the channels from a rank begin */
+    size_t *to;     /* (size + 1) where those to a rank begin in into */
+    uint32_t *into; /* (n_channels) channels in the order of their receivers */
+    uint32_t *keys; /* (n_channels) receiver and direction of a channel */
+    struct thread_comm *handles; /* (size) */
 
     atomic_bool aborted; /* set once, after why */
     struct pp_err why;
@@ -43,12 +57,6 @@ struct pp_comm_world {
     struct brought *brought; /* (size) */
     int arrived, departed;
     uint64_t n_meetings, n_departures;
-};
-
-struct thread_comm {
-    struct pp_comm base;
-    struct pp_comm_world *world;
-    struct pp_peer_copy_end own; /* zeroed without a device */
 };
 
 static const char *const direction_names[PP_N_DIRECTIONS] = {
@@ -62,26 +70,36 @@ static struct pp_comm_world *world_of(struct pp_comm *c)
     return ((struct thread_comm *)c)->world;
 }
 
+static uint32_t key_of(int to, enum pp_direction direction)
+{
+    return (uint32_t)to * PP_N_DIRECTIONS + (uint32_t)direction;
+}
+
+/* Returns a channel, or NULL if the world was not made with it. */
 static struct pp_thread_channel *channel_of(struct pp_comm_world *w, int from,
                                             int to, enum pp_direction direction)
 {
     assert(from >= 0 && from < w->size && to >= 0 && to < w->size);
-    size_t pair = (size_t)from * (size_t)w->size + (size_t)to;
-    return &w->channels[pair * PP_N_DIRECTIONS + direction];
+    uint32_t key = key_of(to, direction);
+    size_t low = w->from[from], end = w->from[from + 1], high = end;
+    while (low < high) {
+        size_t middle = low + (high - low) / 2;
+        if (w->keys[middle] < key)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < end && w->keys[low] == key ? &w->channels[low] : NULL;
 }
 
 /* Waits until no rank reads or writes this rank's buffers. */
 static void wait_for_copies(struct pp_comm *c)
 {
     struct pp_comm_world *w = world_of(c);
-    for (int peer = 0; peer < w->size; peer++)
-        for (int i = 0; i < PP_N_DIRECTIONS; i++) {
-            enum pp_direction direction = (enum pp_direction)i;
-            pp_thread_channel_wait_for_copy(
-                channel_of(w, c->rank, peer, direction));
-            pp_thread_channel_wait_for_copy(
-                channel_of(w, peer, c->rank, direction));
-        }
+    for (size_t i = w->from[c->rank]; i < w->from[c->rank + 1]; i++)
+        pp_thread_channel_wait_for_copy(&w->channels[i]);
+    for (size_t i = w->to[c->rank]; i < w->to[c->rank + 1]; i++)
+        pp_thread_channel_wait_for_copy(&w->channels[w->into[i]]);
 }
 
 /* Ends a call after an abort. The caller holds no lock. */
@@ -147,11 +165,32 @@ static int end_call(struct pp_comm *c, int from, enum pp_direction direction,
                : rc;
 }
 
+/* Ends the job: the world has no such channel. */
+static int fail_no_channel(struct pp_comm *c, int from, int to,
+                           enum pp_direction direction, struct pp_err *err)
+{
+    char why[160];
+    snprintf(why, sizeof why,
+             "no channel for %s messages from rank %d to rank %d: this is a "
+             "defect of the program",
+             direction_names[direction], from, to);
+    threads_abort(c, why);
+    return fail_aborted(c, err);
+}
+
+/* Ends a wait for messages of a channel that the world does not have. */
+static int wait_for_none(struct pp_comm *c, struct pp_err *err)
+{
+    return world_of(c)->aborted ? fail_aborted(c, err) : 0;
+}
+
 static int threads_send(struct pp_comm *c, int to, enum pp_direction direction,
                         const void *buf, size_t bytes, struct pp_err *err)
 {
     struct pp_thread_channel *ch =
         channel_of(world_of(c), c->rank, to, direction);
+    if (!ch)
+        return fail_no_channel(c, c->rank, to, direction, err);
     int rc = pp_thread_channel_send(ch, end_of(c, direction), buf, bytes, err);
     return end_call(c, c->rank, direction, rc, err);
 }
@@ -163,6 +202,8 @@ static int threads_send_wait(struct pp_comm *c, int to,
     assert(keep >= 0);
     struct pp_thread_channel *ch =
         channel_of(world_of(c), c->rank, to, direction);
+    if (!ch)
+        return wait_for_none(c, err);
     int rc = pp_thread_channel_send_wait(ch, end_of(c, direction), (size_t)keep,
                                          err);
     return end_call(c, c->rank, direction, rc, err);
@@ -174,6 +215,8 @@ static int threads_recv(struct pp_comm *c, int from,
 {
     struct pp_thread_channel *ch =
         channel_of(world_of(c), from, c->rank, direction);
+    if (!ch)
+        return fail_no_channel(c, from, c->rank, direction, err);
     int rc = pp_thread_channel_recv(ch, end_of(c, direction), buf, bytes, err);
     return end_call(c, from, direction, rc, err);
 }
@@ -185,6 +228,8 @@ static int threads_recv_wait(struct pp_comm *c, int from,
     assert(keep >= 0);
     struct pp_thread_channel *ch =
         channel_of(world_of(c), from, c->rank, direction);
+    if (!ch)
+        return wait_for_none(c, err);
     int rc = pp_thread_channel_recv_wait(ch, end_of(c, direction), (size_t)keep,
                                          err);
     return end_call(c, from, direction, rc, err);
@@ -196,8 +241,9 @@ static int threads_probe(struct pp_comm *c, int from,
 {
     struct pp_thread_channel *ch =
         channel_of(world_of(c), from, c->rank, direction);
-    return end_call(c, from, direction, pp_thread_channel_probe(ch, bytes),
-                    err);
+    return ch ? end_call(c, from, direction, pp_thread_channel_probe(ch, bytes),
+                         err)
+              : fail_no_channel(c, from, c->rank, direction, err);
 }
 
 /* --- meetings --- */
@@ -285,11 +331,9 @@ static int threads_attach(struct pp_comm *c, struct pp_device *d,
 static void threads_detach(struct pp_comm *c)
 {
     struct thread_comm *t = (struct thread_comm *)c;
-    for (int from = 0; from < c->size; from++)
-        for (int i = 0; i < PP_N_DIRECTIONS; i++)
-            pp_peer_copy_end_close(
-                &channel_of(t->world, from, c->rank, (enum pp_direction)i)
-                     ->receiver);
+    struct pp_comm_world *w = t->world;
+    for (size_t i = w->to[c->rank]; i < w->to[c->rank + 1]; i++)
+        pp_peer_copy_end_close(&w->channels[w->into[i]].receiver);
     t->own = (struct pp_peer_copy_end){0};
 }
 
@@ -298,12 +342,10 @@ static void threads_close(struct pp_comm *c)
     if (!c)
         return;
     wait_for_copies(c);
-    for (int from = 0; from < c->size; from++)
-        for (int i = 0; i < PP_N_DIRECTIONS; i++)
-            pp_thread_channel_drop(
-                channel_of(world_of(c), from, c->rank, (enum pp_direction)i));
+    struct pp_comm_world *w = world_of(c);
+    for (size_t i = w->to[c->rank]; i < w->to[c->rank + 1]; i++)
+        pp_thread_channel_drop(&w->channels[w->into[i]]);
     threads_detach(c);
-    free(c);
 }
 
 static const struct pp_transport threads_transport = {
@@ -321,73 +363,178 @@ static const struct pp_transport threads_transport = {
     .probe = threads_probe,
 };
 
-int pp_comm_threads_open(struct pp_comm_world *w, int rank,
-                         struct pp_comm **out, struct pp_err *err)
+struct pp_comm *pp_comm_threads_open(struct pp_comm_world *w, int rank)
 {
     assert(rank >= 0 && rank < w->size);
-    struct thread_comm *c = malloc(sizeof *c);
-    if (!c)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct thread_comm *c = &w->handles[rank];
     *c = (struct thread_comm){.base = {.ops = &threads_transport,
                                        .rank = rank,
                                        .size = w->size,
                                        .local = rank},
                               .world = w};
-    *out = &c->base;
-    return 0;
+    return &c->base;
 }
+
+/* --- the world --- */
 
 static size_t at_least_one(int n)
 {
     return n > 0 ? (size_t)n : 1;
 }
 
+/* The bytes of a world's struct, of a rank and of a channel. */
+enum { ALIGNMENT = _Alignof(struct pp_thread_channel) };
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+static size_t bytes_of_rank(void)
+{
+    return sizeof(struct thread_comm) + sizeof(struct brought) +
+           2 * sizeof(size_t);
+}
+
+static size_t bytes_of_channel(struct pp_comm_room room)
+{
+    return sizeof(struct pp_thread_channel) +
+           at_least_one(room.depth) * sizeof(struct pp_thread_send) +
+           at_least_one(room.receives) * sizeof(struct pp_thread_receive) +
+           2 * sizeof(uint32_t);
+}
+
+int pp_comm_world_bytes(int size, struct pp_comm_room room, size_t n_channels,
+                        size_t *bytes, struct pp_err *err)
+{
+    size_t of_channels, of_rest = aligned(sizeof(struct pp_comm_world)) +
+                                  (size_t)size * bytes_of_rank() +
+                                  2 * sizeof(size_t);
+    if (n_channels > UINT32_MAX)
+        return pp_fail(err, PP_EXIT_SYSTEM,
+                       "out of memory: %zu channels of %d ranks", n_channels,
+                       size);
+    if (pp_mul(n_channels, bytes_of_channel(room), &of_channels, err))
+        return -1;
+    *bytes = aligned(of_rest + of_channels);
+    return 0;
+}
+
+/* Takes n bytes at *at, and moves it behind them. */
+static void *take(char **at, size_t n)
+{
+    void *p = *at;
+    *at += n;
+    return p;
+}
+
+/* Gives the world its arrays, which follow it. The largest alignment comes
+ * first. */
+static void place_arrays(struct pp_comm_world *w, struct pp_comm_room room)
+{
+    size_t size = (size_t)w->size, n = w->n_channels;
+    char *at = (char *)w + aligned(sizeof *w);
+    w->n_sends = n * at_least_one(room.depth);
+    w->n_receives = n * at_least_one(room.receives);
+    w->channels = take(&at, n * sizeof *w->channels);
+    w->sends = take(&at, w->n_sends * sizeof *w->sends);
+    w->receives = take(&at, w->n_receives * sizeof *w->receives);
+    w->handles = take(&at, size * sizeof *w->handles);
+    w->brought = take(&at, size * sizeof *w->brought);
+    w->from = take(&at, (size + 1) * sizeof *w->from);
+    w->to = take(&at, (size + 1) * sizeof *w->to);
+    w->into = take(&at, n * sizeof *w->into);
+    w->keys = take(&at, n * sizeof *w->keys);
+}
+
 static void init_channels(struct pp_comm_world *w, struct pp_comm_room room)
 {
+    size_t depth = at_least_one(room.depth);
+    size_t receives = at_least_one(room.receives);
     for (size_t i = 0; i < w->n_channels; i++) {
-        bool scheduled = i % PP_N_DIRECTIONS < PP_DIRECTION_SYNC;
+        bool scheduled = w->keys[i] % PP_N_DIRECTIONS < PP_DIRECTION_SYNC;
         struct pp_thread_channel *ch = &w->channels[i];
         *ch = (struct pp_thread_channel){
             .aborted = &w->aborted,
-            .depth = scheduled ? (size_t)room.depth : at_least_one(room.depth),
-            .n_receives = at_least_one(room.receives),
-            .sends = w->sends + i * at_least_one(room.depth),
-            .receives = w->receives + i * at_least_one(room.receives)};
+            .depth = scheduled ? (uint32_t)room.depth : (uint32_t)depth,
+            .n_receives = (uint32_t)receives,
+            .sends = w->sends + i * depth,
+            .receives = w->receives + i * receives};
         pp_thread_channel_init(ch);
     }
 }
 
+/* Lists the channels by sender and by receiver. The list is sorted. */
+static void list_channels(struct pp_comm_world *w,
+                          const struct pp_comm_channel *list)
+{
+    for (size_t i = 0; i < w->n_channels; i++) {
+        const struct pp_comm_channel *x = &list[i];
+        assert(x->from >= 0 && x->from < w->size && x->to >= 0 &&
+               x->to < w->size);
+        w->keys[i] = key_of(x->to, x->direction);
+        assert(i == 0 || x[-1].from < x->from ||
+               (x[-1].from == x->from && w->keys[i - 1] < w->keys[i]));
+        w->from[x->from + 1]++;
+        w->to[x->to + 1]++;
+    }
+    for (int rank = 0; rank < w->size; rank++) {
+        w->from[rank + 1] += w->from[rank];
+        w->to[rank + 1] += w->to[rank];
+    }
+    /* to[] moves to the next rank's begin, and back. */
+    for (size_t i = 0; i < w->n_channels; i++)
+        w->into[w->to[list[i].to]++] = (uint32_t)i;
+    for (int rank = w->size; rank > 0; rank--)
+        w->to[rank] = w->to[rank - 1];
+    w->to[0] = 0;
+}
+
+/* Lists the channels of all directions between any two ranks. */
+static struct pp_comm_channel *make_all(int size, size_t *n, struct pp_err *err)
+{
+    size_t pairs = (size_t)size * (size_t)size;
+    struct pp_comm_channel *at =
+        pp_calloc(pairs, PP_N_DIRECTIONS * sizeof *at, err);
+    *n = pairs * PP_N_DIRECTIONS;
+    for (size_t i = 0; at && i < *n; i++) {
+        int pair = (int)(i / PP_N_DIRECTIONS);
+        at[i] = (struct pp_comm_channel){
+            pair / size, pair % size, (enum pp_direction)(i % PP_N_DIRECTIONS)};
+    }
+    return at;
+}
+
 int pp_comm_world_create(int size, struct pp_comm_room room,
+                         const struct pp_comm_channel *channels, size_t n,
                          struct pp_comm_world **out, struct pp_err *err)
 {
     assert(size > 0 && room.depth >= 0 && room.receives > 0);
-    size_t n, bytes, n_sends, n_receives;
-    if (pp_mul((size_t)size * PP_N_DIRECTIONS, (size_t)size, &n, err) ||
-        pp_mul(n, sizeof(struct pp_thread_channel), &bytes, err) ||
-        pp_mul(n, at_least_one(room.depth), &n_sends, err) ||
-        pp_mul(n, at_least_one(room.receives), &n_receives, err))
-        return -1;
-    struct pp_comm_world *w = calloc(1, sizeof *w);
-    if (!w)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_comm_channel *all = NULL;
+    struct pp_comm_world *w = NULL;
+    size_t bytes;
+    if (!channels)
+        channels = all = make_all(size, &n, err);
+    if (!channels || pp_comm_world_bytes(size, room, n, &bytes, err))
+        goto out;
+    w = aligned_alloc(ALIGNMENT, bytes);
+    if (!w) {
+        pp_fail(err, PP_EXIT_SYSTEM, "out of memory: channels of %d ranks",
+                size);
+        goto out;
+    }
+    memset(w, 0, bytes);
     w->size = size;
-    w->n_sends = n_sends;
-    w->n_receives = n_receives;
-    w->channels = aligned_alloc(_Alignof(struct pp_thread_channel), bytes);
-    w->sends = calloc(n_sends, sizeof *w->sends);
-    w->receives = calloc(n_receives, sizeof *w->receives);
-    w->brought = calloc((size_t)size, sizeof *w->brought);
+    w->n_channels = n;
+    place_arrays(w, room);
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
-    if (!w->channels || !w->sends || !w->receives || !w->brought) {
-        pp_comm_world_destroy(w);
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "out of memory: channels of %d ranks", size);
-    }
-    w->n_channels = n;
+    list_channels(w, channels);
     init_channels(w, room);
     *out = w;
-    return 0;
+out:
+    free(all);
+    return w ? 0 : -1;
 }
 
 void pp_comm_world_destroy(struct pp_comm_world *w)
@@ -406,9 +553,5 @@ void pp_comm_world_destroy(struct pp_comm_world *w)
     }
     pthread_cond_destroy(&w->changed);
     pthread_mutex_destroy(&w->lock);
-    free(w->brought);
-    free(w->receives);
-    free(w->sends);
-    free(w->channels);
     free(w);
 }

@@ -3,27 +3,39 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
-int pp_mpi_receives_init(struct pp_mpi_receives *r, int n_ranks, int n_tags,
-                         size_t n, struct pp_err *err)
+int pp_mpi_end_order(const void *a, const void *b)
 {
-    size_t n_inboxes;
-    if (pp_mul((size_t)n_ranks, (size_t)n_tags, &n_inboxes, err) ||
-        pp_mul(n_inboxes, n, &r->n, err))
+    const struct pp_mpi_end *x = a, *y = b;
+    return x->rank != y->rank ? (x->rank > y->rank) - (x->rank < y->rank)
+                              : (x->tag > y->tag) - (x->tag < y->tag);
+}
+
+int pp_mpi_receives_init(struct pp_mpi_receives *r,
+                         const struct pp_mpi_end *from, size_t n_from, size_t n,
+                         struct pp_err *err)
+{
+    if (pp_mul(n_from, n, &r->n, err))
         return -1;
-    r->inboxes = calloc(n_inboxes, sizeof *r->inboxes);
-    r->all = calloc(r->n, sizeof *r->all);
-    r->active = calloc(n_inboxes, sizeof *r->active);
+    r->n_inboxes = n_from;
+    r->inboxes = pp_calloc(n_from, sizeof *r->inboxes, err);
+    r->all = pp_calloc(r->n, sizeof *r->all, err);
+    r->active = pp_calloc(n_from, sizeof *r->active, err);
     if (!r->inboxes || !r->all || !r->active)
-        return pp_fail(err, PP_EXIT_SYSTEM,
-                       "out of memory: channels of %d ranks", n_ranks);
-    for (size_t i = 0; i < n_inboxes; i++)
-        r->inboxes[i] = (struct pp_mpi_inbox){.from = (int)i / n_tags,
-                                              .tag = (int)i % n_tags,
-                                              .receives = r->all + i * n,
-                                              .ring = n};
+        return -1;
+    for (size_t i = 0; i < n_from; i++)
+        r->inboxes[i] = (struct pp_mpi_inbox){
+            .from = from[i], .receives = r->all + i * n, .ring = n};
     return 0;
+}
+
+struct pp_mpi_inbox *pp_mpi_receives_inbox(const struct pp_mpi_receives *r,
+                                           struct pp_mpi_end from)
+{
+    return bsearch(&from, r->inboxes, r->n_inboxes, sizeof *r->inboxes,
+                   pp_mpi_end_order);
 }
 
 void pp_mpi_receives_finish(struct pp_mpi_receives *r)
@@ -50,8 +62,8 @@ int pp_mpi_receives_find(const struct pp_mpi_receives *r,
                          struct pp_mpi_inbox *in)
 {
     return in->found ? 0
-                     : r->mpi->probe(in->from, in->tag, &in->found, &in->bytes,
-                                     &in->message);
+                     : r->mpi->probe(in->from.rank, in->from.tag, &in->found,
+                                     &in->bytes, &in->message);
 }
 
 /* Begins the receive of the message that is found. A message of another size

@@ -15,10 +15,19 @@ struct pp_mpi_receive {
     uintptr_t request;
 };
 
+/* The other end of a channel of this rank; lists are sorted by rank, then tag.
+ */
+struct pp_mpi_end {
+    int rank, tag;
+};
+
+/* Compares two, for qsort and bsearch. */
+int pp_mpi_end_order(const void *a, const void *b);
+
 /* A channel from another rank. Receives are first posted, then begun, then
  * received. */
 struct pp_mpi_inbox {
-    int from, tag;
+    struct pp_mpi_end from;          /* first, for bsearch */
     struct pp_mpi_receive *receives; /* ring */
     size_t ring;
     size_t posted, begun, received;
@@ -32,16 +41,20 @@ struct pp_mpi_inbox {
 struct pp_mpi_receives {
     const struct pp_mpi *mpi;
     size_t most;                  /* bytes of one block */
-    struct pp_mpi_inbox *inboxes; /* (ranks, tags) */
+    struct pp_mpi_inbox *inboxes; /* (n_inboxes) in the order of their ends */
     struct pp_mpi_receive *all;   /* (n) of all inboxes */
     struct pp_mpi_inbox **active; /* (n_active) with posted receives */
-    size_t n_active, n;
+    size_t n_active, n_inboxes, n;
 };
 
-/* Makes inboxes for messages of tags 0 to n_tags - 1 from ranks 0 to
- * n_ranks - 1, with room for n receives each. */
-int pp_mpi_receives_init(struct pp_mpi_receives *r, int n_ranks, int n_tags,
-                         size_t n, struct pp_err *err) PP_MUST_USE;
+/* Makes inboxes for messages of n_from ends, with room for n receives each. */
+int pp_mpi_receives_init(struct pp_mpi_receives *r,
+                         const struct pp_mpi_end *from, size_t n_from, size_t n,
+                         struct pp_err *err) PP_MUST_USE;
+
+/* Returns the inbox of an end, or NULL. */
+struct pp_mpi_inbox *pp_mpi_receives_inbox(const struct pp_mpi_receives *r,
+                                           struct pp_mpi_end from);
 
 /* Accepts a zeroed struct. */
 void pp_mpi_receives_finish(struct pp_mpi_receives *r);

@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 
 #include "comm/peer_copy.h"
 
@@ -35,7 +36,7 @@ struct pp_thread_channel {
     const atomic_bool *aborted;
     struct pp_thread_send *sends;       /* ring of max(depth, 1) */
     struct pp_thread_receive *receives; /* ring of n_receives */
-    size_t depth, n_receives;
+    uint32_t depth, n_receives;
     size_t sent, posted, received; /* sends, receives, and copied messages */
     bool copying; /* a rank copies the message number `received` */
 

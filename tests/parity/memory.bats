@@ -137,6 +137,31 @@ total() {
     [ "$(total --steps 1 --optimizer sgd)" -lt "$(total --steps 1)" ]
 }
 
+@test "channels are those that ranks use, in the plan and before a run" {
+    channels() {
+        # shellcheck disable=SC2086
+        ppsplit -q --method uniform $1 model-llama |
+            ppsched -q -s 1f1b -m 2 | pprun --print-memory --data packed |
+            jq 'map(.channels) | add'
+    }
+    # Neighbours alone talk, and all to rank 0; members of a group to each other.
+    local most=$((2 * 6 * 1500))
+    [ "$(channels '-p 6')" -lt $most ]
+    [ "$(channels '-p 6 --dp 20')" -lt $((20 * most + 6 * 20 * 20 * 350)) ]
+    ppsplit -q -p 2 --dp 2000 model-llama |
+        ppsched -q -s 1f1b -m 1 --data packed -o plan.json
+    pprun --print-memory plan.json | jq -e 'all(.ranks == 2000) and
+        all(.stacks == 2000 * 1048576) and
+        (map(.channels) | add) < 4000 * 2000 * 350'
+    limited() (
+        ulimit -v 4000000
+        pprun --init 1 --steps 1 plan.json
+    )
+    run -3 --separate-stderr limited
+    [[ $stderr == "pprun: out of memory: the ranks here need "*" GiB, but ulimit"* ]]
+    [ "$(wc -l <<<"$stderr")" -eq 1 ]
+}
+
 @test "an allocation that is not in the plan fails" {
     ppsplit -q -p 2 model-llama | ppsched -q -s 1f1b -m 2 -o plan.json
     PP_INJECT=allocation run --separate-stderr \

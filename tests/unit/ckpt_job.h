@@ -182,8 +182,7 @@ static inline void *enter(void *arg)
     struct pp_err *err = &j->err[self->rank];
     struct pp_comm *comm;
     struct pp_parameters p;
-    if (pp_comm_threads_open(j->world, self->rank, &comm, err))
-        return NULL;
+    comm = pp_comm_threads_open(j->world, self->rank);
     const struct pp_parameter_memory where = {
         .element_bytes = j->element_bytes,
         .accumulator_bytes = j->element_bytes,
@@ -208,8 +207,8 @@ static inline struct pp_err run_job(struct job *j)
 {
     struct thread threads[MAX_RANKS];
     struct pp_err err = {0};
-    if (pp_comm_world_create(j->split->size, (struct pp_comm_room){0, 1},
-                             &j->world, &err))
+    if (pp_comm_world_create(j->split->size, (struct pp_comm_room){0, 1}, NULL,
+                             0, &j->world, &err))
         return err;
     for (int r = 0; r < j->split->size; r++) {
         j->err[r] = (struct pp_err){0};

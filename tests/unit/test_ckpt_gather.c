@@ -70,8 +70,7 @@ static void *gather(void *arg)
         .element_bytes = 4,
         .accumulator_bytes = 4,
         .shares = {.owners = OWNERS, .owner = (size_t)o->rank}};
-    if (pp_comm_threads_open(o->world, o->rank, &comm, &o->err))
-        return NULL;
+    comm = pp_comm_threads_open(o->world, o->rank);
     if (!pp_parameters_init_on(&p, &m, &all, 1, &where,
                                PP_WITH_GRADS | PP_WITH_MOMENTS, &o->err)) {
         for (size_t k = 0; k < p.n; k++)
@@ -95,7 +94,8 @@ static void run_owners(struct owner owners[OWNERS], struct taken *taken)
 {
     struct pp_err err = {0};
     struct pp_comm_world *world;
-    if (pp_comm_world_create(OWNERS, (struct pp_comm_room){0, 1}, &world, &err))
+    if (pp_comm_world_create(OWNERS, (struct pp_comm_room){0, 1}, NULL, 0,
+                             &world, &err))
         give_up("%s", err.text);
     for (int r = 0; r < OWNERS; r++) {
         owners[r] = (struct owner){.world = world, .taken = taken, .rank = r};

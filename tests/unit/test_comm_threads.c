@@ -3,6 +3,7 @@
  * threads. */
 #include "tap.h"
 
+#include <malloc.h>
 #include <pthread.h>
 
 #include "comm/comm.h"
@@ -40,9 +41,7 @@ static void *enter(void *arg)
 {
     struct thread *self = arg;
     struct pp_comm *c = NULL;
-    struct pp_err err = {0};
-    if (pp_comm_threads_open(self->world, self->rank, &c, &err))
-        return NULL;
+    c = pp_comm_threads_open(self->world, self->rank);
     self->body(self->contract, c);
     if (self->body != drop_body)
         c->ops->close(c);
@@ -56,7 +55,7 @@ static void run_ranks(struct contract *t, contract_body *body)
     struct pp_comm_world *world;
     struct pp_err err = {0};
     if (pp_comm_world_create(t->size, (struct pp_comm_room){t->depth, ROOM},
-                             &world, &err)) {
+                             NULL, 0, &world, &err)) {
         expect(t, false);
         return;
     }
@@ -105,9 +104,67 @@ static void test_mismatch(void)
         "a gather of different sizes fails everywhere");
 }
 
+/* A world of a chain of ranks: no channel but those, one allocation as
+ * planned. */
+static void test_listed(void)
+{
+    enum { N = 3000 };
+    static struct pp_comm_channel list[2 * N];
+    const struct pp_comm_room room = {2, 3};
+    struct pp_comm_world *world = NULL;
+    struct pp_err err = {0};
+    size_t n = 0, planned = 0;
+    for (int r = 0; r < N; r++) {
+        if (r > 0)
+            list[n++] =
+                (struct pp_comm_channel){r, r - 1, PP_DIRECTION_BACKWARD};
+        if (r + 1 < N)
+            list[n++] =
+                (struct pp_comm_channel){r, r + 1, PP_DIRECTION_FORWARD};
+    }
+    struct mallinfo2 before = mallinfo2();
+    bool made = !pp_comm_world_bytes(N, room, n, &planned, &err) &&
+                !pp_comm_world_create(N, room, list, n, &world, &err);
+    struct mallinfo2 after = mallinfo2();
+    size_t taken =
+        after.hblkhd + after.uordblks - before.hblkhd - before.uordblks;
+    if (!made)
+        exit(3);
+    struct pp_comm *c[N];
+    for (int r = 0; r < N; r++)
+        c[r] = pp_comm_threads_open(world, r);
+    struct mallinfo2 opened = mallinfo2();
+    bool counted = after.hblkhd + after.uordblks > 0; /* not by a sanitizer */
+    ok(!counted || (taken >= planned && taken < planned + 2 * 4096),
+       "a world allocates what is planned");
+    ok(opened.uordblks == after.uordblks && opened.hblkhd == after.hblkhd,
+       "and handles nothing");
+    ok(planned < (size_t)N * 2000, "that is as much as its channels need");
+    int sent = 5, got = 0;
+    is_int(c[7]->ops->send(c[7], 8, PP_DIRECTION_FORWARD, &sent, sizeof sent,
+                           &err) ||
+               pp_comm_receive(c[8], 7, PP_DIRECTION_FORWARD, &got, sizeof got,
+                               &err) ||
+               got != 5,
+           0, "a listed channel passes messages");
+    is_int(c[0]->ops->send_wait(c[0], 9, PP_DIRECTION_FORWARD, 0, &err), 0,
+           "none has nothing to wait for");
+    is_int(c[0]->ops->send(c[0], 9, PP_DIRECTION_FORWARD, &sent, sizeof sent,
+                           &err),
+           -1, "and takes no message");
+    is_str(err.text,
+           "rank 0: no channel for forward messages from rank 0 to rank 9: "
+           "this is a defect of the program",
+           "it says so");
+    for (int r = 0; r < N; r++)
+        c[r]->ops->close(c[r]);
+    pp_comm_world_destroy(world);
+}
+
 int main(void)
 {
     alarm(60); /* makes a deadlock a failure */
+    test_listed();
     for (int depth = 0; depth <= 3; depth++)
         try(depth_body, 2, depth, DEPTH_PROMISE);
     for (int depth = 0; depth <= 2; depth++)

@@ -242,13 +242,12 @@ static bool run_threads(const struct pp_schedule *s, bool posts, int *n_wrong,
     pthread_t threads[MAX_RANKS];
     pthread_mutex_init(&run.lock, NULL);
     if (!ranks || pp_job_receives(s, &room.receives, &err) ||
-        pp_comm_world_create(n, room, &world, &err))
+        pp_comm_world_create(n, room, NULL, 0, &world, &err))
         exit(3);
     run.receives = room.receives;
     for (int i = 0; i < n; i++) {
         ranks[i] = (struct rank){.run = &run, .rank = i};
-        if (pp_comm_threads_open(world, i, &ranks[i].comm, &err))
-            exit(3);
+        ranks[i].comm = pp_comm_threads_open(world, i);
     }
     for (int i = 0; i < n; i++)
         if (pthread_create(&threads[i], NULL, run_rank, &ranks[i]))

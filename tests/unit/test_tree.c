@@ -153,9 +153,7 @@ static void *enter(void *arg)
     struct rank *r = arg;
     struct trial *t = r->trial;
     struct pp_comm *c;
-    struct pp_err err = {0};
-    if (pp_comm_threads_open(t->world, r->number, &c, &err))
-        return NULL;
+    c = pp_comm_threads_open(t->world, r->number);
     struct counted x = {.ops = *c->ops, .inner = c->ops};
     x.ops.recv = count_recv;
     x.ops.allgather = refuse;
@@ -171,8 +169,8 @@ static int run(struct trial *t)
     struct rank ranks[N_RANKS];
     struct pp_err err = {0};
     int bad = 0;
-    if (pp_comm_world_create(N_RANKS, (struct pp_comm_room){1, 1}, &t->world,
-                             &err))
+    if (pp_comm_world_create(N_RANKS, (struct pp_comm_room){1, 1}, NULL, 0,
+                             &t->world, &err))
         return -1;
     for (int k = 0; k < N_RANKS; k++) {
         t->bad[k] = 1;

@@ -300,12 +300,17 @@ int pp_job_receives(const struct pp_schedule *s, int *most,
 int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Lists the channels that the job uses: those of the schedule's messages and of
- * the gradients of weights that two ranks hold. Each is listed once, in an
- * order in which pairs of neighbours can connect at the same time. For a
- * transport that connects them before the first step. *at is malloc'ed. */
-int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
-                    size_t *n, struct pp_err *err) PP_MUST_USE;
+/* Lists the channels that the job uses: those of the schedule's messages, of
+ * the gradients of weights that two ranks hold, and within groups; with host
+ * also those of PP_DIRECTION_HOST. only: a rank, to list those that it sends or
+ * receives in; or -1. *at is malloc'ed, and not NULL. */
+int pp_job_channels(const struct pp_job *j, int only, bool host,
+                    struct pp_comm_channel **at, size_t *n,
+                    struct pp_err *err) PP_MUST_USE;
+
+/* Puts channels in an order in which pairs of neighbours can connect at the
+ * same time, for a transport that connects them before the first step. */
+void pp_job_connect_order(struct pp_comm_channel *at, size_t n);
 
 /* Runs one rank of the job to its end. *status is PP_EXIT_OK or
  * PP_EXIT_STOPPED. On failure it aborts all other ranks. */

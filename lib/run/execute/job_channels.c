@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-#include "base/num.h"
+#include "base/vec.h"
+#include "comm/tree.h"
 #include "schedule/ir/deps.h"
 
 /* The messages of a row that are posted and not yet used. */
@@ -68,39 +69,39 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
     return 0;
 }
 
-/* The channels in use, by (from, to, direction). */
+/* The channels from a rank, which are in use. */
 struct uses {
     struct pp_layout layout;
-    int n_ranks;
-    unsigned char *at;
+    int from;
+    int only; /* a rank: lists the channels that it sends or receives in; or
+                 -1 */
+    struct {
+        struct pp_comm_channel *items;
+        size_t n, capacity;
+    } list;
+    struct pp_err *err; /* filled on failure */
 };
 
-static unsigned char *use_of(const struct uses *u, int from, int to,
-                             int direction)
+static void use(struct uses *u, int to, enum pp_direction direction)
 {
-    size_t pair = (size_t)from * (size_t)u->n_ranks + (size_t)to;
-    return &u->at[pair * PP_N_DIRECTIONS + (size_t)direction];
-}
-
-static void use_both_ways(const struct uses *u, int a, int b,
-                          enum pp_direction direction)
-{
-    if (a == b)
+    const struct pp_comm_channel x = {u->from, to, direction};
+    if (to == u->from || (u->only >= 0 && u->only != to && u->only != u->from))
         return;
-    *use_of(u, a, b, direction) = 1;
-    *use_of(u, b, a, direction) = 1;
+    if (!u->err->code)
+        (void)!PP_VEC_PUSH(&u->list, x, u->err);
 }
 
-static void sync_rows(const struct uses *u, const struct pp_place *p, int a,
-                      int b)
+/* The channel to the other of two rows that hold the same weights. */
+static void sync_rows(struct uses *u, const struct pp_place *p, int a, int b)
 {
-    use_both_ways(u, pp_layout_peer(&u->layout, p, a),
-                  pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
+    if (p->row == a)
+        use(u, pp_layout_peer(&u->layout, p, b), PP_DIRECTION_SYNC);
+    if (p->row == b)
+        use(u, pp_layout_peer(&u->layout, p, a), PP_DIRECTION_SYNC);
 }
 
-/* Marks those of the messages that a rank sends. */
-static void use_for_messages(const struct uses *u, const struct pp_schedule *s,
-                             const struct pp_place *p, int rank)
+static void use_for_messages(struct uses *u, const struct pp_schedule *s,
+                             const struct pp_place *p)
 {
     const struct pp_row *row = &s->rows[p->row];
     for (size_t i = 0; i < row->n; i++) {
@@ -110,15 +111,14 @@ static void use_for_messages(const struct uses *u, const struct pp_schedule *s,
         const struct pp_group to =
             pp_layout_partners(&u->layout, p, s->graph->stages[a.peer].row);
         for (int k = 0; k < to.n; k++)
-            *use_of(u, rank, pp_group_rank(&to, k),
-                    a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
-                                      : PP_DIRECTION_BACKWARD) = 1;
+            use(u, pp_group_rank(&to, k),
+                a.op == PP_SEND_F ? PP_DIRECTION_FORWARD
+                                  : PP_DIRECTION_BACKWARD);
     }
 }
-
-/* Marks those between stages that hold the same weights, tied or copied. Copies
- * are all in the language model. */
-static void use_for_same_weights(const struct uses *u, const struct pp_graph *g,
+/* Those between stages that hold the same weights, tied or copied. Copies are
+ * all in the language model. */
+static void use_for_same_weights(struct uses *u, const struct pp_graph *g,
                                  const struct pp_place *p)
 {
     int copied = g->n_stages / g->n_copies;
@@ -131,30 +131,101 @@ static void use_for_same_weights(const struct uses *u, const struct pp_graph *g,
         sync_rows(u, p, g->stages[i % copied].row, g->stages[i].row);
 }
 
-/* Marks those within the groups that a rank is in. */
-static void use_for_groups(const struct uses *u, const struct pp_place *p,
-                           int rank)
+/* Those within the groups that the rank is in. */
+static void use_for_groups(struct uses *u, const struct pp_job *j,
+                           const struct pp_place *p)
 {
-    static const struct {
+    bool apart = pp_layout_language(&u->layout)->mesh.encoder_tp > 0;
+    bool is_host = !j->device || j->device->is_host;
+    const struct {
         enum pp_group_kind kind;
         enum pp_direction direction;
-        bool encoder; /* only if the encoder divides the ranks in its own way */
-    } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS, false},
-                  {PP_GROUP_EXPERT_DATA, PP_DIRECTION_WEIGHTS, false},
-                  {PP_GROUP_TP, PP_DIRECTION_DATA, false},
-                  {PP_GROUP_EP, PP_DIRECTION_DATA, false},
-                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA, false},
-                  {PP_GROUP_FEATURES, PP_DIRECTION_DATA, true},
-                  {PP_GROUP_ENCODER_DATA, PP_DIRECTION_WEIGHTS, true}};
-    bool own = pp_layout_language(&u->layout)->mesh.encoder_tp > 0;
+        bool used;
+    } within[] = {{PP_GROUP_DATA, PP_DIRECTION_WEIGHTS, true},
+                  {PP_GROUP_EXPERT_DATA, PP_DIRECTION_WEIGHTS, true},
+                  {PP_GROUP_TP, PP_DIRECTION_DATA, true},
+                  {PP_GROUP_EP, PP_DIRECTION_DATA, true},
+                  {PP_GROUP_SHARERS, PP_DIRECTION_DATA, true},
+                  /* An encoder that divides the ranks in its own way. */
+                  {PP_GROUP_FEATURES, PP_DIRECTION_DATA, apart},
+                  {PP_GROUP_ENCODER_DATA, PP_DIRECTION_WEIGHTS, apart},
+                  /* Runs of tensors that are saved (run/train/save.c). */
+                  {PP_GROUP_ROW, PP_DIRECTION_DATA,
+                   is_host && (j->save || j->stream.path)}};
     for (size_t k = 0; k < sizeof within / sizeof *within; k++) {
-        if (within[k].encoder && !own)
+        if (!within[k].used)
             continue;
         struct pp_group group = pp_layout_group(&u->layout, p, within[k].kind);
         for (int i = 0; i < group.n; i++)
-            use_both_ways(u, rank, pp_group_rank(&group, i),
-                          within[k].direction);
+            use(u, pp_group_rank(&group, i), within[k].direction);
     }
+}
+
+/* Those of PP_DIRECTION_HOST. */
+static void use_for_host(struct uses *u, int n_ranks)
+{
+    int rank = u->from;
+    if (rank > 0)
+        use(u, pp_tree_parent(rank), PP_DIRECTION_HOST);
+    if (rank > 0)
+        use(u, 0, PP_DIRECTION_HOST);
+    for (int k = 0; k < pp_tree_n_children(rank, n_ranks); k++)
+        use(u, rank + (1 << k), PP_DIRECTION_HOST);
+    for (int to = 1; rank == 0 && to < n_ranks; to++)
+        use(u, to, PP_DIRECTION_HOST);
+}
+
+static int by_receiver(const void *a, const void *b)
+{
+    const struct pp_comm_channel *x = a, *y = b;
+    return x->to != y->to
+               ? (x->to > y->to) - (x->to < y->to)
+               : (x->direction > y->direction) - (x->direction < y->direction);
+}
+
+/* Sorts the channels from first on, which have one sender, and drops those that
+ * are there twice. */
+static void sort_channels(struct uses *u, size_t first)
+{
+    struct pp_comm_channel *at = u->list.items;
+    size_t n = first;
+    if (u->list.n == first)
+        return;
+    qsort(at + first, u->list.n - first, sizeof *at, by_receiver);
+    for (size_t i = first + 1; i < u->list.n; i++)
+        if (by_receiver(&at[n], &at[i]) != 0)
+            at[++n] = at[i];
+    u->list.n = n + 1;
+}
+
+int pp_job_channels(const struct pp_job *j, int only, bool host,
+                    struct pp_comm_channel **at, size_t *n, struct pp_err *err)
+{
+    struct uses u = {.layout = pp_job_layout(j), .only = only, .err = err};
+    int n_ranks = pp_layout_ranks(&u.layout);
+    *at = NULL;
+    /* Never an empty list, which would be NULL. */
+    if (PP_VEC_RESERVE(&u.list, 1, err))
+        return -1;
+    for (u.from = 0; u.from < n_ranks; u.from++) {
+        struct pp_place p;
+        size_t first = u.list.n;
+        if (host)
+            use_for_host(&u, n_ranks);
+        if (pp_layout_find(&u.layout, u.from, &p)) {
+            use_for_messages(&u, j->schedule, &p);
+            use_for_same_weights(&u, j->schedule->graph, &p);
+            use_for_groups(&u, j, &p);
+        }
+        sort_channels(&u, first);
+    }
+    if (err->code) {
+        free(u.list.items);
+        return -1;
+    }
+    *at = u.list.items;
+    *n = u.list.n;
+    return 0;
 }
 
 /* Sorts pairs whose lower rank is even before the others. */
@@ -174,37 +245,7 @@ static int in_order(const void *a, const void *b)
     return 0;
 }
 
-int pp_job_channels(const struct pp_job *j, struct pp_comm_channel **at,
-                    size_t *n, struct pp_err *err)
+void pp_job_connect_order(struct pp_comm_channel *at, size_t n)
 {
-    struct uses u = {.layout = pp_job_layout(j)};
-    size_t ranks, most;
-    u.n_ranks = pp_layout_ranks(&u.layout);
-    ranks = (size_t)u.n_ranks;
-    *n = 0;
-    if (pp_mul(ranks * PP_N_DIRECTIONS, ranks, &most, err))
-        return -1;
-    u.at = calloc(most, 1);
-    *at = calloc(most, sizeof **at);
-    if (!u.at || !*at) {
-        free(u.at);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    for (int rank = 0; rank < u.n_ranks; rank++) {
-        struct pp_place p;
-        if (!pp_layout_find(&u.layout, rank, &p))
-            continue;
-        use_for_messages(&u, j->schedule, &p, rank);
-        use_for_same_weights(&u, j->schedule->graph, &p);
-        use_for_groups(&u, &p, rank);
-    }
-    for (int from = 0; from < u.n_ranks; from++)
-        for (int to = 0; to < u.n_ranks; to++)
-            for (int direction = 0; direction < PP_N_DIRECTIONS; direction++)
-                if (*use_of(&u, from, to, direction))
-                    (*at)[(*n)++] = (struct pp_comm_channel){
-                        from, to, (enum pp_direction)direction};
-    qsort(*at, *n, sizeof **at, in_order);
-    free(u.at);
-    return 0;
+    qsort(at, n, sizeof *at, in_order);
 }
