@@ -106,14 +106,17 @@ int tool_columns(int terminal, int otherwise)
 }
 
 /* Returns how many bytes of UTF-8 text fit on one line. The last column stays
- * free, because a line that wraps cannot be erased. */
+ * free, because a line that wraps cannot be erased. Parts with two spaces
+ * between them are not cut. */
 static int one_line(const char *text, int columns)
 {
-    int n = 0;
+    int n = 0, whole = 0;
     for (int used = 0; text[n]; n++) {
         bool is_first_byte = (text[n] & 0xc0) != 0x80;
         if (is_first_byte && ++used >= columns)
-            break;
+            return whole ? whole : n;
+        if (!strncmp(text + n, "  ", 2))
+            whole = n;
     }
     return n;
 }

@@ -45,7 +45,7 @@ static bool has_blocks(void)
 
 /* Writes the curve as columns of eight heights, from its least to its largest
  * loss. */
-static void draw(const struct pprun_curve *c, char text[4 * PPRUN_CURVE + 2])
+static void draw(const struct pprun_curve *c, char text[4 * PPRUN_CURVE + 3])
 {
     static const char *const blocks[] = {"▁", "▂", "▃", "▄",
                                          "▅", "▆", "▇", "█"};
@@ -59,7 +59,7 @@ static void draw(const struct pprun_curve *c, char text[4 * PPRUN_CURVE + 2])
     text[0] = '\0';
     if (c->n < 2 || least >= most || !has_blocks())
         return;
-    strcat(text, " ");
+    strcat(text, "  ");
     for (int i = 0; i < c->n; i++)
         strcat(text, blocks[(int)(7 * (mean[i] - least) / (most - least))]);
 }
@@ -85,7 +85,7 @@ void pprun_show_progress(struct pprun *p, const struct pp_step_report *r)
     double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
     int width = 10, full = (int)(width * r->step / p->job.optim.steps);
     char bubble[32] = "", val[32] = "", time[32];
-    char curve[4 * PPRUN_CURVE + 2];
+    char curve[4 * PPRUN_CURVE + 3];
     add_loss(&p->curve, r->loss);
     draw(&p->curve, curve);
     if (r->bubble >= 0)
@@ -99,12 +99,12 @@ void pprun_show_progress(struct pprun *p, const struct pp_step_report *r)
         p->tool->progress_time = 0;
     /* The most important parts come first: narrow terminals cut the rest. */
     tool_progress(p->tool,
-                  "[%.*s%.*s] %" PRId64 "/%" PRId64 "  %s %s  loss %.4f%s%s"
-                  "  norm %.3g  %.0f tok/s%s",
+                  "[%.*s%.*s] %" PRId64 "/%" PRId64 "  %s %s  loss %.4f%s"
+                  "  norm %.3g  %.0f tok/s%s%s",
                   full, "##########", width - full, "..........", r->step,
                   p->job.optim.steps, time, left > 0 ? "left" : "in all",
-                  r->loss, curve, val, r->grad_norm,
-                  (double)r->tokens / r->seconds, bubble);
+                  r->loss, val, r->grad_norm, (double)r->tokens / r->seconds,
+                  curve, bubble);
     if (stays)
         tool_keep(p->tool);
 }
