@@ -65,7 +65,7 @@ static void choose_cuda_kernels(struct pprun *p)
 
 static int choose_cuda(struct pprun *p)
 {
-    return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+    return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "--device cuda: this pprun was built without CUDA");
 }
 #endif

@@ -41,7 +41,7 @@ static int find_mpi(struct pprun *p)
     if (p->options.transport != PPRUN_MPI)
         return 0;
     if (!*module)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM,
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "--transport mpi: this pprun was built without MPI");
     return pp_mpi_open(module, &p->mpi, &p->tool->err);
 }

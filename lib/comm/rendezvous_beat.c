@@ -78,11 +78,14 @@ static bool reports(const struct pp_rendezvous *j, int rank)
 static void format_silence(const struct pp_rendezvous *j, int rank,
                            struct pp_err *err)
 {
-    const char *at = j->peers[rank].at;
+    const struct pp_rendezvous_peer *p = &j->peers[rank];
+    char own[PP_RENDEZVOUS_AT];
+    /* A beat is up to an interval old, and steps may be short. */
+    bool went_on = *p->at && strcmp(p->observer_at, place_of(j, j->rank, own));
     pp_fail(err, PP_EXIT_SYSTEM,
-            "rank %d on %s has not answered for %.3g s%s%s", rank,
-            j->hosts[rank], j->peers[rank].quiet, *at ? "; it was at " : "",
-            at);
+            "rank %d on %s has not answered for %.3g s%s%s%s", rank,
+            j->hosts[rank], p->quiet, *p->at ? "; it was at " : "", p->at,
+            went_on ? " when it last answered, and went on" : "");
     pp_err_set_origin(err, PP_ORIGIN_RANK, rank);
 }
 
@@ -174,11 +177,14 @@ void pp_beat_tick(struct pp_rendezvous *j)
 void pp_beat_heard(struct pp_rendezvous *j, int rank, const char *at)
 {
     struct pp_rendezvous_peer *p = &j->peers[rank];
-    char text[PP_RENDEZVOUS_HOST + 80];
+    char text[PP_RENDEZVOUS_HOST + 80], own[PP_RENDEZVOUS_AT];
     double quiet = p->quiet;
     p->quiet = 0;
     p->unanswered = 0;
     snprintf(p->at, sizeof p->at, "%.*s", PP_RENDEZVOUS_AT - 1, at);
+    if (reports(j, rank))
+        snprintf(p->observer_at, sizeof p->observer_at, "%s",
+                 place_of(j, j->rank, own));
     if (!p->stalled)
         return;
     p->stalled = false;

@@ -32,7 +32,9 @@ struct pp_rendezvous_peer {
     double quiet;   /* seconds since its last beat in which this process ran */
     int unanswered; /* beats sent since */
     bool stalled;   /* it was quiet for too long */
-    char at[PP_RENDEZVOUS_AT]; /* its place, "" if unknown */
+    char at[PP_RENDEZVOUS_AT];          /* its place, "" if unknown */
+    char observer_at[PP_RENDEZVOUS_AT]; /* that of this rank then, if it
+                                           reports the other */
 };
 
 struct pp_rendezvous {

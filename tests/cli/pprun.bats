@@ -98,9 +98,42 @@ fails() {
     [ "$status" -eq 2 ]
 }
 
+@test "the progress line has whole parts, the curve after the speed" {
+    command -v python3 >/dev/null || skip 'no python3'
+    cat >on_terminal.py <<'END'
+import fcntl, os, pty, struct, sys, termios
+pid, fd = pty.fork()
+if pid == 0:
+    size = struct.pack("HHHH", 24, int(sys.argv[1]), 0, 0)
+    fcntl.ioctl(2, termios.TIOCSWINSZ, size)
+    os.execvp(sys.argv[2], sys.argv[2:])
+try:
+    while data := os.read(fd, 4096):
+        sys.stdout.buffer.write(data)
+except OSError:
+    pass
+END
+    local columns line parts=0 shown
+    for columns in 48 64 80 120; do
+        line=$(LC_ALL=C.UTF-8 python3 on_terminal.py $columns \
+            pprun plan.json --data packed --init 1 --steps 4 |
+            tr '\r' '\n' | sed 's/\x1b\[[0-9;]*[A-Za-z]//g' | grep '4/4' | tail -n 1)
+        echo "$columns: $line"
+        [ "$(LC_ALL=C.UTF-8 wc -m <<<"$line")" -le $columns ]
+        LC_ALL=C.UTF-8 grep -Eqx '\[#{10}\] 4/4  0:0[0-9] in all(  loss [0-9.]{6}(  norm [0-9.e+-]+(  [0-9]+ tok/s(  [^ a-z]{2,16}(  bubble [0-9]+%)?)?)?)?)?' <<<"$line"
+        shown=$(sed 's/  /\n/g' <<<"$line" | wc -l)
+        [ "$shown" -ge "$parts" ]
+        parts=$shown
+    done
+    [ "$parts" -eq 7 ]
+}
+
 @test "a missing device is refused with a reason" {
     compgen -G '/dev/nvidia[0-9]*' >/dev/null && skip 'there is a GPU'
-    fails 3 "pprun: --device cuda: *" \
+    # A backend that the build lacks is the caller's to change.
+    local status_of=3
+    [[ $(pprun -V) == *cuda* ]] || status_of=2
+    fails $status_of "pprun: --device cuda: *" \
         pprun plan.json --device cuda --data packed --init 1 --steps 1
     if [[ $(pprun -V) == *cuda* ]]; then
         [[ $stderr == *"no GPU "* ]]
@@ -112,6 +145,9 @@ fails() {
     else
         [[ $stderr == *"built without CUDA" ]]
     fi
+    fails 2 "pprun*: --transport mpi: this pprun was built without MPI" \
+        env PPRUN_MPI= pprun plan.json --transport mpi --data packed --init 1 \
+        --steps 1
 }
 
 @test "the error of a missing section names the tool that adds it" {

@@ -17,7 +17,7 @@ static const double patience = 1;
  * meet once more. What they say goes to `said`, a line each. */
 struct job {
     int port, go[2], said[2];
-    bool abort;
+    bool abort, moves; /* moves: ranks are at another place in every beat */
     pid_t pids[RANKS];
 };
 
@@ -25,6 +25,7 @@ struct job {
 struct self {
     int rank, out;
     int beats; /* so many times it has said where it is */
+    bool moves;
 };
 
 static void say(void *ctx, const char *text)
@@ -40,7 +41,7 @@ static void describe(void *ctx, char *text, size_t room)
 {
     struct self *s = ctx;
     s->beats++;
-    snprintf(text, room, "place %d", s->rank);
+    snprintf(text, room, "place %d", s->moves ? s->beats : s->rank);
 }
 
 /* Rank 2 is asked to stop when the others have its first beats. */
@@ -57,7 +58,7 @@ static void stop(void *ctx)
 
 static int be_rank(const struct job *job, int rank)
 {
-    struct self self = {rank, job->said[1], 0};
+    struct self self = {rank, job->said[1], 0, job->moves};
     const struct pp_rendezvous_observer observer = {
         .seconds = patience,
         .abort = job->abort,
@@ -93,11 +94,11 @@ static int be_rank(const struct job *job, int rank)
 
 /* Starts the ranks, and returns when rank 0 knows that rank 2 was asked to
  * stop: then all are connected and have sent beats. */
-static void start(struct job *job, bool abort_it)
+static void start_as(struct job *job, bool abort_it, bool moves)
 {
     char line[16];
     size_t n = 0;
-    *job = (struct job){.port = free_port(), .abort = abort_it};
+    *job = (struct job){.port = free_port(), .abort = abort_it, .moves = moves};
     if (pipe(job->go) != 0 || pipe(job->said) != 0)
         abort();
     fflush(stdout);
@@ -114,6 +115,11 @@ static void start(struct job *job, bool abort_it)
         n++;
     ok(n == 7 && !memcmp(line, "0: stop", 7),
        "rank 0 learns that another rank was asked to stop");
+}
+
+static void start(struct job *job, bool abort_it)
+{
+    start_as(job, abort_it, false);
 }
 
 /* Reads what the ranks say until it has the text, or to the end. */
@@ -176,6 +182,21 @@ static void test_stopped_rank(void)
     ok(finish(&job, 0, heard, sizeof heard), "the job goes on");
 }
 
+/* The place of a stopped rank is as old as its last beat. */
+static void test_moving_ranks(void)
+{
+    struct job job;
+    char heard[4000] = "";
+    start_as(&job, false, true);
+    kill(job.pids[2], SIGSTOP);
+    ok(hears(&job, heard, sizeof heard, "meanwhile"),
+       "a rank that is stopped between two beats is reported");
+    ok(is_said_once(heard, " when it last answered, and went on\n"),
+       "as one that went on with the others");
+    kill(job.pids[2], SIGCONT);
+    ok(finish(&job, 0, heard, sizeof heard), "the job goes on");
+}
+
 static void test_stopped_rank_0(void)
 {
     struct job job;
@@ -233,6 +254,7 @@ static void test_abort(void)
 int main(void)
 {
     test_stopped_rank();
+    test_moving_ranks();
     test_stopped_rank_0();
     test_suspended_job();
     test_abort();
