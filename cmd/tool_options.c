@@ -4,6 +4,7 @@
 
 #include <assert.h>
 #include <getopt.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <string.h>
@@ -216,8 +217,12 @@ int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
         *(const char **)variable = arg;
         break;
     case TOOL_REAL:
-        return pp_parse_real(arg, tool_spell(o).text, o->min, o->max, variable,
-                             &t->err);
+        if (isinf(o->max) && !strcmp(arg, "none")) {
+            *(double *)variable = HUGE_VAL;
+            break;
+        }
+        return pp_parse_real(arg, tool_spell(o).text, o->min,
+                             fmin(o->max, 1e300), variable, &t->err);
     case TOOL_INT:
     case TOOL_INT64:
         return set_integer(t, o, arg, variable);

@@ -37,7 +37,8 @@ struct tool_option {
     const char *help; /* one line, lower case; NULL hides the option */
     size_t at;        /* the variable's offset in what tool->base points to */
     enum tool_type type; /* TOOL_AT sets both */
-    double min, max;     /* range of a number */
+    double min, max;     /* range of a number; a real one without a largest,
+                            HUGE_VAL, may also be "none", and is then that */
     bool counts;         /* an integer may end in K, M or G, powers of 1024 */
     /* The words allowed, ending with NULL, or a function that lists at most
      * TOOL_MAX_WORDS of them. A text is set to the word, an int to its index,

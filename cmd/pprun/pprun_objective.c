@@ -2,6 +2,7 @@
 /* pprun_objective - --objective-cases: computes objectives on numbers from a
  * file, with the functions that training uses. */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,8 +26,9 @@ static int set_option(void *ctx, const char *name, const char *word, double x,
                       struct pp_err *err)
 {
     struct scored_case *s = ctx;
-    return word ? pp_objective_set_word(&s->options, name, word, err)
-                : pp_objective_set_number(&s->options, name, x, err);
+    return word       ? pp_objective_set_word(&s->options, name, word, err)
+           : isnan(x) ? pp_objective_set_none(&s->options, name, err)
+                      : pp_objective_set_number(&s->options, name, x, err);
 }
 
 /* Lists the scored tokens: nothing predicts the first of a sequence. A reward
@@ -138,7 +140,8 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
     for (int c = 0; c < PP_N_COLUMNS; c++)
         columns |= s->rows.columns[c] ? pp_column_bit((enum pp_column)c) : 0;
     pp_json_object(&w, NULL, PP_JSON_INLINE);
-    pp_json_format(&w, "id", "%s", s->c.id);
+    if (s->c.id)
+        pp_json_format(&w, "id", "%s", s->c.id);
     pp_json_real(&w, "loss", loss);
     pp_json_object(&w, "metrics", PP_JSON_INLINE);
     pprun_write_metrics(&w, pp_objectives[s->options.number], columns, metrics);

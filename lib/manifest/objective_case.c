@@ -114,8 +114,8 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
         double x = 0;
         (void)pp_value_find(&at, key, &item);
         if (json_is_null(value))
-            continue;
-        if (!json_is_string(value) && read_number(&item, &x))
+            x = NAN;
+        else if (!json_is_string(value) && read_number(&item, &x))
             return -1;
         if (set(ctx, key, json_string_value(value), x, at.source->err))
             return pp_value_fail_at(&item);
@@ -150,13 +150,16 @@ static int read_case(const struct pp_value *root, struct pp_arena *a,
     const char *objective;
     int32_t *cu;
     size_t n;
-    if (pp_value_object(root, keys) || pp_value_member(root, "id", &at))
+    if (pp_value_object(root, keys))
         return -1;
-    char *id = json_dumps(at.value, JSON_ENCODE_ANY | JSON_COMPACT);
-    c->id = id ? pp_arena_strdup(a, id) : NULL;
-    free(id);
-    if (!c->id)
-        return pp_value_no_memory(&at);
+    c->id = NULL;
+    if (pp_value_find(root, "id", &at)) {
+        char *id = json_dumps(at.value, JSON_ENCODE_ANY | JSON_COMPACT);
+        c->id = id ? pp_arena_strdup(a, id) : NULL;
+        free(id);
+        if (!c->id)
+            return pp_value_no_memory(&at);
+    }
     if (pp_value_get_text(root, "objective", &objective) ||
         pp_value_member(root, "cu_seqlens", &at) ||
         read_sums(&at, a, 0, &cu, &n))

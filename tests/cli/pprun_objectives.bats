@@ -54,6 +54,30 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
     loss_is 999 sft '' '"x":[0,-999,-999,0],"mask":[0,1,1,0]'
 }
 
+@test "limits may be none, null is none, and a case needs no id" {
+    local fields='"advantages":[0,1,-1,2],"p":[0,-1,-1,-1],"x":[0,-40,-1,-1],"f":[0,-1,-9,-1],"q":[0,-9,-1,-1]'
+    local base='"kl-weight":1,"importance":"tis"' of
+    for of in null '"none"' 1e300; do
+        row grpo "$base,\"kl-clamp\":$of,\"kl-limit\":$of,\"importance-max\":$of" \
+            "$fields" | cases
+    done | uniq >none
+    [ "$(wc -l <none)" -eq 1 ]
+    row grpo "$base" "$fields" | cases >usual
+    run ! diff none usual
+    # verl's dual clip is 3.
+    [ "$(row grpo '"objective-preset":"verl","dual-clip":null' "$fields" | cases)" = \
+        "$(row grpo '"objective-preset":"verl","dual-clip":0' "$fields" | cases)" ]
+    [ "$(row grpo '"kl":null,"beta":null' "$fields" | cases)" = \
+        "$(row grpo '"kl":"none"' "$fields" | cases)" ]
+    row grpo "$base" "$fields" | sed 's/"id":1,//' | cases |
+        jq -e --slurpfile usual usual '. == ($usual[0] | del(.id))'
+    run -2 pprun --objective grpo --kl-clamp none --kl-limit none \
+        --importance-max none --steps 1 nosuch.json
+    [[ $output == *"nosuch.json: No such file"* ]]
+    run -2 pprun --objective grpo --kl-weight none --steps 1 nosuch.json
+    [[ $output == *"--kl-weight: 'none' is not a finite number" ]]
+}
+
 @test "KL terms have the published values and gradients" {
     row grpo '"kl-weight":1,"kl-clamp":2,"kl-limit":1e9' \
         '"advantages":[0,0,0,0],"p":[0,0,0,0],"x":[0,-3,-1,0],"f":[0,0,0,0],"mask":[0,1,1,0]' |
@@ -139,7 +163,7 @@ END
         [[ $stderr == "pprun: standard input:1: "*"$2"* ]]
         [ "$(wc -l <<<"$stderr")" -eq 1 ]
     }
-    refused '{}' id
+    refused '{}' objective
     refused "$(row ppo '' "$X")" "'ppo'"
     refused "$(row grpo '' "$A,$P,$X")" 'needs ref_logprobs'
     refused "$(row grpo '"beta":1' "$A,$P,$X")" "'beta' has no effect"

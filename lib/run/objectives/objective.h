@@ -96,6 +96,11 @@ int pp_objective_set_number(struct pp_objective_options *o, const char *name,
 int pp_objective_set_word(struct pp_objective_options *o, const char *name,
                           const char *word, struct pp_err *err) PP_MUST_USE;
 
+/* Sets an option whose value is null: a limit to no limit, a word to "none" if
+ * that is one of its values. Other options stay as they are. */
+int pp_objective_set_none(struct pp_objective_options *o, const char *name,
+                          struct pp_err *err) PP_MUST_USE;
+
 /* Gives every option without a value that of the preset, and refuses
  * combinations that make no sense. */
 int pp_objective_resolve(struct pp_objective_options *o,

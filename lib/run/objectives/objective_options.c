@@ -32,6 +32,7 @@ static const struct option {
     const char *const *words;
     double min, max;
     double presets[N_PRESETS]; /* in the order of their names */
+    bool zero_is_none;         /* a limit that is off at 0 */
 } options[] = {
 #define AT(member) offsetof(struct pp_objective_options, member)
 #define ALL(x)  \
@@ -77,7 +78,8 @@ static const struct option {
      NULL,
      0,
      1e6,
-     {0, 0, 3}},
+     {0, 0, 3},
+     true},
     {"importance",
      AT(importance),
      WORD,
@@ -185,6 +187,15 @@ static bool is_name(const char *name, const char *typed)
     return !*name && !*typed;
 }
 
+/* Sets a limit to none. Returns false if the option is none. */
+static bool set_no_limit(struct pp_objective_options *o, const struct option *k)
+{
+    if (k->type != REAL || (!isinf(k->max) && !k->zero_is_none))
+        return false;
+    *real_at(o, k) = k->zero_is_none ? 0 : HUGE_VAL;
+    return true;
+}
+
 static const struct option *find(const char *name, struct pp_err *err)
 {
     for (size_t i = 0; i < N_OPTIONS; i++)
@@ -224,8 +235,23 @@ int pp_objective_set_word(struct pp_objective_options *o, const char *name,
             *word_at(o, k) = i;
             return 0;
         }
+    if (!strcmp(word, "none") && set_no_limit(o, k))
+        return 0;
     return pp_fail(err, PP_EXIT_INPUT, "'%s': '%s' is not one of its values",
                    name, word);
+}
+
+int pp_objective_set_none(struct pp_objective_options *o, const char *name,
+                          struct pp_err *err)
+{
+    const struct option *k = find(name, err);
+    if (!k)
+        return -1;
+    for (int i = 0; k->type == WORD && k->words[i]; i++)
+        if (!strcmp(k->words[i], "none"))
+            *word_at(o, k) = i;
+    (void)set_no_limit(o, k);
+    return 0;
 }
 
 const char *pp_objective_useless(const struct pp_objective_options *o)
