@@ -13,7 +13,8 @@
 #define LEAST_EPS 1e-37
 
 static const char *const optimizers[] = {"adamw", "sgd", NULL};
-static const char *const schedules[] = {"constant", "cosine", "linear", NULL};
+static const char *const schedules[] = {"constant", "cosine", "linear",
+                                        "1-sqrt", NULL};
 static const char *const last_batches[] = {"wrap", "short", "drop", NULL};
 static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const save_dtypes[] = {"run",  "model", "fp32",
@@ -88,6 +89,7 @@ static int parse_shard_size(struct tool *t, const struct tool_option *option,
 /* --print-memory accepts options of a run that it does not start. --verify uses
  * some of them, and excludes others by name. */
 #define TRAINING "steps|?epochs|?print-memory|?verify"
+#define DECAYING " lr-schedule=cosine|?lr-schedule=linear|?lr-schedule=1-sqrt"
 #define DPO "objective=dpo"
 #define GRPO "objective=grpo"
 #define EITHER DPO "|" GRPO
@@ -144,12 +146,14 @@ const struct tool_option pprun_option_table[] = {
      .also = "gradient-accumulation-steps"},
     {0, "lr", "X", "peak learning rate (1e-3; 1e-5 from weights)",
      AT(job.optim.lr), 0, 1e6, .needs = TRAINING, .also = "learning-rate"},
-    {0, "lr-schedule", "NAME", "constant (default), cosine or linear",
+    {0, "lr-schedule", "NAME", "constant (default), cosine, linear, 1-sqrt",
      AT(job.optim.schedule), .words = schedules, .needs = TRAINING,
      .also = "lr-scheduler-type lr-decay-style"},
     {0, "min-lr", "X", "learning rate at which the schedule ends (0)",
-     AT(job.optim.min_lr), 0, 1e6,
-     .needs = TRAINING " lr-schedule=cosine|?lr-schedule=linear"},
+     AT(job.optim.min_lr), 0, 1e6, .needs = TRAINING DECAYING},
+    {0, "decay-steps", "N", "last steps, in which the rate falls (all)",
+     AT(job.optim.decay), 1, LARGEST, .needs = TRAINING DECAYING,
+     .also = "num-decay-steps lr-wsd-decay-iters"},
     {0, "warmup", "N", "steps of linear warm-up (0)", AT(job.optim.warmup), 0,
      LARGEST, .needs = TRAINING, .also = "warmup-steps lr-warmup-iters"},
     {0, "optimizer", "NAME", "adamw (default) or sgd", AT(job.optim.optimizer),

@@ -515,11 +515,15 @@ refused() {
 --warmup 1
 --lr-schedule cosine
 END
+    refused "--decay-steps needs --lr-schedule cosine" --steps 9 --decay-steps 3
     refused "--grad-accum needs --steps" --logprobs - --grad-accum 2
     # They are accepted if they have an effect.
     pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
         --lr-schedule cosine --min-lr 1e-3 -o log
     [ "$(tail -n 1 log | jq ".lr * 1e4 | round")" = 55 ]
+    pprun plan.json --data packed --init 1 --steps 5 --lr 1e-2 --warmup 1 \
+        --lr-schedule 1-sqrt --decay-steps 2 -o stable
+    [ "$(jq ".lr * 1e4 | round" stable | xargs)" = "0 100 100 100 29" ]
 }
 
 @test "the last step is printed although its gradients cannot be written" {

@@ -21,6 +21,8 @@ static void test_lr(void)
     o.schedule = PP_LR_LINEAR;
     o.min_lr = 0.4;
     is_near(pp_optim_lr(&o, 6), 0.7, 1e-15, "linear goes to the minimum");
+    o.decay = 20;
+    is_near(pp_optim_lr(&o, 6), 0.7, 1e-15, "a decay begins after the warmup");
     o = (struct pp_optim){.lr = 1, .warmup = 9, .steps = 4};
     o.schedule = PP_LR_COSINE;
     is_near(pp_optim_lr(&o, 4), 3. / 9, 1e-15,
@@ -35,13 +37,16 @@ static void test_transformers(void)
                                    .schedule = transformers_lr[i].schedule,
                                    .warmup = transformers_lr[i].warmup,
                                    .steps = transformers_lr[i].steps,
+                                   .decay = transformers_lr[i].decay,
                                    .min_lr = 2 * transformers_lr[i].floor};
         double worst = 0;
         for (int k = 0; k < o.steps; k++)
             worst = fmax(worst, fabs(pp_optim_lr(&o, k + 1) -
                                      2 * transformers_lr[i].lr[k]));
-        ok(worst < 1e-15, "schedule %d, %lld of %lld steps: as transformers",
-           (int)o.schedule, (long long)o.warmup, (long long)o.steps);
+        ok(worst < 1e-15,
+           "schedule %d, %lld and %lld of %lld steps: as transformers",
+           (int)o.schedule, (long long)o.warmup, (long long)o.decay,
+           (long long)o.steps);
     }
 }
 

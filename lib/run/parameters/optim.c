@@ -4,17 +4,37 @@
 
 #include <math.h>
 
+/* Returns how far the rate is from its end after a share of the decay: 1 to
+ * 0. */
+static double left_of(enum pp_lr_schedule schedule, double done)
+{
+    switch (schedule) {
+    case PP_LR_CONSTANT:
+        return 1;
+    case PP_LR_COSINE:
+        return 0.5 * (1 + cos(M_PI * done));
+    case PP_LR_LINEAR:
+        return 1 - done;
+    case PP_LR_1_SQRT:
+        break;
+    }
+    return 1 - sqrt(done);
+}
+
 double pp_optim_lr(const struct pp_optim *o, int64_t step)
 {
-    int64_t before = step - 1; /* updates done */
+    int64_t before = step - 1;            /* updates done */
+    int64_t decay = o->steps - o->warmup; /* steps of it */
+    double from = o->decay ? o->min_lr : 0;
     if (before < o->warmup)
-        return o->lr * (double)before / (double)o->warmup;
-    if (o->schedule == PP_LR_CONSTANT || o->steps <= o->warmup)
+        return from + (o->lr - from) * (double)before / (double)o->warmup;
+    if (o->decay && o->decay < decay)
+        decay = o->decay;
+    int64_t fallen = before - (o->steps - decay); /* steps since it began */
+    if (o->schedule == PP_LR_CONSTANT || fallen <= 0)
         return o->lr;
-    double done = (double)(before - o->warmup) / (double)(o->steps - o->warmup);
-    double left =
-        o->schedule == PP_LR_LINEAR ? 1 - done : 0.5 * (1 + cos(M_PI * done));
-    return o->min_lr + (o->lr - o->min_lr) * left;
+    return o->min_lr + (o->lr - o->min_lr) *
+                           left_of(o->schedule, (double)fallen / (double)decay);
 }
 
 double pp_optim_clip(const struct pp_optim *o, double norm)

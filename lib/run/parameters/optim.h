@@ -14,7 +14,12 @@ enum pp_optimizer { PP_ADAMW_OPTIMIZER, PP_SGD_OPTIMIZER };
 enum pp_bias_rule { PP_BIAS_MEGATRON, PP_BIAS_TORCHTITAN };
 extern const char *const pp_bias_rule_names[]; /* ends with NULL */
 
-enum pp_lr_schedule { PP_LR_CONSTANT, PP_LR_COSINE, PP_LR_LINEAR };
+enum pp_lr_schedule {
+    PP_LR_CONSTANT,
+    PP_LR_COSINE,
+    PP_LR_LINEAR,
+    PP_LR_1_SQRT
+};
 
 struct pp_optim {
     enum pp_optimizer optimizer;
@@ -24,15 +29,19 @@ struct pp_optim {
     double clip;         /* largest global norm; 0: no clipping */
     int64_t warmup;      /* steps of linear warmup */
     enum pp_lr_schedule schedule;
-    double min_lr;    /* cosine and linear end at it, after the last step */
+    double min_lr;    /* the others end at it, after the last step */
+    int64_t decay;    /* last steps, in which the rate falls; 0: all that
+                         follow the warmup */
     int64_t steps;    /* total */
     double bias_rate; /* of biases of routers; 0: they stay */
     int bias_rule;    /* enum pp_bias_rule */
 };
 
 /* Returns the learning rate of a step, counted from 1, as the schedules of
- * transformers do: lr (step - 1) / warmup during warmup, then lr, or a cosine
- * or a line from lr at step warmup + 1 to min_lr at step steps + 1. */
+ * transformers do: lr (step - 1) / warmup during warmup, then lr, or a cosine,
+ * a line or 1 minus a square root from lr at step warmup + 1 to min_lr at step
+ * steps + 1. With `decay` it is lr until step steps - decay + 1, and the warmup
+ * begins at min_lr instead of 0. */
 double pp_optim_lr(const struct pp_optim *o, int64_t step);
 
 /* Returns the factor for the gradients: clip / (norm + 1e-6), at most 1, like
