@@ -17,13 +17,9 @@ double ppsched_span_bubble(const struct pp_sim *sim)
 
 int ppsched_strict(struct ppsched *p, double *makespan)
 {
-    struct pp_sim sim;
-    if (pp_simulate_strict(p->schedule, &p->costs.costs,
-                           p->schedule->channel_depth, &sim, &p->tool->err))
-        return -1;
-    *makespan = sim.makespan;
-    pp_sim_finish(&sim);
-    return 0;
+    return pp_simulate_strict(p->schedule, &p->costs.costs,
+                              p->schedule->channel_depth, makespan,
+                              &p->tool->err);
 }
 
 static void print_shape(const struct ppsched *p, struct pp_json_writer *w)

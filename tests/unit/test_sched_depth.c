@@ -139,7 +139,6 @@ static void place_again(struct fixture *f, const struct pp_costs *costs,
                                        .ctx = &one,
                                        .fixed = -1,
                                        .lowered = true};
-    const struct pp_durations d = {costs->time, costs->ctx};
     struct pp_schedule again = {0}, chosen = {0};
     struct pp_depth_found found;
     double before = run_at(&f->s, costs, 1),
@@ -147,7 +146,7 @@ static void place_again(struct fixture *f, const struct pp_costs *costs,
     t->n++;
     if (pp_schedule_copy(&f->s, &again, &f->err) ||
         pp_schedule_copy(&f->s, &chosen, &f->err) ||
-        pp_lower_again(&again, &d, &f->err) ||
+        pp_lower_again(&again, costs, &f->err) ||
         pp_depth_choose(&chosen, &o, &found, &f->err)) {
         t->wrong++;
     } else {

@@ -105,7 +105,7 @@ static bool fill(const struct trial *t, struct pp_ops *o, struct pp_err *err)
                 return false;
     }
     o->late = calloc(ROWS, sizeof *o->late);
-    if (!o->late || pp_ops_link(o, err))
+    if (!o->late || pp_ops_link(o, true, err))
         return false;
     memcpy(o->late, t->late, sizeof t->late);
     return true;

@@ -84,7 +84,7 @@ static void test_lowering(void)
         {"dualpipe", 4, 1, 8, PP_PLACEMENT_BOTH_WAYS},
         {"seq1f1b", 2, 1, 3, PP_PLACEMENT_LOOP},
     };
-    const struct pp_durations unit = {unit_time, NULL};
+    const struct pp_costs unit = {.time = unit_time};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct fixture f, plain;
         chain(&f, cases[i].p, cases[i].c, cases[i].placement);

@@ -111,7 +111,7 @@ static int read_data(struct bound_reader *r)
                     : pp_deps(g, r->action, read_wait, r))
                 return -1;
         }
-    return pp_ops_link(&c->data, r->err);
+    return pp_ops_link(&c->data, true, r->err);
 }
 
 static void set_load(const struct bound_reader *r,

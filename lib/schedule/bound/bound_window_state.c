@@ -74,7 +74,7 @@ static int add_actions(struct pp_windows *w, struct pp_err *err)
             if (add_waits(w, op, k, err))
                 return -1;
         }
-    return pp_ops_link(&w->ops, err);
+    return pp_ops_link(&w->ops, true, err);
 }
 
 struct head {

@@ -1,46 +1,26 @@
 /* SPDX-License-Identifier: MIT */
-/* check_parts - the matched messages and the event graph of a schedule, private
- * to lib/schedule/check.
+/* check_parts - the event graph of a schedule whose messages run in streams of
+ * their own, private to lib/schedule/check.
  *
  * The order of each row is fixed, so a run is a marked graph (Commoner, Holt,
  * Even and Pnueli, "Marked directed graphs", JCSS 1971): all ranks reach their
- * ends if and only if the event graph has no cycle, whatever the timing. An
- * event is an action, an overlap pair, or, on a channel of depth 0, a SEND with
- * its RECV. Edges: each stream runs in the order of its row; a SEND follows its
- * forward or backward; a RECV follows its SEND and precedes its consumer; on a
- * channel of depth k, RECV i precedes SEND i + k. */
+ * ends if and only if the event graph has no cycle, whatever the timing. Its
+ * events are the operations of a graph whose rows are streams. Edges: a SEND
+ * follows its forward or backward; a RECV follows its SEND and precedes its
+ * consumer; on a channel of depth k, RECV i precedes SEND i + k; at depth 0 a
+ * SEND waits until its RECV is next in its stream. */
 #ifndef PP_SCHEDULE_CHECK_CHECK_PARTS_H
 #define PP_SCHEDULE_CHECK_CHECK_PARTS_H
 
 #include <stdint.h>
 
-#include "schedule/ir/numbering.h"
-#include "schedule/ir/schedule.h"
-
-struct pp_end {
-    struct pp_action action;
-    int row;
-    size_t place; /* position in its row */
-};
-
-struct pp_fifo {
-    struct pp_channels channels;
-    bool tagged;                /* see pp_fifo_init */
-    struct pp_end *send, *recv; /* n_messages of each, by channel */
-    size_t *first;              /* per channel: its first message; n + 1 */
-    size_t n_messages;
-};
+#include "schedule/ir/ops.h"
 
 /* Lists the messages of s, for which pp_check_rows must hold, and matches SENDs
  * with RECVs. Fails with PP_EXIT_NO if a channel does not receive in the order
- * it sends. If tagged, forward and backward messages between two ranks have
- * separate channels; otherwise they share the channel that pp_channel_between
- * returns. */
-int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
-                 struct pp_err *err) PP_MUST_USE;
-
-/* Frees the lists; accepts a zeroed struct. */
-void pp_fifo_finish(struct pp_fifo *f);
+ * it sends. */
+int pp_check_messages(struct pp_fifo *f, const struct pp_schedule *s,
+                      bool tagged, struct pp_err *err) PP_MUST_USE;
 
 /* The actions of a rank that run in the order of its row. Compute actions
  * always do. */
@@ -65,15 +45,15 @@ struct pp_events {
     size_t *base;      /* per row: its first action; n_rows + 1 */
     size_t *index;     /* per action: index of a message in fifo */
     uint32_t *channel; /* per message of fifo: its channel */
+    uint32_t *before;  /* per action: the one before it in its stream */
     size_t n_streams;
-    uint32_t *event; /* per action: the action that represents its event */
-    uint32_t *left;  /* per event, after a run: unmet waits */
     /* For streams other than PP_STREAM_PROGRAM: */
     struct pp_cells cells;
     uint32_t *made;     /* 2 per cell: its forward, and its I or B */
     uint32_t *received; /* 2 per link: RECV_F and RECV_B */
-    /* The last run: successors of each event, and the last event per stream. */
-    uint32_t *first, *next, *last;
+    /* The last run. */
+    struct pp_ops ops;
+    struct pp_paths paths;
 };
 
 /* Builds the graph of s, whose messages f lists. Borrows both. pp_check_rows
@@ -93,7 +73,7 @@ int pp_events_run(struct pp_events *e, const int *depth,
 /* Returns true if action x happened in the last run. */
 static inline bool pp_events_done(const struct pp_events *e, size_t x)
 {
-    return e->left[e->event[x]] == 0;
+    return e->paths.ran[x];
 }
 
 /* Returns the stream that a on row runs in, below n_streams, or PP_NO_STREAM.

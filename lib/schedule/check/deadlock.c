@@ -287,8 +287,8 @@ static size_t longest_channel(const struct pp_fifo *f)
 {
     size_t most = 0;
     for (size_t ch = 0; ch < f->channels.n; ch++)
-        if (f->first[ch + 1] - f->first[ch] > most)
-            most = f->first[ch + 1] - f->first[ch];
+        if (f->send.first[ch + 1] - f->send.first[ch] > most)
+            most = f->send.first[ch + 1] - f->send.first[ch];
     return most < INT_MAX / 4 ? most : INT_MAX / 4;
 }
 
@@ -412,7 +412,7 @@ int pp_check_deadlock(const struct pp_schedule *s, const struct pp_semantics *m,
     struct cure c = {
         .e = &events, .stuck = m->buffered ? INT_MAX : depth, .err = err};
     int rc = -1;
-    if (pp_fifo_init(&fifo, s, m->tagged, err))
+    if (pp_check_messages(&fifo, s, m->tagged, err))
         return -1;
     if (pp_events_init(&events, s, &fifo, (enum pp_streams)m->streams, err))
         goto out;

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT */
-/* The event graph and its runs by Kahn's algorithm. The edges are visited
- * twice, first to count them and then to store them. */
+/* The event graph of messages in streams, and its runs. */
 #include "schedule/check/check_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 #include "schedule/ir/play.h"
 
-static size_t action_number(const struct pp_events *e, const struct pp_end *end)
+/* Returns the action number of the SEND or the RECV at an index of the fifo. */
+static size_t action_number(const struct pp_events *e, bool send, size_t at)
 {
-    return e->base[end->row] + end->place;
+    const struct pp_fifo *f = e->fifo;
+    const struct pp_channel *c = &f->channels.at[e->channel[at]];
+    return send ? e->base[c->from] + f->send.place[at]
+                : e->base[c->to] + f->recv.place[at];
 }
 
 /* Returns the index in made of the producer of a message, or of a producer
@@ -58,16 +62,16 @@ static void message_waits(const struct pp_events *e, size_t x,
     const struct pp_fifo *f = e->fifo;
     size_t at = e->index[x];
     if (pp_is_recv(a.op)) {
-        w->visit(w->ctx, action_number(e, &f->send[at]));
+        w->visit(w->ctx, action_number(e, true, at));
         return;
     }
     if (e->streams != PP_STREAM_PROGRAM)
         w->visit(w->ctx, e->made[made_at(e, a)]);
-    size_t ch = e->channel[at], turn = at - f->first[ch];
+    size_t ch = e->channel[at], turn = at - f->send.first[ch];
     if (e->depth[ch] == 0)
-        w->visit(w->ctx, action_number(e, &f->recv[at]));
+        w->visit(w->ctx, action_number(e, false, at));
     else if (turn >= (size_t)e->depth[ch])
-        w->visit(w->ctx, action_number(e, &f->recv[at - (size_t)e->depth[ch]]));
+        w->visit(w->ctx, action_number(e, false, at - (size_t)e->depth[ch]));
 }
 
 void pp_events_waits(const struct pp_events *e, int row, size_t x,
@@ -108,100 +112,55 @@ size_t pp_events_stream(const struct pp_events *e, int row, struct pp_action a)
 
 struct event_edges {
     struct pp_events *e;
-    bool keep;
-    size_t to;
+    bool send; /* the waits are those of a SEND */
+    struct pp_err *err;
+    int rc;
 };
 
-static void add_edge(void *ctx, size_t from)
+/* A SEND at depth 0 waits for what comes before its RECV. */
+static void add_edge(void *ctx, size_t on)
 {
     struct event_edges *g = ctx;
-    struct pp_events *e = g->e;
-    uint32_t a = e->event[from], b = e->event[g->to];
-    if (a == b)
-        return;
-    if (g->keep)
-        e->next[e->first[a + 1]++] = b;
-    else
-        e->first[a + 2]++, e->left[b]++;
+    const struct pp_events *e = g->e;
+    size_t at = e->index[e->ops.n - 1];
+    if (g->send && e->depth[e->channel[at]] == 0 &&
+        action_number(e, false, at) == on)
+        on = e->before[on];
+    if (on != PP_NO_EVENT && !g->rc)
+        g->rc = pp_ops_wait(&g->e->ops, (int32_t)on, 0, g->err);
 }
 
-static void visit_edges(struct pp_events *e, bool keep)
-{
-    const struct pp_schedule *s = e->schedule;
-    struct event_edges g = {.e = e, .keep = keep};
-    memset(e->last, 0xff, e->n_streams * sizeof *e->last);
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i < s->rows[r].n; i++) {
-            size_t stream = pp_events_stream(e, r, s->rows[r].actions[i]);
-            g.to = e->base[r] + i;
-            if (stream != PP_NO_STREAM) {
-                if (e->last[stream] != PP_NO_EVENT)
-                    add_edge(&g, e->last[stream]);
-                e->last[stream] = (uint32_t)g.to;
-            }
-            pp_events_waits(e, r, g.to, add_edge, &g);
-        }
-}
-
-/* Merges into one event the SEND and RECV of a message without a buffer, and
- * the two actions of a pair. */
-static void merge_events(struct pp_events *e)
-{
-    const struct pp_schedule *s = e->schedule;
-    for (size_t x = 0; x < e->n; x++)
-        e->event[x] = (uint32_t)x;
-    for (int r = 0; r < s->graph->n_rows; r++)
-        for (size_t i = 0; i + 1 < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].overlap)
-                e->event[e->base[r] + i + 1] = (uint32_t)(e->base[r] + i);
-    for (size_t at = 0; at < e->fifo->n_messages; at++)
-        if (e->depth[e->channel[at]] == 0)
-            e->event[action_number(e, &e->fifo->recv[at])] =
-                (uint32_t)action_number(e, &e->fifo->send[at]);
-}
-
+/* A message without a stream has one of its own. */
 static int build_graph(struct pp_events *e, struct pp_err *err)
 {
-    merge_events(e);
-    memset(e->first, 0, (e->n + 2) * sizeof *e->first);
-    memset(e->left, 0, e->n * sizeof *e->left);
-    visit_edges(e, false);
-    for (size_t x = 0; x < e->n; x++) {
-        if (e->first[x + 2] > PP_NO_EVENT - e->first[x + 1])
-            return pp_fail(err, PP_EXIT_SYSTEM, "too many actions to check");
-        e->first[x + 2] += e->first[x + 1];
-    }
-    free(e->next);
-    e->next = calloc((size_t)e->first[e->n + 1] + 1, sizeof *e->next);
-    if (!e->next)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    visit_edges(e, true);
-    return 0;
+    const struct pp_schedule *s = e->schedule;
+    struct event_edges g = {.e = e, .err = err};
+    size_t alone = e->n_streams;
+    size_t n_alone = e->streams == PP_STREAM_NONE
+                         ? 2 * e->fifo->send.first[e->fifo->channels.n]
+                         : 0;
+    if (pp_ops_init(&e->ops, e->n, e->n_streams + n_alone, false, err))
+        return -1;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n && !g.rc; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            size_t stream = pp_events_stream(e, r, a);
+            g.send = pp_is_send(a.op);
+            pp_ops_add(&e->ops,
+                       (int32_t)(stream == PP_NO_STREAM ? alone++ : stream), 0);
+            pp_events_waits(e, r, e->base[r] + i, add_edge, &g);
+        }
+    return g.rc ? -1 : pp_ops_link(&e->ops, false, err);
 }
 
 int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
 {
     e->depth = depth;
-    if (build_graph(e, err))
+    pp_paths_finish(&e->paths);
+    pp_ops_finish(&e->ops);
+    if (build_graph(e, err) || pp_paths_init(&e->paths, &e->ops, err))
         return -1;
-    uint32_t *queue = calloc(e->n + 1, sizeof *queue);
-    size_t n_queued = 0, n_events = 0;
-    if (!queue)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t x = 0; x < e->n; x++) {
-        bool stands = e->event[x] == x;
-        n_events += stands;
-        if (stands && e->left[x] == 0)
-            queue[n_queued++] = (uint32_t)x;
-    }
-    for (size_t at = 0; at < n_queued; at++) {
-        uint32_t x = queue[at];
-        for (size_t i = e->first[x]; i < e->first[x + 1]; i++)
-            if (--e->left[e->next[i]] == 0)
-                queue[n_queued++] = e->next[i];
-    }
-    free(queue);
-    return n_queued == n_events ? 0 : PP_AGAIN;
+    return pp_paths_heads(&e->paths, NULL) ? 0 : PP_AGAIN;
 }
 
 /* --- the parts that do not change between runs --- */
@@ -223,15 +182,16 @@ static int number_actions(struct pp_events *e, struct pp_err *err)
 static int index_messages(struct pp_events *e, struct pp_err *err)
 {
     const struct pp_fifo *f = e->fifo;
-    e->index = calloc(e->n + 1, sizeof *e->index);
-    e->channel = calloc(f->n_messages + 1, sizeof *e->channel);
+    e->index = pp_calloc(e->n, sizeof *e->index, err);
+    e->channel =
+        pp_calloc(f->send.first[f->channels.n], sizeof *e->channel, err);
     if (!e->index || !e->channel)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return -1;
     for (size_t ch = 0; ch < f->channels.n; ch++)
-        for (size_t at = f->first[ch]; at < f->first[ch + 1]; at++) {
+        for (size_t at = f->send.first[ch]; at < f->send.first[ch + 1]; at++) {
             e->channel[at] = (uint32_t)ch;
-            e->index[action_number(e, &f->send[at])] = at;
-            e->index[action_number(e, &f->recv[at])] = at;
+            e->index[action_number(e, true, at)] = at;
+            e->index[action_number(e, false, at)] = at;
         }
     return 0;
 }
@@ -262,6 +222,29 @@ static int index_cells(struct pp_events *e, struct pp_err *err)
     return 0;
 }
 
+static int find_before(struct pp_events *e, struct pp_err *err)
+{
+    const struct pp_schedule *s = e->schedule;
+    uint32_t *last = pp_calloc(e->n_streams, sizeof *last, err);
+    e->before = pp_calloc(e->n, sizeof *e->before, err);
+    if (!last || !e->before) {
+        free(last);
+        return -1;
+    }
+    memset(last, 0xff, e->n_streams * sizeof *last);
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            size_t stream = pp_events_stream(e, r, s->rows[r].actions[i]);
+            e->before[e->base[r] + i] = PP_NO_EVENT;
+            if (stream == PP_NO_STREAM)
+                continue;
+            e->before[e->base[r] + i] = last[stream];
+            last[stream] = (uint32_t)(e->base[r] + i);
+        }
+    free(last);
+    return 0;
+}
+
 int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
                    const struct pp_fifo *f, enum pp_streams streams,
                    struct pp_err *err)
@@ -271,18 +254,11 @@ int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
     if (e->n_streams < 2 * (size_t)s->graph->n_rows)
         e->n_streams = 2 * (size_t)s->graph->n_rows;
     if (number_actions(e, err) || index_messages(e, err) ||
-        index_cells(e, err)) {
+        index_cells(e, err) || find_before(e, err)) {
         pp_events_finish(e);
         return -1;
     }
-    e->event = calloc(e->n + 1, sizeof *e->event);
-    e->left = calloc(e->n + 1, sizeof *e->left);
-    e->first = calloc(e->n + 2, sizeof *e->first);
-    e->last = calloc(e->n_streams + 1, sizeof *e->last);
-    if (e->event && e->left && e->first && e->last)
-        return 0;
-    pp_events_finish(e);
-    return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
 }
 
 void pp_events_finish(struct pp_events *e)
@@ -290,13 +266,11 @@ void pp_events_finish(struct pp_events *e)
     free(e->base);
     free(e->index);
     free(e->channel);
-    free(e->event);
-    free(e->left);
+    free(e->before);
     free(e->made);
     free(e->received);
-    free(e->first);
-    free(e->next);
-    free(e->last);
+    pp_paths_finish(&e->paths);
+    pp_ops_finish(&e->ops);
     if (e->cells.first_edge)
         pp_cells_finish(&e->cells);
     *e = (struct pp_events){0};

@@ -140,35 +140,3 @@ size_t pp_completion_get(const struct pp_completion *c, int stage,
 {
     return *part_of(c, stage, microbatch, slice, ops);
 }
-
-struct requirements {
-    const struct pp_completion *completion;
-    struct pp_action action;
-    int (*visit)(void *ctx, struct pp_action a, struct pp_dep dep,
-                 size_t number);
-    void *ctx;
-};
-
-static int visit_requirement(void *ctx, struct pp_dep dep)
-{
-    const struct requirements *r = ctx;
-    size_t number = pp_completion_get(r->completion, dep.stage,
-                                      r->action.microbatch, dep.slice, dep.ops);
-    if (number == PP_NOT_DONE)
-        return PP_AGAIN;
-    return r->visit(r->ctx, r->action, dep, number);
-}
-
-int pp_completion_visit(const struct pp_completion *c,
-                        const struct pp_action *a,
-                        int (*visit)(void *ctx, struct pp_action a,
-                                     struct pp_dep dep, size_t number),
-                        void *ctx)
-{
-    struct requirements r = {c, a[0], visit, ctx};
-    int rc = pp_deps(c->cells.graph, r.action, visit_requirement, &r);
-    if (rc || !a->overlap)
-        return rc;
-    r.action = a[1];
-    return pp_deps(c->cells.graph, r.action, visit_requirement, &r);
-}

@@ -108,14 +108,4 @@ void pp_completion_set(struct pp_completion *c, struct pp_action a,
 size_t pp_completion_get(const struct pp_completion *c, int stage,
                          int microbatch, int slice, unsigned ops);
 
-/* Calls visit for each requirement of compute action a[0], and of a[1] too if
- * they are an overlap pair, with the number of the action that met it. Returns
- * PP_AGAIN at the first requirement that is not met, else 0. Stops and returns
- * the result if visit returns nonzero. */
-int pp_completion_visit(const struct pp_completion *c,
-                        const struct pp_action *a,
-                        int (*visit)(void *ctx, struct pp_action a,
-                                     struct pp_dep dep, size_t number),
-                        void *ctx);
-
 #endif

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* The global order of events: a walk with a clock for each row, and a counting
- * sort of its times. Times other than unit times are first replaced by their
- * ranks. */
+/* The global order of events: the heads of the graph of operations, and a
+ * counting sort of them. Times other than unit times are first replaced by
+ * their ranks. */
 #include "schedule/ir/event_order.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-#include "schedule/ir/deps.h"
-#include "schedule/ir/play.h"
+#include "base/alloc.h"
+#include "schedule/ir/ops.h"
 
 /* The part of the mean time that every action takes at least, so that no event
  * comes at the time of one that it waits for. */
@@ -21,83 +20,44 @@ struct timing {
     double start, end;
 };
 
-struct order_clocks {
-    struct pp_walk walk;
-    struct pp_completion done;            /* numbers are indices of timings */
-    const struct pp_durations *durations; /* NULL: units */
-    double least;                         /* added to durations */
-    double *clock;                        /* per row */
-    struct timing *timings;
-    size_t n;
-    double ready;      /* the latest end of the visited requirements */
-    double pair_start; /* start of the pair whose forward was the last action */
+/* The times of compute actions and of the messages between them. */
+struct order_times {
+    const struct pp_costs *costs; /* NULL: units */
+    double least;                 /* added to compute actions */
 };
 
-/* Returns the time of the message that dep's stage sends for action a. */
-static double lag(const struct order_clocks *c, struct pp_action a,
-                  struct pp_dep dep)
+static double order_time(const void *ctx, struct pp_action a)
 {
-    if (!c->durations || dep.message == PP_N_OPS)
-        return 0;
-    a.op = (uint8_t)dep.message;
-    a.peer = dep.stage;
-    return c->durations->time(c->durations->ctx, pp_other_end(a));
+    const struct order_times *t = ctx;
+    if (pp_is_compute(a.op))
+        return t->costs       ? t->costs->time(t->costs->ctx, a) + t->least
+               : a.op == PP_B ? 2
+                              : 1;
+    return t->costs && pp_is_send(a.op) ? t->costs->time(t->costs->ctx, a) : 0;
 }
 
-static int await_timing(void *ctx, struct pp_action a, struct pp_dep dep,
-                        size_t number)
+/* Returns the action at which a row stopped, or its end. Messages are no
+ * operations. */
+static size_t stopped_at(const struct pp_row *list, int32_t ops)
 {
-    struct order_clocks *c = ctx;
-    double end = c->timings[number].end + lag(c, a, dep);
-    c->ready = end > c->ready ? end : c->ready;
-    return 0;
+    size_t i = 0;
+    for (; i < list->n; i++)
+        if (!pp_is_send(list->actions[i].op) &&
+            !pp_is_recv(list->actions[i].op) && ops-- == 0)
+            break;
+    return i;
 }
 
-static double duration(const struct order_clocks *c, struct pp_action a)
+static int fail_stuck(const struct pp_schedule *s, const struct pp_paths *p,
+                      struct pp_err *err)
 {
-    return c->durations   ? c->durations->time(c->durations->ctx, a) + c->least
-           : a.op == PP_B ? 2
-                          : 1;
-}
-
-static void add_timing(struct order_clocks *c, struct pp_action a, double start,
-                       double end)
-{
-    pp_completion_set(&c->done, a, c->n);
-    c->clock[c->walk.row] = end;
-    c->timings[c->n++] = (struct timing){a, start, end};
-}
-
-static int time_compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct order_clocks *c = ctx;
-    size_t pc = c->walk.pc[c->walk.row];
-    const struct pp_row *row = &c->walk.schedule->rows[c->walk.row];
-    (void)err;
-    if (pp_is_second_of_pair(row, pc)) {
-        add_timing(c, a, c->pair_start, c->clock[c->walk.row]);
-        return 0;
-    }
-    c->ready = c->clock[c->walk.row];
-    if (pp_completion_visit(&c->done, &row->actions[pc], await_timing, c))
-        return PP_AGAIN;
-    c->pair_start = c->ready;
-    double end = c->ready + duration(c, a);
-    if (a.overlap)
-        end += duration(c, row->actions[pc + 1]);
-    add_timing(c, a, c->ready, end);
-    return 0;
-}
-
-static int fail_stuck(const struct pp_walk *w, struct pp_err *err)
-{
-    const struct pp_schedule *s = w->schedule;
     char text[400] = "", cell[PP_ACTION_TEXT];
     size_t n = 0;
     for (int r = 0; r < s->graph->n_rows && n < sizeof text; r++) {
-        if (w->pc[r] == s->rows[r].n)
+        size_t at = stopped_at(&s->rows[r], p->at[r] - p->ops->first_order[r]);
+        if (at == s->rows[r].n)
             continue;
-        pp_action_format(s->rows[r].actions[w->pc[r]], false, cell);
+        pp_action_format(s->rows[r].actions[at], false, cell);
         n +=
             (size_t)snprintf(text + n, sizeof text - n,
                              "%srank %d waits in '%s'", n ? ", " : "", r, cell);
@@ -195,52 +155,68 @@ static int sort_events(const struct timing *t, size_t n,
     return 0;
 }
 
-static int clocks_init(struct order_clocks *c, const struct pp_schedule *s,
-                       struct pp_err *err)
-{
-    if (pp_walk_init(&c->walk, s, err) || pp_completion_init(&c->done, s, err))
-        return -1;
-    c->clock = calloc((size_t)s->graph->n_rows, sizeof *c->clock);
-    c->timings = calloc(pp_schedule_n_compute(s) + 1, sizeof *c->timings);
-    if (!c->clock || !c->timings)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
-}
-
 /* Sets the least time of an action from the mean of all. */
-static void set_least(struct order_clocks *c)
+static void set_least(struct order_times *t, const struct pp_schedule *s)
 {
-    const struct pp_schedule *s = c->walk.schedule;
     double sum = 0;
-    size_t n = 0;
+    size_t n = pp_schedule_n_compute(s);
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
-            if (pp_is_compute(s->rows[r].actions[i].op)) {
-                sum += duration(c, s->rows[r].actions[i]);
-                n++;
-            }
-    c->least = sum > 0 ? least_part * sum / (double)n : 1;
+            if (pp_is_compute(s->rows[r].actions[i].op))
+                sum += order_time(t, s->rows[r].actions[i]);
+    t->least = sum > 0 ? least_part * sum / (double)n : 1;
 }
 
-int pp_event_order(const struct pp_schedule *s, const struct pp_durations *d,
+/* Lists when compute actions run; a pair runs as a whole. */
+static size_t list_timings(const struct pp_schedule *s,
+                           const struct pp_paths *p, struct timing *timings)
+{
+    size_t n = 0, op = 0;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            const struct pp_row *list = &s->rows[r];
+            const struct pp_action *a = &list->actions[i];
+            size_t first = op - pp_is_second_of_pair(list, i);
+            size_t last = op + a->overlap;
+            if (pp_is_compute(a->op))
+                timings[n++] = (struct timing){
+                    *a, p->start[first], p->start[last] + p->ops->time[last]};
+            op += !pp_is_send(a->op) && !pp_is_recv(a->op);
+        }
+    return n;
+}
+
+static int order_events(const struct pp_schedule *s, const struct pp_paths *p,
+                        bool units, struct pp_event_order *o,
+                        struct pp_err *err)
+{
+    struct timing *t = pp_calloc(pp_schedule_n_compute(s) + 1, sizeof *t, err);
+    if (!t)
+        return -1;
+    size_t n = list_timings(s, p, t);
+    int rc = !units && rank_times(t, n, err) ? -1 : sort_events(t, n, o, err);
+    free(t);
+    return rc;
+}
+
+int pp_event_order(const struct pp_schedule *s, const struct pp_costs *costs,
                    struct pp_event_order *o, struct pp_err *err)
 {
-    static const struct pp_player player = {.compute = time_compute};
-    struct order_clocks c = {.durations = d};
-    int rc = clocks_init(&c, s, err);
-    if (!rc && d)
-        set_least(&c);
+    struct order_times times = {.costs = costs};
+    const struct pp_costs own = {.time = order_time, .ctx = &times};
+    struct pp_ops ops = {0};
+    struct pp_paths p = {0};
+    if (costs)
+        set_least(&times, s);
+    int rc =
+        pp_ops_of_schedule(&ops, s, &own, PP_OPS_INPUTS, NULL, 0, false, err) ||
+                pp_paths_init(&p, &ops, err)
+            ? -1
+            : 0;
     if (!rc)
-        rc = pp_walk(&c.walk, &player, &c, err);
-    if (rc == PP_AGAIN)
-        rc = fail_stuck(&c.walk, err);
-    if (!rc)
-        rc = d && rank_times(c.timings, c.n, err)
-                 ? -1
-                 : sort_events(c.timings, c.n, o, err);
-    free(c.clock);
-    free(c.timings);
-    pp_completion_finish(&c.done);
-    pp_walk_finish(&c.walk);
+        rc = pp_paths_heads(&p, NULL) ? order_events(s, &p, !costs, o, err)
+                                      : fail_stuck(s, &p, err);
+    pp_paths_finish(&p);
+    pp_ops_finish(&ops);
     return rc;
 }

@@ -22,10 +22,10 @@ struct pp_event_order {
     size_t n;
 };
 
-/* Lists the events of s. If d is NULL an action takes one unit of time (B
- * two, as I and W) and a message none. Fails with PP_EXIT_NO if the compute
+/* Lists the events of s. If costs is NULL an action takes one unit of time
+ * (B two, as I and W) and a message none. Fails with PP_EXIT_NO if the compute
  * actions deadlock. The caller frees o->events, also after a failure. */
-int pp_event_order(const struct pp_schedule *s, const struct pp_durations *d,
+int pp_event_order(const struct pp_schedule *s, const struct pp_costs *costs,
                    struct pp_event_order *o, struct pp_err *err) PP_MUST_USE;
 
 #endif

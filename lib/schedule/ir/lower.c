@@ -218,12 +218,12 @@ static bool keeps_any(const struct pp_schedule *s)
     return false;
 }
 
-static int lower(struct pp_schedule *s, const struct pp_durations *d,
+static int lower(struct pp_schedule *s, const struct pp_costs *costs,
                  struct pp_err *err)
 {
     struct pp_event_order o = {0};
     struct pp_schedule lowered;
-    int rc = pp_event_order(s, d, &o, err);
+    int rc = pp_event_order(s, costs, &o, err);
     if (rc)
         goto out;
     rc = pp_schedule_init(&lowered, s->graph, s->kind, s->n_microbatches, err);
@@ -256,7 +256,7 @@ static bool is_passed(struct pp_action a)
     return pp_is_send(a.op) || pp_is_recv(a.op) || !pp_has_stage(a.op);
 }
 
-int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
+int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,
                    struct pp_err *err)
 {
     for (int r = 0; r < s->graph->n_rows; r++) {
@@ -267,7 +267,7 @@ int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
                 row->actions[n++] = row->actions[i];
         row->n = n;
     }
-    return lower(s, d, err);
+    return lower(s, costs, err);
 }
 
 int pp_schedule_merge(const struct pp_schedule *s,

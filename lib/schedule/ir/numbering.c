@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
 static int compare_channels(const void *pa, const void *pb)
@@ -39,6 +40,7 @@ int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
                      struct pp_err *err)
 {
     size_t n = list_edges(g, NULL), kept = 0;
+    c->graph = g;
     c->at = calloc(n + 1, sizeof *c->at);
     c->first = calloc((size_t)g->n_rows + 1, sizeof *c->first);
     if (!c->at || !c->first) {
@@ -65,29 +67,112 @@ void pp_channels_finish(struct pp_channels *c)
     *c = (struct pp_channels){0};
 }
 
-static const struct pp_channel *find_channel(const struct pp_channels *c,
-                                             struct pp_channel key)
+/* Returns the number of a channel, or n if there is no such. A row has few. */
+static size_t find_channel(const struct pp_channels *c, int from, int to,
+                           int backward)
 {
-    size_t first = c->first[key.from], n = c->first[key.from + 1] - first;
-    return bsearch(&key, c->at + first, n, sizeof key, compare_channels);
+    for (size_t i = c->first[from]; i < c->first[from + 1]; i++)
+        if (c->at[i].to == to && c->at[i].backward == backward)
+            return i;
+    return c->n;
 }
 
 size_t pp_channel_of(const struct pp_channels *c, struct pp_action a, int row,
                      int peer_row)
 {
     bool send = pp_is_send(a.op);
-    struct pp_channel key = {send ? row : peer_row, send ? peer_row : row,
-                             a.op == PP_SEND_B || a.op == PP_RECV_B};
-    return (size_t)(find_channel(c, key) - c->at);
+    return find_channel(c, send ? row : peer_row, send ? peer_row : row,
+                        a.op == PP_SEND_B || a.op == PP_RECV_B);
 }
 
 size_t pp_channel_between(const struct pp_channels *c, int from, int to)
 {
-    const struct pp_channel *found =
-        find_channel(c, (struct pp_channel){from, to, 0});
-    if (!found)
-        found = find_channel(c, (struct pp_channel){from, to, 1});
-    return (size_t)(found - c->at);
+    size_t found = find_channel(c, from, to, 0);
+    return found < c->n ? found : find_channel(c, from, to, 1);
+}
+
+static size_t channel_of_message(const struct pp_fifo *f, struct pp_action a,
+                                 int row)
+{
+    int peer = f->channels.graph->stages[a.peer].row;
+    if (f->tagged)
+        return pp_channel_of(&f->channels, a, row, peer);
+    return pp_is_send(a.op) ? pp_channel_between(&f->channels, row, peer)
+                            : pp_channel_between(&f->channels, peer, row);
+}
+
+/* Counts the messages of each channel. */
+static int count_messages(struct pp_fifo *f, const struct pp_schedule *s,
+                          struct pp_err *err)
+{
+    size_t n = 0, capacity = 0;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        capacity += s->rows[r].n;
+    f->channel = pp_realloc(NULL, capacity, sizeof *f->channel, err);
+    if (!f->channel)
+        return -1;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            struct pp_action a = s->rows[r].actions[i];
+            if (!pp_is_send(a.op) && !pp_is_recv(a.op))
+                continue;
+            size_t channel = channel_of_message(f, a, r);
+            f->channel[n++] = (uint32_t)channel;
+            (pp_is_send(a.op) ? &f->send : &f->recv)->first[channel + 2]++;
+        }
+    return 0;
+}
+
+static void fill_places(struct pp_fifo *f, const struct pp_schedule *s)
+{
+    const uint32_t *channel = f->channel;
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++) {
+            enum pp_op op = s->rows[r].actions[i].op;
+            if (pp_is_send(op))
+                f->send.place[f->send.first[*channel++ + 1]++] = (uint32_t)i;
+            else if (pp_is_recv(op))
+                f->recv.place[f->recv.first[*channel++ + 1]++] = (uint32_t)i;
+        }
+}
+
+static int make_place(struct pp_fifo_ends *e, size_t n_channels,
+                      struct pp_err *err)
+{
+    for (size_t i = 0; i < n_channels; i++)
+        e->first[i + 2] += e->first[i + 1];
+    e->place =
+        pp_realloc(NULL, e->first[n_channels + 1], sizeof *e->place, err);
+    return e->place ? 0 : -1;
+}
+
+int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
+                 struct pp_err *err)
+{
+    *f = (struct pp_fifo){.tagged = tagged};
+    if (pp_channels_init(&f->channels, s->graph, err))
+        return -1;
+    size_t n = f->channels.n;
+    f->send.first = pp_calloc(n + 2, sizeof *f->send.first, err);
+    f->recv.first = pp_calloc(n + 2, sizeof *f->recv.first, err);
+    if (!f->send.first || !f->recv.first || count_messages(f, s, err) ||
+        make_place(&f->send, n, err) || make_place(&f->recv, n, err)) {
+        pp_fifo_finish(f);
+        return -1;
+    }
+    fill_places(f, s);
+    return 0;
+}
+
+void pp_fifo_finish(struct pp_fifo *f)
+{
+    pp_channels_finish(&f->channels);
+    free(f->channel);
+    free(f->send.first);
+    free(f->send.place);
+    free(f->recv.first);
+    free(f->recv.place);
+    *f = (struct pp_fifo){0};
 }
 
 int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,

@@ -8,6 +8,7 @@
 #define PP_SCHEDULE_IR_NUMBERING_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #include "base/err.h"
 #include "schedule/ir/action.h"
@@ -19,6 +20,7 @@ struct pp_channel {
 };
 
 struct pp_channels {
+    const struct pp_graph *graph;
     struct pp_channel *at; /* sorted; every edge has one each way */
     size_t n;
     size_t *first; /* per row: its first outgoing channel; n_rows + 1 */
@@ -38,6 +40,27 @@ size_t pp_channel_of(const struct pp_channels *c, struct pp_action a, int row,
 /* Returns the forward channel between two rows, or the backward channel if
  * there is no forward one. The two must share an edge. */
 size_t pp_channel_between(const struct pp_channels *c, int from, int to);
+
+/* The messages of a schedule, channel by channel: the places of the SENDs in
+ * the row that a channel comes from, and of the RECVs in the row that it leads
+ * to, in order. */
+struct pp_fifo {
+    struct pp_channels channels;
+    bool tagged; /* see pp_fifo_init */
+    struct pp_fifo_ends {
+        size_t *first; /* per channel, n + 1: into place */
+        uint32_t *place;
+    } send, recv;
+    uint32_t *channel; /* of every SEND and RECV, row by row */
+};
+
+/* Lists the messages of s. If tagged, forward and backward messages between two
+ * rows have separate channels; otherwise they share the channel that
+ * pp_channel_between returns. Stages and peers must be in range. */
+int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
+                 struct pp_err *err) PP_MUST_USE;
+/* Frees the lists; accepts a zeroed struct. */
+void pp_fifo_finish(struct pp_fifo *f);
 
 struct pp_cells {
     const struct pp_graph *graph;

@@ -13,10 +13,13 @@ int pp_ops_init(struct pp_ops *o, size_t n, size_t n_rows, bool timed,
     *o = (struct pp_ops){.n_rows = (int)n_rows, .timed = timed};
     if (n > INT32_MAX / 4 || n_rows > INT32_MAX / 4)
         return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
-    o->row = pp_calloc(n, sizeof *o->row, err);
-    o->in.first = pp_calloc(n + 1, sizeof *o->in.first, err);
-    o->time = timed ? pp_calloc(n, sizeof *o->time, err) : NULL;
-    return o->row && o->in.first && (o->time || !timed) ? 0 : -1;
+    o->row = pp_realloc(NULL, n, sizeof *o->row, err);
+    o->in.first = pp_realloc(NULL, n + 1, sizeof *o->in.first, err);
+    o->time = timed ? pp_realloc(NULL, n, sizeof *o->time, err) : NULL;
+    if (!o->row || !o->in.first || (timed && !o->time))
+        return -1;
+    o->in.first[0] = 0;
+    return 0;
 }
 
 static void finish_edges(struct pp_op_edges *e)
@@ -38,33 +41,39 @@ void pp_ops_finish(struct pp_ops *o)
     *o = (struct pp_ops){0};
 }
 
-int pp_ops_wait(struct pp_ops *o, int32_t on, double lag, struct pp_err *err)
+int pp_ops_grow(struct pp_ops *o, struct pp_err *err)
 {
-    size_t at = (size_t)o->in.first[o->n];
-    if (at == o->capacity[0] &&
-        (at > INT32_MAX / 4
-             ? pp_fail(err, PP_EXIT_INPUT, "%zu waits are too many", at)
-             : pp_array_reserve(&o->in.op, &o->capacity[0], at + 1,
-                                sizeof *o->in.op, err)))
+    size_t n = 2 * o->capacity > (size_t)o->n ? 2 * o->capacity : (size_t)o->n;
+    int32_t *op = n < INT32_MAX / 2
+                      ? pp_realloc(o->in.op, n, sizeof *o->in.op, err)
+                      : NULL;
+    if (n >= INT32_MAX / 2)
+        pp_fail(err, PP_EXIT_INPUT, "%zu waits are too many", n);
+    o->in.op = op ? op : o->in.op;
+    double *lag = op && o->timed
+                      ? pp_realloc(o->in.lag, n, sizeof *o->in.lag, err)
+                      : NULL;
+    o->in.lag = lag ? lag : o->in.lag;
+    if (!op || (o->timed && !lag))
         return -1;
-    if (o->timed && at == o->capacity[1] &&
-        pp_array_reserve(&o->in.lag, &o->capacity[1], at + 1, sizeof *o->in.lag,
-                         err))
-        return -1;
-    o->in.op[at] = on;
-    if (o->timed)
-        o->in.lag[at] = lag;
-    o->in.first[o->n]++;
+    o->capacity = n;
     return 0;
 }
 
 /* Turns the edges round. */
-static void fill_out(struct pp_ops *o)
+static int fill_out(struct pp_ops *o, struct pp_err *err)
 {
-    int32_t *first = o->out.first;
-    for (int32_t i = 0; i < o->in.first[o->n]; i++)
+    size_t n = (size_t)o->n, n_edges = (size_t)o->in.first[n];
+    int32_t *first = pp_calloc(n + 2, sizeof *first, err);
+    o->out.first = first;
+    o->out.op = pp_realloc(NULL, n_edges, sizeof *o->out.op, err);
+    o->out.lag =
+        o->timed ? pp_realloc(NULL, n_edges, sizeof *o->out.lag, err) : NULL;
+    if (!first || !o->out.op || (o->timed && !o->out.lag))
+        return -1;
+    for (size_t i = 0; i < n_edges; i++)
         first[o->in.op[i] + 2]++;
-    for (int32_t op = 2; op < o->n + 2; op++)
+    for (size_t op = 2; op < n + 2; op++)
         first[op] += first[op - 1];
     for (int32_t op = 0; op < o->n; op++)
         for (int32_t i = o->in.first[op]; i < o->in.first[op + 1]; i++) {
@@ -73,6 +82,7 @@ static void fill_out(struct pp_ops *o)
             if (o->timed)
                 o->out.lag[at] = o->in.lag[i];
         }
+    return 0;
 }
 
 /* Fills first_order. Returns true if order must be filled, too. */
@@ -91,7 +101,7 @@ static bool sort_rows(struct pp_ops *o)
 static int fill_order(struct pp_ops *o, struct pp_err *err)
 {
     int32_t *at = pp_calloc((size_t)o->n_rows, sizeof *at, err);
-    o->order = pp_calloc((size_t)o->n, sizeof *o->order, err);
+    o->order = pp_realloc(NULL, (size_t)o->n, sizeof *o->order, err);
     if (!at || !o->order) {
         free(at);
         return -1;
@@ -103,18 +113,12 @@ static int fill_order(struct pp_ops *o, struct pp_err *err)
     return 0;
 }
 
-int pp_ops_link(struct pp_ops *o, struct pp_err *err)
+int pp_ops_link(struct pp_ops *o, bool turned, struct pp_err *err)
 {
-    size_t n = (size_t)o->n, n_edges = (size_t)o->in.first[n];
-    o->out.first = pp_calloc(n + 2, sizeof *o->out.first, err);
-    o->out.op = pp_calloc(n_edges, sizeof *o->out.op, err);
-    o->out.lag = o->timed ? pp_calloc(n_edges, sizeof *o->out.lag, err) : NULL;
     o->first_order =
         pp_calloc((size_t)o->n_rows + 1, sizeof *o->first_order, err);
-    if (!o->out.first || !o->out.op || (o->timed && !o->out.lag) ||
-        !o->first_order)
+    if (!o->first_order || (turned && fill_out(o, err)))
         return -1;
-    fill_out(o);
     return sort_rows(o) ? fill_order(o, err) : 0;
 }
 
@@ -123,34 +127,38 @@ int pp_paths_init(struct pp_paths *p, const struct pp_ops *o,
 {
     size_t n = (size_t)o->n, rows = (size_t)o->n_rows;
     *p = (struct pp_paths){.ops = o};
-    p->start = pp_calloc(n, sizeof *p->start, err);
-    p->tail = pp_calloc(n, sizeof *p->tail, err);
-    p->sorted = pp_calloc(n, sizeof *p->sorted, err);
+    p->ran = pp_realloc(NULL, n, sizeof *p->ran, err);
     p->at = pp_calloc(rows, sizeof *p->at, err);
     p->clock = pp_calloc(rows, sizeof *p->clock, err);
     p->queue = pp_calloc(rows, sizeof *p->queue, err);
+    p->waiter = pp_calloc(rows, sizeof *p->waiter, err);
+    p->next = pp_calloc(rows, sizeof *p->next, err);
     p->queued = pp_calloc(rows, sizeof *p->queued, err);
-    return p->start && p->tail && p->sorted && p->at && p->clock && p->queue &&
-                   p->queued
-               ? 0
-               : -1;
+    if (!p->ran || !p->at || !p->clock || !p->queue || !p->waiter || !p->next ||
+        !p->queued)
+        return -1;
+    if (o->timed && !(p->start = pp_realloc(NULL, n, sizeof *p->start, err)))
+        return -1;
+    if (!o->out.first)
+        return 0;
+    p->tail = pp_realloc(NULL, n, sizeof *p->tail, err);
+    p->sorted = pp_realloc(NULL, n, sizeof *p->sorted, err);
+    return p->tail && p->sorted ? 0 : -1;
 }
 
 void pp_paths_finish(struct pp_paths *p)
 {
+    free(p->ran);
     free(p->start);
     free(p->tail);
     free(p->sorted);
     free(p->at);
     free(p->clock);
     free(p->queue);
+    free(p->waiter);
+    free(p->next);
     free(p->queued);
     *p = (struct pp_paths){0};
-}
-
-static double time_of(const struct pp_ops *o, int32_t op)
-{
-    return o->timed ? o->time[op] : 0;
 }
 
 static double late_of(const struct pp_ops *o, int row)
@@ -158,22 +166,23 @@ static double late_of(const struct pp_ops *o, int row)
     return o->late ? o->late[row] : 0;
 }
 
-/* Reports if everything that op waits for has run; raises *ready to the time at
- * which that is. */
-static inline bool inputs_done(const struct pp_paths *p, int32_t op,
-                               double *ready)
+/* Returns an operation that op waits for and that has not run, or -1. Raises
+ * *ready to the time at which all have. */
+static inline int32_t missing(const struct pp_paths *p, int32_t op,
+                              double *ready)
 {
     const struct pp_ops *o = p->ops;
-    for (int32_t i = o->in.first[op]; i < o->in.first[op + 1]; i++) {
+    int32_t end = o->in.first[op + 1];
+    for (int32_t i = o->in.first[op]; i < end; i++) {
         int32_t from = o->in.op[i];
-        if (p->start[from] < 0)
-            return false;
+        if (!p->ran[from])
+            return from;
         if (o->timed) {
             double t = p->start[from] + o->time[from] + o->in.lag[i];
             *ready = t > *ready ? t : *ready;
         }
     }
-    return true;
+    return -1;
 }
 
 /* A ring of rows to try. A row is in it at most once. */
@@ -190,26 +199,57 @@ static void push(struct pp_paths *p, struct ring *q, int32_t row)
     p->queue[at < p->ops->n_rows ? at : at - p->ops->n_rows] = row;
 }
 
+/* Has the rows that an operation lets go tried again: with out, as soon as it
+ * runs. */
+static void wake(struct pp_paths *p, struct ring *q, int32_t op, int32_t row)
+{
+    const struct pp_ops *o = p->ops;
+    for (int32_t i = o->out.first[op]; i < o->out.first[op + 1]; i++) {
+        int32_t other = o->row[o->out.op[i]];
+        if (other != row)
+            push(p, q, other);
+    }
+}
+
+/* Without out, rows that stopped are tried again when the row that they wait
+ * for has moved. */
+static void wake_waiters(struct pp_paths *p, struct ring *q, int32_t row)
+{
+    int32_t waiter = p->waiter[row];
+    p->waiter[row] = -1;
+    for (; waiter >= 0; waiter = p->next[waiter])
+        push(p, q, waiter);
+}
+
 /* Runs a row as far as it goes. Returns the number of operations that ran. */
 static int32_t run_row(struct pp_paths *p, const int32_t *order, int32_t row,
                        struct ring *q, int32_t n)
 {
     const struct pp_ops *o = p->ops;
-    int32_t end = o->first_order[row + 1], k = p->at[row];
+    int32_t end = o->first_order[row + 1], k = p->at[row], on = -1;
     double clock = p->clock[row];
     for (; k < end; k++) {
         int32_t op = order ? order[k] : k;
         double ready = clock;
-        if (!inputs_done(p, op, &ready))
+        on = missing(p, op, &ready);
+        if (on >= 0)
             break;
-        p->start[op] = ready;
-        p->sorted[n++] = op;
-        clock = ready + time_of(o, op);
-        for (int32_t i = o->out.first[op]; i < o->out.first[op + 1]; i++) {
-            int32_t other = o->row[o->out.op[i]];
-            if (other != row)
-                push(p, q, other);
+        p->ran[op] = true;
+        if (o->timed) {
+            p->start[op] = ready;
+            clock = ready + o->time[op];
         }
+        if (o->out.first) {
+            p->sorted[n] = op;
+            wake(p, q, op, row);
+        }
+        n++;
+    }
+    if (!o->out.first && k > p->at[row])
+        wake_waiters(p, q, row);
+    if (on >= 0) {
+        p->next[row] = p->waiter[o->row[on]];
+        p->waiter[o->row[on]] = row;
     }
     p->at[row] = k;
     p->clock[row] = clock;
@@ -221,12 +261,13 @@ bool pp_paths_heads(struct pp_paths *p, const int32_t *order)
     const struct pp_ops *o = p->ops;
     struct ring q = {0};
     int32_t n = 0;
-    for (int32_t op = 0; op < o->n; op++)
-        p->start[op] = -1;
+    order = order ? order : o->order;
+    memset(p->ran, 0, (size_t)o->n * sizeof *p->ran);
     for (int32_t r = 0; r < o->n_rows; r++) {
         p->at[r] = o->first_order[r];
         p->clock[r] = 0;
         p->queued[r] = false;
+        p->waiter[r] = -1;
         push(p, &q, r);
     }
     while (q.n > 0) {

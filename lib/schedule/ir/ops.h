@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/err.h"
+#include "schedule/ir/numbering.h"
+#include "schedule/ir/schedule.h"
 
 /* The edges of all operations, sorted by operation: op has those from first[op]
  * up to first[op + 1]. */
@@ -34,7 +35,7 @@ struct pp_ops {
      * if the rows follow each other in that order. */
     int32_t *first_order, *order; /* n_rows + 1; n */
     bool timed;                   /* false: time and lag are NULL, and 0 */
-    size_t capacity[2];           /* private: of in.op and in.lag */
+    size_t capacity;              /* private: edges of in */
 };
 
 /* Makes room for n operations on rows. If not timed, nothing takes time. Finish
@@ -53,24 +54,63 @@ static inline void pp_ops_add(struct pp_ops *o, int32_t row, double time)
     o->n++;
 }
 
+/* Private: makes room for more edges. */
+int pp_ops_grow(struct pp_ops *o, struct pp_err *err) PP_MUST_USE;
+
 /* Makes the operation that was added last wait for another, which may be added
  * later. An operation that waits for itself never runs. */
-int pp_ops_wait(struct pp_ops *o, int32_t on, double lag,
-                struct pp_err *err) PP_MUST_USE;
+static inline int pp_ops_wait(struct pp_ops *o, int32_t on, double lag,
+                              struct pp_err *err)
+{
+    size_t at = (size_t)o->in.first[o->n];
+    if (at == o->capacity && pp_ops_grow(o, err))
+        return -1;
+    o->in.op[at] = on;
+    if (o->timed)
+        o->in.lag[at] = lag;
+    o->in.first[o->n]++;
+    return 0;
+}
 
-/* Fills out, first_order and order, after the last operation. */
-int pp_ops_link(struct pp_ops *o, struct pp_err *err) PP_MUST_USE;
+/* Fills first_order and order after the last operation, and out if turned. */
+int pp_ops_link(struct pp_ops *o, bool turned, struct pp_err *err) PP_MUST_USE;
+
+/* The waits of the actions of a schedule, beside those for the ones before in
+ * their row. */
+enum pp_ops_waits {
+    PP_OPS_INPUTS, /* a compute action for its inputs, on any row; messages are
+                      no operations */
+    PP_OPS_POSTED, /* a compute action for the SENDs that it needs; a SEND for
+                      room in its channel */
+    PP_OPS_STRICT  /* a RECV for its SEND; a SEND for room in its channel */
+};
+
+/* Makes the operations of s: its actions, row by row. Each takes its row. A
+ * message is under way after its SEND; at depth 0 the SEND lasts until the
+ * message is there, and begins when its RECV is reached. An overlap pair waits
+ * as a whole and ends as a whole. Collectives beside the computation have rows
+ * of their own, behind the others. An action whose input or other end is
+ * missing never runs. Without costs nothing takes time. Not for PP_OPS_INPUTS:
+ * f has the messages of s, and depth is that of each channel. For turned see
+ * pp_ops_link. */
+int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
+                       const struct pp_costs *costs, enum pp_ops_waits waits,
+                       const struct pp_fifo *f, int depth, bool turned,
+                       struct pp_err *err) PP_MUST_USE;
 
 /* The longest paths of a graph whose rows have an order. */
 struct pp_paths {
     const struct pp_ops *ops;
-    double worst;    /* largest end of a row, plus late */
-    double *start;   /* per op: head; negative if it cannot run */
-    double *tail;    /* per op: from its end to worst */
-    int32_t *sorted; /* ops that run, each after everything that it waits for */
-    int32_t *at;     /* per row: the place in the order where it stopped */
-    double *clock;   /* per row: private */
-    int32_t *queue;
+    double worst;  /* largest end of a row, plus late */
+    bool *ran;     /* per op: it does not wait for ever */
+    double *start; /* per op that ran: head; NULL if nothing takes time */
+    /* With out, else NULL: from the end of an op to worst, and the ops that
+     * ran, each after everything that it waits for. */
+    double *tail;
+    int32_t *sorted;
+    int32_t *at;   /* per row: the place in the order where it stopped */
+    double *clock; /* per row: private */
+    int32_t *queue, *waiter, *next;
     bool *queued;
 };
 
@@ -80,11 +120,12 @@ int pp_paths_init(struct pp_paths *p, const struct pp_ops *o,
 void pp_paths_finish(struct pp_paths *p);
 
 /* Runs each row in an order, which has its operations from first_order[row] on;
- * NULL: in the order of their numbers. Fills worst, start, sorted and at.
+ * NULL: in the order of their numbers. Fills worst, ran, start, sorted and at.
  * Returns false if there is a cycle of waits. Takes linear time. */
 bool pp_paths_heads(struct pp_paths *p, const int32_t *order);
 
-/* Fills tail, after pp_paths_heads of an order without a cycle. */
+/* Fills tail, after pp_paths_heads of an order without a cycle. The operations
+ * must have out. */
 void pp_paths_tails(struct pp_paths *p);
 
 #endif

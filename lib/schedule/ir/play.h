@@ -30,28 +30,4 @@ int pp_play(const struct pp_schedule *s, int row, size_t *pc,
             const struct pp_player *p, void *ctx,
             struct pp_err *err) PP_MUST_USE;
 
-/* The state of all rows of a schedule, played in one thread. A row that must
- * wait is tried again only after a row that it exchanges messages with has
- * moved, so a walk makes about as many calls as there are actions. */
-struct pp_walk {
-    const struct pp_schedule *schedule;
-    struct pp_channels channels;
-    size_t *pc; /* per row: index of its current action */
-    int row;    /* the row being played, for the callbacks */
-    int *queue; /* private: a ring of the n_rows rows to try */
-    bool *queued;
-};
-
-/* Prepares a walk over s, which it borrows. */
-int pp_walk_init(struct pp_walk *w, const struct pp_schedule *s,
-                 struct pp_err *err) PP_MUST_USE;
-/* Frees the walk; accepts a zeroed struct. */
-void pp_walk_finish(struct pp_walk *w);
-
-/* Plays all rows from the start. Returns 0 if every row reached its end,
- * PP_AGAIN if no row can move (pc tells the position of each), or -1 if a
- * callback failed. */
-int pp_walk(struct pp_walk *w, const struct pp_player *p, void *ctx,
-            struct pp_err *err) PP_MUST_USE;
-
 #endif

@@ -112,16 +112,21 @@ void pp_copies_of(const struct pp_schedule *s, int *copy);
  * actions deadlock, and names the first action of each stuck rank. */
 int pp_lower(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
 
-/* The times of compute actions and of messages (SEND). */
-struct pp_durations {
+struct pp_costs {
+    /* Returns the time of a compute action, a message (SEND) or a collective.
+     */
     double (*time)(const void *ctx, struct pp_action a);
     const void *ctx;
+    /* The fraction of the sum of both times that an overlap pair saves.
+     * Negative if the two slow each other down. */
+    double pair_saving;
+    bool reduce_beside; /* collectives do not keep their rank from computing */
 };
 
 /* Replaces the messages of s by those that pp_lower adds if the global order
- * has these times instead of unit times. So a receive is posted in time, but
- * its buffer may live longer. */
-int pp_lower_again(struct pp_schedule *s, const struct pp_durations *d,
+ * has the times of actions and messages instead of unit times; NULL: unit
+ * times. So a receive is posted in time, but its buffer may live longer. */
+int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,
                    struct pp_err *err) PP_MUST_USE;
 
 /* Reports whether a row has REDUCE_GRAD. */

@@ -50,7 +50,7 @@ static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
         if (pp_deps(j->graph, w.action, visit, &w))
             return -1;
     }
-    return pp_ops_link(&j->ops, err);
+    return pp_ops_link(&j->ops, true, err);
 }
 
 static void init_loads(struct pp_search_problem *j,

@@ -61,11 +61,10 @@ typedef int (*depth_test)(const struct depth_choice *c, bool *yes,
 static int passes_check(const struct depth_choice *c, bool *yes,
                         struct pp_err *err)
 {
-    struct pp_sim sim = {0};
+    double makespan;
     struct pp_err why = {0};
     *yes = !pp_simulate_strict(c->s, c->options->costs, c->s->channel_depth,
-                               &sim, &why);
-    pp_sim_finish(&sim);
+                               &makespan, &why);
     if (why.code != PP_EXIT_OK && why.code != PP_EXIT_NO)
         return pp_fail(err, why.code, "%s", why.text);
     return 0;
@@ -166,7 +165,6 @@ static bool is_better(const struct pp_depth_found *a,
 int pp_depth_choose(struct pp_schedule *s, const struct pp_depth_options *o,
                     struct pp_depth_found *found, struct pp_err *err)
 {
-    const struct pp_durations d = {o->costs->time, o->costs->ctx};
     struct pp_schedule other = {0};
     struct pp_depth_found again;
     if (choose(s, o, found, err))
@@ -175,7 +173,7 @@ int pp_depth_choose(struct pp_schedule *s, const struct pp_depth_options *o,
         (found->fits && found->makespan <= found->unbounded * equal))
         return 0;
     int rc = pp_schedule_copy(s, &other, err) ||
-                     pp_lower_again(&other, &d, err) ||
+                     pp_lower_again(&other, o->costs, err) ||
                      choose(&other, o, &again, err)
                  ? -1
                  : 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* The makespan graph. A walk without clocks lists the pieces in an order that
- * respects their requirements. Pieces of the same row run in row order, so only
+/* The makespan graph. The pieces are the operations in an order that respects
+ * their requirements. Pieces of the same row run in row order, so only
  * waits for other rows are stored. */
 #include "schedule/simulate/makespan.h"
 
@@ -8,49 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/num.h"
-#include "schedule/ir/deps.h"
-#include "schedule/ir/play.h"
+#include "base/alloc.h"
+#include "schedule/ir/ops.h"
 
 enum { N_OPS = 4 };
 
-struct makespan_build {
-    struct pp_makespan *x;
-    struct pp_walk walk;
-    struct pp_completion done; /* numbers are indices of pieces */
-    int32_t *last;             /* per row: its last piece so far, or -1 */
-    struct pp_err *err;
-};
-
-static int add_wait(struct pp_makespan *x, struct pp_makespan_wait w,
-                    struct pp_err *err)
+/* Returns the number of a message, which has no time here. */
+static double number_message(const void *ctx, struct pp_action a)
 {
-    if (x->n_waits == x->wait_capacity) {
-        size_t capacity = x->wait_capacity ? 2 * x->wait_capacity : 256, bytes;
-        if (pp_mul(capacity, sizeof *x->waits, &bytes, err))
-            return -1;
-        struct pp_makespan_wait *grown = realloc(x->waits, bytes);
-        if (!grown)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        x->waits = grown;
-        x->wait_capacity = capacity;
-    }
-    x->waits[x->n_waits++] = w;
-    return 0;
-}
-
-/* Adds a wait for a met requirement. Pieces of the same row need none. */
-static int visit_met(void *ctx, struct pp_action a, struct pp_dep dep,
-                     size_t number)
-{
-    struct makespan_build *b = ctx;
-    const struct pp_graph *g = b->x->graph;
-    if (g->stages[dep.stage].row == g->stages[a.stage].row)
+    const struct pp_graph *g = ctx;
+    int cut = a.op == PP_SEND_F ? a.stage : a.peer;
+    if (!pp_is_send(a.op))
         return 0;
-    int cut = dep.message == PP_RECV_B ? a.stage : dep.stage;
-    struct pp_makespan_wait w = {(int32_t)number, cut * g->n_slices + dep.slice,
-                                 a.microbatch};
-    return add_wait(b->x, w, b->err);
+    return (double)a.microbatch * g->n_stages * g->n_slices +
+           cut * g->n_slices + a.slice;
 }
 
 static int32_t time_index(const struct pp_graph *g, struct pp_action a)
@@ -58,77 +29,107 @@ static int32_t time_index(const struct pp_graph *g, struct pp_action a)
     return N_OPS * (a.stage * g->n_slices + a.slice) + a.op;
 }
 
-static int add_piece(void *ctx, struct pp_action a, struct pp_err *err)
+/* Adds the waits of an operation. Pieces of its row need none. */
+static void add_waits(struct pp_makespan *x, const struct pp_ops *o, int32_t op,
+                      const int32_t *piece)
 {
-    struct makespan_build *b = ctx;
-    struct pp_makespan *x = b->x;
-    int row = b->walk.row;
-    size_t pc = b->walk.pc[row], n_waits = x->n_waits;
-    const struct pp_row *list = &b->walk.schedule->rows[row];
-    const struct pp_action *both = &list->actions[pc];
-    if (pp_is_second_of_pair(list, pc))
-        return 0;
-    b->err = err;
-    int rc = pp_completion_visit(&b->done, both, visit_met, b);
-    if (rc) {
-        x->n_waits = n_waits;
-        return rc;
+    int32_t n = x->graph->n_stages * x->graph->n_slices;
+    for (int32_t i = o->in.first[op]; i < o->in.first[op + 1]; i++) {
+        int64_t message = (int64_t)o->in.lag[i];
+        x->waits[x->n_waits++] = (struct pp_makespan_wait){
+            piece[o->in.op[i]], (int32_t)(message % n), (int32_t)(message / n)};
     }
-    x->pieces[x->n_pieces] = (struct pp_makespan_piece){
-        .before = b->last[row],
-        .wait = (uint32_t)n_waits,
-        .time = {time_index(x->graph, a),
-                 a.overlap ? time_index(x->graph, both[1]) : -1}};
-    x->microbatch[x->n_pieces][0] = a.microbatch;
-    x->microbatch[x->n_pieces][1] = a.overlap ? both[1].microbatch : 0;
-    pp_completion_set(&b->done, a, x->n_pieces);
-    if (a.overlap)
-        pp_completion_set(&b->done, both[1], x->n_pieces);
-    b->last[row] = (int32_t)x->n_pieces++;
-    return 0;
 }
 
-static int allocate_makespan(struct makespan_build *b,
-                             const struct pp_schedule *s)
+/* Adds an action, or a pair at its first action. */
+static void add_piece(struct pp_makespan *x, const struct pp_action *a,
+                      int32_t before)
 {
-    struct pp_makespan *x = b->x;
-    struct pp_err *err = b->err;
-    size_t n = pp_schedule_n_compute(s);
-    size_t rows = (size_t)s->graph->n_rows;
-    size_t slices = (size_t)(s->graph->n_stages * s->graph->n_slices);
-    if (n > INT32_MAX / 4 || slices > INT32_MAX / N_OPS)
-        return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
-    b->last = malloc(rows * sizeof *b->last);
-    x->pieces = calloc(n + 1, sizeof *x->pieces);
-    x->microbatch = calloc(n + 1, sizeof *x->microbatch);
-    x->done = calloc(n + 1, sizeof *x->done);
-    x->op = calloc(slices * N_OPS, sizeof *x->op);
-    if (!b->last || !x->pieces || !x->microbatch || !x->done || !x->op)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memset(b->last, -1, rows * sizeof *b->last);
-    return 0;
+    const struct pp_graph *g = x->graph;
+    x->pieces[x->n_pieces] = (struct pp_makespan_piece){
+        .before = before,
+        .wait = (uint32_t)x->n_waits,
+        .time = {time_index(g, a[0]), a->overlap ? time_index(g, a[1]) : -1}};
+    x->microbatch[x->n_pieces][0] = a[0].microbatch;
+    x->microbatch[x->n_pieces++][1] = a->overlap ? a[1].microbatch : 0;
+}
+
+/* Fills piece with the place of each operation in its row. */
+static void find_places(const struct pp_schedule *s, int32_t *piece)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        for (size_t i = 0; i < s->rows[r].n; i++)
+            if (!pp_is_send(s->rows[r].actions[i].op) &&
+                !pp_is_recv(s->rows[r].actions[i].op))
+                *piece++ = (int32_t)i;
+}
+
+/* Fills the pieces. piece has the place of each operation, and then its piece;
+ * last has the last piece of each row so far, or -1. */
+static void add_pieces(struct pp_makespan *x, const struct pp_schedule *s,
+                       const struct pp_paths *p, int32_t *piece, int32_t *last)
+{
+    const struct pp_ops *o = p->ops;
+    for (int32_t k = 0; k < o->n; k++) {
+        int32_t op = p->sorted[k], row = o->row[op];
+        size_t at = (size_t)piece[op];
+        const struct pp_row *list = &s->rows[row];
+        piece[op] = last[row];
+        if (!pp_is_compute(list->actions[at].op) ||
+            pp_is_second_of_pair(list, at))
+            continue;
+        piece[op] = (int32_t)x->n_pieces;
+        add_piece(x, &list->actions[at], last[row]);
+        add_waits(x, o, op, piece);
+        last[row] = piece[op];
+    }
+    x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
+}
+
+static int fill_makespan(struct pp_makespan *x, const struct pp_schedule *s,
+                         const struct pp_paths *p, struct pp_err *err)
+{
+    size_t n = (size_t)p->ops->n, rows = (size_t)x->graph->n_rows;
+    size_t slices = (size_t)(x->graph->n_stages * x->graph->n_slices);
+    int32_t *piece = pp_calloc(n, sizeof *piece, err);
+    int32_t *last = pp_calloc(rows, sizeof *last, err);
+    x->pieces = pp_calloc(n + 1, sizeof *x->pieces, err);
+    x->waits = pp_calloc((size_t)p->ops->in.first[n], sizeof *x->waits, err);
+    x->microbatch = pp_calloc(n + 1, sizeof *x->microbatch, err);
+    x->done = pp_calloc(n + 1, sizeof *x->done, err);
+    x->op = pp_calloc(slices, N_OPS * sizeof *x->op, err);
+    bool room = piece && last && x->pieces && x->waits && x->microbatch &&
+                x->done && x->op;
+    if (room) {
+        memset(last, -1, rows * sizeof *last);
+        find_places(s, piece);
+        add_pieces(x, s, p, piece, last);
+    }
+    free(piece);
+    free(last);
+    return room ? 0 : -1;
 }
 
 int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
                      struct pp_err *err)
 {
-    static const struct pp_player player = {.compute = add_piece};
-    struct makespan_build b = {.x = x, .err = err};
+    const struct pp_costs numbers = {.time = number_message, .ctx = s->graph};
+    struct pp_ops ops = {0};
+    struct pp_paths p = {0};
     *x = (struct pp_makespan){.graph = s->graph};
-    int rc = pp_walk_init(&b.walk, s, err) ||
-                     pp_completion_init(&b.done, s, err) ||
-                     allocate_makespan(&b, s)
+    int rc = pp_ops_of_schedule(&ops, s, &numbers, PP_OPS_INPUTS, NULL, 0, true,
+                                err) ||
+                     pp_paths_init(&p, &ops, err)
                  ? -1
-                 : pp_walk(&b.walk, &player, &b, err);
-    if (rc == PP_AGAIN)
-        rc = pp_fail(err, PP_EXIT_NO, "this order deadlocks");
+                 : 0;
+    if (!rc)
+        rc = pp_paths_heads(&p, NULL)
+                 ? fill_makespan(x, s, &p, err)
+                 : pp_fail(err, PP_EXIT_NO, "this order deadlocks");
     if (rc)
         pp_makespan_finish(x);
-    else
-        x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
-    free(b.last);
-    pp_completion_finish(&b.done);
-    pp_walk_finish(&b.walk);
+    pp_paths_finish(&p);
+    pp_ops_finish(&ops);
     return rc;
 }
 

@@ -68,7 +68,7 @@ struct pp_makespan {
     double *done;             /* end of each piece in the last pass */
     double *op;  /* scratch: times of the four ops of every slice */
     int32_t end; /* the piece that ended the last pass last, or -1 */
-    size_t n_pieces, n_waits, wait_capacity;
+    size_t n_pieces, n_waits;
 };
 
 /* Builds the graph from the compute actions of s. Fails with PP_EXIT_NO if they

@@ -1,38 +1,17 @@
 /* SPDX-License-Identifier: MIT */
-/* The three players of the simulator. At a given depth a send blocks as those
- * of the transports do, and a receive is posted: the action that reads the
- * message waits for it, as in a run. If strict, the receive itself waits, as
- * the checker has it. With unbounded channels an action waits only for its own
- * inputs, which is the model of the textbooks and their closed forms. */
+/* The simulator reads spans off the heads of the graph of operations. At a
+ * given depth a send blocks as those of the transports do, and a receive is
+ * posted: the action that reads the message waits for it, as in a run. If
+ * strict, the receive itself waits, as the checker has it. With unbounded
+ * channels an action waits only for its own inputs, which is the model of the
+ * textbooks and their closed forms. */
 #include "schedule/simulate/sim.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
-#include "base/num.h"
-#include "schedule/ir/deps.h"
-#include "schedule/ir/play.h"
-#include "schedule/simulate/message_clocks.h"
-
-struct sim_run {
-    struct pp_walk walk;
-    const struct pp_costs *costs;
-    int depth;
-    struct pp_sim *sim;
-    double *clock;   /* per row */
-    double *reduced; /* per row: end of its collectives */
-    double *whole;   /* per stage: end of the last gathering of its weights */
-    struct pp_message_clocks messages; /* at a depth only */
-    bool posts; /* a receive does not wait in its place */
-    /* Unbounded channels only: the end of each compute action, by its number in
-     * done. */
-    struct pp_completion done;
-    double *ends;
-    size_t n_ends;
-    double ready; /* latest end of the visited requirements, or arrival of the
-                     messages */
-};
+#include "schedule/ir/ops.h"
 
 double pp_literal_time(const void *ctx, struct pp_action a)
 {
@@ -65,168 +44,28 @@ double pp_literal_time(const void *ctx, struct pp_action a)
     }
 }
 
-/* Adds a span beside the work of the row. */
-static void add_beside(struct sim_run *c, struct pp_action a, double start,
-                       double end)
+/* Fills the spans of a row, whose operations start at *op. A message begins to
+ * wait when the action before it has ended. */
+static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
+                     const struct pp_paths *p, bool unbounded, bool beside,
+                     size_t *op)
 {
-    struct pp_sim_row *row = &c->sim->rows[c->walk.row];
-    row->spans[row->n++] = (struct pp_span){a, start, end};
-}
-
-static void add_span(struct sim_run *c, struct pp_action a, double start,
-                     double end)
-{
-    add_beside(c, a, start, end);
-    c->clock[c->walk.row] = end;
-}
-
-/* Returns the time of the message that dep's stage sends for action a. */
-static double message_time(const struct sim_run *c, struct pp_action a,
-                           struct pp_dep dep)
-{
-    a.op = (uint8_t)dep.message;
-    a.peer = dep.stage;
-    return c->costs->time(c->costs->ctx, pp_other_end(a));
-}
-
-static int await_end(void *ctx, struct pp_action a, struct pp_dep dep,
-                     size_t number)
-{
-    struct sim_run *c = ctx;
-    double end = c->ends[number];
-    if (dep.message != PP_N_OPS)
-        end += message_time(c, a, dep);
-    c->ready = end > c->ready ? end : c->ready;
-    return 0;
-}
-
-/* Returns the time of a compute action, in a pair less its part of the pair's
- * saving. */
-static double time_of(const struct sim_run *c, struct pp_action a, bool pair)
-{
-    double time = c->costs->time(c->costs->ctx, a);
-    return pair ? time * (1 - c->costs->pair_saving) : time;
-}
-
-/* Raises ready to the start of a with unbounded channels, and records its end.
- * A pair waits for the inputs of both actions and ends as a whole. */
-static int wait_for_inputs(struct sim_run *c, const struct pp_action *a,
-                           bool second, double time)
-{
-    if (!second && pp_completion_visit(&c->done, a, await_end, c))
-        return PP_AGAIN;
-    if (a->overlap)
-        time += time_of(c, a[1], true);
-    pp_completion_set(&c->done, *a, c->n_ends);
-    c->ends[c->n_ends++] = c->ready + time;
-    return 0;
-}
-
-/* Raises ready to the arrival of the messages that a waits for. A pair waits
- * for those of both actions. */
-static int wait_for_messages(struct sim_run *c, const struct pp_action *a)
-{
-    if (pp_message_await(&c->messages, a[0], &c->ready))
-        return PP_AGAIN;
-    return a->overlap ? pp_message_await(&c->messages, a[1], &c->ready) : 0;
-}
-
-static int play_compute(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct sim_run *c = ctx;
-    const struct pp_row *row = &c->walk.schedule->rows[c->walk.row];
-    size_t pc = c->walk.pc[c->walk.row];
-    bool second = pp_is_second_of_pair(row, pc);
-    (void)err;
-    double time = time_of(c, a, a.overlap || second);
-    c->ready = fmax(c->clock[c->walk.row], c->whole[a.stage]);
-    if (a.overlap)
-        c->ready = fmax(c->ready, c->whole[row->actions[pc + 1].stage]);
-    if (c->depth == INT_MAX &&
-        wait_for_inputs(c, &row->actions[pc], second, time))
-        return PP_AGAIN;
-    if (c->posts && !second && wait_for_messages(c, &row->actions[pc]))
-        return PP_AGAIN;
-    add_span(c, a, c->ready, c->ready + time);
-    c->sim->rows[c->walk.row].busy += time;
-    return 0;
-}
-
-static int play_instant(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct sim_run *c = ctx;
-    (void)err;
-    double now = c->clock[c->walk.row];
-    add_span(c, a, now, now);
-    return 0;
-}
-
-/* Plays a send or receive with unbounded channels, which takes no time. */
-static int play_message_instant(void *ctx, struct pp_action a, int peer,
-                                struct pp_err *err)
-{
-    (void)peer;
-    return play_instant(ctx, a, err);
-}
-
-static int play_sync(void *ctx, struct pp_action a, struct pp_err *err)
-{
-    struct sim_run *c = ctx;
-    double *clock = &c->clock[c->walk.row];
-    double *reduced = &c->reduced[c->walk.row];
-    if (!pp_is_collective(a.op)) {
-        /* These syncs need the sums; weights need not wait here. */
-        if (!pp_has_stage(a.op))
-            *clock = fmax(*clock, *reduced);
-        return play_instant(ctx, a, err);
+    double clock = 0;
+    for (; row->n < list->n; row->n++) {
+        struct pp_action a = list->actions[row->n];
+        bool message = pp_is_send(a.op) || pp_is_recv(a.op);
+        if (message && unbounded) {
+            row->spans[row->n] = (struct pp_span){a, clock, clock};
+            continue;
+        }
+        double time = p->ops->time[*op], start = p->start[(*op)++];
+        double end = start + time;
+        row->spans[row->n] = (struct pp_span){a, message ? clock : start, end};
+        if (pp_is_compute(a.op))
+            row->busy += time;
+        if (!beside || !pp_is_collective(a.op))
+            clock = end;
     }
-    double start = fmax(*clock, *reduced);
-    *reduced = start + c->costs->time(c->costs->ctx, a);
-    if (a.op == PP_UNSHARD)
-        c->whole[a.stage] = *reduced;
-    if (c->costs->reduce_beside)
-        add_beside(c, a, start, *reduced);
-    else
-        add_span(c, a, start, *reduced);
-    return 0;
-}
-
-static int play_send(void *ctx, struct pp_action a, int peer,
-                     struct pp_err *err)
-{
-    struct sim_run *c = ctx;
-    double now = c->clock[c->walk.row], end;
-    size_t channel = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
-    double time = c->costs->time(c->costs->ctx, a);
-    (void)err;
-    if (pp_message_send(&c->messages, a, channel, now, time, &end))
-        return PP_AGAIN;
-    add_span(c, a, now, end);
-    return 0;
-}
-
-static int play_recv(void *ctx, struct pp_action a, int peer,
-                     struct pp_err *err)
-{
-    struct sim_run *c = ctx;
-    double now = c->clock[c->walk.row], end = now;
-    size_t channel = pp_channel_of(&c->walk.channels, a, c->walk.row, peer);
-    (void)err;
-    if (c->posts)
-        pp_message_post(&c->messages, channel, now);
-    else if (pp_message_receive(&c->messages, channel, now, &end))
-        return PP_AGAIN;
-    add_span(c, a, now, end);
-    return 0;
-}
-
-static int init_done(struct sim_run *c, const struct pp_schedule *s,
-                     struct pp_err *err)
-{
-    if (pp_completion_init(&c->done, s, err))
-        return -1;
-    c->ends = calloc(pp_schedule_n_compute(s) + 1, sizeof *c->ends);
-    return c->ends ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 static int init_sim(struct pp_sim *sim, const struct pp_schedule *s,
@@ -272,66 +111,55 @@ static void sum_rows(struct pp_sim *sim)
         sim->bubble = 1 - busy / (sim->n_rows * sim->makespan);
 }
 
-static int play_schedule(struct sim_run *c, const struct pp_schedule *s,
-                         struct pp_err *err)
+/* Fills the spans of sim, unless it is NULL. *end is the last end of all. */
+static int run(const struct pp_schedule *s, const struct pp_costs *costs,
+               enum pp_ops_waits waits, int depth, struct pp_sim *sim,
+               double *end, struct pp_err *err)
 {
-    static const struct pp_player bounded = {play_compute, play_send, play_recv,
-                                             play_sync};
-    static const struct pp_player unbounded = {
-        play_compute, play_message_instant, play_message_instant, play_sync};
-    bool free_channels = c->depth == INT_MAX;
-    if (pp_walk_init(&c->walk, s, err) ||
-        (free_channels
-             ? init_done(c, s, err)
-             : pp_message_clocks_init(&c->messages, s, &c->walk.channels,
-                                      c->depth, err)))
-        return -1;
-    c->clock = calloc((size_t)c->sim->n_rows, sizeof *c->clock);
-    c->reduced = calloc((size_t)c->sim->n_rows, sizeof *c->reduced);
-    c->whole = calloc((size_t)s->graph->n_stages, sizeof *c->whole);
-    if (!c->clock || !c->reduced || !c->whole)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    int rc = pp_walk(&c->walk, free_channels ? &unbounded : &bounded, c, err);
-    if (rc == PP_AGAIN)
-        return pp_fail(err, PP_EXIT_NO,
-                       "the schedule deadlocks at channel depth %d", c->depth);
-    return rc;
-}
-
-static int simulate(struct sim_run *c, const struct pp_schedule *s,
-                    struct pp_err *err)
-{
-    int rc = init_sim(c->sim, s, err);
-    if (!rc)
-        rc = play_schedule(c, s, err);
-    if (rc)
-        pp_sim_finish(c->sim);
-    else
-        sum_rows(c->sim);
-    free(c->clock);
-    free(c->reduced);
-    free(c->whole);
-    free(c->ends);
-    pp_message_clocks_finish(&c->messages);
-    pp_completion_finish(&c->done);
-    pp_walk_finish(&c->walk);
+    struct pp_fifo fifo = {0};
+    struct pp_ops ops = {0};
+    struct pp_paths p = {0};
+    int rc = (waits != PP_OPS_INPUTS && pp_fifo_init(&fifo, s, true, err)) ||
+                     pp_ops_of_schedule(&ops, s, costs, waits, &fifo, depth,
+                                        false, err) ||
+                     pp_paths_init(&p, &ops, err)
+                 ? -1
+                 : 0;
+    if (!rc && !pp_paths_heads(&p, NULL))
+        rc = pp_fail(err, PP_EXIT_NO,
+                     "the schedule deadlocks at channel depth %d", depth);
+    *end = p.worst;
+    size_t op = 0;
+    for (int r = 0; sim && r < sim->n_rows && !rc; r++)
+        fill_row(&sim->rows[r], &s->rows[r], &p, waits == PP_OPS_INPUTS,
+                 costs->reduce_beside, &op);
+    pp_paths_finish(&p);
+    pp_ops_finish(&ops);
+    pp_fifo_finish(&fifo);
     return rc;
 }
 
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err)
 {
-    struct sim_run c = {
-        .costs = costs, .depth = depth, .posts = depth != INT_MAX, .sim = sim};
-    return simulate(&c, s, err);
+    enum pp_ops_waits waits = depth == INT_MAX ? PP_OPS_INPUTS : PP_OPS_POSTED;
+    double end;
+    int rc =
+        init_sim(sim, s, err) || run(s, costs, waits, depth, sim, &end, err)
+            ? -1
+            : 0;
+    if (rc)
+        pp_sim_finish(sim);
+    else
+        sum_rows(sim);
+    return rc;
 }
 
 int pp_simulate_strict(const struct pp_schedule *s,
                        const struct pp_costs *costs, int depth,
-                       struct pp_sim *sim, struct pp_err *err)
+                       double *makespan, struct pp_err *err)
 {
-    struct sim_run c = {.costs = costs, .depth = depth, .sim = sim};
-    return simulate(&c, s, err);
+    return run(s, costs, PP_OPS_STRICT, depth, NULL, makespan, err);
 }
 
 void pp_sim_finish(struct pp_sim *sim)

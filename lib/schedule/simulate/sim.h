@@ -16,17 +16,6 @@
 
 #include "schedule/memory/memory.h"
 
-struct pp_costs {
-    /* Returns the time of a compute action, a message (SEND) or a collective.
-     */
-    double (*time)(const void *ctx, struct pp_action a);
-    const void *ctx;
-    /* The fraction of the sum of both times that an overlap pair saves.
-     * Negative if the two slow each other down. */
-    double pair_saving;
-    bool reduce_beside; /* collectives do not keep their rank from computing */
-};
-
 /* Costs that are the same for all stages: F, I, W and a message. A slice costs
  * an equal share. A stage without input gradient costs 0 at I and I + W at W;
  * if textbook, it costs I and W like any other stage. */
@@ -66,11 +55,12 @@ struct pp_sim {
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 
-/* Like pp_simulate at a bounded depth, but each receive waits in its place
- * until its message is there, as the checker has it. No schedule takes less. */
+/* Finds the makespan of pp_simulate at a bounded depth if each receive waits in
+ * its place until its message is there, as the checker has it. No schedule
+ * takes less. */
 int pp_simulate_strict(const struct pp_schedule *s,
                        const struct pp_costs *costs, int depth,
-                       struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
+                       double *makespan, struct pp_err *err) PP_MUST_USE;
 
 /* Frees the spans; accepts a zeroed struct. */
 void pp_sim_finish(struct pp_sim *sim);

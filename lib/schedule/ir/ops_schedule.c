@@ -1,0 +1,297 @@
+/* SPDX-License-Identifier: MIT */
+/* The operations of a schedule. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/num.h"
+#include "schedule/ir/deps.h"
+#include "schedule/ir/ops.h"
+
+struct reading {
+    struct pp_ops *ops;
+    const struct pp_schedule *schedule;
+    const struct pp_costs *costs;
+    enum pp_ops_waits waits;
+    const struct pp_fifo *fifo;
+    size_t depth;
+    int32_t *base;             /* per row: its first operation */
+    struct pp_completion done; /* INPUTS: numbers are operations */
+    struct pp_cells cells;     /* POSTED */
+    int32_t *sent;             /* by link and direction: the SEND, or -1 */
+    size_t *passed;            /* per channel and end: messages passed */
+    size_t n_messages;         /* passed in all */
+    bool beside;
+    int32_t *gathered; /* per stage: its last UNSHARD, or -1 */
+    int row;
+    int32_t last, collective; /* of this row: operations before, or -1 */
+    struct pp_action action;  /* whose waits are read */
+    struct pp_err *err;
+};
+
+static int32_t this_op(const struct reading *r)
+{
+    return r->ops->n - 1;
+}
+
+static double time_of(const struct reading *r, struct pp_action a)
+{
+    return r->costs ? r->costs->time(r->costs->ctx, a) : 0;
+}
+
+static int wait_for(struct reading *r, int32_t on, double lag)
+{
+    return pp_ops_wait(r->ops, on, lag, r->err);
+}
+
+/* --- compute actions --- */
+
+/* Returns the time of the message that the dependency's stage sends. */
+static double lag_of(const struct reading *r, struct pp_dep dep)
+{
+    struct pp_action a = r->action;
+    a.op = (uint8_t)dep.message;
+    a.peer = dep.stage;
+    return time_of(r, pp_other_end(a));
+}
+
+static int wait_for_input(void *ctx, struct pp_dep dep)
+{
+    struct reading *r = ctx;
+    int row = r->schedule->graph->stages[dep.stage].row;
+    size_t found = pp_completion_get(&r->done, dep.stage, r->action.microbatch,
+                                     dep.slice, dep.ops);
+    int32_t from = found == PP_NOT_DONE ? this_op(r) : (int32_t)found;
+    if (row == r->row && from < this_op(r))
+        return 0;
+    return wait_for(r, from, dep.message == PP_N_OPS ? 0 : lag_of(r, dep));
+}
+
+static int wait_for_message(void *ctx, struct pp_dep dep)
+{
+    struct reading *r = ctx;
+    bool back = dep.message == PP_RECV_B;
+    int stage = r->action.stage;
+    if (dep.message == PP_N_OPS)
+        return 0;
+    size_t link =
+        pp_link(&r->cells, back ? stage : dep.stage, back ? dep.stage : stage,
+                r->action.microbatch, r->action.slice);
+    int32_t from = r->sent[2 * link + back];
+    return wait_for(r, from < 0 ? this_op(r) : from,
+                    r->depth > 0 ? lag_of(r, dep) : 0);
+}
+
+/* The first action of a pair waits for both. */
+static int read_compute(struct reading *r, const struct pp_action *a,
+                        bool second)
+{
+    const struct pp_graph *g = r->schedule->graph;
+    double time = time_of(r, *a);
+    if (r->costs && (a->overlap || second))
+        time *= 1 - r->costs->pair_saving;
+    pp_ops_add(r->ops, r->row, time);
+    for (int i = 0; !second && i <= a->overlap; i++) {
+        int32_t whole = r->beside ? r->gathered[a[i].stage] : -1;
+        r->action = a[i];
+        if ((whole >= 0 && wait_for(r, whole, 0)) ||
+            (r->waits == PP_OPS_INPUTS &&
+             pp_deps(g, a[i], wait_for_input, r)) ||
+            (r->waits == PP_OPS_POSTED &&
+             pp_deps(g, a[i], wait_for_message, r)))
+            return -1;
+    }
+    return 0;
+}
+
+/* --- messages --- */
+
+/* Returns the k-th SEND or RECV of a channel, or the action before it in its
+ * row, or -1 if there is none. */
+static int32_t message(const struct reading *r, size_t channel, bool send,
+                       size_t k, bool before)
+{
+    const struct pp_fifo_ends *e = send ? &r->fifo->send : &r->fifo->recv;
+    const struct pp_channel *c = &r->fifo->channels.at[channel];
+    int row = send ? c->from : c->to;
+    const struct pp_action *list = r->schedule->rows[row].actions;
+    if (e->first[channel] + k >= e->first[channel + 1])
+        return this_op(r);
+    int32_t at = (int32_t)e->place[e->first[channel] + k];
+    if (!before)
+        return r->base[row] + at;
+    while (at > 0 && r->beside && pp_is_collective(list[at - 1].op))
+        at--;
+    return at > 0 ? r->base[row] + at - 1 : -1;
+}
+
+static int wait_for_room(struct reading *r, size_t channel, size_t k)
+{
+    if (r->depth == 0) {
+        int32_t reached = message(r, channel, false, k, true);
+        return reached < 0 ? 0 : wait_for(r, reached, 0);
+    }
+    if (k < r->depth)
+        return 0;
+    k -= r->depth;
+    int32_t left = message(r, channel, true, k, false);
+    if (wait_for(r, message(r, channel, false, k, false), 0))
+        return -1;
+    if (!r->costs || r->waits != PP_OPS_POSTED)
+        return 0;
+    const struct pp_row *list = &r->schedule->rows[r->row];
+    double time = time_of(r, list->actions[left - r->base[r->row]]);
+    return time > 0 ? wait_for(r, left, time) : 0; /* it is in this row */
+}
+
+static int read_message(struct reading *r, struct pp_action a)
+{
+    bool send = pp_is_send(a.op);
+    pp_ops_add(r->ops, r->row, send && r->depth == 0 ? time_of(r, a) : 0);
+    size_t channel = r->fifo->channel[r->n_messages++];
+    size_t k = r->passed[2 * channel + send]++;
+    if (send)
+        return wait_for_room(r, channel, k);
+    if (r->waits == PP_OPS_POSTED)
+        return 0;
+    return wait_for(r, message(r, channel, true, k, false),
+                    r->depth > 0 ? time_of(r, pp_other_end(a)) : 0);
+}
+
+/* --- the rest --- */
+
+static int read_sync(struct reading *r, struct pp_action a)
+{
+    bool collective = pp_is_collective(a.op);
+    int rows = r->schedule->graph->n_rows;
+    pp_ops_add(r->ops, r->beside && collective ? rows + r->row : r->row,
+               collective ? time_of(r, a) : 0);
+    /* Syncs without a stage need the sums; weights need not wait here. */
+    int32_t on = collective ? r->last : pp_has_stage(a.op) ? -1 : r->collective;
+    if (collective)
+        r->collective = this_op(r);
+    if (r->beside && a.op == PP_UNSHARD)
+        r->gathered[a.stage] = this_op(r);
+    return r->beside && on >= 0 ? wait_for(r, on, 0) : 0;
+}
+
+/* Reports if an action is an operation. */
+static bool is_op(const struct reading *r, struct pp_action a)
+{
+    return r->waits != PP_OPS_INPUTS ||
+           (!pp_is_send(a.op) && !pp_is_recv(a.op));
+}
+
+static int read_row(struct reading *r)
+{
+    const struct pp_row *list = &r->schedule->rows[r->row];
+    r->last = r->collective = -1;
+    for (size_t i = 0; i < list->n; i++) {
+        const struct pp_action *a = &list->actions[i];
+        if (!is_op(r, *a))
+            continue;
+        int rc = pp_is_compute(a->op)
+                     ? read_compute(r, a, pp_is_second_of_pair(list, i))
+                 : pp_is_send(a->op) || pp_is_recv(a->op) ? read_message(r, *a)
+                                                          : read_sync(r, *a);
+        if (rc)
+            return -1;
+        if (!r->beside || !pp_is_collective(a->op))
+            r->last = this_op(r);
+    }
+    return 0;
+}
+
+/* Notes which operation does what; a pair does all at its end. */
+static void number_actions(struct reading *r)
+{
+    const struct pp_schedule *s = r->schedule;
+    for (int row = 0; row < s->graph->n_rows; row++) {
+        int32_t op = r->base[row];
+        for (size_t i = 0; i < s->rows[row].n; i++) {
+            struct pp_action a = s->rows[row].actions[i];
+            if (r->waits == PP_OPS_INPUTS && pp_is_compute(a.op))
+                pp_completion_set(&r->done, a, (size_t)(op + a.overlap));
+            if (r->waits == PP_OPS_POSTED && pp_is_send(a.op)) {
+                bool back = a.op == PP_SEND_B;
+                size_t link =
+                    pp_link(&r->cells, back ? a.peer : a.stage,
+                            back ? a.stage : a.peer, a.microbatch, a.slice);
+                r->sent[2 * link + back] = op;
+            }
+            op += is_op(r, a);
+        }
+    }
+}
+
+/* Fills base. Returns the number of operations. */
+static size_t count_ops(const struct reading *r)
+{
+    const struct pp_schedule *s = r->schedule;
+    size_t n = 0;
+    for (int row = 0; row < s->graph->n_rows; row++) {
+        const struct pp_row *list = &s->rows[row];
+        r->base[row] = (int32_t)n;
+        if (r->waits != PP_OPS_INPUTS)
+            n += list->n;
+        else
+            for (size_t i = 0; i < list->n; i++)
+                n += is_op(r, list->actions[i]);
+    }
+    return n;
+}
+
+static int allocate(struct reading *r)
+{
+    const struct pp_schedule *s = r->schedule;
+    const struct pp_graph *g = s->graph;
+    size_t rows = (size_t)g->n_rows, n_sent = 0;
+    r->base = pp_calloc(rows, sizeof *r->base, r->err);
+    size_t n = r->base ? count_ops(r) : 0;
+    if (!r->base ||
+        pp_ops_init(r->ops, n, r->beside ? 2 * rows : rows, r->costs, r->err) ||
+        (r->waits == PP_OPS_INPUTS &&
+         pp_completion_init(&r->done, s, r->err)) ||
+        (r->waits == PP_OPS_POSTED &&
+         (pp_cells_init(&r->cells, s, r->err) ||
+          pp_mul(2, r->cells.n_links, &n_sent, r->err))))
+        return -1;
+    r->gathered = pp_calloc((size_t)g->n_stages, sizeof *r->gathered, r->err);
+    r->sent = pp_calloc(n_sent, sizeof *r->sent, r->err);
+    r->passed = pp_calloc(r->fifo ? 2 * r->fifo->channels.n : 0,
+                          sizeof *r->passed, r->err);
+    if (!r->gathered || !r->sent || !r->passed)
+        return -1;
+    memset(r->gathered, -1, (size_t)g->n_stages * sizeof *r->gathered);
+    memset(r->sent, -1, n_sent * sizeof *r->sent);
+    return 0;
+}
+
+int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
+                       const struct pp_costs *costs, enum pp_ops_waits waits,
+                       const struct pp_fifo *f, int depth, bool turned,
+                       struct pp_err *err)
+{
+    struct reading r = {.ops = o,
+                        .schedule = s,
+                        .costs = costs,
+                        .waits = waits,
+                        .fifo = f,
+                        .depth = (size_t)depth,
+                        .beside = costs && costs->reduce_beside,
+                        .err = err};
+    int rc = allocate(&r);
+    if (!rc)
+        number_actions(&r);
+    for (r.row = 0; r.row < s->graph->n_rows && !rc; r.row++)
+        rc = read_row(&r);
+    if (!rc)
+        rc = pp_ops_link(o, turned, err);
+    pp_completion_finish(&r.done);
+    pp_cells_finish(&r.cells);
+    free(r.base);
+    free(r.gathered);
+    free(r.sent);
+    free(r.passed);
+    return rc;
+}
