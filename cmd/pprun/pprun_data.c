@@ -59,7 +59,7 @@ static int match_data(const struct pprun *p, const char *dir)
         {"max_clip_rows", d->max_clip_rows, second.rows},
     };
     struct pp_err *err = &p->tool->err;
-    if (!pp_checksum_equal(p->data.checksum, d->checksum))
+    if (p->data.checksum != d->checksum)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: is not the data that the manifest was made for; "
                        "run ppsched --data again",

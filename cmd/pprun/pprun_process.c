@@ -150,8 +150,7 @@ static uint64_t of_command(char *const *argv)
 
 static uint64_t of_packed(const struct pp_packed *p)
 {
-    return p ? pp_fnv(PP_FNV_START ^ p->checksum.value, &p->n_bins,
-                      sizeof p->n_bins)
+    return p ? pp_fnv(PP_FNV_START ^ p->checksum, &p->n_bins, sizeof p->n_bins)
              : 0;
 }
 

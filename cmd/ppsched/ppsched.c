@@ -124,7 +124,7 @@ static int look_for_data(const struct pp_manifest_data *d, struct pp_err *err)
 {
     struct pp_packed packed = {0};
     int rc = pp_packed_open(d->path, &packed, err);
-    if (rc == 0 && !pp_checksum_equal(packed.checksum, d->checksum))
+    if (rc == 0 && packed.checksum != d->checksum)
         rc = pp_fail(err, PP_EXIT_INPUT,
                      "%s: the data have changed since the manifest was made",
                      d->path);

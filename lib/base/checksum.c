@@ -4,17 +4,9 @@
 #include <sys/mman.h>
 #include <xxhash.h>
 
-#include "base/hash.h"
-
-const char *const pp_checksum_kinds[PP_N_CHECKSUM_KINDS] = {
-    [PP_CHECKSUM_FNV1A64] = "fnv1a64",
-    [PP_CHECKSUM_XXH3] = "xxh3",
-};
-
-uint64_t pp_checksum_of(enum pp_checksum_kind kind, const void *data, size_t n)
+uint64_t pp_checksum_of(const void *data, size_t n)
 {
-    return kind == PP_CHECKSUM_XXH3 ? XXH3_64bits(data, n)
-                                    : pp_fnv(PP_FNV_START, data, n);
+    return XXH3_64bits(data, n);
 }
 
 int pp_checksum_begin(struct pp_checksum_sum *s, struct pp_err *err)
@@ -55,26 +47,21 @@ static void read_ahead(char *file, size_t bytes, size_t from, size_t n)
                 MADV_WILLNEED);
 }
 
-int pp_checksum_map(enum pp_checksum_kind kind, const void *data, size_t n,
-                    bool (*stop)(void *ctx), void *ctx, uint64_t *out,
-                    struct pp_err *err)
+int pp_checksum_map(const void *data, size_t n, bool (*stop)(void *ctx),
+                    void *ctx, uint64_t *out, struct pp_err *err)
 {
     char *file = (char *)(uintptr_t)data; /* madvise(2) changes nothing in it */
     struct pp_checksum_sum sum = {0};
-    uint64_t fnv = PP_FNV_START;
-    if (kind == PP_CHECKSUM_XXH3 && pp_checksum_begin(&sum, err))
+    if (pp_checksum_begin(&sum, err))
         return -1;
     read_ahead(file, n, 0, AHEAD_BYTES);
     for (size_t i = 0; i < n && !(stop && stop(ctx)); i += PART_BYTES) {
         size_t part = n - i < PART_BYTES ? n - i : PART_BYTES;
         read_ahead(file, n, i + AHEAD_BYTES, PART_BYTES);
-        if (kind == PP_CHECKSUM_XXH3)
-            pp_checksum_add(&sum, file + i, part);
-        else
-            fnv = pp_fnv(fnv, file + i, part);
+        pp_checksum_add(&sum, file + i, part);
         madvise(file + i, part, MADV_DONTNEED);
     }
-    *out = kind == PP_CHECKSUM_XXH3 ? pp_checksum_value(&sum) : fnv;
+    *out = pp_checksum_value(&sum);
     pp_checksum_finish(&sum);
     return 0;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* checksum - checksums of files, which find accidental damage. They do not
- * protect against data that somebody altered on purpose. */
+/* checksum - checksums of files: XXH3 with 64 bits and seed 0. They find
+ * accidental damage, and do not protect against data that somebody altered on
+ * purpose. */
 #ifndef PP_BASE_CHECKSUM_H
 #define PP_BASE_CHECKSUM_H
 
@@ -11,28 +12,8 @@
 
 #include "base/err.h"
 
-enum pp_checksum_kind {
-    PP_CHECKSUM_FNV1A64, /* hash.h; only in files of older versions */
-    PP_CHECKSUM_XXH3,    /* XXH3 with 64 bits and seed 0 */
-    PP_N_CHECKSUM_KINDS
-};
-
-/* Their names in manifests. */
-extern const char *const pp_checksum_kinds[PP_N_CHECKSUM_KINDS];
-
-struct pp_checksum {
-    enum pp_checksum_kind kind;
-    uint64_t value;
-};
-
-/* Returns whether two checksums are of one kind and have one value. */
-static inline bool pp_checksum_equal(struct pp_checksum a, struct pp_checksum b)
-{
-    return a.kind == b.kind && a.value == b.value;
-}
-
 /* Returns the checksum of n bytes. */
-uint64_t pp_checksum_of(enum pp_checksum_kind kind, const void *data, size_t n);
+uint64_t pp_checksum_of(const void *data, size_t n);
 
 /* The XXH3 of bytes that come in parts. A zeroed struct is finished. */
 struct pp_checksum_sum {
@@ -51,8 +32,7 @@ void pp_checksum_finish(struct pp_checksum_sum *s);
  * this process on the way, so that memory stays flat; the page cache keeps
  * them. stop, which may be NULL, is called between parts; if it returns true,
  * the function ends at once, and *out is not valid. */
-int pp_checksum_map(enum pp_checksum_kind kind, const void *data, size_t n,
-                    bool (*stop)(void *ctx), void *ctx, uint64_t *out,
-                    struct pp_err *err) PP_MUST_USE;
+int pp_checksum_map(const void *data, size_t n, bool (*stop)(void *ctx),
+                    void *ctx, uint64_t *out, struct pp_err *err) PP_MUST_USE;
 
 #endif

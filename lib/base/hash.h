@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* hash - FNV-1a with 64 bits (Fowler, Noll and Vo), for checksums and names.
+/* hash - FNV-1a with 64 bits (Fowler, Noll and Vo), for names and metadata.
  * It does not protect against data that somebody altered on purpose. */
 #ifndef PP_BASE_HASH_H
 #define PP_BASE_HASH_H

@@ -17,7 +17,7 @@
 
 int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        const char *name, const void *data, size_t bytes,
-                       struct pp_checksum checksum, struct pp_err *err)
+                       uint64_t checksum, struct pp_err *err)
 {
     size_t n = (dir ? strlen(dir) + 1 : 0) + strlen(name) + 1;
     if (pp_array_reserve(&c->at, &c->capacity, c->n + 1, sizeof *c->at, err))
@@ -45,20 +45,18 @@ static int check_files(const struct pp_file_checks *c, bool (*stop)(void *),
     for (size_t i = 0; i < c->n; i++) {
         const struct pp_file_check *f = &c->at[i];
         uint64_t value;
-        if (pp_checksum_map(f->checksum.kind, f->data, f->bytes, stop, ctx,
-                            &value, err))
+        if (pp_checksum_map(f->data, f->bytes, stop, ctx, &value, err))
             return pp_fail_at(err, "%s: ", f->path);
         if (stop && stop(ctx))
             return 0;
-        if (value != f->checksum.value)
+        if (value != f->checksum)
             return pp_fail(err, PP_EXIT_INPUT,
                            "%s: wrong checksum: the file is damaged", f->path);
     }
     return 0;
 }
 
-int pp_file_check_path(const char *path, struct pp_checksum checksum,
-                       struct pp_err *err)
+int pp_file_check_path(const char *path, uint64_t checksum, struct pp_err *err)
 {
     struct pp_file_check f = {.path = (char *)(uintptr_t)path,
                               .checksum = checksum};

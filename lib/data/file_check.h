@@ -15,7 +15,7 @@ struct pp_file_check {
     char *path;       /* for messages */
     const void *data; /* borrowed */
     size_t bytes;
-    struct pp_checksum checksum;
+    uint64_t checksum;
 };
 
 /* A list of files. A zeroed struct is empty. */
@@ -27,11 +27,10 @@ struct pp_file_checks {
 /* Appends DIR/NAME, or NAME if dir is NULL. */
 int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        const char *name, const void *data, size_t bytes,
-                       struct pp_checksum checksum,
-                       struct pp_err *err) PP_MUST_USE;
+                       uint64_t checksum, struct pp_err *err) PP_MUST_USE;
 
 /* Maps one file and compares it likewise. */
-int pp_file_check_path(const char *path, struct pp_checksum checksum,
+int pp_file_check_path(const char *path, uint64_t checksum,
                        struct pp_err *err) PP_MUST_USE;
 
 /* Returns the bytes of all files. */

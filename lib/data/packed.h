@@ -52,11 +52,11 @@ struct pp_packed {
     uint32_t bytes; /* 1: the ids are bytes and PP_BYTES_END, not tokens of a
                        model; else 0 */
     struct pp_input_counts input;
-    struct pp_checksum checksum; /* of the index; a manifest records it */
-    uint64_t origin; /* the checksum of the index that was realigned, however
-                        often, into this one; else its own. Sets with the same
-                        have the same bins, but for padding; a checkpoint
-                        records it */
+    uint64_t checksum; /* of the index; a manifest records it */
+    uint64_t origin;   /* the checksum of the index that was realigned, however
+                          often, into this one; else its own. Sets with the same
+                          have the same bins, but for padding; a checkpoint
+                          records it */
     struct pp_packed_stream streams[PP_N_MODALITIES];
     uint32_t generator_vocab; /* one more than the largest of the generator's
                                  ids; 0: the set has none */

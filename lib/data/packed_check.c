@@ -17,13 +17,12 @@ static int fail_bin(size_t bin, struct pp_err *err, const char *what,
 int pp_packed_list_files(const struct pp_packed *p, struct pp_file_checks *out,
                          struct pp_err *err)
 {
-    struct pp_checksum sum = p->checksum;
     if (p->owned)
         return 0;
     for (int f = PP_PACKED_INDEX + 1; f < PP_PACKED_N_FILES; f++) {
         if (!p->map[f])
             continue;
-        sum.value = pp_packed_column(p, f)->checksum;
+        uint64_t sum = pp_packed_column(p, f)->checksum;
         if (pp_file_checks_add(out, p->dir, pp_packed_name(f), p->map[f],
                                p->map_bytes[f], sum, err))
             return -1;

@@ -190,8 +190,7 @@ const struct pp_header_field pp_header_fields[PP_N_HEADER_FIELDS] = {
 uint64_t pp_packed_sum(const struct pp_packed_header *index, size_t bytes)
 {
     size_t at = offsetof(struct pp_packed_header, index_bytes);
-    return pp_checksum_of(PP_CHECKSUM_XXH3, (const char *)index + at,
-                          bytes - at);
+    return pp_checksum_of((const char *)index + at, bytes - at);
 }
 
 /* Returns how many sections a set has. */
@@ -328,7 +327,7 @@ static int read_header(struct pp_packed *p, struct pp_err *err)
         memcpy((char *)p + pp_header_fields[i].in_set,
                (const char *)h + pp_header_fields[i].at,
                pp_header_fields[i].bytes);
-    p->checksum = (struct pp_checksum){PP_CHECKSUM_XXH3, h->checksum};
+    p->checksum = h->checksum;
     p->origin = h->origin ? h->origin : h->checksum;
     if (!p->n_bins || p->n_sequences > UINT32_MAX ||
         p->n_groups > p->n_sequences || p->n_bins > p->n_groups ||

@@ -52,8 +52,7 @@ static int sizes_of(const struct pp_routes_shape *s, size_t *n, size_t *bytes,
 
 static uint64_t checksum_of(const void *data, size_t n)
 {
-    return pp_checksum_of(PP_CHECKSUM_XXH3, (const char *)data + UNSUMMED,
-                          n - UNSUMMED);
+    return pp_checksum_of((const char *)data + UNSUMMED, n - UNSUMMED);
 }
 
 static int read_header(const void *data, size_t n, struct pp_routes_shape *s,

@@ -121,7 +121,7 @@ static int check_sum(struct token_scores *t, struct pp_scan *s,
         return 0;
     size_t before = f->sum > COMMA_BYTES ? f->sum - COMMA_BYTES : 0;
     int n = snprintf(want, sizeof want, "%s\"xxh3\": \"%016" PRIx64 "\"}",
-                     comma, pp_checksum_of(PP_CHECKSUM_XXH3, s->text, before));
+                     comma, pp_checksum_of(s->text, before));
     if (s->n - before == (size_t)n &&
         !memcmp(s->text + before, want, (size_t)n))
         return 0;

@@ -21,31 +21,26 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
+static const char checksum_kind[] = "xxh3:";
+
 /* Parses KIND:DIGITS. */
-static bool parse_checksum(const char *s, struct pp_checksum *out)
+static bool parse_checksum(const char *s, uint64_t *out)
 {
-    size_t n = strcspn(s, ":");
-    int kind = 0;
-    while (kind < PP_N_CHECKSUM_KINDS &&
-           (strlen(pp_checksum_kinds[kind]) != n ||
-            strncmp(pp_checksum_kinds[kind], s, n) != 0))
-        kind++;
-    if (kind == PP_N_CHECKSUM_KINDS || s[n] != ':' ||
-        strlen(s + n + 1) != CHECKSUM_DIGITS)
-        return false;
-    s += n + 1;
+    const size_t n = strlen(checksum_kind);
     uint64_t v = 0;
-    for (; *s; s++) {
+    if (strncmp(checksum_kind, s, n) != 0 || strlen(s + n) != CHECKSUM_DIGITS)
+        return false;
+    for (s += n; *s; s++) {
         int digit = hex_digit(*s);
         if (digit < 0)
             return false;
         v = v << 4 | (uint64_t)digit;
     }
-    *out = (struct pp_checksum){(enum pp_checksum_kind)kind, v};
+    *out = v;
     return true;
 }
 
-static int read_checksum(const struct pp_value *at, struct pp_checksum *out)
+static int read_checksum(const struct pp_value *at, uint64_t *out)
 {
     struct pp_value member;
     const char *text;
@@ -54,8 +49,8 @@ static int read_checksum(const struct pp_value *at, struct pp_checksum *out)
         return -1;
     if (!parse_checksum(text, out))
         return pp_value_fail(&member,
-                             "'%.*s' is not xxh3: or fnv1a64: and %d "
-                             "lower-case hexadecimal digits",
+                             "'%.*s' is not xxh3: and %d lower-case "
+                             "hexadecimal digits",
                              PP_VALUE_QUOTE, text, CHECKSUM_DIGITS);
     return 0;
 }
@@ -107,8 +102,8 @@ json_t *pp_write_data_section(const struct pp_manifest_data *data,
                               struct pp_err *err)
 {
     char checksum[32];
-    snprintf(checksum, sizeof checksum, "%s:%016" PRIx64,
-             pp_checksum_kinds[data->checksum.kind], data->checksum.value);
+    snprintf(checksum, sizeof checksum, "%s%016" PRIx64, checksum_kind,
+             data->checksum);
     json_t *o = json_object();
     int bad = pp_put_text(o, "path", data->path, err);
     bad |= pp_put_text(o, "checksum", checksum, err);

@@ -111,7 +111,7 @@ struct pp_component {
 
 struct pp_manifest_data {
     const char *path;
-    struct pp_checksum checksum;
+    uint64_t checksum;
     uint64_t n_bins, n_sequences;
     uint32_t capacity, align, max_tokens;
     uint32_t max_images;  /* of a bin */

@@ -35,7 +35,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     char first[64];
     int m = snprintf(first, sizeof first,
                      "# XXH3 of the other lines = %016" PRIx64 "\n",
-                     pp_checksum_of(PP_CHECKSUM_XXH3, data, n));
+                     pp_checksum_of(data, n));
     char *text = malloc((size_t)m + n);
     if (!text)
         return 0;

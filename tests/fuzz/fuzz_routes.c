@@ -43,7 +43,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         return 0;
     memcpy(copy, data, n);
     parse(copy, n);
-    uint64_t sum = pp_checksum_of(PP_CHECKSUM_XXH3, data, n);
+    uint64_t sum = pp_checksum_of(data, n);
     memcpy(copy, "PPROUTE", 8);
     memcpy(copy + 8, &sum, sizeof sum);
     memcpy(copy + 16, data, n);

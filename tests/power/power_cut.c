@@ -258,8 +258,7 @@ struct disk {
 
 static void add_hash(struct disk *d, const void *data, size_t n)
 {
-    d->hash = d->hash * 0x9e3779b97f4a7c15u ^
-              pp_checksum_of(PP_CHECKSUM_XXH3, data, n);
+    d->hash = d->hash * 0x9e3779b97f4a7c15u ^ pp_checksum_of(data, n);
 }
 
 /* Finds the synced content of a file, or NULL, and a newer one that was perhaps

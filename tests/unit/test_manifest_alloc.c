@@ -120,7 +120,7 @@ static int set_stages(struct pp_manifest *m, struct pp_err *err)
 
 static int set_data(struct pp_manifest *m, struct pp_err *err)
 {
-    struct pp_manifest_data data = {"path", {1, 1}, 2, 3, 4, 1, 4};
+    struct pp_manifest_data data = {"path", 1, 2, 3, 4, 1, 4};
     return pp_manifest_set_data(m, &data, err);
 }
 

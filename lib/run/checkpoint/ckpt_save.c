@@ -198,9 +198,7 @@ static int write_config(const char *tmp, const char *name, const char *text,
     size_t n = strlen(text);
     return pp_path(path, err, "%s/%s", tmp, name) ||
                    pp_file_write(path, text, n, err) ||
-                   pp_ckpt_sums_add(sums, name,
-                                    pp_checksum_of(PP_CHECKSUM_XXH3, text, n),
-                                    err)
+                   pp_ckpt_sums_add(sums, name, pp_checksum_of(text, n), err)
                ? -1
                : 0;
 }

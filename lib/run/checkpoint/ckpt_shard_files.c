@@ -312,7 +312,7 @@ static int sum_file(const char *path, uint64_t *sum, struct pp_err *err)
     size_t n;
     if (pp_file_map(path, &data, &n, err))
         return -1;
-    int rc = pp_checksum_map(PP_CHECKSUM_XXH3, data, n, NULL, NULL, sum, err);
+    int rc = pp_checksum_map(data, n, NULL, NULL, sum, err);
     pp_file_unmap(data, n);
     return rc;
 }

@@ -315,8 +315,7 @@ static int write_index(const struct pp_shards *s, int from, int n_files,
     int rc = fclose(f) ? pp_fail_errno(err, "%s", path)
                        : pp_file_write(path, text, bytes, err);
     if (rc == 0)
-        rc = pp_ckpt_sums_add(
-            sums, name, pp_checksum_of(PP_CHECKSUM_XXH3, text, bytes), err);
+        rc = pp_ckpt_sums_add(sums, name, pp_checksum_of(text, bytes), err);
     free(text);
     return rc;
 }

@@ -60,7 +60,7 @@ int pp_ckpt_sums_write(const struct pp_ckpt_sums *s, const char *checkpoint,
     }
     char digits[DIGITS + 1];
     snprintf(digits, sizeof digits, "%0*" PRIx64, DIGITS,
-             pp_checksum_of(PP_CHECKSUM_XXH3, text + first, n - first));
+             pp_checksum_of(text + first, n - first));
     memcpy(text + sizeof head - 1, digits, DIGITS);
     int rc = pp_file_write(path, text, n, err);
     free(text);
@@ -135,8 +135,7 @@ int pp_ckpt_sums_parse(const char *path, const char *text, size_t n,
     uint64_t value;
     if (!eol || !begins(text, eol, head) ||
         !read_digits(text + sizeof head - 1, eol, &value) ||
-        pp_checksum_of(PP_CHECKSUM_XXH3, eol + 1, (size_t)(end - eol - 1)) !=
-            value)
+        pp_checksum_of(eol + 1, (size_t)(end - eol - 1)) != value)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: wrong checksum: the file is damaged", path);
     for (const char *at = eol + 1; at < end; at = eol + 1) {
@@ -177,9 +176,8 @@ int pp_ckpt_verify(const char *path, const char *only, int part, int n_parts,
             continue;
         if (turn++ % n_parts != part)
             continue;
-        const struct pp_checksum sum = {PP_CHECKSUM_XXH3, s.at[i].value};
         rc = pp_path(name, err, "%s/%s", path, s.at[i].name) ||
-                     pp_file_check_path(name, sum, err)
+                     pp_file_check_path(name, s.at[i].value, err)
                  ? -1
                  : 0;
     }
