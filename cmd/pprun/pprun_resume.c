@@ -27,18 +27,9 @@ int pprun_find_resume(struct pprun *p)
 
 int pprun_check_resume(struct pprun *p)
 {
-    bool listed;
-    if (!p->resume)
-        return 0;
-    if (pp_ckpt_verify(p->resume, NULL, p->rank, p->size, &listed,
-                       &p->tool->err))
-        return -1;
-    if (!listed)
-        tool_say(p->tool, TOOL_NOTE,
-                 "%s has no checksums, as it was saved by pptools 0.2.0 or "
-                 "earlier: its files are not checked",
-                 p->resume);
-    return 0;
+    return p->resume ? pp_ckpt_verify(p->resume, NULL, p->rank, p->size,
+                                      &p->tool->err)
+                     : 0;
 }
 
 int pprun_fall_back(struct pprun *p)
@@ -80,7 +71,7 @@ int pprun_choose_lr(struct pprun *p)
     bool tunes = !p->resume && p->job.weights;
     bool is_preference =
         p->job.objective && p->objective.number != PP_OBJECTIVE_DISTILL;
-    o->lr = s.lr > 0 ? s.lr : !tunes ? 1e-3 : is_preference ? 1e-6 : 1e-5;
+    o->lr = p->resume ? s.lr : !tunes ? 1e-3 : is_preference ? 1e-6 : 1e-5;
     if (p->rank == 0 && tunes && o->steps > 0)
         tool_say(p->tool, TOOL_NOTE,
                  "the learning rate is %g, as the run starts from weights; "
@@ -92,16 +83,15 @@ int pprun_choose_lr(struct pprun *p)
 int pprun_check_weights(struct pprun *p, const char *path)
 {
     char *dir = strdup(path);
-    bool listed;
     if (!dir)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     char *slash = strrchr(dir, '/');
     if (!pp_file_is_dir(path))
         strcpy(slash ? slash : dir, slash ? "" : ".");
     struct pp_err *err = &p->tool->err;
-    int rc = pp_ckpt_verify(dir, "model", p->rank, p->size, &listed, err);
+    int rc = pp_ckpt_verify(dir, "model", p->rank, p->size, err);
     if (rc == 0 && p->model.generator)
-        rc = pp_ckpt_verify(dir, "generator/", p->rank, p->size, &listed, err);
+        rc = pp_ckpt_verify(dir, "generator/", p->rank, p->size, err);
     free(dir);
     return rc;
 }

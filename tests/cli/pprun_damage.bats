@@ -221,12 +221,15 @@ safetensors: wrong checksum: the file is damaged; resuming from\
  checksum: the file is damaged; there is no earlier checkpoint" ]]
 }
 
-@test "a checkpoint without checksums is used, with a note" {
+@test "a checkpoint without checksums is not resumed from" {
     rm ckpt/step-00000003/checksums.xxh3
-    run --separate-stderr pprun "${run_args[@]}" --steps 3 --resume ckpt
-    [ "$status" -eq 0 ]
-    [ "${stderr_lines[1]}" = "pprun: ckpt/step-00000003 has no checksums, as it\
- was saved by pptools 0.2.0 or earlier: its files are not checked" ]
+    run --separate-stderr pprun -q "${run_args[@]}" --steps 3 --resume ckpt
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: ckpt/step-00000003/checksums.xxh3: No such file or\
+ directory; the checkpoint before it is ckpt/step-00000002: give --fall-back to\
+ resume from it" ]
+    # Its weights can be used, as those of other systems.
+    pprun -q "${run_args[@]}" --eval packed --weights ckpt/step-00000003 -o got
 }
 
 @test "damaged weights of a checkpoint are refused" {

@@ -380,13 +380,8 @@ static bool is_new(struct asked *a, uint64_t hash)
 static bool is_whole(const char *path, struct pp_err *why)
 {
     struct pp_ckpt_state s;
-    bool listed = false;
-    if (pp_ckpt_verify(path, NULL, 0, 1, &listed, why) ||
-        pp_ckpt_state_read(path, &s, why))
-        return false;
-    if (!listed)
-        pp_fail(why, PP_EXIT_INPUT, "%s has no list of checksums", path);
-    return listed;
+    return !pp_ckpt_verify(path, NULL, 0, 1, why) &&
+           !pp_ckpt_state_read(path, &s, why);
 }
 
 /* Returns the step of the checkpoint that a run resumes from, or -1. */

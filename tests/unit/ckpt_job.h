@@ -284,11 +284,11 @@ static inline bool same_bytes(const char *a, const char *b)
     const char *const dirs[2] = {a, b};
     const void *text[2] = {NULL, NULL};
     size_t n[2] = {0, 0};
-    bool whole = true, listed;
+    bool whole = true;
     for (int i = 0; i < 2; i++) {
         char path[PP_PATH_TEXT];
         struct pp_err err = {0};
-        whole = !pp_ckpt_verify(dirs[i], NULL, 0, 1, &listed, &err) && listed &&
+        whole = !pp_ckpt_verify(dirs[i], NULL, 0, 1, &err) &&
                 !pp_path(path, &err, "%s/" PP_CKPT_SUMS, dirs[i]) &&
                 !pp_file_map(path, &text[i], &n[i], &err) && whole;
         if (err.code)

@@ -227,55 +227,6 @@ static void test_damage(const char *dir)
        "%s", err.text);
 }
 
-/* Writes the state as pptools 0.2.0 did: I64 tensors of one element. */
-static int write_old_state(const char *path, const char *const *names,
-                           const int64_t *values, size_t n, struct pp_err *err)
-{
-    struct pp_tensor_spec specs[8];
-    struct pp_tensor_writer *w;
-    for (size_t i = 0; i < n; i++)
-        specs[i] = (struct pp_tensor_spec){names[i], PP_DTYPE_I64, 1, {1}};
-    if (pp_tensor_writer_open(path, specs, n, &w, err))
-        return -1;
-    int rc = pp_tensor_writer_put(w, values, n * sizeof *values, err);
-    return pp_tensor_writer_close(w, err) || rc ? -1 : 0;
-}
-
-static void test_old_state(const char *dir)
-{
-    static const char *const names[] = {"step",       "microbatches",
-                                        "accumulate", "data_checksum",
-                                        "dp",         "n_microbatches"};
-    static const int64_t good[] = {7, 168, 3, -5, 2, 4};
-    static const int64_t large[] = {7,  168,       INT32_MAX,
-                                    -5, INT32_MAX, INT32_MAX};
-    char path[PP_PATH_TEXT];
-    struct pp_err err = {0};
-    struct pp_ckpt_state s = {0};
-    if (pp_path(path, &err, "%s/optimizer", dir) || pp_dir_make(path, &err) ||
-        pp_path(path, &err, "%s/optimizer/state.safetensors", dir) ||
-        write_old_state(path, names, good, 6, &err) ||
-        pp_ckpt_state_read(dir, &s, &err))
-        give_up("%s", err.text);
-    const struct pp_ckpt_state expected = {.step = 7,
-                                           .microbatches = 168,
-                                           .step_microbatches = 24,
-                                           .data_checksum = (uint64_t)-5,
-                                           .optimizer = -1};
-    ok(memcmp(&s, &expected, sizeof s) == 0,
-       "an older state gives the microbatches of a step as a product");
-    if (write_old_state(path, names, large, 6, &err))
-        give_up("%s", err.text);
-    ok(pp_ckpt_state_read(dir, &s, &err) && strstr(err.text, "'dp' is out of"),
-       "a product that overflows: %s", err.text);
-    err = (struct pp_err){0};
-    if (write_old_state(path, names, good, 4, &err))
-        give_up("%s", err.text);
-    ok(pp_ckpt_state_read(dir, &s, &err) &&
-           strstr(err.text, "'step_microbatches' must be there"),
-       "a state without them: %s", err.text);
-}
-
 static int64_t newest_step(const char *dir)
 {
     int64_t step = 0;
@@ -423,7 +374,7 @@ int main(void)
 {
     static void (*const tests[])(const char *) = {
         test_splits, test_double, test_names, test_leftovers,  test_failure,
-        test_damage, test_kill,   test_grads, test_companions, test_old_state,
+        test_damage, test_kill,   test_grads, test_companions,
     };
     char root[SCRATCH_TEXT], dir[64];
     scratch_make(root);

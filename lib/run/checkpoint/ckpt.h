@@ -66,13 +66,11 @@ struct pp_ckpt_state {
     int64_t microbatches;      /* consumed since the start */
     int64_t step_microbatches; /* of one step: all passes, on all ranks */
     uint64_t data_checksum;
-    int64_t optimizer;          /* enum pp_optimizer; -1: unknown, in an older
-                                   checkpoint */
-    double betas[2];            /* AdamW's; valid if the optimizer is known */
-    double lr;                  /* peak learning rate; 0: unknown, in an older
-                                   checkpoint */
+    int64_t optimizer;          /* enum pp_optimizer */
+    double betas[2];            /* AdamW's */
+    double lr;                  /* peak learning rate */
     int64_t epoch_microbatches; /* of one epoch, with those that are empty so
-                                   that it ends with a step; 0: unknown */
+                                   that it ends with a step */
 };
 
 /* Reads the files that a checkpoint copies from source, a model's directory or
@@ -105,12 +103,11 @@ int pp_ckpt_find_before(const char *path, char **before,
 bool pp_ckpt_exists(const char *dir, int64_t step);
 
 /* Compares every n_parts-th file of a checkpoint, from number `part` on, with
- * its list of checksums; only those whose name begins with `only`, if that is
- * not NULL. Fails with PP_EXIT_INPUT and the name of a file that is damaged or
- * missing. A checkpoint of pptools 0.2.0 or earlier has no list: *listed is
- * then false. */
+ * its list of checksums. Fails with PP_EXIT_INPUT and the name of a file that
+ * is damaged or missing. With `only` it compares files whose name begins like
+ * this, of any directory with weights: no list is then no error. */
 int pp_ckpt_verify(const char *path, const char *only, int part, int n_parts,
-                   bool *listed, struct pp_err *err) PP_MUST_USE;
+                   struct pp_err *err) PP_MUST_USE;
 
 /* Reads the state alone; reads the weights of this rank, and the moments if p
  * has them. A split can load what any other split saved. Fails with

@@ -24,18 +24,9 @@ static const struct counter {
     {"optimizer", 0, PP_SGD_OPTIMIZER},
     {"epoch_microbatches", 0, INT64_MAX},
 };
-enum { STEP_MICROBATCHES = 2, OPTIMIZER = 4, EPOCH_MICROBATCHES };
 enum { N_COUNTERS = sizeof counters / sizeof *counters };
 
-/* Checkpoints of pptools 0.2.0 and earlier have these instead of
- * step_microbatches, which is their product. */
-static const struct counter factors[] = {
-    {"n_microbatches", 1, INT32_MAX},
-    {"accumulate", 1, INT32_MAX},
-    {"dp", 1, INT32_MAX},
-};
-
-/* Floats, which older checkpoints may lack. */
+/* Floats. */
 static const struct real {
     const char *name;
     uint64_t n;
@@ -92,30 +83,11 @@ static int read_counter(const struct pp_tensors *t, const struct counter *c,
     return 0;
 }
 
-static int multiply_factors(const struct pp_tensors *t, int64_t *value,
-                            struct pp_err *err)
-{
-    *value = 1;
-    for (size_t i = 0; i < sizeof factors / sizeof *factors; i++) {
-        int64_t factor = 0;
-        if (read_counter(t, &factors[i], &factor, err))
-            return -1;
-        if (__builtin_mul_overflow(*value, factor, value))
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "'%s' is out of range: '%" PRId64 "'",
-                           factors[i].name, factor);
-    }
-    return 0;
-}
-
-/* Leaves to as it is if the file lacks it. */
 static int read_real(const struct pp_tensors *t, const struct real *r,
                      double *to, struct pp_err *err)
 {
     const struct pp_tensor *x = pp_tensors_find(t, r->name);
-    if (!x)
-        return 0;
-    if (x->dtype != PP_DTYPE_F64 || x->n != r->n)
+    if (!x || x->dtype != PP_DTYPE_F64 || x->n != r->n)
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s' must have %" PRIu64 " 64-bit floats", r->name,
                        r->n);
@@ -123,28 +95,16 @@ static int read_real(const struct pp_tensors *t, const struct real *r,
     return 0;
 }
 
-/* The oldest checkpoints have no optimizer. */
 static int read_values(const struct pp_tensors *t, struct values *v,
                        struct pp_err *err)
 {
-    if (read_real(t, &reals[BETAS], v->betas, err) ||
-        read_real(t, &reals[LR], &v->lr, err))
-        return -1;
-    for (size_t i = 0; i < N_COUNTERS; i++) {
-        bool missing = !pp_tensors_find(t, counters[i].name);
-        if (i == OPTIMIZER && missing && !pp_tensors_find(t, "betas"))
-            v->counters[i] = -1;
-        else if (i == EPOCH_MICROBATCHES && missing)
-            v->counters[i] = 0;
-        else if (i == STEP_MICROBATCHES && missing &&
-                 pp_tensors_find(t, factors[0].name)) {
-            if (multiply_factors(t, &v->counters[i], err))
-                return -1;
-        } else if (read_counter(t, &counters[i], &v->counters[i], err)) {
+    for (size_t i = 0; i < N_COUNTERS; i++)
+        if (read_counter(t, &counters[i], &v->counters[i], err))
             return -1;
-        }
-    }
-    return 0;
+    return read_real(t, &reals[BETAS], v->betas, err) ||
+                   read_real(t, &reals[LR], &v->lr, err)
+               ? -1
+               : 0;
 }
 
 int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,

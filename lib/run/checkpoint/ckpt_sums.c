@@ -161,14 +161,13 @@ static int read_sums(const char *path, struct pp_ckpt_sums *s,
 }
 
 int pp_ckpt_verify(const char *path, const char *only, int part, int n_parts,
-                   bool *listed, struct pp_err *err)
+                   struct pp_err *err)
 {
     char name[PP_PATH_TEXT];
     struct pp_ckpt_sums s = {0};
     if (pp_path(name, err, "%s/" PP_CKPT_SUMS, path))
         return -1;
-    *listed = pp_file_exists(name);
-    if (!*listed)
+    if (only && !pp_file_exists(name))
         return 0;
     int rc = read_sums(name, &s, err), turn = 0;
     for (size_t i = 0; rc == 0 && i < s.n; i++) {

@@ -111,8 +111,7 @@ static int check_place(const struct pp_job *j, const struct pp_ckpt_state *s,
                        "%s: was made with %lld microbatches a step, not %lld",
                        j->resume, (long long)s->step_microbatches,
                        (long long)mine);
-    if (s->epoch_microbatches &&
-        (uint64_t)s->epoch_microbatches != pp_packed_epoch(j->data))
+    if ((uint64_t)s->epoch_microbatches != pp_packed_epoch(j->data))
         return pp_fail_setting(err, PP_EXIT_INPUT, "last-batch", NULL,
                                "%s: was made with %lld microbatches an epoch, "
                                "not %llu",
@@ -129,7 +128,7 @@ static int check_resumed(const struct pp_job *j, struct pp_ckpt_state *s,
         s->microbatches = 0;
     else if (check_place(j, s, err))
         return -1;
-    return s->optimizer < 0 ? 0 : check_moments(j, s, err);
+    return check_moments(j, s, err);
 }
 
 static int fill_params(struct pp_rank *r, struct pp_err *err)
