@@ -42,8 +42,12 @@ static int read_manifest(struct pprun *p, const char *name)
                        name);
     if (p->rank == 0 && pp_check(&m->schedule, err))
         return pp_fail_at(err, "%s: ", name);
-    /* Plans from before version 0.3.0 have none. */
-    return pp_lower_collectives(&p->manifest.schedule, err);
+    int stage = m->graph.replicas ? pp_unreduced_stage(&m->schedule) : -1;
+    return stage < 0 ? 0
+                     : pp_fail(err, PP_EXIT_NO,
+                               "%s: rank %d: '%dREDUCE_GRAD' is missing; make "
+                               "the schedule with ppsched",
+                               name, m->graph.stages[stage].row, stage);
 }
 
 /* Refuses plans that pprun cannot run, or not with these options. */

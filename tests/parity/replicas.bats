@@ -104,7 +104,7 @@ at the update and at what is kept"*"weights that replicas fetch"* ]]
     caught reduce-twice
 }
 
-@test "a plan that does not list its reductions gives the same bits" {
+@test "a plan that does not list its reductions is refused" {
     ppsplit -p 2 -c 2 --placement v --dp 2 model-llama |
         ppsched -s zbv -m 3 >listed.json
     jq '.schedule.actions |= map(gsub(" [0-9]REDUCE_GRAD"; ""))' listed.json \
@@ -112,10 +112,10 @@ at the update and at what is kept"*"weights that replicas fetch"* ]]
     [ "$(grep -o REDUCE_GRAD listed.json | wc -l)" -eq 4 ]
     run ! grep -q REDUCE_GRAD old.json
     ppsched --check old.json
-    rm -rf listed old
-    train listed listed.json
-    train old old.json
-    same listed old
+    run --separate-stderr pprun -q old.json --data packed --init 1 --steps 1
+    [ "$status" -eq 1 ]
+    [ "$stderr" = "pprun: old.json: rank 0: '0REDUCE_GRAD' is missing; make the\
+ schedule with ppsched" ]
 }
 
 @test "traces have a row of each pipeline rank" {

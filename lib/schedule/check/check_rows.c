@@ -427,8 +427,7 @@ static int check_resharded(const struct row_check *c)
     return 0;
 }
 
-/* Checks that replicas reduce all stages or none: pprun reduces those of a
- * schedule without REDUCE_GRAD at its end. */
+/* Checks that replicas reduce all stages or none. */
 static int check_reduced(const struct row_check *c)
 {
     if (!c->g->replicas || !pp_schedule_reduces(c->s))
