@@ -35,11 +35,52 @@ int tool_input(struct tool *t, int argc, char **argv, const char **name)
     return 0;
 }
 
-int tool_open(struct tool *t, const char *name, struct pp_output *file)
+/* The program's open outputs, except stdout. */
+struct tool_file {
+    struct pp_output output;
+    struct tool_file *next;
+};
+
+/* Adds an entry for an output file. */
+static struct tool_file *add_file(struct tool *t)
 {
-    if (name && strcmp(name, "-") != 0)
-        return pp_output_open(file, name, &t->err);
-    *file = (struct pp_output){.f = stdout};
+    struct tool_file *file = calloc(1, sizeof *file);
+    if (!file)
+        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory"), NULL;
+    file->next = t->files;
+    t->files = file;
+    return file;
+}
+
+/* Removes an entry from the list, and the file unless it is in its place. */
+static void drop_file(struct tool_file **at)
+{
+    struct tool_file *file = *at;
+    *at = file->next;
+    pp_output_abort(&file->output);
+    free(file);
+}
+
+FILE *tool_open(struct tool *t, const char *name)
+{
+    if (!name || !strcmp(name, "-"))
+        return stdout;
+    struct tool_file *file = add_file(t);
+    if (!file)
+        return NULL;
+    if (pp_output_open(&file->output, name, &t->err) == 0)
+        return file->output.f;
+    drop_file(&t->files);
+    return NULL;
+}
+
+int tool_take(struct tool *t, FILE *f, const char *name)
+{
+    struct tool_file *file = add_file(t);
+    if (!file)
+        return -1;
+    file->output = (struct pp_output){.f = f, .path = name};
+    t->out = f;
     return 0;
 }
 
@@ -51,22 +92,25 @@ static void flush_stdout(struct tool *t)
         pp_fail_errno(&t->err, "writing standard output failed");
 }
 
-int tool_close(struct tool *t, struct pp_output *file)
+int tool_close(struct tool *t, FILE *f)
 {
-    if (file->f == stdout)
+    struct tool_file **at = &t->files;
+    int rc = 0;
+    while (*at && (*at)->output.f != f)
+        at = &(*at)->next;
+    if (f == stdout)
         flush_stdout(t);
-    else if (t->err.code != PP_EXIT_OK)
-        pp_output_abort(file);
-    else if (pp_output_commit(file, &t->err) != 0)
-        return -1;
-    *file = (struct pp_output){0};
-    return t->err.code == PP_EXIT_OK ? 0 : -1;
+    else if (*at && t->err.code == PP_EXIT_OK)
+        rc = pp_output_commit(&(*at)->output, &t->err);
+    if (*at)
+        drop_file(at);
+    return rc == 0 && t->err.code == PP_EXIT_OK ? 0 : -1;
 }
 
 FILE *tool_output(struct tool *t)
 {
-    if (!t->out && tool_open(t, t->output, &t->file) == 0)
-        t->out = t->file.f;
+    if (!t->out)
+        t->out = tool_open(t, t->output);
     return t->out;
 }
 
@@ -172,7 +216,9 @@ int tool_finish(struct tool *t)
     if (is_stdout)
         flush_stdout(t);
     else
-        tool_close(t, &t->file);
+        tool_close(t, t->out);
+    while (t->files)
+        drop_file(&t->files);
     if (is_stdout && fclose(stdout) != 0 && errno != EBADF)
         pp_fail_errno(&t->err, "writing standard output failed");
     if (t->err.code == PP_EXIT_OK)

@@ -31,7 +31,7 @@ struct tool {
     bool misused;      /* err is about the usage: hint to --help */
     bool told;         /* err was printed, or another process prints it */
     FILE *out;
-    struct pp_output file; /* the file behind out, unless that is stdout */
+    struct tool_file *files; /* open outputs; tool_finish leaves none behind */
     bool progress_shown;
     double progress_time;
     int status; /* exit status of a run without error, such as PP_EXIT_NO */
@@ -49,13 +49,18 @@ int tool_input(struct tool *t, int argc, char **argv, const char **name);
  * tool_finish puts in its place. NULL with t->err filled on failure. */
 FILE *tool_output(struct tool *t);
 
-/* Opens another output file; "-" is stdout. */
-int tool_open(struct tool *t, const char *name,
-              struct pp_output *file) PP_MUST_USE;
+/* Opens another output file; "-" is stdout. The name is borrowed. NULL with
+ * t->err filled on failure. tool_finish removes the file unless tool_close has
+ * put it in its place. */
+FILE *tool_open(struct tool *t, const char *name) PP_MUST_USE;
+
+/* Takes a file that is written in its place as the stream for the program's
+ * data. Returns -1 with t->err filled on failure. */
+int tool_take(struct tool *t, FILE *f, const char *name) PP_MUST_USE;
 
 /* Puts the file in its place, or removes it if t->err is filled. stdout is only
  * flushed. Returns -1 with t->err filled on failure. */
-int tool_close(struct tool *t, struct pp_output *file);
+int tool_close(struct tool *t, FILE *f);
 
 enum tool_level { TOOL_WARNING, TOOL_NOTE, TOOL_DETAIL };
 
@@ -118,8 +123,8 @@ void tool_catch_faults(const char *name);
 /* Prints t->err now, for a process that may not live until tool_finish. */
 void tool_tell(struct tool *t);
 
-/* Prints t->err, commits or removes the output file, and checks stdout. Returns
- * the exit status. */
+/* Prints t->err, commits or removes the output file, removes the other outputs
+ * that are open, and checks stdout. Returns the exit status. */
 int tool_finish(struct tool *t);
 
 /* Returns the command line as one string for the manifest's history, with

@@ -112,7 +112,7 @@ static int draw(struct pack_job *j, const struct pp_packed *p)
     double lengths[BUCKETS] = {0}, fills[BUCKETS] = {0};
     double length[BUCKETS], fill[BUCKETS];
     char title[160];
-    struct pp_output file;
+    FILE *f;
     count(p, lengths, fills);
     for (int i = 0; i < BUCKETS; i++) {
         length[i] = (i + .5) * p->max_seqlen / BUCKETS;
@@ -141,10 +141,10 @@ static int draw(struct pack_job *j, const struct pp_packed *p)
     snprintf(title, sizeof title,
              "%zu sequences in %zu bins of %" PRIu32 " tokens: %.1f %% full",
              p->n_sequences, p->n_bins, p->capacity, 100 * fill_of(p));
-    if (tool_open(&j->t, j->svg, &file))
+    if (!(f = tool_open(&j->t, j->svg)))
         return -1;
-    pp_charts(file.f, title, charts, 2, 1);
-    return tool_close(&j->t, &file);
+    pp_charts(f, title, charts, 2, 1);
+    return tool_close(&j->t, f);
 }
 
 int pack_report(struct pack_job *j, const char *dir, bool json)

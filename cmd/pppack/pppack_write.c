@@ -360,13 +360,10 @@ static int set_data(struct pack_job *j)
 
 static int replace_manifest(struct pack_job *j)
 {
-    struct pp_output out;
-    if (pp_output_open(&out, j->manifest_name, &j->t.err))
-        return -1;
-    if (pp_manifest_write(&j->manifest, out.f, &j->t.err) == 0)
-        return pp_output_commit(&out, &j->t.err);
-    pp_output_abort(&out);
-    return -1;
+    FILE *f = tool_open(&j->t, j->manifest_name);
+    return f && pp_manifest_write(&j->manifest, f, &j->t.err) == 0
+               ? tool_close(&j->t, f)
+               : -1;
 }
 
 int pack_manifest_write(struct pack_job *j, int argc, char **argv)

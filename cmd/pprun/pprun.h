@@ -96,8 +96,8 @@ struct pprun_history {
 /* Scores of --logprobs on rank 0: they come in the order of the bins, and are
  * in a file without a name until they are written in that of the input. */
 struct pprun_scores {
-    struct pp_output file; /* open during the run */
-    void *map;             /* of the file without a name */
+    FILE *file; /* open during the run, or NULL */
+    void *map;  /* of the file without a name */
     size_t bytes;
     size_t held;     /* of it in this process, at most */
     uint64_t *first; /* (inputs + 1) place of each sequence's values */
@@ -145,9 +145,9 @@ struct pprun {
     char *text;              /* manifest that rank 0 read */
     size_t text_bytes;
 
-    struct pp_output trace, profile; /* open during the run */
-    struct pp_routes given;          /* --replay-routing */
-    struct pp_routes_output taken;   /* --record-routing */
+    FILE *trace, *profile;         /* open during the run, or NULL */
+    struct pp_routes given;        /* --replay-routing */
+    struct pp_routes_output taken; /* --record-routing */
 
     double start; /* time of the first step's begin */
     int64_t first_step, last_step;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_record - writes the files of --trace and --profile. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "manifest/profile_json.h"
 #include "model/vision.h"
@@ -74,17 +76,17 @@ int pprun_record_init(struct pprun *p)
         return -1;
     if (o->svg && pp_output_check(o->svg, &p->tool->err))
         return -1;
-    if (o->trace && tool_open(p->tool, o->trace, &p->trace))
+    if (o->trace && !(p->trace = tool_open(p->tool, o->trace)))
         return -1;
-    if (o->profile && tool_open(p->tool, o->profile, &p->profile))
+    if (o->profile && !(p->profile = tool_open(p->tool, o->profile)))
         return -1;
     return pprun_curves_draw(p, &p->tool->err);
 }
 
 int pprun_record_close(struct pprun *p)
 {
-    int rc = p->trace.f ? tool_close(p->tool, &p->trace) : 0;
-    if (p->profile.f && tool_close(p->tool, &p->profile))
+    int rc = p->trace ? tool_close(p->tool, p->trace) : 0;
+    if (p->profile && tool_close(p->tool, p->profile))
         rc = -1;
     return rc;
 }
@@ -221,7 +223,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
             t.plan = plan.text;
             t.names = p->manifest.row_names;
             if (!rc && !w)
-                rc = pp_trace_open(&w, p->trace.f, &t, err);
+                rc = pp_trace_open(&w, p->trace, &t, err);
             if (!rc)
                 rc = pp_trace_add(w, &t, err);
             finish_pass(&s, r->schedule->graph->n_rows);
@@ -230,19 +232,21 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
     return rc;
 }
 
-static bool may_stall(const struct pp_output *o)
+/* Returns true for a pipe or a device, whose reader may stop. */
+static bool may_stall(FILE *f)
 {
-    return o->f && !o->tmp.path;
+    struct stat st;
+    return f && (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode));
 }
 
 int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
 {
     struct pprun *p = ctx;
-    if (p->job.save && (may_stall(&p->trace) || may_stall(&p->profile)))
+    if (p->job.save && (may_stall(p->trace) || may_stall(p->profile)))
         pprun_release_signals();
-    if (p->trace.f && write_trace(p, r, err))
+    if (p->trace && write_trace(p, r, err))
         return -1;
-    if (!p->profile.f)
+    if (!p->profile)
         return 0;
     if (r->n_profiled == 0)
         return pp_fail(
@@ -253,6 +257,6 @@ int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
                  "--profile: the microbatches are too similar to separate the "
                  "cost of a token from that of a pair of tokens; the time is "
                  "divided by operation counts");
-    pp_profile_write(p->profile.f, &r->profile);
+    pp_profile_write(p->profile, &r->profile);
     return 0;
 }

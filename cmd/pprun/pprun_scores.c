@@ -101,7 +101,7 @@ int pprun_scores_open(struct pprun *p)
     size_t n = p->data.n_inputs, at = 0, values;
     if (!path)
         return 0;
-    if (strcmp(path, "-") && tool_open(p->tool, path, &s->file))
+    if (strcmp(path, "-") && !(s->file = tool_open(p->tool, path)))
         return -1;
     if (pp_mul(p->data.n_positions, pp_job_score_width(&p->job), &values,
                &p->tool->err) ||
@@ -123,8 +123,6 @@ int pprun_scores_open(struct pprun *p)
 void pprun_scores_close(struct pprun *p)
 {
     struct pprun_scores *s = &p->scores;
-    if (s->file.f) /* the run failed: this removes the file */
-        (void)tool_close(p->tool, &s->file);
     if (s->map)
         munmap(s->map, s->bytes);
 }
@@ -295,7 +293,7 @@ static int write_lines(struct pprun *p, FILE *f)
 int pprun_scores_write(struct pprun *p)
 {
     struct pprun_scores *s = &p->scores;
-    FILE *f = s->file.f ? s->file.f : p->tool->out;
+    FILE *f = s->file ? s->file : p->tool->out;
     if (!p->options.logprobs)
         return 0;
     if (s->has_bad)
@@ -306,5 +304,5 @@ int pprun_scores_write(struct pprun *p)
             s->bad.position, fabs(s->bad_value));
     if (write_lines(p, f))
         return -1;
-    return s->file.f ? tool_close(p->tool, &s->file) : 0;
+    return s->file ? tool_close(p->tool, s->file) : 0;
 }

@@ -178,13 +178,13 @@ int ppsched_write_svg(struct ppsched *p, const struct pp_svg_panel *panels,
                       int n_panels, const char *unit)
 {
     struct pp_svg o = {p->options.width, unit};
-    struct pp_output file;
+    FILE *f;
     if (p->options.timeline)
         o.width = 0; /* --width is -t's */
-    if (tool_open(p->tool, p->options.svg, &file))
+    if (!(f = tool_open(p->tool, p->options.svg)))
         return -1;
-    int rc = pp_svg(file.f, panels, n_panels, &o, &p->tool->err);
-    return tool_close(p->tool, &file) || rc ? -1 : 0;
+    int rc = pp_svg(f, panels, n_panels, &o, &p->tool->err);
+    return tool_close(p->tool, f) || rc ? -1 : 0;
 }
 
 static int write_trace(struct ppsched *p, const struct ppsched_view *v)
@@ -203,11 +203,11 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
                          .unit = unit ? unit : "unit",
                          .plan = name.text,
                          .names = p->manifest.row_names};
-    struct pp_output file;
-    if (tool_open(p->tool, p->options.trace, &file))
+    FILE *f;
+    if (!(f = tool_open(p->tool, p->options.trace)))
         return -1;
-    int rc = pp_trace_print(file.f, &t, &p->tool->err);
-    return tool_close(p->tool, &file) || rc ? -1 : 0;
+    int rc = pp_trace_print(f, &t, &p->tool->err);
+    return tool_close(p->tool, f) || rc ? -1 : 0;
 }
 
 int ppsched_pictures(struct ppsched *p)

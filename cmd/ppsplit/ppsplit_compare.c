@@ -221,14 +221,14 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
                                    .limit = (double)j->memory_bytes,
                                    .limit_label = "--memory"};
     char title[160];
-    struct pp_output file;
+    FILE *f;
     snprintf(title, sizeof title,
              "Kinds of schedule: %lld ranks, %lld microbatches",
              (long long)j->n_ranks, (long long)j->request.n_microbatches);
-    if (fill_series(j, c, series) || tool_open(&j->t, j->svg, &file))
+    if (fill_series(j, c, series) || !(f = tool_open(&j->t, j->svg)))
         return -1;
-    pp_charts(file.f, title, &chart, 1, 1);
-    return tool_close(&j->t, &file);
+    pp_charts(f, title, &chart, 1, 1);
+    return tool_close(&j->t, f);
 }
 
 static int refuse_all(struct split_job *j)

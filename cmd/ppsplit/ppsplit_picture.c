@@ -68,7 +68,7 @@ int split_draw(struct split_job *j)
     size_t n = (size_t)j->plan.graph.n_rows;
     double *x = pp_arena_alloc(&j->arena, n, sizeof *x);
     char title[200];
-    struct pp_output file;
+    FILE *f;
     int n_costs;
     if (!x)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
@@ -93,8 +93,8 @@ int split_draw(struct split_job *j)
     snprintf(title, sizeof title, "%.80s: %d stages on %d ranks, %s",
              pp_model_architecture(&j->model), j->plan.graph.n_stages,
              j->plan.graph.n_rows, j->plan.run.name);
-    if (tool_open(&j->t, j->svg, &file))
+    if (!(f = tool_open(&j->t, j->svg)))
         return -1;
-    pp_charts(file.f, title, charts, 2, 1);
-    return tool_close(&j->t, &file);
+    pp_charts(f, title, charts, 2, 1);
+    return tool_close(&j->t, f);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# Output files: runs at the same time, links in the way, killed runs.
+# Output files: runs at the same time, links in the way, killed runs, full disks.
 
 bats_require_minimum_version 1.5.0
 load ../parity/helpers
@@ -108,4 +108,69 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
     [[ $stderr == 'pprun: '*'/dev/full'*': No space left on device' ]]
     [ "$(readlink ckpt/latest)" = step-00000002 ]
     pprun -q plan.json --data packed --resume ckpt --steps 2
+}
+
+# full DIR COMMAND...: runs a command in copies of DIR, on a disk that becomes
+# full at its first writes, in the middle and at its last ones. The command ends
+# with one line, and leaves only whole files.
+full() {
+    local from=$1 n k
+    shift
+    rm -rf whole written
+    cp -r "$from" whole
+    (cd whole && LD_PRELOAD=$FULL_DISK PP_WRITES=1000000 PP_WRITTEN=../written \
+        "$@" >/dev/null)
+    n=$(wc -c <written)
+    echo "$n writes: $*"
+    for k in $(printf '%d\n' 0 1 2 $((n / 2)) $((n - 2)) $((n - 1)) | sort -nu); do
+        ((k >= 0 && k < n)) || continue
+        rm -rf tried
+        cp -r "$from" tried
+        cd tried
+        LD_PRELOAD=$FULL_DISK PP_WRITES=$k \
+            run --separate-stderr "$@"
+        cd ..
+        echo "after $k writes: $status: $stderr"
+        find tried -type f
+        [ "$status" -eq 3 ]
+        # A run goes on without pictures, and says so in a line of its own.
+        stderr=$(grep -v 'no more pictures' <<<"$stderr")
+        [ "$(wc -l <<<"$stderr")" -eq 1 ]
+        [[ $stderr == *': No space left on device'* ]]
+        [ -z "$(find tried -name '*.tmp*')" ]
+        # Runs measure times.
+        [ "$1" = pprun ] || (cd tried && find . -type f) | while read -r file; do
+            cmp "tried/$file" "whole/$file" || cmp "tried/$file" "$from/$file"
+        done
+    done
+}
+
+@test "a full disk leaves whole files, whatever a program writes beside them" {
+    [ -n "$FULL_DISK" ] || skip 'sanitizers must be the first library'
+    BATS_FILE_TMPDIR=$PWD set_up_run
+    jq -c 'del(.loss_mask)' data.jsonl | pppack -q -l 48 -o unmasked
+    ppsplit -q -p 2 "$PWD/model-llama" | ppsched -q -s 1f1b -m 4 >plan.json
+    model qwen2-moe false
+    ppsplit -q -p 2 "$PWD/model-qwen2-moe" | ppsched -q -s 1f1b -m 4 >experts.json
+    mkdir empty planned
+    cp plan.json planned
+    local train=(pprun -q ../plan.json --data ../packed --init 1 --steps 3)
+    full empty ppsched -q -p 4 -s 1f1b -m 8 --svg a.svg --trace t.json -o o.json
+    full empty ppsched -q --compare 1f1b,gpipe -p 4 -m 8 --svg a.svg -o o
+    full empty ppsplit -q -p 2 ../model-llama --svg a.svg -o plan.json
+    full empty ppsplit -q -p 2 ../model-llama -m 4 --compare 1f1b,gpipe --svg a.svg -o o
+    full empty pppack -q -l 48 --svg a.svg -o packed ../data.jsonl
+    full planned pppack -q -l 48 --svg a.svg --manifest plan.json -o packed \
+        ../data.jsonl
+    full empty pppack -q -l 48 --split 5,3,2 -o parts ../data.jsonl
+    full empty pppack -q --export megatron -o out ../unmasked
+    full empty pppack -q --export safetensors -o out ../packed
+    full empty pppack -q --realign ../packed --cp 4 -o out
+    full empty "${train[@]}" --svg a.svg --trace t.json --profile p.json
+    full empty "${train[@]}" --svg a.svg --profile p.json --dump-grads g
+    full empty "${train[@]}" --save ckpt -o log --trace t.json --svg a.svg
+    local score=(pprun -q ../experts.json --data ../packed --init 1)
+    full empty "${score[@]}" --record-routing r --logprobs l
+    full empty "${score[@]}" --logprobs - -o o
+    full empty "${score[@]}" --generate 2 -o o
 }
