@@ -17,9 +17,8 @@ double ppsched_span_bubble(const struct pp_sim *sim)
 
 int ppsched_strict(struct ppsched *p, double *makespan)
 {
-    return pp_simulate_strict(p->schedule, &p->costs.costs,
-                              p->schedule->channel_depth, makespan,
-                              &p->tool->err);
+    return pp_run_time(p->schedule, &p->costs.costs, p->schedule->channel_depth,
+                       true, makespan, &p->tool->err);
 }
 
 static void print_shape(const struct ppsched *p, struct pp_json_writer *w)

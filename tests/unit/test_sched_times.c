@@ -70,7 +70,7 @@ static double agree(const struct pp_schedule *s, const struct pp_costs *costs,
     double makespan = -1, found = 0;
     bool ended = tick_run(s, costs, strict, want);
     int depth = s->channel_depth;
-    int rc = strict ? pp_simulate_strict(s, costs, depth, &found, &err)
+    int rc = strict ? pp_run_time(s, costs, depth, true, &found, &err)
                     : pp_simulate(s, costs, depth, &sim, &err);
     if (rc || !ended) {
         printf("# %s\n", rc ? err.text : "the ticks do not end");

@@ -13,12 +13,7 @@ static const double equal = 1 + 1e-9;
 static int run_time(const struct pp_schedule *s, const struct pp_costs *costs,
                     double *makespan, struct pp_err *err)
 {
-    struct pp_sim sim;
-    if (pp_simulate(s, costs, s->channel_depth, &sim, err))
-        return -1;
-    *makespan = sim.makespan;
-    pp_sim_finish(&sim);
-    return 0;
+    return pp_run_time(s, costs, s->channel_depth, false, makespan, err);
 }
 
 static int most_messages(const struct pp_schedule *s, int *most,
@@ -63,8 +58,8 @@ static int passes_check(const struct depth_choice *c, bool *yes,
 {
     double makespan;
     struct pp_err why = {0};
-    *yes = !pp_simulate_strict(c->s, c->options->costs, c->s->channel_depth,
-                               &makespan, &why);
+    *yes = !pp_run_time(c->s, c->options->costs, c->s->channel_depth, true,
+                        &makespan, &why);
     if (why.code != PP_EXIT_OK && why.code != PP_EXIT_NO)
         return pp_fail(err, why.code, "%s", why.text);
     return 0;

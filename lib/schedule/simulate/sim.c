@@ -155,11 +155,13 @@ int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
     return rc;
 }
 
-int pp_simulate_strict(const struct pp_schedule *s,
-                       const struct pp_costs *costs, int depth,
-                       double *makespan, struct pp_err *err)
+int pp_run_time(const struct pp_schedule *s, const struct pp_costs *costs,
+                int depth, bool strict, double *makespan, struct pp_err *err)
 {
-    return run(s, costs, PP_OPS_STRICT, depth, NULL, makespan, err);
+    enum pp_ops_waits waits = strict             ? PP_OPS_STRICT
+                              : depth == INT_MAX ? PP_OPS_INPUTS
+                                                 : PP_OPS_POSTED;
+    return run(s, costs, waits, depth, NULL, makespan, err);
 }
 
 void pp_sim_finish(struct pp_sim *sim)

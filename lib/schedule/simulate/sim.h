@@ -55,12 +55,12 @@ struct pp_sim {
 int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
                 int depth, struct pp_sim *sim, struct pp_err *err) PP_MUST_USE;
 
-/* Finds the makespan of pp_simulate at a bounded depth if each receive waits in
- * its place until its message is there, as the checker has it. No schedule
- * takes less. */
-int pp_simulate_strict(const struct pp_schedule *s,
-                       const struct pp_costs *costs, int depth,
-                       double *makespan, struct pp_err *err) PP_MUST_USE;
+/* Finds only the makespan of pp_simulate; s must be valid. If strict, which
+ * needs a bounded depth, each receive waits in its place until its message is
+ * there, as the checker has it. No schedule takes less. */
+int pp_run_time(const struct pp_schedule *s, const struct pp_costs *costs,
+                int depth, bool strict, double *makespan,
+                struct pp_err *err) PP_MUST_USE;
 
 /* Frees the spans; accepts a zeroed struct. */
 void pp_sim_finish(struct pp_sim *sim);
