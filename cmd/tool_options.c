@@ -158,8 +158,6 @@ static void collect_names(const struct tool *t, struct option_names *all)
         if (o->letter && o->arg)
             *letter++ = ':';
         add_name(all, o, o->name, k);
-        if (o->old)
-            add_name(all, o, o->old, k);
         add_synonyms(all, o, k);
     }
     *letter = '\0';
@@ -230,14 +228,10 @@ int tool_set(struct tool *t, const struct tool_option *o, const char *arg)
     return 0;
 }
 
-/* Takes entry k of the tables. typed is its name without dashes, or NULL if the
- * letter was given. */
-static int take_option(struct tool *t, int k, const char *typed,
-                       const char *arg)
+/* Takes entry k of the tables. */
+static int take_option(struct tool *t, int k, const char *arg)
 {
     const struct tool_option *o = tool_nth_option(t, k);
-    if (typed && o->old && !strcmp(typed, o->old))
-        tool_remark(t, "--%s is now called --%s", o->old, o->name);
     t->given[k / 64] |= (uint64_t)1 << k % 64;
     return o->parse ? o->parse(t, o, arg) : tool_set(t, o, arg);
 }
@@ -277,7 +271,7 @@ int tool_read_options(struct tool *t, int argc, char **argv)
             return refuse_option(t, c, argv[word], argv[optind - 1]);
         bool is_long = c >= LONG_OPTION;
         if (take_option(t, is_long ? c - LONG_OPTION : find_letter(t, c),
-                        is_long ? all.names[i].name : NULL, optarg))
+                        optarg))
             return -1;
     }
     char *rest = t->remarks, *line;
@@ -286,28 +280,14 @@ int tool_read_options(struct tool *t, int argc, char **argv)
     return 0;
 }
 
-int tool_memory(struct tool *t, const char *arg, size_t *bytes, bool *is_slots)
+int tool_memory(struct tool *t, const char *arg, size_t *bytes)
 {
-    bool bare = pp_is_digits(arg);
     if (pp_parse_size(arg, "--memory", bytes, &t->err))
         return -1;
     if (*bytes == 0)
         return tool_usage(t, "--memory: '%s' must be positive", arg);
-    if (bare && is_slots && *bytes > INT32_MAX)
-        return pp_fail(
-            &t->err, PP_EXIT_INPUT,
-            "--memory: '%s' has no unit, so it counts slots, at most "
-            "%d; give a unit, such as %sB",
-            arg, INT32_MAX, arg);
-    if (bare && is_slots)
-        tool_remark(t,
-                    "--memory %s counts slots, as --max-in-flight does; a "
-                    "size has a unit, such as %sG",
-                    arg, arg);
-    else if (bare)
+    if (pp_is_digits(arg))
         tool_remark(t, "--memory %s is in bytes; give a unit, such as %sG", arg,
                     arg);
-    if (is_slots)
-        *is_slots = bare;
     return 0;
 }

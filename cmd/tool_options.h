@@ -50,7 +50,6 @@ struct tool_option {
      * the run is over. */
     int (*parse)(struct tool *t, const struct tool_option *o, const char *arg);
     const char *also; /* synonyms, separated by blanks */
-    const char *old;  /* a former name: accepted, with a note under -v */
     /* Conditions that must hold, separated by blanks. '|' separates
      * alternatives; one that begins with '?' is not named in the message. */
     const char *needs;
@@ -88,10 +87,9 @@ int tool_check_options(struct tool *t) PP_MUST_USE;
 /* Returns true if the option of that name was given. */
 bool tool_given(const struct tool *t, const char *name);
 
-/* Reads the argument of --memory into *bytes. A bare number counts slots if
- * is_slots is not NULL, and bytes otherwise; a remark advises against it. */
-int tool_memory(struct tool *t, const char *arg, size_t *bytes,
-                bool *is_slots) PP_MUST_USE;
+/* Reads the argument of --memory into *bytes. A remark advises against a number
+ * without a unit, which counts bytes. */
+int tool_memory(struct tool *t, const char *arg, size_t *bytes) PP_MUST_USE;
 
 /* Adds a remark on the command line, one line, which -v shows once all options
  * are read. */

@@ -9,10 +9,9 @@
 
 enum { MAX_LIST = 320, MAX_TYPED = 40 };
 
-/* Words of other systems, and former words of ours. */
+/* Words of other systems. */
 static const struct word_synonym {
     const char *typed, *word;
-    bool is_old;
 } word_synonyms[] = {
     {"bfloat16", "bf16"},
     {"float32", "fp32"},
@@ -23,8 +22,6 @@ static const struct word_synonym {
     {"interleavedzerobubble", "zb-interleaved"},
     {"zbvzerobubble", "zbv"},
     {"makespan", "time"},
-    {"old", "pre-2024-11", true},
-    {"unwaited", "no-wait", true},
 };
 
 /* Options of other systems that do not map to one of ours without thought. */
@@ -62,14 +59,11 @@ static int find_word(const char *s, const char *const *words)
 }
 
 /* A synonym counts only for an option that has its word. */
-static int find_synonym(struct tool *t, const char *option, const char *s,
-                        const char *const *words)
+static int find_synonym(const char *s, const char *const *words)
 {
     for (size_t k = 0; k < sizeof word_synonyms / sizeof *word_synonyms; k++) {
         const struct word_synonym *y = &word_synonyms[k];
         int i = strcasecmp(s, y->typed) ? -1 : find_word(y->word, words);
-        if (i >= 0 && y->is_old)
-            tool_remark(t, "%s %s is now called %s", option, s, y->word);
         if (i >= 0)
             return i;
     }
@@ -81,7 +75,7 @@ int tool_word(struct tool *t, const char *option, const char *s,
 {
     int found = find_word(s, words);
     if (found < 0)
-        found = find_synonym(t, option, s, words);
+        found = find_synonym(s, words);
     if (found >= 0)
         return found;
     char known[MAX_LIST] = "";

@@ -58,7 +58,7 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *option,
 {
     struct pprun *p = t->base;
     (void)option;
-    return tool_memory(t, arg, &p->options.memory, &p->options.memory_is_slots);
+    return tool_memory(t, arg, &p->options.memory);
 }
 
 static int parse_slot_limit(struct tool *t, const struct tool_option *option,
@@ -142,7 +142,7 @@ const struct tool_option pprun_option_table[] = {
      "an epoch's last step: wrap (default), short, drop",
      AT(options.last_batch), .words = last_batches, .needs = TRAINING},
     {0, "grad-accum", "N", "passes of the schedule in each step (1)",
-     AT(job.accumulate), 1, 1 << 20, .needs = TRAINING, .old = "accumulate",
+     AT(job.accumulate), 1, 1 << 20, .needs = TRAINING,
      .also = "gradient-accumulation-steps"},
     {0, "lr", "X", "peak learning rate (1e-3; 1e-5 from weights)",
      AT(job.optim.lr), 0, 1e6, .needs = TRAINING, .also = "learning-rate"},
@@ -247,7 +247,7 @@ const struct tool_option pprun_option_table[] = {
     {0, "stall-abort", NULL, "mpi, nccl: such a rank ends the run",
      AT(options.stall_abort), .needs = "transport=mpi|transport=nccl"},
     {0, "message-size", "HOW", "planned (default), exchange or max",
-     AT(options.shapes), .words = message_sizes, .old = "shapes"},
+     AT(options.shapes), .words = message_sizes},
 
     {.group = "Memory"},
     {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
@@ -255,7 +255,7 @@ const struct tool_option pprun_option_table[] = {
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
      .parse = parse_slot_limit, .excludes = "memory"},
     {0, "print-memory", NULL, "print what every rank would allocate, and stop",
-     AT(options.plan), .old = "plan"},
+     AT(options.plan)},
 
     {.group = "Checkpoints"},
     {0, "save", "DIR", "write checkpoints to DIR", AT(job.save),

@@ -70,12 +70,11 @@ static int parse(struct ppsched *p, bool has_manifest, const char *text,
     struct pp_err *err = &p->tool->err;
     const struct ppsched_options *o = &p->options;
     struct pp_faults faults = {.n = 0};
-    const struct pp_csv_options how = {
-        .on = has_manifest ? &p->manifest.graph : NULL,
-        .n_microbatches = o->n_microbatches,
-        .old_dialect = o->dialect && !strcmp(o->dialect, "pre-2024-11"),
-        .lenient = o->lenient,
-        .faults = &faults};
+    const struct pp_csv_options how = {.on = has_manifest ? &p->manifest.graph
+                                                          : NULL,
+                                       .n_microbatches = o->n_microbatches,
+                                       .lenient = o->lenient,
+                                       .faults = &faults};
     p->manifest.graph.n_slices =
         1; /* the slices of the replaced schedule do not apply */
     if (pp_csv_parse(text, n, &how, &p->csv, err))

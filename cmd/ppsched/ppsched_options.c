@@ -20,8 +20,7 @@ enum {
 };
 
 static const char *const minimize_words[] = {"time", "span", "memory", NULL};
-static const char *const dialect_words[] = {"pytorch", "no-wait", "pre-2024-11",
-                                            NULL};
+static const char *const dialect_words[] = {"pytorch", "no-wait", NULL};
 static const char *const export_words[] = {"csv", "csv-comms", NULL};
 static const char *const placement_words[] = {"loop", "v", "both-ways", NULL};
 /* The last word means all of the others. */
@@ -49,7 +48,7 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *option,
     struct ppsched_options *o = t->base;
     (void)option;
     o->has_memory = true;
-    return tool_memory(t, arg, &o->memory, &o->memory_is_slots);
+    return tool_memory(t, arg, &o->memory);
 }
 
 static int parse_depth(struct tool *t, const struct tool_option *option,
@@ -100,8 +99,8 @@ const struct tool_option ppsched_option_table[] = {
      1, PP_MAX_SLICES, .needs = "schedule|?compare"},
     {0, "csv", "FILE", "read the schedule from PyTorch's CSV", AT(csv),
      .excludes = "schedule ranks"},
-    {0, "dialect", "NAME", "CSV: pytorch (default), no-wait or pre-2024-11",
-     AT(dialect), .words = dialect_words, .needs = "csv|export=csv-comms"},
+    {0, "dialect", "NAME", "CSV: pytorch (default) or no-wait", AT(dialect),
+     .words = dialect_words, .needs = "csv|export=csv-comms"},
     {0, "lenient", NULL, "with --csv: skip empty cells", AT(lenient),
      .needs = "csv"},
     {0, "compare", "KINDS", "a table: of kinds A,B,..., all, own, FILE.csv",
@@ -141,7 +140,7 @@ const struct tool_option ppsched_option_table[] = {
     {0, "reduce-beside", NULL, "collectives do not keep ranks from computing",
      AT(reduce_beside)},
     {0, "overlap-cost", "X", "time of an overlap pair over its sum (1)",
-     AT(pair_cost), 0, 1000, .old = "pair-cost"},
+     AT(pair_cost), 0, 1000},
     {0, "seq-len", "N", "tokens of a microbatch (the manifest's, or 4096)",
      AT(seq_len), 1, MAX_MICROBATCHES, .counts = true,
      .also = "seq-length sequence-length"},
@@ -197,8 +196,6 @@ static int check_dialect(struct tool *t, const struct ppsched_options *o)
         return 0;
     if (!strcmp(o->dialect, "no-wait") && !comms)
         return tool_usage(t, "--dialect no-wait needs --export csv-comms");
-    if (!strcmp(o->dialect, "pre-2024-11") && !o->csv)
-        return tool_usage(t, "--dialect pre-2024-11 needs --csv");
     return 0;
 }
 

@@ -98,7 +98,7 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *o,
 {
     struct split_job *j = t->base;
     (void)o;
-    return tool_memory(t, arg, &j->memory_bytes, NULL);
+    return tool_memory(t, arg, &j->memory_bytes);
 }
 
 /* Reads a mode, a list of modes per stage, or auto. */
@@ -253,8 +253,7 @@ const struct tool_option split_options[] = {
 
     {.group = "Schedule"},
     {'s', "schedule", "KIND", "the schedule that will run, or auto (1f1b, ...)",
-     AT(kind), .list = pp_kind_names, .old = "for",
-     .also = "pipeline-parallel-schedule"},
+     AT(kind), .list = pp_kind_names, .also = "pipeline-parallel-schedule"},
     {'m', "microbatches", "N", "microbatches in a step (4 for each rank)",
      AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",

@@ -43,7 +43,7 @@ fails() {
     ppsplit -q -p 3 model-llama | ppsched -q -s 1f1b -m 2 --depth 3 >deep.json
     ppsched -q -s 1f1b -m 2 --depth 1 deep.json >shallow.json
     for depth in deep shallow; do
-        pprun $depth.json --data packed --init 1 --steps 4 --accumulate 2 |
+        pprun $depth.json --data packed --init 1 --steps 4 --grad-accum 2 |
             jq -c '[.loss, .grad_norm]' >$depth
     done
     [ "$(wc -l <deep)" -eq 4 ]
@@ -52,7 +52,7 @@ fails() {
 
 @test "a manifest whose sizes differ from the data is refused" {
     ppsched -q -s 1f1b -m 4 --data packed plan.json >with.json
-    pprun --init 1 --steps 1 --shapes max with.json >out
+    pprun --init 1 --steps 1 --message-size max with.json >out
     local key n
     for key in capacity max_tokens n_bins; do
         n=$(jq ".data.$key" with.json)
@@ -138,7 +138,7 @@ END
     if [[ $(pprun -V) == *cuda* ]]; then
         [[ $stderr == *"no GPU "* ]]
         pprun plan.json --device cuda --data packed --init 1 --steps 1 \
-            --plan | jq -e 'length == 2' >/dev/null
+            --print-memory | jq -e 'length == 2' >/dev/null
         fails 2 "pprun: CUDA_DEVICE_MAX_CONNECTIONS is '1': *" \
             env CUDA_DEVICE_MAX_CONNECTIONS=1 pprun plan.json --device cuda \
             --data packed --init 1 --steps 1
@@ -292,21 +292,21 @@ END
 
 @test "--print-memory needs neither steps nor weights, and writes nothing" {
     rm -rf ckpt
-    pprun plan.json --data packed --init 1 --steps 1 --plan >want
-    pprun plan.json --data packed --plan >got
-    pprun plan.json --data packed --plan --optimizer sgd |
+    pprun plan.json --data packed --init 1 --steps 1 --print-memory >want
+    pprun plan.json --data packed --print-memory >got
+    pprun plan.json --data packed --print-memory --optimizer sgd |
         jq -e '.[0].optimizer == 0' >/dev/null
     cmp want got
-    pprun plan.json --data packed --plan --steps 1 --save ckpt >got
+    pprun plan.json --data packed --print-memory --steps 1 --save ckpt >got
     cmp want got
     [ ! -e ckpt ]
     # Forward passes keep no gradients.
     for forward in "--eval packed" "--logprobs lines"; do
         # shellcheck disable=SC2086
-        pprun plan.json --data packed --plan $forward |
+        pprun plan.json --data packed --print-memory $forward |
             jq -e 'all(.[]; .gradients == 0 and .optimizer == 0)'
     done
-    fails 2 "try 'pprun --help'" pprun plan.json --plan
+    fails 2 "try 'pprun --help'" pprun plan.json --print-memory
 }
 
 @test "the file of log-probabilities appears when it is complete" {
@@ -398,7 +398,7 @@ EOF
 
 @test "--max-in-flight accepts the simulated peak and refuses one less" {
     peak=$(ppsched --stats plan.json | jq '.peak | max')
-    pprun plan.json --data packed --init 1 --steps 1 --memory "$peak" -v \
+    pprun plan.json --data packed --init 1 --steps 1 --max-in-flight "$peak" -v \
         >out 2>err
     for r in 0 1; do
         want=$(ppsched --stats plan.json | jq ".peak[$r]")
@@ -421,7 +421,7 @@ allows $((peak - 1))" pprun plan.json --data packed --init 1 --steps 1 \
         ppsplit ${split#* } model-llama |
             ppsched -s "${split%% *}" -m 6 --data packed >p.json
         ppsched --stats p.json >stats.json
-        pprun p.json --init 1 --steps 1 --plan >need.json
+        pprun p.json --init 1 --steps 1 --print-memory >need.json
         diff <(jq -c .arena_bytes stats.json) <(jq -c \
             'map(.activations + .messages + .workspace)' need.json)
         diff <(jq -S .memory stats.json) \
@@ -435,7 +435,7 @@ allows $((peak - 1))" pprun plan.json --data packed --init 1 --steps 1 \
     ppsplit -p 2 --dtype bf16 model-qwen3 |
         ppsched -s 1f1b -m 6 --data packed >p.json
     ppsched --stats p.json >stats.json
-    pprun p.json --init 1 --steps 1 --plan --device cuda --dtype bf16 \
+    pprun p.json --init 1 --steps 1 --print-memory --device cuda --dtype bf16 \
         >need.json
     diff <(jq -c .rank_bytes stats.json) <(jq -c 'map(.total)' need.json)
     jq -e 'all(.[]; .gradients == 2 * .weights and

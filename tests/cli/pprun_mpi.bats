@@ -137,7 +137,7 @@ says() {
 }
 
 @test "messages that carry their size, and scores" {
-    mpi 2 pprun --transport mpi --shapes exchange two.json "${options[@]}" >out
+    mpi 2 pprun --transport mpi --message-size exchange two.json "${options[@]}" >out
     diff <(numbers want) <(numbers out)
     pprun two.json --data packed --init 1 --logprobs lines.want
     mpi 2 pprun --transport mpi two.json --data packed --init 1 \

@@ -68,7 +68,7 @@ fails() {
 }
 
 @test "a trace of several steps has all their passes" {
-    run_pprun --steps 5 --accumulate 2 --trace trace.json --trace-steps 3 \
+    run_pprun --steps 5 --grad-accum 2 --trace trace.json --trace-steps 3 \
         plan.json >/dev/null
     check_trace trace.json
     causal trace.json

@@ -75,12 +75,12 @@ refuses() {
     # Its rounding differs, so it was computed and not copied.
     jq -e '.scalars[3] | .error > 0 and .error <= .bound' with
     pprun --verify --data packed --init 1 --eval eval --dtype fp64 tied.json
-    pprun --verify --shrink --eval eval --shapes exchange tied.json |
+    pprun --verify --shrink --eval eval --message-size exchange tied.json |
         grep -q '^evaluation after step 1 .* ok$'
 }
 
 @test "--shrink works without data, with data and with a seed" {
-    for args in "" "--data packed" "--init 7" "--accumulate 3" \
+    for args in "" "--data packed" "--init 7" "--grad-accum 3" \
         "--dtype fp64"; do
         # shellcheck disable=SC2086
         run --separate-stderr pprun --verify --shrink $args tied.json

@@ -143,7 +143,7 @@ a limit the step takes 6.4% less" ]
     fails 2 "; try --microbatches 8 or more" -p 4 -c 2 --placement v -s dualpipev -m 7
     fails 2 "--group needs -s interleaved" -p 4 -c 2 -s zb-interleaved -m 8 --group 4
     fails 2 "; try --group 7" -p 4 -c 2 -s interleaved -m 7 --group 4
-    fails 1 "1 more than the limit of '3'" -p 4 -s 1f1b -m 8 --memory 3
+    fails 1 "1 more than the limit of '3'" -p 4 -s 1f1b -m 8 --max-in-flight 3
 }
 
 @test "a full disk is status 3" {

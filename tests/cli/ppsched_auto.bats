@@ -12,10 +12,10 @@ auto() {
 }
 
 @test "auto reaches the bound, says so, and is checked like any schedule" {
-    auto -p 4 -m 8 --cost 10,10,8,1 --memory 7 >plan.json
+    auto -p 4 -m 8 --cost 10,10,8,1 --max-in-flight 7 >plan.json
     run ppsched --check plan.json
     [ "$output" = "valid, canonical" ]
-    auto -p 4 -m 8 --cost 10,10,8,1 --memory 7 --stats >stats.json
+    auto -p 4 -m 8 --cost 10,10,8,1 --max-in-flight 7 --stats >stats.json
     [ "$(jq .makespan stats.json)" = 257 ]
     [ "$(jq .lower_bound stats.json)" = 257 ]
     [ "$(jq -r .kind stats.json)" = auto ]
@@ -45,22 +45,22 @@ auto() {
 }
 
 @test "auto keeps to a limit in slots on any placement" {
-    auto -p 4 -c 2 --placement v -m 9 --memory 4 --stats >stats.json
+    auto -p 4 -c 2 --placement v -m 9 --max-in-flight 4 --stats >stats.json
     [ "$(jq '.peak | max' stats.json)" -le 4 ]
-    auto -p 4 -c 2 --placement loop -m 9 --memory 5 --stats >stats.json
+    auto -p 4 -c 2 --placement loop -m 9 --max-in-flight 5 --stats >stats.json
     [ "$(jq '.peak | max' stats.json)" -le 5 ]
 }
 
 @test "auto gives the same bytes again" {
-    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 -o a.json
+    auto -p 4 -m 12 --cost 5,7,4,2 --max-in-flight 3 -o a.json
     cp a.json first.json
-    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 -o a.json
+    auto -p 4 -m 12 --cost 5,7,4,2 --max-in-flight 3 -o a.json
     cmp a.json first.json
-    auto -p 4 -m 12 --cost 5,7,4,2 --memory 3 --seed 9 --check
+    auto -p 4 -m 12 --cost 5,7,4,2 --max-in-flight 3 --seed 9 --check
 }
 
 @test "auto refuses memory that no order fits, and names the least" {
-    run --separate-stderr auto -p 3 -c 2 --placement v -m 4 --memory 1
+    run --separate-stderr auto -p 3 -c 2 --placement v -m 4 --max-in-flight 1
     [ "$status" -eq 1 ]
     [ -z "$output" ]
     [ "$stderr" = "ppsched: rank 0 needs 2 for a single microbatch, \
@@ -101,8 +101,8 @@ more than its limit of '1'" ]
 }
 
 @test "--minimize span finds the least span" {
-    auto -p 4 -m 8 --cost 10,10,8,1 --minimize span --memory 8 --stats >a.json
-    auto -p 4 -m 8 --cost 10,10,8,1 --memory 8 --stats >b.json
+    auto -p 4 -m 8 --cost 10,10,8,1 --minimize span --max-in-flight 8 --stats >a.json
+    auto -p 4 -m 8 --cost 10,10,8,1 --max-in-flight 8 --stats >b.json
     [ "$(jq .span a.json)" -le "$(jq .span b.json)" ]
     run --separate-stderr auto -p 4 -m 8 --minimize size
     [ "$status" -eq 2 ]
@@ -135,13 +135,13 @@ more than its limit of '1'" ]
 }
 
 @test "auto takes the least memory among orders of the same makespan" {
-    ppsched -s auto -p 8 -m 24 --memory 15 --stats >got
+    ppsched -s auto -p 8 -m 24 --max-in-flight 15 --stats >got
     ppsched -s zb-h1 -p 8 -m 24 --stats >light
     jq -e --slurpfile w light '.gap == 0 and .makespan == $w[0].makespan and
         (.peak | max) <= ($w[0].peak | max)' got
     # zb-h2 takes as long, with twice the memory; its span is the least.
     ppsched -s zb-h2 -p 8 -m 24 --stats >heavy
-    ppsched -s auto -p 8 -m 24 --memory 15 --minimize span --stats >short
+    ppsched -s auto -p 8 -m 24 --max-in-flight 15 --minimize span --stats >short
     jq -e --slurpfile w heavy '.makespan == $w[0].makespan and
         .span <= $w[0].span' short
     jq -es '.[0].span < .[1].span' short got
@@ -168,9 +168,9 @@ more than its limit of '1'" ]
     # Two encoders into one model: stages 0 and 1 both feed stage 2.
     ppsched -p 4 -s gpipe -m 6 | jq 'del(.schedule) |
         .stages[1].inputs = [] | .stages[2].inputs = [0, 1]' >two.json
-    auto -m 6 --memory 3 --cost 3,3,2,1 two.json >plan.json
+    auto -m 6 --max-in-flight 3 --cost 3,3,2,1 two.json >plan.json
     [ "$(ppsched --check plan.json)" = "valid, canonical" ]
-    auto -m 6 --memory 3 --cost 3,3,2,1 --stats two.json >stats.json
+    auto -m 6 --max-in-flight 3 --cost 3,3,2,1 --stats two.json >stats.json
     jq -e '.gap == 0 and .peak[0] <= 3 and .peak[1] <= 3' stats.json
     ppsched -s 1f1b -m 6 --cost 3,3,2,1 --stats two.json >1f1b.json
     jq -es '.[0].makespan < .[1].makespan' stats.json 1f1b.json

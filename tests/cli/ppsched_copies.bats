@@ -141,7 +141,7 @@ fails() {
     jq -e --slurpfile whole whole.json '.peak == [1.25, 1] and
         .peak_bytes[0] < 0.8 * $whole[0].peak_bytes[0]' parts.json
     fails 1 "*rank 0 keeps 1.25 slots alive, 0.25 more than the limit of '1', first at '0F1' (action 8)" \
-        ppsched --memory 1 --check sliced.json
+        ppsched --max-in-flight 1 --check sliced.json
 }
 
 @test "invalid uses of slices are refused" {

@@ -141,7 +141,7 @@ END
 }
 
 @test "--dialect no-wait writes no waits" {
-    run ppsched -p 2 -s 1f1b -m 2 --export csv-comms --dialect unwaited
+    run ppsched -p 2 -s 1f1b -m 2 --export csv-comms --dialect no-wait
     [ "${lines[0]}" = "0UNSHARD,0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,\
 0RECV_B1,0B1,0REDUCE_GRAD,0RESHARD" ]
     [ "${lines[1]}" = "1UNSHARD,1RECV_F0,1F0,1RECV_F1,1B0,1SEND_B0,1F1,1B1,\
@@ -150,7 +150,7 @@ END
     ppsched --csv "$file" --export csv-comms >now.csv
     accepted "$(cat now.csv)"
     diff <(sed 's/,[0-9]*WAIT_[A-Z_]*[0-9]*//g' now.csv) \
-        <(ppsched --csv now.csv --export csv-comms --dialect unwaited)
+        <(ppsched --csv now.csv --export csv-comms --dialect no-wait)
 }
 
 @test "every send has a wait, after the gradient of its activation" {
@@ -234,17 +234,12 @@ computed() {
     done
     accepted ' 0F0 ,\t0B0 \n1F0,1B0'
     accepted ',0F0,,0B0,,\r\n1F0,,1B0\r\n'
+    refused 2 "'0BW0' is not an action" '0F0,0BW0\n'
+    refused 1 "'0W0' repeats a backward" '0F0,0B0,0W0\n'
     refused 2 "zero byte" '0F0\0,0B0\n'
     refused 2 "no rows" ''
     refused 2 "rank 0, cell 1: the cell is empty, in a file with communication; see --lenient" \
         '0F0,,0REDUCE_GRAD,0B0\n'
-}
-
-@test "files from before November 2024 are detected" {
-    for text in '0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1\n' \
-        '0F0,0F1,0BW0,0BW1\n' '0F0,0B0,0F1,0B1,0W1,0W0\n'; do
-        refused 2 "is from before November 2024, when B was the input gradient and BW the whole backward; try --dialect pre-2024-11" "$text"
-    done
 }
 
 @test "defective files are refused" {

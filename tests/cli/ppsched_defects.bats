@@ -89,12 +89,7 @@ no_stage         |2||F0,B0| rank 0, cell 0: 'F0'
 negative         |2||0F-1,0B0| rank 0, cell 0: '0F-1'
 quoted           |2||"0F0",0B0| rank 0, cell 0: '"0F0"'
 semicolons       |2||0F0;0B0| rank 0, cell 0: '0F0;0B0'
-old_token        |2||0F0,0BW0| rank 0, cell 1: '0BW0' is from before November 2024
-old_split_B_W    |2||0F0,0F1,0B0,0W0,0B1,0W1 / 1F0,1B0,1F1,1B1| rank 0: '0B0' with '0W0' is from before November 2024
-old_read         |0|--dialect old|0F0,0F1,0B0,0W0,0B1,0W1 / 1F0,1BW0,1F1,1BW1|
-old_not_pytorch  |2|--dialect old|0F0,0I0,0W0| rank 0, cell 1: '0I0' is not an action of files before November 2024
-old_without_W    |1|--dialect old|0F0,0F1,0B0,0W0,0B1| rank 0: '0W1' is missing
-old_pair         |2|--dialect old|0F0,(0F1;0B0)OVERLAP_F_B,0B1| not an action of files before November 2024
+old_token        |2||0F0,0BW0| rank 0, cell 1: '0BW0' is not an action
 END
 }
 
@@ -194,9 +189,9 @@ END
 @test "a limit in slots, which F opens and B or W closes" {
     local one='0F0,0F1,0I0,0F2,0W0,0F3,0I1,0W1,0I2,0W2,0I3,0W3'
     printf '%s\n' "$one" >one.csv
-    run --separate-stderr ppsched --check --csv one.csv --memory 3
+    run --separate-stderr ppsched --check --csv one.csv --max-in-flight 3
     [ "$status" -eq 0 ]
-    run --separate-stderr ppsched --check --csv one.csv --memory 2
+    run --separate-stderr ppsched --check --csv one.csv --max-in-flight 2
     [ "$status" -eq 1 ]
     [ "$stderr" = "ppsched: rank 0 keeps 3 slots alive, 1 more than \
 the limit of '2', first at '0F2' (action 3)" ]
@@ -204,7 +199,7 @@ the limit of '2', first at '0F2' (action 3)" ]
     run ppsched --csv pair.csv --stats
     jq -e '.peak == [2, 1]' <<<"$output"
     ppsched -p 2 -s gpipe -m 4 >plan.json
-    run --separate-stderr ppsched --check --memory 3 plan.json
+    run --separate-stderr ppsched --check --max-in-flight 3 plan.json
     [ "$status" -eq 1 ]
     [[ "$stderr" == *"rank 0 keeps 4 slots alive, 1 more than the limit of '3', first at '0F3' "* ]]
 }
@@ -246,7 +241,7 @@ names a stage of another rank" ]
     for args in "--semantics pair" "--check --semantics nccl" \
         "--check --dialect old" "--check --lenient" \
         "--check --csv x.csv --dialect zb" "--check --dialect pytorch" \
-        "-p 2 -s gpipe -m 2 --export csv --dialect unwaited" \
+        "-p 2 -s gpipe -m 2 --export csv --dialect no-wait" \
         "-p 2 -s gpipe -m 2 --export csv-comms --dialect old"; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr ppsched $args </dev/null

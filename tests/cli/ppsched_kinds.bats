@@ -71,7 +71,7 @@ refused() {
     run ppsched -p 8 -c 2 --placement v -s v-min -m 24 --stats --cost .5,.5,.5
     jq -e '.makespan == 85.5 and (.peak | max) == 8' <<<"$output"
     run --separate-stderr ppsched -p 8 -c 2 --placement v -s v-half -m 24 \
-        --memory 9
+        --max-in-flight 9
     [ "$status" -eq 1 ]
     refused '2 chunks per rank and placement v' -p 8 -c 2 --placement loop -s v-min -m 8
 }

@@ -27,7 +27,7 @@ setup() {
     step() {
         local kind=$1
         shift
-        ppsplit -p 3 -m 4 --for "$kind" -v -o plan.json "$@" m 2>said
+        ppsplit -p 3 -m 4 --schedule "$kind" -v -o plan.json "$@" m 2>said
         want=$(sed -n 's/.*a step of \(.*\) flop,.*/\1/p' said)
         got=$(makespan "$kind" 4 plan.json)
         echo "$kind $*: $got, not $want"
@@ -42,7 +42,7 @@ setup() {
 }
 
 @test "ppsched checks --memory with the same microbatches" {
-    args=(-p 2 --for 1f1b -m 4 --method uniform --micro-batch-tokens 16K m)
+    args=(-p 2 --schedule 1f1b -m 4 --method uniform --micro-batch-tokens 16K m)
     most=$(least_limit "${args[@]}")
     echo "$most MiB"
     ppsplit -q "${args[@]}" >plan.json

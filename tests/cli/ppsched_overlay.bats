@@ -108,7 +108,7 @@ plan() {
         how=$([ $kind = zbv ] && echo '-c 2 --placement v' || true)
         # shellcheck disable=SC2086 # words
         ppsplit -q -p 2 $how model-llama | ppsched -q -s $kind -m 4 >plan.json
-        pprun -q --data packed --init 1 --steps 3 --accumulate 2 \
+        pprun -q --data packed --init 1 --steps 3 --grad-accum 2 \
             --trace t.json --trace-steps 2 plan.json >/dev/null
         ppsched --overlay t.json --data packed --step 3 plan.json >table
         cat table

@@ -75,7 +75,7 @@ well_formed() {
 @test "a picture has a legend of its items" {
     ppsched -p 4 -c 2 --placement v -s dualpipev -m 8 --svg pairs.svg >/dev/null
     grep -q 'pair, run as one' pairs.svg
-    ppsched -p 4 -s 1f1b -m 8 --memory 5 --svg limit.svg >/dev/null
+    ppsched -p 4 -s 1f1b -m 8 --max-in-flight 5 --svg limit.svg >/dev/null
     grep -q 'class="k"' limit.svg
     grep -q 'memory, up to 5 slots' limit.svg
     ppsched -p 4 -s 1f1b -m 8 --svg plain.svg >/dev/null
@@ -130,7 +130,7 @@ END
     fails 2 'no action takes time' -p 2 -s 1f1b -m 2 \
         --cost 0,0,0 --svg a.svg
     [ -z "$(find . -name "a.svg*")" ]
-    fails 1 "the limit of '1'" -p 2 -s 1f1b -m 2 --memory 1 --svg a.svg
+    fails 1 "the limit of '1'" -p 2 -s 1f1b -m 2 --max-in-flight 1 --svg a.svg
     [ -z "$(find . -name "a.svg*")" ]
 }
 
@@ -227,7 +227,7 @@ END
 
 @test "--compare gives each kind the same work" {
     run --separate-stderr ppsched --compare gpipe,1f1b,interleaved,zbv \
-        -p 4 -m 8 --memory 6 --svg all.svg
+        -p 4 -m 8 --max-in-flight 6 --svg all.svg
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
     [[ "${lines[0]}" == kind*chunks*depth*makespan*bubble*span*gap*strict*peak ]]

@@ -21,8 +21,8 @@ holds() {
 
 @test "the bound keeps to --memory" {
     holds '.lower_bound == 272 and .gap == 0 and .bound_rule == "event graph"' \
-        -p 4 -s zb-h1 -m 8 --cost 10,10,8,1 --memory 4
-    run --separate-stderr ppsched -p 4 -s zb-h1 -m 8 --memory 3 --stats
+        -p 4 -s zb-h1 -m 8 --cost 10,10,8,1 --max-in-flight 4
+    run --separate-stderr ppsched -p 4 -s zb-h1 -m 8 --max-in-flight 3 --stats
     [ "$status" -eq 1 ]
     [ -z "$output" ]
     [[ $stderr == *"keeps 4 slots alive, 1 more than the limit of '3', first at '0F3' (action 6)" ]]

@@ -33,7 +33,7 @@ step() {
 beats() {
     local kind=$1 m=$2 best other tried=0
     shift 2
-    best=$(step "$kind" "$m" "$@" --for "$kind" -m "$m")
+    best=$(step "$kind" "$m" "$@" --schedule "$kind" -m "$m")
     for method in parameters type:layer\|block uniform-units colossalai \
         weights uniform; do
         # Some rules cannot make that many stages.

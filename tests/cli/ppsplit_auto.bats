@@ -16,7 +16,7 @@ beats() {
     local m=$1 memory=$2 tried=0 best said other kind
     shift 2
     set -- "$@" -m "$m" ${memory:+--memory "$memory"}
-    ppsplit "$@" --for auto -v -o auto.json model.json 2>note
+    ppsplit "$@" --schedule auto -v -o auto.json model.json 2>note
     best=$(makespan auto "$m" ${memory:+--memory "$memory"} auto.json)
     # The note of ppsplit gives the step that ppsched finds.
     grep -q 'ppsplit: auto, ' note
@@ -25,7 +25,7 @@ beats() {
     for kind in $(ppsched --list | awk '/^[a-z0-9-]+ / && !/^auto/ {print $1}'); do
         # auto takes no slices and no copies.
         case $kind in seq1f1b | dualpipe) continue ;; esac
-        ppsplit "$@" --for "$kind" -o kind.json model.json 2>/dev/null ||
+        ppsplit "$@" --schedule "$kind" -o kind.json model.json 2>/dev/null ||
             continue
         other=$(makespan "$kind" "$m" ${memory:+--memory "$memory"} kind.json)
         echo "$*: $best, $kind $other"
@@ -53,24 +53,24 @@ beats() {
 @test "an order may fit if no named kind does" {
     for memory in 3000M 2800M; do
         for kind in gpipe 1f1b zb-h1; do
-            run -1 ppsplit -p 3 -m 8 --memory $memory --for $kind model.json
+            run -1 ppsplit -p 3 -m 8 --memory $memory --schedule $kind model.json
         done
-        ppsplit -p 3 -m 8 --memory $memory --for auto model.json >plan.json
+        ppsplit -p 3 -m 8 --memory $memory --schedule auto model.json >plan.json
         ppsched -s auto --time 0.2 -m 8 --memory $memory plan.json >/dev/null
     done
 }
 
 @test "auto orders the split of a rule, and refuses what it cannot do" {
-    run -0 ppsplit -p 3 -m 4 --for auto --method uniform -t model.json
+    run -0 ppsplit -p 3 -m 4 --schedule auto --method uniform -t model.json
     [[ "$output" == *'A step of 4 microbatches under auto takes '* ]]
-    run --separate-stderr ppsplit -p 3 -m 4 --for auto --memory 100M model.json
+    run --separate-stderr ppsplit -p 3 -m 4 --schedule auto --memory 100M model.json
     [ "$status" -eq 1 ]
     [[ "$stderr" == *'more than the limit of 100.00 MiB'* ]]
-    run --separate-stderr ppsplit -p 2 --placement both-ways --for auto model.json
+    run --separate-stderr ppsplit -p 2 --placement both-ways --schedule auto model.json
     [ "$status" -eq 2 ]
     [ "$stderr" = "ppsplit: auto orders whole sequences on one copy of the weights, not slices or copies" ]
     for modes in none,full auto; do
-        run --separate-stderr ppsplit -p 2 --for auto --memory 8G \
+        run --separate-stderr ppsplit -p 2 --schedule auto --memory 8G \
             --recompute $modes model.json
         [ "$status" -eq 2 ]
         [[ "$stderr" == "ppsplit: -s auto needs one mode of --recompute "* ]]

@@ -134,8 +134,8 @@ best() {
 
 @test "a manifest is printed in every form, as a table and as a picture" {
     model=$SRCDIR/tests/golden/llama/model
-    for split in '-p 2 --for 1f1b' '-p 2 -c 2 --for interleaved' \
-        '-p 2 -c 2 --placement v --recompute full,none,none,full --for zbv'; do
+    for split in '-p 2 --schedule 1f1b' '-p 2 -c 2 --schedule interleaved' \
+        '-p 2 -c 2 --placement v --recompute full,none,none,full --schedule zbv'; do
         # shellcheck disable=SC2086
         set -- $split -m 4 "$model"
         ppsplit -q "$@" | ppsched -q -s "${split##* }" -m 4 >plan.json

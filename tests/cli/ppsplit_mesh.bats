@@ -205,7 +205,7 @@ ranks cannot divide 2048: it is not a multiple of 6"* ]]
     # The least limit that ppsplit accepts is also the least for ppsched.
     for mesh in '--tp 2 --dp 3' '--cp 2 --dp 2' '--tp 4 --cp 2'; do
         # shellcheck disable=SC2086
-        most=$(least_limit -p 3 $mesh --method uniform --for 1f1b -m 6 \
+        most=$(least_limit -p 3 $mesh --method uniform --schedule 1f1b -m 6 \
             dense.json)
         echo "$mesh: $most MiB"
         # shellcheck disable=SC2086

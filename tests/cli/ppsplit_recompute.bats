@@ -49,7 +49,7 @@ shortest() {
     splits $((p * c)) m | while read -r split; do
         echo "$split" >split.json
         for list in $lists; do
-            ppsplit -q -p "$p" -c "$c" --for "$kind" -m "$m" --memory \
+            ppsplit -q -p "$p" -c "$c" --schedule "$kind" -m "$m" --memory \
                 "$limit" --fqns split.json --recompute "$list" "$@" m \
                 2>/dev/null >one.json || continue
             makespan "$kind" "$m" one.json
@@ -64,7 +64,7 @@ shortest() {
         # shellcheck disable=SC2086 # options
         want=$(shortest "$kind" "$m" "$p" "$c" "$limit" $place)
         # shellcheck disable=SC2086 # options
-        ppsplit -p "$p" -c "$c" --for "$kind" -m "$m" --memory "$limit" \
+        ppsplit -p "$p" -c "$c" --schedule "$kind" -m "$m" --memory "$limit" \
             --recompute auto $place m >auto.json
         got=$(makespan "$kind" "$m" auto.json)
         echo "$t: $got, not $want, $(modes auto.json)"
@@ -111,7 +111,7 @@ shortest() {
 @test "auto never chooses full recomputation for slices" {
     n=0
     for limit in 4G 2800M 2600M 2G; do
-        ppsplit -q -p 2 --for seq1f1b -m 4 --recompute auto --memory $limit m \
+        ppsplit -q -p 2 --schedule seq1f1b -m 4 --recompute auto --memory $limit m \
             >auto.json || continue
         modes auto.json
         ppsched -q -s seq1f1b -m 4 auto.json >/dev/null
@@ -122,11 +122,11 @@ shortest() {
     local what='seq1f1b divides sequences into 2 slices, and a stage that
 recomputes in full keeps no keys and values for later ones; try --recompute
 selective'
-    refuses "${what//$'\n'/ }" -p 2 --for seq1f1b -m 4 --recompute full m
-    refuses "${what//$'\n'/ }" -p 2 --for seq1f1b -m 4 --recompute none,full m
+    refuses "${what//$'\n'/ }" -p 2 --schedule seq1f1b -m 4 --recompute full m
+    refuses "${what//$'\n'/ }" -p 2 --schedule seq1f1b -m 4 --recompute none,full m
     ppsplit -q -p 2 --compare seq1f1b,1f1b -m 4 --recompute full m |
         grep -q '^seq1f1b *cannot run: seq1f1b divides'
-    run -1 --separate-stderr ppsplit -q -p 2 --for seq1f1b -m 4 \
+    run -1 --separate-stderr ppsplit -q -p 2 --schedule seq1f1b -m 4 \
         --memory 2400K "$SRCDIR/tests/golden/llama/model"
     [[ $stderr == *': it would fit with -p 4' ]]
 }

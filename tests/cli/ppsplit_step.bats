@@ -36,7 +36,7 @@ shortest() {
         # shellcheck disable=SC2086 # options
         want=$(shortest "$kind" "$m" "$p" "$c" $place)
         # shellcheck disable=SC2086 # options
-        got=$(step "$kind" "$m" --for "$kind" -m "$m" -p "$p" -c "$c" \
+        got=$(step "$kind" "$m" --schedule "$kind" -m "$m" -p "$p" -c "$c" \
             $place)
         echo "$t: $got, not $want"
         [ "$got" = "$want" ]
@@ -57,8 +57,8 @@ shortest() {
         holds "${BASH_REMATCH[1]} <= $most"
     }
     gap 0.1
-    gap 2 --for zb-h2
-    gap 5 --for gpipe
+    gap 2 --schedule zb-h2
+    gap 5 --schedule gpipe
     gap 3.5 -c 2
     gap 7 -c 2 --placement v
     layers=1000 ranks=64
@@ -86,9 +86,9 @@ shortest() {
 @test "ppsched accepts the plan at the limit that ppsplit kept to" {
     # gpipe needs most memory because it keeps all microbatches.
     for kind in 1f1b gpipe zb-h1; do
-        most=$(least_limit -p 3 --for $kind -m 6 m)
+        most=$(least_limit -p 3 --schedule $kind -m 6 m)
         echo "$kind: $most MiB"
-        ppsplit -p 3 --for $kind -m 6 --memory "${most}M" m |
+        ppsplit -p 3 --schedule $kind -m 6 --memory "${most}M" m |
             ppsched -s $kind -m 6 --memory "${most}M" >/dev/null
         eval "need_${kind%%-*}=$most"
     done
@@ -109,7 +109,7 @@ unequal_units() {
 # keeps_limits KIND CHUNKS: plans at what each split needs, and a byte below the
 # least of these.
 keeps_limits() {
-    local fixed=(-p 2 -c "$2" -m 4 --seq-len 16 --for "$1" --units u.json)
+    local fixed=(-p 2 -c "$2" -m 4 --seq-len 16 --schedule "$1" --units u.json)
     splits $((2 * $2)) --units=u.json | while read -r split; do
         echo "$split" >split.json
         ppsplit "${fixed[@]}" --fqns split.json --memory 1 2>&1 |
@@ -294,10 +294,10 @@ profile() {
 
 @test "a kind that cannot run on the stages is refused" {
     kinds=$(ppsched --list | awk '/^[^ ]/ { printf "%s%s", sep, $1; sep = ", " }')
-    run --separate-stderr ppsplit -p 2 --for nosuch m
+    run --separate-stderr ppsplit -p 2 --schedule nosuch m
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = "ppsplit: -s: 'nosuch' is not one of: $kinds" ]
-    run --separate-stderr ppsplit -p 2 --for zbv -m 4 m
+    run --separate-stderr ppsplit -p 2 --schedule zbv -m 4 m
     [ "$status" -eq 2 ]
     [[ "$stderr" == *"2 chunks per rank and placement v"* ]]
 }

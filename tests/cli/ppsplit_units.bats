@@ -38,7 +38,7 @@ setup() {
     done
     # Units without products have a cost only when ranks are compared, so the
     # split may differ, but not the step.
-    for rule in '-p 4 -m 8' '-p 3 -c 2 -m 6' '-p 4 --for zb-h1 -m 12'; do
+    for rule in '-p 4 -m 8' '-p 3 -c 2 -m 6' '-p 4 --schedule zb-h1 -m 12'; do
         # shellcheck disable=SC2086
         ppsplit $rule -t model.json | grep -o 'takes .* flop' >a
         # shellcheck disable=SC2086
@@ -92,7 +92,7 @@ setup() {
 }
 
 @test "ppsched simulates the step that ppsplit planned" {
-    ppsplit -p 4 -m 8 --for 1f1b --seq-len 512 --units t5.json -v \
+    ppsplit -p 4 -m 8 --schedule 1f1b --seq-len 512 --units t5.json -v \
         >plan.json 2>note
     cat note
     step=$(sed -n 's/.*a step of \([^ ]*\) flop.*/\1/p' note)

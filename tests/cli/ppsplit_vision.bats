@@ -130,7 +130,7 @@ plan cannot be exact; try --cp 1" -p 2 --cp 2 --cp-exact "$DATA/qwen2-vl-2b.json
 }
 
 @test "ppsched simulates the step that ppsplit planned for an encoder" {
-    ppsplit -p 4 -m 8 --for zb-h1 --images 8 -v "$DATA/qwen2-vl-2b.json" \
+    ppsplit -p 4 -m 8 --schedule zb-h1 --images 8 -v "$DATA/qwen2-vl-2b.json" \
         >plan.json 2>said
     best=$(sed -n 's/.* a step of \([^ ]*\) flop.*/\1/p' said)
     jq -ne "$(makespan zb-h1 8 plan.json) / $best - 1 | fabs < 1e-5"
@@ -170,9 +170,9 @@ step() {
         [ "$(wc -l <steps)" -eq 36 ]
         # Compare any split, then splits with one and two ranks for the encoder.
         best() { grep -E "$1" steps | sort -g | head -n 1 | cut -d ' ' -f 1; }
-        any=$(step --for "$kind" -m 4)
-        one=$(step --for "$kind" -m 4 --encoder-ranks 1)
-        two=$(step --for "$kind" -m 4 --encoder-ranks 2)
+        any=$(step --schedule "$kind" -m 4)
+        one=$(step --schedule "$kind" -m 4 --encoder-ranks 1)
+        two=$(step --schedule "$kind" -m 4 --encoder-ranks 2)
         echo "$kind: $any $one $two"
         [ "$any" = "$(best .)" ]
         [ "$one" = "$(best '"visual.merger"\],\["model.embed_tokens".*\],\[')" ]
@@ -210,7 +210,7 @@ step() {
 
 @test "--encoder-ranks keeps to a limit of memory" {
     small
-    args=(-p 4 --for 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
+    args=(-p 4 --schedule 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
     ppsplit "${args[@]}" config.json >free.json
     ppsplit "${args[@]}" -t --memory 64G config.json | tail -n 1 >full
     grep -q '^Share of the memory limit that ranks use: 0' full

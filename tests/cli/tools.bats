@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tools - tests the table of options that all four programs share: former names,
+# tools - tests the table of options that all four programs share:
 # synonyms, sizes, hints for mistakes, --help, and shell completion.
 
 bats_require_minimum_version 1.5.0
@@ -76,32 +76,6 @@ model() {
     ppsched --vers | grep -q '^ppsched'
 }
 
-@test "former names work, with a note under -v" {
-    model
-    notes '--for is now called --schedule' ppsplit -p 2 --for zb-h1 -m 4 -t m
-    ppsplit -p 2 --schedule zb-h1 -m 4 -t m | diff plain -
-    notes '--pair-cost is now called --overlap-cost' ppsched -p 2 -c 2 \
-        --placement v -s dualpipev -m 4 --pair-cost 0.5 --stats
-    ppsched -p 2 -c 2 --placement v -s dualpipev -m 4 --overlap-cost 0.5 \
-        --stats | diff plain -
-    notes '--dialect unwaited is now called no-wait' ppsched -p 2 -s 1f1b -m 2 \
-        --export csv-comms --dialect unwaited
-    ppsched -p 2 -s 1f1b -m 2 --export csv-comms --dialect no-wait |
-        diff plain -
-    echo '0F0,0B0,0W0' >one.csv
-    notes '--dialect old is now called pre-2024-11' ppsched -m 1 --check \
-        --csv one.csv --dialect old
-    [ "$(cat plain)" = 'valid, canonical' ]
-    notes '--plan is now called --print-memory' pprun --plan
-    notes '--accumulate is now called --grad-accum' pprun --plan --accumulate 2
-    notes '--shapes is now called --message-size' pprun --plan --shapes max
-    for tool in $TOOLS; do
-        for name in for pair-cost plan accumulate shapes; do
-            run ! grep -q -- "--$name " <("$tool" --help)
-        done
-    done
-}
-
 @test "names and words of other systems are accepted" {
     model
     ppsplit -p 2 -c 2 --tp 2 --seq-len 64 -t m >want
@@ -143,15 +117,11 @@ model() {
 4K)" ]
 }
 
-@test "a bare --memory keeps its meaning, with a note under -v" {
+@test "a bare --memory is in bytes, with a note under -v" {
     model
     notes '--memory 1073741824 is in bytes; give a unit, such as 1073741824G' \
         ppsplit -p 2 --memory 1073741824 -t m
     ppsplit -p 2 --memory 1G -t m | diff plain -
-    notes '--memory 3 counts slots, as --max-in-flight does; a size has a unit,'`
-        `' such as 3G' ppsched -p 2 -s 1f1b -m 4 --memory 3
-    ppsched -p 2 -s 1f1b -m 4 --max-in-flight 3 |
-        jq .schedule | diff <(jq .schedule plain) -
     run -1 ppsched -q -p 4 -s 1f1b -m 8 --max-in-flight 3
     run -0 ppsched -q -p 4 -s 1f1b -m 8 --max-in-flight 4
     fails '--max-in-flight and --memory exclude each other' \
@@ -189,9 +159,6 @@ refuses() {
         pppack -l 8 --split 1, -o packed --lengths lengths
     refuses "--flops: '1e-320' is not between 1 and 1e+30" \
         ppsplit -p 2 --flops 1e-320 m
-    # The number of slots was cut to 32 bits.
-    refuses "--memory: '85899345920' has no unit, so it counts slots, at most \
-2147483647; give a unit, such as 85899345920B" pprun --memory 85899345920
 }
 
 @test "options that need or exclude others" {
@@ -284,7 +251,7 @@ completes() {
     done
     ! command -v fish || [ "$(fish -c 'source ppsched.fish
         complete -C "ppsched --dialect "' | cut -f 1 | sort | xargs)" = \
-        'no-wait pre-2024-11 pytorch' ]
+        'no-wait pytorch' ]
     fails "--completion: 'tcsh' is not one of: bash, zsh, fish" \
         pppack --completion tcsh
 }

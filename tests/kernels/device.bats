@@ -370,7 +370,7 @@ END
     plan full.json llama -s 1f1b -m 3 -- -p 2 --recompute full
     for mode in none full; do
         "$EMULATED" --device cuda $mode.json --data packed --init 1 --steps 1 \
-            --plan >$mode.plan
+            --print-memory >$mode.plan
     done
     jq -e --slurpfile none none.plan \
         '.[0].activations < $none[0][0].activations' full.plan
@@ -384,7 +384,7 @@ END
     for plan in pairs sliced copies; do
         run_it=("$EMULATED" --device cuda "$plan.json" --data packed --init 1
             --steps 1)
-        "${run_it[@]}" --plan >need.json
+        "${run_it[@]}" --print-memory >need.json
         need=$(jq 'map(.total) | add' need.json)
         jq -e 'all(.total == ([.weights, .gradients, .optimizer,
             .activations, .messages, .workspace, .tables] | add))' need.json

@@ -104,7 +104,7 @@ within() {
     for args in '-p 1' '-p 3 --freeze vision' '-p 2 --cp 4 --dtype bf16'; do
         # shellcheck disable=SC2086
         made planned 1f1b --device cuda --method uniform-units $args
-        need=$("$EMULATED" --plan --device cuda --data same --init 5 --steps 1 \
+        need=$("$EMULATED" --print-memory --device cuda --data same --init 5 --steps 1 \
             planned.json | jq 'map(.total) | max')
         # shellcheck disable=SC2086
         within $args --memory "$need"

@@ -115,7 +115,7 @@ END
 }
 
 @test "times of units are within those of their actions" {
-    gpu --steps 3 --accumulate 2 --trace trace.json --trace-steps 2 plan.json \
+    gpu --steps 3 --grad-accum 2 --trace trace.json --trace-steps 2 plan.json \
         >/dev/null
     check_trace trace.json
     causal trace.json

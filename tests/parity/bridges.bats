@@ -116,7 +116,7 @@ setup() {
         close two apart
         plan 1f1b -p 3 --dp 2 --tp 2 --zero 0 --encoder-mesh $mesh
         train apart --dtype fp64 --eval eval --eval-every 2 \
-            --shapes exchange
+            --message-size exchange
         close two apart
     done
 }
@@ -139,7 +139,7 @@ setup() {
         # shellcheck disable=SC2086
         ppsplit -q $args "$MODEL" |
             ppsched -q -s 1f1b -m 4 --data same -o plan.json
-        pprun --plan --data same --init 5 --steps 1 plan.json >need.json
+        pprun --print-memory --data same --init 5 --steps 1 plan.json >need.json
         ppsched --stats plan.json |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
         pprun -q --data same --init 5 --steps 1 plan.json
@@ -186,7 +186,7 @@ setup() {
     local o=(--objective grpo --kl none --dtype fp64)
     DATA=rollouts plan 1f1b -p 2 --cp 2 --encoder-mesh dp=3
     pprun -q --data rollouts --steps 2 "${o[@]}" plan.json >apart.jsonl
-    pprun --plan --data rollouts --steps 1 "${o[@]:0:4}" plan.json >need.json
+    pprun --print-memory --data rollouts --steps 1 "${o[@]:0:4}" plan.json >need.json
     ppsched --stats --objective grpo plan.json |
         jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     DATA=rollouts plan 1f1b -p 1

@@ -76,13 +76,13 @@ close_lines() {
 @test "passes accumulate in each copy, and the last one adds the copies" {
     ppsplit -p 2 --placement both-ways model-llama |
         ppsched -s dualpipe -m 4 >half.json
-    train half half.json --eval eval --dtype fp64 --accumulate 2
+    train half half.json --eval eval --dtype fp64 --grad-accum 2
     close_lines half/log llama/log
     close_to half/ckpt/latest llama/ckpt/latest
 }
 
 @test "the memory of both copies is planned" {
-    pprun both-llama.json --data packed --init 5 --steps 1 --plan >plan
+    pprun both-llama.json --data packed --init 5 --steps 1 --print-memory >plan
     jq -e --slurpfile m both-llama.json '[.[].weights] == [range(4) as $r |
         [$m[0].stages[] | select(.rank == $r).params] | add * 4]' plan
 }

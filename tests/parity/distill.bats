@@ -113,7 +113,7 @@ agrees() {
             grep -q '^the same: '
         pprun -q --verify --shrink --data packed --objective distill $of.plan |
             grep -q '^the same: '
-        pprun --plan --data packed --objective distill $of.plan >need.json
+        pprun --print-memory --data packed --objective distill $of.plan >need.json
         ppsched -q --data packed --stats --objective distill $of.plan |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     done

@@ -148,13 +148,13 @@ partial() {
     local need
     freeze llama 'embedding,model.layers.[0-2]' -s 1f1b -- -p 3
     ppsched -q --data packed -s 1f1b -m 6 plan.json -o sized.json
-    pprun --plan --data packed --init 5 --steps 1 sized.json >need.json
+    pprun --print-memory --data packed --init 5 --steps 1 sized.json >need.json
     ppsched --stats sized.json |
         jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     need=$(jq 'map(.total) | max' need.json)
     split() {
         ppsplit -q --freeze 'embedding,model.layers.[0-2]' --method uniform \
-            --for 1f1b -m 6 --seq-len "$(longest packed)" -p 3 --memory "$1" \
+            --schedule 1f1b -m 6 --seq-len "$(longest packed)" -p 3 --memory "$1" \
             --micro-batch-tokens "$(jq .data.max_tokens sized.json)" \
             model-llama
     }

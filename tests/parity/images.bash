@@ -136,7 +136,7 @@ close() {
 # planned_bytes DATA: checks that ppsched plans the memory of a run of plan.json,
 # which it prints: the most of a rank.
 planned_bytes() {
-    pprun --plan --data "$1" --init 5 --steps 1 plan.json >need.json
+    pprun --print-memory --data "$1" --init 5 --steps 1 plan.json >need.json
     ppsched --stats plan.json |
         jq -e --slurpfile need need.json \
             '.rank_bytes == [$need[0][].total]' >/dev/null &&

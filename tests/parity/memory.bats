@@ -24,12 +24,12 @@ agree() {
     shift 2
     ppsplit -q --method uniform "$@" "model-$model" |
         ppsched -q -s "$kind" -m 8 --data packed -o plan.json
-    pprun --plan --data packed --init 5 --steps 1 plan.json >need.json
+    pprun --print-memory --data packed --init 5 --steps 1 plan.json >need.json
     need=$(jq 'map(.total) | max' need.json)
     ppsched --stats plan.json |
         jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     split() {
-        ppsplit -q --method uniform --for "$kind" -m 8 --seq-len "$(longest packed)" \
+        ppsplit -q --method uniform --schedule "$kind" -m 8 --seq-len "$(longest packed)" \
             --micro-batch-tokens "$(jq .data.max_tokens plan.json)" \
             --memory "$1" "${@:2}" "model-$model"
     }
@@ -90,7 +90,7 @@ agree() {
         # shellcheck disable=SC2086
         ppsplit -q --method uniform $mesh model-llama |
             ppsched -q -s 1f1b -m 8 --data rollouts -o plan.json
-        pprun --plan --data rollouts --objective grpo --kl none plan.json >need.json
+        pprun --print-memory --data rollouts --objective grpo --kl none plan.json >need.json
         ppsched --stats --objective grpo plan.json |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
         ppsched --stats plan.json |
@@ -125,8 +125,8 @@ total() {
     # An evaluation adds its losses and longer arrays, but no arena.
     jq -s -e 'transpose | all(.[0].activations == .[1].activations and
         .[0].workspace <= .[1].workspace and .[0].tables < .[1].tables)' \
-        <(pprun --plan --data packed plan.json) \
-        <(pprun --plan --data packed --steps 1 --eval eval plan.json)
+        <(pprun --print-memory --data packed plan.json) \
+        <(pprun --print-memory --data packed --steps 1 --eval eval plan.json)
     pprun -q --data packed --init 5 --steps 2 --eval eval --eval-every 1 \
         --save ckpt plan.json >log
     pprun -q --data packed --init 5 --eval eval plan.json >log

@@ -119,12 +119,12 @@ prediction, so --mtp-weight has no effect; plan with ppsplit --mtp" ]
         set -- ${kind/ / --layout }
         plan "$@"
         ppsched -q --data packed -s "$1" -m 4 plan.json >sized.json
-        pprun --plan --data packed --init 5 --steps 1 sized.json >need.json
+        pprun --print-memory --data packed --init 5 --steps 1 sized.json >need.json
         need=$(jq 'map(.total) | max' need.json)
         ppsched --stats sized.json | jq -e --slurpfile need need.json \
             '.rank_bytes == [$need[0][].total]'
         split() {
-            ppsplit -q --mtp --for "$1" -m 4 --seq-len "$(longest packed)" \
+            ppsplit -q --mtp --schedule "$1" -m 4 --seq-len "$(longest packed)" \
                 --micro-batch-tokens "$(jq .data.max_tokens sized.json)" \
                 --memory "$need" "${@:2}" "$MODEL"
         }

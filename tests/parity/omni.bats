@@ -164,7 +164,7 @@ plan() {
     # A stage with both encoders and the embedding has room for the features of
     # no images, to the byte.
     DATA=audio plan 1f1b -p 1
-    pprun --plan --data audio --steps 1 plan.json >need.json
+    pprun --print-memory --data audio --steps 1 plan.json >need.json
     ppsched --stats plan.json |
         jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
 }

@@ -141,7 +141,7 @@ split() {
 @test "accumulation equals one pass of as many microbatches" {
     ppsplit -p 2 model-qwen3-tied | ppsched -s 1f1b -m 3 >plan.json
     rm -rf run
-    train run plan.json --eval eval --accumulate 2
+    train run plan.json --eval eval --grad-accum 2
     same run base-qwen3-tied
 }
 
@@ -200,7 +200,7 @@ split() {
     pprun two.json --data packed --init 1 --row-invariant --logprobs scores
     cmp wide.scores scores
     pprun two.json --data packed --init 1 --steps 2 --row-invariant \
-        --accumulate 2 >two.log
+        --grad-accum 2 >two.log
     pprun llama.json --data packed --init 1 --steps 2 --row-invariant >one.log
     cmp <(numbers one.log) <(numbers two.log)
     run -2 pprun two.json --data packed --init 1 --steps 1 --row-invariant \

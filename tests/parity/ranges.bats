@@ -214,7 +214,7 @@ scores_of() {
         ppsched --stats plan.json | jq -c .rank_bytes | diff - real
         most=$(jq max real)
         split() {
-            ppsplit -q --method uniform --for "$1" -m 4 --cp 4 \
+            ppsplit -q --method uniform --schedule "$1" -m 4 --cp 4 \
                 --seq-len "$(longest packed4)" --micro-batch-tokens \
                 "$(jq .data.max_tokens plan.json)" "${@:2}" model-llama
         }

@@ -93,7 +93,7 @@ keeps no keys and values for later slices; use ppsplit --recompute selective" ]
 # planned MODE: ppsplit, ppsched and pprun agree on the memory.
 planned() {
     ppsched --stats --data packed "plan-$1.json" >stats
-    pprun --plan --data packed --init 5 --steps 1 "plan-$1.json" >need
+    pprun --print-memory --data packed --init 5 --steps 1 "plan-$1.json" >need
     jq -e --slurpfile need need '.rank_bytes == [$need[0][].total] and
         .arena_bytes == [$need[0][] |
             .activations + .messages + .workspace]' stats
@@ -117,7 +117,7 @@ planned() {
         ppsplit -q -p 2 -m 6 --micro-batch-tokens 48 --recompute "$mode" \
             --method uniform model-llama |
             ppsched -q -s 1f1b -m 6 --data packed >plan.json
-        need=$(pprun --plan --data packed --init 5 --steps 1 plan.json |
+        need=$(pprun --print-memory --data packed --init 5 --steps 1 plan.json |
             jq 'map(.total) | max')
         fit() {
             ppsplit -q -p 2 -m 6 --recompute "$mode" --method uniform \
@@ -133,13 +133,13 @@ planned() {
     ppsplit -q -p 3 -m 6 --micro-batch-tokens 48 --layers 2,2,2 \
         --recompute full,selective,none model-llama |
         ppsched -q -s 1f1b -m 6 --data packed >plan-mixed.json
-    need=$(pprun --plan --data packed --init 5 --steps 1 plan-mixed.json |
+    need=$(pprun --print-memory --data packed --init 5 --steps 1 plan-mixed.json |
         jq 'map(.total) | max')
     auto() {
         ppsplit -q -p 3 -m 6 --layers 2,2,2 --recompute auto --memory "$1" \
             --micro-batch-tokens "$(jq .data.max_tokens plan-mixed.json)" \
             --seq-len "$(longest packed)" model-llama | ppsched -q -s 1f1b -m 6 --data packed >plan-auto.json
-        pprun --plan --data packed --init 5 --steps 1 plan-auto.json |
+        pprun --print-memory --data packed --init 5 --steps 1 plan-auto.json |
             jq 'map(.total) | max'
     }
     [ "$(auto "$need")" -le "$need" ]

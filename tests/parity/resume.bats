@@ -151,7 +151,7 @@ near() {
     [ "$status" -eq 2 ]
     [[ "$stderr" == *": was made with other data; its weights and moments can go\
  on from the beginning of this; see --new-data" ]]
-    run --separate-stderr again llama --steps 14 --accumulate 2
+    run --separate-stderr again llama --steps 14 --grad-accum 2
     [ "$status" -eq 2 ]
     [[ "$stderr" == *": was made with 4 microbatches a step, not 8" ]]
 }

@@ -184,7 +184,7 @@ REWARD=(--objective reward)
             grep -q '^the same: '
         pprun -q --verify --shrink --data pairs.parts "${REWARD[@]}" $of.plan |
             grep -q '^the same: '
-        pprun --plan --data pairs.parts "${REWARD[@]}" $of.plan >need.json
+        pprun --print-memory --data pairs.parts "${REWARD[@]}" $of.plan >need.json
         ppsched -q --data pairs.parts --stats "${REWARD[@]}" $of.plan |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# shapes - pprun --shapes: a test for each row of the table in pp-schedules(7),
+# shapes - pprun --message-size: a test for each row of the table in pp-schedules(7),
 # and microbatches that are larger than declared.
 
 bats_require_minimum_version 1.5.0
@@ -49,7 +49,7 @@ row() {
         mkdir $how
         pprun plan.json --data "$data" --init 5 --steps 2 --lr 1e-2 -v \
             --save $how/ckpt --eval eval --dump-grads $how/grads \
-            --shapes $how -o $how/log 2>$how/err
+            --message-size $how -o $how/log 2>$how/err
     done
     same exchange planned
     same max planned
@@ -108,7 +108,7 @@ row() {
         ppsplit -q -p 3 model-llama |
             ppsched -q -s gpipe -m 5 --depth $depth >deep.json
         for how in planned exchange max; do
-            pprun deep.json --data packed --init 5 --steps 2 --shapes $how |
+            pprun deep.json --data packed --init 5 --steps 2 --message-size $how |
                 jq -c '[.loss, .grad_norm]' >"$how-$depth"
         done
     done
@@ -119,12 +119,12 @@ row() {
 }
 
 @test "padding costs memory, as planned" {
-    pprun three.json --data packed --steps 1 --init 1 --plan >small
-    pprun three.json --data packed --steps 1 --init 1 --plan --shapes exchange |
+    pprun three.json --data packed --steps 1 --init 1 --print-memory >small
+    pprun three.json --data packed --steps 1 --init 1 --print-memory --message-size exchange |
         cmp small -
     pppack -q -l 2000 -o roomy data.jsonl
-    pprun three.json --data roomy --steps 1 --init 1 --plan >small
-    pprun three.json --data roomy --steps 1 --init 1 --plan --shapes max >large
+    pprun three.json --data roomy --steps 1 --init 1 --print-memory >small
+    pprun three.json --data roomy --steps 1 --init 1 --print-memory --message-size max >large
     jq -e --slurpfile s small '[.[].activations, $s[0][].activations] |
         .[0] > .[3] and .[1] > .[4] and .[2] > .[5]' large
 }
@@ -133,7 +133,7 @@ row() {
     for data in packed padded; do
         run --separate-stderr env PP_INJECT=padding \
             "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
-            --data "$data" --shapes max three.json
+            --data "$data" --message-size max three.json
         echo "$output"
         [ "$status" -eq 0 ]
         [ -z "$stderr" ]
@@ -158,14 +158,14 @@ refuses() {
 @test "a microbatch larger than declared, in the index of every rank" {
     for how in planned exchange max; do
         refuses bins-too-large 2 "pprun: microbatch 2: rank 0: bin 2 has 51\
- tokens, but the plan has room for 44" --shapes $how
+ tokens, but the plan has room for 44" --message-size $how
     done
 }
 
 @test "a microbatch larger than declared, in the index of one rank" {
     for how in planned exchange max; do
         refuses bin-too-large 2 "pprun: microbatch 2: rank 2: bin 2 has 51\
- tokens, but the plan has room for 44" --shapes $how
+ tokens, but the plan has room for 44" --message-size $how
     done
 }
 
@@ -175,7 +175,7 @@ refuses() {
  rank 1 has $bytes bytes, expected $((bytes - 1024))"
     refuses bin-smaller 3 "pprun: microbatch 2: rank 2: the message from rank 1\
  has $bytes bytes, but by the index it has $((bytes - 1024))" \
-        --shapes exchange
+        --message-size exchange
 }
 
 @test "padded rows train the same as packed ones" {
@@ -187,7 +187,7 @@ refuses() {
             pppack -q -l $way -o p data.jsonl
         }
         ppsplit -q -p 2 model-qwen3-tied | ppsched -q -s 1f1b -m "$m" |
-            pprun --data p --init 5 --steps 1 --dtype fp64 --shapes max \
+            pprun --data p --init 5 --steps 1 --dtype fp64 --message-size max \
                 --dump-grads "grads-${way// /}" -o "log-${way// /}"
     done
     for way in "132-anone--rows3" "44-anone--rows1"; do
@@ -201,8 +201,8 @@ refuses() {
 
 @test "the verification compares padded rows with unpadded ones" {
     for how in planned max; do
-        pprun --verify --data padded --init 1 --shapes $how three.json >table
-        pprun --verify --data padded --init 1 --dtype fp64 --shapes $how \
+        pprun --verify --data padded --init 1 --message-size $how three.json >table
+        pprun --verify --data padded --init 1 --dtype fp64 --message-size $how \
             three.json >table
     done
 }

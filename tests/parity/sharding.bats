@@ -64,7 +64,7 @@ divided() {
         --zero 3 --resident 1
     for name in whole parts; do
         rm -rf $name
-        train $name $name.json --accumulate 2 --eval eval
+        train $name $name.json --grad-accum 2 --eval eval
         pprun -q $name.json --data packed --resume $name/ckpt \
             --logprobs $name.logps --top-k 2
     done

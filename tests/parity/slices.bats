@@ -107,13 +107,13 @@ close_to() {
 }
 
 @test "slices need less memory, as planned" {
-    pprun sliced-llama.json --data packed --init 5 --steps 1 --plan >sliced
-    pprun llama.json --data packed --init 5 --steps 1 --plan >whole
+    pprun sliced-llama.json --data packed --init 5 --steps 1 --print-memory >sliced
+    pprun llama.json --data packed --init 5 --steps 1 --print-memory >whole
     jq -e --slurpfile whole whole '.[0].slots == 3 * $whole[0][0].slots' sliced
     ppsplit -p 2 model-llama | tee split.json | ppsched -s 1f1b -m 6 |
-        pprun --data packed --init 5 --steps 1 --plan >whole
+        pprun --data packed --init 5 --steps 1 --print-memory >whole
     ppsched -s seq1f1b -m 6 --slices 6 split.json |
-        pprun --data packed --init 5 --steps 1 --plan >sliced
+        pprun --data packed --init 5 --steps 1 --print-memory >sliced
     jq -e --slurpfile whole whole \
         '.[0].activations < 0.75 * $whole[0][0].activations' sliced
 }

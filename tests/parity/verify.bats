@@ -179,12 +179,12 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 @test "sizes of the previous evaluation" {
     # If all messages have one size, only the numbers tell.
     caught stale-shapes three.json packed "*the first step agrees and a later\
- one differs:*such as the sizes of the evaluation in between" --eval eval --shapes max
+ one differs:*such as the sizes of the evaluation in between" --eval eval --message-size max
     local how
     for how in planned exchange; do
         run --separate-stderr env PP_INJECT=stale-shapes timeout 200 \
             "$BUILDDIR/tests/parity/pprun_inject" --verify --init 1 \
-            --data packed --eval eval --shapes $how three.json
+            --data packed --eval eval --message-size $how three.json
         echo "status $status: $stderr"
         [ "$status" -eq 3 ]
         [[ "$stderr" == "pprun: microbatch 0: rank 1: "*"message from rank 0 "*\

@@ -282,7 +282,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
         ppsplit -q --method uniform --experts-over-tp $mesh \
             model-qwen2-moe-ep |
             ppsched -q -s 1f1b -m 8 --data packed -o plan.json
-        pprun --plan --data packed --init 5 --steps 1 plan.json >need.json
+        pprun --print-memory --data packed --init 5 --steps 1 plan.json >need.json
         ppsched --stats plan.json | jq -e --slurpfile need need.json \
             '.rank_bytes == [$need[0][].total]'
         pprun -q --init 1 --data packed --steps 1 plan.json >log

@@ -21,20 +21,12 @@ static bool is_torch(struct pp_action a)
     return pp_has_stage(a.op) && a.slice == 0 && a.peer < 0;
 }
 
-static int read_cell(struct pp_csv *c, const struct pp_csv_options *o, int row,
-                     const char *text, size_t n, struct pp_err *err)
+static int read_cell(struct pp_csv *c, int row, const char *text, size_t n,
+                     struct pp_err *err)
 {
     struct pp_row *list = &c->schedule.rows[row];
     size_t before = list->n;
     int shown = n > 60 ? 60 : (int)n;
-    char now[PP_ACTION_TEXT];
-    if (o->old_dialect) {
-        if (pp_csv_translate(text, n, now, &n, err))
-            return -1;
-        text = now;
-    } else if (pp_csv_refuse_old_cell(text, n, err)) {
-        return -1;
-    }
     if (pp_schedule_parse_cell(&c->schedule, row, text, n, err))
         return -1;
     for (; before < list->n; before++) {
@@ -75,7 +67,7 @@ static int read_cells(struct pp_csv *c, const struct pp_csv_options *o, int row,
                  : pp_csv_is_wait(from, length)
                      ? pp_csv_add_wait(waits, from, length,
                                        c->schedule.rows[row].n, place, err)
-                     : read_cell(c, o, row, from, length, err);
+                     : read_cell(c, row, from, length, err);
         size_t column = (size_t)(from - line) + 1;
         for (; before < c->schedule.rows[row].n; before++)
             c->columns[row][before] = column;
@@ -141,9 +133,6 @@ static int read_rows(struct pp_csv *c, const struct pp_csv_options *o,
             return -1;
         text = to + 1;
     }
-    for (int r = 0; r < c->graph.n_rows && !o->old_dialect; r++)
-        if (pp_csv_refuse_old_row(&c->schedule.rows[r], r, err))
-            return -1;
     return 0;
 }
 

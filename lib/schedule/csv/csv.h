@@ -26,14 +26,13 @@ struct pp_csv {
 struct pp_csv_options {
     const struct pp_graph *on; /* the stages of a manifest; NULL: the file's */
     int n_microbatches;        /* 0: counted */
-    bool old_dialect;          /* B is the input gradient, BW the whole */
     bool lenient;              /* skip empty cells in any file */
     struct pp_faults *faults;  /* takes all malformed cells, with the byte of
                                   the line as their place; NULL: none */
 };
 
 /* Reads text of n bytes, with LF or CRLF. Fails with PP_EXIT_INPUT for
- * malformed text, the other dialect, and an empty cell in a file with
+ * malformed text, and an empty cell in a file with
  * communication or with one stage. Fails with PP_EXIT_NO for a rank without
  * actions or a stage on no rank. Errors name the rank and the cell, counted
  * from 0. The actions are otherwise unchecked. With faults, malformed cells

@@ -1,9 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* csv_dialect - CSV files of other PyTorch versions, private to
- * lib/schedule/csv.
- *
- * Before November 2024 B was the input gradient and BW the whole backward, as
- * in the zero-bubble authors' code.
+/* csv_dialect - WAIT cells of CSV files, private to lib/schedule/csv.
  *
  * From 2026 on PyTorch writes WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD to
  * wait for something that it began. Here a channel's depth says when a send
@@ -13,20 +9,6 @@
 #define PP_SCHEDULE_CSV_CSV_DIALECT_H
 
 #include "schedule/ir/schedule.h"
-
-/* Refuses a cell of a current file that only the old letters have: "2BW0". */
-int pp_csv_refuse_old_cell(const char *text, size_t n,
-                           struct pp_err *err) PP_MUST_USE;
-
-/* Refuses a row of a current file in which a microbatch has B and W, and no I
- * between them. */
-int pp_csv_refuse_old_row(const struct pp_row *list, int row,
-                          struct pp_err *err) PP_MUST_USE;
-
-/* Writes an old cell in current letters to now, which has PP_ACTION_TEXT bytes,
- * and its length to *n_now. Refuses actions that old files do not have. */
-int pp_csv_translate(const char *text, size_t n, char *now, size_t *n_now,
-                     struct pp_err *err) PP_MUST_USE;
 
 struct pp_csv_wait {
     struct pp_action of;    /* SEND_F, SEND_B or REDUCE_GRAD */
