@@ -21,21 +21,25 @@ enum { READ_BYTES = 1 << 16 };
 /* An empty file maps to this: mmap(2) refuses 0 bytes. */
 static const char nothing[1];
 
+int pp_file_open(const char *path, struct stat *st, struct pp_err *err)
+{
+    /* A FIFO without a writer must not hold up the program. */
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
+    if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
+        return fd;
+    close(fd);
+    return pp_fail(err, PP_EXIT_INPUT, "%s: not a regular file", path);
+}
+
 int pp_file_map(const char *path, const void **data, size_t *bytes,
                 struct pp_err *err)
 {
     struct stat st;
-    int fd = open(path, O_RDONLY | O_CLOEXEC), rc = -1;
+    int fd = pp_file_open(path, &st, err), rc = -1;
     if (fd < 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
-    if (fstat(fd, &st) != 0) {
-        pp_fail_errno(err, "%s", path);
-        goto out;
-    }
-    if (!S_ISREG(st.st_mode)) {
-        pp_fail(err, PP_EXIT_INPUT, "%s: not a regular file", path);
-        goto out;
-    }
+        return -1;
     *bytes = (size_t)st.st_size;
     *data = nothing;
     if (*bytes > 0) {

@@ -7,9 +7,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include "base/err.h"
+
+/* Opens a regular file to read, and fills in *st. Returns the descriptor, or
+ * -1: PP_EXIT_INPUT for a file of another type, which is not waited for. The
+ * message begins with the path. */
+int pp_file_open(const char *path, struct stat *st,
+                 struct pp_err *err) PP_MUST_USE;
 
 /* Maps a regular file read-only. An empty file gives a valid pointer and 0
  * bytes. A missing or unreadable file is PP_EXIT_INPUT, another failure

@@ -34,7 +34,8 @@ bool pp_packed_is(const char *dir)
 {
     char magic[8];
     int d = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int f = openat(d, pp_packed_name(PP_PACKED_INDEX), O_RDONLY | O_CLOEXEC);
+    int f = openat(d, pp_packed_name(PP_PACKED_INDEX),
+                   O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     bool good =
         f >= 0 && read(f, magic, 8) == 8 && !memcmp(magic, PP_PACKED_MAGIC, 8);
     if (f >= 0)

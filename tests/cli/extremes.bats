@@ -97,6 +97,40 @@ plans() {
     [ "$stderr" = 'ppsched: standard input: has a zero byte' ]
 }
 
+@test "a file that is read as a whole is a regular file" {
+    local bad command file
+    printf '{"input_ids": [9, 1], "images": ["in.npy"]}\n' >images
+    jq -n '{architectures: ["LlamaForCausalLM"], model_type: "llama",
+        hidden_size: 8, intermediate_size: 8, num_hidden_layers: 2,
+        num_attention_heads: 2, vocab_size: 67, rms_norm_eps: 1e-6}' >config.json
+    ppsplit -q -p 2 config.json | ppsched -q -s 1f1b -m 2 -o plan.json
+    pppack -q -l 8 -o packed - <<<'{"input_ids": [1, 2]}'
+    mkfifo fifo
+    mkdir dir in
+    touch in.bin
+    local train='pprun plan.json --steps 1'
+    for bad in /dev/zero dir fifo; do
+        for file in in.idx in.npy in/index in/config.json \
+            in/model.safetensors.index.json; do
+            ln -sfn "$(realpath "$bad")" $file
+        done
+        for command in "ppsplit -p 2 $bad" "ppsplit -p 2 --units $bad" \
+            "ppsplit -p 2 --costs $bad config.json" \
+            "ppsplit -p 2 --fqns $bad config.json" \
+            "ppsched plan.json --overlay $bad" "pppack -l 8 -o out in.idx" \
+            "pppack -l 8 -o out in.npy" "pppack -o out --export megatron $bad" \
+            "pppack -l 8 --image-token 9 --patch 1 -o out images" \
+            "$train --data packed --weights $bad" "$train --init 1 --data $bad" \
+            "ppsplit -p 2 in" "pppack -l 8 --stats in" "$train --init 1 --data in" \
+            "$train --data packed --weights in"; do
+            run --separate-stderr timeout 20 $command
+            echo "$command: $status: $stderr"
+            [ "$status" -eq 2 ]
+            [ "${#stderr_lines[@]}" -eq 1 ]
+        done
+    done
+}
+
 @test "files and directories of other programs are named" {
     local first file what
     while IFS='|' read -r file first what; do

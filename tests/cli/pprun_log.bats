@@ -111,5 +111,5 @@ progress() {
     script -qec "stty cols 120; LC_ALL=C.UTF-8 pprun plan.json --data packed \
         --init 1 --steps 20 --lr 1e-2" /dev/null | tr '\r' '\n' >lines
     run ! grep '{' lines
-    grep -qE '^\S*\[#{10}\] 20/20  0:.. in all  loss [0-9.]+ [▆▇█][▁▂▃▄▅▆▇█]+[▁▂]  norm' lines
+    grep -qE '^\S*\[#{10}\] 20/20  0:.. in all  loss [0-9.]+  norm [0-9.]+  [0-9]+ tok/s  [▆▇█][▁▂▃▄▅▆▇█]+[▁▂] ' lines
 }

@@ -79,18 +79,6 @@ static int write_all(int fd, const char *data, size_t bytes)
     return 0;
 }
 
-/* Opens a regular file to read, and fills in *st. */
-static int open_regular(const char *path, struct stat *st, struct pp_err *err)
-{
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (fd < 0)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: %s", path, strerror(errno));
-    if (fstat(fd, st) == 0 && S_ISREG(st->st_mode))
-        return fd;
-    close(fd);
-    return pp_fail(err, PP_EXIT_INPUT, "%s: not a regular file", path);
-}
-
 /* Copies the rest of one file to another, or reads it if out is -1. */
 static int copy_bytes(int in, int out, const char *from, const char *to,
                       struct pp_checksum_sum *sum, struct pp_err *err)
@@ -118,7 +106,7 @@ int pp_file_copy(const char *from, const char *to, uint64_t *checksum,
 {
     struct stat st;
     struct pp_checksum_sum sum = {0};
-    int in = open_regular(from, &st, err), out = -1, rc = -1;
+    int in = pp_file_open(from, &st, err), out = -1, rc = -1;
     if (in < 0)
         return -1;
     if (pp_checksum_begin(&sum, err))
