@@ -148,8 +148,8 @@ static int complete_request(struct split_job *j)
     if (check_given(j) || split_set_roles(j))
         return -1;
     j->n_stages = (size_t)(j->n_ranks * j->n_chunks);
-    if (split_read_loads(j) || split_read_costs(j) || split_set_seconds(j) ||
-        split_read_speeds(j) || split_read_modes(j) || split_set_bounds(j))
+    if (split_read_costs(j) || split_set_seconds(j) || split_read_speeds(j) ||
+        split_read_modes(j) || split_set_bounds(j))
         return -1;
     q->n_chunks = j->n_chunks;
     q->speeds = j->speeds;

@@ -68,8 +68,7 @@ struct split_job {
     int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
-    const char *routing, *routed_data; /* a file of pp-routing(5), its data */
-    const char *gpu;                   /* a name of pp_gpus */
+    const char *gpu;    /* a name of pp_gpus */
     double flops, link; /* operations and bytes a second; 0: unknown */
     bool search_order;  /* kind is auto */
     int64_t n_microbatches;
@@ -162,10 +161,9 @@ int split_check_methods(struct split_job *j) PP_MUST_USE;
 /* Reads --costs into profile, --rank-speed into speeds, and a list of
  * --recompute into stage_modes. Each does nothing without its option. */
 int split_read_costs(struct split_job *j) PP_MUST_USE;
-/* Reads --routing into the model: how uneven the work of experts is. */
-int split_read_loads(struct split_job *j) PP_MUST_USE;
-/* Does the same with the loads of a profile, unless --routing did, and scales
- * the seconds of layers, which have the work of the fullest rank of the run. */
+/* Takes how uneven the work of experts is from the loads of a profile, and
+ * scales the seconds of layers, which have the work of the fullest rank of the
+ * run. */
 int split_use_loads(struct split_job *j,
                     const struct pp_profile *p) PP_MUST_USE;
 int split_read_speeds(struct split_job *j) PP_MUST_USE;

@@ -44,8 +44,8 @@ static void add_exchange(const struct split_job *j, struct pp_unit_id u,
     if (u.kind != PP_UNIT_LAYER || !pp_layer_set_has(&m->layers, u.layer) ||
         !(j->link > 0))
         return;
-    double rows = (double)m->top_k * away * pp_expert_skew(&j->model, u.layer) /
-                  (double)pp_mesh_routers(&j->mesh) / j->link;
+    double rows =
+        (double)m->top_k * away / (double)pp_mesh_routers(&j->mesh) / j->link;
     double row = (double)(j->model.hidden * j->precision->element_bytes);
     s->fwd[0] += rows * 2 * row;
     s->input[0] +=

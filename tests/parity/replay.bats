@@ -236,33 +236,26 @@ skews() {
         } print "]" }'
 }
 
-# skewed BINS SHARERS SPLIT...: checks the plan with the record against that
-# without, for two experts of three products of 32 x 8 in five of six layers.
+# skewed BINS SHARERS SPLIT...: checks the operations of the plan with the loads
+# of a run against those without, for two experts of three products of 32 x 8 in
+# five of six layers.
 skewed() {
     local skew bins=$1 sharers=$2
     shift 2
     skew=$(skews "$bins")
     echo "# $* $skew"
     ppsplit -q -p 1 --seq-len 8 "$@" model-qwen2-moe-ep >even.json
-    ppsplit -q -p 1 --seq-len 8 "$@" --routing even.routes \
-        --routed-data even model-qwen2-moe-ep >skewed.json
+    ppsplit -q -p 1 --seq-len 8 "$@" --costs one.profile \
+        model-qwen2-moe-ep >skewed.json
     jq -es --argjson skew "$skew" --argjson n "$sharers" '
         map(.model.units | map(.fwd_flops[0])[1:7]) as [$even, $more] |
         [$more, $even] | transpose | map(.[0] - .[1]) |
         (.[2] == 0) and (del(.[2]) | [., $skew] | transpose |
             all(.[0] - (.[1] - 1) * 2 * 3 * 2 * 32 * 8 / $n | fabs < 1e-6))' \
         even.json skewed.json
-    for f in even skewed; do
-        ppsched -q -s gpipe -m 5 $f.json | ppsched --stats - >$f.stats
-    done
-    # Forward and both gradients of 5 microbatches of 8 tokens.
-    jq -es --argjson skew "$skew" --argjson n "$sharers" '
-        (.[1].makespan - .[0].makespan) as $more |
-        ($skew | map(. - 1) | add * 5 * 8 * 3 * 2 * 3 * 2 * 32 * 8 / $n) as $want |
-        $want > 0 and ($more / $want - 1 | fabs < 1e-9)' even.stats skewed.stats
 }
 
-@test "a plan counts the rank with most rows of a record" {
+@test "a plan counts the rank with most rows of a profile" {
     local i
     for i in 1 2 3 4 5 6 7; do
         echo "{\"input_ids\": [$i, $((7 * i)), 3, $((60 - i)), 5, 9, $i, 2]}"
@@ -271,16 +264,11 @@ skewed() {
     plan even.plan gpipe 7 -p 1
     pprun -q --data even --init 5 --logprobs scores \
         --record-routing even.routes even.plan
-    skewed 2 1 --dp 2 --ep 2
-    skewed 1 2 --cp 2 --ep 2
-    skewed 1 2 --cp 2 --dp 2 --ep 2
-    # A profile has the same loads.
     pprun -q --data even --init 5 --steps 3 --lr 0 --profile one.profile \
         even.plan >/dev/null
-    ppsplit -q -p 1 --seq-len 8 --cp 2 --dp 2 --ep 2 --costs one.profile \
-        model-qwen2-moe-ep >profiled.json
-    jq -es '(.[0].model == .[1].model) and (.[0].model != .[2].model)' \
-        profiled.json skewed.json even.json
+    skewed 1 2 --cp 2 --ep 2
+    skewed 1 2 --cp 2 --dp 2 --ep 2
+    mv skewed.json profiled.json
     # Seconds grow as operations: those of the run had all experts on a rank.
     jq -es '.[0].model.units as $plan | .[1].model.units as $run
         | .[0].profile.units as $is | .[2].units as $was
@@ -318,22 +306,4 @@ skewed() {
     [ "$status" -eq 2 ]
     [[ $stderr == *"'model.layers.0' has loads of '2' experts, but the model \
 has 8" ]]
-    # Seconds: of operations, and of rows that half of the ranks send away.
-    ppsplit -q -p 1 --seq-len 8 --dp 2 --ep 2 --routing even.routes \
-        --routed-data even --flops 1M --link 1MB model-qwen2-moe-ep >seconds.json
-    jq -e --argjson skew "$(skews 2)" '
-        .model.units as $of | .profile.units | map(.fwd[0])[1:7] |
-        to_entries | map(.value - $of[.key + 1].fwd_flops[0] / 1e6) |
-        (.[2] | fabs < 1e-12) and (del(.[2]) | [., $skew] | transpose |
-            all(.[0] - .[1] * 2 * 2 * 32 * 4 / 2 / 1e6 | fabs < 1e-9))' \
-        seconds.json
-    run --separate-stderr ppsplit -q -p 1 --dp 2 --ep 2 --routing even.routes \
-        --routed-data packed model-qwen2-moe-ep
-    echo "$stderr"
-    [ "$status" -eq 2 ]
-    [[ $stderr == *"even.routes: "* ]]
-    run --separate-stderr ppsplit -q -p 1 --routing even.routes \
-        --routed-data even model-qwen2-moe-ep
-    [ "$status" -eq 2 ]
-    [[ ${stderr_lines[0]} == "ppsplit: --routing needs --ep" ]]
 }
