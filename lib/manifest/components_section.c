@@ -10,9 +10,26 @@
 #include "manifest/sections.h"
 #include "manifest/workloads.h"
 
-static const char *const keys[] = {"name",   "units",      "rank_offset",
-                                   "mesh",   "first_rank", "source",
-                                   "behind", NULL};
+struct component_row {
+    struct pp_component c;
+    int last_row;
+    int first_rank; /* -1: not apart */
+};
+
+#define AT(member) PP_AT(struct component_row, member)
+const struct pp_doc_field pp_component_fields[] = {
+    {"name", PP_STRING, PP_NEEDED, AT(c.name)},
+    {"mesh", .fields = pp_mesh_fields},
+    {"source", PP_STRING, PP_OPTIONAL, AT(c.source)},
+    {"rank_offset", PP_INTEGER, PP_NEEDED, AT(c.rank_offset),
+     .max_at = offsetof(struct component_row, last_row)},
+    {"first_rank", PP_INTEGER, PP_OPTIONAL, AT(first_rank), 0, INT_MAX,
+     .absent = -1},
+    {"units", PP_INTEGER, PP_NEEDED, AT(c.n_units), 1, INT_MAX},
+    {"behind", PP_STRING, PP_OPTIONAL, AT(c.behind)},
+    {NULL},
+};
+#undef AT
 
 /* Returns the mesh of a component on the manifest's ranks, but for pp. */
 static struct pp_mesh shared_mesh(const struct pp_manifest *m, bool is_encoder)
@@ -63,24 +80,21 @@ static int read_mesh(const struct pp_value *component,
     return 0;
 }
 
-/* Reads the first rank of a component that is apart. Its ranks and rows follow
+/* Checks the first rank of a component that is apart. Its ranks and rows follow
  * those of the component before it that is. The second of two encoders may be
  * on the ranks of the language model, and then it has no first rank. */
-static int read_first_rank(const struct pp_value *at,
-                           const struct pp_manifest *m, size_t index,
-                           size_t n_encoders)
+static int check_first_rank(const struct pp_value *at,
+                            const struct pp_manifest *m, size_t index,
+                            size_t n_encoders, int rank)
 {
     struct pp_component *c = &m->components[index];
     struct pp_value member;
-    int64_t rank = 0;
     c->apart = pp_value_find(at, "first_rank", &member);
     bool shares = !c->apart && index > 0 && index < n_encoders;
     if (index > 0 && c->apart != m->components[0].apart && !shares)
         return pp_value_fail(at, "all components need 'first_rank', or none");
     if (!m->components[0].apart)
         return 0;
-    if (c->apart && pp_value_int(&member, 0, INT_MAX, &rank))
-        return -1;
     const struct pp_component *before = index > 0 ? c - 1 : NULL;
     if (before && !before->apart)
         before--;
@@ -89,7 +103,7 @@ static int read_first_rank(const struct pp_value *at,
     int row = before ? before->rank_offset + before->n_ranks : 0;
     if (c->apart && rank != want)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' must be %" PRId64
+                             "'%d' must be %" PRId64
                              ", behind the ranks of the components before it",
                              rank, want);
     if (c->rank_offset != row)
@@ -97,24 +111,22 @@ static int read_first_rank(const struct pp_value *at,
                              "'rank_offset' must be %d, behind the stages "
                              "of the components before it",
                              row);
-    c->first_rank = (int)rank;
+    c->first_rank = c->apart ? rank : 0;
     return 0;
 }
 
-/* Reads the keys of a generator, which is the last component. */
-static int read_generator(const struct pp_value *at, struct pp_manifest *m,
-                          size_t index, size_t n_encoders)
+/* Checks the keys of a generator, which is the last component. */
+static int check_generator(const struct pp_value *at,
+                           const struct pp_manifest *m, size_t index,
+                           size_t n_encoders)
 {
-    struct pp_component *c = &m->components[index];
-    struct pp_value source, behind;
-    bool has_source = pp_value_find(at, "source", &source);
-    if (pp_value_find(at, "behind", &behind) != has_source)
+    const struct pp_component *c = &m->components[index];
+    struct pp_value behind;
+    if (!c->source != !c->behind)
         return pp_value_fail(at, "'source' and 'behind' need each other");
-    if (!has_source)
+    if (!c->source)
         return 0;
-    if (pp_value_text(&source, &c->source) ||
-        pp_value_text(&behind, &c->behind))
-        return -1;
+    pp_value_find(at, "behind", &behind);
     if (index == 0 || strcmp(c->behind, m->components[index - 1].name))
         return pp_value_fail(&behind, "'%.*s' is not the component before it",
                              PP_VALUE_QUOTE, c->behind);
@@ -127,14 +139,11 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
                           size_t index, size_t n_encoders)
 {
     struct pp_component *c = &m->components[index];
-    int64_t units, offset;
+    struct component_row part = {.last_row = m->mesh.pp - 1};
     struct pp_value name;
-    if (pp_value_object(at, keys) || pp_value_get_text(at, "name", &c->name) ||
-        pp_value_get_int(at, "units", 1, INT_MAX, &units) ||
-        pp_value_get_int(at, "rank_offset", 0, m->mesh.pp - 1, &offset))
+    if (pp_fields_read(at, pp_component_fields, &part))
         return -1;
-    c->n_units = (size_t)units;
-    c->rank_offset = (int)offset;
+    *c = part.c;
     for (size_t i = 0; i < index; i++)
         if (!strcmp(m->components[i].name, c->name)) {
             pp_value_find(at, "name", &name);
@@ -144,8 +153,9 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
     if (index > 0)
         c->first_unit = m->components[index - 1].first_unit +
                         m->components[index - 1].n_units;
-    return read_generator(at, m, index, n_encoders) ||
-                   read_first_rank(at, m, index, n_encoders) ||
+    return check_generator(at, m, index, n_encoders) ||
+                   check_first_rank(at, m, index, n_encoders,
+                                    part.first_rank) ||
                    read_mesh(at, m, c, index < n_encoders)
                ? -1
                : 0;
@@ -308,8 +318,9 @@ static int name_rows(const struct pp_value *at, struct pp_manifest *m)
     return names ? 0 : pp_value_no_memory(at);
 }
 
-int pp_read_components_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_components_section(const struct pp_value *at, void *manifest)
 {
+    struct pp_manifest *m = manifest;
     struct pp_value stages;
     size_t n;
     if (pp_value_array(at, &n))
@@ -357,17 +368,11 @@ json_t *pp_write_components_section(const struct pp_manifest *m,
         bool is_encoder = i + 1 + (components[n - 1].source != NULL) < n;
         struct pp_mesh mesh = c->apart ? c->mesh : shared_mesh(m, is_encoder);
         mesh.pp = c->n_ranks;
+        const struct component_row part = {
+            .c = *c, .first_rank = c->apart ? c->first_rank : -1};
         json_t *o = json_object();
-        bad = pp_put_text(o, "name", c->name, err);
-        bad |= pp_put(o, "units", json_integer((json_int_t)c->n_units));
-        bad |= pp_put(o, "rank_offset", json_integer(c->rank_offset));
-        if (c->apart)
-            bad |= pp_put(o, "first_rank", json_integer(c->first_rank));
-        if (c->source) {
-            bad |= pp_put_text(o, "source", c->source, err);
-            bad |= pp_put_text(o, "behind", c->behind, err);
-        }
-        bad |= pp_put(o, "mesh", pp_write_mesh_section(&mesh, err));
+        bad = pp_fields_put(o, pp_component_fields, &part, err);
+        bad |= pp_put(o, "mesh", pp_fields_write(pp_mesh_fields, &mesh, err));
         bad |= json_array_append_new(list, o);
     }
     return pp_written(list, bad, err);

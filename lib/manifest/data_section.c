@@ -8,12 +8,6 @@
 
 enum { CHECKSUM_DIGITS = 16 };
 
-static const char *const data_keys[] = {
-    "path",        "checksum",  "n_bins",        "n_sequences",
-    "capacity",    "align",     "max_tokens",    "max_images",
-    "max_patches", "max_clips", "max_clip_rows", NULL,
-};
-
 static int hex_digit(char c)
 {
     if (c >= '0' && c <= '9')
@@ -40,135 +34,87 @@ static bool parse_checksum(const char *s, uint64_t *out)
     return true;
 }
 
-static int read_checksum(const struct pp_value *at, uint64_t *out)
+static int read_checksum(const struct pp_value *at, void *checksum)
 {
-    struct pp_value member;
     const char *text;
-    if (pp_value_member(at, "checksum", &member) ||
-        pp_value_text(&member, &text))
+    if (pp_value_text(at, &text))
         return -1;
-    if (!parse_checksum(text, out))
-        return pp_value_fail(&member,
+    if (!parse_checksum(text, checksum))
+        return pp_value_fail(at,
                              "'%.*s' is not xxh3: and %d lower-case "
                              "hexadecimal digits",
                              PP_VALUE_QUOTE, text, CHECKSUM_DIGITS);
     return 0;
 }
 
-/* A count of tokens has 32 bits in every format. */
-static int read_u32(const struct pp_value *at, const char *key, int64_t min,
-                    int64_t max, uint32_t *out)
+static int put_checksum(json_t *o, const char *key, const void *checksum)
 {
-    int64_t v;
-    if (pp_value_get_int(at, key, min, max, &v))
-        return -1;
-    *out = (uint32_t)v;
-    return 0;
+    return pp_put(o, key,
+                  json_sprintf("%s%016" PRIx64, checksum_kind,
+                               *(const uint64_t *)checksum));
 }
 
-/* Reads a count of at least 1 that may be absent. */
-static int read_some(const struct pp_value *at, const char *key, int64_t max,
-                     uint32_t *out)
+/* A count of tokens has 32 bits in every format. */
+#define AT(member) PP_AT(struct pp_manifest_data, member)
+#define COUNT 0, PP_MAX_COUNT
+#define TOKENS 0, .max_at = offsetof(struct pp_manifest_data, max_tokens)
+const struct pp_doc_field pp_data_fields[] = {
+    {"path", PP_STRING, PP_NEEDED, AT(path)},
+    {"checksum", PP_OWN, PP_NEEDED, AT(checksum), .read = read_checksum,
+     .put = put_checksum},
+    {"n_bins", PP_INTEGER, PP_NEEDED, AT(n_bins), COUNT},
+    {"n_sequences", PP_INTEGER, PP_NEEDED, AT(n_sequences), COUNT},
+    {"capacity", PP_INTEGER, PP_NEEDED, AT(capacity), 1, UINT32_MAX},
+    {"align", PP_INTEGER, PP_NEEDED, AT(align), 1, UINT32_MAX},
+    {"max_tokens", PP_INTEGER, PP_NEEDED, AT(max_tokens), 0,
+     .max_at = offsetof(struct pp_manifest_data, capacity)},
+    {"max_images", PP_INTEGER, PP_OPTIONAL, AT(max_images), 1, TOKENS},
+    {"max_patches", PP_INTEGER, PP_OPTIONAL, AT(max_patches), 1, INT32_MAX},
+    {"max_clips", PP_INTEGER, PP_OPTIONAL, AT(max_clips), 1, TOKENS},
+    {"max_clip_rows", PP_INTEGER, PP_OPTIONAL, AT(max_clip_rows), 1, INT32_MAX},
+    {NULL},
+};
+#undef AT
+
+int pp_read_data_section(const struct pp_value *at, void *manifest)
+{
+    struct pp_manifest *m = manifest;
+    m->has_data = true;
+    return pp_fields_read(at, pp_data_fields, &m->data);
+}
+
+#define AT(member) PP_AT(struct pp_default_microbatch, member)
+#define ROWS 1, PP_MAX_TOKENS
+const struct pp_doc_field pp_microbatch_fields[] = {
+    {"tokens", PP_INTEGER, PP_NEEDED, AT(tokens), ROWS},
+    {"seq_len", PP_INTEGER, PP_NEEDED, AT(seq_len), ROWS},
+    {"images", PP_INTEGER, PP_OPTIONAL, AT(n_images), ROWS},
+    {"image_patches", PP_INTEGER, PP_OPTIONAL, AT(image_patches), ROWS},
+    {"clips", PP_INTEGER, PP_OPTIONAL, AT(n_clips), ROWS},
+    {"clip_rows", PP_INTEGER, PP_OPTIONAL, AT(clip_rows), ROWS},
+    {NULL},
+};
+#undef AT
+
+/* Checks that two keys come together or not at all. */
+static int check_both(const struct pp_value *at, const char *a, const char *b)
 {
     struct pp_value member;
-    return pp_value_find(at, key, &member) ? read_u32(at, key, 1, max, out) : 0;
+    return pp_value_find(at, a, &member) == pp_value_find(at, b, &member)
+               ? 0
+               : pp_value_member(at, a, &member) ||
+                     pp_value_member(at, b, &member);
 }
 
-int pp_read_data_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_microbatch_section(const struct pp_value *at, void *manifest)
 {
-    struct pp_manifest_data *d = &m->data;
-    int64_t n_bins, n_sequences;
-    if (pp_value_object(at, data_keys) ||
-        pp_value_get_text(at, "path", &d->path) ||
-        read_checksum(at, &d->checksum) ||
-        pp_value_get_int(at, "n_bins", 0, PP_MAX_COUNT, &n_bins) ||
-        pp_value_get_int(at, "n_sequences", 0, PP_MAX_COUNT, &n_sequences) ||
-        read_u32(at, "capacity", 1, UINT32_MAX, &d->capacity) ||
-        read_u32(at, "align", 1, UINT32_MAX, &d->align) ||
-        read_u32(at, "max_tokens", 0, d->capacity, &d->max_tokens))
-        return -1;
-    if (read_some(at, "max_images", d->max_tokens, &d->max_images) ||
-        read_some(at, "max_patches", INT32_MAX, &d->max_patches) ||
-        read_some(at, "max_clips", d->max_tokens, &d->max_clips) ||
-        read_some(at, "max_clip_rows", INT32_MAX, &d->max_clip_rows))
-        return -1;
-    d->n_bins = (uint64_t)n_bins;
-    d->n_sequences = (uint64_t)n_sequences;
-    m->has_data = true;
-    return 0;
-}
-
-json_t *pp_write_data_section(const struct pp_manifest_data *data,
-                              struct pp_err *err)
-{
-    char checksum[32];
-    snprintf(checksum, sizeof checksum, "%s%016" PRIx64, checksum_kind,
-             data->checksum);
-    json_t *o = json_object();
-    int bad = pp_put_text(o, "path", data->path, err);
-    bad |= pp_put_text(o, "checksum", checksum, err);
-    bad |= pp_put(o, "n_bins", json_integer((json_int_t)data->n_bins));
-    bad |=
-        pp_put(o, "n_sequences", json_integer((json_int_t)data->n_sequences));
-    bad |= pp_put(o, "capacity", json_integer(data->capacity));
-    bad |= pp_put(o, "align", json_integer(data->align));
-    bad |= pp_put(o, "max_tokens", json_integer(data->max_tokens));
-    if (data->max_images)
-        bad |= pp_put(o, "max_images", json_integer(data->max_images));
-    if (data->max_patches)
-        bad |= pp_put(o, "max_patches", json_integer(data->max_patches));
-    if (data->max_clips)
-        bad |= pp_put(o, "max_clips", json_integer(data->max_clips));
-    if (data->max_clip_rows)
-        bad |= pp_put(o, "max_clip_rows", json_integer(data->max_clip_rows));
-    return pp_written(o, bad, err);
-}
-
-static const char *const microbatch_keys[] = {
-    "tokens", "seq_len", "images", "image_patches", "clips", "clip_rows", NULL,
-};
-
-/* Reads two numbers that come together or not at all. */
-static int read_both(const struct pp_value *at, const char *items,
-                     const char *rows, int64_t *n_items, int64_t *n_rows)
-{
-    struct pp_value some;
-    if (!pp_value_find(at, items, &some) && !pp_value_find(at, rows, &some))
-        return 0;
-    if (pp_value_get_int(at, items, 1, PP_MAX_TOKENS, n_items))
-        return -1;
-    return pp_value_get_int(at, rows, 1, PP_MAX_TOKENS, n_rows);
-}
-
-int pp_read_microbatch_section(const struct pp_value *at, struct pp_manifest *m)
-{
-    struct pp_default_microbatch *mb = &m->microbatch;
+    struct pp_manifest *m = manifest;
     if (!m->has_model)
         return pp_value_fail(at, "a microbatch needs 'model'");
-    if (pp_value_object(at, microbatch_keys) ||
-        pp_value_get_int(at, "tokens", 1, PP_MAX_TOKENS, &mb->tokens) ||
-        pp_value_get_int(at, "seq_len", 1, PP_MAX_TOKENS, &mb->seq_len) ||
-        read_both(at, "images", "image_patches", &mb->n_images,
-                  &mb->image_patches) ||
-        read_both(at, "clips", "clip_rows", &mb->n_clips, &mb->clip_rows))
-        return -1;
     m->has_microbatch = true;
-    return 0;
-}
-
-json_t *pp_write_microbatch_section(const struct pp_default_microbatch *mb,
-                                    struct pp_err *err)
-{
-    json_t *o = json_object();
-    int bad = pp_put(o, "tokens", json_integer(mb->tokens));
-    bad |= pp_put(o, "seq_len", json_integer(mb->seq_len));
-    if (mb->n_images) {
-        bad |= pp_put(o, "images", json_integer(mb->n_images));
-        bad |= pp_put(o, "image_patches", json_integer(mb->image_patches));
-    }
-    if (mb->n_clips) {
-        bad |= pp_put(o, "clips", json_integer(mb->n_clips));
-        bad |= pp_put(o, "clip_rows", json_integer(mb->clip_rows));
-    }
-    return pp_written(o, bad, err);
+    return pp_fields_read(at, pp_microbatch_fields, &m->microbatch) ||
+                   check_both(at, "images", "image_patches") ||
+                   check_both(at, "clips", "clip_rows")
+               ? -1
+               : 0;
 }

@@ -287,38 +287,6 @@ int pp_value_is_object(const struct pp_value *at)
     return json_is_object(at->value) ? 0 : wrong_type(at, "an object");
 }
 
-static bool is_one_of(const char *key, const char *const *keys)
-{
-    for (; *keys; keys++)
-        if (!strcmp(key, *keys))
-            return true;
-    return false;
-}
-
-/* Version 1 reserves these keys for a later version. */
-static const char *const reserved[] = {
-    "stream",
-    NULL,
-};
-
-int pp_value_object(const struct pp_value *at, const char *const *keys)
-{
-    if (pp_value_is_object(at))
-        return -1;
-    const char *key;
-    json_t *value;
-    json_object_foreach(at->value, key, value)
-    {
-        if (!strncmp(key, "x-", 2) || is_one_of(key, keys))
-            continue;
-        if (is_one_of(key, reserved))
-            return pp_value_fail(at, "'%s' is reserved", key);
-        return pp_value_fail(at, "'%.*s' is not a known key", PP_VALUE_QUOTE,
-                             key);
-    }
-    return 0;
-}
-
 int pp_value_array(const struct pp_value *at, size_t *n)
 {
     if (!json_is_array(at->value))
@@ -436,26 +404,24 @@ int pp_value_get_text(const struct pp_value *object, const char *key,
     return pp_value_text(&at, out);
 }
 
-int pp_value_opt_int(const struct pp_value *object, const char *key,
-                     int64_t min, int64_t max, int64_t *out)
+int pp_value_format(const struct pp_value *root, const char *format, int newest)
 {
     struct pp_value at;
-    return pp_value_find(object, key, &at) ? pp_value_int(&at, min, max, out)
-                                           : 0;
-}
-
-int pp_value_opt_real(const struct pp_value *object, const char *key,
-                      double min, double max, double *out)
-{
-    struct pp_value at;
-    return pp_value_find(object, key, &at) ? pp_value_real(&at, min, max, out)
-                                           : 0;
-}
-
-int pp_value_opt_bool(const struct pp_value *object, const char *key, bool *out)
-{
-    struct pp_value at;
-    return pp_value_find(object, key, &at) ? pp_value_bool(&at, out) : 0;
+    const char *text;
+    int64_t version;
+    if (pp_value_member(root, "format", &at) || pp_value_text(&at, &text))
+        return -1;
+    if (strcmp(text, format))
+        return pp_value_fail(&at, "'%.*s' is not '%s'", PP_VALUE_QUOTE, text,
+                             format);
+    if (pp_value_member(root, "version", &at) ||
+        pp_value_int(&at, 1, INT32_MAX, &version))
+        return -1;
+    return version > newest
+               ? pp_value_fail(&at,
+                               "version %d is newer than this program's %d",
+                               (int)version, newest)
+               : 0;
 }
 
 int pp_put(json_t *object, const char *key, json_t *takes)

@@ -71,11 +71,6 @@ int pp_value_member(const struct pp_value *object, const char *key,
 /* Returns an element of an array. index is less than the array's length. */
 struct pp_value pp_value_item(const struct pp_value *array, size_t index);
 
-/* Fails unless the value is an object whose keys are in keys (a list that NULL
- * ends) or begin with x-. */
-int pp_value_object(const struct pp_value *at,
-                    const char *const *keys) PP_MUST_USE;
-
 int pp_value_is_object(const struct pp_value *at) PP_MUST_USE;
 int pp_value_array(const struct pp_value *at, size_t *n) PP_MUST_USE;
 int pp_value_bool(const struct pp_value *at, bool *out) PP_MUST_USE;
@@ -107,13 +102,10 @@ int pp_value_get_real(const struct pp_value *object, const char *key,
 int pp_value_get_text(const struct pp_value *object, const char *key,
                       const char **out) PP_MUST_USE;
 
-/* These leave *out alone if the member is absent. */
-int pp_value_opt_int(const struct pp_value *object, const char *key,
-                     int64_t min, int64_t max, int64_t *out) PP_MUST_USE;
-int pp_value_opt_real(const struct pp_value *object, const char *key,
-                      double min, double max, double *out) PP_MUST_USE;
-int pp_value_opt_bool(const struct pp_value *object, const char *key,
-                      bool *out) PP_MUST_USE;
+/* Fails unless "format" and "version" of a file are those given, or the version
+ * is older. */
+int pp_value_format(const struct pp_value *root, const char *format,
+                    int newest) PP_MUST_USE;
 
 /* Adds a member to an object under construction. object and takes may be NULL,
  * so that a writer checks for memory once, with pp_written. */

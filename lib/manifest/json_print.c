@@ -15,91 +15,8 @@
  * line. */
 #define INLINE_DEPTH 3
 
-/* Known keys come in this order; the others follow in the order that they were
- * read in. */
-static const char *const key_order[] = {
-    /* the manifest */
-    "format",
-    "tool",
-    "version",
-    "args",
-    "name",
-    "model",
-    "profile",
-    "microbatch",
-    "mesh",
-    "stages",
-    "components",
-    "data",
-    "schedule",
-    "history",
-    /* model, mesh, components */
-    "source",
-    "architecture",
-    "dtype",
-    "tied",
-    "pp",
-    "dp",
-    "tp",
-    "cp",
-    "ep",
-    "rank_offset",
-    "first_rank",
-    /* stages and units */
-    "fqn",
-    "stage",
-    "rank",
-    "copy_of",
-    "component",
-    "inputs",
-    "params",
-    "fwd_flops",
-    "again_flops",
-    "act_bytes",
-    "passing_bytes",
-    "out_bytes",
-    "state_bytes",
-    "weight_bytes",
-    "recompute",
-    "fwd",
-    "input",
-    "weight",
-    "units",
-    /* profile */
-    "messages",
-    "step",
-    "seconds_per_byte",
-    "latency",
-    /* data, microbatch */
-    "path",
-    "checksum",
-    "n_bins",
-    "n_sequences",
-    "capacity",
-    "align",
-    "max_tokens",
-    "tokens",
-    "seq_len",
-    "images",
-    "image_patches",
-    "clips",
-    "clip_rows",
-    /* schedule */
-    "kind",
-    "n_microbatches",
-    "slices",
-    "channel_depth",
-    "actions",
-    NULL,
-};
-
-static bool is_ordered(const char *key)
-{
-    for (size_t i = 0; key_order[i]; i++)
-        if (!strcmp(key_order[i], key))
-            return true;
-    return false;
-}
+/* The keys of an object that is not described. */
+static const struct pp_doc_field none[] = {{NULL}};
 
 static bool is_container(const json_t *v)
 {
@@ -201,7 +118,8 @@ struct printer {
     bool any;    /* a member has been printed */
 };
 
-static void print_value(const json_t *v, int depth, FILE *f);
+static void print_value(const json_t *v, const struct pp_doc_field *fields,
+                        int depth, FILE *f);
 
 static void begin_member(struct printer *p)
 {
@@ -214,31 +132,36 @@ static void begin_member(struct printer *p)
     p->any = true;
 }
 
-static void print_member(struct printer *p, const char *key, const json_t *v)
+static void print_member(struct printer *p, const char *key, const json_t *v,
+                         const struct pp_doc_field *fields)
 {
     begin_member(p);
     print_string(key, strlen(key), p->f);
     fputs(": ", p->f);
-    print_value(v, p->depth + 1, p->f);
+    print_value(v, fields, p->depth + 1, p->f);
 }
 
-static void print_members(struct printer *p, const json_t *v)
+/* Known keys come in the table's order; the others follow in the order that
+ * they were read in. */
+static void print_members(struct printer *p, const json_t *v,
+                          const struct pp_doc_field *fields)
 {
-    for (size_t i = 0; key_order[i]; i++) {
-        const json_t *item = json_object_get(v, key_order[i]);
+    for (const struct pp_doc_field *f = fields; f->key; f++) {
+        const json_t *item = json_object_get(v, f->key);
         if (item)
-            print_member(p, key_order[i], item);
+            print_member(p, f->key, item, f->fields ? f->fields : none);
     }
     const char *key;
     json_t *item;
     json_object_foreach((json_t *)(uintptr_t)v, key, item)
     {
-        if (!is_ordered(key))
-            print_member(p, key, item);
+        if (!pp_field_find(fields, key))
+            print_member(p, key, item, none);
     }
 }
 
-static void print_value(const json_t *v, int depth, FILE *f)
+static void print_value(const json_t *v, const struct pp_doc_field *fields,
+                        int depth, FILE *f)
 {
     if (!is_container(v)) {
         print_scalar(v, f);
@@ -247,10 +170,10 @@ static void print_value(const json_t *v, int depth, FILE *f)
     struct printer p = {f, depth, is_broken(v, depth), false};
     putc(json_is_object(v) ? '{' : '[', f);
     if (json_is_object(v))
-        print_members(&p, v);
+        print_members(&p, v, fields);
     for (size_t i = 0; i < json_array_size(v); i++) {
         begin_member(&p);
-        print_value(json_array_get(v, i), depth + 1, f);
+        print_value(json_array_get(v, i), fields, depth + 1, f);
     }
     if (p.broken && p.any)
         fprintf(f, "\n%*s", 2 * depth, "");
@@ -259,6 +182,6 @@ static void print_value(const json_t *v, int depth, FILE *f)
 
 void pp_value_print(const json_t *root, FILE *f)
 {
-    print_value(root, 0, f);
+    print_value(root, pp_manifest_fields, 0, f);
     putc('\n', f);
 }

@@ -15,12 +15,6 @@
 
 #define FORMAT "pp-manifest"
 
-static const char *const top_keys[] = {
-    "format", "version",    "model", "profile",  "microbatch", "mesh",
-    "stages", "components", "data",  "schedule", "history",    NULL,
-};
-static const char *const history_keys[] = {"tool", "version", "args", NULL};
-
 static int read_version(const struct pp_value *root)
 {
     struct pp_value member;
@@ -43,50 +37,62 @@ static int read_version(const struct pp_value *root)
     return 0;
 }
 
-static int read_history(const struct pp_value *at)
+/* An entry of the history. Its texts may be empty. */
+struct history_entry {
+    const char *tool, *version, *args;
+};
+
+#define AT(member) PP_AT(struct history_entry, member)
+static const struct pp_doc_field entry_fields[] = {
+    {"tool", PP_STRING, PP_NEEDED, AT(tool)},
+    {"version", PP_STRING, PP_NEEDED, AT(version)},
+    {"args", PP_STRING, PP_NEEDED, AT(args)},
+    {NULL},
+};
+#undef AT
+
+static int read_history(const struct pp_value *at, void *manifest)
 {
     size_t n;
+    (void)manifest;
     if (pp_value_array(at, &n))
         return -1;
     for (size_t i = 0; i < n; i++) {
-        struct pp_value entry = pp_value_item(at, i);
-        if (pp_value_object(&entry, history_keys))
+        struct pp_value entry = pp_value_item(at, i), member;
+        if (pp_value_object(&entry, entry_fields))
             return -1;
-        for (size_t k = 0; history_keys[k]; k++) {
-            struct pp_value member;
-            if (pp_value_member(&entry, history_keys[k], &member) ||
+        for (const struct pp_doc_field *f = entry_fields; f->key; f++)
+            if (pp_value_member(&entry, f->key, &member) ||
                 pp_value_string(&member))
                 return -1;
-        }
     }
     return 0;
 }
 
-static int read_sections(const struct pp_value *root, struct pp_manifest *m)
-{
-    static const struct {
-        const char *key;
-        int (*read)(const struct pp_value *at, struct pp_manifest *m);
-    } sections[] = {
-        {"model", pp_read_model_section},
-        {"profile", pp_read_profile_section},
-        {"microbatch", pp_read_microbatch_section},
-        {"mesh", pp_read_mesh_section},
-        {"stages", pp_read_stages_section},
-        {"components", pp_read_components_section},
-        {"data", pp_read_data_section},
-        {"schedule", pp_read_schedule_section},
-    };
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) {
-        struct pp_value at;
-        if (pp_value_find(root, sections[i].key, &at) &&
-            sections[i].read(&at, m))
-            return -1;
-    }
-    struct pp_value history;
-    return pp_value_find(root, "history", &history) ? read_history(&history)
-                                                    : 0;
-}
+/* Sections are read in this order. */
+const struct pp_doc_field pp_manifest_fields[] = {
+    {"format"}, /* read_version reads both */
+    {"version"},
+    {"model", PP_OWN, PP_OPTIONAL, .read = pp_read_model_section,
+     .fields = pp_model_fields},
+    {"profile", PP_OWN, PP_OPTIONAL, .read = pp_read_profile_section,
+     .fields = pp_profile_fields},
+    {"microbatch", PP_OWN, PP_OPTIONAL, .read = pp_read_microbatch_section,
+     .fields = pp_microbatch_fields},
+    {"mesh", PP_OWN, PP_OPTIONAL, .read = pp_read_mesh_section,
+     .fields = pp_mesh_fields},
+    {"stages", PP_OWN, PP_OPTIONAL, .read = pp_read_stages_section,
+     .fields = pp_stage_fields},
+    {"components", PP_OWN, PP_OPTIONAL, .read = pp_read_components_section,
+     .fields = pp_component_fields},
+    {"data", PP_OWN, PP_OPTIONAL, .read = pp_read_data_section,
+     .fields = pp_data_fields},
+    {"schedule", PP_OWN, PP_OPTIONAL, .read = pp_read_schedule_section,
+     .fields = pp_schedule_fields},
+    {"history", PP_OWN, PP_OPTIONAL, .read = read_history,
+     .fields = entry_fields},
+    {NULL},
+};
 
 void pp_manifest_finish(struct pp_manifest *m)
 {
@@ -103,8 +109,7 @@ int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
     const struct pp_value root = {.source = &source, .value = document};
     *m = (struct pp_manifest){
         .document = document, .mesh = {1, 1, 1, 1, 1}, .graph.tied = {-1, -1}};
-    if (!read_version(&root) && !pp_value_object(&root, top_keys) &&
-        !read_sections(&root, m))
+    if (!read_version(&root) && !pp_fields_read(&root, pp_manifest_fields, m))
         return 0;
     pp_manifest_finish(m);
     return -1;
@@ -258,8 +263,8 @@ int pp_manifest_set_microbatch(struct pp_manifest *m,
                                const struct pp_default_microbatch *mb,
                                struct pp_err *err)
 {
-    return set_section(m, "microbatch", pp_write_microbatch_section(mb, err),
-                       err);
+    return set_section(m, "microbatch",
+                       pp_fields_write(pp_microbatch_fields, mb, err), err);
 }
 
 static bool same_graph(const struct pp_graph *a, const struct pp_graph *b)
@@ -303,7 +308,8 @@ int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
     json_object_del(document, "components");
     json_object_del(document, "schedule");
     struct pp_manifest fresh;
-    if (replace(document, "mesh", pp_write_mesh_section(mesh, err), err) ||
+    if (replace(document, "mesh", pp_fields_write(pp_mesh_fields, mesh, err),
+                err) ||
         replace(document, "stages",
                 pp_write_stages_section(&m->model, graph, stages, err), err)) {
         json_decref(document);
@@ -350,7 +356,8 @@ int pp_manifest_set_data(struct pp_manifest *m,
                          const struct pp_manifest_data *data,
                          struct pp_err *err)
 {
-    return set_section(m, "data", pp_write_data_section(data, err), err);
+    return set_section(m, "data", pp_fields_write(pp_data_fields, data, err),
+                       err);
 }
 
 int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
@@ -363,16 +370,13 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                             const char *version, const char *args,
                             struct pp_err *err)
 {
-    json_t *entry = json_object();
-    int bad = pp_put_text(entry, "tool", tool, err);
-    bad |= pp_put_text(entry, "version", version, err);
-    bad |= pp_put_text(entry, "args", args, err);
-    entry = pp_written(entry, bad, err);
+    const struct history_entry texts = {tool, version, args};
+    json_t *entry = pp_fields_write(entry_fields, &texts, err);
     if (!entry)
         return -1;
     json_t *history = json_object_get(m->document, "history");
-    bad = history ? json_array_append(history, entry)
-                  : pp_put(m->document, "history", json_pack("[O]", entry));
+    int bad = history ? json_array_append(history, entry)
+                      : pp_put(m->document, "history", json_pack("[O]", entry));
     json_decref(entry);
     return bad ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory") : 0;
 }

@@ -2,155 +2,111 @@
 /* mesh_section - "mesh" of a manifest, and that of each of its components. */
 #include <inttypes.h>
 #include <limits.h>
-#include <string.h>
 
 #include "manifest/sections.h"
 
-static const char *const size_keys[] = {"pp", "dp", "tp", "cp", "ep", NULL};
-static const char *const mesh_keys[] = {"pp",
-                                        "dp",
-                                        "tp",
-                                        "cp",
-                                        "ep",
-                                        "order",
-                                        "zero",
-                                        "experts_over_tp",
-                                        "cp_exchange",
-                                        "cp_exact",
-                                        "resident",
-                                        "expert_limit",
-                                        "expert_capacity",
-                                        "expert_drop",
-                                        "expert_padding",
-                                        "encoder_tp",
-                                        NULL};
-
-/* Reads one of the words, which the text lists. *which is 0 without the key. */
-static int read_word(const struct pp_value *at, const char *key,
-                     const char *const *words, const char *list, int *which)
-{
-    struct pp_value member;
-    const char *text;
-    *which = 0;
-    if (!pp_value_find(at, key, &member))
-        return 0;
-    if (pp_value_text(&member, &text))
-        return -1;
-    while (words[*which] && strcmp(words[*which], text))
-        ++*which;
-    return words[*which] ? 0
-                         : pp_value_fail(&member, "'%.*s' is not %s",
-                                         PP_VALUE_QUOTE, text, list);
-}
-
 /* Reads what ranks that hold the same weights divide. */
-static int read_zero(const struct pp_value *at, struct pp_mesh *x)
+static int read_zero(const struct pp_value *at, void *mesh)
 {
-    struct pp_value member;
-    int64_t zero = 1, resident = 0;
-    if (pp_value_opt_int(at, "zero", 0, 3, &zero))
+    struct pp_mesh *x = mesh;
+    int64_t zero;
+    if (pp_value_int(at, 0, 3, &zero))
         return -1;
-    pp_value_find(at, "zero", &member);
     if (zero == 2)
-        return pp_value_fail(&member, "'2' is not 0, 1 or 3");
+        return pp_value_fail(at, "'2' is not 0, 1 or 3");
     x->whole_state = zero == 0;
     x->divided_weights = zero == 3;
-    if (!pp_value_find(at, "resident", &member))
-        return 0;
-    if (zero != 3)
-        return pp_value_fail(&member, "needs 'zero' 3");
-    if (pp_value_int(&member, 1, INT_MAX, &resident))
-        return -1;
-    x->resident = (int)resident;
     return 0;
 }
 
-static int read_order(const struct pp_value *at, struct pp_mesh *x)
+static int put_zero(json_t *o, const char *key, const void *mesh)
 {
-    struct pp_value member;
+    const struct pp_mesh *x = mesh;
+    return x->whole_state || x->divided_weights
+               ? pp_put(o, key, json_integer(x->whole_state ? 0 : 3))
+               : 0;
+}
+
+static int read_order(const struct pp_value *at, void *mesh)
+{
     const char *text;
-    if (!pp_value_find(at, "order", &member))
-        return 0;
-    if (pp_value_text(&member, &text))
+    if (pp_value_text(at, &text))
         return -1;
-    return pp_mesh_read_order(x, text)
+    return pp_mesh_read_order(mesh, text)
                ? 0
-               : pp_value_fail(&member,
+               : pp_value_fail(at,
                                "'%.*s' is not an order of tp, cp, dp and pp, "
                                "such as 'tp-cp-dp-pp'",
                                PP_VALUE_QUOTE, text);
 }
 
-/* Reads how context-parallel ranks exchange keys and values. */
-static int read_exchange(const struct pp_value *at, struct pp_mesh *x)
+static int put_order(json_t *o, const char *key, const void *mesh)
 {
-    int word;
-    if (read_word(at, "cp_exchange", pp_cp_exchange_names,
-                  "gather, a2a or ring", &word))
-        return -1;
-    x->cp_exchange = (enum pp_cp_exchange)word;
-    return pp_value_opt_bool(at, "cp_exact", &x->cp_exact);
+    const struct pp_mesh *x = mesh;
+    char order[PP_MESH_ORDER_TEXT];
+    pp_mesh_write_order(x, order);
+    return x->order ? pp_put(o, key, json_string(order)) : 0;
 }
 
-/* Reads how many rows an expert takes, and which ones it drops. */
-static int read_expert_rows(const struct pp_value *at, struct pp_mesh *x)
+#define AT(member) PP_AT(struct pp_mesh, member)
+#define SIZE 1, PP_MAX_RANKS, .absent = 1
+const struct pp_doc_field pp_mesh_fields[] = {
+    {"pp", PP_INTEGER, PP_ALWAYS, AT(pp), SIZE},
+    {"dp", PP_INTEGER, PP_ALWAYS, AT(dp), SIZE},
+    {"tp", PP_INTEGER, PP_ALWAYS, AT(tp), SIZE},
+    {"cp", PP_INTEGER, PP_ALWAYS, AT(cp), SIZE},
+    {"ep", PP_INTEGER, PP_ALWAYS, AT(ep), SIZE},
+    {"order", PP_OWN, PP_OPTIONAL, .read = read_order, .put = put_order},
+    {"zero", PP_OWN, PP_OPTIONAL, .read = read_zero, .put = put_zero},
+    {"resident", PP_INTEGER, PP_OPTIONAL, AT(resident), 1, INT_MAX},
+    {"experts_over_tp", PP_FLAG, PP_OPTIONAL, AT(experts_over_tp)},
+    {"cp_exchange", PP_CHOICE, PP_OPTIONAL, AT(cp_exchange),
+     .words = pp_cp_exchange_names, .list = "gather, a2a or ring"},
+    {"cp_exact", PP_FLAG, PP_OPTIONAL, AT(cp_exact)},
+    {"encoder_tp", PP_INTEGER, PP_OPTIONAL, AT(encoder_tp), 1, INT_MAX},
+    {"expert_limit", PP_INTEGER, PP_OPTIONAL, AT(expert_limit), 1, INT_MAX},
+    {"expert_capacity", PP_REAL, PP_OPTIONAL, AT(expert_capacity),
+     .least = PP_LEAST_CAPACITY, .most = PP_MOST_CAPACITY},
+    {"expert_drop", PP_CHOICE, PP_OPTIONAL, AT(expert_drop),
+     .words = pp_expert_drop_names, .list = "position or probs"},
+    {"expert_padding", PP_FLAG, PP_OPTIONAL, AT(expert_padding)},
+    {NULL},
+};
+#undef AT
+
+/* Checks what one key demands of another. */
+static int check_keys(const struct pp_value *at, const struct pp_mesh *x)
 {
-    int64_t limit = 0;
-    int word;
-    if (pp_value_opt_int(at, "expert_limit", 1, INT_MAX, &limit) ||
-        pp_value_opt_real(at, "expert_capacity", PP_LEAST_CAPACITY,
-                          PP_MOST_CAPACITY, &x->expert_capacity) ||
-        read_word(at, "expert_drop", pp_expert_drop_names, "position or probs",
-                  &word) ||
-        pp_value_opt_bool(at, "expert_padding", &x->expert_padding))
-        return -1;
-    x->expert_limit = (int)limit;
-    x->expert_drop = (enum pp_expert_drop)word;
+    struct pp_value member;
+    int64_t sharers = (int64_t)x->dp * pp_mesh_sharers(x);
+    if (pp_value_find(at, "resident", &member) && !x->divided_weights)
+        return pp_value_fail(&member, "needs 'zero' 3");
     if (x->expert_capacity <= 0 && (x->expert_drop || x->expert_padding))
         return pp_value_fail(at, "'%s' needs 'expert_capacity'",
                              x->expert_drop ? "expert_drop" : "expert_padding");
-    return 0;
-}
-
-static int read_encoder_tp(const struct pp_value *at, struct pp_mesh *x)
-{
-    struct pp_value member;
-    int64_t ranks = (int64_t)x->dp * pp_mesh_sharers(x), encoder_tp = 0;
-    if (!pp_value_find(at, "encoder_tp", &member))
-        return 0;
-    if (pp_value_int(&member, 1, INT_MAX, &encoder_tp))
-        return -1;
-    if (ranks % encoder_tp)
+    if (pp_value_find(at, "encoder_tp", &member) && sharers % x->encoder_tp)
         return pp_value_fail(&member,
                              "'%d' does not divide the %" PRId64
                              " ranks of dp x tp x cp",
-                             (int)encoder_tp, ranks);
-    x->encoder_tp = (int)encoder_tp;
+                             x->encoder_tp, sharers);
     return 0;
 }
 
-int pp_read_mesh_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_mesh_section(const struct pp_value *at, void *manifest)
 {
-    int *const sizes[] = {&m->mesh.pp, &m->mesh.dp, &m->mesh.tp, &m->mesh.cp,
-                          &m->mesh.ep};
-    if (pp_value_object(at, mesh_keys))
+    struct pp_manifest *m = manifest;
+    const struct pp_mesh *x = &m->mesh;
+    if (pp_fields_read(at, pp_mesh_fields, &m->mesh))
         return -1;
-    int64_t n_ranks = 1;
-    for (size_t i = 0; size_keys[i]; i++) {
-        int64_t v = 1;
-        if (pp_value_opt_int(at, size_keys[i], 1, PP_MAX_RANKS, &v))
-            return -1;
-        *sizes[i] = (int)v;
-        /* ep divides the ranks of the others and adds none. */
-        n_ranks *= strcmp(size_keys[i], "ep") ? v : 1;
-        if (n_ranks > INT_MAX)
-            return pp_value_fail(at, "pp x dp x tp x cp is too large");
-    }
-    struct pp_mesh *x = &m->mesh;
-    return read_zero(at, x) || read_order(at, x) || read_exchange(at, x) ||
-                   read_expert_rows(at, x) || read_encoder_tp(at, x)
-               ? -1
-               : pp_value_opt_bool(at, "experts_over_tp", &x->experts_over_tp);
+    /* ep divides the ranks of the others and adds none. */
+    int64_t n_ranks = (int64_t)x->pp * x->dp;
+    if (n_ranks <= INT_MAX)
+        n_ranks *= x->tp;
+    if (n_ranks <= INT_MAX)
+        n_ranks *= x->cp;
+    if (n_ranks > INT_MAX)
+        return pp_value_fail(at, "pp x dp x tp x cp is too large");
+    return check_keys(at, x);
 }
 
 bool pp_same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
@@ -162,51 +118,8 @@ bool pp_same_settings(const struct pp_mesh *x, const struct pp_mesh *all)
 
 bool pp_same_mesh(const struct pp_mesh *x, const struct pp_mesh *all)
 {
-    return pp_same_settings(x, all) && x->dp == all->dp && x->tp == all->tp &&
-           x->cp == all->cp && x->ep == all->ep &&
-           x->experts_over_tp == all->experts_over_tp &&
-           x->expert_limit == all->expert_limit &&
-           x->expert_capacity == all->expert_capacity &&
-           x->expert_drop == all->expert_drop &&
-           x->expert_padding == all->expert_padding &&
-           x->encoder_tp == all->encoder_tp &&
-           x->cp_exchange == all->cp_exchange && x->cp_exact == all->cp_exact;
-}
-
-json_t *pp_write_mesh_section(const struct pp_mesh *mesh, struct pp_err *err)
-{
-    json_t *o = json_object();
-    int bad = pp_put(o, "pp", json_integer(mesh->pp));
-    bad |= pp_put(o, "dp", json_integer(mesh->dp));
-    bad |= pp_put(o, "tp", json_integer(mesh->tp));
-    bad |= pp_put(o, "cp", json_integer(mesh->cp));
-    bad |= pp_put(o, "ep", json_integer(mesh->ep));
-    if (mesh->order) {
-        char order[PP_MESH_ORDER_TEXT];
-        pp_mesh_write_order(mesh, order);
-        bad |= pp_put(o, "order", json_string(order));
-    }
-    if (mesh->whole_state || mesh->divided_weights)
-        bad |= pp_put(o, "zero", json_integer(mesh->whole_state ? 0 : 3));
-    if (mesh->resident)
-        bad |= pp_put(o, "resident", json_integer(mesh->resident));
-    if (mesh->experts_over_tp)
-        bad |= pp_put(o, "experts_over_tp", json_true());
-    if (mesh->cp_exchange)
-        bad |= pp_put(o, "cp_exchange",
-                      json_string(pp_cp_exchange_names[mesh->cp_exchange]));
-    if (mesh->cp_exact)
-        bad |= pp_put(o, "cp_exact", json_true());
-    if (mesh->encoder_tp)
-        bad |= pp_put(o, "encoder_tp", json_integer(mesh->encoder_tp));
-    if (mesh->expert_limit)
-        bad |= pp_put(o, "expert_limit", json_integer(mesh->expert_limit));
-    if (mesh->expert_capacity > 0)
-        bad |= pp_put(o, "expert_capacity", json_real(mesh->expert_capacity));
-    if (mesh->expert_drop)
-        bad |= pp_put(o, "expert_drop",
-                      json_string(pp_expert_drop_names[mesh->expert_drop]));
-    if (mesh->expert_padding)
-        bad |= pp_put(o, "expert_padding", json_true());
-    return pp_written(o, bad, err);
+    struct pp_mesh same = *x;
+    same.pp = all->pp;
+    return pp_same_settings(x, all) &&
+           pp_fields_same(pp_mesh_fields, &same, all);
 }

@@ -11,38 +11,116 @@
 #include "model/cost.h"
 #include "model/frozen.h"
 
-static const char *const mode_keys[] = {"again_flops", "act_bytes",
-                                        "passing_bytes", NULL};
-
-static int read_mode(const struct pp_value *at, struct pp_manifest_mode *mode)
+/* The whole numbers of workspace_bytes, in this order, follow `token`. */
+static void list_workspace(struct pp_workspace *w,
+                           size_t *at[PP_WORKSPACE_NUMBERS - 1])
 {
-    struct pp_value flops, act;
-    if (pp_value_object(at, mode_keys) ||
-        pp_value_member(at, "again_flops", &flops) ||
-        pp_value_member(at, "act_bytes", &act) ||
-        pp_value_reals(&flops, 0, PP_MAX_COST, 2, mode->recompute_flops) ||
-        pp_value_reals(&act, 0, PP_MAX_COST, PP_N_SAVED_BLOCKS,
-                       mode->act_bytes) ||
-        pp_value_get_real(at, "passing_bytes", 0, PP_MAX_COST,
-                          &mode->workspace_bytes))
+    size_t *const list[PP_WORKSPACE_NUMBERS - 1] = {&w->fixed, &w->row,
+                                                    &w->rows, &w->keys};
+    memcpy(at, list, sizeof list);
+}
+
+int pp_read_workspace(const struct pp_value *at, void *workspace)
+{
+    struct pp_workspace *w = workspace;
+    double numbers[PP_WORKSPACE_NUMBERS];
+    size_t *to[PP_WORKSPACE_NUMBERS - 1];
+    if (pp_value_reals(at, 0, PP_MAX_COST, PP_WORKSPACE_NUMBERS, numbers))
         return -1;
-    mode->known = true;
+    list_workspace(w, to);
+    w->token = numbers[0];
+    for (int i = 1; i < PP_WORKSPACE_NUMBERS; i++)
+        *to[i - 1] = pp_size_of(numbers[i]);
     return 0;
 }
 
-static int read_modes(const struct pp_value *at, struct pp_manifest_unit *u)
+static int put_workspace(json_t *o, const char *key, const void *workspace)
 {
-    struct pp_value modes, mode;
-    if (!pp_value_find(at, "recompute", &modes))
+    struct pp_workspace w = *(const struct pp_workspace *)workspace;
+    size_t *from[PP_WORKSPACE_NUMBERS - 1];
+    if (!w.fixed)
         return 0;
-    if (pp_value_object(&modes, &pp_recompute_names[PP_RECOMPUTE_SELECTIVE]))
+    list_workspace(&w, from);
+    json_t *numbers = json_array();
+    int bad = json_array_append_new(numbers, json_real(w.token));
+    for (int i = 1; i < PP_WORKSPACE_NUMBERS; i++)
+        bad |= json_array_append_new(numbers,
+                                     json_integer((json_int_t)*from[i - 1]));
+    return bad | pp_put(o, key, numbers);
+}
+
+static int read_frozen(const struct pp_value *at, void *role)
+{
+    bool is_frozen = false;
+    if (pp_value_bool(at, &is_frozen))
         return -1;
-    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++)
-        if (pp_value_find(&modes, pp_recompute_names[r], &mode) &&
-            read_mode(&mode, &u->modes[r]))
-            return -1;
+    *(enum pp_role *)role = is_frozen ? PP_ROLE_PASSED : PP_ROLE_TRAINED;
     return 0;
 }
+
+static int put_frozen(json_t *o, const char *key, const void *role)
+{
+    return *(const enum pp_role *)role == PP_ROLE_TRAINED
+               ? 0
+               : pp_put(o, key, json_true());
+}
+
+#define AT(member) PP_AT(struct pp_manifest_mode, member)
+#define COST .most = PP_MAX_COST
+static const struct pp_doc_field mode_fields[] = {
+    {"again_flops", PP_REALS, PP_NEEDED, AT(recompute_flops), COST},
+    {"act_bytes", PP_REALS, PP_NEEDED, AT(act_bytes), COST},
+    {"passing_bytes", PP_REAL, PP_NEEDED, AT(workspace_bytes), COST},
+    {NULL},
+};
+#undef AT
+
+#define AT(member) PP_AT(struct pp_manifest_unit, member)
+static const struct pp_doc_field modes_fields[] = {
+    {"selective", PP_OBJECT, PP_OPTIONAL, AT(modes[PP_RECOMPUTE_SELECTIVE]),
+     .flagged = true, .fields = mode_fields},
+    {"full", PP_OBJECT, PP_OPTIONAL, AT(modes[PP_RECOMPUTE_FULL]),
+     .flagged = true, .fields = mode_fields},
+    {NULL},
+};
+
+static const struct pp_doc_field unit_fields[] = {
+    {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
+    {"params", PP_INTEGER, PP_NEEDED, AT(params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_NEEDED, AT(fwd_flops), COST},
+    {"act_bytes", PP_REALS, PP_NEEDED, AT(act_bytes), COST},
+    {"out_bytes", PP_REAL, PP_NEEDED, AT(out_bytes), COST},
+    {"state_bytes"}, /* read_state reads both */
+    {"weight_bytes"},
+    {"recompute", PP_OBJECT, PP_OPTIONAL, .fields = modes_fields},
+    {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
+     .read = pp_read_workspace, .put = put_workspace},
+    {"frozen", PP_OWN, PP_OPTIONAL, AT(role), .read = read_frozen,
+     .put = put_frozen},
+    {NULL},
+};
+#undef AT
+
+#define AT(member) PP_AT(struct pp_manifest_model, member)
+static const char *const devices[] = {"cpu", "cuda", NULL};
+const struct pp_doc_field pp_model_fields[] = {
+    {"source", PP_STRING, PP_NEEDED, AT(source)},
+    {"architecture", PP_STRING, PP_NEEDED, AT(architecture)},
+    {"dtype", PP_STRING, PP_NEEDED, AT(dtype)},
+    {"tied", PP_FLAG, PP_ALWAYS, AT(tied)},
+    {"params", PP_INTEGER, PP_ALWAYS, AT(params), 0, PP_MAX_COUNT},
+    {"units", .fields = unit_fields},
+    {"device", PP_CHOICE, PP_OPTIONAL, AT(gpu), .words = devices,
+     .list = "'cpu' or 'cuda'"},
+    {"tensors", PP_INTEGER, PP_OPTIONAL, AT(n_tensors), 0, INT32_MAX},
+    {"rotary_dim", PP_INTEGER, PP_OPTIONAL, AT(rotary), 0, INT32_MAX},
+    {"image_merge", PP_INTEGER, PP_OPTIONAL, AT(image_merge), 1, INT32_MAX},
+    {"class_feature", PP_FLAG, PP_OPTIONAL, AT(class_feature)},
+    {"feature_layers", PP_INTEGER, PP_OPTIONAL, AT(feature_layers), 2,
+     PP_MOST_STATES},
+    {NULL},
+};
+#undef AT
 
 static bool is_known(const struct pp_manifest_model *model, enum pp_recompute r)
 {
@@ -52,67 +130,17 @@ static bool is_known(const struct pp_manifest_model *model, enum pp_recompute r)
     return false;
 }
 
-int pp_read_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
-                       struct pp_manifest_stage *s)
+int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
+                        enum pp_recompute mode)
 {
-    struct pp_value mode;
-    const char *name;
-    if (!pp_value_find(at, "recompute", &mode))
+    struct pp_value member;
+    if (mode == PP_RECOMPUTE_NONE || !m->has_model || is_known(&m->model, mode))
         return 0;
-    if (pp_value_text(&mode, &name))
-        return -1;
-    if (!pp_recompute_find(name, &s->recompute))
-        return pp_value_fail(&mode,
-                             "'%.*s' is not 'none', 'selective' or 'full'",
-                             PP_VALUE_QUOTE, name);
-    if (s->recompute && m->has_model && !is_known(&m->model, s->recompute))
-        return pp_value_fail(&mode,
-                             "no unit has costs for '%s'; split the model "
-                             "again with this recomputation",
-                             name);
-    return 0;
-}
-
-static json_t *reals(size_t n, const double *x)
-{
-    json_t *list = json_array();
-    int bad = 0;
-    for (size_t i = 0; i < n; i++)
-        bad |= json_array_append_new(list, json_real(x[i]));
-    if (!bad)
-        return list;
-    json_decref(list);
-    return NULL;
-}
-
-static int put_modes(json_t *object, const struct pp_manifest_unit *u)
-{
-    json_t *modes = NULL;
-    int bad = 0;
-    for (int r = PP_RECOMPUTE_SELECTIVE; r < PP_N_RECOMPUTES; r++) {
-        const struct pp_manifest_mode *m = &u->modes[r];
-        if (!m->known)
-            continue;
-        json_t *o = json_object();
-        bad |= pp_put(o, "again_flops", reals(2, m->recompute_flops));
-        bad |= pp_put(o, "act_bytes", reals(PP_N_SAVED_BLOCKS, m->act_bytes));
-        bad |= pp_put(o, "passing_bytes", json_real(m->workspace_bytes));
-        if (!modes)
-            modes = json_object();
-        bad |= pp_put(modes, pp_recompute_names[r], o);
-    }
-    return modes ? bad | pp_put(object, "recompute", modes) : bad;
-}
-
-int pp_put_stage_mode(json_t *object, const struct pp_manifest_stage *s)
-{
-    if (s->recompute == PP_RECOMPUTE_NONE)
-        return 0;
-    int bad = pp_put(object, "recompute",
-                     json_string(pp_recompute_names[s->recompute]));
-    bad |= pp_put(object, "again_flops", reals(2, s->recompute_flops));
-    bad |= pp_put(object, "passing_bytes", json_real(s->workspace_bytes));
-    return bad;
+    pp_value_find(at, "recompute", &member);
+    return pp_value_fail(&member,
+                         "no unit has costs for '%s'; split the model "
+                         "again with this recomputation",
+                         pp_recompute_names[mode]);
 }
 
 void pp_manifest_stage_add(struct pp_manifest_stage *s,
@@ -132,48 +160,6 @@ void pp_manifest_stage_add(struct pp_manifest_stage *s,
         s->workspace_bytes = mode->workspace_bytes;
     s->out_bytes = u->out_bytes;
     s->state_bytes += u->state_bytes;
-}
-
-static const char *const model_keys[] = {
-    "source",      "architecture",  "dtype",          "device",
-    "tied",        "params",        "tensors",        "rotary_dim",
-    "image_merge", "class_feature", "feature_layers", "units",
-    NULL,
-};
-static const char *const unit_keys[] = {
-    "fqn",       "params",      "fwd_flops",    "act_bytes",
-    "out_bytes", "state_bytes", "weight_bytes", "workspace_bytes",
-    "recompute", "frozen",      NULL,
-};
-
-static int reals_member(const struct pp_value *at, const char *key,
-                        bool required, size_t n, double *out)
-{
-    struct pp_value member;
-    if (!pp_value_find(at, key, &member) && !required)
-        return 0;
-    if (pp_value_member(at, key, &member))
-        return -1;
-    return pp_value_reals(&member, 0, PP_MAX_COST, n, out);
-}
-
-int pp_read_unit_costs(const struct pp_value *at, bool required,
-                       const struct pp_unit_costs *c)
-{
-    struct pp_value member;
-    if (required || pp_value_find(at, "params", &member)) {
-        int64_t params;
-        if (pp_value_get_int(at, "params", 0, PP_MAX_COUNT, &params))
-            return -1;
-        *c->params = (uint64_t)params;
-    }
-    if (reals_member(at, "fwd_flops", required, 2, c->fwd_flops) ||
-        reals_member(at, "act_bytes", required, PP_N_SAVED_BLOCKS,
-                     c->act_bytes))
-        return -1;
-    if (!required && !pp_value_find(at, "out_bytes", &member))
-        return 0;
-    return pp_value_get_real(at, "out_bytes", 0, PP_MAX_COST, c->out_bytes);
 }
 
 /* All units have state_bytes or none has. */
@@ -198,47 +184,6 @@ static int read_state(const struct pp_value *at, bool first,
                                    u->role == PP_ROLE_TRAINED ? u->state_bytes
                                                               : PP_MAX_COST,
                                    &u->weight_bytes)
-               : 0;
-}
-
-/* The whole numbers of workspace_bytes, in this order; the first one is
- * `token`.
- */
-static void list_workspace(struct pp_workspace *w,
-                           size_t *at[PP_WORKSPACE_NUMBERS - 1])
-{
-    size_t *const list[PP_WORKSPACE_NUMBERS - 1] = {&w->fixed, &w->row,
-                                                    &w->rows, &w->keys};
-    memcpy(at, list, sizeof list);
-}
-
-int pp_read_workspace(const struct pp_value *at, struct pp_workspace *w)
-{
-    double numbers[PP_WORKSPACE_NUMBERS] = {0};
-    size_t *to[PP_WORKSPACE_NUMBERS - 1];
-    if (reals_member(at, "workspace_bytes", false, PP_WORKSPACE_NUMBERS,
-                     numbers))
-        return -1;
-    list_workspace(w, to);
-    w->token = numbers[0];
-    for (int i = 1; i < PP_WORKSPACE_NUMBERS; i++)
-        *to[i - 1] = pp_size_of(numbers[i]);
-    return 0;
-}
-
-static int read_unit(const struct pp_value *at, struct pp_manifest_unit *u)
-{
-    if (pp_value_object(at, unit_keys) || pp_value_get_text(at, "fqn", &u->fqn))
-        return -1;
-    const struct pp_unit_costs costs = {&u->params, u->fwd_flops, u->act_bytes,
-                                        &u->out_bytes};
-    bool is_frozen = false;
-    if (pp_value_opt_bool(at, "frozen", &is_frozen))
-        return -1;
-    u->role = is_frozen ? PP_ROLE_PASSED : PP_ROLE_TRAINED;
-    return pp_read_unit_costs(at, true, &costs) ||
-                   pp_read_workspace(at, &u->workspace) || read_modes(at, u)
-               ? -1
                : 0;
 }
 
@@ -336,7 +281,7 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
         return pp_value_no_memory(at);
     for (size_t i = 0; i < model->n_units; i++) {
         struct pp_value unit = pp_value_item(at, i);
-        if (read_unit(&unit, &model->units[i]) ||
+        if (pp_fields_read(&unit, unit_fields, &model->units[i]) ||
             read_state(&unit, i == 0, model, &model->units[i]))
             return -1;
     }
@@ -363,97 +308,34 @@ static int sum_params(const struct pp_value *at,
     return 0;
 }
 
-/* Reads the keys that sizes besides the units depend on. */
-static int read_table_keys(const struct pp_value *at,
-                           struct pp_manifest_model *model)
+int pp_read_model_section(const struct pp_value *at, void *manifest)
 {
-    struct pp_value member;
-    const char *device = "cpu";
-    int64_t tensors = 0, rotary = 0, merge = 0, states = 0;
-    if (pp_value_find(at, "device", &member) && pp_value_text(&member, &device))
-        return -1;
-    model->gpu = !strcmp(device, "cuda");
-    if (!model->gpu && strcmp(device, "cpu"))
-        return pp_value_fail(&member, "'%.*s' is not 'cpu' or 'cuda'",
-                             PP_VALUE_QUOTE, device);
-    if (pp_value_opt_int(at, "tensors", 0, INT32_MAX, &tensors) ||
-        pp_value_opt_int(at, "rotary_dim", 0, INT32_MAX, &rotary) ||
-        pp_value_opt_int(at, "image_merge", 1, INT32_MAX, &merge) ||
-        pp_value_opt_bool(at, "class_feature", &model->class_feature) ||
-        pp_value_opt_int(at, "feature_layers", 2, PP_MOST_STATES, &states))
-        return -1;
-    model->n_tensors = (size_t)tensors;
-    model->rotary = (size_t)rotary;
-    model->image_merge = (size_t)merge;
-    model->feature_layers = (size_t)states;
-    return 0;
-}
-
-int pp_read_model_section(const struct pp_value *at, struct pp_manifest *m)
-{
+    struct pp_manifest *m = manifest;
     struct pp_manifest_model *model = &m->model;
     struct pp_value member;
-    if (pp_value_object(at, model_keys) ||
-        pp_value_get_text(at, "source", &model->source) ||
-        pp_value_get_text(at, "architecture", &model->architecture) ||
-        pp_value_get_text(at, "dtype", &model->dtype) ||
-        read_table_keys(at, model) ||
-        pp_value_opt_bool(at, "tied", &model->tied) ||
-        pp_value_member(at, "units", &member) || read_units(&member, m) ||
+    if (pp_fields_read(at, pp_model_fields, model))
+        return -1;
+    uint64_t given = model->params;
+    if (pp_value_member(at, "units", &member) || read_units(&member, m) ||
         sum_params(&member, model))
         return -1;
-    if (pp_value_find(at, "params", &member)) {
-        int64_t given;
-        if (pp_value_int(&member, 0, PP_MAX_COUNT, &given))
-            return -1;
-        if ((uint64_t)given != model->params)
-            return pp_value_fail(
-                &member, "'%" PRId64 "' is not the units' sum, %" PRIu64, given,
-                model->params);
-    }
+    if (pp_value_find(at, "params", &member) && given != model->params)
+        return pp_value_fail(&member,
+                             "'%" PRIu64 "' is not the units' sum, %" PRIu64,
+                             given, model->params);
     m->has_model = true;
     return 0;
-}
-
-int pp_put_costs(json_t *object, uint64_t params, const double fwd_flops[2],
-                 const double act_bytes[PP_N_SAVED_BLOCKS], double out_bytes)
-{
-    json_t *flops = json_array(), *act = json_array();
-    int bad = pp_put(object, "params", json_integer((json_int_t)params));
-    for (int i = 0; i < 2; i++)
-        bad |= json_array_append_new(flops, json_real(fwd_flops[i]));
-    for (int i = 0; i < PP_N_SAVED_BLOCKS; i++)
-        bad |= json_array_append_new(act, json_real(act_bytes[i]));
-    bad |= pp_put(object, "fwd_flops", flops);
-    bad |= pp_put(object, "act_bytes", act);
-    bad |= pp_put(object, "out_bytes", json_real(out_bytes));
-    return bad;
 }
 
 static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
                           struct pp_err *err)
 {
     json_t *o = json_object();
-    int bad = pp_put_text(o, "fqn", u->fqn, err);
-    bad |= pp_put_costs(o, u->params, u->fwd_flops, u->act_bytes, u->out_bytes);
+    int bad = pp_fields_put(o, unit_fields, u, err);
     if (has_state)
         bad |= pp_put(o, "state_bytes", json_real(u->state_bytes));
     if (has_state && u->weight_bytes > 0)
         bad |= pp_put(o, "weight_bytes", json_real(u->weight_bytes));
-    struct pp_workspace w = u->workspace;
-    size_t *from[PP_WORKSPACE_NUMBERS - 1];
-    json_t *numbers = w.fixed ? json_array() : NULL;
-    list_workspace(&w, from);
-    if (numbers)
-        bad |= json_array_append_new(numbers, json_real(w.token));
-    for (int i = 1; numbers && i < PP_WORKSPACE_NUMBERS; i++)
-        bad |= json_array_append_new(numbers,
-                                     json_integer((json_int_t)*from[i - 1]));
-    if (numbers)
-        bad |= pp_put(o, "workspace_bytes", numbers);
-    bad |= put_modes(o, u);
-    if (u->role != PP_ROLE_TRAINED)
-        bad |= pp_put(o, "frozen", json_boolean(true));
     return pp_written(o, bad, err);
 }
 
@@ -461,25 +343,7 @@ json_t *pp_write_model_section(const struct pp_manifest_model *model,
                                struct pp_err *err)
 {
     json_t *o = json_object(), *units = json_array();
-    int bad = pp_put_text(o, "source", model->source, err);
-    bad |= pp_put_text(o, "architecture", model->architecture, err);
-    bad |= pp_put_text(o, "dtype", model->dtype, err);
-    if (model->gpu)
-        bad |= pp_put(o, "device", json_string("cuda"));
-    bad |= pp_put(o, "tied", json_boolean(model->tied));
-    bad |= pp_put(o, "params", json_integer((json_int_t)model->params));
-    if (model->n_tensors)
-        bad |= pp_put(o, "tensors", json_integer((json_int_t)model->n_tensors));
-    if (model->rotary)
-        bad |= pp_put(o, "rotary_dim", json_integer((json_int_t)model->rotary));
-    if (model->image_merge)
-        bad |= pp_put(o, "image_merge",
-                      json_integer((json_int_t)model->image_merge));
-    if (model->class_feature)
-        bad |= pp_put(o, "class_feature", json_true());
-    if (model->feature_layers > 1)
-        bad |= pp_put(o, "feature_layers",
-                      json_integer((json_int_t)model->feature_layers));
+    int bad = pp_fields_put(o, pp_model_fields, model, err);
     for (size_t i = 0; i < model->n_units && !bad; i++)
         bad |= json_array_append_new(
             units, write_unit(&model->units[i], model->has_state, err));

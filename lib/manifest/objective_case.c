@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "manifest/json.h"
+#include "manifest/fields.h"
 
 static const char *const array_names[PP_N_CASE_ARRAYS] = {
     [PP_CASE_X] = "x",
@@ -123,29 +123,30 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
     return 0;
 }
 
+#define COUNT(i)                                                      \
+    PP_REAL, PP_OPTIONAL, PP_AT(struct pp_objective_case, counts[i]), \
+        .most = 1e15
+static const struct pp_doc_field count_fields[] = {
+    {"tokens", COUNT(0)}, {"sequences", COUNT(1)}, {"pairs", COUNT(2)}, {NULL}};
+
 static int read_counts(const struct pp_value *root, struct pp_objective_case *c)
 {
-    static const char *const names[] = {"tokens", "sequences", "pairs", NULL};
     struct pp_value at;
     for (int i = 0; i < 3; i++)
         c->counts[i] = -1;
-    if (!pp_value_find(root, "counts", &at))
-        return 0;
-    if (pp_value_object(&at, names))
-        return -1;
-    for (int i = 0; i < 3; i++)
-        if (pp_value_opt_real(&at, names[i], 0, 1e15, &c->counts[i]))
-            return -1;
-    return 0;
+    return pp_value_find(root, "counts", &at)
+               ? pp_fields_read(&at, count_fields, c)
+               : 0;
 }
 
 static int read_case(const struct pp_value *root, struct pp_arena *a,
                      pp_case_option_fn *set, void *ctx,
                      struct pp_objective_case *c)
 {
-    static const char *const keys[] = {
-        "id", "objective", "options",    "groups", "cu_seqlens", "x", "p",
-        "q",  "f",         "advantages", "mask",   "counts",     NULL};
+    static const struct pp_doc_field keys[] = {
+        {"id"},   {"objective"}, {"options"}, {"groups"}, {"cu_seqlens"},
+        {"x"},    {"p"},         {"q"},       {"f"},      {"advantages"},
+        {"mask"}, {"counts"},    {NULL}};
     struct pp_value at;
     const char *objective;
     int32_t *cu;

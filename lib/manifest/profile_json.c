@@ -8,16 +8,54 @@
 #include "manifest/sections.h"
 
 /* Values above this are refused as implausible. */
-static const double most_seconds = 1e9, most_tokens = 1e15;
+#define SECONDS .most = 1e9
+static const double most_tokens = 1e15;
 
-static int read_pair(const struct pp_value *unit, const char *key,
-                     double out[2])
-{
-    struct pp_value at;
-    if (pp_value_member(unit, key, &at))
-        return -1;
-    return pp_value_reals(&at, 0, most_seconds, 2, out);
-}
+#define AT(member) PP_AT(struct pp_profile, member)
+static const struct pp_doc_field message_fields[] = {
+    {"seconds_per_byte", PP_REAL, PP_NEEDED, AT(seconds_per_byte), SECONDS},
+    {"latency", PP_REAL, PP_NEEDED, AT(latency), SECONDS},
+    {NULL},
+};
+
+static const struct pp_doc_field step_fields[] = {
+    {"seconds_per_param", PP_REAL, PP_NEEDED, AT(seconds_per_param), SECONDS},
+    {NULL},
+};
+
+/* The ranks that divided the experts, which loads of units need. */
+static const struct pp_doc_field expert_fields[] = {
+    {"ranks", PP_INTEGER, PP_NEEDED, AT(expert_ranks), 1, PP_MOST_EXPERT_RANKS},
+    {"microbatches", PP_INTEGER, PP_NEEDED, AT(expert_group), 1,
+     PP_MOST_EXPERT_RANKS},
+    {NULL},
+};
+#undef AT
+
+#define AT(member) PP_AT(struct pp_unit_seconds, member)
+static const struct pp_doc_field unit_fields[] = {
+    {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
+    {"fwd", PP_REALS, PP_NEEDED, AT(fwd), SECONDS},
+    {"input", PP_REALS, PP_NEEDED, AT(input), SECONDS},
+    {"weight", PP_REALS, PP_NEEDED, AT(weight), SECONDS},
+    {"experts"}, /* in files only */
+    {NULL},
+};
+#undef AT
+
+/* A file has them, too. */
+#define UNITS "units", .fields = unit_fields
+#define MESSAGES "messages", PP_OBJECT, PP_ALWAYS, .fields = message_fields
+#define STEP "step", PP_OBJECT, PP_ALWAYS, .fields = step_fields
+const struct pp_doc_field pp_profile_fields[] = {
+    {UNITS}, {MESSAGES}, {STEP}, {NULL}};
+
+static const struct pp_doc_field file_fields[] = {
+    {"format"}, /* pp_value_format reads both */
+    {"version"}, {"experts", PP_OBJECT, PP_OPTIONAL, .fields = expert_fields},
+    {UNITS},     {MESSAGES},
+    {STEP},      {NULL},
+};
 
 /* Reads n numbers of tokens. */
 static int read_tokens(const struct pp_value *loads, const char *key, size_t n,
@@ -35,7 +73,7 @@ static int read_tokens(const struct pp_value *loads, const char *key, size_t n,
 static int read_loads(const struct pp_value *unit, struct pp_arena *a,
                       struct pp_expert_loads *l)
 {
-    static const char *const keys[] = {"tokens", "fullest", NULL};
+    static const struct pp_doc_field keys[] = {{"tokens"}, {"fullest"}, {NULL}};
     struct pp_value at, tokens;
     if (!pp_value_find(unit, "experts", &at))
         return 0;
@@ -54,14 +92,9 @@ static int read_loads(const struct pp_value *unit, struct pp_arena *a,
 static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
                            struct pp_unit_seconds *u)
 {
-    static const char *const keys[] = {"fqn",    "fwd",     "input",
-                                       "weight", "experts", NULL};
-    const char *fqn;
-    if (pp_value_object(at, keys) || pp_value_get_text(at, "fqn", &fqn) ||
-        read_pair(at, "fwd", u->fwd) || read_pair(at, "input", u->input) ||
-        read_pair(at, "weight", u->weight) || read_loads(at, a, &u->experts))
+    if (pp_fields_read(at, unit_fields, u) || read_loads(at, a, &u->experts))
         return -1;
-    u->fqn = pp_arena_strdup(a, fqn);
+    u->fqn = pp_arena_strdup(a, u->fqn);
     return u->fqn ? 0 : pp_value_no_memory(at);
 }
 
@@ -96,49 +129,14 @@ static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
     return check_names(&at, p);
 }
 
-static int read_messages(const struct pp_value *root, struct pp_profile *p)
+static int check_ranks(const struct pp_value *root, const struct pp_profile *p)
 {
-    static const char *const keys[] = {"seconds_per_byte", "latency", NULL};
-    struct pp_value at;
-    if (!pp_value_find(root, "messages", &at))
-        return 0;
-    if (pp_value_object(&at, keys) ||
-        pp_value_get_real(&at, "seconds_per_byte", 0, most_seconds,
-                          &p->seconds_per_byte))
-        return -1;
-    return pp_value_get_real(&at, "latency", 0, most_seconds, &p->latency);
-}
-
-static int read_step(const struct pp_value *root, struct pp_profile *p)
-{
-    static const char *const keys[] = {"seconds_per_param", NULL};
-    struct pp_value at;
-    if (!pp_value_find(root, "step", &at))
-        return 0;
-    if (pp_value_object(&at, keys))
-        return -1;
-    return pp_value_get_real(&at, "seconds_per_param", 0, most_seconds,
-                             &p->seconds_per_param);
-}
-
-/* Reads the ranks that divided the experts, which loads of units need. */
-static int read_ranks(const struct pp_value *root, struct pp_profile *p)
-{
-    static const char *const keys[] = {"ranks", "microbatches", NULL};
-    struct pp_value at, place;
-    int64_t ranks, group;
-    if (!pp_value_find(root, "experts", &at))
-        return 0;
-    if (pp_value_object(&at, keys) ||
-        pp_value_get_int(&at, "ranks", 1, PP_MOST_EXPERT_RANKS, &ranks) ||
-        pp_value_get_int(&at, "microbatches", 1, PP_MOST_EXPERT_RANKS, &group))
-        return -1;
-    p->expert_ranks = (size_t)ranks;
-    p->expert_group = (size_t)group;
-    for (size_t i = 0; i < p->n_units; i++)
+    struct pp_value at, ranks;
+    for (size_t i = 0; p->expert_ranks && i < p->n_units; i++)
         if (p->units[i].experts.n_experts % p->expert_ranks)
-            return pp_value_find(&at, "ranks", &place),
-                   pp_value_fail(&place,
+            return pp_value_find(root, "experts", &at),
+                   pp_value_find(&at, "ranks", &ranks),
+                   pp_value_fail(&ranks,
                                  "'%zu' does not divide the %zu experts "
                                  "of '%.*s'",
                                  p->expert_ranks, p->units[i].experts.n_experts,
@@ -146,36 +144,15 @@ static int read_ranks(const struct pp_value *root, struct pp_profile *p)
     return 0;
 }
 
-static int read_measured(const struct pp_value *at, struct pp_arena *a,
-                         struct pp_profile *p)
-{
-    return read_unit_list(at, a, p) || read_messages(at, p) || read_step(at, p)
-               ? -1
-               : 0;
-}
-
 static int read_profile(const struct pp_value *root, struct pp_arena *a,
                         struct pp_profile *p)
 {
-    static const char *const keys[] = {"format", "version", "units", "messages",
-                                       "step",   "experts", NULL};
-    const char *format;
-    struct pp_value at;
-    int64_t version;
-    if (pp_value_object(root, keys) ||
-        pp_value_get_text(root, "format", &format))
-        return -1;
-    if (strcmp(format, "pp-profile"))
-        return pp_value_find(root, "format", &at),
-               pp_value_fail(&at, "'%.*s' is not 'pp-profile'", PP_VALUE_QUOTE,
-                             format);
-    if (pp_value_get_int(root, "version", 1, INT32_MAX, &version))
-        return -1;
-    if (version > 1)
-        return pp_value_find(root, "version", &at),
-               pp_value_fail(&at, "version %d is newer than this program's 1",
-                             (int)version);
-    return read_measured(root, a, p) || read_ranks(root, p) ? -1 : 0;
+    return pp_value_object(root, file_fields) ||
+                   pp_value_format(root, "pp-profile", 1) ||
+                   pp_fields_read(root, file_fields, p) ||
+                   read_unit_list(root, a, p) || check_ranks(root, p)
+               ? -1
+               : 0;
 }
 
 /* Reads a document and takes it. */
@@ -284,13 +261,14 @@ void pp_profile_write(FILE *f, const struct pp_profile *p)
 
 /* --- as a section of a manifest --- */
 
-int pp_read_profile_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_profile_section(const struct pp_value *at, void *manifest)
 {
-    static const char *const keys[] = {"units", "messages", "step", NULL};
+    struct pp_manifest *m = manifest;
     struct pp_value units;
     if (!m->has_model)
         return pp_value_fail(at, "a profile needs 'model'");
-    if (pp_value_object(at, keys) || read_measured(at, &m->arena, &m->profile))
+    if (pp_fields_read(at, pp_profile_fields, &m->profile) ||
+        read_unit_list(at, &m->arena, &m->profile))
         return -1;
     pp_value_find(at, "units", &units);
     if (m->profile.n_units != m->model.n_units)
@@ -310,32 +288,13 @@ int pp_read_profile_section(const struct pp_value *at, struct pp_manifest *m)
     return 0;
 }
 
-static int put_pair(json_t *object, const char *key, const double v[2])
-{
-    json_t *list = json_array();
-    int bad = json_array_append_new(list, json_real(v[0]));
-    bad |= json_array_append_new(list, json_real(v[1]));
-    return bad | pp_put(object, key, list);
-}
-
 json_t *pp_write_profile_section(const struct pp_profile *p, struct pp_err *err)
 {
     json_t *o = json_object(), *units = json_array();
-    json_t *messages = json_object(), *step = json_object();
-    int bad = 0;
-    for (size_t i = 0; i < p->n_units; i++) {
-        json_t *u = json_object();
-        bad |= pp_put_text(u, "fqn", p->units[i].fqn, err);
-        bad |= put_pair(u, "fwd", p->units[i].fwd);
-        bad |= put_pair(u, "input", p->units[i].input);
-        bad |= put_pair(u, "weight", p->units[i].weight);
-        bad |= json_array_append_new(units, u);
-    }
-    bad |= pp_put(messages, "seconds_per_byte", json_real(p->seconds_per_byte));
-    bad |= pp_put(messages, "latency", json_real(p->latency));
-    bad |= pp_put(step, "seconds_per_param", json_real(p->seconds_per_param));
+    int bad = pp_fields_put(o, pp_profile_fields, p, err);
+    for (size_t i = 0; i < p->n_units; i++)
+        bad |= json_array_append_new(
+            units, pp_fields_write(unit_fields, &p->units[i], err));
     bad |= pp_put(o, "units", units);
-    bad |= pp_put(o, "messages", messages);
-    bad |= pp_put(o, "step", step);
     return pp_written(o, bad, err);
 }

@@ -4,14 +4,26 @@
  * It checks ranges only; lib/schedule/check validates the schedule. */
 #include "manifest/sections.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 
-#define DEFAULT_DEPTH 1
-
-static const char *const schedule_keys[] = {
-    "kind", "n_microbatches", "slices", "channel_depth", "actions", NULL,
+struct settings {
+    const char *kind;
+    int n_microbatches, slices, channel_depth;
 };
+
+#define AT(member) PP_AT(struct settings, member)
+const struct pp_doc_field pp_schedule_fields[] = {
+    {"kind", PP_STRING, PP_NEEDED, AT(kind)},
+    {"n_microbatches", PP_INTEGER, PP_NEEDED, AT(n_microbatches), 1,
+     PP_MAX_MICROBATCHES},
+    {"slices", PP_INTEGER, PP_OPTIONAL, AT(slices), 1, PP_MAX_SLICES,
+     .absent = 1},
+    {"channel_depth", PP_INTEGER, PP_ALWAYS, AT(channel_depth), 0,
+     PP_MAX_MICROBATCHES, .absent = 1},
+    {"actions"},
+    {NULL},
+};
+#undef AT
 
 static int check_range(const struct pp_value *row, const struct pp_schedule *s,
                        size_t i, struct pp_action a)
@@ -73,7 +85,7 @@ static int read_rows(const struct pp_value *at, struct pp_schedule *s)
 
 /* A slice reads keys and values of the slices before it, in I too. A stage that
  * recomputes in full saves its input only and does not have them. */
-static int check_slices(const struct pp_value *at, int64_t slices,
+static int check_slices(const struct pp_value *at, int slices,
                         const struct pp_manifest *m)
 {
     struct pp_value member;
@@ -81,34 +93,29 @@ static int check_slices(const struct pp_value *at, int64_t slices,
         if (m->stages[s].recompute == PP_RECOMPUTE_FULL) {
             pp_value_find(at, "slices", &member);
             return pp_value_fail(&member,
-                                 "'%" PRId64 "' slices need the keys and "
-                                 "values that stage %d does not save; it must "
-                                 "recompute selectively or not at all",
+                                 "'%d' slices need the keys and values that "
+                                 "stage %d does not save; it must recompute "
+                                 "selectively or not at all",
                                  slices, s);
         }
     return 0;
 }
 
-int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_schedule_section(const struct pp_value *at, void *manifest)
 {
-    const char *kind;
-    int64_t n_microbatches, slices = 1, depth = DEFAULT_DEPTH;
-    if (pp_value_object(at, schedule_keys) ||
-        pp_value_get_text(at, "kind", &kind) ||
-        pp_value_get_int(at, "n_microbatches", 1, PP_MAX_MICROBATCHES,
-                         &n_microbatches) ||
-        pp_value_opt_int(at, "slices", 1, PP_MAX_SLICES, &slices) ||
-        pp_value_opt_int(at, "channel_depth", 0, PP_MAX_MICROBATCHES, &depth))
+    struct pp_manifest *m = manifest;
+    struct settings given = {0};
+    if (pp_fields_read(at, pp_schedule_fields, &given))
         return -1;
     if (!m->has_stages)
         return pp_value_fail(at, "there are no stages to schedule");
-    if (check_slices(at, slices, m))
+    if (check_slices(at, given.slices, m))
         return -1;
-    m->graph.n_slices = (int)slices;
-    if (pp_schedule_init(&m->schedule, &m->graph, kind, (int)n_microbatches,
-                         at->source->err))
+    m->graph.n_slices = given.slices;
+    if (pp_schedule_init(&m->schedule, &m->graph, given.kind,
+                         given.n_microbatches, at->source->err))
         return -1;
-    m->schedule.channel_depth = (int)depth;
+    m->schedule.channel_depth = given.channel_depth;
     if (read_rows(at, &m->schedule))
         return -1;
     m->has_schedule = true;
@@ -118,12 +125,10 @@ int pp_read_schedule_section(const struct pp_value *at, struct pp_manifest *m)
 json_t *pp_write_schedule_section(const struct pp_schedule *s,
                                   struct pp_err *err)
 {
+    const struct settings settings = {s->kind, s->n_microbatches,
+                                      s->graph->n_slices, s->channel_depth};
     json_t *o = json_object(), *actions = json_array();
-    int bad = pp_put_text(o, "kind", s->kind, err);
-    bad |= pp_put(o, "n_microbatches", json_integer(s->n_microbatches));
-    if (s->graph->n_slices > 1)
-        bad |= pp_put(o, "slices", json_integer(s->graph->n_slices));
-    bad |= pp_put(o, "channel_depth", json_integer(s->channel_depth));
+    int bad = pp_fields_put(o, pp_schedule_fields, &settings, err);
     for (int r = 0; r < s->graph->n_rows && !bad; r++) {
         char *text = pp_schedule_format_row(s, r);
         bad |= json_array_append_new(actions, text ? json_string(text) : NULL);

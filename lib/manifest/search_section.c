@@ -10,13 +10,13 @@
 static json_t *write_try(const struct pp_manifest_try *t, struct pp_err *err)
 {
     json_t *v = json_object();
-    int bad = pp_put_text(v, "placement", t->placement, err);
-    bad |= pp_put(v, "chunks", json_integer(t->n_chunks));
-    bad |= pp_put_text(v, "schedule", t->schedule, err);
-    if (t->whole_head)
-        bad |= pp_put(v, "whole_head", json_true());
+    int bad = pp_put_text(v, "schedule", t->schedule, err);
     bad |=
         pp_put(v, "step", isfinite(t->step) ? json_real(t->step) : json_null());
+    bad |= pp_put_text(v, "placement", t->placement, err);
+    bad |= pp_put(v, "chunks", json_integer(t->n_chunks));
+    if (t->whole_head)
+        bad |= pp_put(v, "whole_head", json_true());
     return pp_written(v, bad, err);
 }
 

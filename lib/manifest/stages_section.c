@@ -11,19 +11,40 @@
 /* A stage's cost may differ from the sum of its units by this share. */
 #define COST_TOLERANCE 1e-9
 
-static const char *const stage_keys[] = {
-    "stage",         "rank",      "copy_of",     "inputs",
-    "params",        "fwd_flops", "again_flops", "act_bytes",
-    "passing_bytes", "out_bytes", "recompute",   "units",
-    "component",     NULL,
+struct stage {
+    int number, rank, last_rank;
+    int copy_of; /* -1: none */
+    struct pp_manifest_stage costs;
 };
 
-static int read_copy_of(const struct pp_value *at, int stage,
-                        struct pp_manifest *m)
+/* Costs follow from the units of a model, and need not be there. */
+#define AT(member) PP_AT(struct stage, member)
+#define COST .most = PP_MAX_COST
+const struct pp_doc_field pp_stage_fields[] = {
+    {"stage", PP_INTEGER, PP_NEEDED, AT(number), 0, INT_MAX},
+    {"rank", PP_INTEGER, PP_NEEDED, AT(rank),
+     .max_at = offsetof(struct stage, last_rank)},
+    {"copy_of", PP_INTEGER, PP_OPTIONAL, AT(copy_of), 0, INT_MAX, .absent = -1},
+    {"component"},
+    {"inputs"},
+    {"params", PP_INTEGER, PP_ALWAYS, AT(costs.params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_ALWAYS, AT(costs.fwd_flops), COST},
+    {"again_flops", PP_REALS, PP_ALWAYS, AT(costs.recompute_flops), COST},
+    {"act_bytes", PP_REALS, PP_ALWAYS, AT(costs.act_bytes), COST},
+    {"passing_bytes", PP_REAL, PP_ALWAYS, AT(costs.workspace_bytes), COST},
+    {"out_bytes", PP_REAL, PP_ALWAYS, AT(costs.out_bytes), COST},
+    {"recompute", PP_CHOICE, PP_OPTIONAL, AT(costs.recompute),
+     .words = pp_recompute_names, .list = "'none', 'selective' or 'full'"},
+    {"units"},
+    {NULL},
+};
+#undef AT
+
+static int check_copy_of(const struct pp_value *at, int stage, int original,
+                         struct pp_manifest *m)
 {
     struct pp_stage_node *stages = m->graph.stages;
     struct pp_value member;
-    int64_t original;
     bool after = stage > 0 && stages[stage - 1].copy_of >= 0;
     stages[stage].copy_of = -1;
     if (!pp_value_find(at, "copy_of", &member)) {
@@ -34,25 +55,23 @@ static int read_copy_of(const struct pp_value *at, int stage,
                                  stage - 1, stage);
         return 0;
     }
-    if (pp_value_int(&member, 0, INT_MAX, &original))
-        return -1;
     int expected = after ? stages[stage - 1].copy_of + 1 : 0;
     if (stages[expected].copy_of >= 0)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' has a copy already; two copies of "
+                             "'%d' has a copy already; two copies of "
                              "the weights are the most",
                              original);
     if (original >= stage || stages[original].copy_of >= 0)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' must be an earlier stage that is "
+                             "'%d' must be an earlier stage that is "
                              "not a copy itself",
                              original);
     if (original != expected)
         return pp_value_fail(&member,
-                             "'%" PRId64 "' must be %d: copies have the order "
+                             "'%d' must be %d: copies have the order "
                              "of their originals",
                              original, expected);
-    stages[stage].copy_of = (int)original;
+    stages[stage].copy_of = original;
     return 0;
 }
 
@@ -170,64 +189,49 @@ static void sum_units(const struct pp_manifest *m, int stage,
         s->out_bytes = m->stages[node->inputs[0]].out_bytes;
 }
 
-static int check_sums(const struct pp_value *at, const char *key, size_t n,
-                      const double *given, const double *sum)
+/* Checks the costs that are given. */
+static int check_sums(const struct pp_value *at, const struct stage *given,
+                      const struct stage *sums)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (fabs(given[i] - sum[i]) <= COST_TOLERANCE * sum[i])
+    struct pp_value member;
+    if (pp_value_find(at, "params", &member) &&
+        given->costs.params != sums->costs.params)
+        return pp_value_fail(&member,
+                             "'%" PRIu64 "' is not the units' %" PRIu64,
+                             given->costs.params, sums->costs.params);
+    for (const struct pp_doc_field *f = pp_stage_fields; f->key; f++) {
+        bool real = f->type == PP_REAL || f->type == PP_REALS;
+        const char *a = (const char *)given + f->offset;
+        const char *b = (const char *)sums + f->offset;
+        if (!real || !pp_value_find(at, f->key, &member))
             continue;
-        struct pp_value member;
-        pp_value_find(at, key, &member);
-        return pp_value_fail(&member, "'%.9g' is not the units' %.9g", given[i],
-                             sum[i]);
+        for (size_t i = 0; i < f->size; i += sizeof(double)) {
+            double x = *(const double *)(const void *)(a + i);
+            double sum = *(const double *)(const void *)(b + i);
+            if (fabs(x - sum) > COST_TOLERANCE * sum)
+                return pp_value_fail(&member, "'%.9g' is not the units' %.9g",
+                                     x, sum);
+        }
     }
     return 0;
 }
 
-/* Reads the additional costs of a stage that recomputes. */
-static int read_again(const struct pp_value *at, struct pp_manifest_stage *s)
-{
-    struct pp_value member;
-    if (pp_value_find(at, "again_flops", &member) &&
-        pp_value_reals(&member, 0, PP_MAX_COST, 2, s->recompute_flops))
-        return -1;
-    return pp_value_opt_real(at, "passing_bytes", 0, PP_MAX_COST,
-                             &s->workspace_bytes);
-}
-
 /* If there is a model, the sums over its units decide, and the costs in the
  * stage must agree. Without a model the costs in the stage are used. */
-static int read_costs(const struct pp_value *at, struct pp_manifest *m,
-                      int stage, struct pp_manifest_stage *s)
+static int set_costs(const struct pp_value *at, struct pp_manifest *m,
+                     const struct stage *given)
 {
-    sum_units(m, stage, s);
-    m->graph.stages[stage].frozen = is_frozen(m, s);
-    struct pp_manifest_stage given = *s;
-    const struct pp_unit_costs costs = {&given.params, given.fwd_flops,
-                                        given.act_bytes, &given.out_bytes};
-    if (pp_read_unit_costs(at, false, &costs) || read_again(at, &given))
+    struct pp_manifest_stage *s = &m->stages[given->number];
+    struct stage sums = *given;
+    sum_units(m, given->number, s);
+    m->graph.stages[given->number].frozen = is_frozen(m, s);
+    sums.costs = *s;
+    if (m->has_model)
+        return check_sums(at, given, &sums);
+    if (pp_fields_read(at, pp_stage_fields, &sums))
         return -1;
-    if (!m->has_model) {
-        *s = given;
-        s->trained_params = s->params;
-        return 0;
-    }
-    struct pp_value params;
-    if (given.params != s->params) {
-        pp_value_find(at, "params", &params);
-        return pp_value_fail(&params,
-                             "'%" PRIu64 "' is not the units' %" PRIu64,
-                             given.params, s->params);
-    }
-    if (check_sums(at, "fwd_flops", 2, given.fwd_flops, s->fwd_flops) ||
-        check_sums(at, "again_flops", 2, given.recompute_flops,
-                   s->recompute_flops) ||
-        check_sums(at, "act_bytes", PP_N_SAVED_BLOCKS, given.act_bytes,
-                   s->act_bytes) ||
-        check_sums(at, "passing_bytes", 1, &given.workspace_bytes,
-                   &s->workspace_bytes) ||
-        check_sums(at, "out_bytes", 1, &given.out_bytes, &s->out_bytes))
-        return -1;
+    *s = sums.costs;
+    s->trained_params = s->params;
     return 0;
 }
 
@@ -259,32 +263,30 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
                       struct pp_manifest *m)
 {
     struct pp_manifest_stage *s = &m->stages[stage];
+    struct stage given = {.last_rank = m->mesh.pp - 1};
     struct pp_value member;
-    int64_t number, rank;
-    if (pp_value_object(at, stage_keys) ||
-        pp_value_member(at, "stage", &member) ||
-        pp_value_int(&member, 0, INT_MAX, &number))
+    if (pp_fields_read(at, pp_stage_fields, &given))
         return -1;
-    if (number != stage)
-        return pp_value_fail(&member,
-                             "'%" PRId64 "' must be %d, its place in the list",
-                             number, stage);
-    if (pp_value_get_int(at, "rank", 0, m->mesh.pp - 1, &rank))
-        return -1;
+    if (given.number != stage) {
+        pp_value_find(at, "stage", &member);
+        return pp_value_fail(&member, "'%d' must be %d, its place in the list",
+                             given.number, stage);
+    }
     if (pp_value_find(at, "component", &member) &&
         !json_object_get(at->parent->parent->value, "components"))
         return pp_value_fail(&member, "there are no components");
-    m->graph.stages[stage].row = (int)rank;
-    if (read_copy_of(at, stage, m))
+    m->graph.stages[stage].row = given.rank;
+    s->recompute = given.costs.recompute;
+    if (check_copy_of(at, stage, given.copy_of, m))
         return -1;
     int original = m->graph.stages[stage].copy_of;
     if (original >= 0)
         next_unit = m->stages[original].first_unit;
-    if (read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
-        pp_read_stage_mode(at, m, s) || check_copied_units(at, m, stage) ||
-        read_costs(at, m, stage, s))
-        return -1;
-    return 0;
+    return read_inputs(at, stage, m) || read_unit_names(at, m, next_unit, s) ||
+                   pp_check_stage_mode(at, m, s->recompute) ||
+                   check_copied_units(at, m, stage) || set_costs(at, m, &given)
+               ? -1
+               : 0;
 }
 
 static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
@@ -343,8 +345,9 @@ static int check_tiling(const struct pp_value *at, const struct pp_manifest *m)
     return 0;
 }
 
-int pp_read_stages_section(const struct pp_value *at, struct pp_manifest *m)
+int pp_read_stages_section(const struct pp_value *at, void *manifest)
 {
+    struct pp_manifest *m = manifest;
     struct pp_value mesh;
     size_t n, next_unit = 0;
     if (pp_value_array(at, &n))
@@ -389,15 +392,18 @@ static json_t *write_stage(const struct pp_manifest_model *model,
     assert(s->first_unit + s->n_units <= model->n_units);
     const struct pp_stage_node *node = &graph->stages[number];
     json_t *o = json_object(), *inputs = json_array(), *units = json_array();
-    int bad = pp_put(o, "stage", json_integer(number));
-    bad |= pp_put(o, "rank", json_integer(node->row));
-    if (node->copy_of >= 0)
-        bad |= pp_put(o, "copy_of", json_integer(node->copy_of));
+    const struct stage stage = {.number = number,
+                                .rank = node->row,
+                                .copy_of = node->copy_of,
+                                .costs = *s};
+    int bad = pp_fields_put(o, pp_stage_fields, &stage, err);
+    if (s->recompute == PP_RECOMPUTE_NONE) {
+        json_object_del(o, "again_flops");
+        json_object_del(o, "passing_bytes");
+    }
     for (int i = 0; i < node->n_inputs; i++)
         bad |= json_array_append_new(inputs, json_integer(node->inputs[i]));
     bad |= pp_put(o, "inputs", inputs);
-    bad |= pp_put_costs(o, s->params, s->fwd_flops, s->act_bytes, s->out_bytes);
-    bad |= pp_put_stage_mode(o, s);
     for (size_t i = 0; i < s->n_units; i++)
         bad |= json_array_append_new(
             units, json_string(model->units[s->first_unit + i].fqn));

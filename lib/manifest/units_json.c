@@ -52,19 +52,29 @@ static int read_kind(const struct pp_value *at, struct pp_unit_row *row)
                          PP_VALUE_QUOTE, text);
 }
 
+#define AT(member) PP_AT(struct pp_unit_row, member)
+#define COST .most = PP_MAX_COST
+static const struct pp_doc_field row_fields[] = {
+    {"fqn"},
+    {"kind"},
+    {"class"},
+    {"params", PP_INTEGER, PP_NEEDED, AT(params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_NEEDED, AT(fwd_flops), COST},
+    {"act_bytes", PP_REALS, PP_NEEDED, AT(act_bytes), COST},
+    {"out_bytes", PP_REAL, PP_NEEDED, AT(out_bytes), COST},
+    {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
+     .read = pp_read_workspace},
+    {NULL},
+};
+#undef AT
+
 static int read_table_row(const struct pp_value *at, struct pp_arena *a,
                           struct pp_unit_row *row)
 {
-    static const char *const keys[] = {
-        "fqn",       "kind",      "class",           "params", "fwd_flops",
-        "act_bytes", "out_bytes", "workspace_bytes", NULL};
-    const struct pp_unit_costs costs = {&row->params, row->fwd_flops,
-                                        row->act_bytes, &row->out_bytes};
     const char *fqn;
     struct pp_value member;
-    if (pp_value_object(at, keys) || get_name(at, "fqn", &fqn) ||
-        read_kind(at, row) || pp_read_unit_costs(at, true, &costs) ||
-        pp_read_workspace(at, &row->workspace))
+    if (pp_fields_read(at, row_fields, row) || get_name(at, "fqn", &fqn) ||
+        read_kind(at, row))
         return -1;
     if (pp_value_find(at, "class", &member) &&
         get_name(at, "class", &row->class))
@@ -147,26 +157,16 @@ static int read_table_units(const struct pp_value *at, struct pp_arena *a,
 static int read_table(const struct pp_value *root, struct pp_arena *a,
                       struct pp_model *m)
 {
-    static const char *const keys[] = {"format", "version", "architecture",
-                                       "units", NULL};
+    static const struct pp_doc_field keys[] = {
+        {"format"}, {"version"}, {"architecture"}, {"units"}, {NULL}};
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
     const char *text;
     struct pp_value at;
-    int64_t version;
     if (!t)
         return pp_value_no_memory(root);
-    if (pp_value_object(root, keys) || pp_value_get_text(root, "format", &text))
+    if (pp_value_object(root, keys) ||
+        pp_value_format(root, "pp-units", NEWEST))
         return -1;
-    if (strcmp(text, "pp-units"))
-        return pp_value_find(root, "format", &at),
-               pp_value_fail(&at, "'%.*s' is not 'pp-units'", PP_VALUE_QUOTE,
-                             text);
-    if (pp_value_get_int(root, "version", 1, INT32_MAX, &version))
-        return -1;
-    if (version > NEWEST)
-        return pp_value_find(root, "version", &at),
-               pp_value_fail(&at, "version %d is newer than this program's %d",
-                             (int)version, NEWEST);
     if (get_name(root, "architecture", &text) ||
         !(t->architecture = pp_arena_strdup(a, text)) ||
         pp_value_member(root, "units", &at))
