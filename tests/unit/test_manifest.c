@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "manifest/manifest.h"
+#include "manifest/sections.h"
 #include "manifest/stage_costs.h"
 #include "tap.h"
 
@@ -462,19 +462,26 @@ static void test_numbers(void)
     }
 }
 
-/* Reads the example of pp-manifest(5), which has every section. */
-static void test_man_page(void)
+/* Reads pp-manifest(5). */
+static void read_page(char *page, size_t room)
 {
-    char path[4096], page[32768];
+    char path[4096];
     const char *source = getenv("SRCDIR");
     snprintf(path, sizeof path, "%s/man/pp-manifest.5", source ? source : ".");
     FILE *f = fopen(path, "r");
-    size_t n = f ? fread(page, 1, sizeof page - 1, f) : 0;
+    size_t n = f ? fread(page, 1, room - 1, f) : 0;
     if (f)
         fclose(f);
     page[n] = 0;
+}
+
+/* The example has every section. */
+static void test_man_page(void)
+{
+    char page[32768];
+    read_page(page, sizeof page);
     char *start = strstr(page, ".Bd -literal\n{"), *end;
-    if (!ok(start && (end = strstr(start, ".Ed")), "an example in %s", path))
+    if (!ok(start && (end = strstr(start, ".Ed")), "the page has an example"))
         return;
     start = strchr(start, '\n');
     struct pp_manifest m;
@@ -484,6 +491,98 @@ static void test_man_page(void)
     ok(m.has_model && m.has_stages && m.has_data && m.has_schedule,
        "all sections are there");
     pp_manifest_finish(&m);
+}
+
+/* The parts of the page, and the keys of each. */
+static const struct {
+    const char *name;
+    const struct pp_doc_field *fields;
+} parts[] = {
+    {"The top level", pp_manifest_fields},
+    {"The model", pp_model_fields},
+    {"The profile", pp_profile_fields},
+    {"The microbatch", pp_microbatch_fields},
+    {"The mesh", pp_mesh_fields},
+    {"Stages", pp_stage_fields},
+    {"Components", pp_component_fields},
+    {"Data", pp_data_fields},
+    {"The schedule", pp_schedule_fields},
+};
+enum { N_PARTS = sizeof parts / sizeof *parts };
+
+/* Returns the table in a row, or NULL if it is another part's. */
+static const struct pp_doc_field *table_in(const struct pp_doc_field *f)
+{
+    for (int i = 0; i < N_PARTS; i++)
+        if (parts[i].fields == f->fields)
+            return NULL;
+    return f->fields;
+}
+
+/* Returns whether a table, or a table in it, has a key of n bytes. */
+static bool has_key(const struct pp_doc_field *fields, const char *key,
+                    size_t n)
+{
+    bool has = false;
+    for (const struct pp_doc_field *f = fields; f->key && !has; f++)
+        has = (strlen(f->key) == n && !strncmp(f->key, key, n)) ||
+              (table_in(f) && has_key(table_in(f), key, n));
+    return has;
+}
+
+/* Returns whether a line of keys in the text has a key: ".Cm a ,", ".It Cm a ,
+ * b" or "a No x Cm b". */
+static bool has_word(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *at = text; (at = strstr(at, key)); at += n) {
+        const char *line = at;
+        while (line > text && line[-1] != '\n')
+            line--;
+        if (at[-1] == ' ' && strchr(" \n", at[n]) &&
+            (!strncmp(line, ".Cm ", 4) || !strncmp(line, ".It Cm ", 7)))
+            return true;
+    }
+    return false;
+}
+
+static void is_on_page(const char *text, const struct pp_doc_field *fields)
+{
+    for (const struct pp_doc_field *f = fields; f->key; f++) {
+        if (!has_word(text, f->key))
+            ok(false, "the page has the key %s", f->key);
+        if (table_in(f))
+            is_on_page(text, table_in(f));
+    }
+}
+
+/* The page has every key of the tables in its part, and no other. */
+static void test_keys_of_page(void)
+{
+    char page[32768], heading[64];
+    read_page(page, sizeof page);
+    for (int i = 0; i < N_PARTS; i++) {
+        snprintf(heading, sizeof heading, "\n.Ss %s\n", parts[i].name);
+        char *text = strstr(page, heading), *end;
+        if (!ok(text != NULL, "the page has the part %s", parts[i].name))
+            continue;
+        end = strstr(text + 1, "\n.Ss ");
+        if (end)
+            *end = 0;
+        is_on_page(text, parts[i].fields);
+        for (char *item = text; (item = strstr(item, "\n.It Cm "));) {
+            item += strlen("\n.It Cm ");
+            for (size_t n; *item != '\n'; item += n) {
+                item += strspn(item, " ,");
+                n = strcspn(item, " ,\n");
+                if (n > 0 && !has_key(parts[i].fields, item, n))
+                    ok(false, "%s has the key %.*s", parts[i].name, (int)n,
+                       item);
+            }
+        }
+        if (end)
+            *end = '\n';
+    }
 }
 
 /* Writes a plan with an encoder on so many data-parallel ranks of its own, and
@@ -590,6 +689,7 @@ int main(void)
     test_apart();
     test_many();
     test_man_page();
+    test_keys_of_page();
     test_own();
     test_abstract();
     test_copies();
