@@ -75,7 +75,7 @@ PLAN_TOOLS='ppsplit ppsched pppack'
             echo "fish/vendor_completions.d/$tool.fish"
         done
         [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] || echo pptools/pprun-mpi.so
-        for file in tokenize tokenize_items.py train-cpus.sbatch \
+        for file in log tokenize tokenize_items.py train-cpus.sbatch \
             train-gpus.sbatch train-node.sbatch; do
             echo "pptools/$file"
         done
