@@ -128,18 +128,32 @@ void tool_keep(struct tool *t)
     t->progress_shown = false;
 }
 
-void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
+/* Returns whether this level is said, and erases the progress line if so. */
+static bool says(struct tool *t, enum tool_level level)
 {
     if ((t->quiet && level != TOOL_WARNING) ||
         (level == TOOL_DETAIL && !t->verbose))
-        return;
-    va_list ap;
-    va_start(ap, fmt);
+        return false;
     tool_erase(t);
+    return true;
+}
+
+void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
+{
+    va_list ap;
+    if (!says(t, level))
+        return;
+    va_start(ap, fmt);
     fprintf(stderr, "%s: ", t->name);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
     va_end(ap);
+}
+
+void tool_say_row(struct tool *t, enum tool_level level, const char *row)
+{
+    if (says(t, level))
+        fprintf(stderr, "%s\n", row);
 }
 
 int tool_columns(int terminal, int otherwise)

@@ -68,6 +68,10 @@ enum tool_level { TOOL_WARNING, TOOL_NOTE, TOOL_DETAIL };
 void tool_say(struct tool *t, enum tool_level level, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Prints a row of a table in the same way, but without the program's name: a
+ * table has 80 columns. */
+void tool_say_row(struct tool *t, enum tool_level level, const char *row);
+
 /* Returns the width of the terminal behind a descriptor, or otherwise if it is
  * unknown. */
 int tool_columns(int terminal, int otherwise);

@@ -262,17 +262,20 @@ int pprun_check_sizes(const struct pprun *p,
  * products, before a rank starts. */
 int pprun_check_device(struct pprun *p) PP_MUST_USE;
 
-/* The memory of this process for the ranks of a row, beside what they allocate:
- * of the host. channels: those to these ranks, and what they are in the
- * process; stacks: of their threads. Both 0 if ranks are processes. */
+/* The memory of a rank of a row, and of this process for the ranks of the row,
+ * beside what they allocate: of the host. channels: those to these ranks, and
+ * what they are in the process; stacks: of their threads. Both 0 if ranks are
+ * processes. */
 struct pprun_row_memory {
+    struct pp_rank_memory rank;
     int ranks;
     size_t channels, stacks;
 };
 
 /* Computes the memory of every rank and refuses (PP_EXIT_NO) a plan above
  * --memory. Prints it with -v as a table, with --print-memory as JSON on the
- * output. Refuses a run (PP_EXIT_SYSTEM) if this machine does not have the
+ * output. Notes how much more it is than planned, if the data are larger.
+ * Refuses a run (PP_EXIT_SYSTEM) if this machine does not have the
  * memory of its ranks: rank r is on it if here(ctx, r); NULL: all are. */
 int pprun_check_memory(struct pprun *p, bool (*here)(void *ctx, int rank),
                        void *ctx) PP_MUST_USE;

@@ -1,13 +1,111 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_memory - the memory that every rank will allocate, and the process for
  * its ranks, before they do. */
-#include <stdint.h>
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
 #include "base/memory_room.h"
 #include "base/num.h"
 #include "pprun.h"
+
+/* The sizes of the largest microbatch that a plan is for. */
+struct planned_sizes {
+    int64_t tokens, seq_len;
+};
+
+/* Returns the sizes of the plan, or none if it assumes no microbatch. */
+static struct planned_sizes planned_sizes(const struct pp_manifest *m)
+{
+    struct planned_sizes none = {INT64_MAX, INT64_MAX};
+    if (m->has_data)
+        return (struct planned_sizes){m->data.max_tokens, m->data.max_tokens};
+    return m->has_microbatch ? (struct planned_sizes){m->microbatch.tokens,
+                                                      m->microbatch.seq_len}
+                             : none;
+}
+
+/* Copies a set of data, with no larger bins and sequences than planned. Returns
+ * whether some are larger. */
+static bool limit_bins(struct planned_sizes most, int cp,
+                       const struct pp_packed *data, struct pp_packed *out)
+{
+    uint32_t room = pp_packed_room(data, cp);
+    *out = *data;
+    if (most.tokens >= room && most.seq_len >= data->max_seqlen)
+        return false;
+    out->cp = 0;
+    out->max_tokens = most.tokens < room ? (uint32_t)most.tokens : room;
+    if (out->max_tokens < data->capacity)
+        out->capacity = out->max_tokens;
+    if (most.seq_len < data->max_seqlen)
+        out->max_seqlen = (uint32_t)most.seq_len;
+    return true;
+}
+
+/* Returns the directory of the data, as open_packed chose it. */
+static const char *data_dir(const struct pprun *p)
+{
+    const struct pprun_options *o = &p->options;
+    const char *planned = p->manifest.has_data ? p->manifest.data.path : NULL;
+    return o->data ? o->data : planned ? planned : o->eval;
+}
+
+/* Notes that data are larger than planned, and how much more memory a rank
+ * needs. */
+static void say_larger(struct pprun *p, int rank, size_t need, size_t planned)
+{
+    const struct planned_sizes most = planned_sizes(&p->manifest);
+    const struct pp_packed *data = p->job.data;
+    const char *dir = data_dir(p);
+    struct pp_packed limited;
+    char texts[2][32];
+    int cp = p->manifest.mesh.cp;
+    bool trained = limit_bins(most, cp, data, &limited);
+    if (!trained) {
+        data = p->job.eval;
+        dir = p->options.eval;
+    }
+    uint32_t room = pp_packed_room(data, cp);
+    bool more = room > most.tokens;
+    pp_format_size(need, texts[0]);
+    pp_format_size(planned, texts[1]);
+    tool_say(
+        p->tool, TOOL_NOTE,
+        "%s: %s have up to %" PRIu32 " tokens, but the plan is for %" PRId64
+        ": rank %d needs %s instead of %s; %s%s",
+        dir, more ? "microbatches" : "sequences",
+        more ? room : data->max_seqlen, more ? most.tokens : most.seq_len, rank,
+        texts[0], texts[1],
+        trained ? "plan with ppsched --data " : "pack it with a smaller -l",
+        trained ? dir : "");
+}
+
+/* Compares the memory of the fullest rank with the memory for data as planned.
+ */
+static int compare_planned(struct pprun *p, int rank, size_t need)
+{
+    const struct planned_sizes most = planned_sizes(&p->manifest);
+    struct pp_job job = p->job;
+    const struct pp_packed **sets[] = {&job.data, &job.eval};
+    struct pp_packed limited[2];
+    struct pp_rank_memory planned;
+    bool larger = false;
+    if (p->options.verify || p->options.generate) /* they make other bins */
+        return 0;
+    for (int i = 0; i < 2; i++)
+        if (*sets[i]) {
+            larger |= limit_bins(most, job.mesh.cp, *sets[i], &limited[i]);
+            *sets[i] = &limited[i];
+        }
+    if (!larger)
+        return 0;
+    if (pp_job_memory(&job, rank, &planned, &p->tool->err))
+        return -1;
+    if (pp_rank_total(&planned.bytes) < need)
+        say_larger(p, rank, need, pp_rank_total(&planned.bytes));
+    return 0;
+}
 
 static int refuse_memory(struct pprun *p, int rank,
                          const struct pp_rank_memory *m)
@@ -34,13 +132,13 @@ static void print_row(const struct pprun *p, int rank,
 {
     char row[TOOL_MEMORY_ROW];
     tool_memory_row(rank, &m->bytes, row);
-    tool_say(p->tool, TOOL_DETAIL, "%s", row);
+    tool_say_row(p->tool, TOOL_DETAIL, row);
 }
 
 static void print_memory_json(const struct pprun *p, int rank,
-                              const struct pp_rank_memory *m,
                               const struct pprun_row_memory *row)
 {
+    const struct pp_rank_memory *m = &row->rank;
     FILE *f = p->tool->out;
     bool last = rank + 1 == p->job.schedule->graph->n_rows;
     fprintf(f, "%s  {\"rank\": %d, \"slots\": %d", rank ? "" : "[\n", rank,
@@ -109,21 +207,37 @@ static void count_here(const struct pprun *p, bool (*here)(void *ctx, int rank),
             n[place.row]++;
 }
 
+/* Computes the memory of all ranks, and compares the fullest with the plan. */
+static int measure_rows(struct pprun *p, struct pprun_row_memory *rows)
+{
+    int fullest = 0;
+    for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
+        if (pp_job_memory(&p->job, r, &rows[r].rank, &p->tool->err))
+            return -1;
+        if (pp_rank_total(&rows[r].rank.bytes) >
+            pp_rank_total(&rows[fullest].rank.bytes))
+            fullest = r;
+    }
+    return compare_planned(p, fullest,
+                           pp_rank_total(&rows[fullest].rank.bytes));
+}
+
 static int check_rows(struct pprun *p, const struct pprun_row_memory *rows,
                       const int *here, size_t *need)
 {
     const struct pprun_options *o = &p->options;
+    char titles[TOOL_MEMORY_ROW];
+    tool_memory_titles(titles);
+    tool_say_row(p->tool, TOOL_DETAIL, titles);
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
-        struct pp_rank_memory m;
-        if (pp_job_memory(&p->job, r, &m, &p->tool->err))
-            return -1;
-        print_row(p, r, &m);
-        if (o->memory && refuse_memory(p, r, &m))
+        const struct pp_rank_memory *m = &rows[r].rank;
+        print_row(p, r, m);
+        if (o->memory && refuse_memory(p, r, m))
             return -1;
         if (o->plan)
-            print_memory_json(p, r, &m, &rows[r]);
+            print_memory_json(p, r, &rows[r]);
         if (p->job.device->is_host)
-            add_ranks(need, pp_rank_total(&m.bytes), here[r]);
+            add_ranks(need, pp_rank_total(&m->bytes), here[r]);
         add_ranks(need, rows[r].channels, 1);
         add_ranks(need, rows[r].stacks, 1);
     }
@@ -138,17 +252,16 @@ int pprun_check_memory(struct pprun *p, bool (*here)(void *ctx, int rank),
     size_t n = (size_t)p->job.schedule->graph->n_rows, need = 0;
     struct pprun_row_memory *rows = pp_calloc(n, sizeof *rows, err);
     int *ranks_here = pp_calloc(n, sizeof *ranks_here, err);
-    char titles[TOOL_MEMORY_ROW];
     int rc = rows && ranks_here ? 0 : -1;
     /* --print-memory without a purpose is about training. */
     if (o->plan && !p->job.eval && !p->job.score && p->job.optim.steps == 0)
         p->job.optim.steps = 1;
     if (rc == 0 && o->transport == PPRUN_THREADS)
         rc = pprun_threads_memory(p, rows);
+    if (rc == 0)
+        rc = measure_rows(p, rows);
     if (rc == 0) {
         count_here(p, here, ctx, ranks_here);
-        tool_memory_titles(titles);
-        tool_say(p->tool, TOOL_DETAIL, "%s", titles);
         rc = check_rows(p, rows, ranks_here, &need);
     }
     if (rc == 0) {

@@ -82,3 +82,63 @@ fits() {
     run -1 --separate-stderr pprun --print-memory --memory 1M plan.json
     [[ "$stderr" == *"rank 0 needs $total MiB, but --memory allows 1.00 MiB" ]]
 }
+
+# sized LENGTH...: packs a document of each length into a bin of at most 512.
+sized() {
+    for n in "$@"; do
+        jq -nc --argjson n "$n" '{input_ids: [range($n)]}'
+    done | pppack -q -l 512 "${pack[@]}"
+}
+
+@test "data that are larger than planned are named, with their memory" {
+    local pack=(-o packed) plan="1f1b -m 2" most need planned
+    small_llama 512 | jq '.hidden_size = 64 | .vocab_size = 512' >m/config.json
+    sized 96 32 32
+    ppsplit -q -p 2 --seq-len 32 m | ppsched -q -s $plan >short.json
+    ppsched -q -s $plan --data packed short.json >long.json
+    # size FILE: prints the bytes of the fullest rank, as messages have them.
+    size() {
+        ppsched --stats "$1" | jq -r '.rank_bytes | max / 1048576 * 100 |
+            round | "\(. / 100 | floor).\("\(100 + . % 100)"[1:]) MiB"'
+    }
+    planned=$(size short.json) need=$(size long.json)
+    [ "$planned" != "$need" ]
+    run -0 --separate-stderr pprun --print-memory --data packed short.json
+    [ "$stderr" = "pprun: packed: microbatches have up to 160 tokens, but the \
+plan is for 32: rank 0 needs $need instead of $planned; plan with ppsched \
+--data packed" ]
+    run -0 --separate-stderr pprun --print-memory long.json
+    [ -z "$stderr" ]
+    # A limit between the two is judged by the data.
+    most=$(ppsched --stats short.json | jq '.rank_bytes | max + 1')
+    ppsched -q --check --memory "${most}B" short.json
+    run -1 --separate-stderr ppsched -s $plan --memory "${most}B" \
+        --data packed short.json
+    [[ $stderr == "ppsched: rank 0 needs $need, "* ]]
+    run -1 --separate-stderr pprun --steps 1 --init 1 --memory "${most}B" \
+        --data packed short.json
+    [ "${#stderr_lines[@]}" -eq 2 ]
+    [[ ${stderr_lines[1]} == "pprun: rank 0 needs $need, but --memory allows "* ]]
+    # Long sequences in bins as planned have larger tables; an evaluation has
+    # larger bins, which is no matter while training needs more.
+    ppsplit -q -p 2 --seq-len 32 --micro-batch-tokens 160 m |
+        ppsched -q -s $plan >wide.json
+    run -0 --separate-stderr pprun --print-memory --data packed wide.json
+    [[ $stderr == "pprun: packed: sequences have up to 96 tokens, but the plan \
+is for 32: rank 0 needs "* ]]
+    pack=(-o large)
+    sized 480
+    pack=(-o small)
+    sized 24
+    pprun -q --print-memory --eval packed --data small --steps 1 short.json
+    run -0 --separate-stderr pprun --print-memory --eval large --data packed \
+        long.json
+    [[ $stderr == "pprun: large: microbatches have up to 480 tokens, but the \
+plan is for 160: rank "*"; pack it with a smaller -l" ]]
+    run -0 --separate-stderr pprun --print-memory --data small short.json
+    [ -z "$stderr" ]
+    # The table of all ranks has 80 columns.
+    run -0 --separate-stderr pprun -v --print-memory --data packed long.json
+    [[ ${stderr_lines[0]} == "rank weights "* ]]
+    head -n 3 <<<"$stderr" | awk 'length > 80 { exit 1 }'
+}
