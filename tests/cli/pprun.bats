@@ -250,7 +250,7 @@ END
     mkdir -p short
     jq '.max_position_embeddings = 8' model-llama/config.json \
         >short/config.json
-    ppsplit -p 2 short | ppsched -s 1f1b -m 4 >short.json
+    ppsplit -q -p 2 --seq-len 48 short | ppsched -q -s 1f1b -m 4 >short.json
     longest=$(jq '.input_ids | length' data.jsonl | sort -n | tail -n 1)
     run --separate-stderr pprun short.json --data packed --init 1 --steps 1
     [ "$status" -eq 0 ]

@@ -106,8 +106,15 @@ refuses() {
 }
 
 @test "data without scored tokens is refused" {
-    echo '{"input_ids": [1, 2, 3], "loss_mask": [0, 0, 0]}' |
-        pppack -q -l 8 -o unscored
+    # Four bins make the first step.
+    for mask in 0 0 0 0 1; do
+        echo "{\"input_ids\": [1, 2, 3], \"loss_mask\": [0, 0, $mask]}"
+    done >masked.jsonl
+    head -n 4 masked.jsonl | pppack -q -l 3 -o none
+    refuses "none: none of its '12' tokens is scored; look at the masks and\
+ labels of the documents, or pack with a larger -l" \
+        --verify --data none --init 1 plan.json
+    pppack -q -l 3 -o unscored masked.jsonl
     refuses "--verify: no token of the first step is scored: there is nothing\
  to compare" --verify --data unscored --init 1 plan.json
 }
