@@ -2,40 +2,11 @@
 """tokenize_items - makes arrays of pictures and audio for scripts/tokenize, as
 the model's own processor in transformers makes them."""
 
-import json
 import math
 import os
-import sys
 import wave
 
-
-def fail(text, status=2):
-    """Prints one line. Libraries quote bytes and break lines."""
-    text = "".join(c if c.isprintable() else "?" for c in
-                   " ".join(text.split()))
-    print(f"tokenize: {text}", file=sys.stderr)
-    sys.exit(status)
-
-
-def need(module, pip=""):
-    try:
-        return __import__(module)
-    except ImportError:
-        fail(f"Python has no '{module}': try 'pip install {pip or module}'", 3)
-
-
-def read_json(path):
-    """Returns the object in a file, or an empty one if there is no file."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            value = json.load(file)
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        fail(f"{path}: {error}")
-    if not isinstance(value, dict):
-        fail(f"{path}: must be an object")
-    return value
+from tokenize_input import fail, need, read_json
 
 
 class Items:

@@ -43,23 +43,31 @@ need() {
     run --separate-stderr tokenize --tokenizer model text
     [ "$status" -eq 0 ]
     [ -z "$stderr" ]
-    [ "$output" = '{"input_ids":[0,5,6,6,2]}' ]
-    run --separate-stderr tokenize --tokenizer model --lines --end '</s>' text
-    [ "${lines[0]}" = '{"input_ids":[0,5,6,1]}' ]
-    [ "${lines[1]}" = '{"input_ids":[0,6,2,1]}' ]
-    run --separate-stderr tokenize --tokenizer model --no-special - <text
+    [ "$output" = '{"input_ids":[0,5,6,6,2,1]}' ]
+    run --separate-stderr tokenize --tokenizer model --lines --end day text
+    [ "${lines[0]}" = '{"input_ids":[0,5,6]}' ]  # It ends with that.
+    [ "${lines[1]}" = '{"input_ids":[0,6,2,6]}' ]
+    run --separate-stderr tokenize --tokenizer model --no-special --no-end - \
+        <text
     [ "$output" = '{"input_ids":[5,6,6,2]}' ]
+    # Without an end token it says so, once.
+    echo '{}' >model/tokenizer_config.json
+    run --separate-stderr tokenize --tokenizer model --lines text
+    [ "${lines[1]}" = '{"input_ids":[0,6,2]}' ]
+    [ "$stderr" = "tokenize: note: 2 documents have no end token: the tokenizer\
+ has no 'eos_token'; give --end" ]
 }
 
 @test "--key reads a text of every object" {
     need tokenizers
     printf '%s\n' '{"text":"good\nday","id":1}' '' '{"text":""}' \
         '{"id":2,"text":"day"}' >lines.jsonl
-    run --separate-stderr tokenize --tokenizer model --key text --end '</s>' \
-        lines.jsonl
+    run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
     [ "$status" -eq 0 ]
     [ "$output" = '{"input_ids":[0,5,6,1]}
 {"input_ids":[0,6,1]}' ]
+    echo "$stderr"
+    [ "$stderr" = "tokenize: note: not used, with the number of lines: 'id' (2)" ]
     for line in '{"content":"day"}' '["text"]' '"day"'; do
         { echo '{"text":"day"}'; echo "$line"; } >lines.jsonl
         run --separate-stderr tokenize --tokenizer model --key text lines.jsonl
@@ -187,7 +195,7 @@ in messages %}{{ m.role + ': ' }}{% for c in m.tool_calls or [] %}{{ c.name }}\
 
 # pair LINE: prints the ids of a preference pair that pppack takes.
 pair() {
-    tokenize --tokenizer model --pairs --end '</s>' <<<"${1//$'\n'/}" >pairs
+    tokenize --tokenizer model --pairs <<<"${1//$'\n'/}" >pairs
     pppack -q -l 32 -o "packed.$RANDOM" pairs
     cat pairs
 }
@@ -195,8 +203,14 @@ pair() {
 @test "--pairs reads texts and messages" {
     need tokenizers
     need jinja2
-    [ "$(pair '{"prompt":"good","chosen":"day","rejected":"good good"}')" = \
+    [ "$(pair '{"prompt":"good","chosen":" day","rejected":" good good"}')" = \
         '{"prompt":[0,5],"chosen":[6,1],"rejected":[5,5,1]}' ]
+    # Without the space one token has characters of both.
+    run --separate-stderr tokenize --tokenizer model --pairs --no-end \
+        <<<'{"prompt":"good day","chosen":"day","rejected":" good"}'
+    [ "$output" = '{"prompt":[0,5],"chosen":[2],"rejected":[6,5]}' ]
+    [ "$stderr" = "tokenize: note: 1 pairs have a token with the end of the \
+prompt and the beginning of an answer; it is scored" ]
     local want='{"prompt":[3,5,1,4],"chosen":[6,1],"rejected":[5,5,1]}'
     local user='{"role":"user","content":"good"}'
     local good='{"role":"assistant","content":"day"}'
@@ -213,8 +227,8 @@ pair() {
 
 @test "a list, a byte order mark and .gz are the records of JSON Lines" {
     need tokenizers
-    local want='{"input_ids":[0,5]}
-{"input_ids":[0,6]}'
+    local want='{"input_ids":[0,5,1]}
+{"input_ids":[0,6,1]}'
     printf '%s\n' '[{"text":"good"},' ' {"text":"day"}]' >list.json
     jq -c '.[]' list.json >lines.jsonl
     { printf '\357\273\277'; cat lines.jsonl; } >marked.jsonl
@@ -248,7 +262,7 @@ pair() {
  value" ]
     printf '%s\n' '{"text":"\uD83D\uDE00"}' '{"text":"\uD83D"}' >half.jsonl
     run -2 tokenize --tokenizer model --key text half.jsonl
-    [ "${lines[0]}" = '{"input_ids":[0,2]}' ]
+    [ "${lines[0]}" = '{"input_ids":[0,2,1]}' ]
     [ "${lines[1]}" = \
         'tokenize: half.jsonl: line 2: incomplete surrogate pair' ]
     printf '%100000s' '' | tr ' ' '[' >deep.json
@@ -587,4 +601,100 @@ audio" ]
 --audio and a folder for them" ]
     run -2 --separate-stderr tokenize --tokenizer model --audio arrays in/text
     [ "$stderr" = "tokenize: --audio needs --chat" ]
+}
+
+# shown CHAT [OPTION...]: what --show prints of a chat behind its first line,
+# with ; for the end of a line.
+shown() {
+    local chat=$1
+    shift
+    tokenize --tokenizer model --chat --show 1 "$@" <<<"$chat" 2>notes |
+        tail -n +2 | tr '\n' ';'
+}
+
+# chatml writes a template like Qwen3's: a list of parts vanishes, thoughts stay
+# in the last turn, and calls of tools are JSON.
+chatml() {
+    cat >chatml.jinja <<'END'
+{%- for m in messages %}
+    {%- set content = m.content if m.content is string else '' %}
+    {{- '<' + m.role + '> ' }}
+    {%- if loop.last and m.reasoning_content %}
+        {{- '<think> ' + m.reasoning_content + ' </think> ' }}
+    {%- endif %}
+    {{- content }}
+    {%- for call in m.tool_calls or [] %}
+        {{- (' ' if content else '') + '<call> ' + call.function.name + ' ' }}
+        {{- call.function.arguments | tojson + ' </call>' }}
+    {%- endfor %}
+    {{- ' <end>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+    {{- '<assistant> ' }}
+    {%- if enable_thinking %}{{ '<think> ' }}{% endif %}
+{%- endif %}
+END
+}
+
+@test "--chat scores all that the assistant says, and the token that ends it" {
+    need tokenizers
+    need jinja2
+    chatml
+    # A chat, with three names to be replaced, and what is shown.
+    local user='{"role":"user","content":"q"}' ok='{"role":"assistant","content":"a"}'
+    local call='"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":'
+    local chat want n=0
+    while IFS='=' read -r chat want; do
+        [ -n "$chat" ] || continue
+        chat=${chat//USER/$user}
+        chat=${chat//OK/$ok}
+        chat=${chat//CALL/$call}
+        n=$((n + 1))
+        echo "$chat"
+        shown "$chat" --chat-template chatml.jinja | tee got
+        cat notes
+        [ "$(<got)" = "$want" ]
+    done <<'END'
+{"messages":[USER,OK,USER,OK]}=<user> q <end>;<assistant> [[a <end>]];<user> q <end>;<assistant> [[a <end>]];;
+{"messages":[USER,{"role":"assistant","content":null,CALL{"x":"y"}}}]},USER]}=<user> q <end>;<assistant> [[<call> f {"x": "y"} </call> <end>]];<user> q <end>;;
+{"messages":[USER,{"role":"assistant","content":"b",CALL"{\"x\":1}"}}]}]}=<user> q <end>;<assistant> [[b <call> f {"x": 1} </call> <end>]];;
+{"messages":[USER,{"role":"assistant","content":"b","thinking":"t"}]}=<user> q <end>;<assistant> [[<think> t </think> b <end>]];;
+{"messages":[USER,{"role":"assistant","content":"b","thinking":"t"},USER,OK]}=<user> q <end>;<assistant> [[b <end>]];<user> q <end>;<assistant> [[a <end>]];;
+{"messages":[USER,OK],"chat_template_kwargs":{"enable_thinking":true}}=<user> q <end>;<assistant> [[a <end>]];;
+{"messages":[USER,{"role":"assistant","content":[{"type":"text","text":"x"},"y"]}]}=<user> q <end>;<assistant> [[xy <end>]];;
+{"messages":[USER,{"role":"assistant","content":"b","train":false},USER,OK]}=<user> q <end>;<assistant> b <end>;<user> q <end>;<assistant> [[a <end>]];;
+{"messages":[USER,{"role":"assistant","content":"b","weight":0},USER,OK]}=<user> q <end>;<assistant> b <end>;<user> q <end>;<assistant> [[a <end>]];;
+{"system":"s","conversations":[{"from":"human","value":"q"},{"from":"gpt","value":"b"}]}=<system> s <end>;<user> q <end>;<assistant> [[b <end>]];;
+{"instruction":"i","output":"o","system":"s","history":[["q","b"]]}=<system> s <end>;<user> q <end>;<assistant> [[b <end>]];<user> i <end>;<assistant> [[o <end>]];;
+{"prompt":[USER,OK,USER],"completion":[{"role":"assistant","content":"b"}]}=<user> q <end>;<assistant> a <end>;<user> q <end>;<assistant> [[b <end>]];;
+END
+    [ "$n" -eq 12 ]
+    # A template that ends no turn: texts get the tokenizer's token.
+    echo '{% for m in messages %}{{ m.role + ": " + m.content + " " }}{% endfor %}' \
+        >open.jinja
+    [ "$(shown '{"instruction":"i","output":"o"}' --chat-template open.jinja)" = \
+        'user: i assistant: [[o]] [[</s>]];' ]
+    [ "$(shown '{"instruction":"i","output":"o"}' --chat-template open.jinja \
+        --no-end)" = 'user: i assistant: [[o]] ;' ]
+}
+
+@test "--chat notes keys and thoughts that nothing uses" {
+    need tokenizers
+    need jinja2
+    chatml
+    local chat='{"id":5,"messages":[{"role":"user","content":"q","n":1},
+        {"role":"assistant","content":"a","reasoning":"t"},
+        {"role":"user","content":"q"},{"role":"assistant","content":"a"}]}'
+    printf '%s\n' "${chat//$'\n'/}" "${chat//$'\n'/}" >chats
+    run -0 --separate-stderr tokenize --tokenizer model --chat \
+        --chat-template chatml.jinja chats
+    echo "$stderr"
+    [ "$stderr" = "tokenize: note: not used, with the number of lines: 'id' (2),\
+ 'n' (2)
+tokenize: note: 2 turns of the assistant have 'reasoning' that the chat template\
+ does not render" ]
+    run -2 --separate-stderr tokenize --tokenizer model --chat --chat-template \
+        chatml.jinja <<<'{"messages":[{"role":"assistant","content":"a","weight":0.5}]}'
+    [ "$stderr" = "tokenize: -: line 1: '0.5': a 'weight' must be 0 or 1: no\
+ objective takes weights of tokens" ]
 }
