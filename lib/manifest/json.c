@@ -367,14 +367,22 @@ static int compare_strings(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-int pp_value_distinct(const struct pp_value *at, const char **names, size_t n)
+int pp_value_distinct(const struct pp_value *at, const void *records,
+                      size_t size, size_t n)
 {
+    const char **names = calloc(n, sizeof *names);
+    int rc = 0;
+    if (!names)
+        return pp_value_no_memory(at);
+    for (size_t i = 0; i < n; i++)
+        memcpy(&names[i], (const char *)records + i * size, sizeof *names);
     qsort(names, n, sizeof *names, compare_strings);
-    for (size_t i = 1; i < n; i++)
+    for (size_t i = 1; i < n && !rc; i++)
         if (!strcmp(names[i - 1], names[i]))
-            return pp_value_fail(at, "'%.*s' is a duplicate name",
-                                 PP_VALUE_QUOTE, names[i]);
-    return 0;
+            rc = pp_value_fail(at, "'%.*s' is a duplicate name", PP_VALUE_QUOTE,
+                               names[i]);
+    free(names);
+    return rc;
 }
 
 int pp_value_get_int(const struct pp_value *object, const char *key,

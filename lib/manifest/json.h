@@ -90,9 +90,10 @@ int pp_value_text(const struct pp_value *at, const char **out) PP_MUST_USE;
 int pp_value_reals(const struct pp_value *at, double min, double max, size_t n,
                    double *out) PP_MUST_USE;
 
-/* Fails if two of the names are equal. Sorts them. */
-int pp_value_distinct(const struct pp_value *at, const char **names,
-                      size_t n) PP_MUST_USE;
+/* Fails if two of n records of so many bytes, which begin with their names,
+ * have the same name. n is at least 1. */
+int pp_value_distinct(const struct pp_value *at, const void *records,
+                      size_t size, size_t n) PP_MUST_USE;
 
 /* These read a member and fail if it is absent. */
 int pp_value_get_int(const struct pp_value *object, const char *key,

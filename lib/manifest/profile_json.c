@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "manifest/profile_json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/json_writer.h"
@@ -98,18 +97,6 @@ static int read_unit_times(const struct pp_value *at, struct pp_arena *a,
     return u->fqn ? 0 : pp_value_no_memory(at);
 }
 
-static int check_names(const struct pp_value *at, const struct pp_profile *p)
-{
-    const char **names = calloc(p->n_units, sizeof *names);
-    if (!names)
-        return pp_value_no_memory(at);
-    for (size_t i = 0; i < p->n_units; i++)
-        names[i] = p->units[i].fqn;
-    int rc = pp_value_distinct(at, names, p->n_units);
-    free(names);
-    return rc;
-}
-
 static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
                           struct pp_profile *p)
 {
@@ -126,7 +113,7 @@ static int read_unit_list(const struct pp_value *root, struct pp_arena *a,
         if (read_unit_times(&unit, a, &p->units[i]))
             return -1;
     }
-    return check_names(&at, p);
+    return pp_value_distinct(&at, p->units, sizeof *p->units, p->n_units);
 }
 
 static int check_ranks(const struct pp_value *root, const struct pp_profile *p)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "manifest/units_json.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
@@ -117,19 +116,6 @@ static int check_params(const struct pp_value *at,
     return 0;
 }
 
-static int check_row_names(const struct pp_value *at,
-                           const struct pp_unit_row *rows, size_t n)
-{
-    const char **names = calloc(n, sizeof *names);
-    if (!names)
-        return pp_value_no_memory(at);
-    for (size_t i = 0; i < n; i++)
-        names[i] = rows[i].fqn;
-    int rc = pp_value_distinct(at, names, n);
-    free(names);
-    return rc;
-}
-
 static int read_table_units(const struct pp_value *at, struct pp_arena *a,
                             struct pp_unit_table *t, struct pp_model *m)
 {
@@ -149,7 +135,7 @@ static int read_table_units(const struct pp_value *at, struct pp_arena *a,
     t->rows = rows;
     t->n = n;
     return check_kinds(at, rows, n, t, m) || check_params(at, rows, n) ||
-                   check_row_names(at, rows, n)
+                   pp_value_distinct(at, rows, sizeof *rows, n)
                ? -1
                : 0;
 }
