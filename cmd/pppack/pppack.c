@@ -289,16 +289,12 @@ static uint64_t count_scored(const struct pack_job *j, size_t at, size_t n)
     return scored + (generator ? count_labels(generator, at, n) : 0);
 }
 
-/* Names the documents that lost every scored token when they were cut, and data
- * without any: nothing is learnt from them. */
-static void note_unscored(struct pack_job *j)
+/* Names the documents that lost every scored token when they were cut. */
+static void note_lost(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
     const struct pp_documents *d = &j->docs;
     size_t n = 0, first = 0;
-    uint64_t scored, sequences, all = 0;
-    if (j->from_lengths)
-        return;
     for (size_t i = 0;
          j->oversize == PP_OVERSIZE_TRUNCATE && d->first && i < p->n; i++) {
         const struct pp_piece *q = &p->piece[i];
@@ -318,13 +314,67 @@ static void note_unscored(struct pack_job *j)
                  "cut to %" PRIu32 " tokens, the first of document %zu; they "
                  "train nothing: try a larger -l",
                  n, p->n, j->capacity - j->capacity % j->align, first);
-    count_sequences(j, d->labels, &sequences, &scored);
-    if (d->columns[PP_COLUMN_GENERATOR_LABELS])
-        count_sequences(j, (const void *)d->columns[PP_COLUMN_GENERATOR_LABELS],
-                        &sequences, &all);
-    if (p->n > 0 && scored + all == 0)
+}
+
+/* Returns whether a pair or group has a sequence without a scored token. */
+static bool lacks_scored(const struct pp_documents *d, size_t document)
+{
+    size_t end = pp_documents_sequence(d, document + 1);
+    for (size_t s = pp_documents_sequence(d, document); s < end; s++)
+        if (!count_labels(d->labels, d->first[s],
+                          d->first[s + 1] - d->first[s]))
+            return true;
+    return false;
+}
+
+/* Names the pairs or groups of which a sequence has no scored token. */
+static void note_sides(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    const struct pp_documents *d = &j->docs;
+    bool pairs = d->kind == PP_DATA_PAIRS;
+    size_t n = 0, first = 0;
+    for (size_t i = 0; d->kind != PP_DATA_DOCUMENTS && i < p->n; i++) {
+        uint32_t source = p->piece[i].source;
+        if (lacks_scored(d, j->first_document + source) &&
+            (n++ == 0 || source < first))
+            first = source;
+        if (i % 65536 == 0)
+            pp_documents_release(&j->docs);
+    }
+    if (n > 0)
         tool_say(&j->t, TOOL_NOTE,
-                 "no token is scored, so pprun does not train on this data");
+                 "%zu of %zu %s ha%s a %s without a scored token, the first is "
+                 "document %zu; %s",
+                 n, p->n, piece_noun(j), n == 1 ? "s" : "ve",
+                 pairs ? "side" : "response", first,
+                 pairs ? "dpo learns from at most one side of it"
+                       : "it trains nothing");
+}
+
+/* Names a model that learns nothing from the data, because no token is scored.
+ */
+static void note_unscored(struct pack_job *j)
+{
+    const void *generator = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    uint64_t scored, sequences, generated = 0;
+    count_sequences(j, j->docs.labels, &sequences, &scored);
+    if (generator)
+        count_sequences(j, generator, &sequences, &generated);
+    if (sequences == 0 || (scored && (generated || !generator)))
+        return;
+    if (scored + generated == 0)
+        tool_say(&j->t, TOOL_NOTE,
+                 j->docs.kind == PP_DATA_PAIRS
+                     ? "no token is scored, so pprun trains only rewards on "
+                       "this data"
+                     : "no token is scored, so pprun does not train on this "
+                       "data");
+    else
+        tool_say(&j->t, TOOL_NOTE, "no token of the %s is scored, so %s",
+                 scored ? "generator" : "language model",
+                 scored ? "it learns nothing"
+                        : "only the generator's loss trains it");
 }
 
 /* Prints the counts of the input. */
@@ -486,7 +536,11 @@ static int pack_part(struct pack_job *j)
     tool_say(&j->t, TOOL_DETAIL,
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
-    note_unscored(j);
+    if (!j->from_lengths) {
+        note_lost(j);
+        note_sides(j);
+        note_unscored(j);
+    }
     if (directory && (pack_write(j) != 0 || report_part(j) != 0))
         return -1;
     if (j->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)

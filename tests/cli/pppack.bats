@@ -554,6 +554,38 @@ END
     [[ $stderr != *lost* ]]
 }
 
+@test "pairs, groups and models without a scored token are named" {
+    # notes LINE...: pppack says these lines of in.jsonl, and its result.
+    notes() {
+        run -0 --separate-stderr pppack -l 16 -o out in.jsonl
+        [ "${#stderr_lines[@]}" -eq $(($# + 1)) ]
+        diff <(printf 'pppack: %s\n' "$@") <(head -n $# <<<"$stderr")
+    }
+    local whole='{"prompt":[1,2],"chosen":[3],"rejected":[6]}'
+    local chosen='"chosen":{"input_ids":[1,2]' rejected='"rejected":{"input_ids":[1,3]'
+    local half="{$chosen,\"loss_mask\":[0,0]},$rejected}}"
+    printf '%s\n' "$whole" "$half" "$whole" >in.jsonl
+    notes "1 of 3 pairs has a side without a scored token, the first is document\
+ 1; dpo learns from at most one side of it"
+    printf '%s\n' "{$chosen,\"loss_mask\":[0,0]},$rejected,\"loss_mask\":[0,0]}}" >in.jsonl
+    notes "1 of 1 pairs has a side without a scored token, the first is document\
+ 0; dpo learns from at most one side of it" "no token is scored, so pprun trains\
+ only rewards on this data"
+    local group='{"responses":[{"input_ids":[1,3],"loss_mask":[0,0]},[1,4]]}'
+    printf '%s\n' '{"prompt":[1],"responses":[[3,4],[5]]}' "$group" "$group" >in.jsonl
+    notes "2 of 3 groups have a response without a scored token, the first is\
+ document 1; it trains nothing"
+    local line='{"input_ids":[1,2,3],"generator_ids":[4,5,6]' none='[0,0,0]' all='[1,1,1]'
+    echo "$line,\"loss_mask\":$all,\"generator_mask\":$none}" >in.jsonl
+    notes 'no token of the generator is scored, so it learns nothing'
+    echo "$line,\"loss_mask\":$none,\"generator_mask\":$all}" >in.jsonl
+    notes "no token of the language model is scored, so only the generator's loss\
+ trains it"
+    echo "$line,\"loss_mask\":$all,\"generator_mask\":$all}" >in.jsonl
+    run -0 --separate-stderr pppack -l 16 -o out in.jsonl
+    [ "${#stderr_lines[@]}" -eq 1 ]
+}
+
 @test "--realign pads every kind of directory anew and changes nothing else" {
     {
         documents 5 20 0 3 7
