@@ -222,7 +222,7 @@ refuses() {
     [[ $stderr == *"2 context-parallel ranks divide the images of an encoder, \
 so a plan cannot be exact; try --cp 1" ]]
     plan seq1f1b -p 2
-    refuses "/schedule/slices: '2', but the images" --data packed plan.json
+    refuses "/schedule/slices: '2', but images" --data packed plan.json
     plan 1f1b -p 2
     run -2 --separate-stderr pprun -q --data packed --generate 3 plan.json
     [[ $stderr == *"for which --generate makes no data" ]]
