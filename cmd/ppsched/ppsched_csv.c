@@ -17,7 +17,7 @@ static int read_text(const char *path, const char *name, char **text, size_t *n,
     FILE *f = is_stdin ? stdin : fopen(path, "r");
     if (!f)
         return pp_fail_errno(err, "%s", name), err->code = PP_EXIT_INPUT, -1;
-    int rc = pp_file_read_text(f, name, text, n, err);
+    int rc = pp_file_read_text(f, name, PP_CSV_ROWS, text, n, err);
     if (!is_stdin)
         fclose(f);
     return rc;

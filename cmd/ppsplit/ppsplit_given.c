@@ -18,8 +18,10 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
     if (!f)
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
                        strerror(errno));
-    if (is_stdin)
+    if (is_stdin) {
         name = "standard input";
+        hint = ""; /* no model is read from there */
+    }
     int rc = pp_manifest_read(f, name, m, &j->t.err);
     if (!is_stdin)
         fclose(f);

@@ -76,10 +76,24 @@ ssize_t pp_file_next(FILE *f, void *data, size_t bytes)
     return n;
 }
 
-int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
-                      struct pp_err *err)
+int pp_file_fail_empty(const char *name, struct pp_err *err)
 {
-    size_t room = 0;
+    return pp_fail(err, PP_EXIT_INPUT,
+                   "%s: is empty; the program before it wrote nothing", name);
+}
+
+static size_t count_newlines(const char *text, size_t n)
+{
+    size_t lines = 0;
+    for (size_t i = 0; i < n; i++)
+        lines += text[i] == '\n';
+    return lines;
+}
+
+int pp_file_read_text(FILE *f, const char *name, size_t most_lines, char **text,
+                      size_t *n, struct pp_err *err)
+{
+    size_t room = 0, lines = 0;
     ssize_t got;
     *text = NULL;
     *n = 0;
@@ -98,8 +112,14 @@ int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
             return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", name, other);
         if (memchr(*text + *n, '\0', (size_t)got))
             return pp_fail(err, PP_EXIT_INPUT, "%s: has a zero byte", name);
+        lines += count_newlines(*text + *n, (size_t)got);
+        if (lines > most_lines)
+            return pp_fail(err, PP_EXIT_INPUT, "%s: has more than %zu lines",
+                           name, most_lines);
         *n += (size_t)got;
     } while (got > 0);
+    if (*n == 0 && f == stdin)
+        return pp_file_fail_empty(name, err);
     (*text)[*n] = '\0';
     return 0;
 }
@@ -145,6 +165,8 @@ int pp_lines_next(struct pp_lines *l, char **line, size_t *n,
                 return -1;
             continue;
         }
+        if (have == 0 && l->n == 0 && l->f == stdin)
+            return pp_file_fail_empty(l->name, err);
         if (have == 0)
             return 0;
         if (!zero)

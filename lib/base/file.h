@@ -38,11 +38,15 @@ bool pp_file_is_dir(const char *path);
  * or -1 with errno. Nothing else may have read the stream. */
 ssize_t pp_file_next(FILE *f, void *data, size_t bytes);
 
+/* Fails with PP_EXIT_INPUT, because standard input has no bytes. */
+int pp_file_fail_empty(const char *name, struct pp_err *err);
+
 /* Reads a stream to its end. *text has *n bytes and a NUL, and belongs to the
- * caller, who frees it, also after a failure. Fails at a zero byte and at more
- * than PP_TEXT_BYTES; the message begins with the name. */
-int pp_file_read_text(FILE *f, const char *name, char **text, size_t *n,
-                      struct pp_err *err) PP_MUST_USE;
+ * caller, who frees it, also after a failure. Fails at a zero byte, at more
+ * than PP_TEXT_BYTES and at more than most_lines lines, and if standard input
+ * is empty. The message begins with the name. */
+int pp_file_read_text(FILE *f, const char *name, size_t most_lines, char **text,
+                      size_t *n, struct pp_err *err) PP_MUST_USE;
 
 /* Reads a stream by lines. Set f and name, and zero the rest. */
 struct pp_lines {
@@ -57,8 +61,8 @@ struct pp_lines {
 
 /* Returns 1 with the next line, 0 at the end, or -1. *line has *n bytes without
  * the newline and then a NUL, and is valid until the next call. A line is at
- * most PP_TEXT_BYTES long. The message begins with the name. See pp_fail_read
- * for the status of a failed read. */
+ * most PP_TEXT_BYTES long, and standard input has one. The message begins with
+ * the name. See pp_fail_read for the status of a failed read. */
 int pp_lines_next(struct pp_lines *l, char **line, size_t *n,
                   struct pp_err *err) PP_MUST_USE;
 

@@ -113,9 +113,10 @@ int pp_value_read_stream(FILE *f, const char *name, char **copy, size_t *n,
     if (err->code != PP_EXIT_OK)
         return -1;
     if (s.is_blank && s.ended)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: is empty; %s", name,
-                       f == stdin ? "the program before it wrote nothing"
-                                  : "a JSON document is expected");
+        return f == stdin
+                   ? pp_file_fail_empty(name, err)
+                   : pp_fail(err, PP_EXIT_INPUT,
+                             "%s: is empty; a JSON document is expected", name);
     return fail_parse(name, s.head, s.n_head, &e, err);
 }
 

@@ -95,6 +95,27 @@ plans() {
     done
     run -2 --separate-stderr ppsched --csv - </dev/zero
     [ "$stderr" = 'ppsched: standard input: has a zero byte' ]
+    run -2 --separate-stderr bash -c 'yes 2>/dev/null | timeout 60 ppsched --csv -'
+    [ "$stderr" = 'ppsched: standard input: has more than 16777216 lines' ]
+}
+
+@test "an empty standard input is one short line" {
+    local command
+    while read -r command; do
+        run -2 --separate-stderr $command </dev/null
+        echo "$command: $stderr"
+        [ "$stderr" = "${command%% *}: standard input: is empty; the program before it wrote nothing" ]
+    done <<'END'
+ppsplit -t
+ppsched -s 1f1b -m 2
+ppsched --check
+ppsched --check --csv -
+pppack -l 8 -o out
+pppack -l 8 --lengths
+pppack -l 8 --manifest - -o out most.json
+pprun --print-memory
+pprun --objective-cases -
+END
 }
 
 @test "a file that is read as a whole is a regular file" {

@@ -226,6 +226,10 @@ END
     pppack --check out
     run --separate-stderr pppack -l 4 -o none </dev/null
     [ "$status" -eq 2 ]
+    [ "$stderr" = 'pppack: standard input: is empty; the program before it wrote nothing' ]
+    : >empty
+    run --separate-stderr pppack -l 4 -o none empty
+    [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: there is nothing to pack' ]
 }
 

@@ -246,9 +246,10 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
         return pp_fail(err, PP_EXIT_INPUT,
                        "is JSON; a row of actions for each rank is expected, "
                        "such as '0F0,0B0'");
-    if (lines > 1 << 24)
+    if (lines > PP_CSV_ROWS)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "the file has %zu rows, more than %d", lines, 1 << 24);
+                       "the file has %zu rows, more than %d", lines,
+                       PP_CSV_ROWS);
     if (o->on && lines != (size_t)o->on->n_rows)
         return pp_fail(err, PP_EXIT_INPUT,
                        "the file has %zu rows, but the manifest has %d "

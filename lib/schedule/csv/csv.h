@@ -13,6 +13,9 @@
 #include "base/faults.h"
 #include "schedule/ir/schedule.h"
 
+/* The most rows of a file. */
+enum { PP_CSV_ROWS = 1 << 24 };
+
 struct pp_csv {
     struct pp_arena arena;
     struct pp_graph graph; /* the file's, if none was given */
