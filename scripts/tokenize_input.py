@@ -81,12 +81,47 @@ def parse_json(text, name, number):
     return value
 
 
+# The most characters of a document, and how many are read at once. A stream may
+# have no end.
+MOST, PIECE = 1 << 30, 1 << 20
+
+
+def bounded(name, pieces):
+    """Yields the pieces of a text, and fails if they cannot belong to one."""
+    size = 0
+    for piece in pieces:
+        size += len(piece)
+        if "\0" in piece:
+            fail(f"{name}: has a zero byte")
+        if size > MOST:
+            fail(f"{name}: is longer than 1 GiB")
+        yield piece
+
+
+def read_rest(name, file):
+    """Returns the rest of a file."""
+    return "".join(bounded(name, iter(lambda: file.read(PIECE), "")))
+
+
+def read_lines(name, file):
+    """Yields the lines of a file."""
+    def pieces(piece):
+        while piece:
+            yield piece
+            piece = "" if piece.endswith("\n") else file.readline(PIECE)
+
+    number = 1
+    while first := file.readline(PIECE):
+        yield "".join(bounded(f"{name}: line {number}", pieces(first)))
+        number += 1
+
+
 def json_records(name, file):
     """Yields where each line is and its value, or that of each element if the
     file is a list."""
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(read_lines(name, file), 1):
         if number == 1 and line.lstrip().startswith("["):
-            elements = parse_json(line + file.read(), name, number)
+            elements = parse_json(line + read_rest(name, file), name, number)
             for n, element in enumerate(elements, 1):
                 yield f"{name}: element {n}", element
         elif line.strip():
@@ -172,9 +207,9 @@ def text_records(name, read):
 
 
 def lines(name, file):
-    for line in file:
+    for line in read_lines(name, file):
         yield name, line.rstrip("\r\n")
 
 
 def whole(name, file):
-    yield name, file.read()
+    yield name, read_rest(name, file)

@@ -58,6 +58,21 @@ need() {
  has no 'eos_token'; give --end" ]
 }
 
+@test "a text without an end is refused at its first zero byte" {
+    need tokenizers
+    local options
+    for options in '' --lines '--key text'; do
+        # shellcheck disable=SC2086
+        run --separate-stderr timeout 60 tokenize \
+            --tokenizer model $options /dev/zero
+        echo "$options: $status: $stderr"
+        [ "$status" -eq 2 ]
+        [ -z "$output" ]
+        [[ $stderr = 'tokenize: /dev/zero: '*'has a zero byte' ]]
+        [ "${#stderr_lines[@]}" -eq 1 ]
+    done
+}
+
 @test "--key reads a text of every object" {
     need tokenizers
     printf '%s\n' '{"text":"good\nday","id":1}' '' '{"text":""}' \
