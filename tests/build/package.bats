@@ -6,6 +6,8 @@
 bats_require_minimum_version 1.5.0
 
 @test "a package has programs, pages, completion and scripts" {
+    command -v dpkg-shlibdeps >/dev/null ||
+        skip "dpkg-shlibdeps is not installed: try 'scripts/need dpkg-dev'"
     mkdir "$BATS_TEST_TMPDIR/tree"
     tar -c -C "$SRCDIR" --exclude "./build*" --exclude ./.git . |
         tar -x -C "$BATS_TEST_TMPDIR/tree"

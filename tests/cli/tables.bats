@@ -58,8 +58,8 @@ fits() {
         ppsplit -m 12 $how m | ppsched -s $kind -m 12 --stats >stats.json
         # Three digits in the table: within half a percent.
         awk '/^rank weights/ { on = 1; next } !NF { on = 0 }
-            on { for (i = 2; i <= NF; i++) print $i }' table |
-            sed 's/K/*1024/; s/M/*1048576/; s/G/*1073741824/' | bc -l >shown
+            on { for (i = 2; i <= NF; i++)
+                print $i * 1024 ^ index("KMG", substr($i, length($i))) }' table >shown
         jq '.memory[] | .weights, .gradients, .optimizer, .activations,
             .messages, .workspace, .tables, .total' stats.json >exact
         [ "$(wc -l <shown)" -ge 16 ]
