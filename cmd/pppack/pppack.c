@@ -158,6 +158,8 @@ static int pack(struct pack_job *j)
                  ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
                  : pp_pieces_make(&j->docs, &o, &j->pieces, err);
     j->made_s = pp_clock();
+    if (rc != 0 && j->compat && j->compat->wraps)
+        return pp_fail_at(err, "--compat %s: ", j->compat->packer.name);
     if (rc != 0 || choose_bins(j) != 0)
         return -1;
     if (j->rows) {

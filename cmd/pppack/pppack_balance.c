@@ -319,8 +319,8 @@ static int rearrange_bins(struct pack_job *j)
     if (per_step % dp)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "'%zu' bins cannot be divided equally among %zu "
-                       "data-parallel ranks (--dp)",
-                       per_step, dp);
+                       "data-parallel ranks (--dp); try --bins-multiple %zu",
+                       per_step, dp, pp_round_up(per_step, dp));
     if (!j->keeps_order)
         j->epoch.block = (uint32_t)per_step;
     uint64_t *cost = make_costs(j);

@@ -87,7 +87,8 @@ static int read_packed(struct pack_job *j, const char *dir)
     struct pp_packed p;
     if (!pp_packed_is(dir))
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                       "%s: is a directory, but not a packed one", dir);
+                       "%s: is a directory, but not a packed one; name files",
+                       dir);
     if (pp_packed_open(dir, &p, &j->t.err) != 0)
         return -1;
     tool_progress(&j->t, "reading %s", dir);

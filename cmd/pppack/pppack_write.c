@@ -60,6 +60,11 @@ int pack_write(struct pack_job *j)
         .progress = show_written,
         .ctx = j,
     };
+    if (j->bins.n_bins == 0 && j->n_documents > 0)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "there is nothing to pack: all '%zu' documents are "
+                       "empty or too long, and dropped",
+                       j->n_documents);
     if (j->bins.n_bins == 0)
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "there is nothing to pack");
     char *dir = name_directory(j);

@@ -358,7 +358,8 @@ int pp_documents_check_last(struct pp_documents *d, enum pp_data_kind kind,
 {
     if (d->n > 1 && kind != d->kind)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "'%s' cannot be mixed with the earlier %s",
+                       "'%s' cannot be mixed with the earlier %s; pack each "
+                       "apart",
                        pp_data_kinds[kind], pp_data_kinds[d->kind]);
     d->kind = kind;
     if (kind != PP_DATA_DOCUMENTS && d->columns[PP_COLUMN_GENERATOR_IDS])

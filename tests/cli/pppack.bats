@@ -231,6 +231,12 @@ END
     run --separate-stderr pppack -l 4 -o none empty
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: there is nothing to pack' ]
+    printf '%s\n' '{"input_ids":[]}' '{"input_ids":[1,2]}' >in.jsonl
+    run --separate-stderr pppack -l 1 --empty drop --oversize drop -o none \
+        in.jsonl
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pppack: there is nothing to pack: all '2' documents are empty\
+ or too long, and dropped" ]
 }
 
 @test "--bins-multiple makes a multiple of bins" {
@@ -500,7 +506,7 @@ END
 @test "input that cannot be read has status 2" {
     run --separate-stderr pppack -l 8 -o out .
     [ "$status" -eq 2 ]
-    [ "$stderr" = 'pppack: .: is a directory, but not a packed one' ]
+    [ "$stderr" = 'pppack: .: is a directory, but not a packed one; name files' ]
     run --separate-stderr bash -c 'pppack -l 8 --lengths <&-'
     [ "$status" -eq 2 ]
     [ "$stderr" = 'pppack: standard input: is closed' ]

@@ -107,7 +107,8 @@ stats() {
     refused "--shuffle and --balance tokens exclude each other" \
         --lengths -l 100 --balance tokens --shuffle 1 lengths
     refused '--dp needs --balance tokens, flops or --export' --lengths -l 100 --dp 2 lengths
-    refused "'3' bins cannot be divided equally among 2 data-parallel ranks (--dp)" \
+    refused "'3' bins cannot be divided equally among 2 data-parallel ranks (--dp);\
+ try --bins-multiple 4" \
         --lengths -l 100 --balance tokens --dp 2 --bins-multiple 3 lengths
 }
 

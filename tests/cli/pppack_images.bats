@@ -264,7 +264,8 @@ cut into patches of 4096 x 4096" -l 12 --image-token 9 --patch 4096 -o packed \
 cannot be cut; try --oversize drop" -l 8 --oversize "$what" --image-token 9 \
             --patch 2 -o packed in.jsonl
     done
-    refused "documents with images or audio cannot be cut to fill bins" -l 8 \
+    refused "--compat trl-wrapped: documents with images or audio cannot be cut\
+ to fill bins" -l 8 \
         --compat trl-wrapped --image-token 9 --patch 2 -o packed in.jsonl
     pppack -q -l 8 --oversize drop --image-token 9 --patch 2 -o packed in.jsonl
     pppack --check packed

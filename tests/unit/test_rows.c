@@ -117,7 +117,8 @@ static void test_pairs(void)
             "in: line 1, column 28: a sequence needs at least one token",
             "an empty side");
     is_read("{\"input_ids\":[1]}\n{\"chosen\":[1],\"rejected\":[2]}",
-            "in: line 2: 'pairs' cannot be mixed with the earlier documents",
+            "in: line 2: 'pairs' cannot be mixed with the earlier documents; "
+            "pack each apart",
             "one kind at a time");
     is_read("{\"chosen\":[1],\"rejected\":[2],\"margin\":1}\n{\"chosen\":[1],"
             "\"rejected\":[2]}",
