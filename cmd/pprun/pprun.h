@@ -384,7 +384,7 @@ int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
 /* The job's callbacks. */
 int pprun_report(void *ctx, const struct pp_step_report *r,
                  struct pp_err *err) PP_MUST_USE;
-int pprun_evaluated(void *ctx, double val_loss, double val_generator_loss,
+int pprun_evaluated(void *ctx, const struct pp_step_report *r,
                     struct pp_err *err) PP_MUST_USE;
 void pprun_scored(void *ctx, const struct pp_token_place *at,
                   const double *values, size_t n);
@@ -409,7 +409,8 @@ int pprun_objective_cases(struct pprun *p) PP_MUST_USE;
  * of the open object. */
 struct pp_json_writer;
 void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
-                         unsigned columns, const double *metrics);
+                         unsigned columns, const char *prefix,
+                         const double *metrics);
 
 /* --- pprun_launch.c: the variables of launchers --- */
 

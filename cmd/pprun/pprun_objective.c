@@ -124,11 +124,15 @@ static int check_case(struct scored_case *s, struct pp_err *err)
 }
 
 void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
-                         unsigned columns, const double *metrics)
+                         unsigned columns, const char *prefix,
+                         const double *metrics)
 {
-    for (size_t k = 0; k < o->n_metrics; k++)
+    char name[64];
+    for (size_t k = 0; k < o->n_metrics; k++) {
+        snprintf(name, sizeof name, "%s%s", prefix, o->metrics[k].name);
         if (!(o->metrics[k].needs & ~columns))
-            pp_json_real(w, o->metrics[k].name, metrics[k]);
+            pp_json_real(w, name, metrics[k]);
+    }
 }
 
 static void write_case(FILE *f, const struct scored_case *s, double loss,
@@ -144,7 +148,8 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
         pp_json_format(&w, "id", "%s", s->c.id);
     pp_json_real(&w, "loss", loss);
     pp_json_object(&w, "metrics", PP_JSON_INLINE);
-    pprun_write_metrics(&w, pp_objectives[s->options.number], columns, metrics);
+    pprun_write_metrics(&w, pp_objectives[s->options.number], columns, "",
+                        metrics);
     pp_json_end(&w);
     pp_json_array(&w, "dx", PP_JSON_INLINE);
     for (size_t t = 0; t < s->c.n_tokens; t++) {

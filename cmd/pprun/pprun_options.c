@@ -291,6 +291,8 @@ const struct tool_option pprun_option_table[] = {
 
     {.group = "Evaluation"},
     {0, "eval", "DIR", "packed directory for val_loss", AT(options.eval)},
+    {0, "eval-at-start", NULL, "also before the first step",
+     AT(job.eval_at_start), .needs = "eval " STEPS, .also = "eval-on-start"},
     {0, "eval-every", "N", "also every N steps, not only after the last",
      AT(job.eval_every), 1, LARGEST, .needs = "eval " STEPS,
      .also = "eval-steps eval-interval"},

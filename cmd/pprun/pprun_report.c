@@ -11,6 +11,15 @@
 #include "pprun.h"
 #include "run/execute/batch.h"
 
+static void write_val_metrics(const struct pprun *p,
+                              const struct pp_step_report *r,
+                              struct pp_json_writer *w)
+{
+    if (r->val_metrics)
+        pprun_write_metrics(w, pp_objectives[p->objective.number],
+                            pprun_columns(&p->eval), "val_", r->val_metrics);
+}
+
 static void write_step(const struct pprun *p, const struct pp_step_report *r,
                        FILE *f)
 {
@@ -53,7 +62,8 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
     if (r->metrics)
         pprun_write_metrics(&w, pp_objectives[p->objective.number],
-                            pprun_columns(&p->data), r->metrics);
+                            pprun_columns(&p->data), "", r->metrics);
+    write_val_metrics(p, r, &w);
     pp_json_end(&w);
     putc('\n', f);
 }
@@ -123,21 +133,40 @@ void pprun_weights_missed(void *ctx, int64_t step, const char *why)
     pprun_lines_note(ctx, text);
 }
 
-int pprun_evaluated(void *ctx, double val_loss, double val_generator_loss,
+static void write_evaluation(const struct pprun *p,
+                             const struct pp_step_report *r, FILE *f)
+{
+    struct pp_json_writer w = {.f = f};
+    pp_json_object(&w, NULL, PP_JSON_INLINE);
+    if (p->job.optim.steps > 0)
+        pp_json_int(&w, "step", r->step);
+    pp_json_real(&w, "val_loss", r->val_loss);
+    if (p->model.generator)
+        pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
+    if (p->job.temperature > 0)
+        pp_json_real(&w, "temperature", p->job.temperature);
+    write_val_metrics(p, r, &w);
+    pp_json_end(&w);
+    putc('\n', f);
+}
+
+int pprun_evaluated(void *ctx, const struct pp_step_report *r,
                     struct pp_err *err)
 {
     struct pprun *p = ctx;
-    FILE *f = p->tool->out;
-    struct pp_json_writer w = {.f = f};
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
-    pp_json_real(&w, "val_loss", val_loss);
-    if (p->model.generator)
-        pp_json_real(&w, "val_generator_loss", val_generator_loss);
-    if (p->job.temperature > 0)
-        pp_json_real(&w, "temperature", p->job.temperature);
-    pp_json_end(&w);
-    putc('\n', f);
-    if (fflush(f) == 0)
-        return 0;
-    return pp_fail_errno(err, "writing %s failed", pprun_output_name(p));
+    bool trains = p->job.optim.steps > 0;
+    char *line = NULL;
+    size_t n = 0;
+    FILE *f = trains ? open_memstream(&line, &n) : p->tool->out;
+    if (f)
+        write_evaluation(p, r, f);
+    if (!trains)
+        return fflush(f) == 0 ? 0
+                              : pp_fail_errno(err, "writing %s failed",
+                                              pprun_output_name(p));
+    int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
+             : pprun_lines_shown(p) ? pprun_lines_write(p, line, n, false, err)
+                                    : 0;
+    free(line);
+    return rc;
 }

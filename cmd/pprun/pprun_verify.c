@@ -66,6 +66,7 @@ int pprun_verify_prepare(struct pprun *p)
     j->optim.steps = PP_VERIFY_STEPS;
     j->optim.clip = j->optim.weight_decay = 0;
     j->optim.warmup = 0;
+    j->eval_at_start = false;
     j->optim.schedule = PP_LR_CONSTANT;
     if (p->options.shrink)
         pp_model_synthetic(&p->model, tp, exchanges ? cp * tp : 1);

@@ -493,6 +493,7 @@ refused() {
     refused "--betas needs --optimizer adamw" --steps 1 --optimizer sgd \
         --betas 0.9,0.99
     refused "--eps needs --optimizer adamw" --steps 1 --eps 1e-6 --optimizer sgd
+    refused "--eval-at-start needs --eval" --steps 1 --eval-at-start
     refused "--blas-threads needs --device cpu" --steps 1 --device cuda \
         --blas-threads 2
     refused "--output needs --logprobs -: the result goes to 'x'" --logprobs x -o y

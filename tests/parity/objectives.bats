@@ -133,6 +133,41 @@ long() {
     jq -se '.[0].loss - .[1].val_loss | fabs < 1e-12' eval.log eval.val
 }
 
+# at_start N DATA PLAN OPTION...: the evaluation of step 0 has the loss and the N
+# metrics that step 1 has before its update.
+at_start() {
+    pprun -q --data "$2" --eval "$2" --init 1 --dtype fp64 --steps 1 \
+        --eval-at-start "${@:4}" "$3" >start.log
+    jq -se --argjson n "$1" '.[0] as $zero | .[1] as $one | $zero.step == 0 and
+        ($zero | del(.step, .temperature) | keys | length == $n + 1 and
+        all(.[]; . as $key | $one[$key[4:]] as $x |
+            $zero[$key] - $x | fabs < 1e-12 * ([1, ($x | fabs)] | max))) and
+        $one.val_loss != $zero.val_loss' start.log
+}
+
+@test "an evaluation has the metrics of the objective, on any mesh" {
+    local m=$(($(bins rollouts) / 2))
+    step plain 2 1f1b rollouts "${GRPO[@]}"
+    at_start 17 rollouts plain.plan "${GRPO[@]}"
+    ppsplit -q -p 2 --dp 2 model-llama | ppsched -q -s 1f1b -m $m >dp.plan
+    at_start 17 rollouts dp.plan "${GRPO[@]}"
+    # More passes than one.
+    ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 1 >few.plan
+    pprun -q --data rollouts --eval rollouts --init 1 --dtype fp64 "${GRPO[@]}" \
+        few.plan | jq -e --slurpfile want start.log 'to_entries | length == 18 and
+        all(.[]; $want[0][.key] - .value | fabs < 1e-9)'
+    step preference 2 1f1b pairs --objective dpo --sft-weight .2
+    at_start 6 pairs preference.plan --objective dpo --sft-weight .2
+    ppsplit -q -p 2 --cp 2 model-llama |
+        ppsched -q -s 1f1b -m "$(bins pairs.parts)" >cp.plan
+    at_start 6 pairs.parts cp.plan --objective dpo --sft-weight .2
+    # A resumed run has no step 0.
+    pprun -q --data pairs --eval pairs --init 1 --objective dpo --steps 1 \
+        --save dpo.saved preference.plan >/dev/null
+    pprun -q --data pairs --eval pairs --objective dpo --steps 2 --eval-at-start \
+        --resume dpo.saved/latest preference.plan | jq -se 'length == 1'
+}
+
 # own NAME ARGS...: packs the rollouts as if the model had made them, with the
 # log-probabilities that it gives them in the bins of rollouts.
 own() {

@@ -170,7 +170,8 @@ REWARD=(--objective reward)
     pprun -q --data pairs --logprobs - again.plan |
         jq -se 'length == 8 and all(.[]; .rewards[0] > .rewards[1])'
     pprun -q --data pairs --eval pairs --weights saved/latest "${REWARD[@]}" \
-        again.plan | jq -e '.val_loss < 0.1'
+        again.plan | jq -e '.val_loss < 0.1 and .val_accuracy == 1 and
+            .val_reward_margin > 1 and .val_chosen_reward > .val_rejected_reward'
 }
 
 @test "it verifies, and takes the memory that the plans say" {

@@ -50,15 +50,19 @@ struct pp_step_report {
     bool has_val_loss;
     int stop; /* a stop was requested (see pp_job.stop): this is the run's last
                  step, and its checkpoint is complete; else 0 */
+    /* If has_val_loss, the evaluation after the step; in the argument of
+     * pp_job.evaluated nothing else but the step is valid. */
     double val_loss;           /* NAN if nothing is scored */
     double val_generator_loss; /* of a generator, likewise */
     /* Numbers of routers, over all layers (router_losses.h). Losses are without
      * coefficients, and valid if the job has them; the others if it counts
      * routes. */
     double aux_loss, z_loss, expert_load, dropped;
-    double mtp_loss;          /* of multi-token prediction, without weight */
-    double generator_loss;    /* likewise; NAN if no token of it is scored */
-    const double *metrics;    /* of the objective; NULL without one */
+    double mtp_loss;       /* of multi-token prediction, without weight */
+    double generator_loss; /* likewise; NAN if no token of it is scored */
+    /* The metrics of the objective, of the step and of the evaluation; NULL
+     * without an objective. */
+    const double *metrics, *val_metrics;
     const uint64_t *metadata; /* by rank: hash of the packed sequences
                                  (metadata.h); NULL if not wanted */
     const uint64_t *digests;  /* of the bits of activations in this step, over
@@ -136,6 +140,7 @@ struct pp_job {
     struct pp_optim optim; /* optim.steps: total number of steps */
     int accumulate;
     int64_t eval_every, save_every; /* 0: only at the end */
+    bool eval_at_start;             /* also before step 1 */
     bool save_background;           /* save while the next steps train */
     const char *save;               /* directory, or NULL */
     int keep;
@@ -201,7 +206,7 @@ struct pp_job {
      * after the last step, if something is recorded. */
     int (*report)(void *ctx, const struct pp_step_report *r,
                   struct pp_err *err);
-    int (*evaluated)(void *ctx, double val_loss, double val_generator_loss,
+    int (*evaluated)(void *ctx, const struct pp_step_report *r,
                      struct pp_err *err);
     int (*recorded)(void *ctx, const struct pp_record *r, struct pp_err *err);
     /* Called by every rank between steps. Returns 0, or why to stop: the number

@@ -3,12 +3,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "run/train/finite.h"
 #include "run/train/rank.h"
 
 /* A way through all bins of a set. */
 struct forward {
     const struct pp_packed *packed;
     double scale, *losses; /* as in struct pp_pass; losses may be NULL */
+    double *metrics;       /* of all bins, combined; or NULL */
     bool score_all;
     pp_take_scores_fn *take; /* or NULL: nothing is scored */
     void *ctx;
@@ -16,6 +18,16 @@ struct forward {
     const struct pp_sampler *sampler;    /* or NULL */
     uint64_t draw;
 };
+
+/* Adds the metrics of a pass to those of the passes before. */
+static int add_metrics(struct pp_rank *r, double *combined, struct pp_err *err)
+{
+    size_t n = pp_rank_n_metrics(r) / (size_t)r->job->accumulate;
+    if (pp_rank_add_up(r, r->metrics, n, err))
+        return -1;
+    pp_rank_combine(r, r->sums, n / PP_MAX_METRICS, combined);
+    return 0;
+}
 
 /* Runs all bins through the forward schedule, in passes of n_microbatches.
  * Empty microbatches fill up the last pass. Writes a loss for each microbatch
@@ -29,6 +41,9 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
     for (size_t i = 0; j->objective && !j->score && i < p->n_bins; i++)
         pp_scoring_count(j->objective, p, i, &step);
     uint64_t m = pp_job_microbatches(j), lane = pp_rank_lane(r);
+    size_t n_metrics = PP_MAX_METRICS * (size_t)r->env.context.group.n;
+    if (f->metrics)
+        pp_rank_combine_none(r, f->metrics);
     pp_progress_phase(j->progress, PP_PHASE_EVALUATE, r->step);
     for (uint64_t first = 0; first < p->n_bins; first += m) {
         const struct pp_pass pass = {
@@ -42,6 +57,8 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
             .generator = f->generator,
             .objective = j->score ? NULL : j->objective,
             .step = step,
+            .metrics = f->metrics ? r->metrics + lane * n_metrics : NULL,
+            .n_metrics = n_metrics,
             .losses = f->losses ? f->losses + first + lane : r->losses,
             .logps = f->take ? pp_rank_note_scores : NULL,
             .scored = &r->scored,
@@ -54,7 +71,10 @@ static int run_forward(struct pp_rank *r, const struct forward *f,
             .taken = p == j->data ? j->taken : NULL,
             .ctx = r,
         };
+        if (f->metrics)
+            memset(r->metrics, 0, pp_rank_n_metrics(r) * sizeof *r->metrics);
         if (pp_exec_ops.run(&r->forward, &pass, err) ||
+            (f->metrics && add_metrics(r, f->metrics, err)) ||
             (f->take && pp_rank_hand_over(r, f->take, f->ctx, err)))
             return -1;
         /* So that memory does not grow with the data. */
@@ -100,7 +120,7 @@ static int add_generator(struct pp_rank *r, const struct pp_generator_loss *l,
     return 0;
 }
 
-int pp_rank_evaluate(struct pp_rank *r, double *loss, double *of_generator,
+int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
                      struct pp_err *err)
 {
     const struct pp_packed *p = r->job->eval;
@@ -118,16 +138,32 @@ int pp_rank_evaluate(struct pp_rank *r, double *loss, double *of_generator,
     const struct forward f = {.packed = p,
                               .scale = scored ? 1 / (double)scored : 0,
                               .losses = r->eval_losses,
+                              .metrics =
+                                  r->job->objective ? r->eval_combined : NULL,
                               .generator = &generator};
     if (run_forward(r, &f, err))
         return -1;
-    if (add_losses(r, p->n_bins, loss, err) ||
-        (generates && add_generator(r, &generator, of_generator, err)))
+    if (add_losses(r, p->n_bins, &rep->val_loss, err) ||
+        (generates &&
+         add_generator(r, &generator, &rep->val_generator_loss, err)))
         return -1;
     r->eval_scored = scored > 0;
     if (scored == 0)
-        *loss = NAN;
+        rep->val_loss = NAN;
+    rep->has_val_loss = true;
+    rep->val_metrics = f.metrics;
     return 0;
+}
+
+int pp_rank_evaluate_alone(struct pp_rank *r, struct pp_err *err)
+{
+    const struct pp_job *j = r->job;
+    struct pp_step_report rep = {.step = r->step};
+    if (pp_rank_evaluate(r, &rep, err) ||
+        pp_rank_check_evaluation(r, rep.val_loss, err) ||
+        pp_rank_check_files(r, !pp_job_trains(j), err))
+        return -1;
+    return r->env.comm->rank == 0 ? j->evaluated(j->ctx, &rep, err) : 0;
 }
 
 int pp_rank_score(struct pp_rank *r, struct pp_err *err)

@@ -523,7 +523,6 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
                      struct pp_err *err)
 {
     const struct pp_job *j = r->job;
-    double loss, of_generator = 0;
     if (!j->score && j->optim.steps > 0) {
         if (pp_rank_train(r, status, err))
             return -1;
@@ -535,13 +534,7 @@ static int rank_work(struct pp_rank *r, enum pp_exit *status,
     if (j->score)
         return pp_rank_score(r, err) || pp_rank_check_files(r, true, err) ? -1
                                                                           : 0;
-    if (pp_rank_evaluate(r, &loss, &of_generator, err) ||
-        pp_rank_check_evaluation(r, loss, err) ||
-        pp_rank_check_files(r, true, err))
-        return -1;
-    return r->env.comm->rank == 0
-               ? j->evaluated(j->ctx, loss, of_generator, err)
-               : 0;
+    return pp_rank_evaluate_alone(r, err);
 }
 
 int pp_rank_run(const struct pp_job *j, struct pp_comm *comm,

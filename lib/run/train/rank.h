@@ -55,6 +55,7 @@ struct pp_rank {
     double *metrics; /* (accumulate x n_microbatches, cp, PP_MAX_METRICS) or
                         NULL: a rank that divides sequences has its own */
     double combined[PP_MAX_METRICS];       /* metrics of the last step */
+    double eval_combined[PP_MAX_METRICS];  /* of the last evaluation */
     struct pp_router_losses router;        /* of the step */
     struct pp_ahead_loss ahead;            /* likewise */
     struct pp_generator_loss of_generator; /* likewise */
@@ -175,10 +176,21 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 struct pp_objective_counts pp_rank_count_objective(const struct pp_rank *r,
                                                    size_t n);
 
-/* Computes the mean negative log-likelihood of the eval data, on every rank,
- * and that of a generator. It is NAN if no token is scored. */
-int pp_rank_evaluate(struct pp_rank *r, double *loss, double *of_generator,
+/* Computes the loss of the eval data, that of a generator and the metrics of
+ * the objective, on every rank, and fills those members of the report. A loss
+ * is NAN if no token is scored. */
+int pp_rank_evaluate(struct pp_rank *r, struct pp_step_report *rep,
                      struct pp_err *err) PP_MUST_USE;
+
+/* Evaluates before training or without it, and calls the job's evaluated. */
+int pp_rank_evaluate_alone(struct pp_rank *r, struct pp_err *err) PP_MUST_USE;
+
+/* Combines metrics (n, PP_MAX_METRICS) of the ranks that divide microbatches,
+ * in the order of the microbatches, with what combined has of those before. */
+void pp_rank_combine(const struct pp_rank *r, const double *metrics, size_t n,
+                     double *combined);
+/* Sets combined to the metrics of no microbatch. */
+void pp_rank_combine_none(const struct pp_rank *r, double *combined);
 
 /* Calls the job's inspect with whole gradients and weights, if it has one.
  * Collective then. */

@@ -108,22 +108,30 @@ int pp_rank_exchange(struct pp_rank *r, const struct pp_own_numbers *own,
     return pp_rank_add_up(r, r->mine, r->n_numbers, err);
 }
 
-/* Combines the metrics of all microbatches, in their order, and of the ranks
- * that divide them. */
-static void combine_metrics(struct pp_rank *r, struct pp_step_report *rep)
+void pp_rank_combine_none(const struct pp_rank *r, double *combined)
+{
+    const struct pp_objective *o = pp_objectives[r->job->objective->number];
+    for (size_t k = 0; k < o->n_metrics; k++)
+        combined[k] = pp_metric_neutral(o->metrics[k].combine);
+}
+
+void pp_rank_combine(const struct pp_rank *r, const double *metrics, size_t n,
+                     double *combined)
+{
+    const struct pp_objective *o = pp_objectives[r->job->objective->number];
+    for (size_t k = 0; k < o->n_metrics; k++)
+        for (size_t i = 0; i < n; i++)
+            combined[k] = pp_metric_combine(o->metrics[k].combine, combined[k],
+                                            metrics[i * PP_MAX_METRICS + k]);
+}
+
+static void report_metrics(struct pp_rank *r, struct pp_step_report *rep)
 {
     if (!r->job->objective)
         return;
-    const struct pp_objective *o = pp_objectives[r->job->objective->number];
-    size_t n = pp_rank_n_metrics(r) / PP_MAX_METRICS;
-    const double *first = r->sums + r->n_tensors + pp_rank_n_losses(r);
-    for (size_t k = 0; k < o->n_metrics; k++) {
-        enum pp_combine how = o->metrics[k].combine;
-        r->combined[k] = pp_metric_neutral(how);
-        for (size_t i = 0; i < n; i++)
-            r->combined[k] = pp_metric_combine(how, r->combined[k],
-                                               first[i * PP_MAX_METRICS + k]);
-    }
+    pp_rank_combine_none(r, r->combined);
+    pp_rank_combine(r, r->sums + r->n_tensors + pp_rank_n_losses(r),
+                    pp_rank_n_metrics(r) / PP_MAX_METRICS, r->combined);
     rep->metrics = r->combined;
 }
 
@@ -166,7 +174,7 @@ int pp_rank_report(struct pp_rank *r, struct pp_step_report *rep,
         rep->loss += r->sums[r->n_tensors + i];
     for (int k = 0; k < n_ranks; k++)
         r->peak_slots[k] = (int)of_all[N_SHARED + k];
-    combine_metrics(r, rep);
+    report_metrics(r, rep);
     report_norms(r, rep);
     rep->messages = (uint64_t)of_all[OF_MESSAGES];
     rep->message_bytes = (uint64_t)of_all[OF_BYTES];

@@ -354,6 +354,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
         return -1;
     if (j->save && r->step >= j->optim.steps && pp_rank_save_resumed(r, err))
         return -1;
+    if (j->eval_at_start && r->step == 0 && pp_rank_evaluate_alone(r, err))
+        return -1;
     while (r->step < j->optim.steps && !stop) {
         struct pp_step_report rep = {0};
         unsigned flags = 0;
@@ -366,9 +368,8 @@ int pp_rank_train(struct pp_rank *r, enum pp_exit *status, struct pp_err *err)
          * be gone. */
         if (stop && j->save && pp_rank_save(r, PP_SAVE_IN_HASTE, err))
             return -1;
-        rep.has_val_loss = j->eval && is_due(j->eval_every, r, last);
-        if (rep.has_val_loss &&
-            pp_rank_evaluate(r, &rep.val_loss, &rep.val_generator_loss, err))
+        if (j->eval && is_due(j->eval_every, r, last) &&
+            pp_rank_evaluate(r, &rep, err))
             return -1;
         /* The step is done: report it before a write can fail. */
         if (r->env.comm->rank == 0 && j->report(j->ctx, &rep, err))
