@@ -410,7 +410,14 @@ class Chat:
         start = self.start(i, first)
         if start is None:
             return self.turn_by_prefix(i)
-        return start, self.end(i, start, found)
+        end = self.end(i, start, found)
+        if i + 1 < len(self.messages) and self.messages[i + 1]["role"] not in (
+                "user", "assistant"):
+            after = self.marked(i + 1, (("content",),))
+            if after and min(after[1].values()) < end:
+                self.refuse(i, f"the chat template puts message {i + 1} inside"
+                            " it; give one with {% generation %}")
+        return start, end
 
     def see(self, i, says, found):
         """Notes fields of a turn that the template does not render."""
@@ -438,6 +445,8 @@ class Chat:
         at, prompt = self.behind(i, before)
         if at is None:
             return first
+        if self.template.has_prompt and not prompt:
+            prompt = self.template.prompt
         if not self.template.has_prompt:
             prompt = self.header(i, first, at)
         n = common(prompt, self.text[at:])
@@ -556,8 +565,7 @@ class Chat:
         """Tells if a text has anything of message i."""
         empty = {k: v for k, v in self.messages[i].items() if k not in FIELDS}
         try:
-            return self.render(self.messages[:i] +
-                               [{**empty, "content": ""}]) != upto
+            return self.render(self.messages[:i] + [empty]) != upto
         except Refused:
             return True
 

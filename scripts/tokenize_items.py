@@ -2,11 +2,22 @@
 """tokenize_items - makes arrays of pictures and audio for scripts/tokenize, as
 the model's own processor in transformers makes them."""
 
+import base64
+import io
 import math
 import os
 import wave
 
 from tokenize_input import fail, need, read_json
+
+
+def opened(source):
+    """Returns bytes as a file, and a name as it is."""
+    return io.BytesIO(source) if isinstance(source, bytes) else source
+
+
+def shown(source):
+    return "bytes" if isinstance(source, bytes) else source
 
 
 class Items:
@@ -39,14 +50,41 @@ class Items:
         self.numpy.save(path, self.numpy.ascontiguousarray(array, "<f4"))
         return path
 
-    def names_of(self, record, folder, where):
-        """Returns the paths of a record's items."""
-        names = next(filter(None, map(record.get, self.keys)), [])
-        names = [names] if isinstance(names, str) else names
-        if not (isinstance(names, list) and
-                all(isinstance(name, str) for name in names)):
-            fail(f"{where}: {self.words} must be names of files")
-        return [os.path.join(folder, name) for name in names]
+    def sources_of(self, record, messages, folder, where):
+        """Returns the sources of a record's items: paths, or bytes. A part of a
+        message that has none takes the next of the record's list."""
+        values = next(filter(None, map(record.get, self.keys)), [])
+        values = list(values) if isinstance(values, list) else [values]
+        inline = []
+        for part in (part for message in messages
+                     if isinstance(message.get("content"), list)
+                     for part in message["content"]):
+            if part.get("type") in (self.noun, f"{self.noun}_url"):
+                own = next(filter(None, map(part.get, (
+                    self.noun, f"{self.noun}_url", "url", "path"))), None)
+                if own is None and values:
+                    own = values.pop(0)
+                inline += [] if own is None else [own]
+        return [self.source_of(value, folder, where)
+                for value in inline + values]
+
+    def source_of(self, value, folder, where):
+        if isinstance(value, dict):  # datasets keep both; OpenAI has a url.
+            value = next(filter(None, map(value.get, (
+                "bytes", "url", "path"))), None)
+        if isinstance(value, bytes):
+            return value
+        if not isinstance(value, str):
+            fail(f"{where}: {self.words} must be names of files, data: URLs or"
+                 " bytes")
+        if value.startswith("data:"):
+            try:
+                return base64.b64decode(value.partition(",")[2], validate=True)
+            except ValueError as error:
+                fail(f"{where}: a data: URL is not base64: {error}")
+        if value.startswith(("http:", "https:")):
+            fail(f"{where}: '{value}': is on the network; give a file")
+        return os.path.join(folder, value.removeprefix("file://"))
 
     def expand(self, line, names, where):
         """Adds items to a line, and repeats the token of each as often as it
@@ -82,10 +120,10 @@ class Pictures(Items):
     def save(self, name, where):
         """Returns an image for pppack, and its features."""
         try:
-            picture = self.image.open(name).convert("RGB")
+            picture = self.image.open(opened(name)).convert("RGB")
             made = self.processor(images=[picture], return_tensors="np")
         except Exception as error:
-            fail(f"{where}: {name}: {error}")
+            fail(f"{where}: {shown(name)}: {error}")
         pixels, grid = made["pixel_values"], made.get("image_grid_thw")
         if grid is not None:
             grid = grid[0].tolist()
@@ -96,7 +134,7 @@ class Pictures(Items):
             features += self.config.get(
                 "vision_feature_select_strategy") == "full"
         else:
-            fail(f"{where}: {name}: the processor makes several images of it")
+            fail(f"{where}: {shown(name)}: the processor makes several images of it")
         path = self.write(pixels)
         image = path if grid is None else {"pixels": path, "grid": grid}
         return image, features
@@ -115,7 +153,7 @@ class Clips(Items):
     def read_wave(self, name):
         """Returns the samples of a .wav file of whole numbers, and how many
         there are each second."""
-        with wave.open(name) as file:
+        with wave.open(opened(name)) as file:
             size, rate = file.getsampwidth(), file.getframerate()
             channels = file.getnchannels()
             data = self.numpy.frombuffer(file.readframes(file.getnframes()),
@@ -130,23 +168,23 @@ class Clips(Items):
         """Returns the samples of a file, of one channel."""
         want = self.processor.sampling_rate
         try:
-            if name.endswith(".npy"):
+            if isinstance(name, str) and name.endswith(".npy"):
                 samples = self.numpy.load(name, allow_pickle=False)
                 rate = want
             else:
                 samples, rate = self.read_wave(name)
         except OSError as error:
-            fail(f"{where}: {name}: {error.strerror}")
+            fail(f"{where}: {shown(name)}: {error.strerror}")
         except (EOFError, ValueError, wave.Error) as error:
-            fail(f"{where}: {name}: cannot be read:"
+            fail(f"{where}: {shown(name)}: cannot be read:"
                  f" {str(error) or 'it ends too early'}")
         if samples.ndim != 1 or samples.dtype.kind != "f":
-            fail(f"{where}: {name}: must be one row of floating-point samples")
+            fail(f"{where}: {shown(name)}: must be one row of floating-point samples")
         if rate != want:
-            fail(f"{where}: {name}: has '{rate}' samples a second, but the"
+            fail(f"{where}: {shown(name)}: has '{rate}' samples a second, but the"
                  f" model takes {want}")
         if len(samples) > self.processor.n_samples:
-            fail(f"{where}: {name}: has '{len(samples)}' samples, but the"
+            fail(f"{where}: {shown(name)}: has '{len(samples)}' samples, but the"
                  f" model takes {self.processor.n_samples}")
         return samples
 
@@ -154,7 +192,7 @@ class Clips(Items):
         """Returns a clip for pppack, and its features."""
         samples = self.samples_of(name, where)
         if len(samples) == 0:
-            fail(f"{where}: {name}: has no samples")
+            fail(f"{where}: {shown(name)}: has no samples")
         made = self.processor(
             samples, sampling_rate=self.processor.sampling_rate,
             padding="max_length", return_attention_mask=True,
@@ -162,6 +200,6 @@ class Clips(Items):
         frames = int(made["attention_mask"].sum())
         features = (frames + 1) // 2 // 2
         if not features:
-            fail(f"{where}: {name}: '{len(samples)}' samples make no feature")
+            fail(f"{where}: {shown(name)}: '{len(samples)}' samples make no feature")
         spectrum = made["input_features"][0][:, :frames + self.BEHIND]
         return {"features": self.write(spectrum), "frames": frames}, features

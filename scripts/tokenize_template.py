@@ -210,13 +210,24 @@ class Template:
         return any(MARK in text for text in self.with_call({"k": MARK}))
 
     @functools.cached_property
-    def has_prompt(self):
-        """Tells if the template has a generation prompt."""
+    def prompts(self):
+        """Returns the text of a message without the generation prompt, and with
+        it."""
         chat = [{"role": "user", "content": "a"}]
         if self.forms["user", "list"] and not self.forms["user", "string"]:
             chat[0]["content"] = [{"type": "text", "text": "a"}]
-        with_prompt = self.tried(chat, True)
-        return with_prompt != self.tried(chat, False)
+        return self.tried(chat, False), self.tried(chat, True)
+
+    @property
+    def has_prompt(self):
+        return self.prompts[0] != self.prompts[1]
+
+    @property
+    def prompt(self):
+        """The generation prompt, or an empty text if it is not certain."""
+        without, with_prompt = self.prompts
+        return (with_prompt[len(without):] if with_prompt.startswith(without)
+                else "")
 
     @functools.cached_property
     def closes(self):

@@ -348,6 +348,8 @@ static const struct {
     {"labels", PP_FIELD_LABELS},
     {"loss_mask", PP_FIELD_MASK},
     {"token_loss_mask", PP_FIELD_MASK},
+    {"completion_mask", PP_FIELD_MASK},
+    {"assistant_masks", PP_FIELD_MASK},
     {"attention_mask", PP_FIELD_ATTENTION},
     {"prompt_attention_mask", PP_FIELD_PROMPT_ATTENTION},
     {"chosen_attention_mask", PP_FIELD_CHOSEN_ATTENTION},

@@ -366,9 +366,12 @@ END
     need tokenizers
     need jinja2
     local turn='"messages": [{"role": "user", "content": "day"}]' case
-    for case in "{$turn, \"images\": 5}=pictures must be names of files" \
+    for case in "{$turn, \"images\": 5}=pictures must be names of files,\
+ data: URLs or bytes" \
         "{$turn, \"audio\": {}, \"audios\": true}=clips of audio must be\
- names of files" \
+ names of files, data: URLs or bytes" \
+        "{$turn, \"images\": \"http://a/b\"}='http://a/b': is on the network;\
+ give a file" \
         '{"conversations": [{"from": [], "value": "good"}]}=messages must be'"\
  objects with 'role' and 'content'" \
         '{"prompt": [], "completion": 5}=messages must be objects with'"\
@@ -457,6 +460,21 @@ with_images() {
     # Red, green and blue of the left patch; red counts twice.
     [ "$(od -An -v -t f4 -w48 packed/pixels | head -n 1 | tr -s ' ')" = \
         ' 0 2 0 0 0 1 0 0 0 1 1 1' ]
+    # The same picture in a part of a message, in three ways.
+    template "{% for m in messages %}{{ m.role + ': ' }}{% for p in m.content %}\
+{{ '<image> ' if p.type == 'image' else p.text + ' ' }}{% endfor %}{{ eos_token + \
+' ' }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+    local source
+    for source in '"cat.ppm"' '{"path": "cat.ppm"}' \
+        "\"data:image/x-portable-pixmap;base64,$(base64 -w0 in/cat.ppm)\""; do
+        jq -nc --argjson source "$source" '{messages: [{role: "user", content: [
+            {type: "image", image: $source}, {type: "text", text: "good"}]},
+            {role: "assistant", content: "day"}]}' >in/parts.jsonl
+        tokenize --tokenizer model --chat --images parts in/parts.jsonl |
+            jq -e '.input_ids | map(select(. == 7)) | length == 2'
+        cmp arrays/00000000.npy parts/00000000.npy
+    done
+    template "{% for m in messages %}{{ m.role + ': ' + m.content + ' ' }}{% endfor %}"
     # And three times if a class token has a feature, too.
     sed -i 's/{/{"vision_feature_select_strategy": "full", /' model/config.json
     tokenize --tokenizer model --chat --images arrays in/chats.jsonl |
@@ -712,4 +730,39 @@ tokenize: note: 2 turns of the assistant have 'reasoning' that the chat template
         chatml.jinja <<<'{"messages":[{"role":"assistant","content":"a","weight":0.5}]}'
     [ "$stderr" = "tokenize: -: line 1: '0.5': a 'weight' must be 0 or 1: no\
  objective takes weights of tokens" ]
+}
+
+@test "chats have the text of transformers with templates of each form" {
+    need tokenizers
+    need jinja2
+    need transformers
+    "$SRCDIR/tests/cli/chat_forms"
+}
+
+@test "calls and tools of tables and of JSON in a string are objects" {
+    need tokenizers
+    need jinja2
+    need pyarrow
+    chatml
+    sed -i '1i {%- for t in tools or [] %}{{ t.function.name }}{% endfor %}' \
+        chatml.jinja
+    python3 - <<'END'
+import json
+import pyarrow
+import pyarrow.parquet
+
+def row(**arguments):
+    call = {"function": {"name": "f", "arguments": arguments}}
+    return {"tools": json.dumps([{"function": {"name": "tool"}}]), "messages": [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "tool_calls": [call]}]}
+
+pyarrow.parquet.write_table(pyarrow.Table.from_pylist(
+    [row(x="y"), row(n=1)]), "calls.parquet")
+END
+    tokenize --tokenizer model --chat --show 2 --chat-template chatml.jinja \
+        calls.parquet | tee got
+    [ "$(grep -v -e --- got | tr '\n' ';')" = \
+        'tool<user> q <end>;<assistant> [[<call> f {"x": "y"} </call> <end>]];;'\
+'tool<user> q <end>;<assistant> [[<call> f {"n": 1} </call> <end>]];;' ]
 }

@@ -68,6 +68,10 @@ static void test_good(void)
             false, "2,3|4/-100,9|4", "labels first, then a line without");
     is_read("{\"input_ids\":[7,8,9],\"loss_mask\":[0,true,false]}", false,
             "7,8,9/-100,8,-100", "loss_mask of numbers and words");
+    is_read("{\"input_ids\":[7,8],\"completion_mask\":[0,1]}", false,
+            "7,8/-100,8", "the mask of a completion");
+    is_read("{\"input_ids\":[7,8],\"assistant_masks\":[0,1]}", false,
+            "7,8/-100,8", "the mask of an assistant");
     is_read("{\"input_ids\":[7,8],\"labels\":[1,2],\"loss_mask\":[1,0]}", false,
             "7,8/1,-100", "labels and loss_mask together");
     is_read("{\"labels\":null,\"input_ids\":[7,8],\"loss_mask\": null}", false,
