@@ -52,6 +52,7 @@ static int list_scored(struct scored_case *s, struct pp_arena *a)
                 s->at[n++] = (uint32_t)t;
         s->step.sequences += n > first[q];
         s->step.pairs += q % 2 && n > first[q - 1];
+        s->step.chosen += q % 2 ? 0 : (double)(n - first[q]);
     }
     first[c->n_sequences] = (uint32_t)n;
     s->step.tokens = (double)n;
@@ -84,13 +85,13 @@ static int make_rows(struct scored_case *s, struct pp_arena *a)
                    {PP_CASE_F, PP_COLUMN_REF_LOGPROBS},
                    {PP_CASE_ADVANTAGES, PP_COLUMN_ADVANTAGES}};
     double *const counts[] = {&s->step.tokens, &s->step.sequences,
-                              &s->step.pairs};
+                              &s->step.pairs, &s->step.chosen};
     if (list_scored(s, a) || gather(s, PP_CASE_X, a, &s->rows.x))
         return -1;
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
         if (gather(s, columns[i].from, a, &s->rows.columns[columns[i].to]))
             return -1;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (s->c.counts[i] >= 0)
             *counts[i] = s->c.counts[i];
     return 0;

@@ -126,13 +126,16 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
 #define COUNT(i)                                                      \
     PP_REAL, PP_OPTIONAL, PP_AT(struct pp_objective_case, counts[i]), \
         .most = 1e15
-static const struct pp_doc_field count_fields[] = {
-    {"tokens", COUNT(0)}, {"sequences", COUNT(1)}, {"pairs", COUNT(2)}, {NULL}};
+static const struct pp_doc_field count_fields[] = {{"tokens", COUNT(0)},
+                                                   {"sequences", COUNT(1)},
+                                                   {"pairs", COUNT(2)},
+                                                   {"chosen", COUNT(3)},
+                                                   {NULL}};
 
 static int read_counts(const struct pp_value *root, struct pp_objective_case *c)
 {
     struct pp_value at;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         c->counts[i] = -1;
     return pp_value_find(root, "counts", &at)
                ? pp_fields_read(&at, count_fields, c)

@@ -31,7 +31,8 @@ struct pp_objective_case {
      * element per sequence are spread over its tokens. */
     const double *arrays[PP_N_CASE_ARRAYS];
     bool pairs_fit;   /* without groups, or with two sequences in each */
-    double counts[3]; /* tokens, sequences, pairs of the step; -1: not given */
+    double counts[4]; /* tokens, sequences, pairs, tokens of chosen sequences of
+                         the step; -1: not given */
 };
 
 /* Receives the options of a case: a number, or a word (then x is 0). A flag is

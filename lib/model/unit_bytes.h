@@ -144,9 +144,9 @@ size_t pp_batch_host_bytes(size_t tokens, bool ahead);
 size_t pp_batch_device_bytes(size_t tokens, bool ahead);
 
 /* The room of a scored row of an objective other than the next token: its
- * log-probability, seven sums of its sequence, four columns and one of the
+ * log-probability, eight sums of its sequence, four columns and one of the
  * sequence, and two indices. */
-enum { PP_SCORING_ROW_BYTES = 13 * sizeof(double) + 2 * sizeof(uint32_t) };
+enum { PP_SCORING_ROW_BYTES = 14 * sizeof(double) + 2 * sizeof(uint32_t) };
 size_t pp_scoring_bytes(size_t tokens);
 
 /* Returns the bytes of the arrays of such a bridge on the host: the places of

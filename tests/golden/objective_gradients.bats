@@ -11,6 +11,7 @@ GRPO=(--objective grpo --clip-low 0.2 --clip-high 0.3 --importance tis
     --importance-max 1.2 --kl-weight 0.3 --kl-limit 1e9 --kl-clamp 1e9
     --entropy-weight 0.1 --temperature 0.8)
 DPO=(--objective dpo --beta 0.7 --label-smoothing 0.1 --sft-weight 0.2)
+ROBUST=("${DPO[@]}" --preference-loss robust --sft-aggregate token-mean)
 
 setup() {
     GOLDEN=$SRCDIR/tests/golden/objectives
@@ -49,11 +50,30 @@ agrees() {
     agrees dpo 1e-9 1e-6
 }
 
+@test "robust dpo, and its own loss over tokens, as in TRL" {
+    gradients dpo 32 --dtype fp64 "${ROBUST[@]}"
+    agrees robust 1e-9 1e-6
+    gradients dpo 32 --dtype fp64 "${DPO[@]}" --preference-loss robust \
+        --objective-preset trl
+    agrees robust 1e-9 1e-6
+    run -2 --separate-stderr pprun -q --data packed --weights "$GOLDEN/model" \
+        --steps 1 "${ROBUST[@]}" --label-smoothing .5 plan.json
+    [[ $stderr == *"label-smoothing '0.5' must be below 0.5 with "* ]]
+}
+
 @test "sequence ratios, CISPO and a dual clip: the loss and every gradient" {
     local base=(--kl none --temperature 0.8 --dtype fp64 --objective grpo)
     gradients grpo 48 "${base[@]}" --ratio sequence --clip-low 0.05 \
         --clip-high 0.05 --aggregate seq-mean-mean
     agrees gspo 1e-9 1e-6
+    # The divergence is weighed by the ratio of the sequence.
+    gradients grpo 48 "${base[@]:2}" --ratio sequence --clip-low 0.05 \
+        --clip-high 0.05 --aggregate seq-mean-mean --kl k3 --kl-weight .3 \
+        --kl-importance previous
+    agrees gspo-kl 1e-9 1e-6
+    gradients grpo 48 "${base[@]:2}" --ratio sequence --clip-low 0.05 \
+        --clip-high 0.05 --aggregate seq-mean-mean --kl k3 --kl-weight .3
+    run -1 agrees gspo-kl 1e-9 1e-4
     gradients grpo 48 "${base[@]}" --policy-loss cispo --clip-high 0.25
     agrees cispo 1e-9 1e-6
     gradients grpo 48 "${base[@]}" --dual-clip 1.15
@@ -193,10 +213,16 @@ scores() {
         run -1 agrees grpo 1e-9 1e-4
     done
     for without in '--beta 0.71' '--label-smoothing 0' '--sft-weight 0.1' \
-        '--average-sft' '--reference-free' '--average-logprobs'; do
+        '--sft-aggregate seq-mean-mean' '--reference-free' \
+        '--average-logprobs'; do
         # shellcheck disable=SC2086
         gradients dpo 32 --dtype fp64 "${DPO[@]}" $without
         run -1 agrees dpo 1e-9 1e-4
+    done
+    for without in '--sft-aggregate seq-mean-sum' '--preference-loss sigmoid'; do
+        # shellcheck disable=SC2086
+        gradients dpo 32 --dtype fp64 "${ROBUST[@]}" $without
+        run -1 agrees robust 1e-9 1e-4
     done
 }
 

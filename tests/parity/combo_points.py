@@ -274,11 +274,14 @@ def draw_plan(rng, p, total=None):
 def draw_dpo(rng):
     o = []
     if chance(rng, 0.6):
-        o += ["--preference-loss", rng.choice(["sigmoid", "hinge", "ipo"])]
+        o += ["--preference-loss", rng.choice(["sigmoid", "hinge", "ipo",
+                                                "robust"])]
     if chance(rng, 0.3):
         o = ["--label-smoothing", "0.2"]
     if chance(rng, 0.4):
-        o += ["--sft-weight", "0.3"] + rng.choice([[], ["--average-sft"]])
+        o += ["--sft-weight", "0.3"] + rng.choice(
+            [[], ["--sft-aggregate", "seq-mean-mean"],
+             ["--sft-aggregate", "token-mean"]])
     if chance(rng, 0.2):
         o += ["--preference-weight", "0.7"]
     o += rng.choice([[], ["--average-logprobs"], ["--reference-free"]])

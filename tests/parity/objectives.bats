@@ -63,7 +63,7 @@ long() {
         'rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean' \
         'rollouts --objective grpo --aggregate seq-mean-sum --importance sequence-mask --importance-max 1.1' \
         'pairs --objective dpo --label-smoothing .1' \
-        'pairs --objective dpo --preference-loss ipo --average-logprobs --sft-weight .5 --average-sft'; do
+        'pairs --objective dpo --preference-loss ipo --average-logprobs --sft-weight .5 --sft-aggregate seq-mean-mean'; do
         read -ra words <<<"$of"
         [ "$(bins "${words[0]}")" -ne "$(bins "${words[0]}.wide")" ]
         step packed 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}"
@@ -110,7 +110,8 @@ long() {
     for of in "rollouts.parts ${GRPO[*]} --entropy-weight .1" \
         'rollouts.parts --objective grpo --ratio sequence --aggregate seq-mean-mean --clip-low .01 --dual-clip 1.5' \
         'rollouts.parts --objective grpo --aggregate constant --aggregate-length 7 --importance sequence-mask --importance-max 1.1' \
-        'pairs.parts --objective dpo --label-smoothing .1 --sft-weight .5 --average-sft' \
+        'pairs.parts --objective dpo --label-smoothing .1 --sft-weight .5 --sft-aggregate token-mean --preference-loss robust' \
+        'rollouts.parts --objective grpo --ratio sequence --kl-importance previous --kl-weight .3' \
         'pairs.parts --objective dpo --preference-loss ipo --average-logprobs'; do
         read -ra two <<<"$of"
         m=$(bins "${two[0]}")

@@ -107,6 +107,7 @@ static void add_sums(struct pp_sequence_sums *to,
     to->reference += from->reference;
     to->up += from->up;
     to->down += from->down;
+    to->divergence += from->divergence;
 }
 
 /* Returns the means to exchange doubles between the ranks that divide

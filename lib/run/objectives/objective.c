@@ -135,6 +135,7 @@ void pp_objective_count(const struct pp_objective_options *o,
         sum->sequences += n > 0;
         pair = (s % 2 ? pair : false) || n > 0;
         sum->pairs += in_pairs && s % 2 && pair;
+        sum->chosen += in_pairs && s % 2 == 0 ? n : 0;
     }
 }
 

@@ -29,13 +29,19 @@ enum pp_objective_number {
 extern const char *const pp_objective_names[],
     *const pp_objective_presets[],
         *const pp_preference_losses[],
-            *const pp_policy_losses[], *const pp_policy_ratios[],
-                                           *const pp_importances[],
-                                               *const pp_kls[],
-                                                   *const pp_kl_weightings[],
-                                                       *const pp_aggregates[];
+            *const pp_sft_aggregates[],
+                *const pp_policy_losses[],
+                    *const pp_policy_ratios[],
+                        *const pp_importances[], *const pp_kls[],
+                                                     *const pp_kl_weightings[],
+                                                         *const pp_aggregates[];
 
-enum pp_preference_loss { PP_PREFER_SIGMOID, PP_PREFER_HINGE, PP_PREFER_IPO };
+enum pp_preference_loss {
+    PP_PREFER_SIGMOID,
+    PP_PREFER_HINGE,
+    PP_PREFER_IPO,
+    PP_PREFER_ROBUST
+};
 enum pp_policy_loss { PP_POLICY_PPO, PP_POLICY_CISPO };
 enum pp_policy_ratio {
     PP_RATIO_TOKEN,
@@ -73,7 +79,8 @@ struct pp_objective_options {
     /* dpo */
     double beta, label_smoothing, preference_weight, sft_weight;
     int preference_loss; /* enum pp_preference_loss */
-    bool average_logprobs, average_sft, reference_free;
+    int sft_aggregate;   /* enum pp_aggregate, without CONSTANT */
+    bool average_logprobs, reference_free;
 
     /* grpo */
     int policy_loss, ratio, importance, kl, kl_weighting, aggregate;
@@ -128,6 +135,7 @@ struct pp_objective_rows {
  * count. */
 struct pp_objective_counts {
     double tokens, sequences, pairs;
+    double chosen; /* tokens of the chosen sequences of pairs */
 };
 
 /* Sums over the scored tokens of a sequence. */
@@ -137,6 +145,8 @@ struct pp_sequence_sums {
     double importance; /* of p - q */
     double reference;  /* of f */
     double up, down;   /* of the advantages above and below 0 */
+    double divergence; /* if the sequence's ratio weighs it, of its estimates
+                          that no limit changes */
 };
 
 enum { PP_MAX_METRICS = 24 };

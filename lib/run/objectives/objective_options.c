@@ -9,7 +9,10 @@
 const char *const pp_objective_names[] = {"sft",     "dpo",    "grpo",
                                           "distill", "reward", NULL};
 const char *const pp_objective_presets[] = {"nemo-rl", "trl", "verl", NULL};
-const char *const pp_preference_losses[] = {"sigmoid", "hinge", "ipo", NULL};
+const char *const pp_preference_losses[] = {"sigmoid", "hinge", "ipo", "robust",
+                                            NULL};
+const char *const pp_sft_aggregates[] = {"token-mean", "seq-mean-sum",
+                                         "seq-mean-mean", NULL};
 const char *const pp_policy_losses[] = {"ppo", "cispo", NULL};
 const char *const pp_policy_ratios[] = {"token", "sequence", "on-policy",
                                         "none", NULL};
@@ -60,8 +63,14 @@ static const struct option {
      ALL(0)},
     {"average-logprobs", AT(average_logprobs), FLAG, PP_OBJECTIVE_DPO, NULL, 0,
      1, ALL(0)},
-    {"average-sft", AT(average_sft), FLAG, PP_OBJECTIVE_DPO, NULL, 0, 1,
-     ALL(0)},
+    {"sft-aggregate",
+     AT(sft_aggregate),
+     WORD,
+     PP_OBJECTIVE_DPO,
+     pp_sft_aggregates,
+     0,
+     0,
+     {PP_SEQ_MEAN_SUM, PP_TOKEN_MEAN, PP_SEQ_MEAN_SUM}},
     {"reference-free", AT(reference_free), FLAG, PP_OBJECTIVE_DPO, NULL, 0, 1,
      ALL(0)},
     {"policy-loss", AT(policy_loss), WORD, PP_OBJECTIVE_GRPO, pp_policy_losses,
@@ -302,8 +311,16 @@ int pp_objective_resolve(struct pp_objective_options *o, struct pp_err *err)
     if (o->number == PP_OBJECTIVE_GRPO)
         return check_policy(o, err);
     if (o->number == PP_OBJECTIVE_DPO && o->label_smoothing > 0 &&
-        o->preference_loss != PP_PREFER_SIGMOID)
+        o->preference_loss != PP_PREFER_SIGMOID &&
+        o->preference_loss != PP_PREFER_ROBUST)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "label-smoothing goes with preference-loss sigmoid");
+                       "label-smoothing goes with preference-loss sigmoid or "
+                       "robust");
+    if (o->number == PP_OBJECTIVE_DPO && o->label_smoothing >= .5 &&
+        o->preference_loss == PP_PREFER_ROBUST)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "label-smoothing '%g' must be below 0.5 with "
+                       "preference-loss robust",
+                       o->label_smoothing);
     return 0;
 }

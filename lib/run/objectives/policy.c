@@ -149,6 +149,14 @@ static struct dual policy_loss(const struct pp_objective_options *o,
     return l;
 }
 
+/* Returns whether the ratio of its sequence weighs a divergence, after the
+ * limits. */
+static bool weighs_kl_by_sequence(const struct pp_objective_options *o)
+{
+    return o->kl != PP_KL_NONE && o->kl_weighting == PP_KL_PREVIOUS &&
+           o->ratio == PP_RATIO_SEQUENCE;
+}
+
 /* Returns the factor of the divergence, whose derivative is itself. */
 static double kl_factor(const struct pp_objective_options *o,
                         const struct token *k)
@@ -166,12 +174,14 @@ static double kl_factor(const struct pp_objective_options *o,
 }
 
 /* Returns the estimate of the divergence from the reference (Schulman 2020),
- * with its limits and its weight. */
+ * with its limits and the weight of the token. */
 static struct dual divergence(const struct pp_objective_options *o,
-                              const struct token *k)
+                              const struct token *k, bool *limited)
 {
     double raw = k->f - k->x, r = clamp(raw, -o->kl_clamp, o->kl_clamp);
-    double w = kl_factor(o, k);
+    bool by_sequence = weighs_kl_by_sequence(o);
+    double w = by_sequence ? 1 : kl_factor(o, k);
+    *limited = false;
     struct dual d = {0, 0};
     switch ((enum pp_kl)o->kl) {
     case PP_KL_NONE:
@@ -186,11 +196,12 @@ static struct dual divergence(const struct pp_objective_options *o,
         d = (struct dual){expm1(r) - r, -expm1(r)};
         break;
     }
-    if (o->kl_weighting != PP_KL_UNWEIGHTED)
+    if (o->kl_weighting != PP_KL_UNWEIGHTED && !by_sequence)
         d.slope += d.value;
     d.value *= w;
     d.slope *= w;
-    if (raw != r || fabs(d.value) > o->kl_limit)
+    *limited = raw != r || fabs(d.value) > o->kl_limit;
+    if (*limited)
         d.slope = 0;
     d.value = clamp(d.value, -o->kl_limit, o->kl_limit);
     return d;
@@ -286,6 +297,29 @@ static double shared_slope(const struct pp_objective_options *o,
            policy_loss(o, &down, ratio, &clamped).slope;
 }
 
+static void sum_policy(const struct pp_objective_options *o,
+                       const struct pp_objective_rows *r,
+                       struct pp_sequence_sums *sums)
+{
+    bool limited;
+    pp_objective_sum(o, r, sums);
+    for (size_t s = 0; weighs_kl_by_sequence(o) && s < r->n_sequences; s++)
+        for (size_t t = r->first[s]; t < r->first[s + 1]; t++) {
+            const struct token k = token_at(r, t, &sums[s]);
+            struct dual d = divergence(o, &k, &limited);
+            sums[s].divergence += limited ? 0 : d.value;
+        }
+}
+
+/* Weighs a divergence by the ratio of its sequence. Every token of the sequence
+ * changes the weights of all. */
+static struct dual weigh_by_sequence(struct dual d,
+                                     const struct pp_sequence_sums *sum)
+{
+    double w = finite_or_0(exp(sum->ratio / sum->n));
+    return (struct dual){w * d.value, w * (d.slope + sum->divergence / sum->n)};
+}
+
 /* One pass over the tokens of sequence s. With ratios of sequences the slope of
  * every token is that of the sequence. */
 static void pass_sequence(const struct pp_objective_options *o,
@@ -303,13 +337,15 @@ static void pass_sequence(const struct pp_objective_options *o,
     for (size_t t = r->first[s]; t < r->first[s + 1]; t++) {
         struct token k = token_at(r, t, sum);
         double clamped, w = 1;
-        bool outside = false;
+        bool outside = false, limited;
         if (compares)
             w = importance(o, weighs_sequences(o) ? sum->importance : k.p - k.q,
                            mean, &outside);
         if (o->importance != PP_IMPORTANCE_NONE)
             k.importance = w;
-        struct dual ratio = ratio_of(o, &k), kl = divergence(o, &k);
+        struct dual ratio = ratio_of(o, &k), kl = divergence(o, &k, &limited);
+        if (weighs_kl_by_sequence(o))
+            kl = weigh_by_sequence(kl, sum);
         struct dual l = policy_loss(o, &k, ratio, &clamped);
         struct dual h = entropy(&k, sampled);
         double slope = o->ratio == PP_RATIO_SEQUENCE ? spread : l.slope;
@@ -351,6 +387,6 @@ const struct pp_objective pp_objective_grpo = {
     .kind = PP_DATA_ROLLOUTS,
     .metrics = metrics_of_policies,
     .n_metrics = N_METRICS,
-    .partial = pp_objective_sum,
+    .partial = sum_policy,
     .finish = finish_grpo,
 };

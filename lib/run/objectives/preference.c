@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 /* preference - direct preference optimisation of packed pairs: Rafailov et al.
- * 2023 (sigmoid), Zhao et al. 2023 (hinge), Azar et al. 2024 (IPO); and the
- * loss of a reward model (Bradley and Terry 1952), whose rewards are given.
- * Sequence 2k is the chosen one of pair k, and 2k + 1 the rejected one. */
+ * 2023 (sigmoid), Zhao et al. 2023 (hinge), Azar et al. 2024 (IPO), Chowdhury
+ * et al. 2024 (robust); and the loss of a reward model (Bradley and Terry
+ * 1952), whose rewards are given. Sequence 2k is the chosen one of pair k, and
+ * 2k + 1 the rejected one. */
 #include "run/objectives/objective.h"
 
 #include <math.h>
@@ -52,6 +53,11 @@ static double preference(const struct pp_objective_options *o, double d,
     case PP_PREFER_IPO:
         *derivative = 2 * distance;
         return distance * distance;
+    case PP_PREFER_ROBUST:
+        *derivative =
+            -b * ((1 - e) * sigmoid(-b * d) + e * sigmoid(b * d)) / (1 - 2 * e);
+        return ((1 - e) * softplus_below(b * d) - e * softplus_below(-b * d)) /
+               (1 - 2 * e);
     case PP_PREFER_SIGMOID:
         break;
     }
@@ -87,6 +93,23 @@ static void fill(const struct pp_objective_options *o,
         dx[t] = slope * share - nll;
 }
 
+/* Returns the share of a token of a chosen sequence in its own loss. */
+static double sft_share(const struct pp_objective_options *o, double n,
+                        const struct pp_objective_counts *step)
+{
+    double pairs = step->pairs > 0 ? 1 / step->pairs : 0;
+    switch ((enum pp_aggregate)o->sft_aggregate) {
+    case PP_TOKEN_MEAN:
+        return step->chosen > 0 ? 1 / step->chosen : 0;
+    case PP_SEQ_MEAN_MEAN:
+        return pairs / least_one(n);
+    case PP_SEQ_MEAN_SUM:
+    case PP_CONSTANT_MEAN:
+        break;
+    }
+    return pairs;
+}
+
 static void finish_dpo(const struct pp_objective_options *o,
                        const struct pp_objective_rows *r,
                        const struct pp_sequence_sums *sums,
@@ -101,21 +124,21 @@ static void finish_dpo(const struct pp_objective_options *o,
     for (size_t s = 0; s + 1 < r->n_sequences; s += 2) {
         double slope, chosen = reward(o, r, sums, s);
         double rejected = reward(o, r, sums, s + 1);
-        double share = o->average_sft ? 1 / least_one(sums[s].n) : 1;
+        double share = sft_share(o, sums[s].n, step);
         if (sums[s].n + sums[s + 1].n == 0)
             continue;
         double pair = preference(o, chosen - rejected, &slope);
-        double nll = -sums[s].x * share;
-        *loss += added * (o->preference_weight * pair + o->sft_weight * nll);
+        double nll = r->adds_whole ? -sums[s].x * share : 0;
+        *loss += added * o->preference_weight * pair + o->sft_weight * nll;
         slope *= o->preference_weight * scale;
-        fill(o, r, sums, s, slope, o->sft_weight * share * scale, dx);
+        fill(o, r, sums, s, slope, o->sft_weight * share, dx);
         fill(o, r, sums, s + 1, -slope, 0, dx);
         metrics[METRIC_ACCURACY] += added * (chosen > rejected);
         metrics[METRIC_MARGIN] += added * (chosen - rejected);
         metrics[METRIC_CHOSEN] += added * chosen;
         metrics[METRIC_REJECTED] += added * rejected;
         metrics[METRIC_PREFERENCE] += added * pair;
-        metrics[METRIC_NLL] += added * nll;
+        metrics[METRIC_NLL] += nll;
     }
 }
 
@@ -130,6 +153,7 @@ static void finish_reward(const struct pp_objective_options *o,
         .beta = 1,
         .preference_weight = 1,
         .preference_loss = PP_PREFER_SIGMOID,
+        .sft_aggregate = PP_SEQ_MEAN_SUM,
         .reference_free = true,
     };
     finish_dpo(&bradley_terry, r, sums, step, loss, metrics, dx);
