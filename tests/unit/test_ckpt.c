@@ -326,6 +326,7 @@ static const struct {
     {"processor_config.json", true, true},
     {"chat_template.json", true, true},
     {"chat_template.jinja", true, true},
+    {"additional_chat_templates/tools.jinja", true, true},
     {"generation_config.json", true, true},
     {"notes.txt", true, false},
     {"LICENSE", true, false},
@@ -334,6 +335,7 @@ static const struct {
     {"pytorch_model.bin", false, false},
     {"pytorch_model.bin.index.json", false, false},
     {"model.gguf", false, false},
+    {"model.onnx_data", false, false},
     {"adapter_config.json", false, false},
     {".gitattributes", false, false},
     {"two\nlines", false, false},
@@ -346,6 +348,8 @@ static void test_companions(const char *dir)
     struct pp_err err = {0};
     if (pp_path(source, &err, "%s/source", dir) || pp_dir_make(source, &err) ||
         pp_path(path, &err, "%s/.git", source) || pp_dir_make(path, &err) ||
+        pp_path(path, &err, "%s/additional_chat_templates", source) ||
+        pp_dir_make(path, &err) ||
         pp_path(path, &err, "%s/config.json", source) ||
         pp_file_write(path, "{}", 2, &err))
         return;

@@ -76,8 +76,8 @@ struct pp_ckpt_state {
 /* Reads the files that a checkpoint copies from source, a model's directory or
  * its config.json, so that a run finds out before its first step if it cannot.
  * They are all regular files of the directory but weights, indexes of weights
- * and hidden files; of the folder of a config.json, those that transformers
- * looks for. */
+ * and hidden files; of the folder of a config.json, the files that transformers
+ * looks for; and the files of additional_chat_templates/ in either. */
 int pp_ckpt_check_source(const char *source, struct pp_err *err) PP_MUST_USE;
 
 /* Saves a checkpoint. Collective: every rank writes its tensors, rank 0 writes

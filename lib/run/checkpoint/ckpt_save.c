@@ -61,6 +61,9 @@ static const char *const companions[] = {
     "video_preprocessor_config.json",
 };
 
+/* A folder beside them: the chat templates of a model that has several. */
+#define TEMPLATES "additional_chat_templates"
+
 /* Files that a checkpoint has of its own. */
 static const char *const own[] = {"config.json", PP_CKPT_SUMS};
 
@@ -77,7 +80,11 @@ static const char *const weights[] = {
     ".h5",
     ".msgpack",
     ".onnx",
+    ".onnx_data",
     ".ot",
+    ".npz",
+    ".distcp",
+    ".tflite",
     ".tmp",
     "adapter_config.json",
 };
@@ -124,25 +131,61 @@ static int by_name(const struct dirent **a, const struct dirent **b)
 /* A copy of companions: the folders that they come from and go to. */
 struct copies {
     const char *folder, *to; /* NULL: they are only read */
+    const char *below;       /* a folder in both, with a slash, or "" */
     bool whole;              /* the folder is a model's: all of its files */
     struct pp_ckpt_sums *sums;
 };
 
 /* Copies a file if it is a companion. */
-static int copy_file(const struct copies *c, const char *name,
+static int copy_file(const struct copies *c, const char *file,
                      struct pp_err *err)
 {
-    char from[PP_PATH_TEXT], to[PP_PATH_TEXT];
+    char from[PP_PATH_TEXT], to[PP_PATH_TEXT], name[PP_PATH_TEXT];
     uint64_t sum;
-    if (pp_path(from, err, "%s/%s", c->folder, name) ||
+    if (pp_path(name, err, "%s%s", c->below, file) ||
+        pp_path(from, err, "%s/%s", c->folder, name) ||
         pp_path(to, err, "%s/%s", c->to ? c->to : "", name))
         return -1;
-    if (is_among(name, companions, LENGTH(companions))
+    if (is_among(file, companions, LENGTH(companions))
             ? !pp_file_exists(from)
-            : !c->whole || !is_extra(from, name))
+            : !c->whole || !is_extra(from, file))
         return 0;
     return pp_file_copy(from, c->to ? to : NULL, &sum, err) ||
                    (c->to && pp_ckpt_sums_add(c->sums, name, sum, err))
+               ? -1
+               : 0;
+}
+
+static int copy_files(const struct copies *c, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    struct dirent **files;
+    if (pp_path(path, err, "%s/%s", c->folder, c->below))
+        return -1;
+    int rc = 0, n = scandir(path, &files, NULL, by_name);
+    if (n < 0) /* a folder that has gone */
+        return errno == ENOENT ? 0 : pp_fail_errno(err, "%s", path);
+    for (int i = 0; i < n; i++) {
+        rc = rc ? rc : copy_file(c, files[i]->d_name, err);
+        free(files[i]);
+    }
+    free(files);
+    return rc;
+}
+
+/* Copies the folder of chat templates, if there is one. */
+static int copy_templates(struct copies c, struct pp_err *err)
+{
+    char from[PP_PATH_TEXT], to[PP_PATH_TEXT];
+    c.below = TEMPLATES "/";
+    c.whole = true;
+    if (pp_path(from, err, "%s/" TEMPLATES, c.folder) ||
+        pp_path(to, err, "%s/" TEMPLATES, c.to ? c.to : ""))
+        return -1;
+    if (!pp_file_is_dir(from))
+        return 0;
+    return (c.to && pp_dir_make(to, err)) || copy_files(&c, err) ||
+                   (c.to && pp_file_sync(to, err))
                ? -1
                : 0;
 }
@@ -155,22 +198,13 @@ static int copy_companions(const char *source, const char *to,
 {
     char folder[PP_PATH_TEXT];
     const char *slash = strrchr(source, '/');
-    struct copies c = {folder, to, pp_file_is_dir(source), sums};
-    struct dirent **files;
+    struct copies c = {folder, to, "", pp_file_is_dir(source), sums};
     if (c.whole ? pp_path(folder, err, "%s", source)
                 : pp_path(folder, err, "%.*s",
                           slash ? (int)(slash - source) + 1 : 1,
                           slash ? source : "."))
         return -1;
-    int rc = 0, n = scandir(folder, &files, NULL, by_name);
-    if (n < 0) /* a folder that has gone */
-        return errno == ENOENT ? 0 : pp_fail_errno(err, "%s", folder);
-    for (int i = 0; i < n; i++) {
-        rc = rc ? rc : copy_file(&c, files[i]->d_name, err);
-        free(files[i]);
-    }
-    free(files);
-    return rc;
+    return copy_files(&c, err) || copy_templates(c, err) ? -1 : 0;
 }
 
 int pp_ckpt_check_source(const char *source, struct pp_err *err)
