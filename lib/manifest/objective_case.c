@@ -104,7 +104,7 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
     struct pp_value at;
     const char *key;
     json_t *value;
-    if (!pp_value_find(root, "options", &at))
+    if (!pp_value_find(root, "options", &at) || json_is_null(at.value))
         return 0;
     if (pp_value_is_object(&at))
         return -1;
@@ -137,7 +137,7 @@ static int read_counts(const struct pp_value *root, struct pp_objective_case *c)
     struct pp_value at;
     for (int i = 0; i < 4; i++)
         c->counts[i] = -1;
-    return pp_value_find(root, "counts", &at)
+    return pp_value_find(root, "counts", &at) && !json_is_null(at.value)
                ? pp_fields_read(&at, count_fields, c)
                : 0;
 }

@@ -71,7 +71,11 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
         "$(row grpo '"kl":"none"' "$fields" | cases)" ]
     row grpo "$base" "$fields" | sed 's/"id":1,//' | cases |
         jq -e --slurpfile usual usual '. == ($usual[0] | del(.id))'
-    run -2 pprun --objective grpo --kl-clamp none --kl-limit none \
+    [ "$(row grpo '"beta":null' "$fields,\"counts\":null" | cases)" = "$(
+        row grpo '"dual-clip":"none"' "$fields" | cases)" ]
+    [ "$(row sft '' '"x":[0,-1,-2,-3]' | sed 's/{}/null/' | cases)" = \
+        "$(row sft '' '"x":[0,-1,-2,-3]' | cases)" ]
+    run -2 pprun --objective grpo --kl-clamp none --kl-limit none --dual-clip none \
         --importance-max none --steps 1 nosuch.json
     [[ $output == *"nosuch.json: No such file"* ]]
     run -2 pprun --objective grpo --kl-weight none --steps 1 nosuch.json

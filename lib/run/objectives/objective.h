@@ -85,7 +85,7 @@ struct pp_objective_options {
     /* grpo */
     int policy_loss, ratio, importance, kl, kl_weighting, aggregate;
     double clip_low, clip_high;
-    double dual_clip; /* 0: none */
+    double dual_clip; /* HUGE_VAL or 0: none */
     double importance_min, importance_max;
     double kl_weight;
     double kl_clamp, kl_limit; /* of the log-ratio, and of the estimate */

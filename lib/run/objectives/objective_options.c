@@ -35,7 +35,6 @@ static const struct option {
     const char *const *words;
     double min, max;
     double presets[N_PRESETS]; /* in the order of their names */
-    bool zero_is_none;         /* a limit that is off at 0 */
 } options[] = {
 #define AT(member) offsetof(struct pp_objective_options, member)
 #define ALL(x)  \
@@ -86,9 +85,8 @@ static const struct option {
      PP_OBJECTIVE_GRPO,
      NULL,
      0,
-     1e6,
-     {0, 0, 3},
-     true},
+     HUGE_VAL,
+     {HUGE_VAL, HUGE_VAL, 3}},
     {"importance",
      AT(importance),
      WORD,
@@ -199,9 +197,9 @@ static bool is_name(const char *name, const char *typed)
 /* Sets a limit to none. Returns false if the option is none. */
 static bool set_no_limit(struct pp_objective_options *o, const struct option *k)
 {
-    if (k->type != REAL || (!isinf(k->max) && !k->zero_is_none))
+    if (k->type != REAL || !isinf(k->max))
         return false;
-    *real_at(o, k) = k->zero_is_none ? 0 : HUGE_VAL;
+    *real_at(o, k) = HUGE_VAL;
     return true;
 }
 
@@ -222,6 +220,9 @@ int pp_objective_set_number(struct pp_objective_options *o, const char *name,
         return -1;
     if (k->type == WORD)
         return pp_fail(err, PP_EXIT_INPUT, "'%s' must be a word", name);
+    if (isinf(k->max) && !(x >= k->min))
+        return pp_fail(err, PP_EXIT_INPUT, "'%s': '%g' must be at least %g",
+                       name, x, k->min);
     if (!(x >= k->min && x <= k->max) || (k->type == FLAG && x != 0 && x != 1))
         return pp_fail(err, PP_EXIT_INPUT,
                        "'%s': '%g' must be between %g and %g", name, x, k->min,
@@ -278,12 +279,13 @@ static int check_policy(const struct pp_objective_options *o,
                         struct pp_err *err)
 {
     if (o->policy_loss == PP_POLICY_CISPO &&
-        (o->ratio != PP_RATIO_TOKEN || o->dual_clip > 0))
+        (o->ratio != PP_RATIO_TOKEN ||
+         (o->dual_clip > 0 && !isinf(o->dual_clip))))
         return pp_fail(err, PP_EXIT_INPUT,
                        "policy-loss cispo takes token ratios and no dual-clip");
     if (o->dual_clip > 0 && o->dual_clip <= 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "dual-clip '%g' must be above 1, or 0 for none",
+                       "dual-clip '%g' must be above 1, or none",
                        o->dual_clip);
     if (o->importance_min > o->importance_max)
         return pp_fail(err, PP_EXIT_INPUT,
