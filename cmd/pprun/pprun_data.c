@@ -296,24 +296,45 @@ static int check_chunks(const struct pprun *p, const char *dir,
     return 0;
 }
 
-/* Checks that the model has positions to the end of every sequence. */
-static int check_positions(const struct pprun *p, const char *dir,
-                           const struct pp_packed *data)
+/* Returns the tokens of the longest sequence, without padding, and where it is,
+ * if they are more than `most`; otherwise 0. */
+static size_t find_longer(const struct pp_packed *data, size_t most,
+                          size_t *bin, uint32_t *sequence)
 {
-    size_t most = pp_model_longest(&p->model);
+    size_t longest = 0;
     for (size_t i = 0; data->max_seqlen > most && i < data->n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(data, i, &b);
         for (uint32_t s = 0; s < b.n_sequences; s++) {
-            int32_t n = b.cu_seqlens[s + 1] - b.cu_seqlens[s];
-            if ((size_t)n > most)
-                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                               "%s: bin %zu: sequence %u has '%d' tokens, but "
-                               "the model has %zu positions; pack with "
-                               "pppack -l %zu --oversize split",
-                               dir, i, s, n, most, most);
+            size_t n = (size_t)(b.cu_seqlens[s + 1] - b.cu_seqlens[s]);
+            if (n <= most || n <= longest)
+                continue;
+            longest = n;
+            *bin = i;
+            *sequence = s;
         }
     }
+    return longest;
+}
+
+/* Checks that the model has positions to the end of every sequence, and notes
+ * that it was not made for so many. */
+static int check_positions(const struct pprun *p, const char *dir,
+                           const struct pp_packed *data)
+{
+    size_t most = pp_model_longest(&p->model), bin, n;
+    uint32_t sequence;
+    if ((n = find_longer(data, most, &bin, &sequence)))
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "%s: bin %zu: sequence %u has '%zu' tokens, but the "
+                       "model has %zu positions; pack with pppack -l %zu "
+                       "--oversize split",
+                       dir, bin, sequence, n, most, most);
+    if ((n = find_longer(data, p->model.max_position, &bin, &sequence)))
+        tool_say(p->tool, TOOL_NOTE,
+                 "%s: sequences have up to %zu tokens, more than the model's "
+                 "max_position_embeddings '%zu'",
+                 dir, n, p->model.max_position);
     return 0;
 }
 
@@ -394,14 +415,7 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
         check_rows(p, dir, out) || check_objective(p, dir, out) ||
         check_bytes(p, dir, out) || pprun_check_generator_data(p, dir, out))
         return -1;
-    if (check_positions(p, dir, out) || check_scored(p, dir, out))
-        return -1;
-    if (out->max_seqlen > p->model.max_position)
-        tool_say(p->tool, TOOL_NOTE,
-                 "%s: sequences have up to %u tokens, more than the model's "
-                 "max_position_embeddings '%zu'",
-                 dir, out->max_seqlen, p->model.max_position);
-    return 0;
+    return check_positions(p, dir, out) || check_scored(p, dir, out) ? -1 : 0;
 }
 
 /* Sets the microbatches of an epoch, so that it ends with a step if

@@ -2,6 +2,8 @@
 /* foreign - a table of first bytes and a table of file names. */
 #include "base/foreign.h"
 
+#include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -23,7 +25,7 @@ const char *pp_foreign_file(const void *head, size_t n)
         {"PK\3\4", 4,
          "a zip file of PyTorch (.pt, .bin, .distcp); save the model as "
          "safetensors with save_pretrained"},
-        {"\x80\2", 2,
+        {"\x80", 1,
          "a pickle of PyTorch (.pt, .bin); save the model as safetensors with "
          "save_pretrained"},
         {"version https://git-lfs", 23,
@@ -34,6 +36,27 @@ const char *pp_foreign_file(const void *head, size_t n)
             !memcmp(head, files[i].magic, files[i].bytes))
             return files[i].what;
     return NULL;
+}
+
+/* Reports whether a directory has a file, or one that ends like a name behind a
+ * '*'. */
+static bool has_file(const char *dir, const char *name)
+{
+    char path[4096];
+    if (*name != '*')
+        return snprintf(path, sizeof path, "%s/%s", dir, name) <
+                   (int)sizeof path &&
+               pp_file_exists(path);
+    size_t n = strlen(++name);
+    bool found = false;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && !found && (e = readdir(d));) {
+        size_t length = strlen(e->d_name);
+        found = length > n && !strcmp(e->d_name + length - n, name);
+    }
+    if (d)
+        closedir(d);
+    return found;
 }
 
 const char *pp_foreign_dir(const char *dir)
@@ -52,12 +75,22 @@ const char *pp_foreign_dir(const char *dir)
         {".metadata",
          "is a checkpoint of torch.distributed (.distcp); save the model as "
          "safetensors with save_pretrained"},
+        {"latest_checkpointed_iteration.txt",
+         "is a checkpoint of Megatron-LM; export it in the form of Hugging "
+         "Face, as Megatron Bridge does"},
+        {"zero_to_fp32.py",
+         "is a checkpoint of DeepSpeed; make safetensors of it with its "
+         "zero_to_fp32.py --safe_serialization"},
+        {"consolidated.00.pth",
+         "has weights in Meta's own form; take the model's own safetensors"},
+        {"*.gguf", "has a GGUF file; take the model's own safetensors"},
+        {"tf_model.h5",
+         "has weights of TensorFlow; load and save it with transformers"},
+        {"flax_model.msgpack",
+         "has weights of Flax; load and save it with transformers"},
     };
-    char path[4096];
-    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++) {
-        int n = snprintf(path, sizeof path, "%s/%s", dir, dirs[i].file);
-        if (n < (int)sizeof path && pp_file_exists(path))
+    for (size_t i = 0; i < sizeof dirs / sizeof *dirs; i++)
+        if (has_file(dir, dirs[i].file))
             return dirs[i].what;
-    }
     return NULL;
 }

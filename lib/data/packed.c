@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/foreign.h"
 #include "base/num.h"
 #include "base/rng.h"
 #include "data/packed_format.h"
@@ -75,6 +76,29 @@ static int open_column(struct pp_packed *p, const char *dir, int file,
     return 0;
 }
 
+/* Maps the index, or fails with what a path is that has none. */
+static int map_index(struct pp_packed *p, const char *dir, struct pp_err *err)
+{
+    struct pp_err missing = {0}, ignored = {0};
+    const void **map = &p->map[PP_PACKED_INDEX];
+    size_t *bytes = &p->map_bytes[PP_PACKED_INDEX];
+    if (map_packed_file(p, dir, PP_PACKED_INDEX, &missing) == 0)
+        return 0;
+    if (missing.code != PP_EXIT_INPUT || !pp_file_exists(dir)) {
+        *err = missing;
+        return -1;
+    }
+    bool is_file = pp_file_map(dir, map, bytes, &ignored) == 0;
+    const char *other =
+        is_file ? pp_foreign_file(*map, *bytes) : pp_foreign_dir(dir);
+    return other ? pp_fail(err, PP_EXIT_INPUT, "%s: %s%s", dir,
+                           is_file ? "is " : "", other)
+                 : pp_fail(err, PP_EXIT_INPUT,
+                           "%s: is no packed directory; pppack makes one of "
+                           "documents",
+                           dir);
+}
+
 int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
 {
     memset(p, 0, sizeof *p);
@@ -83,7 +107,7 @@ int pp_packed_open(const char *dir, struct pp_packed *p, struct pp_err *err)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         goto bad;
     }
-    if (map_packed_file(p, dir, PP_PACKED_INDEX, err) != 0)
+    if (map_index(p, dir, err) != 0)
         goto bad;
     if (pp_packed_find_sections(p, err) != 0 ||
         pp_packed_check_sections(p, err) != 0) {

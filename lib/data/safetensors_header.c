@@ -284,22 +284,20 @@ int pp_safetensors_parse(const char *path, const void *data, size_t bytes,
 {
     const unsigned char *p = data;
     uint64_t size = 0;
-    if (bytes < 8)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: %zu bytes are too few for a safetensors file", path,
-                       bytes);
-    for (int i = 7; i >= 0; i--)
-        size = size << 8 | p[i];
+    for (size_t i = 8; i-- > 0;)
+        size = size << 8 | (i < bytes ? p[i] : 0);
     /* Read as a size, the first bytes of other files are larger than any
      * header. */
     const char *other = pp_foreign_file(data, bytes);
     if (size > MAX_HEADER_BYTES && other)
         return pp_fail(err, PP_EXIT_INPUT, "%s: is %s", path, other);
-    if (size > MAX_HEADER_BYTES)
+    if (bytes < 8)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "%s: not a safetensors file (a header of %" PRIu64
-                       " bytes)",
-                       path, size);
+                       "%s: %zu bytes are too few for a safetensors file", path,
+                       bytes);
+    if (size > MAX_HEADER_BYTES)
+        return pp_fail(err, PP_EXIT_INPUT, "%s: is not a safetensors file",
+                       path);
     if (size > bytes - 8)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: the header ends at %" PRIu64

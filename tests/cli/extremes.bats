@@ -153,7 +153,7 @@ END
 }
 
 @test "files and directories of other programs are named" {
-    local first file what
+    local first file what of
     while IFS='|' read -r file first what; do
         # shellcheck disable=SC2059 # bytes in octal
         printf "$first\1\1\1\1\1\1\1\1" >"$file"
@@ -171,14 +171,25 @@ m.pkl|\200\2|a pickle of PyTorch (.pt, .bin); save the model as safetensors with
 m.pt|PK\3\4|a zip file of PyTorch (.pt, .bin, .distcp); save the model as safetensors with save_pretrained
 d.jsonl.gz|\037\213|compressed; read what zcat prints
 END
-    mkdir adapter parts
+    mkdir adapter parts none
     echo '{}' >adapter/adapter_config.json
     touch parts/.metadata
     run -2 --separate-stderr ppsplit -p 2 adapter
     [ "$stderr" = 'ppsplit: adapter: is an adapter; merge it into its model with peft (merge_and_unload) and save that' ]
     run -2 --separate-stderr ppsplit -p 2 parts
     [ "$stderr" = 'ppsplit: parts: is a checkpoint of torch.distributed (.distcp); save the model as safetensors with save_pretrained' ]
+    for of in "none: is no packed directory; pppack makes one of documents" \
+        "t.parquet: is a Parquet table; scripts/tokenize reads it" \
+        "parts: is a checkpoint of torch.distributed (.distcp); save the model as safetensors with save_pretrained" \
+        "absent/index: No such file or directory"; do
+        run -2 --separate-stderr pppack --check "${of%%[/:]*}"
+        [ "$stderr" = "pppack: $of" ]
+    done
     yes '{"input_ids":[1,2,3]}' | head -n 30 >lines.jsonl
-    run -2 --separate-stderr ppsched --check --csv lines.jsonl
-    [ "$stderr" = "ppsched: lines.jsonl: is JSON; a row of actions for each rank is expected, such as '0F0,0B0'" ]
+    printf '# A page\n\nof text, as it is.\n' >page.md
+    for of in "lines.jsonl:1:1: rank 0, cell 0: '{\"input_ids\":[1'" \
+        "page.md:1:1: rank 0, cell 0: '# A page'"; do
+        run -2 --separate-stderr ppsched --check --csv "${of%%:*}"
+        [ "$stderr" = "ppsched: $of is not an action; the file has none, such as '0F0'" ]
+    done
 }

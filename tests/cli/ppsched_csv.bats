@@ -302,7 +302,7 @@ ppsched: bad.csv:2:1: rank 1, action 0: '1B0' comes before 1F0
 ppsched: bad.csv:2: rank 1: '1B1' is missing
 END
     # More than fit are counted.
-    { seq -f '%gX' -s, 30; } >bad.csv
+    { printf 0F0, && seq -f '%gX' -s, 30; } >bad.csv
     run -2 --separate-stderr ppsched --csv bad.csv --check
     [ "${#stderr_lines[@]}" -eq 25 ]
     [ "${stderr_lines[24]}" = 'ppsched: bad.csv: 6 more faults' ]

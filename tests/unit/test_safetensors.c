@@ -193,13 +193,14 @@ static void test_truncated(void)
            "a changed byte is read or refused");
     put_file("t.safetensors", "\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10);
     is_str(open_error("t.safetensors"),
-           "t.safetensors: not a safetensors file (a header of "
-           "9223372036854775807 bytes)",
+           "t.safetensors: is not a safetensors file",
            "a size from a file of another kind");
     static const char *const others[][2] = {
         {"GGUF\3\0\0\0", "a GGUF file"},
         {"PK\3\4\0\0\x8\x8", "a zip file of PyTorch"},
         {"\x80\2\x8a\x0al\xfc\x9c\x46", "a pickle of PyTorch"},
+        {"\x80\4\x95\0\0\0\0\1", "a pickle of PyTorch"},
+        {"{\"a\": 1}", "is not a safetensors file"},
         {"PAR1\x15\4\x15\xd2", "a Parquet table"},
     };
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -213,6 +214,9 @@ static void test_truncated(void)
            ".: no model.safetensors and no model.safetensors.index.json",
            "a directory without weights");
     ok(!pp_tensors_exist("."), "holds none");
+    put_file("model-Q4_0.gguf", "", 0);
+    is_str(open_error("."),
+           ".: has a GGUF file; take the model's own safetensors", "GGUF");
     put_file("adapter_config.json", "{}", 2);
     is_str(open_error("."),
            ".: is an adapter; merge it into its model with peft "
@@ -224,6 +228,7 @@ static void test_truncated(void)
            "it with transformers, which writes model.safetensors",
            "pickled shards");
     unlink("adapter_config.json");
+    unlink("model-Q4_0.gguf");
     unlink("pytorch_model.bin.index.json");
 }
 

@@ -3,6 +3,7 @@
  * the graph is made from the stages and ranks of the cells. */
 #include "schedule/csv/csv.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -234,6 +235,26 @@ static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
     return last < most ? last + 1 : most;
 }
 
+static bool has_actions(const struct pp_schedule *s)
+{
+    for (int r = 0; r < s->graph->n_rows; r++)
+        if (s->rows[r].n > 0)
+            return true;
+    return false;
+}
+
+/* Keeps the first of several faults: the file is of another kind. */
+static void tell_first(struct pp_faults *f)
+{
+    struct pp_fault *first = &f->at[0];
+    size_t n = strlen(first->err.text);
+    if (f->n == 1)
+        return;
+    f->n = 1;
+    snprintf(first->err.text + n, sizeof first->err.text - n,
+             "; the file has none, such as '0F0'");
+}
+
 int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
                  struct pp_csv *c, struct pp_err *err)
 {
@@ -242,10 +263,6 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
     *c = (struct pp_csv){.graph = {.tied = {-1, -1}}};
     if (lines == 0)
         return pp_fail(err, PP_EXIT_INPUT, "the file has no rows");
-    if (text[0] == '{' || text[0] == '[')
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "is JSON; a row of actions for each rank is expected, "
-                       "such as '0F0,0B0'");
     if (lines > PP_CSV_ROWS)
         return pp_fail(err, PP_EXIT_INPUT,
                        "the file has %zu rows, more than %d", lines,
@@ -266,6 +283,8 @@ int pp_csv_parse(const char *text, size_t n, const struct pp_csv_options *o,
         read_rows(c, o, text, n, &hole, err))
         goto fail;
     if (o->faults && o->faults->n > 0) {
+        if (!has_actions(&c->schedule))
+            tell_first(o->faults);
         pp_csv_finish(c);
         return 0;
     }
