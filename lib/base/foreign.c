@@ -79,8 +79,8 @@ const char *pp_foreign_dir(const char *dir)
          "is a checkpoint of Megatron-LM; export it in the form of Hugging "
          "Face, as Megatron Bridge does"},
         {"zero_to_fp32.py",
-         "is a checkpoint of DeepSpeed; make safetensors of it with its "
-         "zero_to_fp32.py --safe_serialization"},
+         "is a checkpoint of DeepSpeed; make safetensors of it with its own "
+         "zero_to_fp32.py"},
         {"consolidated.00.pth",
          "has weights in Meta's own form; take the model's own safetensors"},
         {"*.gguf", "has a GGUF file; take the model's own safetensors"},

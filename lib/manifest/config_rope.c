@@ -151,7 +151,7 @@ static int check_flat(const struct pp_value *at)
     json_t *value;
     json_object_foreach(at->value, key, value)
     {
-        if (json_is_object(value))
+        if (json_is_object(value) && !pp_value_infinite(value))
             return pp_value_fail(
                 at,
                 "'%.*s': parameters for each type of layer are not "

@@ -159,10 +159,11 @@ static size_t write_finite(const char *text, size_t n, char *copy)
         if (copy && word)
             to += (size_t)sprintf(copy + to, "%s%.*s%s", open, (int)word, text,
                                   close);
-        else if (copy)
-            memcpy(copy + to, text, length), to += length;
-        else
+        else {
+            if (copy)
+                memcpy(copy + to, text, length);
             to += length + (word ? sizeof open + sizeof close - 2 : 0);
+        }
     }
     return to;
 }
@@ -227,19 +228,18 @@ int pp_value_no_memory(const struct pp_value *at)
                    at->source->name);
 }
 
-/* Returns the name of a number that is not finite, or NULL. */
-static const char *infinite(const struct pp_value *at)
+const char *pp_value_infinite(const json_t *value)
 {
-    return json_string_value(json_object_get(at->value, "__float__"));
+    return json_string_value(json_object_get(value, "__float__"));
 }
 
 /* Fails with "'x' is not an integer". An object is quoted as {...}, an array as
  * [...]. */
 static int wrong_type(const struct pp_value *at, const char *wanted)
 {
-    if (infinite(at))
+    if (pp_value_infinite(at->value))
         return pp_value_fail(at, "'%.*s' is not %s", PP_VALUE_QUOTE,
-                             infinite(at), wanted);
+                             pp_value_infinite(at->value), wanted);
     if (json_is_object(at->value) || json_is_array(at->value))
         return pp_value_fail(at, "'%s' is not %s",
                              json_is_array(at->value) ? "[...]" : "{...}",
@@ -323,7 +323,8 @@ int pp_value_real(const struct pp_value *at, double min, double max,
                   double *out)
 {
     if (!json_is_number(at->value))
-        return wrong_type(at, infinite(at) ? "finite" : "a number");
+        return wrong_type(at,
+                          pp_value_infinite(at->value) ? "finite" : "a number");
     double v = json_number_value(at->value);
     if (!(v >= min && v <= max))
         return pp_value_fail(at, "'%.9g' is not between %g and %g", v, min,

@@ -52,6 +52,10 @@ int pp_value_read(const char *path, json_t **root,
 int pp_value_read_python(const char *path, json_t **root,
                          struct pp_err *err) PP_MUST_USE;
 
+/* Returns the name of a number that is not finite, such as "NaN", or NULL if
+ * the value is not such an object. */
+const char *pp_value_infinite(const json_t *value);
+
 /* pp_value_fail reports an error with its place. pp_value_fail_at puts the
  * place in front of an error that is there already. All three return -1. */
 int pp_value_fail(const struct pp_value *at, const char *fmt, ...)

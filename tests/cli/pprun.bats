@@ -609,8 +609,9 @@ END
     [ "$status" -eq 3 ]
     [ -z "$output" ]
     [[ "$stderr" == "pprun: out of memory: matrix products need "* ]]
-    # Two ranks and three helper threads need 256 MiB each.
-    run --separate-stderr timeout 200 bash -c 'ulimit -v 400000; exec pprun \
+    # Two ranks and three helper threads need 256 MiB each. OpenBLAS's threads
+    # take some of the limit, but leave enough for the ranks.
+    run --separate-stderr timeout 200 bash -c 'ulimit -v 800000; exec pprun \
         plan.json --data packed --init 1 --steps 2 --blas-threads 4'
     [ "$status" -eq 3 ]
     [[ "$stderr" == *": matrix products need 1.25 GiB of address space" ]]

@@ -285,8 +285,7 @@ static int check_policy(const struct pp_objective_options *o,
                        "policy-loss cispo takes token ratios and no dual-clip");
     if (o->dual_clip > 0 && o->dual_clip <= 1)
         return pp_fail(err, PP_EXIT_INPUT,
-                       "dual-clip '%g' must be above 1, or none",
-                       o->dual_clip);
+                       "dual-clip '%g' must be above 1, or none", o->dual_clip);
     if (o->importance_min > o->importance_max)
         return pp_fail(err, PP_EXIT_INPUT,
                        "importance-min '%g' is above importance-max '%g'",
