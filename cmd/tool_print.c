@@ -85,7 +85,7 @@ void tool_note_lost(struct tool *t, const char *form, unsigned bit,
                                   n ? ", " : "", text);
     if (n)
         tool_say(t, TOOL_NOTE,
-                 "--export %s does not hold these choices, which its system "
-                 "needs apart: %s",
+                 "--export %s does not hold these choices, so set them in its "
+                 "system: %s",
                  form, lost);
 }

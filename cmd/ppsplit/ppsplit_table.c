@@ -452,10 +452,10 @@ static int count_runs(const struct split_job *j, int n, format_item format)
     return runs;
 }
 
-/* Prints a sentence that ends in a list of n items, equal neighbours as one:
- * "Recomputation of stages: 0-2 full, 3 none." */
-static void print_list(const struct split_job *j, const char *begin, int n,
-                       format_item format, FILE *f)
+/* Prints a sentence that is a list of n items with a noun, equal neighbours as
+ * one: "Recomputation: stages 0-2: full, stage 3: none." */
+static void print_list(const struct split_job *j, const char *begin,
+                       const char *noun, int n, format_item format, FILE *f)
 {
     char *list = NULL, text[ITEM];
     size_t size;
@@ -466,10 +466,10 @@ static void print_list(const struct split_job *j, const char *begin, int n,
     for (int i = 0, end; i < n; i = end) {
         end = end_of_run(j, i, n, format);
         format(j, i, text);
-        fprintf(m, "%s %d", i ? "," : "", i);
+        fprintf(m, "%s %s%s %d", i ? "," : "", noun, end > i + 1 ? "s" : "", i);
         if (end > i + 1)
             fprintf(m, "-%d", end - 1);
-        fprintf(m, " %s", text);
+        fprintf(m, ": %s", text);
     }
     if (!fclose(m))
         tool_paragraph(f, "%s.", list);
@@ -497,8 +497,7 @@ static void print_shares(const struct split_job *j, FILE *f)
     int most = pp_split_plan_fullest(&j->plan);
     char low[ITEM], high[ITEM];
     if (count_runs(j, n, format_share) <= MOST_RUNS) {
-        print_list(j, "Share of the memory limit that ranks use:", n,
-                   format_share, f);
+        print_list(j, "Share of the memory limit:", "rank", n, format_share, f);
         return;
     }
     for (int r = 0; r < n; r++)
@@ -526,7 +525,7 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_step(j, f);
     print_speed(j, f);
     if (j->stage_modes || j->recompute_auto)
-        print_list(j, "Recomputation of stages:", g->n_stages, format_mode, f);
+        print_list(j, "Recomputation:", "stage", g->n_stages, format_mode, f);
     if (j->memory_bytes > 0)
         print_shares(j, f);
     if (j->method == SPLIT_JOINT)

@@ -169,7 +169,7 @@ END
         "$SRCDIR/tests/golden/llama/model" | ppsched -q -s 1f1b -m 4 --depth 2 >plan.json
     for form in csv csv-comms; do
         run -0 --separate-stderr ppsched --export $form plan.json
-        [ "$stderr" = "ppsched: --export $form does not hold these choices, which its system needs apart: the units of stages (ppsplit --export), recomputation, units that are not trained, the mesh (dp 2, tp 1, cp 1, ep 1), channel depth 2" ]
+        [ "$stderr" = "ppsched: --export $form does not hold these choices, so set them in its system: the units of stages (ppsplit --export), recomputation, units that are not trained, the mesh (dp 2, tp 1, cp 1, ep 1), channel depth 2" ]
         run -0 --separate-stderr ppsched -p 2 -s 1f1b -m 2 --export $form
         [ -z "$stderr" ]
     done

@@ -25,9 +25,9 @@ modes() { jq -c '[.stages[] | .recompute // "none"]' "$@"; }
     ppsplit -p 2 --placement both-ways --recompute full,none m >both.json
     [ "$(modes both.json)" = '["full","none","full","none"]' ]
     ppsplit -p 3 --recompute full,selective,none -t m |
-        grep -qx 'Recomputation of stages: 0 full, 1 selective, 2 none.'
+        grep -qx 'Recomputation: stage 0: full, stage 1: selective, stage 2: none.'
     ppsplit -p 3 --recompute full,none,none -t m |
-        grep -qx 'Recomputation of stages: 0 full, 1-2 none.'
+        grep -qx 'Recomputation: stage 0: full, stages 1-2: none.'
 }
 
 @test "the simulator adds to each stage what that stage recomputes" {

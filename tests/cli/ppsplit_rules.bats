@@ -269,10 +269,10 @@ ranks; values that work: 9-11" \
             --recompute full --freeze embedding --export $form m
         want=$lost
         [ $form != deepspeed ] || want=${lost/placement/2 stages on a rank, placement}
-        [ "$stderr" = "ppsplit: --export $form does not hold these choices, which its system needs apart: $want" ]
+        [ "$stderr" = "ppsplit: --export $form does not hold these choices, so set them in its system: $want" ]
     done
     run -0 --separate-stderr ppsplit -p 2 --recompute full --export megatron m
-    [ "$stderr" = "ppsplit: --export megatron does not hold these choices, which its system needs apart: recomputation (full)" ]
+    [ "$stderr" = "ppsplit: --export megatron does not hold these choices, so set them in its system: recomputation (full)" ]
     ppsplit -p 2 --recompute none,full m >plan.json
     run -0 --separate-stderr ppsplit --export megatron plan.json
     [[ "$stderr" == *": recomputation (by stage)" ]]

@@ -276,9 +276,9 @@ profile() {
     run -0 ppsplit -p 2 -t m
     [[ "$output" == *'Without -m a step is assumed to have 8 microbatches.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 80G -t m
-    [[ "$output" == *'Share of the memory limit that ranks use: 0 '*' %, 1 '*' %.'* ]]
+    [[ "$output" == *'Share of the memory limit: rank 0: '*' %, rank 1: '*' %.'* ]]
     run -0 ppsplit -p 2 -m 8 --memory 800T -t m
-    [[ "$output" == *'Share of the memory limit that ranks use: 0-1 0 %.'* ]]
+    [[ "$output" == *'Share of the memory limit: ranks 0-1: 0 %.'* ]]
     run -0 ppsplit -p 10 --layers 1,0,1,0,1,0,1,0,1,0 -m 8 --memory 80G -t m
     [[ "$output" == *'Ranks use from '*' % (rank '*') to '*' % (rank '*') of the memory limit.'* ]]
 }

@@ -213,7 +213,7 @@ step() {
     args=(-p 4 --schedule 1f1b -m 4 --seq-len 2048 --images 4 --encoder-ranks 2)
     ppsplit "${args[@]}" config.json >free.json
     ppsplit "${args[@]}" -t --memory 64G config.json | tail -n 1 >full
-    grep -q '^Share of the memory limit that ranks use: 0' full
+    grep -q '^Share of the memory limit: rank' full
     jq -e '.stages[2].units[0] == "model.embed_tokens"' free.json
     ppsplit "${args[@]}" --memory 3950M config.json >tight.json
     jq -e '.stages[2].units[0] == "model.embed_tokens"' tight.json
