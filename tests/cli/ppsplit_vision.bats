@@ -304,8 +304,8 @@ twice" -p 2 config.json
         (."vision_tower.vision_model.encoder.layers.2".out_bytes ==
          2 * ."vision_tower.vision_model.encoder.layers.1".out_bytes)' >/dev/null
     edited llava-1.5-7b '.vision_feature_select_strategy = "cls"'
-    refuses "config.json: /vision_feature_select_strategy: 'cls' is neither \
-default nor full" -p 2 config.json
+    refuses "config.json: /vision_feature_select_strategy: 'cls' is not one \
+of: default, full" -p 2 config.json
     edited llava-1.5-7b 'del(.vision_config)'
     refuses "config.json: 'vision_config' is missing" -p 2 config.json
     edited qwen2-vl-2b '.vision_config.hidden_size = 1024'
