@@ -598,9 +598,14 @@ class Templates:
         self.model, self.file = model, file
         self.loaded, self.sources = {}, None
 
-    def __call__(self, tools):
+    def found(self):
+        """Returns the sources of the templates by name."""
         if self.sources is None:
             self.sources = sources(self.model, self.file)
+        return self.sources
+
+    def __call__(self, tools):
+        self.found()
         name = "tool_use" if tools and "tool_use" in self.sources else "default"
         if name not in self.sources:
             path = os.path.join(self.model, "tokenizer_config.json")

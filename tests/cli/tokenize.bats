@@ -224,8 +224,8 @@ pair() {
     run --separate-stderr tokenize --tokenizer model --pairs --no-end \
         <<<'{"prompt":"good day","chosen":"day","rejected":" good"}'
     [ "$output" = '{"prompt":[0,5],"chosen":[2],"rejected":[6,5]}' ]
-    [ "$stderr" = "tokenize: note: 1 pairs have a token with the end of the \
-prompt and the beginning of an answer; it is scored" ]
+    [ "$stderr" = "tokenize: note: 1 documents have a token with the end of a\
+ prompt and the beginning of an answer; it is scored" ]
     local want='{"prompt":[3,5,1,4],"chosen":[6,1],"rejected":[5,5,1]}'
     local user='{"role":"user","content":"good"}'
     local good='{"role":"assistant","content":"day"}'
@@ -765,4 +765,33 @@ END
     [ "$(grep -v -e --- got | tr '\n' ';')" = \
         'tool<user> q <end>;<assistant> [[<call> f {"x": "y"} </call> <end>]];;'\
 'tool<user> q <end>;<assistant> [[<call> f {"n": 1} </call> <end>]];;' ]
+}
+
+@test "a prompt and a completion are plain text without a chat template" {
+    need tokenizers
+    echo '{"eos_token": "</s>"}' >model/tokenizer_config.json
+    run -0 --separate-stderr tokenize --tokenizer model --chat \
+        <<<'{"prompt":"good","completion":" day"}'
+    [ "$output" = '{"input_ids":[0,5,6,1],"loss_mask":[0,0,1,1]}' ]
+    run -2 --separate-stderr tokenize --tokenizer model --chat \
+        <<<'{"instruction":"good","output":" day"}'
+    [ "$stderr" = "tokenize: model/tokenizer_config.json: no 'chat_template';\
+ --chat-template names a file with one" ]
+}
+
+@test "a note counts texts that have other tokens in transformers" {
+    need tokenizers
+    mkdir hidden
+    cat >hidden/transformers.py <<'END'
+class AutoTokenizer:
+    def from_pretrained(*args, **options):
+        return lambda text, **options: {"input_ids": [0, 5]}
+END
+    jq '.tokenizer_class = "T"' model/tokenizer_config.json >new
+    mv new model/tokenizer_config.json
+    printf 'good\nday\nday\n' >text
+    PYTHONPATH=hidden run -0 --separate-stderr tokenize --tokenizer model \
+        --lines text
+    [ "$stderr" = "tokenize: note: 2 of the first 3 texts have other tokens in\
+ transformers (function)" ]
 }
