@@ -266,5 +266,5 @@ divide by 4 ranks (cp); try --cp-exchange gather"* ]]
     ppsplit -p 2 --cp 2 model-llama |
         ppsched -s seq1f1b -m 4 --slices 2 >slices.json
     run -2 --separate-stderr pprun slices.json --data packed --init 1 --steps 1
-    [[ $stderr == *"/mesh/cp: '2', but the schedule has slices"* ]]
+    [[ $stderr == *"/schedule/slices: '2', but context-parallel ranks divide"* ]]
 }

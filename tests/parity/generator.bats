@@ -55,7 +55,8 @@ planned() {
     diff <(ppsched --stats --data aligned plan.json |
             jq -c '.memory[] | del(.tables, .total)') \
         <(pprun -q --init 1 --print-memory --steps 1 --data aligned plan.json |
-            jq -c '.[] | del(.tables, .total, .rank, .slots)') ||
+            jq -c '.[] | del(.tables, .total, .rank, .slots, .ranks,
+                .channels, .stacks)') ||
         { echo "$*"; return 1; }
 }
 
