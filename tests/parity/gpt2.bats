@@ -88,7 +88,8 @@ model has 40 positions; pack with pppack -l 40 --oversize split" ]]
 @test "a note says that dropout is not applied" {
     mkdir -p dropout
     jq 'del(.attn_pdrop)' model-gpt2/config.json >dropout/config.json
-    ppsplit -q -p 1 dropout | ppsched -q -s gpipe -m 4 >dropout.json
+    ppsplit -q -p 1 dropout |
+        ppsched -q -s gpipe -m 4 --data packed >dropout.json
     run --separate-stderr pprun dropout.json --data packed --init 1 --steps 1
     [ "$status" -eq 0 ]
     [ "$stderr" = \
