@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "manifest/workloads.h"
+#include "run/objectives/objective.h"
 
 /* Reports whether the unit after the first layer ahead is one, too. */
 static bool has_several_ahead(const struct pp_manifest *m)
@@ -205,6 +206,32 @@ int tool_runs(const struct pp_manifest *m, struct pp_err *err)
     return tool_runs_of(m, TOOL_PLANNER_SPLIT, err) ||
                    tool_runs_of(m, TOOL_PLANNER_SCHEDULE, err)
                ? -1
+               : 0;
+}
+
+int tool_objective_runs(const struct pp_manifest *m, int objective,
+                        struct pp_err *err)
+{
+    bool rewards = objective == PP_OBJECTIVE_REWARD;
+    if (rewards && !gives_rewards(m))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' gives no rewards; "
+                       "--objective reward needs a model like "
+                       "LlamaForSequenceClassification",
+                       m->model.architecture);
+    if (objective == PP_OBJECTIVE_SFT || rewards)
+        return 0;
+    if (gives_rewards(m))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' gives rewards; only "
+                       "--objective reward trains it",
+                       m->model.architecture);
+    return m->model.ahead
+               ? pp_fail(err, PP_EXIT_INPUT,
+                         "/model/units: '%s' is for multi-token prediction, "
+                         "which pprun does not train with --objective; plan "
+                         "without --mtp",
+                         m->model.ahead)
                : 0;
 }
 

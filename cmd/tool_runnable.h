@@ -24,6 +24,11 @@ int tool_runs_of(const struct pp_manifest *m, enum tool_planner planner,
 /* Does so for both planners. */
 int tool_runs(const struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
+/* Fails if pprun does not train a plan by an objective, which is an
+ * enum pp_objective_number. */
+int tool_objective_runs(const struct pp_manifest *m, int objective,
+                        struct pp_err *err) PP_MUST_USE;
+
 /* Fails if the units of a plan are not those of the model at its source, as
  * with another --moe-layer-freq. */
 int tool_plan_matches(const struct pp_manifest *m, const struct pp_model *model,

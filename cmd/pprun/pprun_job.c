@@ -63,7 +63,10 @@ static int check_supported(struct pprun *p)
                        "/schedule/slices: '%d', but --print-metadata-hash "
                        "compares whole sequences",
                        m->graph.n_slices);
-    return tool_runs(m, &p->tool->err);
+    return tool_runs(m, &p->tool->err) ||
+                   tool_objective_runs(m, p->objective.number, &p->tool->err)
+               ? -1
+               : 0;
 }
 
 /* Refuses settings of routers that would have no effect or be wrong. */
@@ -130,12 +133,7 @@ static int check_head(const struct pprun *p)
                         : p->job.temperature > 0 ? "--temperature"
                                                  : NULL;
     if (!p->model.scores)
-        return rewards ? pp_fail(err, PP_EXIT_INPUT,
-                                 "/model/architecture: '%s' gives no rewards; "
-                                 "--objective reward needs a model like "
-                                 "LlamaForSequenceClassification",
-                                 name)
-                       : 0;
+        return 0;
     if (words)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' gives rewards and no words; "
@@ -167,15 +165,7 @@ static int check_mtp(struct pprun *p)
                        "--mtp-weight has no effect; plan with ppsplit --mtp");
     if (!given)
         p->job.mtp_weight = MTP_WEIGHT;
-    if (!p->model.n_mtp)
-        return 0;
-    return p->job.objective
-               ? pp_fail(err, PP_EXIT_INPUT,
-                         "/model/units: '%s' is for multi-token prediction, "
-                         "which pprun does not train with --objective; plan "
-                         "without --mtp",
-                         m->ahead)
-               : 0;
+    return 0;
 }
 
 /* Lists the stages, and the roles of units, as the job takes them. */

@@ -305,7 +305,8 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     if (rc || pp_manifest_write(&p->manifest, f, err))
         return -1;
     struct pp_err why = {0};
-    if (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why))
+    if (tool_runs_of(&p->manifest, TOOL_PLANNER_SCHEDULE, &why) ||
+        tool_objective_runs(&p->manifest, p->options.objective, &why))
         tool_say_refused(p->tool, &why);
     return 0;
 }

@@ -202,7 +202,7 @@ void split_say_runs(struct split_job *j, struct pp_manifest *m)
     const struct pp_kind *kind = j->kind ? pp_kind_find(j->kind) : NULL;
     struct pp_err why = {0};
     m->graph.n_slices = kind && kind->slices ? kind->slices : 1;
-    if (tool_runs(m, &why))
+    if (tool_runs(m, &why) || tool_objective_runs(m, j->objective, &why))
         tool_say_refused(&j->t, &why);
 }
 

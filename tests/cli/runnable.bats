@@ -25,7 +25,8 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 # refused PROGRAM REASON: PROGRAM noted, and pprun says of plan.json, REASON.
 # Without arguments neither said anything.
 refused() {
-    run --separate-stderr pprun --print-memory plan.json
+    # shellcheck disable=SC2086 # objective may be unset
+    run --separate-stderr pprun --print-memory ${objective:+--objective $objective} plan.json
     local said=${stderr#pprun: plan.json: }
     local of=${1:+"$1: pprun cannot run this plan: "}
     cat notes
@@ -109,6 +110,25 @@ END
     refused ppsched "with slices"
     { ppsplit --combine language=l.json,generator=g.json |
         ppsched -s 1f1b -m 4 >plan.json; } 2>notes
+    refused
+}
+
+@test "an objective that pprun does not train is noted" {
+    local objective row
+    while read -r objective row; do
+        # shellcheck disable=SC2086
+        plan "1f1b --objective $objective" -p 2 ${row%%:*}
+        refused ppsched "${row#*:}"
+        # shellcheck disable=SC2086
+        plan 1f1b --objective $objective -p 2 ${row%%:*}
+        refused ppsplit "${row#*:}"
+    done <<END
+dpo --mtp $G/deepseek-mtp/model:which pprun does not train with --objective
+grpo scores:gives rewards; only --objective reward trains it
+reward $G/llama/model:gives no rewards
+END
+    objective=reward
+    plan 1f1b --objective reward -p 2 scores
     refused
 }
 
