@@ -303,7 +303,7 @@ static void test_dropout(void)
             snprintf(text, sizeof text,
                      "{\"architectures\": [\"%s\"], " SIZES ", \"%s\": 0.%d}",
                      texts[i][0], texts[i][1], p);
-            ok(read_text(text, &m), texts[i][0]);
+            ok(read_text(text, &m), "%s", texts[i][0]);
             is_str(m.dropout ? m.dropout : "none", p ? texts[i][1] : "none",
                    "dropout");
         }
