@@ -246,8 +246,13 @@ static void run_message(void *arg)
 static int queue_message(struct comm *c, struct message what, int type,
                          int peer)
 {
-    require(!c->ended && c->state == PP_NCCL_SUCCESS && !c->waiting,
+    pthread_mutex_lock(&c->lock);
+    int state = c->state;
+    pthread_mutex_unlock(&c->lock);
+    require(!c->ended && state != PP_NCCL_IN_PROGRESS && !c->waiting,
             "a call before the last one was done");
+    if (state != PP_NCCL_SUCCESS) /* the peer may have ended at any time */
+        return state;
     require(type == PP_NCCL_INT8 && peer == 1 - c->rank && what.bytes > 0,
             "a message that is not emulated");
     c->waiting = malloc(sizeof *c->waiting);
