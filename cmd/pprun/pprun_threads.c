@@ -20,7 +20,11 @@ struct rank_thread {
 /* The stack of a rank on the CPU. A step uses a fifth of it; other parts of a
  * run, as a teacher's distributions, a third. Libraries of a GPU may want what
  * is usual. */
+#ifdef __SANITIZE_THREAD__ /* which has larger frames */
+enum { STACK_BYTES = 8 << 20 };
+#else
 enum { STACK_BYTES = 1 << 20 };
+#endif
 
 static size_t stack_bytes(const struct pp_job *j)
 {
