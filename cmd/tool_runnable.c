@@ -54,8 +54,8 @@ static bool is_exact(const struct pp_manifest *m)
     return m->mesh.cp_exact || m->components[m->n_components - 1].mesh.cp_exact;
 }
 
-/* The last unit of a reward model has this name, before those of a generator.
- */
+/* The last unit of a reward model has this name; units of a generator may
+ * follow. */
 static bool gives_rewards(const struct pp_manifest *m)
 {
     for (size_t i = 0; i < m->model.n_units; i++)

@@ -29,8 +29,8 @@ int tool_runs(const struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 int tool_objective_runs(const struct pp_manifest *m, int objective,
                         struct pp_err *err) PP_MUST_USE;
 
-/* Fails if the units of a plan are not those of the model at its source, as
- * with another --moe-layer-freq. */
+/* Fails if the model at the source of a plan has other units than the plan, for
+ * example after another --moe-layer-freq. */
 int tool_plan_matches(const struct pp_manifest *m, const struct pp_model *model,
                       struct pp_err *err) PP_MUST_USE;
 

@@ -13,9 +13,9 @@
  * a new thread maps. */
 #define WORKSPACE ((size_t)256 << 20)
 
-/* OpenBLAS is one for the process, and a product takes one of its buffers. It
- * has twice as many as the threads that it was built for, often 64; without one
- * it crashes. So this is also one for the process. */
+/* A process has one OpenBLAS, and every product takes a buffer of it. OpenBLAS
+ * has two buffers for each thread that it was built for, often 64 threads, and
+ * crashes if none is left. So the process has one count of products. */
 enum { MOST_PRODUCTS = 128 };
 
 static struct {

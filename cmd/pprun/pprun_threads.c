@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_threads - runs all ranks of a job as threads of this process, and plans
- * the memory that this takes beside that of the ranks. */
+ * the memory of their channels and stacks. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>

@@ -264,8 +264,8 @@ int split_print_models(struct split_job *j) PP_MUST_USE;
 int split_print_manifest(struct split_job *j, const char *command, FILE *f,
                          struct pp_err *err) PP_MUST_USE;
 
-/* Notes what pprun cannot run of a plan, with the slices of --schedule. Changes
- * those of the graph of m. */
+/* Notes what pprun cannot run of a plan. Sets the slices of m's graph to the
+ * slices of --schedule. */
 void split_say_runs(struct split_job *j, struct pp_manifest *m);
 
 #endif

@@ -55,8 +55,8 @@ static void write_json(FILE *f)
     fputc('\n', f);
 }
 
-/* Writes the model_types of families: those of models with encoders, or those
- * of language models, or which of these it leaves out if they are fewer. */
+/* Writes the model_types of families: of models with encoders or of language
+ * models. Names the families that are left out if they are fewer. */
 static void format_families(uint64_t families, char text[FAMILIES_TEXT])
 {
     struct pp_config_model m;

@@ -124,7 +124,7 @@ int pp_file_read_text(FILE *f, const char *name, size_t most_lines, char **text,
     return 0;
 }
 
-/* Reads more bytes behind those of an unfinished line. */
+/* Reads more bytes behind an unfinished line. */
 static int fill_lines(struct pp_lines *l, struct pp_err *err)
 {
     if (l->at > 0) {
