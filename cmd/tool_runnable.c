@@ -103,7 +103,7 @@ static const struct clash {
     enum tool_planner planner; /* that decides about it */
     bool (*holds)(const struct pp_manifest *m);
     const char *with;   /* the other feature, or the reason */
-    const char *remedy; /* NULL: that of the feature */
+    const char *remedy; /* NULL: the usual one of the feature */
 } clashes[] = {
     {SLICES, TOOL_PLANNER_SCHEDULE, has_cp,
      "context-parallel ranks divide sequences too",

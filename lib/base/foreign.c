@@ -38,8 +38,8 @@ const char *pp_foreign_file(const void *head, size_t n)
     return NULL;
 }
 
-/* Reports whether a directory has a file, or one that ends like a name behind a
- * '*'. */
+/* Reports whether a directory has a file of this name. A name that begins with
+ * '*' stands for all names with the same end. */
 static bool has_file(const char *dir, const char *name)
 {
     char path[4096];

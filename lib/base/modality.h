@@ -23,9 +23,8 @@ enum {
 
 enum { PP_MOST_CHANNELS = 16 };
 
-/* How values of pixels become those that a model takes: each is multiplied by
- * the factor, and then mean and deviation of its channel are taken out:
- * (x - mean) / deviation. All in fp32. */
+/* The normalisation of pixels: a model takes (x * factor - mean) / deviation,
+ * with the mean and the deviation of the channel, in fp32. */
 struct pp_pixel_map {
     size_t n; /* channels; 1: all are alike */
     float factor, mean[PP_MOST_CHANNELS], deviation[PP_MOST_CHANNELS];

@@ -33,8 +33,8 @@ struct pp_rendezvous_peer {
     int unanswered; /* beats sent since */
     bool stalled;   /* it was quiet for too long */
     char at[PP_RENDEZVOUS_AT];          /* its place, "" if unknown */
-    char observer_at[PP_RENDEZVOUS_AT]; /* that of this rank then, if it
-                                           reports the other */
+    char observer_at[PP_RENDEZVOUS_AT]; /* the place of this rank at that time,
+                                           if it reports the other rank */
 };
 
 struct pp_rendezvous {

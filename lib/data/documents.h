@@ -33,7 +33,7 @@ enum pp_column {
 
 /* The things of which an array of a packed directory has one or several
  * elements each. A column has them for a token, sequence or group. The numbers
- * are those of pp-pack(5). */
+ * stand in pp-pack(5). */
 enum pp_scope {
     PP_SCOPE_TOKEN,
     PP_SCOPE_SEQUENCE,
