@@ -14,9 +14,10 @@
 
 /* State of one run of a program. Zero it, then set the first group. */
 struct tool {
-    const char *name;                  /* "ppsched" */
-    const char *synopsis;              /* "-s KIND -m N [options] [MANIFEST]" */
-    const char *summary;               /* one sentence for --help */
+    const char *name;     /* "ppsched" */
+    const char *synopsis; /* "-s KIND -m N [options] [MANIFEST]" */
+    const char *summary;  /* one sentence for --help */
+    const char *everyday; /* options that --help shows, separated by blanks */
     const struct tool_option *options; /* the program's own */
     void *base;                        /* the struct that options write to */
     const char *facts;                 /* more build facts for -V, or NULL */

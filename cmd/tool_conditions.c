@@ -180,5 +180,10 @@ int tool_check_table(struct tool *t)
                                           texts[i]);
         }
     }
+    struct text_part rest = whole_text(t->everyday), part;
+    while ((part = next_part(&rest, ' ')).n)
+        if (place_of_name(t, part.s, part.n) < 0)
+            return tool_usage(t, "table: everyday: '%.*s'", (int)part.n,
+                              part.s);
     return 0;
 }

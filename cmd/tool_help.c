@@ -20,16 +20,77 @@ static void print_option(const struct tool_option *o)
         printf("%-*s%s\n", HELP_COLUMN, left, o->help);
 }
 
-void tool_print_help(const struct tool *t)
+static bool is_everyday(const struct tool *t, const struct tool_option *o)
+{
+    size_t n = strlen(o->name);
+    for (const char *s = t->everyday; *s; s += strspn(s, " ")) {
+        size_t word = strcspn(s, " ");
+        if (word == n && !strncmp(s, o->name, n))
+            return true;
+        s += word;
+    }
+    return false;
+}
+
+static void print_everyday(const struct tool *t)
 {
     const struct tool_option *o;
-    printf("usage: %s %s\n\n%s\n", t->name, t->synopsis, t->summary);
-    for (int k = 0; (o = tool_nth_option(t, k)); k++)
-        if (o->group)
-            printf("\n%s:\n", o->group);
-        else if (o->help)
+    char groups[400];
+    size_t n = 0;
+    printf("\nEveryday options:\n");
+    for (int k = 0; (o = tool_nth_option(t, k)); k++) {
+        if (o->group && n < sizeof groups)
+            n += (size_t)snprintf(groups + n, sizeof groups - n, "%s%s",
+                                  n ? "; " : "", o->group);
+        else if (o->name && is_everyday(t, o))
             print_option(o);
+    }
+    fputc('\n', stdout);
+    tool_paragraph(stdout,
+                   "--help all prints all options, --help GROUP the options of "
+                   "a group. Groups, whose first word is enough: %s.",
+                   groups);
+}
+
+/* Returns the first group whose name begins with text, or NULL. */
+static const char *find_group(const struct tool *t, const char *text)
+{
+    const struct tool_option *o;
+    for (int k = 0; *text && (o = tool_nth_option(t, k)); k++)
+        if (o->group && !strncasecmp(o->group, text, strlen(text)))
+            return o->group;
+    return NULL;
+}
+
+/* Prints the options of a group, or of all groups if it is NULL. */
+static void print_groups(const struct tool *t, const char *group)
+{
+    const struct tool_option *o;
+    bool shown = false;
+    for (int k = 0; (o = tool_nth_option(t, k)); k++)
+        if (o->group) {
+            shown = !group || !strcmp(group, o->group);
+            if (shown)
+                printf("\n%s:\n", o->group);
+        } else if (shown && o->help) {
+            print_option(o);
+        }
+}
+
+int tool_print_help(struct tool *t, const char *what)
+{
+    bool all = what && !strcmp(what, "all");
+    const char *group = what && !all ? find_group(t, what) : NULL;
+    if (what && !all && !group)
+        return tool_usage(
+            t, "--help: '%s' is neither a group of options nor all", what);
+    printf("usage: %s %s\n\n%s\n", t->name, t->synopsis, t->summary);
+    if (what)
+        print_groups(t, group);
+    else
+        print_everyday(t);
     printf("\nSee %s(1).\n", t->name);
+    return 0;
 }
 
 /* --- shell completion --- */

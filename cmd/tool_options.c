@@ -32,9 +32,7 @@ static int take_help(struct tool *t, const struct tool_option *o,
                      const char *arg)
 {
     (void)o;
-    (void)arg;
-    tool_print_help(t);
-    return 1;
+    return tool_print_help(t, arg) ? -1 : 1;
 }
 
 static int take_version(struct tool *t, const struct tool_option *o,
@@ -65,7 +63,8 @@ static const struct tool_option common[] = {
     {'v', "verbose", NULL, "say more on stderr", .parse = take_verbose},
     {'V', "version", NULL, "print version and build facts",
      .parse = take_version},
-    {'h', "help", NULL, "print this help", .parse = take_help},
+    {'h', "help", "GROUP", "print everyday options, a group, or all",
+     .optional = true, .parse = take_help},
     {0, "completion", "SHELL", NULL, .parse = take_completion},
     {0},
 };
@@ -130,8 +129,10 @@ static void add_name(struct option_names *all, const struct tool_option *o,
                      const char *name, int k)
 {
     assert(all->n + 1 < MAX_NAMES);
-    all->names[all->n++] = (struct option){
-        name, o->arg ? required_argument : no_argument, NULL, LONG_OPTION + k};
+    int takes = o->optional ? optional_argument
+                : o->arg    ? required_argument
+                            : no_argument;
+    all->names[all->n++] = (struct option){name, takes, NULL, LONG_OPTION + k};
 }
 
 static void add_synonyms(struct option_names *all, const struct tool_option *o,
@@ -155,7 +156,7 @@ static void collect_names(const struct tool *t, struct option_names *all)
             continue;
         if (o->letter)
             *letter++ = o->letter;
-        if (o->letter && o->arg)
+        if (o->letter && o->arg && !o->optional)
             *letter++ = ':';
         add_name(all, o, o->name, k);
         add_synonyms(all, o, k);
@@ -269,9 +270,11 @@ int tool_read_options(struct tool *t, int argc, char **argv)
             break;
         if (c == '?' || c == ':')
             return refuse_option(t, c, argv[word], argv[optind - 1]);
-        bool is_long = c >= LONG_OPTION;
-        if (take_option(t, is_long ? c - LONG_OPTION : find_letter(t, c),
-                        optarg))
+        int k = c >= LONG_OPTION ? c - LONG_OPTION : find_letter(t, c);
+        bool may_follow = tool_nth_option(t, k)->optional && !optarg;
+        if (may_follow && optind < argc && argv[optind][0] != '-')
+            optarg = argv[optind++];
+        if (take_option(t, k, optarg))
             return -1;
     }
     char *rest = t->remarks, *line;

@@ -50,6 +50,7 @@ struct tool_option {
      * the run is over. */
     int (*parse)(struct tool *t, const struct tool_option *o, const char *arg);
     const char *also; /* synonyms, separated by blanks */
+    bool optional;    /* the argument may be left out: parse gets NULL */
     /* Conditions that must hold, separated by blanks. '|' separates
      * alternatives; one that begins with '?' is not named in the message. */
     const char *needs;
@@ -120,10 +121,13 @@ int tool_word(struct tool *t, const char *option, const char *s,
  * that was probably meant. Returns -1. */
 int tool_bad_option(struct tool *t, const char *typed, bool takes_none);
 
-/* --help. */
-void tool_print_help(const struct tool *t);
+/* Prints the help: what is NULL for the everyday options, "all" for all, or the
+ * beginning of a group's name in any case. Returns -1 with a usage error if no
+ * group begins so. */
+int tool_print_help(struct tool *t, const char *what) PP_MUST_USE;
 
-/* Fails if a condition of the table names an option that is not in it. */
+/* Fails if a condition of the table, or the list of everyday options, names an
+ * option that is not in the table. */
 int tool_check_table(struct tool *t) PP_MUST_USE;
 
 /* --completion SHELL, a hidden option with which the build makes the scripts:

@@ -591,7 +591,10 @@ int main(int argc, char **argv)
               .synopsis = "-l TOKENS [options] -o DIR [FILE...]",
               .summary = "Pack documents into microbatches of at most a given "
                          "number of tokens.",
-              .options = pack_options},
+              .options = pack_options,
+              .everyday = "bytes lengths oversize capacity algorithm compat "
+                          "balance cp tp dp manifest split export realign "
+                          "stats svg check output verbose help"},
         .pad_to = 1,
         .cp = 1,
         .tp = 1,

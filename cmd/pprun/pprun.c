@@ -277,6 +277,10 @@ int main(int argc, char **argv)
         .synopsis = "[options] [MANIFEST]",
         .summary = "Trains the model of a stage manifest over its pipeline.",
         .options = pprun_option_table,
+        .everyday = "data weights init objective steps epochs lr lr-schedule "
+                    "warmup weight-decay clip device dtype transport memory "
+                    "print-memory save save-every resume eval logprobs "
+                    "generate verify profile svg output verbose help",
         .facts = PP_RUN_FACTS,
     };
     struct pprun p = {

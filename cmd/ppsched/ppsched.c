@@ -388,7 +388,10 @@ int main(int argc, char **argv)
             "[MANIFEST]",
         .summary = "Order the work of a pipeline, prove that it cannot "
                    "deadlock, and show its cost.",
-        .options = ppsched_option_table};
+        .options = ppsched_option_table,
+        .everyday = "schedule microbatches csv compare list ranks chunks cost "
+                    "data memory max-in-flight depth check stats timeline svg "
+                    "trace overlay export output verbose help"};
     struct ppsched p = {.tool = &t};
     if (ppsched_read_options(&t, &p.options, argc, argv) == 0)
         run(&p, argc, argv);

@@ -320,7 +320,11 @@ int main(int argc, char **argv)
                           "       ppsplit --models [--json]",
               .summary = "Decide which layers each stage of a pipeline holds; "
                          "print a manifest.",
-              .options = split_options},
+              .options = split_options,
+              .everyday = "units seq-len ranks chunks placement dp tp cp ep "
+                          "zero schedule microbatches costs gpu link memory "
+                          "recompute method layers models table compare svg "
+                          "export output verbose help"},
         .input_weight = -1,
         .output_weight = -1,
         .encoder_layers = -1,

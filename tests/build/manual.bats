@@ -15,7 +15,7 @@ setup() {
 
 # Options in --help: -x and --name at the start of a line.
 help_options() {
-    "$1" --help | sed -nE \
+    "$1" --help all | sed -nE \
         's/^ {2}-(.), --([a-z0-9-]+).*/-\1\n--\2/p
          s/^ {2}-(.)( .*)?$/-\1/p
          s/^ {6}--([a-z0-9-]+).*/--\1/p' | sort

@@ -45,6 +45,7 @@ fits() {
     fits ppsched --check --semantics all --depth 0 --csv p.csv
     for tool in ppsplit ppsched pppack pprun; do
         fits $tool --help
+        fits $tool --help all
     done
 }
 

@@ -183,7 +183,7 @@ refuses() {
 
 @test "--help is grouped and fits 80 columns" {
     for tool in $TOOLS; do
-        "$tool" --help >help
+        "$tool" --help all >help
         [ -z "$(awk 'length > 80' help)" ]
         [ "$(grep -c '^[A-Z][A-Za-z, ()-]*:$' help)" -ge 5 ]
         [ "$(grep '^[A-Z][A-Za-z, ()-]*:$' help | tail -n 2 | xargs)" = \
@@ -191,6 +191,27 @@ refuses() {
         # Every option is described.
         [ -z "$(grep -E '^  +-' help | grep -vE '^.{30}[a-zA-Z1-9]' |
             awk 'length <= 30')" ]
+    done
+}
+
+@test "--help shows everyday options, --help GROUP a group" {
+    for tool in $TOOLS; do
+        "$tool" --help >help
+        [ "$(wc -l <help)" -le 42 ]
+        grep -qx 'Everyday options:' help
+        [ "$(grep -c '^ \{2,6\}-' help)" -ge 15 ]
+        # A group's options are those in --help all, and it has a first word.
+        "$tool" --help all >all
+        sed -n '/^Memory:$\|^Bins:$/,/^$/p' all >want
+        "$tool" --help "$(head -n 1 want | tr -d : | tr 'MB' 'mb')" >group
+        sed -n '/^Memory:$\|^Bins:$/,/^$/p' group | diff want -
+        [ "$(grep -c '^[A-Z][A-Za-z]*:$' group)" -eq 1 ]
+        "$tool" --help=output | grep -qx 'Output:'
+        "$tool" -h output | grep -qx 'Output:'
+        fails "--help: 'chips' is neither a group of options nor all" \
+            "$tool" "$tool" --help chips
+        # Another option that follows is not a group.
+        "$tool" --help --verbose | diff help -
     done
 }
 
