@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "run/objectives/objective.h"
 
 /* Reports whether the unit after the first layer ahead is one, too. */
@@ -30,7 +30,7 @@ static bool has_frozen(const struct pp_manifest *m)
 
 static bool has_encoder(const struct pp_manifest *m)
 {
-    return pp_plan_encoders(m) > 0;
+    return pp_plan_encoders(pp_manifest_plan(m)) > 0;
 }
 
 static bool is_ahead(const struct pp_manifest *m)
@@ -137,7 +137,7 @@ static bool has(const struct pp_manifest *m, enum feature f)
 {
     return f == SLICES  ? has_slices(m)
            : f == AHEAD ? is_ahead(m)
-                        : pp_plan_generates(m);
+                        : pp_plan_generates(pp_manifest_plan(m));
 }
 
 static int fail(const struct pp_manifest *m, const struct clash *c,
@@ -165,7 +165,7 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
  * branches. */
 static int check_stages(const struct pp_manifest *m, struct pp_err *err)
 {
-    bool branches = pp_plan_encoders(m) > 1;
+    bool branches = pp_plan_encoders(pp_manifest_plan(m)) > 1;
     int broken = branches ? -1 : pp_graph_break(&m->graph);
     if (broken >= 0)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -238,7 +238,7 @@ int tool_objective_runs(const struct pp_manifest *m, int objective,
 int tool_plan_matches(const struct pp_manifest *m, const struct pp_model *model,
                       struct pp_err *err)
 {
-    const struct pp_manifest_model *x = &m->model;
+    const struct pp_plan_model *x = &m->model;
     size_t n = pp_model_n_units(model);
     if (x->n_units != n)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -253,11 +253,11 @@ int tool_plan_matches(const struct pp_manifest *m, const struct pp_model *model,
             return pp_fail(err, PP_EXIT_INPUT,
                            "/model/units/%zu: '%s' is '%s' in '%s'", i,
                            x->units[i].fqn, fqn, x->source);
-        if (x->units[i].params != params)
+        if (x->units[i].costs.params != params)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/model/units/%zu: '%s' has %" PRIu64
                            " parameters, but %" PRIu64 " in '%s'",
-                           i, fqn, x->units[i].params, params, x->source);
+                           i, fqn, x->units[i].costs.params, params, x->source);
     }
     return 0;
 }

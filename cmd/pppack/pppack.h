@@ -9,7 +9,7 @@
 #include "data/readers.h"
 #include "manifest/manifest.h"
 #include "manifest/processor_json.h"
-#include "manifest/stage_costs.h"
+#include "cost/stage_costs.h"
 #include "pack/pack.h"
 #include "tool.h"
 
@@ -166,7 +166,7 @@ size_t pack_row_sizes(const struct pack_job *j,
 static inline enum pp_modality pack_modality(const struct pack_job *j,
                                              size_t encoder)
 {
-    return pp_plan_modality(&j->manifest, encoder,
+    return pp_plan_modality(pp_manifest_plan(&j->manifest), encoder,
                             j->docs.items[PP_MODALITY_AUDIO].n
                                 ? PP_MODALITY_AUDIO
                                 : PP_MODALITY_IMAGES);

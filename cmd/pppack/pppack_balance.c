@@ -179,7 +179,8 @@ static int measure_items(struct pack_job *j, size_t encoder,
     const struct pp_items *all = &j->docs.items[pack_modality(j, encoder)];
     int32_t *cu = calloc(all->n + 1, sizeof *cu);
     double bins;
-    size_t ranks = pp_plan_item_ranks(&j->manifest, encoder, &bins);
+    size_t ranks =
+        pp_plan_item_ranks(pp_manifest_plan(&j->manifest), encoder, &bins);
     if (!cu)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
@@ -187,8 +188,8 @@ static int measure_items(struct pack_job *j, size_t encoder,
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
             add_items(j, all, &j->pieces.piece[j->bins.items[i]], &items, cu);
         struct pp_item_share share = pp_items_largest(&items, ranks);
-        pp_workloads_set_items(s, b, &j->manifest, encoder, bins * share.rows,
-                               bins * share.squares);
+        pp_workloads_set_items(s, b, pp_manifest_plan(&j->manifest), encoder,
+                               bins * share.rows, bins * share.squares);
     }
     free(cu);
     return 0;
@@ -201,7 +202,8 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
     size_t slices = (size_t)j->manifest.graph.n_slices;
     if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
         return -1;
-    size_t counted = slices == 1 ? pp_plan_counted(&j->manifest) : 0;
+    size_t counted =
+        slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->manifest)) : 0;
     if (pp_workloads_init(s, n_parts, counted, &j->t.err) != 0)
         return -1;
     if (j->ranks)
@@ -240,7 +242,7 @@ static double dp_rank_time(const void *ctx, struct pp_action a)
     if (l->order)
         round = l->order[round];
     size_t b = (l->first + round * l->dp) % l->n_bins;
-    size_t part = b * (size_t)l->costs->graph->n_slices + (size_t)a.slice;
+    size_t part = b * (size_t)l->costs->plan.graph->n_slices + (size_t)a.slice;
     return pp_stage_time(l->costs, a, pp_workloads_at(l->sizes, part));
 }
 
@@ -273,7 +275,7 @@ static int simulate(struct pack_job *j, double *time)
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
     size_t n = steps < MOST_STEPS ? steps : MOST_STEPS;
     double total = 0;
-    int rc = pp_stage_costs_init(&c, &j->manifest, &j->t.err);
+    int rc = pp_stage_costs_init(&c, pp_manifest_plan(&j->manifest), &j->t.err);
     if (rc == 0)
         rc = pack_measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {

@@ -48,7 +48,7 @@ static int alloc_times(struct step_order *o, struct pp_err *err)
 /* Fills the times of one microbatch, that of bin b. */
 static void set_times(struct step_order *o, size_t b, size_t microbatch)
 {
-    int n_slices = o->costs.graph->n_slices;
+    int n_slices = o->costs.plan.graph->n_slices;
     double *op = o->op + 4 * o->slots * microbatch;
     double *message = o->message + o->slots * microbatch;
     for (int i = 0; i < (int)o->slots; i++) {
@@ -128,7 +128,8 @@ static int order_steps(struct step_order *o, struct pp_err *err)
     o->work = o->work < WORK_OF_STEP ? o->work : WORK_OF_STEP;
     if (o->work < LEAST * (double)(o->makespan.n_pieces * o->rounds.dp))
         return 0;
-    if (pp_stage_costs_init(&o->costs, &j->manifest, err) != 0 ||
+    if (pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->manifest), err) !=
+            0 ||
         pack_measure_bins(j, &o->costs, &o->sizes) != 0 ||
         alloc_times(o, err) != 0)
         return -1;

@@ -14,7 +14,7 @@
 #include "base/num.h"
 #include "data/packed.h"
 #include "manifest/config_json.h"
-#include "manifest/stage_costs.h"
+#include "cost/stage_costs.h"
 #include "model/vision.h"
 #include "version.h"
 
@@ -197,8 +197,9 @@ static bool is_stream(const struct pack_job *j)
 /* Returns what a row of an encoder costs. */
 static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
 {
-    const struct pp_plan_items items = pp_plan_items(m, encoder);
-    struct pp_manifest_model units = m->model;
+    const struct pp_plan_items items =
+        pp_plan_items(pp_manifest_plan(m), encoder);
+    struct pp_plan_model units = m->model;
     double rows = (double)items.n * (double)items.rows;
     double length = (double)m->microbatch.seq_len, per_token, per_pair;
     units.units += m->components[encoder].first_unit;
@@ -213,16 +214,17 @@ static double cost_of_item_row(const struct pp_manifest *m, size_t encoder)
 static void find_costs(struct pack_job *j)
 {
     const struct pp_manifest *m = &j->manifest;
-    struct pp_manifest_model language = m->model;
-    size_t n = pp_plan_encoders(m);
-    size_t first = n ? m->components[pp_plan_language(m)].first_unit : 0;
+    struct pp_plan_model language = m->model;
+    size_t n = pp_plan_encoders(pp_manifest_plan(m));
+    size_t first =
+        n ? m->components[pp_plan_language(pp_manifest_plan(m))].first_unit : 0;
     language.units += first;
     language.n_units -= first;
     pp_model_cost(&language, &j->per_token, &j->per_pair);
     for (int k = 0; k < PP_N_MODALITIES; k++) {
         enum pp_modality of = (enum pp_modality)k;
         for (size_t e = 0; e < n; e++)
-            if (pp_plan_modality(m, e, of) == of)
+            if (pp_plan_modality(pp_manifest_plan(m), e, of) == of)
                 j->per_row[k] = cost_of_item_row(m, e);
         if (tool_given(&j->t, "patch-cost"))
             j->per_row[k] = j->patch_cost * j->per_token;
@@ -301,7 +303,7 @@ int pack_check_streams(struct pack_job *j)
 {
     if (!j->docs.items[PP_MODALITY_IMAGES].n ||
         !j->docs.items[PP_MODALITY_AUDIO].n ||
-        pp_plan_encoders(&j->manifest) == PP_MAX_ENCODERS)
+        pp_plan_encoders(pp_manifest_plan(&j->manifest)) == PP_MAX_ENCODERS)
         return 0;
     return pp_fail(&j->t.err, PP_EXIT_INPUT,
                    "%s: the documents have images and audio, but the plan does "
@@ -324,7 +326,8 @@ int pack_check_images(struct pack_job *j)
 static enum pp_modality modality_of(const struct pack_job *j,
                                     const struct pp_packed *p, size_t encoder)
 {
-    return pp_plan_modality(&j->manifest, encoder, pp_packed_modality(p));
+    return pp_plan_modality(pp_manifest_plan(&j->manifest), encoder,
+                            pp_packed_modality(p));
 }
 
 /* Returns the most rows that a rank of an encoder gets, or 0 if all items have
@@ -334,7 +337,7 @@ static uint32_t most_rows(const struct pack_job *j, const struct pp_packed *p,
 {
     const struct pp_layout l = pp_manifest_layout(&j->manifest);
     size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    return pp_plan_merge_any(&j->manifest, encoder)
+    return pp_plan_merge_any(pp_manifest_plan(&j->manifest), encoder)
                ? pp_items_most(p, modality_of(j, p, encoder), makers, lanes)
                : 0;
 }
@@ -354,7 +357,7 @@ static int set_data(struct pack_job *j)
         .max_tokens = pp_packed_room(&p, j->manifest.mesh.cp),
         .max_images = p.streams[modality_of(j, &p, 0)].max_items,
         .max_patches = most_rows(j, &p, 0)};
-    if (pp_plan_encoders(&j->manifest) > 1) {
+    if (pp_plan_encoders(pp_manifest_plan(&j->manifest)) > 1) {
         data.max_clips = p.streams[modality_of(j, &p, 1)].max_items;
         data.max_clip_rows = most_rows(j, &p, 1);
     }

@@ -5,7 +5,7 @@
 
 #include "base/file.h"
 #include "manifest/config_json.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "model/layout.h"
 #include "pprun.h"
 #include "run/checkpoint/ckpt_files.h"
@@ -32,7 +32,7 @@ int pprun_read_generator(struct pprun *p)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_model *g = &p->generator;
-    if (!pp_plan_generates(&p->manifest)) {
+    if (!pp_plan_generates(pp_manifest_plan(&p->manifest))) {
         if (p->job.generator_weight >= 0)
             return pp_fail(err, PP_EXIT_INPUT,
                            "/components: no generator, so --generator-weight "

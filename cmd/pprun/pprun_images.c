@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun_images - refuses what pprun does not do with a model that has an
  * encoder. */
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "model/vision.h"
 #include "pprun.h"
 
@@ -33,7 +33,8 @@ int pprun_check_images(const struct pprun *p)
                        "/components: messages to ranks of another mesh have "
                        "their own sizes; run without --message-size max");
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        bool apart = k < pp_plan_language(m) && m->components[k].apart;
+        bool apart =
+            k < pp_plan_language(pp_manifest_plan(m)) && m->components[k].apart;
         if (p->model.encoders[k].kind != PP_VISION_NONE &&
             pp_mesh_check_encoder(apart ? &m->components[k].mesh : NULL,
                                   &m->mesh, &p->model, k, err))

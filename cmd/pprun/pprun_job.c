@@ -154,7 +154,7 @@ static int check_head(const struct pprun *p)
  * what pprun does not do with one. */
 static int check_mtp(struct pprun *p)
 {
-    const struct pp_manifest_model *m = &p->manifest.model;
+    const struct pp_plan_model *m = &p->manifest.model;
     struct pp_err *err = &p->tool->err;
     bool given = p->job.mtp_weight >= 0;
     if (m->ahead)

@@ -67,7 +67,7 @@ int ppsched_abstract(struct ppsched *p)
         pp_graph_chain(&arena, o->n_ranks, chunks_of(o), placement_of(o),
                        &graph, err))
         goto out;
-    struct pp_manifest_stage *stages =
+    struct pp_plan_stage *stages =
         pp_arena_alloc(&arena, (size_t)graph.n_stages, sizeof *stages);
     if (!stages) {
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

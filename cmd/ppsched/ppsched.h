@@ -6,7 +6,7 @@
 #include "base/faults.h"
 #include "data/packed.h"
 #include "manifest/manifest.h"
-#include "manifest/stage_costs.h"
+#include "cost/stage_costs.h"
 #include "model/precision.h"
 #include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
@@ -104,7 +104,7 @@ struct ppsched_costs {
     bool literal;
     struct pp_literal_costs literals;
     const struct pp_graph *graph;
-    const struct pp_manifest_stage *stages;
+    const struct pp_plan_stage *stages;
     struct pp_stage_costs stage;
     struct pp_workloads loads;     /* per microbatch and slice */
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the

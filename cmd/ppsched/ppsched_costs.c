@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/num.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "ppsched.h"
 
 /* Tokens of a microbatch if nothing gives its size. */
@@ -124,15 +124,15 @@ static void measure_microbatches(struct ppsched *p)
 /* Returns the bytes of a block of a stage for each row. */
 static double act_rate(const struct ppsched *p, int s, int block)
 {
-    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
     double sum = 0;
-    if (!pp_plan_counted(&p->manifest))
-        return stage->act_bytes[block];
+    if (!pp_plan_counted(pp_manifest_plan(&p->manifest)))
+        return stage->costs.act_bytes[block];
     for (size_t i = stage->first_unit; i < stage->first_unit + stage->n_units;
          i++) {
-        const struct pp_manifest_unit *u = &p->manifest.model.units[i];
-        const struct pp_manifest_mode *mode = &u->modes[stage->recompute];
-        const double *act = mode->known ? mode->act_bytes : u->act_bytes;
+        const struct pp_plan_unit *u = &p->manifest.model.units[i];
+        const struct pp_plan_mode *mode = &u->modes[stage->recompute];
+        const double *act = mode->known ? mode->act_bytes : u->costs.act_bytes;
         sum += act[block] * ppsched_items_scale(p, i);
     }
     return sum;
@@ -144,14 +144,16 @@ static double act_rate(const struct ppsched *p, int s, int block)
 static double out_rate(const struct ppsched *p, int s)
 {
     const struct pp_manifest *m = &p->manifest;
-    const struct pp_manifest_stage *stage = &m->stages[s];
+    const struct pp_plan_stage *stage = &m->stages[s];
     size_t end = stage->first_unit + stage->n_units;
-    double sum = stage->out_bytes * (end ? ppsched_items_scale(p, end - 1) : 1);
-    size_t last = end ? pp_plan_encoder_of(m, end - 1) : PP_MAX_ENCODERS;
+    double sum =
+        stage->costs.out_bytes * (end ? ppsched_items_scale(p, end - 1) : 1);
+    size_t last = end ? pp_plan_encoder_of(pp_manifest_plan(m), end - 1)
+                      : PP_MAX_ENCODERS;
     for (size_t e = 0; last < PP_MAX_ENCODERS && e < last; e++) {
         size_t unit = m->components[e].first_unit + m->components[e].n_units;
         if (unit > stage->first_unit)
-            sum += m->model.units[unit - 1].out_bytes *
+            sum += m->model.units[unit - 1].costs.out_bytes *
                    ppsched_items_scale(p, unit - 1);
     }
     return sum;
@@ -162,14 +164,15 @@ static double out_rate(const struct ppsched *p, int s)
 static size_t held_bytes(const struct ppsched *p, int s, size_t rows)
 {
     const struct pp_manifest *m = &p->manifest;
-    const struct pp_manifest_stage *stage = &m->stages[s];
+    const struct pp_plan_stage *stage = &m->stages[s];
     const struct pp_component *c = m->components;
-    if (pp_plan_encoders(m) < PP_MAX_ENCODERS ||
+    if (pp_plan_encoders(pp_manifest_plan(m)) < PP_MAX_ENCODERS ||
         stage->first_unit >= c[1].first_unit ||
         stage->first_unit + stage->n_units <= c[2].first_unit)
         return 0;
     size_t unit = c[1].first_unit - 1;
-    double rate = m->model.units[unit].out_bytes * ppsched_items_scale(p, unit);
+    double rate =
+        m->model.units[unit].costs.out_bytes * ppsched_items_scale(p, unit);
     return pp_line_bytes(
         pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows));
 }
@@ -206,11 +209,11 @@ static bool generates(const struct ppsched *p, int s)
 static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
                            size_t copied)
 {
-    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
     size_t most = 0, rows = r.n;
     double n = r.scale;
     for (size_t i = 0; i < stage->n_units; i++) {
-        const struct pp_manifest_unit *u =
+        const struct pp_plan_unit *u =
             &p->manifest.model.units[stage->first_unit + i];
         struct pp_workspace w = u->workspace;
         w.token *= ppsched_items_scale(p, stage->first_unit + i) * n /
@@ -228,7 +231,7 @@ static size_t workspace_of(const struct ppsched *p, int s, struct stage_rows r,
 /* Returns the bytes of the whole weights of a stage, if ranks gather them. */
 static size_t gathered_bytes(const struct ppsched *p, int s)
 {
-    const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+    const struct pp_plan_stage *stage = &p->manifest.stages[s];
     size_t sum = 0;
     const struct pp_mesh mesh =
         ppsched_mesh(p, p->manifest.graph.stages[s].row);
@@ -257,9 +260,9 @@ static size_t taken_bytes(const struct ppsched *p, int s, size_t rows)
         pp_layout_component(&l, n->row) ==
             pp_layout_component(&l, m->graph.stages[n->inputs[0]].row))
         return 0;
-    const struct pp_manifest_unit *u = &m->model.units[m->stages[s].first_unit];
-    double rate =
-        generates(p, s) ? m->stages[n->inputs[0]].out_bytes : u->out_bytes;
+    const struct pp_plan_unit *u = &m->model.units[m->stages[s].first_unit];
+    double rate = generates(p, s) ? m->stages[n->inputs[0]].costs.out_bytes
+                                  : u->costs.out_bytes;
     return pp_bytes_of_rows(rate * pp_mesh_sharers(&m->mesh), rows);
 }
 
@@ -287,7 +290,8 @@ static void set_sizes(struct ppsched *p)
             .workspace = workspace_of(p, s, r, copied),
             .weights = gathered_bytes(p, s),
             .input = taken_bytes(p, s, r.n),
-            .parts = pp_plan_encoders(&p->manifest) == PP_MAX_ENCODERS};
+            .parts = pp_plan_encoders(pp_manifest_plan(&p->manifest)) ==
+                     PP_MAX_ENCODERS};
     }
 }
 
@@ -367,11 +371,12 @@ int ppsched_costs_init(struct ppsched *p)
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     if (!c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_stage_costs_init(&c->stage, &p->manifest, &p->tool->err))
+    if (pp_stage_costs_init(&c->stage, pp_manifest_plan(&p->manifest),
+                            &p->tool->err))
         return -1;
     for (int s = 0; s < c->graph->n_stages; s++)
-        c->sized |= c->stages[s].out_bytes > 0 ||
-                    c->stages[s].act_bytes[PP_SAVED_ACT_W] > 0;
+        c->sized |= c->stages[s].costs.out_bytes > 0 ||
+                    c->stages[s].costs.act_bytes[PP_SAVED_ACT_W] > 0;
     const char *dtype = p->manifest.model.dtype;
     c->precision = dtype ? pp_precision_find(dtype) : NULL;
     if (!c->precision)

@@ -28,8 +28,7 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
 {
     struct pp_graph *g = &p->csv.graph;
     struct pp_mesh mesh = {g->n_rows, 1, 1, 1, 1};
-    struct pp_manifest_stage *stages =
-        calloc((size_t)g->n_stages, sizeof *stages);
+    struct pp_plan_stage *stages = calloc((size_t)g->n_stages, sizeof *stages);
     if (!stages)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc = pp_manifest_init(&p->manifest, err) ||

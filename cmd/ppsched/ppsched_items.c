@@ -9,7 +9,7 @@ int ppsched_check_streams(struct ppsched *p)
     const struct pp_packed_stream *s = p->packed.streams;
     if (!pp_stream_exists(&s[PP_MODALITY_IMAGES]) ||
         !pp_stream_exists(&s[PP_MODALITY_AUDIO]) ||
-        pp_plan_encoders(&p->manifest) == PP_MAX_ENCODERS)
+        pp_plan_encoders(pp_manifest_plan(&p->manifest)) == PP_MAX_ENCODERS)
         return 0;
     return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                    "%s: has images and audio, but the plan does not have an "
@@ -20,14 +20,14 @@ int ppsched_check_streams(struct ppsched *p)
 size_t ppsched_counted(const struct ppsched *p)
 {
     return p->data && p->manifest.graph.n_slices == 1
-               ? pp_plan_counted(&p->manifest)
+               ? pp_plan_counted(pp_manifest_plan(&p->manifest))
                : 0;
 }
 
 /* Returns what an encoder takes. */
 static enum pp_modality modality_of(const struct ppsched *p, size_t encoder)
 {
-    return pp_plan_modality(&p->manifest, encoder,
+    return pp_plan_modality(pp_manifest_plan(&p->manifest), encoder,
                             pp_packed_modality(&p->packed));
 }
 
@@ -39,7 +39,7 @@ static struct ppsched_items items_of_data(const struct ppsched *p,
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
     enum pp_modality modality = modality_of(p, encoder);
     size_t lanes, makers = pp_layout_makers(&l, encoder, &lanes);
-    bool sized = pp_plan_merge_any(&p->manifest, encoder);
+    bool sized = pp_plan_merge_any(pp_manifest_plan(&p->manifest), encoder);
     return (struct ppsched_items){
         p->packed.streams[modality].max_items,
         sized ? pp_items_most(&p->packed, modality, makers, lanes) : 0};
@@ -49,7 +49,7 @@ void ppsched_count_items(struct ppsched *p)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
     struct ppsched_items *most = p->costs.items;
-    size_t n = pp_plan_encoders(&p->manifest);
+    size_t n = pp_plan_encoders(pp_manifest_plan(&p->manifest));
     if (!p->data) {
         most[0] = (struct ppsched_items){d->max_images, d->max_patches};
         most[1] = (struct ppsched_items){d->max_clips, d->max_clip_rows};
@@ -66,7 +66,8 @@ void ppsched_measure_items(struct ppsched *p, uint64_t at, size_t k)
         size_t lanes, makers = pp_layout_makers(&l, e, &lanes);
         struct pp_item_share share = pp_items_largest_of(
             &p->packed, modality_of(p, e), at, lanes, makers);
-        pp_workloads_set_items(&p->costs.loads, k, &p->manifest, e, share.rows,
+        pp_workloads_set_items(&p->costs.loads, k,
+                               pp_manifest_plan(&p->manifest), e, share.rows,
                                share.squares);
     }
 }
@@ -82,7 +83,8 @@ static bool knows_data(const struct ppsched *p)
 static struct pp_vision vision_of_data(const struct ppsched *p, size_t encoder)
 {
     const struct ppsched_items *most = &p->costs.items[encoder];
-    struct pp_vision v = pp_plan_vision(&p->manifest, encoder);
+    struct pp_vision v =
+        pp_plan_vision(pp_manifest_plan(&p->manifest), encoder);
     v.n_images = most->n;
     v.seq_len = p->costs.max_tokens;
     if (most->rows) { /* one of all rows on each rank */
@@ -96,30 +98,38 @@ static struct pp_vision vision_of_data(const struct ppsched *p, size_t encoder)
 static size_t rows_of(const struct ppsched *p, size_t encoder)
 {
     size_t most = p->costs.items[encoder].rows;
-    return most ? most : (size_t)pp_plan_items(&p->manifest, encoder).rows;
+    return most ? most
+                : (size_t)pp_plan_items(pp_manifest_plan(&p->manifest), encoder)
+                      .rows;
 }
 
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
 {
     bool known = knows_data(p);
-    const struct pp_vision v = known ? vision_of_data(p, encoder)
-                                     : pp_plan_vision(&p->manifest, encoder);
-    size_t rows = known ? rows_of(p, encoder)
-                        : (size_t)pp_plan_items(&p->manifest, encoder).rows;
+    const struct pp_vision v =
+        known ? vision_of_data(p, encoder)
+              : pp_plan_vision(pp_manifest_plan(&p->manifest), encoder);
+    size_t rows =
+        known ? rows_of(p, encoder)
+              : (size_t)pp_plan_items(pp_manifest_plan(&p->manifest), encoder)
+                    .rows;
     bool more = encoder == 0 && p->manifest.model.class_feature;
     return pp_vision_rank_images(&v) *
-           (rows / pp_plan_merge(&p->manifest, encoder) + more);
+           (rows / pp_plan_merge(pp_manifest_plan(&p->manifest), encoder) +
+            more);
 }
 
 double ppsched_items_scale(const struct ppsched *p, size_t unit)
 {
-    size_t e = pp_plan_encoder_of(&p->manifest, unit);
+    size_t e = pp_plan_encoder_of(pp_manifest_plan(&p->manifest), unit);
     if (e == PP_MAX_ENCODERS || !knows_data(p))
         return 1;
-    const struct pp_plan_items items = pp_plan_items(&p->manifest, e);
+    const struct pp_plan_items items =
+        pp_plan_items(pp_manifest_plan(&p->manifest), e);
     if (!items.n)
         return 1;
-    const struct pp_vision plan = pp_plan_vision(&p->manifest, e),
+    const struct pp_vision plan = pp_plan_vision(pp_manifest_plan(&p->manifest),
+                                                 e),
                            data = vision_of_data(p, e);
     return pp_vision_rate(&data, rows_of(p, e)) /
            pp_vision_rate(&plan, (size_t)items.rows);

@@ -39,7 +39,7 @@ static int refuse_slots(struct ppsched *p, int rank, double slots)
 /* Returns the state of a unit whose weights ranks divide, from the bytes of the
  * whole weights and of the state. A rank has the same part of the weights, of
  * both moments and of master weights. */
-static struct pp_state_bytes divided_state(const struct pp_manifest_unit *u,
+static struct pp_state_bytes divided_state(const struct pp_plan_unit *u,
                                            const struct pp_precision *types,
                                            size_t whole, size_t sum)
 {
@@ -58,12 +58,12 @@ static struct pp_state_bytes divided_state(const struct pp_manifest_unit *u,
  * follow from the parameters, which is exact without tp and ep. */
 static struct pp_state_bytes state_of(const struct ppsched *p,
                                       const struct pp_mesh *mesh,
-                                      const struct pp_manifest_unit *u)
+                                      const struct pp_plan_unit *u)
 {
     const struct pp_precision *types = p->costs.precision;
     struct pp_state_bytes s =
         pp_state_bytes(NULL,
-                       (struct pp_held){.dense = u->params,
+                       (struct pp_held){.dense = u->costs.params,
                                         .frozen = u->role != PP_ROLE_TRAINED},
                        types);
     if (!p->manifest.model.has_state)
@@ -86,13 +86,14 @@ static void add_state(const struct ppsched *p, int rank,
 {
     const struct pp_mesh mesh = ppsched_mesh(p, rank);
     for (int s = 0; s < p->manifest.graph.n_stages; s++) {
-        const struct pp_manifest_stage *stage = &p->manifest.stages[s];
+        const struct pp_plan_stage *stage = &p->manifest.stages[s];
         if (p->manifest.graph.stages[s].row != rank)
             continue;
         if (!p->manifest.has_model)
             pp_rank_add_state(
-                b, pp_state_bytes(NULL, (struct pp_held){stage->params, 0},
-                                  p->costs.precision));
+                b,
+                pp_state_bytes(NULL, (struct pp_held){stage->costs.params, 0},
+                               p->costs.precision));
         for (size_t i = 0; i < stage->n_units; i++)
             pp_rank_add_state(
                 b, state_of(p, &mesh,
@@ -105,17 +106,17 @@ static void add_state(const struct ppsched *p, int rank,
 static size_t most_words(const struct ppsched *p)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
-    const struct pp_manifest_model *m = &p->manifest.model;
-    const struct pp_manifest_unit *head = &m->units[m->n_units - 1], *embed;
+    const struct pp_plan_model *m = &p->manifest.model;
+    const struct pp_plan_unit *head = &m->units[m->n_units - 1], *embed;
     size_t tp = (size_t)x->tp;
     if (tp == 1)
-        return head->params;
+        return head->costs.params;
     /* The manifest has the bytes of one rank for each token of all. */
     for (embed = m->units; strcmp(embed->fqn, "model.embed_tokens");)
         embed++;
-    double row = embed->out_bytes * pp_mesh_sharers(x);
+    double row = embed->costs.out_bytes * pp_mesh_sharers(x);
     size_t hidden = (size_t)rint(row / (double)p->costs.backend.element_bytes);
-    return (head->params / hidden + tp - 1) / tp * hidden;
+    return (head->costs.params / hidden + tp - 1) / tp * hidden;
 }
 
 /* Returns the elements of gradients of a tied embedding or of the other that a
@@ -145,9 +146,10 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
     for (size_t i = 0; i < row->n; i++)
         pairs |= row->actions[i].overlap;
     for (size_t i = 0; i < p->manifest.model.n_units; i++)
-        params += p->manifest.model.units[i].params;
+        params += p->manifest.model.units[i].costs.params;
     if (p->manifest.model.ahead) /* its copy of the embedding */
-        params += p->manifest.model.units[p->manifest.model.n_units - 1].params;
+        params +=
+            p->manifest.model.units[p->manifest.model.n_units - 1].costs.params;
     struct pp_table_counts counts = {
         .tokens = c->max_tokens,
         .positions = c->max_seqlen,
@@ -166,10 +168,11 @@ static size_t table_bytes(const struct ppsched *p, const struct pp_schedule *s,
         .replicas = x.dp * x.cp * x.tp > 1,
         .divided = x.cp > 1,
         .overlap = pairs && !c->backend.is_host};
-    for (size_t e = 0; e < pp_plan_counted(&p->manifest); e++)
-        pp_count_images(
-            &counts, &l, rank, e, pp_plan_merge_any(&p->manifest, e),
-            pp_plan_states(&p->manifest, e), ppsched_most_features(p, e));
+    for (size_t e = 0; e < pp_plan_counted(pp_manifest_plan(&p->manifest)); e++)
+        pp_count_images(&counts, &l, rank, e,
+                        pp_plan_merge_any(pp_manifest_plan(&p->manifest), e),
+                        pp_plan_states(pp_manifest_plan(&p->manifest), e),
+                        ppsched_most_features(p, e));
     return counts.n_tensors ? pp_table_bytes(&counts, &c->backend) : 0;
 }
 

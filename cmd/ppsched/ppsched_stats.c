@@ -34,9 +34,9 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
         pp_json_int(w, "slices", s->graph->n_slices);
     pp_json_bool(w, "canonical", pp_schedule_is_canonical(s));
     pp_json_string(w, "time",
-                   p->costs.literal         ? "units"
-                   : p->costs.stage.profile ? "seconds"
-                                            : "flops");
+                   p->costs.literal              ? "units"
+                   : p->costs.stage.plan.profile ? "seconds"
+                                                 : "flops");
 }
 
 /* Returns the tokens of a step of all data-parallel ranks. */
@@ -64,7 +64,7 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_real(w, "bubble", at->bubble);
     pp_json_real(w, "strict", strict);
     pp_json_end(w);
-    if (p->costs.literal || !p->costs.stage.profile)
+    if (p->costs.literal || !p->costs.stage.plan.profile)
         return;
     double step = at->makespan + pp_step_rest(&p->costs.stage);
     pp_json_real(w, "step", step);

@@ -254,7 +254,7 @@ int split_print_export(struct split_job *j, FILE *f,
 /* Sets all that a manifest says of unit i but its name and what a stage that
  * recomputes has. */
 void split_set_costs(const struct split_job *j, size_t i,
-                     struct pp_manifest_unit *x);
+                     struct pp_plan_unit *x);
 
 /* Prints the models that are known, and the values of their configurations that
  * are refused. */

@@ -150,24 +150,22 @@ static int check_edges(struct split_job *j, const struct combination *x)
 static int check_models(struct split_job *j, const struct combined *p,
                         const struct combined *q)
 {
-    const struct pp_manifest_model *a = &p->m->model, *b = &q->m->model;
+    const struct pp_plan_model *a = &p->m->model, *b = &q->m->model;
     for (size_t i = 0; i < a->n_units || i < b->n_units; i++) {
         char what[64];
-        const struct pp_manifest_unit none = {.fqn = "absent"};
-        const struct pp_manifest_unit *x =
-                                          i < a->n_units ? &a->units[i] : &none,
-                                      *y =
-                                          i < b->n_units ? &b->units[i] : &none;
+        const struct pp_plan_unit none = {.fqn = "absent"};
+        const struct pp_plan_unit *x = i < a->n_units ? &a->units[i] : &none,
+                                  *y = i < b->n_units ? &b->units[i] : &none;
         snprintf(what, sizeof what, "unit %zu", i);
         if (strcmp(x->fqn, y->fqn))
             return fail_models(j, p, q, what, x->fqn, y->fqn);
         bool trains = x->role == PP_ROLE_TRAINED;
-        if (x->params != y->params)
-            return pp_fail(&j->t.err, PP_EXIT_INPUT,
-                           "--combine: '%s' has %" PRIu64
-                           " parameters in %s and '%" PRIu64
-                           "' in %s; make both plans of one model",
-                           x->fqn, x->params, p->file, y->params, q->file);
+        if (x->costs.params != y->costs.params)
+            return pp_fail(
+                &j->t.err, PP_EXIT_INPUT,
+                "--combine: '%s' has %" PRIu64 " parameters in %s and '%" PRIu64
+                "' in %s; make both plans of one model",
+                x->fqn, x->costs.params, p->file, y->costs.params, q->file);
         if (trains != (y->role == PP_ROLE_TRAINED))
             return fail_models(j, p, q, x->fqn, trains ? "trained" : "frozen",
                                trains ? "frozen" : "trained");
@@ -237,7 +235,7 @@ static int64_t add_component(struct split_job *j, const struct combined *p,
                        "it needs one stage on each",
                        p->file, g->n_stages, g->n_rows);
     for (int s = 0; s < g->n_stages; s++) {
-        const struct pp_manifest_stage *x = &p->m->stages[s];
+        const struct pp_plan_stage *x = &p->m->stages[s];
         if (!x->n_units || x->first_unit >= end ||
             x->first_unit + x->n_units <= first)
             continue;

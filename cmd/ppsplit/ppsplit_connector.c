@@ -18,13 +18,14 @@ static const struct pp_precision *types_of(const struct pp_manifest *m)
 /* Returns the elements of the rows that a unit puts out. */
 static size_t width_of(const struct pp_manifest *m, size_t unit)
 {
-    double row = m->model.units[unit].out_bytes * pp_mesh_sharers(&m->mesh);
+    double row =
+        m->model.units[unit].costs.out_bytes * pp_mesh_sharers(&m->mesh);
     return (size_t)rint(row / (double)types_of(m)->element_bytes);
 }
 
 /* Sets the costs of the first unit of a model on the ranks of a plan. */
 static void set_costs(const struct pp_manifest *m, const struct pp_model *model,
-                      struct pp_manifest_unit *u)
+                      struct pp_plan_unit *u)
 {
     struct split_job j = {.model = *model, .mesh = m->mesh, .seq_len = 1};
     j.request = (struct pp_split_request){
@@ -37,15 +38,15 @@ static void set_costs(const struct pp_manifest *m, const struct pp_model *model,
 static int plan_embedding(struct split_job *j, size_t reads,
                           struct pp_manifest *g)
 {
-    const struct pp_manifest_model *m = &g->model;
-    struct pp_manifest_unit *u = m->units;
+    const struct pp_plan_model *m = &g->model;
+    struct pp_plan_unit *u = m->units;
     enum pp_role *roles = pp_arena_alloc(&j->arena, m->n_units, sizeof *roles);
     struct pp_model model;
     if (!roles)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     if (pp_model_read(m->source, &model, &j->t.err))
         return -1;
-    if (pp_unit_n_params(&model, pp_model_unit(&model, 0)) != u->params)
+    if (pp_unit_n_params(&model, pp_model_unit(&model, 0)) != u->costs.params)
         return pp_fail(&j->t.err, PP_EXIT_INPUT,
                        "'%s' is another model than the one that was planned; "
                        "plan it again",
@@ -62,18 +63,19 @@ static int plan_embedding(struct split_job *j, size_t reads,
  * tensors: what it adds to that of any model of this width. */
 static void extend_embedding(size_t reads, struct pp_manifest *g)
 {
-    struct pp_manifest_unit *u = g->model.units, with = {0}, without = {0};
+    struct pp_plan_unit *u = g->model.units, with = {0}, without = {0};
     struct pp_model any = {.hidden = width_of(g, 0), .vocab = 1, .n_layers = 1};
     set_costs(g, &any, &without);
     any.reads = reads;
     set_costs(g, &any, &with);
-    u->params += with.params - without.params;
-    u->fwd_flops[0] += with.fwd_flops[0];
+    u->costs.params += with.costs.params - without.costs.params;
+    u->costs.fwd_flops[0] += with.costs.fwd_flops[0];
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        u->act_bytes[k] += with.act_bytes[k] - without.act_bytes[k];
+        u->costs.act_bytes[k] +=
+            with.costs.act_bytes[k] - without.costs.act_bytes[k];
     if (u->workspace.fixed) /* a table may have none */
         u->workspace.token += with.workspace.token - without.workspace.token;
-    const struct pp_held held = {.dense = u->params,
+    const struct pp_held held = {.dense = u->costs.params,
                                  .frozen = u->role != PP_ROLE_TRAINED};
     const struct pp_state_bytes s = pp_state_bytes(&g->mesh, held, types_of(g));
     const size_t gathered = pp_gathered_bytes(&g->mesh, held, types_of(g));
@@ -85,15 +87,15 @@ static void extend_embedding(size_t reads, struct pp_manifest *g)
  * as those of the next unit with a product. */
 static void add_seconds(struct pp_manifest *g, double flops)
 {
-    const struct pp_manifest_model *m = &g->model;
+    const struct pp_plan_model *m = &g->model;
     struct pp_unit_seconds *to = g->profile.units;
     size_t i = 1;
-    while (i < m->n_units && !(m->units[i].fwd_flops[0] > 0))
+    while (i < m->n_units && !(m->units[i].costs.fwd_flops[0] > 0))
         i++;
     if (i == m->n_units)
         return;
     const struct pp_unit_seconds *like = &g->profile.units[i];
-    double ratio = flops / m->units[i].fwd_flops[0];
+    double ratio = flops / m->units[i].costs.fwd_flops[0];
     to->fwd[0] += ratio * like->fwd[0];
     to->input[0] += ratio * like->input[0];
     to->weight[0] += ratio * like->weight[0];
@@ -102,8 +104,8 @@ static void add_seconds(struct pp_manifest *g, double flops)
 int split_connect(struct split_job *j, const struct pp_manifest *language,
                   struct pp_manifest *g)
 {
-    struct pp_manifest_model *m = &g->model;
-    const struct pp_manifest_unit before = m->units[0];
+    struct pp_plan_model *m = &g->model;
+    const struct pp_plan_unit before = m->units[0];
     size_t reads = width_of(language, pp_manifest_last_rows(&language->model));
     if (g->n_components) /* it is no generator */
         return 0;
@@ -111,8 +113,9 @@ int split_connect(struct split_job *j, const struct pp_manifest *language,
         extend_embedding(reads, g);
     else if (plan_embedding(j, reads, g))
         return -1;
-    m->params += m->units[0].params - before.params;
+    m->params += m->units[0].costs.params - before.costs.params;
     if (g->has_profile)
-        add_seconds(g, m->units[0].fwd_flops[0] - before.fwd_flops[0]);
+        add_seconds(g,
+                    m->units[0].costs.fwd_flops[0] - before.costs.fwd_flops[0]);
     return 0;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "manifest/manifest.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "ppsplit.h"
 #include "schedule/kinds/kind.h"
 
@@ -33,7 +33,7 @@ int split_read_manifest(struct split_job *j, const char *name, const char *hint,
     if (!m->has_model || !m->has_stages)
         rc = pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: has no %s%s", name,
                      m->has_model ? "stages" : "model", hint);
-    else if (pp_plan_generates(m))
+    else if (pp_plan_generates(pp_manifest_plan(m)))
         rc = pp_fail(&j->t.err, PP_EXIT_INPUT,
                      "%s: has a generator, which ppsplit does not split; give "
                      "the plan of its language model",

@@ -16,8 +16,8 @@ double split_seen(const struct split_job *j, struct pp_flops f)
 }
 
 /* Costs of a unit on one rank, for each token of a whole microbatch. */
-static struct pp_manifest_mode mode_of(const struct split_job *j,
-                                       struct pp_unit_id u, enum pp_recompute r)
+static struct pp_plan_mode mode_of(const struct split_job *j,
+                                   struct pp_unit_id u, enum pp_recompute r)
 {
     const struct pp_backend *b = &j->plan.run.backend;
     struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
@@ -26,7 +26,7 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
     const struct pp_unit_rates kept =
         pp_unit_rates(&j->mesh, &j->model, u, PP_RECOMPUTE_NONE, b);
     double n = pp_mesh_sharers(&j->mesh);
-    struct pp_manifest_mode mode = {
+    struct pp_plan_mode mode = {
         .known = true,
         .recompute_flops = {f.per_token / n, f.per_pair * split_seen(j, f) / n},
         .workspace_bytes = (rates.workspace.token - kept.workspace.token) / n};
@@ -36,7 +36,7 @@ static struct pp_manifest_mode mode_of(const struct split_job *j,
 }
 
 void split_set_costs(const struct split_job *j, size_t i,
-                     struct pp_manifest_unit *x)
+                     struct pp_plan_unit *x)
 {
     const struct pp_unit_id u = pp_model_unit(&j->model, i);
     const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
@@ -46,14 +46,14 @@ void split_set_costs(const struct split_job *j, size_t i,
     const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
     const size_t gathered = pp_split_gathered(&j->request, &own, i);
     double n = pp_mesh_sharers(&j->mesh);
-    x->params = pp_unit_n_params(&j->model, u);
-    x->fwd_flops[0] = f.per_token / n;
-    x->fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
+    x->costs.params = pp_unit_n_params(&j->model, u);
+    x->costs.fwd_flops[0] = f.per_token / n;
+    x->costs.fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-        x->act_bytes[b] = rates.act[b] / n;
+        x->costs.act_bytes[b] = rates.act[b] / n;
     x->state_bytes = (double)pp_state_sum(state);
     x->weight_bytes = (double)(gathered ? gathered : state.weights);
-    x->out_bytes = rates.out / n;
+    x->costs.out_bytes = rates.out / n;
     x->workspace = rates.workspace;
     x->role = pp_unit_role(&j->model, u);
 }
@@ -62,12 +62,12 @@ void split_set_costs(const struct split_job *j, size_t i,
  * too. */
 static int set_units(const struct split_job *j, struct pp_arena *a,
                      const bool used[PP_N_RECOMPUTES],
-                     struct pp_manifest_unit *units)
+                     struct pp_plan_unit *units)
 {
     char fqn[PP_FQN_TEXT];
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
-        struct pp_manifest_unit *x = &units[i];
+        struct pp_plan_unit *x = &units[i];
         pp_model_fqn(&j->model, u, fqn);
         x->fqn = pp_arena_strdup(a, fqn);
         if (!x->fqn)
@@ -81,19 +81,19 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
 }
 
 static void set_stages(const struct split_job *j,
-                       const struct pp_manifest_unit *units,
-                       struct pp_manifest_stage *stages)
+                       const struct pp_plan_unit *units,
+                       struct pp_plan_stage *stages)
 {
     for (int s = 0; s < j->plan.graph.n_stages; s++) {
-        struct pp_manifest_stage *x = &stages[s];
+        struct pp_plan_stage *x = &stages[s];
         x->first_unit = pp_split_first(&j->plan, s);
         x->n_units = pp_split_end(&j->plan, s) - pp_split_first(&j->plan, s);
         /* An empty stage passes on its input. */
-        x->out_bytes = s > 0 ? stages[s - 1].out_bytes : 0;
+        x->costs.out_bytes = s > 0 ? stages[s - 1].costs.out_bytes : 0;
         x->recompute = pp_split_stage_mode(&j->plan, s);
         for (size_t i = pp_split_first(&j->plan, s);
              i < pp_split_end(&j->plan, s); i++)
-            pp_manifest_stage_add(x, &units[i]);
+            pp_plan_stage_add(x, &units[i]);
     }
 }
 
@@ -160,7 +160,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 ||
                    split_encoder_group(j, 0) > 1 ||
                    split_encoder_group(j, 1) > 1;
-    struct pp_manifest_model model = {
+    struct pp_plan_model model = {
         .source = j->source,
         .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
@@ -178,7 +178,7 @@ static int fill(const struct split_job *j, struct pp_arena *a,
     };
     struct pp_mesh mesh = *x;
     mesh.pp = j->plan.graph.n_rows;
-    struct pp_manifest_stage *stages =
+    struct pp_plan_stage *stages =
         pp_arena_alloc(a, (size_t)j->plan.graph.n_stages, sizeof *stages);
     bool used[PP_N_RECOMPUTES] = {false};
     for (int s = 0; s < j->plan.graph.n_stages; s++)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "manifest/sections.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "model/frozen.h"
 
 /* Returns the stage that has a unit. */
@@ -23,9 +23,9 @@ static int stage_of(const struct pp_manifest *m, size_t unit)
 static int wanted_inputs(const struct pp_manifest *m, int stage,
                          int inputs[PP_MAX_ENCODERS + 1])
 {
-    const struct pp_manifest_stage *x = &m->stages[stage];
+    const struct pp_plan_stage *x = &m->stages[stage];
     const struct pp_component *c = m->components;
-    const struct pp_component *last = c + pp_plan_language(m);
+    const struct pp_component *last = c + pp_plan_language(pp_manifest_plan(m));
     size_t embedding = last->first_unit, end = x->first_unit + x->n_units;
     bool joins = x->first_unit <= embedding && embedding < end, begins = false;
     int n = 0;
@@ -45,7 +45,7 @@ static int wanted_inputs(const struct pp_manifest *m, int stage,
  * beginning of the second, but not the end of that. */
 static bool mixes_encoders(const struct pp_manifest *m, int stage)
 {
-    const struct pp_manifest_stage *x = &m->stages[stage];
+    const struct pp_plan_stage *x = &m->stages[stage];
     const struct pp_component *second = &m->components[1];
     size_t end = x->first_unit + x->n_units;
     return x->first_unit < second->first_unit && end > second->first_unit &&
@@ -58,7 +58,7 @@ static int check_branches(const struct pp_value *at,
                           const struct pp_manifest *m)
 {
     int inputs[PP_MAX_ENCODERS + 1], n;
-    if (pp_plan_language(m) != PP_MAX_ENCODERS)
+    if (pp_plan_language(pp_manifest_plan(m)) != PP_MAX_ENCODERS)
         return 0;
     for (int s = 0; s < m->graph.n_stages / m->graph.n_copies; s++) {
         const struct pp_stage_node *node = &m->graph.stages[s];
@@ -91,7 +91,7 @@ static int check_generator(const struct pp_value *at,
     if (!c->source)
         return 0;
     for (int s = 0; s < m->graph.n_stages; s++) {
-        const struct pp_manifest_stage *x = &m->stages[s];
+        const struct pp_plan_stage *x = &m->stages[s];
         const struct pp_stage_node *node = &m->graph.stages[s];
         size_t end = x->first_unit + x->n_units;
         if (end <= c->first_unit)
@@ -116,7 +116,7 @@ static int divide_roles(const struct pp_value *at, struct pp_manifest *m)
 {
     const struct pp_component *c = m->components;
     size_t n = m->model.n_units;
-    if (pp_plan_language(m) < 2 || !m->model.has_frozen)
+    if (pp_plan_language(pp_manifest_plan(m)) < 2 || !m->model.has_frozen)
         return 0;
     enum pp_role *roles = pp_arena_alloc(&m->arena, n, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, n, sizeof *frozen);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "manifest/sections.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 
 struct component_row {
     struct pp_component c;
@@ -162,7 +162,7 @@ static int read_component(const struct pp_value *at, struct pp_manifest *m,
 }
 
 /* Returns true if a stage has units of the component. */
-static bool has_units_of(const struct pp_manifest_stage *s,
+static bool has_units_of(const struct pp_plan_stage *s,
                          const struct pp_component *c)
 {
     return s->first_unit < c->first_unit + c->n_units &&
@@ -174,7 +174,7 @@ static bool has_units_of(const struct pp_manifest_stage *s,
 static int check_name(const struct pp_value *at, const struct pp_manifest *m,
                       int stage, size_t *found)
 {
-    const struct pp_manifest_stage *s = &m->stages[stage];
+    const struct pp_plan_stage *s = &m->stages[stage];
     const char *name;
     size_t i = 0;
     if (pp_value_text(at, &name))
@@ -230,7 +230,7 @@ static int check_stage(const struct pp_value *stage,
 static int check_own_units(const struct pp_value *at,
                            const struct pp_manifest *m, int stage)
 {
-    const struct pp_manifest_stage *x = &m->stages[stage];
+    const struct pp_plan_stage *x = &m->stages[stage];
     const struct pp_component *c = m->components;
     while (!c->apart ||
            m->graph.stages[stage].row >= c->rank_offset + c->n_ranks)
@@ -267,7 +267,8 @@ static int check_apart(const struct pp_value *at, struct pp_manifest *m)
     if (!c->apart)
         return 0;
     if (m->n_components < 2 ||
-        m->n_components > PP_MAX_ENCODERS + 1u + pp_plan_generates(m) ||
+        m->n_components >
+            PP_MAX_ENCODERS + 1u + pp_plan_generates(pp_manifest_plan(m)) ||
         last->rank_offset + last->n_ranks != m->mesh.pp)
         return pp_value_fail(at,
                              "an encoder and a language model with ranks "

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "manifest/sections.h"
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
 #include "model/precision.h"
 
 /* Both plans, and the numbers by which those of the generator grow. */
@@ -20,7 +20,7 @@ struct join {
     struct pp_arena arena;
     double tokens, pairs;
     double rows; /* rows of a rank for a row of one of the language model's */
-    struct pp_manifest_model model;
+    struct pp_plan_model model;
 };
 
 static int fail_memory(struct pp_err *err)
@@ -86,7 +86,7 @@ static int check_plans(const struct pp_manifest *m, const struct pp_manifest *g,
 {
     if (check_model(g, err))
         return -1;
-    if (pp_plan_generates(m))
+    if (pp_plan_generates(pp_manifest_plan(m)))
         return pp_fail(err, PP_EXIT_INPUT,
                        "the language model's plan has a generator already");
     if (m->graph.n_copies > 1 || g->graph.n_copies > 1)
@@ -132,7 +132,7 @@ static void set_scales(struct join *j)
 
 /* --- units --- */
 
-static void scale_mode(const struct join *j, struct pp_manifest_mode *mode)
+static void scale_mode(const struct join *j, struct pp_plan_mode *mode)
 {
     mode->recompute_flops[0] *= j->tokens;
     mode->recompute_flops[1] *= j->pairs;
@@ -141,30 +141,29 @@ static void scale_mode(const struct join *j, struct pp_manifest_mode *mode)
         mode->act_bytes[k] *= j->tokens;
 }
 
-static void scale_unit(const struct join *j, struct pp_manifest_unit *u)
+static void scale_unit(const struct join *j, struct pp_plan_unit *u)
 {
-    u->fwd_flops[0] *= j->tokens;
-    u->fwd_flops[1] *= j->pairs;
-    u->out_bytes *= j->tokens;
+    u->costs.fwd_flops[0] *= j->tokens;
+    u->costs.fwd_flops[1] *= j->pairs;
+    u->costs.out_bytes *= j->tokens;
     u->workspace.token *= j->tokens * j->rows;
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        u->act_bytes[k] *= j->tokens;
+        u->costs.act_bytes[k] *= j->tokens;
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         scale_mode(j, &u->modes[r]);
 }
 
 /* Sets the state of a unit whose plan leaves it to its parameters. */
-static void set_state(struct pp_manifest_unit *u,
-                      const struct pp_precision *types)
+static void set_state(struct pp_plan_unit *u, const struct pp_precision *types)
 {
-    const struct pp_held held = {.dense = u->params,
+    const struct pp_held held = {.dense = u->costs.params,
                                  .frozen = u->role != PP_ROLE_TRAINED};
     const struct pp_state_bytes s = pp_state_bytes(NULL, held, types);
     u->state_bytes = (double)pp_state_sum(s);
     u->weight_bytes = (double)s.weights;
 }
 
-static int name_unit(struct join *j, struct pp_manifest_unit *u)
+static int name_unit(struct join *j, struct pp_plan_unit *u)
 {
     static const char prefix[] = PP_GENERATOR_PREFIX;
     size_t n = sizeof prefix + strlen(u->fqn);
@@ -177,14 +176,14 @@ static int name_unit(struct join *j, struct pp_manifest_unit *u)
 }
 
 /* Rows of layers for multi-token prediction are not among them. */
-size_t pp_manifest_last_rows(const struct pp_manifest_model *model)
+size_t pp_manifest_last_rows(const struct pp_plan_model *model)
 {
-    const struct pp_manifest_unit *units = model->units;
+    const struct pp_plan_unit *units = model->units;
     size_t last = model->n_units - 1;
     for (size_t i = 1; i < model->n_units && model->ahead; i++)
         if (!strcmp(units[i].fqn, model->ahead))
             last = i - 1;
-    while (last > 0 && !(units[last].out_bytes > 0))
+    while (last > 0 && !(units[last].costs.out_bytes > 0))
         last--;
     return last;
 }
@@ -192,21 +191,21 @@ size_t pp_manifest_last_rows(const struct pp_manifest_model *model)
 /* The last unit of the language model also puts out the rows that its head
  * reads. It has room for their gradient from the generator, as it has for those
  * of several predictions. */
-static void pass_on(const struct join *j, struct pp_manifest_unit *units)
+static void pass_on(const struct join *j, struct pp_plan_unit *units)
 {
-    const struct pp_manifest_model *a = &j->to->model;
-    struct pp_manifest_unit *head = &units[a->n_units - 1];
-    head->out_bytes = units[pp_manifest_last_rows(a)].out_bytes;
+    const struct pp_plan_model *a = &j->to->model;
+    struct pp_plan_unit *head = &units[a->n_units - 1];
+    head->costs.out_bytes = units[pp_manifest_last_rows(a)].costs.out_bytes;
     if (head->workspace.fixed && !a->ahead)
         head->workspace.token +=
-            rint(head->out_bytes * pp_mesh_sharers(&j->to->mesh));
+            rint(head->costs.out_bytes * pp_mesh_sharers(&j->to->mesh));
 }
 
 static int join_models(struct join *j, struct pp_err *err)
 {
-    const struct pp_manifest_model *a = &j->to->model, *b = &j->of->model;
+    const struct pp_plan_model *a = &j->to->model, *b = &j->of->model;
     const struct pp_precision *types = pp_precision_find(a->dtype);
-    struct pp_manifest_model *x = &j->model;
+    struct pp_plan_model *x = &j->model;
     *x = *a;
     x->n_units = a->n_units + b->n_units;
     x->units = pp_arena_alloc(&j->arena, x->n_units, sizeof *x->units);
@@ -263,7 +262,7 @@ static int join_profiles(struct join *j, struct pp_profile *p,
 /* Appends the stages of a plan to those of the graph. */
 static int add_stages(struct join *j, const struct pp_manifest *m,
                       size_t first_unit, struct pp_graph *g,
-                      struct pp_manifest_stage *stages)
+                      struct pp_plan_stage *stages)
 {
     int base = g->n_stages;
     for (int s = 0; s < m->graph.n_stages; s++) {
@@ -281,7 +280,7 @@ static int add_stages(struct join *j, const struct pp_manifest *m,
             inputs[i] = base + from->inputs[i];
         if (base > 0 && s == 0)
             inputs[0] = base - 1;
-        stages[base + s] = (struct pp_manifest_stage){
+        stages[base + s] = (struct pp_plan_stage){
             .first_unit = first_unit + m->stages[s].first_unit,
             .n_units = m->stages[s].n_units,
             .recompute = m->stages[s].recompute};
@@ -293,19 +292,19 @@ static int add_stages(struct join *j, const struct pp_manifest *m,
 
 /* Adds up the units of the stages. */
 static void sum_stages(const struct join *j, const struct pp_graph *g,
-                       struct pp_manifest_stage *stages)
+                       struct pp_plan_stage *stages)
 {
     for (int s = 0; s < g->n_stages; s++) {
-        struct pp_manifest_stage *x = &stages[s];
+        struct pp_plan_stage *x = &stages[s];
         if (g->stages[s].n_inputs)
-            x->out_bytes = stages[g->stages[s].inputs[0]].out_bytes;
+            x->costs.out_bytes = stages[g->stages[s].inputs[0]].costs.out_bytes;
         for (size_t i = 0; i < x->n_units; i++)
-            pp_manifest_stage_add(x, &j->model.units[x->first_unit + i]);
+            pp_plan_stage_add(x, &j->model.units[x->first_unit + i]);
     }
 }
 
 static int join_stages(struct join *j, struct pp_graph *g,
-                       struct pp_manifest_stage **stages, struct pp_err *err)
+                       struct pp_plan_stage **stages, struct pp_err *err)
 {
     size_t n = (size_t)(j->to->graph.n_stages + j->of->graph.n_stages);
     *g = (struct pp_graph){.tied = {-1, -1}, .n_copies = 1};
@@ -353,7 +352,7 @@ static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
 {
     struct pp_component *parts =
         pp_arena_alloc(&j->arena, j->to->n_components + 2, sizeof *parts);
-    struct pp_manifest_stage *stages;
+    struct pp_plan_stage *stages;
     struct pp_profile profile;
     struct pp_graph graph;
     struct pp_mesh mesh = j->to->mesh;
@@ -381,7 +380,7 @@ static int set_all(struct join *j, struct pp_manifest *out, struct pp_err *err)
 static int check_roles(const struct join *j, const struct pp_manifest *out,
                        struct pp_err *err)
 {
-    const struct pp_manifest_unit *own = j->of->model.units;
+    const struct pp_plan_unit *own = j->of->model.units;
     for (size_t i = 0; i < j->of->model.n_units; i++)
         if (out->model.units[j->to->model.n_units + i].role != own[i].role)
             return pp_fail(err, PP_EXIT_INPUT,

@@ -238,8 +238,7 @@ static int set_section(struct pp_manifest *m, const char *key, json_t *section,
 }
 
 int pp_manifest_set_model(struct pp_manifest *m,
-                          const struct pp_manifest_model *model,
-                          struct pp_err *err)
+                          const struct pp_plan_model *model, struct pp_err *err)
 {
     json_t *document = begin_change(m, err);
     if (!document)
@@ -299,7 +298,7 @@ static int keep_schedule(const struct pp_manifest *old, struct pp_manifest *m,
 
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
-                           const struct pp_manifest_stage *stages,
+                           const struct pp_plan_stage *stages,
                            struct pp_err *err)
 {
     json_t *document = begin_change(m, err);
@@ -379,6 +378,23 @@ int pp_manifest_add_history(struct pp_manifest *m, const char *tool,
                       : pp_put(m->document, "history", json_pack("[O]", entry));
     json_decref(entry);
     return bad ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory") : 0;
+}
+
+struct pp_plan pp_manifest_plan(const struct pp_manifest *m)
+{
+    return (struct pp_plan){.model = &m->model,
+                            .profile = m->has_profile ? &m->profile : NULL,
+                            .microbatch = &m->microbatch,
+                            .mesh = &m->mesh,
+                            .graph = &m->graph,
+                            .stages = m->stages,
+                            .components = m->components,
+                            .n_components = m->n_components};
+}
+
+struct pp_layout pp_manifest_layout(const struct pp_manifest *m)
+{
+    return pp_plan_layout(pp_manifest_plan(m));
 }
 
 struct pp_plan_name pp_manifest_plan_name(const struct pp_manifest *m)

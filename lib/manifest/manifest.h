@@ -15,99 +15,10 @@
 #include "base/arena.h"
 #include "base/checksum.h"
 #include "base/err.h"
-#include "model/profile.h"
-#include "model/layout.h"
-#include "model/mesh.h"
-#include "model/cost.h"
-#include "model/model.h"
-#include "model/unit_bytes.h"
-#include "schedule/ir/graph.h"
+#include "cost/plan.h"
 #include "schedule/ir/schedule.h"
 
 #define PP_MANIFEST_VERSION 1
-
-/* Costs of a unit in a stage that recomputes. */
-struct pp_manifest_mode {
-    bool known;
-    double recompute_flops[2]; /* added to the cost of I; see fwd_flops */
-    double act_bytes[PP_N_SAVED_BLOCKS];
-    double workspace_bytes; /* per token, within one F, I or B */
-};
-
-/* Costs and sizes of one unit, as coefficients. */
-struct pp_manifest_unit {
-    const char *fqn;
-    uint64_t params;
-    double fwd_flops[2];                 /* per token, per attended pair */
-    double act_bytes[PP_N_SAVED_BLOCKS]; /* per token: freed at I; freed at W;
-                                            saved at I, freed at W */
-    double out_bytes;                    /* per token */
-    double state_bytes;  /* weights, gradients and optimizer of one rank, if the
-                            model has has_state */
-    double weight_bytes; /* those of them that are weights; 0: unknown */
-    enum pp_role role;   /* a frozen unit is not trained */
-    struct pp_workspace workspace; /* for each row of a rank; without what a
-                                      mode recomputes */
-    /* By pp_recompute; PP_RECOMPUTE_NONE is unused. A mode that is not known
-     * changes nothing. */
-    struct pp_manifest_mode modes[PP_N_RECOMPUTES];
-};
-
-struct pp_manifest_model {
-    const char *source; /* path of the model directory or config.json */
-    const char *architecture;
-    const char *dtype; /* byte counts assume it: "fp32" */
-    bool gpu;          /* byte counts assume a GPU, not the CPU */
-    bool tied;
-    const char *ahead;        /* the unit of the layer for multi-token
-                                 prediction, the first after the norm; NULL:
-                                 there is none */
-    bool has_state;           /* units have state_bytes */
-    uint64_t params;          /* tied ones count once */
-    bool has_frozen;          /* some units are frozen */
-    size_t image_merge;       /* patches of a feature of images of any size; 0:
-                                 all have one size, and a patch is a feature */
-    bool class_feature;       /* an image has one more, of a class token */
-    size_t feature_layers;    /* hidden states that make a feature; 0: 1 */
-    size_t n_tensors, rotary; /* what the tables of a rank depend on; 0 if they
-                                 are not known */
-    struct pp_manifest_unit *units;
-    size_t n_units;
-};
-
-/* One stage: units first_unit .. first_unit + n_units - 1 of the model. The
- * sums are over its units, under its recomputation. rank and inputs are in the
- * graph. */
-struct pp_manifest_stage {
-    size_t first_unit, n_units;
-    enum pp_recompute recompute;
-    uint64_t params, trained_params; /* of units that are not frozen */
-    double fwd_flops[2], recompute_flops[2];
-    double act_bytes[PP_N_SAVED_BLOCKS];
-    double workspace_bytes; /* the largest of its units' */
-    double out_bytes;   /* output of the last unit; an empty stage's input */
-    double state_bytes; /* if the model has has_state */
-};
-
-/* Adds the costs of u to the sums of a stage whose recompute is set. */
-void pp_manifest_stage_add(struct pp_manifest_stage *s,
-                           const struct pp_manifest_unit *u);
-
-/* A component of a model that has several, such as an image encoder: n_units of
- * the model's units from first_unit on, and their ranks. Components may share
- * ranks. If they are apart, each has a mesh of its own on ranks of its own from
- * first_rank on; else they have the manifest's. A generator is the last one and
- * a model of its own. */
-struct pp_component {
-    const char *name;
-    size_t first_unit, n_units;
-    int rank_offset, n_ranks; /* pipeline ranks: rows of the schedule */
-    bool apart;
-    struct pp_mesh mesh;
-    int first_rank;
-    const char *source; /* of a generator: the path of its model; else NULL */
-    const char *behind; /* the language model, which it reads; else NULL */
-};
 
 struct pp_manifest_data {
     const char *path;
@@ -140,11 +51,11 @@ struct pp_manifest {
     struct pp_arena arena; /* owns what the structs below point to */
     bool has_model, has_profile, has_microbatch, has_stages, has_data,
         has_schedule;
-    struct pp_manifest_model model;
+    struct pp_plan_model model;
     struct pp_profile profile; /* one entry a unit, in the model's order */
     struct pp_default_microbatch microbatch; /* the split assumes it */
     struct pp_mesh mesh;                     /* all 1 if absent */
-    struct pp_manifest_stage *stages;        /* graph.n_stages */
+    struct pp_plan_stage *stages;            /* graph.n_stages */
     struct pp_graph graph;                   /* valid with has_stages */
     struct pp_component *components;         /* n_components */
     size_t n_components;                     /* 0 if the model is not divided */
@@ -178,7 +89,7 @@ int pp_manifest_init(struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
  * microbatch, stages, components and schedule; new stages remove components and
  * a schedule that no longer fits. On failure *m is as it was. */
 int pp_manifest_set_model(struct pp_manifest *m,
-                          const struct pp_manifest_model *model,
+                          const struct pp_plan_model *model,
                           struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
                             struct pp_err *err) PP_MUST_USE;
@@ -187,10 +98,11 @@ int pp_manifest_set_microbatch(struct pp_manifest *m,
                                struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_stages(struct pp_manifest *m, const struct pp_mesh *mesh,
                            const struct pp_graph *graph,
-                           const struct pp_manifest_stage *stages,
+                           const struct pp_plan_stage *stages,
                            struct pp_err *err) PP_MUST_USE;
-/* Returns the places of all ranks: those of the components if they are apart,
- * else those of the mesh. */
+/* Returns the plan in m, which borrows its members, and the places of all
+ * ranks. m has stages. */
+struct pp_plan pp_manifest_plan(const struct pp_manifest *m);
 struct pp_layout pp_manifest_layout(const struct pp_manifest *m);
 
 /* m has a model and stages. first_unit of the components is ignored. */
@@ -205,7 +117,7 @@ int pp_manifest_set_schedule(struct pp_manifest *m, const struct pp_schedule *s,
 
 /* Returns the last unit whose rows the head of a language model reads, or one
  * after it that passes them on. */
-size_t pp_manifest_last_rows(const struct pp_manifest_model *model);
+size_t pp_manifest_last_rows(const struct pp_plan_model *model);
 
 /* Puts a generator behind the language model of m: the units, stages and ranks
  * of its plan, with their costs, those of its connector in its first unit. Both

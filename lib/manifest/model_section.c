@@ -65,7 +65,7 @@ static int put_frozen(json_t *o, const char *key, const void *role)
                : pp_put(o, key, json_true());
 }
 
-#define AT(member) PP_AT(struct pp_manifest_mode, member)
+#define AT(member) PP_AT(struct pp_plan_mode, member)
 #define COST .most = PP_MAX_COST
 static const struct pp_doc_field mode_fields[] = {
     {"again_flops", PP_REALS, PP_NEEDED, AT(recompute_flops), COST},
@@ -75,7 +75,7 @@ static const struct pp_doc_field mode_fields[] = {
 };
 #undef AT
 
-#define AT(member) PP_AT(struct pp_manifest_unit, member)
+#define AT(member) PP_AT(struct pp_plan_unit, member)
 static const struct pp_doc_field modes_fields[] = {
     {"selective", PP_OBJECT, PP_OPTIONAL, AT(modes[PP_RECOMPUTE_SELECTIVE]),
      .flagged = true, .fields = mode_fields},
@@ -86,10 +86,10 @@ static const struct pp_doc_field modes_fields[] = {
 
 static const struct pp_doc_field unit_fields[] = {
     {"fqn", PP_STRING, PP_NEEDED, AT(fqn)},
-    {"params", PP_INTEGER, PP_NEEDED, AT(params), 0, PP_MAX_COUNT},
-    {"fwd_flops", PP_REALS, PP_NEEDED, AT(fwd_flops), COST},
-    {"act_bytes", PP_REALS, PP_NEEDED, AT(act_bytes), COST},
-    {"out_bytes", PP_REAL, PP_NEEDED, AT(out_bytes), COST},
+    {"params", PP_INTEGER, PP_NEEDED, AT(costs.params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_NEEDED, AT(costs.fwd_flops), COST},
+    {"act_bytes", PP_REALS, PP_NEEDED, AT(costs.act_bytes), COST},
+    {"out_bytes", PP_REAL, PP_NEEDED, AT(costs.out_bytes), COST},
     {"state_bytes"}, /* read_state reads both */
     {"weight_bytes"},
     {"recompute", PP_OBJECT, PP_OPTIONAL, .fields = modes_fields},
@@ -101,7 +101,7 @@ static const struct pp_doc_field unit_fields[] = {
 };
 #undef AT
 
-#define AT(member) PP_AT(struct pp_manifest_model, member)
+#define AT(member) PP_AT(struct pp_plan_model, member)
 static const char *const devices[] = {"cpu", "cuda", NULL};
 const struct pp_doc_field pp_model_fields[] = {
     {"source", PP_STRING, PP_NEEDED, AT(source)},
@@ -122,7 +122,7 @@ const struct pp_doc_field pp_model_fields[] = {
 };
 #undef AT
 
-static bool is_known(const struct pp_manifest_model *model, enum pp_recompute r)
+static bool is_known(const struct pp_plan_model *model, enum pp_recompute r)
 {
     for (size_t i = 0; i < model->n_units; i++)
         if (model->units[i].modes[r].known)
@@ -143,29 +143,9 @@ int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
                          pp_recompute_names[mode]);
 }
 
-void pp_manifest_stage_add(struct pp_manifest_stage *s,
-                           const struct pp_manifest_unit *u)
-{
-    const struct pp_manifest_mode *mode = &u->modes[s->recompute];
-    const double *act = mode->known ? mode->act_bytes : u->act_bytes;
-    s->params += u->params;
-    s->trained_params += u->role == PP_ROLE_TRAINED ? u->params : 0;
-    for (int k = 0; k < 2; k++) {
-        s->fwd_flops[k] += u->fwd_flops[k];
-        s->recompute_flops[k] += mode->recompute_flops[k];
-    }
-    for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        s->act_bytes[k] += act[k];
-    if (mode->workspace_bytes > s->workspace_bytes)
-        s->workspace_bytes = mode->workspace_bytes;
-    s->out_bytes = u->out_bytes;
-    s->state_bytes += u->state_bytes;
-}
-
 /* All units have state_bytes or none has. */
 static int read_state(const struct pp_value *at, bool first,
-                      struct pp_manifest_model *model,
-                      struct pp_manifest_unit *u)
+                      struct pp_plan_model *model, struct pp_plan_unit *u)
 {
     struct pp_value member;
     bool there = pp_value_find(at, "state_bytes", &member);
@@ -191,8 +171,8 @@ static int read_state(const struct pp_value *at, bool first,
  * head are one tensor. */
 static int set_roles(const struct pp_value *at, struct pp_manifest *m)
 {
-    struct pp_manifest_model *model = &m->model;
-    const struct pp_manifest_unit *tied[2] = {NULL, NULL};
+    struct pp_plan_model *model = &m->model;
+    const struct pp_plan_unit *tied[2] = {NULL, NULL};
     enum pp_role *roles =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *roles);
     bool *frozen = pp_arena_alloc(&m->arena, model->n_units, sizeof *frozen);
@@ -222,10 +202,8 @@ static int set_roles(const struct pp_value *at, struct pp_manifest *m)
 
 static int compare_fqns(const void *a, const void *b)
 {
-    const struct pp_manifest_unit *x =
-        *(const struct pp_manifest_unit *const *)a;
-    const struct pp_manifest_unit *y =
-        *(const struct pp_manifest_unit *const *)b;
+    const struct pp_plan_unit *x = *(const struct pp_plan_unit *const *)a;
+    const struct pp_plan_unit *y = *(const struct pp_plan_unit *const *)b;
     int c = strcmp(x->fqn, y->fqn);
     return c ? c : (x > y) - (x < y);
 }
@@ -234,8 +212,8 @@ static int compare_fqns(const void *a, const void *b)
  * one. */
 static int check_unique(const struct pp_value *units, struct pp_manifest *m)
 {
-    const struct pp_manifest_model *model = &m->model;
-    const struct pp_manifest_unit **sorted =
+    const struct pp_plan_model *model = &m->model;
+    const struct pp_plan_unit **sorted =
         pp_arena_alloc(&m->arena, model->n_units, sizeof *sorted);
     if (!sorted)
         return pp_value_no_memory(units);
@@ -256,7 +234,7 @@ static int check_unique(const struct pp_value *units, struct pp_manifest *m)
 }
 
 /* Finds the layer for multi-token prediction: it comes after the norm. */
-static const char *find_ahead(const struct pp_manifest_model *model)
+static const char *find_ahead(const struct pp_plan_model *model)
 {
     bool after = false;
     for (size_t i = 0; i < model->n_units; i++) {
@@ -270,7 +248,7 @@ static const char *find_ahead(const struct pp_manifest_model *model)
 
 static int read_units(const struct pp_value *at, struct pp_manifest *m)
 {
-    struct pp_manifest_model *model = &m->model;
+    struct pp_plan_model *model = &m->model;
     if (pp_value_array(at, &model->n_units))
         return -1;
     if (!model->n_units)
@@ -291,17 +269,17 @@ static int read_units(const struct pp_value *at, struct pp_manifest *m)
 
 /* A tied head has no parameters of its own: its unit's params are the
  * embedding's, which count once. */
-static int sum_params(const struct pp_value *at,
-                      struct pp_manifest_model *model)
+static int sum_params(const struct pp_value *at, struct pp_plan_model *model)
 {
     uint64_t sum = 0, head = 0;
     bool has_embedding = false;
     for (size_t i = 0; i < model->n_units; i++) {
-        const struct pp_manifest_unit *u = &model->units[i];
-        if (__builtin_add_overflow(sum, u->params, &sum) || sum > PP_MAX_COUNT)
+        const struct pp_plan_unit *u = &model->units[i];
+        if (__builtin_add_overflow(sum, u->costs.params, &sum) ||
+            sum > PP_MAX_COUNT)
             return pp_value_fail(at, "the sum of params is too large");
         if (!strcmp(u->fqn, "lm_head"))
-            head = u->params;
+            head = u->costs.params;
         has_embedding |= !strcmp(u->fqn, "model.embed_tokens");
     }
     model->params = sum - (model->tied && has_embedding ? head : 0);
@@ -311,7 +289,7 @@ static int sum_params(const struct pp_value *at,
 int pp_read_model_section(const struct pp_value *at, void *manifest)
 {
     struct pp_manifest *m = manifest;
-    struct pp_manifest_model *model = &m->model;
+    struct pp_plan_model *model = &m->model;
     struct pp_value member;
     if (pp_fields_read(at, pp_model_fields, model))
         return -1;
@@ -327,7 +305,7 @@ int pp_read_model_section(const struct pp_value *at, void *manifest)
     return 0;
 }
 
-static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
+static json_t *write_unit(const struct pp_plan_unit *u, bool has_state,
                           struct pp_err *err)
 {
     json_t *o = json_object();
@@ -339,7 +317,7 @@ static json_t *write_unit(const struct pp_manifest_unit *u, bool has_state,
     return pp_written(o, bad, err);
 }
 
-json_t *pp_write_model_section(const struct pp_manifest_model *model,
+json_t *pp_write_model_section(const struct pp_plan_model *model,
                                struct pp_err *err)
 {
     json_t *o = json_object(), *units = json_array();

@@ -71,11 +71,11 @@ int pp_check_stage_mode(const struct pp_value *at, const struct pp_manifest *m,
 void pp_value_print(const json_t *root, FILE *f);
 
 /* Writers return a new value, or NULL with *err filled. */
-json_t *pp_write_model_section(const struct pp_manifest_model *model,
+json_t *pp_write_model_section(const struct pp_plan_model *model,
                                struct pp_err *err) PP_MUST_USE;
-json_t *pp_write_stages_section(const struct pp_manifest_model *model,
+json_t *pp_write_stages_section(const struct pp_plan_model *model,
                                 const struct pp_graph *graph,
-                                const struct pp_manifest_stage *stages,
+                                const struct pp_plan_stage *stages,
                                 struct pp_err *err) PP_MUST_USE;
 json_t *pp_write_components_section(const struct pp_manifest *m,
                                     const struct pp_component *components,

@@ -14,7 +14,7 @@
 struct stage {
     int number, rank, last_rank;
     int copy_of; /* -1: none */
-    struct pp_manifest_stage costs;
+    struct pp_plan_stage sums;
 };
 
 /* Costs follow from the units of a model, and need not be there. */
@@ -27,13 +27,13 @@ const struct pp_doc_field pp_stage_fields[] = {
     {"copy_of", PP_INTEGER, PP_OPTIONAL, AT(copy_of), 0, INT_MAX, .absent = -1},
     {"component"},
     {"inputs"},
-    {"params", PP_INTEGER, PP_ALWAYS, AT(costs.params), 0, PP_MAX_COUNT},
-    {"fwd_flops", PP_REALS, PP_ALWAYS, AT(costs.fwd_flops), COST},
-    {"again_flops", PP_REALS, PP_ALWAYS, AT(costs.recompute_flops), COST},
-    {"act_bytes", PP_REALS, PP_ALWAYS, AT(costs.act_bytes), COST},
-    {"passing_bytes", PP_REAL, PP_ALWAYS, AT(costs.workspace_bytes), COST},
-    {"out_bytes", PP_REAL, PP_ALWAYS, AT(costs.out_bytes), COST},
-    {"recompute", PP_CHOICE, PP_OPTIONAL, AT(costs.recompute),
+    {"params", PP_INTEGER, PP_ALWAYS, AT(sums.costs.params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_ALWAYS, AT(sums.costs.fwd_flops), COST},
+    {"again_flops", PP_REALS, PP_ALWAYS, AT(sums.recompute_flops), COST},
+    {"act_bytes", PP_REALS, PP_ALWAYS, AT(sums.costs.act_bytes), COST},
+    {"passing_bytes", PP_REAL, PP_ALWAYS, AT(sums.workspace_bytes), COST},
+    {"out_bytes", PP_REAL, PP_ALWAYS, AT(sums.costs.out_bytes), COST},
+    {"recompute", PP_CHOICE, PP_OPTIONAL, AT(sums.recompute),
      .words = pp_recompute_names, .list = "'none', 'selective' or 'full'"},
     {"units"},
     {NULL},
@@ -124,7 +124,7 @@ static int read_inputs(const struct pp_value *at, int stage,
     return 0;
 }
 
-static bool is_unit(const struct pp_manifest_model *model, const char *fqn)
+static bool is_unit(const struct pp_plan_model *model, const char *fqn)
 {
     for (size_t i = 0; i < model->n_units; i++)
         if (!strcmp(model->units[i].fqn, fqn))
@@ -135,9 +135,9 @@ static bool is_unit(const struct pp_manifest_model *model, const char *fqn)
 /* Stages hold the model's units in the model's order, so that a stage is a
  * range. */
 static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
-                           size_t next, struct pp_manifest_stage *s)
+                           size_t next, struct pp_plan_stage *s)
 {
-    const struct pp_manifest_model *model = &m->model;
+    const struct pp_plan_model *model = &m->model;
     struct pp_value list;
     s->first_unit = next;
     if (!pp_value_find(at, "units", &list))
@@ -171,7 +171,7 @@ static int read_unit_names(const struct pp_value *at, struct pp_manifest *m,
 
 /* A stage is frozen if all of its units are. */
 static bool is_frozen(const struct pp_manifest *m,
-                      const struct pp_manifest_stage *s)
+                      const struct pp_plan_stage *s)
 {
     size_t n = 0;
     for (size_t i = 0; i < s->n_units; i++)
@@ -180,13 +180,13 @@ static bool is_frozen(const struct pp_manifest *m,
 }
 
 static void sum_units(const struct pp_manifest *m, int stage,
-                      struct pp_manifest_stage *s)
+                      struct pp_plan_stage *s)
 {
     for (size_t i = 0; i < s->n_units; i++)
-        pp_manifest_stage_add(s, &m->model.units[s->first_unit + i]);
+        pp_plan_stage_add(s, &m->model.units[s->first_unit + i]);
     const struct pp_stage_node *node = &m->graph.stages[stage];
     if (!s->n_units && node->n_inputs)
-        s->out_bytes = m->stages[node->inputs[0]].out_bytes;
+        s->costs.out_bytes = m->stages[node->inputs[0]].costs.out_bytes;
 }
 
 /* Checks the costs that are given. */
@@ -195,10 +195,10 @@ static int check_sums(const struct pp_value *at, const struct stage *given,
 {
     struct pp_value member;
     if (pp_value_find(at, "params", &member) &&
-        given->costs.params != sums->costs.params)
+        given->sums.costs.params != sums->sums.costs.params)
         return pp_value_fail(&member,
                              "'%" PRIu64 "' is not the units' %" PRIu64,
-                             given->costs.params, sums->costs.params);
+                             given->sums.costs.params, sums->sums.costs.params);
     for (const struct pp_doc_field *f = pp_stage_fields; f->key; f++) {
         bool real = f->type == PP_REAL || f->type == PP_REALS;
         const char *a = (const char *)given + f->offset;
@@ -221,17 +221,17 @@ static int check_sums(const struct pp_value *at, const struct stage *given,
 static int set_costs(const struct pp_value *at, struct pp_manifest *m,
                      const struct stage *given)
 {
-    struct pp_manifest_stage *s = &m->stages[given->number];
-    struct stage sums = *given;
+    struct pp_plan_stage *s = &m->stages[given->number];
+    struct stage found = *given;
     sum_units(m, given->number, s);
     m->graph.stages[given->number].frozen = is_frozen(m, s);
-    sums.costs = *s;
+    found.sums = *s;
     if (m->has_model)
-        return check_sums(at, given, &sums);
-    if (pp_fields_read(at, pp_stage_fields, &sums))
+        return check_sums(at, given, &found);
+    if (pp_fields_read(at, pp_stage_fields, &found))
         return -1;
-    *s = sums.costs;
-    s->trained_params = s->params;
+    *s = found.sums;
+    s->trained_params = s->costs.params;
     return 0;
 }
 
@@ -262,7 +262,7 @@ static int count_copies(const struct pp_value *at, struct pp_manifest *m)
 static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
                       struct pp_manifest *m)
 {
-    struct pp_manifest_stage *s = &m->stages[stage];
+    struct pp_plan_stage *s = &m->stages[stage];
     struct stage given = {.last_rank = m->mesh.pp - 1};
     struct pp_value member;
     if (pp_fields_read(at, pp_stage_fields, &given))
@@ -276,7 +276,7 @@ static int read_stage(const struct pp_value *at, int stage, size_t next_unit,
         !json_object_get(at->parent->parent->value, "components"))
         return pp_value_fail(&member, "there are no components");
     m->graph.stages[stage].row = given.rank;
-    s->recompute = given.costs.recompute;
+    s->recompute = given.sums.recompute;
     if (check_copy_of(at, stage, given.copy_of, m))
         return -1;
     int original = m->graph.stages[stage].copy_of;
@@ -307,7 +307,7 @@ static int check_ranks(const struct pp_value *at, struct pp_manifest *m)
 static int holder(const struct pp_manifest *m, const char *fqn)
 {
     for (int s = 0; s < m->graph.n_stages; s++) {
-        const struct pp_manifest_stage *stage = &m->stages[s];
+        const struct pp_plan_stage *stage = &m->stages[s];
         for (size_t i = 0; i < stage->n_units; i++)
             if (!strcmp(m->model.units[stage->first_unit + i].fqn, fqn))
                 return s;
@@ -337,7 +337,7 @@ static void find_tied(struct pp_manifest *m)
 
 static int check_tiling(const struct pp_value *at, const struct pp_manifest *m)
 {
-    const struct pp_manifest_stage *last = &m->stages[m->graph.n_stages - 1];
+    const struct pp_plan_stage *last = &m->stages[m->graph.n_stages - 1];
     size_t end = last->first_unit + last->n_units;
     if (m->has_model && end < m->model.n_units)
         return pp_value_fail(at, "'%.*s' is in no stage", PP_VALUE_QUOTE,
@@ -384,10 +384,9 @@ int pp_read_stages_section(const struct pp_value *at, void *manifest)
     return 0;
 }
 
-static json_t *write_stage(const struct pp_manifest_model *model,
+static json_t *write_stage(const struct pp_plan_model *model,
                            const struct pp_graph *graph, int number,
-                           const struct pp_manifest_stage *s,
-                           struct pp_err *err)
+                           const struct pp_plan_stage *s, struct pp_err *err)
 {
     assert(s->first_unit + s->n_units <= model->n_units);
     const struct pp_stage_node *node = &graph->stages[number];
@@ -395,7 +394,7 @@ static json_t *write_stage(const struct pp_manifest_model *model,
     const struct stage stage = {.number = number,
                                 .rank = node->row,
                                 .copy_of = node->copy_of,
-                                .costs = *s};
+                                .sums = *s};
     int bad = pp_fields_put(o, pp_stage_fields, &stage, err);
     if (s->recompute == PP_RECOMPUTE_NONE) {
         json_object_del(o, "again_flops");
@@ -411,9 +410,9 @@ static json_t *write_stage(const struct pp_manifest_model *model,
     return pp_written(o, bad, err);
 }
 
-json_t *pp_write_stages_section(const struct pp_manifest_model *model,
+json_t *pp_write_stages_section(const struct pp_plan_model *model,
                                 const struct pp_graph *graph,
-                                const struct pp_manifest_stage *stages,
+                                const struct pp_plan_stage *stages,
                                 struct pp_err *err)
 {
     json_t *list = json_array();

@@ -57,10 +57,10 @@ static const struct pp_doc_field row_fields[] = {
     {"fqn"},
     {"kind"},
     {"class"},
-    {"params", PP_INTEGER, PP_NEEDED, AT(params), 0, PP_MAX_COUNT},
-    {"fwd_flops", PP_REALS, PP_NEEDED, AT(fwd_flops), COST},
-    {"act_bytes", PP_REALS, PP_NEEDED, AT(act_bytes), COST},
-    {"out_bytes", PP_REAL, PP_NEEDED, AT(out_bytes), COST},
+    {"params", PP_INTEGER, PP_NEEDED, AT(costs.params), 0, PP_MAX_COUNT},
+    {"fwd_flops", PP_REALS, PP_NEEDED, AT(costs.fwd_flops), COST},
+    {"act_bytes", PP_REALS, PP_NEEDED, AT(costs.act_bytes), COST},
+    {"out_bytes", PP_REAL, PP_NEEDED, AT(costs.out_bytes), COST},
     {"workspace_bytes", PP_OWN, PP_OPTIONAL, AT(workspace),
      .read = pp_read_workspace},
     {NULL},
@@ -109,7 +109,7 @@ static int check_params(const struct pp_value *at,
 {
     uint64_t params = 0;
     for (size_t i = 0; i < n; i++) {
-        params += rows[i].params; /* both are below 2^63 */
+        params += rows[i].costs.params; /* both are below 2^63 */
         if (params > PP_MAX_COUNT)
             return pp_value_fail(at, "the sum of params is too large");
     }

@@ -82,7 +82,7 @@ uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
     uint64_t shares[PP_N_SHARES], sum = 0;
     m = pp_unit_model(m, &u);
     if (m->table)
-        return pp_unit_row(m, u)->params;
+        return pp_unit_row(m, u)->costs.params;
     pp_unit_shares(m, u, shares);
     for (int s = 0; s < PP_N_SHARES; s++)
         sum += shares[s];
@@ -127,7 +127,7 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
     struct pp_flops f = {0};
     m = pp_unit_model(m, &u);
     if (m->table) {
-        const double *flops = pp_unit_row(m, u)->fwd_flops;
+        const double *flops = pp_unit_row(m, u)->costs.fwd_flops;
         return (struct pp_flops){flops[0], flops[1], 0};
     }
     if (pp_unit_is_vision(u))

@@ -490,6 +490,14 @@ struct pp_workspace {
 
 enum { PP_WORKSPACE_NUMBERS = 5 }; /* of the struct */
 
+/* The costs of a unit, or a sum over units. */
+struct pp_unit_costs {
+    uint64_t params;
+    double fwd_flops[2];                 /* per token, per attended pair */
+    double act_bytes[PP_N_SAVED_BLOCKS]; /* per token, by pp_saved_block */
+    double out_bytes;                    /* per token */
+};
+
 /* A model of any architecture, known by a table of its units and their costs.
  * Some units come before the layers and some after them; rules that count
  * layers count only the layers. */
@@ -497,9 +505,7 @@ struct pp_unit_row {
     const char *fqn;   /* below PP_FQN_TEXT characters */
     const char *class; /* class of its module; likewise */
     enum pp_unit_kind kind;
-    uint64_t params;
-    double fwd_flops[2]; /* per token, per attended pair */
-    double act_bytes[PP_N_SAVED_BLOCKS], out_bytes; /* per token */
+    struct pp_unit_costs costs;
     struct pp_workspace workspace;
 };
 

@@ -71,9 +71,10 @@ schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
 schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
+cost base model schedule/ir schedule/simulate
 split base model schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base
-manifest base model schedule/ir schedule/simulate
+manifest base model cost schedule/ir schedule/simulate
 data base
 device base
 comm base device

@@ -5,7 +5,7 @@
 
 #include "base/num.h"
 #include "manifest/sections.h"
-#include "manifest/stage_costs.h"
+#include "cost/stage_costs.h"
 #include "tap.h"
 
 /* jq makes the other documents that are refused, and cannot write this byte. */
@@ -131,7 +131,7 @@ static void test_own(void)
     ok(parse(own, &m), "a whole manifest is read");
     is_int((long long)m.model.n_units, 3, "units");
     is_int((long long)m.model.params, 110, "a tied head counts once");
-    is_near(m.model.units[1].fwd_flops[0], 10.5, 0, "flops");
+    is_near(m.model.units[1].costs.fwd_flops[0], 10.5, 0, "flops");
     ok(m.has_microbatch && m.microbatch.tokens == 96 &&
            m.microbatch.seq_len == 48,
        "microbatch");
@@ -145,9 +145,9 @@ static void test_own(void)
     is_int(m.graph.tied[1], 1, "stage of the tied head");
     is_int((long long)m.stages[1].first_unit, 1, "first unit");
     is_int((long long)m.stages[1].n_units, 2, "number of units");
-    is_int((long long)m.stages[0].params, 10, "sum of parameters");
-    is_near(m.stages[1].act_bytes[1], 9, 0, "sum of saved bytes");
-    is_near(m.stages[0].out_bytes, 4, 0, "output of a stage");
+    is_int((long long)m.stages[0].costs.params, 10, "sum of parameters");
+    is_near(m.stages[1].costs.act_bytes[1], 9, 0, "sum of saved bytes");
+    is_near(m.stages[0].costs.out_bytes, 4, 0, "output of a stage");
     ok(m.data.checksum == 0x0123456789abcdef, "checksum");
     is_int(m.data.capacity, 128, "capacity");
     is_int(m.schedule.channel_depth, 0, "channel depth");
@@ -223,13 +223,13 @@ static void test_copies(void)
 }
 
 /* Four units, the third with awkward numbers. */
-static struct pp_manifest_unit some_units[] = {
-    {"model.embed_tokens", 7, {0, 0}, {0, 0, 1}, 16},
-    {"model.layers.0", 8, {1.0 / 3, 1e22}, {0.1, 2, 3}, 16},
-    {"model.layers.1", UINT64_C(1) << 53, {1e-7, 12345678}, {4, 5, 6}, 16},
-    {"lm_head", 7, {2, 0}, {0, 0, 0}, 0},
+static struct pp_plan_unit some_units[] = {
+    {"model.embed_tokens", {7, {0, 0}, {0, 0, 1}, 16}},
+    {"model.layers.0", {8, {1.0 / 3, 1e22}, {0.1, 2, 3}, 16}},
+    {"model.layers.1", {UINT64_C(1) << 53, {1e-7, 12345678}, {4, 5, 6}, 16}},
+    {"lm_head", {7, {2, 0}, {0, 0, 0}, 0}},
 };
-static const struct pp_manifest_model some_model = {
+static const struct pp_plan_model some_model = {
     .source = "dir/\"m\"",
     .architecture = "Qwen3ForCausalLM",
     .dtype = "fp32",
@@ -239,15 +239,15 @@ static const struct pp_manifest_model some_model = {
     .n_units = 4,
 };
 
-static void sum(struct pp_manifest_stage *s)
+static void sum(struct pp_plan_stage *s)
 {
     for (size_t i = s->first_unit; i < s->first_unit + s->n_units; i++) {
-        s->params += some_units[i].params;
+        s->costs.params += some_units[i].costs.params;
         for (int k = 0; k < 2; k++)
-            s->fwd_flops[k] += some_units[i].fwd_flops[k];
+            s->costs.fwd_flops[k] += some_units[i].costs.fwd_flops[k];
         for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-            s->act_bytes[k] += some_units[i].act_bytes[k];
-        s->out_bytes = some_units[i].out_bytes;
+            s->costs.act_bytes[k] += some_units[i].costs.act_bytes[k];
+        s->costs.out_bytes = some_units[i].costs.out_bytes;
     }
 }
 
@@ -259,7 +259,7 @@ static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
     struct pp_arena a = {0};
     struct pp_graph g;
     struct pp_mesh mesh = {n_stages, 1, 1, 1, 1};
-    struct pp_manifest_stage stages[4] = {0};
+    struct pp_plan_stage stages[4] = {0};
     int last = n_stages - 1;
     stages[0].n_units = last ? boundary : 4;
     for (int s = 1; s < n_stages; s++)
@@ -269,7 +269,7 @@ static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
     for (int s = 0; s < n_stages; s++) {
         sum(&stages[s]);
         if (s && !stages[s].n_units)
-            stages[s].out_bytes = stages[s - 1].out_bytes;
+            stages[s].costs.out_bytes = stages[s - 1].costs.out_bytes;
     }
     int rc = pp_graph_chain(&a, n_stages, 1, PP_PLACEMENT_LOOP, &g, err);
     if (!rc)
@@ -312,7 +312,8 @@ static void test_setters(void)
     ok(!set_split(&m, 3, 2, &err), "set the stages: %s", err.text);
     is_int(m.graph.n_stages, 3, "and see them");
     is_int(m.graph.tied[1], 2, "the head is in the last");
-    is_near(m.stages[1].out_bytes, 16, 0, "an empty stage passes its input");
+    is_near(m.stages[1].costs.out_bytes, 16, 0,
+            "an empty stage passes its input");
     ok(!set_schedule(&m, &err), "set a schedule: %s", err.text);
     ok(m.has_schedule && m.schedule.graph == &m.graph, "and see it");
     struct pp_manifest_data data = {"p", 0xab, 5, 6, 100, 2, 99};
@@ -324,8 +325,8 @@ static void test_setters(void)
     char *text = text_of(&m);
     ok(parse(text, &again), "what was set can be read");
     is_text(&again, text, "and written: the same bytes");
-    ok(again.model.units[1].fwd_flops[0] == 1.0 / 3, "reals are exact");
-    ok(again.model.units[2].params == UINT64_C(1) << 53, "integers too");
+    ok(again.model.units[1].costs.fwd_flops[0] == 1.0 / 3, "reals are exact");
+    ok(again.model.units[2].costs.params == UINT64_C(1) << 53, "integers too");
     is_int(again.schedule.channel_depth, 3, "the depth went along");
     ok(again.microbatch.seq_len == 4 && !again.microbatch.n_images,
        "the microbatch too");
@@ -377,7 +378,7 @@ static void test_extensions(void)
     struct pp_mesh mesh = {1, 2, 1, 1, 1};
     struct pp_arena a = {0};
     struct pp_graph g;
-    struct pp_manifest_stage stage = {0};
+    struct pp_plan_stage stage = {0};
     ok(!pp_graph_chain(&a, 1, 1, PP_PLACEMENT_LOOP, &g, &err) &&
            !pp_manifest_set_stages(&m, &mesh, &g, &stage, &err),
        "a section is replaced: %s", err.text);
@@ -395,8 +396,8 @@ static void test_refused(void)
     struct pp_err err = {0};
     if (!parse(own, &m))
         abort();
-    struct pp_manifest_unit twice[2] = {some_units[0], some_units[0]};
-    struct pp_manifest_model bad = some_model;
+    struct pp_plan_unit twice[2] = {some_units[0], some_units[0]};
+    struct pp_plan_model bad = some_model;
     bad.units = twice;
     bad.n_units = 2;
     ok(pp_manifest_set_model(&m, &bad, &err) == -1, "a wrong model");
@@ -629,7 +630,8 @@ static void test_apart(void)
         struct pp_stage_costs c;
         struct pp_err err = {0};
         apart_text(cases[i].dp, text, sizeof text);
-        if (!ok(parse(text, &m) && !pp_stage_costs_init(&c, &m, &err),
+        if (!ok(parse(text, &m) &&
+                    !pp_stage_costs_init(&c, pp_manifest_plan(&m), &err),
                 "an encoder on %d ranks of its own", cases[i].dp))
             continue;
         struct pp_action reduce = {.op = PP_REDUCE_GRAD, .peer = -1};
@@ -674,7 +676,8 @@ static void test_many(void)
     struct pp_manifest m;
     struct pp_stage_costs c;
     struct pp_err err = {0};
-    if (!ok(parse(text, &m) && !pp_stage_costs_init(&c, &m, &err),
+    if (!ok(parse(text, &m) &&
+                !pp_stage_costs_init(&c, pp_manifest_plan(&m), &err),
             "four components"))
         return;
     is_int((long long)c.language, 3,

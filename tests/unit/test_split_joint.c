@@ -29,9 +29,8 @@ static void make_table(struct table *x, uint64_t key)
                                  .kind = i == 0             ? PP_UNIT_EMBED
                                          : i == N_UNITS - 1 ? PP_UNIT_HEAD
                                                             : PP_UNIT_LAYER,
-                                 .params = 10,
-                                 .out_bytes = 8};
-        x->rows[i].fwd_flops[0] =
+                                 .costs = {.params = 10, .out_bytes = 8}};
+        x->rows[i].costs.fwd_flops[0] =
             1 + floor(20 * pp_rng_uniform(key, (uint64_t)i));
     }
     x->model = (struct pp_model){
@@ -54,7 +53,7 @@ static double busiest(const struct table *x, const struct pp_split_choice *c)
         bool back = c->placement == PP_PLACEMENT_V && s / N_RANKS % 2;
         int rank = back ? N_RANKS - 1 - s % N_RANKS : s % N_RANKS;
         for (size_t i = c->bounds[s]; i < c->bounds[s + 1]; i++)
-            work[rank] += 3.0 * M * TOKENS * x->rows[i].fwd_flops[0];
+            work[rank] += 3.0 * M * TOKENS * x->rows[i].costs.fwd_flops[0];
     }
     for (int r = 0; r < N_RANKS; r++)
         most = fmax(most, work[r]);

@@ -53,11 +53,12 @@ static void fill_rows(struct table *x, uint64_t key)
             .kind = i == 0             ? PP_UNIT_EMBED
                     : i == N_UNITS - 1 ? PP_UNIT_HEAD
                                        : PP_UNIT_LAYER,
-            .params = 10 + (uint64_t)(60 * pp_rng_uniform(key, k++))};
-        r->fwd_flops[0] = 1 + floor(100 * pp_rng_uniform(key, k++));
+            .costs = {.params =
+                          10 + (uint64_t)(60 * pp_rng_uniform(key, k++))}};
+        r->costs.fwd_flops[0] = 1 + floor(100 * pp_rng_uniform(key, k++));
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            r->act_bytes[b] = floor(40 * pp_rng_uniform(key, k++));
-        r->out_bytes =
+            r->costs.act_bytes[b] = floor(40 * pp_rng_uniform(key, k++));
+        r->costs.out_bytes =
             key % 2 ? 8 : 1 + (uint64_t)(60 * pp_rng_uniform(key, k++));
     }
 }

@@ -47,11 +47,11 @@ static void make(struct fixture *x, const struct model *of, uint64_t key)
                                   .kind = embed  ? PP_UNIT_EMBED
                                           : head ? PP_UNIT_HEAD
                                                  : PP_UNIT_LAYER,
-                                  .out_bytes = 64};
-        r->params = (uint64_t)(4000 * (embed ? of->head : part));
-        r->fwd_flops[0] = floor(1000 * part);
+                                  .costs = {.out_bytes = 64}};
+        r->costs.params = (uint64_t)(4000 * (embed ? of->head : part));
+        r->costs.fwd_flops[0] = floor(1000 * part);
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            r->act_bytes[b] =
+            r->costs.act_bytes[b] =
                 floor((embed ? 10 : 400) *
                       (1 + of->spread * pp_rng_uniform(key, k++)));
     }

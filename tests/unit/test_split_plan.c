@@ -45,18 +45,18 @@ static void make(struct fixture *x, uint64_t key)
     for (int i = 0; i < N_UNITS; i++) {
         struct pp_unit_row *r = &x->rows[i];
         double u = pp_rng_uniform(key, k++);
-        *r = (struct pp_unit_row){.fqn = names[i],
-                                  .class = "Block",
-                                  .kind = i < N_FIRST ? PP_UNIT_EMBED
-                                          : i < N_FIRST + N_LAYERS
-                                              ? PP_UNIT_LAYER
-                                              : PP_UNIT_HEAD,
-                                  .params = 100 + (uint64_t)(400 * u)};
-        r->fwd_flops[0] = floor(100 * pp_rng_uniform(key, k++));
-        r->fwd_flops[1] = floor(10 * pp_rng_uniform(key, k++));
+        *r = (struct pp_unit_row){
+            .fqn = names[i],
+            .class = "Block",
+            .kind = i < N_FIRST              ? PP_UNIT_EMBED
+                    : i < N_FIRST + N_LAYERS ? PP_UNIT_LAYER
+                                             : PP_UNIT_HEAD,
+            .costs = {.params = 100 + (uint64_t)(400 * u)}};
+        r->costs.fwd_flops[0] = floor(100 * pp_rng_uniform(key, k++));
+        r->costs.fwd_flops[1] = floor(10 * pp_rng_uniform(key, k++));
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
-            r->act_bytes[b] = floor(40 * pp_rng_uniform(key, k++));
-        r->out_bytes = 8;
+            r->costs.act_bytes[b] = floor(40 * pp_rng_uniform(key, k++));
+        r->costs.out_bytes = 8;
     }
     x->model = (struct pp_model){
         .architecture = PP_TABLE, .n_layers = N_LAYERS, .table = &x->table};
@@ -189,7 +189,8 @@ static void test_layout(void)
     bool all = true;
     for (uint64_t key = 0; key < N_TRIES; key += (uint64_t)fewer()) {
         make(&x, 200 + key);
-        x.rows[0].fwd_flops[0] = x.rows[N_UNITS - 1].fwd_flops[0] = 500;
+        x.rows[0].costs.fwd_flops[0] = x.rows[N_UNITS - 1].costs.fwd_flops[0] =
+            500;
         x.request.layout = true;
         all &= is_best(&x.request);
     }
@@ -248,11 +249,11 @@ static void test_sums(void)
     if (!ok(!pp_split_plan(&x.request, &plan, &err), "a plan with buffers"))
         return;
     for (int i = 0; i < N_UNITS; i++) {
-        const double *f = x.rows[i].fwd_flops;
+        const double *f = x.rows[i].costs.fwd_flops;
         double products = 16 * f[0], pairs = 16 * 8.5 * f[1];
         flops += products + pairs;           /* F */
         flops += 2 * products + 2.5 * pairs; /* B */
-        params += x.rows[i].params;
+        params += x.rows[i].costs.params;
     }
     for (int r = 0; r < 3; r++) {
         busy += plan.ranks[r].busy;
@@ -274,7 +275,7 @@ static void test_profile(void)
     struct pp_profile profile = {.units = units, .n_units = N_UNITS};
     make(&x, 2);
     for (int i = 0; i < N_UNITS; i++) {
-        const double *f = x.rows[i].fwd_flops;
+        const double *f = x.rows[i].costs.fwd_flops;
         units[i] = (struct pp_unit_seconds){.fqn = names[i],
                                             .fwd = {f[0], f[1]},
                                             .input = {f[0], 2.5 * f[1]},

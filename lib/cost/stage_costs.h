@@ -1,39 +1,36 @@
 /* SPDX-License-Identifier: MIT */
-/* stage_costs - the cost of an action, from the stages of a manifest.
+/* stage_costs - the cost of an action, from the stages of a plan.
  *
- * It is in seconds if the manifest has a profile, and otherwise in
- * floating-point operations, which stand for time. */
-#ifndef PP_MANIFEST_STAGE_COSTS_H
-#define PP_MANIFEST_STAGE_COSTS_H
+ * It is in seconds if the plan has a profile, and otherwise in floating-point
+ * operations, which stand for time. */
+#ifndef PP_COST_STAGE_COSTS_H
+#define PP_COST_STAGE_COSTS_H
 
-#include "manifest/workloads.h"
+#include "cost/workloads.h"
+#include "schedule/ir/action.h"
 
 struct pp_stage_costs {
-    const struct pp_graph *graph;
-    const struct pp_manifest_stage *stages;
-    double *head_flops;               /* by stage: its head's, per token */
-    const struct pp_profile *profile; /* NULL if there is none */
-    /* By stage, if there is a profile: its head, which recomputes its products,
-     * and the sums of its units of each encoder and of the others. */
-    struct pp_unit_seconds *heads, *items[PP_MAX_ENCODERS], *others;
-    const struct pp_manifest_unit *units; /* of the model; may be NULL */
+    struct pp_plan plan;
     /* The first units are those of encoders whose items are counted, each up to
-     * its end; 0: there are no more of them. */
+     * its end; 0: no more encoders. */
     size_t encoder_end[PP_MAX_ENCODERS];
     size_t language; /* the first unit of the language model */
-    bool has_frozen;
-    /* By stage, if there is a profile. */
-    struct {
-        double reduced;  /* bytes that REDUCE_GRAD moves to a rank */
-        double gathered; /* that UNSHARD moves */
-    } * moved;
-    /* By stage, if there is a profile: of the bridge behind it
-     * (pp_layout_busier_end), else 1. */
-    double *busier_end;
+    /* By stage. */
+    struct pp_stage_cost {
+        double head_flops; /* per token */
+        /* All below if there is a profile. The head recomputes its products;
+         * the others are sums over the units of each encoder, and over the
+         * rest. */
+        struct pp_unit_seconds head, items[PP_MAX_ENCODERS], others;
+        double reduced;    /* bytes that REDUCE_GRAD moves to a rank */
+        double gathered;   /* bytes that UNSHARD moves to a rank */
+        double busier_end; /* of the bridge behind the stage
+                              (pp_layout_busier_end), else 1 */
+    } * stages;
 };
 
-/* The manifest, which has stages, must outlive the costs. */
-int pp_stage_costs_init(struct pp_stage_costs *c, const struct pp_manifest *m,
+/* The members of the plan must outlive the costs. */
+int pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p,
                         struct pp_err *err) PP_MUST_USE;
 
 /* Returns true if any stage has a cost. */
@@ -63,7 +60,7 @@ void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
 
 /* Returns the operations of forward and backward through all units: per token,
  * and per attended pair. */
-void pp_model_cost(const struct pp_manifest_model *m, double *per_token,
+void pp_model_cost(const struct pp_plan_model *m, double *per_token,
                    double *per_pair);
 
 /* Returns the seconds of a step outside its schedule, or 0 if there is no
