@@ -112,7 +112,7 @@ static int read_manifest(struct ppsched *p, int argc, char **argv)
     if (!p->manifest.has_stages)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: has no stages; run ppsplit first", p->name);
-    if (!p->options.kind && !p->options.csv && !p->options.compare &&
+    if (!p->options.kind && !p->options.import && !p->options.compare &&
         !p->manifest.has_schedule)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: has no schedule; make one with -s", p->name);
@@ -235,7 +235,7 @@ static int refuse(struct ppsched *p)
             return -1;
         p->tool->err = why;
     }
-    return p->options.csv || p->options.kind
+    return p->options.import || p->options.kind
                ? -1
                : pp_fail_at(&p->tool->err, "%s: ", p->name);
 }
@@ -252,7 +252,7 @@ int ppsched_prepare(struct ppsched *p)
         !ppsched_is_auto(&p->options) &&
         (ppsched_open_costs(p) || ppsched_choose_depth(p)))
         return -1;
-    if (p->options.csv ? ppsched_csv_check(p) : ppsched_prove(p))
+    if (p->options.import ? ppsched_import_check(p) : ppsched_prove(p))
         return refuse(p);
     return ppsched_open_costs(p);
 }
@@ -311,20 +311,20 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
     return 0;
 }
 
-/* Reads the manifest, the data and the CSV file that the options name. */
+/* Reads the manifest, the data and the file that the options name. */
 static int read_input(struct ppsched *p, int argc, char **argv)
 {
     const struct ppsched_options *o = &p->options;
-    /* A CSV file has its own stages, so a manifest must be named. */
-    bool has_manifest = !o->n_ranks && (!o->csv || optind < argc);
+    /* A file has its own stages, so a manifest must be named. */
+    bool has_manifest = !o->n_ranks && (!o->import || optind < argc);
     if (o->n_ranks && optind < argc)
         return tool_usage(p->tool, "'%s': -p cannot be used with a manifest",
                           argv[optind]);
-    if (o->n_ranks && !o->compare && ppsched_abstract(p))
+    if (o->n_ranks && !o->compare && !o->import && ppsched_abstract(p))
         return -1;
     if ((has_manifest && read_manifest(p, argc, argv)) || choose_data(p))
         return -1;
-    return o->csv ? ppsched_csv_read(p, has_manifest) : 0;
+    return o->import ? ppsched_import(p, has_manifest) : 0;
 }
 
 /* Returns true if the run prints a view or the manifest. A picture on standard
@@ -335,14 +335,14 @@ static bool prints(const struct ppsched *p)
     bool view = o->check || o->stats || o->timeline || o->export || o->overlay;
     bool taken = !p->tool->output && ((o->svg && !strcmp(o->svg, "-")) ||
                                       (o->trace && !strcmp(o->trace, "-")));
-    return view || ((o->kind || o->csv) && !taken);
+    return view || ((o->kind || o->import) && !taken);
 }
 
 static int print(struct ppsched *p, FILE *f, int argc, char **argv)
 {
     const struct ppsched_options *o = &p->options;
     if (o->export)
-        return ppsched_csv_export(p, f);
+        return ppsched_export(p, f);
     if (o->overlay)
         return ppsched_overlay(p, f);
     if (o->stats)
@@ -381,7 +381,7 @@ int main(int argc, char **argv)
         .name = "ppsched",
         .synopsis =
             "-s KIND -m N [options] [MANIFEST]\n"
-            "       ppsched --csv FILE [options] [MANIFEST]\n"
+            "       ppsched --import FILE [options] [MANIFEST]\n"
             "       ppsched --compare KIND,KIND,... -m N [options] [MANIFEST]\n"
             "       ppsched --check | --stats | -t | --svg FILE | --trace FILE "
             "|\n               --overlay TRACE | --export FORM [options] "
@@ -389,15 +389,16 @@ int main(int argc, char **argv)
         .summary = "Order the work of a pipeline, prove that it cannot "
                    "deadlock, and show its cost.",
         .options = ppsched_option_table,
-        .everyday = "schedule microbatches csv compare list ranks chunks cost "
-                    "data memory max-in-flight depth check stats timeline svg "
-                    "trace overlay export output verbose help"};
+        .everyday =
+            "schedule microbatches import compare list ranks chunks cost "
+            "data memory max-in-flight depth check stats timeline svg "
+            "trace overlay export output verbose help"};
     struct ppsched p = {.tool = &t};
     if (ppsched_read_options(&t, &p.options, argc, argv) == 0)
         run(&p, argc, argv);
     ppsched_costs_finish(&p.costs);
     pp_schedule_finish(&p.built);
-    pp_csv_finish(&p.csv);
+    pp_import_finish(&p.import);
     pp_packed_finish(&p.packed);
     pp_manifest_finish(&p.manifest);
     return tool_finish(&t);

@@ -10,8 +10,8 @@
 #include "model/precision.h"
 #include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
-#include "schedule/csv/csv.h"
 #include "schedule/draw/draw.h"
+#include "schedule/files/import.h"
 #include "schedule/memory/memory.h"
 #include "schedule/simulate/sim.h"
 #include "schedule/draw/svg.h"
@@ -52,9 +52,9 @@ struct ppsched_options {
     const char *unshard; /* --unshard, or NULL */
     bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
-    const char *csv;       /* --csv, or NULL */
+    const char *import;    /* --import, or NULL */
     const char *dialect;   /* --dialect, or NULL */
-    bool lenient;          /* with csv: allow empty cells anywhere */
+    bool lenient;          /* with import: allow empty cells anywhere */
     const char *semantics; /* --semantics, or NULL */
     const char *export;    /* --export, or NULL */
     const char *data;
@@ -124,7 +124,7 @@ struct ppsched {
     struct pp_manifest manifest;
     const char *name;         /* the manifest's name in messages, or NULL */
     struct pp_schedule built; /* with -s */
-    struct pp_csv csv;        /* with --csv */
+    struct pp_import import;  /* with --import */
     struct pp_schedule *schedule;
     const char *data; /* packed data with the sizes of microbatches: --data, or
                          the manifest's; or NULL */
@@ -179,12 +179,12 @@ double ppsched_room(const struct ppsched *p, int rank);
  * Fails if a rank is above --memory. */
 int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out) PP_MUST_USE;
 
-/* Reads --csv. Its schedule becomes p->schedule, unchecked, with messages added
- * if it has none. Without a manifest its stages become p->manifest's. */
-int ppsched_csv_read(struct ppsched *p, bool has_manifest) PP_MUST_USE;
+/* Reads --import. Its schedule becomes p->schedule, unchecked, with messages
+ * added if it has none. Without a manifest its stages become p->manifest's. */
+int ppsched_import(struct ppsched *p, bool has_manifest) PP_MUST_USE;
 
-/* The name of the file of --csv in messages. */
-const char *ppsched_csv_name(const struct ppsched *p);
+/* The name of the file of --import in messages. */
+const char *ppsched_import_name(const struct ppsched *p);
 
 /* Prints all faults of the file but the last, which becomes the error. Their
  * places are columns of the file, or places in the rows. Returns -1. */
@@ -202,6 +202,12 @@ int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
  * transport, because no --semantics is given. */
 bool ppsched_by_pytorch(const struct ppsched *p);
 
+/* Checks p->schedule by the transport of PyTorch's pipelining, which has a FIFO
+ * for each directed pair of ranks, without tags. The error says how to get
+ * messages that pass. */
+int ppsched_check_by_pytorch(const struct ppsched *p,
+                             struct pp_err *err) PP_MUST_USE;
+
 /* Checks p->schedule under --semantics, or with channels of its depth. With
  * --semantics all, ppsched_verdict looks for deadlocks instead. */
 int ppsched_prove(struct ppsched *p) PP_MUST_USE;
@@ -210,12 +216,12 @@ int ppsched_prove(struct ppsched *p) PP_MUST_USE;
  * prints one for each, and sets the exit status to 1 if one is a deadlock. */
 int ppsched_verdict(struct ppsched *p, FILE *f) PP_MUST_USE;
 
-/* Checks the schedule of --csv, with the file's name in errors. Warns if it has
- * communication but does not reduce gradients. */
-int ppsched_csv_check(struct ppsched *p) PP_MUST_USE;
+/* Checks the schedule of --import, with the file's name in errors. Warns if it
+ * is for PyTorch and has communication, but does not reduce gradients. */
+int ppsched_import_check(struct ppsched *p) PP_MUST_USE;
 
 /* Prints --export. With -s the cells are those of PyTorch's class. */
-int ppsched_csv_export(struct ppsched *p, FILE *f) PP_MUST_USE;
+int ppsched_export(struct ppsched *p, FILE *f) PP_MUST_USE;
 
 /* Fills p->manifest with stages without units, placed as the options say. */
 int ppsched_abstract(struct ppsched *p) PP_MUST_USE;

@@ -16,7 +16,7 @@ int ppsched_choose_depth(struct ppsched *p)
         .fits = ppsched_fits,
         .ctx = p,
         .fixed = -1,
-        .lowered = o->kind || (o->csv && !p->csv.messages)};
+        .lowered = o->kind || (o->import && !p->import.messages)};
     struct pp_depth_found found;
     struct pp_err why = {0};
     int given = s->channel_depth;
@@ -36,6 +36,32 @@ int ppsched_choose_depth(struct ppsched *p)
                  s->channel_depth,
                  100 * (1 - found.unbounded / found.makespan));
     return 0;
+}
+
+bool ppsched_by_pytorch(const struct ppsched *p)
+{
+    const struct ppsched_options *o = &p->options;
+    return o->import && p->import.messages && o->check && !o->semantics;
+}
+
+int ppsched_check_by_pytorch(const struct ppsched *p, struct pp_err *err)
+{
+    const struct pp_semantics *m = pp_semantics_find("rendezvous");
+    struct pp_err why = {0};
+    if (pp_check_order(p->schedule, err))
+        return -1;
+    if (!pp_check_deadlock(p->schedule, m,
+                           pp_semantics_depth(m, p->schedule, p->options.depth),
+                           &why))
+        return 0;
+    if (why.code != PP_EXIT_NO)
+        return pp_fail(err, why.code, "%s", why.text);
+    return pp_fail(err, PP_EXIT_NO,
+                   "%s, by PyTorch's transport (--semantics rendezvous): lower "
+                   "without defer_pp_recv, or place the messages anew with "
+                   "'--export csv' and then 'ppsched --import - --export "
+                   "csv-comms'",
+                   why.text);
 }
 
 int ppsched_prove(struct ppsched *p)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* --compare: several kinds of schedule, CSV files and the manifest's own
+/* --compare: several kinds of schedule, files and the manifest's own
  * schedule for the same work, as a table and as one picture.
  *
  * With -p each kind gets the stages that it is made for, and the work of a rank
@@ -20,7 +20,7 @@
 struct entry {
     const char *name;           /* in the table */
     const struct pp_kind *kind; /* NULL: a file, or the manifest's own */
-    const char *csv;            /* the file, or NULL */
+    const char *file;           /* to import, or NULL */
     struct tool tool;
     struct ppsched run;
     bool borrowed; /* the manifest is not the run's own */
@@ -48,7 +48,7 @@ static void add_kind(struct comparison *c, const struct pp_kind *kind)
     c->entries[c->n++].kind = kind;
 }
 
-/* Adds the manifest's own schedule, or that of a CSV file. */
+/* Adds the manifest's own schedule, or that of a file. */
 static int add_given(struct comparison *c, const char *name, bool is_file)
 {
     struct ppsched *p = c->p;
@@ -63,7 +63,7 @@ static int add_given(struct comparison *c, const char *name, bool is_file)
                        "%s: has no schedule, which --compare own needs",
                        p->name);
     c->entries[c->n++] =
-        (struct entry){.name = name, .csv = is_file ? name : NULL};
+        (struct entry){.name = name, .file = is_file ? name : NULL};
     return 0;
 }
 
@@ -76,8 +76,7 @@ static int add_name(struct comparison *c, const char *name)
             add_kind(c, *k);
         return 0;
     }
-    const char *end = strrchr(name, '.');
-    bool is_file = end && !strcmp(end, ".csv");
+    bool is_file = strpbrk(name, "./");
     if (is_file || !strcmp(name, "own"))
         return add_given(c, name, is_file);
     pp_kind_names(known);
@@ -124,7 +123,7 @@ static int place(struct comparison *c, struct entry *e)
     e->run.data = c->p->data;
     *o = c->p->options;
     o->kind = e->kind ? e->kind->name : NULL;
-    o->csv = e->csv;
+    o->import = e->file;
     o->has_memory =
         o->has_memory && (!o->memory_is_slots || e->kind == &automatic);
     if (!e->kind || !e->kind->slices)
@@ -133,7 +132,7 @@ static int place(struct comparison *c, struct entry *e)
         e->run.name = c->p->name;
         e->run.manifest = c->p->manifest;
         e->borrowed = true;
-        return e->csv ? ppsched_csv_read(&e->run, true) : 0;
+        return e->file ? ppsched_import(&e->run, true) : 0;
     }
     int chunks = e->kind->n_chunks ? e->kind->n_chunks : 1;
     bool asked = e->kind == &automatic || (chunks > 1 && !e->kind->v);
@@ -312,7 +311,7 @@ static void finish_entry(struct entry *e)
     free(e->bytes);
     ppsched_costs_finish(&e->run.costs);
     pp_schedule_finish(&e->run.built);
-    pp_csv_finish(&e->run.csv);
+    pp_import_finish(&e->run.import);
     pp_packed_finish(&e->run.packed);
     if (!e->borrowed)
         pp_manifest_finish(&e->run.manifest);

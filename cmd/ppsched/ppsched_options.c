@@ -91,27 +91,27 @@ const struct tool_option ppsched_option_table[] = {
      .list = pp_kind_names, .needs = "microbatches",
      .also = "pipeline-parallel-schedule"},
     {'m', "microbatches", "N", "microbatches in a step", AT(n_microbatches), 1,
-     MAX_MICROBATCHES, .needs = "schedule|csv|?compare",
+     MAX_MICROBATCHES, .needs = "schedule|import|?compare",
      .also = "num-microbatches"},
     {0, "group", "N", "interleaved: microbatches in a group", AT(group), 1,
      MAX_MICROBATCHES, .needs = "schedule=interleaved"},
     {0, "slices", "N", "seq1f1b and gpipe: slices of each sequence", AT(slices),
      1, PP_MAX_SLICES, .needs = "schedule|?compare"},
-    {0, "csv", "FILE", "read the schedule from PyTorch's CSV", AT(csv),
-     .excludes = "schedule ranks"},
+    {0, "import", "FILE", "read a schedule of PyTorch, Megatron or a trace",
+     AT(import), .also = "csv", .excludes = "schedule"},
     {0, "dialect", "NAME", "CSV: pytorch (default) or no-wait", AT(dialect),
-     .words = dialect_words, .needs = "csv|export=csv-comms"},
-    {0, "lenient", NULL, "with --csv: skip empty cells", AT(lenient),
-     .needs = "csv"},
-    {0, "compare", "KINDS", "a table: of kinds A,B,..., all, own, FILE.csv",
+     .words = dialect_words, .needs = "import|export=csv-comms"},
+    {0, "lenient", NULL, "with --import: skip empty cells of a CSV file",
+     AT(lenient), .needs = "import"},
+    {0, "compare", "KINDS", "a table: of kinds A,B,..., all, own, FILE",
      AT(compare), .needs = "microbatches",
-     .excludes = "schedule csv check stats timeline export trace overlay "
+     .excludes = "schedule import check stats timeline export trace overlay "
                  "placement group"},
     {0, "list", NULL, "list the kinds of schedule", AT(list)},
 
     {.group = "Mesh, without a manifest"},
     {'p', "ranks", "N", "number of pipeline ranks", AT(n_ranks), 1, MAX_RANKS,
-     .needs = "schedule|?compare",
+     .needs = "schedule|?import|?compare",
      .also = "pp pp-size pipeline-model-parallel-size"},
     {'c', "chunks", "N", "stages on each rank (1)", AT(n_chunks), 1, MAX_RANKS,
      .needs = "ranks",
@@ -210,9 +210,9 @@ static int default_width(const struct tool *t)
 static int check_purpose(struct tool *t, const struct ppsched_options *o)
 {
     bool views = o->check || o->stats || o->timeline || o->export;
-    if (!o->kind && !o->csv && !views && !o->svg && !o->trace && !o->overlay &&
-        !o->compare)
-        return tool_usage(t, "nothing to do: give -s, --csv, --compare, "
+    if (!o->kind && !o->import && !views && !o->svg && !o->trace &&
+        !o->overlay && !o->compare)
+        return tool_usage(t, "nothing to do: give -s, --import, --compare, "
                              "--check, --stats, -t, --svg, --trace, --overlay, "
                              "--export or --list");
     return 0;

@@ -9,47 +9,56 @@
 
 enum { POSITION_TEXT = 64 };
 
-/* Writes the position of an action in the file: "3:17", or "3" if the line as a
- * whole is meant. */
-static void format_position(int row, size_t column, char text[POSITION_TEXT])
+/* Writes a place of the file with a colon before: ":3:17", or ":3" if the line
+ * as a whole is meant, or nothing. */
+static void format_place(struct pp_text_place at, char text[POSITION_TEXT])
 {
-    if (column == PP_NO_PLACE)
-        snprintf(text, POSITION_TEXT, "%d", row + 1);
-    else
-        snprintf(text, POSITION_TEXT, "%d:%zu", row + 1, column);
+    *text = '\0';
+    if (at.column)
+        snprintf(text, POSITION_TEXT, ":%zu:%zu", at.line, at.column);
+    else if (at.line)
+        snprintf(text, POSITION_TEXT, ":%zu", at.line);
 }
 
-/* Returns the column of the place-th action in the file's row. */
-static size_t column_of(const struct ppsched *p, int row, size_t place)
+/* Returns the place of an action, or of its row as a whole. */
+static struct pp_text_place place_of(const struct ppsched *p, int row,
+                                     size_t place)
 {
-    size_t column = place == PP_NO_PLACE ? 0 : p->csv.columns[row][place];
-    return column ? column : PP_NO_PLACE;
+    struct pp_text_place *const *places = p->import.places;
+    if (!places)
+        return (struct pp_text_place){0};
+    if (place == PP_NO_PLACE)
+        return (struct pp_text_place){places[row][0].line, 0};
+    return places[row][place];
 }
 
 int ppsched_refuse_faults(struct ppsched *p, struct pp_faults *faults,
                           bool in_rows)
 {
     struct tool *t = p->tool;
+    const char *name = ppsched_import_name(p);
     size_t kept = faults->n < PP_MAX_FAULTS ? faults->n : PP_MAX_FAULTS;
     char at[POSITION_TEXT];
     enum pp_exit code = PP_EXIT_NO;
     pp_faults_sort(faults);
     for (size_t i = 0; i < kept; i++) {
         const struct pp_fault *f = &faults->at[i];
-        size_t column = in_rows ? column_of(p, f->row, f->place) : f->place;
+        size_t column = f->place == PP_NO_PLACE ? 0 : f->place;
         code = f->err.code > code ? f->err.code : code;
-        format_position(f->row, column, at);
+        format_place(in_rows
+                         ? place_of(p, f->row, f->place)
+                         : (struct pp_text_place){(size_t)f->row + 1, column},
+                     at);
         if (i + 1 < faults->n)
-            tool_say(t, TOOL_WARNING, "%s:%s: %s", ppsched_csv_name(p), at,
-                     f->err.text);
+            tool_say(t, TOOL_WARNING, "%s%s: %s", name, at, f->err.text);
         else
             t->err = f->err;
     }
     if (faults->n > kept)
-        return pp_fail(&t->err, code, "%s: %zu more faults",
-                       ppsched_csv_name(p), faults->n - kept);
+        return pp_fail(&t->err, code, "%s: %zu more faults", name,
+                       faults->n - kept);
     t->err.code = code;
-    return pp_fail_at(&t->err, "%s:%s: ", ppsched_csv_name(p), at);
+    return pp_fail_at(&t->err, "%s%s: ", name, at);
 }
 
 static void tell_wait(struct ppsched *p, const struct pp_wait *w)
@@ -59,11 +68,12 @@ static void tell_wait(struct ppsched *p, const struct pp_wait *w)
     const struct pp_row *rows = p->schedule->rows;
     pp_action_format(rows[w->row].actions[w->place], false, mine);
     pp_action_format(rows[w->on_row].actions[w->on_place], false, theirs);
-    format_position(w->row, column_of(p, w->row, w->place), at);
-    format_position(w->on_row, column_of(p, w->on_row, w->on_place), on);
+    format_place(place_of(p, w->row, w->place), at);
+    format_place(place_of(p, w->on_row, w->on_place), on);
     tool_say(p->tool, TOOL_WARNING,
-             "%s:%s: rank %d waits in '%s' for '%s' of rank %d (%s)",
-             ppsched_csv_name(p), at, w->row, mine, theirs, w->on_row, on);
+             "%s%s: rank %d waits in '%s' for '%s' of rank %d%s%s%s",
+             ppsched_import_name(p), at, w->row, mine, theirs, w->on_row,
+             *on ? " (" : "", *on ? on + 1 : "", *on ? ")" : "");
 }
 
 /* Draws the actions that run. */
@@ -104,7 +114,7 @@ int ppsched_tell_stuck(struct ppsched *p, bool messages)
     struct pp_stuck k;
     if (pp_stuck_find(p->schedule, messages, &k, &p->tool->err))
         return -1;
-    for (size_t i = 0; p->options.csv && i < k.n_circle; i++)
+    for (size_t i = 0; p->options.import && i < k.n_circle; i++)
         tell_wait(p, &k.circle[i]);
     int rc = k.n_circle && p->options.timeline ? draw_part(p, &k, messages) : 0;
     pp_stuck_finish(&k);

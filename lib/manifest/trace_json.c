@@ -344,3 +344,98 @@ int pp_trace_read(const char *path, const struct pp_schedule *s,
                ? -1
                : load_trace(value, path, s, plan, sim, step, err);
 }
+
+/* --- a trace as a schedule --- */
+
+bool pp_is_trace(const char *text, size_t n)
+{
+    size_t i = 0;
+    while (i < n && strchr(" \t\r\n", text[i]))
+        i++;
+    return i < n && text[i] == '{' && strstr(text, "\"traceEvents\"");
+}
+
+/* Reads an event of the pass that r has found. Returns 1 with its rank and
+ * action if it is an action to keep, 0 if not, and -1 on failure. */
+static int read_kept(const struct reader *r, const struct pp_value *at,
+                     int *row, struct pp_action *a)
+{
+    struct pp_value args;
+    int64_t step = 0, pass = 0, pid, overlap;
+    int is = is_action(at, &step, &pass);
+    if (is <= 0 || step != r->step || pass != r->pass)
+        return is < 0 ? -1 : 0;
+    if (pp_value_get_int(at, "pid", 1, PP_IMPORT_ROWS, &pid) ||
+        read_action(at, a) || pp_value_member(at, "args", &args) ||
+        arg(&args, "overlap", &overlap))
+        return -1;
+    *row = (int)pid - 1;
+    a->overlap = overlap == 1;
+    return pp_has_stage(a->op) && !pp_is_send(a->op) && !pp_is_recv(a->op);
+}
+
+/* Reads a number of otherData, or 0 if the trace does not have it. */
+static int64_t fact(const struct pp_value *root, const char *key)
+{
+    struct pp_value data;
+    int64_t n;
+    struct pp_err unused = {0};
+    const struct pp_value_source quiet = {"", &unused};
+    if (!pp_value_find(root, "otherData", &data) || pp_value_is_object(&data))
+        return 0;
+    data.source = &quiet;
+    return pp_value_get_int(&data, key, 0, INT32_MAX, &n) ? 0 : n;
+}
+
+static int import_events(const struct pp_value *root,
+                         const struct pp_import_options *o, struct pp_import *c,
+                         struct pp_err *err)
+{
+    struct pp_value events;
+    struct reader r = {0};
+    struct pp_action a;
+    size_t n;
+    int row, rows = 0, keep = 0;
+    if (pp_value_is_object(root) ||
+        pp_value_member(root, "traceEvents", &events) ||
+        pp_value_array(&events, &n) || find_pass(&r, &events, n))
+        return -1;
+    for (size_t i = 0; i < n && keep >= 0; i++) {
+        struct pp_value at = pp_value_item(&events, i);
+        keep = read_kept(&r, &at, &row, &a);
+        if (keep > 0 && row >= rows)
+            rows = row + 1;
+    }
+    if (keep < 0)
+        return -1;
+    if (pp_import_begin(c, "trace", (size_t)rows, o, err))
+        return pp_fail_at(err, "%s: ", o->name);
+    for (size_t i = 0; i < n; i++) {
+        struct pp_value at = pp_value_item(&events, i);
+        if (read_kept(&r, &at, &row, &a) > 0 &&
+            pp_schedule_add(&c->schedule, row, a, err))
+            return -1;
+    }
+    int64_t depth = fact(root, "channel_depth");
+    c->graph.n_copies = (int)fact(root, "copies");
+    c->schedule.channel_depth = depth > 0 ? (int)depth : 1;
+    if (!o->n_microbatches)
+        c->schedule.n_microbatches = (int)fact(root, "microbatches");
+    return pp_import_complete(c, o, err) ? pp_fail_at(err, "%s: ", o->name) : 0;
+}
+
+int pp_trace_import(const char *text, size_t n,
+                    const struct pp_import_options *o, struct pp_import *c,
+                    struct pp_err *err)
+{
+    const struct pp_value_source source = {o->name, err};
+    struct pp_value root = {.source = &source};
+    *c = (struct pp_import){0};
+    if (pp_value_parse(text, n, o->name, &root.value, err))
+        return -1;
+    int rc = import_events(&root, o, c, err);
+    json_decref(root.value);
+    if (rc)
+        pp_import_finish(c);
+    return rc ? -1 : 0;
+}

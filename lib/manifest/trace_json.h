@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* trace_json - reads the times of a schedule's actions from a trace, the file
- * that schedule/draw/trace.h describes. */
+/* trace_json - reads the times of a schedule's actions, or the schedule itself,
+ * from a trace, the file that schedule/draw/trace.h describes. */
 #ifndef PP_MANIFEST_TRACE_JSON_H
 #define PP_MANIFEST_TRACE_JSON_H
 
 #include <stdint.h>
 
+#include "schedule/files/import.h"
 #include "schedule/simulate/sim.h"
 
 /* Reads the last pass of the file as spans of the actions of s, in seconds from
@@ -25,5 +26,15 @@ int pp_trace_read(const char *path, const struct pp_schedule *s,
 int pp_trace_parse(const char *text, size_t n, const char *name,
                    const struct pp_schedule *s, struct pp_sim *sim,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Reports if the text is likely a trace. */
+bool pp_is_trace(const char *text, size_t n);
+
+/* Reads the last pass of a trace as a schedule: a pp_import_fn. The actions of
+ * a rank are in the file's order. Messages are left out, and so are
+ * syncs without a stage: both follow from the stages. */
+int pp_trace_import(const char *text, size_t n,
+                    const struct pp_import_options *o, struct pp_import *c,
+                    struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -65,7 +65,7 @@ schedule/ir base
 schedule/kinds base schedule/ir
 schedule/check base schedule/ir
 schedule/memory base schedule/ir
-schedule/csv base schedule/ir
+schedule/files base schedule/ir
 schedule/simulate base schedule/ir schedule/memory
 schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
@@ -74,7 +74,7 @@ model base
 cost base model schedule/ir schedule/simulate
 split base model schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base
-manifest base model cost schedule/ir schedule/simulate
+manifest base model cost schedule/files schedule/ir schedule/simulate
 data base
 device base
 comm base device

@@ -48,6 +48,8 @@ fails() {
         causal trace.json
         waits_at_use trace.json
         diff <(slices planned.json) <(slices trace.json)
+        ppsched -q --import trace.json "$kind.json" |
+            jq .schedule.actions | diff - <(jq .schedule.actions "$kind.json")
         jq -se '.[0].otherData == (.[1].otherData
             | .a_millisecond_is = "0.001 s")' trace.json planned.json
         jq -e '[.traceEvents[] | select(.ph == "X") | .args.step] | unique

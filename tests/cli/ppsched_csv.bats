@@ -361,7 +361,7 @@ END
 
 @test "options that do not go together" {
     local file=$files/dualpipev_4rank_10mb.csv
-    for args in "-s 1f1b -m 2" "-p 2" "--group 2" "--check --export csv" \
+    for args in "-s 1f1b -m 2" "--group 2" "--check --export csv" \
         "--export tsv"; do
         # shellcheck disable=SC2086 # words
         run --separate-stderr ppsched --csv "$file" $args

@@ -162,10 +162,10 @@ refuses() {
 }
 
 @test "options that need or exclude others" {
-    fails '--lenient needs --csv' ppsched --lenient --check
-    fails '--dialect needs --csv or --export csv-comms' \
+    fails '--lenient needs --import' ppsched --lenient --check
+    fails '--dialect needs --import or --export csv-comms' \
         ppsched --dialect pytorch --check
-    fails '-m needs -s or --csv' ppsched -m 4 --check
+    fails '-m needs -s or --import' ppsched -m 4 --check
     fails '--group needs -s interleaved' ppsched -s 1f1b -m 4 --group 2
     fails '--stages needs --method weights or automodel' \
         ppsplit -p 2 --stages multi m

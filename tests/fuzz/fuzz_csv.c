@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_csv - reads any bytes as a schedule file of PyTorch's, in either
- * dialect. It is refused with a reason, or checked, lowered, written and read
- * again with the same verdict. The event graph and the walk must agree. A
- * schedule that completes at one depth must complete at a larger one. */
+ * dialect, or as Megatron's orders. It is refused with a reason, or checked,
+ * lowered, written and read again with the same verdict. The event graph and
+ * the walk must agree. A schedule that completes at one depth must complete at
+ * a larger one. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "schedule/check/check.h"
-#include "schedule/csv/csv.h"
+#include "schedule/files/csv.h"
 #include "schedule/ir/schedule.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -45,7 +46,7 @@ static void try_semantics(struct pp_schedule *s, bool lowered)
     s->channel_depth = 1;
 }
 
-static bool is_valid(struct pp_csv *c, struct pp_err *err)
+static bool is_valid(struct pp_import *c, struct pp_err *err)
 {
     if (!c->messages && (pp_check_rows(&c->schedule, false, err) ||
                          pp_lower(&c->schedule, err)))
@@ -54,14 +55,15 @@ static bool is_valid(struct pp_csv *c, struct pp_err *err)
     return !pp_check(&c->schedule, err);
 }
 
-static void try(const char *data, size_t n, const struct pp_csv_options *how)
+static void try(const char *data, size_t n, const struct pp_import_options *how)
 {
-    static const struct pp_csv_options today = {0};
+    static const struct pp_import_options today = {.name = "fuzz"};
     struct pp_err err = {0};
-    struct pp_csv c, again = {0};
+    struct pp_import c, again = {0};
     char *text = NULL;
     size_t length;
-    if (pp_csv_parse(data, n, how, &c, &err)) {
+    pp_import_fn parse = pp_is_orders(data, n) ? pp_orders_parse : pp_csv_parse;
+    if (parse(data, n, how, &c, &err)) {
         require(*err.text);
         return;
     }
@@ -75,13 +77,15 @@ static void try(const char *data, size_t n, const struct pp_csv_options *how)
         require(*err.text);
     }
     free(text);
-    pp_csv_finish(&again);
-    pp_csv_finish(&c);
+    pp_import_finish(&again);
+    pp_import_finish(&c);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     for (int i = 0; i < 2; i++)
-        try((const char *)data, n, &(struct pp_csv_options){.lenient = i});
+        try((const char *)data, n,
+            &(struct pp_import_options){
+                .name = "fuzz", .lenient = i, .n_rows = 2 * i});
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_trace - reads any bytes as a trace of two ranks and one microbatch. It
  * is refused with one line, or gives a finite span for every action, in order,
- * and is written as a trace that can be read. */
+ * and is written as a trace that can be read, and imported as the schedule. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,6 +24,25 @@ static void check_spans(const struct pp_sim *sim)
         }
 }
 
+/* Imports a text. If it is the trace of a schedule, that comes out. */
+static void try_import(const char *text, size_t n, const struct pp_schedule *s)
+{
+    const struct pp_import_options o = {.name = "import"};
+    struct pp_err err = {0};
+    struct pp_import c;
+    if (pp_trace_import(text, n, &o, &c, &err)) {
+        if (s || !*err.text || strchr(err.text, '\n'))
+            abort();
+        return;
+    }
+    if (s &&
+        (pp_lower(&c.schedule, &err) || c.schedule.rows[1].n != s->rows[1].n ||
+         memcmp(c.schedule.rows[1].actions, s->rows[1].actions,
+                s->rows[1].n * sizeof(struct pp_action))))
+        abort();
+    pp_import_finish(&c);
+}
+
 static void check_written(const struct pp_schedule *s, struct pp_sim *sim)
 {
     char *text = NULL;
@@ -43,6 +62,7 @@ static void check_written(const struct pp_schedule *s, struct pp_sim *sim)
         abort();
     /* A message that was received before it was sent has no length. */
     bool good = true;
+    try_import(text, n, s);
     for (size_t i = 0; i < messages.n; i++)
         good &= messages.at[i].arrives >= messages.at[i].leaves;
     if (good && pp_trace_parse(text, n, "again", s, &again, &err))
@@ -66,6 +86,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         pp_schedule_init(&s, &g, "1f1b", 1, &err) ||
         pp_kind_emit(kind, &s, &o, &err) || pp_lower(&s, &err))
         abort();
+    try_import((const char *)data, n, NULL);
     if (pp_trace_parse((const char *)data, n, "fuzz", &s, &sim, &err)) {
         if (err.code != PP_EXIT_INPUT || !*err.text || strchr(err.text, '\n'))
             abort();

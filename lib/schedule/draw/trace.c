@@ -127,6 +127,8 @@ static void slice(struct pp_trace_writer *w, struct pp_action a, int row,
     pp_json_int(j, "slice", a.slice);
     if (a.peer >= 0)
         pp_json_int(j, "peer", a.peer);
+    if (a.overlap)
+        pp_json_int(j, "overlap", 1);
     if (w->t->step > 0) {
         pp_json_int(j, "step", w->t->step);
         pp_json_int(j, "pass", w->t->pass);
@@ -339,6 +341,8 @@ static void print_head(struct pp_trace_writer *w)
     pp_json_string(j, "kind", s->kind);
     pp_json_int(j, "ranks", s->graph->n_rows);
     pp_json_int(j, "stages", s->graph->n_stages);
+    if (s->graph->n_copies > 1)
+        pp_json_int(j, "copies", s->graph->n_copies);
     pp_json_int(j, "microbatches", s->n_microbatches);
     pp_json_int(j, "channel_depth", s->channel_depth);
     if (w->t->plan && *w->t->plan)

@@ -3,7 +3,7 @@
  * added here, not in the schedule, as pprun does not need them. */
 #include <stdlib.h>
 
-#include "schedule/csv/csv.h"
+#include "schedule/files/csv.h"
 
 struct printing {
     FILE *f;

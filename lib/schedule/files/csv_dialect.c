@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* WAIT actions of PyTorch's files. */
-#include "schedule/csv/csv_dialect.h"
+#include "schedule/files/csv_dialect.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* csv_dialect - WAIT cells of CSV files, private to lib/schedule/csv.
+/* csv_dialect - WAIT cells of CSV files, private to lib/schedule/files.
  *
  * From 2026 on PyTorch writes WAIT_SEND_F, WAIT_SEND_B and WAIT_REDUCE_GRAD to
  * wait for something that it began. Here a channel's depth says when a send
  * waits, and a REDUCE_GRAD waits at once. So WAIT cells are checked and become
  * no actions. */
-#ifndef PP_SCHEDULE_CSV_CSV_DIALECT_H
-#define PP_SCHEDULE_CSV_CSV_DIALECT_H
+#ifndef PP_SCHEDULE_FILES_CSV_DIALECT_H
+#define PP_SCHEDULE_FILES_CSV_DIALECT_H
 
 #include "schedule/ir/schedule.h"
 
