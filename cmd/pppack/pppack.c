@@ -42,13 +42,13 @@ size_t pack_row_sizes(const struct pack_job *j,
     return n;
 }
 
-/* Returns what a piece is: documents of several sequences stay whole. */
+/* Returns what a piece is: pairs stay whole, groups of responses do not. */
 static const char *piece_noun(const struct pack_job *j)
 {
     static const char *const nouns[PP_DATA_N_KINDS] = {
         [PP_DATA_DOCUMENTS] = "sequences",
         [PP_DATA_PAIRS] = "pairs",
-        [PP_DATA_ROLLOUTS] = "groups"};
+        [PP_DATA_ROLLOUTS] = "responses"};
     return nouns[j->docs.kind];
 }
 
@@ -269,13 +269,11 @@ static void count_sequences(struct pack_job *j, const int32_t *labels,
     *n = *scored = 0;
     for (size_t i = 0; i < j->pieces.n; i++) {
         const struct pp_piece *q = &j->pieces.piece[i];
-        size_t document = j->first_document + q->source;
-        size_t first = pp_documents_sequence(d, document);
-        size_t end = pp_documents_sequence(d, document + 1);
-        *n += end - first;
-        if (end - first == 1)
+        size_t s, here = pp_piece_sequences(d, j->first_document, q, &s);
+        *n += here;
+        if (here == 1)
             *scored += count_labels(labels, q->at, q->length);
-        for (size_t s = first; end - first > 1 && s < end; s++)
+        for (size_t end = s + here; here > 1 && s < end; s++)
             *scored += count_labels(labels, d->first[s],
                                     d->first[s + 1] - d->first[s]);
         if (i % 65536 == 0)
@@ -300,10 +298,9 @@ static void note_lost(struct pack_job *j)
     for (size_t i = 0;
          j->oversize == PP_OVERSIZE_TRUNCATE && d->first && i < p->n; i++) {
         const struct pp_piece *q = &p->piece[i];
-        size_t document = j->first_document + q->source;
-        size_t at = pp_documents_sequence(d, document);
+        size_t at, n_parts = pp_piece_sequences(d, j->first_document, q, &at);
         size_t whole = d->first[at + 1] - d->first[at];
-        if (pack_n_sequences(j, q) > 1 || q->length == whole ||
+        if (n_parts > 1 || q->length == whole ||
             count_scored(j, q->at, q->length) ||
             !count_scored(j, d->first[at], whole))
             continue;
@@ -318,18 +315,19 @@ static void note_lost(struct pack_job *j)
                  n, p->n, j->capacity - j->capacity % j->align, first);
 }
 
-/* Returns whether a pair or group has a sequence without a scored token. */
-static bool lacks_scored(const struct pp_documents *d, size_t document)
+/* Returns whether a piece has a sequence without a scored token. */
+static bool lacks_scored(const struct pack_job *j, const struct pp_piece *q)
 {
-    size_t end = pp_documents_sequence(d, document + 1);
-    for (size_t s = pp_documents_sequence(d, document); s < end; s++)
+    const struct pp_documents *d = &j->docs;
+    size_t s, n = pp_piece_sequences(d, j->first_document, q, &s);
+    for (; n > 0; n--, s++)
         if (!count_labels(d->labels, d->first[s],
                           d->first[s + 1] - d->first[s]))
             return true;
     return false;
 }
 
-/* Names the pairs or groups of which a sequence has no scored token. */
+/* Names the pairs of which a side has no scored token, and such responses. */
 static void note_sides(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
@@ -337,21 +335,21 @@ static void note_sides(struct pack_job *j)
     bool pairs = d->kind == PP_DATA_PAIRS;
     size_t n = 0, first = 0;
     for (size_t i = 0; d->kind != PP_DATA_DOCUMENTS && i < p->n; i++) {
-        uint32_t source = p->piece[i].source;
-        if (lacks_scored(d, j->first_document + source) &&
-            (n++ == 0 || source < first))
-            first = source;
+        const struct pp_piece *q = &p->piece[i];
+        if (lacks_scored(j, q) && (n++ == 0 || q->source < first))
+            first = q->source;
         if (i % 65536 == 0)
             pp_documents_release(&j->docs);
     }
     if (n > 0)
         tool_say(&j->t, TOOL_NOTE,
-                 "%zu of %zu %s ha%s a %s without a scored token, the first is "
-                 "document %zu; %s",
+                 "%zu of %zu %s ha%s %s scored token, the first is %sdocument "
+                 "%zu; %s",
                  n, p->n, piece_noun(j), n == 1 ? "s" : "ve",
-                 pairs ? "side" : "response", first,
-                 pairs ? "dpo learns from at most one side of it"
-                       : "it trains nothing");
+                 pairs ? "a side without a" : "no", pairs ? "" : "of ", first,
+                 pairs    ? "dpo learns from at most one side of it"
+                 : n == 1 ? "it trains nothing"
+                          : "they train nothing");
 }
 
 /* Names a model that learns nothing from the data, because no token is scored.

@@ -199,8 +199,8 @@ struct pack_sequence {
     double pairs; /* of tokens that attend to each other */
 };
 
-/* Returns how many sequences a piece has: several if it is a group, which is
- * never cut; and sequence k of it. */
+/* Returns how many sequences a piece has: several if they share a bin; and
+ * sequence k of it. */
 size_t pack_n_sequences(const struct pack_job *j, const struct pp_piece *q);
 struct pack_sequence pack_sequence(const struct pack_job *j,
                                    const struct pp_piece *q, size_t k);

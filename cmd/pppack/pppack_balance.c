@@ -15,13 +15,10 @@ enum { MOST_STEPS = 256 };
 /* Bins are equal if the costliest is above the mean by 1 in so many. */
 enum { NEAR_MEAN = 512 };
 
-/* Returns how many sequences a piece has, and the first of them. */
 static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
                            size_t *first)
 {
-    size_t document = j->first_document + q->source;
-    *first = pp_documents_sequence(&j->docs, document);
-    return pp_documents_sequence(&j->docs, document + 1) - *first;
+    return pp_piece_sequences(&j->docs, j->first_document, q, first);
 }
 
 static double pairs(double length)

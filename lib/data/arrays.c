@@ -13,7 +13,7 @@ struct array_input {
     const char *name;
     bool allow_empty;
     struct pp_array ids, labels, mask, generator_mask, attention, lengths, cu,
-        cu_padded, groups, kind, columns[PP_N_COLUMNS];
+        cu_padded, groups, kind, source, start, columns[PP_N_COLUMNS];
     size_t n;     /* sequences */
     size_t skip;  /* padding before the tokens of the sequence */
     size_t top_k; /* values of a list, or 0 */
@@ -103,6 +103,7 @@ static int get_all_arrays(struct array_input *x, pp_array_find_fn *find,
         {"lengths", &x->lengths},  {"cu_seqlens", &x->cu},
         {"cu_groups", &x->groups}, {"cu_seqlens_padded", &x->cu_padded},
         {"kind", &x->kind},        {"generator_mask", &x->generator_mask},
+        {"source", &x->source},    {"start", &x->start},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (get_array(x, find, ctx, wanted[i].name, false, wanted[i].out,
@@ -197,6 +198,20 @@ static int check_length_lists(struct array_input *x, struct pp_err *err)
     return 0;
 }
 
+static enum pp_data_kind kind_of(const struct array_input *x)
+{
+    return x->kind.data     ? (enum pp_data_kind)integer_at(&x->kind, 0)
+           : x->groups.data ? PP_DATA_ROLLOUTS
+                            : PP_DATA_DOCUMENTS;
+}
+
+/* Returns whether the responses of a group are those of one source, in any
+ * order. */
+static bool has_sources(const struct array_input *x)
+{
+    return kind_of(x) == PP_DATA_ROLLOUTS && !x->groups.data && x->source.data;
+}
+
 /* Checks that groups have all sequences, and one at least each. */
 static int check_array_groups(struct array_input *x, struct pp_err *err)
 {
@@ -231,6 +246,11 @@ static int check_array_layout(struct array_input *x, struct pp_err *err)
     if (x->kind.data && (x->kind.n != 1 || integer_at(&x->kind, 0) < 0 ||
                          integer_at(&x->kind, 0) >= PP_DATA_N_KINDS))
         return fail_array(x, "kind", "must be 0, 1 or 2", err);
+    if (has_sources(x) && (x->source.n != x->n || x->start.n != x->n))
+        return fail_array(x, "source",
+                          "needs a 'start', and both an element "
+                          "per sequence",
+                          err);
     return check_shapes(x, err);
 }
 
@@ -404,14 +424,78 @@ static int add_array_sequence(struct array_input *x, struct pp_documents *d,
     return is_first ? 0 : pp_documents_join(d, err);
 }
 
+static int check_all_read(struct array_input *x, size_t at, struct pp_err *err)
+{
+    return at == x->ids.n
+               ? 0
+               : fail_array(x, "input_ids",
+                            "must have as many tokens as the lengths need",
+                            err);
+}
+
+/* A response: where its tokens are, and its place in the input. */
+struct response {
+    size_t i, at, n;
+    int64_t source, start;
+};
+
+static int compare_responses(const void *va, const void *vb)
+{
+    const struct response *a = va, *b = vb;
+    if (a->source != b->source)
+        return a->source < b->source ? -1 : 1;
+    if (a->start != b->start)
+        return a->start < b->start ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+static int add_sorted_responses(struct array_input *x,
+                                const struct response *all,
+                                struct pp_documents *d, struct pp_err *err)
+{
+    for (size_t k = 0; k < x->n; k++) {
+        const struct response *r = &all[k];
+        bool starts = k == 0 || r[-1].source != r->source;
+        bool ends = k + 1 == x->n || r[1].source != r->source;
+        if (add_array_sequence(x, d, r->i, r->i, starts, r->at, r->n, err) !=
+                0 ||
+            (ends && pp_documents_check_last(d, PP_DATA_ROLLOUTS, err) != 0))
+            return -1;
+    }
+    return 0;
+}
+
+/* Adds the responses of each source as a group. */
+static int add_responses(struct array_input *x, struct pp_documents *d,
+                         struct pp_err *err)
+{
+    struct response *all = calloc(x->n + 1, sizeof *all);
+    size_t at = 0, room;
+    int rc = all ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < x->n && rc == 0; i++, at += room) {
+        rc = find_sequence(x, i, &at, &all[i].n, &room, err);
+        all[i].i = i;
+        all[i].at = at + x->skip;
+        all[i].source = integer_at(&x->source, i);
+        all[i].start = integer_at(&x->start, i);
+    }
+    if (rc == 0)
+        rc = check_all_read(x, at, err);
+    if (rc == 0) {
+        qsort(all, x->n, sizeof *all, compare_responses);
+        rc = add_sorted_responses(x, all, d, err);
+    }
+    free(all);
+    return rc;
+}
+
 static int add_array_documents(struct array_input *x, struct pp_documents *d,
                                struct pp_err *err)
 {
-    enum pp_data_kind kind = x->kind.data
-                                 ? (enum pp_data_kind)integer_at(&x->kind, 0)
-                             : x->groups.data ? PP_DATA_ROLLOUTS
-                                              : PP_DATA_DOCUMENTS;
+    enum pp_data_kind kind = kind_of(x);
     size_t at = 0, n = 0, room = 0, group = 0;
+    if (has_sources(x))
+        return add_responses(x, d, err);
     for (size_t i = 0; i < x->n; i++, at += room) {
         bool starts = true, ends = true;
         if (x->groups.data) {
@@ -427,11 +511,7 @@ static int add_array_documents(struct array_input *x, struct pp_documents *d,
             return -1;
         group += ends;
     }
-    return at == x->ids.n
-               ? 0
-               : fail_array(x, "input_ids",
-                            "must have as many tokens as the lengths need",
-                            err);
+    return check_all_read(x, at, err);
 }
 
 int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,

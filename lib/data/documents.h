@@ -3,8 +3,7 @@
  * formats fill them, and the packer reads them.
  *
  * Tokens are in memory or, if there are many, in mapped files without a name. A
- * document is packed as a whole: it is one sequence, or several that belong
- * together. */
+ * document is one sequence, or several that belong together. */
 #ifndef PP_DATA_DOCUMENTS_H
 #define PP_DATA_DOCUMENTS_H
 

@@ -372,22 +372,24 @@ static int read_or_skip_line(const struct pp_jsonl *j, struct pp_scan *s,
     return 0;
 }
 
-/* Checks the length of a line that became one document of one sequence. Groups
- * and rows of several documents are checked later. */
+/* Checks the lengths of a line that became a document of one sequence, or
+ * responses. `first` is its first sequence. Pairs and rows of several documents
+ * are checked later. */
 static int check_line_length(const struct pp_jsonl *j, const struct pp_scan *s,
-                             const struct pp_documents *d, size_t before,
+                             const struct pp_documents *d, size_t first,
                              struct pp_err *err)
 {
-    if (j->longest == 0 || d->n != before + 1)
-        return 0;
-    size_t first = pp_documents_sequence(d, before);
-    size_t n = d->first[first + 1] - d->first[first];
-    if (n <= j->longest || pp_documents_sequence(d, d->n) != first + 1)
-        return 0;
-    pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
-                    "'%zu' tokens are more than the %zu of a bin", n,
-                    j->longest);
-    return fail_at_line(j, s, err);
+    bool later = d->kind != PP_DATA_ROLLOUTS && d->n_sequences != first + 1;
+    for (size_t k = first; j->longest && !later && k < d->n_sequences; k++) {
+        size_t n = d->first[k + 1] - d->first[k];
+        if (n <= j->longest)
+            continue;
+        pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
+                        "'%zu' tokens are more than the %zu of a bin", n,
+                        j->longest);
+        return fail_at_line(j, s, err);
+    }
+    return 0;
 }
 
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
@@ -401,7 +403,7 @@ int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
     int rc = 0;
     d->bytes |= j->bytes;
     while (rc == 0 && (rc = pp_lines_next(&lines, &text, &n, err)) > 0) {
-        size_t before = d->n, line = lines.n;
+        size_t before = d->n_sequences, line = lines.n;
         bool placed = false;
         struct pp_scan s = {.text = text,
                             .n = n,

@@ -165,7 +165,7 @@ static int add_packed_documents(const struct pp_packed *p,
                                 struct document_room *r, struct pp_documents *d,
                                 struct pp_err *err)
 {
-    bool groups = p->n_groups != p->n_sequences;
+    bool groups = p->kind != PP_DATA_DOCUMENTS || p->n_groups != p->n_sequences;
     for (size_t i = 0, n; i < p->n_sequences; i += n) {
         bool is_first = i == 0 || at[i].source != at[i - 1].source;
         for (n = 1; !groups && i + n < p->n_sequences &&

@@ -182,9 +182,15 @@ static int put_column_tensors(struct tensor_export *x, struct pp_err *err)
     return 0;
 }
 
+/* Returns whether bins have groups. Responses have a source instead. */
 static bool has_groups(const struct pp_packed *p)
 {
-    return p->kind != PP_DATA_DOCUMENTS || p->n_groups != p->n_sequences;
+    return p->kind == PP_DATA_PAIRS || p->n_groups != p->n_sequences;
+}
+
+static bool has_kind(const struct pp_packed *p)
+{
+    return p->kind != PP_DATA_DOCUMENTS || has_groups(p);
 }
 
 static size_t make_tensor_specs(const struct pp_packed *p,
@@ -201,11 +207,11 @@ static size_t make_tensor_specs(const struct pp_packed *p,
         {"start", PP_DTYPE_I32, 1, {p->n_sequences}},
     };
     size_t n = 0;
-    if (has_groups(p)) {
+    if (has_kind(p))
         specs[n++] = (struct pp_tensor_spec){"kind", PP_DTYPE_I64, 1, {1}};
+    if (has_groups(p))
         specs[n++] = (struct pp_tensor_spec){
             "cu_groups", PP_DTYPE_I64, 1, {p->n_groups + 1}};
-    }
     for (size_t i = 0; i < sizeof fixed / sizeof *fixed; i++)
         specs[n++] = fixed[i];
     if (p->cp)
@@ -240,8 +246,8 @@ static size_t make_tensor_specs(const struct pp_packed *p,
 /* Writes the tensors in the order of their specs. */
 static int put_tensors(struct tensor_export *x, struct pp_err *err)
 {
-    if (has_groups(x->p) && (put_i64(x, (int64_t)x->p->kind, err) != 0 ||
-                             put_cu_groups(x, err) != 0))
+    if ((has_kind(x->p) && put_i64(x, (int64_t)x->p->kind, err) != 0) ||
+        (has_groups(x->p) && put_cu_groups(x, err) != 0))
         return -1;
     if (put_cu_seqlens(x, false, err) != 0 ||
         put_cu_seqlens(x, true, err) != 0 || put_cu_bins(x, err) != 0 ||

@@ -265,7 +265,7 @@ struct pp_part {
     uint32_t length, padded;
 };
 
-/* Returns how many sequences a piece has: more than one if it is a group. */
+/* Returns how many sequences a piece has: more than one if they share a bin. */
 uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
                           const struct pp_piece *q);
 

@@ -10,35 +10,37 @@
 #include "base/num.h"
 #include "data/documents.h"
 
-static size_t first_sequence(const struct pp_packed_content *c,
-                             const struct pp_piece *q)
+/* Returns how many sequences a piece has, and the first of them. */
+static size_t sequences_of(const struct pp_packed_content *c,
+                           const struct pp_piece *q, size_t *first)
 {
-    size_t i = c->first_document + q->source;
-    return c->docs ? pp_documents_sequence(c->docs, i) : i;
+    *first = c->first_document + q->source;
+    return c->docs && c->docs->member
+               ? pp_piece_sequences(c->docs, c->first_document, q, first)
+               : 1;
 }
 
 uint32_t pp_piece_n_parts(const struct pp_packed_content *c,
                           const struct pp_piece *q)
 {
-    if (!c->docs || !c->docs->member)
-        return 1;
-    const uint32_t *member = c->docs->member + c->first_document + q->source;
-    return member[1] - member[0];
+    size_t first;
+    return (uint32_t)sequences_of(c, q, &first);
 }
 
 struct pp_part pp_piece_part(const struct pp_packed_content *c,
                              const struct pp_piece *q, uint32_t k)
 {
-    struct pp_part p = {q->at, first_sequence(c, q) + k, q->start, q->length,
-                        q->padded};
-    if (pp_piece_n_parts(c, q) == 1)
+    struct pp_part p = {q->at, 0, q->start, q->length, q->padded};
+    size_t n = sequences_of(c, q, &p.sequence);
+    p.sequence += k;
+    if (n == 1)
         return p;
     const size_t *first = c->docs->first + p.sequence;
     p.at = first[0];
     p.start = (uint32_t)(first[0] - q->at);
     p.length = (uint32_t)(first[1] - first[0]);
     /* The last sequence has the padding of the bin. */
-    if (k + 1 == pp_piece_n_parts(c, q))
+    if (k + 1 == n)
         for (const size_t *f = first - k; f < first; f++)
             p.padded -= (uint32_t)pp_round_up(f[1] - f[0], c->align);
     else
@@ -50,13 +52,13 @@ struct pp_part pp_piece_part(const struct pp_packed_content *c,
 static bool has_items(const struct pp_packed_content *c, enum pp_modality m)
 {
     const struct pp_item *first;
+    size_t s;
     if (!c->docs || !c->docs->items[m].n)
         return false;
     for (size_t i = 0; i < c->first[c->n_bins]; i++) {
-        const struct pp_piece *q = &c->pieces[c->items[i]];
-        for (uint32_t k = 0; k < pp_piece_n_parts(c, q); k++)
-            if (pp_items_of(&c->docs->items[m], first_sequence(c, q) + k,
-                            &first) > 0)
+        size_t n = sequences_of(c, &c->pieces[c->items[i]], &s);
+        for (; n > 0; n--)
+            if (pp_items_of(&c->docs->items[m], s++, &first) > 0)
                 return true;
     }
     return false;

@@ -16,7 +16,7 @@ struct realigned {
     struct pp_documents docs;
     uint32_t *inputs; /* of each document: ascending */
     size_t n_inputs;
-    struct pp_pieces pieces; /* one for each group, in packed order */
+    struct pp_pieces pieces; /* in packed order */
     size_t *first;
     uint32_t *items;
     size_t capacity;
@@ -77,9 +77,11 @@ static int make_bin(const struct pp_packed *p, size_t b,
     struct pp_bin bin;
     size_t first = r->pieces.n, total = 0, padded;
     pp_packed_bin(p, b, &bin);
-    for (uint32_t g = 0; g < bin.n_groups; g++) {
-        uint32_t s = bin.cu_groups ? bin.cu_groups[g] : g;
-        uint32_t end = bin.cu_groups ? bin.cu_groups[g + 1] : g + 1;
+    /* Responses are pieces of their own. */
+    if (p->kind == PP_DATA_ROLLOUTS)
+        bin.cu_groups = NULL;
+    for (uint32_t s = 0, g = 0, end; s < bin.n_sequences; s = end) {
+        end = bin.cu_groups ? bin.cu_groups[++g] : s + 1;
         size_t k = r->pieces.n++;
         r->pieces.piece[k] = make_piece(r, &bin, s, end, o->align, &padded);
         r->pieces.padded[k] = r->pieces.piece[k].padded;

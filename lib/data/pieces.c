@@ -43,32 +43,57 @@ static size_t document_length(const struct pp_documents *d, size_t i)
            d->first[pp_documents_sequence(d, i)];
 }
 
-static size_t padded_length(const struct pp_documents *d, size_t i,
+/* Sequences that share a bin: all of a document, or a response. */
+struct unit {
+    size_t first, end;
+};
+
+/* Returns the unit of a document that begins with sequence `first`. */
+static struct unit unit_at(const struct pp_documents *d, size_t i, size_t first)
+{
+    return (struct unit){first, d->kind == PP_DATA_ROLLOUTS
+                                    ? first + 1
+                                    : pp_documents_sequence(d, i + 1)};
+}
+
+static struct unit whole_document(const struct pp_documents *d, size_t i)
+{
+    return (struct unit){pp_documents_sequence(d, i),
+                         pp_documents_sequence(d, i + 1)};
+}
+
+static size_t unit_length(const struct pp_documents *d, struct unit u)
+{
+    return d->first[u.end] - d->first[u.first];
+}
+
+static size_t padded_length(const struct pp_documents *d, struct unit u,
                             uint32_t align)
 {
-    size_t padded = 0, end = pp_documents_sequence(d, i + 1);
-    for (size_t s = pp_documents_sequence(d, i); s < end; s++)
+    size_t padded = 0;
+    for (size_t s = u.first; s < u.end; s++)
         padded += pp_round_up(d->first[s + 1] - d->first[s], align);
     return padded;
 }
 
-static bool is_group(const struct pp_documents *d, size_t i)
-{
-    return d->member && d->member[i + 1] - d->member[i] > 1;
-}
-
-/* Returns the rows of all items that a document has of a modality. */
+/* Returns the rows of all items that a unit has of a modality. */
 static uint64_t n_rows(const struct pp_documents *d, enum pp_modality m,
-                       size_t i)
+                       struct unit u)
 {
     const struct pp_items *items = &d->items[m];
     uint64_t sum = 0;
     const struct pp_item *at;
-    for (size_t s = pp_documents_sequence(d, i);
-         items->n && s < pp_documents_sequence(d, i + 1); s++)
+    for (size_t s = u.first; items->n && s < u.end; s++)
         for (size_t n = pp_items_of(items, s, &at); n > 0; n--)
             sum += at++->rows;
     return sum;
+}
+
+/* Returns whether a document is not of plain sequences. */
+static bool is_group(const struct pp_documents *d, size_t i)
+{
+    struct unit all = whole_document(d, i);
+    return d->kind != PP_DATA_DOCUMENTS || all.end - all.first > 1;
 }
 
 /* Returns whether a document is never cut. */
@@ -76,27 +101,56 @@ static bool stays_whole(const struct pp_documents *d, size_t i)
 {
     bool whole = is_group(d, i);
     for (int m = 0; m < PP_N_MODALITIES && !whole; m++)
-        whole = n_rows(d, (enum pp_modality)m, i) > 0;
+        whole = n_rows(d, (enum pp_modality)m, whole_document(d, i)) > 0;
     return whole;
 }
 
-/* Returns the first modality of which a document has more rows than a bin
- * holds, or PP_N_MODALITIES. */
-static enum pp_modality overfull(const struct pp_documents *d, size_t i,
+/* Returns the first modality of which a unit has more rows than a bin holds, or
+ * PP_N_MODALITIES. */
+static enum pp_modality overfull(const struct pp_documents *d, struct unit u,
                                  const struct pp_piece_options *o)
 {
     int m = 0;
     while (m < PP_N_MODALITIES &&
-           n_rows(d, (enum pp_modality)m, i) <= o->rows[m])
+           n_rows(d, (enum pp_modality)m, u) <= o->rows[m])
         m++;
     return (enum pp_modality)m;
+}
+
+/* Returns the first unit of a document that does not fit into a bin, or the
+ * empty one behind the last. */
+static struct unit find_oversize(const struct pp_documents *d, size_t i,
+                                 const struct pp_piece_options *o)
+{
+    const struct unit all = whole_document(d, i);
+    struct unit u = {all.end, all.end};
+    for (size_t s = all.first; s < all.end; s = u.end) {
+        u = unit_at(d, i, s);
+        if (padded_length(d, u, o->align) > o->capacity ||
+            overfull(d, u, o) < PP_N_MODALITIES)
+            return u;
+    }
+    return (struct unit){all.end, all.end};
 }
 
 static bool has_room(const struct pp_documents *d, size_t i,
                      const struct pp_piece_options *o)
 {
-    return padded_length(d, i, o->align) <= o->capacity &&
-           overfull(d, i, o) == PP_N_MODALITIES;
+    struct unit u = find_oversize(d, i, o);
+    return u.first == u.end;
+}
+
+/* Returns how many units of a document have tokens. */
+static size_t n_units(const struct pp_documents *d, size_t i)
+{
+    const struct unit all = whole_document(d, i);
+    struct unit u;
+    size_t n = 0;
+    for (size_t s = all.first; s < all.end; s = u.end) {
+        u = unit_at(d, i, s);
+        n += unit_length(d, u) > 0;
+    }
+    return n;
 }
 
 /* Returns how many pieces a document makes. */
@@ -107,43 +161,48 @@ static size_t n_pieces(const struct pp_documents *d, size_t i,
     if (length == 0)
         return !o->drop_empty;
     if (stays_whole(d, i))
-        return has_room(d, i, o);
+        return has_room(d, i, o) ? n_units(d, i) : 0;
     if (length <= limit || o->oversize == PP_OVERSIZE_TRUNCATE)
         return 1;
     return o->oversize == PP_OVERSIZE_SPLIT ? (length + limit - 1) / limit : 0;
 }
 
-/* Returns what document i, which is never cut, has beside tokens, for
- * messages. */
-static const char *items_of(const struct pp_documents *d, size_t i)
+/* Returns what a unit has beside tokens, for messages. */
+static const char *items_of(const struct pp_documents *d, struct unit u)
 {
-    return pp_modality_words(n_rows(d, PP_MODALITY_IMAGES, i)
+    return pp_modality_words(n_rows(d, PP_MODALITY_IMAGES, u)
                                  ? PP_MODALITY_IMAGES
                                  : PP_MODALITY_AUDIO)
         .items;
 }
 
-/* Fails since document i is too long. */
+/* Fails since a unit of document i is too long. */
 static int fail_oversize(const struct pp_documents *d, size_t i,
                          const struct pp_piece_options *o, struct pp_err *err)
 {
-    const char *what = is_group(d, i) ? "group" : "sequence";
+    static const char *const nouns[PP_DATA_N_KINDS][2] = {
+        [PP_DATA_DOCUMENTS] = {"group", "groups"},
+        [PP_DATA_PAIRS] = {"pair", "pairs"},
+        [PP_DATA_ROLLOUTS] = {"a response of group", "responses"}};
+    const char *what = is_group(d, i) ? nouns[d->kind][0] : "sequence";
     bool cut = o->oversize != PP_OVERSIZE_ERROR;
+    struct unit u = is_group(d, i) ? find_oversize(d, i, o)
+                                   : unit_at(d, i, pp_documents_sequence(d, i));
     size_t length =
-        is_group(d, i) ? padded_length(d, i, o->align) : document_length(d, i);
-    enum pp_modality m = overfull(d, i, o);
+        is_group(d, i) ? padded_length(d, u, o->align) : unit_length(d, u);
+    enum pp_modality m = overfull(d, u, o);
     if (m < PP_N_MODALITIES)
         return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
                                "%s %zu has '%" PRIu64
                                "' %s, more than the %" PRIu32 " of a bin",
-                               what, i - o->first, n_rows(d, m, i),
+                               what, i - o->first, n_rows(d, m, u),
                                pp_modality_words(m).rows, o->rows[m]);
     if (cut)
-        return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", "drop",
-                               "%s %zu has '%zu' tokens, more than a bin, and "
-                               "%s cannot be cut",
-                               what, i - o->first, length,
-                               is_group(d, i) ? "groups" : items_of(d, i));
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "oversize", "drop",
+            "%s %zu has '%zu' tokens, more than a bin, and %s cannot be cut",
+            what, i - o->first, length,
+            is_group(d, i) ? nouns[d->kind][1] : items_of(d, u));
     return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
                            "%s %zu has '%zu' tokens, more than the %" PRIu32
                            " of a bin",
@@ -192,7 +251,7 @@ static int count_pieces(const struct pp_documents *d,
         }
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
-        if ((length > limit || (stays_whole(d, i) && !has_room(d, i, o))) &&
+        if ((stays_whole(d, i) ? !has_room(d, i, o) : length > limit) &&
             count_oversize(d, i, o, &out->counts, err) != 0)
             return -1;
     }
@@ -238,6 +297,39 @@ static bool add_whole(const struct pp_documents *d, size_t i,
     return true;
 }
 
+/* Adds a piece of document i: `length` tokens from token `start` on, of a
+ * unit. */
+static void add_piece(const struct pp_documents *d, size_t i, struct unit u,
+                      size_t start, size_t length, size_t padded,
+                      const struct pp_piece_options *o, struct pp_pieces *out)
+{
+    size_t base = d->first[pp_documents_sequence(d, i)];
+    out->padded[out->n] = (uint32_t)padded;
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (out->rows[m])
+            out->rows[m][out->n] = (uint32_t)n_rows(d, (enum pp_modality)m, u);
+    out->n_tokens += length;
+    out->piece[out->n++] = (struct pp_piece){.at = base + start,
+                                             .source = (uint32_t)(i - o->first),
+                                             .start = (uint32_t)start,
+                                             .length = (uint32_t)length,
+                                             .padded = (uint32_t)padded};
+}
+
+/* Adds the pieces of a document that is never cut, one for each unit. */
+static void add_units(const struct pp_documents *d, size_t i,
+                      const struct pp_piece_options *o, struct pp_pieces *out)
+{
+    const struct unit all = whole_document(d, i);
+    struct unit u;
+    for (size_t s = all.first; s < all.end; s = u.end) {
+        u = unit_at(d, i, s);
+        if (unit_length(d, u) > 0)
+            add_piece(d, i, u, d->first[s] - d->first[all.first],
+                      unit_length(d, u), padded_length(d, u, o->align), o, out);
+    }
+}
+
 static void add_pieces(const struct pp_documents *d, size_t i,
                        const struct pp_piece_options *o, struct pp_pieces *out)
 {
@@ -245,24 +337,15 @@ static void add_pieces(const struct pp_documents *d, size_t i,
     if (is_plain(d) && add_whole(d, i, o, out))
         return;
     size_t n = n_pieces(d, i, o);
-    size_t at = n ? d->first[pp_documents_sequence(d, i)] : 0;
-    for (size_t k = 0; k < n; k++, out->n++) {
+    if (n && stays_whole(d, i)) {
+        add_units(d, i, o, out);
+        return;
+    }
+    for (size_t k = 0; k < n; k++) {
         size_t start = k * limit, left = document_length(d, i) - start;
-        uint32_t length = left > limit ? limit : (uint32_t)left;
-        size_t padded = is_group(d, i) ? padded_length(d, i, o->align)
-                                       : pp_round_up(length, o->align);
-        out->padded[out->n] = (uint32_t)padded;
-        for (int m = 0; m < PP_N_MODALITIES; m++)
-            if (out->rows[m])
-                out->rows[m][out->n] =
-                    (uint32_t)n_rows(d, (enum pp_modality)m, i);
-        out->n_tokens += length;
-        out->piece[out->n] =
-            (struct pp_piece){.at = at + start,
-                              .source = (uint32_t)(i - o->first),
-                              .start = (uint32_t)start,
-                              .length = length,
-                              .padded = (uint32_t)padded};
+        size_t length = left > limit ? limit : left;
+        add_piece(d, i, whole_document(d, i), start, length,
+                  pp_round_up(length, o->align), o, out);
     }
 }
 
@@ -352,8 +435,9 @@ int pp_pieces_wrap(const struct pp_documents *d,
     struct pp_piece_options o = init_pieces(d, options, out);
     size_t total = (size_t)(out->counts.tokens - out->counts.truncated_tokens);
     size_t n = o.end - o.first + total / o.capacity + 1;
-    if (d->member)
-        return pp_fail(err, PP_EXIT_INPUT, "groups cannot be cut to fill bins");
+    if (d->member || d->kind != PP_DATA_DOCUMENTS)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "pairs and rollouts cannot be cut to fill bins");
     if (pp_documents_have_items(d))
         return pp_fail(
             err, PP_EXIT_INPUT,
@@ -367,6 +451,25 @@ int pp_pieces_wrap(const struct pp_documents *d,
         wrap_document(d, i, &o, d->first[o.first], out);
     out->n_tokens = total;
     return 0;
+}
+
+size_t pp_piece_sequences(const struct pp_documents *d, size_t first_document,
+                          const struct pp_piece *q, size_t *first)
+{
+    size_t document = first_document + q->source;
+    size_t end = pp_documents_sequence(d, document + 1);
+    *first = pp_documents_sequence(d, document);
+    if (d->kind != PP_DATA_ROLLOUTS)
+        return end - *first;
+    /* The last sequence that begins there: others are empty. */
+    while (end - *first > 1) {
+        size_t middle = *first + (end - *first) / 2;
+        if (d->first[middle] <= q->at)
+            *first = middle;
+        else
+            end = middle;
+    }
+    return 1;
 }
 
 void pp_pieces_pad_evenly(struct pp_pieces *p, const uint32_t *members,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pieces - the sequences to be packed: documents, or parts of documents that
- * are longer than a bin. It reads and writes no files. */
+/* pieces - what is packed: documents, the responses of rollouts, or parts of
+ * documents that are longer than a bin. It reads and writes no files. */
 #ifndef PP_DATA_PIECES_H
 #define PP_DATA_PIECES_H
 
@@ -67,9 +67,10 @@ struct pp_piece_options {
 };
 
 /* Makes the pieces. The padded length of a sequence is its length rounded up to
- * a multiple of align, which is at most capacity; those of a document are the
- * sum. No piece exceeds the capacity. With drop_empty, empty documents make no
- * piece. A document of several sequences, or with items, is never cut; with
+ * a multiple of align, which is at most capacity. Sequences that share a bin
+ * are one piece, whose padded length is their sum; each response of a rollout
+ * is a piece. No piece exceeds the capacity. With drop_empty, empty documents
+ * make no piece. A pair, a rollout or a document with items is never cut; with
  * more rows than fit into a bin it is too long. */
 int pp_pieces_make(const struct pp_documents *d,
                    const struct pp_piece_options *o, struct pp_pieces *out,
@@ -81,6 +82,11 @@ int pp_pieces_make(const struct pp_documents *d,
 int pp_pieces_wrap(const struct pp_documents *d,
                    const struct pp_piece_options *o, struct pp_pieces *out,
                    struct pp_err *err) PP_MUST_USE;
+
+/* Returns how many sequences a piece has: more than one if they share a bin.
+ * *first is the first of them. Document first_document has source 0. */
+size_t pp_piece_sequences(const struct pp_documents *d, size_t first_document,
+                          const struct pp_piece *q, size_t *first);
 
 /* Pads n pieces to the longest of them. */
 void pp_pieces_pad_evenly(struct pp_pieces *p, const uint32_t *members,

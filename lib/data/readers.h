@@ -79,7 +79,7 @@ struct pp_jsonl {
     const struct pp_jsonl_stream
         *streams[PP_N_MODALITIES]; /* NULL: items of
                                       it are an error */
-    size_t longest;  /* most tokens of a document that is one sequence; more is
+    size_t longest;  /* most tokens of a document or of a response; more is
                         an error that skip_bad does not skip; 0: no limit */
     size_t skip_bad; /* malformed lines to skip, in all inputs together; the
                         documents count them */

@@ -254,12 +254,12 @@ END
     refused "a multiple of '4' bins needs 8 sequences, but there are 5; a larger \
 capacity makes fewer bins" -l 8 --bins-multiple 4 -o out long.jsonl
     pppack -q -l 16 --bins-multiple 4 -o out long.jsonl
-    # Pairs and groups are not divided.
+    # Pairs are not divided, and groups of responses are.
     for k in 1 2 3 4; do
         echo "{\"prompt\":[1,2],\"chosen\":[3,$k],\"rejected\":[6]}" >&3
-        echo "{\"prompt\":[1],\"responses\":[[3,4],[5],[6],[$k]]}" >&4
-    done 3>pairs.jsonl 4>groups.jsonl
-    for kind in pairs groups; do
+    done 3>pairs.jsonl
+    echo '{"prompt":[1],"responses":[[3,4],[5],[6],[7]]}' >responses.jsonl
+    for kind in pairs responses; do
         refused "a multiple of '6' bins needs 6 $kind, but there are 4" \
             -l 20 --bins-multiple 6 -o out "$kind.jsonl"
         refused "at least '5' bins need as many $kind, but there are 4" \
@@ -583,8 +583,8 @@ END
  only rewards on this data"
     local group='{"responses":[{"input_ids":[1,3],"loss_mask":[0,0]},[1,4]]}'
     printf '%s\n' '{"prompt":[1],"responses":[[3,4],[5]]}' "$group" "$group" >in.jsonl
-    notes "2 of 3 groups have a response without a scored token, the first is\
- document 1; it trains nothing"
+    notes "2 of 6 responses have no scored token, the first is of document 1;\
+ they train nothing"
     local line='{"input_ids":[1,2,3],"generator_ids":[4,5,6]' none='[0,0,0]' all='[1,1,1]'
     echo "$line,\"loss_mask\":$all,\"generator_mask\":$none}" >in.jsonl
     notes 'no token of the generator is scored, so it learns nothing'

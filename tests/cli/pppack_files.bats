@@ -73,9 +73,9 @@ END
     [ "$(int32 out/labels)" = '-100 2 3 -100 4 7 8 9' ]
     [ "$(float32 out/margins)" = '0.5 2' ]
     pppack --check out
-    refused "group 1 has '9' tokens, more than the 8 of a bin; see --oversize" \
+    refused "pair 1 has '9' tokens, more than the 8 of a bin; see --oversize" \
         -l 8 -o no in.jsonl
-    refused "group 1 has '9' tokens, more than a bin, and groups cannot be \
+    refused "pair 1 has '9' tokens, more than a bin, and pairs cannot be \
 cut; try --oversize drop" -l 8 --oversize split -o no in.jsonl
 }
 
@@ -98,6 +98,37 @@ END
     refused "an indexed dataset cannot hold 'logprobs'" \
         --export megatron -o indexed out
     [ ! -e indexed.bin ]
+}
+
+@test "the responses of a group may lie in several bins" {
+    cat >in.jsonl <<'END'
+{"prompt":[1],"responses":[[2,3,4],[5],[6,7]],"rewards":[1,0,2]}
+{"prompt":[1,2],"response":[8],"rewards":3,"group":"a"}
+{"prompt":[1,2],"response":[9,10],"rewards":5,"group":"a"}
+END
+    pppack -q -l 4 --no-shuffle --advantages group -o small in.jsonl
+    pppack --check small
+    pppack --stats small | jq -e '[.inputs, .sequences, .bins, .tokens] ==
+        [2, 5, 5, 16]'
+    [ "$(int32 small/input_ids)" = '1 2 3 4 1 2 9 10 1 6 7 1 2 8 1 5' ]
+    # Each directory has the whole groups: packed anew, advantages are the same.
+    pppack -q -l 16 --no-shuffle --advantages group -o large in.jsonl
+    [ "$(pppack --stats large | jq .bins)" = 1 ]
+    pppack -q -l 16 --no-shuffle --advantages group -o again small
+    diff -r large again
+    pppack --export safetensors -o small.safetensors small
+    pppack -q -l 16 --no-shuffle --advantages group -o again small.safetensors
+    diff -r large again
+    pppack -q --realign small --pad-to 3 -o there
+    pppack -q -l 16 --no-shuffle --advantages group -o again there
+    diff -r large again
+    # A part has whole groups.
+    pppack -q -l 8 --split 1,1 -o parts in.jsonl
+    [ "$(pppack --stats parts/train | jq .sequences)" = 3 ]
+    refused "in.jsonl: line 1: '4' tokens are more than the 3 of a bin; see \
+--oversize" -l 3 -o no in.jsonl
+    refused "a response of group 0 has '4' tokens, more than a bin, and responses \
+cannot be cut; try --oversize drop" -l 3 --oversize split -o no in.jsonl
 }
 
 @test "pieces of a document are joined when packed again" {

@@ -11,10 +11,11 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char *const names[] = {
-    "input_ids",     "labels",           "loss_mask",     "attention_mask",
-    "lengths",       "cu_groups",        "cu_seqlens",    "cu_seqlens_padded",
-    "advantages",    "rewards",          "margins",       "kind",
-    "generator_ids", "generator_labels", "generator_mask"};
+    "input_ids",     "labels",           "loss_mask",      "attention_mask",
+    "lengths",       "cu_groups",        "cu_seqlens",     "cu_seqlens_padded",
+    "advantages",    "rewards",          "margins",        "kind",
+    "generator_ids", "generator_labels", "generator_mask", "source",
+    "start"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
 struct input {
