@@ -396,6 +396,8 @@ int main(int argc, char **argv)
     struct ppsched p = {.tool = &t};
     if (ppsched_read_options(&t, &p.options, argc, argv) == 0)
         run(&p, argc, argv);
+    if (p.options.json && t.err.code)
+        ppsched_refused_json(&p);
     ppsched_costs_finish(&p.costs);
     pp_schedule_finish(&p.built);
     pp_import_finish(&p.import);

@@ -4,12 +4,14 @@
 #define PP_CMD_PPSCHED_H
 
 #include "base/faults.h"
+#include "base/json_writer.h"
 #include "data/packed.h"
 #include "manifest/manifest.h"
 #include "cost/stage_costs.h"
 #include "model/precision.h"
 #include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
+#include "schedule/check/mend.h"
 #include "schedule/draw/draw.h"
 #include "schedule/files/import.h"
 #include "schedule/memory/memory.h"
@@ -63,7 +65,7 @@ struct ppsched_options {
     bool has_memory, memory_is_slots;
     size_t memory;
     int objective; /* enum pp_objective_number */
-    bool list, check, stats, timeline;
+    bool list, check, json, stats, timeline;
     const char *svg, *trace; /* files, or NULL */
     const char *compare;     /* kinds, or NULL */
     const char *overlay;     /* a trace, or NULL */
@@ -125,6 +127,9 @@ struct ppsched {
     const char *name;         /* the manifest's name in messages, or NULL */
     struct pp_schedule built; /* with -s */
     struct pp_import import;  /* with --import */
+    struct pp_faults faults;  /* of the file */
+    struct pp_edit edits[PP_MOST_EDITS]; /* that make the file valid */
+    int n_edits;
     struct pp_schedule *schedule;
     const char *data; /* packed data with the sizes of microbatches: --data, or
                          the manifest's; or NULL */
@@ -186,14 +191,20 @@ int ppsched_import(struct ppsched *p, bool has_manifest) PP_MUST_USE;
 /* The name of the file of --import in messages. */
 const char *ppsched_import_name(const struct ppsched *p);
 
-/* Prints all faults of the file but the last, which becomes the error. Their
- * places are columns of the file, or places in the rows. Returns -1. */
-int ppsched_refuse_faults(struct ppsched *p, struct pp_faults *faults,
-                          bool in_rows);
+/* Prints p->faults but the last, which becomes the error. Their places are
+ * columns of the file, or places in the rows. Returns -1. */
+int ppsched_refuse_faults(struct ppsched *p, bool in_rows);
 
 /* If p->schedule deadlocks, prints the circle of waits of a file and draws the
  * part that runs for -t. messages: it has messages. */
 int ppsched_tell_stuck(struct ppsched *p, bool messages) PP_MUST_USE;
+
+/* Notes the smallest change that makes the file valid, if one is found. */
+int ppsched_tell_mend(struct ppsched *p) PP_MUST_USE;
+
+/* Prints what --check --json has of a file that is not valid, and turns the
+ * error of the run into its exit status. Does nothing after other errors. */
+void ppsched_refused_json(struct ppsched *p);
 
 /* Opens the data and fills the costs, once. */
 int ppsched_open_costs(struct ppsched *p) PP_MUST_USE;
@@ -306,6 +317,10 @@ int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
 /* Chooses the channel depth of p->schedule, for --depth auto. Leaves a schedule
  * that does not run to ppsched_prove. */
 int ppsched_choose_depth(struct ppsched *p) PP_MUST_USE;
+
+/* Prints the lower bound of a schedule that was simulated, and the gap. */
+void ppsched_print_bound(struct pp_json_writer *w, const struct pp_sim *sim,
+                         const struct pp_bound *b);
 
 /* Prints --stats. */
 int ppsched_stats(struct ppsched *p, FILE *f) PP_MUST_USE;

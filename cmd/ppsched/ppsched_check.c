@@ -101,11 +101,41 @@ static int print_all(struct ppsched *p, FILE *f)
     return 0;
 }
 
+/* Prints the verdict of a valid schedule, and its cost beside the bound. */
+static int print_json(struct ppsched *p, FILE *f)
+{
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    const struct pp_schedule *s = p->schedule;
+    struct pp_bound bound;
+    struct pp_sim sim;
+    if (pp_simulate(s, &p->costs.costs, s->channel_depth, &sim, &p->tool->err))
+        return -1;
+    int rc = ppsched_bound(p, sim.makespan, &bound);
+    if (!rc) {
+        pp_json_object(&w, NULL, PP_JSON_BROKEN);
+        pp_json_bool(&w, "valid", true);
+        pp_json_bool(&w, "canonical", pp_schedule_is_canonical(s));
+        pp_json_int(&w, "ranks", s->graph->n_rows);
+        pp_json_int(&w, "stages", s->graph->n_stages);
+        pp_json_int(&w, "microbatches", s->n_microbatches);
+        pp_json_int(&w, "depth", s->channel_depth);
+        pp_json_real(&w, "makespan", sim.makespan);
+        pp_json_real(&w, "bubble", sim.bubble);
+        ppsched_print_bound(&w, &sim, &bound);
+        pp_json_end(&w);
+        putc('\n', f);
+    }
+    pp_sim_finish(&sim);
+    return rc;
+}
+
 int ppsched_verdict(struct ppsched *p, FILE *f)
 {
     const char *semantics = p->options.semantics;
     if (semantics && !strcmp(semantics, "all"))
         return print_all(p, f);
+    if (p->options.json)
+        return print_json(p, f);
     fprintf(f, "valid, %s%s\n",
             pp_schedule_is_canonical(p->schedule) ? "canonical"
                                                   : "not canonical",

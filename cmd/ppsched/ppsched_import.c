@@ -57,13 +57,12 @@ static int complete(struct ppsched *p)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_schedule *s = p->schedule;
-    struct pp_faults faults = {.n = 0};
     bool messages = p->import.messages;
     if ((messages && pp_lower_syncs(s, err)) ||
-        pp_check_rows_all(s, messages, &faults, err))
+        pp_check_rows_all(s, messages, &p->faults, err))
         return pp_fail_at(err, "%s: ", ppsched_import_name(p));
-    if (faults.n > 0)
-        return ppsched_refuse_faults(p, &faults, true);
+    if (p->faults.n > 0)
+        return ppsched_refuse_faults(p, true);
     if (messages)
         return 0;
     return ppsched_tell_stuck(p, false) || pp_lower(s, err)
@@ -77,21 +76,20 @@ static int parse(struct ppsched *p, bool has_manifest, const char *text,
 {
     struct pp_err *err = &p->tool->err;
     const struct ppsched_options *o = &p->options;
-    struct pp_faults faults = {.n = 0};
     const struct pp_import_options how = {
         .name = ppsched_import_name(p),
         .on = has_manifest ? &p->manifest.graph : NULL,
         .n_rows = has_manifest ? p->manifest.graph.n_rows : o->n_ranks,
         .n_microbatches = o->n_microbatches,
         .lenient = o->lenient,
-        .faults = &faults};
+        .faults = &p->faults};
     const struct reader *r = readers;
     while (r->knows && !r->knows(text, n))
         r++;
     if (r->read(text, n, &how, &p->import, err))
         return -1;
-    if (faults.n > 0)
-        return ppsched_refuse_faults(p, &faults, false);
+    if (p->faults.n > 0)
+        return ppsched_refuse_faults(p, false);
     p->schedule = &p->import.schedule;
     p->manifest.graph.n_slices = p->import.graph.n_slices;
     return has_manifest ? 0 : set_stages(p, err);

@@ -161,6 +161,8 @@ const struct tool_option ppsched_option_table[] = {
     {.group = "Output"},
     {0, "check", NULL, "only check that the schedule is valid", AT(check),
      .excludes = "stats timeline export overlay"},
+    {0, "json", NULL, "with --check: print JSON", AT(json), .needs = "check",
+     .excludes = "semantics=all"},
     {0, "semantics", "NAME", "with --check: how messages block", AT(semantics),
      .words = semantics_words, .needs = "check"},
     {0, "stats", NULL, "print figures as JSON", AT(stats),

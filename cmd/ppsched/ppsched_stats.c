@@ -71,8 +71,8 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_real(w, "tokens_per_s", step_tokens(p) / step);
 }
 
-static void print_bound(struct pp_json_writer *w, const struct pp_sim *sim,
-                        const struct pp_bound *b)
+void ppsched_print_bound(struct pp_json_writer *w, const struct pp_sim *sim,
+                         const struct pp_bound *b)
 {
     /* The bound may exceed the makespan in the last bits, as sums run in
      * another order. */
@@ -202,7 +202,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         pp_json_object(&w, NULL, PP_JSON_BROKEN);
         print_shape(p, &w);
         print_times(p, &w, &sim, &at, strict);
-        print_bound(&w, &sim, &bound);
+        ppsched_print_bound(&w, &sim, &bound);
         print_idle(&w, &sim);
         print_memory(p, &w, bytes);
         pp_json_uint(&w, "messages", sim.n_messages);

@@ -299,6 +299,9 @@ END
     diff - <(echo "$stderr") <<'END'
 ppsched: bad.csv:1:9: rank 0, action 2: '0F0' appears a second time
 ppsched: bad.csv:2:1: rank 1, action 0: '1B0' comes before 1F0
+ppsched: bad.csv: to make it valid: remove '0F0' (1:9)
+ppsched: bad.csv: and then: add '1B1' behind '1F1'
+ppsched: bad.csv: and then: move '1B0' behind '1F0'
 ppsched: bad.csv:2: rank 1: '1B1' is missing
 END
     # More than fit are counted.
@@ -315,6 +318,7 @@ END
     diff - <(echo "$stderr") <<'END'
 ppsched: bad.csv:1:5: rank 0 waits in '0B0' for '1B0' of rank 1 (2:9)
 ppsched: bad.csv:2:5: rank 1 waits in '1F1' for '0F1' of rank 0 (1:9)
+ppsched: bad.csv: to make it valid: move '0B0' (1:5) behind '0F1'
 ppsched: bad.csv: this order deadlocks: rank 0 waits in '0B0', rank 1 waits in '1F1'
 END
     [ "${lines[0]}" = 'csv: a deadlock stops all ranks after 2 actions:' ]

@@ -18,7 +18,7 @@ refused() {
     local want=$1 text=$2 message=$3
     shift 3
     printf '%b' "$text" >bad.txt
-    run --separate-stderr ppsched --import bad.txt --check "$@"
+    run --separate-stderr ppsched -q --import bad.txt --check "$@"
     echo "$stderr"
     [ "$status" -eq "$want" ]
     [ -z "$output" ]
@@ -93,4 +93,80 @@ END
     diff <(sed -n '2s/^own *//p' <<<"$output") <(sed -n '3s/^run.json *//p' <<<"$output")
     diff <(sed -n '2s/^own *//p' <<<"$output") <(sed -n '4s/^orders.txt *//p' <<<"$output")
     [[ "${lines[4]}" == gpipe.csv* ]]
+}
+
+# mended MESSAGE ROWS...: the message is the only change that is named, and the
+# rows do not pass without it.
+mended() {
+    local message=$1
+    shift
+    printf '%s\n' "$@" >bad.csv
+    run -1 --separate-stderr ppsched --import bad.csv --check
+    echo "$stderr"
+    [ "$(grep -E 'to make it valid|and then' <<<"$stderr")" = \
+        "ppsched: bad.csv: to make it valid: $message" ]
+}
+
+@test "the smallest change that makes a file valid is named" {
+    mended "move '1B0' (2:1) behind '1F0'" 0F0,0F1,0B0,0B1 1B0,1F0,1F1,1B1
+    mended "replace '0B0' (1:13) by '0B1'" 0F0,0F1,0B0,0B0 1F0,1B0,1F1,1B1
+    mended "remove '0F0' (1:5)" 0F0,0F0,0F1,0B0,0B1 1F0,1B0,1F1,1B1
+    mended "add '1W1' behind '1I1'" 0F0,0F1,0B0,0B1 1F0,1I0,1W0,1F1,1I1
+    # A deadlock: rank 0 waits for the backward of the first, rank 1 for the
+    # forward of the second.
+    mended "move '0B0' (1:5) behind '0F1'" 0F0,0B0,0F1,0B1 1F1,1B1,1F0,1B0
+    ppsched -p 2 -s 1f1b -m 2 --export csv-comms >comms.csv
+    mapfile -t rows < <(sed '1s/0RECV_B0,0B0/0B0,0RECV_B0/' comms.csv)
+    mended "move '0B0' (1:36) behind '0RECV_B0'" "${rows[@]}"
+    # Two changes.
+    printf '0F0,0F1,0B0\n1B0,1F0,1F1,1B1\n' >bad.csv
+    run -1 --separate-stderr ppsched --import bad.csv --check
+    [ "$(grep -c -E 'to make it valid|and then' <<<"$stderr")" -eq 2 ]
+}
+
+@test "the changes of damaged schedules make them valid" {
+    # Each change is made by hand, on another tool's rows.
+    ppsched -p 2 -c 2 -s interleaved -m 4 --export csv | tr -s , >good.csv
+    for row in 1 2; do
+        for cell in 2 5 9 14; do
+            awk -F, -v OFS=, -v row=$row -v c=$cell \
+                'NR == row {t = $c; $c = $(c + 1); $(c + 1) = t} 1' good.csv \
+                >bad.csv
+            ppsched -q --import bad.csv --check >/dev/null 2>&1 && continue
+            run -1 --separate-stderr ppsched --import bad.csv --check --json
+            move=$(jq -r '.changes | select(length == 1)[0]' <<<"$output")
+            [[ $move =~ ^move\ \'(.*)\'\ \((.):.*\)\ behind\ \'(.*)\'$ ]]
+            awk -F, -v a="${BASH_REMATCH[1]}" -v row="${BASH_REMATCH[2]}" \
+                -v b="${BASH_REMATCH[3]}" 'NR != row {print; next}
+                {line = ""
+                for (i = 1; i <= NF; i++) {
+                    if ($i != a) line = line "," $i
+                    if ($i == b) line = line "," a
+                }
+                print substr(line, 2)}' bad.csv >mended.csv
+            run ppsched --import mended.csv --check --lenient
+            [[ $output == valid* ]]
+        done
+    done
+}
+
+@test "--check --json says what is wrong, or what the order costs" {
+    ppsched -p 2 -s gpipe -m 4 --export csv -o gpipe.csv
+    ppsched --import gpipe.csv --check --json >gpipe.json
+    jq -e '.valid and .canonical and .ranks == 2 and .microbatches == 4
+        and .makespan == 15 and .lower_bound == 15 and .gap == 0' gpipe.json
+    ppsched -p 2 -s 1f1b -m 4 --comm 1 | ppsched --check --json --comm 1 |
+        jq -e '.gap > 0.05'
+    printf '0F0,0B0\n1F0,1B1\n' >bad.csv
+    run -1 --separate-stderr ppsched --import bad.csv --check --json -o bad.json
+    [ -z "$output" ]
+    jq -e '.valid == false and .error == "bad.csv:2: rank 1: '"'1B0'"' is missing"
+        and .faults[0] == {rank: 1, line: 2, column: 5, text:
+            "rank 1, action 1: '"'1B1'"' names a microbatch that does not exist"}
+        and .changes == ["replace '"'1B1'"' (2:5) by '"'1B0'"'"]' bad.json
+    printf '0F0,0Q0\n' >bad.csv
+    run -2 --separate-stderr ppsched --import bad.csv --check --json
+    jq -e '.valid == false and (.faults | length) == 1' <<<"$output"
+    run -2 --separate-stderr ppsched --import absent.csv --check --json
+    [ -z "$output" ]
 }
