@@ -9,6 +9,7 @@
 
 #include "base/err.h"
 #include "base/file.h"
+#include "base/json_writer.h"
 #include "model/rank_bytes.h"
 #include "tool_options.h"
 
@@ -114,6 +115,9 @@ enum { TOOL_MEMORY_ROW = 80 };
 void tool_memory_titles(char buf[TOOL_MEMORY_ROW]);
 void tool_memory_row(int rank, const struct pp_rank_bytes *b,
                      char buf[TOOL_MEMORY_ROW]);
+
+/* Prints the memory of a rank as an object of a list of JSON. */
+void tool_memory_json(struct pp_json_writer *w, const struct pp_rank_bytes *b);
 
 /* Leaves the progress line on the terminal. */
 void tool_keep(struct tool *t);

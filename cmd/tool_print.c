@@ -38,6 +38,15 @@ void tool_memory_row(int rank, const struct pp_rank_bytes *b,
     snprintf(buf + n, (size_t)(TOOL_MEMORY_ROW - n), " %6s", size);
 }
 
+void tool_memory_json(struct pp_json_writer *w, const struct pp_rank_bytes *b)
+{
+    pp_json_object(w, NULL, PP_JSON_INLINE);
+    for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
+        pp_json_uint(w, pp_memory_part_names[k], b->part[k]);
+    pp_json_uint(w, "total", pp_rank_total(b));
+    pp_json_end(w);
+}
+
 /* Prints words from a column on, and breaks lines before the last column. */
 static void wrap(FILE *f, const char *text, int indent)
 {

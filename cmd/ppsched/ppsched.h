@@ -7,7 +7,7 @@
 #include "base/json_writer.h"
 #include "data/packed.h"
 #include "manifest/manifest.h"
-#include "cost/stage_costs.h"
+#include "cost/step.h"
 #include "model/precision.h"
 #include "model/rank_bytes.h"
 #include "schedule/bound/bound.h"
@@ -107,8 +107,7 @@ struct ppsched_costs {
     struct pp_literal_costs literals;
     const struct pp_graph *graph;
     const struct pp_plan_stage *stages;
-    struct pp_stage_costs stage;
-    struct pp_workloads loads;     /* per microbatch and slice */
+    struct pp_step step;
     size_t max_tokens, max_seqlen; /* of the largest microbatch, and of the
                                       longest sequence */
     struct ppsched_items items[PP_MAX_ENCODERS];

@@ -12,18 +12,6 @@
 /* Tokens of a microbatch if nothing gives its size. */
 enum { DEFAULT_SEQ_LEN = 4096 };
 
-static double stage_time(const void *ctx, struct pp_action a)
-{
-    const struct ppsched_costs *c = ctx;
-    if (pp_is_collective(a.op))
-        return pp_stage_time(&c->stage, a, pp_workload_of(0, 0));
-    if (!pp_is_compute(a.op) && !pp_is_send(a.op))
-        return 0;
-    size_t part =
-        (size_t)a.microbatch * (size_t)c->graph->n_slices + (size_t)a.slice;
-    return pp_stage_time(&c->stage, a, pp_workloads_at(&c->loads, part));
-}
-
 static void set_literal(struct ppsched *p)
 {
     static const double defaults[] = {1, 1, 1, 0};
@@ -53,14 +41,7 @@ static void assume_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
     const struct pp_default_microbatch mb = assumed_microbatch(p);
-    int64_t slices = c->graph->n_slices;
-    int64_t n = p->schedule->n_microbatches * slices;
-    for (int64_t k = 0; k < n; k++) {
-        struct pp_default_microbatch_part part =
-            pp_default_microbatch_slice(&mb, k % slices, slices);
-        c->loads.tokens[k] = part.tokens;
-        c->loads.pairs[k] = part.pairs;
-    }
+    pp_step_assume(&c->step, &mb, p->schedule->n_microbatches);
     bool sized = p->manifest.has_data;
     c->max_tokens = sized ? p->manifest.data.max_tokens : (size_t)mb.tokens;
     c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
@@ -82,9 +63,10 @@ static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
             pairs[at] += length * (length + 1) / 2 / r.n;
         }
     }
-    size_t slowest = pp_stage_slowest(&c->stage, tokens, pairs, (size_t)cp);
-    c->loads.tokens[k] = tokens[slowest] * cp;
-    c->loads.pairs[k] = pairs[slowest] * cp;
+    size_t slowest =
+        pp_stage_slowest(&c->step.costs, tokens, pairs, (size_t)cp);
+    c->step.loads.tokens[k] = tokens[slowest] * cp;
+    c->step.loads.pairs[k] = pairs[slowest] * cp;
 }
 
 /* Fills tokens and attended pairs of every slice of every microbatch, from the
@@ -110,11 +92,11 @@ static void measure_microbatches(struct ppsched *p)
             measure_ranks(p, &bin, k);
             continue;
         }
-        pp_slice_tokens(slices, bin.tokens, &c->loads.tokens[k * slices]);
+        pp_slice_tokens(slices, bin.tokens, &c->step.loads.tokens[k * slices]);
         for (uint32_t i = 0; i < bin.n_sequences; i++)
             pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
                            bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
-                           &c->loads.pairs[k * slices]);
+                           &c->step.loads.pairs[k * slices]);
         ppsched_measure_items(p, place, (size_t)k);
     }
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
@@ -361,19 +343,15 @@ static int init_given(struct ppsched *p)
 int ppsched_costs_init(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    size_t parts = (size_t)p->schedule->n_microbatches;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
-    if (pp_mul(parts, (size_t)c->graph->n_slices, &parts, &p->tool->err))
-        return -1;
-    if (pp_workloads_init(&c->loads, parts, ppsched_counted(p), &p->tool->err))
+    if (pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
+                     p->schedule->n_microbatches, ppsched_counted(p),
+                     &p->tool->err))
         return -1;
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     if (!c->sizes)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_stage_costs_init(&c->stage, pp_manifest_plan(&p->manifest),
-                            &p->tool->err))
-        return -1;
     for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].costs.out_bytes > 0 ||
                     c->stages[s].costs.act_bytes[PP_SAVED_ACT_W] > 0;
@@ -385,8 +363,8 @@ int ppsched_costs_init(struct ppsched *p)
     measure_microbatches(p);
     ppsched_count_items(p);
     set_sizes(p);
-    c->costs = (struct pp_costs){stage_time, c};
-    if (!pp_stage_costs_known(&c->stage) || p->options.has_cost)
+    c->costs = (struct pp_costs){pp_step_action, &c->step};
+    if (!pp_stage_costs_known(&c->step.costs) || p->options.has_cost)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
     c->costs.reduce_beside = p->options.reduce_beside;
@@ -397,10 +375,9 @@ int ppsched_costs_init(struct ppsched *p)
 
 void ppsched_costs_finish(struct ppsched_costs *c)
 {
-    pp_workloads_finish(&c->loads);
     free(c->sizes);
     free(c->given.message);
     free(c->given.reduce);
     free(c->given.unshard);
-    pp_stage_costs_finish(&c->stage);
+    pp_step_finish(&c->step);
 }

@@ -14,7 +14,9 @@ static const double ns_per_unit = 1e6, ns_per_flop = 1e-6, ns_per_second = 1e9;
 
 const char *ppsched_unit(const struct ppsched *p)
 {
-    return p->costs.literal ? NULL : p->costs.stage.plan.profile ? "s" : "flop";
+    return p->costs.literal                   ? NULL
+           : p->costs.step.costs.plan.profile ? "s"
+                                              : "flop";
 }
 
 struct pp_draw ppsched_way_to_draw(const struct ppsched *p, FILE *f)
@@ -191,9 +193,9 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
 {
     const struct pp_plan_name name = pp_manifest_plan_name(&p->manifest);
     const char *unit = ppsched_unit(p);
-    double wish = !unit                         ? ns_per_unit
-                  : p->costs.stage.plan.profile ? ns_per_second
-                                                : ns_per_flop;
+    double wish = !unit                              ? ns_per_unit
+                  : p->costs.step.costs.plan.profile ? ns_per_second
+                                                     : ns_per_flop;
     struct pp_trace t = {.schedule = p->schedule,
                          .rows = v->sim.rows,
                          .messages = &v->messages,

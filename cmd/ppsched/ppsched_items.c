@@ -66,7 +66,7 @@ void ppsched_measure_items(struct ppsched *p, uint64_t at, size_t k)
         size_t lanes, makers = pp_layout_makers(&l, e, &lanes);
         struct pp_item_share share = pp_items_largest_of(
             &p->packed, modality_of(p, e), at, lanes, makers);
-        pp_workloads_set_items(&p->costs.loads, k,
+        pp_workloads_set_items(&p->costs.step.loads, k,
                                pp_manifest_plan(&p->manifest), e, share.rows,
                                share.squares);
     }

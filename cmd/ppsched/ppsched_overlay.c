@@ -35,7 +35,7 @@ static int scale_plan(struct overlay *o)
 {
     struct ppsched *p = o->p;
     struct pp_sim sim;
-    if (!p->costs.literal && p->costs.stage.plan.profile)
+    if (!p->costs.literal && p->costs.step.costs.plan.profile)
         return 0;
     if (pp_simulate(p->schedule, &p->costs.costs, p->schedule->channel_depth,
                     &sim, &p->tool->err))

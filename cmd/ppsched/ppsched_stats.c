@@ -34,9 +34,9 @@ static void print_shape(const struct ppsched *p, struct pp_json_writer *w)
         pp_json_int(w, "slices", s->graph->n_slices);
     pp_json_bool(w, "canonical", pp_schedule_is_canonical(s));
     pp_json_string(w, "time",
-                   p->costs.literal              ? "units"
-                   : p->costs.stage.plan.profile ? "seconds"
-                                                 : "flops");
+                   p->costs.literal                   ? "units"
+                   : p->costs.step.costs.plan.profile ? "seconds"
+                                                      : "flops");
 }
 
 /* Returns the tokens of a step of all data-parallel ranks. */
@@ -46,7 +46,7 @@ static double step_tokens(const struct ppsched *p)
                (size_t)p->schedule->graph->n_slices;
     double sum = 0;
     for (size_t i = 0; i < n; i++)
-        sum += p->costs.loads.tokens[i];
+        sum += p->costs.step.loads.tokens[i];
     return sum * p->manifest.mesh.dp;
 }
 
@@ -64,9 +64,9 @@ static void print_times(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_real(w, "bubble", at->bubble);
     pp_json_real(w, "strict", strict);
     pp_json_end(w);
-    if (p->costs.literal || !p->costs.stage.plan.profile)
+    if (p->costs.literal || !p->costs.step.costs.plan.profile)
         return;
-    double step = at->makespan + pp_step_rest(&p->costs.stage);
+    double step = at->makespan + pp_step_update(&p->costs.step);
     pp_json_real(w, "step", step);
     pp_json_real(w, "tokens_per_s", step_tokens(p) / step);
 }
@@ -131,21 +131,6 @@ static void print_action(const struct ppsched *p, struct pp_json_writer *w,
     pp_json_string(w, NULL, text);
 }
 
-/* Prints each rank's memory by purpose, with the keys of pprun. */
-static void print_parts(struct pp_json_writer *w,
-                        const struct ppsched_bytes *bytes, int n)
-{
-    pp_json_array(w, "memory", PP_JSON_HUGGED);
-    for (int r = 0; r < n; r++) {
-        pp_json_object(w, NULL, PP_JSON_INLINE);
-        for (int k = 0; k < PP_N_MEMORY_PARTS; k++)
-            pp_json_uint(w, pp_memory_part_names[k], bytes[r].all.part[k]);
-        pp_json_uint(w, "total", pp_rank_total(&bytes[r].all));
-        pp_json_end(w);
-    }
-    pp_json_end(w);
-}
-
 static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
                          const struct ppsched_bytes *bytes)
 {
@@ -179,7 +164,10 @@ static void print_memory(const struct ppsched *p, struct pp_json_writer *w,
     for (int r = 0; r < n; r++)
         pp_json_uint(w, NULL, pp_rank_total(&bytes[r].all));
     pp_json_end(w);
-    print_parts(w, bytes, n);
+    pp_json_array(w, "memory", PP_JSON_HUGGED);
+    for (int r = 0; r < n; r++)
+        tool_memory_json(w, &bytes[r].all);
+    pp_json_end(w);
 }
 
 int ppsched_stats(struct ppsched *p, FILE *f)

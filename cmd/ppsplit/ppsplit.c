@@ -104,7 +104,7 @@ static void set_request(struct split_job *j)
                                j->precision->accumulator_bytes,
         .mesh = j->mesh,
         .encoders = j->n_meshes ? j->encoders : NULL,
-        .profile = j->costs_file ? &j->profile : NULL,
+        .profile = j->costs_file || j->has_profile ? &j->profile : NULL,
         .n_ranks = j->n_ranks,
         .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches
                                                 : DEFAULT_ROUNDS * j->n_ranks,

@@ -100,7 +100,8 @@ struct split_job {
     struct pp_arena arena;
     struct pp_model model;
     size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
-    struct pp_profile profile;      /* read from costs_file, or of a GPU */
+    struct pp_profile profile;      /* of costs_file, a GPU or the given plan */
+    bool has_profile;               /* the given plan has one */
     double peak;                    /* operations a second; 0: unknown */
     double *speeds;                 /* read from rank_speed */
     enum pp_recompute *stage_modes; /* read from recompute_list */
@@ -231,13 +232,20 @@ double split_seen(const struct split_job *j, struct pp_flops f);
 int64_t split_encoder_group(const struct split_job *j, size_t encoder);
 int64_t split_n_ranks(const struct split_job *j);
 
-/* A step with its update, in seconds, tokens a second of all ranks, and the
+/* Computes the seconds of a step of a plan with all of its messages,
+ * collectives and the update: the step of ppsched --stats for the manifest of
+ * the plan. It is infinite if the plan is not simulated. */
+int split_step_seconds(const struct split_job *j,
+                       const struct pp_split_plan *plan, double *seconds,
+                       struct pp_err *err) PP_MUST_USE;
+
+/* The tokens a second of all ranks for a step of that many seconds, and the
  * useful operations over the peak; 0 if the peak is unknown. */
 struct split_speed {
-    double step, tokens, mfu;
+    double tokens, mfu;
 };
-struct split_speed split_speed_of(const struct split_job *j, double makespan,
-                                  double most_params, int64_t n_microbatches);
+struct split_speed split_speed_of(const struct split_job *j, double step,
+                                  int64_t n_microbatches);
 
 /* Writes a time without its unit, at most 10 characters. */
 void split_format_time(const struct split_job *j, double time, char buf[32]);
@@ -259,6 +267,11 @@ void split_set_costs(const struct split_job *j, size_t i,
 /* Prints the models that are known, and the values of their configurations that
  * are refused. */
 int split_print_models(struct split_job *j) PP_MUST_USE;
+
+/* Fills an empty manifest with a plan. */
+int split_fill_manifest(const struct split_job *j,
+                        const struct pp_split_plan *plan, struct pp_arena *a,
+                        struct pp_manifest *m, struct pp_err *err) PP_MUST_USE;
 
 /* Prints the manifest; command is its line of history. */
 int split_print_manifest(struct split_job *j, const char *command, FILE *f,

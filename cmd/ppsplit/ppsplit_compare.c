@@ -99,7 +99,7 @@ static void format_end(const struct split_job *j, const struct pp_split_row *r,
         return;
     }
     const struct split_speed s =
-        split_speed_of(j, r->step, r->most_params, j->request.n_microbatches);
+        split_speed_of(j, r->step, j->request.n_microbatches);
     pp_axis_format(s.tokens, tokens);
     if (s.mfu > 0)
         snprintf(mfu, sizeof mfu, "%.1f%%", 100 * s.mfu);
@@ -231,6 +231,12 @@ static int draw(struct split_job *j, const struct pp_split_comparison *c)
     return tool_close(&j->t, f);
 }
 
+static int step_of(void *ctx, const struct pp_split_plan *plan, double *step,
+                   struct pp_err *err)
+{
+    return split_step_seconds(ctx, plan, step, err);
+}
+
 static int refuse_all(struct split_job *j)
 {
     return tool_usage(&j->t,
@@ -266,6 +272,7 @@ int split_compare(struct split_job *j)
         /* A list of modes is for one number of stages. */
         .has_chunks = tool_given(&j->t, "chunks") || j->stage_modes,
         .has_placement = tool_given(&j->t, "placement"),
+        .step = split_has_seconds(j) ? step_of : NULL,
         .tell = tell,
         .ctx = j};
     struct pp_split_comparison c = {.n = 0};

@@ -164,6 +164,26 @@ int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
     return take_frozen(j, m);
 }
 
+/* Copies the profile, so that the plan keeps its unit of time. */
+static int take_profile(struct split_job *j, const struct pp_manifest *m)
+{
+    size_t n = m->profile.n_units;
+    struct pp_unit_seconds *units =
+        pp_arena_alloc(&j->arena, n + 1, sizeof *units);
+    if (!units)
+        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t i = 0; i < n; i++) {
+        units[i] = m->profile.units[i];
+        units[i].fqn = pp_arena_strdup(&j->arena, units[i].fqn);
+        if (!units[i].fqn)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+    }
+    j->profile = m->profile;
+    j->profile.units = units;
+    j->has_profile = m->has_profile;
+    return 0;
+}
+
 int split_take_given(struct split_job *j, const char *name)
 {
     struct pp_manifest m;
@@ -182,7 +202,8 @@ int split_take_given(struct split_job *j, const char *name)
     j->n_ranks = m.mesh.pp;
     j->n_chunks = m.graph.n_stages / m.graph.n_copies / m.graph.n_rows;
     j->method = SPLIT_FQNS;
-    if (rc == 0 && (take_encoders(j, &m) || split_take_assumptions(j, &m)))
+    if (rc == 0 && (take_encoders(j, &m) || split_take_assumptions(j, &m) ||
+                    take_profile(j, &m)))
         rc = -1;
     pp_manifest_finish(&m);
     return rc;

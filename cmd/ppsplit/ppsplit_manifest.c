@@ -19,7 +19,9 @@ double split_seen(const struct split_job *j, struct pp_flops f)
 static struct pp_plan_mode mode_of(const struct split_job *j,
                                    struct pp_unit_id u, enum pp_recompute r)
 {
-    const struct pp_backend *b = &j->plan.run.backend;
+    const struct pp_backend backend =
+        pp_backend_of(j->request.precision, !j->request.gpu);
+    const struct pp_backend *b = &backend;
     struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
     const struct pp_unit_rates rates =
         pp_unit_rates(&j->mesh, &j->model, u, r, b);
@@ -40,8 +42,10 @@ void split_set_costs(const struct split_job *j, size_t i,
 {
     const struct pp_unit_id u = pp_model_unit(&j->model, i);
     const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
-    const struct pp_unit_rates rates = pp_unit_rates(
-        &j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &j->plan.run.backend);
+    const struct pp_backend backend =
+        pp_backend_of(j->request.precision, !j->request.gpu);
+    const struct pp_unit_rates rates =
+        pp_unit_rates(&j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &backend);
     const struct pp_mesh own = pp_split_mesh(&j->request, i);
     const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
     const size_t gathered = pp_split_gathered(&j->request, &own, i);
@@ -80,33 +84,32 @@ static int set_units(const struct split_job *j, struct pp_arena *a,
     return 0;
 }
 
-static void set_stages(const struct split_job *j,
+static void set_stages(const struct pp_split_plan *plan,
                        const struct pp_plan_unit *units,
                        struct pp_plan_stage *stages)
 {
-    for (int s = 0; s < j->plan.graph.n_stages; s++) {
+    for (int s = 0; s < plan->graph.n_stages; s++) {
         struct pp_plan_stage *x = &stages[s];
-        x->first_unit = pp_split_first(&j->plan, s);
-        x->n_units = pp_split_end(&j->plan, s) - pp_split_first(&j->plan, s);
+        x->first_unit = pp_split_first(plan, s);
+        x->n_units = pp_split_end(plan, s) - pp_split_first(plan, s);
         /* An empty stage passes on its input. */
         x->costs.out_bytes = s > 0 ? stages[s - 1].costs.out_bytes : 0;
-        x->recompute = pp_split_stage_mode(&j->plan, s);
-        for (size_t i = pp_split_first(&j->plan, s);
-             i < pp_split_end(&j->plan, s); i++)
+        x->recompute = pp_split_stage_mode(plan, s);
+        for (size_t i = pp_split_first(plan, s); i < pp_split_end(plan, s); i++)
             pp_plan_stage_add(x, &units[i]);
     }
 }
 
 /* Returns a component: units first .. first + n - 1 and their ranks. */
-static struct pp_component component(const struct split_job *j,
+static struct pp_component component(const struct pp_split_plan *plan,
                                      const char *name, size_t first, size_t n)
 {
-    int low = j->plan.graph.n_rows, high = 0;
-    for (int s = 0; s < j->plan.graph.n_stages; s++) {
-        int rank = j->plan.graph.stages[s].row;
-        if (pp_split_first(&j->plan, s) >= first + n ||
-            pp_split_end(&j->plan, s) <= first ||
-            pp_split_first(&j->plan, s) == pp_split_end(&j->plan, s))
+    int low = plan->graph.n_rows, high = 0;
+    for (int s = 0; s < plan->graph.n_stages; s++) {
+        int rank = plan->graph.stages[s].row;
+        if (pp_split_first(plan, s) >= first + n ||
+            pp_split_end(plan, s) <= first ||
+            pp_split_first(plan, s) == pp_split_end(plan, s))
             continue;
         low = rank < low ? rank : low;
         high = rank > high ? rank : high;
@@ -133,8 +136,9 @@ static void set_apart(const struct split_job *j, struct pp_component *parts,
     }
 }
 
-static int set_components(const struct split_job *j, struct pp_manifest *m,
-                          struct pp_err *err)
+static int set_components(const struct split_job *j,
+                          const struct pp_split_plan *plan,
+                          struct pp_manifest *m, struct pp_err *err)
 {
     struct pp_component parts[PP_MAX_ENCODERS + 1];
     size_t n = 0, first = 0;
@@ -142,19 +146,20 @@ static int set_components(const struct split_job *j, struct pp_manifest *m,
         const struct pp_vision *v = &j->model.encoders[i];
         size_t end = pp_vision_first(&j->model, i + 1);
         if (v->kind != PP_VISION_NONE)
-            parts[n++] = component(j, pp_vision_part(v), first, end - first);
+            parts[n++] = component(plan, pp_vision_part(v), first, end - first);
         first = end;
     }
     if (n == 0)
         return 0;
-    parts[n++] = component(j, "language", first, j->n_units - first);
+    parts[n++] = component(plan, "language", first, j->n_units - first);
     if (j->n_meshes)
         set_apart(j, parts, n);
     return pp_manifest_set_components(m, parts, n, err);
 }
 
-static int fill(const struct split_job *j, struct pp_arena *a,
-                const char *command, struct pp_manifest *m, struct pp_err *err)
+int split_fill_manifest(const struct split_job *j,
+                        const struct pp_split_plan *plan, struct pp_arena *a,
+                        struct pp_manifest *m, struct pp_err *err)
 {
     const struct pp_mesh *x = &j->mesh;
     bool on_mesh = x->dp > 1 || x->tp > 1 || x->cp > 1 || x->ep > 1 ||
@@ -177,24 +182,23 @@ static int fill(const struct split_job *j, struct pp_arena *a,
         .n_units = j->n_units,
     };
     struct pp_mesh mesh = *x;
-    mesh.pp = j->plan.graph.n_rows;
+    mesh.pp = plan->graph.n_rows;
     struct pp_plan_stage *stages =
-        pp_arena_alloc(a, (size_t)j->plan.graph.n_stages, sizeof *stages);
+        pp_arena_alloc(a, (size_t)plan->graph.n_stages, sizeof *stages);
     bool used[PP_N_RECOMPUTES] = {false};
-    for (int s = 0; s < j->plan.graph.n_stages; s++)
-        used[pp_split_stage_mode(&j->plan, s)] = true;
+    for (int s = 0; s < plan->graph.n_stages; s++)
+        used[pp_split_stage_mode(plan, s)] = true;
     if (!model.units || !stages || set_units(j, a, used, model.units))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    set_stages(j, model.units, stages);
+    set_stages(plan, model.units, stages);
     if (pp_manifest_set_model(m, &model, err) ||
         (split_has_seconds(j) &&
          pp_manifest_set_profile(m, &j->profile, err)) ||
         pp_manifest_set_microbatch(m, &j->request.microbatch, err) ||
-        pp_manifest_set_stages(m, &mesh, &j->plan.graph, stages, err) ||
-        set_components(j, m, err) ||
-        (j->method == SPLIT_JOINT && split_set_order(j, a, m, err)))
+        pp_manifest_set_stages(m, &mesh, &plan->graph, stages, err) ||
+        set_components(j, plan, m, err))
         return -1;
-    return pp_manifest_add_history(m, "ppsplit", PP_VERSION, command, err);
+    return j->method == SPLIT_JOINT ? split_set_order(j, a, m, err) : 0;
 }
 
 void split_say_runs(struct split_job *j, struct pp_manifest *m)
@@ -229,7 +233,9 @@ int split_print_manifest(struct split_job *j, const char *command, FILE *f,
     struct pp_manifest m;
     if (pp_manifest_init(&m, err))
         return -1;
-    int rc = fill(j, &a, command, &m, err);
+    int rc = split_fill_manifest(j, &j->plan, &a, &m, err);
+    if (rc == 0)
+        rc = pp_manifest_add_history(&m, "ppsplit", PP_VERSION, command, err);
     if (rc == 0)
         rc = pp_manifest_write(&m, f, err);
     if (rc == 0) {

@@ -2,12 +2,16 @@
 /* ppsplit_seconds - --gpu, --flops and --link: the operations of a model as
  * seconds, tokens a second, and the use of a GPU's peak. */
 
+#include <math.h>
+
+#include "cost/step.h"
 #include "model/gpu_figures.h"
 #include "ppsplit.h"
+#include "schedule/kinds/kind.h"
 
 bool split_has_seconds(const struct split_job *j)
 {
-    return j->costs_file || j->flops > 0;
+    return j->request.profile != NULL;
 }
 
 void split_choose_gpu(struct split_job *j)
@@ -130,14 +134,56 @@ int64_t split_n_ranks(const struct split_job *j)
     return n + rows * of_row;
 }
 
-struct split_speed split_speed_of(const struct split_job *j, double makespan,
-                                  double most_params, int64_t n_microbatches)
+/* Makes the schedule of a plan on the graph of its manifest, as ppsched does: a
+ * kind begins anew, as it also reduces gradients there. */
+static int make_schedule(const struct pp_split_run *run, struct pp_manifest *m,
+                         struct pp_schedule *s, struct pp_err *err)
+{
+    const struct pp_kind_options o = {.n_microbatches =
+                                          (int)run->n_microbatches};
+    m->graph.n_slices = run->graph.n_slices;
+    if (!run->request->search_order)
+        return pp_schedule_init(s, &m->graph, run->kind->name, o.n_microbatches,
+                                err) ||
+                       pp_kind_emit(run->kind, s, &o, err) || pp_lower(s, err)
+                   ? -1
+                   : 0;
+    if (pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, s, err))
+        return -1;
+    s->graph = &m->graph;
+    return pp_lower_again(s, NULL, err);
+}
+
+int split_step_seconds(const struct split_job *j,
+                       const struct pp_split_plan *plan, double *seconds,
+                       struct pp_err *err)
+{
+    struct pp_arena a = {0};
+    struct pp_manifest m;
+    struct pp_schedule s = {0};
+    *seconds = INFINITY;
+    if (!plan->run.simulated)
+        return 0;
+    if (pp_manifest_init(&m, err))
+        return -1;
+    int rc = split_fill_manifest(j, plan, &a, &m, err);
+    if (rc == 0 && !m.has_schedule)
+        rc = make_schedule(&plan->run, &m, &s, err);
+    if (rc == 0)
+        rc = pp_step_seconds(pp_manifest_plan(&m),
+                             m.has_schedule ? &m.schedule : &s, seconds, err);
+    pp_schedule_finish(&s);
+    pp_manifest_finish(&m);
+    pp_arena_finish(&a);
+    return rc;
+}
+
+struct split_speed split_speed_of(const struct split_job *j, double step,
+                                  int64_t n_microbatches)
 {
     double n = (double)n_microbatches;
-    double step = makespan + most_params * j->profile.seconds_per_param;
     double ranks = (double)split_n_ranks(j) / j->mesh.dp;
     return (struct split_speed){
-        .step = step,
         .tokens = n * (double)j->tokens * j->mesh.dp / step,
         .mfu =
             j->peak > 0 ? n * useful_flops(j) / (step * ranks * j->peak) : 0};

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json_writer.h"
 #include "base/num.h"
 #include "model/cost.h"
 #include "model/model.h"
@@ -408,22 +409,24 @@ static void print_step(const struct split_job *j, FILE *f)
 }
 
 /* Prints the rates of a step that has seconds. */
-static void print_speed(const struct split_job *j, FILE *f)
+static int print_speed(const struct split_job *j, FILE *f, struct pp_err *err)
 {
-    uint64_t most = 0;
     char tokens[32], mfu[48] = "";
+    double step;
     if (!split_has_seconds(j) || !j->plan.run.simulated)
-        return;
-    for (int r = 0; r < j->plan.graph.n_rows; r++)
-        most = j->plan.ranks[r].params > most ? j->plan.ranks[r].params : most;
+        return 0;
+    if (split_step_seconds(j, &j->plan, &step, err))
+        return -1;
     const struct split_speed s =
-        split_speed_of(j, j->plan.run.found.makespan, (double)most,
-                       j->plan.run.n_microbatches);
+        split_speed_of(j, step, j->plan.run.n_microbatches);
     format_count((uint64_t)(s.tokens + 0.5), tokens);
     if (s.mfu > 0)
         snprintf(mfu, sizeof mfu, ", MFU %.1f %%", 100 * s.mfu);
-    tool_paragraph(f, "With the update it takes %.4g s: %s tokens/s%s.", s.step,
-                   tokens, mfu);
+    tool_paragraph(f,
+                   "With reductions and the update it takes %.4g s: %s "
+                   "tokens/s%s.",
+                   step, tokens, mfu);
+    return 0;
 }
 
 enum { ITEM = 32, MOST_RUNS = 8 };
@@ -512,9 +515,42 @@ static void print_shares(const struct split_job *j, FILE *f)
                    low, least, high, most);
 }
 
+/* Prints the figures of the table. Memory has the keys of ppsched and pprun. */
+static int print_json(const struct split_job *j, FILE *f, struct pp_err *err)
+{
+    struct pp_json_writer w = {.f = f, .indent = 2};
+    const struct pp_split_run *run = &j->plan.run;
+    const struct pp_graph *g = &j->plan.graph;
+    double step = 0;
+    if (split_has_seconds(j) && run->simulated &&
+        split_step_seconds(j, &j->plan, &step, err))
+        return -1;
+    pp_json_object(&w, NULL, PP_JSON_BROKEN);
+    pp_json_string(&w, "schedule", run->name);
+    pp_json_int(&w, "stages", g->n_stages);
+    pp_json_int(&w, "microbatches", run->n_microbatches);
+    if (step > 0) {
+        const struct split_speed s =
+            split_speed_of(j, step, run->n_microbatches);
+        pp_json_real(&w, "step_seconds", step);
+        pp_json_real(&w, "tokens_per_second", s.tokens);
+        if (s.mfu > 0)
+            pp_json_real(&w, "mfu", s.mfu);
+    }
+    pp_json_array(&w, "memory", PP_JSON_HUGGED);
+    for (int r = 0; r < g->n_rows; r++)
+        tool_memory_json(&w, &j->plan.ranks[r].bytes);
+    pp_json_end(&w);
+    pp_json_end(&w);
+    putc('\n', f);
+    return 0;
+}
+
 int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
 {
     const struct pp_graph *g = &j->plan.graph;
+    if (j->json)
+        return print_json(j, f, err);
     bool one = g->n_stages == g->n_rows;
     print_head(j, f);
     print_stages(j, one && g->n_rows > 1 ? largest_mark : "", f);
@@ -523,7 +559,8 @@ int split_print_table(const struct split_job *j, FILE *f, struct pp_err *err)
     print_memory(j, f);
     print_foot(j, f);
     print_step(j, f);
-    print_speed(j, f);
+    if (print_speed(j, f, err))
+        return -1;
     if (j->stage_modes || j->recompute_auto)
         print_list(j, "Recomputation:", "stage", g->n_stages, format_mode, f);
     if (j->memory_bytes > 0)

@@ -32,14 +32,18 @@ static void add_seconds(struct pp_unit_seconds *to,
     }
 }
 
-/* Returns the parameters of a unit that a rank gets from others if the ranks
- * that hold them divide them. dp cp ranks hold the dense ones, 1 / ep of these
- * the experts, or of all ranks if none is divided. The bytes of a rank's
- * weights tell how many experts it has, unless these are divided like dense
- * weights. */
-static double moved_params(const struct pp_mesh *x,
-                           const struct pp_plan_unit *u,
-                           const struct pp_precision *types)
+/* The parameters of a unit on a rank, those of experts apart. dp cp ranks hold
+ * the same dense parameters, and divide them; some ranks hold the same experts.
+ */
+struct shares {
+    double dense, experts, dense_ranks, expert_ranks;
+};
+
+/* Finds the shares. The bytes of a rank's weights tell how many experts it has,
+ * unless these are divided like dense weights. */
+static struct shares shares_of(const struct pp_mesh *x,
+                               const struct pp_plan_unit *u,
+                               const struct pp_precision *types)
 {
     double n = x->dp * x->cp, of_experts = (double)pp_mesh_expert_ranks(x);
     double ratio = x->ep * n / of_experts, experts = 0;
@@ -48,27 +52,33 @@ static double moved_params(const struct pp_mesh *x,
         experts =
             fmax(0, (all - u->weight_bytes / (double)types->element_bytes) /
                         (ratio - 1));
-    return (n - 1) / n * (all - ratio * experts) +
-           (of_experts - x->ep) / of_experts * experts;
+    return (struct shares){all - ratio * experts, experts, n,
+                           of_experts / x->ep};
 }
 
-/* Adds a unit of the model to its stage. A sum also moves its parts back,
- * unless each rank keeps its part alone (ZeRO-1). */
-static void add_moved(struct pp_stage_costs *c, int stage, size_t unit)
+/* Adds a unit of the model to its stage. A sum of gradients also moves its
+ * parts back, unless each rank keeps its part alone (ZeRO-1). */
+static void add_params(struct pp_stage_costs *c, int stage, size_t unit)
 {
-    const struct pp_plan p = c->plan;
-    const struct pp_plan_unit *u = &p.model->units[unit];
+    const struct pp_plan *p = &c->plan;
+    const struct pp_plan_unit *u = &p->model->units[unit];
     const struct pp_precision *types =
-        p.model->dtype ? pp_precision_find(p.model->dtype) : NULL;
+        p->model->dtype ? pp_precision_find(p->model->dtype) : NULL;
     types = types ? types : pp_precisions;
-    const struct pp_layout l = pp_plan_layout(p);
+    const struct pp_layout l = pp_plan_layout(*p);
     const struct pp_mesh x =
-        pp_layout_mesh(&l, p.graph->stages[stage].row, unit < c->language);
-    double params = moved_params(&x, u, types);
-    c->stages[stage].gathered += params * (double)types->element_bytes;
-    if (u->role == PP_ROLE_TRAINED)
-        c->stages[stage].reduced += (p.mesh->whole_state ? 2 : 1) * params *
-                                    (double)types->accumulator_bytes;
+        pp_layout_mesh(&l, p->graph->stages[stage].row, unit < c->language);
+    const struct shares held = shares_of(&x, u, types);
+    double own =
+        held.dense / held.dense_ranks + held.experts / held.expert_ranks;
+    double all = held.dense + held.experts;
+    struct pp_stage_cost *to = &c->stages[stage];
+    to->gathered += (all - own) * (double)types->element_bytes;
+    if (u->role != PP_ROLE_TRAINED)
+        return;
+    to->updated += p->mesh->whole_state ? all : own;
+    to->reduced += (p->mesh->whole_state ? 2 : 1) * (all - own) *
+                   (double)types->accumulator_bytes;
 }
 
 /* Returns the factor of messages from a stage: above 1 for the last stage of
@@ -110,7 +120,7 @@ static void sum_stage(struct pp_stage_costs *c, int s)
                     : e < PP_MAX_ENCODERS ? &to->items[e]
                                           : &to->others,
                     &p.profile->units[unit], u, stage->recompute);
-        add_moved(c, s, unit);
+        add_params(c, s, unit);
     }
 }
 
@@ -323,19 +333,6 @@ void pp_model_cost(const struct pp_plan_model *m, double *per_token,
         *per_pair += pp_cost_total(pp_cost_in_role(
             pp_cost_of(0, u->costs.fwd_flops[1], false), u->role));
     }
-}
-
-double pp_step_rest(const struct pp_stage_costs *c)
-{
-    double most = 0;
-    for (int r = 0; c->plan.profile && r < c->plan.graph->n_rows; r++) {
-        double params = 0;
-        for (int s = 0; s < c->plan.graph->n_stages; s++)
-            if (c->plan.graph->stages[s].row == r)
-                params += (double)c->plan.stages[s].trained_params;
-        most = fmax(most, params);
-    }
-    return c->plan.profile ? most * c->plan.profile->seconds_per_param : 0;
 }
 
 void pp_stage_costs_finish(struct pp_stage_costs *c)

@@ -22,6 +22,7 @@ struct pp_stage_costs {
          * the others are sums over the units of each encoder, and over the
          * rest. */
         struct pp_unit_seconds head, items[PP_MAX_ENCODERS], others;
+        double updated;    /* parameters that a rank updates */
         double reduced;    /* bytes that REDUCE_GRAD moves to a rank */
         double gathered;   /* bytes that UNSHARD moves to a rank */
         double busier_end; /* of the bridge behind the stage
@@ -62,10 +63,6 @@ void pp_slice_pairs(int64_t n, int64_t total, int64_t at, int64_t length,
  * and per attended pair. */
 void pp_model_cost(const struct pp_plan_model *m, double *per_token,
                    double *per_pair);
-
-/* Returns the seconds of a step outside its schedule, or 0 if there is no
- * profile. */
-double pp_step_rest(const struct pp_stage_costs *c);
 
 /* Frees the sums. c may be zeroed. */
 void pp_stage_costs_finish(struct pp_stage_costs *c);

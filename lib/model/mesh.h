@@ -167,6 +167,15 @@ static inline size_t pp_mesh_owners(const struct pp_mesh *x)
     return x->whole_state ? 1 : (size_t)x->dp * (size_t)x->cp;
 }
 
+/* Returns the elements that a rank updates of the weights that it holds. */
+static inline double pp_mesh_updated(const struct pp_mesh *x, struct pp_held h)
+{
+    double experts =
+        x->whole_state ? 1 : (double)pp_mesh_expert_ranks(x) / x->ep;
+    return (double)h.dense / (double)pp_mesh_owners(x) +
+           (double)h.experts / experts;
+}
+
 /* Reports whether several ranks divide the weights. */
 static inline bool pp_mesh_divides_weights(const struct pp_mesh *x)
 {

@@ -21,8 +21,8 @@ struct pp_profile {
     struct pp_unit_seconds *units;
     size_t n_units;
     double seconds_per_byte, latency; /* time of a message */
-    /* Time of a step outside its schedule, per parameter of the rank that has
-     * most. */
+    /* Time of a step outside its schedule, for each parameter that a rank
+     * updates. */
     double seconds_per_param;
     /* The ranks that divided the experts in the run, and how many microbatches
      * went through a layer at a time; 0: there are no loads of experts. */

@@ -43,13 +43,12 @@ static int plan_row(const struct pp_split_contest *c, struct pp_arena *a,
         row->rank = pp_split_plan_fullest(&plan);
         row->need = pp_split_plan_need(&plan, row->rank);
         row->fits = q.memory_bytes == 0 || pp_split_plan_fits(&plan);
-        for (int r = 0; r < plan.graph.n_rows; r++) {
+        for (int r = 0; r < plan.graph.n_rows; r++)
             busy += plan.ranks[r].busy;
-            row->most_params =
-                fmax(row->most_params, (double)plan.ranks[r].params);
-        }
         row->idle =
             row->step > 0 ? 1 - busy / (plan.graph.n_rows * row->step) : 0;
+        if (c->step)
+            rc = c->step(c->ctx, &plan, &row->step, &why);
     }
     pp_split_plan_finish(&plan);
     if (rc && why.code == PP_EXIT_SYSTEM)

@@ -213,6 +213,25 @@ static double time_outside(const struct pp_record *record, int rank, int k)
            last;
 }
 
+/* Returns the parameters that a rank of a row updates. */
+static double updated_params(const struct pp_rank *r, int row)
+{
+    const struct pp_graph *g = r->worker.graph;
+    const struct pp_model *m = r->job->model;
+    double sum = 0;
+    for (int s = 0; s < g->n_stages; s++)
+        for (size_t i = 0; g->stages[s].row == row && i < r->job->stages[s].n;
+             i++) {
+            const struct pp_unit_id u =
+                pp_model_unit(m, r->job->stages[s].first + i);
+            const struct pp_mesh x =
+                pp_layout_mesh(&r->env.layout, row, pp_unit_is_vision(u));
+            const struct pp_held held = pp_mesh_held(&x, m, u);
+            sum += held.frozen ? 0 : pp_mesh_updated(&x, held);
+        }
+    return sum;
+}
+
 int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
                 int skip, struct pp_profile *p, struct pp_err *err)
 {
@@ -225,13 +244,7 @@ int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
     if (!points)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int rank = 0; rank < g->n_rows; rank++) {
-        double params = 0;
-        for (int s = 0; s < g->n_stages; s++)
-            for (size_t i = 0;
-                 g->stages[s].row == rank && i < r->job->stages[s].n; i++)
-                params += (double)pp_unit_n_params(
-                    r->job->model,
-                    pp_model_unit(r->job->model, r->job->stages[s].first + i));
+        double params = updated_params(r, rank);
         for (int k = skip; k < record->n_steps; k++)
             points[n++] = (struct pp_fit_point){{params, 0},
                                                 time_outside(record, rank, k)};

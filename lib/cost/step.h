@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT */
+/* step - the time of a step of a plan: the actions, messages and collectives of
+ * its schedule, and the update after them. All programs take it from here. */
+#ifndef PP_COST_STEP_H
+#define PP_COST_STEP_H
+
+#include "cost/stage_costs.h"
+#include "schedule/ir/schedule.h"
+
+/* The costs of a plan, and the sizes of the microbatches of a step. */
+struct pp_step {
+    struct pp_stage_costs costs;
+    struct pp_workloads loads; /* per microbatch and slice */
+};
+
+/* Makes costs, and room for the sizes of so many microbatches with the items of
+ * so many encoders. The members of the plan must outlive the step. Finish it
+ * also after an error. */
+int pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
+                 size_t n_encoders, struct pp_err *err) PP_MUST_USE;
+
+/* Makes n_microbatches alike: as large as mb. */
+void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
+                    int n_microbatches);
+
+/* The time function of pp_costs for a struct pp_step ctx. */
+double pp_step_action(const void *ctx, struct pp_action a);
+
+/* Returns the seconds of the update after a schedule: of the rank that updates
+ * most parameters. 0 if there is no profile. */
+double pp_step_update(const struct pp_step *x);
+
+/* Computes the seconds of a step with microbatches as the plan assumes them,
+ * under a schedule with messages on the plan's graph. */
+int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
+                    double *seconds, struct pp_err *err) PP_MUST_USE;
+
+/* Accepts a zeroed struct. */
+void pp_step_finish(struct pp_step *x);
+
+#endif
