@@ -39,6 +39,7 @@ fits() {
     fits ppsched --compare all -m 8 stages.json
     fits ppsched --compare all -p 3 -m 6 --max-in-flight 2 --cost 1e9,1e9,1e9,7
     fits ppsched --list
+    fits ppsched -p 4 -s zbv -m 8 -t --ascii --width 80
     ppsched -s 1f1b -m 8 stages.json >plan.json
     fits ppsched --check --semantics all plan.json
     ppsched -p 4 -s interleaved -m 8 --export csv-comms --cost 1,1,1,9 >p.csv

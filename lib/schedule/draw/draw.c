@@ -270,17 +270,17 @@ static void draw_key(struct picture *p)
     double needed = p->sim->makespan / p->mean + MARGIN + p->row_columns;
     bool slices = p->s->graph->n_slices > 1;
     if (p->style == STYLE_FULL)
-        fprintf(p->f, "%s3%s: %smicrobatch 3%s", p->n_chunks > 1 ? "b" : "",
+        fprintf(p->f, "   %s3%s: %smicrobatch 3%s", p->n_chunks > 1 ? "b" : "",
                 slices ? ".1" : "",
                 p->n_chunks > 1 ? "second stage of the rank, " : "",
                 slices ? ", slice 1" : "");
     else if (p->style == STYLE_SHORT && p->n_chunks > 1)
         fprintf(p->f,
-                "3: last digit of the microbatch; second stage a-j, third "
+                "\n3: last digit of the microbatch; second stage a-j, third "
                 "A-J%s",
                 p->n_chunks > 3 ? ", fourth 0-9, ..." : "");
     else if (p->style == STYLE_SHORT)
-        fputs("3: last digit of the microbatch", p->f);
+        fputs("   3: last digit of the microbatch", p->f);
     else if (needed < WIDEST)
         fprintf(p->f, "   (microbatches show at width %.0f)", ceil(needed) + 1);
     if (p->pairs && p->draw.color)
@@ -296,17 +296,19 @@ static void draw_legend(struct picture *p)
                                         [PP_W] = "weight gradient",
                                         [OP_COLLECTIVE] = "collective"};
     bool bars = p->style == STYLE_BARS;
+    const char *between = "";
     for (int op = 0; op <= OP_COLLECTIVE; op++) {
         struct column c = {.op = op};
         if (op == OP_COLLECTIVE ? !p->collects
             : bars              ? op == PP_W
                                 : !uses(p->s, (enum pp_op)op))
             continue;
+        fputs(between, p->f);
         set_color(p, color_of(&c), false);
         fprintf(p->f, "%s%s", fill(p, op), fill(p, op));
         set_color(p, -1, false);
-        fprintf(p->f, " %s%s", bars && op == OP_MIXED ? "both" : names[op],
-                bars && op == OP_MIXED ? "" : "   ");
+        fprintf(p->f, " %s", bars && op == OP_MIXED ? "both" : names[op]);
+        between = "   ";
     }
     draw_key(p);
 }
