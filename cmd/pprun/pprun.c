@@ -293,8 +293,6 @@ int main(int argc, char **argv)
                     .stall_timeout = 30},
         .size = 1,
         .job = {.accumulate = 1,
-                .mtp_weight = -1,
-                .generator_weight = -1,
                 .optim = {.lr = -1,
                           .beta1 = 0.9,
                           .beta2 = 0.999,
@@ -311,8 +309,7 @@ int main(int argc, char **argv)
     };
     const char *manifest;
     p.job.ctx = &p;
-    pp_objective_unset(&p.objective);
-    p.objective.number = PP_OBJECTIVE_SFT;
+    pp_settings_init(&p.job.settings);
     p.argv = argv;
     if (pprun_read_options(&p, argc, argv))
         return tool_finish(&t);

@@ -119,7 +119,6 @@ struct pprun {
     struct tool *tool;
     struct pprun_options options;
     struct pp_job job;
-    struct pp_objective_options objective;
 
     struct pp_manifest manifest;
     struct pp_model model, generator; /* generator: valid if model has it */
@@ -166,6 +165,20 @@ extern const struct tool_option pprun_option_table[];
 /* Fills p->options and the parts of p->job that options set. Refuses options
  * that would have no effect. */
 int pprun_read_options(struct pprun *p, int argc, char **argv) PP_MUST_USE;
+
+/* --- pprun_settings.c: --objective, --router and --loss --- */
+
+int pprun_parse_settings(struct tool *t, const struct tool_option *o,
+                         const char *arg) PP_MUST_USE;
+/* List names for completion. */
+void pprun_list_router(const char *words[]);
+void pprun_list_loss(const char *words[]);
+
+/* Completes the settings, and gives them to the job. */
+int pprun_take_settings(struct pprun *p) PP_MUST_USE;
+
+/* With -v, says which settings a run that trains has. */
+void pprun_say_settings(const struct pprun *p);
 
 /* Fills p->job from the options and the manifest, a file name or "-". Opens and
  * checks every file before a rank starts, except for weights and checkpoints

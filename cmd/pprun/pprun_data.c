@@ -98,7 +98,8 @@ static int check_kind(const struct pprun *p, const char *dir,
                       enum pp_data_kind kind)
 {
     struct pp_err *err = &p->tool->err;
-    const struct pp_objective *o = pp_objectives[p->objective.number];
+    const struct pp_objective *o =
+        pp_objectives[p->job.settings.objective.number];
     if (kind == o->kind || o->any_kind)
         return 0;
     if (p->job.objective)
@@ -135,7 +136,8 @@ static int fail_column(const struct pprun *p, const char *dir,
                        const struct pp_packed *data, enum pp_column c)
 {
     struct pp_err *err = &p->tool->err;
-    const char *objective = pp_objective_names[p->objective.number];
+    const char *objective =
+        pp_objective_names[p->job.settings.objective.number];
     const char *name = pp_columns[c].name;
     if (c == PP_COLUMN_ADVANTAGES)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -170,12 +172,13 @@ static int check_slices(const struct pprun *p)
                 continue;
             if (a.slice == 0 ? before.slice + 1 < s->graph->n_slices
                              : a.microbatch != before.microbatch)
-                return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                               "--objective %s needs a schedule whose last "
-                               "stage goes through all slices of microbatch "
-                               "%d before it begins microbatch %d",
-                               pp_objective_names[p->objective.number],
-                               (int)before.microbatch, (int)a.microbatch);
+                return pp_fail(
+                    &p->tool->err, PP_EXIT_INPUT,
+                    "--objective %s needs a schedule whose last "
+                    "stage goes through all slices of microbatch "
+                    "%d before it begins microbatch %d",
+                    pp_objective_names[p->job.settings.objective.number],
+                    (int)before.microbatch, (int)a.microbatch);
             before = a;
         }
     }
@@ -206,7 +209,7 @@ static int check_objective(const struct pprun *p, const char *dir,
                            const struct pp_packed *data)
 {
     struct pp_err *err = &p->tool->err;
-    const struct pp_objective_options *o = &p->objective;
+    const struct pp_objective_options *o = &p->job.settings.objective;
     unsigned needs = pp_objective_needs(o), there = pprun_columns(data);
     if (p->job.score)
         return p->model.scores ? check_whole(p, dir, data) : 0;

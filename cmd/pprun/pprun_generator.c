@@ -33,16 +33,14 @@ int pprun_read_generator(struct pprun *p)
     struct pp_err *err = &p->tool->err;
     struct pp_model *g = &p->generator;
     if (!pp_plan_generates(pp_manifest_plan(&p->manifest))) {
-        if (p->job.generator_weight >= 0)
+        if (pp_setting_given(&p->job.settings, PP_OWNER_LOSS, "generator"))
             return pp_fail(err, PP_EXIT_INPUT,
-                           "/components: no generator, so --generator-weight "
+                           "/components: no generator, so --loss generator "
                            "has no effect; plan with ppsplit --combine");
         return 0;
     }
     const struct pp_component *c = generator_of(p);
     size_t at = p->manifest.n_components - 1;
-    if (p->job.generator_weight < 0)
-        p->job.generator_weight = 1;
     if (pp_model_read(c->source, g, err) ||
         tool_generator_runs(g, at, c->source, err))
         return -1;

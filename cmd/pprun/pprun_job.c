@@ -64,7 +64,8 @@ static int check_supported(struct pprun *p)
                        "compares whole sequences",
                        m->graph.n_slices);
     return tool_runs(m, &p->tool->err) ||
-                   tool_objective_runs(m, p->objective.number, &p->tool->err)
+                   tool_objective_runs(m, p->job.settings.objective.number,
+                                       &p->tool->err)
                ? -1
                : 0;
 }
@@ -73,16 +74,17 @@ static int check_supported(struct pprun *p)
 static int check_router(const struct pprun *p)
 {
     const struct pprun_options *o = &p->options;
-    bool has_losses = pp_router_has_losses(&p->job.router);
-    const char *loss = p->job.router.balance > 0 ? "--aux-loss" : "--z-loss";
+    bool has_losses = pp_router_has_losses(&p->job.settings.router);
+    const char *loss =
+        p->job.settings.router.balance > 0 ? "--router aux" : "--router z";
     const char *name = has_losses          ? loss
                        : o->record_routing ? "--record-routing"
                        : o->replay_routing ? "--replay-routing"
                                            : NULL;
-    if (p->job.optim.bias_rate > 0 && !p->model.moe.score_bias)
+    if (p->job.settings.router.bias_rate > 0 && !p->model.moe.score_bias)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has no biases of routers, so "
-                       "--bias-rate has no effect",
+                       "--router bias-rate has no effect",
                        p->manifest.model.architecture);
     if (name && !p->model.moe.n_experts)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
@@ -110,7 +112,7 @@ static int choose_exact(struct pprun *p)
                        "excludes %s; plan without --cp-exact",
                        o->device != PPRUN_CPU ? "--device cuda"
                                               : "--blas-threads");
-    if (pp_router_has_losses(&p->job.router))
+    if (pp_router_has_losses(&p->job.settings.router))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp_exact: 'true', but losses of routers add sums "
                        "of each context-parallel rank; plan without "
@@ -126,7 +128,7 @@ static int check_head(const struct pprun *p)
     const struct pprun_options *o = &p->options;
     const char *name = p->manifest.model.architecture;
     struct pp_err *err = &p->tool->err;
-    bool rewards = p->objective.number == PP_OBJECTIVE_REWARD;
+    bool rewards = p->job.settings.objective.number == PP_OBJECTIVE_REWARD;
     const char *words = o->generate              ? "--generate"
                         : o->top_k               ? "--top-k"
                         : p->job.entropy         ? "--entropy"
@@ -147,24 +149,19 @@ static int check_head(const struct pprun *p)
                          name);
 }
 
-/* That of Megatron-LM. */
-#define MTP_WEIGHT 0.1
-
 /* Finds whether the plan has layers for multi-token prediction, and refuses
  * what pprun does not do with one. */
 static int check_mtp(struct pprun *p)
 {
     const struct pp_plan_model *m = &p->manifest.model;
     struct pp_err *err = &p->tool->err;
-    bool given = p->job.mtp_weight >= 0;
     if (m->ahead)
         p->model.n_mtp = p->model.n_nextn;
-    if (!p->model.n_mtp && given)
+    if (!p->model.n_mtp &&
+        pp_setting_given(&p->job.settings, PP_OWNER_LOSS, "mtp"))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/units: no layer for multi-token prediction, so "
-                       "--mtp-weight has no effect; plan with ppsplit --mtp");
-    if (!given)
-        p->job.mtp_weight = MTP_WEIGHT;
+                       "--loss mtp has no effect; plan with ppsplit --mtp");
     return 0;
 }
 
@@ -313,6 +310,8 @@ int pprun_prepare(struct pprun *p, const char *manifest)
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
     pprun_choose_dtype(p);
     say_dropout(p, p->manifest.model.source, &p->model);
+    if (p->rank == 0)
+        pprun_say_settings(p);
     if (p->model.generator)
         say_dropout(p,
                     p->manifest.components[p->manifest.n_components - 1].source,

@@ -16,19 +16,19 @@
 /* A case, and its scored tokens one after the other. */
 struct scored_case {
     struct pp_objective_case c;
-    struct pp_objective_options options;
+    struct pp_settings settings;
     struct pp_objective_rows rows;
     struct pp_objective_counts step;
     uint32_t *at; /* (scored) their places among all tokens */
 };
 
-static int set_option(void *ctx, const char *name, const char *word, double x,
+static int set_option(void *ctx, const char *name, const char *value,
                       struct pp_err *err)
 {
-    struct scored_case *s = ctx;
-    return word       ? pp_objective_set_word(&s->options, name, word, err)
-           : isnan(x) ? pp_objective_set_none(&s->options, name, err)
-                      : pp_objective_set_number(&s->options, name, x, err);
+    struct pp_settings *s = &((struct scored_case *)ctx)->settings;
+    return !strcmp(name, "objective")
+               ? pp_settings_objective(s, value, err)
+               : pp_setting_set(s, s->objective.number, name, value, err);
 }
 
 /* Lists the scored tokens: nothing predicts the first of a sequence. A reward
@@ -38,7 +38,7 @@ static int list_scored(struct scored_case *s, struct pp_arena *a)
     const struct pp_objective_case *c = &s->c;
     const double *mask = c->arrays[PP_CASE_MASK];
     uint32_t *first = pp_arena_alloc(a, c->n_sequences + 1, sizeof *first);
-    bool is_reward = s->options.number == PP_OBJECTIVE_REWARD;
+    bool is_reward = s->settings.objective.number == PP_OBJECTIVE_REWARD;
     size_t n = 0;
     s->at = pp_arena_alloc(a, c->n_tokens + 1, sizeof *s->at);
     if (!first || !s->at)
@@ -100,27 +100,25 @@ static int make_rows(struct scored_case *s, struct pp_arena *a)
 /* Refuses a case without what its objective reads. */
 static int check_case(struct scored_case *s, struct pp_err *err)
 {
-    const char *useless = pp_objective_useless(&s->options);
-    if (useless)
-        return pp_fail(err, PP_EXIT_INPUT, "%s: '%s' has no effect on it",
-                       s->c.objective, useless);
-    if (pp_objective_resolve(&s->options, err))
+    const struct pp_objective_options *o = &s->settings.objective;
+    const char *objective = pp_objective_names[o->number];
+    if (pp_settings_complete(&s->settings, err))
         return -1;
-    if (s->options.number == PP_OBJECTIVE_DISTILL)
+    if (o->number == PP_OBJECTIVE_DISTILL)
         return pp_fail(err, PP_EXIT_INPUT,
                        "objective 'distill' needs logits, which a case does "
                        "not have");
-    unsigned needs = pp_objective_needs(&s->options);
-    if (s->options.number == PP_OBJECTIVE_DPO && !s->options.reference_free)
+    unsigned needs = pp_objective_needs(o);
+    if (o->number == PP_OBJECTIVE_DPO && !o->reference_free)
         needs |= pp_column_bit(PP_COLUMN_REF_LOGPROBS);
     for (int c = 0; c < PP_N_COLUMNS; c++)
         if (needs & pp_column_bit((enum pp_column)c) && !s->rows.columns[c])
-            return pp_fail(err, PP_EXIT_INPUT, "%s: needs %s", s->c.objective,
+            return pp_fail(err, PP_EXIT_INPUT, "%s: needs %s", objective,
                            pp_columns[c].name);
-    if (pp_objective_in_pairs(&s->options) && !s->c.pairs_fit)
+    if (pp_objective_in_pairs(o) && !s->c.pairs_fit)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: the sequences must be pairs, the chosen one first",
-                       s->c.objective);
+                       objective);
     return 0;
 }
 
@@ -149,8 +147,8 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
         pp_json_format(&w, "id", "%s", s->c.id);
     pp_json_real(&w, "loss", loss);
     pp_json_object(&w, "metrics", PP_JSON_INLINE);
-    pprun_write_metrics(&w, pp_objectives[s->options.number], columns, "",
-                        metrics);
+    pprun_write_metrics(&w, pp_objectives[s->settings.objective.number],
+                        columns, "", metrics);
     pp_json_end(&w);
     pp_json_array(&w, "dx", PP_JSON_INLINE);
     for (size_t t = 0; t < s->c.n_tokens; t++) {
@@ -169,23 +167,22 @@ static int run_case(struct pprun *p, const char *line, size_t n,
     struct pp_err *err = &p->tool->err;
     struct scored_case s = {.at = NULL};
     double loss, metrics[PP_MAX_METRICS];
-    pp_objective_unset(&s.options);
+    pp_settings_init(&s.settings);
     if (pp_objective_case_parse(line, n, place, a, set_option, &s, &s.c, err))
         return -1;
-    if (pp_objective_set_word(&s.options, "objective", s.c.objective, err))
-        return pp_fail_at(err, "%s: ", place);
     if (make_rows(&s, a))
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (check_case(&s, err))
         return pp_fail_at(err, "%s: ", place);
-    const struct pp_objective *o = pp_objectives[s.options.number];
+    const struct pp_objective *o = pp_objectives[s.settings.objective.number];
     struct pp_sequence_sums *sums =
         pp_arena_alloc(a, s.rows.n_sequences + 1, sizeof *sums);
     double *dx = pp_arena_alloc(a, s.c.n_tokens + 1, sizeof *dx);
     if (!sums || !dx)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    o->partial(&s.options, &s.rows, sums);
-    o->finish(&s.options, &s.rows, sums, &s.step, &loss, metrics, dx);
+    o->partial(&s.settings.objective, &s.rows, sums);
+    o->finish(&s.settings.objective, &s.rows, sums, &s.step, &loss, metrics,
+              dx);
     write_case(p->tool->out, &s, loss, metrics, dx);
     return 0;
 }

@@ -90,9 +90,6 @@ static int parse_shard_size(struct tool *t, const struct tool_option *option,
  * some of them, and excludes others by name. */
 #define TRAINING "steps|?epochs|?print-memory|?verify"
 #define DECAYING " lr-schedule=cosine|?lr-schedule=linear|?lr-schedule=1-sqrt"
-#define DPO "objective=dpo"
-#define GRPO "objective=grpo"
-#define EITHER DPO "|" GRPO
 #define STEPS "steps|?epochs|?print-memory"
 
 const struct tool_option pprun_option_table[] = {
@@ -101,30 +98,16 @@ const struct tool_option pprun_option_table[] = {
     {0, "weights", "PATH", "start from these safetensors", AT(options.weights)},
     {0, "init", "SEED", "start from random weights", AT(options.seed), 0,
      LARGEST, .excludes = "weights"},
-    {0, "objective", "NAME", "sft (default), dpo, grpo, distill or reward",
-     AT(objective.number), .words = pp_objective_names},
+    {0, "objective", "NAME,K=X",
+     "sft (default), dpo, grpo, ...; 'help' lists keys",
+     .parse = pprun_parse_settings, .words = pp_objective_names},
     {0, "temperature", "X", "divide logits by this (1)", AT(job.temperature),
      1e-3, 1e3, .excludes = "verify print-memory"},
-    {0, "aux-loss", "C", "balance experts by a loss with this factor (0)",
-     AT(job.router.balance), 0, 1e6, .needs = TRAINING,
-     .also = "router-aux-loss-coef moe-aux-loss-coeff"},
-    {0, "z-loss", "C", "keep routers' logits small, with this factor (0)",
-     AT(job.router.size), 0, 1e6, .needs = TRAINING,
-     .also = "moe-z-loss-coeff"},
-    {0, "aux-rule", "NAME", "tokens (default), documents or megatron",
-     AT(job.router.rule), .words = pp_router_rule_names,
-     .needs = "aux-loss|z-loss"},
-    {0, "bias-rate", "R", "step of routers' biases by the load of experts (0)",
-     AT(job.optim.bias_rate), 0, 1e6, .needs = TRAINING,
-     .also = "moe-router-bias-update-rate"},
-    {0, "bias-rule", "NAME", "megatron (default) or torchtitan",
-     AT(job.optim.bias_rule), .words = pp_bias_rule_names,
-     .needs = "bias-rate"},
-    {0, "mtp-weight", "C", "factor of the loss of multi-token prediction (0.1)",
-     AT(job.mtp_weight), 0, 1e6, .needs = TRAINING,
-     .also = "mtp-loss-scaling-factor"},
-    {0, "generator-weight", "C", "factor of the loss of a generator (1)",
-     AT(job.generator_weight), 0, 1e6, .needs = TRAINING},
+    {0, "router", "K=X,...", "losses and biases of routers: see 'help'",
+     .parse = pprun_parse_settings, .list = pprun_list_router,
+     .needs = TRAINING},
+    {0, "loss", "K=X,...", "factors of more losses: see 'help'",
+     .parse = pprun_parse_settings, .list = pprun_list_loss, .needs = TRAINING},
     {0, "record-routing", "FILE", "write which experts each token got",
      AT(options.record_routing), .needs = "steps|?epochs|logprobs",
      .excludes = "verify generate print-memory"},
@@ -169,59 +152,6 @@ const struct tool_option pprun_option_table[] = {
     {0, "clip", "X", "largest gradient norm, 0 for none (1.0)",
      AT(job.optim.clip), 0, 1e300, .needs = TRAINING,
      .also = "clip-grad max-grad-norm max-norm"},
-
-    {.group = "Preference and policy objectives"},
-    {0, "objective-preset", "SET", "nemo-rl (default), trl or verl",
-     AT(objective.preset), .words = pp_objective_presets, .needs = EITHER},
-    {0, "preference-loss", "NAME", "dpo: sigmoid (default), hinge, ipo, robust",
-     AT(objective.preference_loss), .words = pp_preference_losses,
-     .needs = DPO},
-    {0, "beta", "X", "dpo: factor of rewards (0.05)", AT(objective.beta), 1e-12,
-     1e6, .needs = DPO},
-    {0, "label-smoothing", "X", "dpo: share of pairs that are wrong (0)",
-     AT(objective.label_smoothing), 0, .5, .needs = DPO},
-    {0, "preference-weight", "X", "dpo: factor of the preference loss (1)",
-     AT(objective.preference_weight), 0, 1e6, .needs = DPO},
-    {0, "sft-weight", "X", "dpo: factor of the chosen ones' own loss (0)",
-     AT(objective.sft_weight), 0, 1e6, .needs = DPO},
-    {0, "average-logprobs", NULL, "dpo: rewards are means over tokens",
-     AT(objective.average_logprobs), .needs = DPO},
-    {0, "sft-aggregate", "NAME", "dpo: how tokens of that are summed",
-     AT(objective.sft_aggregate), .words = pp_sft_aggregates, .needs = DPO},
-    {0, "reference-free", NULL, "dpo: without a reference",
-     AT(objective.reference_free), .needs = DPO},
-    {0, "policy-loss", "NAME", "grpo: ppo (default) or cispo",
-     AT(objective.policy_loss), .words = pp_policy_losses, .needs = GRPO},
-    {0, "ratio", "NAME", "grpo: token (default), sequence, on-policy or none",
-     AT(objective.ratio), .words = pp_policy_ratios, .needs = GRPO},
-    {0, "clip-low", "X", "grpo: how far ratios fall (0.2)",
-     AT(objective.clip_low), 0, 1e6, .needs = GRPO},
-    {0, "clip-high", "X", "grpo: how far ratios rise (0.2)",
-     AT(objective.clip_high), 0, 1e6, .needs = GRPO},
-    {0, "dual-clip", "X", "grpo: limit for bad tokens, or none (none)",
-     AT(objective.dual_clip), 0, HUGE_VAL, .needs = GRPO},
-    {0, "importance", "NAME", "grpo: how to correct for the sampler (none)",
-     AT(objective.importance), .words = pp_importances, .needs = GRPO},
-    {0, "importance-min", "X", "grpo: least correction (0)",
-     AT(objective.importance_min), 0, 1e300, .needs = GRPO},
-    {0, "importance-max", "X", "grpo: largest correction, or none (none)",
-     AT(objective.importance_max), 0, HUGE_VAL, .needs = GRPO},
-    {0, "kl", "NAME", "grpo: estimate of the divergence (k3)", AT(objective.kl),
-     .words = pp_kls, .needs = GRPO},
-    {0, "kl-weight", "X", "grpo: its factor (0.01)", AT(objective.kl_weight), 0,
-     1e6, .needs = GRPO},
-    {0, "kl-importance", "NAME", "grpo: its weight (score)",
-     AT(objective.kl_weighting), .words = pp_kl_weightings, .needs = GRPO},
-    {0, "kl-clamp", "X", "grpo: limit of its log-ratio, or none (20)",
-     AT(objective.kl_clamp), 0, HUGE_VAL, .needs = GRPO},
-    {0, "kl-limit", "X", "grpo: limit of the estimate, or none (10)",
-     AT(objective.kl_limit), 0, HUGE_VAL, .needs = GRPO},
-    {0, "aggregate", "NAME", "grpo: how tokens are summed (token-mean)",
-     AT(objective.aggregate), .words = pp_aggregates, .needs = GRPO},
-    {0, "aggregate-length", "N", "grpo: tokens of a sequence, for constant",
-     AT(objective.aggregate_length), 0, 1e12, .needs = GRPO},
-    {0, "entropy-weight", "X", "grpo: reward of entropy (0)",
-     AT(objective.entropy_weight), -1e6, 1e6, .needs = GRPO},
 
     {.group = "Device"},
     {0, "device", "NAME", "cpu (default) or cuda", AT(options.device),
@@ -402,11 +332,11 @@ static int check_purpose(struct pprun *p)
     if (o->verify && o->dtype == PPRUN_BF16)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
-    if (o->verify && pp_router_has_losses(&p->job.router) &&
-        p->job.router.rule != PP_ROUTER_DOCUMENTS)
+    const struct pp_router_options *r = &p->job.settings.router;
+    if (o->verify && pp_router_has_losses(r) && r->rule != PP_ROUTER_DOCUMENTS)
         return tool_usage(p->tool,
-                          "--verify needs --aux-rule documents: other losses "
-                          "depend on what shares a microbatch");
+                          "--verify needs --router rule=documents: other "
+                          "losses depend on what shares a microbatch");
     if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
         !o->generate && !o->plan && !o->verify && !o->cases)
         return tool_usage(p->tool,
@@ -416,25 +346,13 @@ static int check_purpose(struct pprun *p)
     return 0;
 }
 
-/* Completes the options of the objective. */
-static int set_objective(struct pprun *p)
-{
-    int number = p->objective.number;
-    if (pp_objective_resolve(&p->objective, &p->tool->err))
-        return pp_fail_at(&p->tool->err,
-                          "--objective %s: ", pp_objective_names[number]);
-    if (number != PP_OBJECTIVE_SFT)
-        p->job.objective = &p->objective;
-    return 0;
-}
-
 int pprun_read_options(struct pprun *p, int argc, char **argv)
 {
     struct tool *t = p->tool;
     t->base = p;
     return tool_read_options(t, argc, argv) || check_transport(p) ||
                    tool_check_options(t) || check_files(p) ||
-                   check_purpose(p) || set_objective(p)
+                   pprun_take_settings(p) || check_purpose(p)
                ? -1
                : 0;
 }

@@ -16,7 +16,7 @@ static void write_val_metrics(const struct pprun *p,
                               struct pp_json_writer *w)
 {
     if (r->val_metrics)
-        pprun_write_metrics(w, pp_objectives[p->objective.number],
+        pprun_write_metrics(w, pp_objectives[p->job.settings.objective.number],
                             pprun_columns(&p->eval), "val_", r->val_metrics);
 }
 
@@ -46,7 +46,7 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
         pp_json_real(&w, "products", r->products);
     if (r->has_val_loss)
         pp_json_real(&w, "val_loss", r->val_loss);
-    if (pp_router_has_losses(&p->job.router)) {
+    if (pp_router_has_losses(&p->job.settings.router)) {
         pp_json_real(&w, "aux_loss", r->aux_loss);
         pp_json_real(&w, "z_loss", r->z_loss);
     }
@@ -61,7 +61,7 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     if (p->model.generator && r->has_val_loss)
         pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
     if (r->metrics)
-        pprun_write_metrics(&w, pp_objectives[p->objective.number],
+        pprun_write_metrics(&w, pp_objectives[p->job.settings.objective.number],
                             pprun_columns(&p->data), "", r->metrics);
     write_val_metrics(p, r, &w);
     pp_json_end(&w);

@@ -69,8 +69,8 @@ int pprun_choose_lr(struct pprun *p)
     if (p->resume && pp_ckpt_state_read(p->resume, &s, &p->tool->err))
         return -1;
     bool tunes = !p->resume && p->job.weights;
-    bool is_preference =
-        p->job.objective && p->objective.number != PP_OBJECTIVE_DISTILL;
+    bool is_preference = p->job.objective && p->job.settings.objective.number !=
+                                                 PP_OBJECTIVE_DISTILL;
     o->lr = p->resume ? s.lr : !tunes ? 1e-3 : is_preference ? 1e-6 : 1e-5;
     if (p->rank == 0 && tunes && o->steps > 0)
         tool_say(p->tool, TOOL_NOTE,

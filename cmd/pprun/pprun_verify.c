@@ -373,7 +373,7 @@ int pprun_verify(struct pprun *p)
         goto out;
     y.v.recompute = p->job.recompute;
     y.v.objective = p->job.objective != NULL;
-    y.v.generator_weight = p->job.generator_weight;
+    y.v.generator_weight = p->job.settings.generator_weight;
     y.v.exact = p->manifest.mesh.cp_exact;
     y.v.exact_gradients =
         p->manifest.mesh.cp == 1 || p->manifest.mesh.cp_exchange == PP_CP_A2A;

@@ -111,13 +111,16 @@ static int read_options(const struct pp_value *root, pp_case_option_fn *set,
     json_object_foreach(at.value, key, value)
     {
         struct pp_value item;
-        double x = 0;
+        char *text = json_is_null(value) ? NULL
+                     : json_is_string(value)
+                         ? strdup(json_string_value(value))
+                         : json_dumps(value, JSON_ENCODE_ANY);
         (void)pp_value_find(&at, key, &item);
-        if (json_is_null(value))
-            x = NAN;
-        else if (!json_is_string(value) && read_number(&item, &x))
-            return -1;
-        if (set(ctx, key, json_string_value(value), x, at.source->err))
+        if (!text && !json_is_null(value))
+            return pp_value_no_memory(&item);
+        int rc = set(ctx, key, text, at.source->err);
+        free(text);
+        if (rc)
             return pp_value_fail_at(&item);
     }
     return 0;
@@ -165,10 +168,13 @@ static int read_case(const struct pp_value *root, struct pp_arena *a,
             return pp_value_no_memory(&at);
     }
     if (pp_value_get_text(root, "objective", &objective) ||
-        pp_value_member(root, "cu_seqlens", &at) ||
+        pp_value_member(root, "objective", &at))
+        return -1;
+    if (set(ctx, "objective", objective, at.source->err))
+        return pp_value_fail_at(&at);
+    if (pp_value_member(root, "cu_seqlens", &at) ||
         read_sums(&at, a, 0, &cu, &n))
         return -1;
-    c->objective = pp_arena_strdup(a, objective);
     c->cu_seqlens = cu;
     c->n_sequences = n - 1;
     c->n_tokens = (size_t)cu[n - 1];

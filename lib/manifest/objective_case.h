@@ -24,7 +24,6 @@ enum pp_case_array {
 
 struct pp_objective_case {
     const char *id; /* as JSON */
-    const char *objective;
     size_t n_sequences, n_tokens;
     const int32_t *cu_seqlens; /* (n_sequences + 1) */
     /* (n_tokens) each; null in the line is -infinity here. Advantages with an
@@ -35,10 +34,10 @@ struct pp_objective_case {
                          the step; -1: not given */
 };
 
-/* Receives the options of a case: a number, or a word (then x is 0). A flag is
- * 0 or 1. */
-typedef int pp_case_option_fn(void *ctx, const char *name, const char *word,
-                              double x, struct pp_err *err);
+/* Receives the objective of a case, with the name "objective", and then the
+ * options: a value as text, or NULL for null. */
+typedef int pp_case_option_fn(void *ctx, const char *name, const char *value,
+                              struct pp_err *err);
 
 /* Reads a line of n bytes. The arena owns everything. */
 int pp_objective_case_parse(const char *text, size_t n, const char *name,

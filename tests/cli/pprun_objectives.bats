@@ -65,8 +65,8 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
     row grpo "$base" "$fields" | cases >usual
     run ! diff none usual
     # verl's dual clip is 3.
-    [ "$(row grpo '"objective-preset":"verl","dual-clip":null' "$fields" | cases)" = \
-        "$(row grpo '"objective-preset":"verl","dual-clip":0' "$fields" | cases)" ]
+    [ "$(row grpo '"preset":"verl","dual-clip":null' "$fields" | cases)" = \
+        "$(row grpo '"preset":"verl","dual-clip":0' "$fields" | cases)" ]
     [ "$(row grpo '"kl":null,"beta":null' "$fields" | cases)" = \
         "$(row grpo '"kl":"none"' "$fields" | cases)" ]
     row grpo "$base" "$fields" | sed 's/"id":1,//' | cases |
@@ -75,11 +75,11 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
         row grpo '"dual-clip":"none"' "$fields" | cases)" ]
     [ "$(row sft '' '"x":[0,-1,-2,-3]' | sed 's/{}/null/' | cases)" = \
         "$(row sft '' '"x":[0,-1,-2,-3]' | cases)" ]
-    run -2 pprun --objective grpo --kl-clamp none --kl-limit none --dual-clip none \
-        --importance-max none --steps 1 nosuch.json
+    run -2 pprun --steps 1 nosuch.json --objective \
+        grpo,kl-clamp=none,kl-limit=none,dual-clip=none,importance-max=none
     [[ $output == *"nosuch.json: No such file"* ]]
-    run -2 pprun --objective grpo --kl-weight none --steps 1 nosuch.json
-    [[ $output == *"--kl-weight: 'none' is not a finite number" ]]
+    run -2 pprun --objective grpo,kl-weight=none --steps 1 nosuch.json
+    [[ $output == *"kl-weight: 'none' is not a finite number" ]]
 }
 
 @test "KL terms have the published values and gradients" {
@@ -96,7 +96,7 @@ Q='"q":[0,-0.5,-1.5,-0.8]'
     # x - p = 1 and f - x = 1: the term is e (e - 2), and its derivative is
     # e (e - 2) - e (e - 1) = -e.
     local one='"advantages":[0,0,0,0],"x":[0,-1,0,0],"f":[0,0,0,0],"mask":[0,1,0,0]'
-    row grpo '"objective-preset":"trl","importance":"none","kl":"k3","kl-weight":1' \
+    row grpo '"preset":"trl","importance":"none","kl":"k3","kl-weight":1' \
         "$one,\"p\":[0,-2,0,0]" |
         cases | jq -e '(.loss - 1.952492 | fabs) < 1e-6 and
             (.dx[1] + 2.718282 | fabs) < 1e-6'
@@ -170,7 +170,8 @@ END
     refused '{}' objective
     refused "$(row ppo '' "$X")" "'ppo'"
     refused "$(row grpo '' "$A,$P,$X")" 'needs ref_logprobs'
-    refused "$(row grpo '"beta":1' "$A,$P,$X")" "'beta' has no effect"
+    refused "$(row grpo '"label-smoothing":1' "$A,$P,$X")" \
+        "grpo has no setting 'label-smoothing'; it has preset, policy-loss"
     refused "$(row grpo '"gamma":1' "$A,$P,$X")" '/options/gamma'
     refused "$(row grpo '"clip-low":-1' "$A,$P,$X")" "'-1'"
     refused "$(row grpo '"ratio":"word"' "$A,$P,$X")" "'word'"

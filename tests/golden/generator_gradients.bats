@@ -37,7 +37,7 @@ plan() {
 # train STEPS [OPTION...]: trains the models of the golden with its optimizer.
 train() {
     pprun -q --data packed --dtype fp64 --weights "$D/model" --steps "$1" \
-        --generator-weight "$(jq .weight "$D/expected.json")" --lr 1e-3 \
+        --loss generator="$(jq .weight "$D/expected.json")" --lr 1e-3 \
         "${@:2}" plan.json >steps.jsonl
 }
 
@@ -126,7 +126,7 @@ numbers() {
     local t
     plan '-p 1 --dp 2' '-p 1' 1f1b
     pprun -q --data packed --dtype fp64 --weights "$D/model" --steps 1 \
-        --generator-weight 0 --dump-grads none.safetensors plan.json |
+        --loss generator=0 --dump-grads none.safetensors plan.json |
         jq -e '.generator_loss > 5 and .grad_norms.generator == 0'
     ppsplit -q -p 1 --dp 2 "$D/model" | ppsched -q -s 1f1b -m 3 >alone.json
     pprun -q --data packed --dtype fp64 --weights "$D/model" --steps 1 \
@@ -161,7 +161,7 @@ numbers() {
     tail -n 1 steps.jsonl >whole.jsonl
     plan '-p 2' '-p 2 --tp 2' zb-h1
     pprun -q --data packed --dtype fp64 --resume saved/step-00000002 --steps 4 \
-        --generator-weight 0.6 --lr 1e-3 plan.json >steps.jsonl
+        --loss generator=0.6 --lr 1e-3 plan.json >steps.jsonl
     tail -n 1 steps.jsonl | jq -e --slurpfile want whole.jsonl \
         '(.loss - $want[0].loss | fabs) < 1e-12 and .step == 4 and
             (.generator_loss - $want[0].generator_loss | fabs) < 1e-12'

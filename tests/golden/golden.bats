@@ -145,7 +145,7 @@ logprobs() {
     local want=$GOLDEN/deepseek-mtp
     ppsplit -q -p 2 --mtp "$want/model" | ppsched -q -s 1f1b -m "$(bins)" \
         >plan.json
-    set -- --mtp-weight "$(jq .weight "$want/expected.json")"
+    set -- --loss mtp="$(jq .weight "$want/expected.json")"
     train deepseek-mtp "$want/model" 1 --dump-grads grads.safetensors "$@"
     train deepseek-mtp "$want/model" 10 "$@"
     "$COMPARE" $GRADIENT $FLOOR grads.safetensors "$want/grads.safetensors"
@@ -161,7 +161,7 @@ logprobs() {
     ppsplit -q -p 2 "$GOLDEN/qwen3-moe/model" | ppsched -q -s 1f1b -m 1 \
         >plan.json
     pprun -q --data one --weights "$GOLDEN/qwen3-moe/model" --steps 1 \
-        --aux-loss "$(jq .aux "$want.json")" --z-loss "$(jq .z "$want.json")" \
+        --router aux="$(jq .aux "$want.json")",z="$(jq .z "$want.json")" \
         --dump-grads grads.safetensors plan.json >steps.jsonl
     local numbers='[.loss, .grad_norm, .aux_loss, .z_loss]'
     agree "$want.json" $LOSS ".[0] | $numbers" "$numbers"
@@ -200,8 +200,8 @@ bias() {
 follows() {
     local rule=$1 m=$GOLDEN/deepseek-v3
     shift
-    train deepseek-v3 "$m/model" 10 --bias-rule "$rule" --save saved \
-        --bias-rate "$(jq .rate "$m/biased.json")" "$@"
+    train deepseek-v3 "$m/model" 10 --save saved \
+        --router bias-rule="$rule",bias-rate="$(jq .rate "$m/biased.json")" "$@"
     bias saved/latest >bias.json
     rm -r saved
     agree "$m/biased.json" $TEN_LOSSES 'map(.loss)' ".$rule.losses"
@@ -219,7 +219,7 @@ follows() {
         follows $rule
     done
     followed=$(cat bias.json)
-    run ! follows megatron --bias-rate 0.05
+    run ! follows megatron --router bias-rate=0.05
     [ "$followed" != "$(cat bias.json)" ]
 }
 

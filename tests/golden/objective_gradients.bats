@@ -7,11 +7,11 @@
 
 bats_require_minimum_version 1.5.0
 
-GRPO=(--objective grpo --clip-low 0.2 --clip-high 0.3 --importance tis
-    --importance-max 1.2 --kl-weight 0.3 --kl-limit 1e9 --kl-clamp 1e9
-    --entropy-weight 0.1 --temperature 0.8)
-DPO=(--objective dpo --beta 0.7 --label-smoothing 0.1 --sft-weight 0.2)
-ROBUST=("${DPO[@]}" --preference-loss robust --sft-aggregate token-mean)
+GRPO=(--objective 'grpo,clip-low=0.2,clip-high=0.3,importance=tis'
+    --objective 'grpo,importance-max=1.2,kl-weight=0.3,kl-limit=1e9,kl-clamp=1e9'
+    --objective 'grpo,entropy-weight=0.1' --temperature 0.8)
+DPO=(--objective 'dpo,beta=0.7,label-smoothing=0.1,sft-weight=0.2')
+ROBUST=("${DPO[@]}" --objective 'dpo,preference-loss=robust,sft-aggregate=token-mean')
 
 setup() {
     GOLDEN=$SRCDIR/tests/golden/objectives
@@ -60,8 +60,8 @@ policy() {
 
 @test "grpo: groups in several bins have the loss and the gradients of one bin" {
     local options
-    for options in '--ratio sequence --importance none --aggregate seq-mean-sum' \
-        '--importance sequence-mask --aggregate seq-mean-mean' ''; do
+    for options in '--objective grpo,ratio=sequence,importance=none,aggregate=seq-mean-sum' \
+        '--objective grpo,importance=sequence-mask,aggregate=seq-mean-mean' ''; do
         # shellcheck disable=SC2086
         [ "$(policy whole 96 $options)" = 1 ]
         # shellcheck disable=SC2086
@@ -87,39 +87,37 @@ policy() {
 @test "robust dpo, and its own loss over tokens, as in TRL" {
     gradients dpo 32 --dtype fp64 "${ROBUST[@]}"
     agrees robust 1e-9 1e-6
-    gradients dpo 32 --dtype fp64 "${DPO[@]}" --preference-loss robust \
-        --objective-preset trl
+    gradients dpo 32 --dtype fp64 "${DPO[@]}" \
+        --objective dpo,preference-loss=robust,preset=trl
     agrees robust 1e-9 1e-6
     run -2 --separate-stderr pprun -q --data packed --weights "$GOLDEN/model" \
-        --steps 1 "${ROBUST[@]}" --label-smoothing .5 plan.json
+        --steps 1 "${ROBUST[@]}" --objective dpo,label-smoothing=.5 plan.json
     [[ $stderr == *"label-smoothing '0.5' must be below 0.5 with "* ]]
 }
 
 @test "sequence ratios, CISPO and a dual clip: the loss and every gradient" {
-    local base=(--kl none --temperature 0.8 --dtype fp64 --objective grpo)
-    gradients grpo 48 "${base[@]}" --ratio sequence --clip-low 0.05 \
-        --clip-high 0.05 --aggregate seq-mean-mean
+    local base=(--objective 'grpo,kl=none' --temperature 0.8 --dtype fp64)
+    local sequence=("${base[@]}" --objective
+        'grpo,ratio=sequence,clip-low=0.05,clip-high=0.05,aggregate=seq-mean-mean')
+    gradients grpo 48 "${sequence[@]}"
     agrees gspo 1e-9 1e-6
     # The divergence is weighed by the ratio of the sequence.
-    gradients grpo 48 "${base[@]:2}" --ratio sequence --clip-low 0.05 \
-        --clip-high 0.05 --aggregate seq-mean-mean --kl k3 --kl-weight .3 \
-        --kl-importance previous
+    gradients grpo 48 "${sequence[@]}" \
+        --objective grpo,kl=k3,kl-weight=.3,kl-importance=previous
     agrees gspo-kl 1e-9 1e-6
-    gradients grpo 48 "${base[@]:2}" --ratio sequence --clip-low 0.05 \
-        --clip-high 0.05 --aggregate seq-mean-mean --kl k3 --kl-weight .3
+    gradients grpo 48 "${sequence[@]}" --objective grpo,kl=k3,kl-weight=.3
     run -1 agrees gspo-kl 1e-9 1e-4
-    gradients grpo 48 "${base[@]}" --policy-loss cispo --clip-high 0.25
+    gradients grpo 48 "${base[@]}" --objective grpo,policy-loss=cispo,clip-high=0.25
     agrees cispo 1e-9 1e-6
-    gradients grpo 48 "${base[@]}" --dual-clip 1.15
+    gradients grpo 48 "${base[@]}" --objective grpo,dual-clip=1.15
     agrees dual 1e-9 1e-6
     # Each differs from the others and from other limits.
     run -1 agrees cispo 1e-9 1e-4
-    gradients grpo 48 "${base[@]}" --dual-clip 1.16
+    gradients grpo 48 "${base[@]}" --objective grpo,dual-clip=1.16
     run -1 agrees dual 1e-9 1e-4
-    gradients grpo 48 "${base[@]}" --policy-loss cispo
+    gradients grpo 48 "${base[@]}" --objective grpo,policy-loss=cispo
     run -1 agrees cispo 1e-9 1e-4
-    gradients grpo 48 "${base[@]}" --ratio sequence --clip-low 0.05 \
-        --clip-high 0.06 --aggregate seq-mean-mean
+    gradients grpo 48 "${sequence[@]}" --objective grpo,clip-high=0.06
     run -1 agrees gspo 1e-9 1e-4
 }
 
@@ -237,23 +235,25 @@ scores() {
 
 @test "the comparison sees every option" {
     local without
-    for without in '--clip-low 0.1' '--clip-high 0.4' '--importance-max 1.3' \
-        '--kl-weight 0.31' '--kl-importance none' '--kl k2' \
-        '--entropy-weight 0' '--aggregate seq-mean-mean' '--temperature 1' \
+    local o='--objective grpo'
+    for without in "$o,clip-low=0.1" "$o,clip-high=0.4" "$o,importance-max=1.3" \
+        "$o,kl-weight=0.31" "$o,kl-importance=none" "$o,kl=k2" \
+        "$o,entropy-weight=0" "$o,aggregate=seq-mean-mean" '--temperature 1' \
         '--temperature 0.81'; do
         # The last of an option counts.
         # shellcheck disable=SC2086
         gradients grpo 48 --dtype fp64 "${GRPO[@]}" $without
         run -1 agrees grpo 1e-9 1e-4
     done
-    for without in '--beta 0.71' '--label-smoothing 0' '--sft-weight 0.1' \
-        '--sft-aggregate seq-mean-mean' '--reference-free' \
-        '--average-logprobs'; do
+    o='--objective dpo'
+    for without in "$o,beta=0.71" "$o,label-smoothing=0" "$o,sft-weight=0.1" \
+        "$o,sft-aggregate=seq-mean-mean" "$o,reference-free" \
+        "$o,average-logprobs"; do
         # shellcheck disable=SC2086
         gradients dpo 32 --dtype fp64 "${DPO[@]}" $without
         run -1 agrees dpo 1e-9 1e-4
     done
-    for without in '--sft-aggregate seq-mean-sum' '--preference-loss sigmoid'; do
+    for without in "$o,sft-aggregate=seq-mean-sum" "$o,preference-loss=sigmoid"; do
         # shellcheck disable=SC2086
         gradients dpo 32 --dtype fp64 "${ROBUST[@]}" $without
         run -1 agrees robust 1e-9 1e-4

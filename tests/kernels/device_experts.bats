@@ -45,8 +45,7 @@ losses() {
 @test "losses of routers, and biases that follow loads" {
     plan one.json deepseek-v3 gpipe 2 -p 1
     for rule in tokens documents; do
-        more=(--optimizer sgd --aux-loss 0.3 --z-loss 0.2 --aux-rule "$rule"
-            --bias-rate 0.01)
+        more=(--optimizer sgd --router "aux=0.3,z=0.2,rule=$rule,bias-rate=0.01")
         cpu host one.json "${more[@]}"
         gpu one one.json "${more[@]}"
         near 1e-4 one host
@@ -69,7 +68,7 @@ losses() {
 
 @test "experts on other ranks, and of parts of sequences and tensors" {
     plan one.json mixtral gpipe 2 -p 1
-    gpu one one.json --optimizer sgd --aux-loss 0.3
+    gpu one one.json --optimizer sgd --router aux=0.3
     plan lanes.json deepseek-v2 1f1b 1 -p 2 --dp 2 --ep 2
     gpu ranks lanes.json --optimizer sgd
     cpu host lanes.json --optimizer sgd
@@ -77,7 +76,7 @@ losses() {
     plan parts.json mixtral 1f1b 2 -p 2 --cp 2 --ep 2 --recompute selective
     plan tensors.json mixtral gpipe 2 -p 1 --tp 2
     for plan in parts tensors; do
-        PP_EMULATED_JITTER=2 gpu ranks $plan.json --optimizer sgd --aux-loss 0.3
+        PP_EMULATED_JITTER=2 gpu ranks $plan.json --optimizer sgd --router aux=0.3
         near 1e-4 ranks one
         losses ranks one
     done
@@ -87,11 +86,11 @@ losses() {
     while read -r family split; do
         echo "# $family"
         plan one.json $family gpipe 2 -p 1
-        gpu one one.json --optimizer sgd --aux-loss 0.3 --z-loss 0.2
+        gpu one one.json --optimizer sgd --router aux=0.3,z=0.2
         # shellcheck disable=SC2086
         plan whole.json $family $split --experts-over-tp
         PP_EMULATED_JITTER=2 gpu ranks whole.json --optimizer sgd \
-            --aux-loss 0.3 --z-loss 0.2
+            --router aux=0.3,z=0.2
         near 1e-4 ranks one
         losses ranks one
     done <<END
@@ -125,7 +124,7 @@ zero() {
         rm -rf "$name"
         mkdir "$name"
         "$EMULATED" "$name.json" --data packed --weights equal.safetensors \
-            --device cuda --steps 1 --lr 1e-2 --optimizer sgd --aux-loss 0.1 \
+            --device cuda --steps 1 --lr 1e-2 --optimizer sgd --router aux=0.1 \
             --save "$name/ckpt" --dump-grads "$name/grads" -o "$name/log"
     done
     near 1e-4 two one
@@ -143,8 +142,8 @@ capped() {
     local more=(--expert-capacity 0.5 --expert-drop "$2")
     echo "# $*"
     plan one.json "$1" gpipe 2 -p 1 "${more[@]}"
-    cpu host one.json --optimizer sgd --aux-loss 0.3
-    gpu one one.json --optimizer sgd --aux-loss 0.3
+    cpu host one.json --optimizer sgd --router aux=0.3
+    gpu one one.json --optimizer sgd --router aux=0.3
     near 1e-4 one host
     dropped one host
     losses one host
@@ -152,7 +151,7 @@ capped() {
         echo "# $split"
         # shellcheck disable=SC2086
         plan ranks.json "$1" $split "${more[@]}"
-        PP_EMULATED_JITTER=2 gpu ranks ranks.json --optimizer sgd --aux-loss 0.3
+        PP_EMULATED_JITTER=2 gpu ranks ranks.json --optimizer sgd --router aux=0.3
         near 1e-4 ranks one
         dropped ranks one
         losses ranks one
@@ -164,7 +163,7 @@ capped() {
         'gpipe 2 -p 1 --cp 2 --ep 2 --recompute selective'
     capped gpt-oss position 'gpipe 1 -p 1 --tp 2 --dp 2 --ep 4 --experts-over-tp'
     plan free.json gpt-oss gpipe 2 -p 1
-    gpu free free.json --optimizer sgd --aux-loss 0.3
+    gpu free free.json --optimizer sgd --router aux=0.3
     run ! near 1e-4 one free
 }
 
@@ -172,7 +171,7 @@ capped() {
     capped deepseek-v3 probs '1f1b 1 -p 2 --dp 2 --ep 2 --recompute full' \
         'gpipe 2 -p 1 --cp 2 --ep 2'
     plan first.json deepseek-v3 gpipe 2 -p 1 --expert-capacity 0.5
-    gpu first first.json --optimizer sgd --aux-loss 0.3
+    gpu first first.json --optimizer sgd --router aux=0.3
     run ! near 1e-4 one first
 }
 
@@ -247,8 +246,8 @@ END
 follow() {
     local program=$1 name=$2 plan=$3 more=(--optimizer sgd --lr 1e-30)
     shift 3
-    "$program" "$name-first" "$plan" "${more[@]}" --bias-rate 0.25 "$@"
-    "$program" "$name" "$plan" "${more[@]}" --bias-rate 1e-4 --steps 10 \
+    "$program" "$name-first" "$plan" "${more[@]}" --router bias-rate=0.25 "$@"
+    "$program" "$name" "$plan" "${more[@]}" --router bias-rate=1e-4 --steps 10 \
         --resume "$name-first/ckpt" --save-dtype fp32 "$@"
 }
 

@@ -183,7 +183,7 @@ setup() {
         advantages: [1, -1, 0.5], logprobs: [-1, -2, -3],
         prev_logprobs: [-1, -2, -3], images}' >rollouts.jsonl
     pack --cp 2 -l 48 --bins-multiple 4 -o rollouts rollouts.jsonl
-    local o=(--objective grpo --kl none --dtype fp64)
+    local o=(--objective 'grpo,kl=none' --dtype fp64)
     DATA=rollouts plan 1f1b -p 2 --cp 2 --encoder-mesh dp=3
     pprun -q --data rollouts --steps 2 "${o[@]}" plan.json >apart.jsonl
     pprun --print-memory --data rollouts --steps 1 "${o[@]:0:4}" plan.json >need.json

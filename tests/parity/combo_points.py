@@ -36,11 +36,11 @@ CLASHES = [
     ("split", ["-c", "2"]), ("split", ["--expert-capacity", "0.5"]),
     ("split", ["--recompute", "auto"]), ("sched", ["--slices", "2"]),
     ("sched", ["--slices", "3"]), ("sched", ["--group", "2"]),
-    ("sched", ["-m", "1"]), ("run", ["--aux-loss", "0.1"]),
-    ("run", ["--bias-rate", "0.1"]), ("run", ["--mtp-weight", "0.3"]),
-    ("run", ["--generator-weight", "2"]), ("run", ["--blas-threads", "2"]),
+    ("sched", ["-m", "1"]), ("run", ["--router", "aux=0.1"]),
+    ("run", ["--router", "bias-rate=0.1"]), ("run", ["--loss", "mtp=0.3"]),
+    ("run", ["--loss", "generator=2"]), ("run", ["--blas-threads", "2"]),
     ("run", ["--row-invariant"]), ("run", ["--message-size", "max"]),
-    ("run", ["--message-size", "exchange"]), ("run", ["--beta", "0.3"]),
+    ("run", ["--message-size", "exchange"]), ("run", ["--objective", "dpo,beta=0.3"]),
     ("run", ["--objective", "grpo"]), ("run", ["--objective", "distill"]),
     ("run", ["--data", "eval"]), ("run", ["--max-in-flight", "1"])]
 FROZEN = ["embedding", "head", "model.norm", "model.layers.0",
@@ -258,7 +258,7 @@ def try_plan(rng, p, total):
     if p["gen"] and (plan["chunks"] > 1 or not draw_generator_plan(rng, p, plan)):
         return None
     if (slices_of(plan) or "--cp-exact" in plan["split"]) and (
-            "--aux-loss" in p["run"] or "--z-loss" in p["run"]):
+            "--router" in p["run"]):
         return None
     return plan
 
@@ -274,44 +274,44 @@ def draw_plan(rng, p, total=None):
 def draw_dpo(rng):
     o = []
     if chance(rng, 0.6):
-        o += ["--preference-loss", rng.choice(["sigmoid", "hinge", "ipo",
-                                                "robust"])]
+        o += ["preference-loss=" + rng.choice(["sigmoid", "hinge", "ipo",
+                                               "robust"])]
     if chance(rng, 0.3):
-        o = ["--label-smoothing", "0.2"]
+        o = ["label-smoothing=0.2"]
     if chance(rng, 0.4):
-        o += ["--sft-weight", "0.3"] + rng.choice(
-            [[], ["--sft-aggregate", "seq-mean-mean"],
-             ["--sft-aggregate", "token-mean"]])
+        o += ["sft-weight=0.3"] + rng.choice(
+            [[], ["sft-aggregate=seq-mean-mean"],
+             ["sft-aggregate=token-mean"]])
     if chance(rng, 0.2):
-        o += ["--preference-weight", "0.7"]
-    o += rng.choice([[], ["--average-logprobs"], ["--reference-free"]])
+        o += ["preference-weight=0.7"]
+    o += rng.choice([[], ["average-logprobs"], ["reference-free"]])
     return o
 
 
 def draw_grpo(rng):
     o = []
     if chance(rng, 0.4):
-        o += ["--objective-preset", rng.choice(["trl", "verl"])]
+        o += ["preset=" + rng.choice(["trl", "verl"])]
     if chance(rng, 0.4):
-        o += ["--policy-loss", rng.choice(["ppo", "cispo"])]
+        o += ["policy-loss=" + rng.choice(["ppo", "cispo"])]
     if chance(rng, 0.6):
-        o += ["--ratio", rng.choice(["token", "sequence", "on-policy", "none"])]
+        o += ["ratio=" + rng.choice(["token", "sequence", "on-policy", "none"])]
     if chance(rng, 0.5):
-        o += ["--importance", rng.choice(["tis", "icepop", "sequence-mask",
+        o += ["importance=" + rng.choice(["tis", "icepop", "sequence-mask",
                                           "sequence-product"]),
-              "--importance-max", "1.5"]
+              "importance-max=1.5"]
     if chance(rng, 0.5):
-        o += ["--kl", rng.choice(["k1", "k2", "k3"]), "--kl-weight", "0.2",
-              "--kl-importance", rng.choice(["none", "score", "generation",
+        o += ["kl=" + rng.choice(["k1", "k2", "k3"]), "kl-weight=0.2",
+              "kl-importance=" + rng.choice(["none", "score", "generation",
                                              "previous"])]
     if chance(rng, 0.5):
         how = rng.choice(["token-mean", "seq-mean-sum", "seq-mean-mean",
                           "constant"])
-        o += ["--aggregate", how]
+        o += ["aggregate=" + how]
         if how == "constant":
-            o += ["--aggregate-length", "7"]
+            o += ["aggregate-length=7"]
     if chance(rng, 0.3):
-        o += ["--entropy-weight", "0.1"]
+        o += ["entropy-weight=0.1"]
     return o
 
 
@@ -377,18 +377,18 @@ def draw_run(rng, p):
     if chance(rng, 0.15) and p["objective"] != "reward":
         p["lossy"] += ["--temperature", "0.7"]
     if p["mtp"]:
-        p["run"] += ["--mtp-weight", "0.7"]
+        p["run"] += ["--loss", "mtp=0.7"]
     if p["gen"] and chance(rng, 0.7):
-        p["run"] += ["--generator-weight", rng.choice(["0.5", "3"])]
+        p["run"] += ["--loss", "generator=" + rng.choice(["0.5", "3"])]
     if has_experts(p) and chance(rng, 0.4):
-        p["run"] += rng.choice([["--aux-loss", "0.3"], ["--z-loss", "0.02"],
-                                ["--aux-loss", "0.3", "--z-loss", "0.02"]])
-        p["lossy"] += ["--aux-rule", rng.choice(["tokens", "documents",
-                                                 "megatron"])]
-        p["verify"] += ["--aux-rule", "documents"]
+        p["run"] += ["--router", rng.choice(["aux=0.3", "z=0.02",
+                                             "aux=0.3,z=0.02"])]
+        p["lossy"] += ["--router", "rule=" + rng.choice(["tokens", "documents",
+                                                         "megatron"])]
+        p["verify"] += ["--router", "rule=documents"]
     if p["family"] == "deepseek-v3" and chance(rng, 0.4):
-        p["lossy"] += ["--bias-rate", "0.01",
-                       "--bias-rule", rng.choice(["megatron", "torchtitan"])]
+        p["lossy"] += ["--router", "bias-rate=0.01,bias-rule="
+                       + rng.choice(["megatron", "torchtitan"])]
     if chance(rng, 0.2):
         p["verify"] += ["--eval", "eval"]
 

@@ -15,7 +15,7 @@ from combo_points import PLAIN_PLAN
 
 TIMEOUT = 300
 COMPARE = "$BUILDDIR/tests/golden/compare_tensors"
-LOSSES = ["--aux-loss", "--z-loss", "--mtp-weight", "--generator-weight"]
+LOSSES = ["--router", "--loss"]
 CANNOT = ": pprun cannot run this plan: "
 TIMES = ("seconds", "tokens_per_s", "bubble", "products")
 
@@ -247,14 +247,14 @@ class Runs:
 
     def pprun(self, name, plan, words, first=("pprun",)):
         p = self.p
-        objective = ["--objective", p["objective"], *p["options"]]
+        objective = ["--objective", ",".join([p["objective"], *p["options"]])]
         if p["objective"] == "sft" or name in ("scores", "generate"):
             objective = []
         run = list(p["run"])
         for option in (["--message-size"] if plan == "one.json" else []) + (
                 LOSSES
                 if name in ("scores", "generate", "evaluate") else []):
-            if option in run:
+            while option in run:
                 at = run.index(option)
                 del run[at:at + 2]
         if "--weights" not in words:

@@ -134,7 +134,7 @@ END
         pprun -q exact.json --verify "$@" | grep -qx 'the same: 57 tensors'
     done <<'END'
 rollouts --objective grpo
-rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean
+rollouts --objective grpo,ratio=sequence,aggregate=seq-mean-mean
 pairs --objective dpo
 END
     run -1 env PP_INJECT=exact-sum "$BUILDDIR/tests/parity/pprun_inject" \

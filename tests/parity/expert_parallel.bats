@@ -167,7 +167,7 @@ has room for '"*"', 2 for each of "*" tokens; plan with a limit of 4" ]]
 }
 
 @test "the losses of routers are those of one rank" {
-    local options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02)
+    local options=(--dtype fp64 --router 'aux=0.3,z=0.02')
     train aux one.json "${options[@]}"
     plan plan.json 1f1b 2 -p 2 --dp 4 --ep 4 --recompute full
     train aux-ep plan.json "${options[@]}"
@@ -200,7 +200,7 @@ one_capped() {
     rm -rf "capped-$1-$2"
     plan plan.json gpipe 8 -p 1 --expert-capacity "$2" --expert-drop "$1"
     # shellcheck disable=SC2046 # no option, or one
-    train "capped-$1-$2" plan.json --eval eval --dtype fp64 --aux-loss 0.3 \
+    train "capped-$1-$2" plan.json --eval eval --dtype fp64 --router aux=0.3 \
         $(policy_options "$1")
     jq -es 'all(.[]; .dropped > 20)' "capped-$1-$2/log"
 }
@@ -213,7 +213,7 @@ capped_as() {
     rm -rf run
     plan plan.json "${@:3}" "${options[@]}"
     # shellcheck disable=SC2046
-    train run plan.json --eval eval --dtype fp64 --aux-loss 0.3 \
+    train run plan.json --eval eval --dtype fp64 --router aux=0.3 \
         $(policy_options "$1")
     near run "$of"
     diff <(jq -c '[.dropped, .tokens]' run/log) \

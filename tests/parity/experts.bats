@@ -68,18 +68,18 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
     [ "$(router_bias biased/latest)" = \
         "$(router_bias "$SRCDIR/tests/golden/deepseek-v3/model")" ]
     run --separate-stderr pprun -q one.json --data packed --steps 1 --init 1 \
-        --bias-rate 0.1
+        --router bias-rate=0.1
     [ "$status" -eq 2 ]
     [[ $stderr == *"'Qwen2MoeForCausalLM' has no biases of routers, so \
---bias-rate has no effect" ]]
+--router bias-rate has no effect" ]]
 }
 
 # Loads are integers, so that only other routes could change the bias. Other
 # products of fp64 could do so in a near tie, which does not occur here.
 @test "the bias of a router follows the loads of all ranks, to the bit" {
-    local m=$SRCDIR/tests/golden/deepseek-v3/model split rule=(--bias-rate 0.03)
+    local m=$SRCDIR/tests/golden/deepseek-v3/model split rule=(--router bias-rate=0.03)
     pppack -q -l 64 --cp 2 --tp 2 -o both data.jsonl
-    rule+=(--bias-rule torchtitan)
+    rule+=(--router bias-rule=torchtitan)
     ppsplit -q -p 1 "$m" | ppsched -q -s gpipe -m 8 >plan.json
     follow() { # NAME
         rm -rf "$1"
@@ -117,8 +117,8 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 @test "losses of routers with sigmoids are those of one rank" {
     ppsplit -q -p 2 --tp 2 --dp 2 "$SRCDIR/tests/golden/deepseek-v3/model" |
         ppsched -q -s 1f1b -m 2 >plan.json
-    pprun --verify --init 1 --data packed --dtype fp64 --aux-loss 0.3 \
-        --z-loss 0.02 --aux-rule documents plan.json | tail -n 1 |
+    pprun --verify --init 1 --data packed --dtype fp64 \
+        --router aux=0.3,z=0.02,rule=documents plan.json | tail -n 1 |
         grep -q '^the same'
 }
 
@@ -166,7 +166,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 
 @test "the losses of routers are the same over meshes, and tokens count once" {
-    local options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02)
+    local options=(--dtype fp64 --router 'aux=0.3,z=0.02')
     train aux one.json "${options[@]}"
     ppsplit -q -p 2 --recompute full model-experts |
         ppsched -q -s zb-h1 -m 4 >plan.json
@@ -231,8 +231,8 @@ whole microbatches; take a schedule without slices" --data packed --steps 1
 }
 
 @test "the loss of documents does not depend on how they are packed" {
-    local options=(--init 5 --steps 1 --lr 1e-2 --dtype fp64 --aux-loss 0.3
-        --z-loss 0.02 --aux-rule documents)
+    local options=(--init 5 --steps 1 --lr 1e-2 --dtype fp64
+        --router 'aux=0.3,z=0.02,rule=documents')
     pppack -q -l 200 -o wide data.jsonl
     local bins wide
     bins=$(pppack -l 64 --tp 2 --stats data.jsonl | jq .bins)
@@ -245,8 +245,8 @@ whole microbatches; take a schedule without slices" --data packed --steps 1
     jq -es '.[0] as $a | .[1] as $b | all("grad_norm", "aux_loss", "z_loss";
         ($a[.] - $b[.] | fabs) <= 1e-12 * $a[.])' narrow.log wide.log
     # Those of microbatches do.
-    pprun -q narrow.json --data packed "${options[@]}" --aux-rule tokens >narrow.log
-    pprun -q wide.json --data wide "${options[@]}" --aux-rule tokens >wide.log
+    pprun -q narrow.json --data packed "${options[@]}" --router rule=tokens >narrow.log
+    pprun -q wide.json --data wide "${options[@]}" --router rule=tokens >wide.log
     jq -es '.[0].aux_loss - .[1].aux_loss | fabs > 1e-6' narrow.log wide.log
 }
 
@@ -254,21 +254,21 @@ whole microbatches; take a schedule without slices" --data packed --steps 1
     model llama false
     ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 4 >dense.json
     run --separate-stderr pprun dense.json --data packed --init 1 --steps 1 \
-        --aux-loss 0.1
+        --router aux=0.1
     [ "$status" -eq 2 ]
     [ "$stderr" = "pprun: dense.json: /model/architecture: 'LlamaForCausalLM' \
-has no experts, so --aux-loss has no effect" ]
+has no experts, so --router aux has no effect" ]
     ppsplit -q -p 2 model-experts | ppsched -q -s seq1f1b --slices 2 -m 4 \
         >sliced.json
     run --separate-stderr pprun sliced.json --data packed --init 1 --steps 1 \
-        --z-loss 0.1
+        --router z=0.1
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: sliced.json: /schedule/slices: '2', but --z-loss \
+    [ "$stderr" = "pprun: sliced.json: /schedule/slices: '2', but --router z \
 counts the tokens of whole microbatches; take a schedule without slices" ]
     run --separate-stderr pprun one.json --data packed --init 1 --verify \
-        --aux-loss 0.1
+        --router aux=0.1
     [ "$status" -eq 2 ]
-    [ "${stderr_lines[0]}" = "pprun: --verify needs --aux-rule documents: other \
+    [ "${stderr_lines[0]}" = "pprun: --verify needs --router rule=documents: other \
 losses depend on what shares a microbatch" ]
 }
 

@@ -108,8 +108,8 @@ scored() {
     pprun -q --data once "${options[@]}" --logprobs scores two.json
     pppack -q -l 96 --bins-multiple 2 --advantages leave-one-out -o rollouts \
         --add-column prev_logprobs=scores rollouts.jsonl
-    pprun -q --data rollouts "${options[@]}" --steps 1 --objective grpo \
-        --kl none two.json | jq -e '.gen_kl_error < 1e-12 and .grad_norm > 0 and
+    pprun -q --data rollouts "${options[@]}" --steps 1 \
+        --objective grpo,kl=none two.json | jq -e '.gen_kl_error < 1e-12 and .grad_norm > 0 and
             (.probs_ratio_max - 1 | fabs < 1e-6)'
 }
 

@@ -76,7 +76,7 @@ planned() {
 @test "processes exchange rows as threads do" {
     needs_mpirun
     generates '-p 1 --dp 2' '-p 1' "$D"
-    local options=(-q --data text --init 1 --steps 2 --generator-weight 0.5)
+    local options=(-q --data text --init 1 --steps 2 --loss generator=0.5)
     pprun "${options[@]}" plan.json >threads
     mpirun --allow-run-as-root --oversubscribe -n 3 \
         pprun --transport mpi "${options[@]}" plan.json >mpi
@@ -108,8 +108,8 @@ pprun does not train with"
 generator_ids" --data images --steps 1
     ppsplit -q -p 1 "$D" >l.json
     ppsched -q -s 1f1b -m 2 l.json >plan.json
-    refuses "plan.json: /components: no generator, so --generator-weight has no \
-effect; plan with ppsplit --combine" --data text --steps 1 --generator-weight 2
+    refuses "plan.json: /components: no generator, so --loss generator has no \
+effect; plan with ppsplit --combine" --data text --steps 1 --loss generator=2
     ppsplit -q -p 1 "$SRCDIR/tests/golden/mixtral/model" >g.json
     ppsplit -q --combine language=l.json,generator=g.json |
         ppsched -q -s 1f1b -m 2 >plan.json

@@ -90,7 +90,7 @@ agree() {
         # shellcheck disable=SC2086
         ppsplit -q --method uniform $mesh model-llama |
             ppsched -q -s 1f1b -m 8 --data rollouts -o plan.json
-        pprun --print-memory --data rollouts --objective grpo --kl none plan.json >need.json
+        pprun --print-memory --data rollouts --objective grpo,kl=none plan.json >need.json
         ppsched --stats --objective grpo plan.json |
             jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
         ppsched --stats plan.json |
@@ -105,7 +105,7 @@ agree() {
         }
         run -0 within "$need"
         run -1 within $((need - 1))
-        pprun -q --data rollouts --init 1 --steps 1 --objective grpo --kl none \
+        pprun -q --data rollouts --init 1 --steps 1 --objective grpo,kl=none \
             plan.json >log
     done
 }

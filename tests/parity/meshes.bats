@@ -58,7 +58,7 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
         options=(--data packed)
         [[ ${row[3]} != *-ranges ]] || options=(--data ranges)
         if [[ ${row[9]} == qwen2-moe* && ${row[0]} != seq1f1b* ]]; then
-            options+=(--aux-loss 0.3 --z-loss 0.02 --aux-rule documents)
+            options+=(--router 'aux=0.3,z=0.02,rule=documents')
         fi
         pprun --verify --init 1 --dtype fp64 "${options[@]}" \
             plan.json >table || {

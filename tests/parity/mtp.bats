@@ -29,23 +29,23 @@ plan() {
 # verified SCHEDULE OPTION...: a plan with these options of ppsplit.
 verified() {
     plan "$@"
-    pprun --verify --init 1 --mtp-weight 0.7 --data packed --dtype fp64 \
+    pprun --verify --init 1 --loss mtp=0.7 --data packed --dtype fp64 \
         plan.json >table || { echo "$*"; cat table; return 1; }
 }
 
 @test "splits and recomputation give the same bits" {
     local how
-    train base one.json --mtp-weight 0.5
+    train base one.json --loss mtp=0.5
     for how in none selective full; do
         plan zbv -p 2 -c 2 --placement v --recompute $how
-        train "zbv-$how" plan.json --mtp-weight 0.5
+        train "zbv-$how" plan.json --loss mtp=0.5
         same "zbv-$how" base
         diff <(jq .mtp_loss "zbv-$how/log") <(jq .mtp_loss base/log)
     done
     # The layer, the head and the norm on ranks of their own.
     for how in 'Et|t|mL' 'Ett|m|L'; do
         plan 1f1b -p 3 --layout "$how"
-        train "$how" plan.json --mtp-weight 0.5
+        train "$how" plan.json --loss mtp=0.5
         same "$how" base
     done
 }
@@ -104,10 +104,10 @@ verified() {
     [ "$status" -eq 0 ]
     [ "$(jq 'has("mtp_loss")' <<<"$output")" = false ]
     run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 1 \
-        --mtp-weight 1
+        --loss mtp=1
     [ "$status" -eq 2 ]
     [ "$stderr" = "pprun: plan.json: /model/units: no layer for multi-token \
-prediction, so --mtp-weight has no effect; plan with ppsplit --mtp" ]
+prediction, so --loss mtp has no effect; plan with ppsplit --mtp" ]
 }
 
 @test "plans know the bytes of the layer" {

@@ -21,12 +21,12 @@ setup_file() {
 
 setup() { cd "$BATS_FILE_TMPDIR"; }
 
-GRPO=(--objective grpo --kl-weight 0.3 --importance tis --importance-max 1.5)
+GRPO=(--objective 'grpo,kl-weight=0.3,importance=tis,importance-max=1.5')
 
 @test "every split and schedule gives the bits of one rank" {
     for o in grpo dpo; do
         local data=rollouts options=("${GRPO[@]}")
-        [ $o = grpo ] || { data=pairs; options=(--objective dpo --sft-weight .2); }
+        [ $o = grpo ] || { data=pairs; options=(--objective 'dpo,sft-weight=.2'); }
         step one 1 1f1b $data "${options[@]}"
         for kind in gpipe 1f1b zb-h1 interleaved dualpipev; do
             step two 2 $kind $data "${options[@]}"
@@ -60,10 +60,10 @@ long() {
 @test "every packing gives the same gradient" {
     local of
     for of in "rollouts ${GRPO[*]}" \
-        'rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean' \
-        'rollouts --objective grpo --aggregate seq-mean-sum --importance sequence-mask --importance-max 1.1' \
-        'pairs --objective dpo --label-smoothing .1' \
-        'pairs --objective dpo --preference-loss ipo --average-logprobs --sft-weight .5 --sft-aggregate seq-mean-mean'; do
+        'rollouts --objective grpo,ratio=sequence,aggregate=seq-mean-mean' \
+        'rollouts --objective grpo,aggregate=seq-mean-sum,importance=sequence-mask,importance-max=1.1' \
+        'pairs --objective dpo,label-smoothing=.1' \
+        'pairs --objective dpo,preference-loss=ipo,average-logprobs,sft-weight=.5,sft-aggregate=seq-mean-mean'; do
         read -ra words <<<"$of"
         [ "$(bins "${words[0]}")" -ne "$(bins "${words[0]}.wide")" ]
         step packed 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}"
@@ -81,16 +81,16 @@ long() {
     } >more.jsonl
     pppack -q -l 200 -o more more.jsonl
     for loss in sigmoid ipo; do
-        step without 1 1f1b pairs.wide --dtype fp64 --objective dpo \
-            --preference-loss $loss
-        step with 1 1f1b more --dtype fp64 --objective dpo \
-            --preference-loss $loss
+        step without 1 1f1b pairs.wide --dtype fp64 \
+            --objective dpo,preference-loss=$loss
+        step with 1 1f1b more --dtype fp64 \
+            --objective dpo,preference-loss=$loss
         jq -se '.[0].loss - .[1].loss | fabs < 1e-12' without.log with.log
     done
 }
 
 @test "data-parallel ranks give the gradient of one" {
-    local o=(--dtype fp64 "${GRPO[@]}" --aggregate seq-mean-mean)
+    local o=(--dtype fp64 "${GRPO[@]}" --objective 'grpo,aggregate=seq-mean-mean')
     # Two ranks of replicas take half of the microbatches each.
     [ $(($(bins rollouts) % 2)) -eq 0 ]
     step one 1 1f1b rollouts "${o[@]}"
@@ -107,12 +107,12 @@ long() {
 
 @test "ranks that divide sequences, and slices, give the gradient of one" {
     local of m two=()
-    for of in "rollouts.parts ${GRPO[*]} --entropy-weight .1" \
-        'rollouts.parts --objective grpo --ratio sequence --aggregate seq-mean-mean --clip-low .01 --dual-clip 1.5' \
-        'rollouts.parts --objective grpo --aggregate constant --aggregate-length 7 --importance sequence-mask --importance-max 1.1' \
-        'pairs.parts --objective dpo --label-smoothing .1 --sft-weight .5 --sft-aggregate token-mean --preference-loss robust' \
-        'rollouts.parts --objective grpo --ratio sequence --kl-importance previous --kl-weight .3' \
-        'pairs.parts --objective dpo --preference-loss ipo --average-logprobs'; do
+    for of in "rollouts.parts ${GRPO[*]} --objective grpo,entropy-weight=.1" \
+        'rollouts.parts --objective grpo,ratio=sequence,aggregate=seq-mean-mean,clip-low=.01,dual-clip=1.5' \
+        'rollouts.parts --objective grpo,aggregate=constant,aggregate-length=7,importance=sequence-mask,importance-max=1.1' \
+        'pairs.parts --objective dpo,label-smoothing=.1,sft-weight=.5,sft-aggregate=token-mean,preference-loss=robust' \
+        'rollouts.parts --objective grpo,ratio=sequence,kl-importance=previous,kl-weight=.3' \
+        'pairs.parts --objective dpo,preference-loss=ipo,average-logprobs'; do
         read -ra two <<<"$of"
         m=$(bins "${two[0]}")
         divided cp2 "${two[0]}" '-p 2 --cp 2' "$m" 1f1b -- "${two[@]:1}"
@@ -128,9 +128,9 @@ long() {
 }
 
 @test "an evaluation has the loss of the step before its update" {
-    step eval 2 1f1b pairs --dtype fp64 --objective dpo --sft-weight .2
-    pprun -q --data pairs --eval pairs --init 1 --dtype fp64 --objective dpo \
-        --sft-weight .2 eval.plan >eval.val
+    step eval 2 1f1b pairs --dtype fp64 --objective dpo,sft-weight=.2
+    pprun -q --data pairs --eval pairs --init 1 --dtype fp64 \
+        --objective dpo,sft-weight=.2 eval.plan >eval.val
     jq -se '.[0].loss - .[1].val_loss | fabs < 1e-12' eval.log eval.val
 }
 
@@ -157,11 +157,11 @@ at_start() {
     pprun -q --data rollouts --eval rollouts --init 1 --dtype fp64 "${GRPO[@]}" \
         few.plan | jq -e --slurpfile want start.log 'to_entries | length == 18 and
         all(.[]; $want[0][.key] - .value | fabs < 1e-9)'
-    step preference 2 1f1b pairs --objective dpo --sft-weight .2
-    at_start 6 pairs preference.plan --objective dpo --sft-weight .2
+    step preference 2 1f1b pairs --objective dpo,sft-weight=.2
+    at_start 6 pairs preference.plan --objective dpo,sft-weight=.2
     ppsplit -q -p 2 --cp 2 model-llama |
         ppsched -q -s 1f1b -m "$(bins pairs.parts)" >cp.plan
-    at_start 6 pairs.parts cp.plan --objective dpo --sft-weight .2
+    at_start 6 pairs.parts cp.plan --objective dpo,sft-weight=.2
     # A resumed run has no step 0.
     pprun -q --data pairs --eval pairs --init 1 --objective dpo --steps 1 \
         --save dpo.saved preference.plan >/dev/null
@@ -188,7 +188,7 @@ is_certain() {
 @test "log-probabilities of --logprobs certify a ratio of exactly 1" {
     own own
     for kind in gpipe 1f1b zb-h1; do
-        step own 2 $kind own --objective grpo --importance tis
+        step own 2 $kind own --objective grpo,importance=tis
         is_certain own.log
     done
     # After an update it is not 1 any more, and the sampler still agrees.
@@ -215,7 +215,7 @@ certify() {
     pppack -q -l 96 --cp 4 --bins-multiple 2 -o meshed "${add[@]}" rollouts.parts
     # shellcheck disable=SC2086
     ppsplit -q -p 2 -c 2 --placement v $2 "$1" | ppsched -q -s zbv -m "$3" >mesh.plan
-    pprun -q --data meshed --init 1 --steps 1 --objective grpo --importance tis \
+    pprun -q --data meshed --init 1 --steps 1 --objective grpo,importance=tis \
         mesh.plan >mesh.log
     is_certain mesh.log
 }
@@ -265,12 +265,12 @@ is_near() {
         ppsched -q -s 1f1b -m "$m" >exact.plan
     for plan in slices exact; do
         pprun -q --data rows.parts --init 1 --steps 1 --row-invariant \
-            --objective grpo --importance tis $plan.plan >rows.log
+            --objective grpo,importance=tis $plan.plan >rows.log
         is_certain rows.log
     done
     # Other products round in another way.
-    pprun -q --data rows.parts --init 1 --steps 1 --objective grpo \
-        --importance tis slices.plan >rows.log
+    pprun -q --data rows.parts --init 1 --steps 1 \
+        --objective grpo,importance=tis slices.plan >rows.log
     run ! is_certain rows.log
 }
 
@@ -323,7 +323,7 @@ is_near() {
 
 @test "losses and metrics are those of the objective on log-probabilities" {
     step grpo 2 1f1b rollouts.wide --dtype fp64 "${GRPO[@]}"
-    step dpo 2 1f1b pairs.wide --dtype fp64 --objective dpo --sft-weight .2
+    step dpo 2 1f1b pairs.wide --dtype fp64 --objective dpo,sft-weight=.2
     for o in grpo dpo; do
         local data=rollouts
         [ $o = grpo ] || data=pairs
@@ -361,10 +361,10 @@ is_near() {
     # One step of SGD moves the weights by lr times the gradient: the loss falls
     # by lr times the square of its norm. The score weight of the divergence adds
     # a gradient that is no slope of the loss.
-    for of in "rollouts.wide ${GRPO[*]} --kl-importance none" \
-        'rollouts.wide --objective grpo --ratio sequence --aggregate seq-mean-mean --entropy-weight .1 --kl k2 --kl-importance none' \
-        'rollouts.wide --objective grpo --kl-weight .3 --kl-importance none --temperature .6' \
-        'pairs.wide --objective dpo --beta .5' \
+    for of in "rollouts.wide ${GRPO[*]} --objective grpo,kl-importance=none" \
+        'rollouts.wide --objective grpo,ratio=sequence,aggregate=seq-mean-mean,entropy-weight=.1,kl=k2,kl-importance=none' \
+        'rollouts.wide --objective grpo,kl-weight=.3,kl-importance=none --temperature .6' \
+        'pairs.wide --objective dpo,beta=.5' \
         'pairs.wide --objective dpo --temperature 1.7'; do
         read -ra words <<<"$of"
         step slope 1 1f1b "${words[0]}" --dtype fp64 "${words[@]:1}" \
@@ -380,8 +380,7 @@ is_near() {
     step plan 2 1f1b rollouts --objective grpo
     run -3 --separate-stderr pprun -q --data rollouts --init 1 --steps 1 \
         --dtype fp64 --optimizer sgd --lr 1e4 --clip 0 --save diverged \
-        --objective grpo --objective-preset trl --kl k3 --kl-weight 1 \
-        --kl-importance none plan.plan
+        --objective grpo,preset=trl,kl=k3,kl-weight=1,kl-importance=none plan.plan
     echo "$stderr"
     [[ $stderr == *'after step 1 the loss is inf: no checkpoint is written' ]]
     [ -z "$(ls diverged)" ]
@@ -420,10 +419,10 @@ is_near() {
     pppack -q -l 64 --add-column ref_logprobs=FILE -o NEW bare
     pprun -q --data NEW --init 1 --steps 1 --objective grpo plan.plan |
         jq -e '.kl_penalty > 0'
-    pprun -q --data bare --init 1 --steps 1 --objective grpo --kl none plan.plan |
+    pprun -q --data bare --init 1 --steps 1 --objective grpo,kl=none plan.plan |
         jq -e '.kl_penalty == null and .gen_kl_error > 0'
-    refused --data pairs --objective dpo --clip-low .1
-    [[ $stderr == *'--clip-low'*'--objective grpo'* ]]
-    refused --data rollouts --objective grpo --policy-loss cispo --dual-clip 3
+    refused --data pairs --objective dpo,clip-low=.1
+    [[ $stderr == *"--objective: dpo has no setting 'clip-low'; it has preset,"* ]]
+    refused --data rollouts --objective grpo,policy-loss=cispo,dual-clip=3
     [[ $stderr == *'cispo'* ]]
 }

@@ -113,7 +113,7 @@ END
 2 1f1b 2 -p 2 --dp 2 --ep 2
 END
     plan 2 1f1b 4 -p 2 --ep 2 model-qwen2-moe >plan.json
-    agree packed2 --aux-loss 0.3 --z-loss 0.02 --aux-rule documents
+    agree packed2 --router aux=0.3,z=0.02,rule=documents
 }
 
 @test "a rank may have no token" {
@@ -140,7 +140,7 @@ END
     cp llama.json one.json
     plan 2 1f1b 4 -p 2 model-llama >plan.json
     agree rollouts --objective grpo
-    agree rollouts --objective grpo --ratio sequence --aggregate seq-mean-mean
+    agree rollouts --objective grpo,ratio=sequence,aggregate=seq-mean-mean
     plan 4 1f1b 2 -p 2 --dp 2 model-llama >plan.json
     agree pairs --objective dpo
 }

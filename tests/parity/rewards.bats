@@ -213,15 +213,15 @@ REWARD=(--objective reward)
     refused --steps 1 plan.plan
     [ "$stderr" = "pprun: plan.plan: /model/architecture: \
 'LlamaForSequenceClassification' gives rewards; run it with --objective reward or --logprobs" ]
-    refused --steps 1 --objective dpo --reference-free plan.plan
+    refused --steps 1 --objective dpo,reference-free plan.plan
     for word in '--generate 2' '--logprobs - --top-k 2' '--logprobs - --entropy' \
         '--logprobs - --temperature 2'; do
         # shellcheck disable=SC2086
         refused $word plan.plan
         [[ $stderr == *"'LlamaForSequenceClassification' gives rewards and no words; run it without --"* ]]
     done
-    refused --steps 1 --objective reward --beta 2 plan.plan
-    [[ $stderr == *--beta*dpo* ]]
+    refused --steps 1 --objective reward,beta=2 plan.plan
+    [[ $stderr == *"reward has no setting 'beta'; it has none"* ]]
     pppack -q -l 64 -o documents <(echo '{"input_ids": [1, 2]}')
     run -2 --separate-stderr pprun --data documents --init 1 --steps 1 \
         "${REWARD[@]}" plan.plan

@@ -82,7 +82,7 @@ meets() {
 
 @test "ranks that divide experts" {
     plan model-qwen2-moe 1f1b -p 2 --cp 2 --ep 2
-    meets packed --aux-loss 0.1 --z-loss 0.1
+    meets packed --router aux=0.1,z=0.1
     plan model-qwen2-moe gpipe -p 1 --dp 2 --ep 2 --expert-capacity 1 \
         --expert-drop probs --expert-padding
     meets packed
@@ -92,7 +92,7 @@ meets() {
         plan.json
     meets packed --replay-routing routes
     plan "$SRCDIR/tests/golden/deepseek-v3/model" gpipe -p 1 --dp 2 --ep 2
-    meets packed --bias-rate 0.01
+    meets packed --router bias-rate=0.01
 }
 
 @test "encoders, beside the language model and with ranks of their own" {
@@ -130,7 +130,7 @@ meets() {
     pairs 2 16 >pairs.jsonl
     pppack -q -l 64 --cp 2 --bins-multiple 4 -o pairs pairs.jsonl
     plan model-llama 1f1b -p 2 --cp 2
-    meets rollouts --objective grpo --entropy-weight 0.1
+    meets rollouts --objective grpo,entropy-weight=0.1
     meets pairs --objective dpo
     jq '.architectures = ["LlamaForSequenceClassification"] |
         .id2label = {"0": "LABEL_0"}' model-llama/config.json >config

@@ -89,7 +89,7 @@ caught() {
     caught dummy-counted parts.json rollouts "*the loss and the gradients are\
  0.9* times *the normaliser" --objective grpo
     caught dummy-counted parts.json rollouts "*times *the normaliser" \
-        --objective grpo --aggregate seq-mean-mean
+        --objective grpo,aggregate=seq-mean-mean
     caught dummy-counted parts.json pairs "*times *the normaliser" --objective dpo
 }
 @test "counts of microbatches for those of a step" {
@@ -105,7 +105,7 @@ caught() {
 }
 @test "pairs that microbatches cut without an exchange" {
     caught pair-cut parts.json pairs "*" --objective dpo
-    caught pair-cut parts.json pairs "*" --objective dpo --reference-free
+    caught pair-cut parts.json pairs "*" --objective dpo,reference-free
 }
 @test "pairs whose parts are not added over ranks" {
     caught sums-local parts.json pairs "*" --objective dpo --dtype fp64

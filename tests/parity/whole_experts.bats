@@ -43,7 +43,7 @@ verified() {
 # gradients and the weights after five steps; with SLOW set also the losses of
 # routers.
 whole() {
-    local losses=(--aux-loss 0.3 --z-loss 0.02 --aux-rule documents)
+    local losses=(--router 'aux=0.3,z=0.02,rule=documents')
     echo "# $*"
     rm -rf run
     plan plan.json "$@"
@@ -116,7 +116,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
         >three.jsonl
     pppack -q -l 8 --tp 4 -o three three.jsonl
     plan plan.json 1f1b "$(bins three)" -p 2 --tp 4 --ep 4
-    verified --data three --aux-loss 0.3 --z-loss 0.02 --aux-rule documents
+    verified --data three --router aux=0.3,z=0.02,rule=documents
     plan plan.json gpipe 1 -p 1 --tp 2 --dp 8 --ep 8
     [ "$(bins eval)" -lt 8 ]
     train lanes plan.json --eval eval --dtype fp64
@@ -126,7 +126,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
 @test "the losses of routers are those of one rank by every rule" {
     local rule mesh options
     for rule in tokens documents megatron; do
-        options=(--dtype fp64 --aux-loss 0.3 --z-loss 0.02 --aux-rule "$rule")
+        options=(--dtype fp64 --router "aux=0.3,z=0.02,rule=$rule")
         rm -rf aux aux-*
         train aux one.json "${options[@]}"
         for mesh in '1f1b 8 -p 2 --tp 2 --ep 2 --recompute full' \
@@ -147,7 +147,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
     follow() { # NAME
         rm -rf "$1"
         pprun -q plan.json --data both --weights "$m" --steps 4 --lr 1e-2 \
-            --dtype fp64 --save "$1" --bias-rate 0.03 --bias-rule "$rule" \
+            --dtype fp64 --save "$1" --router bias-rate=0.03,bias-rule="$rule" \
             >"$1.log"
         router_bias "$1/latest" >"$1.bias"
     }
@@ -201,7 +201,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
     # that there is one step.
     step() { # NAME
         pprun -q plan.json --data packed --init 5 --steps 1 --dtype fp64 \
-            --row-invariant --aux-loss 0.3 --dump-grads "$1.grads" >"$1.log"
+            --row-invariant --router aux=0.3 --dump-grads "$1.grads" >"$1.log"
     }
     for drop in position probs; do
         options=(--expert-capacity 0.5 --expert-drop "$drop")

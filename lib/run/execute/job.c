@@ -19,7 +19,8 @@ static const struct pp_device_ops *device_of(const struct pp_job *j)
 
 bool pp_job_counts_routes(const struct pp_job *j)
 {
-    return pp_router_has_losses(&j->router) || j->optim.bias_rate > 0 ||
+    const struct pp_router_options *o = &j->settings.router;
+    return pp_router_has_losses(o) || o->bias_rate > 0 ||
            j->mesh.expert_capacity > 0;
 }
 

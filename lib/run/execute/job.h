@@ -15,12 +15,12 @@
 #include "run/parts/layer.h"
 #include "run/parameters/optim.h"
 #include "run/parameters/parameters.h"
+#include "run/settings/settings.h"
 #include "schedule/ir/schedule.h"
 
 struct pp_progress;
 struct pp_routes;
 struct pp_routes_output;
-struct pp_objective_options;
 
 /* The number of rows of a message between stages. The index gives the rows that
  * count; they are the same in all three cases. */
@@ -126,12 +126,11 @@ struct pp_job {
     const char *weights_path; /* for messages */
     uint64_t seed;
 
-    const struct pp_objective_options *objective; /* NULL: of the next token */
-
-    double temperature;              /* divides logits, in every pass; 0: 1 */
-    struct pp_router_options router; /* losses beside it, in training */
-    double mtp_weight; /* of the loss of multi-token prediction, likewise */
-    double generator_weight; /* of a generator's */
+    /* In the settings; NULL: the objective sft. */
+    const struct pp_objective_options *objective;
+    double temperature; /* divides logits, in every pass; 0: 1 */
+    struct pp_settings
+        settings; /* with those of losses beside it, in training */
     /* In passes over data, the choice of experts to replay, and the file that
      * takes it; or NULL. */
     const struct pp_routes *given;

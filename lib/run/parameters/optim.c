@@ -43,15 +43,10 @@ double pp_optim_clip(const struct pp_optim *o, double norm)
     return o->clip > 0 && factor < 1 ? factor : 1;
 }
 
-const char *const pp_bias_rule_names[] = {
-    [PP_BIAS_MEGATRON] = "megatron",
-    [PP_BIAS_TORCHTITAN] = "torchtitan",
-    NULL,
-};
-
 /* Updates what the rank holds of the bias of a router, or of its master
  * weights, which ranks may divide more. */
-static int follow_load(const struct pp_optim *o, const struct pp_kernels *k,
+static int follow_load(const struct pp_router_options *o,
+                       const struct pp_kernels *k,
                        const struct pp_parameters *p,
                        const struct pp_parameter *t, void *stream)
 {
@@ -77,7 +72,8 @@ int pp_optim_update(const struct pp_optim *o, const struct pp_kernels *k,
     };
     for (size_t i = 0; i < p->n; i++) {
         struct pp_parameter *a = &p->at[i];
-        if (a->load && o->bias_rate > 0 && follow_load(o, k, p, a, stream))
+        if (a->load && o->router && o->router->bias_rate > 0 &&
+            follow_load(o->router, k, p, a, stream))
             return pp_fail(err, PP_EXIT_SYSTEM, "'%s': update failed",
                            a->info.name);
         if (a->info.frozen)

@@ -7,12 +7,9 @@
 
 #include "kernels.h"
 #include "run/parameters/parameters.h"
+#include "run/settings/settings.h"
 
 enum pp_optimizer { PP_ADAMW_OPTIMIZER, PP_SGD_OPTIMIZER };
-/* The step of a router's bias: the rate times the sign of the mean load minus
- * that of the expert. TORCHTITAN's steps are then moved to the mean 0. */
-enum pp_bias_rule { PP_BIAS_MEGATRON, PP_BIAS_TORCHTITAN };
-extern const char *const pp_bias_rule_names[]; /* ends with NULL */
 
 enum pp_lr_schedule {
     PP_LR_CONSTANT,
@@ -29,12 +26,11 @@ struct pp_optim {
     double clip;         /* largest global norm; 0: no clipping */
     int64_t warmup;      /* steps of linear warmup */
     enum pp_lr_schedule schedule;
-    double min_lr;    /* the others end at it, after the last step */
-    int64_t decay;    /* last steps, in which the rate falls; 0: all that
-                         follow the warmup */
-    int64_t steps;    /* total */
-    double bias_rate; /* of biases of routers; 0: they stay */
-    int bias_rule;    /* enum pp_bias_rule */
+    double min_lr; /* the others end at it, after the last step */
+    int64_t decay; /* last steps, in which the rate falls; 0: all that
+                      follow the warmup */
+    int64_t steps; /* total */
+    const struct pp_router_options *router; /* of biases; NULL: they stay */
 };
 
 /* Returns the learning rate of a step, counted from 1, as the schedules of

@@ -17,12 +17,6 @@ const struct pp_router_rule_row pp_router_rules[] = {
     [PP_ROUTER_DOCUMENTS] = {.documents = true, .equal = true},
     [PP_ROUTER_MEGATRON] = {.equal = true, .per_choice = true},
 };
-const char *const pp_router_rule_names[] = {
-    [PP_ROUTER_TOKENS] = "tokens",
-    [PP_ROUTER_DOCUMENTS] = "documents",
-    [PP_ROUTER_MEGATRON] = "megatron",
-    NULL,
-};
 
 /* The sequences of a microbatch on all ranks. */
 struct whole {

@@ -16,26 +16,15 @@
 #include <stdbool.h>
 
 #include "model/expert_loads.h"
+#include "run/settings/settings.h"
 
-/* The parts and their weights. */
-enum pp_router_rule {
-    PP_ROUTER_TOKENS,
-    PP_ROUTER_DOCUMENTS,
-    PP_ROUTER_MEGATRON
-};
-
+/* A rule of enum pp_router_rule. */
 struct pp_router_rule_row {
     bool documents;  /* parts are documents; else microbatches */
     bool equal;      /* their weights are equal; else as their tokens */
     bool per_choice; /* balance is divided by the experts of a token */
 };
 extern const struct pp_router_rule_row pp_router_rules[];
-extern const char *const pp_router_rule_names[]; /* ends with NULL */
-
-struct pp_router_options {
-    double balance, size; /* coefficients; 0: without it */
-    int rule;             /* enum pp_router_rule */
-};
 
 /* The losses in a step. F adds the sums of this rank, without coefficients. */
 struct pp_router_losses {
@@ -50,10 +39,5 @@ struct pp_router_losses {
     struct pp_expert_loads *loads;
     double *tokens_of; /* (experts) room for those of a microbatch */
 };
-
-static inline bool pp_router_has_losses(const struct pp_router_options *o)
-{
-    return o->balance > 0 || o->size > 0;
-}
 
 #endif

@@ -32,7 +32,7 @@ void pp_rank_count(const struct pp_rank *r, size_t n, uint64_t *scored,
 static struct pp_generator_loss generator_loss(const struct pp_rank *r)
 {
     const struct pp_packed *p = r->job->data;
-    struct pp_generator_loss l = {.weight = r->job->generator_weight};
+    struct pp_generator_loss l = {.weight = r->job->settings.generator_weight};
     uint64_t scored = 0;
     for (size_t k = 0; r->job->model->generator && k < pp_rank_n_losses(r);
          k++) {
@@ -65,7 +65,7 @@ static struct pp_router_losses router_losses(const struct pp_rank *r,
                                              uint64_t tokens)
 {
     const struct pp_packed *p = r->job->data;
-    const struct pp_router_options *o = &r->job->router;
+    const struct pp_router_options *o = &r->job->settings.router;
     bool documents = pp_router_rules[o->rule].documents;
     struct pp_router_losses l = {.options = o,
                                  .tokens = (double)tokens,
@@ -249,7 +249,7 @@ static int train_step(struct pp_rank *r, struct pp_step_report *rep, int *stop,
     pp_recorder_step(&r->recorder);
     pp_rank_count(r, pp_rank_n_losses(r), &scored, &rep->tokens);
     r->router = router_losses(r, rep->tokens);
-    r->ahead = (struct pp_ahead_loss){.weight = j->mtp_weight};
+    r->ahead = (struct pp_ahead_loss){.weight = j->settings.mtp_weight};
     r->of_generator = generator_loss(r);
     if (run_passes(r, scored, err))
         return -1;
