@@ -141,10 +141,9 @@ static void fill_rows(struct pack_job *j)
                           bins->first[b + 1] - bins->first[b], j->row);
 }
 
-static int pack(struct pack_job *j)
+static struct pp_piece_options piece_options(const struct pack_job *j)
 {
-    struct pp_err *err = &j->t.err;
-    const struct pp_piece_options o = {
+    return (struct pp_piece_options){
         .capacity = j->capacity,
         .align = j->align,
         .oversize = (enum pp_oversize)j->oversize,
@@ -154,6 +153,19 @@ static int pack(struct pack_job *j)
         .first = j->first_document,
         .end = j->first_document + j->n_documents,
     };
+}
+
+/* Makes pairs and responses fit into bins. */
+static int cut(struct pack_job *j)
+{
+    const struct pp_piece_options o = piece_options(j);
+    return pp_documents_cut(&j->docs, &o, &j->t.err);
+}
+
+static int pack(struct pack_job *j)
+{
+    struct pp_err *err = &j->t.err;
+    const struct pp_piece_options o = piece_options(j);
     int rc = j->compat && j->compat->wraps
                  ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
                  : pp_pieces_make(&j->docs, &o, &j->pieces, err);
@@ -287,6 +299,50 @@ static uint64_t count_scored(const struct pack_job *j, size_t at, size_t n)
     const void *generator = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
     uint64_t scored = count_labels(j->docs.labels, at, n);
     return scored + (generator ? count_labels(generator, at, n) : 0);
+}
+
+/* Counts the responses that were dropped from their groups. */
+static size_t count_dropped_responses(const struct pack_job *j)
+{
+    const struct pp_documents *d = &j->docs;
+    size_t n = 0,
+           end = pp_documents_sequence(d, j->first_document + j->n_documents);
+    for (size_t s = pp_documents_sequence(d, j->first_document);
+         d->kind == PP_DATA_ROLLOUTS && s < end; s++)
+        n += d->first[s] == d->first[s + 1];
+    return n;
+}
+
+/* Says how many documents were cut or dropped because they were too long. */
+static void note_oversize(struct pack_job *j)
+{
+    static const char *const nouns[PP_DATA_N_KINDS] = {
+        [PP_DATA_DOCUMENTS] = "documents",
+        [PP_DATA_PAIRS] = "pairs",
+        [PP_DATA_ROLLOUTS] = "groups"};
+    const struct pp_input_counts *c = &j->pieces.counts;
+    const char *noun = nouns[j->docs.kind];
+    size_t responses = count_dropped_responses(j);
+    char text[64] = "";
+    if (j->bins.n_bins == 0 || (j->oversize != PP_OVERSIZE_TRUNCATE &&
+                                j->oversize != PP_OVERSIZE_DROP))
+        return;
+    if (responses)
+        snprintf(text, sizeof text, ", with %zu whole response%s", responses,
+                 responses == 1 ? "" : "s");
+    if (c->n_truncated)
+        tool_say(
+            &j->t, TOOL_NOTE,
+            "%" PRIu64 " of %zu %s %s too long and cut by %" PRIu64 " tokens%s",
+            c->n_truncated, j->n_documents, noun,
+            c->n_truncated == 1 ? "was" : "were", c->truncated_tokens, text);
+    if (c->n_dropped)
+        tool_say(&j->t, TOOL_NOTE,
+                 "%" PRIu64 " of %zu %s %s too long and dropped, with %" PRIu64
+                 " tokens; the first is document %zu",
+                 c->n_dropped, j->n_documents, noun,
+                 c->n_dropped == 1 ? "was" : "were", c->dropped_tokens,
+                 j->pieces.first_dropped);
 }
 
 /* Names the documents that lost every scored token when they were cut. */
@@ -537,6 +593,7 @@ static int pack_part(struct pack_job *j)
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
     if (!j->from_lengths) {
+        note_oversize(j);
         note_lost(j);
         note_sides(j);
         note_unscored(j);
@@ -574,6 +631,8 @@ static int run(struct pack_job *j, int argc, char **argv)
     tool_say(&j->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
              1e3 * (pp_clock() - start));
     j->n_documents = j->docs.n;
+    if (cut(j) != 0)
+        return -1;
     if (j->parts_wanted)
         return pack_each_part(j, pack_part);
     if (pack_part(j) != 0)

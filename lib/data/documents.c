@@ -414,8 +414,9 @@ void pp_documents_release(struct pp_documents *d)
     d->released = pp_documents_n_tokens(d);
 }
 
-int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
-                              size_t n_tokens, struct pp_err *err)
+int pp_documents_add_omission(struct pp_documents *d, size_t document,
+                              size_t n_sequences, size_t n_tokens,
+                              struct pp_err *err)
 {
     if (d->n_omissions == d->grow_omissions.room &&
         pp_spill_grow(&d->grow_omissions, d->n_omissions + 1,
@@ -423,7 +424,7 @@ int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
         return -1;
     d->omissions = d->grow_omissions.at;
     d->omissions[d->n_omissions++] =
-        (struct pp_omission){d->n - 1, n_sequences, n_tokens};
+        (struct pp_omission){document, n_sequences, n_tokens};
     return 0;
 }
 

@@ -102,7 +102,7 @@ unsigned pp_token_bytes(unsigned type);
  * is negative or above 2^31 - 2 becomes -1. Returns false if there was one. */
 bool pp_token_convert(unsigned type, const void *from, size_t n, int32_t *out);
 
-/* Sequences that the reader left out of a document. */
+/* Sequences or tokens that were left out of a document. */
 struct pp_omission {
     size_t document, n_sequences, n_tokens;
 };
@@ -224,9 +224,10 @@ void pp_documents_truncate(struct pp_documents *d, size_t n);
 /* Lets the mapped tokens leave memory, since they will not be read soon. */
 void pp_documents_release(struct pp_documents *d);
 
-/* Notes what was left out of the last document. */
-int pp_documents_add_omission(struct pp_documents *d, size_t n_sequences,
-                              size_t n_tokens, struct pp_err *err) PP_MUST_USE;
+/* Notes what was left out of a document, the last one with omissions. */
+int pp_documents_add_omission(struct pp_documents *d, size_t document,
+                              size_t n_sequences, size_t n_tokens,
+                              struct pp_err *err) PP_MUST_USE;
 
 /* Readers call it after every line, with the bytes read so far. */
 typedef void pp_read_progress_fn(void *ctx, size_t line, size_t bytes);

@@ -193,7 +193,7 @@ static int count_omitted(const struct indexed_files *x, size_t i,
             n++;
             n_tokens += (size_t)load_le(x->lengths + 4 * s, 4);
         }
-    return n ? pp_documents_add_omission(d, n, n_tokens, err) : 0;
+    return n ? pp_documents_add_omission(d, d->n - 1, n, n_tokens, err) : 0;
 }
 
 static int bad_token(const struct indexed_files *x, size_t s,

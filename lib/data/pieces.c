@@ -96,13 +96,25 @@ static bool is_group(const struct pp_documents *d, size_t i)
     return d->kind != PP_DATA_DOCUMENTS || all.end - all.first > 1;
 }
 
-/* Returns whether a document is never cut. */
+static bool has_items(const struct pp_documents *d, size_t i)
+{
+    for (int m = 0; m < PP_N_MODALITIES; m++)
+        if (n_rows(d, (enum pp_modality)m, whole_document(d, i)) > 0)
+            return true;
+    return false;
+}
+
+/* Returns whether a document is never cut into pieces. */
 static bool stays_whole(const struct pp_documents *d, size_t i)
 {
-    bool whole = is_group(d, i);
-    for (int m = 0; m < PP_N_MODALITIES && !whole; m++)
-        whole = n_rows(d, (enum pp_modality)m, whole_document(d, i)) > 0;
-    return whole;
+    return is_group(d, i) || has_items(d, i);
+}
+
+/* Returns whether a document may be truncated. */
+static bool may_be_cut(const struct pp_documents *d, size_t i)
+{
+    return !has_items(d, i) &&
+           (d->kind != PP_DATA_DOCUMENTS || !is_group(d, i));
 }
 
 /* Returns the first modality of which a unit has more rows than a bin holds, or
@@ -185,7 +197,7 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
         [PP_DATA_PAIRS] = {"pair", "pairs"},
         [PP_DATA_ROLLOUTS] = {"a response of group", "responses"}};
     const char *what = is_group(d, i) ? nouns[d->kind][0] : "sequence";
-    bool cut = o->oversize != PP_OVERSIZE_ERROR;
+    bool cut = o->oversize != PP_OVERSIZE_ERROR, may = may_be_cut(d, i);
     struct unit u = is_group(d, i) ? find_oversize(d, i, o)
                                    : unit_at(d, i, pp_documents_sequence(d, i));
     size_t length =
@@ -199,10 +211,11 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
                                pp_modality_words(m).rows, o->rows[m]);
     if (cut)
         return pp_fail_setting(
-            err, PP_EXIT_INPUT, "oversize", "drop",
-            "%s %zu has '%zu' tokens, more than a bin, and %s cannot be cut",
+            err, PP_EXIT_INPUT, "oversize", may ? "truncate" : "drop",
+            "%s %zu has '%zu' tokens, more than a bin, and %s cannot be %s",
             what, i - o->first, length,
-            is_group(d, i) ? nouns[d->kind][1] : items_of(d, u));
+            may || !has_items(d, i) ? nouns[d->kind][1] : items_of(d, u),
+            may ? "split" : "cut");
     return pp_fail_setting(err, PP_EXIT_INPUT, "oversize", NULL,
                            "%s %zu has '%zu' tokens, more than the %" PRIu32
                            " of a bin",
@@ -212,14 +225,18 @@ static int fail_oversize(const struct pp_documents *d, size_t i,
 /* Counts document i, which is too long, or fails. */
 static int count_oversize(const struct pp_documents *d, size_t i,
                           const struct pp_piece_options *o,
-                          struct pp_input_counts *c, struct pp_err *err)
+                          struct pp_pieces *out, struct pp_err *err)
 {
+    struct pp_input_counts *c = &out->counts;
     size_t length = document_length(d, i);
+    bool whole = stays_whole(d, i);
     if (o->oversize == PP_OVERSIZE_ERROR ||
-        (stays_whole(d, i) && o->oversize != PP_OVERSIZE_DROP))
+        (o->oversize == PP_OVERSIZE_SPLIT && whole) ||
+        (o->oversize == PP_OVERSIZE_TRUNCATE && !may_be_cut(d, i)))
         return fail_oversize(d, i, o, err);
-    if (o->oversize == PP_OVERSIZE_DROP) {
-        c->n_dropped++;
+    if (o->oversize == PP_OVERSIZE_DROP || whole) {
+        if (!c->n_dropped++)
+            out->first_dropped = i - o->first;
         c->dropped_tokens += length;
     } else if (o->oversize == PP_OVERSIZE_TRUNCATE) {
         c->n_truncated++;
@@ -252,7 +269,7 @@ static int count_pieces(const struct pp_documents *d,
         *n += n_pieces(d, i, o);
         out->counts.n_empty += length == 0;
         if ((stays_whole(d, i) ? !has_room(d, i, o) : length > limit) &&
-            count_oversize(d, i, o, &out->counts, err) != 0)
+            count_oversize(d, i, o, out, err) != 0)
             return -1;
     }
     if (*n > UINT32_MAX)
@@ -349,7 +366,7 @@ static void add_pieces(const struct pp_documents *d, size_t i,
     }
 }
 
-/* Counts sequences that the reader left out as cut off. */
+/* Counts what was left out as cut off. */
 static void count_omissions(const struct pp_documents *d,
                             const struct pp_piece_options *o,
                             struct pp_input_counts *c)
@@ -360,6 +377,7 @@ static void count_omissions(const struct pp_documents *d,
         if (l->document < o->first || l->document >= o->end)
             continue;
         bool counts_later = o->oversize == PP_OVERSIZE_TRUNCATE &&
+                            !stays_whole(d, l->document) &&
                             document_length(d, l->document) > limit;
         c->n_truncated += !counts_later;
         c->truncated_tokens += l->n_tokens;

@@ -47,6 +47,7 @@ struct pp_pieces {
                                         document has any of that modality */
     uint64_t n_tokens;
     struct pp_input_counts counts;
+    size_t first_dropped; /* the first of the n_dropped documents */
 };
 
 /* Returns the least alignment of sequences: a multiple of pad_to, of the 2 x cp
@@ -66,12 +67,23 @@ struct pp_piece_options {
     uint32_t rows[PP_N_MODALITIES]; /* most in a bin; 0: no limit */
 };
 
+/* Makes pairs and responses shorter that are longer than a bin, if that is the
+ * way to handle them; call it once, before pieces are made. To truncate cuts
+ * off the ends of the longest sequences, all to one length. A response that
+ * would lose every scored token, or is to be dropped, loses all tokens, if
+ * others of its group have some; such a pair is left, and makes no piece. So
+ * are documents with items. Fails with PP_EXIT_INPUT if a document that must
+ * be cut has sums over its tokens. (cut.c) */
+int pp_documents_cut(struct pp_documents *d, const struct pp_piece_options *o,
+                     struct pp_err *err) PP_MUST_USE;
+
 /* Makes the pieces. The padded length of a sequence is its length rounded up to
  * a multiple of align, which is at most capacity. Sequences that share a bin
  * are one piece, whose padded length is their sum; each response of a rollout
  * is a piece. No piece exceeds the capacity. With drop_empty, empty documents
- * make no piece. A pair, a rollout or a document with items is never cut; with
- * more rows than fit into a bin it is too long. */
+ * make no piece. A pair, a rollout or a document with items is not cut here;
+ * with more rows than fit into a bin it is too long. Pairs and rollouts without
+ * items that are still too long after pp_documents_cut are dropped. */
 int pp_pieces_make(const struct pp_documents *d,
                    const struct pp_piece_options *o, struct pp_pieces *out,
                    struct pp_err *err) PP_MUST_USE;

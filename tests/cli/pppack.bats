@@ -550,7 +550,9 @@ END
     local lost='pppack: 2 of 6 sequences lost every scored token when they were
  cut to 8 tokens, the first of document 2; they train nothing: try a larger -l'
     run --separate-stderr pppack -l 8 --oversize truncate -o out in.jsonl
-    [ "${stderr_lines[0]}" = "${lost//$'\n'/}" ]
+    [ "${stderr_lines[0]}" = \
+        'pppack: 5 of 6 documents were too long and cut by 7 tokens' ]
+    [ "${stderr_lines[1]}" = "${lost//$'\n'/}" ]
     for how in '-l 10 --oversize truncate' '-l 8 --oversize split' \
         '-l 8 --oversize drop' '-q -l 8 --oversize truncate'; do
         # shellcheck disable=SC2086

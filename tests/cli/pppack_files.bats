@@ -64,8 +64,10 @@ END
     run --separate-stderr pppack -l 8 --oversize drop --stats -o out in.jsonl
     [ "$status" -eq 0 ]
     # Nothing predicts the token of [7].
-    [ "$stderr" = "pppack: 1 of 2 pairs has a side without a scored token, the\
- first is document 2; dpo learns from at most one side of it" ]
+    [ "$stderr" = "pppack: 1 of 3 pairs was too long and dropped, with 9 tokens;\
+ the first is document 1
+pppack: 1 of 2 pairs has a side without a scored token, the first is document 2;\
+ dpo learns from at most one side of it" ]
     [ "$(jq -c '[.inputs, .sequences, .tokens, .scored, .bins, .dropped,
         .input_tokens, .dropped_tokens]' <<<"$output")" = \
         '[3,4,8,4,1,1,17,9]' ]
@@ -76,7 +78,93 @@ END
     refused "pair 1 has '9' tokens, more than the 8 of a bin; see --oversize" \
         -l 8 -o no in.jsonl
     refused "pair 1 has '9' tokens, more than a bin, and pairs cannot be \
-cut; try --oversize drop" -l 8 --oversize split -o no in.jsonl
+split; try --oversize truncate" -l 8 --oversize split -o no in.jsonl
+}
+
+@test "a pair that is too long loses the ends of its answers" {
+    cat >in.jsonl <<'END'
+{"prompt":[1,2],"chosen":[3,4,5,6,7,8],"rejected":[9],"margin":0.5}
+{"prompt":[1,2],"chosen":[3,4,5,6,7,8],"rejected":[9,10,11,12,13],"margin":1}
+{"prompt":[1,2,3,4],"chosen":[5,6],"rejected":[7],"margin":2}
+{"prompt":[1],"chosen":[5,6],"rejected":[7,8],"margin":3}
+{"chosen":[[1,2],[3],[4,5],[6,7]],"rejected":{"input_ids":[1,2,3,8],"loss_mask":[0,0,1,1]},"margin":4}
+END
+    jq -c 'if .prompt then .chosen |= {input_ids: ., ref_logprobs: map(-.)} |
+        .rejected |= {input_ids: ., ref_logprobs: map(-.)} else . end |
+        if .prompt then . else .chosen = {input_ids: [1,2,3,4,5,6,7],
+            loss_mask: [0,0,1,0,0,1,1], ref_logprobs: [0,0,-3,0,0,-6,-7]} |
+        .rejected.ref_logprobs = [0,0,-3,-8] end' in.jsonl >full.jsonl
+    run -0 --separate-stderr pppack -l 8 -a next-fit --no-shuffle \
+        --oversize truncate --stats -o out full.jsonl
+    pppack --check out
+    [ "$stderr" = "pppack: 3 of 5 pairs were too long and cut by 13 tokens
+pppack: 1 of 5 pairs was too long and dropped, with 11 tokens; the first is document\
+ 2" ]
+    jq -e '[.inputs, .sequences, .tokens, .truncated, .truncated_tokens, .dropped,
+        .dropped_tokens, .input_tokens] == [5, 8, 30, 3, 13, 1, 11, 54]' \
+        <<<"$output"
+    [ "$(int32 out/input_ids)" = "1 2 3 4 5 1 2 9 1 2 3 4 1 2 9 10 1 5 6 1 7 8 1 2 3\
+ 4 1 2 3 8" ]
+    [ "$(int32 out/labels)" = "-100 -100 3 4 5 -100 -100 9 -100 -100 3 4 -100 -100\
+ 9 10 -100 5 6 -100 7 8 -100 -100 3 -100 -100 -100 3 8" ]
+    [ "$(float32 out/ref_logprobs)" = "0 0 -3 -4 -5 0 0 -9 0 0 -3 -4 0 0 -9 -10 0\
+ -5 -6 0 -7 -8 0 0 -3 0 0 0 -3 -8" ]
+    [ "$(float32 out/margins)" = '0.5 1 3 4' ]
+    # Padding counts: each side of a pair has at most 3 tokens.
+    pppack -q -l 8 --pad-to 4 -o aligned full.jsonl --oversize truncate
+    pppack --stats aligned | jq -e '[.longest, .sequences] == [4, 8]'
+    # Parts have counts of their own.
+    pppack -q -l 8 --split 1,1 --oversize truncate -o parts full.jsonl
+    pppack --check parts/train
+    pppack --check parts/valid
+    # A packed directory has no more to cut.
+    pppack -q -l 8 -a next-fit --no-shuffle --oversize truncate -o again out
+    for file in input_ids labels ref_logprobs margins; do
+        cmp out/$file again/$file
+    done
+    jq -c '.ref_chosen_logps = -1 | .ref_rejected_logps = -2' full.jsonl >sums.jsonl
+    refused "document 0 is longer than the '8' tokens of a bin and cannot be cut: \
+its ref_logps are sums over all of it; try --oversize drop" \
+        -l 8 --oversize truncate -o no sums.jsonl
+    pppack -q -l 8 --oversize drop -o dropped sums.jsonl
+    [ "$(pppack --stats dropped | jq .sequences)" = 2 ]
+}
+
+@test "a response that is too long is cut, or dropped without its group" {
+    cat >in.jsonl <<'END'
+{"prompt":[1,2],"responses":[[3,4,5,6,7,8],[9]],"rewards":[1,2],"logprobs":[[-1,-2,-3,-4,-5,-6],[-7]]}
+{"prompt":[1,2,3,4,5,6,7,8],"response":[3],"rewards":3,"logprobs":-1,"group":4}
+{"prompt":[1,2],"response":[3],"rewards":4,"logprobs":-2,"group":4}
+{"prompt":[1,2,3,4,5,6,7,8,9],"response":[3],"rewards":3,"logprobs":-1}
+END
+    pack() {
+        run -0 --separate-stderr pppack -l 5 -a next-fit --no-shuffle \
+            --advantages group --oversize "$1" --stats -o "$1" in.jsonl
+        pppack --check "$1"
+    }
+    pack truncate
+    [ "$stderr" = "pppack: 2 of 3 groups were too long and cut by 12 tokens, with\
+ 1 whole response
+pppack: 1 of 3 groups was too long and dropped, with 10 tokens; the first is document\
+ 2" ]
+    jq -e '[.sequences, .tokens, .truncated_tokens, .dropped_tokens, .input_tokens]
+        == [3, 11, 12, 10, 33]' <<<"$output"
+    [ "$(int32 truncate/input_ids)" = '1 2 3 4 5 1 2 9 1 2 3' ]
+    [ "$(float32 truncate/logprobs)" = '0 0 -1 -2 -3 0 0 -7 0 0 -2' ]
+    [ "$(float32 truncate/rewards)" = '1 2 4' ]
+    # The advantages are those of the whole groups.
+    [ "$(float32 truncate/advantages | jq -cR 'split(" ") | map(tonumber |
+        if . < 0 then -1 else ceil end)')" = '[0,0,-1,-1,-1,0,0,1,0,0,1]' ]
+    pack drop
+    [[ $stderr == *"cut by 17 tokens, with 2 whole responses"* ]]
+    [ "$(int32 drop/input_ids)" = '1 2 9 1 2 3' ]
+    [ "$(float32 drop/rewards)" = '2 4' ]
+    [ "$(float32 drop/advantages)" = "$(float32 truncate/advantages |
+        cut -d ' ' -f 6-11)" ]
+    # A response without a scored token trains nothing.
+    echo '{"prompt":[1],"responses":[{"input_ids":[2,3,4,5,6],"loss_mask":[0,0,0,0,0]},[7]]}' >in.jsonl
+    run -0 --separate-stderr pppack -l 5 --oversize truncate -o out in.jsonl
+    [[ $stderr == *'cut by 6 tokens, with 1 whole response'* ]]
 }
 
 @test "rollouts keep their groups and columns, also when packed again" {
@@ -128,7 +216,7 @@ END
     refused "in.jsonl: line 1: '4' tokens are more than the 3 of a bin; see \
 --oversize" -l 3 -o no in.jsonl
     refused "a response of group 0 has '4' tokens, more than a bin, and responses \
-cannot be cut; try --oversize drop" -l 3 --oversize split -o no in.jsonl
+cannot be split; try --oversize truncate" -l 3 --oversize split -o no in.jsonl
 }
 
 @test "pieces of a document are joined when packed again" {
