@@ -37,7 +37,7 @@ union pp_address {
     struct sockaddr_in6 v6;
 };
 
-struct pp_call {
+struct pp_first_call {
     char magic[8]; /* has the version of these messages */
     unsigned char nonce[PP_NONCE_BYTES];
 };
@@ -71,7 +71,7 @@ struct pp_welcome {
 /* The state of one connection. */
 struct pp_greeting {
     unsigned char key[PP_PROOF_BYTES];
-    struct pp_call call;
+    struct pp_first_call call;
     struct pp_answer answer;
 };
 

@@ -237,6 +237,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
 {
     *r = (struct rig){.m = *m, .l.recompute = mode};
     r->l.unit.kind = kind;
+    r->l.rows = pp_unit_rows(r->l.unit);
     r->l.env = &r->env;
     r->env.model = &r->m;
     r->env.kernels = k;
@@ -246,7 +247,6 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     r->env.images[0] = &r->tower_env;
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m, 0);
-    r->ops = pp_layer_ops(&r->m, r->l.unit);
     struct packing whole = *p;
     if (pp_vision_merges(&m->encoders[0]))
         whole = whole_features(p, (int)m->encoders[0].merge);
@@ -288,25 +288,25 @@ void rig_finish(struct rig *r)
     free(r->pixels);
 }
 
-static struct pp_layer_blocks blocks_of(const struct rig *r, bool forward)
+struct pp_call rig_call(const struct rig *r, enum pp_saved_when when,
+                        struct pp_err *err)
 {
-    struct pp_layer_blocks b;
+    struct pp_layer_blocks b = {.scratch = r->scratch.at};
     for (int i = 0; i < PP_N_UNIT_BLOCKS; i++)
         b.block[i] = r->blocks[i].at;
-    if (forward)
+    if (when == PP_IN_FORWARD)
         b.block[PP_SAVED_GRAD_W] = NULL;
-    return b;
+    return pp_layer_call(&r->l, &r->mb, &b, when, err);
 }
 
 double rig_forward(struct rig *r)
 {
-    struct pp_layer_blocks b = blocks_of(r, true);
     struct pp_err err = {0};
+    const struct pp_call c = rig_call(r, PP_IN_FORWARD, &err);
     bool embed = r->l.unit.kind == PP_UNIT_EMBED;
     bool head = r->l.unit.kind == PP_UNIT_HEAD;
     double sum = 0;
-    if (r->ops->fwd(&r->l, &r->mb, head ? NULL : r->y.at,
-                    embed ? NULL : r->x.at, &b, r->scratch.at, &err))
+    if (pp_layer_fwd(&c, head ? NULL : r->y.at, embed ? NULL : r->x.at))
         abort();
     for (size_t i = 0; !head && i < r->y.n; i++)
         sum += get(&r->y, i) * get(&r->dy, i);
@@ -358,23 +358,23 @@ void rig_differences(struct rig *r, struct values *at, struct values *out)
 
 void rig_backward(struct rig *r)
 {
-    struct pp_layer_blocks b = blocks_of(r, false);
     struct pp_err err = {0};
+    const struct pp_call c = rig_call(r, PP_IN_BACKWARD, &err);
     bool first = rig_is_first(r->l.unit.kind);
     bool head = r->l.unit.kind == PP_UNIT_HEAD;
     fill(&r->g, 0);
-    if (r->ops->bwd_input(&r->l, &r->mb, first ? NULL : r->dx.at,
-                          head ? NULL : r->dy.at, &b, r->scratch.at, &err) ||
-        r->ops->bwd_weight(&r->l, &r->mb, &b, r->scratch.at, &err))
+    if (pp_layer_bwd_input(&c, first ? NULL : r->dx.at,
+                           head ? NULL : r->dy.at) ||
+        pp_layer_bwd_weight(&c))
         abort();
 }
 
 void rig_backward_together(struct rig *r)
 {
-    struct pp_layer_blocks b = blocks_of(r, false);
     struct pp_err err = {0};
+    const struct pp_call c = rig_call(r, PP_IN_BACKWARD, &err);
     fill(&r->g, 0);
-    if (r->ops->bwd(&r->l, &r->mb, r->dx.at, NULL, &b, r->scratch.at, &err))
+    if (pp_layer_bwd(&c, r->dx.at, NULL))
         abort();
 }
 

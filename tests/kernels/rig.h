@@ -4,7 +4,7 @@
 #ifndef PP_TESTS_RIG_H
 #define PP_TESTS_RIG_H
 
-#include "run/parts/layer.h"
+#include "run/parts/call.h"
 #include "values.h"
 
 #define RIG_MAX_TOKENS 6400
@@ -21,7 +21,6 @@ struct rig {
     struct pp_env env, tower_env; /* of an encoder, for its projector */
     struct pp_model tower;
     struct pp_layer l;
-    const struct pp_layer_ops *ops;
     struct pp_microbatch mb;
     struct values w, g; /* all parameters, slots ascending */
     struct values x, y, dx, dy, blocks[PP_N_UNIT_BLOCKS], scratch;
@@ -61,6 +60,10 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
                    const struct pp_kernels *k, const struct packing *p,
                    size_t shift);
 void rig_finish(struct rig *r);
+
+/* Returns the call of the layer in F, or in I, W and B. */
+struct pp_call rig_call(const struct rig *r, enum pp_saved_when when,
+                        struct pp_err *err);
 
 /* Runs forward. Returns the scalar whose gradients backward computes: the
  * head's loss, or the sum of y dy over all rows. */

@@ -138,22 +138,17 @@ static void begin(struct subject *s, const struct how *h,
 static void run(struct subject *s, bool together)
 {
     struct rig *r = &s->r;
-    struct pp_layer_blocks b;
     struct pp_err err = {0};
-    for (int i = 0; i < PP_N_UNIT_BLOCKS; i++)
-        b.block[i] = r->blocks[i].at;
+    const struct pp_call c = rig_call(r, PP_IN_BACKWARD, &err);
     rig_forward(r);
     fill(&r->x, NAN); /* nothing after F reads it */
     if (r->l.role == PP_ROLE_FORWARD)
         return;
     fill(&r->scratch, NAN);
-    if (together ? r->ops->bwd(&r->l, &r->mb, r->dx.at, NULL, &b, r->scratch.at,
-                               &err)
-                 : r->ops->bwd_input(&r->l, &r->mb, r->dx.at, NULL, &b,
-                                     r->scratch.at, &err))
+    if (together ? pp_layer_bwd(&c, r->dx.at, NULL)
+                 : pp_layer_bwd_input(&c, r->dx.at, NULL))
         abort();
-    if (!together && r->l.role == PP_ROLE_TRAINED &&
-        r->ops->bwd_weight(&r->l, &r->mb, &b, r->scratch.at, &err))
+    if (!together && r->l.role == PP_ROLE_TRAINED && pp_layer_bwd_weight(&c))
         abort();
 }
 

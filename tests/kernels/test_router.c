@@ -101,15 +101,13 @@ static void values_of_rules(void)
 {
     for (int rule = 0; pp_router_rule_names[rule]; rule++) {
         struct routed x;
-        void *saved[PP_MAX_SAVED];
+        struct pp_err err = {0};
         double T, want = 0;
         routed_init(&x, &pp_kernels_f64, PP_RECOMPUTE_NONE,
                     (struct pp_router_options){1, 1, rule}, false);
         rig_scalar(&x.r);
-        struct pp_layer_blocks b = {{x.r.blocks[0].at, x.r.blocks[1].at,
-                                     x.r.blocks[2].at, x.r.blocks[3].at}};
-        pp_layer_saved(&x.r.l, x.r.mb.tokens, PP_IN_FORWARD, &b, saved);
-        const double *p = saved[PP_S_PROBS];
+        const struct pp_call c = rig_call(&x.r, PP_IN_FORWARD, &err);
+        const double *p = c.s[PP_S_PROBS];
         if (rule == PP_ROUTER_DOCUMENTS)
             for (size_t i = 0; i < packed.n; i++)
                 want += balance_of(p, i, 1, &T) / 9;

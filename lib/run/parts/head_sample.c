@@ -4,7 +4,7 @@
  * (Maddison, Tarlow and Minka, "A* Sampling", 2014). Ranks that divide the
  * words draw one each, and take the best: the noise of a word depends on no
  * rank. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_head.h"
 
 #include <math.h>
 #include <string.h>
@@ -55,85 +55,66 @@ static struct drawn draw(const struct pp_sampler *s, const void *row,
 /* Rows that ranks exchange at a time. */
 enum { PART = 64 };
 
-/* Takes the best of n rows over the words of all ranks; of equal ones the
- * lowest id. */
-static int take_best(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct pp_head_block *h, const struct drawn *own,
-                     size_t at, size_t n, struct pp_err *err)
+/* Takes the best of the rows of a block over the words of all ranks; of equal
+ * ones the lowest id. own are those of this rank. */
+static void take_best(const struct pp_call *c, const struct pp_head_block *h,
+                      const struct drawn *own)
 {
     struct drawn room[PART], best[PART];
-    size_t bytes = n * sizeof *own, ranks = pp_head_ranks(l);
-    if (ranks > 1 && pp_layer_put(l, h->room, own, bytes, err))
-        return -1;
-    const char *all =
-        ranks > 1 ? pp_layer_collect(l, h->blocks, h->room, bytes, err) : NULL;
-    if (ranks > 1 && !all)
-        return -1;
+    size_t bytes = h->n * sizeof *own, ranks = pp_head_ranks(c);
+    const char *all = NULL;
+    if (ranks > 1) {
+        pp_call_put(c, h->room, own, bytes);
+        all = pp_layer_collect(c, h->room, bytes);
+    }
     for (size_t r = 0; r < ranks; r++) {
         const struct drawn *of =
-            all ? pp_device_read(l->env->device, all + r * bytes, bytes, room,
-                                 err)
-                : own;
-        if (!of)
-            return -1;
-        for (size_t i = 0; i < n; i++)
+            all ? pp_call_read(c, all + r * bytes, bytes, room) : own;
+        for (size_t i = 0; of && i < h->n; i++)
             if (r == 0 || of[i].best > best[i].best)
                 best[i] = of[i];
     }
-    for (size_t i = 0; i < n; i++) {
-        double *to = mb->details + (at + i) * mb->details_stride;
+    for (size_t i = 0; !pp_call_failed(c) && i < h->n; i++) {
+        double *to = c->mb->details + (h->at + i) * c->mb->details_stride;
         to[0] = best[i].id;
         to[1] = best[i].logprob;
     }
-    return 0;
 }
 
-/* Draws row i of a block, row `row` of the microbatch. */
-static int draw_row(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct pp_head_block *h, size_t i, size_t row,
-                    struct drawn *out, struct pp_err *err)
+/* Draws row i of a block. */
+static struct drawn draw_row(const struct pp_call *c,
+                             const struct pp_head_block *h, size_t i)
 {
+    const struct pp_sampler *s = c->mb->sampler;
     const struct pp_head_span words =
-        pp_head_span(l, (size_t)l->env->tensor.group.index);
-    size_t bytes = l->env->kernels->element_bytes;
-    size_t wide = l->env->kernels->accumulator_bytes;
-    size_t vocab = l->words ? l->words->rows : l->env->model->vocab;
+        pp_head_span(c, (size_t)c->env->tensor.group.index);
+    size_t bytes = c->k->element_bytes, wide = c->k->accumulator_bytes;
+    size_t vocab = c->l->words ? c->l->words->rows : c->m->vocab;
     double lse_room;
-    const void *logits =
-        pp_device_read(l->env->device, pp_layer_at(l, h->logits, i * words.n),
-                       words.n * bytes, mb->sampler->room, err);
-    const void *lse = logits
-                          ? pp_device_read(l->env->device,
-                                           pp_layer_statistic_at(l, h->lse, i),
-                                           wide, &lse_room, err)
-                          : NULL;
-    if (!lse)
-        return -1;
-    *out = draw(mb->sampler, logits, bytes, words, (mb->draw + row) * vocab,
-                logit_at(lse, wide, 0));
-    return 0;
+    const void *logits = pp_call_read(c, pp_at(c, h->logits, i * words.n),
+                                      words.n * bytes, s->room);
+    const void *lse =
+        pp_call_read(c, pp_statistic_at(c, h->lse, i), wide, &lse_room);
+    return lse ? draw(s, logits, bytes, words,
+                      (c->mb->draw + h->at + i) * vocab, logit_at(lse, wide, 0))
+               : (struct drawn){0};
 }
 
-int pp_head_sample(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   const struct pp_head_block *h, size_t at, size_t n,
-                   struct pp_err *err)
+void pp_head_sample(const struct pp_call *c, const struct pp_head_block *h)
 {
     struct drawn own[PART];
-    size_t bytes = pp_layer_collected_bytes(l, mb), part;
+    size_t bytes = pp_layer_collected_bytes(c);
     bytes = bytes < h->room_bytes ? bytes : h->room_bytes;
     size_t most = bytes / sizeof *own < PART ? bytes / sizeof *own : PART;
     if (most == 0)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "ranks have no room to exchange tokens beside a "
-                       "hidden_size of %zu",
-                       l->env->model->hidden);
-    for (size_t i = 0; i < n; i += part) {
-        part = n - i < most ? n - i : most;
-        for (size_t k = 0; k < part; k++)
-            if (draw_row(l, mb, h, i + k, at + i + k, &own[k], err))
-                return -1;
-        if (take_best(l, mb, h, own, at + i, part, err))
-            return -1;
+        pp_fail(c->err, PP_EXIT_INPUT,
+                "ranks have no room to exchange tokens beside a "
+                "hidden_size of %zu",
+                c->C);
+    for (size_t i = 0; !pp_call_failed(c) && i < h->n; i += most) {
+        const struct pp_head_block part = pp_head_part(c, h, i, most);
+        for (size_t k = 0; k < part.n; k++)
+            own[k] = draw_row(c, &part, k);
+        take_best(c, &part, own);
     }
-    return 0;
 }

@@ -3,7 +3,7 @@
  * teacher's distribution over some words: the divergence of the model from it
  * (Hinton et al. 2015). The distributions come from the host a few rows at a
  * time, so that no buffer holds those of a microbatch. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_head.h"
 
 #include <string.h>
 
@@ -21,129 +21,111 @@ struct soft_rows {
 };
 
 /* Returns the rows whose targets fit in the room of the block. */
-static size_t rows_that_fit(const struct pp_layer *l,
-                            const struct pp_microbatch *mb,
+static size_t rows_that_fit(const struct pp_call *c,
                             const struct pp_head_block *h)
 {
-    size_t number = l->env->kernels->accumulator_bytes;
-    size_t row = mb->teacher_k * (number + sizeof(int32_t)) + number;
-    size_t fits = h->room_bytes / row, most = ROOM / mb->teacher_k;
-    size_t collected = pp_layer_collected_bytes(l, mb) / number;
+    size_t number = c->k->accumulator_bytes, k = c->mb->teacher_k;
+    size_t row = k * (number + sizeof(int32_t)) + number;
+    size_t fits = h->room_bytes / row, most = ROOM / k;
+    size_t collected = pp_layer_collected_bytes(c) / number;
     fits = fits < most ? fits : most;
-    return fits < collected ? fits : collected;
-}
-
-static int fail_room(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     struct pp_err *err)
-{
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "there is no room for '%zu' words of a teacher beside a "
-                   "hidden_size of %zu; take shorter lists",
-                   mb->teacher_k, l->env->model->hidden);
+    fits = fits < collected ? fits : collected;
+    if (fits == 0)
+        pp_fail(c->err, PP_EXIT_INPUT,
+                "there is no room for '%zu' words of a teacher beside a "
+                "hidden_size of %zu; take shorter lists",
+                k, c->C);
+    return fits;
 }
 
 /* Converts numbers to the accumulated type and hands them to the layer. */
-static int put_numbers(const struct pp_layer *l, void *to, const double *x,
-                       size_t n, struct pp_err *err)
+static void put_numbers(const struct pp_call *c, void *to, const double *x,
+                        size_t n)
 {
     float narrow[ROOM];
-    bool wide = l->env->kernels->accumulator_bytes == sizeof *x;
+    bool wide = c->k->accumulator_bytes == sizeof *x;
     for (size_t i = 0; !wide && i < n; i++)
         narrow[i] = (float)x[i];
-    return pp_layer_put(l, to, wide ? (const void *)x : narrow,
-                        n * l->env->kernels->accumulator_bytes, err);
+    pp_call_put(c, to, wide ? (const void *)x : narrow,
+                n * c->k->accumulator_bytes);
 }
 
-/* Fetches the targets of n scored rows from row `at` on. */
-static int fetch(const struct pp_layer *l, const struct pp_microbatch *mb,
-                 const struct pp_head_block *h, size_t at, size_t n,
-                 struct soft_rows *rows, struct pp_err *err)
+/* Fetches the targets of the rows of a block. */
+static void fetch(const struct pp_call *c, const struct pp_head_block *h,
+                  struct soft_rows *rows)
 {
+    const struct pp_microbatch *mb = c->mb;
     double weights[ROOM];
     int32_t ids[ROOM];
-    size_t numbers = n * mb->teacher_k;
+    size_t numbers = h->n * mb->teacher_k, number = c->k->accumulator_bytes;
     rows->weights = h->room;
-    rows->rest = (char *)h->room + numbers * l->env->kernels->accumulator_bytes;
-    rows->ids =
-        (int32_t *)(rows->rest + n * l->env->kernels->accumulator_bytes);
-    return mb->teacher(mb->teacher_ctx, at, n, ids, weights, rows->entropy,
-                       err) ||
-                   put_numbers(l, rows->weights, weights, numbers, err) ||
-                   pp_layer_put(l, rows->ids, ids, numbers * sizeof *ids, err)
-               ? -1
-               : 0;
+    rows->rest = (char *)h->room + numbers * number;
+    rows->ids = (int32_t *)(rows->rest + h->n * number);
+    PP_TRY(c, mb->teacher(mb->teacher_ctx, h->at, h->n, ids, weights,
+                          rows->entropy, c->err));
+    if (pp_call_failed(c))
+        return;
+    put_numbers(c, rows->weights, weights, numbers);
+    pp_call_put(c, rows->ids, ids, numbers * sizeof *ids);
 }
 
 /* Adds up the terms of the words of every rank, in the order of the ranks. */
-static int add_ranks(const struct pp_layer *l, const struct pp_head_block *h,
-                     const void *own, size_t n, void *logp, struct pp_err *err)
+static void add_ranks(const struct pp_call *c, const void *own, size_t n,
+                      void *logp)
 {
     double sums[ROOM] = {0};
-    size_t bytes = n * l->env->kernels->accumulator_bytes;
-    const char *all = pp_layer_collect(l, h->blocks, own, bytes, err);
-    for (size_t r = 0; all && r < pp_head_ranks(l); r++) {
+    size_t bytes = n * c->k->accumulator_bytes;
+    const char *all = pp_layer_collect(c, own, bytes);
+    for (size_t r = 0; r < pp_head_ranks(c); r++) {
         double room[ROOM];
-        const void *p =
-            pp_device_read(l->env->device, all + r * bytes, bytes, room, err);
+        const void *p = pp_call_read(c, all + r * bytes, bytes, room);
         for (size_t i = 0; p && i < n; i++)
             sums[i] += bytes == n * sizeof(float)
                            ? (double)((const float *)p)[i]
                            : ((const double *)p)[i];
-        if (!p)
-            return -1;
     }
-    return all ? put_numbers(l, logp, sums, n, err) : -1;
+    put_numbers(c, logp, sums, n);
 }
 
-int pp_head_teacher_fwd(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_head_block *h, void *logp, size_t at,
-                        size_t n, struct pp_err *err)
+/* One rank begins with the teacher's entropy. */
+static void part_fwd(const struct pp_call *c, const struct pp_head_block *h,
+                     void *logp)
 {
-    size_t V = pp_head_words(l), most = rows_that_fit(l, mb, h), part;
-    bool is_alone = pp_head_ranks(l) == 1;
-    if (most == 0)
-        return fail_room(l, mb, err);
-    for (size_t i = 0; i < n; i += part) {
-        struct soft_rows rows;
-        part = n - i < most ? n - i : most;
-        if (fetch(l, mb, h, at + i, part, &rows, err))
-            return -1;
-        void *sum = pp_layer_statistic_at(l, logp, i);
-        void *own = is_alone ? sum : rows.rest;
-        /* One rank begins with the teacher's entropy. */
-        if (!is_alone && l->env->tensor.group.index > 0)
-            memset(rows.entropy, 0, part * sizeof *rows.entropy);
-        if (put_numbers(l, own, rows.entropy, part, err))
-            return -1;
-        PP_LAYER_RUN(l->env->kernels->soft_targets_fwd(
-            own, pp_layer_at(l, h->logits, i * V),
-            pp_layer_statistic_at(l, h->lse, i), rows.ids, rows.weights, part,
-            V, mb->teacher_k, l->env->stream));
-        if (!is_alone && add_ranks(l, h, own, part, sum, err))
-            return -1;
-    }
-    return 0;
+    struct soft_rows rows;
+    bool is_alone = pp_head_ranks(c) == 1;
+    fetch(c, h, &rows);
+    void *own = is_alone ? logp : rows.rest;
+    if (!is_alone && c->env->tensor.group.index > 0)
+        memset(rows.entropy, 0, h->n * sizeof *rows.entropy);
+    if (pp_call_failed(c))
+        return;
+    put_numbers(c, own, rows.entropy, h->n);
+    PP_RUN(c, soft_targets_fwd, own, h->logits, h->lse, rows.ids, rows.weights,
+           h->n, pp_head_words(c), c->mb->teacher_k);
+    if (!is_alone)
+        add_ranks(c, own, h->n, logp);
 }
 
-int pp_head_teacher_bwd(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_head_block *h, const void *scale,
-                        size_t at, size_t n, struct pp_err *err)
+void pp_head_teacher_fwd(const struct pp_call *c, const struct pp_head_block *h,
+                         void *logp)
 {
-    size_t V = pp_head_words(l), most = rows_that_fit(l, mb, h), part;
-    if (most == 0)
-        return fail_room(l, mb, err);
-    for (size_t i = 0; i < n; i += part) {
-        struct soft_rows rows;
-        part = n - i < most ? n - i : most;
-        if (fetch(l, mb, h, at + i, part, &rows, err))
-            return -1;
-        PP_LAYER_RUN(l->env->kernels->soft_targets_bwd(
-            pp_layer_at(l, h->logits, i * V),
-            pp_layer_statistic_at(l, h->lse, i), rows.ids, rows.weights,
-            pp_layer_statistic_at(l, scale, i), part, V, mb->teacher_k, h->cap,
-            l->env->stream));
+    size_t most = rows_that_fit(c, h);
+    for (size_t i = 0; !pp_call_failed(c) && i < h->n; i += most) {
+        const struct pp_head_block part = pp_head_part(c, h, i, most);
+        part_fwd(c, &part, pp_statistic_at(c, logp, i));
     }
-    return 0;
+}
+
+void pp_head_teacher_bwd(const struct pp_call *c, const struct pp_head_block *h,
+                         const void *scale)
+{
+    size_t most = rows_that_fit(c, h);
+    for (size_t i = 0; !pp_call_failed(c) && i < h->n; i += most) {
+        struct soft_rows rows;
+        const struct pp_head_block part = pp_head_part(c, h, i, most);
+        fetch(c, &part, &rows);
+        PP_RUN(c, soft_targets_bwd, part.logits, part.lse, rows.ids,
+               rows.weights, pp_statistic_at(c, scale, i), part.n,
+               pp_head_words(c), c->mb->teacher_k, pp_head_cap(c));
+    }
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* layer - the tables of unit kinds and parts, and helpers of the layer_*.c
- * files. */
+/* layer - the tables of unit kinds and parts, calls of layers, and helpers of
+ * the files of layers. */
 #include "run/parts/layer.h"
 
 #include <string.h>
@@ -9,8 +9,7 @@
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
-const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
-                                        struct pp_unit_id u)
+static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
 {
     static const struct pp_layer_ops *const ops[] = {
         [PP_UNIT_EMBED] = &pp_layer_embed,
@@ -20,19 +19,11 @@ const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
-    if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
+    const struct pp_model *m = l->env->model;
+    if (l->unit.kind == PP_UNIT_PATCHES &&
+        pp_vision_hears(pp_unit_encoder(m, l->unit)))
         return &pp_layer_frames;
-    return pp_unit_is_mtp(m, u) ? &pp_layer_mtp : ops[u.kind];
-}
-
-const struct pp_norm_ops *pp_norm_ops(enum pp_part_kind kind)
-{
-    static const struct pp_norm_ops *const ops[PP_N_PARTS] = {
-        [PP_PART_RMS_NORM] = &pp_part_rms_norm,
-        [PP_PART_LAYER_NORM] = &pp_part_layer_norm,
-        [PP_PART_PLAIN_NORM] = &pp_part_layer_norm,
-    };
-    return ops[kind];
+    return pp_unit_is_mtp(m, l->unit) ? &pp_layer_mtp : ops[l->unit.kind];
 }
 
 const struct pp_block_ops *pp_block_ops(enum pp_part_kind kind)
@@ -56,64 +47,213 @@ struct pp_backend pp_kernels_backend(const struct pp_kernels *k, bool is_host)
                                .is_host = is_host};
 }
 
-void pp_layer_saved(const struct pp_layer *l, size_t tokens,
-                    enum pp_saved_when when, const struct pp_layer_blocks *b,
-                    void *at[PP_MAX_SAVED])
+/* --- calls --- */
+
+/* Finds the saved tensors of the unit, by slot, in blocks that are laid out for
+ * so many rows. */
+static void find_saved(const struct pp_layer *l, size_t rows,
+                       enum pp_saved_when when, void *const *blocks,
+                       void *at[PP_MAX_SAVED])
 {
     struct pp_saved s[PP_MAX_SAVED];
+    const struct pp_kernels *k = l->env->kernels;
     size_t n = pp_unit_saved(l->env->model, l->unit, l->recompute, when, s);
-    size_t rows = pp_saved_rows(pp_env_is_host(l->env),
-                                tokens / pp_model_tp(l->env->model));
     for (size_t i = 0; i < n; i++) {
-        void *block = b->block[s[i].block];
+        char *block = blocks[s[i].block];
         size_t statistics = s[i].statistics * rows;
         size_t elements = s[i].offset * rows - statistics;
-        at[i] = block ? pp_layer_statistic_at(
-                            l, pp_layer_at(l, block, elements), statistics)
+        at[i] = block ? block + elements * k->element_bytes +
+                            statistics * k->accumulator_bytes
                       : NULL;
     }
 }
 
-void pp_layer_saved_before(const struct pp_layer *l,
+/* Returns the rows that blocks for so many tokens are laid out for. */
+static size_t laid_out_rows(const struct pp_layer *l, size_t tokens)
+{
+    return pp_saved_rows(pp_env_is_host(l->env),
+                         tokens / pp_model_tp(l->env->model));
+}
+
+struct pp_call pp_layer_call(const struct pp_layer *l,
+                             const struct pp_microbatch *mb,
+                             const struct pp_layer_blocks *b,
+                             enum pp_saved_when when, struct pp_err *err)
+{
+    size_t tokens = l->rows == PP_ROWS_FEATURES
+                        ? mb->n_features
+                        : pp_layer_room(mb->tokens, mb->room);
+    struct pp_call c = {
+        .l = l,
+        .mb = mb,
+        .env = l->env,
+        .m = l->env->model,
+        .k = l->env->kernels,
+        .w = l->w,
+        .g = l->g,
+        .T = mb->tokens,
+        .R = mb->tokens / pp_model_tp(l->env->model),
+        .C = l->env->model->hidden,
+        .gathered = b->gathered,
+        .summed = b->summed,
+        .scratch = b->scratch,
+        .err = err,
+    };
+    memcpy(c.offset, b->offset, sizeof c.offset);
+    find_saved(l, laid_out_rows(l, tokens), when, b->block, c.s);
+    return c;
+}
+
+struct pp_call pp_call_in(const struct pp_call *c, const struct pp_env *env)
+{
+    struct pp_call in = *c;
+    in.env = env;
+    in.m = env->model;
+    in.k = env->kernels;
+    in.C = env->model->hidden;
+    return in;
+}
+
+void pp_layer_saved_before(const struct pp_call *c,
                            const struct pp_slice_blocks *slice,
-                           const struct pp_layer_blocks *b,
                            void *at[PP_MAX_SAVED])
 {
-    struct pp_layer_blocks of;
-    size_t room = pp_layer_room(slice->tokens, slice->room);
-    size_t rows = pp_saved_rows(pp_env_is_host(l->env),
-                                room / pp_model_tp(l->env->model));
+    void *block[PP_N_UNIT_BLOCKS];
+    size_t rows =
+        laid_out_rows(c->l, pp_layer_room(slice->tokens, slice->room));
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-        void *base = slice->block[k];
-        of.block[k] = base ? (char *)base + b->offset[k] * rows : NULL;
+        char *base = slice->block[k];
+        block[k] = base ? base + c->offset[k] * rows : NULL;
     }
-    pp_layer_saved(l, room, PP_IN_BACKWARD, &of, at);
+    find_saved(c->l, rows, PP_IN_BACKWARD, block, at);
 }
 
-int pp_layer_keep(const struct pp_layer *l, const struct pp_microbatch *mb,
-                  void *kept, const void *x, struct pp_err *err)
+void *pp_layer_kept(const struct pp_call *c, enum pp_saved_when when)
 {
-    size_t C = l->env->model->hidden;
-    if (x != kept)
-        PP_LAYER_RUN(l->env->kernels->copy(kept, x, pp_layer_rows(l, mb), C, C,
-                                           C, l->env->stream));
-    return 0;
+    const struct pp_layer_ops *ops = ops_of(c->l);
+    int slot = when == PP_IN_FORWARD ? ops->x : ops->dy;
+    return slot == PP_NO_SLOT ? NULL : c->s[slot];
 }
 
-int pp_layer_fail(const struct pp_layer *l, int code, struct pp_err *err)
+/* Copies the rows of a layer to where it keeps them, unless they are there.
+ * Returns where the layer reads them. */
+static const void *keep(const struct pp_call *c, enum pp_saved_when when,
+                        const void *x)
+{
+    void *kept = pp_layer_kept(c, when);
+    if (kept && x != kept)
+        PP_RUN(c, copy, kept, x, c->R, c->C, c->C, c->C);
+    return kept ? kept : x;
+}
+
+static int result_of(const struct pp_call *c)
+{
+    return pp_call_failed(c) ? -1 : 0;
+}
+
+int pp_layer_fwd(const struct pp_call *c, void *y, const void *x)
+{
+    ops_of(c->l)->fwd(c, y, keep(c, PP_IN_FORWARD, x));
+    return result_of(c);
+}
+
+int pp_layer_bwd_input(const struct pp_call *c, void *dx, const void *dy)
+{
+    ops_of(c->l)->bwd_input(c, dx, keep(c, PP_IN_BACKWARD, dy));
+    return result_of(c);
+}
+
+int pp_layer_bwd_weight(const struct pp_call *c)
+{
+    ops_of(c->l)->bwd_weight(c);
+    return result_of(c);
+}
+
+bool pp_layer_joins(const struct pp_layer *l)
+{
+    return ops_of(l)->bwd;
+}
+
+int pp_layer_bwd(const struct pp_call *c, void *dx, const void *dy)
+{
+    ops_of(c->l)->bwd(c, dx, keep(c, PP_IN_BACKWARD, dy));
+    return result_of(c);
+}
+
+void pp_call_check(const struct pp_call *c, int code)
 {
     char name[PP_FQN_TEXT];
-    pp_model_fqn(l->env->model, l->unit, name);
-    return pp_fail(err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d",
-                   name, l->env->kernels->name, code);
+    if (!code)
+        return;
+    pp_model_fqn(c->m, c->l->unit, name);
+    pp_fail(c->err, PP_EXIT_SYSTEM, "%s: a kernel of %s failed: code %d", name,
+            c->k->name, code);
 }
 
-int pp_layer_put(const struct pp_layer *l, void *to, const void *from,
-                 size_t bytes, struct pp_err *err)
+/* --- memory --- */
+
+void pp_call_put(const struct pp_call *c, void *to, const void *from,
+                 size_t bytes)
 {
-    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
-    if (!ops->is_host)
-        return ops->put(l->env->device, to, from, bytes, err);
-    memcpy(to, from, bytes);
-    return 0;
+    struct pp_device *d = c->env->device;
+    if (!pp_device_ops(d)->is_host)
+        PP_TRY(c, pp_device_ops(d)->put(d, to, from, bytes, c->err));
+    else if (!pp_call_failed(c))
+        memcpy(to, from, bytes);
+}
+
+void pp_call_move(const struct pp_call *c, void *to, const void *from,
+                  size_t bytes)
+{
+    struct pp_device *d = c->env->device;
+    PP_TRY(c, pp_device_ops(d)->copy(d, to, from, bytes, c->err));
+}
+
+void pp_call_erase(const struct pp_call *c, void *at, size_t bytes)
+{
+    struct pp_device *d = c->env->device;
+    if (bytes)
+        PP_TRY(c, pp_device_ops(d)->zero(d, at, bytes, c->err));
+}
+
+const void *pp_call_read(const struct pp_call *c, const void *from,
+                         size_t bytes, void *room)
+{
+    return pp_call_failed(c)
+               ? NULL
+               : pp_device_read(c->env->device, from, bytes, room, c->err);
+}
+
+/* --- products --- */
+
+static void *slot_at(void *const *parameters, int slot)
+{
+    return slot == PP_NO_SLOT ? NULL : parameters[slot];
+}
+
+static size_t ld(size_t given, size_t width)
+{
+    return given ? given : width;
+}
+
+void pp_product_fwd(const struct pp_call *c, const struct pp_product *p,
+                    size_t N, void *y, const void *x, const void *r)
+{
+    PP_RUN(c, linear_fwd, y, x, c->w[p->weight], slot_at(c->w, p->bias), r, N,
+           p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
+}
+
+void pp_product_bwd_input(const struct pp_call *c, const struct pp_product *p,
+                          size_t N, void *dx, const void *dy)
+{
+    PP_RUN(c, linear_bwd_input, dx, dy, c->w[p->weight], N, p->in, p->out,
+           ld(p->ldx, p->in), ld(p->ldy, p->out));
+}
+
+void pp_product_bwd_weight(const struct pp_call *c, const struct pp_product *p,
+                           size_t N, const void *dy, const void *x)
+{
+    if (c->g[p->weight])
+        PP_RUN(c, linear_bwd_weight, c->g[p->weight], slot_at(c->g, p->bias),
+               dy, x, N, p->in, p->out, ld(p->ldy, p->out), ld(p->ldx, p->in));
 }

@@ -245,14 +245,6 @@ struct pp_layer {
                    tokens of each expert; or NULL */
 };
 
-/* Returns the rows of this rank between products. The ranks of an encoder have
- * all of them. */
-static inline size_t pp_layer_rows(const struct pp_layer *l,
-                                   const struct pp_microbatch *mb)
-{
-    return mb->tokens / pp_model_tp(l->env->model);
-}
-
 /* Returns the tokens that the saved blocks are laid out for. */
 static inline size_t pp_layer_room(size_t tokens, size_t room)
 {
@@ -263,59 +255,6 @@ static inline size_t pp_layer_room(size_t tokens, size_t room)
  * context-parallel ranks of a mesh. */
 const struct pp_attention_exchange *
 pp_attention_exchange(int n_slices, const struct pp_mesh *x);
-
-/* The saved blocks of the unit for one microbatch, each of at least
- * pp_unit_saved_bytes() * tokens. All units of a stage share the workspace
- * block, and in forward-only runs they share all blocks. */
-struct pp_layer_blocks {
-    void *block[PP_N_UNIT_BLOCKS];   /* grad_w may be NULL in forward, the
-                                        workspace if it is empty */
-    size_t offset[PP_N_UNIT_BLOCKS]; /* bytes per token before this unit in
-                                        the blocks of the stage */
-    /* (tokens, hidden) each, in the workspace: rows gathered from, and sums
-     * over, the tensor-parallel ranks; empty if there is one. In an encoder
-     * gathered alone, (rows, hidden). */
-    void *gathered, *summed;
-};
-
-/* scratch has the bytes of the workspace of the unit (unit_bytes.h) that are
- * behind the part that it recomputes. */
-struct pp_layer_ops {
-    /* Writes y (rows, hidden) from x. Patches have no x, the head no y. A
-     * projector's x are the rows of its encoder; its y are the features of the
-     * images of this rank, (taken.images->n_features, hidden). The embedding's
-     * x is an array of PP_MAX_ENCODERS pointers to those of each encoder, or
-     * NULL if the model has none. */
-    int (*fwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
-               void *y, const void *x, const struct pp_layer_blocks *b,
-               void *scratch, struct pp_err *err);
-    /* Writes dx from dy. Keeps in grad_w what bwd_weight needs, and recomputes
-     * what fwd did not keep. dx is NULL if there is no x, and for a projector
-     * whose encoder does not train; dy is NULL for the head. dx and dy do not
-     * alias. The embedding's dx is an array as its x, NULL where no gradient is
-     * needed. */
-    int (*bwd_input)(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     void *dx, const void *dy, const struct pp_layer_blocks *b,
-                     void *scratch, struct pp_err *err);
-    /* Adds to g. It comes after bwd_input of the same microbatch. */
-    int (*bwd_weight)(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct pp_layer_blocks *b, void *scratch,
-                      struct pp_err *err);
-    /* Does both, with the same bits, but computes shared values only once. NULL
-     * if the two share nothing. */
-    int (*bwd)(const struct pp_layer *l, const struct pp_microbatch *mb,
-               void *dx, const void *dy, const struct pp_layer_blocks *b,
-               void *scratch, struct pp_err *err);
-    /* (optional) Returns where fwd keeps x, or bwd_input dy; NULL: nowhere. If
-     * x or dy is there, the layer before or after has written it there, and
-     * nothing is copied. */
-    void *(*kept)(const struct pp_layer *l, const struct pp_microbatch *mb,
-                  enum pp_saved_when when, const struct pp_layer_blocks *b);
-};
-
-/* Returns the functions of a unit. */
-const struct pp_layer_ops *pp_layer_ops(const struct pp_model *m,
-                                        struct pp_unit_id u);
 
 /* Returns frequency number i of rotary / 2. pp_rope_tables fills tables of a
  * rotary embedding in host memory: (positions, rotary / 2) values of

@@ -4,7 +4,7 @@
  *
  * The axes of a language model divide its frequencies, whose angles are in the
  * tables. Those of an encoder have the same ones, of half a head. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_attention.h"
 
 /* Fills the frequencies of an encoder's axes. */
 static void fill_frequencies(const struct pp_model *m, double *frequency)
@@ -14,12 +14,9 @@ static void fill_frequencies(const struct pp_model *m, double *frequency)
             *frequency++ = pp_rope_frequency(&m->rope, m->head_dim / 2, i);
 }
 
-int pp_layer_rotate_axes(const struct pp_layer *l,
-                         const struct pp_microbatch *mb, void *qkv,
-                         int direction, struct pp_err *err)
+void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction)
 {
-    const struct pp_env *e = l->env;
-    const struct pp_model *m = e->model;
+    const struct pp_model *m = c->m;
     double frequency[PP_MOST_AXES_HEAD / 2];
     struct pp_rope_axes axes = {.frequency = frequency};
     for (; axes.n < PP_ROPE_AXES && m->rope_axes[axes.n]; axes.n++)
@@ -27,11 +24,10 @@ int pp_layer_rotate_axes(const struct pp_layer *l,
     if (pp_model_is_tower(m)) {
         fill_frequencies(m, frequency);
     } else {
-        axes.cos = e->rope_cos;
-        axes.sin = e->rope_sin;
+        axes.cos = c->env->rope_cos;
+        axes.sin = c->env->rope_sin;
     }
-    PP_LAYER_RUN(e->kernels->rope_axes(
-        qkv, &axes, mb->axes, mb->tokens, m->n_heads + m->n_kv_heads,
-        m->head_dim, pp_qkv_widths(m).qkv, m->head_dim, direction, e->stream));
-    return 0;
+    PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T,
+           m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
+           m->head_dim, direction);
 }

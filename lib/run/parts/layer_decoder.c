@@ -7,213 +7,149 @@
  * multiplies. W is products and sums only. */
 #include "run/parts/layer_impl.h"
 
-struct decoder_block {
+struct block {
     const struct pp_block_ops *ops;
     const struct pp_norm_slots *before, *after; /* NULL: no such norm */
 };
 
+/* The blocks of a layer, and its call with their saved tensors. */
 struct decoder {
-    const struct pp_norm_ops *norm; /* all norms are of one kind */
-    struct decoder_block attention, mlp;
+    struct block attention, mlp;
+    struct pp_call call;
 };
 
-static struct decoder decoder_of(const struct pp_layer *l)
+static void find_blocks(const struct pp_call *c, struct decoder *d)
 {
     struct pp_model_part parts[PP_MAX_PARTS];
-    size_t n = pp_unit_parts(l->env->model, l->unit, parts);
-    struct decoder d = {.norm = NULL};
+    size_t n = pp_unit_parts(c->m, c->l->unit, parts);
     const struct pp_norm_slots **place[PP_N_NORM_PLACES] = {
-        [PP_BEFORE_ATTENTION] = &d.attention.before,
-        [PP_AFTER_ATTENTION] = &d.attention.after,
-        [PP_BEFORE_MLP] = &d.mlp.before,
-        [PP_AFTER_MLP] = &d.mlp.after,
+        [PP_BEFORE_ATTENTION] = &d->attention.before,
+        [PP_AFTER_ATTENTION] = &d->attention.after,
+        [PP_BEFORE_MLP] = &d->mlp.before,
+        [PP_AFTER_MLP] = &d->mlp.after,
     };
     for (size_t i = 0; i < n; i++) {
-        const struct pp_norm_ops *norm = pp_norm_ops(parts[i].kind);
-        const struct pp_block_ops *block = pp_block_ops(parts[i].kind);
-        if (norm) {
-            d.norm = norm;
+        const struct pp_block_ops *ops = pp_block_ops(parts[i].kind);
+        if (parts[i].kind == pp_family_of(c->m->architecture)->norm)
             *place[parts[i].place] = &pp_norm_slots[parts[i].place];
-        } else if (block && !d.attention.ops) {
-            d.attention.ops = block;
-        } else if (block) {
-            d.mlp.ops = block;
-        }
+        else if (ops && !d->attention.ops)
+            d->attention.ops = ops;
+        else if (ops)
+            d->mlp.ops = ops;
     }
-    return d;
 }
 
-/* Finds the saved tensors. Without a norm before a block, the slot of its
- * output is the block's input; without one after it, the slot of the gradient
- * of its input is the block's. In I, bwd_input sets PP_S_DNORM1. */
-static void find_saved(const struct pp_layer *l, const struct decoder *d,
-                       size_t tokens, enum pp_saved_when when,
-                       const struct pp_layer_blocks *b, void *s[PP_MAX_SAVED])
+/* Without a norm before a block, the slot of its output is the block's input;
+ * without one after it, the slot of the gradient of its input is the block's.
+ * dx is that of I, where the first block without a norm writes. */
+static struct decoder decoder_of(const struct pp_call *c, void *dx)
 {
-    pp_layer_saved(l, tokens, when, b, s);
-    if (!d->attention.before)
+    struct decoder d = {.call = *c};
+    void **s = d.call.s;
+    find_blocks(c, &d);
+    if (!d.attention.before) {
         s[PP_S_NORM1] = s[PP_S_X];
-    if (!d->mlp.before) {
+        s[PP_S_DNORM1] = dx;
+    }
+    if (!d.mlp.before) {
         s[PP_S_NORM2] = s[PP_S_MID];
         s[PP_S_DNORM2] = s[PP_S_DMID];
     }
-    if (!d->attention.after)
+    if (!d.attention.after)
         s[PP_S_DOUT1] = s[PP_S_DMID];
-    if (!d->mlp.after)
+    if (!d.mlp.after)
         s[PP_S_DOUT2] = s[PP_S_DY];
+    return d;
 }
 
-static int norm_before(const struct pp_layer *l, const struct decoder *d,
-                       const struct decoder_block *k, size_t R, void *const *s,
-                       struct pp_err *err)
+static void norm_before(const struct pp_call *c, const struct block *k)
 {
-    const struct pp_norm_slots *n = k->before;
-    return n ? d->norm->fwd(l, n, R, s[n->y], s[n->x], NULL, s, err) : 0;
+    if (k->before)
+        pp_norm_fwd(c, k->before, c->R, c->s[k->before->y], NULL);
 }
 
 /* y = x + the block, with its norms */
-static int block_fwd(const struct pp_layer *l, const struct decoder *d,
-                     const struct decoder_block *k,
-                     const struct pp_microbatch *mb, void *y, const void *x,
-                     const struct pp_layer_blocks *b, void *const *s,
-                     void *scratch, struct pp_err *err)
+static void block_fwd(const struct pp_call *c, const struct block *k, void *y,
+                      const void *x)
 {
     const struct pp_norm_slots *n = k->after;
-    size_t R = pp_layer_rows(l, mb);
-    if (norm_before(l, d, k, R, s, err))
-        return -1;
-    if (!n)
-        return k->ops->fwd(l, mb, y, x, b, s, scratch, err);
-    return k->ops->fwd(l, mb, s[n->x], NULL, b, s, scratch, err) ||
-                   d->norm->fwd(l, n, R, y, s[n->x], x, s, err)
-               ? -1
-               : 0;
+    norm_before(c, k);
+    k->ops->fwd(c, n ? c->s[n->x] : y, n ? NULL : x);
+    if (n)
+        pp_norm_fwd(c, n, c->R, y, x);
 }
 
-static int decoder_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       void *y, const void *x, const struct pp_layer_blocks *b,
-                       void *scratch, struct pp_err *err)
+static void decoder_fwd(const struct pp_call *call, void *y, const void *x)
 {
-    const struct decoder d = decoder_of(l);
-    void *s[PP_MAX_SAVED];
-    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_FORWARD, b, s);
-    return pp_layer_keep(l, mb, s[PP_S_X], x, err) ||
-                   block_fwd(l, &d, &d.attention, mb, s[PP_S_MID], s[PP_S_X], b,
-                             s, scratch, err) ||
-                   block_fwd(l, &d, &d.mlp, mb, y, s[PP_S_MID], b, s, scratch,
-                             err)
-               ? -1
-               : 0;
+    const struct decoder d = decoder_of(call, NULL);
+    block_fwd(&d.call, &d.attention, d.call.s[PP_S_MID], x);
+    block_fwd(&d.call, &d.mlp, y, d.call.s[PP_S_MID]);
 }
 
 /* Computes again what the forward did not keep. The kernels and their inputs
  * are those of the forward, so the bits are the same. An MLP's output is needed
  * only by the norm after it. */
-static int recompute(const struct pp_layer *l, const struct decoder *d,
-                     const struct pp_microbatch *mb,
-                     const struct pp_layer_blocks *b, void *const *s,
-                     void *scratch, struct pp_err *err)
+static void recompute(const struct pp_call *c, const struct decoder *d)
 {
-    size_t R = pp_layer_rows(l, mb);
-    bool full = l->recompute == PP_RECOMPUTE_FULL;
-    if (full ? block_fwd(l, d, &d->attention, mb, s[PP_S_MID], s[PP_S_X], b, s,
-                         scratch, err)
-             : norm_before(l, d, &d->attention, R, s, err) ||
-                   d->attention.ops->recompute(l, mb, b, s, scratch, err))
-        return -1;
-    if (norm_before(l, d, &d->mlp, R, s, err))
-        return -1;
-    return full && d->mlp.after
-               ? d->mlp.ops->fwd(l, mb, s[PP_S_OUT2], NULL, b, s, scratch, err)
-               : d->mlp.ops->recompute(l, mb, b, s, scratch, err);
+    bool full = c->l->recompute == PP_RECOMPUTE_FULL;
+    if (full) {
+        block_fwd(c, &d->attention, c->s[PP_S_MID], c->s[PP_S_X]);
+    } else {
+        norm_before(c, &d->attention);
+        d->attention.ops->recompute(c);
+    }
+    norm_before(c, &d->mlp);
+    if (full && d->mlp.after)
+        d->mlp.ops->fwd(c, c->s[PP_S_OUT2], NULL);
+    else
+        d->mlp.ops->recompute(c);
 }
 
 /* Computes dx from dy, the gradient of the block's sum. Without a norm before
  * it, the block writes dx. */
-static int block_bwd_input(const struct pp_layer *l, const struct decoder *d,
-                           const struct decoder_block *k,
-                           const struct pp_microbatch *mb, void *dx,
-                           const void *dy, const struct pp_layer_blocks *b,
-                           void *const *s, void *scratch, struct pp_err *err)
+static void block_bwd_input(const struct pp_call *c, const struct block *k,
+                            void *dx, const void *dy)
 {
     const struct pp_norm_slots *n = k->after;
-    size_t R = pp_layer_rows(l, mb);
-    if (n && d->norm->bwd_input(l, n, R, s[n->dx], dy, NULL, s, err))
-        return -1;
-    if (k->ops->bwd_input(l, mb, n ? s[n->dx] : dy, b, s, scratch, err))
-        return -1;
+    if (n)
+        pp_norm_bwd_input(c, n, c->R, c->s[n->dx], dy, NULL);
+    k->ops->bwd_input(c, n ? c->s[n->dx] : dy);
     if (k->before)
-        return d->norm->bwd_input(l, k->before, R, dx, s[k->before->dy], dy, s,
-                                  err);
-    PP_LAYER_RUN(l->env->kernels->add(dx, dx, dy, R * l->env->model->hidden,
-                                      l->env->stream));
-    return 0;
+        pp_norm_bwd_input(c, k->before, c->R, dx, c->s[k->before->dy], dy);
+    else
+        PP_RUN(c, add, dx, dx, dy, c->R * c->C);
 }
 
-static int decoder_bwd_input(const struct pp_layer *l,
-                             const struct pp_microbatch *mb, void *dx,
-                             const void *dy, const struct pp_layer_blocks *b,
-                             void *scratch, struct pp_err *err)
+static void decoder_bwd_input(const struct pp_call *call, void *dx,
+                              const void *dy)
 {
-    const struct decoder d = decoder_of(l);
-    void *s[PP_MAX_SAVED];
-    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
-               s);
-    if (!d.attention.before)
-        s[PP_S_DNORM1] = dx;
-    if (l->recompute && recompute(l, &d, mb, b, s, scratch, err))
-        return -1;
-    return pp_layer_keep(l, mb, s[PP_S_DY], dy, err) ||
-                   block_bwd_input(l, &d, &d.mlp, mb, s[PP_S_DMID], dy, b, s,
-                                   scratch, err) ||
-                   block_bwd_input(l, &d, &d.attention, mb, dx, s[PP_S_DMID], b,
-                                   s, scratch, err)
-               ? -1
-               : 0;
+    const struct decoder d = decoder_of(call, dx);
+    if (call->l->recompute)
+        recompute(&d.call, &d);
+    block_bwd_input(&d.call, &d.mlp, d.call.s[PP_S_DMID], dy);
+    block_bwd_input(&d.call, &d.attention, dx, d.call.s[PP_S_DMID]);
 }
 
-static int block_bwd_weight(const struct pp_layer *l, const struct decoder *d,
-                            const struct decoder_block *k,
-                            const struct pp_microbatch *mb,
-                            const struct pp_layer_blocks *b, void *const *s,
-                            void *scratch, struct pp_err *err)
+static void block_bwd_weight(const struct pp_call *c, const struct block *k)
 {
-    size_t R = pp_layer_rows(l, mb);
-    if (k->after && d->norm->bwd_weight(l, k->after, R, s, err))
-        return -1;
-    if (k->ops->bwd_weight(l, mb, b, s, scratch, err))
-        return -1;
-    return k->before ? d->norm->bwd_weight(l, k->before, R, s, err) : 0;
+    if (k->after)
+        pp_norm_bwd_weight(c, k->after, c->R);
+    k->ops->bwd_weight(c);
+    if (k->before)
+        pp_norm_bwd_weight(c, k->before, c->R);
 }
 
-static int decoder_bwd_weight(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_layer_blocks *b, void *scratch,
-                              struct pp_err *err)
+static void decoder_bwd_weight(const struct pp_call *call)
 {
-    const struct decoder d = decoder_of(l);
-    void *s[PP_MAX_SAVED];
-    find_saved(l, &d, pp_layer_room(mb->tokens, mb->room), PP_IN_BACKWARD, b,
-               s);
-    return block_bwd_weight(l, &d, &d.mlp, mb, b, s, scratch, err) ||
-                   block_bwd_weight(l, &d, &d.attention, mb, b, s, scratch, err)
-               ? -1
-               : 0;
-}
-
-static void *decoder_kept(const struct pp_layer *l,
-                          const struct pp_microbatch *mb,
-                          enum pp_saved_when when,
-                          const struct pp_layer_blocks *b)
-{
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), when, b, s);
-    return s[when == PP_IN_FORWARD ? PP_S_X : PP_S_DY];
+    const struct decoder d = decoder_of(call, NULL);
+    block_bwd_weight(&d.call, &d.mlp);
+    block_bwd_weight(&d.call, &d.attention);
 }
 
 const struct pp_layer_ops pp_layer_decoder = {
     .fwd = decoder_fwd,
     .bwd_input = decoder_bwd_input,
     .bwd_weight = decoder_bwd_weight,
-    .kept = decoder_kept,
+    .x = PP_S_X,
+    .dy = PP_S_DY,
 };

@@ -18,86 +18,65 @@ struct feature_rooms {
     void *made, *taken;
 };
 
-static struct feature_rooms rooms_of(const struct pp_layer *l,
-                                     const struct pp_taken_features *f,
-                                     void *scratch)
+static struct feature_rooms rooms_of(const struct pp_call *c,
+                                     const struct pp_taken_features *f)
 {
-    size_t made = f->images->n_features * l->env->model->hidden *
-                  l->env->kernels->element_bytes;
-    return (struct feature_rooms){scratch,
-                                  (char *)scratch + pp_line_bytes(made)};
+    size_t made = f->images->n_features * c->C * c->k->element_bytes;
+    return (struct feature_rooms){c->scratch,
+                                  (char *)c->scratch + pp_line_bytes(made)};
 }
 
 /* Sends the parts of x that begin at `out`, and receives those of y. */
-static int swap_features(const struct pp_layer *l, void *y, const size_t *in,
-                         const void *x, const size_t *out, struct pp_err *err)
+static void swap_features(const struct pp_call *c, void *y, const size_t *in,
+                          const void *x, const size_t *out)
 {
-    const struct pp_device_ops *ops = pp_device_ops(l->env->device);
-    struct pp_collective c = l->env->features;
-    size_t me = (size_t)c.group.index;
-    c.value_bytes = l->env->model->hidden * l->env->kernels->element_bytes;
-    return ops->copy(l->env->device, (char *)y + in[me] * c.value_bytes,
-                     (const char *)x + out[me] * c.value_bytes,
-                     (in[me + 1] - in[me]) * c.value_bytes, err) ||
-                   pp_all_to_all(&c, y, in, x, out, err)
-               ? -1
-               : 0;
+    struct pp_collective of = c->env->features;
+    size_t me = (size_t)of.group.index, bytes = c->C * c->k->element_bytes;
+    of.value_bytes = bytes;
+    pp_call_move(c, (char *)y + in[me] * bytes,
+                 (const char *)x + out[me] * bytes,
+                 (in[me + 1] - in[me]) * bytes);
+    PP_TRY(c, pp_all_to_all(&of, y, in, x, out, c->err));
 }
 
 /* Returns the features that this rank sends. */
-static size_t n_sent(const struct pp_layer *l,
-                     const struct pp_feature_routes *r)
+static size_t n_sent(const struct pp_call *c, const struct pp_feature_routes *r)
 {
-    return r->out[l->env->features.group.n];
+    return r->out[c->env->features.group.n];
 }
 
-const void *pp_layer_features_fwd(const struct pp_layer *l,
-                                  const struct pp_microbatch *mb,
-                                  size_t encoder, const void *x, void *scratch,
-                                  struct pp_err *err)
+const void *pp_layer_features_fwd(const struct pp_call *c, size_t encoder,
+                                  const void *x)
 {
-    const struct pp_taken_features *f = &mb->taken[encoder];
+    const struct pp_taken_features *f = &c->mb->taken[encoder];
     const struct pp_feature_routes *r = f->routes;
     if (!r)
         return x;
-    const struct feature_rooms at = rooms_of(l, f, scratch);
-    int code =
-        l->env->kernels->embedding_fwd(at.made, r->order, x, n_sent(l, r),
-                                       l->env->model->hidden, l->env->stream);
-    if (code) {
-        pp_layer_fail(l, code, err);
-        return NULL;
-    }
-    return swap_features(l, at.taken, r->in, at.made, r->out, err) ? NULL
-                                                                   : at.taken;
+    const struct feature_rooms at = rooms_of(c, f);
+    PP_RUN(c, embedding_fwd, at.made, r->order, x, n_sent(c, r), c->C);
+    swap_features(c, at.taken, r->in, at.made, r->out);
+    return at.taken;
 }
 
-int pp_layer_features_bwd(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, size_t encoder,
-                          void *dx, const void *dy, void *scratch,
-                          struct pp_err *err)
+void pp_layer_features_bwd(const struct pp_call *c, size_t encoder, void *dx,
+                           const void *dy)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_taken_features *f = &mb->taken[encoder];
+    const struct pp_taken_features *f = &c->mb->taken[encoder];
     const struct pp_feature_routes *r = f->routes;
-    size_t C = l->env->model->hidden;
     if (!r) {
-        PP_LAYER_RUN(
-            k->embedding_fwd(dx, f->rows, dy, f->n, C, l->env->stream));
-        return 0;
+        PP_RUN(c, embedding_fwd, dx, f->rows, dy, f->n, c->C);
+        return;
     }
-    const struct feature_rooms at = rooms_of(l, f, scratch);
-    struct pp_collective copies = l->env->projector[encoder]->tensor;
-    size_t made = f->images->n_features * C;
-    PP_LAYER_RUN(
-        k->embedding_fwd(at.taken, f->rows, dy, f->n, C, l->env->stream));
-    if (swap_features(l, at.made, r->out, at.taken, r->in, err))
-        return -1;
+    const struct feature_rooms at = rooms_of(c, f);
+    struct pp_collective copies = c->env->projector[encoder]->tensor;
+    size_t made = f->images->n_features * c->C;
+    PP_RUN(c, embedding_fwd, at.taken, f->rows, dy, f->n, c->C);
+    swap_features(c, at.made, r->out, at.taken, r->in);
     if (copies.group.n > 1)
-        PP_LAYER_RUN(k->zero(dx, made, l->env->stream));
-    PP_LAYER_RUN(
-        k->scatter(dx, at.made, r->order, n_sent(l, r), C, l->env->stream));
+        PP_RUN(c, zero, dx, made);
+    PP_RUN(c, scatter, dx, at.made, r->order, n_sent(c, r), c->C);
     copies.room = at.made;
     copies.room_values = made;
-    return made > 0 ? pp_all_reduce(&copies, dx, made, err) : 0;
+    if (made > 0)
+        PP_TRY(c, pp_all_reduce(&copies, dx, made, c->err));
 }

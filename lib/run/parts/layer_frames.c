@@ -31,10 +31,10 @@ struct row {
     bool half;   /* so does its odd one */
 };
 
-static struct row clip_row(const struct pp_layer *l,
-                           const struct pp_microbatch *mb, size_t k, size_t i)
+static struct row clip_row(const struct pp_call *c, size_t k, size_t i)
 {
-    const struct pp_vision *v = pp_layer_encoder(l);
+    const struct pp_vision *v = pp_layer_encoder(c);
+    const struct pp_microbatch *mb = c->mb;
     size_t n = (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
     size_t run = v->chunk ? v->chunk : n;
     bool last = i + 1 == n, ends = last || (i + 1) % run == 0;
@@ -68,19 +68,18 @@ static void fill_windows(const struct row *r, size_t width, char *to,
 }
 
 /* Writes the windows of n rows from `at` on. */
-static void fill_frames(const struct pp_layer *l,
-                        const struct pp_microbatch *mb, void *to, size_t at,
-                        size_t n)
+static void fill_frames(const struct pp_call *c, void *to, size_t at, size_t n)
 {
-    size_t width = pp_layer_encoder(l)->patch_inputs, end = at + n;
-    size_t bytes = l->env->kernels->element_bytes;
+    const struct pp_microbatch *mb = c->mb;
+    size_t width = pp_layer_encoder(c)->patch_inputs, end = at + n;
+    size_t bytes = c->k->element_bytes;
     memset(to, 0, n * WINDOWS * width * bytes);
     for (size_t k = 0; k < mb->n_sequences; k++) {
         size_t first = (size_t)mb->host_cu_padded[k];
         size_t last = first + (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
         size_t t = first > at ? first : at;
         for (; t < last && t < end; t++) {
-            const struct row r = clip_row(l, mb, k, t - first);
+            const struct row r = clip_row(c, k, t - first);
             fill_windows(&r, width,
                          (char *)to + (t - at) * WINDOWS * width * bytes,
                          bytes);
@@ -88,100 +87,72 @@ static void fill_frames(const struct pp_layer *l,
     }
 }
 
+static struct pp_product conv1(const struct pp_call *c)
+{
+    return (struct pp_product){PP_P_PATCH, PP_P_CONV1_BIAS,
+                               pp_layer_encoder(c)->patch_inputs, c->C};
+}
+
+static struct pp_product conv2(const struct pp_call *c)
+{
+    return (struct pp_product){PP_P_CONV2, PP_P_CONV2_BIAS, TAPS * c->C, c->C};
+}
+
 /* Finds a table of positions: the stored one, or sines and cosines in the
  * scratch (as in Vaswani et al., "Attention Is All You Need", 2017, but first
  * all sines). No row is at a higher place than there are rows. */
-static int find_positions(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *scratch,
-                          const void **table, struct pp_err *err)
+static const void *find_positions(const struct pp_call *c)
 {
-    size_t chunk = pp_layer_encoder(l)->chunk;
-    *table = l->w[PP_P_POSITIONS];
-    if (*table)
-        return 0;
-    *table = scratch;
-    PP_LAYER_RUN(l->env->kernels->sinusoids(
-        scratch, chunk < mb->tokens ? chunk : mb->tokens, l->env->model->hidden,
-        l->env->stream));
-    return 0;
+    size_t chunk = pp_layer_encoder(c)->chunk;
+    if (c->w[PP_P_POSITIONS])
+        return c->w[PP_P_POSITIONS];
+    PP_RUN(c, sinusoids, c->scratch, chunk < c->T ? chunk : c->T, c->C);
+    return c->scratch;
 }
 
-static int frames_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      void *y, const void *x, const struct pp_layer_blocks *b,
-                      void *scratch, struct pp_err *err)
+static void frames_fwd(const struct pp_call *c, void *y, const void *x)
 {
     (void)x;
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_model *m = l->env->model;
-    size_t R = mb->tokens, C = m->hidden, P = pp_layer_encoder(l)->patch_inputs;
-    void *s[PP_MAX_SAVED], *stream = l->env->stream;
-    const void *positions;
-    pp_layer_saved(l, R, PP_IN_FORWARD, b, s);
-    if (pp_layer_put_rows(l, mb, s[PP_S_PATCH_X], WINDOWS * P, fill_frames,
-                          err))
-        return -1;
-    PP_LAYER_RUN(k->linear_fwd(s[PP_S_CONV1], s[PP_S_PATCH_X], l->w[PP_P_PATCH],
-                               l->w[PP_P_CONV1_BIAS], NULL, WINDOWS * R, P, C,
-                               C, P, stream));
-    PP_LAYER_RUN(k->gelu_fwd(scratch, s[PP_S_CONV1], WINDOWS * R * C,
-                             PP_GELU_ERF, stream));
-    PP_LAYER_RUN(
-        k->taps_fwd(s[PP_S_CONV2_X], scratch, mb->row_kinds, R, C, stream));
-    PP_LAYER_RUN(k->linear_fwd(s[PP_S_CONV2], s[PP_S_CONV2_X], l->w[PP_P_CONV2],
-                               l->w[PP_P_CONV2_BIAS], NULL, R, TAPS * C, C, C,
-                               TAPS * C, stream));
-    PP_LAYER_RUN(k->gelu_fwd(y, s[PP_S_CONV2], R * C, PP_GELU_ERF, stream));
-    if (find_positions(l, mb, scratch, &positions, err))
-        return -1;
-    PP_LAYER_RUN(k->embedding_add(y, mb->positions, positions, R, C, stream));
-    return 0;
+    const struct pp_product p1 = conv1(c), p2 = conv2(c);
+    size_t R = c->T, C = c->C;
+    void *const *s = c->s;
+    pp_layer_put_rows(c, s[PP_S_PATCH_X], WINDOWS * p1.in, fill_frames);
+    pp_product_fwd(c, &p1, WINDOWS * R, s[PP_S_CONV1], s[PP_S_PATCH_X], NULL);
+    PP_RUN(c, gelu_fwd, c->scratch, s[PP_S_CONV1], WINDOWS * R * C,
+           PP_GELU_ERF);
+    PP_RUN(c, taps_fwd, s[PP_S_CONV2_X], c->scratch, c->mb->row_kinds, R, C);
+    pp_product_fwd(c, &p2, R, s[PP_S_CONV2], s[PP_S_CONV2_X], NULL);
+    PP_RUN(c, gelu_fwd, y, s[PP_S_CONV2], R * C, PP_GELU_ERF);
+    const void *positions = find_positions(c);
+    PP_RUN(c, embedding_add, y, c->mb->positions, positions, R, C);
 }
 
-static int frames_bwd_input(const struct pp_layer *l,
-                            const struct pp_microbatch *mb, void *dx,
-                            const void *dy, const struct pp_layer_blocks *b,
-                            void *scratch, struct pp_err *err)
+static void frames_bwd_input(const struct pp_call *c, void *dx, const void *dy)
 {
     (void)dx;
-    const struct pp_kernels *k = l->env->kernels;
-    size_t R = mb->tokens, C = l->env->model->hidden;
-    void *s[PP_MAX_SAVED], *stream = l->env->stream;
-    pp_layer_saved(l, R, PP_IN_BACKWARD, b, s);
+    const struct pp_product p2 = conv2(c);
+    size_t R = c->T, C = c->C;
+    void *const *s = c->s;
     void *d1 = s[PP_S_DCONV1], *d2 = s[PP_S_PATCH_DY];
-    PP_LAYER_RUN(
-        k->gelu_bwd(d2, dy, s[PP_S_CONV2], R * C, PP_GELU_ERF, stream));
-    PP_LAYER_RUN(k->linear_bwd_input(scratch, d2, l->w[PP_P_CONV2], R, TAPS * C,
-                                     C, TAPS * C, C, stream));
-    PP_LAYER_RUN(k->taps_bwd(d1, scratch, mb->row_kinds, R, C, stream));
-    PP_LAYER_RUN(k->gelu_bwd(d1, d1, s[PP_S_CONV1], WINDOWS * R * C,
-                             PP_GELU_ERF, stream));
-    return 0;
+    PP_RUN(c, gelu_bwd, d2, dy, s[PP_S_CONV2], R * C, PP_GELU_ERF);
+    pp_product_bwd_input(c, &p2, R, c->scratch, d2);
+    PP_RUN(c, taps_bwd, d1, c->scratch, c->mb->row_kinds, R, C);
+    PP_RUN(c, gelu_bwd, d1, d1, s[PP_S_CONV1], WINDOWS * R * C, PP_GELU_ERF);
 }
 
-static int frames_bwd_weight(const struct pp_layer *l,
-                             const struct pp_microbatch *mb,
-                             const struct pp_layer_blocks *b, void *scratch,
-                             struct pp_err *err)
+static void frames_bwd_weight(const struct pp_call *c)
 {
-    (void)scratch;
-    const struct pp_kernels *k = l->env->kernels;
-    const struct pp_model *m = l->env->model;
-    size_t R = mb->tokens, C = m->hidden, P = pp_layer_encoder(l)->patch_inputs;
-    void *s[PP_MAX_SAVED], *stream = l->env->stream;
-    pp_layer_saved(l, R, PP_IN_BACKWARD, b, s);
-    if (l->g[PP_P_CONV2])
-        PP_LAYER_RUN(k->linear_bwd_weight(
-            l->g[PP_P_CONV2], l->g[PP_P_CONV2_BIAS], s[PP_S_PATCH_DY],
-            s[PP_S_CONV2_X], R, TAPS * C, C, C, TAPS * C, stream));
-    if (l->g[PP_P_PATCH])
-        PP_LAYER_RUN(k->linear_bwd_weight(
-            l->g[PP_P_PATCH], l->g[PP_P_CONV1_BIAS], s[PP_S_DCONV1],
-            s[PP_S_PATCH_X], WINDOWS * R, P, C, C, P, stream));
-    return 0;
+    const struct pp_product p1 = conv1(c), p2 = conv2(c);
+    void *const *s = c->s;
+    pp_product_bwd_weight(c, &p2, c->T, s[PP_S_PATCH_DY], s[PP_S_CONV2_X]);
+    pp_product_bwd_weight(c, &p1, WINDOWS * c->T, s[PP_S_DCONV1],
+                          s[PP_S_PATCH_X]);
 }
 
 const struct pp_layer_ops pp_layer_frames = {
     .fwd = frames_fwd,
     .bwd_input = frames_bwd_input,
     .bwd_weight = frames_bwd_weight,
+    .x = PP_NO_SLOT,
+    .dy = PP_NO_SLOT,
 };

@@ -25,7 +25,9 @@
  * The score of a reward model is a vocabulary of one word, and no row has a
  * target. Its log-sum-exp is the score itself, and exp(score - log-sum-exp) =
  * 1 is the derivative, so that a score needs no kernels of its own. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_head.h"
+
+#include "comm/collective.h"
 
 /* The scratch: logits (rows, V), rows of x and of its gradient (rows, C) each,
  * with multi-token prediction the gradient of one prediction (rows of this
@@ -37,399 +39,356 @@ struct head_scratch {
     size_t dx_bytes;
 };
 
-static struct head_scratch head_buffers(const struct pp_layer *l,
-                                        const struct pp_microbatch *mb,
-                                        void *scratch)
+/* Returns the most rows of a block. */
+static size_t most_rows(const struct pp_call *c)
 {
-    struct pp_backend b = pp_env_backend(l->env);
-    struct head_scratch h = {
-        .rows = pp_head_block_rows(&b, pp_model_outputs(l->env->model))};
-    size_t room = pp_head_room_rows(h.rows, mb->tokens);
-    h.logits = scratch;
-    h.x = pp_layer_at(l, h.logits, room * pp_model_outputs(l->env->model));
-    h.dx = pp_layer_at(l, h.x, room * l->env->model->hidden);
-    h.ahead = pp_layer_at(l, h.dx, room * l->env->model->hidden);
-    size_t apart = l->env->model->n_mtp || l->env->model->generator;
-    h.logp = pp_layer_at(l, h.ahead,
-                         apart * pp_layer_rows(l, mb) * l->env->model->hidden);
-    h.all_logps = pp_layer_statistic_at(l, h.logp, mb->tokens);
-    h.dx_bytes = room * l->env->model->hidden * l->env->kernels->element_bytes;
+    struct pp_backend b = pp_env_backend(c->env);
+    return pp_head_block_rows(&b, pp_model_outputs(c->m));
+}
+
+static struct head_scratch scratch_of(const struct pp_call *c)
+{
+    struct head_scratch h = {.rows = most_rows(c), .logits = c->scratch};
+    size_t room = pp_head_room_rows(h.rows, c->T);
+    size_t apart = c->m->n_mtp || c->m->generator;
+    h.x = pp_at(c, h.logits, room * pp_model_outputs(c->m));
+    h.dx = pp_at(c, h.x, room * c->C);
+    h.ahead = pp_at(c, h.dx, room * c->C);
+    h.logp = pp_at(c, h.ahead, apart * c->R * c->C);
+    h.all_logps = pp_statistic_at(c, h.logp, c->T);
+    h.dx_bytes = room * c->C * c->k->element_bytes;
     return h;
 }
 
 /* Returns the rows of the block that begins at a scored row. */
-static size_t block_end(const struct pp_microbatch *mb, size_t at, size_t rows)
+static size_t block_rows(const struct pp_call *c, size_t at, size_t rows)
 {
+    const struct pp_microbatch *mb = c->mb;
     size_t end = at < mb->n_labelled ? mb->n_labelled : mb->n_scored;
     return end - at < rows ? end - at : rows;
 }
 
+static struct pp_head_block block_at(const struct pp_call *c,
+                                     const struct head_scratch *h, size_t at)
+{
+    return (struct pp_head_block){
+        .at = at,
+        .n = block_rows(c, at, h->rows),
+        .logits = h->logits,
+        .lse = pp_statistic_at(c, c->s[PP_S_HEAD_LSE], at),
+        .room = h->dx,
+        .room_bytes = h->dx_bytes};
+}
+
+struct pp_head_block pp_head_part(const struct pp_call *c,
+                                  const struct pp_head_block *h, size_t i,
+                                  size_t most)
+{
+    struct pp_head_block part = *h;
+    part.at = h->at + i;
+    part.n = h->n - i < most ? h->n - i : most;
+    part.logits = pp_at(c, h->logits, i * pp_head_words(c));
+    part.lse = pp_statistic_at(c, h->lse, i);
+    return part;
+}
+
 /* Reports whether what ranks exchange of a block's rows fits in the room for
  * the gradient of its rows: two statistics of each rank for every row. */
-static bool merges_apart(const struct pp_layer *l)
+static bool merges_apart(const struct pp_call *c)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    return 2 * pp_env_tp(l->env) * k->accumulator_bytes <=
-           l->env->model->hidden * k->element_bytes;
+    return 2 * pp_env_tp(c->env) * c->k->accumulator_bytes <=
+           c->C * c->k->element_bytes;
 }
 
-size_t pp_head_words(const struct pp_layer *l)
+size_t pp_head_words(const struct pp_call *c)
 {
-    return l->n_words ? l->n_words : pp_model_outputs(l->env->model);
+    return c->l->n_words ? c->l->n_words : pp_model_outputs(c->m);
 }
 
-size_t pp_head_ranks(const struct pp_layer *l)
+size_t pp_head_ranks(const struct pp_call *c)
 {
-    return l->env->model->scores ? 1 : pp_env_tp(l->env);
+    return c->m->scores ? 1 : pp_env_tp(c->env);
 }
 
-struct pp_head_span pp_head_span(const struct pp_layer *l, size_t rank)
+struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank)
 {
-    if (pp_head_ranks(l) == 1)
-        return (struct pp_head_span){0, pp_head_words(l)};
+    if (pp_head_ranks(c) == 1)
+        return (struct pp_head_span){0, pp_head_words(c)};
     struct pp_tensor_piece p =
-        pp_tensor_piece(l->words, pp_head_ranks(l), rank);
+        pp_tensor_piece(c->l->words, pp_head_ranks(c), rank);
     return (struct pp_head_span){p.offset / p.cols, p.rows};
 }
 
 /* Returns the scored rows whose gradients this rank makes. Tensor-parallel
  * ranks all have the weight of a score, so that the first one makes them. */
-static size_t rows_with_gradients(const struct pp_layer *l,
-                                  const struct pp_microbatch *mb)
+static size_t rows_with_gradients(const struct pp_call *c)
 {
-    bool makes = !l->env->model->scores || l->env->tensor.group.index == 0;
-    return makes ? mb->n_scored : 0;
+    bool makes = !c->m->scores || c->env->tensor.group.index == 0;
+    return makes ? c->mb->n_scored : 0;
 }
 
-/* Returns the cap of the logits, or 0. They are divided by the temperature
- * before the cap: it is divided, too. */
-static double cap_of(const struct pp_layer *l, const struct pp_microbatch *mb)
+/* Logits are divided by the temperature before the cap: it is divided, too. */
+double pp_head_cap(const struct pp_call *c)
 {
-    double temperature = mb->temperature > 0 ? mb->temperature : 1;
-    return l->env->model->scores ? 0 : l->env->model->logit_cap / temperature;
+    double temperature = c->mb->temperature > 0 ? c->mb->temperature : 1;
+    return c->m->scores ? 0 : c->m->logit_cap / temperature;
 }
 
 /* Divides n rows by the temperature, if there is one. */
-static int cool(const struct pp_layer *l, const struct pp_microbatch *mb,
-                void *rows, size_t n, struct pp_err *err)
+static void cool(const struct pp_call *c, void *rows, size_t n)
 {
-    if (mb->temperature == 0 || mb->temperature == 1)
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->scale_by(
-        rows, 1 / mb->temperature, n * l->env->model->hidden, l->env->stream));
-    return 0;
+    double temperature = c->mb->temperature;
+    if (temperature != 0 && temperature != 1)
+        PP_RUN(c, scale_by, rows, 1 / temperature, n * c->C);
 }
 
-/* Gathers scored rows [at, at + n) of x, multiplies by the vocabulary, and
- * caps. The rows are divided by the temperature, and so are the logits: the
- * gradient of the weight needs nothing else. */
-static int make_logits(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       const struct head_scratch *h, const void *x, size_t at,
-                       size_t n, struct pp_err *err)
+static struct pp_product logits_of(const struct pp_call *c)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    size_t C = l->env->model->hidden, V = pp_head_words(l);
-    PP_LAYER_RUN(
-        k->embedding_fwd(h->x, mb->scored_rows + at, x, n, C, l->env->stream));
-    if (cool(l, mb, h->x, n, err))
-        return -1;
-    PP_LAYER_RUN(k->linear_fwd(h->logits, h->x, l->w[PP_P_WEIGHT], NULL, NULL,
-                               n, C, V, V, C, l->env->stream));
-    if (cap_of(l, mb) > 0)
-        PP_LAYER_RUN(
-            k->softcap(h->logits, cap_of(l, mb), n * V, l->env->stream));
-    return 0;
+    return (struct pp_product){PP_P_WEIGHT, PP_NO_SLOT, c->C, pp_head_words(c)};
 }
 
-/* Overwrites the logits of a block with the gradient of the loss. */
-static int differentiate(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
-                         const struct head_scratch *h,
-                         const struct pp_layer_blocks *b, void *const *s,
-                         size_t at, size_t n, struct pp_err *err)
+/* Gathers the rows of a block from x, multiplies by the vocabulary, and caps.
+ * The rows are divided by the temperature, and so are the logits: the gradient
+ * of the weight needs nothing else. */
+static void make_logits(const struct pp_call *c, const struct head_scratch *h,
+                        const struct pp_head_block *b, const void *x)
 {
-    void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
-    void *scale = pp_layer_statistic_at(l, s[PP_S_HEAD_SCALE], at);
-    const struct pp_head_block block = {h->logits,   lse, h->dx,
-                                        h->dx_bytes, b,   cap_of(l, mb)};
-    if (mb->teacher)
-        return pp_head_teacher_bwd(l, mb, &block, scale, at, n, err);
-    PP_LAYER_RUN(l->env->kernels->cross_entropy_bwd(
-        h->logits, lse, mb->targets + at, scale, n, pp_head_words(l),
-        cap_of(l, mb), l->env->stream));
-    return 0;
+    const struct pp_product p = logits_of(c);
+    PP_RUN(c, embedding_fwd, h->x, c->mb->scored_rows + b->at, x, b->n, c->C);
+    cool(c, h->x, b->n);
+    pp_product_fwd(c, &p, b->n, h->logits, h->x, NULL);
+    if (pp_head_cap(c) > 0)
+        PP_RUN(c, softcap, h->logits, pp_head_cap(c), b->n * p.out);
 }
 
-/* Makes the gradients of a block from its logits, which it overwrites: that of
- * its rows in dx (tokens, C), and that of the weight, which is added to dw. dx
- * or dw may be NULL. */
-static int block_gradients(const struct pp_layer *l,
-                           const struct pp_microbatch *mb,
-                           const struct head_scratch *h,
-                           const struct pp_layer_blocks *b, void *const *s,
-                           void *dx, void *dw, size_t at, size_t n,
-                           struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    size_t C = l->env->model->hidden, V = pp_head_words(l);
-    if (differentiate(l, mb, h, b, s, at, n, err))
-        return -1;
-    if (dx) {
-        PP_LAYER_RUN(k->linear_bwd_input(h->dx, h->logits, l->w[PP_P_WEIGHT], n,
-                                         C, V, C, V, l->env->stream));
-        if (cool(l, mb, h->dx, n, err))
-            return -1;
-        PP_LAYER_RUN(
-            k->scatter(dx, h->dx, mb->scored_rows + at, n, C, l->env->stream));
-    }
-    if (dw)
-        PP_LAYER_RUN(k->linear_bwd_weight(dw, NULL, h->logits, h->x, n, C, V, V,
-                                          C, l->env->stream));
-    return 0;
-}
+/* --- scores --- */
 
-/* Reports whether F makes the gradients. With several tensor-parallel ranks it
- * must not need b->summed, which has the gradient of the rows. */
-static bool makes_gradients(const struct pp_layer *l,
-                            const struct pp_microbatch *mb)
+/* Replaces the log-sum-exp and the log-probabilities of a block over the words
+ * of this rank by those over all words. room has two statistics of every rank
+ * for each row. */
+static void merge_words(const struct pp_call *c, const struct pp_head_block *b,
+                        void *logp, void *room)
 {
-    struct pp_backend b = pp_env_backend(l->env);
-    size_t rows = pp_head_block_rows(&b, pp_model_outputs(l->env->model));
-    if (!mb->at_once || l->role == PP_ROLE_FORWARD)
-        return false;
-    if (pp_env_tp(l->env) > 1 &&
-        (mb->teacher || mb->details || !merges_apart(l)))
-        return false;
-    return !mb->objective || block_end(mb, 0, rows) == mb->n_scored;
+    struct pp_collective of = c->env->tensor;
+    size_t bytes = b->n * c->k->accumulator_bytes;
+    char *own = (char *)room + (size_t)of.group.index * 2 * bytes;
+    of.value_bytes = c->k->accumulator_bytes;
+    pp_call_move(c, own, b->lse, bytes);
+    pp_call_move(c, own + bytes, logp, bytes);
+    PP_TRY(c, pp_all_gather(&of, room, NULL, (size_t)of.group.n * 2 * b->n,
+                            c->err));
+    PP_RUN(c, cross_entropy_merge, b->lse, logp, room, b->n,
+           (size_t)of.group.n);
 }
 
 /* Makes the logits of a block and scores them. */
-static int score_block(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       const struct head_scratch *h,
-                       const struct pp_layer_blocks *b, void *const *s,
-                       const void *x, size_t at, size_t n, struct pp_err *err)
+static void score_block(const struct pp_call *c, const struct head_scratch *h,
+                        const struct pp_head_block *b, const void *x)
 {
-    void *lse = pp_layer_statistic_at(l, s[PP_S_HEAD_LSE], at);
-    void *logp = pp_layer_statistic_at(l, h->logp, at);
-    const struct pp_head_block block = {h->logits, lse, h->dx, h->dx_bytes, b};
-    if (make_logits(l, mb, h, x, at, n, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->cross_entropy_fwd(
-        lse, logp, h->logits, mb->targets + at, n, pp_head_words(l),
-        l->env->stream));
-    if (pp_head_ranks(l) > 1 &&
-        pp_layer_merge_words(l, merges_apart(l) ? h->dx : b->summed, lse, logp,
-                             n, err))
-        return -1;
-    if (mb->teacher && pp_head_teacher_fwd(l, mb, &block, logp, at, n, err))
-        return -1;
-    if (mb->details)
-        return (mb->sampler ? pp_head_sample : pp_head_details)(l, mb, &block,
-                                                                at, n, err);
-    return 0;
+    void *logp = pp_statistic_at(c, h->logp, b->at);
+    make_logits(c, h, b, x);
+    PP_RUN(c, cross_entropy_fwd, b->lse, logp, h->logits,
+           c->mb->targets + b->at, b->n, pp_head_words(c));
+    if (pp_head_ranks(c) > 1)
+        merge_words(c, b, logp, merges_apart(c) ? h->dx : c->summed);
+    if (c->mb->teacher)
+        pp_head_teacher_fwd(c, b, logp);
+    if (c->mb->details && c->mb->sampler)
+        pp_head_sample(c, b);
+    else if (c->mb->details)
+        pp_head_details(c, b);
+}
+
+/* --- gradients --- */
+
+/* Makes the gradients of a block from its logits, which it overwrites: that of
+ * its rows in dx (tokens, C), or NULL, and if wanted that of the weight. */
+static void block_gradients(const struct pp_call *c,
+                            const struct head_scratch *h,
+                            const struct pp_head_block *b, void *dx,
+                            bool weight)
+{
+    const struct pp_product p = logits_of(c);
+    const void *scale = pp_statistic_at(c, c->s[PP_S_HEAD_SCALE], b->at);
+    if (c->mb->teacher)
+        pp_head_teacher_bwd(c, b, scale);
+    else
+        PP_RUN(c, cross_entropy_bwd, h->logits, b->lse, c->mb->targets + b->at,
+               scale, b->n, p.out, pp_head_cap(c));
+    if (dx) {
+        pp_product_bwd_input(c, &p, b->n, h->dx, h->logits);
+        cool(c, h->dx, b->n);
+        PP_RUN(c, scatter, dx, h->dx, c->mb->scored_rows + b->at, b->n, c->C);
+    }
+    if (weight)
+        pp_product_bwd_weight(c, &p, b->n, h->logits, h->x);
+}
+
+/* Reports whether F makes the gradients. With several tensor-parallel ranks it
+ * must not need c->summed, which has the gradient of the rows. */
+static bool makes_gradients(const struct pp_call *c)
+{
+    const struct pp_microbatch *mb = c->mb;
+    if (!mb->at_once || c->l->role == PP_ROLE_FORWARD)
+        return false;
+    if (pp_env_tp(c->env) > 1 &&
+        (mb->teacher || mb->details || !merges_apart(c)))
+        return false;
+    return !mb->objective || block_rows(c, 0, most_rows(c)) == mb->n_scored;
 }
 
 /* Computes one prediction from rows (tokens of this rank, C), and its gradients
  * if F makes them: that of the rows is then in PP_S_HEAD_X. */
-static int predict(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   const void *rows, const struct pp_layer_blocks *b,
-                   void *const *s, void *scratch, struct pp_err *err)
+static void predict(const struct pp_call *c, const void *rows)
 {
-    size_t n, scored = mb->n_scored;
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    void *kept = s[PP_S_HEAD_X], *dw = l->g[PP_P_WEIGHT];
-    void *dx = makes_gradients(l, mb) ? pp_layer_part(l, b, kept) : NULL;
-    bool makes = dx && rows_with_gradients(l, mb) > 0;
-    const void *x = pp_layer_gather(l, mb, b, rows, err);
-    if (!x)
-        return -1;
+    const struct head_scratch h = scratch_of(c);
+    struct pp_head_block b = block_at(c, &h, 0);
+    void *kept = c->s[PP_S_HEAD_X];
+    void *dx = makes_gradients(c) ? pp_layer_part(c, kept) : NULL;
+    bool makes = dx && rows_with_gradients(c) > 0, judged = c->mb->objective;
+    const void *x = pp_layer_gather(c, rows);
     if (dx)
-        PP_LAYER_RUN(l->env->kernels->zero(
-            dx, mb->tokens * l->env->model->hidden, l->env->stream));
-    if (!mb->objective && pp_head_write_scale(l, mb, s, err))
-        return -1;
-    for (size_t at = 0; at < scored; at += n) {
-        n = block_end(mb, at, h.rows);
-        if (score_block(l, mb, &h, b, s, x, at, n, err) ||
-            (makes && !mb->objective &&
-             block_gradients(l, mb, &h, b, s, dx, dw, at, n, err)))
-            return -1;
+        PP_RUN(c, zero, dx, c->T * c->C);
+    if (!judged)
+        pp_head_write_scale(c);
+    for (; b.at < c->mb->n_scored; b = block_at(c, &h, b.at + b.n)) {
+        score_block(c, &h, &b, x);
+        if (makes && !judged)
+            block_gradients(c, &h, &b, dx, true);
     }
-    if (pp_head_sum_loss(l, mb, b, s, h.logp, h.all_logps, err) ||
-        (makes && mb->objective &&
-         block_gradients(l, mb, &h, b, s, dx, dw, 0, scored, err)))
-        return -1;
-    return dx ? pp_layer_reduce(l, mb, b, kept, err) : 0;
+    pp_head_sum_loss(c, h.logp, h.all_logps);
+    if (makes && judged) {
+        b = block_at(c, &h, 0);
+        block_gradients(c, &h, &b, dx, true);
+    }
+    if (dx)
+        pp_layer_reduce(c, kept);
 }
 
-/* Makes the microbatch and the saved tensors of multi-token prediction look
- * like those of the next token. The caller sets loss. */
-static struct pp_microbatch look_ahead(const struct pp_microbatch *mb, void **s)
+/* Computes the input gradient (dx), the weight gradient, or both of one
+ * prediction from the same logits. Each goes through the blocks in ascending
+ * order, so both together give the same bits as one after the other. If F has
+ * made them, dx is there. */
+static void gradients(const struct pp_call *c, void *dx, bool weight)
 {
-    struct pp_microbatch ahead = *mb;
-    ahead.n_scored = ahead.n_labelled = mb->n_ahead;
-    ahead.scored_rows = mb->ahead_rows;
-    ahead.targets = mb->ahead_targets;
-    ahead.predicts = PP_PREDICTS_AHEAD;
-    ahead.logps = NULL;
+    size_t n_rows = rows_with_gradients(c);
+    const struct head_scratch h = scratch_of(c);
+    if (makes_gradients(c)) {
+        if (dx)
+            PP_RUN(c, copy, dx, c->s[PP_S_HEAD_X], c->R, c->C, c->C, c->C);
+        return;
+    }
+    void *part = dx ? pp_layer_part(c, dx) : NULL;
+    const void *x = pp_layer_gather(c, c->s[PP_S_HEAD_X]);
+    if (dx)
+        PP_RUN(c, zero, part, c->T * c->C);
+    struct pp_head_block b = block_at(c, &h, 0);
+    for (; (dx || c->g[PP_P_WEIGHT]) && b.at < n_rows;
+         b = block_at(c, &h, b.at + b.n)) {
+        make_logits(c, &h, &b, x);
+        block_gradients(c, &h, &b, part, weight);
+    }
+    if (dx)
+        pp_layer_reduce(c, dx);
+}
+
+/* --- one prediction or two --- */
+
+/* The call of multi-token prediction: its microbatch and saved tensors look
+ * like those of the next token. */
+struct ahead {
+    struct pp_call call;
+    struct pp_microbatch mb;
+    double loss;
+};
+
+static void look_ahead(const struct pp_call *c, struct ahead *a)
+{
+    a->mb = *c->mb;
+    a->mb.n_scored = a->mb.n_labelled = c->mb->n_ahead;
+    a->mb.scored_rows = c->mb->ahead_rows;
+    a->mb.targets = c->mb->ahead_targets;
+    a->mb.predicts = PP_PREDICTS_AHEAD;
+    a->mb.logps = NULL;
+    a->mb.loss = &a->loss;
+    a->loss = 0;
+    a->call = *c;
+    a->call.mb = &a->mb;
     for (size_t k = PP_S_HEAD_X; k < PP_S_AHEAD_X; k++)
-        s[k] = s[PP_S_AHEAD_X + k];
-    return ahead;
+        a->call.s[k] = c->s[PP_S_AHEAD_X + k];
 }
 
 /* Returns the rows of one prediction, which begin at x: x itself, or a copy
  * where B reads it if it computes the logits again. With multi-token prediction
  * x has two rows side by side. */
-static const void *rows_of(const struct pp_layer *l,
-                           const struct pp_microbatch *mb,
-                           const struct head_scratch *h, void *const *s,
-                           const void *x, struct pp_err *err)
+static const void *rows_of(const struct pp_call *c, const void *x)
 {
-    size_t C = l->env->model->hidden, width = C * (1 + l->env->model->n_mtp);
-    bool makes = makes_gradients(l, mb);
-    void *copy = makes ? h->ahead : s[PP_S_HEAD_X];
-    if (makes && width == C)
+    size_t width = c->C * (1 + c->m->n_mtp);
+    bool makes = makes_gradients(c);
+    void *copy = makes ? scratch_of(c).ahead : c->s[PP_S_HEAD_X];
+    if (makes && width == c->C)
         return x;
-    int code = l->env->kernels->copy(copy, x, pp_layer_rows(l, mb), C, C, width,
-                                     l->env->stream);
-    if (!code)
-        return copy;
-    pp_layer_fail(l, code, err);
-    return NULL;
+    PP_RUN(c, copy, copy, x, c->R, c->C, c->C, width);
+    return copy;
 }
 
-/* Finds the saved tensors, where write_scales finds those of earlier slices. */
-static void saved_of(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     enum pp_saved_when when, const struct pp_layer_blocks *b,
-                     void **s)
+static void head_fwd(const struct pp_call *c, void *y, const void *x)
 {
-    pp_layer_saved(l, pp_layer_room(mb->tokens, mb->room), when, b, s);
-}
-
-static int head_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    void *y, const void *x, const struct pp_layer_blocks *b,
-                    void *scratch, struct pp_err *err)
-{
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    void *s[PP_MAX_SAVED];
-    double loss = 0;
-    saved_of(l, mb, PP_IN_FORWARD, b, s);
-    if (l->env->model->generator && pp_head_pass_on(l, mb, y, x, err))
-        return -1;
-    const void *rows = rows_of(l, mb, &h, s, x, err);
-    if (!rows || predict(l, mb, rows, b, s, scratch, err))
-        return -1;
-    if (!mb->ahead)
-        return 0;
-    struct pp_microbatch ahead = look_ahead(mb, s);
-    rows = rows_of(l, &ahead, &h, s, pp_layer_at(l, x, l->env->model->hidden),
-                   err);
-    ahead.loss = &loss;
-    if (!rows || predict(l, &ahead, rows, b, s, scratch, err))
-        return -1;
+    struct ahead a;
+    if (c->m->generator)
+        pp_head_pass_on(c, y, x);
+    predict(c, rows_of(c, x));
+    if (!c->mb->ahead)
+        return;
+    look_ahead(c, &a);
+    predict(&a.call, rows_of(&a.call, pp_at(c, x, c->C)));
     /* All tensor-parallel ranks have the same. */
-    if (l->env->tensor.group.index == 0)
-        mb->ahead->loss += loss;
-    return 0;
+    if (c->env->tensor.group.index == 0)
+        c->mb->ahead->loss += a.loss;
 }
 
-/* Computes the input gradient (dx), the weight gradient (dw), or both of one
- * prediction from the same logits. Each goes through the blocks in ascending
- * order, so both together give the same bits as one after the other. If F has
- * made them, dx is there. */
-static int gradients(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     void *dx, void *dw, const struct pp_layer_blocks *b,
-                     void *const *s, void *scratch, struct pp_err *err)
+/* Makes the gradients of both predictions. They are then side by side. */
+static void head_gradients(const struct pp_call *c, void *dx, bool weight)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    size_t C = l->env->model->hidden, R = pp_layer_rows(l, mb), n;
-    size_t n_rows = rows_with_gradients(l, mb);
-    struct head_scratch h = head_buffers(l, mb, scratch);
-    if (makes_gradients(l, mb)) {
-        if (dx)
-            PP_LAYER_RUN(
-                k->copy(dx, s[PP_S_HEAD_X], R, C, C, C, l->env->stream));
-        return 0;
+    size_t C = c->C;
+    struct ahead a;
+    void *part = dx ? scratch_of(c).ahead : NULL;
+    if (!c->mb->ahead) {
+        gradients(c, dx, weight);
+        return;
     }
-    void *part = dx ? pp_layer_part(l, b, dx) : NULL;
-    const void *x = pp_layer_gather(l, mb, b, s[PP_S_HEAD_X], err);
-    if (!x)
-        return -1;
+    gradients(c, part, weight);
     if (dx)
-        PP_LAYER_RUN(k->zero(part, mb->tokens * C, l->env->stream));
-    for (size_t at = 0; (dx || dw) && at < n_rows; at += n) {
-        n = block_end(mb, at, h.rows);
-        if (make_logits(l, mb, &h, x, at, n, err) ||
-            block_gradients(l, mb, &h, b, s, part, dw, at, n, err))
-            return -1;
-    }
-    return dx ? pp_layer_reduce(l, mb, b, dx, err) : 0;
-}
-
-/* Does so for both predictions. Their gradients are then side by side. */
-static int head_gradients(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *dx, void *dw,
-                          const struct pp_layer_blocks *b, void *scratch,
-                          struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    size_t R = pp_layer_rows(l, mb), C = l->env->model->hidden;
-    void *s[PP_MAX_SAVED];
-    saved_of(l, mb, PP_IN_BACKWARD, b, s);
-    if (!mb->ahead)
-        return gradients(l, mb, dx, dw, b, s, scratch, err);
-    void *part = dx ? head_buffers(l, mb, scratch).ahead : NULL;
-    if (gradients(l, mb, part, dw, b, s, scratch, err))
-        return -1;
+        PP_RUN(c, copy, dx, part, c->R, C, 2 * C, C);
+    look_ahead(c, &a);
+    gradients(&a.call, part, weight);
     if (dx)
-        PP_LAYER_RUN(k->copy(dx, part, R, C, 2 * C, C, l->env->stream));
-    const struct pp_microbatch ahead = look_ahead(mb, s);
-    if (gradients(l, &ahead, part, dw, b, s, scratch, err))
-        return -1;
-    if (dx)
-        PP_LAYER_RUN(k->copy(pp_layer_at(l, dx, C), part, R, C, 2 * C, C,
-                             l->env->stream));
-    return 0;
+        PP_RUN(c, copy, pp_at(c, dx, C), part, c->R, C, 2 * C, C);
 }
 
-/* Adds the gradient of the rows that a generator reads. */
-static int add_passed(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      void *dx, const void *dy, void *scratch,
-                      struct pp_err *err)
+static void head_bwd_weight(const struct pp_call *c)
 {
-    return l->env->model->generator
-               ? pp_head_add_passed(l, mb, dx, dy,
-                                    head_buffers(l, mb, scratch).ahead, err)
-               : 0;
+    head_gradients(c, NULL, true);
 }
 
-static int head_bwd_input(const struct pp_layer *l,
-                          const struct pp_microbatch *mb, void *dx,
-                          const void *dy, const struct pp_layer_blocks *b,
-                          void *scratch, struct pp_err *err)
+/* Makes the gradient of the input, with that of the rows that a generator
+ * reads, and if wanted that of the weight. */
+static void input_gradients(const struct pp_call *c, void *dx, const void *dy,
+                            bool weight)
 {
-    return head_gradients(l, mb, dx, NULL, b, scratch, err) ||
-                   add_passed(l, mb, dx, dy, scratch, err)
-               ? -1
-               : 0;
+    head_gradients(c, dx, weight);
+    if (c->m->generator)
+        pp_head_add_passed(c, dx, dy, scratch_of(c).ahead);
 }
 
-static int head_bwd_weight(const struct pp_layer *l,
-                           const struct pp_microbatch *mb,
-                           const struct pp_layer_blocks *b, void *scratch,
-                           struct pp_err *err)
+static void head_bwd_input(const struct pp_call *c, void *dx, const void *dy)
 {
-    return head_gradients(l, mb, NULL, l->g[PP_P_WEIGHT], b, scratch, err);
+    input_gradients(c, dx, dy, false);
 }
 
-static int head_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    void *dx, const void *dy, const struct pp_layer_blocks *b,
-                    void *scratch, struct pp_err *err)
+static void head_bwd(const struct pp_call *c, void *dx, const void *dy)
 {
-    return head_gradients(l, mb, dx, l->g[PP_P_WEIGHT], b, scratch, err) ||
-                   add_passed(l, mb, dx, dy, scratch, err)
-               ? -1
-               : 0;
+    input_gradients(c, dx, dy, true);
 }
 
 const struct pp_layer_ops pp_layer_head = {
@@ -437,4 +396,6 @@ const struct pp_layer_ops pp_layer_head = {
     .bwd_input = head_bwd_input,
     .bwd_weight = head_bwd_weight,
     .bwd = head_bwd,
+    .x = PP_NO_SLOT,
+    .dy = PP_NO_SLOT,
 };

@@ -7,7 +7,7 @@
  * a rank follow each other. Received rows are put in the order of the
  * sequences. PP_S_LSE has the values of this rank's heads for all rows, which
  * are as many as those of all heads for its own rows. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_attention.h"
 
 #include "comm/collective.h"
 
@@ -26,6 +26,11 @@ struct bundle {
     size_t n, width;
 };
 
+static size_t n_members(const struct pp_call *c)
+{
+    return (size_t)c->env->context.group.n;
+}
+
 static void add_block(struct bundle *b, const void *from, size_t ld, size_t at,
                       size_t width)
 {
@@ -34,10 +39,10 @@ static void add_block(struct bundle *b, const void *from, size_t ld, size_t at,
 }
 
 /* Queries, keys and values of a tensor like QKV. */
-static struct bundle bundle_of(const struct pp_layer *l, const void *qkv)
+static struct bundle bundle_of(const struct pp_call *c, const void *qkv)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(l->env->model);
-    size_t share = (size_t)l->env->context.group.n;
+    struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    size_t share = n_members(c);
     struct bundle b = {.n = 0};
     add_block(&b, qkv, w.qkv, 0, w.q / share);
     add_block(&b, qkv, w.qkv, w.q, (w.qk - w.q) / share);
@@ -46,146 +51,112 @@ static struct bundle bundle_of(const struct pp_layer *l, const void *qkv)
 }
 
 /* Exchanges rows of a width: part i of out goes to member i. */
-static int exchange(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    void *in, const void *out, size_t width, struct pp_err *err)
+static void swap_rows(const struct pp_call *c, void *in, const void *out,
+                      size_t width)
 {
-    const struct pp_group *g = &l->env->context.group;
-    size_t at[PP_MOST_A2A_RANKS + 1], part = mb->tokens * width;
-    size_t own = (size_t)g->index * part;
-    for (int i = 0; i <= g->n; i++)
-        at[i] = (size_t)i * part;
-    PP_LAYER_RUN(l->env->kernels->copy(pp_layer_at(l, in, own),
-                                       pp_layer_at(l, out, own), mb->tokens,
-                                       width, width, width, l->env->stream));
-    return pp_all_to_all(&l->env->context, in, at, out, at, err);
+    size_t at[PP_MOST_A2A_RANKS + 1], part = c->T * width;
+    size_t own = (size_t)c->env->context.group.index * part;
+    for (size_t i = 0; i <= n_members(c); i++)
+        at[i] = i * part;
+    PP_RUN(c, copy, pp_at(c, in, own), pp_at(c, out, own), c->T, width, width,
+           width);
+    PP_TRY(c, pp_all_to_all(&c->env->context, in, at, out, at, c->err));
+}
+
+/* Copies the columns of every member between the tensors of a bundle and x,
+ * where the rows of a member follow each other. */
+static void copy_columns(const struct pp_call *c, const struct bundle *b,
+                         void *x, bool to_x)
+{
+    for (size_t i = 0; i < n_members(c); i++) {
+        void *at = pp_at(c, x, i * c->T * b->width);
+        for (size_t j = 0; j < b->n; j++) {
+            const struct columns *k = &b->block[j];
+            void *own = pp_at(c, k->from, k->at + i * k->width);
+            PP_RUN(c, copy, to_x ? at : own, to_x ? own : at, c->T, k->width,
+                   to_x ? b->width : k->ld, to_x ? k->ld : b->width);
+            at = pp_at(c, at, k->width);
+        }
+    }
 }
 
 /* Sends every member its columns. Leaves the rows of all ranks in the order of
  * the sequences in x; y is scratch. */
-static int to_heads(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct bundle *b, void *x, void *y,
-                    struct pp_err *err)
+static void to_heads(const struct pp_call *c, const struct bundle *b, void *x,
+                     void *y)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    for (int i = 0; i < l->env->context.group.n; i++) {
-        size_t to = (size_t)i * mb->tokens * b->width;
-        for (size_t j = 0; j < b->n; j++) {
-            const struct columns *c = &b->block[j];
-            PP_LAYER_RUN(
-                k->copy(pp_layer_at(l, x, to),
-                        pp_layer_at(l, c->from, c->at + (size_t)i * c->width),
-                        mb->tokens, c->width, b->width, c->ld, l->env->stream));
-            to += c->width;
-        }
-    }
-    if (exchange(l, mb, y, x, b->width, err))
-        return -1;
-    PP_LAYER_RUN(k->embedding_fwd(x, mb->order, y, mb->key_rows, b->width,
-                                  l->env->stream));
-    return 0;
+    copy_columns(c, b, x, true);
+    swap_rows(c, y, x, b->width);
+    PP_RUN(c, embedding_fwd, x, c->mb->order, y, c->mb->key_rows, b->width);
 }
 
 /* Takes rows x, in the order of the sequences, back to the ranks that own them:
  * the columns of every member go where `from` of the bundle points. */
-static int from_heads(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct bundle *b, void *x, void *y,
-                      struct pp_err *err)
+static void from_heads(const struct pp_call *c, const struct bundle *b, void *x,
+                       void *y)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    PP_LAYER_RUN(
-        k->scatter(y, x, mb->order, mb->key_rows, b->width, l->env->stream));
-    if (exchange(l, mb, x, y, b->width, err))
-        return -1;
-    for (int i = 0; i < l->env->context.group.n; i++) {
-        size_t at = (size_t)i * mb->tokens * b->width;
-        for (size_t j = 0; j < b->n; j++) {
-            const struct columns *c = &b->block[j];
-            PP_LAYER_RUN(
-                k->copy(pp_layer_at(l, c->from, c->at + (size_t)i * c->width),
-                        pp_layer_at(l, x, at), mb->tokens, c->width, c->ld,
-                        b->width, l->env->stream));
-            at += c->width;
-        }
-    }
-    return 0;
+    PP_RUN(c, scatter, y, x, c->mb->order, c->mb->key_rows, b->width);
+    swap_rows(c, x, y, b->width);
+    copy_columns(c, b, x, false);
 }
 
 /* Returns the shape of whole sequences with a share of the heads; rows have ld
- * elements. */
+ * elements, and those of outputs ldo. */
 static struct pp_attention_shape
-shape_of_heads(const struct pp_layer *l, const struct pp_microbatch *mb,
-               const struct pp_attention_shape *a, size_t ld)
+shape_of_heads(const struct pp_call *c, const struct pp_attention_shape *a,
+               size_t ld, size_t ldo)
 {
-    size_t share = (size_t)l->env->context.group.n;
     struct pp_attention_shape h = *a;
-    h.N = mb->key_rows;
-    h.NH /= share;
-    h.NKV /= share;
+    h.N = c->mb->key_rows;
+    h.NH /= n_members(c);
+    h.NKV /= n_members(c);
     h.ldq = h.ldkv = ld;
-    h.n_sequences = mb->n_whole;
-    h.cu = mb->whole_cu;
-    h.cu_padded = mb->whole_cu_padded;
+    h.ldo = ldo;
+    h.n_sequences = c->mb->n_whole;
+    h.cu = c->mb->whole_cu;
+    h.cu_padded = c->mb->whole_cu_padded;
     return h;
 }
 
-static int heads_exchange_fwd(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_attention_shape *a,
-                              const struct pp_layer_blocks *b, void *const *s,
-                              void *tiles, struct pp_err *err)
+static void heads_fwd(const struct pp_call *c,
+                      const struct pp_attention_shape *a, void *tiles)
 {
-    (void)b;
-    struct bundle qkv = bundle_of(l, s[PP_S_QKV]), o = {.n = 0};
-    struct pp_attention_shape h = shape_of_heads(l, mb, a, qkv.width);
-    void *x = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(&h));
-    void *y = pp_layer_at(l, x, mb->key_rows * qkv.width);
-    size_t q = qkv.block[0].width, k = qkv.block[1].width;
-    const void *sinks = l->w[PP_P_SINKS];
+    struct bundle qkv = bundle_of(c, c->s[PP_S_QKV]), o = {.n = 0};
+    size_t ldo = a->ldo / n_members(c);
+    struct pp_attention_shape h = shape_of_heads(c, a, qkv.width, ldo);
+    void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
+    void *y = pp_at(c, x, c->mb->key_rows * qkv.width);
+    size_t q = qkv.block[0].width, qk = q + qkv.block[1].width;
+    const void *sinks = c->w[PP_P_SINKS];
     if (sinks)
-        sinks = pp_layer_at(l, sinks, pp_lse_rows(l, mb).first);
-    h.ldo = a->ldo / (size_t)l->env->context.group.n;
-    add_block(&o, s[PP_S_ATTN], a->ldo, 0, h.ldo);
-    if (to_heads(l, mb, &qkv, x, y, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->attention_fwd(
-        y, s[PP_S_LSE], x, pp_layer_at(l, x, q), pp_layer_at(l, x, q + k),
-        sinks, &h, tiles, l->env->stream));
-    return from_heads(l, mb, &o, y, x, err);
+        sinks = pp_at(c, sinks, pp_lse_rows(c).first);
+    add_block(&o, c->s[PP_S_ATTN], a->ldo, 0, ldo);
+    to_heads(c, &qkv, x, y);
+    PP_RUN(c, attention_fwd, y, c->s[PP_S_LSE], x, pp_at(c, x, q),
+           pp_at(c, x, qk), sinks, &h, tiles);
+    from_heads(c, &o, y, x);
 }
 
-static int heads_exchange_bwd(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_attention_shape *a,
-                              const void *dattn,
-                              const struct pp_layer_blocks *b, void *const *s,
-                              void *tiles, struct pp_err *err)
+static void heads_bwd(const struct pp_call *c,
+                      const struct pp_attention_shape *a, const void *dattn,
+                      void *tiles)
 {
-    (void)b;
-    const struct pp_kernels *k = l->env->kernels;
-    struct bundle all = bundle_of(l, s[PP_S_QKV]);
-    struct bundle grads = bundle_of(l, s[PP_S_DQKV]);
+    struct bundle all = bundle_of(c, c->s[PP_S_QKV]);
+    struct bundle grads = bundle_of(c, c->s[PP_S_DQKV]);
     size_t q = grads.block[0].width, qk = q + grads.block[1].width;
-    size_t o = a->ldo / (size_t)l->env->context.group.n;
-    add_block(&all, s[PP_S_ATTN], a->ldo, 0, o);
+    size_t o = a->ldo / n_members(c);
+    add_block(&all, c->s[PP_S_ATTN], a->ldo, 0, o);
     add_block(&all, dattn, a->ldo, 0, o);
-    struct pp_attention_shape h = shape_of_heads(l, mb, a, all.width);
-    h.ldo = all.width;
-    void *x = pp_layer_at(l, tiles, k->attention_scratch(&h));
-    void *y = pp_layer_at(l, x, mb->key_rows * all.width);
-    if (to_heads(l, mb, &all, x, y, err))
-        return -1;
-    if (pp_sinks_bwd_input(l, mb, s, pp_layer_at(l, x, grads.width + o),
-                           pp_layer_at(l, x, grads.width), all.width, err))
-        return -1;
-    PP_LAYER_RUN(k->attention_bwd(
-        y, pp_layer_at(l, y, q), pp_layer_at(l, y, qk),
-        pp_layer_at(l, x, grads.width + o), x, pp_layer_at(l, x, q),
-        pp_layer_at(l, x, qk), pp_layer_at(l, x, grads.width), s[PP_S_LSE], &h,
-        tiles, l->env->stream));
-    PP_LAYER_RUN(k->copy(x, y, mb->key_rows, grads.width, grads.width,
-                         all.width, l->env->stream));
-    return from_heads(l, mb, &grads, x, y, err);
+    struct pp_attention_shape h = shape_of_heads(c, a, all.width, all.width);
+    void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
+    void *y = pp_at(c, x, c->mb->key_rows * all.width);
+    const void *attn = pp_at(c, x, grads.width), *d = pp_at(c, attn, o);
+    to_heads(c, &all, x, y);
+    pp_sinks_bwd_input(c, d, attn, all.width);
+    PP_RUN(c, attention_bwd, y, pp_at(c, y, q), pp_at(c, y, qk), d, x,
+           pp_at(c, x, q), pp_at(c, x, qk), attn, c->s[PP_S_LSE], &h, tiles);
+    PP_RUN(c, copy, x, y, c->mb->key_rows, grads.width, grads.width, all.width);
+    from_heads(c, &grads, x, y);
 }
 
-const struct pp_attention_exchange pp_exchange_heads = {heads_exchange_fwd,
-                                                        heads_exchange_bwd};
+const struct pp_attention_exchange pp_exchange_heads = {heads_fwd, heads_bwd};

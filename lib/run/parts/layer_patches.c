@@ -13,132 +13,101 @@
 
 /* Returns the place of row number i of an image among its pixels, if its
  * features begin with number `first` among all. */
-static ptrdiff_t source_of(const struct pp_layer *l,
-                           const struct pp_microbatch *mb, size_t first,
-                           size_t i)
+static ptrdiff_t source_of(const struct pp_call *c, size_t first, size_t i)
 {
-    size_t merge = pp_layer_encoder(l)->merge;
-    if (!mb->sources)
+    size_t merge = pp_layer_encoder(c)->merge;
+    if (!c->mb->sources)
         return (ptrdiff_t)i;
     ptrdiff_t feature =
-        (ptrdiff_t)mb->sources[first + i / merge] - (ptrdiff_t)first;
+        (ptrdiff_t)c->mb->sources[first + i / merge] - (ptrdiff_t)first;
     return feature * (ptrdiff_t)merge + (ptrdiff_t)(i % merge);
 }
 
 /* Writes the pixels of rows from `at` on, in the type of the layer. */
-static void fill_pixels(const struct pp_layer *l,
-                        const struct pp_microbatch *mb, void *to, size_t at,
-                        size_t n)
+static void fill_pixels(const struct pp_call *c, void *to, size_t at, size_t n)
 {
-    const struct pp_vision *v = pp_layer_encoder(l);
-    size_t P = v->patch_inputs, bytes = l->env->kernels->element_bytes;
-    size_t skipped = l->w[PP_P_CLASS] ? 1 : 0, end = at + n;
+    const struct pp_vision *v = pp_layer_encoder(c);
+    const struct pp_microbatch *mb = c->mb;
+    size_t P = v->patch_inputs, bytes = c->k->element_bytes;
+    size_t skipped = c->w[PP_P_CLASS] ? 1 : 0, end = at + n;
     memset(to, 0, n * P * bytes);
     for (size_t k = 0; k < mb->n_sequences; k++) {
         size_t begin = (size_t)mb->host_cu_padded[k], first = begin + skipped;
         size_t last = begin + (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
         size_t row = first > at ? first : at;
-        for (; row < last && row < end; row++)
+        for (; row < last && row < end; row++) {
+            ptrdiff_t source = source_of(c, first / v->merge, row - first);
             pp_elements_convert((char *)to + (row - at) * P * bytes, bytes,
-                                mb->pixels[k] + source_of(l, mb,
-                                                          first / v->merge,
-                                                          row - first) *
-                                                    (ptrdiff_t)P,
+                                mb->pixels[k] + source * (ptrdiff_t)P,
                                 sizeof(float), P);
+        }
     }
 }
 
-int pp_layer_put_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      void *to, size_t width, pp_layer_fill_fn *fill,
-                      struct pp_err *err)
+void pp_layer_put_rows(const struct pp_call *c, void *to, size_t width,
+                       pp_layer_fill_fn *fill)
 {
-    size_t row = width * l->env->kernels->element_bytes;
+    size_t row = width * c->k->element_bytes;
     size_t most = PP_PIXEL_ROOM > row ? PP_PIXEL_ROOM / row : 1, n;
-    if (pp_env_is_host(l->env)) {
-        fill(l, mb, to, 0, mb->tokens);
-        return 0;
+    if (pp_env_is_host(c->env)) {
+        fill(c, to, 0, c->T);
+        return;
     }
-    for (size_t at = 0; at < mb->tokens; at += n) {
-        n = mb->tokens - at < most ? mb->tokens - at : most;
-        fill(l, mb, l->env->pixel_room, at, n);
-        if (pp_layer_put(l, (char *)to + at * row, l->env->pixel_room, n * row,
-                         err))
-            return -1;
+    for (size_t at = 0; at < c->T; at += n) {
+        n = c->T - at < most ? c->T - at : most;
+        fill(c, c->env->pixel_room, at, n);
+        pp_call_put(c, (char *)to + at * row, c->env->pixel_room, n * row);
     }
-    return 0;
 }
 
-static int patches_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       void *y, const void *x, const struct pp_layer_blocks *b,
-                       void *scratch, struct pp_err *err)
+static struct pp_product product(const struct pp_call *c)
 {
-    (void)x, (void)scratch;
-    const struct pp_kernels *k = l->env->kernels;
-    size_t R = pp_layer_rows(l, mb), first = pp_layer_first_row(l, mb);
-    size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_FORWARD, b, s);
-    if (pp_layer_put_rows(l, mb, s[PP_S_PATCH_X], P, fill_pixels, err))
-        return -1;
-    PP_LAYER_RUN(k->linear_fwd(y, s[PP_S_PATCH_X], l->w[PP_P_PATCH], NULL, NULL,
-                               R, P, C, C, P, l->env->stream));
-    if (!l->w[PP_P_CLASS])
-        return 0;
-    PP_LAYER_RUN(k->embedding_add(y, mb->input_ids + first, l->w[PP_P_CLASS], R,
-                                  C, l->env->stream));
-    PP_LAYER_RUN(k->embedding_add(y, mb->positions + first,
-                                  l->w[PP_P_POSITIONS], R, C, l->env->stream));
-    return 0;
+    return (struct pp_product){PP_P_PATCH, PP_NO_SLOT,
+                               pp_layer_encoder(c)->patch_inputs, c->C};
 }
 
-static int patches_bwd_input(const struct pp_layer *l,
-                             const struct pp_microbatch *mb, void *dx,
-                             const void *dy, const struct pp_layer_blocks *b,
-                             void *scratch, struct pp_err *err)
+static void patches_fwd(const struct pp_call *c, void *y, const void *x)
 {
-    (void)dx, (void)scratch;
-    size_t C = l->env->model->hidden;
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    PP_LAYER_RUN(l->env->kernels->copy(
-        s[PP_S_PATCH_DY], dy, pp_layer_rows(l, mb), C, C, C, l->env->stream));
-    return 0;
+    (void)x;
+    const struct pp_product p = product(c);
+    size_t first = pp_layer_first_row(c);
+    pp_layer_put_rows(c, c->s[PP_S_PATCH_X], p.in, fill_pixels);
+    pp_product_fwd(c, &p, c->R, y, c->s[PP_S_PATCH_X], NULL);
+    if (!c->w[PP_P_CLASS])
+        return;
+    PP_RUN(c, embedding_add, y, c->mb->input_ids + first, c->w[PP_P_CLASS],
+           c->R, c->C);
+    PP_RUN(c, embedding_add, y, c->mb->positions + first, c->w[PP_P_POSITIONS],
+           c->R, c->C);
+}
+
+/* The gradient of y is kept, and nothing reads one of the pixels. */
+static void patches_bwd_input(const struct pp_call *c, void *dx, const void *dy)
+{
+    (void)c, (void)dx, (void)dy;
 }
 
 /* Adds the gradients of rows of a table: the class token, or the positions. */
-static int add_rows_of(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       size_t slot, const int32_t *ids, const void *dy,
-                       struct pp_err *err)
+static void add_rows_of(const struct pp_call *c, size_t slot,
+                        const int32_t *ids)
 {
-    if (l->g[slot])
-        PP_LAYER_RUN(l->env->kernels->embedding_bwd_weight(
-            l->g[slot], dy, ids + pp_layer_first_row(l, mb),
-            pp_layer_rows(l, mb), l->env->model->hidden, l->env->stream));
-    return 0;
+    if (c->g[slot])
+        PP_RUN(c, embedding_bwd_weight, c->g[slot], c->s[PP_S_PATCH_DY],
+               ids + pp_layer_first_row(c), c->R, c->C);
 }
 
-static int patches_bwd_weight(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
-                              const struct pp_layer_blocks *b, void *scratch,
-                              struct pp_err *err)
+static void patches_bwd_weight(const struct pp_call *c)
 {
-    (void)scratch;
-    size_t C = l->env->model->hidden, P = pp_layer_encoder(l)->patch_inputs;
-    void *s[PP_MAX_SAVED];
-    pp_layer_saved(l, mb->tokens, PP_IN_BACKWARD, b, s);
-    const void *dy = s[PP_S_PATCH_DY];
-    if (l->g[PP_P_PATCH])
-        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
-            l->g[PP_P_PATCH], NULL, dy, s[PP_S_PATCH_X], pp_layer_rows(l, mb),
-            P, C, C, P, l->env->stream));
-    return add_rows_of(l, mb, PP_P_CLASS, mb->input_ids, dy, err) ||
-                   add_rows_of(l, mb, PP_P_POSITIONS, mb->positions, dy, err)
-               ? -1
-               : 0;
+    const struct pp_product p = product(c);
+    pp_product_bwd_weight(c, &p, c->R, c->s[PP_S_PATCH_DY], c->s[PP_S_PATCH_X]);
+    add_rows_of(c, PP_P_CLASS, c->mb->input_ids);
+    add_rows_of(c, PP_P_POSITIONS, c->mb->positions);
 }
 
 const struct pp_layer_ops pp_layer_patches = {
     .fwd = patches_fwd,
     .bwd_input = patches_bwd_input,
     .bwd_weight = patches_bwd_weight,
+    .x = PP_NO_SLOT,
+    .dy = PP_S_PATCH_DY,
 };

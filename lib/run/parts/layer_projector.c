@@ -16,34 +16,30 @@
 #include "model/vision.h"
 #include "run/parts/layer_impl.h"
 
-/* Rows and widths: features, norms of one, and a patch; what the first product
- * reads, what it writes on this rank, and what the language model gets. */
+/* Rows and widths: features, norms of one, and a patch; and the two products,
+ * the first of which a projector of audio lacks. */
 struct projector {
     bool norms, pools;
-    size_t n, merge, states, patch, in, middle, out;
-    size_t last; /* the slot of what the last product reads */
-    void *s[PP_MAX_SAVED];
+    size_t n, merge, states, patch;
+    struct pp_product first, last;
+    const void *last_x; /* what the last product reads */
 };
 
-static struct projector projector_of(const struct pp_layer *l,
-                                     const struct pp_microbatch *mb,
-                                     enum pp_saved_when when,
-                                     const struct pp_layer_blocks *b)
+static struct projector projector_of(const struct pp_call *c)
 {
-    const struct pp_model *m = l->env->model;
-    const struct pp_vision *v = pp_layer_encoder(l);
+    const struct pp_vision *v = pp_layer_encoder(c);
     bool pools = pp_vision_hears(v);
     struct projector p = {.norms = pools || pp_vision_merges(v),
                           .pools = pools,
-                          .n = mb->n_features,
+                          .n = c->mb->n_features,
                           .merge = pools ? 1 : v->merge,
                           .states = pp_vision_states(v),
-                          .patch = v->hidden,
-                          .out = m->hidden};
-    p.in = p.merge * p.states * p.patch;
-    p.middle = pools ? p.in : pp_vision_middle(m, v) / pp_vision_tp(v);
-    p.last = pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT;
-    pp_layer_saved(l, p.n, when, b, p.s);
+                          .patch = v->hidden};
+    size_t in = p.merge * p.states * p.patch;
+    size_t middle = pools ? in : pp_vision_middle(c->m, v) / pp_vision_tp(v);
+    p.first = (struct pp_product){PP_P_LINEAR1, PP_P_LINEAR1_BIAS, in, middle};
+    p.last = (struct pp_product){PP_P_LINEAR2, PP_P_LINEAR2_BIAS, middle, c->C};
+    p.last_x = c->s[pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT];
     return p;
 }
 
@@ -52,197 +48,141 @@ static const struct pp_norm_slots of_patches = {
     PP_P_MERGER_NORM, PP_P_MERGER_NORM_BIAS, PP_S_MERGER_X, PP_S_MERGER_RSTD,
     PP_S_MERGER_MEAN, PP_S_FEATURES,         PP_S_DMERGER,  PP_NO_SLOT};
 
-/* Returns the operations of that norm. The layer of the encoder that they work
- * on goes to *in. */
-static const struct pp_norm_ops *norm_of_patches(const struct pp_layer *l,
-                                                 struct pp_layer *in)
+static struct pp_call call_of_norm(const struct pp_call *c)
 {
-    *in = *l;
-    in->env = l->env->images[l->unit.encoder];
-    return pp_norm_ops(pp_family_of(in->env->model->architecture)->norm);
+    return pp_call_in(c, c->env->images[c->l->unit.encoder]);
 }
 
 /* Copies the rows of features, each of `merge` patches or of several states,
  * from their places in the encoder. */
-static int take_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct projector *p, void *y, const void *x,
-                     struct pp_err *err)
+static void take_rows(const struct pp_call *c, const struct projector *p,
+                      void *y, const void *x)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    PP_LAYER_RUN(
-        mb->feature_rows
-            ? k->embedding_fwd(y, mb->feature_rows, x, p->n * p->states,
-                               p->in / p->states, l->env->stream)
-            : k->copy(y, x, p->n, p->in, p->in, p->in, l->env->stream));
-    return 0;
+    size_t in = p->first.in;
+    if (c->mb->feature_rows)
+        PP_RUN(c, embedding_fwd, y, c->mb->feature_rows, x, p->n * p->states,
+               in / p->states);
+    else
+        PP_RUN(c, copy, y, x, p->n, in, in, in);
 }
 
 /* Writes the means of two rows each, the first of which is listed. */
-static int pool_rows(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct projector *p, void *y, const void *x,
-                     struct pp_err *err)
+static void pool_rows(const struct pp_call *c, const struct projector *p,
+                      void *y, const void *x)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    void *stream = l->env->stream;
-    PP_LAYER_RUN(k->embedding_fwd(y, mb->feature_rows, x, p->n, p->in, stream));
-    PP_LAYER_RUN(k->embedding_add(y, mb->feature_rows, pp_layer_at(l, x, p->in),
-                                  p->n, p->in, stream));
-    PP_LAYER_RUN(k->scale_by(y, 0.5, p->n * p->in, stream));
-    return 0;
+    size_t in = p->first.in;
+    const int32_t *rows = c->mb->feature_rows;
+    PP_RUN(c, embedding_fwd, y, rows, x, p->n, in);
+    PP_RUN(c, embedding_add, y, rows, pp_at(c, x, in), p->n, in);
+    PP_RUN(c, scale_by, y, 0.5, p->n * in);
 }
 
 /* Finds what the first product reads. */
-static int read_features(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
-                         const struct projector *p, const void *x,
-                         struct pp_err *err)
+static void read_features(const struct pp_call *c, const struct projector *p,
+                          const void *x)
 {
-    struct pp_layer in;
-    size_t to = p->norms ? PP_S_MERGER_X : PP_S_FEATURES;
-    if (p->pools ? pool_rows(l, mb, p, p->s[to], x, err)
-                 : take_rows(l, mb, p, p->s[to], x, err))
-        return -1;
-    return p->norms
-               ? norm_of_patches(l, &in)->fwd(
-                     &in, &of_patches, p->n * p->merge, p->s[PP_S_FEATURES],
-                     p->s[PP_S_MERGER_X], NULL, p->s, err)
-               : 0;
+    const struct pp_call in = call_of_norm(c);
+    void *to = c->s[p->norms ? PP_S_MERGER_X : PP_S_FEATURES];
+    if (p->pools)
+        pool_rows(c, p, to, x);
+    else
+        take_rows(c, p, to, x);
+    if (p->norms)
+        pp_norm_fwd(&in, &of_patches, p->n * p->merge, c->s[PP_S_FEATURES],
+                    NULL);
 }
 
-static int first_product(const struct pp_layer *l, const struct projector *p,
-                         struct pp_err *err)
+static void projector_fwd(const struct pp_call *c, void *y, const void *x)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    PP_LAYER_RUN(k->linear_fwd(p->s[PP_S_PROJECTED], p->s[PP_S_FEATURES],
-                               l->w[PP_P_LINEAR1], l->w[PP_P_LINEAR1_BIAS],
-                               NULL, p->n, p->in, p->middle, p->middle, p->in,
-                               l->env->stream));
-    PP_LAYER_RUN(k->gelu_fwd(
-        p->s[PP_S_PROJECTED_ACT], p->s[PP_S_PROJECTED], p->n * p->middle,
-        pp_layer_encoder(l)->projector_gelu, l->env->stream));
-    return 0;
+    struct projector p = projector_of(c);
+    const struct pp_feature_routes *routes = c->mb->routes;
+    void *made = routes ? c->scratch : y;
+    read_features(c, &p, x);
+    if (!p.pools) {
+        pp_product_fwd(c, &p.first, p.n, c->s[PP_S_PROJECTED],
+                       c->s[PP_S_FEATURES], NULL);
+        PP_RUN(c, gelu_fwd, c->s[PP_S_PROJECTED_ACT], c->s[PP_S_PROJECTED],
+               p.n * p.first.out, pp_layer_encoder(c)->projector_gelu);
+        if (!pp_layer_adds_bias(c))
+            p.last.bias = PP_NO_SLOT;
+    }
+    pp_product_fwd(c, &p.last, p.n, made, p.last_x, NULL);
+    if (!p.pools)
+        pp_layer_add_up(c, made, p.n, c->C);
+    if (routes)
+        PP_RUN(c, embedding_fwd, y, routes->order, made, p.n, c->C);
 }
 
-static int projector_fwd(const struct pp_layer *l,
-                         const struct pp_microbatch *mb, void *y, const void *x,
-                         const struct pp_layer_blocks *b, void *scratch,
-                         struct pp_err *err)
+/* Computes the gradient `to` of what the first product reads, or NULL. */
+static void first_product_bwd(const struct pp_call *c,
+                              const struct projector *p, void *to)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    struct projector p = projector_of(l, mb, PP_IN_FORWARD, b);
-    void *made = mb->routes ? scratch : y;
-    if (read_features(l, mb, &p, x, err) ||
-        (!p.pools && first_product(l, &p, err)))
-        return -1;
-    bool adds_bias = p.pools || pp_layer_adds_bias(l);
-    PP_LAYER_RUN(k->linear_fwd(made, p.s[p.last], l->w[PP_P_LINEAR2],
-                               adds_bias ? l->w[PP_P_LINEAR2_BIAS] : NULL, NULL,
-                               p.n, p.middle, p.out, p.out, p.middle,
-                               l->env->stream));
-    if (!p.pools && pp_layer_add_up(l, b, made, p.n, p.out, err))
-        return -1;
-    if (mb->routes)
-        PP_LAYER_RUN(k->embedding_fwd(y, mb->routes->order, made, p.n, p.out,
-                                      l->env->stream));
-    return 0;
-}
-
-/* Computes the gradient `to` of what the first product reads. */
-static int first_product_bwd(const struct pp_layer *l,
-                             const struct pp_layer_blocks *b,
-                             const struct projector *p, void *to,
-                             struct pp_err *err)
-{
-    const struct pp_kernels *k = l->env->kernels;
-    void *d = p->s[PP_S_DPROJECTED];
-    PP_LAYER_RUN(k->gelu_bwd(d, d, p->s[PP_S_PROJECTED], p->n * p->middle,
-                             pp_layer_encoder(l)->projector_gelu,
-                             l->env->stream));
+    void *d = c->s[PP_S_DPROJECTED];
+    PP_RUN(c, gelu_bwd, d, d, c->s[PP_S_PROJECTED], p->n * p->first.out,
+           pp_layer_encoder(c)->projector_gelu);
     if (!to)
-        return 0;
-    PP_LAYER_RUN(k->linear_bwd_input(to, d, l->w[PP_P_LINEAR1], p->n, p->in,
-                                     p->middle, p->in, p->middle,
-                                     l->env->stream));
-    return pp_layer_add_up(l, b, to, p->n, p->in, err);
+        return;
+    pp_product_bwd_input(c, &p->first, p->n, to, d);
+    pp_layer_add_up(c, to, p->n, p->first.in);
 }
 
 /* Computes dx from the gradient of the features, which is in the scratch if
  * they are some rows of the encoder or in another order; rows that the language
  * model does not get have a gradient of 0. */
-static int read_gradient(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
-                         const struct projector *p, void *dx, void *rows,
-                         struct pp_err *err)
+static void read_gradient(const struct pp_call *c, const struct projector *p,
+                          void *dx, void *rows)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    struct pp_layer in;
-    if (p->norms && norm_of_patches(l, &in)->bwd_input(
-                        &in, &of_patches, p->n * p->merge, rows,
-                        p->s[PP_S_DMERGER], NULL, p->s, err))
-        return -1;
-    if (!mb->feature_rows)
-        return 0;
-    PP_LAYER_RUN(
-        k->zero(dx, mb->tokens * p->states * p->patch, l->env->stream));
+    const struct pp_call norm = call_of_norm(c);
+    size_t in = p->first.in;
+    if (p->norms)
+        pp_norm_bwd_input(&norm, &of_patches, p->n * p->merge, rows,
+                          c->s[PP_S_DMERGER], NULL);
+    if (!c->mb->feature_rows)
+        return;
+    PP_RUN(c, zero, dx, c->T * p->states * p->patch);
     if (p->pools)
-        PP_LAYER_RUN(k->scale_by(rows, 0.5, p->n * p->in, l->env->stream));
+        PP_RUN(c, scale_by, rows, 0.5, p->n * in);
     for (size_t i = 0; i < (p->pools ? 2 : 1); i++)
-        PP_LAYER_RUN(k->scatter(pp_layer_at(l, dx, i * p->in), rows,
-                                mb->feature_rows, p->n * p->states,
-                                p->in / p->states, l->env->stream));
-    return 0;
+        PP_RUN(c, scatter, pp_at(c, dx, i * in), rows, c->mb->feature_rows,
+               p->n * p->states, in / p->states);
 }
 
-static int projector_bwd_input(const struct pp_layer *l,
-                               const struct pp_microbatch *mb, void *dx,
-                               const void *dy, const struct pp_layer_blocks *b,
-                               void *scratch, struct pp_err *err)
+static void projector_bwd_input(const struct pp_call *c, void *dx,
+                                const void *dy)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    struct projector p = projector_of(l, mb, PP_IN_BACKWARD, b);
-    void *rows = mb->feature_rows ? scratch : dx;
-    void *to = p.norms ? p.s[PP_S_DMERGER] : dx ? rows : NULL;
-    void *d = p.pools ? to : p.s[PP_S_DPROJECTED];
-    void *own = p.s[PP_S_PROJECTOR_DY];
-    if (mb->routes)
-        PP_LAYER_RUN(
-            k->scatter(own, dy, mb->routes->order, p.n, p.out, l->env->stream));
+    const struct projector p = projector_of(c);
+    const struct pp_feature_routes *routes = c->mb->routes;
+    void *rows = c->mb->feature_rows ? c->scratch : dx;
+    void *to = p.norms ? c->s[PP_S_DMERGER] : dx ? rows : NULL;
+    void *own = c->s[PP_S_PROJECTOR_DY];
+    if (routes)
+        PP_RUN(c, scatter, own, dy, routes->order, p.n, c->C);
     else
-        PP_LAYER_RUN(
-            k->copy(own, dy, p.n, p.out, p.out, p.out, l->env->stream));
-    PP_LAYER_RUN(k->linear_bwd_input(d, own, l->w[PP_P_LINEAR2], p.n, p.middle,
-                                     p.out, p.middle, p.out, l->env->stream));
-    if (!p.pools && first_product_bwd(l, b, &p, to, err))
-        return -1;
-    return dx ? read_gradient(l, mb, &p, dx, rows, err) : 0;
+        PP_RUN(c, copy, own, dy, p.n, c->C, c->C, c->C);
+    pp_product_bwd_input(c, &p.last, p.n, p.pools ? to : c->s[PP_S_DPROJECTED],
+                         own);
+    if (!p.pools)
+        first_product_bwd(c, &p, to);
+    if (dx)
+        read_gradient(c, &p, dx, rows);
 }
 
-static int projector_bwd_weight(const struct pp_layer *l,
-                                const struct pp_microbatch *mb,
-                                const struct pp_layer_blocks *b, void *scratch,
-                                struct pp_err *err)
+static void projector_bwd_weight(const struct pp_call *c)
 {
-    (void)scratch;
-    const struct pp_kernels *k = l->env->kernels;
-    struct projector p = projector_of(l, mb, PP_IN_BACKWARD, b);
-    if (l->g[PP_P_LINEAR2])
-        PP_LAYER_RUN(k->linear_bwd_weight(
-            l->g[PP_P_LINEAR2], l->g[PP_P_LINEAR2_BIAS], p.s[PP_S_PROJECTOR_DY],
-            p.s[p.last], p.n, p.middle, p.out, p.out, p.middle,
-            l->env->stream));
-    if (l->g[PP_P_LINEAR1])
-        PP_LAYER_RUN(k->linear_bwd_weight(
-            l->g[PP_P_LINEAR1], l->g[PP_P_LINEAR1_BIAS], p.s[PP_S_DPROJECTED],
-            p.s[PP_S_FEATURES], p.n, p.in, p.middle, p.middle, p.in,
-            l->env->stream));
-    struct pp_layer in;
-    return p.norms ? norm_of_patches(l, &in)->bwd_weight(
-                         &in, &of_patches, p.n * p.merge, p.s, err)
-                   : 0;
+    const struct projector p = projector_of(c);
+    const struct pp_call norm = call_of_norm(c);
+    pp_product_bwd_weight(c, &p.last, p.n, c->s[PP_S_PROJECTOR_DY], p.last_x);
+    if (!p.pools)
+        pp_product_bwd_weight(c, &p.first, p.n, c->s[PP_S_DPROJECTED],
+                              c->s[PP_S_FEATURES]);
+    if (p.norms)
+        pp_norm_bwd_weight(&norm, &of_patches, p.n * p.merge);
 }
 
 const struct pp_layer_ops pp_layer_projector = {
     .fwd = projector_fwd,
     .bwd_input = projector_bwd_input,
     .bwd_weight = projector_bwd_weight,
+    .x = PP_NO_SLOT,
+    .dy = PP_NO_SLOT,
 };

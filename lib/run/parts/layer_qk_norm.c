@@ -8,7 +8,7 @@
  * backward such a rank has a part of the gradient. The parts add up to the
  * gradient, and the share of the mean that each takes off adds up to the mean.
  */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_attention.h"
 
 /* One of the two norms: G groups of C elements, at a column of the rows. */
 struct qk_norm {
@@ -22,10 +22,14 @@ struct qk_norms {
     struct qk_norm of[N_NORMS];
     size_t width, ld; /* of a row of raw queries and keys, and of QKV */
     size_t n_groups;
+    /* If ranks divide the norms: the sums over them. */
+    bool divided;
+    struct pp_norm_sums sums[N_NORMS];
 };
 
-static struct qk_norms norms_of(const struct pp_model *m)
+static struct qk_norms norms_of(const struct pp_call *c)
 {
+    const struct pp_model *m = c->m;
     size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
     bool all = m->norms_all_heads;
     struct pp_qkv_widths w = pp_qkv_widths(m);
@@ -36,100 +40,74 @@ static struct qk_norms norms_of(const struct pp_model *m)
         .width = w.qk,
         .ld = w.qkv,
         .n_groups = q + k,
+        .divided = pp_env_tp(c->env) > 1 && all && c->T > 0,
     };
 }
 
-static bool are_divided(const struct pp_layer *l)
+/* Collective if the norms are divided. Finds the sums over the ranks: of x x,
+ * or of dy x and the weight. dy is DQKV. */
+static void tell_sums(const struct pp_call *c, struct qk_norms *n,
+                      const void *dy)
 {
-    return pp_env_tp(l->env) > 1 && l->env->model->norms_all_heads;
-}
-
-/* Collective if the norms are divided. Points sums[i] to those of norm i over
- * the ranks: of x x, or of dy x and the weight; or to NULL. dy is DQKV. */
-static int tell_sums(const struct pp_layer *l, const struct qk_norms *n,
-                     const struct pp_layer_blocks *b, size_t T, const void *dy,
-                     void *const *s, struct pp_norm_sums of[N_NORMS],
-                     struct pp_norm_sums *sums[N_NORMS], struct pp_err *err)
-{
-    size_t ranks = pp_env_tp(l->env), total = N_NORMS * T;
+    size_t ranks = pp_env_tp(c->env), total = N_NORMS * c->T;
+    if (!n->divided)
+        return;
+    for (size_t i = 0; i < N_NORMS; i++) {
+        const struct qk_norm *k = &n->of[i];
+        const void *x = pp_at(c, c->s[PP_S_QKV_RAW], k->column);
+        PP_RUN(c, rmsnorm_sums, pp_statistic_at(c, c->gathered, i * c->T),
+               dy ? pp_at(c, dy, k->column) : x, x, dy ? c->w[k->weight] : NULL,
+               c->T, 1, k->C, dy ? n->ld : n->width, n->width,
+               pp_norm_shift(c->m));
+    }
+    const void *all =
+        pp_layer_collect(c, c->gathered, total * c->k->accumulator_bytes);
     for (size_t i = 0; i < N_NORMS; i++)
-        sums[i] = NULL;
-    if (!are_divided(l) || T == 0)
-        return 0;
-    for (size_t i = 0; i < N_NORMS; i++) {
-        const void *x = pp_layer_at(l, s[PP_S_QKV_RAW], n->of[i].column);
-        PP_LAYER_RUN(l->env->kernels->rmsnorm_sums(
-            pp_layer_statistic_at(l, b->gathered, i * T),
-            dy ? pp_layer_at(l, dy, n->of[i].column) : x, x,
-            dy ? l->w[n->of[i].weight] : NULL, T, 1, n->of[i].C,
-            dy ? n->ld : n->width, n->width, pp_norm_shift(l->env->model),
-            l->env->stream));
-    }
-    const void *all = pp_layer_collect(
-        l, b, b->gathered, total * l->env->kernels->accumulator_bytes, err);
-    for (size_t i = 0; all && i < N_NORMS; i++) {
-        of[i] = (struct pp_norm_sums){pp_layer_statistic_at(l, all, i * T),
-                                      ranks, total, ranks * n->of[i].C};
-        sums[i] = &of[i];
-    }
-    return all ? 0 : -1;
+        n->sums[i] = (struct pp_norm_sums){pp_statistic_at(c, all, i * c->T),
+                                           ranks, total, ranks * n->of[i].C};
 }
 
-int pp_qk_norm_fwd(const struct pp_layer *l, const struct pp_layer_blocks *b,
-                   size_t T, void *const *s, struct pp_err *err)
+void pp_qk_norm_fwd(const struct pp_call *c)
 {
-    const struct pp_model *m = l->env->model;
-    struct qk_norms n = norms_of(m);
-    struct pp_norm_sums of[N_NORMS], *sums[N_NORMS];
-    if (tell_sums(l, &n, b, T, NULL, s, of, sums, err))
-        return -1;
+    struct qk_norms n = norms_of(c);
+    tell_sums(c, &n, NULL);
     for (size_t i = 0; i < N_NORMS; i++) {
         const struct qk_norm *k = &n.of[i];
-        PP_LAYER_RUN(l->env->kernels->rmsnorm_fwd(
-            pp_layer_at(l, s[PP_S_QKV], k->column),
-            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], k->rstd),
-            pp_layer_at(l, s[PP_S_QKV_RAW], k->column), l->w[k->weight], NULL,
-            T, k->G, k->C, n.ld, n.n_groups, n.width, pp_norm_shift(m),
-            m->norm_eps, sums[i], l->env->stream));
+        PP_RUN(c, rmsnorm_fwd, pp_at(c, c->s[PP_S_QKV], k->column),
+               pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd),
+               pp_at(c, c->s[PP_S_QKV_RAW], k->column), c->w[k->weight], NULL,
+               c->T, k->G, k->C, n.ld, n.n_groups, n.width, pp_norm_shift(c->m),
+               c->m->norm_eps, n.divided ? &n.sums[i] : NULL);
     }
-    return 0;
 }
 
-int pp_qk_norm_bwd_input(const struct pp_layer *l,
-                         const struct pp_layer_blocks *b, size_t T,
-                         void *const *s, struct pp_err *err)
+void pp_qk_norm_bwd_input(const struct pp_call *c)
 {
-    struct qk_norms n = norms_of(l->env->model);
-    struct pp_norm_sums of[N_NORMS], *sums[N_NORMS];
-    PP_LAYER_RUN(l->env->kernels->copy(s[PP_S_DQK_NORM], s[PP_S_DQKV], T,
-                                       n.width, n.width, n.ld, l->env->stream));
-    if (tell_sums(l, &n, b, T, s[PP_S_DQKV], s, of, sums, err))
-        return -1;
+    struct qk_norms n = norms_of(c);
+    PP_RUN(c, copy, c->s[PP_S_DQK_NORM], c->s[PP_S_DQKV], c->T, n.width,
+           n.width, n.ld);
+    tell_sums(c, &n, c->s[PP_S_DQKV]);
     for (size_t i = 0; i < N_NORMS; i++) {
         const struct qk_norm *k = &n.of[i];
-        void *dx = pp_layer_at(l, s[PP_S_DQKV], k->column);
-        PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_input(
-            dx, dx, pp_layer_at(l, s[PP_S_QKV_RAW], k->column),
-            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], k->rstd), l->w[k->weight],
-            NULL, T, k->G, k->C, n.ld, n.ld, n.width, n.n_groups,
-            pp_norm_shift(l->env->model), sums[i], l->env->stream));
+        void *dx = pp_at(c, c->s[PP_S_DQKV], k->column);
+        PP_RUN(c, rmsnorm_bwd_input, dx, dx,
+               pp_at(c, c->s[PP_S_QKV_RAW], k->column),
+               pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd), c->w[k->weight],
+               NULL, c->T, k->G, k->C, n.ld, n.ld, n.width, n.n_groups,
+               pp_norm_shift(c->m), n.divided ? &n.sums[i] : NULL);
     }
-    return 0;
 }
 
-int pp_qk_norm_bwd_weight(const struct pp_layer *l, size_t T, void *const *s,
-                          struct pp_err *err)
+void pp_qk_norm_bwd_weight(const struct pp_call *c)
 {
-    struct qk_norms n = norms_of(l->env->model);
+    struct qk_norms n = norms_of(c);
     for (size_t i = 0; i < N_NORMS; i++) {
         const struct qk_norm *k = &n.of[i];
-        if (!l->g[k->weight])
-            continue;
-        PP_LAYER_RUN(l->env->kernels->rmsnorm_bwd_weight(
-            l->g[k->weight], pp_layer_at(l, s[PP_S_DQK_NORM], k->column),
-            pp_layer_at(l, s[PP_S_QKV_RAW], k->column),
-            pp_layer_statistic_at(l, s[PP_S_QK_RSTD], k->rstd), T, k->G, k->C,
-            n.width, n.width, n.n_groups, l->env->stream));
+        if (c->g[k->weight])
+            PP_RUN(c, rmsnorm_bwd_weight, c->g[k->weight],
+                   pp_at(c, c->s[PP_S_DQK_NORM], k->column),
+                   pp_at(c, c->s[PP_S_QKV_RAW], k->column),
+                   pp_statistic_at(c, c->s[PP_S_QK_RSTD], k->rstd), c->T, k->G,
+                   k->C, n.width, n.width, n.n_groups);
     }
-    return 0;
 }

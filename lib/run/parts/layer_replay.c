@@ -1,63 +1,57 @@
 /* SPDX-License-Identifier: MIT */
 /* layer_replay - the experts that the router of a layer is given, and those
  * that are recorded. They are in host memory, the routing may be on a GPU. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_experts.h"
 
 /* A layer for multi-token prediction runs in training alone, so that its router
  * always chooses. */
-static bool in_trunk(const struct pp_layer *l)
+static bool in_trunk(const struct pp_call *c)
 {
-    return l->unit.layer < l->env->model->n_layers;
+    return c->l->unit.layer < c->m->n_layers;
 }
 
 /* Returns the number of the layer among those with experts. */
-static size_t number_of(const struct pp_layer *l)
+static size_t number_of(const struct pp_call *c)
 {
-    return pp_layer_set_before(&l->env->model->moe.layers, l->unit.layer);
+    return pp_layer_set_before(&c->m->moe.layers, c->l->unit.layer);
 }
 
 /* Returns the choices of the rows that the router sees, with padding. */
-static size_t n_choices(const struct pp_layer *l,
-                        const struct pp_microbatch *mb)
+static size_t n_choices(const struct pp_call *c)
 {
-    const struct pp_token_range seen = pp_layer_routed(l, mb);
-    return (seen.end - seen.begin) * l->env->model->moe.top_k;
+    const struct pp_token_range seen = pp_layer_routed(c);
+    return (seen.end - seen.begin) * c->m->moe.top_k;
 }
 
-bool pp_layer_replays(const struct pp_layer *l, const struct pp_microbatch *mb)
+bool pp_layer_replays(const struct pp_call *c)
 {
-    return mb->given && in_trunk(l);
+    return c->mb->given && in_trunk(c);
 }
 
-int pp_layer_replay(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    int32_t *row, struct pp_err *err)
+void pp_layer_replay(const struct pp_call *c, int32_t *row)
 {
-    struct pp_device *d = l->env->device;
-    bool is_host = pp_env_is_host(l->env);
-    int32_t *to = is_host ? row : l->env->expert_routes;
-    if (mb->given(mb->replay_ctx, number_of(l), to, err))
-        return -1;
-    return is_host ? 0
-                   : pp_device_ops(d)->put(d, row, to,
-                                           n_choices(l, mb) * sizeof *row, err);
+    bool is_host = pp_env_is_host(c->env);
+    int32_t *to = is_host ? row : c->env->expert_routes;
+    PP_TRY(c, c->mb->given(c->mb->replay_ctx, number_of(c), to, c->err));
+    if (!is_host)
+        pp_call_put(c, row, to, n_choices(c) * sizeof *row);
 }
 
-int pp_layer_record(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct pp_routing *r, struct pp_err *err)
+void pp_layer_record(const struct pp_call *c, const struct pp_routing *r)
 {
-    struct pp_device *d = l->env->device;
-    size_t n = n_choices(l, mb),
-           rows = pp_layer_routed_tokens(l, mb) * l->env->model->moe.top_k;
+    struct pp_device *d = c->env->device;
+    size_t n = n_choices(c);
+    size_t rows = pp_layer_routed_tokens(c) * c->m->moe.top_k;
     struct pp_routing read = *r;
-    if (!mb->chosen || !in_trunk(l))
-        return 0;
-    if (!pp_env_is_host(l->env)) {
-        read.row = l->env->expert_routes;
+    if (!c->mb->chosen || !in_trunk(c))
+        return;
+    if (!pp_env_is_host(c->env)) {
+        read.row = c->env->expert_routes;
         read.expert = read.row + n;
         const struct pp_device_ops *ops = pp_device_ops(d);
-        if (ops->get(d, read.row, r->row, n * sizeof *r->row, err) ||
-            ops->get(d, read.expert, r->expert, rows * sizeof *r->expert, err))
-            return -1;
+        PP_TRY(c, ops->get(d, read.row, r->row, n * sizeof *r->row, c->err));
+        PP_TRY(c, ops->get(d, read.expert, r->expert, rows * sizeof *r->expert,
+                           c->err));
     }
-    return mb->chosen(mb->replay_ctx, number_of(l), &read, err);
+    PP_TRY(c, c->mb->chosen(c->mb->replay_ctx, number_of(c), &read, c->err));
 }

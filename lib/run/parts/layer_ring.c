@@ -8,62 +8,67 @@
  * In backward the gradients of the keys follow them round, one step behind, and
  * after the last step arrive where they belong: each is a sum in the order of
  * the ring. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_attention.h"
 
 #include "comm/collective.h"
 
 struct kv_ring {
-    const struct pp_layer *l;
     struct pp_attention_shape shape;
-    size_t n;    /* elements of the keys and values of a rank */
-    size_t keys; /* width of the keys of a row */
-    /* The scratch after that of the kernel, (tokens, width) each; entry i % 2
-     * is that of step i. */
+    int ranks, own; /* the number of ranks, and that of this one */
+    size_t n;       /* elements of the keys and values of a rank */
+    size_t keys;    /* width of the keys of a row */
+    void *tiles;    /* the scratch of the kernel */
+    /* The scratch after it, (tokens, width) each; entry i % 2 is that of step
+     * i. */
     void *kv[2], *dkv[2];
     void *sum; /* gradients of the step before, from the rank before */
 };
 
-static struct kv_ring ring_of(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
+static struct kv_ring ring_of(const struct pp_call *c,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t width = pp_kv_columns(l->env->model).width, n = mb->tokens * width;
+    size_t width = pp_kv_columns(c->m).width, n = c->T * width;
     struct pp_attention_shape shape = *a;
     shape.ldkv = width;
-    shape.keys = mb->keys;
-    shape.NK = mb->tokens;
+    shape.keys = c->mb->keys;
+    shape.NK = c->T;
     shape.share = 2;
     shape.one_chunk = true;
-    void *at = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(a));
+    void *at = pp_at(c, tiles, c->k->attention_scratch(a));
     return (struct kv_ring){
-        .l = l,
         .shape = shape,
+        .ranks = c->env->context.group.n,
+        .own = c->env->context.group.index,
         .n = n,
-        .keys = pp_kv_columns(l->env->model).keys,
-        .kv = {at, pp_layer_at(l, at, n)},
-        .dkv = {pp_layer_at(l, at, 2 * n), pp_layer_at(l, at, 3 * n)},
-        .sum = pp_layer_at(l, at, 4 * n),
+        .keys = pp_kv_columns(c->m).keys,
+        .tiles = tiles,
+        .kv = {at, pp_at(c, at, n)},
+        .dkv = {pp_at(c, at, 2 * n), pp_at(c, at, 3 * n)},
+        .sum = pp_at(c, at, 4 * n),
     };
 }
 
 /* Takes the keys and values of this rank for step 0. */
-static int take_own(const struct kv_ring *r, void *const *s, struct pp_err *err)
+static void take_own(const struct pp_call *c, const struct kv_ring *r)
 {
-    const struct pp_layer *l = r->l;
-    struct pp_kv_columns w = pp_kv_columns(l->env->model);
-    PP_LAYER_RUN(l->env->kernels->copy(
-        r->kv[0], pp_layer_at(l, s[PP_S_QKV], w.at), r->shape.N, w.width,
-        w.width, w.row, l->env->stream));
-    return 0;
+    struct pp_kv_columns w = pp_kv_columns(c->m);
+    PP_RUN(c, copy, r->kv[0], pp_at(c, c->s[PP_S_QKV], w.at), c->T, w.width,
+           w.width, w.row);
 }
 
 /* Begins to pass the keys and values of a step on, except in the last one. */
-static int pass_keys(const struct kv_ring *r, int step, struct pp_err *err)
+static void pass_keys(const struct pp_call *c, const struct kv_ring *r,
+                      int step)
 {
-    const struct pp_collective *c = &r->l->env->context;
-    return step + 1 == c->group.n ? 0
-                                  : pp_pass_begin(c, r->kv[(step + 1) % 2],
-                                                  r->kv[step % 2], r->n, err);
+    if (step + 1 < r->ranks)
+        PP_TRY(c, pp_pass_begin(&c->env->context, r->kv[(step + 1) % 2],
+                                r->kv[step % 2], r->n, c->err));
+}
+
+/* Waits until at most `keep` of what is passed is under way. */
+static void await_passed(const struct pp_call *c, int keep)
+{
+    PP_TRY(c, pp_pass_wait(&c->env->context, keep, c->err));
 }
 
 /* Returns the number of the chunks of keys of a step to which a query attends,
@@ -71,107 +76,85 @@ static int pass_keys(const struct kv_ring *r, int step, struct pp_err *err)
 static int visits(const struct kv_ring *r, int step,
                   struct pp_attention_shape of[2])
 {
-    int ranks = r->l->env->context.group.n,
-        own = r->l->env->context.group.index;
-    int from = (own + ranks - step) % ranks;
+    int from = (r->own + r->ranks - step) % r->ranks;
     for (int half = 0; half < 2; half++) {
         of[half] = r->shape;
         of[half].half = half;
-        of[half].chunk = half ? 2 * ranks - 1 - from : from;
+        of[half].chunk = half ? 2 * r->ranks - 1 - from : from;
     }
-    return from < own ? 1 : 2;
+    return from < r->own ? 1 : 2;
 }
 
-static int ring_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct pp_attention_shape *a,
-                    const struct pp_layer_blocks *b, void *const *s,
-                    void *tiles, struct pp_err *err)
+static void step_fwd(const struct pp_call *c, const struct kv_ring *r, int step)
 {
-    (void)b;
-    struct kv_ring r = ring_of(l, mb, a, tiles);
-    if (take_own(&r, s, err))
-        return -1;
-    for (int step = 0; step < l->env->context.group.n; step++) {
-        struct pp_attention_shape of[2];
-        const void *k = r.kv[step % 2];
-        const void *v = pp_layer_at(l, k, r.keys);
-        int n = visits(&r, step, of);
-        if (pass_keys(&r, step, err))
-            return -1;
-        for (int i = 0; i < n; i++) {
-            of[i].merge = step > 0 || i > 0;
-            PP_LAYER_RUN(l->env->kernels->attention_fwd(
-                s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], k, v, l->w[PP_P_SINKS],
-                &of[i], tiles, l->env->stream));
-        }
-        if (pp_pass_wait(&l->env->context, 0, err))
-            return -1;
+    struct pp_attention_shape of[2];
+    const void *k = r->kv[step % 2], *v = pp_at(c, k, r->keys);
+    int n = visits(r, step, of);
+    for (int i = 0; i < n; i++) {
+        of[i].merge = step > 0 || i > 0;
+        PP_RUN(c, attention_fwd, c->s[PP_S_ATTN], c->s[PP_S_LSE],
+               c->s[PP_S_QKV], k, v, c->w[PP_P_SINKS], &of[i], r->tiles);
     }
-    return 0;
+}
+
+static void ring_fwd(const struct pp_call *c,
+                     const struct pp_attention_shape *a, void *tiles)
+{
+    const struct kv_ring r = ring_of(c, a, tiles);
+    take_own(c, &r);
+    for (int step = 0; step < r.ranks; step++) {
+        pass_keys(c, &r, step);
+        step_fwd(c, &r, step);
+        await_passed(c, 0);
+    }
 }
 
 /* Computes the part of a step of the gradients. */
-static int step_bwd(const struct kv_ring *r, int step, const void *dattn,
-                    void *const *s, void *tiles, struct pp_err *err)
+static void step_bwd(const struct pp_call *c, const struct kv_ring *r, int step,
+                     const void *dattn)
 {
-    const struct pp_layer *l = r->l;
-    const void *k = r->kv[step % 2];
-    const void *v = pp_layer_at(l, k, r->keys);
-    void *dk = r->dkv[step % 2];
     struct pp_attention_shape of[2];
+    const void *k = r->kv[step % 2], *v = pp_at(c, k, r->keys);
+    void *dk = r->dkv[step % 2], *dv = pp_at(c, dk, r->keys);
     int n = visits(r, step, of);
-    PP_LAYER_RUN(l->env->kernels->zero(dk, r->n, l->env->stream));
+    PP_RUN(c, zero, dk, r->n);
     for (int i = 0; i < n; i++) {
         of[i].merge = true;
-        PP_LAYER_RUN(l->env->kernels->attention_bwd(
-            s[PP_S_DQKV], dk, pp_layer_at(l, dk, r->keys), dattn, s[PP_S_QKV],
-            k, v, s[PP_S_ATTN], s[PP_S_LSE], &of[i], tiles, l->env->stream));
+        PP_RUN(c, attention_bwd, c->s[PP_S_DQKV], dk, dv, dattn, c->s[PP_S_QKV],
+               k, v, c->s[PP_S_ATTN], c->s[PP_S_LSE], &of[i], r->tiles);
     }
-    return 0;
 }
 
 /* Adds what the ranks before this one have computed for the keys of a step, and
  * begins to pass the sum on. */
-static int pass_gradients(const struct kv_ring *r, int step, struct pp_err *err)
+static void pass_gradients(const struct pp_call *c, const struct kv_ring *r,
+                           int step)
 {
-    const struct pp_layer *l = r->l;
-    const struct pp_collective *c = &l->env->context;
     void *dkv = r->dkv[step % 2];
-    int passing = step + 1 < c->group.n; /* the keys of this step */
     if (step > 0) {
-        if (pp_pass_wait(c, passing, err))
-            return -1;
-        PP_LAYER_RUN(
-            l->env->kernels->add(dkv, r->sum, dkv, r->n, l->env->stream));
+        await_passed(c, step + 1 < r->ranks); /* the keys of this step pass */
+        PP_RUN(c, add, dkv, r->sum, dkv, r->n);
     }
-    return pp_pass_wait(c, 0, err) || pp_pass_begin(c, r->sum, dkv, r->n, err)
-               ? -1
-               : 0;
+    await_passed(c, 0);
+    PP_TRY(c, pp_pass_begin(&c->env->context, r->sum, dkv, r->n, c->err));
 }
 
-static int ring_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct pp_attention_shape *a, const void *dattn,
-                    const struct pp_layer_blocks *b, void *const *s,
-                    void *tiles, struct pp_err *err)
+static void ring_bwd(const struct pp_call *c,
+                     const struct pp_attention_shape *a, const void *dattn,
+                     void *tiles)
 {
-    (void)b;
-    struct kv_ring r = ring_of(l, mb, a, tiles);
-    struct pp_kv_columns w = pp_kv_columns(l->env->model);
-    if (take_own(&r, s, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->zero(s[PP_S_DQKV], mb->tokens * w.row,
-                                       l->env->stream));
-    for (int step = 0; step < l->env->context.group.n; step++)
-        if (pass_keys(&r, step, err) ||
-            step_bwd(&r, step, dattn, s, tiles, err) ||
-            pass_gradients(&r, step, err))
-            return -1;
-    if (pp_pass_wait(&l->env->context, 0, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->copy(pp_layer_at(l, s[PP_S_DQKV], w.at),
-                                       r.sum, mb->tokens, w.width, w.row,
-                                       w.width, l->env->stream));
-    return 0;
+    const struct kv_ring r = ring_of(c, a, tiles);
+    struct pp_kv_columns w = pp_kv_columns(c->m);
+    take_own(c, &r);
+    PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * w.row);
+    for (int step = 0; step < r.ranks; step++) {
+        pass_keys(c, &r, step);
+        step_bwd(c, &r, step, dattn);
+        pass_gradients(c, &r, step);
+    }
+    await_passed(c, 0);
+    PP_RUN(c, copy, pp_at(c, c->s[PP_S_DQKV], w.at), r.sum, c->T, w.width,
+           w.row, w.width);
 }
 
 const struct pp_attention_exchange pp_exchange_ring = {ring_fwd, ring_bwd};

@@ -6,7 +6,7 @@
  * counts; the sums of probabilities stay on each, as its part of the loss.
  * Tensor-parallel ranks see the same tokens: the first one alone adds the
  * losses. If they hold whole experts, they divide the tokens too. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_experts.h"
 
 #include <math.h>
 
@@ -64,20 +64,18 @@ static double token_weight(const struct pp_microbatch *mb, size_t part)
 }
 
 /* Returns what the sum of n[e] P[e] in a part is multiplied by. */
-static double balance_weight(const struct pp_layer *l,
-                             const struct pp_microbatch *mb, size_t part)
+static double balance_weight(const struct pp_call *c, size_t part)
 {
-    const struct pp_moe *m = &l->env->model->moe;
-    double by = rule_of(mb)->per_choice ? (double)m->top_k : 1;
-    return token_weight(mb, part) * (double)m->n_experts /
-           (tokens_of(mb, part) * by);
+    const struct pp_moe *m = &c->m->moe;
+    double by = rule_of(c->mb)->per_choice ? (double)m->top_k : 1;
+    return token_weight(c->mb, part) * (double)m->n_experts /
+           (tokens_of(c->mb, part) * by);
 }
 
-static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
+static void *load_at(const struct pp_call *c, const struct pp_router_rows *r,
                      size_t part)
 {
-    return pp_layer_statistic_at(l, r->logits,
-                                 part * l->env->model->moe.n_experts);
+    return pp_statistic_at(c, r->logits, part * c->m->moe.n_experts);
 }
 
 /* Returns the values that ranks receive at a time to add up n: the same on all,
@@ -85,60 +83,60 @@ static void *load_at(const struct pp_layer *l, const struct pp_router_rows *r,
  * room for n more, as a bin has at most as many sequences as half of the rows
  * that a context-parallel rank is planned for; or for a row more if
  * tensor-parallel ranks divide these. */
-static size_t room_values(const struct pp_layer *l, size_t n)
+static size_t room_values(const struct pp_call *c, size_t n)
 {
-    const struct pp_moe *m = &l->env->model->moe;
-    size_t ranks = (size_t)l->env->routers.group.n;
+    const struct pp_moe *m = &c->m->moe;
+    size_t ranks = (size_t)c->env->routers.group.n;
     size_t most = m->whole && n > m->n_experts ? m->n_experts : n;
     return most < ranks ? ranks : most;
 }
 
-/* Writes the loads of experts in every part, (parts, E), over the logits. */
-static int count(const struct pp_layer *l, const struct pp_microbatch *mb,
-                 const struct pp_router_rows *r, struct pp_err *err)
+/* Finds the next sequence from number *i on that has tokens the router sees,
+ * and these. Returns false if there is none. */
+static bool next_seen(const struct pp_call *c, size_t *i,
+                      struct pp_token_range *at)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    size_t E = l->env->model->moe.n_experts, n = n_parts(mb) * E;
-    if (pp_device_ops(l->env->device)
-            ->zero(l->env->device, r->logits, n * k->accumulator_bytes, err))
-        return -1;
-    for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        if (at.begin == at.end)
-            continue;
-        PP_LAYER_RUN(k->experts->load(
-            load_at(l, r, part_of(mb, i)), &r->routing, at.begin, at.end, E,
-            l->env->model->moe.top_k, l->env->stream));
+    for (; *i < c->mb->n_sequences; ++*i) {
+        *at = pp_layer_routed_of(c, *i);
+        if (at->begin < at->end)
+            return true;
     }
-    if (pp_env_routers(l->env) == 1)
-        return 0;
-    struct pp_collective c = l->env->routers;
-    c.value_bytes = k->accumulator_bytes;
-    c.sum = k->add_gradient;
-    c.room = load_at(l, r, n_parts(mb));
-    c.room_values = room_values(l, n);
-    return pp_all_reduce(&c, r->logits, n, err);
+    return false;
+}
+
+/* Writes the loads of experts in every part, (parts, E), over the logits. */
+static void count(const struct pp_call *c, const struct pp_router_rows *r)
+{
+    size_t E = c->m->moe.n_experts, n = n_parts(c->mb) * E;
+    struct pp_token_range at;
+    pp_call_erase(c, r->logits, n * c->k->accumulator_bytes);
+    for (size_t i = 0; next_seen(c, &i, &at); i++)
+        PP_RUN(c, experts->load, load_at(c, r, part_of(c->mb, i)), &r->routing,
+               at.begin, at.end, E, c->m->moe.top_k);
+    if (pp_env_routers(c->env) == 1)
+        return;
+    struct pp_collective of = c->env->routers;
+    of.value_bytes = c->k->accumulator_bytes;
+    of.sum = c->k->add_gradient;
+    of.room = load_at(c, r, n_parts(c->mb));
+    of.room_values = room_values(c, n);
+    PP_TRY(c, pp_all_reduce(&of, r->logits, n, c->err));
 }
 
 /* Adds the tokens of each expert to the loads of the step: on every
  * tensor-parallel rank, or those that each sees. */
-static int add_loads(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct pp_router_rows *r, struct pp_err *err)
+static void add_loads(const struct pp_call *c, const struct pp_router_rows *r)
 {
-    for (size_t i = 0; l->load && i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        PP_LAYER_RUN(l->env->kernels->experts->load(
-            l->load, &r->routing, at.begin, at.end,
-            l->env->model->moe.n_experts, l->env->model->moe.top_k,
-            l->env->stream));
-    }
-    return 0;
+    struct pp_token_range at;
+    for (size_t i = 0; c->l->load && next_seen(c, &i, &at); i++)
+        PP_RUN(c, experts->load, c->l->load, &r->routing, at.begin, at.end,
+               c->m->moe.n_experts, c->m->moe.top_k);
 }
 
 /* Reports whether this rank has a part in the losses. */
-static bool adds_losses(const struct pp_layer *l)
+static bool adds_losses(const struct pp_call *c)
 {
-    return pp_layer_is_whole(l) || l->env->tensor.group.index == 0;
+    return pp_layer_is_whole(c) || c->env->tensor.group.index == 0;
 }
 
 static bool has_tokens(const struct pp_microbatch *mb)
@@ -148,62 +146,55 @@ static bool has_tokens(const struct pp_microbatch *mb)
 }
 
 /* Adds the loads of all parts up behind them, on a GPU, and reads the sums. */
-static const void *read_sums(const struct pp_layer *l,
-                             const struct pp_microbatch *mb,
-                             const struct pp_router_rows *r, struct pp_err *err)
+static const void *read_sums(const struct pp_call *c,
+                             const struct pp_router_rows *r)
 {
-    struct pp_device *d = l->env->device;
-    size_t E = l->env->model->moe.n_experts, n = n_parts(mb);
-    size_t bytes = E * l->env->kernels->accumulator_bytes;
-    void *sum = n > 1 ? load_at(l, r, n) : r->logits;
-    if (n > 1 && pp_device_ops(d)->zero(d, sum, bytes, err))
-        return NULL;
-    for (size_t part = 0; n > 1 && part < n; part++) {
-        int code = l->env->kernels->add_gradient(sum, sum, load_at(l, r, part),
-                                                 E, l->env->stream);
-        if (code && pp_layer_fail(l, code, err))
-            return NULL;
-    }
-    return pp_device_read(d, sum, bytes, l->env->expert_counts, err);
+    size_t E = c->m->moe.n_experts, n = n_parts(c->mb);
+    size_t bytes = E * c->k->accumulator_bytes;
+    void *sum = n > 1 ? load_at(c, r, n) : r->logits;
+    if (n > 1)
+        pp_call_erase(c, sum, bytes);
+    for (size_t part = 0; n > 1 && part < n; part++)
+        PP_RUN(c, add_gradient, sum, sum, load_at(c, r, part), E);
+    return pp_call_read(c, sum, bytes, c->env->expert_counts);
 }
 
-static double load_of(const struct pp_layer *l, const void *at, size_t e)
+static double load_of(const struct pp_call *c, const void *at, size_t e)
 {
-    bool wide = l->env->kernels->accumulator_bytes == sizeof(double);
+    bool wide = c->k->accumulator_bytes == sizeof(double);
     return wide ? ((const double *)at)[e] : (double)((const float *)at)[e];
 }
 
 /* Adds the loads of the microbatch to those of the layer in the run. */
-static void keep_loads(const struct pp_layer *l, struct pp_router_losses *r)
+static void keep_loads(const struct pp_call *c, struct pp_router_losses *r)
 {
-    const struct pp_model *m = l->env->model;
-    if (r->loads && l->unit.layer < m->n_layers)
+    size_t layer = c->l->unit.layer;
+    if (r->loads && layer < c->m->n_layers)
         pp_expert_loads_add(
-            &r->loads[pp_layer_set_before(&m->moe.layers, l->unit.layer)],
+            &r->loads[pp_layer_set_before(&c->m->moe.layers, layer)],
             r->tokens_of);
 }
 
 /* Notes the largest load of an expert in the microbatch, over the mean. */
-static int note_load(const struct pp_layer *l, const struct pp_microbatch *mb,
-                     const struct pp_router_rows *r, struct pp_err *err)
+static void note_load(const struct pp_call *c, const struct pp_router_rows *r)
 {
-    const struct pp_moe *m = &l->env->model->moe;
-    bool is_host = pp_env_is_host(l->env);
-    const void *sums = is_host ? r->logits : read_sums(l, mb, r, err);
-    struct whole w = whole_of(mb);
+    const struct pp_moe *m = &c->m->moe;
+    struct pp_router_losses *of = c->mb->router;
+    bool is_host = pp_env_is_host(c->env);
+    const void *sums = is_host ? r->logits : read_sums(c, r);
+    struct whole w = whole_of(c->mb);
     double mean = (double)w.cu[w.n] * (double)m->top_k / (double)m->n_experts;
-    for (size_t e = 0; sums && e < m->n_experts; e++) {
+    if (pp_call_failed(c))
+        return;
+    for (size_t e = 0; e < m->n_experts; e++) {
         double sum = 0;
-        for (size_t part = 0; part < (is_host ? n_parts(mb) : 1); part++)
-            sum += load_of(l, sums, part * m->n_experts + e);
-        mb->router->load = fmax(mb->router->load, sum / mean);
-        if (mb->router->tokens_of)
-            mb->router->tokens_of[e] = sum;
+        for (size_t part = 0; part < (is_host ? n_parts(c->mb) : 1); part++)
+            sum += load_of(c, sums, part * m->n_experts + e);
+        of->load = fmax(of->load, sum / mean);
+        if (of->tokens_of)
+            of->tokens_of[e] = sum;
     }
-    if (!sums)
-        return -1;
-    keep_loads(l, mb->router);
-    return 0;
+    keep_loads(c, of);
 }
 
 /* Kernels add to these sums of losses: those of the step, or on a GPU a
@@ -212,133 +203,115 @@ struct loss_sums {
     double *size, *balance;
 };
 
-static int begin_losses(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_router_rows *r, struct loss_sums *sums,
-                        struct pp_err *err)
+static struct loss_sums begin_losses(const struct pp_call *c,
+                                     const struct pp_router_rows *r)
 {
-    struct pp_device *d = l->env->device;
-    *sums = (struct loss_sums){&mb->router->size, &mb->router->balance};
-    if (pp_env_is_host(l->env))
-        return 0;
-    *sums = (struct loss_sums){r->sums, r->sums + 1};
-    return pp_device_ops(d)->zero(d, r->sums, 2 * sizeof *r->sums, err);
+    if (pp_env_is_host(c->env))
+        return (struct loss_sums){&c->mb->router->size,
+                                  &c->mb->router->balance};
+    pp_call_erase(c, r->sums, 2 * sizeof *r->sums);
+    return (struct loss_sums){r->sums, r->sums + 1};
 }
 
-static int finish_losses(const struct pp_layer *l,
-                         const struct pp_microbatch *mb,
-                         const struct pp_router_rows *r, struct pp_err *err)
+static void finish_losses(const struct pp_call *c,
+                          const struct pp_router_rows *r)
 {
-    struct pp_device *d = l->env->device;
-    double sums[2];
-    if (pp_env_is_host(l->env))
-        return 0;
-    if (pp_device_ops(d)->get(d, sums, r->sums, sizeof sums, err))
-        return -1;
-    mb->router->size += sums[0];
-    mb->router->balance += sums[1];
-    return 0;
+    struct pp_device *d = c->env->device;
+    double sums[2] = {0};
+    if (pp_env_is_host(c->env))
+        return;
+    PP_TRY(c, pp_device_ops(d)->get(d, sums, r->sums, sizeof sums, c->err));
+    c->mb->router->size += sums[0];
+    c->mb->router->balance += sums[1];
 }
 
-int pp_layer_router_fwd(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_router_rows *r, struct pp_err *err)
+static void add_sizes(const struct pp_call *c, const struct pp_router_rows *r,
+                      double *sum)
 {
-    const struct pp_expert_kernels *k = l->env->kernels->experts;
-    size_t E = l->env->model->moe.n_experts;
-    struct loss_sums sums;
-    if (!mb->router || !has_tokens(mb))
-        return 0;
-    if (add_loads(l, mb, r, err))
-        return -1;
-    if (!adds_losses(l))
-        return 0;
-    bool losses = pp_router_has_losses(mb->router->options);
-    if (losses && begin_losses(l, mb, r, &sums, err))
-        return -1;
-    for (size_t i = 0; losses && i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        if (at.begin == at.end)
-            continue;
-        PP_LAYER_RUN(k->logit_size_fwd(sums.size, r->logits,
-                                       token_weight(mb, part_of(mb, i)),
-                                       at.begin, at.end, E, l->env->stream));
+    struct pp_token_range at;
+    for (size_t i = 0; next_seen(c, &i, &at); i++)
+        PP_RUN(c, experts->logit_size_fwd, sum, r->logits,
+               token_weight(c->mb, part_of(c->mb, i)), at.begin, at.end,
+               c->m->moe.n_experts);
+}
+
+static void add_balances(const struct pp_call *c,
+                         const struct pp_router_rows *r, double *sum)
+{
+    struct pp_token_range at;
+    for (size_t i = 0; next_seen(c, &i, &at); i++) {
+        size_t part = part_of(c->mb, i);
+        PP_RUN(c, experts->balance_fwd, sum, load_at(c, r, part), r->probs,
+               c->m->moe.router.sigmoid, balance_weight(c, part), at.begin,
+               at.end, c->m->moe.n_experts);
     }
-    if (count(l, mb, r, err) || note_load(l, mb, r, err))
-        return -1;
-    for (size_t i = 0; losses && i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        if (at.begin == at.end)
-            continue;
-        size_t part = part_of(mb, i);
-        PP_LAYER_RUN(k->balance_fwd(sums.balance, load_at(l, r, part), r->probs,
-                                    l->env->model->moe.router.sigmoid,
-                                    balance_weight(l, mb, part), at.begin,
-                                    at.end, E, l->env->stream));
+}
+
+void pp_layer_router_fwd(const struct pp_call *c,
+                         const struct pp_router_rows *r)
+{
+    struct loss_sums sums = {0};
+    if (!c->mb->router || !has_tokens(c->mb))
+        return;
+    add_loads(c, r);
+    if (!adds_losses(c))
+        return;
+    bool losses = pp_router_has_losses(c->mb->router->options);
+    if (losses) {
+        sums = begin_losses(c, r);
+        add_sizes(c, r, sums.size);
     }
-    return losses ? finish_losses(l, mb, r, err) : 0;
+    count(c, r);
+    note_load(c, r);
+    if (losses) {
+        add_balances(c, r, sums.balance);
+        finish_losses(c, r);
+    }
 }
 
 /* Adds the gradient of the size of logits, which it computes again. */
-static int size_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                    const struct pp_router_rows *r, void *dlogits,
-                    const void *x, struct pp_err *err)
+static void size_bwd(const struct pp_call *c, const struct pp_router_rows *r,
+                     void *dlogits, const void *x)
 {
-    size_t E = l->env->model->moe.n_experts, C = l->env->model->hidden;
-    const struct pp_token_range seen = pp_layer_routed(l, mb);
-    double c = mb->router->options->size;
-    PP_LAYER_RUN(l->env->kernels->experts->scores(
-        r->logits, x, l->w[PP_P_ROUTER], l->w[PP_P_ROUTER_OFFSET],
-        seen.end - seen.begin, C, E, l->env->stream));
-    for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        if (at.begin == at.end)
-            continue;
-        PP_LAYER_RUN(l->env->kernels->experts->logit_size_bwd(
-            dlogits, r->logits, c * token_weight(mb, part_of(mb, i)), at.begin,
-            at.end, E, l->env->stream));
-    }
-    return 0;
+    size_t E = c->m->moe.n_experts;
+    const struct pp_token_range seen = pp_layer_routed(c);
+    double by = c->mb->router->options->size;
+    struct pp_token_range at;
+    PP_RUN(c, experts->scores, r->logits, x, c->w[PP_P_ROUTER],
+           c->w[PP_P_ROUTER_OFFSET], seen.end - seen.begin, c->C, E);
+    for (size_t i = 0; next_seen(c, &i, &at); i++)
+        PP_RUN(c, experts->logit_size_bwd, dlogits, r->logits,
+               by * token_weight(c->mb, part_of(c->mb, i)), at.begin, at.end,
+               E);
 }
 
-static int balance_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                       const struct pp_router_rows *r, void *dlogits,
-                       struct pp_err *err)
+static void balance_bwd(const struct pp_call *c, const struct pp_router_rows *r,
+                        void *dlogits)
 {
-    size_t E = l->env->model->moe.n_experts;
-    double c = mb->router->options->balance;
-    if (count(l, mb, r, err))
-        return -1;
-    for (size_t i = 0; i < mb->n_sequences; i++) {
-        struct pp_token_range at = pp_layer_routed_of(l, mb, i);
-        if (at.begin == at.end)
-            continue;
-        size_t part = part_of(mb, i);
-        PP_LAYER_RUN(l->env->kernels->experts->balance_bwd(
-            dlogits, load_at(l, r, part), r->probs,
-            l->env->model->moe.router.sigmoid, c * balance_weight(l, mb, part),
-            at.begin, at.end, E, l->env->stream));
+    double by = c->mb->router->options->balance;
+    struct pp_token_range at;
+    count(c, r);
+    for (size_t i = 0; next_seen(c, &i, &at); i++) {
+        size_t part = part_of(c->mb, i);
+        PP_RUN(c, experts->balance_bwd, dlogits, load_at(c, r, part), r->probs,
+               c->m->moe.router.sigmoid, by * balance_weight(c, part), at.begin,
+               at.end, c->m->moe.n_experts);
     }
-    return 0;
 }
 
-int pp_layer_router_bwd(const struct pp_layer *l,
-                        const struct pp_microbatch *mb,
-                        const struct pp_layer_blocks *b,
-                        const struct pp_router_rows *r, void *dlogits,
-                        const void *norm, struct pp_err *err)
+void pp_layer_router_bwd(const struct pp_call *c,
+                         const struct pp_router_rows *r, void *dlogits,
+                         const void *norm)
 {
-    if (!mb->router || !has_tokens(mb))
-        return 0;
-    const struct pp_router_options *o = mb->router->options;
-    bool gathers = o->size > 0 && !pp_layer_is_whole(l);
-    const void *x = gathers ? pp_layer_gather(l, mb, b, norm, err) : norm;
-    if (!x)
-        return -1;
-    if (!adds_losses(l))
-        return 0;
-    return (o->size > 0 && size_bwd(l, mb, r, dlogits, x, err)) ||
-                   (o->balance > 0 && balance_bwd(l, mb, r, dlogits, err))
-               ? -1
-               : 0;
+    if (!c->mb->router || !has_tokens(c->mb))
+        return;
+    const struct pp_router_options *o = c->mb->router->options;
+    bool gathers = o->size > 0 && !pp_layer_is_whole(c);
+    const void *x = gathers ? pp_layer_gather(c, norm) : norm;
+    if (!adds_losses(c))
+        return;
+    if (o->size > 0)
+        size_bwd(c, r, dlogits, x);
+    if (o->balance > 0)
+        balance_bwd(c, r, dlogits);
 }

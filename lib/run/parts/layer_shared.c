@@ -5,125 +5,106 @@
  *
  * It reads nothing that other ranks send, so its products run while rows of the
  * other experts travel. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_experts.h"
 
-int pp_shared_gate_fwd(const struct pp_layer *l,
-                       const struct pp_shared_expert *e, const void *x,
-                       void *const *s, struct pp_err *err)
+static struct pp_product gate_and_up(const struct pp_call *c,
+                                     const struct pp_shared_expert *e)
 {
-    if (!l->w[PP_P_SHARED_WEIGHT])
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        e->act, x, l->w[PP_P_SHARED_WEIGHT], NULL, NULL, e->T, e->C, 1, 1, e->C,
-        l->env->stream));
-    PP_LAYER_RUN(l->env->kernels->experts->gate_fwd(
-        s[PP_S_SHARED_WEIGHT], e->act, e->T, l->env->stream));
-    return 0;
+    return (struct pp_product){PP_P_SHARED_GATE, PP_NO_SLOT, c->C, 2 * e->S};
 }
 
-int pp_shared_up_fwd(const struct pp_layer *l, const struct pp_shared_expert *e,
-                     const void *x, void *const *s, struct pp_err *err)
+static struct pp_product down(const struct pp_call *c,
+                              const struct pp_shared_expert *e)
 {
-    if (!e->S)
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        s[PP_S_GATE_UP], x, l->w[PP_P_SHARED_GATE], NULL, NULL, e->T, e->C,
-        2 * e->S, 2 * e->S, e->C, l->env->stream));
-    return pp_shared_activate(l, e, s, err);
+    return (struct pp_product){PP_P_SHARED_DOWN, PP_NO_SLOT, e->S, c->C};
 }
 
-int pp_shared_activate(const struct pp_layer *l,
-                       const struct pp_shared_expert *e, void *const *s,
-                       struct pp_err *err)
+static struct pp_product weight(const struct pp_call *c)
+{
+    return (struct pp_product){PP_P_SHARED_WEIGHT, PP_NO_SLOT, c->C, 1};
+}
+
+void pp_shared_gate_fwd(const struct pp_call *c,
+                        const struct pp_shared_expert *e, const void *x)
+{
+    const struct pp_product p = weight(c);
+    if (!c->w[PP_P_SHARED_WEIGHT])
+        return;
+    pp_product_fwd(c, &p, c->T, e->act, x, NULL);
+    PP_RUN(c, experts->gate_fwd, c->s[PP_S_SHARED_WEIGHT], e->act, c->T);
+}
+
+void pp_shared_up_fwd(const struct pp_call *c, const struct pp_shared_expert *e,
+                      const void *x)
+{
+    const struct pp_product p = gate_and_up(c, e);
+    if (e->S)
+        pp_product_fwd(c, &p, c->T, c->s[PP_S_GATE_UP], x, NULL);
+    pp_shared_activate(c, e);
+}
+
+void pp_shared_activate(const struct pp_call *c,
+                        const struct pp_shared_expert *e)
 {
     if (e->S)
-        PP_LAYER_RUN(l->env->kernels->swiglu_fwd(s[PP_S_ACT], s[PP_S_GATE_UP],
-                                                 e->T, e->S, l->env->stream));
-    return 0;
+        PP_RUN(c, swiglu_fwd, c->s[PP_S_ACT], c->s[PP_S_GATE_UP], c->T, e->S);
 }
 
-int pp_shared_down_fwd(const struct pp_layer *l,
-                       const struct pp_shared_expert *e, void *y,
-                       void *const *s, struct pp_err *err)
+void pp_shared_down_fwd(const struct pp_call *c,
+                        const struct pp_shared_expert *e, void *y)
 {
+    const struct pp_product p = down(c, e);
     if (!e->S)
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_fwd(
-        y, s[PP_S_ACT], l->w[PP_P_SHARED_DOWN], NULL, NULL, e->T, e->S, e->C,
-        e->C, e->S, l->env->stream));
-    if (l->w[PP_P_SHARED_WEIGHT])
-        PP_LAYER_RUN(l->env->kernels->experts->spread(
-            y, y, s[PP_S_SHARED_WEIGHT], NULL, e->T, e->C, l->env->stream));
-    return 0;
+        return;
+    pp_product_fwd(c, &p, c->T, y, c->s[PP_S_ACT], NULL);
+    if (c->w[PP_P_SHARED_WEIGHT])
+        PP_RUN(c, experts->spread, y, y, c->s[PP_S_SHARED_WEIGHT], NULL, c->T,
+               c->C);
 }
 
-int pp_shared_down_bwd(const struct pp_layer *l,
-                       const struct pp_shared_expert *e, const void *dy,
-                       void *const *s, struct pp_err *err)
+void pp_shared_down_bwd(const struct pp_call *c,
+                        const struct pp_shared_expert *e, const void *dy)
 {
-    const struct pp_expert_kernels *k = l->env->kernels->experts;
+    const struct pp_product p = down(c, e);
+    const void *of_token = c->s[PP_S_SHARED_WEIGHT];
     if (!e->S)
-        return 0;
-    PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
-        e->act, dy, l->w[PP_P_SHARED_DOWN], e->T, e->S, e->C, e->S, e->C,
-        l->env->stream));
-    if (l->w[PP_P_SHARED_WEIGHT]) {
-        PP_LAYER_RUN(k->weigh_bwd(e->weights, e->act, s[PP_S_ACT],
-                                  s[PP_S_SHARED_WEIGHT], e->T, e->S,
-                                  l->env->stream));
-        PP_LAYER_RUN(k->gate_bwd(s[PP_S_DSHARED_WEIGHT], e->weights,
-                                 s[PP_S_SHARED_WEIGHT], e->T, l->env->stream));
+        return;
+    pp_product_bwd_input(c, &p, c->T, e->act, dy);
+    if (c->w[PP_P_SHARED_WEIGHT]) {
+        PP_RUN(c, experts->weigh_bwd, e->weights, e->act, c->s[PP_S_ACT],
+               of_token, c->T, e->S);
+        PP_RUN(c, experts->gate_bwd, c->s[PP_S_DSHARED_WEIGHT], e->weights,
+               of_token, c->T);
     }
-    PP_LAYER_RUN(l->env->kernels->swiglu_bwd(
-        s[PP_S_DGATE_UP], e->act, s[PP_S_GATE_UP], e->T, e->S, l->env->stream));
-    return 0;
+    PP_RUN(c, swiglu_bwd, c->s[PP_S_DGATE_UP], e->act, c->s[PP_S_GATE_UP], c->T,
+           e->S);
 }
 
-int pp_shared_up_bwd(const struct pp_layer *l, const struct pp_shared_expert *e,
-                     void *dx, void *const *s, struct pp_err *err)
+void pp_shared_up_bwd(const struct pp_call *c, const struct pp_shared_expert *e,
+                      void *dx)
 {
+    const struct pp_product p = gate_and_up(c, e);
     if (e->S)
-        PP_LAYER_RUN(l->env->kernels->linear_bwd_input(
-            dx, s[PP_S_DGATE_UP], l->w[PP_P_SHARED_GATE], e->T, e->C, 2 * e->S,
-            e->C, 2 * e->S, l->env->stream));
-    return 0;
+        pp_product_bwd_input(c, &p, c->T, dx, c->s[PP_S_DGATE_UP]);
 }
 
-/* Adds dy^T x, (outputs, width), to the gradient at slot g. */
-static int add_gradient(const struct pp_layer *l,
-                        const struct pp_shared_expert *e, size_t g,
-                        const void *dy, const void *x, size_t width,
-                        size_t outputs, struct pp_err *err)
+void pp_shared_down_bwd_weight(const struct pp_call *c,
+                               const struct pp_shared_expert *e, const void *dy)
 {
-    if (l->g[g])
-        PP_LAYER_RUN(l->env->kernels->linear_bwd_weight(
-            l->g[g], NULL, dy, x, e->T, width, outputs, outputs, width,
-            l->env->stream));
-    return 0;
-}
-
-int pp_shared_down_bwd_weight(const struct pp_layer *l,
-                              const struct pp_shared_expert *e, const void *dy,
-                              void *const *s, struct pp_err *err)
-{
-    const void *act = s[PP_S_ACT];
-    if (l->g[PP_P_SHARED_DOWN] && l->w[PP_P_SHARED_WEIGHT]) {
-        PP_LAYER_RUN(
-            l->env->kernels->experts->spread(e->act, act, s[PP_S_SHARED_WEIGHT],
-                                             NULL, e->T, e->S, l->env->stream));
+    const struct pp_product p = down(c, e);
+    const void *act = c->s[PP_S_ACT];
+    if (c->g[PP_P_SHARED_DOWN] && c->w[PP_P_SHARED_WEIGHT]) {
+        PP_RUN(c, experts->spread, e->act, act, c->s[PP_S_SHARED_WEIGHT], NULL,
+               c->T, e->S);
         act = e->act;
     }
-    return add_gradient(l, e, PP_P_SHARED_DOWN, dy, act, e->S, e->C, err);
+    pp_product_bwd_weight(c, &p, c->T, dy, act);
 }
 
-int pp_shared_up_bwd_weight(const struct pp_layer *l,
-                            const struct pp_shared_expert *e, const void *x,
-                            void *const *s, struct pp_err *err)
+void pp_shared_up_bwd_weight(const struct pp_call *c,
+                             const struct pp_shared_expert *e, const void *x)
 {
-    return add_gradient(l, e, PP_P_SHARED_GATE, s[PP_S_DGATE_UP], x, e->C,
-                        2 * e->S, err) ||
-                   add_gradient(l, e, PP_P_SHARED_WEIGHT,
-                                s[PP_S_DSHARED_WEIGHT], x, e->C, 1, err)
-               ? -1
-               : 0;
+    const struct pp_product up = gate_and_up(c, e), own = weight(c);
+    pp_product_bwd_weight(c, &up, c->T, c->s[PP_S_DGATE_UP], x);
+    pp_product_bwd_weight(c, &own, c->T, c->s[PP_S_DSHARED_WEIGHT], x);
 }

@@ -5,7 +5,7 @@
  * values: they are gathered in front of those of the slice. Their gradients go
  * back the same way and are added to DQKV of the earlier slices. The backward
  * of those comes later and adds its own part. */
-#include "run/parts/layer_impl.h"
+#include "run/parts/layer_attention.h"
 
 #include "kernel_sizes.h"
 
@@ -15,15 +15,14 @@ struct buffers {
     void *sum;      /* (tokens, width) */
 };
 
-static struct buffers buffers(const struct pp_layer *l,
-                              const struct pp_microbatch *mb,
+static struct buffers buffers(const struct pp_call *c,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t n = (mb->context + mb->tokens) * pp_kv_columns(l->env->model).width;
+    size_t n = (c->mb->context + c->T) * pp_kv_columns(c->m).width;
     struct buffers b;
-    b.kv = pp_layer_at(l, tiles, l->env->kernels->attention_scratch(a));
-    b.dkv = pp_layer_at(l, b.kv, n);
-    b.sum = pp_layer_at(l, b.dkv, n);
+    b.kv = pp_at(c, tiles, c->k->attention_scratch(a));
+    b.dkv = pp_at(c, b.kv, n);
+    b.sum = pp_at(c, b.dkv, n);
     return b;
 }
 
@@ -34,126 +33,100 @@ static size_t rows_in(const struct pp_slice_blocks *slice, size_t left)
     return left < slice->tokens ? left : slice->tokens;
 }
 
-static int gather(const struct pp_layer *l, const struct pp_microbatch *mb,
-                  const struct pp_layer_blocks *b, void *const *s, void *kv,
-                  struct pp_err *err)
+static void gather(const struct pp_call *c, void *kv)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->env->model);
+    const struct pp_microbatch *mb = c->mb;
+    struct pp_kv_columns w = pp_kv_columns(c->m);
     size_t left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
-        pp_layer_saved_before(l, &mb->before[q], b, from);
+        pp_layer_saved_before(c, &mb->before[q], from);
         n = rows_in(&mb->before[q], left);
         size_t first = mb->before[q].tokens - n;
-        PP_LAYER_RUN(
-            k->copy(pp_layer_at(l, kv, (left - n) * w.width),
-                    pp_layer_at(l, from[PP_S_QKV], first * w.row + w.at), n,
-                    w.width, w.width, w.row, l->env->stream));
+        PP_RUN(c, copy, pp_at(c, kv, (left - n) * w.width),
+               pp_at(c, from[PP_S_QKV], first * w.row + w.at), n, w.width,
+               w.width, w.row);
     }
-    PP_LAYER_RUN(k->copy(pp_layer_at(l, kv, mb->context * w.width),
-                         pp_layer_at(l, s[PP_S_QKV], w.at), mb->tokens, w.width,
-                         w.width, w.row, l->env->stream));
-    return 0;
+    PP_RUN(c, copy, pp_at(c, kv, mb->context * w.width),
+           pp_at(c, c->s[PP_S_QKV], w.at), c->T, w.width, w.width, w.row);
 }
 
 /* Adds n rows of gradients to the rows of DQKV from first on. */
-static int add_rows(const struct pp_layer *l, void *dqkv, size_t first,
-                    const void *dkv, size_t n, void *sum, struct pp_err *err)
+static void add_rows(const struct pp_call *c, void *dqkv, size_t first,
+                     const void *dkv, size_t n, void *sum)
 {
-    const struct pp_kernels *k = l->env->kernels;
-    struct pp_kv_columns w = pp_kv_columns(l->env->model);
-    void *to = pp_layer_at(l, dqkv, first * w.row + w.at);
-    PP_LAYER_RUN(k->copy(sum, to, n, w.width, w.width, w.row, l->env->stream));
-    PP_LAYER_RUN(k->add(sum, sum, dkv, n * w.width, l->env->stream));
-    PP_LAYER_RUN(k->copy(to, sum, n, w.width, w.row, w.width, l->env->stream));
-    return 0;
+    struct pp_kv_columns w = pp_kv_columns(c->m);
+    void *to = pp_at(c, dqkv, first * w.row + w.at);
+    PP_RUN(c, copy, sum, to, n, w.width, w.width, w.row);
+    PP_RUN(c, add, sum, sum, dkv, n * w.width);
+    PP_RUN(c, copy, to, sum, n, w.width, w.row, w.width);
 }
 
-static int scatter(const struct pp_layer *l, const struct pp_microbatch *mb,
-                   const struct pp_layer_blocks *b, void *const *s,
-                   const struct buffers *at, struct pp_err *err)
+static void scatter(const struct pp_call *c, const struct buffers *at)
 {
-    struct pp_kv_columns w = pp_kv_columns(l->env->model);
-    size_t left = mb->context, n;
+    const struct pp_microbatch *mb = c->mb;
+    size_t width = pp_kv_columns(c->m).width, left = mb->context, n;
     for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
-        pp_layer_saved_before(l, &mb->before[q], b, to);
+        pp_layer_saved_before(c, &mb->before[q], to);
         n = rows_in(&mb->before[q], left);
-        if (add_rows(l, to[PP_S_DQKV], mb->before[q].tokens - n,
-                     pp_layer_at(l, at->dkv, (left - n) * w.width), n, at->sum,
-                     err))
-            return -1;
+        add_rows(c, to[PP_S_DQKV], mb->before[q].tokens - n,
+                 pp_at(c, at->dkv, (left - n) * width), n, at->sum);
     }
-    return add_rows(l, s[PP_S_DQKV], 0,
-                    pp_layer_at(l, at->dkv, mb->context * w.width), mb->tokens,
-                    at->sum, err);
+    add_rows(c, c->s[PP_S_DQKV], 0, pp_at(c, at->dkv, mb->context * width),
+             c->T, at->sum);
 }
 
 /* Zeroes DQKV of all slices, before the backward of the last slice, which comes
  * first. */
-static int clear(const struct pp_layer *l, const struct pp_microbatch *mb,
-                 const struct pp_layer_blocks *b, void *const *s,
-                 struct pp_err *err)
+static void clear(const struct pp_call *c)
 {
-    size_t row = pp_kv_columns(l->env->model).row;
-    PP_LAYER_RUN(
-        l->env->kernels->zero(s[PP_S_DQKV], mb->tokens * row, l->env->stream));
-    for (size_t q = 0; q < mb->n_before; q++) {
+    size_t row = pp_kv_columns(c->m).row;
+    PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * row);
+    for (size_t q = 0; q < c->mb->n_before; q++) {
         void *to[PP_MAX_SAVED];
-        pp_layer_saved_before(l, &mb->before[q], b, to);
-        PP_LAYER_RUN(l->env->kernels->zero(
-            to[PP_S_DQKV], mb->before[q].tokens * row, l->env->stream));
+        pp_layer_saved_before(c, &c->mb->before[q], to);
+        PP_RUN(c, zero, to[PP_S_DQKV], c->mb->before[q].tokens * row);
     }
-    return 0;
 }
 
 /* Returns the shape of the slice, with keys and values in their own buffer. */
-static struct pp_attention_shape gathered(const struct pp_layer *l,
-                                          const struct pp_microbatch *mb,
+static struct pp_attention_shape gathered(const struct pp_call *c,
                                           const struct pp_attention_shape *a)
 {
     struct pp_attention_shape g = *a;
-    g.ldkv = pp_kv_columns(l->env->model).width;
-    g.keys = mb->keys;
-    g.NK = mb->key_rows;
+    g.ldkv = pp_kv_columns(c->m).width;
+    g.keys = c->mb->keys;
+    g.NK = c->mb->key_rows;
     g.share = 1;
     return g;
 }
 
-static int slices_fwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct pp_attention_shape *a,
-                      const struct pp_layer_blocks *b, void *const *s,
-                      void *tiles, struct pp_err *err)
+static void slices_fwd(const struct pp_call *c,
+                       const struct pp_attention_shape *a, void *tiles)
 {
-    struct buffers at = buffers(l, mb, a, tiles);
-    struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->env->model).keys);
-    if (gather(l, mb, b, s, at.kv, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->attention_fwd(
-        s[PP_S_ATTN], s[PP_S_LSE], s[PP_S_QKV], at.kv, v, l->w[PP_P_SINKS], &g,
-        tiles, l->env->stream));
-    return 0;
+    struct buffers at = buffers(c, a, tiles);
+    struct pp_attention_shape g = gathered(c, a);
+    const void *v = pp_at(c, at.kv, pp_kv_columns(c->m).keys);
+    gather(c, at.kv);
+    PP_RUN(c, attention_fwd, c->s[PP_S_ATTN], c->s[PP_S_LSE], c->s[PP_S_QKV],
+           at.kv, v, c->w[PP_P_SINKS], &g, tiles);
 }
 
-static int slices_bwd(const struct pp_layer *l, const struct pp_microbatch *mb,
-                      const struct pp_attention_shape *a, const void *dattn,
-                      const struct pp_layer_blocks *b, void *const *s,
-                      void *tiles, struct pp_err *err)
+static void slices_bwd(const struct pp_call *c,
+                       const struct pp_attention_shape *a, const void *dattn,
+                       void *tiles)
 {
-    struct buffers at = buffers(l, mb, a, tiles);
-    struct pp_attention_shape g = gathered(l, mb, a);
-    const void *v = pp_layer_at(l, at.kv, pp_kv_columns(l->env->model).keys);
-    if ((!mb->continues && clear(l, mb, b, s, err)) ||
-        gather(l, mb, b, s, at.kv, err))
-        return -1;
-    PP_LAYER_RUN(l->env->kernels->attention_bwd(
-        s[PP_S_DQKV], at.dkv,
-        pp_layer_at(l, at.dkv, pp_kv_columns(l->env->model).keys), dattn,
-        s[PP_S_QKV], at.kv, v, s[PP_S_ATTN], s[PP_S_LSE], &g, tiles,
-        l->env->stream));
-    return scatter(l, mb, b, s, &at, err);
+    struct buffers at = buffers(c, a, tiles);
+    struct pp_attention_shape g = gathered(c, a);
+    size_t keys = pp_kv_columns(c->m).keys;
+    if (!c->mb->continues)
+        clear(c);
+    gather(c, at.kv);
+    PP_RUN(c, attention_bwd, c->s[PP_S_DQKV], at.dkv, pp_at(c, at.dkv, keys),
+           dattn, c->s[PP_S_QKV], at.kv, pp_at(c, at.kv, keys), c->s[PP_S_ATTN],
+           c->s[PP_S_LSE], &g, tiles);
+    scatter(c, &at);
 }
 
 const struct pp_attention_exchange pp_exchange_slices = {slices_fwd,

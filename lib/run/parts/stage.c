@@ -8,6 +8,7 @@
 #include "kernel_sizes.h"
 #include "model/precision.h"
 #include "model/vision.h"
+#include "run/parts/call.h"
 #include "run/parts/stage_states.h"
 
 /* Returns the types that the sizes of blocks depend on. */
@@ -163,60 +164,64 @@ void pp_stage_finish(struct pp_stage *s)
     memset(s, 0, sizeof *s);
 }
 
-/* Returns the rows of a microbatch on this rank. */
-static size_t edge_rows(const struct pp_stage *s,
-                        const struct pp_microbatch *mb, enum pp_rows rows,
+/* The functions below share it: a stage at work on a microbatch. */
+struct stage_work {
+    const struct pp_stage *s;
+    const struct pp_microbatch *mb;
+    void *const *blocks;
+    struct pp_err *err;
+};
+
+/* Returns the rows of the microbatch on this rank. */
+static size_t edge_rows(const struct stage_work *w, enum pp_rows rows,
                         size_t encoder)
 {
+    const struct pp_microbatch *mb = w->mb;
     const struct pp_microbatch *images = mb->taken[encoder].images;
     if (rows == PP_ROWS_GENERATED && mb->generated)
         mb = mb->generated;
     if (rows < PP_ROWS_PATCHES)
-        return mb->tokens / pp_env_tp(s->env);
+        return mb->tokens / pp_env_tp(w->s->env);
     if (!images)
         return 0;
     return rows == PP_ROWS_FEATURES ? images->n_features : images->tokens;
 }
 
-static size_t edge_bytes(const struct pp_stage *s,
-                         const struct pp_microbatch *mb, struct pp_edge e)
+static size_t edge_bytes(const struct stage_work *w, struct pp_edge e)
 {
-    return edge_rows(s, mb, e.rows, e.encoder) * e.width *
-           s->env->kernels->element_bytes;
+    return edge_rows(w, e.rows, e.encoder) * e.width *
+           w->s->env->kernels->element_bytes;
 }
 
 /* Returns the bytes of the features that are held of encoders before k. They
  * are at the end of the workspace. */
-static size_t held_bytes(const struct pp_stage *s,
-                         const struct pp_microbatch *mb, size_t k)
+static size_t held_bytes(const struct stage_work *w, size_t k)
 {
     size_t sum = 0;
-    struct pp_edge e = {PP_ROWS_FEATURES, s->env->model->hidden, 0};
+    struct pp_edge e = {PP_ROWS_FEATURES, w->s->env->model->hidden, 0};
     for (; e.encoder < k; e.encoder++)
-        sum += s->holds[e.encoder] ? pp_line_bytes(edge_bytes(s, mb, e)) : 0;
+        sum += w->s->holds[e.encoder] ? pp_line_bytes(edge_bytes(w, e)) : 0;
     return sum;
 }
 
 /* Returns the room for what layer i reads from layer i - 1: even ones are at
  * the start of the workspace, odd ones at its end. */
-static void *handed_on(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *const *blocks, size_t i)
+static void *handed_on(const struct stage_work *w, size_t i)
 {
-    size_t bytes = pp_line_bytes(edge_bytes(s, mb, s->edges[i])) +
-                   held_bytes(s, mb, PP_MAX_ENCODERS);
-    return i % 2 ? (char *)blocks[PP_WORKSPACE_END] - bytes
-                 : blocks[PP_SAVED_WORKSPACE];
+    size_t bytes = pp_line_bytes(edge_bytes(w, w->s->edges[i])) +
+                   held_bytes(w, PP_MAX_ENCODERS);
+    return i % 2 ? (char *)w->blocks[PP_WORKSPACE_END] - bytes
+                 : w->blocks[PP_SAVED_WORKSPACE];
 }
 
 /* Returns the room for the features that the projector of an encoder makes for
  * layer `embed` of the stage, or for their gradients. */
-static void *features_room(const struct pp_stage *s,
-                           const struct pp_microbatch *mb, void *const *blocks,
-                           size_t encoder, size_t embed)
+static void *features_room(const struct stage_work *w, size_t encoder,
+                           size_t embed)
 {
-    return s->holds[encoder] ? (char *)blocks[PP_WORKSPACE_END] -
-                                   held_bytes(s, mb, encoder + 1)
-                             : handed_on(s, mb, blocks, embed);
+    return w->s->holds[encoder] ? (char *)w->blocks[PP_WORKSPACE_END] -
+                                      held_bytes(w, encoder + 1)
+                                : handed_on(w, embed);
 }
 
 /* Returns the view of the microbatch that a layer works on. */
@@ -228,79 +233,81 @@ static const struct pp_microbatch *view_of(const struct pp_layer *l,
                                           : mb->taken[l->unit.encoder].images;
 }
 
-/* Returns the rows that the blocks of a microbatch are laid out for. */
-static size_t laid_out_rows(const struct pp_stage *s,
-                            const struct pp_microbatch *mb, enum pp_rows rows,
+/* Returns the rows that the blocks of the microbatch are laid out for. */
+static size_t laid_out_rows(const struct stage_work *w, enum pp_rows rows,
                             size_t encoder)
 {
-    return rows == PP_ROWS_TOKENS
-               ? pp_layer_room(mb->tokens, mb->room) / pp_env_tp(s->env)
-               : edge_rows(s, mb, rows, encoder);
+    return rows == PP_ROWS_TOKENS ? pp_layer_room(w->mb->tokens, w->mb->room) /
+                                        pp_env_tp(w->s->env)
+                                  : edge_rows(w, rows, encoder);
 }
 
-/* Returns the bytes of a microbatch at that offset in a block. */
-static size_t bytes_at(const struct pp_stage *s, const struct pp_microbatch *mb,
+/* Returns the bytes of the microbatch at that offset in a block. */
+static size_t bytes_at(const struct stage_work *w,
                        const size_t offset[PP_STAGE_ROWS])
 {
-    bool host = pp_env_is_host(s->env);
+    bool host = pp_env_is_host(w->s->env);
     size_t bytes = 0;
     for (int r = 0; r < PP_N_ROWS; r++)
         for (size_t k = 0; k < (r < PP_ROWS_PATCHES ? 1 : PP_MAX_ENCODERS); k++)
-            bytes +=
-                offset[kind_of((enum pp_rows)r, k)] *
-                pp_saved_rows(host, laid_out_rows(s, mb, (enum pp_rows)r, k));
+            bytes += offset[kind_of((enum pp_rows)r, k)] *
+                     pp_saved_rows(host, laid_out_rows(w, (enum pp_rows)r, k));
     return bytes;
 }
 
 /* Returns the room for parts of sums in layer i of an encoder, if ranks divide
  * its tensors. */
-static size_t image_room(const struct pp_stage *s,
-                         const struct pp_microbatch *mb, size_t i)
+static size_t image_room(const struct stage_work *w, size_t i)
 {
-    const struct pp_layer *l = &s->layers[i];
+    const struct pp_layer *l = &w->s->layers[i];
     const struct pp_edge row = {l->rows, l->env->model->hidden,
                                 l->unit.encoder};
-    return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(s, mb, row)) : 0;
+    return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(w, row)) : 0;
 }
 
-/* Finds the blocks of a layer, and its scratch. */
-static struct pp_layer_blocks layer_blocks(const struct pp_stage *s,
-                                           const struct pp_microbatch *mb,
-                                           void *const *blocks, size_t i,
-                                           void **scratch)
+/* Finds the blocks of layer i. */
+static struct pp_layer_blocks blocks_of(const struct stage_work *w, size_t i)
 {
+    const struct pp_stage *s = w->s;
+    const struct pp_layer *l = &s->layers[i];
     struct pp_layer_blocks b;
     struct pp_edge first = s->edges[i + i % 2];
-    const struct pp_layer *l = &s->layers[i];
     bool of_tokens = l->rows < PP_ROWS_PATCHES;
     size_t room =
         of_tokens
-            ? pp_line_bytes(s->gathered_row_bytes * view_of(l, mb)->tokens)
-            : image_room(s, mb, i);
+            ? pp_line_bytes(s->gathered_row_bytes * view_of(l, w->mb)->tokens)
+            : image_room(w, i);
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++) {
+        char *block = w->blocks[k];
         b.offset[k] = s->offsets[k][i][of_tokens ? l->rows : PP_ROWS_TOKENS];
-        b.block[k] = blocks[k]
-                         ? (char *)blocks[k] + bytes_at(s, mb, s->offsets[k][i])
-                         : NULL;
+        b.block[k] = block ? block + bytes_at(w, s->offsets[k][i]) : NULL;
     }
-    b.gathered = (char *)blocks[PP_SAVED_WORKSPACE] +
-                 pp_line_bytes(edge_bytes(s, mb, first));
+    b.gathered = (char *)w->blocks[PP_SAVED_WORKSPACE] +
+                 pp_line_bytes(edge_bytes(w, first));
     b.summed = (char *)b.gathered + room;
     char *rest = (char *)b.summed + (of_tokens ? room : 0);
     b.offset[PP_SAVED_WORKSPACE] = 0;
     b.block[PP_SAVED_WORKSPACE] = rest;
-    *scratch = rest + pp_line_bytes(
-                          bytes_at(s, mb, s->offsets[PP_SAVED_WORKSPACE][i]));
+    b.scratch =
+        rest + pp_line_bytes(bytes_at(w, s->offsets[PP_SAVED_WORKSPACE][i]));
     return b;
+}
+
+static struct pp_call call_of(const struct stage_work *w, size_t i,
+                              enum pp_saved_when when)
+{
+    const struct pp_layer *l = &w->s->layers[i];
+    const struct pp_layer_blocks b = blocks_of(w, i);
+    return pp_layer_call(l, view_of(l, w->mb), &b, when, w->err);
 }
 
 /* Copies the input of a stage without layers to its output. Nothing passes
  * before the first unit or behind the head. */
-static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
-                   const struct pp_passed *to, const struct pp_passed *from,
-                   struct pp_err *err)
+static int pass_on(const struct stage_work *w, const struct pp_passed *to,
+                   const struct pp_passed *from)
 {
-    for (size_t k = 0; k < s->out.n; k++) {
+    const struct pp_stage *s = w->s;
+    for (size_t k = 0; s->n_layers == 0 && k < s->out.n; k++) {
         const struct pp_edge e = s->out.at[k];
         bool features = e.rows == PP_ROWS_FEATURES;
         void *y = features ? to->features[e.encoder] : to->rows;
@@ -308,10 +315,10 @@ static int pass_on(const struct pp_stage *s, const struct pp_microbatch *mb,
         if (!y)
             continue;
         int rc =
-            s->env->kernels->copy(y, x, edge_rows(s, mb, e.rows, e.encoder),
+            s->env->kernels->copy(y, x, edge_rows(w, e.rows, e.encoder),
                                   e.width, e.width, e.width, s->env->stream);
         if (rc)
-            return pp_fail(err, PP_EXIT_SYSTEM, "copy failed: %d", rc);
+            return pp_fail(w->err, PP_EXIT_SYSTEM, "copy failed: %d", rc);
     }
     return 0;
 }
@@ -334,57 +341,55 @@ static size_t embedding_of(const struct pp_stage *s)
  * NULL if it does not, or if others copy between. Rows of patches may have
  * states beside them. A frozen layer may keep it in its workspace, which the
  * layer that writes it has for itself. */
-static void *kept_by(const struct pp_stage *s, const struct pp_microbatch *mb,
-                     void *const *blocks, size_t i, enum pp_saved_when when)
+static void *kept_by(const struct stage_work *w, size_t i,
+                     enum pp_saved_when when)
 {
-    const struct pp_layer *l = &s->layers[i];
-    const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
-    struct pp_edge e = s->edges[when == PP_IN_FORWARD ? i : i + 1];
-    void *scratch;
-    if (!ops->kept || l->rows != PP_ROWS_TOKENS ||
-        e.width != l->env->model->hidden)
+    const struct pp_layer *l = &w->s->layers[i];
+    struct pp_edge e = w->s->edges[when == PP_IN_FORWARD ? i : i + 1];
+    if (l->rows != PP_ROWS_TOKENS || e.width != l->env->model->hidden)
         return NULL;
-    struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
+    struct pp_layer_blocks b = blocks_of(w, i);
     b.block[PP_SAVED_WORKSPACE] = NULL;
-    return ops->kept(l, view_of(l, mb), when, &b);
+    const struct pp_call c = pp_layer_call(l, w->mb, &b, when, w->err);
+    return pp_layer_kept(&c, when);
 }
 
+/* --- forward --- */
+
 /* Returns where the output of layer i goes. */
-static void *output_of(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       const struct pp_passed *y, void *const *blocks, size_t i)
+static void *output_of(const struct stage_work *w, const struct pp_passed *y,
+                       size_t i)
 {
-    const struct pp_layer *l = &s->layers[i];
-    size_t embed = embedding_of(s);
+    const struct pp_layer *l = &w->s->layers[i];
+    size_t embed = embedding_of(w->s);
     if (l->rows == PP_ROWS_FEATURES)
-        return embed == s->n_layers
+        return embed == w->s->n_layers
                    ? y->features[l->unit.encoder]
-                   : features_room(s, mb, blocks, l->unit.encoder, embed);
-    if (i + 1 == s->n_layers)
+                   : features_room(w, l->unit.encoder, embed);
+    if (i + 1 == w->s->n_layers)
         return y->rows;
-    void *kept = kept_by(s, mb, blocks, i + 1, PP_IN_FORWARD);
-    return kept ? kept : handed_on(s, mb, blocks, i + 1);
+    void *kept = kept_by(w, i + 1, PP_IN_FORWARD);
+    return kept ? kept : handed_on(w, i + 1);
 }
 
 int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  const struct pp_passed *y, const struct pp_passed *x,
                  void *const *blocks, struct pp_err *err)
 {
-    void *scratch;
+    const struct stage_work w = {s, mb, blocks, err};
     struct pp_passed at = *x;
-    if (s->n_layers == 0 && pass_on(s, mb, y, x, err))
+    if (pass_on(&w, y, x))
         return -1;
     for (size_t i = 0; i < s->n_layers; i++) {
         const struct pp_layer *l = &s->layers[i];
-        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        void *out = output_of(s, mb, y, blocks, i);
+        const struct pp_call c = call_of(&w, i, PP_IN_FORWARD);
+        void *out = output_of(&w, y, i);
         const void *in = !s->edges[i].width ? NULL
                          : is_embedding(l)  ? (const void *)at.features
                                             : at.rows;
-        if (pp_layer_ops(l->env->model, l->unit)
-                ->fwd(l, view_of(l, mb), out, in, &b, scratch, err) ||
+        if (pp_layer_fwd(&c, out, in) ||
             (l->rows == PP_ROWS_PATCHES &&
-             pp_states_fwd(l, &s->edges[i], view_of(l, mb)->tokens, out, in,
-                           err)))
+             pp_states_fwd(&c, &s->edges[i], out, in)))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_FWD);
         if (l->rows == PP_ROWS_FEATURES)
@@ -395,69 +400,82 @@ int pp_stage_fwd(const struct pp_stage *s, const struct pp_microbatch *mb,
     return 0;
 }
 
+/* --- backward --- */
+
 /* Finds where the gradients of the features that layer i reads go: to other
  * stages, or to projectors of this one that need them. */
-static void find_gradients(const struct pp_stage *s,
-                           const struct pp_microbatch *mb,
-                           const struct pp_passed *dx, void *const *blocks,
-                           size_t i, void *features[PP_MAX_ENCODERS])
+static void find_gradients(const struct stage_work *w,
+                           const struct pp_passed *dx, size_t i,
+                           void *features[PP_MAX_ENCODERS])
 {
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        const struct pp_layer *made = s->projectors[k];
+        const struct pp_layer *made = w->s->projectors[k];
         features[k] = !made ? dx->features[k] : NULL;
         if (made && made->role != PP_ROLE_FORWARD)
-            features[k] = features_room(s, mb, blocks, k, i);
+            features[k] = features_room(w, k, i);
     }
 }
 
 /* Returns where the gradient of what layer i reads goes. The first unit of the
  * model or of an encoder has none. If a stage sends none, its first layer still
  * computes one, because W needs I. */
-static void *gradient_of(const struct pp_stage *s,
-                         const struct pp_microbatch *mb,
-                         const struct pp_passed *dx, void *const *blocks,
+static void *gradient_of(const struct stage_work *w, const struct pp_passed *dx,
                          size_t i, struct pp_passed *at)
 {
+    const struct pp_stage *s = w->s;
     if (!s->edges[i].width)
         return NULL;
     if (is_embedding(&s->layers[i])) {
-        find_gradients(s, mb, dx, blocks, i, at->features);
+        find_gradients(w, dx, i, at->features);
         return at->features;
     }
     if (i == 0 && dx->rows)
         return dx->rows;
     /* A generator's layers read rows of another number. */
     bool inside = i > 0 && s->layers[i].rows == PP_ROWS_TOKENS;
-    void *kept = inside ? kept_by(s, mb, blocks, i - 1, PP_IN_BACKWARD) : NULL;
-    return kept ? kept : handed_on(s, mb, blocks, i);
+    void *kept = inside ? kept_by(w, i - 1, PP_IN_BACKWARD) : NULL;
+    return kept ? kept : handed_on(w, i);
+}
+
+/* Reports whether a layer does I and W at once if a stage does both. */
+static bool joins(const struct pp_layer *l, bool both)
+{
+    return both && l->role == PP_ROLE_TRAINED && pp_layer_joins(l);
+}
+
+/* Computes the gradient dx of what layer i reads. */
+static int layer_bwd_input(const struct stage_work *w, size_t i, void *dx,
+                           void *dy, bool both)
+{
+    const struct pp_layer *l = &w->s->layers[i];
+    const struct pp_edge *at = &w->s->edges[i];
+    bool has_states = l->rows == PP_ROWS_PATCHES;
+    if (l->role == PP_ROLE_FORWARD)
+        return 0;
+    const struct pp_call c = call_of(w, i, PP_IN_BACKWARD);
+    if (has_states && pp_states_join(&c, at, dy))
+        return -1;
+    if (joins(l, both) ? pp_layer_bwd(&c, dx, dy)
+                       : pp_layer_bwd_input(&c, dx, dy))
+        return -1;
+    return has_states ? pp_states_bwd(&c, at, dx, dy) : 0;
 }
 
 /* Does I of every layer that has a backward. With both, a layer that can do B
  * at once does B. */
-static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
-                      const struct pp_passed *dx, const struct pp_passed *dy,
-                      void *const *blocks, bool both, struct pp_err *err)
+static int bwd_inputs(const struct stage_work *w, const struct pp_passed *dx,
+                      const struct pp_passed *dy, bool both)
 {
-    void *scratch;
+    const struct pp_stage *s = w->s;
     struct pp_passed at = *dy;
-    if (s->n_layers == 0 && pass_on(s, mb, dx, dy, err))
+    if (pass_on(w, dx, dy))
         return -1;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
-        const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
-        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
         void *from = l->rows == PP_ROWS_FEATURES ? at.features[l->unit.encoder]
                                                  : at.rows;
-        void *out = gradient_of(s, mb, dx, blocks, i, &at);
-        bool whole = both && ops->bwd && l->role == PP_ROLE_TRAINED;
-        bool has_states = l->rows == PP_ROWS_PATCHES;
-        size_t rows = has_states ? view_of(l, mb)->tokens : 0;
-        if (l->role != PP_ROLE_FORWARD &&
-            ((has_states && pp_states_join(l, &s->edges[i], rows, from, err)) ||
-             (whole ? ops->bwd : ops->bwd_input)(l, view_of(l, mb), out, from,
-                                                 &b, scratch, err) ||
-             (has_states &&
-              pp_states_bwd(l, &s->edges[i], rows, out, from, err))))
+        void *out = gradient_of(w, dx, i, &at);
+        if (layer_bwd_input(w, i, out, from, both))
             return -1;
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_INPUT);
         at.rows = out;
@@ -466,17 +484,16 @@ static int bwd_inputs(const struct pp_stage *s, const struct pp_microbatch *mb,
 }
 
 /* Does W of every trained layer, except those that did B. */
-static int bwd_weights(const struct pp_stage *s, const struct pp_microbatch *mb,
-                       void *const *blocks, bool both, struct pp_err *err)
+static int bwd_weights(const struct stage_work *w, bool both)
 {
-    void *scratch;
+    const struct pp_stage *s = w->s;
     for (size_t i = s->n_layers; i-- > 0;) {
         const struct pp_layer *l = &s->layers[i];
-        const struct pp_layer_ops *ops = pp_layer_ops(l->env->model, l->unit);
-        struct pp_layer_blocks b = layer_blocks(s, mb, blocks, i, &scratch);
-        if (l->role == PP_ROLE_TRAINED && !(both && ops->bwd) &&
-            ops->bwd_weight(l, view_of(l, mb), &b, scratch, err))
-            return -1;
+        if (l->role == PP_ROLE_TRAINED && !joins(l, both)) {
+            const struct pp_call c = call_of(w, i, PP_IN_BACKWARD);
+            if (pp_layer_bwd_weight(&c))
+                return -1;
+        }
         pp_layer_time(s->layer_times, i, PP_LAYER_TIME_WEIGHT);
     }
     return 0;
@@ -486,24 +503,24 @@ int pp_stage_bwd_input(const struct pp_stage *s, const struct pp_microbatch *mb,
                        const struct pp_passed *dx, const struct pp_passed *dy,
                        void *const *blocks, struct pp_err *err)
 {
-    return bwd_inputs(s, mb, dx, dy, blocks, false, err);
+    const struct stage_work w = {s, mb, blocks, err};
+    return bwd_inputs(&w, dx, dy, false);
 }
 
 int pp_stage_bwd_weight(const struct pp_stage *s,
                         const struct pp_microbatch *mb, void *const *blocks,
                         struct pp_err *err)
 {
-    return bwd_weights(s, mb, blocks, false, err);
+    const struct stage_work w = {s, mb, blocks, err};
+    return bwd_weights(&w, false);
 }
 
 int pp_stage_bwd(const struct pp_stage *s, const struct pp_microbatch *mb,
                  const struct pp_passed *dx, const struct pp_passed *dy,
                  void *const *blocks, struct pp_err *err)
 {
+    const struct stage_work w = {s, mb, blocks, err};
     /* Do I and W apart if the time of each is recorded. */
     bool both = !pp_layer_times_wanted(s->layer_times);
-    return bwd_inputs(s, mb, dx, dy, blocks, both, err) ||
-                   bwd_weights(s, mb, blocks, both, err)
-               ? -1
-               : 0;
+    return bwd_inputs(&w, dx, dy, both) || bwd_weights(&w, both) ? -1 : 0;
 }
