@@ -86,12 +86,13 @@ static void note_seq_len(struct split_job *j)
                  j->seq_len, j->undivided, pp_mesh_align(&j->mesh));
 }
 
-static void set_request(struct split_job *j)
+static int set_request(struct split_job *j)
 {
     if (!j->precision)
         j->precision = j->model.dtype ? pp_precision_find(j->model.dtype)
                                       : &pp_precisions[0];
-    split_choose_gpu(j);
+    if (split_choose_machine(j))
+        return -1;
     if (j->seq_len == 0)
         choose_seq_len(j);
     if (j->tokens == 0)
@@ -105,6 +106,7 @@ static void set_request(struct split_job *j)
         .mesh = j->mesh,
         .encoders = j->n_meshes ? j->encoders : NULL,
         .profile = j->costs_file || j->has_profile ? &j->profile : NULL,
+        .machine = j->has_machine ? &j->machine : NULL,
         .n_ranks = j->n_ranks,
         .n_microbatches = j->n_microbatches > 0 ? j->n_microbatches
                                                 : DEFAULT_ROUNDS * j->n_ranks,
@@ -122,6 +124,7 @@ static void set_request(struct split_job *j)
         .progress = show_progress,
         .ctx = j,
     };
+    return 0;
 }
 
 /* Checks that the model is the one of the manifests that the split is from. */
@@ -141,8 +144,7 @@ static int complete_request(struct split_job *j)
 {
     const struct pp_vision *v = j->model.encoders;
     struct pp_split_request *q = &j->request;
-    set_request(j);
-    if (split_set_images(j) || split_set_chunks(j))
+    if (set_request(j) || split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
     if (check_given(j) || split_set_roles(j))

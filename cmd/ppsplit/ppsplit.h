@@ -68,9 +68,11 @@ struct split_job {
     int zero; /* index of the word of --zero */
     enum pp_placement placement;
     const char *rank_speed, *costs_file, *kind;
-    const char *gpu;    /* a name of pp_gpus */
-    double flops, link; /* operations and bytes a second; 0: unknown */
-    bool search_order;  /* kind is auto */
+    const char *gpu, *machine_file; /* gpu: a name of pp_machines */
+    double flops;                   /* operations a second; 0: unknown */
+    double link[2];    /* bytes a second, in a node and between nodes */
+    int64_t node;      /* ranks of a node */
+    bool search_order; /* kind is auto */
     int64_t n_microbatches;
     size_t memory_bytes;
     int objective;               /* enum pp_objective_number */
@@ -99,9 +101,11 @@ struct split_job {
     /* The problem, made from the options. */
     struct pp_arena arena;
     struct pp_model model;
-    size_t n_units, n_stages;       /* n_stages: of one copy of the weights */
-    struct pp_profile profile;      /* of costs_file, a GPU or the given plan */
-    bool has_profile;               /* the given plan has one */
+    size_t n_units, n_stages;  /* n_stages: of one copy of the weights */
+    struct pp_profile profile; /* of costs_file, a GPU or the given plan */
+    bool has_profile;          /* the given plan has one */
+    struct pp_machine machine; /* of these options, or of the given plan */
+    bool has_machine;
     double peak;                    /* operations a second; 0: unknown */
     double *speeds;                 /* read from rank_speed */
     enum pp_recompute *stage_modes; /* read from recompute_list */
@@ -218,10 +222,11 @@ int split_draw(struct split_job *j) PP_MUST_USE;
 /* Returns true if times are seconds, not operations. */
 bool split_has_seconds(const struct split_job *j);
 
-/* Takes peak, link and memory of --gpu where no option says otherwise. */
-void split_choose_gpu(struct split_job *j);
+/* Makes the machine of --gpu, --machine, --node and --link; takes its memory
+ * where no option says otherwise. */
+int split_choose_machine(struct split_job *j) PP_MUST_USE;
 
-/* Sets the profile from --gpu, --flops and --link, for a mesh that is set. */
+/* Sets the profile from the machine or --flops, for a mesh that is set. */
 int split_set_seconds(struct split_job *j) PP_MUST_USE;
 
 /* The share of attended pairs that are in the window of a unit. */

@@ -164,7 +164,7 @@ int split_take_assumptions(struct split_job *j, const struct pp_manifest *m)
     return take_frozen(j, m);
 }
 
-/* Copies the profile, so that the plan keeps its unit of time. */
+/* Copies profile and machine, so that the plan keeps its unit of time. */
 static int take_profile(struct split_job *j, const struct pp_manifest *m)
 {
     size_t n = m->profile.n_units;
@@ -181,7 +181,13 @@ static int take_profile(struct split_job *j, const struct pp_manifest *m)
     j->profile = m->profile;
     j->profile.units = units;
     j->has_profile = m->has_profile;
-    return 0;
+    j->machine = m->machine;
+    j->has_machine = m->has_machine;
+    j->machine.gpu =
+        m->machine.gpu ? pp_arena_strdup(&j->arena, m->machine.gpu) : NULL;
+    return m->machine.gpu && !j->machine.gpu
+               ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory")
+               : 0;
 }
 
 int split_take_given(struct split_job *j, const char *name)

@@ -194,6 +194,7 @@ int split_fill_manifest(const struct split_job *j,
     if (pp_manifest_set_model(m, &model, err) ||
         (split_has_seconds(j) &&
          pp_manifest_set_profile(m, &j->profile, err)) ||
+        (j->has_machine && pp_manifest_set_machine(m, &j->machine, err)) ||
         pp_manifest_set_microbatch(m, &j->request.microbatch, err) ||
         pp_manifest_set_stages(m, &mesh, &plan->graph, stages, err) ||
         set_components(j, plan, m, err))

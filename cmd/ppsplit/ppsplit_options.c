@@ -7,7 +7,7 @@
 
 #include "base/num.h"
 #include "model/cost.h"
-#include "model/gpu_figures.h"
+#include "cost/machine.h"
 #include "ppsplit.h"
 #include "run/objectives/objective.h"
 
@@ -91,6 +91,25 @@ static int parse_rate(struct tool *t, const struct tool_option *o,
 {
     return pp_parse_rate(arg, tool_spell(o).text,
                          (double *)((char *)t->base + o->at), &t->err);
+}
+
+/* Reads one rate, or two with a comma. */
+static int parse_links(struct tool *t, const struct tool_option *o,
+                       const char *arg)
+{
+    struct split_job *j = t->base;
+    char *text = pp_arena_strdup(&j->arena, arg);
+    if (!text)
+        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    char *second = strchr(text, ',');
+    if (second)
+        *second++ = '\0';
+    j->link[1] = 0;
+    return pp_parse_rate(text, tool_spell(o).text, &j->link[0], &t->err) ||
+                   (second && pp_parse_rate(second, tool_spell(o).text,
+                                            &j->link[1], &t->err))
+               ? -1
+               : 0;
 }
 
 static int parse_memory_limit(struct tool *t, const struct tool_option *o,
@@ -258,12 +277,16 @@ const struct tool_option split_options[] = {
      AT(n_microbatches), 1, INT32_MAX, .also = "num-microbatches"},
     {0, "costs", "FILE", "measured costs, from pprun --profile",
      AT(costs_file)},
-    {0, "gpu", "NAME", "seconds at the peak of a GPU; its memory", AT(gpu),
-     .list = pp_gpu_names, .excludes = "costs"},
+    {0, "gpu", "NAME", "seconds on a GPU and its links; its memory", AT(gpu),
+     .list = pp_machine_names, .excludes = "costs"},
+    {0, "machine", "FILE", "the same of a machine in a JSON file",
+     AT(machine_file), .excludes = "gpu"},
+    {0, "node", "N", "ranks of a node (as --gpu or --machine says, or 8)",
+     AT(node), 1, INT32_MAX, .needs = "gpu|machine|link"},
     {0, "flops", "RATE", "operations a second of a rank, such as 400T",
      AT(flops), .parse = parse_rate, .excludes = "costs"},
-    {0, "link", "BYTES/S", "between ranks, such as 50GB", AT(link),
-     .parse = parse_rate, .needs = "gpu|flops"},
+    {0, "link", "A[,B]", "bytes a second of a rank, in and between nodes",
+     .parse = parse_links, .needs = "gpu|machine|flops"},
 
     {.group = "Memory"},
     {0, "memory", "SIZE", "limit of a rank, such as 80GiB",

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* ppsplit_seconds - --gpu, --flops and --link: the operations of a model as
- * seconds, tokens a second, and the use of a GPU's peak. */
+/* ppsplit_seconds - --gpu, --machine, --flops and --link: the units of a model
+ * in seconds, tokens a second, and the use of a GPU's peak. */
 
 #include <math.h>
 
+#include "cost/estimate.h"
 #include "cost/step.h"
-#include "model/gpu_figures.h"
+#include "manifest/machine_json.h"
 #include "ppsplit.h"
 #include "schedule/kinds/kind.h"
 
@@ -14,82 +15,90 @@ bool split_has_seconds(const struct split_job *j)
     return j->request.profile != NULL;
 }
 
-void split_choose_gpu(struct split_job *j)
+/* Sets the levels of --link. A single bandwidth is that of all ranks. */
+static int set_links(struct split_job *j)
 {
-    const struct pp_gpu *g = j->gpu ? pp_gpu_find(j->gpu) : NULL;
-    if (!g)
-        return;
-    j->peak = pp_gpu_peak(g, j->precision->name);
-    j->flops = j->flops > 0 ? j->flops : j->peak;
-    j->link = j->link > 0 ? j->link : g->link;
-    if (j->memory_bytes == 0)
-        j->memory_bytes = (size_t)g->memory;
+    struct pp_machine *m = &j->machine;
+    if (j->link[0] > 0 && !(j->link[1] > 0)) {
+        if (j->node)
+            return tool_usage(&j->t, "--node needs a --link with two rates, in "
+                                     "a node and between nodes");
+        m->n_levels = 1;
+        m->levels[0] = (struct pp_machine_level){0, j->link[0], 0};
+    } else if (j->link[0] > 0) {
+        const struct pp_machine *known = pp_machines;
+        for (int k = 0; k < 2; k++)
+            m->levels[k] = m->n_levels > 1 ? m->levels[k] : known->levels[k];
+        m->n_levels = 2;
+        m->levels[0].bandwidth = j->link[0];
+        m->levels[1].bandwidth = j->link[1];
+    }
+    if (j->node)
+        m->levels[0].size = j->node;
+    return 0;
 }
 
-/* Returns the bytes that AdamW moves for a parameter: the gradient, the weight
- * or master weight and two moments, all but the gradient twice, and a narrow
- * weight. */
-static double update_bytes(const struct pp_precision *p)
+int split_choose_machine(struct split_job *j)
 {
-    double wide = (double)p->accumulator_bytes;
-    bool narrow = p->element_bytes < p->accumulator_bytes;
-    return 7 * wide + (narrow ? (double)p->element_bytes : 0);
+    struct pp_machine *m = &j->machine;
+    j->has_machine |= j->gpu || j->machine_file || j->link[0] > 0;
+    if (j->gpu)
+        *m = *pp_machine_find(j->gpu);
+    if (j->machine_file &&
+        pp_machine_read(j->machine_file, &j->arena, m, &j->t.err))
+        return -1;
+    if (set_links(j))
+        return -1;
+    j->peak = pp_machine_peak(m, j->precision->name);
+    if (j->memory_bytes == 0 && (j->gpu || j->machine_file))
+        j->memory_bytes = (size_t)m->memory_bytes;
+    return 0;
 }
 
-/* Adds the time of a rank in the exchange of rows between expert-parallel
- * ranks, for each token: F takes inputs to the experts and outputs back, I
- * gradients and the weights of rows, W inputs of both products. It is that of
- * the rank with most rows. Latencies are not known. */
-static void add_exchange(const struct split_job *j, struct pp_unit_id u,
-                         struct pp_unit_seconds *s)
+/* Returns the places of the language model's ranks. */
+static struct pp_layout layout_of(const struct split_job *j)
 {
-    const struct pp_moe *m = &j->model.moe;
-    double ep = j->mesh.ep, away = (ep - 1) / ep;
-    if (u.kind != PP_UNIT_LAYER || !pp_layer_set_has(&m->layers, u.layer) ||
-        !(j->link > 0))
-        return;
-    double rows =
-        (double)m->top_k * away / (double)pp_mesh_routers(&j->mesh) / j->link;
-    double row = (double)(j->model.hidden * j->precision->element_bytes);
-    s->fwd[0] += rows * 2 * row;
-    s->input[0] +=
-        rows * (2 * row + 2 * (double)j->precision->accumulator_bytes);
-    s->weight[0] += rows * 2 * row;
+    struct pp_layout l = {.components = {{.mesh = j->mesh}}, .n_components = 1};
+    l.components[0].mesh.pp = (int)j->n_ranks;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
+        l.components[0].mesh.pp -= j->encoders[i].pp;
+        l.components[0].first_row += j->encoders[i].pp;
+        l.components[0].first_rank += pp_mesh_ranks(&j->encoders[i]);
+    }
+    return l;
 }
 
 int split_set_seconds(struct split_job *j)
 {
-    const struct pp_gpu *g = j->gpu ? pp_gpu_find(j->gpu) : NULL;
-    double rate = j->flops * pp_mesh_sharers(&j->mesh);
-    if (!(j->flops > 0))
+    const struct pp_estimate x = {
+        .model = &j->model,
+        .precision = j->precision,
+        .machine = &j->machine,
+        .flops = j->flops,
+        .layout = layout_of(j),
+        .microbatch = {.tokens = j->tokens, .seq_len = j->seq_len}};
+    if (!(j->flops > 0) && !j->gpu && !j->machine_file)
         return 0;
+    if (!(j->flops > 0) && !(j->peak > 0 && j->machine.efficiency > 0))
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "%s: has no peak and efficiency for %s; give --flops",
+                       j->machine_file, j->precision->name);
     struct pp_unit_seconds *units =
         pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
     if (!units)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < j->n_units; i++) {
         char fqn[PP_FQN_TEXT];
-        struct pp_unit_id u = pp_model_unit(&j->model, i);
-        const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
-        double pairs = f.per_pair * split_seen(j, f);
-        const struct pp_cost dense =
-            pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
-        const struct pp_cost attended = pp_cost_of(0, pairs, false);
-        pp_model_fqn(&j->model, u, fqn);
-        units[i] = (struct pp_unit_seconds){
-            .fqn = pp_arena_strdup(&j->arena, fqn),
-            .fwd = {dense.forward / rate, attended.forward / rate},
-            .input = {dense.input_grad / rate, attended.input_grad / rate},
-            .weight = {dense.weight_grad / rate, attended.weight_grad / rate}};
-        add_exchange(j, u, &units[i]);
+        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), fqn);
+        units[i].fqn = pp_arena_strdup(&j->arena, fqn);
+        pp_estimate_unit(&x, i, &units[i]);
         if (!units[i].fqn)
             return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     }
-    j->profile = (struct pp_profile){
-        .units = units,
-        .n_units = j->n_units,
-        .seconds_per_byte = j->link > 0 ? 1 / j->link : 0,
-        .seconds_per_param = g ? update_bytes(j->precision) / g->bandwidth : 0};
+    j->profile =
+        (struct pp_profile){.units = units,
+                            .n_units = j->n_units,
+                            .seconds_per_param = pp_estimate_update(&x)};
     j->request.profile = &j->profile;
     return 0;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "base/modality.h"
+#include "cost/machine.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/mesh.h"
@@ -99,7 +100,9 @@ struct pp_component {
 /* A plan. All members are borrowed. */
 struct pp_plan {
     const struct pp_plan_model *model;
-    const struct pp_profile *profile; /* NULL: nothing is measured */
+    const struct pp_profile *profile; /* NULL: times are unknown */
+    const struct pp_machine *machine; /* has the times of messages, if it has
+                                         levels; NULL: the profile has them */
     const struct pp_default_microbatch
         *microbatch; /* zeroed: none is assumed */
     const struct pp_mesh *mesh;

@@ -69,16 +69,52 @@ static void add_params(struct pp_stage_costs *c, int stage, size_t unit)
     const struct pp_mesh x =
         pp_layout_mesh(&l, p->graph->stages[stage].row, unit < c->language);
     const struct shares held = shares_of(&x, u, types);
-    double own =
-        held.dense / held.dense_ranks + held.experts / held.expert_ranks;
-    double all = held.dense + held.experts;
+    const double all[] = {held.dense, held.experts};
+    const double own[] = {held.dense / held.dense_ranks,
+                          held.experts / held.expert_ranks};
     struct pp_stage_cost *to = &c->stages[stage];
-    to->gathered += (all - own) * (double)types->element_bytes;
-    if (u->role != PP_ROLE_TRAINED)
+    for (int k = 0; k < 2; k++) {
+        double others = all[k] - own[k];
+        to->gathered[k] += others * (double)types->element_bytes;
+        if (u->role != PP_ROLE_TRAINED)
+            continue;
+        to->updated += p->mesh->whole_state ? all[k] : own[k];
+        to->reduced[k] += (p->mesh->whole_state ? 2 : 1) * others *
+                          (double)types->accumulator_bytes;
+    }
+}
+
+static bool has_links(const struct pp_plan *p)
+{
+    return p->machine && p->machine->n_levels > 0;
+}
+
+/* Finds the links of a stage: those of the machine, or the measured one. */
+static void find_links(struct pp_stage_costs *c, int stage)
+{
+    const struct pp_plan *p = &c->plan;
+    const struct pp_layout l = pp_plan_layout(*p);
+    const struct pp_stage_node *node = &p->graph->stages[stage];
+    const struct pp_place place = {
+        .component = pp_layout_component(&l, node->row), .row = node->row};
+    struct pp_stage_cost *to = &c->stages[stage];
+    if (!has_links(p)) {
+        to->passed =
+            (struct pp_link){p->profile->latency, p->profile->seconds_per_byte};
+        to->data[0] = to->passed;
+        to->data[1] = (struct pp_link){0, to->passed.per_byte};
         return;
-    to->updated += p->mesh->whole_state ? all : own;
-    to->reduced += (p->mesh->whole_state ? 2 : 1) * (all - own) *
-                   (double)types->accumulator_bytes;
+    }
+    const struct pp_group dense = pp_layout_group(&l, &place, PP_GROUP_DATA);
+    const struct pp_group experts =
+        pp_layout_group(&l, &place, PP_GROUP_EXPERT_DATA);
+    to->data[0] = pp_machine_ring(p->machine, &dense);
+    to->data[1] = pp_machine_ring(p->machine, &experts);
+    for (int i = 0; i < node->n_outputs; i++)
+        to->passed = pp_link_slower(
+            to->passed,
+            pp_machine_rows(p->machine, &l, node->row,
+                            p->graph->stages[node->outputs[i]].row));
 }
 
 /* Returns the factor of messages from a stage: above 1 for the last stage of
@@ -108,6 +144,8 @@ static void sum_stage(struct pp_stage_costs *c, int s)
     const struct pp_plan_stage *stage = &p.stages[s];
     struct pp_stage_cost *to = &c->stages[s];
     to->busier_end = busier_end(p, s);
+    if (p.profile)
+        find_links(c, s);
     for (size_t i = 0; i < stage->n_units; i++) {
         size_t unit = stage->first_unit + i, e = encoder_of(c, unit);
         const struct pp_plan_unit *u = &p.model->units[unit];
@@ -245,19 +283,26 @@ static double message_time(const struct pp_stage_costs *c, struct pp_action a,
 {
     int lower = a.op == PP_SEND_F ? a.stage : a.peer;
     double bytes = passed_bytes(c, lower, l) * c->stages[lower].busier_end;
-    return c->plan.profile->latency + c->plan.profile->seconds_per_byte * bytes;
+    const struct pp_link x = c->stages[lower].passed;
+    return x.seconds + x.per_byte * bytes;
 }
 
 static double collective_time(const struct pp_stage_costs *c,
                               struct pp_action a)
 {
-    double bytes = a.op == PP_UNSHARD ? c->stages[a.stage].gathered
-                                      : c->stages[a.stage].reduced;
-    bool moves =
-        a.op == PP_UNSHARD ? c->plan.graph->resident : c->plan.graph->replicas;
-    return moves && bytes > 0 ? c->plan.profile->latency +
-                                    c->plan.profile->seconds_per_byte * bytes
-                              : 0;
+    const struct pp_stage_cost *s = &c->stages[a.stage];
+    bool gathers = a.op == PP_UNSHARD;
+    const double *bytes = gathers ? s->gathered : s->reduced;
+    int rounds =
+        !gathers && c->plan.mesh->whole_state && has_links(&c->plan) ? 2 : 1;
+    double time = 0;
+    if (gathers ? !c->plan.graph->resident : !c->plan.graph->replicas)
+        return 0;
+    for (int k = 0; k < 2; k++)
+        if (bytes[k] > 0)
+            time +=
+                rounds * s->data[k].seconds + s->data[k].per_byte * bytes[k];
+    return time;
 }
 
 double pp_stage_time(const struct pp_stage_costs *c, struct pp_action a,

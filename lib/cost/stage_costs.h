@@ -22,11 +22,16 @@ struct pp_stage_costs {
          * the others are sums over the units of each encoder, and over the
          * rest. */
         struct pp_unit_seconds head, items[PP_MAX_ENCODERS], others;
-        double updated;    /* parameters that a rank updates */
-        double reduced;    /* bytes that REDUCE_GRAD moves to a rank */
-        double gathered;   /* bytes that UNSHARD moves to a rank */
-        double busier_end; /* of the bridge behind the stage
-                              (pp_layout_busier_end), else 1 */
+        double updated; /* parameters that a rank updates */
+        /* Bytes that REDUCE_GRAD and UNSHARD move to a rank, of dense weights
+         * and of experts. */
+        double reduced[2], gathered[2];
+        struct pp_link data[2]; /* the links of both; REDUCE_GRAD may take two
+                                   rounds */
+        struct pp_link passed;  /* of messages to and from the stages that read
+                                   this one */
+        double busier_end;      /* of the bridge behind the stage
+                                   (pp_layout_busier_end), else 1 */
     } * stages;
 };
 

@@ -77,6 +77,8 @@ const struct pp_doc_field pp_manifest_fields[] = {
      .fields = pp_model_fields},
     {"profile", PP_OWN, PP_OPTIONAL, .read = pp_read_profile_section,
      .fields = pp_profile_fields},
+    {"machine", PP_OWN, PP_OPTIONAL, .read = pp_read_machine_section,
+     .fields = pp_machine_fields},
     {"microbatch", PP_OWN, PP_OPTIONAL, .read = pp_read_microbatch_section,
      .fields = pp_microbatch_fields},
     {"mesh", PP_OWN, PP_OPTIONAL, .read = pp_read_mesh_section,
@@ -258,6 +260,14 @@ int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
     return set_section(m, "profile", pp_write_profile_section(p, err), err);
 }
 
+int pp_manifest_set_machine(struct pp_manifest *m,
+                            const struct pp_machine *machine,
+                            struct pp_err *err)
+{
+    return set_section(m, "machine",
+                       pp_fields_write(pp_machine_fields, machine, err), err);
+}
+
 int pp_manifest_set_microbatch(struct pp_manifest *m,
                                const struct pp_default_microbatch *mb,
                                struct pp_err *err)
@@ -384,6 +394,7 @@ struct pp_plan pp_manifest_plan(const struct pp_manifest *m)
 {
     return (struct pp_plan){.model = &m->model,
                             .profile = m->has_profile ? &m->profile : NULL,
+                            .machine = m->has_machine ? &m->machine : NULL,
                             .microbatch = &m->microbatch,
                             .mesh = &m->mesh,
                             .graph = &m->graph,

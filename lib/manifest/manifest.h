@@ -49,10 +49,11 @@ struct pp_manifest_search {
 
 struct pp_manifest {
     struct pp_arena arena; /* owns what the structs below point to */
-    bool has_model, has_profile, has_microbatch, has_stages, has_data,
-        has_schedule;
+    bool has_model, has_profile, has_machine, has_microbatch, has_stages,
+        has_data, has_schedule;
     struct pp_plan_model model;
     struct pp_profile profile; /* one entry a unit, in the model's order */
+    struct pp_machine machine;
     struct pp_default_microbatch microbatch; /* the split assumes it */
     struct pp_mesh mesh;                     /* all 1 if absent */
     struct pp_plan_stage *stages;            /* graph.n_stages */
@@ -92,6 +93,9 @@ int pp_manifest_set_model(struct pp_manifest *m,
                           const struct pp_plan_model *model,
                           struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_profile(struct pp_manifest *m, const struct pp_profile *p,
+                            struct pp_err *err) PP_MUST_USE;
+int pp_manifest_set_machine(struct pp_manifest *m,
+                            const struct pp_machine *machine,
                             struct pp_err *err) PP_MUST_USE;
 int pp_manifest_set_microbatch(struct pp_manifest *m,
                                const struct pp_default_microbatch *mb,

@@ -15,9 +15,9 @@
 /* The keys of a manifest and of its sections; pp_stage_fields are those of a
  * stage, pp_component_fields those of a component. */
 extern const struct pp_doc_field pp_manifest_fields[], pp_model_fields[],
-    pp_microbatch_fields[], pp_mesh_fields[], pp_stage_fields[],
-    pp_component_fields[], pp_data_fields[], pp_schedule_fields[],
-    pp_profile_fields[];
+    pp_machine_fields[], pp_microbatch_fields[], pp_mesh_fields[],
+    pp_stage_fields[], pp_component_fields[], pp_data_fields[],
+    pp_schedule_fields[], pp_profile_fields[];
 
 /* Limits of parsed values, so that their sums cannot overflow. */
 #define PP_MAX_COUNT INT64_C(0x7fffffffffffffff)
@@ -35,6 +35,8 @@ int pp_manifest_load(json_t *document, const char *name, struct pp_manifest *m,
 
 int pp_read_model_section(const struct pp_value *at,
                           void *manifest) PP_MUST_USE;
+int pp_read_machine_section(const struct pp_value *at,
+                            void *manifest) PP_MUST_USE;
 int pp_read_mesh_section(const struct pp_value *at, void *manifest) PP_MUST_USE;
 int pp_read_stages_section(const struct pp_value *at,
                            void *manifest) PP_MUST_USE;

@@ -201,18 +201,31 @@ void pp_split_set_features(struct pp_split_run *run, size_t rows)
         run->message_bytes[part_end(run, k) - 1] = least;
 }
 
-void pp_split_set_messages(const struct pp_split_run *run, double *messages)
+/* Returns the link of messages between neighbouring rows: the slowest, as the
+ * search does not tell them apart. */
+static struct pp_link messages_link(const struct pp_split_run *run)
 {
     const struct pp_profile *p = run->request->profile;
+    const struct pp_machine *m = run->request->machine;
     const struct pp_layout l = pp_split_layout(run);
-    double per_byte = p ? p->seconds_per_byte : 0;
-    double latency = p ? p->latency : 0;
+    struct pp_link x = {0, 0};
+    if (p && (!m || m->n_levels == 0))
+        return (struct pp_link){p->latency, p->seconds_per_byte};
+    for (int r = 1; p && r < run->graph.n_rows; r++)
+        x = pp_link_slower(x, pp_machine_rows(m, &l, r - 1, r));
+    return x;
+}
+
+void pp_split_set_messages(const struct pp_split_run *run, double *messages)
+{
+    const struct pp_layout l = pp_split_layout(run);
+    const struct pp_link x = messages_link(run);
     for (size_t i = 0; i < run->n_units; i++)
-        messages[i] = latency + per_byte * run->message_bytes[i];
+        messages[i] = x.seconds + x.per_byte * run->message_bytes[i];
     for (size_t k = 0; k + 1 < run->n_parts; k++)
         messages[part_end(run, k) - 1] =
-            latency +
-            per_byte * run->made_bytes[k] *
+            x.seconds +
+            x.per_byte * run->made_bytes[k] *
                 pp_layout_busier_end(&l, l.n_components > 1 ? (int)k : 0);
 }
 

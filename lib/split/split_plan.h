@@ -11,6 +11,7 @@
 #define PP_SPLIT_SPLIT_PLAN_H
 
 #include "base/arena.h"
+#include "cost/machine.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/mesh.h"
@@ -33,6 +34,8 @@ struct pp_split_request {
     struct pp_default_microbatch microbatch;
     const struct pp_profile *profile; /* units in the model's order; NULL: count
                                          operations */
+    const struct pp_machine *machine; /* has the times of messages, if it has
+                                         levels; NULL: the profile has them */
     int64_t n_ranks, n_chunks, n_microbatches;
     enum pp_placement placement;
     const char *kind;    /* NULL: the usual kind for the placement, with the

@@ -72,7 +72,7 @@ schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulat
 schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
 cost base model schedule/ir schedule/simulate
-split base model schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
+split base model cost schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base
 manifest base model cost schedule/files schedule/ir schedule/simulate
 data base

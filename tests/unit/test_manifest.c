@@ -502,6 +502,7 @@ static const struct {
     {"The top level", pp_manifest_fields},
     {"The model", pp_model_fields},
     {"The profile", pp_profile_fields},
+    {"The machine", pp_machine_fields},
     {"The microbatch", pp_microbatch_fields},
     {"The mesh", pp_mesh_fields},
     {"Stages", pp_stage_fields},

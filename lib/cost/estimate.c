@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: MIT */
+#include "cost/estimate.h"
+
+#include <math.h>
+
+#include "model/slots.h"
+#include "model/tensor.h"
+
+#define HALF_SIZE 200.0
+#define PRODUCT_START 4e-6
+#define ATTENTION 0.8
+#define ATTENTION_BACKWARD 0.8
+
+double pp_product_efficiency(double efficiency, double m, double n, double k)
+{
+    return efficiency * m / (m + HALF_SIZE) * n / (n + HALF_SIZE) * k /
+           (k + HALF_SIZE);
+}
+
+static const struct pp_layout_component *language(const struct pp_estimate *x)
+{
+    return pp_layout_language(&x->layout);
+}
+
+static struct pp_group group_of(const struct pp_estimate *x,
+                                enum pp_group_kind kind)
+{
+    const struct pp_layout_component *c = language(x);
+    const struct pp_place p = {.component = (int)(c - x->layout.components),
+                               .row = c->first_row};
+    return pp_layout_group(&x->layout, &p, kind);
+}
+
+static double tokens_of(const struct pp_estimate *x)
+{
+    return (double)x->microbatch.tokens;
+}
+
+/* --- products --- */
+
+/* The products of a unit on one rank, in a forward. */
+struct products {
+    double flops, seconds;
+    int joins; /* whose inputs ranks divide: they add up the outputs */
+};
+
+static void add_product(struct products *p, const struct pp_estimate *x,
+                        const struct pp_tensor_info *t)
+{
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    bool expert = t->n_equal > 0;
+    bool divided = !expert || !pp_mesh_has_whole_experts(mesh);
+    double tp = divided ? mesh->tp : 1,
+           peak = pp_machine_peak(x->machine, x->precision->name);
+    double n = (double)t->rows / (t->split == PP_SPLIT_ROWS ? tp : 1);
+    double k = (double)t->cols / (t->split == PP_SPLIT_COLUMNS ? tp : 1);
+    double m = tokens_of(x) / mesh->cp, times = 1;
+    if (expert) {
+        times = (double)t->n_equal / mesh->ep;
+        m = tokens_of(x) / (double)pp_mesh_routers(mesh) *
+            (double)x->model->moe.top_k / times;
+    }
+    double flops = 2 * m * n * k * times;
+    p->flops += flops;
+    p->seconds += flops / (peak * pp_product_efficiency(x->machine->efficiency,
+                                                        m, n, k)) +
+                  PRODUCT_START;
+}
+
+static struct products products_of(const struct pp_estimate *x,
+                                   struct pp_unit_id u)
+{
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    struct products p = {0, 0, 0};
+    bool experts = false;
+    size_t n = x->model->table ? 0 : pp_unit_params(x->model, u, table);
+    for (size_t i = 0; i < n; i++) {
+        if (!table[i].name[0] || table[i].cols < 2)
+            continue;
+        if (x->machine->efficiency > 0)
+            add_product(&p, x, &table[i]);
+        if (table[i].split == PP_SPLIT_COLUMNS)
+            experts |= table[i].n_equal > 0;
+        p.joins += table[i].split == PP_SPLIT_COLUMNS && !table[i].n_equal;
+    }
+    p.joins += experts && !pp_mesh_has_whole_experts(&language(x)->mesh);
+    return p;
+}
+
+/* Sets the seconds of products and attention. What the table of tensors does
+ * not have is as fast as what it has. */
+static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
+                         const struct products *p, struct pp_unit_seconds *s)
+{
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    const struct pp_machine *m = x->machine;
+    const struct pp_flops f = pp_unit_fwd_flops(x->model, u);
+    double length = (double)x->microbatch.seq_len;
+    double seen =
+        pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
+    double peak = pp_machine_peak(m, x->precision->name);
+    double rate = x->flops > 0   ? x->flops
+                  : p->flops > 0 ? p->flops / p->seconds
+                                 : peak * m->efficiency;
+    double attention = x->flops > 0 ? x->flops
+                                    : peak * m->efficiency * ATTENTION *
+                                          length / (length + HALF_SIZE);
+    double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
+    double sharers = pp_mesh_sharers(mesh);
+    const struct pp_cost a = pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
+    const struct pp_cost b = pp_cost_of(0, f.per_pair * seen, false);
+    s->fwd[0] = a.forward / (rate * sharers);
+    s->input[0] = a.input_grad / (rate * sharers);
+    s->weight[0] = a.weight_grad / (rate * sharers);
+    s->fwd[1] = b.forward / (attention * sharers);
+    s->input[1] = b.input_grad / (attention * back * sharers);
+    s->weight[1] = b.weight_grad / (attention * sharers);
+}
+
+/* Adds elementwise work of a decoder layer. F reads and writes rows of hidden
+ * in two norms and two sums, ten times in all, queries and keys to rotate them,
+ * and the activation; I does the same once more and a half. */
+static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
+                            struct pp_unit_seconds *s)
+{
+    const struct pp_model *m = x->model;
+    const struct pp_moe *e = &m->moe;
+    if (x->flops > 0 || u.kind != PP_UNIT_LAYER ||
+        !(x->machine->memory_bandwidth > 0))
+        return;
+    double width = pp_layer_set_has(&e->layers, u.layer)
+                       ? (double)(e->top_k * e->intermediate + e->shared +
+                                  4 * e->top_k * m->hidden / 3)
+                       : (double)m->intermediate;
+    double bytes =
+        (10 * (double)m->hidden +
+         2 * (double)((m->n_heads + m->n_kv_heads) * m->head_dim) + 3 * width) *
+        (double)x->precision->element_bytes /
+        pp_mesh_sharers(&language(x)->mesh);
+    s->fwd[0] += bytes / x->machine->memory_bandwidth;
+    s->input[0] += 1.5 * bytes / x->machine->memory_bandwidth;
+}
+
+/* --- exchanges --- */
+
+/* Adds the gathers and sums of tensor-parallel ranks. A product whose outputs
+ * are divided gathers its rows before, one whose inputs are adds up its rows
+ * after it. I and W gather both kinds of gradients and rows again. */
+static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
+                       int joins, struct pp_unit_seconds *s)
+{
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    const struct pp_group g = group_of(x, PP_GROUP_TP);
+    double row = (double)(x->model->hidden * x->precision->element_bytes);
+    double moved = tokens_of(x) / mesh->cp * row * (g.n - 1) / g.n;
+    double each =
+        pp_link_time(pp_machine_ring(x->machine, &g), moved) / tokens_of(x);
+    bool head = u.kind == PP_UNIT_HEAD, embed = u.kind == PP_UNIT_EMBED;
+    s->fwd[0] += each * (head || embed ? 1 : 2 * joins);
+    s->input[0] += each * (head ? 2 : embed ? 0 : 2 * joins);
+    s->weight[0] += each * (head || embed ? 1 : 2 * joins);
+}
+
+/* Adds the exchange of keys and values by context-parallel ranks; I moves twice
+ * as much. The steps of a ring hide behind the attention of a step. */
+static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
+{
+    const struct pp_model *m = x->model;
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    const struct pp_group g = group_of(x, PP_GROUP_CP);
+    double heads = (double)(m->mla.kv_rank ? m->n_heads : m->n_kv_heads);
+    double width =
+        m->mla.kv_rank
+            ? (double)(m->mla.nope_dim + m->mla.rope_dim + m->mla.v_dim)
+            : 2 * (double)m->head_dim;
+    double t = tokens_of(x), element = (double)x->precision->element_bytes;
+    double kv = t * heads * width * element / mesh->tp;
+    double q = t * (double)(m->n_heads * m->head_dim) * element / mesh->tp;
+    if (g.n < 2 || !(s->fwd[1] > 0))
+        return;
+    if (mesh->cp_exchange == PP_CP_A2A) {
+        const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
+        double fwd = pp_link_time(l, (2 * q + kv) / g.n);
+        s->fwd[0] += fwd / t;
+        s->input[0] += 2 * fwd / t;
+        return;
+    }
+    const struct pp_link l = pp_machine_ring(x->machine, &g);
+    double all = pp_link_time(l, kv * (g.n - 1) / g.n);
+    double fwd = all, back = 2 * all;
+    if (mesh->cp_exchange == PP_CP_RING) {
+        double hidden =
+            (g.n - 1.0) / g.n * t * ((double)x->microbatch.seq_len + 1) / 2;
+        fwd = fmax(0, fwd - hidden * s->fwd[1]);
+        back = fmax(0, back - hidden * s->input[1]);
+    }
+    s->fwd[0] += fwd / t;
+    s->input[0] += back / t;
+}
+
+/* Adds the exchange of rows between expert-parallel ranks: F takes inputs to
+ * the experts and outputs back, I gradients and the weights of rows, W inputs
+ * of both products. */
+static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
+                        struct pp_unit_seconds *s)
+{
+    const struct pp_moe *e = &x->model->moe;
+    const struct pp_mesh *mesh = &language(x)->mesh;
+    const struct pp_group g = group_of(x, PP_GROUP_EP);
+    if (g.n < 2 || u.kind != PP_UNIT_LAYER ||
+        !pp_layer_set_has(&e->layers, u.layer))
+        return;
+    double t = tokens_of(x);
+    double rows = t / (double)pp_mesh_routers(mesh) * (double)e->top_k;
+    double row = (double)(x->model->hidden * x->precision->element_bytes);
+    double weight = (double)x->precision->accumulator_bytes;
+    const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
+    double both = 2 * pp_link_time(l, rows * row) / t;
+    s->fwd[0] += both;
+    s->input[0] += both + 2 * l.per_byte * rows * weight / t;
+    s->weight[0] += both;
+}
+
+void pp_estimate_unit(const struct pp_estimate *x, size_t i,
+                      struct pp_unit_seconds *s)
+{
+    const struct pp_unit_id u = pp_model_unit(x->model, i);
+    const struct products p = products_of(x, u);
+    set_products(x, u, &p, s);
+    if (pp_unit_is_vision(u))
+        return;
+    add_elementwise(x, u, s);
+    add_tensor(x, u, p.joins, s);
+    add_context(x, s);
+    add_experts(x, u, s);
+}
+
+/* AdamW moves the gradient, the weight or master weight and two moments, all
+ * but the gradient twice, and a narrow weight. */
+double pp_estimate_update(const struct pp_estimate *x)
+{
+    const struct pp_precision *p = x->precision;
+    double wide = (double)p->accumulator_bytes;
+    bool narrow = p->element_bytes < p->accumulator_bytes;
+    double bytes = 7 * wide + (narrow ? (double)p->element_bytes : 0);
+    double bandwidth = x->machine->memory_bandwidth;
+    return bandwidth > 0 ? bytes / bandwidth : 0;
+}
