@@ -1,6 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# figures - recomputes the ratios in the README, which must say the same.
+# figures - the rows of RESULTS.md that any machine can show are what the commands
+# give, and README has no other figures.
 
 bats_require_minimum_version 1.5.0
 
@@ -8,73 +9,65 @@ setup() {
     cd "$BATS_TEST_TMPDIR"
 }
 
-# says TEXT: the README has it, across line ends too.
-says() {
-    echo "README: $1"
-    tr -s ' \n' ' ' <"$SRCDIR/README.md" | grep -qF -- "$1"
+@test "RESULTS.md has what its commands give" {
+    "$SRCDIR/scripts/results" --build "$BUILDDIR" --check
 }
 
-# ratio A B: A / B to two digits.
-ratio() {
-    LC_ALL=C awk -v a="$1" -v b="$2" 'BEGIN { printf "%.2f\n", a / b }'
+@test "a result that changes is found" {
+    mkdir -p tree/scripts tree/tests/parity
+    cp "$SRCDIR"/scripts/results* tree/scripts
+    cp "$SRCDIR/tests/parity/public_reports" tree/tests/parity
+    sed 's/| 3107 bins, /| 3106 bins, /' "$SRCDIR/RESULTS.md" >tree/RESULTS.md
+    cp tree/RESULTS.md before
+    run tree/scripts/results --build "$BUILDDIR" --check pack-bound
+    [ "$status" -eq 1 ]
+    [[ "$output" == "pack-bound: 3107 bins,"*"(RESULTS.md: 3106 bins,"* ]]
+    cmp before tree/RESULTS.md
+    run tree/scripts/results --build "$BUILDDIR" pack-bound
+    [ "$status" -eq 0 ]
+    grep -q '| 3107 bins, at least 3107 |' tree/RESULTS.md
+    [ "$(diff before tree/RESULTS.md | grep -c '^>')" -le 2 ]
+    run tree/scripts/results no-row
+    [[ "$output" == "results: 'no-row' is neither a row nor a kind;"* ]]
 }
 
-@test "splits of other systems take longer" {
-    mkdir model
-    cat >model/config.json <<'END'
-{"model_type": "llama", "vocab_size": 128256, "hidden_size": 4096,
- "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
- "num_key_value_heads": 8, "hidden_act": "silu",
- "max_position_embeddings": 4096}
-END
-    step() {
-        ppsplit -q -p 8 "$@" model | ppsched -q -s 1f1b -m 32 --stats |
-            jq .makespan
-    }
-    best=$(step -s 1f1b -m 32)
-    ppsplit -v -p 8 -s 1f1b -m 32 -o /dev/null model 2>&1 | grep 'gap 0.00 %'
-    says "takes $(ratio "$(step --method megatron)" "$best") times as long"
-    says "default $(ratio "$(step --method weights)" "$best") times"
-    says "\`parameters\` $(ratio "$(step --method parameters)" "$best") times"
+@test "each row is in RESULTS.md, measured" {
+    PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$SRCDIR/scripts python3 -c '
+import results_rows
+for _, rows in results_rows.SECTIONS:
+    for row in rows:
+        print(row.name)' >names
+    [ "$(wc -l <names)" -gt 15 ]
+    while read -r name; do
+        grep -F "| \`$name\` |" "$SRCDIR/RESULTS.md" |
+            grep -qv '| not measured |' || { echo "$name"; return 1; }
+    done <names
 }
 
-@test "auto is faster than 1f1b in less memory" {
-    ppsched -p 8 -m 24 -s 1f1b --stats >1f1b
-    ppsched -p 8 -m 24 -s auto --max-in-flight 6 --stats >six
-    ppsched -p 8 -m 24 -s auto --max-in-flight 4 --stats >four
-    [ "$(jq '.peak[0]' 1f1b)" = 8 ]
-    [ "$(jq .gap six)" = 0 ]
-    makespan=$(jq .makespan 1f1b)
-    says "$(ratio "$(jq .makespan six)" "$makespan") times the step of 1f1b"
-    says "Half of the memory: $(ratio "$(jq .makespan four)" "$makespan") times"
+@test "figures of README are those of RESULTS.md" {
+    sed -n '/^## Why believe it/,/^## Not yet/p' "$SRCDIR/README.md" |
+        grep -oE '\b[0-9]+\.[0-9]+|\b[0-9]+,[0-9]+|\b[1-9][0-9]+\b' |
+        sort -u >figures
+    [ "$(wc -l <figures)" -gt 4 ]
+    while read -r figure; do
+        grep -qwF -- "$figure" "$SRCDIR/RESULTS.md" ||
+            { echo "README: $figure"; return 1; }
+    done <figures
 }
 
-@test "packing meets its bound, and other packers need more bins" {
-    awk 'function uniform() {
-             x = x * 16807 % 2147483647
-             return x / 2147483647
-         }
-         BEGIN {
-             x = 1
-             for (i = 0; i < 20000; i++) {
-                 z = sqrt(-2 * log(uniform())) * cos(6.2831853 * uniform())
-                 n = int(exp(6 + z)) + 1
-                 print n < 4096 ? n : 4096
-             }
-         }' >lengths
-    pack() {
-        pppack -q --lengths -l 4096 "$@" --stats lengths | jq "$field"
-    }
-    field=.bins
-    best=$(pack)
-    [ "$(field=.lower_bound pack)" = "$best" ]
-    says "capacity 4096: $best bins"
-    says "needs $(ratio "$(pack --compat torchtune)" "$best") times as many"
-    says "for RL $(ratio "$(pack --compat megatron-rl)" "$best") times"
+@test "README shows what ppsched draws" {
+    sed -n 's/^    \$ \(ppsched .*\)/\1/p' "$SRCDIR/README.md" >lines
+    [ "$(wc -l <lines)" -eq 1 ]
+    bash lines | sed 's/^/    /' >drawn
+    sed -n '/^    \$ ppsched/,/^$/p' "$SRCDIR/README.md" | sed '1d; $d' |
+        diff - drawn
 }
 
-@test "the tests inject as many faults as it says" {
-    n=$(grep -oh 'is("[a-z-]*")' "$SRCDIR"/tests/parity/inject*.c | sort -u |
-        wc -l)
-    says "The tests inject $n faults"
+@test "reports of public faults name faults that tests inject" {
+    grep -v '^#' "$SRCDIR/tests/parity/public_reports" | cut -d' ' -f1 >reported
+    [ "$(wc -l <reported)" -gt 10 ]
+    while read -r fault; do
+        grep -qF "\"$fault\"" "$SRCDIR"/tests/parity/inject*.c ||
+            { echo "$fault"; return 1; }
+    done <reported
 }
