@@ -8,22 +8,21 @@
 /* The context of CUDA and its libraries take about 1 GiB of a GPU's memory, the
  * buffers of communicators as much. */
 #define RESERVE (2048 * MIB)
-#define MEMORY(mib) ((mib)*MIB - RESERVE)
 
 /* The start of a collective or message, and a hop over NVLink, PCIe and a
  * network (NCCL's tuning.cc, protocol Simple). */
 #define START 8.4e-6
-#define NVLINK(size, gb)       \
-    {                          \
-        size, (gb)*1e9, 3.4e-6 \
-    }
-#define PCIE(size, gb)         \
-    {                          \
-        size, (gb)*1e9, 5.7e-6 \
-    }
-#define NETWORK(gb)        \
-    {                      \
-        0, (gb)*1e9, 14e-6 \
+#define NVLINK 3.4e-6
+#define PCIE 5.7e-6
+#define NETWORK 14e-6
+
+/* Peaks in T/s, the share of large products, memory in MiB and its TB/s, and
+ * the GB/s of a rank over the `hop` to others of its node and through its card.
+ */
+#define GPU(name, bf16, fp32, fp64, share, mib, memory, size, near, hop, card) \
+    {                                                                          \
+        name, bf16##e12, fp32##e12, fp64##e12, share, (mib)*MIB - RESERVE,     \
+            memory##e12, {{size, near##e9, hop}, {0, card##e9, NETWORK}}, 2    \
     }
 
 /* Peaks and bandwidths of memory are those of data sheets: NVIDIA A100 (2021),
@@ -33,143 +32,27 @@
  * data sheet for AMD, less a reserve. Links of a node are the bandwidth of
  * rings in published runs of nccl-tests (NVIDIA nccl issues 212, 1374, 1442,
  * 1639; Azure AI benchmarking guide; S. Bekman, "Machine Learning
- * Engineering"), and a card of 400 Gbit/s reaches 48 GB/s. */
+ * Engineering"), and a card of 400 Gbit/s reaches 48 GB/s. The share is that of
+ * products in training: SimuMax's medians of 183 shapes on an A100 and of 514
+ * on a B200, .718 and .485, over what its shapes take of it; B300 and GB200
+ * have as much of their best product as a B200, AMD the best product that
+ * Bekman found; the others are assumed. */
 const struct pp_machine pp_machines[] = {
-    {"a100",
-     312e12,
-     19.5e12,
-     9.7e12,
-     0.869,
-     MEMORY(81920),
-     2.039e12,
-     {NVLINK(8, 230), NETWORK(24)},
-     2},
-    {"a100-40",
-     312e12,
-     19.5e12,
-     9.7e12,
-     0.869,
-     MEMORY(40960),
-     1.555e12,
-     {NVLINK(8, 230), NETWORK(24)},
-     2},
-    {"h100",
-     989.4e12,
-     67e12,
-     34e12,
-     0.803,
-     MEMORY(81559),
-     3.35e12,
-     {NVLINK(8, 365), NETWORK(48)},
-     2},
-    {"h100-pcie",
-     756e12,
-     51e12,
-     26e12,
-     0.75,
-     MEMORY(81559),
-     2e12,
-     {PCIE(8, 40), NETWORK(24)},
-     2},
-    {"h200",
-     989.4e12,
-     67e12,
-     34e12,
-     0.803,
-     MEMORY(143771),
-     4.8e12,
-     {NVLINK(8, 365), NETWORK(48)},
-     2},
-    {"h800",
-     989.4e12,
-     67e12,
-     34e12,
-     0.803,
-     MEMORY(81559),
-     3.35e12,
-     {NVLINK(8, 165), NETWORK(48)},
-     2},
-    {"h20",
-     148e12,
-     44e12,
-     1e12,
-     0.8,
-     MEMORY(97871),
-     4e12,
-     {NVLINK(8, 365), NETWORK(48)},
-     2},
-    {"b200",
-     2250e12,
-     75e12,
-     37e12,
-     0.776,
-     MEMORY(183359),
-     8e12,
-     {NVLINK(8, 675), NETWORK(48)},
-     2},
-    {"b300",
-     2250e12,
-     75e12,
-     1.2e12,
-     0.786,
-     MEMORY(275040),
-     8e12,
-     {NVLINK(8, 675), NETWORK(96)},
-     2},
-    {"gb200",
-     2500e12,
-     80e12,
-     40e12,
-     0.729,
-     MEMORY(189471),
-     8e12,
-     {NVLINK(72, 680), NETWORK(48)},
-     2},
-    {"l40s",
-     362e12,
-     91.6e12,
-     1.4e12,
-     0.75,
-     MEMORY(46068),
-     864e9,
-     {PCIE(8, 28), NETWORK(24)},
-     2},
-    {"rtx-pro-6000",
-     504e12,
-     125e12,
-     1.9e12,
-     0.75,
-     MEMORY(97887),
-     1.6e12,
-     {PCIE(8, 28), NETWORK(24)},
-     2},
-    {"mi300x",
-     1307.4e12,
-     163.4e12,
-     81.7e12,
-     0.514,
-     MEMORY(196608),
-     5.3e12,
-     {NVLINK(8, 313), NETWORK(48)},
-     2},
-    {"mi325x",
-     1307.4e12,
-     163.4e12,
-     81.7e12,
-     0.604,
-     MEMORY(262144),
-     6e12,
-     {NVLINK(8, 313), NETWORK(48)},
-     2},
-    {"mi355x",
-     2500e12,
-     157.3e12,
-     78.6e12,
-     0.626,
-     MEMORY(294912),
-     8e12,
-     {NVLINK(8, 374), NETWORK(48)},
-     2},
+    GPU("a100", 312, 19.5, 9.7, .78, 81920, 2.039, 8, 230, NVLINK, 24),
+    GPU("a100-40", 312, 19.5, 9.7, .78, 40960, 1.555, 8, 230, NVLINK, 24),
+    GPU("h100", 989.4, 67, 34, .65, 81559, 3.35, 8, 365, NVLINK, 48),
+    GPU("h100-pcie", 756, 51, 26, .65, 81559, 2, 8, 40, PCIE, 24),
+    GPU("h200", 989.4, 67, 34, .65, 143771, 4.8, 8, 365, NVLINK, 48),
+    GPU("h800", 989.4, 67, 34, .65, 81559, 3.35, 8, 165, NVLINK, 48),
+    GPU("h20", 148, 44, 1, .8, 97871, 4, 8, 365, NVLINK, 48),
+    GPU("b200", 2250, 75, 37, .53, 183359, 8, 8, 675, NVLINK, 48),
+    GPU("b300", 2250, 75, 1.2, .54, 275040, 8, 8, 675, NVLINK, 96),
+    GPU("gb200", 2500, 80, 40, .5, 189471, 8, 72, 680, NVLINK, 48),
+    GPU("l40s", 362, 91.6, 1.4, .65, 46068, .864, 8, 28, PCIE, 24),
+    GPU("rtx-pro-6000", 504, 125, 1.9, .65, 97887, 1.6, 8, 28, PCIE, 24),
+    GPU("mi300x", 1307.4, 163.4, 81.7, .514, 196608, 5.3, 8, 313, NVLINK, 48),
+    GPU("mi325x", 1307.4, 163.4, 81.7, .604, 262144, 6, 8, 313, NVLINK, 48),
+    GPU("mi355x", 2500, 157.3, 78.6, .626, 294912, 8, 8, 374, NVLINK, 48),
     {NULL, 0, 0, 0, 0, 0, 0, {{0, 0, 0}}, 0},
 };
 
