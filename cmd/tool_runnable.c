@@ -94,8 +94,14 @@ static bool has_no_limit(const struct pp_manifest *m)
     return has_capacity(m) && m->mesh.ep > 1 && !m->mesh.expert_limit;
 }
 
+/* Reports whether the model is known by its shapes alone. */
+static bool is_planned(const struct pp_manifest *m)
+{
+    return m->model.estimated != PP_ESTIMATED_NOTHING;
+}
+
 /* Each feature excludes others; its message is made in fail. */
-enum feature { SLICES, AHEAD, GENERATOR };
+enum feature { SLICES, AHEAD, GENERATOR, MODEL };
 
 /* clang-format off */
 static const struct clash {
@@ -130,6 +136,7 @@ static const struct clash {
     {GENERATOR, TOOL_PLANNER_SPLIT, gives_rewards,
      "a language model that gives rewards", NULL},
     {GENERATOR, TOOL_PLANNER_SCHEDULE, has_slices, "slices", NULL},
+    {MODEL, TOOL_PLANNER_SPLIT, is_planned, NULL, NULL},
 };
 /* clang-format on */
 
@@ -137,6 +144,7 @@ static bool has(const struct pp_manifest *m, enum feature f)
 {
     return f == SLICES  ? has_slices(m)
            : f == AHEAD ? is_ahead(m)
+           : f == MODEL ? true
                         : pp_plan_generates(pp_manifest_plan(m));
 }
 
@@ -144,6 +152,11 @@ static int fail(const struct pp_manifest *m, const struct clash *c,
                 struct pp_err *err)
 {
     size_t last = m->n_components - 1;
+    if (c->feature == MODEL)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "/model/architecture: '%s' is planned only: pprun does "
+                       "not train it",
+                       m->model.architecture);
     if (c->feature == SLICES)
         return pp_fail(err, PP_EXIT_INPUT, "/schedule/slices: '%d', but %s; %s",
                        m->graph.n_slices, c->with,

@@ -229,9 +229,6 @@ int split_choose_machine(struct split_job *j) PP_MUST_USE;
 /* Sets the profile from the machine or --flops, for a mesh that is set. */
 int split_set_seconds(struct split_job *j) PP_MUST_USE;
 
-/* The share of attended pairs that are in the window of a unit. */
-double split_seen(const struct split_job *j, struct pp_flops f);
-
 /* Returns the ranks that play a pipeline rank of an encoder with a mesh of its
  * own, and all pipeline ranks. */
 int64_t split_encoder_group(const struct split_job *j, size_t encoder);
@@ -268,6 +265,9 @@ int split_print_export(struct split_job *j, FILE *f,
  * recomputes has. */
 void split_set_costs(const struct split_job *j, size_t i,
                      struct pp_plan_unit *x);
+
+/* Names what is estimated of the costs, or returns NULL. */
+const char *split_estimates(const struct split_job *j);
 
 /* Prints the models that are known, and the values of their configurations that
  * are refused. */

@@ -9,12 +9,6 @@
 #include "tool_runnable.h"
 #include "version.h"
 
-double split_seen(const struct split_job *j, struct pp_flops f)
-{
-    double length = (double)j->seq_len;
-    return pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
-}
-
 /* Costs of a unit on one rank, for each token of a whole microbatch. */
 static struct pp_plan_mode mode_of(const struct split_job *j,
                                    struct pp_unit_id u, enum pp_recompute r)
@@ -30,7 +24,8 @@ static struct pp_plan_mode mode_of(const struct split_job *j,
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_plan_mode mode = {
         .known = true,
-        .recompute_flops = {f.per_token / n, f.per_pair * split_seen(j, f) / n},
+        .recompute_flops = {f.per_token / n,
+                            pp_pair_flops(&f, (double)j->seq_len) / n},
         .workspace_bytes = (rates.workspace.token - kept.workspace.token) / n};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         mode.act_bytes[k] = rates.act[k] / n;
@@ -52,7 +47,7 @@ void split_set_costs(const struct split_job *j, size_t i,
     double n = pp_mesh_sharers(&j->mesh);
     x->costs.params = pp_unit_n_params(&j->model, u);
     x->costs.fwd_flops[0] = f.per_token / n;
-    x->costs.fwd_flops[1] = f.per_pair * split_seen(j, f) / n;
+    x->costs.fwd_flops[1] = pp_pair_flops(&f, (double)j->seq_len) / n;
     for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
         x->costs.act_bytes[b] = rates.act[b] / n;
     x->state_bytes = (double)pp_state_sum(state);
@@ -170,6 +165,7 @@ int split_fill_manifest(const struct split_job *j,
         .architecture = pp_model_architecture(&j->model),
         .dtype = j->precision->name,
         .gpu = j->request.gpu,
+        .estimated = j->model.table ? (int)j->model.table->estimated : 0,
         .tied = j->model.tied,
         .image_merge = pp_vision_merge_any(&j->model.encoders[0]),
         .class_feature = j->model.encoders[0].class_out,
@@ -200,6 +196,16 @@ int split_fill_manifest(const struct split_job *j,
         set_components(j, plan, m, err))
         return -1;
     return j->method == SPLIT_JOINT ? split_set_order(j, a, m, err) : 0;
+}
+
+const char *split_estimates(const struct split_job *j)
+{
+    static const char *const what[] = {
+        [PP_ESTIMATED_NOTHING] = NULL,
+        [PP_ESTIMATED_MEMORY] = "activations, from the sizes of products",
+        [PP_ESTIMATED_COSTS] = "operations and activations, from names and "
+                               "shapes of tensors"};
+    return j->model.table ? what[j->model.table->estimated] : NULL;
 }
 
 void split_say_runs(struct split_job *j, struct pp_manifest *m)

@@ -3,6 +3,7 @@
  * of their configurations that are refused. */
 #include "base/json_writer.h"
 #include "manifest/config_rules.h"
+#include "manifest/outline.h"
 #include "ppsplit.h"
 
 enum { FAMILIES_TEXT = 200 };
@@ -22,22 +23,30 @@ static void write_accepted(struct pp_json_writer *w,
     pp_json_end(w);
 }
 
-/* Every model that can be planned is trained, on both devices. */
+/* Writes the members of a model but for "refused". A model that is trained is
+ * trained on both devices. */
+static void write_model(struct pp_json_writer *w, const char *model_type,
+                        const char *architecture, bool trains)
+{
+    pp_json_object(w, NULL, PP_JSON_BROKEN);
+    pp_json_string(w, "model_type", model_type);
+    pp_json_string(w, "architecture", architecture);
+    pp_json_bool(w, "plans", true);
+    pp_json_object(w, "trains", PP_JSON_INLINE);
+    pp_json_bool(w, "cpu", trains);
+    pp_json_bool(w, "cuda", trains);
+    pp_json_end(w);
+    pp_json_array(w, "refused", PP_JSON_BROKEN);
+}
+
 static void write_json(FILE *f)
 {
     struct pp_json_writer w = {.f = f, .indent = 2};
+    const struct pp_outline_family *planned = pp_outline_families;
     struct pp_config_model m;
     pp_json_array(&w, NULL, PP_JSON_BROKEN);
     for (size_t i = 0; pp_config_model(i, &m); i++) {
-        pp_json_object(&w, NULL, PP_JSON_BROKEN);
-        pp_json_string(&w, "model_type", m.model_type);
-        pp_json_string(&w, "architecture", m.architecture);
-        pp_json_bool(&w, "plans", true);
-        pp_json_object(&w, "trains", PP_JSON_INLINE);
-        pp_json_bool(&w, "cpu", true);
-        pp_json_bool(&w, "cuda", true);
-        pp_json_end(&w);
-        pp_json_array(&w, "refused", PP_JSON_BROKEN);
+        write_model(&w, m.model_type, m.architecture, true);
         for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
             char key[PP_RULE_KEY_TEXT];
             if (!(r->families & m.families))
@@ -48,6 +57,11 @@ static void write_json(FILE *f)
             write_accepted(&w, r);
             pp_json_end(&w);
         }
+        pp_json_end(&w);
+        pp_json_end(&w);
+    }
+    for (; planned->model_type; planned++) {
+        write_model(&w, planned->model_type, planned->architecture, false);
         pp_json_end(&w);
         pp_json_end(&w);
     }
@@ -87,6 +101,9 @@ static void print_table(FILE *f)
     fprintf(f, "%-21s %-46s %s\n", "model_type", "architecture", "trains");
     for (size_t i = 0; pp_config_model(i, &m); i++)
         fprintf(f, "%-21s %-46s cpu, cuda\n", m.model_type, m.architecture);
+    for (const struct pp_outline_family *p = pp_outline_families; p->model_type;
+         p++)
+        fprintf(f, "%-21s %-46s no\n", p->model_type, p->architecture);
     fputs("\nValues that are accepted; others of these keys are refused:\n", f);
     for (const struct pp_config_rule *r = pp_config_rules; r->key; r++) {
         char key[PP_RULE_KEY_TEXT], accepted[PP_ACCEPTED_TEXT];

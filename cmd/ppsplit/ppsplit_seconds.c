@@ -121,7 +121,7 @@ static double useful_flops(const struct split_job *j)
         const struct pp_flops f =
             pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));
         sum += f.per_token * all.tokens +
-               f.per_pair * split_seen(j, f) * all.pairs;
+               pp_pair_flops(&f, (double)j->seq_len) * all.pairs;
     }
     return 3 * sum;
 }

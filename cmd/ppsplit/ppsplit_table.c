@@ -112,7 +112,7 @@ static void format_units(const struct split_job *j, int stage,
     size_t to = end > layers + 1 ? layers : end > 0 ? end - 1 : 0;
     size_t head = j->n_units - vision - 1;
     char run[64] = "";
-    if (j->model.table) {
+    if (j->model.table && !split_estimates(j)) {
         format_names(j, first, end, buf);
         return;
     }
@@ -178,6 +178,8 @@ static void print_head(const struct split_job *j, FILE *f)
         : j->placement == PP_PLACEMENT_LOOP ? " in a loop"
                                             : " in a V",
         j->given ? "given" : split_method_names[j->method], j->seq_len);
+    if (split_estimates(j))
+        tool_paragraph(f, "Estimated: %s.", split_estimates(j));
     fputc('\n', f);
 }
 

@@ -96,8 +96,6 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     const struct pp_machine *m = x->machine;
     const struct pp_flops f = pp_unit_fwd_flops(x->model, u);
     double length = (double)x->microbatch.seq_len;
-    double seen =
-        pp_attended_pairs(f.window, length) / pp_attended_pairs(0, length);
     double peak = pp_machine_peak(m, x->precision->name);
     double rate = x->flops > 0   ? x->flops
                   : p->flops > 0 ? p->flops / p->seconds
@@ -108,7 +106,7 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
     double back = x->flops > 0 ? 1 : ATTENTION_BACKWARD;
     double sharers = pp_mesh_sharers(mesh);
     const struct pp_cost a = pp_cost_of(f.per_token, 0, u.kind == PP_UNIT_HEAD);
-    const struct pp_cost b = pp_cost_of(0, f.per_pair * seen, false);
+    const struct pp_cost b = pp_cost_of(0, pp_pair_flops(&f, length), false);
     s->fwd[0] = a.forward / (rate * sharers);
     s->input[0] = a.input_grad / (rate * sharers);
     s->weight[0] = a.weight_grad / (rate * sharers);

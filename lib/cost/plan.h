@@ -47,6 +47,7 @@ struct pp_plan_model {
     const char *architecture;
     const char *dtype; /* byte counts assume it: "fp32" */
     bool gpu;          /* byte counts assume a GPU, not the CPU */
+    int estimated;     /* enum pp_estimated */
     bool tied;
     const char *ahead;        /* the unit of the layer for multi-token
                                  prediction, the first after the norm; NULL:

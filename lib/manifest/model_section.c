@@ -103,6 +103,7 @@ static const struct pp_doc_field unit_fields[] = {
 
 #define AT(member) PP_AT(struct pp_plan_model, member)
 static const char *const devices[] = {"cpu", "cuda", NULL};
+static const char *const estimates[] = {"nothing", "memory", "costs", NULL};
 const struct pp_doc_field pp_model_fields[] = {
     {"source", PP_STRING, PP_NEEDED, AT(source)},
     {"architecture", PP_STRING, PP_NEEDED, AT(architecture)},
@@ -112,6 +113,8 @@ const struct pp_doc_field pp_model_fields[] = {
     {"units", .fields = unit_fields},
     {"device", PP_CHOICE, PP_OPTIONAL, AT(gpu), .words = devices,
      .list = "'cpu' or 'cuda'"},
+    {"estimated", PP_CHOICE, PP_OPTIONAL, AT(estimated), .words = estimates,
+     .list = "'nothing', 'memory' or 'costs'"},
     {"tensors", PP_INTEGER, PP_OPTIONAL, AT(n_tensors), 0, INT32_MAX},
     {"rotary_dim", PP_INTEGER, PP_OPTIONAL, AT(rotary), 0, INT32_MAX},
     {"image_merge", PP_INTEGER, PP_OPTIONAL, AT(image_merge), 1, INT32_MAX},

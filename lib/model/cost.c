@@ -57,8 +57,8 @@ static struct pp_cost trained_cost(const struct pp_model *m,
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
     struct pp_flops again = pp_unit_recompute_flops(m, u, r);
-    double seen = pp_attended_pairs(f.window, seq_len);
-    double products = f.per_token, pairs = f.per_pair * seen;
+    double all = pp_attended_pairs(0, seq_len);
+    double products = f.per_token, pairs = all * pp_pair_flops(&f, seq_len);
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
     if (m->table)
         return pp_cost_of(products, pairs, pp_unit_recomputes(m, u));
@@ -75,7 +75,7 @@ static struct pp_cost trained_cost(const struct pp_model *m,
     }
     return pp_cost_recompute(
         pp_cost_of(products, pairs, pp_unit_recomputes(m, u)), again.per_token,
-        again.per_pair * seen);
+        all * pp_pair_flops(&again, seq_len));
 }
 
 struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
@@ -110,14 +110,11 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
             m->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
     double share = 1.0 / pp_mesh_sharers(x->mesh);
-    /* Only the pairs within the layer's window count. */
-    double seen = pp_attended_pairs(f.window, x->seq_len) /
-                  pp_attended_pairs(0, x->seq_len);
-    return pp_cost_recompute(pp_cost_of(share * f.per_token * tokens,
-                                        share * f.per_pair * pairs * seen,
-                                        recomputes),
-                             share * again.per_token * tokens,
-                             share * again.per_pair * pairs * seen);
+    return pp_cost_recompute(
+        pp_cost_of(share * f.per_token * tokens,
+                   share * pairs * pp_pair_flops(&f, x->seq_len), recomputes),
+        share * again.per_token * tokens,
+        share * pairs * pp_pair_flops(&again, x->seq_len));
 }
 
 struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,

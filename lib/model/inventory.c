@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "model/inventory.h"
 
+#include <math.h>
+
 #include "model/parts.h"
 #include "model/vision.h"
 
@@ -127,8 +129,10 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
     struct pp_flops f = {0};
     m = pp_unit_model(m, &u);
     if (m->table) {
-        const double *flops = pp_unit_row(m, u)->costs.fwd_flops;
-        return (struct pp_flops){flops[0], flops[1], 0};
+        const struct pp_unit_row *row = pp_unit_row(m, u);
+        return (struct pp_flops){row->costs.fwd_flops[0],
+                                 row->costs.fwd_flops[1], row->window,
+                                 row->per_any_pair, row->chunked};
     }
     if (pp_unit_is_vision(u))
         return pp_vision_flops(m, u);
@@ -157,4 +161,20 @@ double pp_attended_pairs(size_t window, double seq_len)
         return (seq_len + 1) / 2;
     /* Position i attends i pairs up to w, and w after that. */
     return w - w * (w - 1) / (2 * seq_len);
+}
+
+/* The mean of whole chunks and of what is left of a sequence. */
+static double chunk_pairs(double chunk, double seq_len)
+{
+    double whole = floor(seq_len / chunk), rest = seq_len - whole * chunk;
+    return (whole * chunk * (chunk + 1) + rest * (rest + 1)) / (2 * seq_len);
+}
+
+double pp_pair_flops(const struct pp_flops *f, double seq_len)
+{
+    double seen = f->chunked && f->window
+                      ? chunk_pairs((double)f->window, seq_len)
+                      : pp_attended_pairs(f->window, seq_len);
+    return f->per_pair * (seen / pp_attended_pairs(0, seq_len)) +
+           f->per_any_pair;
 }

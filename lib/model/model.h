@@ -470,13 +470,19 @@ size_t pp_attention_room(const struct pp_model *m);
  * token of a mixture of experts passes top_k experts. */
 struct pp_flops {
     double per_token, per_pair;
-    size_t window; /* 0: none */
+    size_t window;       /* of the pairs; 0: none */
+    double per_any_pair; /* of all pairs, whatever the window */
+    bool chunked;        /* the window is a chunk: a token attends those before
+                            it in its own */
 };
 struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
                                   struct pp_unit_id u);
 
 /* Returns the mean number of pairs that a token of a sequence attends. */
 double pp_attended_pairs(size_t window, double seq_len);
+
+/* Returns the mean operations of a pair of a sequence, of all its pairs. */
+double pp_pair_flops(const struct pp_flops *f, double seq_len);
 
 /* The workspace of an action: bytes as a function of its rows. It has two
  * activations that the units of a stage hand on, then what the unit recomputes,
@@ -507,17 +513,39 @@ struct pp_unit_row {
     enum pp_unit_kind kind;
     struct pp_unit_costs costs;
     struct pp_workspace workspace;
+    /* The members of pp_flops beside those of costs. */
+    size_t window;
+    double per_any_pair;
+    bool chunked;
+};
+
+/* The costs of units that follow from rules and not from code that computes
+ * them. Numbers of parameters are exact. */
+enum pp_estimated {
+    PP_ESTIMATED_NOTHING,
+    PP_ESTIMATED_MEMORY, /* saved activations */
+    PP_ESTIMATED_COSTS   /* these and operations */
 };
 
 struct pp_unit_table {
     const char *architecture;
     const struct pp_unit_row *rows;
     size_t n, n_first; /* all units, and those before the first layer */
+    bool of_elements;  /* bytes of rows are elements of the model's type */
+    enum pp_estimated estimated;
 };
 
 /* Returns the table's row of a unit. The model has a table. */
 const struct pp_unit_row *pp_unit_row(const struct pp_model *m,
                                       struct pp_unit_id u);
+
+/* Returns what the bytes of a table's rows are multiplied by, for elements of
+ * so many bytes. */
+static inline double pp_table_bytes_of(const struct pp_model *m,
+                                       size_t element_bytes)
+{
+    return m->table->of_elements ? (double)element_bytes : 1;
+}
 
 /* Returns true if I and W both recompute the unit's products, as the head does.
  * In a table this is the unit named lm_head or score. */

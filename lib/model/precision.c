@@ -32,8 +32,8 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
     if (m->table) /* a table has no workspace */
         return block == PP_SAVED_WORKSPACE
                    ? 0
-                   : pp_size_of(
-                         ceil(pp_unit_row(m, u)->costs.act_bytes[block]));
+                   : pp_size_of(ceil(pp_unit_row(m, u)->costs.act_bytes[block] *
+                                     pp_table_bytes_of(m, p->element_bytes)));
     if (pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
         if (!pp_vision_runs(m, u))
             return 0;

@@ -300,7 +300,7 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
 {
     if (m->table)
-        return pp_unit_row(m, u)->costs.out_bytes;
+        return pp_unit_row(m, u)->costs.out_bytes * pp_table_bytes_of(m, e);
     if (pp_unit_is_vision(u))
         return pp_edge_rate(m, pp_model_index(m, u) + 1) * (double)e;
     /* The head's loss stays on its rank. */

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT */
+/* formula - expressions over the keys of a config.json, in which tables of
+ * models state shapes, operations and conditions. Private to lib/manifest.
+ *
+ * A formula has numbers, names, ( ), and by falling precedence ! - * / % + -
+ * < <= > >= == != && || and c ? a : b. a | b is a, or b if a is not set. There
+ * are no blanks. A name is one of a list of definitions, `l`, the number of the
+ * layer, or a key of the configuration, where a dot steps into an object; true
+ * is 1. A key that is absent or null is not set, nor is a number made of it; as
+ * a condition it is false. Functions:
+ *   type(w), mlp(w)  the entry of the layer in layer_types (layers_block_type),
+ *                    in mlp_layer_types, is the word w
+ *   is(key,w)        the text of a key is w
+ *   has(key)         the key is set
+ *   in(key)          a list has the number of the layer
+ *   at(key)          the entry of a list for the layer; a number stands for all
+ *   floor(x), up(x,n)  x rounded down; up to a multiple of n
+ */
+#ifndef PP_MANIFEST_FORMULA_H
+#define PP_MANIFEST_FORMULA_H
+
+#include "manifest/json.h"
+
+/* Definitions: words "name=formula" with blanks between them; other words are
+ * passed over. */
+struct pp_formulas {
+    const struct pp_value *config; /* borrowed, as all */
+    const char *own, *common;      /* own ones come first */
+    size_t layer;
+    char missing[64]; /* the first key that is not set; callers clear it */
+    int depth;
+};
+
+/* Returns the value of a formula of n characters, or NaN if it is not set. */
+double pp_formula(struct pp_formulas *f, const char *text, size_t n);
+
+/* Returns the value of a name, and whether a name holds. */
+double pp_formula_of(struct pp_formulas *f, const char *name);
+bool pp_formula_holds(struct pp_formulas *f, const char *name);
+
+/* Finds the next word of a text: *n characters. Returns NULL at the end. */
+const char *pp_formula_word(const char *text, size_t *n);
+
+#endif

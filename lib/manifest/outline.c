@@ -1,0 +1,630 @@
+/* SPDX-License-Identifier: MIT */
+/* outline - makes units of named shapes. A description only names shapes, so
+ * that described models and files take one way. */
+#include "manifest/outline.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "manifest/config_values.h"
+#include "manifest/formula.h"
+#include "model/precision.h"
+
+enum { MOST_LAYERS = 65536, N_GROUPS = 8, MODULE_TEXT = 80 };
+
+/* A sum never overflows 64 bits: no file has so many numbers. */
+#define MOST_PARAMS 0x1p60
+
+/* A unit while its tensors come in. Widths are elements for each token. */
+struct unit_sums {
+    double params, products;
+    double outputs; /* of products that are not added to the residual */
+    double inputs;  /* of products whose output is */
+    double hidden;  /* inputs that products of one module share */
+    char groups[N_GROUPS][MODULE_TEXT]; /* these modules */
+    char query[MODULE_TEXT];            /* the module of attention */
+    char state[MODULE_TEXT];            /* of a recurrence, as an SSM */
+    size_t n_queries;                   /* of modules of attention */
+    bool indexes;                       /* sparse attention chooses keys */
+};
+
+struct outline {
+    struct pp_formulas f;
+    struct pp_arena *arena;
+    double hidden, vocab, experts, used; /* used: experts of a token / all */
+    size_t n_layers;
+    struct unit_sums *layers, embedding, norm, head;
+    bool embeds, has_head, attends; /* some layer's tensors say so */
+};
+
+/* --- names --- */
+
+/* Reports whether a name ends with one of several words between '|', which
+ * follow a '.' or begin it. */
+static bool ends_with(const char *name, size_t n, const char *words)
+{
+    while (*words) {
+        size_t k = strcspn(words, "|");
+        if (n >= k && !memcmp(name + n - k, words, k) &&
+            (n == k || name[n - k - 1] == '.'))
+            return true;
+        words += k + (words[k] == '|');
+    }
+    return false;
+}
+
+/* Finds the first number between dots in a name, "model.layers.3.mlp", and what
+ * follows it. */
+static const char *after_number(const char *name, size_t *number)
+{
+    for (const char *at = name; (at = strchr(at, '.')); at++) {
+        char *end;
+        if (at[1] < '0' || at[1] > '9')
+            continue;
+        *number = strtoul(at + 1, &end, 10);
+        if (*end == '.')
+            return end + 1;
+    }
+    return NULL;
+}
+
+/* Tensors of files that are not trained. */
+static bool is_stored(const char *name)
+{
+    return ends_with(name, strlen(name),
+                     "inv_freq|e_score_correction_bias|layer_scalar|"
+                     "act_fn.beta|act_fn.eps|weight_scale_inv|weight_scale|"
+                     "input_scale|slope_rate|rotary_emb.cos|rotary_emb.sin") &&
+           !strstr(name, "moe_statics");
+}
+
+/* --- sums --- */
+
+static void set_module(char to[MODULE_TEXT], const char *name, size_t n)
+{
+    snprintf(to, MODULE_TEXT, "%.*s", (int)(n < MODULE_TEXT ? n : 0), name);
+}
+
+/* Counts the input of products of one module once; experts, whose names differ
+ * in a number, are one. */
+static void share_input(struct outline *o, struct unit_sums *s,
+                        const char *name, size_t n)
+{
+    size_t i = 0, number;
+    char module[MODULE_TEXT];
+    const char *rest = after_number(name, &number);
+    while (n > 0 && name[n - 1] != '.')
+        n--;
+    for (size_t k = 1; rest && rest <= name + n && k < n; k++)
+        if (name[k - 1] == '.' && name[k] >= '0' && name[k] <= '9')
+            n = k;
+    set_module(module, name, n);
+    while (i < N_GROUPS && s->groups[i][0] && strcmp(s->groups[i], module))
+        i++;
+    if (i == N_GROUPS || s->groups[i][0])
+        return;
+    strcpy(s->groups[i], *module ? module : ".");
+    s->hidden += o->hidden;
+}
+
+/* Adds a product (rows, cols) of a share of the tokens. n: of the name without
+ * ".weight". */
+static void add_product(struct outline *o, struct unit_sums *s,
+                        const char *name, size_t n, double rows, double cols,
+                        double share)
+{
+    bool last = ends_with(name, n,
+                          "o_proj|out_proj|down_proj|c_proj|fc2|w2|wo|"
+                          "output_linear|dense|dense_4h_to_h");
+    s->products += 2 * rows * cols * share;
+    if (last)
+        s->inputs += cols * share;
+    else
+        s->outputs += rows * share;
+    if (!last && fabs(cols - o->hidden) <= 0)
+        share_input(o, s, name, n);
+}
+
+/* Marks what the module of a tensor is. */
+static void mark(struct unit_sums *s, const char *name, size_t n)
+{
+    size_t module = n;
+    while (module > 0 && name[module - 1] != '.')
+        module--;
+    if (ends_with(name, n,
+                  "q_proj|q_b_proj|qkv_proj|query_key_value|c_attn|"
+                  "Wqkv|wq|q|query|in_proj_qkv|qkv")) {
+        set_module(s->query, module ? name : ".", module ? module : 1);
+        s->n_queries++;
+    }
+    if (ends_with(name, n, "A_log"))
+        set_module(s->state, module ? name : ".", module ? module : 1);
+    s->indexes |= strstr(name, "indexer.") != NULL;
+}
+
+/* Adds a tensor of a unit. A matrix is a product if it is a weight, a tensor
+ * (experts, ., .) if it has one for each expert, and (channels, ., taps) is a
+ * convolution of each channel. */
+static void add_tensor(struct outline *o, struct unit_sums *s, const char *name,
+                       int n_dims, const double *dims, bool expert)
+{
+    double all = 1;
+    size_t n = strlen(name), suffix = strlen(".weight");
+    bool weight = n > suffix && !strcmp(name + n - suffix, ".weight");
+    n -= weight ? suffix : 0;
+    for (int i = 0; i < n_dims; i++)
+        all *= dims[i];
+    s->params += all;
+    mark(s, name, n);
+    if (n_dims == 2 && weight && !strstr(name, "norm"))
+        add_product(o, s, name, n, dims[0], dims[1], expert ? o->used : 1);
+    else if (n_dims == 3 && o->experts > 0 && fabs(dims[0] - o->experts) <= 0 &&
+             dims[1] > 1) {
+        /* Files have these as (out, in) or (in, out). */
+        bool turned = ends_with(name, n, "gate_up_proj") &&
+                      fabs(dims[1] - o->hidden) <= 0;
+        bool down = ends_with(name, n, "down_proj|output_linear") &&
+                    fabs(dims[2] - o->hidden) <= 0;
+        bool swap = turned || down;
+        add_product(o, s, name, n, dims[swap ? 2 : 1], dims[swap ? 1 : 2],
+                    dims[0] * o->used);
+    } else if (n_dims == 3) {
+        s->products += 2 * all;
+        s->inputs += dims[0];
+    }
+}
+
+/* Adds a tensor of the model, by its name. Tensors of layers beyond the last
+ * one predict several tokens, and those of encoders are no part of the
+ * language model: both are left out. */
+static void add(struct outline *o, const char *name, int n_dims,
+                const double *dims, bool expert)
+{
+    size_t layer, n = strlen(name);
+    static const char *const others[] = {
+        "visual.",      "vision_", "audio_",    "multi_modal",
+        "mm_projector", "mtp.",    "mtp_",      "embed_vision",
+        "embed_audio",  "talker.", "token2wav."};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const char *at = strstr(name, others[i]);
+        if (at && (at == name || at[-1] == '.'))
+            return;
+    }
+    if (is_stored(name))
+        return;
+    const char *inner = after_number(name, &layer);
+    if (inner) {
+        if (layer < o->n_layers)
+            add_tensor(o, &o->layers[layer], inner, n_dims, dims, expert);
+        return;
+    }
+    bool words = n_dims == 2 && fabs(dims[0] - o->vocab) <= 0;
+    if (ends_with(name, n,
+                  "lm_head.weight|output.weight|embed_out.weight|"
+                  "head.weight|lm_head.bias|embed_out.bias") ||
+        (words && o->embeds && fabs(dims[1] - o->hidden) <= 0)) {
+        o->has_head = true;
+        add_tensor(o, &o->head, name, n_dims, dims, false);
+    } else if (words) {
+        o->embeds = true;
+        o->embedding.params += dims[0] * dims[1];
+    } else {
+        bool norm = n_dims == 1 && !strstr(name, "embed");
+        add_tensor(o, norm ? &o->norm : &o->embedding, name, n_dims, dims,
+                   false);
+    }
+}
+
+/* --- descriptions --- */
+
+static int fail_missing(const struct outline *o, const char *what)
+{
+    return pp_value_fail(o->f.config, "'%s' is missing, which '%.40s' needs",
+                         o->f.missing, what);
+}
+
+/* Adds name(rows,cols;bias) of n characters. */
+static int add_described(struct outline *o, const char *prefix,
+                         const char *word, size_t n)
+{
+    const char *open = memchr(word, '(', n), *end = word + n - 1;
+    double dims[3];
+    int n_dims = 0;
+    size_t length = (size_t)(open - word);
+    bool bare = open[-1] == '!';
+    char name[PP_FQN_TEXT];
+    snprintf(name, sizeof name, "%s%.*s%s", prefix, (int)(length - bare), word,
+             bare ? "" : ".weight");
+    for (const char *at = open + 1; at <= end && n_dims < 3; at++) {
+        int depth = 0;
+        const char *last = at;
+        while (last < end && (depth || !strchr(",;", *last))) {
+            depth += *last == '(' ? 1 : *last == ')' ? -1 : 0;
+            last++;
+        }
+        if (at > open + 1 && at[-1] == ';') {
+            double x = pp_formula(&o->f, at, (size_t)(last - at));
+            if (fabs(x) > 0) {
+                snprintf(name + strlen(name) - strlen("weight"), 8, "bias");
+                add(o, name, 1, dims, false);
+            }
+            return 0;
+        }
+        o->f.missing[0] = '\0';
+        dims[n_dims] = floor(pp_formula(&o->f, at, (size_t)(last - at)));
+        if (isnan(dims[n_dims]))
+            return fail_missing(o, name);
+        n_dims++;
+        at = last;
+        if (*last == ';' || last == end) {
+            double all = 1;
+            for (int i = 0; i < n_dims; i++)
+                all *= dims[i];
+            if (!(all >= 0 && all < MOST_PARAMS))
+                return pp_value_fail(o->f.config, "'%.60s' has no size", name);
+            add(o, name, n_dims, dims, false);
+        }
+    }
+    return 0;
+}
+
+/* Adds the tensors of a list of words. */
+static int describe(struct outline *o, const char *prefix, const char *words)
+{
+    size_t n;
+    for (; (words = pp_formula_word(words, &n)); words += n) {
+        const char *at = memchr(words, '@', n);
+        const char *open = memchr(words, '(', n);
+        const char *defines = memchr(words, '=', n);
+        size_t length = at ? (size_t)(at - words) : n;
+        double x = at ? pp_formula(&o->f, at + 1, n - length - 1) : 1;
+        if (defines && (!open || defines < open) && (!at || defines < at))
+            continue;
+        if (!(fabs(x) > 0))
+            continue;
+        if (open && open < words + length) {
+            if (add_described(o, prefix, words, length))
+                return -1;
+            continue;
+        }
+        for (const struct pp_outline_part *p = pp_outline_parts; p->name; p++)
+            if (strlen(p->name) == length && !memcmp(p->name, words, length) &&
+                describe(o, prefix, p->words))
+                return -1;
+    }
+    return 0;
+}
+
+static int describe_family(struct outline *o,
+                           const struct pp_outline_family *family)
+{
+    char prefix[40];
+    for (size_t i = 0; i < o->n_layers; i++) {
+        o->f.layer = i;
+        snprintf(prefix, sizeof prefix, "model.layers.%zu.", i);
+        if (describe(o, prefix, family->layer))
+            return -1;
+    }
+    return describe(o, "", family->ends ? family->ends : "ends");
+}
+
+/* --- units --- */
+
+/* Saved activations of a layer: its input and the sum after attention, the
+ * inputs of products, and their outputs; of the backward, gradients of all
+ * these. */
+static void set_saved(const struct outline *o, const struct unit_sums *s,
+                      struct pp_unit_costs *c)
+{
+    c->act_bytes[PP_SAVED_ACT_I] = rint(s->outputs);
+    c->act_bytes[PP_SAVED_ACT_W] = rint(2 * o->hidden + s->hidden + s->inputs);
+    c->act_bytes[PP_SAVED_GRAD_W] =
+        rint(2 * o->hidden + s->hidden + s->outputs);
+}
+
+static void set_layer(struct outline *o, size_t layer, struct pp_unit_row *row)
+{
+    const struct unit_sums *s = &o->layers[layer];
+    struct pp_unit_costs *c = &row->costs;
+    o->f.layer = layer;
+    c->fwd_flops[0] = rint(s->products); /* shares may be thirds */
+    set_saved(o, s, c);
+    /* A recurrence has queries, too. */
+    bool recurs = s->state[0] && !strncmp(s->state, s->query, strlen(s->query));
+    bool attends = s->query[0] || !o->attends;
+    if (attends && !recurs && !pp_formula_holds(&o->f, "linear")) {
+        double window = pp_formula_of(&o->f, "window");
+        c->fwd_flops[1] = pp_formula_of(&o->f, "pair") *
+                          (double)(s->n_queries ? s->n_queries : 1);
+        double any = s->indexes ? pp_formula_of(&o->f, "index") : 0;
+        row->window = window > 0 ? (size_t)window : 0;
+        row->chunked = pp_formula_holds(&o->f, "chunked");
+        row->per_any_pair = any > 0 ? any : 0;
+    }
+    if (s->state[0] || pp_formula_holds(&o->f, "linear")) {
+        double state = pp_formula_of(&o->f, "state");
+        c->fwd_flops[0] += state > 0 ? state : 0;
+    }
+    if (!(c->fwd_flops[1] >= 0))
+        c->fwd_flops[1] = 0;
+}
+
+static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
+{
+    const size_t n = o->n_layers;
+    const double h = o->hidden;
+    for (size_t i = 0; i < n; i++)
+        o->attends |= o->layers[i].query[0] != '\0';
+    const struct {
+        const char *fqn, *class;
+        enum pp_unit_kind kind;
+        const struct unit_sums *s;
+        double saved[PP_N_SAVED_BLOCKS], out;
+    } ends[] = {{"model.embed_tokens",
+                 "Embedding",
+                 PP_UNIT_EMBED,
+                 &o->embedding,
+                 {0, 0, h},
+                 h},
+                {"model.norm", "Norm", PP_UNIT_NORM, &o->norm, {0, h, h}, h},
+                {"lm_head", "Linear", PP_UNIT_HEAD, &o->head, {0, h, 0}, 0}};
+    for (size_t i = 0; i < n + 3; i++) {
+        struct pp_unit_row *row = &rows[i];
+        size_t end = i == 0 ? 0 : i - n;
+        const struct unit_sums *s = &o->layers[i - 1];
+        if (i > 0 && i <= n) {
+            row->fqn = pp_arena_printf(o->arena, "model.layers.%zu", i - 1);
+            row->class = "Layer";
+            row->kind = PP_UNIT_LAYER;
+            row->costs.out_bytes = h;
+            set_layer(o, i - 1, row);
+        } else {
+            s = ends[end].s;
+            row->fqn = ends[end].fqn;
+            row->class = ends[end].class;
+            row->kind = ends[end].kind;
+            row->costs.out_bytes = ends[end].out;
+            row->costs.fwd_flops[0] = s->products;
+            memcpy(row->costs.act_bytes, ends[end].saved,
+                   sizeof row->costs.act_bytes);
+        }
+        if (!row->fqn)
+            return pp_value_no_memory(o->f.config);
+        row->costs.params = (uint64_t)s->params;
+    }
+    if (tied) {
+        rows[n + 2].costs.params = (uint64_t)(o->vocab * h);
+        rows[n + 2].costs.fwd_flops[0] = 2 * o->vocab * h;
+    }
+    return 0;
+}
+
+/* --- the configuration --- */
+
+/* Finds the object of the language model. Whether its head is tied is said
+ * outside of it, if there. */
+static struct pp_value language_of(const struct pp_value *root)
+{
+    static const char *const keys[] = {"thinker_config", "text_config",
+                                       "llm_config", "language_config"};
+    struct pp_value at = *root;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *inner = json_object_get(at.value, keys[i]);
+        if (json_is_object(inner))
+            at.value = inner;
+    }
+    json_t *tied = json_object_get(root->value, "tie_word_embeddings");
+    if (json_is_boolean(tied))
+        json_object_set(at.value, "tie_word_embeddings", tied);
+    return at;
+}
+
+static const char *text_of(const struct pp_value *object, const char *key)
+{
+    json_t *v = json_object_get(object->value, key);
+    if (json_is_array(v) && json_array_size(v) == 1)
+        v = json_array_get(v, 0);
+    return json_is_string(v) && *json_string_value(v) ? json_string_value(v)
+                                                      : NULL;
+}
+
+static const struct pp_outline_family *find_family(const char *type,
+                                                   const char *architecture)
+{
+    const struct pp_outline_family *f = pp_outline_families;
+    while (f->model_type &&
+           !(type ? !strcmp(f->model_type, type)
+                  : architecture && !strcmp(f->architecture, architecture)))
+        f++;
+    return f->model_type ? f : NULL;
+}
+
+static int read_number(struct outline *o, const char *name, double least,
+                       double most, double *out)
+{
+    o->f.missing[0] = '\0';
+    *out = pp_formula_of(&o->f, name);
+    if (*out >= least && *out <= most)
+        return 0;
+    return isnan(*out)
+               ? pp_value_fail(o->f.config, "'%s' is missing", o->f.missing)
+               : pp_value_fail(o->f.config, "'%g' is no size (%s)", *out, name);
+}
+
+static int read_sizes(struct outline *o)
+{
+    double layers, top_k;
+    if (read_number(o, "H", 1, 1e9, &o->hidden) ||
+        read_number(o, "V", 1, 1e9, &o->vocab) ||
+        read_number(o, "L", 1, MOST_LAYERS, &layers))
+        return -1;
+    o->n_layers = (size_t)layers;
+    o->experts = pp_formula_of(&o->f, "E");
+    top_k = pp_formula_of(&o->f, "used");
+    o->used = top_k > 0 && o->experts > 0 ? top_k : 1;
+    o->layers = pp_arena_alloc(o->arena, o->n_layers, sizeof *o->layers);
+    return o->layers ? 0 : pp_value_no_memory(o->f.config);
+}
+
+static const char *dtype_of(const struct pp_value *config)
+{
+    const char *name = text_of(config, "dtype");
+    name = name ? name : text_of(config, "torch_dtype");
+    if (name && !strcmp(name, "float16"))
+        name = "bfloat16";
+    for (const struct pp_precision *p = pp_precisions; name && p->name; p++)
+        if (!strcmp(name, p->hugging_face))
+            return p->name;
+    return NULL;
+}
+
+static int compare_names(const void *name, const void *shape)
+{
+    return strcmp(name, ((const struct pp_shape *)shape)->name);
+}
+
+/* Reports whether a tensor is one of as many as there are experts, whose names
+ * differ in a second number. */
+static bool is_expert(const struct outline *o, const char *name,
+                      const struct pp_shape *shapes, size_t n)
+{
+    size_t number;
+    char last[256];
+    const char *inner = after_number(name, &number);
+    const char *rest = inner ? after_number(inner - 1, &number) : NULL;
+    if (!rest || !(o->experts > 1) || strlen(name) >= sizeof last - 20)
+        return false;
+    const char *digits = rest - 1;
+    while (digits[-1] != '.')
+        digits--;
+    snprintf(last, sizeof last, "%.*s%.0f.%s", (int)(digits - name), name,
+             o->experts - 1, rest);
+    return bsearch(last, shapes, n, sizeof *shapes, compare_names) != NULL;
+}
+
+static void add_shapes(struct outline *o, const struct pp_shape *shapes,
+                       size_t n)
+{
+    double dims[8];
+    for (size_t i = 0; i < n; i++) {
+        const struct pp_shape *s = &shapes[i];
+        for (int k = 0; k < s->n_dims && k < 8; k++)
+            dims[k] = (double)s->dims[k];
+        if (!s->is_buffer)
+            add(o, s->name, s->n_dims < 8 ? s->n_dims : 8, dims,
+                is_expert(o, s->name, shapes, n));
+    }
+}
+
+static int make_table(struct outline *o, const char *architecture, bool known,
+                      struct pp_model *m)
+{
+    struct pp_arena *a = o->arena;
+    struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
+    struct pp_unit_row *rows = pp_arena_alloc(a, o->n_layers + 3, sizeof *rows);
+    double longest = pp_formula_of(&o->f, "longest");
+    if (!t || !rows || !(t->architecture = pp_arena_strdup(a, architecture)))
+        return pp_value_no_memory(o->f.config);
+    *m = (struct pp_model){
+        .architecture = PP_TABLE,
+        .table = t,
+        .n_layers = o->n_layers,
+        .tied = !o->has_head,
+        .max_position = longest > 0 && longest < 1e9 ? (size_t)longest : 0};
+    t->rows = rows;
+    t->n = o->n_layers + 3;
+    t->n_first = 1;
+    t->of_elements = true;
+    t->estimated = known ? PP_ESTIMATED_MEMORY : PP_ESTIMATED_COSTS;
+    return fill_rows(o, m->tied, rows);
+}
+
+static int fail_unknown(const struct pp_value *root)
+{
+    struct pp_value list, at = *root;
+    const char *text = text_of(root, "architectures");
+    if (text && pp_value_find(root, "architectures", &list))
+        at = json_is_array(list.value) ? pp_value_item(&list, 0) : list;
+    else if ((text = text_of(root, "model_type")))
+        pp_value_find(root, "model_type", &at);
+    return pp_value_fail(&at,
+                         "'%.*s' is not known; it can be planned from its "
+                         "weights, if they are beside it",
+                         PP_VALUE_QUOTE, text ? text : "");
+}
+
+static int read_config(const struct pp_value *root,
+                       const struct pp_shape *shapes, size_t n,
+                       struct pp_arena *a, struct pp_model *m)
+{
+    if (pp_value_is_object(root))
+        return -1;
+    const struct pp_value config = language_of(root);
+    const char *name = text_of(root, "architectures");
+    const char *type = text_of(&config, "model_type");
+    const struct pp_outline_family *family = find_family(type, name);
+    /* A window that no list of layers restricts is that of all. */
+    const char *own = family
+                          ? family->layer
+                          : "sliding=has(layer_types)?type(sliding_attention):"
+                            "has(sliding_window)&&(use_sliding_window|1)";
+    struct outline o = {
+        .f = {.config = &config, .own = own, .common = pp_outline_definitions},
+        .arena = a};
+    if (!family && n == 0)
+        return fail_unknown(root);
+    if (read_sizes(&o))
+        return -1;
+    if (family && describe_family(&o, family))
+        return -1;
+    if (!family)
+        add_shapes(&o, shapes, n);
+    if (o.layers[0].params <= 0 || o.embedding.params <= 0)
+        return pp_value_fail(root, "the weights beside it have no tensors of "
+                                   "its layers or its embedding");
+    name = name ? name : family ? family->architecture : type;
+    if (make_table(&o, name ? name : "", family, m))
+        return -1;
+    m->dtype = dtype_of(root);
+    m->dtype = m->dtype ? m->dtype : dtype_of(&config);
+    return 0;
+}
+
+/* Reports whether pp_model_read knows a model. */
+static bool is_trained(const struct pp_value *root)
+{
+    const char *name = text_of(root, "architectures");
+    const char *type = text_of(root, "model_type");
+    struct pp_config_model known;
+    for (size_t i = 0; pp_config_model(i, &known); i++)
+        if (name ? !strcmp(name, known.architecture)
+                 : type && !strcmp(type, known.model_type))
+            return true;
+    return !name && !type;
+}
+
+int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
+                    const struct pp_err *why, struct pp_arena *a,
+                    struct pp_model *m, struct pp_err *err)
+{
+    const char *file = pp_file_is_dir(path)
+                           ? pp_arena_printf(a, "%s/config.json", path)
+                           : path;
+    json_t *value;
+    if (!file)
+        return pp_fail(err, PP_EXIT_SYSTEM, "%s: out of memory", path);
+    if (pp_value_read_python(file, &value, err)) {
+        *err = *why;
+        return -1;
+    }
+    const struct pp_value_source source = {file, err};
+    const struct pp_value root = {.source = &source, .value = value};
+    int rc = read_config(&root, shapes, n, a, m);
+    if (rc && is_trained(&root))
+        *err = *why;
+    json_decref(value);
+    return rc;
+}

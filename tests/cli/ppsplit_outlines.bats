@@ -1,0 +1,121 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# ppsplit and models that pprun does not train: described families against
+# transformers (scripts/gen-outlines), and models known by their tensors alone.
+
+bats_require_minimum_version 1.5.0
+
+setup() { cd "$BATS_TEST_TMPDIR"; }
+
+# units FILE: prints parameters, operations and pairs of the units of a plan.
+units() {
+    jq -c '.model.units[] | [.fqn, .params, .fwd_flops]' "$1"
+}
+
+# rename TYPE SED...: copies a golden model to the directory m, whose class
+# nobody knows. sed edits the header of its tensors; names keep their lengths.
+rename() {
+    local golden=$SRCDIR/tests/golden/$1/model
+    shift
+    rm -rf m
+    cp -r "$golden" m
+    chmod -R u+w m
+    jq '.architectures = ["UnknownForCausalLM"] | .model_type = "unknown"' \
+        "$golden/config.json" >m/config.json
+    LC_ALL=C sed -i -e '' "$@" m/model.safetensors
+}
+
+@test "described families have the parameters and operations of transformers" {
+    local n=0
+    jq -c .config "$SRCDIR/tests/golden/outlines.jsonl" >configs
+    while read -r config; do
+        echo "$config" >config.json
+        ppsplit -q -p 1 --seq-len 1 config.json >"plan-$n.json"
+        n=$((n + 1))
+    done <configs
+    ((n >= 48))
+    for ((i = 0; i < n; i++)); do
+        jq -c '.model as $m | $m.units | {embedding: .[0].params,
+            layers: ([.[1:-2][].params] | reduce .[] as $p ([];
+                if .[-1][1] == $p then .[-1][0] += 1 else . + [[1, $p]] end)),
+            norm: .[-2].params, head: (if $m.tied then 0 else .[-1].params end),
+            token: ([.[].fwd_flops[0]] | add), pair: ([.[].fwd_flops[1]] | add)
+            }' "plan-$i.json"
+    done >found
+    jq -n -r --slurpfile found found \
+        --slurpfile want "$SRCDIR/tests/golden/outlines.jsonl" '
+        range($want | length) | $want[.] as $w | $found[.] as $f |
+        (if $w.flops then ($f.token * $w.tokens + $f.pair * $w.tokens *
+            $w.tokens) / $w.flops else 1 end) as $ratio |
+        select(([$w, $f | [.embedding, .layers, .norm, .head]] |
+            .[0] != .[1]) or $ratio < 0.98 or $ratio > 1.02) |
+        "\($w.type) \($w.size): \($ratio) \($f)"' >wrong
+    cat wrong
+    [ ! -s wrong ]
+}
+
+@test "a model is planned from the names and shapes of its tensors" {
+    local type
+    for type in llama qwen3-moe olmo2 deepseek-v3; do
+        ppsplit -q -p 2 "$SRCDIR/tests/golden/$type/model" >want.json
+        rename $type
+        run -0 --separate-stderr ppsplit -p 2 -o plan.json m
+        [ "${#stderr_lines[@]}" = 2 ]
+        [ "${stderr_lines[0]}" = 'ppsplit: estimated: operations and activations, from names and shapes of tensors' ]
+        [[ ${stderr_lines[1]} == *"'UnknownForCausalLM' is planned only: pprun does not train it" ]]
+        jq -e '.model.estimated == "costs" and
+            .model.architecture == "UnknownForCausalLM"' plan.json
+        # The bias of a router of DeepSeek chooses experts and is not trained.
+        [ $type = deepseek-v3 ] && continue
+        diff <(units want.json) <(units plan.json)
+        # Activations are estimated within a tenth of pprun's.
+        jq -e -n --slurpfile a want.json --slurpfile b plan.json '
+            [$a, $b | .[0].model.units[2].act_bytes | add] |
+            .[1] / .[0] | . > 0.75 and . < 1.1'
+    done
+}
+
+@test "names of tensors that nobody knows change no parameters or products" {
+    ppsplit -q -p 2 "$SRCDIR/tests/golden/qwen3-moe/model" >want.json
+    rename qwen3-moe -e 's/self_attn/attention/g;s/attention/mixing123/g' \
+        -e 's/\(model\.\)layers/\1blurbs/g;s/q_proj/a_name/g' \
+        -e 's/experts/writers/g;s/lm_head/zz_lead/g'
+    ppsplit -q -p 2 m >plan.json
+    diff <(units want.json) <(units plan.json)
+}
+
+@test "pprun refuses a model that is planned only" {
+    rename llama
+    ppsplit -q -p 1 m | ppsched -q -s 1f1b -m 2 >plan.json
+    run -2 --separate-stderr pprun --steps 1 --data none plan.json
+    [ "$stderr" = "pprun: plan.json: /model/architecture: 'UnknownForCausalLM' is planned only: pprun does not train it" ]
+}
+
+@test "a model that nobody knows needs its weights" {
+    rename llama
+    rm m/model.safetensors
+    run -2 --separate-stderr ppsplit -p 1 m
+    [ "$stderr" = "ppsplit: m/config.json: /architectures/0: 'UnknownForCausalLM' is not known; it can be planned from its weights, if they are beside it" ]
+    rename llama
+    jq 'del(.hidden_size)' m/config.json >c && mv c m/config.json
+    run -2 --separate-stderr ppsplit -p 1 m
+    [ "$stderr" = "ppsplit: m/config.json: 'hidden_size' is missing" ]
+    jq -c 'select(.type == "glm4_moe" and .size == "small") | .config |
+        del(.moe_intermediate_size, .intermediate_size)' \
+        "$SRCDIR/tests/golden/outlines.jsonl" >config.json
+    run -2 --separate-stderr ppsplit -p 1 config.json
+    [ "$stderr" = "ppsplit: config.json: 'intermediate_size' is missing, which 'model.layers.0.mlp.gate_proj.weight' needs" ]
+}
+
+@test "the table and --models name what is planned only" {
+    rename llama
+    ppsplit -q -p 2 -t m >table
+    grep -q '^Estimated: operations and activations, from names and shapes' table
+    grep -q 'embedding, layer' table
+    ppsplit -q -p 2 m | ppsplit -t >again
+    diff table again || true
+    ppsplit --models --json | jq -e '[.[] | select(.trains.cpu | not)] |
+        length > 20 and all(.plans and .refused == []) and
+        any(.model_type == "olmo3" and .architecture == "Olmo3ForCausalLM")'
+    ppsplit --models | grep -q '^olmo3 .* no$'
+}
