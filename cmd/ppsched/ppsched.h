@@ -52,6 +52,8 @@ struct ppsched_options {
     const char *comm;    /* --comm, or NULL */
     const char *reduce;  /* --reduce, or NULL */
     const char *unshard; /* --unshard, or NULL */
+    const char *copy;    /* --copy, or NULL */
+    size_t copy_rate;    /* --copy-rate in bytes a second, or 0 */
     bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *import;    /* --import, or NULL */
@@ -85,12 +87,14 @@ extern const struct tool_option ppsched_option_table[];
 int ppsched_read_options(struct tool *t, struct ppsched_options *o, int argc,
                          char **argv) PP_MUST_USE;
 
-/* Times by --comm, --reduce and --unshard; all other costs are inner's. */
+/* Times by --comm, --reduce, --unshard and --copy; all other costs are
+ * inner's. */
 struct ppsched_given {
     struct pp_costs inner;
     double *message; /* by the lower stage of a boundary, or NULL */
     double *reduce;  /* by stage, or NULL */
     double *unshard; /* the same */
+    double *copy;    /* the same */
     int n_slices;
 };
 
@@ -173,6 +177,7 @@ double ppsched_slots(const struct ppsched *p, int rank);
 struct ppsched_bytes {
     size_t peak;              /* bytes of buffers that live at once */
     size_t peak_place;        /* action of the peak, in the row */
+    size_t host;              /* bytes of activations on the host */
     struct pp_rank_bytes all; /* all that the rank allocates */
 };
 

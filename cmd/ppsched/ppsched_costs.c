@@ -277,10 +277,11 @@ static void set_sizes(struct ppsched *p)
     }
 }
 
-/* --- --comm, --reduce and --unshard --- */
+/* --- --comm, --reduce, --unshard and --copy --- */
 
-/* Returns the time of a message by --comm, of a reduction by --reduce and of a
- * gathering of weights by --unshard; other actions keep their costs. */
+/* Returns the time of a message by --comm, of a reduction by --reduce, of a
+ * gathering of weights by --unshard and of a copy by --copy or --copy-rate;
+ * other actions keep their costs. */
 static double given_time(const void *ctx, struct pp_action a)
 {
     const struct ppsched_given *m = ctx;
@@ -288,6 +289,8 @@ static double given_time(const void *ctx, struct pp_action a)
         return m->reduce[a.stage];
     if (m->unshard && a.op == PP_UNSHARD)
         return m->unshard[a.stage];
+    if (m->copy && pp_is_copy(a.op))
+        return m->copy[a.stage];
     if (!m->message || !pp_is_send(a.op))
         return m->inner.time(m->inner.ctx, a);
     int boundary = a.stage < a.peer ? a.stage : a.peer;
@@ -322,6 +325,23 @@ static int read_times(struct ppsched *p, const char *name, const char *text,
     return parse_times(p, name, text, of, *time, n);
 }
 
+/* Fills the times of copies from a rate in bytes a second. */
+static int set_copies(struct ppsched *p)
+{
+    struct ppsched_costs *c = &p->costs;
+    size_t n = (size_t)c->graph->n_stages;
+    if (c->literal || !c->step.costs.plan.profile || !c->sized)
+        return tool_usage(p->tool, "--copy-rate: the stages have no seconds; "
+                                   "give the time of a copy with --copy");
+    c->given.copy = calloc(n, sizeof *c->given.copy);
+    if (!c->given.copy)
+        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    for (size_t s = 0; s < n; s++)
+        c->given.copy[s] = (double)(c->sizes[s].act_i + c->sizes[s].act_w) /
+                           (double)p->options.copy_rate;
+    return 0;
+}
+
 static int init_given(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
@@ -331,7 +351,9 @@ static int init_given(struct ppsched *p)
     if (read_times(p, "--comm", o->comm, "boundary between stages",
                    stages > 1 ? stages - 1 : 1, &m->message) ||
         read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce) ||
-        read_times(p, "--unshard", o->unshard, "stage", stages, &m->unshard))
+        read_times(p, "--unshard", o->unshard, "stage", stages, &m->unshard) ||
+        read_times(p, "--copy", o->copy, "stage", stages, &m->copy) ||
+        (o->copy_rate && set_copies(p)))
         return -1;
     m->n_slices = p->manifest.graph.n_slices;
     m->inner = p->costs.costs;
@@ -368,7 +390,8 @@ int ppsched_costs_init(struct ppsched *p)
         set_literal(p);
     c->costs.pair_saving = 1 - p->options.pair_cost;
     c->costs.reduce_beside = p->options.reduce_beside;
-    return p->options.comm || p->options.reduce || p->options.unshard
+    const struct ppsched_options *o = &p->options;
+    return o->comm || o->reduce || o->unshard || o->copy || o->copy_rate
                ? init_given(p)
                : 0;
 }
@@ -379,5 +402,6 @@ void ppsched_costs_finish(struct ppsched_costs *c)
     free(c->given.message);
     free(c->given.reduce);
     free(c->given.unshard);
+    free(c->given.copy);
     pp_step_finish(&c->step);
 }

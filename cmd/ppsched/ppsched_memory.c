@@ -274,6 +274,7 @@ int ppsched_memory(struct ppsched *p, struct ppsched_bytes *out)
         if (out)
             out[r] =
                 (struct ppsched_bytes){.peak = m.peak_bytes,
+                                       .host = m.host_bytes,
                                        .all = rank_bytes(p, p->schedule, r, &m),
                                        .peak_place = m.peak_place};
         int rc = check_rank(p, r, &m);

@@ -51,6 +51,14 @@ static int parse_memory_limit(struct tool *t, const struct tool_option *option,
     return tool_memory(t, arg, &o->memory);
 }
 
+static int parse_copy_rate(struct tool *t, const struct tool_option *option,
+                           const char *arg)
+{
+    struct ppsched_options *o = t->base;
+    (void)option;
+    return tool_memory(t, arg, &o->copy_rate);
+}
+
 static int parse_depth(struct tool *t, const struct tool_option *option,
                        const char *arg)
 {
@@ -137,6 +145,10 @@ const struct tool_option ppsched_option_table[] = {
     {0, "reduce", "T[,T...]", "time of REDUCE_GRAD, for each stage",
      AT(reduce)},
     {0, "unshard", "T[,T...]", "time of UNSHARD, for each stage", AT(unshard)},
+    {0, "copy", "T[,T...]", "time of OFFLOAD and of RELOAD, for each stage",
+     AT(copy)},
+    {0, "copy-rate", "SIZE", "bytes that each of them copies in a second",
+     .parse = parse_copy_rate, .excludes = "copy"},
     {0, "reduce-beside", NULL, "collectives do not keep ranks from computing",
      AT(reduce_beside)},
     {0, "overlap-cost", "X", "time of an overlap pair over its sum (1)",

@@ -29,6 +29,10 @@ struct ticks {
     /* Receives that were posted before their SEND, per rank and position. */
     bool *waiting[TICK_RANKS];
     size_t pc[TICK_RANKS];
+    /* Two copy engines for each rank: the place of the OFFLOAD to look at
+     * next, and until when they copy. */
+    size_t out_at[TICK_RANKS];
+    int out_busy[TICK_RANKS], in_busy[TICK_RANKS];
     struct pp_span *spans[TICK_RANKS];
 };
 
@@ -147,6 +151,63 @@ static bool tick_has_inputs(struct ticks *w, struct pp_action a)
     return w->strict || !pp_deps(w->s->graph, a, tick_lacks, &k);
 }
 
+/* Returns the place of an action of a's cell with one of ops, or the row's end.
+ */
+static size_t tick_cell(const struct ticks *w, int row, struct pp_action a,
+                        unsigned ops)
+{
+    const struct pp_row *list = &w->s->rows[row];
+    size_t i = 0;
+    for (; i < list->n; i++) {
+        struct pp_action b = list->actions[i];
+        if (ops & 1u << b.op && b.stage == a.stage &&
+            b.microbatch == a.microbatch && b.slice == a.slice)
+            break;
+    }
+    return i;
+}
+
+/* Starts the next OFFLOAD of a rank as soon as its forward has ended and the
+ * copy before has. */
+static bool tick_offload(struct ticks *w, int row)
+{
+    const struct pp_row *list = &w->s->rows[row];
+    size_t *at = &w->out_at[row];
+    while (*at < list->n && list->actions[*at].op != PP_OFFLOAD)
+        ++*at;
+    if (*at == list->n || w->out_busy[row] > w->now)
+        return false;
+    struct pp_action a = list->actions[*at];
+    size_t f = tick_cell(w, row, a, 1u << PP_F);
+    f += list->actions[f].overlap;
+    if (w->pc[row] <= f || w->spans[row][f].end > w->now)
+        return false;
+    w->out_busy[row] = w->now + (int)w->costs->time(w->costs->ctx, a);
+    w->spans[row][*at] = (struct pp_span){a, w->now, w->out_busy[row]};
+    ++*at;
+    return true;
+}
+
+/* A rank passes an OFFLOAD when the copy has ended, and a RELOAD at once. */
+static bool tick_copy(struct ticks *w, int row, struct pp_action a)
+{
+    size_t i = w->pc[row];
+    if (a.op == PP_OFFLOAD)
+        return w->out_at[row] > i && w->spans[row][i].end <= w->now;
+    int start = w->in_busy[row] > w->now ? w->in_busy[row] : w->now;
+    w->in_busy[row] = start + (int)w->costs->time(w->costs->ctx, a);
+    w->spans[row][i] = (struct pp_span){a, start, w->in_busy[row]};
+    return true;
+}
+
+/* Reports if the activations of an action are not back. */
+static bool tick_is_away(const struct ticks *w, int row, struct pp_action a)
+{
+    size_t i = tick_cell(w, row, a, 1u << PP_RELOAD);
+    return a.op != PP_F && i < w->s->rows[row].n &&
+           (w->pc[row] <= i || w->spans[row][i].end > w->now);
+}
+
 /* Posts the next receive of an idle rank, or starts its next action if it can
  * start. */
 static bool tick_row(struct ticks *w, int row)
@@ -156,9 +217,18 @@ static bool tick_row(struct ticks *w, int row)
     if (w->busy[row] > w->now || i == list->n)
         return false;
     struct pp_action a = list->actions[i];
+    if (pp_is_copy(a.op)) {
+        bool passes = tick_copy(w, row, a);
+        w->pc[row] += passes;
+        return passes;
+    }
     bool pair = a.overlap || pp_is_second_of_pair(list, i);
     double cost = w->costs->time(w->costs->ctx, a);
     int time = (int)(pair ? cost * (1 - w->costs->pair_saving) : cost);
+    if (pp_is_compute(a.op) && !pp_is_second_of_pair(list, i) &&
+        (tick_is_away(w, row, a) ||
+         (a.overlap && tick_is_away(w, row, list->actions[i + 1]))))
+        return false;
     if (w->spans[row][i].start < 0)
         w->spans[row][i] = (struct pp_span){a, w->now, w->now};
     if (pp_is_recv(a.op) && tick_post(w, row, a))
@@ -208,7 +278,7 @@ static bool tick_run(const struct pp_schedule *s, const struct pp_costs *costs,
         for (bool moved = true; moved;) {
             moved = tick_leave(&w);
             for (int r = 0; r < s->graph->n_rows; r++)
-                while (tick_row(&w, r))
+                while (tick_offload(&w, r) || tick_row(&w, r))
                     moved = true;
         }
     bool ended = tick_ended(&w);

@@ -4,6 +4,7 @@
  * the kinds with and without posted receives. */
 #include "sched_ticks.h"
 #include "sched_dice.h"
+#include "sched_copies.h"
 
 /* Random whole times. */
 struct random_costs {
@@ -14,7 +15,7 @@ struct random_costs {
 static double random_time(const void *ctx, struct pp_action a)
 {
     const struct random_costs *c = ctx;
-    if (!pp_is_compute(a.op) && !pp_is_send(a.op))
+    if (!pp_is_compute(a.op) && !pp_is_send(a.op) && !pp_is_copy(a.op))
         return 0;
     int most = pp_is_send(a.op) ? c->message : c->most;
     uint64_t key = (uint64_t)a.op + 16 * (uint64_t)a.stage +
@@ -26,7 +27,7 @@ static double random_time(const void *ctx, struct pp_action a)
 }
 
 struct tally {
-    int n, checked, wrong, above, below, apart, monotone;
+    int n, checked, wrong, above, below, apart, monotone, copies;
 };
 
 static bool same_spans(const struct pp_schedule *s, const struct pp_sim *sim,
@@ -149,10 +150,14 @@ static void test_random(void)
     struct tally t = {0};
     for (int i = 0; i < 250; i++) {
         struct fixture f;
-        if (random_valid(&f, &d))
+        if (random_valid(&f, &d)) {
+            if (roll(&d, 2))
+                t.copies += add_copies(&f, &d) > 0;
             compare(&f, &d, &t);
+        }
         drop(&f);
     }
+    ok(t.copies > 50, "%d schedules have copies", t.copies);
     printf("# %d schedules, %d runs, %d faster with posted receives\n", t.n,
            t.checked, t.apart);
     ok(t.n > 125 && t.apart > 75, "many schedules, many with a difference");

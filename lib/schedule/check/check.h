@@ -8,6 +8,8 @@
  *     holds for one copy, and no stage of the others works on the microbatch.
  *   - The order within a row follows deps.
  *   - Every message that deps asks for is sent and received once.
+ *   - OFFLOAD of a microbatch comes once, between its F and its backward, and
+ *     RELOAD between the two; no slices then.
  *   - UNSHARD and RESHARD of a stage alternate, if present. They are if the
  *     ranks of a row divide the weights.
  *   - REDUCE_GRAD of a stage comes once, after its last weight gradient and

@@ -9,6 +9,9 @@
 #include "schedule/ir/schedule.h"
 #include "schedule/ir/deps.h"
 
+/* The place of the activations of a cell. */
+enum residence { ON_DEVICE, ON_HOST, BACK };
+
 /* The sharding of a stage's parameters, as known so far. */
 enum sharding { ALWAYS_THERE, USED, UNSHARDED, RESHARDED };
 
@@ -17,6 +20,7 @@ struct row_check {
     const struct pp_graph *g;
     struct pp_cells cells;
     uint8_t *done;  /* per cell: bits of F, B, I, W that ran */
+    uint8_t *away;  /* per cell: enum residence of its activations */
     uint8_t *moved; /* per link: bits of listed messages, 1 << (op - SEND_F) */
     int *copy;      /* per microbatch: the copy it passes through, or -1 */
     size_t *gradients; /* per stage: count of B and W that ran */
@@ -138,6 +142,8 @@ static int check_compute(struct row_check *c)
         return fail_here(c, "comes before UNSHARD of its stage", "");
     if (c->sharding[a.stage] == ALWAYS_THERE)
         c->sharding[a.stage] = USED;
+    if (c->away[done - c->done] == ON_HOST)
+        return fail_here(c, "comes before RELOAD of its activations", "");
     if (pp_deps(c->g, a, check_dep, c))
         return -1;
     *done |= (uint8_t)(1u << a.op);
@@ -229,6 +235,38 @@ static int check_sharding(struct row_check *c)
     return 0;
 }
 
+/* Checks that activations leave once, between their forward and backward, and
+ * come back. */
+static int check_copy(struct row_check *c)
+{
+    struct pp_action a = c->action;
+    size_t cell = pp_cell(&c->cells, a.stage, a.microbatch, a.slice);
+    bool begun = c->done[cell] & (1u << PP_B | 1u << PP_I | 1u << PP_W);
+    if (c->g->n_slices > 1)
+        return fail_here(c, "is of a slice, whose keys and values others read",
+                         "");
+    if (!c->g->stages[a.stage].has_backward)
+        return fail_here(c, "is needless: its stage keeps no activations", "");
+    if (a.op == PP_RELOAD) {
+        if (c->away[cell] != ON_HOST)
+            return fail_here(c,
+                             c->away[cell] == BACK ? "appears a second time"
+                                                   : "lacks OFFLOAD before it",
+                             "");
+        c->away[cell] = BACK;
+        return 0;
+    }
+    if (c->away[cell] != ON_DEVICE)
+        return fail_here(c, "appears a second time", "");
+    a.op = PP_F;
+    if (!(c->done[cell] & 1u << PP_F))
+        return fail_before(c, a);
+    if (begun)
+        return fail_here(c, "comes after the backward has begun", "");
+    c->away[cell] = ON_HOST;
+    return 0;
+}
+
 static bool is_tied(const struct pp_graph *g, int stage)
 {
     int original = pp_original(g, stage);
@@ -313,7 +351,7 @@ static int check_ranges(const struct row_check *c)
         return fail_here(c, "names a stage that does not exist", "");
     if (c->g->stages[a.stage].row != c->row)
         return fail_here(c, "names a stage of another rank", "");
-    if (a.op <= PP_RECV_B &&
+    if (pp_has_microbatch(a.op) &&
         (a.microbatch < 0 || a.microbatch >= c->s->n_microbatches))
         return fail_here(c, "names a microbatch that does not exist", "");
     if (a.slice < 0 || a.slice >= c->g->n_slices)
@@ -336,6 +374,8 @@ static int check_action(struct row_check *c)
         return check_compute(c);
     if (pp_is_send(op) || pp_is_recv(op))
         return check_message(c);
+    if (pp_is_copy(op))
+        return check_copy(c);
     return op == PP_REDUCE_GRAD ? check_reduce(c) : check_sharding(c);
 }
 
@@ -503,13 +543,14 @@ static int check_enough(const struct row_check *c)
 static int check_all(struct row_check *c)
 {
     c->done = calloc(c->cells.n_cells + 1, sizeof *c->done);
+    c->away = calloc(c->cells.n_cells + 1, sizeof *c->away);
     c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
     c->copy = calloc(c->cells.n_microbatches, sizeof *c->copy);
     c->gradients = calloc((size_t)c->g->n_stages, sizeof *c->gradients);
     c->reduced = calloc((size_t)c->g->n_stages, sizeof *c->reduced);
     c->sharding = calloc((size_t)c->g->n_stages, sizeof *c->sharding);
-    if (!c->done || !c->moved || !c->copy || !c->gradients || !c->reduced ||
-        !c->sharding)
+    if (!c->done || !c->away || !c->moved || !c->copy || !c->gradients ||
+        !c->reduced || !c->sharding)
         return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
     pp_copies_of(c->s, c->copy);
     for (int r = 0; r < c->g->n_rows; r++)
@@ -534,6 +575,7 @@ static int check_rows(const struct pp_schedule *s, bool lowered,
         return -1;
     int rc = check_enough(&c) || check_all(&c) ? -1 : 0;
     free(c.done);
+    free(c.away);
     free(c.moved);
     free(c.copy);
     free(c.gradients);

@@ -18,7 +18,7 @@ enum { WIDEST = 100000 };
  * picture without labels does not show. */
 enum { OP_MIXED = PP_I };
 
-/* A column of REDUCE_GRAD or UNSHARD. */
+/* A column of REDUCE_GRAD, UNSHARD or a copy. */
 enum { OP_COLLECTIVE = PP_W + 1 };
 
 enum style { STYLE_FULL, STYLE_SHORT, STYLE_BARS };
@@ -38,6 +38,7 @@ struct picture {
     bool last_pair;  /* the last colour was underlined */
     bool pairs;      /* there are overlap pairs */
     bool collects;   /* a collective takes time */
+    bool copies;     /* a copy takes time */
     int row_columns; /* width of the longest rank number, with its name */
 };
 
@@ -127,7 +128,7 @@ static void draw_cell(const struct picture *p, struct column *list,
                                   i - from < n ? label[i - from] : 0, pair};
 }
 
-/* Draws a collective where the row does not compute. */
+/* Draws a collective or a copy where the row does not compute. */
 static void draw_collective(struct picture *p, struct column *list,
                             const struct pp_span *s)
 {
@@ -137,7 +138,8 @@ static void draw_collective(struct picture *p, struct column *list,
         if (list[i].op < 0) {
             list[i] = (struct column){OP_COLLECTIVE, p->chunk[s->action.stage],
                                       0, false};
-            p->collects = true;
+            p->collects |= pp_is_collective(s->action.op);
+            p->copies |= pp_is_copy(s->action.op);
         }
 }
 
@@ -152,7 +154,7 @@ static void draw_cells(struct picture *p, struct column *list,
             draw_cell(p, list, s, pair);
     }
     for (size_t i = 0; i < row->n; i++)
-        if (pp_is_collective(row->spans[i].action.op))
+        if (pp_is_transfer(row->spans[i].action.op))
             draw_collective(p, list, &row->spans[i]);
 }
 
@@ -299,7 +301,10 @@ static void draw_legend(struct picture *p)
     const char *between = "";
     for (int op = 0; op <= OP_COLLECTIVE; op++) {
         struct column c = {.op = op};
-        if (op == OP_COLLECTIVE ? !p->collects
+        const char *name = op == OP_COLLECTIVE && p->copies
+                               ? p->collects ? "collective or copy" : "copy"
+                               : names[op];
+        if (op == OP_COLLECTIVE ? !p->collects && !p->copies
             : bars              ? op == PP_W
                                 : !uses(p->s, (enum pp_op)op))
             continue;
@@ -307,7 +312,7 @@ static void draw_legend(struct picture *p)
         set_color(p, color_of(&c), false);
         fprintf(p->f, "%s%s", fill(p, op), fill(p, op));
         set_color(p, -1, false);
-        fprintf(p->f, " %s", bars && op == OP_MIXED ? "both" : names[op]);
+        fprintf(p->f, " %s", bars && op == OP_MIXED ? "both" : name);
         between = "   ";
     }
     draw_key(p);

@@ -54,7 +54,8 @@ static void measure_panel(struct page *g, const struct pp_svg_panel *p)
     for (int r = 0; r < p->sim->n_rows; r++)
         for (size_t i = 0; i < p->sim->rows[r].n; i++) {
             const struct pp_span *span = &p->sim->rows[r].spans[i];
-            if (pp_is_collective(span->action.op))
+            g->legend.copies |= pp_is_copy(span->action.op);
+            if (pp_is_transfer(span->action.op))
                 g->legend.kinds[PP_SVG_COLLECTIVE] |= span->end > span->start;
             if (!pp_is_compute(span->action.op))
                 continue;

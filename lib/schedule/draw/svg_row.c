@@ -76,15 +76,17 @@ struct cell {
 };
 
 /* Returns the cell of span i. The two actions of a pair share its time, one
- * above the other. A collective may run beside computation, so it takes the
- * lowest part of the row. */
+ * above the other. A collective or a copy may run beside computation, so it
+ * takes the lowest part of the row, and a RELOAD the highest. */
 static struct cell cell_at(const struct pp_svg_rows *l,
                            const struct pp_sim_row *r, size_t i)
 {
     const struct pp_span *s = &r->spans[i];
     struct cell c = {s->action, 0, 0, 0, 0, 0, l->height};
     pp_span_piece(r->spans, i, &c.start, &c.end);
-    if (pp_is_collective(s->action.op))
+    if (s->action.op == PP_RELOAD)
+        c.bottom = l->height / 4;
+    else if (pp_is_transfer(s->action.op))
         c.y = l->height * 3 / 4;
     else if (s->action.overlap)
         c.bottom = l->height / 2;
@@ -95,11 +97,11 @@ static struct cell cell_at(const struct pp_svg_rows *l,
     return c;
 }
 
-/* A collective that takes no time is not drawn. */
+/* A collective or a copy that takes no time is not drawn. */
 static bool is_drawn(const struct cell *c)
 {
     return pp_is_compute(c->action.op) ||
-           (pp_is_collective(c->action.op) && c->end > c->start);
+           (pp_is_transfer(c->action.op) && c->end > c->start);
 }
 
 static int shade_of(const struct pp_svg_rows *l, int stage)
@@ -175,9 +177,10 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
                   int row)
 {
     const struct pp_sim_row *r = &p->sim->rows[row];
-    for (size_t i = 0; i < r->n && l->titles; i++) {
-        struct cell c = cell_at(l, r, i);
-        if (is_drawn(&c))
+    /* Copies lie above the cells that they run beside. */
+    for (size_t i = 0; i < 2 * r->n && l->titles; i++) {
+        struct cell c = cell_at(l, r, i % r->n);
+        if (is_drawn(&c) && pp_is_copy(c.action.op) == (i >= r->n))
             draw_titled(l, &c);
     }
     for (int kind = 0; kind < PP_SVG_KINDS && !l->titles; kind++)

@@ -43,15 +43,16 @@ void pp_svg_cells(const struct pp_svg_rows *l, const struct pp_svg_panel *p,
 /* The most shades of a colour; a rank with more stages shares them. */
 enum { PP_SVG_SHADES = 6 };
 
-/* The kinds of cells: those of computation, by enum pp_op, and collectives. */
+/* The kinds of cells: those of computation, by enum pp_op, and collectives and
+ * copies. */
 enum { PP_SVG_COLLECTIVE = PP_W + 1, PP_SVG_KINDS };
 
 /* Returns the kind of cell that the action has, or -1 for none. */
 static inline int pp_svg_kind(enum pp_op op)
 {
-    return pp_is_compute(op)      ? (int)op
-           : pp_is_collective(op) ? PP_SVG_COLLECTIVE
-                                  : -1;
+    return pp_is_compute(op)    ? (int)op
+           : pp_is_transfer(op) ? PP_SVG_COLLECTIVE
+                                : -1;
 }
 
 /* Returns the class of a cell: "f0", "w3", "r0". */
@@ -63,7 +64,7 @@ void pp_svg_style(FILE *f, int n_shades, double font);
 /* The items that the legend explains. */
 struct pp_svg_legend {
     bool kinds[PP_SVG_KINDS];
-    bool pairs, messages, memory, limit, bound;
+    bool copies, pairs, messages, memory, limit, bound;
     int n_shades, n_chunks;
     char memory_text[64]; /* "slots, up to 8" */
     char label[64];       /* "3: microbatch 3"; empty if there are no labels */

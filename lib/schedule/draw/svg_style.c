@@ -148,7 +148,9 @@ double pp_svg_legend(FILE *f, const struct pp_svg_legend *l, double x, double y,
     char shades[80];
     for (int kind = 0; kind < PP_SVG_KINDS; kind++)
         if (l->kinds[kind])
-            colors(&p, l, kind, texts[kind]);
+            colors(&p, l, kind,
+                   kind == PP_SVG_COLLECTIVE && l->copies ? "collective or copy"
+                                                          : texts[kind]);
     if (l->n_chunks > 1) {
         snprintf(shades, sizeof shades,
                  "lighter to darker: first to last of a rank's %d stages",

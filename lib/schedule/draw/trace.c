@@ -30,6 +30,7 @@ struct pp_trace_writer {
     size_t n, capacity;
     int *threads;  /* per rank: the next thread number */
     int *beside;   /* per rank: thread of overlapped forwards; 0: none yet */
+    int *copies;   /* per rank: thread of OFFLOADs, before that of RELOADs */
     size_t *first; /* per rank: its latest track; SIZE_MAX: none */
     size_t *next;  /* per track: the previous one of its rank; SIZE_MAX: none */
 };
@@ -106,7 +107,10 @@ static const char *category(enum pp_op op)
                                         "weight gradient"};
     if (pp_is_compute(op))
         return names[op];
-    return pp_is_send(op) ? "send" : pp_is_recv(op) ? "recv" : "sync";
+    return pp_is_send(op)   ? "send"
+           : pp_is_recv(op) ? "recv"
+           : pp_is_copy(op) ? "copy"
+                            : "sync";
 }
 
 static void slice(struct pp_trace_writer *w, struct pp_action a, int row,
@@ -144,9 +148,12 @@ static void print_tracks(struct pp_trace_writer *w)
         const struct pp_row *list = &s->rows[row];
         const char *part = w->t->names ? w->t->names[row] : "";
         char name[300];
-        bool syncs = false;
-        for (size_t i = 0; i < list->n; i++)
-            syncs |= list->actions[i].op >= PP_REDUCE_GRAD;
+        bool syncs = false, copies = false;
+        for (size_t i = 0; i < list->n; i++) {
+            copies |= pp_is_copy(list->actions[i].op);
+            syncs |= list->actions[i].op >= PP_REDUCE_GRAD &&
+                     !pp_is_copy(list->actions[i].op);
+        }
         snprintf(name, sizeof name, "rank %d%s%s", row, *part ? ", " : "",
                  part);
         metadata(w, row, 0, "process", name, row);
@@ -155,6 +162,12 @@ static void print_tracks(struct pp_trace_writer *w)
             print_thread(w, row, THREAD_SYNC, "sync");
         if (w->t->parts)
             print_thread(w, row, THREAD_STEP, "step");
+        if (copies) {
+            w->copies[row] = w->threads[row];
+            w->threads[row] += 2;
+            print_thread(w, row, w->copies[row], "offload");
+            print_thread(w, row, w->copies[row] + 1, "reload");
+        }
     }
 }
 
@@ -187,9 +200,12 @@ static void print_row(struct pp_trace_writer *w, int row)
     for (size_t i = 0; i < r->n; i++) {
         struct pp_action a = r->spans[i].action;
         bool sync = a.op >= PP_REDUCE_GRAD;
+        int thread = pp_is_copy(a.op) ? w->copies[row] + (a.op == PP_RELOAD)
+                     : sync           ? THREAD_SYNC
+                                      : compute_thread(w, row, i);
         if (sync || pp_is_compute(a.op))
-            slice(w, a, row, sync ? THREAD_SYNC : compute_thread(w, row, i),
-                  ns(w, r->spans[i].start), ns(w, r->spans[i].end));
+            slice(w, a, row, thread, ns(w, r->spans[i].start),
+                  ns(w, r->spans[i].end));
     }
 }
 
@@ -389,9 +405,10 @@ int pp_trace_open(struct pp_trace_writer **out, FILE *f,
                                       .t = first};
         w->threads = calloc((size_t)n, sizeof *w->threads);
         w->beside = calloc((size_t)n, sizeof *w->beside);
+        w->copies = calloc((size_t)n, sizeof *w->copies);
         w->first = calloc((size_t)n, sizeof *w->first);
     }
-    if (!w || !w->threads || !w->beside || !w->first)
+    if (!w || !w->threads || !w->beside || !w->copies || !w->first)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < n; r++) {
         w->threads[r] = THREAD_STEP + (first->parts != NULL);
@@ -413,6 +430,7 @@ void pp_trace_close(struct pp_trace_writer *w)
     free(w->next);
     free(w->threads);
     free(w->beside);
+    free(w->copies);
     free(w->first);
     free(w);
 }

@@ -24,6 +24,9 @@ static int refuse(const struct pp_schedule *s, struct pp_err *err)
                        "PyTorch's CSV has no copies of the weights");
     if (g->n_slices > 1)
         return pp_fail(err, PP_EXIT_INPUT, "PyTorch's CSV has no slices");
+    if (pp_schedule_copies(s))
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "PyTorch's CSV has no OFFLOAD and RELOAD");
     for (int stage = 0; stage < g->n_stages; stage++) {
         const struct pp_stage_node *n = &g->stages[stage];
         if (n->n_inputs != (stage > 0) || (stage && n->inputs[0] != stage - 1))

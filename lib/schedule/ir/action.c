@@ -18,6 +18,8 @@ static const char *const op_names[PP_N_OPS] = {
     [PP_REDUCE_GRAD] = "REDUCE_GRAD",
     [PP_UNSHARD] = "UNSHARD",
     [PP_RESHARD] = "RESHARD",
+    [PP_OFFLOAD] = "OFFLOAD",
+    [PP_RELOAD] = "RELOAD",
     [PP_SYNC_COPIES] = "SYNC_COPIES",
     [PP_SYNC_TIED] = "SYNC_TIED",
 };
@@ -25,11 +27,6 @@ static const char *const op_names[PP_N_OPS] = {
 const char *pp_op_name(enum pp_op op)
 {
     return op_names[op];
-}
-
-static bool has_microbatch(enum pp_op op)
-{
-    return op <= PP_RECV_B;
 }
 
 size_t pp_action_format(struct pp_action a, bool with_peer, char *buf)
@@ -40,9 +37,9 @@ size_t pp_action_format(struct pp_action a, bool with_peer, char *buf)
     if (pp_has_stage(op))
         ADD("%d", a.stage);
     ADD("%s", op_names[op]);
-    if (has_microbatch(op))
+    if (pp_has_microbatch(op))
         ADD("%d", a.microbatch);
-    if (has_microbatch(op) && a.slice)
+    if (pp_has_microbatch(op) && a.slice)
         ADD(".%d", a.slice);
     if (with_peer && (pp_is_send(op) || pp_is_recv(op)))
         ADD("%c%d", pp_is_send(op) ? '>' : '<', a.peer);
@@ -90,7 +87,7 @@ static bool read_action(const char *p, const char *end, struct pp_action *a)
         return false;
     if (!read_op(&p, end, &a->op) || numbered != pp_has_stage(a->op))
         return false;
-    if (!has_microbatch(a->op))
+    if (!pp_has_microbatch(a->op))
         return p == end;
     if (!read_number(&p, end, INT32_MAX, &a->microbatch))
         return false;

@@ -26,6 +26,9 @@ enum pp_op {
     PP_REDUCE_GRAD, /* sums a stage's gradients over dp; has no microbatch */
     PP_UNSHARD,
     PP_RESHARD,
+    PP_OFFLOAD, /* the activations of a stage and microbatch have left for the
+                   host: the copy begins behind their F */
+    PP_RELOAD,  /* they begin to come back, for the backward */
     PP_SYNC_COPIES, /* adds the gradients of the copies of the weights, on every
                        rank that holds a copy; has no stage */
     PP_SYNC_TIED,   /* adds the gradients of tied weights; has no stage */
@@ -36,7 +39,7 @@ enum pp_op {
 
 struct pp_action {
     int32_t stage;      /* -1 for SYNC_COPIES and SYNC_TIED */
-    int32_t microbatch; /* -1 if the op has none */
+    int32_t microbatch; /* -1 if the op has none (pp_has_microbatch) */
     int32_t peer;       /* the other stage of a SEND or RECV, else -1 */
     int16_t slice;      /* 0 unless sequences are sliced */
     uint8_t op;         /* enum pp_op */
@@ -62,6 +65,25 @@ static inline bool pp_is_recv(enum pp_op op)
 static inline bool pp_is_collective(enum pp_op op)
 {
     return op == PP_REDUCE_GRAD || op == PP_UNSHARD;
+}
+
+/* Returns true for the ops that copy activations between a rank and the host.
+ */
+static inline bool pp_is_copy(enum pp_op op)
+{
+    return op == PP_OFFLOAD || op == PP_RELOAD;
+}
+
+/* Returns true for the ops that take time beside the computation, or may. */
+static inline bool pp_is_transfer(enum pp_op op)
+{
+    return pp_is_collective(op) || pp_is_copy(op);
+}
+
+/* Returns true for the ops that are of a microbatch. */
+static inline bool pp_has_microbatch(enum pp_op op)
+{
+    return op <= PP_RECV_B || pp_is_copy(op);
 }
 
 /* Returns false for the ops that concern a rank as a whole. */

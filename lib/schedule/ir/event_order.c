@@ -37,13 +37,14 @@ static double order_time(const void *ctx, struct pp_action a)
 }
 
 /* Returns the action at which a row stopped, or its end. Messages are no
- * operations. */
+ * operations, and copies are not of the row. */
 static size_t stopped_at(const struct pp_row *list, int32_t ops)
 {
     size_t i = 0;
     for (; i < list->n; i++)
         if (!pp_is_send(list->actions[i].op) &&
-            !pp_is_recv(list->actions[i].op) && ops-- == 0)
+            !pp_is_recv(list->actions[i].op) &&
+            !pp_is_copy(list->actions[i].op) && ops-- == 0)
             break;
     return i;
 }

@@ -166,7 +166,7 @@ int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err)
 
 static bool is_kept(struct pp_action a)
 {
-    return a.op == PP_UNSHARD || a.op == PP_RESHARD || a.op == PP_REDUCE_GRAD;
+    return a.op >= PP_REDUCE_GRAD && pp_has_stage(a.op);
 }
 
 /* Appends the kept actions of from's row up to its next compute action or its

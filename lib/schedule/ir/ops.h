@@ -89,7 +89,8 @@ enum pp_ops_waits {
  * message is under way after its SEND; at depth 0 the SEND lasts until the
  * message is there, and begins when its RECV is reached. An overlap pair waits
  * as a whole and ends as a whole. Collectives beside the computation have rows
- * of their own, behind the others. An action whose input or other end is
+ * of their own, behind the others, and with costs so have the OFFLOADs and the
+ * RELOADs of each row. An action whose input or other end is
  * missing never runs. Without costs nothing takes time. Not for PP_OPS_INPUTS:
  * f has the messages of s, and depth is that of each channel. For turned see
  * pp_ops_link. */

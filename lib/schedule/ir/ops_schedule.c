@@ -21,10 +21,15 @@ struct reading {
     int32_t *sent;             /* by link and direction: the SEND, or -1 */
     size_t *passed;            /* per channel and end: messages passed */
     size_t n_messages;         /* passed in all */
-    bool beside;
-    int32_t *gathered; /* per stage: its last UNSHARD, or -1 */
+    bool beside, copies;
+    int32_t *gathered;      /* per stage: its last UNSHARD, or -1 */
+    struct pp_cells copied; /* with copies */
+    int32_t (*copy)[2];     /* per cell: its OFFLOAD and RELOAD, or -1 */
     int row;
     int32_t last, collective; /* of this row: operations before, or -1 */
+    int32_t offload;          /* the last one, for which the next operation of
+                                 the row waits; or -1 */
+    int32_t out, in;          /* rows of operations for copies, or -1 */
     struct pp_action action;  /* whose waits are read */
     struct pp_err *err;
 };
@@ -42,6 +47,21 @@ static double time_of(const struct reading *r, struct pp_action a)
 static int wait_for(struct reading *r, int32_t on, double lag)
 {
     return pp_ops_wait(r->ops, on, lag, r->err);
+}
+
+/* An operation of the row itself follows the operations of the row, and the
+ * OFFLOAD before it. */
+static int add_op(struct reading *r, double time)
+{
+    int32_t on = r->offload;
+    pp_ops_add(r->ops, r->row, time);
+    r->offload = -1;
+    return on >= 0 ? wait_for(r, on, 0) : 0;
+}
+
+static int32_t *copy_of(const struct reading *r, struct pp_action a)
+{
+    return r->copy[pp_cell(&r->copied, a.stage, a.microbatch, a.slice)];
 }
 
 /* --- compute actions --- */
@@ -90,11 +110,16 @@ static int read_compute(struct reading *r, const struct pp_action *a,
     double time = time_of(r, *a);
     if (r->costs && (a->overlap || second))
         time *= 1 - r->costs->pair_saving;
-    pp_ops_add(r->ops, r->row, time);
+    if (add_op(r, time))
+        return -1;
+    if (r->copies && a->op == PP_F)
+        copy_of(r, *a)[0] = this_op(r) + a->overlap;
     for (int i = 0; !second && i <= a->overlap; i++) {
         int32_t whole = r->beside ? r->gathered[a[i].stage] : -1;
+        int32_t back = r->copies ? copy_of(r, a[i])[1] : -1;
         r->action = a[i];
         if ((whole >= 0 && wait_for(r, whole, 0)) ||
+            (back >= 0 && wait_for(r, back, 0)) ||
             (r->waits == PP_OPS_INPUTS &&
              pp_deps(g, a[i], wait_for_input, r)) ||
             (r->waits == PP_OPS_POSTED &&
@@ -105,6 +130,12 @@ static int read_compute(struct reading *r, const struct pp_action *a,
 }
 
 /* --- messages --- */
+
+/* Reports if an action does not keep its row from going on. */
+static bool runs_aside(const struct reading *r, enum pp_op op)
+{
+    return (r->copies && pp_is_copy(op)) || (r->beside && pp_is_collective(op));
+}
 
 /* Returns the k-th SEND or RECV of a channel, or the action before it in its
  * row, or -1 if there is none. */
@@ -120,16 +151,33 @@ static int32_t message(const struct reading *r, size_t channel, bool send,
     int32_t at = (int32_t)e->place[e->first[channel] + k];
     if (!before)
         return r->base[row] + at;
-    while (at > 0 && r->beside && pp_is_collective(list[at - 1].op))
+    while (at > 0 && runs_aside(r, list[at - 1].op))
         at--;
     return at > 0 ? r->base[row] + at - 1 : -1;
+}
+
+/* Makes a SEND at depth 0 wait for the OFFLOADs right before its RECV. */
+static int wait_for_offloads(struct reading *r, size_t channel, size_t k)
+{
+    const struct pp_fifo_ends *e = &r->fifo->recv;
+    int row = r->fifo->channels.at[channel].to;
+    const struct pp_action *list = r->schedule->rows[row].actions;
+    if (!r->copies || e->first[channel] + k >= e->first[channel + 1])
+        return 0;
+    for (size_t at = e->place[e->first[channel] + k];
+         at > 0 && runs_aside(r, list[at - 1].op); at--)
+        if (list[at - 1].op == PP_OFFLOAD &&
+            wait_for(r, r->base[row] + (int32_t)at - 1, 0))
+            return -1;
+    return 0;
 }
 
 static int wait_for_room(struct reading *r, size_t channel, size_t k)
 {
     if (r->depth == 0) {
         int32_t reached = message(r, channel, false, k, true);
-        return reached < 0 ? 0 : wait_for(r, reached, 0);
+        return wait_for_offloads(r, channel, k) ||
+               (reached >= 0 && wait_for(r, reached, 0));
     }
     if (k < r->depth)
         return 0;
@@ -147,7 +195,8 @@ static int wait_for_room(struct reading *r, size_t channel, size_t k)
 static int read_message(struct reading *r, struct pp_action a)
 {
     bool send = pp_is_send(a.op);
-    pp_ops_add(r->ops, r->row, send && r->depth == 0 ? time_of(r, a) : 0);
+    if (add_op(r, send && r->depth == 0 ? time_of(r, a) : 0))
+        return -1;
     size_t channel = r->fifo->channel[r->n_messages++];
     size_t k = r->passed[2 * channel + send]++;
     if (send)
@@ -164,8 +213,14 @@ static int read_sync(struct reading *r, struct pp_action a)
 {
     bool collective = pp_is_collective(a.op);
     int rows = r->schedule->graph->n_rows;
-    pp_ops_add(r->ops, r->beside && collective ? rows + r->row : r->row,
-               collective ? time_of(r, a) : 0);
+    if (!r->beside || !collective) {
+        if (add_op(r, collective ? time_of(r, a) : 0))
+            return -1;
+    } else {
+        pp_ops_add(r->ops, rows + r->row, time_of(r, a));
+        if (r->offload >= 0 && wait_for(r, r->offload, 0))
+            return -1;
+    }
     /* Syncs without a stage need the sums; weights need not wait here. */
     int32_t on = collective ? r->last : pp_has_stage(a.op) ? -1 : r->collective;
     if (collective)
@@ -173,6 +228,24 @@ static int read_sync(struct reading *r, struct pp_action a)
     if (r->beside && a.op == PP_UNSHARD)
         r->gathered[a.stage] = this_op(r);
     return r->beside && on >= 0 ? wait_for(r, on, 0) : 0;
+}
+
+/* An OFFLOAD copies behind its forward, and the operations of the row behind it
+ * wait for its end. A RELOAD copies from its place in the row on. */
+static int read_copy(struct reading *r, struct pp_action a)
+{
+    int32_t *copy = copy_of(r, a), before = r->offload;
+    bool out = a.op == PP_OFFLOAD;
+    pp_ops_add(r->ops, out ? r->out : r->in, time_of(r, a));
+    if (out) {
+        int32_t made = copy[0];
+        r->offload = copy[0] = this_op(r);
+        return (made >= 0 && wait_for(r, made, 0)) ||
+               (before >= 0 && wait_for(r, before, 0));
+    }
+    copy[1] = this_op(r);
+    return (r->last >= 0 && wait_for(r, r->last, 0)) ||
+           (before >= 0 && wait_for(r, before, 0));
 }
 
 /* Reports if an action is an operation. */
@@ -185,7 +258,10 @@ static bool is_op(const struct reading *r, struct pp_action a)
 static int read_row(struct reading *r)
 {
     const struct pp_row *list = &r->schedule->rows[r->row];
-    r->last = r->collective = -1;
+    int rows = r->schedule->graph->n_rows * (r->beside ? 2 : 1);
+    r->last = r->collective = r->offload = -1;
+    r->out = rows + 2 * r->row;
+    r->in = r->out + 1;
     for (size_t i = 0; i < list->n; i++) {
         const struct pp_action *a = &list->actions[i];
         if (!is_op(r, *a))
@@ -193,10 +269,11 @@ static int read_row(struct reading *r)
         int rc = pp_is_compute(a->op)
                      ? read_compute(r, a, pp_is_second_of_pair(list, i))
                  : pp_is_send(a->op) || pp_is_recv(a->op) ? read_message(r, *a)
+                 : r->copies && pp_is_copy(a->op)         ? read_copy(r, *a)
                                                           : read_sync(r, *a);
         if (rc)
             return -1;
-        if (!r->beside || !pp_is_collective(a->op))
+        if (!runs_aside(r, a->op))
             r->last = this_op(r);
     }
     return 0;
@@ -246,10 +323,10 @@ static int allocate(struct reading *r)
     const struct pp_schedule *s = r->schedule;
     const struct pp_graph *g = s->graph;
     size_t rows = (size_t)g->n_rows, n_sent = 0;
+    size_t all = rows * (r->beside ? 2 : 1) + (r->copies ? 2 * rows : 0);
     r->base = pp_calloc(rows, sizeof *r->base, r->err);
     size_t n = r->base ? count_ops(r) : 0;
-    if (!r->base ||
-        pp_ops_init(r->ops, n, r->beside ? 2 * rows : rows, r->costs, r->err) ||
+    if (!r->base || pp_ops_init(r->ops, n, all, r->costs, r->err) ||
         (r->waits == PP_OPS_INPUTS &&
          pp_completion_init(&r->done, s, r->err)) ||
         (r->waits == PP_OPS_POSTED &&
@@ -262,6 +339,14 @@ static int allocate(struct reading *r)
                           sizeof *r->passed, r->err);
     if (!r->gathered || !r->sent || !r->passed)
         return -1;
+    if (r->copies) {
+        if (pp_cells_init(&r->copied, s, r->err))
+            return -1;
+        r->copy = pp_calloc(r->copied.n_cells, sizeof *r->copy, r->err);
+        if (!r->copy)
+            return -1;
+        memset(r->copy, -1, r->copied.n_cells * sizeof *r->copy);
+    }
     memset(r->gathered, -1, (size_t)g->n_stages * sizeof *r->gathered);
     memset(r->sent, -1, n_sent * sizeof *r->sent);
     return 0;
@@ -279,6 +364,7 @@ int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
                         .fifo = f,
                         .depth = (size_t)depth,
                         .beside = costs && costs->reduce_beside,
+                        .copies = costs && pp_schedule_copies(s),
                         .err = err};
     int rc = allocate(&r);
     if (!rc)
@@ -289,6 +375,8 @@ int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
         rc = pp_ops_link(o, turned, err);
     pp_completion_finish(&r.done);
     pp_cells_finish(&r.cells);
+    pp_cells_finish(&r.copied);
+    free(r.copy);
     free(r.base);
     free(r.gathered);
     free(r.sent);

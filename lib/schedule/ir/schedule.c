@@ -180,13 +180,23 @@ size_t pp_schedule_n_compute(const struct pp_schedule *s)
     return n;
 }
 
-bool pp_schedule_reduces(const struct pp_schedule *s)
+static bool has_op(const struct pp_schedule *s, unsigned ops)
 {
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
-            if (s->rows[r].actions[i].op == PP_REDUCE_GRAD)
+            if (ops & 1u << s->rows[r].actions[i].op)
                 return true;
     return false;
+}
+
+bool pp_schedule_reduces(const struct pp_schedule *s)
+{
+    return has_op(s, 1u << PP_REDUCE_GRAD);
+}
+
+bool pp_schedule_copies(const struct pp_schedule *s)
+{
+    return has_op(s, 1u << PP_OFFLOAD | 1u << PP_RELOAD);
 }
 
 bool pp_schedule_is_canonical(const struct pp_schedule *s)

@@ -132,6 +132,9 @@ int pp_lower_again(struct pp_schedule *s, const struct pp_costs *costs,
 /* Reports whether a row has REDUCE_GRAD. */
 bool pp_schedule_reduces(const struct pp_schedule *s);
 
+/* Reports whether a row has OFFLOAD or RELOAD. */
+bool pp_schedule_copies(const struct pp_schedule *s);
+
 /* Adds UNSHARD before the first action that needs the whole weights of a stage
  * and RESHARD after the last, if the graph has divided weights (resident) and s
  * has no UNSHARD yet. If more stages of a row would be whole at once, those go

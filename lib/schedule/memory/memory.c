@@ -5,6 +5,7 @@
 #include "schedule/memory/memory.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/num.h"
 #include "schedule/ir/deps.h"
@@ -15,6 +16,9 @@ struct touches {
     const struct pp_schedule *s;
     const struct pp_graph *g;
     const struct pp_stage_bytes *sizes;
+    /* Per stage and microbatch: the peer of activations, -1 or from RELOAD on
+     * 0. NULL if the row has no copies. */
+    signed char *back;
     struct pp_buffer *at; /* the touches, with first == last */
     size_t n, capacity;
     size_t place;
@@ -43,6 +47,21 @@ static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
                                        .last = t->place,
                                        .bytes = bytes};
     return 0;
+}
+
+/* Returns the entry of back of a microbatch. */
+static signed char *back_of(const struct touches *t, struct pp_action a)
+{
+    return &t->back[(size_t)a.stage * (size_t)t->s->n_microbatches +
+                    (size_t)a.microbatch];
+}
+
+/* Touches activations, where they are now. */
+static int touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes,
+                     struct pp_err *err)
+{
+    return touch(t, kind, t->action.stage,
+                 t->back ? *back_of(t, t->action) : -1, bytes, err);
 }
 
 /* Returns the bytes that stage `at` has of the output of stage `from`, and of
@@ -79,9 +98,8 @@ static int touch_forward(struct touches *t, struct pp_err *err)
     int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
     const struct pp_stage_bytes *b = &t->sizes[s];
-    int rc = touch(t, PP_BUF_ACT_I, s, -1, b->act_i, err) ||
-             touch(t, PP_BUF_ACT_W, s, -1, b->act_w, err) ||
-             touch_earlier(t, err);
+    int rc = touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
+             touch_act(t, PP_BUF_ACT_W, b->act_w, err) || touch_earlier(t, err);
     if (!rc && n->n_outputs > 0)
         rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
     for (int i = 0; i < n->n_inputs && !rc; i++) {
@@ -101,7 +119,7 @@ static int touch_consumption(struct touches *t, struct pp_err *err)
     int s = t->action.stage, rc = 0;
     const struct pp_stage_node *n = &t->g->stages[s];
     size_t bytes = t->sizes[s].output;
-    rc = touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i, err);
+    rc = touch_act(t, PP_BUF_ACT_I, t->sizes[s].act_i, err);
     for (int i = 0; i < n->n_outputs && !rc; i++) {
         int out = n->outputs[i];
         rc = is_local(t, out) ? touch(t, PP_BUF_DINPUT, out, s, bytes, err)
@@ -141,7 +159,19 @@ static int touch_backward(struct touches *t, struct pp_err *err)
         touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
         return -1;
     return pp_ends_backward(t->g, t->action)
-               ? touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err)
+               ? touch_act(t, PP_BUF_ACT_W, t->sizes[s].act_w, err)
+               : 0;
+}
+
+/* Activations live up to their OFFLOAD, and from their RELOAD on. */
+static int touch_copy(struct touches *t, struct pp_err *err)
+{
+    const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
+    if (t->action.op == PP_RELOAD)
+        *back_of(t, t->action) = 0;
+    return touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
+                   touch_act(t, PP_BUF_ACT_W, b->act_w, err)
+               ? -1
                : 0;
 }
 
@@ -188,6 +218,9 @@ static int touch_action(struct touches *t, struct pp_err *err)
     case PP_UNSHARD:
     case PP_RESHARD:
         return touch_weights(t, err);
+    case PP_OFFLOAD:
+    case PP_RELOAD:
+        return touch_copy(t, err);
     default:
         return 0;
     }
@@ -350,7 +383,8 @@ int pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
     *place = list->n;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
-        if (!pp_is_compute(a.op))
+        live += (a.op == PP_RELOAD) - (a.op == PP_OFFLOAD);
+        if (!pp_is_compute(a.op) && !pp_is_copy(a.op))
             continue;
         forward |= a.op == PP_F;
         live += a.op == PP_F && s->graph->stages[a.stage].has_backward;
@@ -358,8 +392,9 @@ int pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
             *place = i;
             peak = live;
         }
-        trains |= pp_ends_backward(s->graph, a);
-        live -= pp_ends_backward(s->graph, a);
+        bool ends = pp_is_compute(a.op) && pp_ends_backward(s->graph, a);
+        trains |= ends;
+        live -= ends;
     }
     return trains ? peak : forward;
 }
@@ -370,13 +405,50 @@ int pp_row_slots(const struct pp_schedule *s, int row)
     return pp_row_peak(s, row, &place);
 }
 
+static bool copies(const struct pp_row *list)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (pp_is_copy(list->actions[i].op))
+            return true;
+    return false;
+}
+
+static int note_copies(struct touches *t, struct pp_err *err)
+{
+    size_t n;
+    if (pp_mul((size_t)t->g->n_stages, (size_t)t->s->n_microbatches, &n, err))
+        return -1;
+    t->back = malloc(n);
+    if (!t->back)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    memset(t->back, -1, n);
+    return 0;
+}
+
+/* Returns the most bytes on the host: an OFFLOAD takes them from its forward,
+ * when it begins, to the end of the backward, which frees what came back. */
+static size_t host_bytes(const struct touches *t, const struct pp_row *list)
+{
+    size_t now = 0, most = 0;
+    for (size_t i = 0; t->back && i < list->n; i++) {
+        struct pp_action a = list->actions[i];
+        bool ends = pp_is_compute(a.op) && pp_ends_backward(t->g, a);
+        if ((a.op != PP_F && !ends) || *back_of(t, a) < 0)
+            continue;
+        size_t bytes = t->sizes[a.stage].act_i + t->sizes[a.stage].act_w;
+        now = ends ? now - bytes : now + bytes;
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
 int pp_memory_plan(const struct pp_schedule *s, int row,
                    const struct pp_stage_bytes *sizes, struct pp_memory *m,
                    struct pp_err *err)
 {
     const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
-    int rc = 0;
+    int rc = copies(list) ? note_copies(&t, err) : 0;
     *m = (struct pp_memory){.peak_slots = pp_row_slots(s, row)};
     for (size_t place = 0; place < list->n && !rc; place++)
         rc = touch_place(&t, list, place, err);
@@ -384,6 +456,8 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
         rc = touch_rings(&t, list, err) || touch_workspace(&t, list, row, err)
                  ? -1
                  : 0;
+    m->host_bytes = host_bytes(&t, list);
+    free(t.back);
     m->buffers = t.at;
     if (!rc) {
         m->n = fold_touches(t.at, t.n);

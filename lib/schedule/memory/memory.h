@@ -42,9 +42,11 @@ enum pp_buffer_kind {
 
 struct pp_buffer {
     enum pp_buffer_kind kind;
-    int stage, microbatch, slice, peer; /* peer is -1 if the kind has none */
-    size_t first, last;                 /* positions in the row */
-    size_t bytes, offset;               /* offset is a multiple of 64 */
+    /* peer is -1 if the kind has none; and 0 for PP_BUF_ACT_I and PP_BUF_ACT_W
+     * from RELOAD on, as they come back to another place. */
+    int stage, microbatch, slice, peer;
+    size_t first, last;   /* positions in the row */
+    size_t bytes, offset; /* offset is a multiple of 64 */
 };
 
 /* The buffer sizes of one stage for the largest microbatch, or for its largest
@@ -78,6 +80,7 @@ struct pp_memory {
     size_t peak_bytes;      /* largest sum of live buffers, rings included */
     size_t peak_place;      /* position in the row that first reaches it */
     size_t message_bytes;   /* of messages there, in whole cache lines */
+    size_t host_bytes; /* the most that OFFLOADs keep on the host at once */
     size_t peak_by_kind[PP_N_BUFFER_KINDS]; /* each kind's own peak */
     int peak_slots;                         /* the same as pp_row_slots */
 };
@@ -89,7 +92,8 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
 
 /* Returns the most slots of row number `row` that are open at once. F opens a
  * slot for (stage, microbatch, slice) if the stage has a backward; the action
- * that ends it (pp_ends_backward) closes it and still counts. Returns 1 for a
+ * that ends it (pp_ends_backward) closes it and still counts. OFFLOAD closes it
+ * too, and RELOAD opens it again. Returns 1 for a
  * row that only runs forward. */
 int pp_row_slots(const struct pp_schedule *s, int row);
 

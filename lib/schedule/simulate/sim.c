@@ -39,6 +39,9 @@ double pp_literal_time(const void *ctx, struct pp_action a)
         return c->reduce;
     case PP_UNSHARD:
         return c->unshard;
+    case PP_OFFLOAD:
+    case PP_RELOAD:
+        return c->copy;
     default:
         return 0;
     }
@@ -60,10 +63,13 @@ static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
         }
         double time = p->ops->time[*op], start = p->start[(*op)++];
         double end = start + time;
+        /* The row waits for the end of an OFFLOAD. */
+        if (a.op == PP_OFFLOAD)
+            clock = fmax(clock, end);
         row->spans[row->n] = (struct pp_span){a, message ? clock : start, end};
         if (pp_is_compute(a.op))
             row->busy += time;
-        if (!beside || !pp_is_collective(a.op))
+        if (!pp_is_copy(a.op) && (!beside || !pp_is_collective(a.op)))
             clock = end;
     }
 }

@@ -24,6 +24,7 @@ struct pp_literal_costs {
     double f, i, w, comm;
     bool textbook;
     double reduce, unshard; /* of REDUCE_GRAD and UNSHARD of a stage */
+    double copy;            /* of OFFLOAD and RELOAD */
 };
 
 /* The time function of pp_costs for a struct pp_literal_costs ctx. */

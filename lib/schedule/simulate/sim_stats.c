@@ -237,6 +237,13 @@ static void add_level(struct pp_memory_timeline *c, double time, double value)
     }
 }
 
+/* Returns when a row goes on behind a copy: an OFFLOAD frees its memory at its
+ * end, and a RELOAD takes it at once. */
+static double copy_end(const struct pp_span *s, double now)
+{
+    return s->action.op == PP_OFFLOAD && s->end > now ? s->end : now;
+}
+
 int pp_memory_timeline_slots(const struct pp_graph *g,
                              const struct pp_row *list,
                              const struct pp_span *spans,
@@ -249,13 +256,20 @@ int pp_memory_timeline_slots(const struct pp_graph *g,
     for (size_t i = 0; i < list->n && !trains; i++)
         trains = pp_is_compute(list->actions[i].op) &&
                  pp_ends_backward(g, list->actions[i]);
+    double now = 0;
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
+        if (pp_is_copy(a.op)) {
+            now = copy_end(&spans[i], now);
+            live += a.op == PP_RELOAD ? 1 : -1;
+            add_level(c, now, live);
+        }
         if (!pp_is_compute(a.op))
             continue;
         bool closes = trains ? pp_ends_backward(g, a) : a.op == PP_F;
         double start, end;
         pp_span_piece(spans, i, &start, &end);
+        now = end;
         if (a.op == PP_F && (!trains || g->stages[a.stage].has_backward))
             add_level(c, start, ++live);
         if (closes)
@@ -285,6 +299,8 @@ int pp_memory_timeline_bytes(const struct pp_row *list,
          * is the wait of a later action. */
         if (pp_is_recv(list->actions[i].op))
             start = end = now;
+        if (pp_is_copy(list->actions[i].op))
+            start = end = copy_end(&spans[i], now);
         now = end;
         live += begun[i];
         add_level(c, start, (double)live);
