@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/memory_room.h"
 #include "base/num.h"
+#include "cost/step.h"
 #include "pprun.h"
 
 /* The sizes of the largest microbatch that a plan is for. */
@@ -181,6 +182,22 @@ static void print_threads(const struct pprun *p,
                  text[0], ranks, text[1]);
 }
 
+/* Says how long the plan expects the first step to take: the step of ppsched
+ * --stats with these data. */
+static int say_step(const struct pprun *p)
+{
+    double seconds;
+    const struct pp_packed *data = p->data.n_bins ? &p->data : NULL;
+    if (!p->manifest.has_profile || p->job.optim.steps == 0)
+        return 0;
+    if (pp_step_seconds(pp_manifest_plan(&p->manifest), &p->manifest.schedule,
+                        data, &seconds, &p->tool->err))
+        return -1;
+    tool_say(p->tool, TOOL_DETAIL, "the plan expects a step of %.9g s",
+             seconds);
+    return 0;
+}
+
 /* Refuses ranks that need more than this machine has for them. */
 static int refuse_machine(struct pprun *p, size_t need)
 {
@@ -264,6 +281,8 @@ int pprun_check_memory(struct pprun *p, bool (*here)(void *ctx, int rank),
         count_here(p, here, ctx, ranks_here);
         rc = check_rows(p, rows, ranks_here, &need);
     }
+    if (rc == 0)
+        rc = say_step(p);
     if (rc == 0) {
         print_threads(p, rows);
         rc = o->plan ? 0 : refuse_machine(p, need);

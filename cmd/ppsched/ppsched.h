@@ -144,16 +144,8 @@ struct ppsched {
  * each. */
 int ppsched_check_streams(struct ppsched *p) PP_MUST_USE;
 
-/* Returns how many encoders take the time of their items in the data. A step
- * with items has no slices. */
-size_t ppsched_counted(const struct ppsched *p);
-
 /* Fills costs.items from the data, or from the manifest without them. */
 void ppsched_count_items(struct ppsched *p);
-
-/* Measures the items of microbatch k, whose first lane has its bin at place
- * `at`, for all encoders that are counted. */
-void ppsched_measure_items(struct ppsched *p, uint64_t at, size_t k);
 
 /* Returns the most features that a rank of an encoder makes in an action. */
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder);

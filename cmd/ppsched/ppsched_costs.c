@@ -47,58 +47,17 @@ static void assume_microbatches(struct ppsched *p)
     c->max_seqlen = sized ? c->max_tokens : (size_t)mb.seq_len;
 }
 
-/* Measures microbatch k, whose sequences have ranks of their own. Its time is
- * that of its slowest rank: as if all ranks had as much. */
-static void measure_ranks(struct ppsched *p, const struct pp_bin *bin, int k)
-{
-    struct ppsched_costs *c = &p->costs;
-    double tokens[PP_MOST_SIZED_RANKS] = {0}, pairs[PP_MOST_SIZED_RANKS] = {0};
-    int cp = p->manifest.mesh.cp;
-    for (uint32_t i = 0; i < bin->n_sequences; i++) {
-        struct pp_rank_range r = bin->ranks[i];
-        const int32_t *padded = bin->cu_seqlens_padded + i;
-        double length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
-        for (int at = r.first; at < r.first + r.n; at++) {
-            tokens[at] += (double)(padded[1] - padded[0]) / r.n;
-            pairs[at] += length * (length + 1) / 2 / r.n;
-        }
-    }
-    size_t slowest =
-        pp_stage_slowest(&c->step.costs, tokens, pairs, (size_t)cp);
-    c->step.loads.tokens[k] = tokens[slowest] * cp;
-    c->step.loads.pairs[k] = pairs[slowest] * cp;
-}
-
-/* Fills tokens and attended pairs of every slice of every microbatch, from the
- * bins of the step or as assumed, and the most tokens of any step. */
+/* Fills the sizes of microbatches, from the bins of the step or as assumed, and
+ * the most tokens of any step. */
 static void measure_microbatches(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
-    int m = p->schedule->n_microbatches;
-    int64_t slices = c->graph->n_slices;
+    int step = p->options.step ? p->options.step : 1;
     if (!p->data) {
         assume_microbatches(p);
         return;
     }
-    int step = p->options.step ? p->options.step : 1;
-    /* Microbatch k of a step goes to data-parallel rank k mod dp. */
-    size_t dp = (size_t)p->manifest.mesh.dp;
-    size_t first = (size_t)(step - 1) * (size_t)m * dp;
-    for (int k = 0; k < m; k++) {
-        struct pp_bin bin;
-        uint64_t place = first + (size_t)k * dp;
-        pp_packed_bin(&p->packed, pp_packed_place(&p->packed, place), &bin);
-        if (bin.ranks && p->manifest.mesh.cp > 1) {
-            measure_ranks(p, &bin, k);
-            continue;
-        }
-        pp_slice_tokens(slices, bin.tokens, &c->step.loads.tokens[k * slices]);
-        for (uint32_t i = 0; i < bin.n_sequences; i++)
-            pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
-                           bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
-                           &c->step.loads.pairs[k * slices]);
-        ppsched_measure_items(p, place, (size_t)k);
-    }
+    pp_step_measure(&c->step, &p->packed, step, p->schedule->n_microbatches);
     c->max_tokens = pp_packed_room(&p->packed, p->manifest.mesh.cp);
     c->max_seqlen = p->packed.max_seqlen;
 }
@@ -368,7 +327,9 @@ int ppsched_costs_init(struct ppsched *p)
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
     if (pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
-                     p->schedule->n_microbatches, ppsched_counted(p),
+                     p->schedule->n_microbatches,
+                     p->data ? pp_step_counted(pp_manifest_plan(&p->manifest))
+                             : 0,
                      &p->tool->err))
         return -1;
     c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);

@@ -17,13 +17,6 @@ int ppsched_check_streams(struct ppsched *p)
                    p->data);
 }
 
-size_t ppsched_counted(const struct ppsched *p)
-{
-    return p->data && p->manifest.graph.n_slices == 1
-               ? pp_plan_counted(pp_manifest_plan(&p->manifest))
-               : 0;
-}
-
 /* Returns what an encoder takes. */
 static enum pp_modality modality_of(const struct ppsched *p, size_t encoder)
 {
@@ -57,19 +50,6 @@ void ppsched_count_items(struct ppsched *p)
     }
     for (size_t e = 0; e < (n ? n : 1); e++)
         most[e] = items_of_data(p, e);
-}
-
-void ppsched_measure_items(struct ppsched *p, uint64_t at, size_t k)
-{
-    const struct pp_layout l = pp_manifest_layout(&p->manifest);
-    for (size_t e = 0; e < ppsched_counted(p); e++) {
-        size_t lanes, makers = pp_layout_makers(&l, e, &lanes);
-        struct pp_item_share share = pp_items_largest_of(
-            &p->packed, modality_of(p, e), at, lanes, makers);
-        pp_workloads_set_items(&p->costs.step.loads, k,
-                               pp_manifest_plan(&p->manifest), e, share.rows,
-                               share.squares);
-    }
 }
 
 /* Returns whether the items of the data are known, not only those that the plan

@@ -4,6 +4,8 @@
 #include <math.h>
 
 #include "base/num.h"
+#include "data/items.h"
+#include "data/packed_stream.h"
 #include "schedule/simulate/sim.h"
 
 int pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
@@ -27,6 +29,71 @@ void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
             pp_default_microbatch_slice(mb, k % slices, slices);
         x->loads.tokens[k] = part.tokens;
         x->loads.pairs[k] = part.pairs;
+    }
+}
+
+size_t pp_step_counted(struct pp_plan p)
+{
+    return p.graph->n_slices == 1 ? pp_plan_counted(p) : 0;
+}
+
+/* Measures microbatch k, whose sequences have ranks of their own. */
+static void measure_ranks(struct pp_step *x, const struct pp_bin *bin, int k)
+{
+    double tokens[PP_MOST_SIZED_RANKS] = {0}, pairs[PP_MOST_SIZED_RANKS] = {0};
+    int cp = x->costs.plan.mesh->cp;
+    for (uint32_t i = 0; i < bin->n_sequences; i++) {
+        struct pp_rank_range r = bin->ranks[i];
+        const int32_t *padded = bin->cu_seqlens_padded + i;
+        double length = bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
+        for (int at = r.first; at < r.first + r.n; at++) {
+            tokens[at] += (double)(padded[1] - padded[0]) / r.n;
+            pairs[at] += length * (length + 1) / 2 / r.n;
+        }
+    }
+    size_t slowest = pp_stage_slowest(&x->costs, tokens, pairs, (size_t)cp);
+    x->loads.tokens[k] = tokens[slowest] * cp;
+    x->loads.pairs[k] = pairs[slowest] * cp;
+}
+
+/* Measures the items of microbatch k, whose first lane has its bin at place
+ * `at`. */
+static void measure_items(struct pp_step *x, const struct pp_packed *data,
+                          uint64_t at, size_t k)
+{
+    const struct pp_plan p = x->costs.plan;
+    const struct pp_layout l = pp_plan_layout(p);
+    for (size_t e = 0; e < PP_MAX_ENCODERS && x->loads.items[e].tokens; e++) {
+        size_t lanes, makers = pp_layout_makers(&l, e, &lanes);
+        const struct pp_item_share share = pp_items_largest_of(
+            data, pp_plan_modality(p, e, pp_packed_modality(data)), at, lanes,
+            makers);
+        pp_workloads_set_items(&x->loads, k, p, e, share.rows, share.squares);
+    }
+}
+
+void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
+                     int n_microbatches)
+{
+    const struct pp_plan p = x->costs.plan;
+    int64_t slices = p.graph->n_slices;
+    /* Microbatch k of a step goes to data-parallel rank k mod dp. */
+    size_t dp = (size_t)p.mesh->dp;
+    size_t first = (size_t)(step - 1) * (size_t)n_microbatches * dp;
+    for (int k = 0; k < n_microbatches; k++) {
+        struct pp_bin bin;
+        uint64_t place = first + (size_t)k * dp;
+        pp_packed_bin(data, pp_packed_place(data, place), &bin);
+        if (bin.ranks && p.mesh->cp > 1) {
+            measure_ranks(x, &bin, k);
+            continue;
+        }
+        pp_slice_tokens(slices, bin.tokens, &x->loads.tokens[k * slices]);
+        for (uint32_t i = 0; i < bin.n_sequences; i++)
+            pp_slice_pairs(slices, bin.tokens, bin.cu_seqlens_padded[i],
+                           bin.cu_seqlens[i + 1] - bin.cu_seqlens[i],
+                           &x->loads.pairs[k * slices]);
+        measure_items(x, data, place, (size_t)k);
     }
 }
 
@@ -57,13 +124,18 @@ double pp_step_update(const struct pp_step *x)
 }
 
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
-                    double *seconds, struct pp_err *err)
+                    const struct pp_packed *data, double *seconds,
+                    struct pp_err *err)
 {
     struct pp_step x;
     const struct pp_costs costs = {.time = pp_step_action, .ctx = &x};
-    int rc = pp_step_init(&x, p, s->n_microbatches, 0, err);
+    int n = s->n_microbatches;
+    int rc = pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0, err);
     if (rc == 0) {
-        pp_step_assume(&x, p.microbatch, s->n_microbatches);
+        if (data)
+            pp_step_measure(&x, data, 1, n);
+        else
+            pp_step_assume(&x, p.microbatch, n);
         rc = pp_run_time(s, &costs, s->channel_depth, false, seconds, err);
     }
     if (rc == 0)

@@ -5,6 +5,7 @@
 #define PP_COST_STEP_H
 
 #include "cost/stage_costs.h"
+#include "data/packed.h"
 #include "schedule/ir/schedule.h"
 
 /* The costs of a plan, and the sizes of the microbatches of a step. */
@@ -23,6 +24,16 @@ int pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
 void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
                     int n_microbatches);
 
+/* Returns how many encoders take the time of their items in the data. A step
+ * with items has no slices. */
+size_t pp_step_counted(struct pp_plan p);
+
+/* Measures the n_microbatches of a step of packed data, from 1 on, of the first
+ * data-parallel rank. Sequences that some of the ranks divide take the time of
+ * the slowest rank: as if all ranks had as much. */
+void pp_step_measure(struct pp_step *x, const struct pp_packed *data, int step,
+                     int n_microbatches);
+
 /* The time function of pp_costs for a struct pp_step ctx. */
 double pp_step_action(const void *ctx, struct pp_action a);
 
@@ -30,10 +41,12 @@ double pp_step_action(const void *ctx, struct pp_action a);
  * most parameters. 0 if there is no profile. */
 double pp_step_update(const struct pp_step *x);
 
-/* Computes the seconds of a step with microbatches as the plan assumes them,
- * under a schedule with messages on the plan's graph. */
+/* Computes the seconds of a step under a schedule with messages on the plan's
+ * graph: the first one of the data, or with data NULL one with microbatches as
+ * the plan assumes them. */
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
-                    double *seconds, struct pp_err *err) PP_MUST_USE;
+                    const struct pp_packed *data, double *seconds,
+                    struct pp_err *err) PP_MUST_USE;
 
 /* Accepts a zeroed struct. */
 void pp_step_finish(struct pp_step *x);

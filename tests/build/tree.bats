@@ -71,7 +71,7 @@ schedule/bound base schedule/ir schedule/memory schedule/simulate
 schedule/search base schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/bound
 schedule/draw base draw schedule/ir schedule/memory schedule/simulate
 model base
-cost base model schedule/ir schedule/simulate
+cost base data model schedule/ir schedule/simulate
 split base model cost schedule/ir schedule/kinds schedule/memory schedule/simulate schedule/search
 pack base
 manifest base model cost schedule/files schedule/ir schedule/simulate

@@ -122,6 +122,30 @@ END
     [ "$(wc -l <rows)" -gt 40 ]
 }
 
+@test "pprun expects the step of ppsched, with the sizes of the data" {
+    jq '. + {hidden_size: 64, intermediate_size: 96, head_dim: 8,
+        num_attention_heads: 8}' model.json >config.json
+    for n in 9 40 17 64 33 50 21 60; do
+        echo "{\"input_ids\": [$(seq -s, 1 "$n")]}"
+    done >data.jsonl
+    pppack -q -l 64 --pad-to 8 -o packed data.jsonl
+    for mesh in '--dp 1' '--dp 2' '--tp 2' '--cp 2 --zero 0'; do
+        for kind in 1f1b zb-h1; do
+            # shellcheck disable=SC2086 # options
+            ppsplit -p 2 $mesh --flops 1T --link 1GB --seq-len 64 config.json |
+                ppsched -s $kind -m 4 --data packed >plan.json
+            want=$(ppsched --stats plan.json | jq .step)
+            run -0 --separate-stderr pprun -v --init 1 --data packed \
+                --print-memory plan.json
+            got=$(sed -n 's/.*the plan expects a step of \(.*\) s$/\1/p' <<<"$stderr")
+            echo "$mesh $kind: $got, wanted $want"
+            [ "$got" = "$(printf %.9g "$want")" ]
+        done
+    done
+    # Other sizes take another time.
+    ppsched --stats --seq-len 64 plan.json | jq -e ".step != $want"
+}
+
 @test "the update takes the parameters that a rank updates" {
     # One rank has all layers; without messages only the update depends on this.
     update() {
