@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* tool - what the four programs share: messages, progress, output files and the
+/* tool - what all programs share: messages, progress, output files and the
  * exit status. Options are in tool_options.h. */
 #ifndef PP_CMD_TOOL_H
 #define PP_CMD_TOOL_H
@@ -20,6 +20,7 @@ struct tool {
     const char *summary;  /* one sentence for --help */
     const char *everyday; /* options that --help shows, separated by blanks */
     const struct tool_option *options; /* the program's own */
+    const struct tool_option *shared;  /* that follow them, or NULL */
     void *base;                        /* the struct that options write to */
     const char *facts;                 /* more build facts for -V, or NULL */
 

@@ -76,14 +76,12 @@ static bool is_end(const struct tool_option *o)
 
 const struct tool_option *tool_nth_option(const struct tool *t, int k)
 {
-    const struct tool_option *o = t->options;
-    for (; k > 0 && !is_end(o); k--)
-        o++;
-    if (!is_end(o))
-        return o;
-    for (o = common; k > 0 && !is_end(o); k--)
-        o++;
-    return is_end(o) ? NULL : o;
+    const struct tool_option *const tables[] = {t->options, t->shared, common};
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++)
+        for (const struct tool_option *o = tables[i]; o && !is_end(o); o++)
+            if (k-- == 0)
+                return o;
+    return NULL;
 }
 
 struct tool_spelling tool_spell(const struct tool_option *o)

@@ -97,7 +97,7 @@ int tool_memory(struct tool *t, const char *arg, size_t *bytes) PP_MUST_USE;
 void tool_remark(struct tool *t, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
-/* Entry k of the tool's table and then of the common one; NULL at the end. */
+/* Entry k of the tool's tables and then of the common one; NULL at the end. */
 const struct tool_option *tool_nth_option(const struct tool *t, int k);
 
 /* The name of an option in messages: "-m", or "--depth" if it has no letter. */

@@ -159,7 +159,7 @@ const struct tool_option pack_options[] = {
      AT(drop_empty), .words = empty_words},
     {0, "skip-bad", "N", "skip up to N malformed lines", AT(skip_bad), 0,
      LARGEST, .excludes = "lengths"},
-    {0, "add-column", "NAME=FILE", "add what pprun --logprobs wrote",
+    {0, "add-column", "NAME=FILE", "add what ppscore --logprobs wrote",
      .parse = parse_column, .needs = "output", .excludes = "lengths"},
     {0, "advantages", "NAME", "from rewards: group or leave-one-out",
      AT(baseline), .words = baseline_words, .needs = "output",

@@ -3,8 +3,10 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <signal.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -71,26 +73,11 @@ bool pprun_signalled(void)
  * the output failed. */
 static int stop_requested(void *ctx)
 {
-    struct pprun *p = ctx;
+    struct runner *p = ctx;
     double signal = stop_signal;
     if (signal != 0)
         return signal < 0 ? -(int)signal : SIGINT;
-    return p->lines.failed ? PP_STOP_OTHER : 0;
-}
-
-/* mpirun sends SIGTERM to all ranks when one is lost. One second is enough to
- * print which rank was lost. */
-static void end_soon(int number)
-{
-    (void)number;
-    alarm(1);
-}
-
-static void end_now(int number)
-{
-    (void)number;
-    signal(SIGTERM, SIG_DFL);
-    raise(SIGTERM);
+    return pprun_of(p)->lines.failed ? PP_STOP_OTHER : 0;
 }
 
 /* Prints from a signal handler, if standard error takes it. */
@@ -109,42 +96,28 @@ static void end_unsaved(int number)
     raise(number);
 }
 
-static void handle(int number, void (*handler)(int))
-{
-    struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(number, &action, NULL);
-}
-
-void pprun_ignore_signals(void)
-{
-    alarm(0);
-    signal(SIGTERM, SIG_IGN);
-}
-
 /* Installs signal handlers. With --save a signal asks all ranks to stop.
  * Without it a signal ends the run at once, because there is no checkpoint to
  * resume. */
-static void install_handlers(const struct pprun *p)
+static void install_handlers(const struct runner *p)
 {
     if (p->job.stream.path) {
-        handle(SIGUSR2, ask_weights);
+        runner_handle(SIGUSR2, ask_weights);
         signal(SIGPIPE, SIG_IGN); /* a write fails instead */
     }
     if (p->job.save) {
-        handle(SIGTERM, take_signal);
-        handle(SIGUSR1, take_signal);
+        runner_handle(SIGTERM, take_signal);
+        runner_handle(SIGUSR1, take_signal);
         struct sigaction at_start;
         if (sigaction(SIGINT, NULL, &at_start) == 0 &&
             at_start.sa_handler != SIG_IGN)
-            handle(SIGINT, take_interrupt);
+            runner_handle(SIGINT, take_interrupt);
         signal(SIGPIPE, SIG_IGN); /* a write fails instead */
-    } else if (p->options.transport != PPRUN_THREADS) {
-        handle(SIGALRM, end_now);
-        handle(SIGTERM, end_soon);
+    } else if (p->options.transport != RUNNER_THREADS) {
+        runner_end_soon();
     } else if (p->job.optim.steps > 0) {
-        handle(SIGTERM, end_unsaved);
-        handle(SIGUSR1, end_unsaved);
+        runner_handle(SIGTERM, end_unsaved);
+        runner_handle(SIGUSR1, end_unsaved);
     }
 }
 
@@ -162,89 +135,88 @@ void pprun_release_signals(void)
     for (size_t i = 0; !pprun_signalled() && i < 3; i++) {
         struct sigaction now;
         if (sigaction(numbers[i], NULL, &now) == 0 && now.sa_handler != SIG_IGN)
-            handle(numbers[i], SIG_DFL);
+            runner_handle(numbers[i], SIG_DFL);
     }
     if (pprun_signalled()) {
-        handle(SIGALRM, end_stopped);
+        runner_handle(SIGALRM, end_stopped);
         alarm(READER_SECONDS);
     }
 }
 
 /* --- the run --- */
 
-static int run_process(struct pprun *p, const char *manifest)
+/* Sets the microbatches of an epoch, so that it ends with a step if
+ * --last-batch says so, and the steps of --epochs. */
+static int count_steps(struct runner *p)
 {
-    enum pp_exit status = PP_EXIT_OK;
-    install_handlers(p);
-    if (pprun_process(p, manifest, &status))
-        return -1;
-    p->tool->status = (int)status;
+    const struct pprun_options *o = &pprun_of(p)->options;
+    uint64_t each = (uint64_t)p->manifest.schedule.n_microbatches *
+                    (uint64_t)p->manifest.mesh.dp * (uint64_t)p->job.accumulate;
+    uint64_t whole = p->data.n_bins / each, rest = p->data.n_bins % each;
+    if (o->last_batch == PPRUN_LAST_DROP && whole == 0)
+        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
+                       "--last-batch drop leaves nothing: the data has %zu "
+                       "bins, and a step takes %" PRIu64,
+                       p->data.n_bins, each);
+    if (o->last_batch == PPRUN_LAST_DROP)
+        p->data.epoch.length = whole * each;
+    if (o->last_batch == PPRUN_LAST_SHORT)
+        p->data.epoch.length = (whole + (rest > 0)) * each;
+    if (o->epochs > 0)
+        p->job.optim.steps = (int64_t)ceil(
+            o->epochs * (double)pp_packed_epoch(&p->data) / (double)each);
     return 0;
 }
 
-/* Prepares the job of all ranks, and prints their memory. */
-static int prepare_threads(struct pprun *p, const char *manifest)
+/* Directories of checkpoints are locked before one is looked for. */
+static int prepare(struct runner *p)
 {
-    if (pprun_check_alone(p) || pprun_lines_open(p) || pprun_choose_device(p) ||
-        pprun_prepare(p, manifest))
-        return -1;
-    while (pprun_check_resume(p))
-        if (pprun_fall_back(p))
-            return -1;
-    if (pprun_choose_lr(p) || (!p->options.plan && pprun_check_data(p)) ||
-        (p->options.verify && pprun_verify_prepare(p)))
-        return -1;
-    return pprun_check_memory(p, NULL, NULL);
+    return pprun_prepare_save(p) || runner_find_resume(p) ||
+                   pprun_spare_checkpoints(p)
+               ? -1
+               : 0;
 }
 
-static int run_threads(struct pprun *p)
+/* Ends the output of a run that saved what it did. */
+static int end(struct runner *p)
 {
-    enum pp_exit status = PP_EXIT_OK;
-    /* A FIFO waits for its reader, and a signal ends that. */
-    if (pprun_generate_open(p) || pprun_scores_open(p) ||
-        pprun_routing_create(p) || pprun_record_init(p))
-        return -1;
-    install_handlers(p);
-    tool_progress(p->tool, p->job.optim.steps ? "the first step ..."
-                                              : "going through the data ...");
-    if (pprun_lines_begin(p))
-        return -1;
-    int rc = pprun_threads(p, &status);
-    if (rc)
-        pprun_blame_data(p);
-    if (rc == 0 && p->job.save)
-        rc = pprun_lines_finish(p);
-    if (pprun_routing_close(p) || pprun_record_close(p) || rc)
-        return -1;
-    if (pprun_generate_write(p) || pprun_scores_write(p))
-        return -1;
-    p->tool->status = (int)status;
-    return 0;
+    return p->job.save ? pprun_lines_finish(p) : 0;
 }
 
-static int run_command(struct pprun *p, const char *manifest)
+static const struct runner_hooks hooks = {
+    .output = pprun_lines_open,
+    .data = count_steps,
+    .prepare = prepare,
+    .open = pprun_record_init,
+    .signals = install_handlers,
+    .begin = pprun_lines_begin,
+    .end = end,
+    .close = pprun_record_close,
+};
+
+static int verify(struct runner *p, const char *manifest)
 {
     pp_blas_set_threads(p->options.blas_threads);
-    if (p->options.transport != PPRUN_THREADS)
-        return run_process(p, manifest);
-    if (prepare_threads(p, manifest))
+    if (runner_prepare_threads(p, manifest) || pprun_verify_prepare(p) ||
+        runner_check_memory(p, NULL, NULL) || runner_check_device(p))
         return -1;
-    if (p->options.plan)
-        return 0;
-    if (pprun_check_device(p))
-        return -1;
-    return p->options.verify ? pprun_verify(p) : run_threads(p);
+    return pprun_verify(p);
+}
+
+static int run_command(struct runner *p, const char *manifest)
+{
+    return p->options.verify ? verify(p, manifest) : runner_run(p, manifest);
 }
 
 /* Notes when a resumed run had no steps left, and where it saved what it
  * resumed. */
-static void say_nothing_left(struct pprun *p)
+static void say_nothing_left(struct runner *p)
 {
     int64_t steps = p->job.optim.steps;
     struct pp_ckpt_state s;
     struct pp_err ignored = {0};
     char saved[PP_PATH_TEXT] = "";
-    if (!p->resume || steps == 0 || p->start != 0 || p->rank != 0 ||
+    if (!p->resume || steps == 0 || pprun_of(p)->start != 0 || p->rank != 0 ||
         p->tool->status != PP_EXIT_OK)
         return;
     if (p->job.save && pp_ckpt_state_read(p->resume, &s, &ignored) == 0 &&
@@ -258,16 +230,30 @@ static void say_nothing_left(struct pprun *p)
 }
 
 /* Notes which signal stopped the run, and where it continues. */
-static void say_stopped(struct pprun *p)
+static void say_stopped(struct runner *p)
 {
     char text[256];
-    if (p->rank != 0 || p->stopped <= 0 || p->tool->status != PP_EXIT_STOPPED)
+    if (p->rank != 0 || pprun_of(p)->stopped <= 0 ||
+        p->tool->status != PP_EXIT_STOPPED)
         return;
     snprintf(text, sizeof text,
              "stopped by SIG%s after step %" PRId64 "; checkpoint "
              "%s/" PP_CKPT_NAME,
-             sigabbrev_np(p->stopped), p->last_step, p->job.save, p->last_step);
+             sigabbrev_np(pprun_of(p)->stopped), pprun_of(p)->last_step,
+             p->job.save, pprun_of(p)->last_step);
     pprun_lines_note(p, text);
+}
+
+static void finish(struct pprun *own)
+{
+    if (own->save_lock > 0)
+        close(own->save_lock);
+    if (own->stream_lock > 0)
+        close(own->stream_lock);
+    pprun_lines_free(&own->runner);
+    pprun_curves_free(&own->runner);
+    free(own->config_text);
+    free(own->generator_config);
 }
 
 int main(int argc, char **argv)
@@ -277,56 +263,49 @@ int main(int argc, char **argv)
         .synopsis = "[options] [MANIFEST]",
         .summary = "Trains the model of a stage manifest over its pipeline.",
         .options = pprun_option_table,
+        .shared = runner_option_table,
         .everyday = "data weights init objective steps epochs lr lr-schedule "
                     "warmup weight-decay clip device dtype transport memory "
-                    "print-memory save save-every resume eval logprobs "
-                    "generate verify profile svg output verbose help",
+                    "print-memory save save-every resume eval "
+                    "verify profile svg output verbose help",
         .facts = PP_RUN_FACTS,
     };
-    struct pprun p = {
-        .tool = &t,
-        .options = {.seed = -1,
-                    .sample = -1,
-                    .stop_id = -1,
-                    .dtype = -1,
-                    .blas_threads = 1,
-                    .stall_timeout = 30},
-        .size = 1,
-        .job = {.accumulate = 1,
-                .optim = {.lr = -1,
-                          .beta1 = 0.9,
-                          .beta2 = 0.999,
-                          .eps = 1e-8,
-                          .clip = 1},
-                .report = pprun_report,
-                .stream = {.timeout = 10},
-                .stream_asked = weights_asked,
-                .stream_missed = pprun_weights_missed,
-                .evaluated = pprun_evaluated,
-                .recorded = pprun_recorded,
-                .stop = stop_requested,
-                .check_files = pprun_check_files},
+    struct pprun own = {
+        .runner = {.tool = &t,
+                   .hooks = &hooks,
+                   .options = RUNNER_DEFAULTS,
+                   .size = 1,
+                   .argv = argv,
+                   .job = {.accumulate = 1,
+                           .optim = {.lr = -1,
+                                     .beta1 = 0.9,
+                                     .beta2 = 0.999,
+                                     .eps = 1e-8,
+                                     .clip = 1},
+                           .report = pprun_report,
+                           .stream = {.timeout = 10},
+                           .stream_asked = weights_asked,
+                           .stream_missed = pprun_weights_missed,
+                           .evaluated = pprun_evaluated,
+                           .recorded = pprun_recorded,
+                           .stop = stop_requested,
+                           .check_files = runner_check_files}},
     };
+    struct runner *p = &own.runner;
     const char *manifest;
-    p.job.ctx = &p;
-    pp_settings_init(&p.job.settings);
-    p.argv = argv;
-    if (pprun_read_options(&p, argc, argv))
+    p->job.ctx = p;
+    pp_settings_init(&p->job.settings);
+    if (pprun_read_options(p, argc, argv))
         return tool_finish(&t);
-    if (p.options.cases) {
-        if (pprun_objective_cases(&p))
+    if (own.options.cases) {
+        if (pprun_objective_cases(p))
             return tool_finish(&t);
     } else if (tool_input(&t, argc, argv, &manifest) == 0 &&
-               run_command(&p, manifest) == 0) {
-        say_nothing_left(&p);
-        say_stopped(&p);
+               run_command(p, manifest) == 0) {
+        say_nothing_left(p);
+        say_stopped(p);
     }
-    pprun_finish(&p);
-    size_t bytes;
-    int status = tool_finish(&t);
-    /* OpenBLAS's exit handler waits for its threads, which do not end while
-     * they cannot get memory. */
-    if (!pp_blas_has_memory(1, &bytes))
-        _exit(status);
-    return status;
+    runner_finish(p);
+    finish(&own);
+    return runner_exit(&t);
 }

@@ -34,9 +34,9 @@ static int add(struct pprun_history *h, const struct pp_step_report *r)
     return 0;
 }
 
-static void print_charts(FILE *f, const struct pprun *p)
+static void print_charts(FILE *f, const struct runner *p)
 {
-    const struct pprun_history *h = &p->history;
+    const struct pprun_history *h = &pprun_of(p)->history;
     const double *x = h->values[PPRUN_CURVE_STEP];
     const struct pp_series series[] = {
         {.name = h->has_val ? "training" : NULL,
@@ -93,23 +93,23 @@ static void print_charts(FILE *f, const struct pprun *p)
     pp_charts(f, title, charts, sizeof charts / sizeof *charts, 2);
 }
 
-int pprun_curves_draw(struct pprun *p, struct pp_err *err)
+int pprun_curves_draw(struct runner *p, struct pp_err *err)
 {
     struct pp_output file;
-    if (p->rank != 0 || !p->options.svg)
+    if (p->rank != 0 || !pprun_of(p)->options.svg)
         return 0;
-    if (pp_output_open(&file, p->options.svg, err))
+    if (pp_output_open(&file, pprun_of(p)->options.svg, err))
         return -1;
     print_charts(file.f, p);
     return pp_output_commit(&file, err);
 }
 
-void pprun_curves_add(struct pprun *p, const struct pp_step_report *r)
+void pprun_curves_add(struct runner *p, const struct pp_step_report *r)
 {
-    struct pprun_history *h = &p->history;
+    struct pprun_history *h = &pprun_of(p)->history;
     struct pp_err err = {0};
     bool last = r->stop || r->step == p->job.optim.steps;
-    if (!p->options.svg || h->failed)
+    if (!pprun_of(p)->options.svg || h->failed)
         return;
     double now = pp_clock();
     if (add(h, r))
@@ -123,8 +123,8 @@ void pprun_curves_add(struct pprun *p, const struct pp_step_report *r)
     tool_say(p->tool, TOOL_WARNING, "no more pictures: %s", err.text);
 }
 
-void pprun_curves_free(struct pprun *p)
+void pprun_curves_free(struct runner *p)
 {
     for (int i = 0; i < PPRUN_N_CURVES; i++)
-        free(p->history.values[i]);
+        free(pprun_of(p)->history.values[i]);
 }

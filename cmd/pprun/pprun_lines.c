@@ -19,7 +19,7 @@
  * more after SIGTERM, and kills the ranks a second later. */
 static const double patience_seconds = 0.5;
 
-const char *pprun_output_name(const struct pprun *p)
+const char *pprun_output_name(const struct runner *p)
 {
     return p->tool->out == stdout ? "standard output" : p->tool->output;
 }
@@ -27,7 +27,7 @@ const char *pprun_output_name(const struct pprun *p)
 /* --- the file of step lines --- */
 
 /* Opens the file and locks it. Devices and pipes need neither. */
-static int open_log(struct pprun *p)
+static int open_log(struct runner *p)
 {
     struct tool *t = p->tool;
     struct stat st;
@@ -45,23 +45,22 @@ static int open_log(struct pprun *p)
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return pp_fail(&t->err, PP_EXIT_SYSTEM,
                        "%s: another run is writing its lines here", t->output);
-    p->lines.is_log = true;
-    p->lines.is_new = is_new;
+    pprun_of(p)->lines.is_log = true;
+    pprun_of(p)->lines.is_new = is_new;
     return 0;
 }
 
-int pprun_lines_open(struct pprun *p)
+int pprun_lines_open(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
     const char *name = p->tool->output;
-    bool trains = p->job.optim.steps > 0 || o->epochs > 0;
-    if (!name || !strcmp(name, "-") || !trains || o->plan)
+    bool trains = p->job.optim.steps > 0 || pprun_of(p)->options.epochs > 0;
+    if (!name || !strcmp(name, "-") || !trains || p->options.plan)
         return tool_output(p->tool) ? 0 : -1;
     return open_log(p);
 }
 
 /* Finds the end of the lines up to a step. Fails if the file has others. */
-static int find_end(struct pprun *p, int64_t last, off_t *end)
+static int find_end(struct runner *p, int64_t last, off_t *end)
 {
     char *line = NULL;
     size_t room = 0;
@@ -86,14 +85,14 @@ static int find_end(struct pprun *p, int64_t last, off_t *end)
     return rc;
 }
 
-int pprun_lines_begin(struct pprun *p)
+int pprun_lines_begin(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_ckpt_state s = {0};
     off_t end = 0;
-    if (!p->lines.is_log)
+    if (!pprun_of(p)->lines.is_log)
         return 0;
-    p->lines.is_new = false;
+    pprun_of(p)->lines.is_new = false;
     if (p->resume &&
         (pp_ckpt_state_read(p->resume, &s, err) || find_end(p, s.step, &end)))
         return -1;
@@ -122,9 +121,9 @@ static int open_fd(FILE *f)
 
 /* Returns true if the run is to end. Starts the time that is left to the reader
  * if the checkpoint is complete. */
-static bool gives_up(struct pprun *p, bool stop)
+static bool gives_up(struct runner *p, bool stop)
 {
-    struct pprun_lines *l = &p->lines;
+    struct pprun_lines *l = &pprun_of(p)->lines;
     if (!stop)
         return pprun_signalled() || p->others_stop;
     if (l->deadline == 0)
@@ -134,9 +133,9 @@ static bool gives_up(struct pprun *p, bool stop)
 
 /* Writes the waiting lines. Without a stop request it waits for the reader.
  * Keeps what the reader does not take. Returns -1 with errno on failure. */
-static int drain(struct pprun *p, bool stop)
+static int drain(struct runner *p, bool stop)
 {
-    struct pprun_lines *l = &p->lines;
+    struct pprun_lines *l = &pprun_of(p)->lines;
     while (l->n > 0) {
         /* The signal may interrupt another thread. */
         struct pollfd at = {.fd = l->fd, .events = POLLOUT};
@@ -158,10 +157,10 @@ static int drain(struct pprun *p, bool stop)
     return 0;
 }
 
-int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
+int pprun_lines_write(struct runner *p, const char *line, size_t n, bool stop,
                       struct pp_err *err)
 {
-    struct pprun_lines *l = &p->lines;
+    struct pprun_lines *l = &pprun_of(p)->lines;
     if (l->failed) /* this may be why the run stops */
         return 0;
     l->stop |= stop;
@@ -183,23 +182,23 @@ int pprun_lines_write(struct pprun *p, const char *line, size_t n, bool stop,
     return -1;
 }
 
-void pprun_lines_note(struct pprun *p, const char *text)
+void pprun_lines_note(struct runner *p, const char *text)
 {
     struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&at, 1, 0) == 1)
         tool_say(p->tool, TOOL_NOTE, "%s", text);
 }
 
-static void note_lost(struct pprun *p, const char *why)
+static void note_lost(struct runner *p, const char *why)
 {
-    char text[sizeof p->lines.err.text + 32];
+    char text[sizeof pprun_of(p)->lines.err.text + 32];
     snprintf(text, sizeof text, "the last lines are lost: %s", why);
     pprun_lines_note(p, text);
 }
 
-int pprun_lines_finish(struct pprun *p)
+int pprun_lines_finish(struct runner *p)
 {
-    struct pprun_lines *l = &p->lines;
+    struct pprun_lines *l = &pprun_of(p)->lines;
     bool stop = l->stop || pprun_signalled();
     if (!l->failed && drain(p, true)) {
         pp_fail_errno(&l->err, "writing %s failed", pprun_output_name(p));
@@ -216,11 +215,12 @@ int pprun_lines_finish(struct pprun *p)
     return 0;
 }
 
-void pprun_lines_free(struct pprun *p)
+void pprun_lines_free(struct runner *p)
 {
-    if (p->lines.is_new)
+    struct pprun_lines *l = &pprun_of(p)->lines;
+    if (l->is_new)
         unlink(p->tool->output);
-    if (p->lines.text && p->lines.fd != fileno(p->tool->out))
-        close(p->lines.fd);
-    free(p->lines.text);
+    if (l->text && l->fd != fileno(p->tool->out))
+        close(l->fd);
+    free(l->text);
 }

@@ -7,7 +7,7 @@
 #include "pprun.h"
 #include "run/execute/batch.h"
 
-static void write_rank(const struct pprun *p, const struct pp_place *at,
+static void write_rank(const struct runner *p, const struct pp_place *at,
                        int rank, const struct pp_step_report *r, FILE *f)
 {
     const struct pp_graph *g = p->job.schedule->graph;
@@ -33,8 +33,8 @@ static void write_rank(const struct pprun *p, const struct pp_place *at,
     putc('\n', f);
 }
 
-void pprun_write_metadata(const struct pprun *p, const struct pp_step_report *r,
-                          FILE *f)
+void pprun_write_metadata(const struct runner *p,
+                          const struct pp_step_report *r, FILE *f)
 {
     const struct pp_layout layout = pp_job_layout(&p->job);
     struct pp_place at;
@@ -43,7 +43,7 @@ void pprun_write_metadata(const struct pprun *p, const struct pp_step_report *r,
             write_rank(p, &at, k, r, f);
 }
 
-int pprun_check_metadata(const struct pprun *p, const struct pp_step_report *r,
+int pprun_check_metadata(const struct runner *p, const struct pp_step_report *r,
                          struct pp_err *err)
 {
     const struct pp_layout layout = pp_job_layout(&p->job);

@@ -122,18 +122,6 @@ static int check_case(struct scored_case *s, struct pp_err *err)
     return 0;
 }
 
-void pprun_write_metrics(struct pp_json_writer *w, const struct pp_objective *o,
-                         unsigned columns, const char *prefix,
-                         const double *metrics)
-{
-    char name[64];
-    for (size_t k = 0; k < o->n_metrics; k++) {
-        snprintf(name, sizeof name, "%s%s", prefix, o->metrics[k].name);
-        if (!(o->metrics[k].needs & ~columns))
-            pp_json_real(w, name, metrics[k]);
-    }
-}
-
 static void write_case(FILE *f, const struct scored_case *s, double loss,
                        const double *metrics, const double *dx)
 {
@@ -147,8 +135,8 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
         pp_json_format(&w, "id", "%s", s->c.id);
     pp_json_real(&w, "loss", loss);
     pp_json_object(&w, "metrics", PP_JSON_INLINE);
-    pprun_write_metrics(&w, pp_objectives[s->settings.objective.number],
-                        columns, "", metrics);
+    runner_write_metrics(&w, pp_objectives[s->settings.objective.number],
+                         columns, "", metrics);
     pp_json_end(&w);
     pp_json_array(&w, "dx", PP_JSON_INLINE);
     for (size_t t = 0; t < s->c.n_tokens; t++) {
@@ -161,7 +149,7 @@ static void write_case(FILE *f, const struct scored_case *s, double loss,
     putc('\n', f);
 }
 
-static int run_case(struct pprun *p, const char *line, size_t n,
+static int run_case(struct runner *p, const char *line, size_t n,
                     const char *place, struct pp_arena *a)
 {
     struct pp_err *err = &p->tool->err;
@@ -187,9 +175,9 @@ static int run_case(struct pprun *p, const char *line, size_t n,
     return 0;
 }
 
-int pprun_objective_cases(struct pprun *p)
+int pprun_objective_cases(struct runner *p)
 {
-    const char *path = p->options.cases;
+    const char *path = pprun_of(p)->options.cases;
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(path, "-");
     FILE *f = is_stdin ? stdin : fopen(path, "r");

@@ -16,22 +16,12 @@ static const char *const optimizers[] = {"adamw", "sgd", NULL};
 static const char *const schedules[] = {"constant", "cosine", "linear",
                                         "1-sqrt", NULL};
 static const char *const last_batches[] = {"wrap", "short", "drop", NULL};
-static const char *const dtypes[] = {"fp32", "fp64", "bf16", NULL};
 static const char *const save_dtypes[] = {"run",  "model", "fp32",
                                           "fp64", "bf16",  NULL};
-static const char *const devices[] = {"cpu", "cuda", NULL};
-static const char *const transports[] = {"threads", "mpi", "nccl", NULL};
-static const char *const message_sizes[] = {
-    [PP_MESSAGE_PLANNED] = "planned",
-    [PP_MESSAGE_EXCHANGE] = "exchange",
-    [PP_MESSAGE_MAX] = "max",
-    NULL,
-};
-
 static int parse_betas(struct tool *t, const struct tool_option *option,
                        const char *arg)
 {
-    struct pprun *p = t->base;
+    struct runner *p = t->base;
     struct pp_optim *o = &p->job.optim;
     double rate[2] = {0};
     size_t n;
@@ -53,30 +43,10 @@ static int parse_betas(struct tool *t, const struct tool_option *option,
     return 0;
 }
 
-static int parse_memory_limit(struct tool *t, const struct tool_option *option,
-                              const char *arg)
-{
-    struct pprun *p = t->base;
-    (void)option;
-    return tool_memory(t, arg, &p->options.memory);
-}
-
-static int parse_slot_limit(struct tool *t, const struct tool_option *option,
-                            const char *arg)
-{
-    struct pprun *p = t->base;
-    int64_t n;
-    if (pp_parse_int(arg, tool_spell(option).text, 1, INT32_MAX, &n, &t->err))
-        return -1;
-    p->options.memory_is_slots = true;
-    p->options.memory = (size_t)n;
-    return 0;
-}
-
 static int parse_shard_size(struct tool *t, const struct tool_option *option,
                             const char *arg)
 {
-    struct pprun *p = t->base;
+    struct runner *p = t->base;
     const char *name = tool_spell(option).text;
     if (pp_parse_size(arg, name, &p->job.shard_size, &t->err))
         return -1;
@@ -94,30 +64,33 @@ static int parse_shard_size(struct tool *t, const struct tool_option *option,
 
 const struct tool_option pprun_option_table[] = {
     {.group = "Model and data"},
-    {0, "data", "DIR", "train on this packed directory", AT(options.data)},
-    {0, "weights", "PATH", "start from these safetensors", AT(options.weights)},
-    {0, "init", "SEED", "start from random weights", AT(options.seed), 0,
+    {0, "data", "DIR", "train on this packed directory",
+     AT(runner.options.data)},
+    {0, "weights", "PATH", "start from these safetensors",
+     AT(runner.options.weights)},
+    {0, "init", "SEED", "start from random weights", AT(runner.options.seed), 0,
      LARGEST, .excludes = "weights"},
     {0, "objective", "NAME,K=X",
      "sft (default), dpo, grpo, ...; 'help' lists keys",
-     .parse = pprun_parse_settings, .words = pp_objective_names},
-    {0, "temperature", "X", "divide logits by this (1)", AT(job.temperature),
-     1e-3, 1e3, .excludes = "verify print-memory"},
+     .parse = runner_parse_settings, .words = pp_objective_names},
+    {0, "temperature", "X", "divide logits by this (1)",
+     AT(runner.job.temperature), 1e-3, 1e3, .excludes = "verify print-memory"},
     {0, "router", "K=X,...", "losses and biases of routers: see 'help'",
-     .parse = pprun_parse_settings, .list = pprun_list_router,
+     .parse = runner_parse_settings, .list = runner_list_router,
      .needs = TRAINING},
     {0, "loss", "K=X,...", "factors of more losses: see 'help'",
-     .parse = pprun_parse_settings, .list = pprun_list_loss, .needs = TRAINING},
+     .parse = runner_parse_settings, .list = runner_list_loss,
+     .needs = TRAINING},
     {0, "record-routing", "FILE", "write which experts each token got",
-     AT(options.record_routing), .needs = "steps|?epochs|logprobs",
-     .excludes = "verify generate print-memory"},
+     AT(runner.options.record_routing), .needs = "steps|?epochs",
+     .excludes = "verify print-memory"},
     {0, "replay-routing", "FILE", "give each token the experts of this file",
-     AT(options.replay_routing), .needs = "steps|?epochs|logprobs",
-     .excludes = "verify generate print-memory"},
+     AT(runner.options.replay_routing), .needs = "steps|?epochs",
+     .excludes = "verify print-memory"},
 
     {.group = "Training"},
-    {0, "steps", "N", "total number of optimizer steps", AT(job.optim.steps), 1,
-     LARGEST, .also = "max-steps train-iters"},
+    {0, "steps", "N", "total number of optimizer steps",
+     AT(runner.job.optim.steps), 1, LARGEST, .also = "max-steps train-iters"},
     {0, "epochs", "X", "the steps that go X times through the data",
      AT(options.epochs), 1e-6, 1e6, .excludes = "steps",
      .also = "num-train-epochs num-epochs"},
@@ -125,78 +98,48 @@ const struct tool_option pprun_option_table[] = {
      "an epoch's last step: wrap (default), short, drop",
      AT(options.last_batch), .words = last_batches, .needs = TRAINING},
     {0, "grad-accum", "N", "passes of the schedule in each step (1)",
-     AT(job.accumulate), 1, 1 << 20, .needs = TRAINING,
+     AT(runner.job.accumulate), 1, 1 << 20, .needs = TRAINING,
      .also = "gradient-accumulation-steps"},
     {0, "lr", "X", "peak learning rate (1e-3; 1e-5 from weights)",
-     AT(job.optim.lr), 0, 1e6, .needs = TRAINING, .also = "learning-rate"},
+     AT(runner.job.optim.lr), 0, 1e6, .needs = TRAINING,
+     .also = "learning-rate"},
     {0, "lr-schedule", "NAME", "constant (default), cosine, linear, 1-sqrt",
-     AT(job.optim.schedule), .words = schedules, .needs = TRAINING,
+     AT(runner.job.optim.schedule), .words = schedules, .needs = TRAINING,
      .also = "lr-scheduler-type lr-decay-style"},
     {0, "min-lr", "X", "learning rate at which the schedule ends (0)",
-     AT(job.optim.min_lr), 0, 1e6, .needs = TRAINING DECAYING},
+     AT(runner.job.optim.min_lr), 0, 1e6, .needs = TRAINING DECAYING},
     {0, "decay-steps", "N", "last steps, in which the rate falls (all)",
-     AT(job.optim.decay), 1, LARGEST, .needs = TRAINING DECAYING,
+     AT(runner.job.optim.decay), 1, LARGEST, .needs = TRAINING DECAYING,
      .also = "num-decay-steps lr-wsd-decay-iters"},
-    {0, "warmup", "N", "steps of linear warm-up (0)", AT(job.optim.warmup), 0,
-     LARGEST, .needs = TRAINING, .also = "warmup-steps lr-warmup-iters"},
-    {0, "optimizer", "NAME", "adamw (default) or sgd", AT(job.optim.optimizer),
-     .words = optimizers, .needs = TRAINING},
+    {0, "warmup", "N", "steps of linear warm-up (0)",
+     AT(runner.job.optim.warmup), 0, LARGEST, .needs = TRAINING,
+     .also = "warmup-steps lr-warmup-iters"},
+    {0, "optimizer", "NAME", "adamw (default) or sgd",
+     AT(runner.job.optim.optimizer), .words = optimizers, .needs = TRAINING},
     {0, "betas", "B1,B2", "AdamW's decay rates (0.9,0.999)",
      .parse = parse_betas, .needs = TRAINING " optimizer=adamw"},
-    {0, "eps", "X", "AdamW's epsilon (1e-8)", AT(job.optim.eps), LEAST_EPS, 1e6,
-     .needs = TRAINING " optimizer=adamw", .also = "adam-epsilon adam-eps"},
+    {0, "eps", "X", "AdamW's epsilon (1e-8)", AT(runner.job.optim.eps),
+     LEAST_EPS, 1e6, .needs = TRAINING " optimizer=adamw",
+     .also = "adam-epsilon adam-eps"},
     {0, "weight-decay", "X", "decoupled decay of matrices (0)",
-     AT(job.optim.weight_decay), 0, 1e6, .needs = TRAINING},
+     AT(runner.job.optim.weight_decay), 0, 1e6, .needs = TRAINING},
     {0, "decay-all", NULL, "decay norms and biases too",
-     AT(job.optim.decay_all), .needs = TRAINING " weight-decay"},
+     AT(runner.job.optim.decay_all), .needs = TRAINING " weight-decay"},
     {0, "clip", "X", "largest gradient norm, 0 for none (1.0)",
-     AT(job.optim.clip), 0, 1e300, .needs = TRAINING,
+     AT(runner.job.optim.clip), 0, 1e300, .needs = TRAINING,
      .also = "clip-grad max-grad-norm max-norm"},
 
-    {.group = "Device"},
-    {0, "device", "NAME", "cpu (default) or cuda", AT(options.device),
-     .words = devices},
-    {0, "dtype", "NAME", "fp32 (default on CPUs), fp64 or bf16",
-     AT(options.dtype), .words = dtypes},
-    {0, "blas-threads", "N", "CPU threads of each matrix product (1)",
-     AT(options.blas_threads), 1, 64, .needs = "device=cpu"},
-    {0, "row-invariant", NULL, "bits of a token do not depend on other rows",
-     AT(options.row_invariant), .needs = "device=cpu",
-     .excludes = "blas-threads"},
-    {0, "transport", "NAME", "threads (default), mpi or nccl",
-     AT(options.transport), .words = transports},
-    {0, "join-timeout", "SECONDS",
-     "mpi, nccl: longest wait for other ranks (300)", AT(options.join_timeout),
-     1, 1e6, .needs = "transport=mpi|transport=nccl"},
-    {0, "secret-file", "FILE", "mpi, nccl: what only the ranks know",
-     AT(options.secret_file), .needs = "transport=mpi|transport=nccl"},
-    {0, "stall-timeout", "SECS",
-     "mpi, nccl: report a rank after such silence (30)",
-     AT(options.stall_timeout), 0, 1e6,
-     .needs = "transport=mpi|transport=nccl"},
-    {0, "stall-abort", NULL, "mpi, nccl: such a rank ends the run",
-     AT(options.stall_abort), .needs = "transport=mpi|transport=nccl"},
-    {0, "message-size", "HOW", "planned (default), exchange or max",
-     AT(options.shapes), .words = message_sizes},
-
-    {.group = "Memory"},
-    {0, "memory", "SIZE", "limit of a rank, such as 80GiB",
-     .parse = parse_memory_limit},
-    {0, "max-in-flight", "N", "most microbatches in flight on a rank",
-     .parse = parse_slot_limit, .excludes = "memory"},
-    {0, "print-memory", NULL, "print what every rank would allocate, and stop",
-     AT(options.plan)},
-
     {.group = "Checkpoints"},
-    {0, "save", "DIR", "write checkpoints to DIR", AT(job.save),
+    {0, "save", "DIR", "write checkpoints to DIR", AT(runner.job.save),
      .needs = TRAINING},
     {0, "save-every", "N", "also every N steps, not only after the last",
-     AT(job.save_every), 1, LARGEST, .needs = "save",
+     AT(runner.job.save_every), 1, LARGEST, .needs = "save",
      .also = "save-steps save-interval"},
     {0, "save-background", NULL, "save while the next steps train",
-     AT(job.save_background), .needs = "save-every", .also = "async-save"},
-    {0, "keep", "N", "keep the N newest checkpoints (all)", AT(job.keep), 1,
-     1 << 20, .needs = "save", .also = "save-total-limit"},
+     AT(runner.job.save_background), .needs = "save-every",
+     .also = "async-save"},
+    {0, "keep", "N", "keep the N newest checkpoints (all)", AT(runner.job.keep),
+     1, 1 << 20, .needs = "save", .also = "save-total-limit"},
     {0, "save-dtype", "NAME", "of weights: run (default), model, fp32, bf16",
      AT(options.save_dtype), .words = save_dtypes,
      .needs = "save|stream-weights"},
@@ -204,51 +147,40 @@ const struct tool_option pprun_option_table[] = {
      .parse = parse_shard_size, .needs = "save|stream-weights",
      .also = "max-shard-size"},
     {0, "stream-weights", "PATH", "give weights to a directory, FIFO or socket",
-     AT(job.stream.path), .needs = TRAINING},
+     AT(runner.job.stream.path), .needs = TRAINING},
     {0, "stream-every", "N", "also every N steps, not only after the last",
-     AT(job.stream.every), 1, LARGEST, .needs = "stream-weights"},
+     AT(runner.job.stream.every), 1, LARGEST, .needs = "stream-weights"},
     {0, "stream-timeout", "SECS",
-     "longest wait for a FIFO's or socket's reader", AT(job.stream.timeout), 0,
-     1e6, .needs = "stream-weights"},
+     "longest wait for a FIFO's or socket's reader",
+     AT(runner.job.stream.timeout), 0, 1e6, .needs = "stream-weights"},
     {0, "resume", "DIR", "continue from the newest checkpoint, if any",
-     AT(options.resume)},
+     AT(runner.options.resume)},
     {0, "fall-back", NULL, "if that is damaged, take the one before it",
-     AT(options.fall_back), .needs = "resume"},
+     AT(runner.options.fall_back), .needs = "resume"},
     {0, "new-data", NULL, "go on with other data, from its beginning",
-     AT(job.new_data), .needs = "resume " TRAINING, .excludes = "epochs"},
+     AT(runner.job.new_data), .needs = "resume " TRAINING,
+     .excludes = "epochs"},
     {0, "dump-grads", "FILE", "write the gradients of the last step",
-     AT(job.dump_grads), .needs = TRAINING},
+     AT(runner.job.dump_grads), .needs = TRAINING},
 
     {.group = "Evaluation"},
-    {0, "eval", "DIR", "packed directory for val_loss", AT(options.eval)},
+    {0, "eval", "DIR", "packed directory for val_loss", AT(runner.options.eval),
+     .needs = TRAINING},
     {0, "eval-at-start", NULL, "also before the first step",
-     AT(job.eval_at_start), .needs = "eval " STEPS, .also = "eval-on-start"},
+     AT(runner.job.eval_at_start), .needs = "eval", .also = "eval-on-start"},
     {0, "eval-every", "N", "also every N steps, not only after the last",
-     AT(job.eval_every), 1, LARGEST, .needs = "eval " STEPS,
+     AT(runner.job.eval_every), 1, LARGEST, .needs = "eval",
      .also = "eval-steps eval-interval"},
-    {0, "logprobs", "FILE", "score the data instead of training",
-     AT(options.logprobs), .excludes = "steps epochs eval"},
-    {0, "generate", "N", "continue every sequence of the data by N tokens",
-     AT(options.generate), 1, 1 << 20,
-     .excludes = "steps epochs eval logprobs verify"},
-    {0, "sample", "SEED", "with --generate: draw samples, not the best token",
-     AT(options.sample), 0, LARGEST, .needs = "generate"},
-    {0, "stop-id", "ID", "with --generate: a sequence ends with this token",
-     AT(options.stop_id), 0, INT32_MAX, .needs = "generate"},
-    {0, "top-k", "K", "write the K largest logits of each token too",
-     AT(options.top_k), 1, PP_MOST_TOP_K, .needs = "logprobs"},
-    {0, "entropy", NULL, "write the entropy at each token too", AT(job.entropy),
-     .needs = "logprobs"},
     {0, "objective-cases", "FILE", "compute objectives on given numbers",
      AT(options.cases),
-     .excludes = "steps epochs eval logprobs verify print-memory data"},
+     .excludes = "steps epochs eval verify print-memory data"},
     {0, "verify", NULL, "compare with one rank in fp64, and stop",
-     AT(options.verify),
+     AT(runner.options.verify),
      .excludes =
          "steps epochs save stream-weights dump-grads trace print-memory "
-         "logprobs resume profile"},
+         "resume profile"},
     {0, "shrink", NULL, "with --verify: a small model and data",
-     AT(options.shrink), .needs = "verify", .excludes = "weights"},
+     AT(runner.options.shrink), .needs = "verify", .excludes = "weights"},
     {0, "json", NULL, "with --verify: JSON instead of a table",
      AT(options.json), .needs = "verify"},
 
@@ -260,20 +192,18 @@ const struct tool_option pprun_option_table[] = {
     {0, "trace-steps", "N", "with --trace: the last N steps (1)",
      AT(options.trace_steps), 1, 1 << 20, .needs = "trace"},
     {0, "print-metadata-hash", NULL, "print a hash of each rank's sequences",
-     AT(job.metadata), .needs = "steps|?epochs", .excludes = "verify"},
+     AT(runner.job.metadata), .needs = "steps|?epochs", .excludes = "verify"},
     {0, "svg", "FILE", "draw the curves of the run, again and again",
      AT(options.svg), .needs = TRAINING, .excludes = "verify"},
     {0, "time-products", NULL, "add the share of matrix products to each line",
-     AT(job.time_products), .needs = STEPS " device=cpu"},
-
-    {.group = "Output"},
+     AT(runner.job.time_products), .needs = STEPS " device=cpu"},
     {0},
 };
 
 /* Refuses two outputs in one place: the first would be lost. */
-static int check_outputs(struct pprun *p)
+static int check_outputs(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct pprun_options *o = &pprun_of(p)->options;
     const struct {
         const char *option, *path;
     } outputs[] = {
@@ -283,8 +213,7 @@ static int check_outputs(struct pprun *p)
         {"profile", o->profile},
         {"dump-grads", p->job.dump_grads},
         {"svg", o->svg},
-        {"record-routing", o->record_routing},
-        {"logprobs", o->logprobs},
+        {"record-routing", p->options.record_routing},
         {"output", p->tool->output},
     };
     const size_t n = sizeof outputs / sizeof *outputs;
@@ -301,35 +230,10 @@ static int check_outputs(struct pprun *p)
     return 0;
 }
 
-static int check_files(struct pprun *p)
+static int check_purpose(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
-    if (o->logprobs && strcmp(o->logprobs, "-") && p->tool->output)
-        return tool_usage(p->tool,
-                          "--output needs --logprobs -: the result goes to "
-                          "'%s'",
-                          o->logprobs);
-    return check_outputs(p);
-}
-
-static int check_transport(struct pprun *p)
-{
-    const struct pprun_options *o = &p->options;
-    if (o->transport == PPRUN_NCCL && o->device != PPRUN_CUDA)
-        return tool_usage(p->tool, "--transport nccl needs --device cuda");
-    if (o->transport == PPRUN_MPI && o->device != PPRUN_CPU)
-        return tool_usage(p->tool, "--transport mpi needs --device cpu");
-    if (o->transport != PPRUN_THREADS && (o->verify || o->plan))
-        return tool_usage(p->tool, "%s needs --transport threads, not %s",
-                          o->verify ? "--verify" : "--print-memory",
-                          transports[o->transport]);
-    return 0;
-}
-
-static int check_purpose(struct pprun *p)
-{
-    const struct pprun_options *o = &p->options;
-    if (o->verify && o->dtype == PPRUN_BF16)
+    const struct runner_options *o = &p->options;
+    if (o->verify && o->dtype == RUNNER_BF16)
         return tool_usage(p->tool, "--verify needs --dtype fp32 or fp64: the "
                                    "rounding of bf16 would hide errors");
     const struct pp_router_options *r = &p->job.settings.router;
@@ -337,22 +241,23 @@ static int check_purpose(struct pprun *p)
         return tool_usage(p->tool,
                           "--verify needs --router rule=documents: other "
                           "losses depend on what shares a microbatch");
-    if (!p->job.optim.steps && !o->epochs && !o->eval && !o->logprobs &&
-        !o->generate && !o->plan && !o->verify && !o->cases)
+    const struct pprun_options *own = &pprun_of(p)->options;
+    if (!p->job.optim.steps && !own->epochs && !o->plan && !o->verify &&
+        !own->cases)
         return tool_usage(p->tool,
-                          "nothing to do: give --steps, --epochs, --eval, "
-                          "--logprobs, --generate, --print-memory or "
-                          "--verify");
+                          "nothing to do: give --steps, --epochs, "
+                          "--print-memory or --verify; ppscore evaluates and "
+                          "scores");
     return 0;
 }
 
-int pprun_read_options(struct pprun *p, int argc, char **argv)
+int pprun_read_options(struct runner *p, int argc, char **argv)
 {
     struct tool *t = p->tool;
-    t->base = p;
-    return tool_read_options(t, argc, argv) || check_transport(p) ||
-                   tool_check_options(t) || check_files(p) ||
-                   pprun_take_settings(p) || check_purpose(p)
+    t->base = pprun_of(p);
+    return tool_read_options(t, argc, argv) || runner_check_transport(p) ||
+                   tool_check_options(t) || check_outputs(p) ||
+                   runner_take_settings(p) || check_purpose(p)
                ? -1
                : 0;
 }

@@ -73,26 +73,28 @@ static void print_time(char text[32], double seconds)
                  (int)fmod(seconds / 60, 60));
 }
 
-bool pprun_lines_shown(const struct pprun *p)
+bool pprun_lines_shown(const struct runner *p)
 {
     return p->tool->quiet || p->tool->out != stdout || !isatty(STDOUT_FILENO) ||
            !isatty(STDERR_FILENO);
 }
 
-void pprun_show_progress(struct pprun *p, const struct pp_step_report *r)
+void pprun_show_progress(struct runner *p, const struct pp_step_report *r)
 {
-    int64_t done = r->step - p->first_step, left = p->job.optim.steps - r->step;
-    double each = (pp_clock() - p->start) / (double)(done > 0 ? done : 1);
+    struct pprun *own = pprun_of(p);
+    int64_t done = r->step - own->first_step,
+            left = p->job.optim.steps - r->step;
+    double each = (pp_clock() - own->start) / (double)(done > 0 ? done : 1);
     int width = 10, full = (int)(width * r->step / p->job.optim.steps);
     char bubble[32] = "", val[32] = "", time[32];
     char curve[4 * PPRUN_CURVE + 3];
-    add_loss(&p->curve, r->loss);
-    draw(&p->curve, curve);
+    add_loss(&own->curve, r->loss);
+    draw(&own->curve, curve);
     if (r->bubble >= 0)
         snprintf(bubble, sizeof bubble, "  bubble %.0f%%", 100 * r->bubble);
     if (r->has_val_loss)
         snprintf(val, sizeof val, "  val_loss %.4f", r->val_loss);
-    print_time(time, left > 0 ? each * (double)left : pp_clock() - p->start);
+    print_time(time, left > 0 ? each * (double)left : pp_clock() - own->start);
     /* A line that stays is shown whenever the last one was. */
     bool stays = left == 0 || r->has_val_loss;
     if (stays)

@@ -40,7 +40,7 @@ static bool has_frozen(const struct pp_model *m)
 
 /* Refuses recomputation, and units without gradients. A profile has plain times
  * of all; ppsplit adds the cost of recomputation to them. */
-static int check_plain(const struct pprun *p)
+static int check_plain(const struct runner *p)
 {
     const struct pp_job *j = &p->job;
     for (int s = 0; s < j->schedule->graph->n_stages; s++)
@@ -56,9 +56,10 @@ static int check_plain(const struct pprun *p)
     return 0;
 }
 
-int pprun_record_init(struct pprun *p)
+int pprun_record_init(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    struct pprun *own = pprun_of(p);
+    const struct pprun_options *o = &own->options;
     struct pp_job *j = &p->job;
     int64_t n = 0;
     if (o->profile && check_plain(p))
@@ -76,17 +77,17 @@ int pprun_record_init(struct pprun *p)
         return -1;
     if (o->svg && pp_output_check(o->svg, &p->tool->err))
         return -1;
-    if (o->trace && !(p->trace = tool_open(p->tool, o->trace)))
+    if (o->trace && !(own->trace = tool_open(p->tool, o->trace)))
         return -1;
-    if (o->profile && !(p->profile = tool_open(p->tool, o->profile)))
+    if (o->profile && !(own->profile = tool_open(p->tool, o->profile)))
         return -1;
     return pprun_curves_draw(p, &p->tool->err);
 }
 
-int pprun_record_close(struct pprun *p)
+int pprun_record_close(struct runner *p)
 {
-    int rc = p->trace ? tool_close(p->tool, p->trace) : 0;
-    if (p->profile && tool_close(p->tool, p->profile))
+    int rc = pprun_of(p)->trace ? tool_close(p->tool, pprun_of(p)->trace) : 0;
+    if (pprun_of(p)->profile && tool_close(p->tool, pprun_of(p)->profile))
         rc = -1;
     return rc;
 }
@@ -146,7 +147,7 @@ static size_t find_parts(const struct pp_record *r, int step, double origin,
 }
 
 /* Finds memory over time, from the begin of the pass. */
-static int find_curves(const struct pprun *p, const struct pp_record *r,
+static int find_curves(const struct runner *p, const struct pp_record *r,
                        double begin, struct pass *s, struct pp_err *err)
 {
     int n = r->schedule->graph->n_rows, rc = 0;
@@ -176,8 +177,8 @@ static int find_curves(const struct pprun *p, const struct pp_record *r,
     return rc;
 }
 
-static int view_pass(const struct pprun *p, const struct pp_record *r, int step,
-                     int pass, double origin, struct pass *s,
+static int view_pass(const struct runner *p, const struct pp_record *r,
+                     int step, int pass, double origin, struct pass *s,
                      struct pp_trace *t, struct pp_err *err)
 {
     size_t n = (size_t)r->schedule->graph->n_rows;
@@ -207,12 +208,13 @@ static int view_pass(const struct pprun *p, const struct pp_record *r, int step,
     return 0;
 }
 
-static int write_trace(const struct pprun *p, const struct pp_record *r,
+static int write_trace(const struct runner *p, const struct pp_record *r,
                        struct pp_err *err)
 {
     const struct pp_plan_name plan = pp_manifest_plan_name(&p->manifest);
     struct pp_trace_writer *w = NULL;
-    int wish = p->options.trace_steps ? p->options.trace_steps : 1, rc = 0;
+    int given = pprun_of(p)->options.trace_steps, wish = given ? given : 1;
+    int rc = 0;
     int first = wish < r->n_steps ? r->n_steps - wish : 0;
     double origin = earliest(r, first);
     for (int k = first; k < r->n_steps && !rc; k++)
@@ -223,7 +225,7 @@ static int write_trace(const struct pprun *p, const struct pp_record *r,
             t.plan = plan.text;
             t.names = p->manifest.row_names;
             if (!rc && !w)
-                rc = pp_trace_open(&w, p->trace, &t, err);
+                rc = pp_trace_open(&w, pprun_of(p)->trace, &t, err);
             if (!rc)
                 rc = pp_trace_add(w, &t, err);
             finish_pass(&s, r->schedule->graph->n_rows);
@@ -241,12 +243,13 @@ static bool may_stall(FILE *f)
 
 int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
 {
-    struct pprun *p = ctx;
-    if (p->job.save && (may_stall(p->trace) || may_stall(p->profile)))
+    struct runner *p = ctx;
+    if (p->job.save &&
+        (may_stall(pprun_of(p)->trace) || may_stall(pprun_of(p)->profile)))
         pprun_release_signals();
-    if (p->trace && write_trace(p, r, err))
+    if (pprun_of(p)->trace && write_trace(p, r, err))
         return -1;
-    if (!p->profile)
+    if (!pprun_of(p)->profile)
         return 0;
     if (r->n_profiled == 0)
         return pp_fail(
@@ -257,6 +260,6 @@ int pprun_recorded(void *ctx, const struct pp_record *r, struct pp_err *err)
                  "--profile: the microbatches are too similar to separate the "
                  "cost of a token from that of a pair of tokens; the time is "
                  "divided by operation counts");
-    pp_profile_write(p->profile, &r->profile);
+    pp_profile_write(pprun_of(p)->profile, &r->profile);
     return 0;
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_report - the output of a run: a JSON line for every step, and
- * log-probabilities. */
+/* pprun_report - the output of a run: a JSON line for every step. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -11,16 +10,7 @@
 #include "pprun.h"
 #include "run/execute/batch.h"
 
-static void write_val_metrics(const struct pprun *p,
-                              const struct pp_step_report *r,
-                              struct pp_json_writer *w)
-{
-    if (r->val_metrics)
-        pprun_write_metrics(w, pp_objectives[p->job.settings.objective.number],
-                            pprun_columns(&p->eval), "val_", r->val_metrics);
-}
-
-static void write_step(const struct pprun *p, const struct pp_step_report *r,
+static void write_step(const struct runner *p, const struct pp_step_report *r,
                        FILE *f)
 {
     struct pp_json_writer w = {.f = f};
@@ -61,20 +51,21 @@ static void write_step(const struct pprun *p, const struct pp_step_report *r,
     if (p->model.generator && r->has_val_loss)
         pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
     if (r->metrics)
-        pprun_write_metrics(&w, pp_objectives[p->job.settings.objective.number],
-                            pprun_columns(&p->data), "", r->metrics);
-    write_val_metrics(p, r, &w);
+        runner_write_metrics(&w,
+                             pp_objectives[p->job.settings.objective.number],
+                             runner_columns(&p->data), "", r->metrics);
+    runner_write_val_metrics(p, r, &w);
     pp_json_end(&w);
     putc('\n', f);
 }
 
 /* Says once that a step had nothing to learn from. */
-static void note_unscored(struct pprun *p, const struct pp_step_report *r)
+static void note_unscored(struct runner *p, const struct pp_step_report *r)
 {
     char text[160];
-    if (p->unscored || !isnan(r->loss))
+    if (pprun_of(p)->unscored || !isnan(r->loss))
         return;
-    p->unscored = true;
+    pprun_of(p)->unscored = true;
     snprintf(text, sizeof text,
              "step %" PRId64 " has no scored token, so its loss is null; later "
              "ones like it are not named",
@@ -84,15 +75,15 @@ static void note_unscored(struct pprun *p, const struct pp_step_report *r)
 
 int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
 {
-    struct pprun *p = ctx;
-    if (p->start == 0) {
-        p->start = pp_clock() - r->seconds;
-        p->first_step = r->step - 1;
+    struct runner *p = ctx;
+    if (pprun_of(p)->start == 0) {
+        pprun_of(p)->start = pp_clock() - r->seconds;
+        pprun_of(p)->first_step = r->step - 1;
     }
     if (p->tool->out == stdout)
         tool_erase(p->tool);
-    p->last_step = r->step;
-    p->stopped = r->stop;
+    pprun_of(p)->last_step = r->step;
+    pprun_of(p)->stopped = r->stop;
     char *line = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&line, &n);
@@ -118,7 +109,7 @@ int pprun_report(void *ctx, const struct pp_step_report *r, struct pp_err *err)
     const struct pp_layout layout = pp_job_layout(&p->job);
     for (int k = 0; k < pp_layout_ranks(&layout); k++)
         tool_say(p->tool, TOOL_DETAIL, "rank %d: at most %d %s were alive", k,
-                 r->peak_slots[k], pprun_slots(g));
+                 r->peak_slots[k], runner_slots(g));
     tool_say(p->tool, TOOL_DETAIL,
              "a step sends %" PRIu64 " messages of %" PRIu64 " bytes in all",
              r->messages, r->message_bytes);
@@ -133,37 +124,15 @@ void pprun_weights_missed(void *ctx, int64_t step, const char *why)
     pprun_lines_note(ctx, text);
 }
 
-static void write_evaluation(const struct pprun *p,
-                             const struct pp_step_report *r, FILE *f)
-{
-    struct pp_json_writer w = {.f = f};
-    pp_json_object(&w, NULL, PP_JSON_INLINE);
-    if (p->job.optim.steps > 0)
-        pp_json_int(&w, "step", r->step);
-    pp_json_real(&w, "val_loss", r->val_loss);
-    if (p->model.generator)
-        pp_json_real(&w, "val_generator_loss", r->val_generator_loss);
-    if (p->job.temperature > 0)
-        pp_json_real(&w, "temperature", p->job.temperature);
-    write_val_metrics(p, r, &w);
-    pp_json_end(&w);
-    putc('\n', f);
-}
-
 int pprun_evaluated(void *ctx, const struct pp_step_report *r,
                     struct pp_err *err)
 {
-    struct pprun *p = ctx;
-    bool trains = p->job.optim.steps > 0;
+    struct runner *p = ctx;
     char *line = NULL;
     size_t n = 0;
-    FILE *f = trains ? open_memstream(&line, &n) : p->tool->out;
+    FILE *f = open_memstream(&line, &n);
     if (f)
-        write_evaluation(p, r, f);
-    if (!trains)
-        return fflush(f) == 0 ? 0
-                              : pp_fail_errno(err, "writing %s failed",
-                                              pprun_output_name(p));
+        runner_write_evaluation(p, r, f);
     int rc = !f || fclose(f) ? pp_fail(err, PP_EXIT_SYSTEM, "out of memory")
              : pprun_lines_shown(p) ? pprun_lines_write(p, line, n, false, err)
                                     : 0;

@@ -32,22 +32,23 @@ static int lock_directory(const char *dir, int *lock, struct pp_err *err)
 }
 
 /* Returns the type of the weights in checkpoints. */
-static const struct pp_precision *saved_precision(const struct pprun *p)
+static const struct pp_precision *saved_precision(const struct runner *p)
 {
     const struct pp_precision *model =
         p->model.dtype ? pp_precision_find(p->model.dtype) : NULL;
-    switch (p->options.save_dtype) {
+    int dtype = pprun_of(p)->options.save_dtype;
+    switch (dtype) {
     case PPRUN_SAVE_RUN:
         return &pp_precisions[p->options.dtype];
     case PPRUN_SAVE_MODEL:
-        return model ? model : &pp_precisions[PPRUN_FP32];
+        return model ? model : &pp_precisions[RUNNER_FP32];
     default:
-        return &pp_precisions[p->options.save_dtype - PPRUN_SAVE_FP32];
+        return &pp_precisions[dtype - PPRUN_SAVE_FP32];
     }
 }
 
 /* Makes a directory that the run writes to, if it is missing. */
-static int prepare_directory(struct pprun *p, const char *dir, int *lock)
+static int prepare_directory(struct runner *p, const char *dir, int *lock)
 {
     struct pp_err *err = &p->tool->err;
     if (p->rank == 0 && mkdir(dir, 0777) != 0 && errno != EEXIST)
@@ -63,7 +64,7 @@ static int prepare_directory(struct pprun *p, const char *dir, int *lock)
 }
 
 /* Rank 0 alone looks where the weights go. */
-static int prepare_stream(struct pprun *p)
+static int prepare_stream(struct runner *p)
 {
     const char *path = p->job.stream.path;
     struct stat st;
@@ -72,32 +73,37 @@ static int prepare_stream(struct pprun *p)
     if (stat(path, &st) == 0 && (S_ISFIFO(st.st_mode) || S_ISSOCK(st.st_mode)))
         return 0;
     p->job.stream.is_dir = true;
-    return prepare_directory(p, path, &p->stream_lock);
+    return prepare_directory(p, path, &pprun_of(p)->stream_lock);
 }
 
-int pprun_prepare_save(struct pprun *p)
+int pprun_prepare_save(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
+    struct pprun *own = pprun_of(p);
     const char *source = p->manifest.model.source, *save = p->job.save;
     if (!save && !p->job.stream.path)
         return 0;
-    if ((save && prepare_directory(p, save, &p->save_lock)) ||
+    if ((save && prepare_directory(p, save, &own->save_lock)) ||
         prepare_stream(p))
         return -1;
     const struct pp_precision *saved = saved_precision(p);
     if (saved != &pp_precisions[p->options.dtype])
         p->job.save_bytes = saved->element_bytes;
-    if (pp_config_text(source, saved->hugging_face, &p->config_text, err) ||
-        pprun_generator_config(p, saved->hugging_face))
+    if (pp_config_text(source, saved->hugging_face, &own->config_text, err) ||
+        (p->model.generator &&
+         pp_config_text(
+             p->manifest.components[p->manifest.n_components - 1].source,
+             saved->hugging_face, &own->generator_config, err)))
         return -1;
     if (p->rank == 0 && pp_ckpt_check_source(source, err))
         return -1;
-    p->job.config_text = p->config_text;
+    p->job.config_text = own->config_text;
+    p->job.generator_config = own->generator_config;
     p->job.model_source = source;
     return 0;
 }
 
-int pprun_spare_checkpoints(struct pprun *p)
+int pprun_spare_checkpoints(struct runner *p)
 {
     const char *save = p->job.save;
     char *there = NULL;

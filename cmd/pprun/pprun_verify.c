@@ -19,7 +19,7 @@ enum { MAX_TRIES = 3 };
 
 /* State of one --verify. */
 struct verify {
-    struct pprun *p;
+    struct runner *p;
     struct pp_verify v;
     struct pp_packed single, eval_single; /* sequences of the first step and of
                                              --eval, one in each bin */
@@ -30,7 +30,7 @@ struct verify {
 
 /* Replaces *at by the first n_bins bins of *set in memory, or by synthetic bins
  * with --shrink. */
-static int take_bins(struct pprun *p, const struct pp_packed *set,
+static int take_bins(struct runner *p, const struct pp_packed *set,
                      size_t n_bins, const struct pp_synthetic_data *likeness,
                      struct pp_packed *at)
 {
@@ -46,7 +46,7 @@ static int take_bins(struct pprun *p, const struct pp_packed *set,
 }
 
 /* Its vocabulary stays, as the ids of synthetic data do. */
-static void shrink_generator(struct pprun *p)
+static void shrink_generator(struct runner *p)
 {
     const struct pp_mesh *x =
         &p->manifest.components[p->manifest.n_components - 1].mesh;
@@ -57,7 +57,7 @@ static void shrink_generator(struct pprun *p)
     p->generator.reads = p->model.hidden;
 }
 
-int pprun_verify_prepare(struct pprun *p)
+int pprun_verify_prepare(struct runner *p)
 {
     struct pp_job *j = &p->job;
     size_t tp = (size_t)j->mesh.tp, cp = (size_t)j->mesh.cp;
@@ -172,7 +172,7 @@ static void take_exact(const struct verify *y)
 static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
                        int64_t steps)
 {
-    struct pprun *p = y->p;
+    struct runner *p = y->p;
     const struct pp_job planned = p->job;
     struct pp_job *j = &p->job;
     enum pp_exit status;
@@ -192,7 +192,7 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
     j->digests = y->v.exact && as_planned;
     if (!as_planned) {
         j->device = &pp_device_cpu;
-        j->kernels = pprun_cpu_kernels(p, which != PP_VERIFY_TWIN);
+        j->kernels = runner_cpu_kernels(p, which != PP_VERIFY_TWIN);
     }
     struct pp_verify_job ctx = {&y->v, which, j->data,
                                 j->kernels->element_bytes};
@@ -207,10 +207,10 @@ static int run_variant(struct verify *y, enum pp_verify_run which, double lr,
                     ? NULL
                     : pp_verify_output;
     j->stop = NULL;
-    j->check_files = NULL; /* pprun_check_data has done it */
+    j->check_files = NULL; /* runner_check_data has done it */
     j->ctx = &ctx;
     tool_progress(p->tool, "%s", words[which]);
-    int rc = pprun_threads(p, &status);
+    int rc = runner_threads(p, &status);
     p->job = planned;
     return rc;
 }
@@ -358,7 +358,7 @@ static void print_verdict_json(const struct verify *y, const char *hint)
     putc('\n', w.f);
 }
 
-int pprun_verify(struct pprun *p)
+int pprun_verify(struct runner *p)
 {
     struct verify y = {.p = p};
     struct pp_err *err = &p->tool->err;
@@ -381,7 +381,7 @@ int pprun_verify(struct pprun *p)
         goto out;
     tool_erase(p->tool);
     pp_verify_hint(&y.v, hint);
-    if (p->options.json)
+    if (pprun_of(p)->options.json)
         print_verdict_json(&y, hint);
     else
         print_table(&y, hint);

@@ -94,7 +94,7 @@ struct pp_jsonl {
 int pp_jsonl_read(struct pp_jsonl *j, FILE *f, struct pp_documents *d,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Makes a column of all documents from the lines of pprun --logprobs: objects
+/* Makes a column of all documents from the lines of ppscore --logprobs: objects
  * with "sequence", the number of a document, and "logprobs", a number per token
  * of all its sequences. The column is replaced if there is one. Every document
  * must have a line. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* token_scores - columns of documents from the lines of pprun --logprobs, by
+/* token_scores - columns of documents from the lines of ppscore --logprobs, by
  * the number of the sequence: the log-probability of every token, or the ids
  * and the values of the largest logits at it. */
 #include "data/jsonl_sequence.h"

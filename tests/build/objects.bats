@@ -39,10 +39,12 @@ PLAN_TOOLS='ppsplit ppsched pppack'
         none 'further libraries'
 }
 
-# pprun must start on machines without MPI and NCCL. It opens them if needed.
-@test "pprun links neither MPI nor NCCL; its module links MPI" {
-    objdump -p "$BUILDDIR/cmd/pprun" | awk '$1 == "NEEDED" { print $2 }' |
-        grep -E '^lib(mpi|nccl|cublas)' | none 'in pprun'
+# They must start on machines without MPI and NCCL, and open them if needed.
+@test "pprun and ppscore link neither MPI nor NCCL; their module links MPI" {
+    for tool in pprun ppscore; do
+        objdump -p "$BUILDDIR/cmd/$tool" | awk '$1 == "NEEDED" { print $2 }' |
+            grep -E '^lib(mpi|nccl|cublas)' | none "in $tool"
+    done
     [ -f "$BUILDDIR/cmd/pprun-mpi.so" ] || skip 'this build has no MPI'
     objdump -p "$BUILDDIR/cmd/pprun-mpi.so" | grep -q 'NEEDED *libmpi'
     nm -D --defined-only "$BUILDDIR/cmd/pprun-mpi.so" |
@@ -68,7 +70,7 @@ PLAN_TOOLS='ppsplit ppsched pppack'
         s,.*/((bash-completion|zsh|fish)/),\1,' | sort \
         >"$BATS_TEST_TMPDIR/got"
     {
-        for tool in ppsplit ppsched pppack pprun; do
+        for tool in ppsplit ppsched pppack pprun ppscore; do
             echo "bin/$tool"
             echo "bash-completion/completions/$tool"
             echo "zsh/site-functions/_$tool"
@@ -86,6 +88,6 @@ PLAN_TOOLS='ppsplit ppsched pppack'
     diff -u "$BATS_TEST_TMPDIR/want" "$BATS_TEST_TMPDIR/got"
     # pprun finds its module there, wherever the whole of it is moved to.
     [ ! -f "$BUILDDIR/cmd/pprun-mpi.so" ] ||
-        "$(find . -path "*/bin/pprun")" --transport mpi --eval nosuch nosuch.json \
+        "$(find . -path "*/bin/ppscore")" --transport mpi --eval nosuch nosuch.json \
             2>&1 </dev/null | grep -q 'nosuch.json: No such file'
 }

@@ -14,7 +14,7 @@ setup_file() {
     run_args=(-q plan.json --data packed --init 1 --steps 3)
     pprun "${run_args[@]}" --save ckpt --trace trace.json --profile profile.json \
         >log
-    pprun -q plan.json --data packed --init 1 --top-k 2 --logprobs summed
+    ppscore -q plan.json --data packed --init 1 --top-k 2 --logprobs -o summed
     sed 's/, "xxh3": "[^"]*"//' summed >scores
     ppsched -q --export csv -o plan.csv plan.json
     awk 'BEGIN { for (i = 1; i < 40; i++) print i * 7 % 31 + 1 }' >lengths

@@ -70,16 +70,18 @@ plan() { ppsched -q -p 4 -s 1f1b -m "$1" "${@:2}"; }
     BATS_FILE_TMPDIR=$PWD set_up_run
     mkdir taken
     local option
-    for option in trace dump-grads save logprobs svg; do
-        local steps=(--steps 4)
-        [ $option != logprobs ] || steps=()
+    for option in trace dump-grads save svg; do
         run --separate-stderr pprun -q plan.json --data packed --init 1 \
-            "${steps[@]}" --$option none/file
+            --steps 4 --$option none/file
         echo "$option: $stderr"
         [ "$status" -eq 3 ]
         [ -z "$output" ]
         [ "$stderr" = 'pprun: none/file: No such file or directory' ]
     done
+    run --separate-stderr ppscore -q plan.json --data packed --init 1 \
+        --logprobs -o none/file
+    [ "$status" -eq 3 ]
+    [ "$stderr" = 'ppscore: none/file: No such file or directory' ]
     run --separate-stderr pprun -q plan.json --data packed --init 1 --steps 4 \
         --dump-grads taken
     [ "$status" -eq 3 ]
@@ -169,8 +171,8 @@ full() {
     full empty "${train[@]}" --svg a.svg --trace t.json --profile p.json
     full empty "${train[@]}" --svg a.svg --profile p.json --dump-grads g
     full empty "${train[@]}" --save ckpt -o log --trace t.json --svg a.svg
-    local score=(pprun -q ../experts.json --data ../packed --init 1)
-    full empty "${score[@]}" --record-routing r --logprobs l
-    full empty "${score[@]}" --logprobs - -o o
+    local score=(ppscore -q ../experts.json --data ../packed --init 1)
+    full empty "${score[@]}" --record-routing r --logprobs -o l
+    full empty "${score[@]}" --logprobs -o o
     full empty "${score[@]}" --generate 2 -o o
 }

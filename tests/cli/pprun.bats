@@ -80,8 +80,8 @@ fails() {
     run --separate-stderr pprun plan.json --data packed
     [ "$status" -eq 2 ]
     [ "${stderr_lines[0]}" = \
-        "pprun: nothing to do: give --steps, --epochs, --eval, --logprobs, --generate,\
- --print-memory or --verify" ]
+        "pprun: nothing to do: give --steps, --epochs, --print-memory or --verify;\
+ ppscore evaluates and scores" ]
     [ "${stderr_lines[1]}" = "try 'pprun --help'" ]
 }
 
@@ -234,8 +234,8 @@ END
         "pprun: writing standard output failed: No space left on device" ]
     fails 3 "pprun: *No space left on device" \
         pprun plan.json --data packed --init 1 --steps 1 -o /dev/full
-    fails 3 "pprun: writing /dev/full failed: *" \
-        pprun plan.json --data packed --init 1 --logprobs /dev/full
+    fails 3 "ppscore: writing /dev/full failed: *" \
+        ppscore plan.json --data packed --init 1 --logprobs -o /dev/full
 }
 
 @test "a directory that cannot be written keeps the old checkpoint" {
@@ -301,65 +301,12 @@ END
     cmp want got
     [ ! -e ckpt ]
     # Forward passes keep no gradients.
-    for forward in "--eval packed" "--logprobs lines"; do
+    for forward in "--eval packed" "--logprobs"; do
         # shellcheck disable=SC2086
-        pprun plan.json --data packed --print-memory $forward |
+        ppscore plan.json --data packed --print-memory $forward |
             jq -e 'all(.[]; .gradients == 0 and .optimizer == 0)'
     done
     fails 2 "try 'pprun --help'" pprun plan.json --print-memory
-}
-
-@test "the file of log-probabilities appears when it is complete" {
-    fails 3 "pprun: nosuch/lines: No such file or directory" \
-        pprun plan.json --data packed --init 1 --logprobs nosuch/lines
-    pprun plan.json --data packed --init 1 --logprobs lines
-    [ "$(jq -s length lines)" -eq "$(wc -l <data.jsonl)" ]
-    # Scores take 8 bytes in a file, before they are lines.
-    local kb error
-    kb=$(($(wc -c <lines) / 1024 - 1))
-    echo old >lines
-    for error in "1 pprun: .: no room for * bytes of scores: File too large" \
-        "$kb pprun: writing lines failed: File too large"; do
-        run --separate-stderr bash -c "ulimit -f ${error%% *}
-            pprun plan.json --data packed --init 1 --logprobs lines"
-        [ "$status" -eq 3 ]
-        # shellcheck disable=SC2053
-        [[ $stderr == ${error#* } ]]
-        [ "$(cat lines)" = old ]
-        [ -z "$(find . -name "lines*.tmp")" ]
-    done
-}
-
-# set_start VALUE: a copy of the packed directory whose first start is VALUE. The
-# checksum is right.
-set_start() {
-    rm -rf lying
-    cp -r packed lying
-    python3 - "$1" <<'EOF'
-import struct, subprocess, sys
-with open('lying/index', 'r+b') as f:
-    table = f.read()
-    entry = table.index(b'start' + bytes(27))
-    f.seek(struct.unpack_from('<Q', table, entry + 48)[0])
-    f.write(struct.pack('<I', int(sys.argv[1])))
-    f.seek(24)
-    line = subprocess.run(['xxhsum', '-H3'], input=f.read(), check=True,
-                          capture_output=True).stdout
-    f.seek(16)
-    f.write(struct.pack('<Q', int(line.split()[-1], 16)))
-EOF
-}
-
-@test "a start outside its document is refused" {
-    set_start 4294967295
-    fails 2 "pprun: lying/index: sequence 0: start '4294967295' must be *" \
-        pprun plan.json --data lying --init 1 --logprobs -
-    set_start 2147483647
-    fails 2 "pprun: lying/index: sequence 0: start '2147483647' must be *" \
-        pprun plan.json --data lying --init 1 --logprobs -
-    set_start 1
-    fails 2 "pprun: lying/index: input '*': tokens before position 1 are missing" \
-        pprun plan.json --data lying --init 1 --logprobs -
 }
 
 @test "a tokenizer that cannot be copied is found before the first step" {
@@ -496,14 +443,11 @@ refused() {
     refused "--eval-at-start needs --eval" --steps 1 --eval-at-start
     refused "--blas-threads needs --device cpu" --steps 1 --device cuda \
         --blas-threads 2
-    refused "--output needs --logprobs -: the result goes to 'x'" --logprobs x -o y
-    [ ! -e x ] && [ ! -e y ]
     while read -r option value; do
         # shellcheck disable=SC2086 # a flag has no value
-        refused "$option needs --steps" --eval packed $option $value
+        refused "$option needs --steps" $option $value
     done <<END
 --save d
---eval-every 1
 --dump-grads g
 --time-products
 --grad-accum 2
@@ -517,7 +461,6 @@ refused() {
 --lr-schedule cosine
 END
     refused "--decay-steps needs --lr-schedule cosine" --steps 9 --decay-steps 3
-    refused "--grad-accum needs --steps" --logprobs - --grad-accum 2
     # They are accepted if they have an effect.
     pprun plan.json --data packed --init 1 --steps 2 --lr 1e-2 \
         --lr-schedule cosine --min-lr 1e-3 -o log
@@ -548,16 +491,16 @@ END
     run --separate-stderr pppack -l 3 -o unscored <<<"$line"
     [ "${stderr_lines[0]}" = 'pppack: no token is scored, so pprun does not train on this data' ]
     # Also to evaluate and to verify, but not to score.
-    for how in '--steps 2' '--steps 2 --data packed --eval unscored' \
-        '--eval unscored' --verify; do
+    for how in 'pprun --steps 2' 'ppscore --eval unscored' 'pprun --verify' \
+        'pprun --steps 2 --data packed --eval unscored'; do
         # shellcheck disable=SC2086
-        run --separate-stderr pprun -q plan.json --data unscored --init 1 $how
+        run --separate-stderr $how --data unscored -q plan.json --init 1
         [ "$status" -eq 2 ]
         [ -z "$output" ]
-        [ "$stderr" = "pprun: unscored: none of its '3' tokens is scored; look\
+        [ "$stderr" = "${how%% *}: unscored: none of its '3' tokens is scored; look\
  at the masks and labels of the documents, or pack with a larger -l" ]
     done
-    pprun -q plan.json --data unscored --init 1 --logprobs scores
+    ppscore -q plan.json --data unscored --init 1 --logprobs -o scores
     # Two steps of four microbatches; the first has none.
     {
         printf "%s\n" "$line" "$line" "$line" "$line"

@@ -80,7 +80,7 @@ for path in sys.argv[1:]:
 
 @test "every flipped bit of a list of log-probabilities is found" {
     mkdir lists
-    pprun -q plan.json --data packed --init 1 --top-k 2 --logprobs lists/scores
+    ppscore -q plan.json --data packed --init 1 --top-k 2 --logprobs -o lists/scores
     local column
     for column in logprobs topk; do
         flips lists pppack -q -l 48 -o again \
@@ -93,7 +93,7 @@ for path in sys.argv[1:]:
 }
 
 @test "a list that was changed on purpose has no checksums" {
-    pprun -q plan.json --data packed --init 1 --logprobs list
+    ppscore -q plan.json --data packed --init 1 --logprobs -o list
     unfit() {
         run --separate-stderr pppack -q -l 48 -o unfit --add-column \
             logprobs=bad data.jsonl
@@ -129,14 +129,16 @@ for path in sys.argv[1:]:
     pppack -q -l 48 -o other data.jsonl
     damage other/labels
     local arguments
-    for arguments in '--data other --steps 1' '--data packed --eval other' \
-        '--data packed --steps 1 --eval other' '--data other --logprobs lines' \
-        '--data other --verify' '--data other --verify --shrink'; do
+    for arguments in 'pprun --data other --steps 1' \
+        'ppscore --data packed --eval other' \
+        'pprun --data packed --steps 1 --eval other' \
+        'ppscore --data other --logprobs -o lines' \
+        'pprun --data other --verify' 'pprun --data other --verify --shrink'; do
         # shellcheck disable=SC2086
-        run --separate-stderr pprun -q plan.json --init 1 $arguments
+        run --separate-stderr $arguments -q plan.json --init 1
         echo "$arguments: $stderr"
         [ "$status" -eq 2 ]
-        [ "$stderr" = 'pprun: other/labels: wrong checksum: the file is damaged' ]
+        [ "$stderr" = "${arguments%% *}: other/labels: wrong checksum: the file is damaged" ]
         [ -z "$output" ]
     done
 }
@@ -229,20 +231,20 @@ safetensors: wrong checksum: the file is damaged; resuming from\
  directory; the checkpoint before it is ckpt/step-00000002: give --fall-back to\
  resume from it" ]
     # Its weights can be used, as those of other systems.
-    pprun -q "${run_args[@]}" --eval packed --weights ckpt/step-00000003 -o got
+    ppscore -q "${run_args[@]}" --eval packed --weights ckpt/step-00000003 -o got
 }
 
 @test "damaged weights of a checkpoint are refused" {
     local from=ckpt/step-00000003
-    pprun -q "${run_args[@]}" --eval packed --weights $from -o got
+    ppscore -q "${run_args[@]}" --eval packed --weights $from -o got
     damage $from/optimizer/state.safetensors
-    pprun -q "${run_args[@]}" --eval packed --weights $from -o got
+    ppscore -q "${run_args[@]}" --eval packed --weights $from -o got
     damage $from/model-00001-of-00002.safetensors
     for weights in $from $from/model.safetensors.index.json; do
-        run --separate-stderr pprun "${run_args[@]}" --eval packed \
+        run --separate-stderr ppscore "${run_args[@]}" --eval packed \
             --weights $weights
         [ "$status" -eq 2 ]
-        [ "$stderr" = "pprun: $from/model-00001-of-00002.safetensors: wrong\
+        [ "$stderr" = "ppscore: $from/model-00001-of-00002.safetensors: wrong\
  checksum: the file is damaged" ]
     done
 }

@@ -41,7 +41,7 @@ ones too; pack the good ones as documents" \
     refused "pairs: holds preference pairs, and --objective sft would train on \
 the rejected answers too; pack the chosen ones as documents" \
         plan.json --data packed --eval pairs --init 1 --steps 1
-    pprun plan.json --data pairs --init 1 --logprobs scores
+    ppscore plan.json --data pairs --init 1 --logprobs -o scores
     [ "$(wc -l <scores)" -eq 1 ]
 }
 

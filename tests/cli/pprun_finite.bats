@@ -64,17 +64,17 @@ wild=(--optimizer sgd --lr 1e6 --clip 0)
         "${wild[@]}" --save evaluated
     [ "$(jq -c '[.step, .val_loss]' <<<"${lines[-1]}")" = '[2,null]' ]
     [ -z "$(ls evaluated)" ]
-    diverges 'pprun: step 0: the loss of the evaluation is *' \
-        pprun nan.json --eval packed
+    diverges 'ppscore: step 0: the loss of the evaluation is *' \
+        ppscore nan.json --eval packed
     [ -z "$output" ]
 }
 
 @test "log-probabilities that are not finite are not written" {
-    diverges 'pprun: sequence 0: the log-probability of token 1 is nan' \
-        pprun nan.json --data packed --logprobs scores
+    diverges 'ppscore: sequence 0: the log-probability of token 1 is nan' \
+        ppscore nan.json --data packed --logprobs -o scores
     [ ! -e scores ]
-    diverges 'pprun: sequence 0: the log-probability of token 1 is nan' \
-        pprun nan.json --data packed --logprobs -
+    diverges 'ppscore: sequence 0: the log-probability of token 1 is nan' \
+        ppscore nan.json --data packed --logprobs
     [ -z "$output" ]
 }
 

@@ -139,9 +139,9 @@ says() {
 @test "messages that carry their size, and scores" {
     mpi 2 pprun --transport mpi --message-size exchange two.json "${options[@]}" >out
     diff <(numbers want) <(numbers out)
-    pprun two.json --data packed --init 1 --logprobs lines.want
-    mpi 2 pprun --transport mpi two.json --data packed --init 1 \
-        --logprobs lines
+    ppscore two.json --data packed --init 1 --logprobs -o lines.want
+    mpi 2 ppscore --transport mpi two.json --data packed --init 1 \
+        --logprobs -o lines
     [ -s lines ]
     cmp lines.want lines
 }
@@ -150,8 +150,8 @@ says() {
     data 4 9 | jq -c '{input_ids: .input_ids[:12]}' |
         pppack -q -l 32 -o prompts
     local draw=(--data prompts --init 1 --generate 3 --sample 3 two.json)
-    pprun -q "${draw[@]}" >drawn.want
-    mpi 2 pprun -q --transport mpi "${draw[@]}" >drawn
+    ppscore -q "${draw[@]}" >drawn.want
+    mpi 2 ppscore -q --transport mpi "${draw[@]}" >drawn
     [ "$(wc -l <drawn)" -eq 9 ]
     cmp drawn.want drawn
 }

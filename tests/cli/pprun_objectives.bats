@@ -159,6 +159,15 @@ END
         $r[5].loss == $r[0].loss'
 }
 
+@test "help lists the settings of an option in 80 columns" {
+    pprun --objective help >help
+    grep -q '^  clip-high=X  *how far ratios rise (0.2); also ' help
+    grep -q '^  average-logprobs  ' help
+    pprun --router help | grep -q '^  rule=WORD .*: tokens,'
+    pprun --loss help | grep -q '^  mtp=X .*(0.1)'
+    run ! grep -E '.{81}' help
+}
+
 @test "bad cases are refused with their line and place" {
     refused() {
         run -2 --separate-stderr cases <<<"$1"

@@ -184,9 +184,9 @@ fails() {
 
 @test "recording needs steps and no recomputation" {
     fails 2 "pprun: --trace needs --steps" \
-        pprun --data packed --init 1 --eval packed --trace t plan.json
+        pprun --data packed --init 1 --trace t plan.json
     fails 2 "pprun: --profile needs --steps" \
-        pprun --data packed --init 1 --eval packed --profile t plan.json
+        pprun --data packed --init 1 --profile t plan.json
     fails 2 "pprun: --trace-steps needs --trace" \
         run_pprun --steps 3 --trace-steps 2 plan.json
     # One of the two was lost.

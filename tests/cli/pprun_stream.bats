@@ -96,8 +96,8 @@ is_whole() {
     cmp weights/latest/config.json saved/latest/config.json
     [ ! -e weights/latest/optimizer ]
     # A run takes them, and compares their checksums.
-    pprun -q one.json --weights weights/latest --eval packed >a
-    pprun -q one.json --weights saved/latest --eval packed >b
+    ppscore -q one.json --weights weights/latest --eval packed >a
+    ppscore -q one.json --weights saved/latest --eval packed >b
     cmp a b
 }
 

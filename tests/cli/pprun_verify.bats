@@ -123,7 +123,7 @@ refuses() {
     for option in --shrink --json; do
         refuses "$option needs --verify" $option --steps 1 plan.json
     done
-    for option in "--steps 1" "--save x" "--dump-grads x" "--logprobs x" \
+    for option in "--steps 1" "--save x" "--dump-grads x" \
         "--trace x" "--profile x" "--resume x" --print-memory; do
         # shellcheck disable=SC2086 # words
         refuses "--verify and ${option% *} exclude each other" --verify $option plan.json

@@ -17,7 +17,7 @@ setup_file() {
     pprun -q one.json --data packed --init 1 --steps 1 --save trained -o log
     mkdir w
     cp trained/latest/model.safetensors w/first
-    pprun -q plan.json --weights trained/latest/model.safetensors \
+    ppscore -q plan.json --weights trained/latest/model.safetensors \
         --eval packed -o want
 }
 
@@ -49,7 +49,7 @@ append() {
 
 # eval_with: the loss with the changed weights.
 eval_with() {
-    run --separate-stderr pprun plan.json --weights w/model.safetensors \
+    run --separate-stderr ppscore plan.json --weights w/model.safetensors \
         --eval packed
     echo "status $status, stderr: $stderr"
 }
@@ -77,7 +77,7 @@ eval_with() {
     change "$(append lm_head.weight '[67, 32]')" other
     eval_with
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: w/model.safetensors: 'lm_head.weight' differs from \
+    [ "$stderr" = "ppscore: w/model.safetensors: 'lm_head.weight' differs from \
 'model.embed_tokens.weight', but tie_word_embeddings is true; set it to false \
 in config.json" ]
 }
@@ -88,7 +88,7 @@ in config.json" ]
     eval_with
     [ "$status" -eq 0 ]
     [ "$output" = "$(cat want)" ]
-    [ "$stderr" = "pprun: w/model.safetensors: 1 tensor has no place in the \
+    [ "$stderr" = "ppscore: w/model.safetensors: 1 tensor has no place in the \
 model: 'model.layers.6.mlp.gate_proj.bias'" ]
     change "$(append model.layers.0.rotary_emb.inv_freq '[2]')" two
     eval_with
@@ -107,12 +107,12 @@ the whole model" ]]
         >w/model.safetensors
     eval_with
     [ "$status" -eq 2 ]
-    [ "$stderr" = "pprun: w/model.safetensors: is a pointer of git-lfs, not the \
+    [ "$stderr" = "ppscore: w/model.safetensors: is a pointer of git-lfs, not the \
 file; run 'git lfs pull'" ]
     touch model-llama/pytorch_model.bin
-    run --separate-stderr pprun plan.json --eval packed
+    run --separate-stderr ppscore plan.json --eval packed
     [ "$status" -eq 2 ]
-    [[ "$stderr" == "pprun: 'model-llama' has pytorch_model.bin, which is not \
+    [[ "$stderr" == "ppscore: 'model-llama' has pytorch_model.bin, which is not \
 safetensors; "* ]]
 }
 

@@ -44,7 +44,7 @@ fits() {
     fits ppsched --check --semantics all plan.json
     ppsched -p 4 -s interleaved -m 8 --export csv-comms --cost 1,1,1,9 >p.csv
     fits ppsched --check --semantics all --depth 0 --csv p.csv
-    for tool in ppsplit ppsched pppack pprun; do
+    for tool in ppsplit ppsched pppack pprun ppscore; do
         fits $tool --help
         fits $tool --help all
     done
@@ -133,9 +133,9 @@ is for 32: rank 0 needs "* ]]
     pack=(-o small)
     sized 24
     pprun -q --print-memory --eval packed --data small --steps 1 short.json
-    run -0 --separate-stderr pprun --print-memory --eval large --data packed \
+    run -0 --separate-stderr ppscore --print-memory --eval large --data packed \
         long.json
-    [[ $stderr == "pprun: large: microbatches have up to 480 tokens, but the \
+    [[ $stderr == "ppscore: large: microbatches have up to 480 tokens, but the \
 plan is for 160: rank "*"; pack it with a smaller -l" ]]
     run -0 --separate-stderr pprun --print-memory --data small short.json
     [ -z "$stderr" ]

@@ -1,11 +1,11 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# tools - tests the table of options that all four programs share:
+# tools - tests the table of options that all programs share:
 # synonyms, sizes, hints for mistakes, --help, and shell completion.
 
 bats_require_minimum_version 1.5.0
 
-TOOLS='ppsplit ppsched pppack pprun'
+TOOLS='ppsplit ppsched pppack pprun ppscore'
 
 setup() {
     cd "$BATS_TEST_TMPDIR"
@@ -253,7 +253,7 @@ completes() {
     completes '' pprun --steps ''
     completes '--dp' pppack --dp
     # Former names are not offered.
-    completes '--print-memory --print-metadata-hash' pprun --pri
+    completes '--print-metadata-hash --print-memory' pprun --pri
     completes '--profile' pprun --pro
     mkdir data && touch data.jsonl
     completes 'data' pprun --data da

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* fuzz_scores - reads any bytes as the lines of pprun --logprobs. They are
+/* fuzz_scores - reads any bytes as the lines of ppscore --logprobs. They are
  * refused with the name of the file, or give every token a number, or as many
  * ids as every other. */
 #include <math.h>

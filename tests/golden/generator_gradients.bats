@@ -79,7 +79,7 @@ one_step() {
     jq -se '[.[0].val_loss - .[1].loss, .[0].val_generator_loss -
         .[1].generator_loss] | all(fabs < 1e-12)' steps.jsonl
     # Empty microbatches of the last pass count nothing.
-    pprun -q --eval packed --dtype fp64 --weights "$D/model" plan.json |
+    ppscore -q --eval packed --dtype fp64 --weights "$D/model" plan.json |
         jq -e --slurpfile want "$D/expected.json" '$want[0] as $w
             | (.val_loss - $w.losses[0] | fabs) < 1e-9 and
               (.val_generator_loss - $w.generator_losses[0] | fabs) < 1e-9'

@@ -91,8 +91,8 @@ ten_steps() {
 logprobs() {
     skip_some
     plan "$GOLDEN/$1/model" 2
-    pprun -q --data packed --weights "$GOLDEN/$1/model" \
-        --logprobs logprobs.jsonl plan.json
+    ppscore -q --data packed --weights "$GOLDEN/$1/model" \
+        --logprobs -o logprobs.jsonl plan.json
     jq -se --slurpfile data "$GOLDEN/data.jsonl" \
         --slurpfile want "$GOLDEN/$1/expected.json" --argjson tolerance $LOSS \
         "$CLOSE"' ($data | map(.labels // .input_ids | map(. != -100))) as $s

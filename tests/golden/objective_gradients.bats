@@ -165,8 +165,8 @@ rewards() {
     pprun -q --data packed --weights "$GOLDEN/$of" --steps 1 --clip 0 \
         --optimizer sgd --dtype "$2" --objective reward \
         --dump-grads grads.safetensors plan.json >steps.jsonl
-    pprun -q --data packed --weights "$GOLDEN/$of" --dtype "$2" \
-        --logprobs found plan.json
+    ppscore -q --data packed --weights "$GOLDEN/$of" --dtype "$2" \
+        --logprobs -o found plan.json
     jq -se --arg of "$of" --argjson bound "$3" '.[0].losses[$of] as $loss |
         .[1].loss / $loss - 1 | fabs < $bound' "$GOLDEN/expected.json" steps.jsonl
     jq -se --arg of "$of" --argjson bound "$5" '[.[0].rewards[$of],
@@ -201,8 +201,8 @@ scores() {
     # shellcheck disable=SC2086
     ppsplit -q --zero 0 $1 --cp "$2" "$GOLDEN/model" | ppsched -q $3 -m 2 >plan.json
     pppack -q -l 96 --cp "$2" -o packed "$GOLDEN/grpo.jsonl"
-    pprun -q --data packed --weights "$GOLDEN/model" --dtype fp64 --top-k 5 \
-        --entropy --logprobs lines "${@:4}" plan.json
+    ppscore -q --data packed --weights "$GOLDEN/model" --dtype fp64 --top-k 5 \
+        --entropy --logprobs -o lines "${@:4}" plan.json
     # A line has the sequences of a group.
     jq -s '[.[] | to_entries | map(.value |= if type == "array" then . else [] end) |
             from_entries] | {
@@ -228,9 +228,9 @@ scores() {
     scores '-p 2 --dp 2' 2 '-s 1f1b' --temperature 0.8
     run ! scores '-p 1' 1 '-s gpipe'
     [[ $output == *'entropy is off by'* || $output == *'logprobs is off by'* ]]
-    run -2 --separate-stderr pprun --data packed --weights "$GOLDEN/model" \
-        --logprobs - --top-k 99 plan.json
-    [ "$stderr" = "pprun: --top-k: '99' is more than the vocabulary of 32" ]
+    run -2 --separate-stderr ppscore --data packed --weights "$GOLDEN/model" \
+        --logprobs --top-k 99 plan.json
+    [ "$stderr" = "ppscore: --top-k: '99' is more than the vocabulary of 32" ]
 }
 
 @test "the comparison sees every option" {

@@ -247,7 +247,7 @@ gemma2() {
     plan one.json llama -s 1f1b -m 3 -- -p 1
     plan two.json llama -s 1f1b -m 3 -- -p 2 --tp 2
     pppack -q -l 32 --tp 2 -o plain data.jsonl
-    pprun -q --data plain --init 7 --logprobs lists --top-k 12 one.json
+    ppscore -q --data plain --init 7 --logprobs -o lists --top-k 12 one.json
     pppack -q -l 32 --tp 2 --add-column topk=lists -o taught plain
     local packed=taught o=(--objective distill --optimizer sgd)
     cpu host one.json "${o[@]}"
@@ -276,8 +276,9 @@ gemma2() {
     near 1e-5 ranks host
     gpu half one.json "${o[@]}" --dtype bf16
     jq -se '.[0].loss - .[2].loss | fabs < 0.02' host/log half/log
-    pprun -q --data pairs --init 5 --logprobs host.scores one.json
-    "$EMULATED" -q --device cuda --data pairs --init 5 --logprobs scores ranks.json
+    ppscore -q --data pairs --init 5 --logprobs -o host.scores one.json
+    "$BUILDDIR/tests/kernels/ppscore_emulated" -q --device cuda --data pairs \
+        --init 5 --logprobs -o scores ranks.json
     paste -d '\n' host.scores scores | jq -se '[range(0; length; 2) as $i |
         [.[$i].rewards, .[$i + 1].rewards] | transpose[] |
         .[0] - .[1] | fabs < 1e-5] | length == 12 and all'

@@ -343,9 +343,10 @@ $(hostname) differ in the packed data"
 }
 
 @test "log-probabilities are gathered" {
-    ranks 2 two.json --data packed --init 1 --logprobs lines
+    local PPRUN=$BUILDDIR/tests/kernels/ppscore_emulated
+    ranks 2 two.json --data packed --init 1 --logprobs -o lines
     all 0 2
-    "$PPRUN" --device cuda two.json --data packed --init 1 --logprobs want
+    "$PPRUN" --device cuda two.json --data packed --init 1 --logprobs -o want
     [ -s want ]
     cmp want lines
 }

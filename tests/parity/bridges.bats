@@ -186,7 +186,7 @@ setup() {
     local o=(--objective 'grpo,kl=none' --dtype fp64)
     DATA=rollouts plan 1f1b -p 2 --cp 2 --encoder-mesh dp=3
     pprun -q --data rollouts --steps 2 "${o[@]}" plan.json >apart.jsonl
-    pprun --print-memory --data rollouts --steps 1 "${o[@]:0:4}" plan.json >need.json
+    pprun --print-memory --data rollouts --steps 1 "${o[@]:0:2}" plan.json >need.json
     ppsched --stats --objective grpo plan.json |
         jq -e --slurpfile need need.json '.rank_bytes == [$need[0][].total]'
     DATA=rollouts plan 1f1b -p 1
@@ -260,9 +260,9 @@ setup() {
     compare whole/latest half/latest
     # Its weights open anywhere.
     plan 1f1b -p 2
-    pprun -q --data packed --weights whole/latest --logprobs got plan.json
+    ppscore -q --data packed --weights whole/latest --logprobs -o got plan.json
     plan 1f1b -p 3 --encoder-mesh pp=2
-    pprun -q --data packed --resume whole --logprobs want plan.json
+    ppscore -q --data packed --resume whole --logprobs -o want plan.json
     diff got want
 }
 

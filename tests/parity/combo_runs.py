@@ -218,8 +218,8 @@ class Runs:
             self.call("mv", ["mv", "-T", name + "-again", name])
         if p["objective"] == "distill":
             self.call("teacher", [
-                "pprun", "-q", "--data", name, "--init", 2, "--top-k", 5,
-                "--logprobs", name + ".teacher", "one.json"])
+                "ppscore", "-q", "--data", name, "--init", 2, "--top-k", 5,
+                "-o", name + ".teacher", "one.json"])
             self.call("mv", ["mv", "-T", name, name + "-plain"])
             self.call("pppack", ["pppack", *options, "-o", name, "--add-column",
                                  "topk=%s.teacher" % name, name + "-plain"])
@@ -247,13 +247,15 @@ class Runs:
 
     def pprun(self, name, plan, words, first=("pprun",)):
         p = self.p
+        reads = name in ("scores", "generate", "evaluate")
+        if reads:
+            first = ("ppscore",)
         objective = ["--objective", ",".join([p["objective"], *p["options"]])]
         if p["objective"] == "sft" or name in ("scores", "generate"):
             objective = []
         run = list(p["run"])
         for option in (["--message-size"] if plan == "one.json" else []) + (
-                LOSSES
-                if name in ("scores", "generate", "evaluate") else []):
+                LOSSES if reads else []):
             while option in run:
                 at = run.index(option)
                 del run[at:at + 2]
@@ -326,7 +328,7 @@ class Runs:
             "--top-k", 3, "--entropy"]
         for name, plan in (("one", "one.json"), ("many", "plan.json")):
             self.pprun("scores", plan, ["--dtype", "fp64", *options,
-                                        "--logprobs", name + ".scores"])
+                                        "--logprobs", "-o", name + ".scores"])
         self.compare_logs("many.scores", "one.scores")
 
     def evaluate(self):

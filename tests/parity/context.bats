@@ -58,10 +58,10 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 }
 @test "context-parallel ranks score all sequences" {
     ppsplit -p 2 --cp 4 model-llama | ppsched -s 1f1b -m 3 >four.json
-    pprun four.json --data packed --weights base-llama/ckpt/latest \
-        --dtype fp64 --logprobs four.scores
-    pprun llama.json --data packed --weights base-llama/ckpt/latest \
-        --dtype fp64 --logprobs one.scores
+    ppscore four.json --data packed --weights base-llama/ckpt/latest \
+        --dtype fp64 --logprobs -o four.scores
+    ppscore llama.json --data packed --weights base-llama/ckpt/latest \
+        --dtype fp64 --logprobs -o one.scores
     paste four.scores one.scores | jq -se '
         [range(0; length; 2) as $i | .[$i].sequence == .[$i + 1].sequence and
             ([.[$i].logprobs, .[$i + 1].logprobs] | transpose |
@@ -76,8 +76,8 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
             ids = ids (t ? "," : "") int(rand() * 67)
         print "{\"input_ids\": [" ids "]}" } }' >long.jsonl
     pppack -l 600 --cp 4 -o long long.jsonl
-    score() { pprun "$1.json" --data long --init 3 --row-invariant \
-        --logprobs "$1.scores"; }
+    score() { ppscore "$1.json" --data long --init 3 --row-invariant \
+        --logprobs -o "$1.scores"; }
     score llama
     for how in "4" "2 --cp-exchange a2a"; do
         # shellcheck disable=SC2086
@@ -99,16 +99,16 @@ losses() {
     local type how kind m
     for type in fp32 fp64; do
         losses llama.json --dtype $type --row-invariant >one.losses
-        pprun -q llama.json --data packed --init 3 --dtype $type \
-            --row-invariant --logprobs one.scores
+        ppscore -q llama.json --data packed --init 3 --dtype $type \
+            --row-invariant --logprobs -o one.scores
         while read -r kind m how; do
             # shellcheck disable=SC2086
             ppsplit -q $how --cp-exact model-llama |
                 ppsched -q -s "$kind" -m "$m" >exact.json
             diff <(losses exact.json --dtype $type) one.losses
             rm -f exact.scores
-            pprun -q exact.json --data packed --init 3 --dtype $type \
-                --logprobs exact.scores
+            ppscore -q exact.json --data packed --init 3 --dtype $type \
+                --logprobs -o exact.scores
             cmp exact.scores one.scores
         done <<'END'
 1f1b 2 -p 2 --cp 2 --dp 2 --cp-exchange a2a

@@ -68,7 +68,7 @@ close_lines() {
 
 @test "both copies score, each sequence once" {
     for plan in llama both-llama; do
-        pprun "$plan.json" --data packed --init 5 --logprobs "$plan.jsonl"
+        ppscore "$plan.json" --data packed --init 5 --logprobs -o "$plan.jsonl"
     done
     cmp llama.jsonl both-llama.jsonl
 }

@@ -12,7 +12,7 @@ setup_file() {
     data 1 12 >data.jsonl
     pppack -q -l 64 --cp 4 --bins-multiple 2 -o plain data.jsonl
     plan one -p 1 -- gpipe
-    pprun -q --data plain --init 2 --logprobs teacher --top-k 9 one.plan
+    ppscore -q --data plain --init 2 --logprobs -o teacher --top-k 9 one.plan
     pppack -q -l 64 --cp 4 --bins-multiple 2 -o packed \
         --add-column topk=teacher plain
 }
@@ -79,7 +79,7 @@ agrees() {
 }
 
 @test "nothing is to learn from all logits of oneself" {
-    pprun -q --data plain --init 1 --dtype fp64 --logprobs self --top-k 67 one.plan
+    ppscore -q --data plain --init 1 --dtype fp64 --logprobs -o self --top-k 67 one.plan
     pppack -q -l 64 --cp 4 --bins-multiple 2 -o own --add-column topk=self packed
     learn one --data own
     # The lists hold numbers of fp32.
@@ -91,7 +91,7 @@ agrees() {
 
 @test "an evaluation has the loss of the step before its update" {
     learn one --eval packed
-    pprun -q --data packed --eval packed --init 1 --dtype fp64 \
+    ppscore -q --data packed --eval packed --init 1 --dtype fp64 \
         --objective distill one.plan >one.val
     jq -se '.[0].loss - .[1].val_loss | fabs < 1e-12' one.log one.val
 }

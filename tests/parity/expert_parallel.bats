@@ -385,10 +385,10 @@ capped() { capped_as position "$@"; }
     data 3 6 >prompts.jsonl
     pppack -q -l 64 -o prompts prompts.jsonl
     plan plan.json 1f1b 2 -p 2 --dp 2 --ep 2
-    pprun -q --generate 5 --init 1 --data prompts plan.json >all.jsonl
+    ppscore -q --generate 5 --init 1 --data prompts plan.json >all.jsonl
     plan plan.json 1f1b 2 -p 2 --dp 2 --ep 2 --expert-capacity 0.001 \
         --expert-padding
-    pprun -q --generate 5 --init 1 --data prompts plan.json >kept.jsonl
+    ppscore -q --generate 5 --init 1 --data prompts plan.json >kept.jsonl
     cmp all.jsonl kept.jsonl
     [ -s all.jsonl ]
 }

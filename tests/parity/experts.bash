@@ -32,7 +32,7 @@ alike_over_ep() {
     local ep of options=(--data packed --init 5 --row-invariant)
     for ep in 1 2 4; do
         "$1" $ep
-        pprun -q plan.json "${options[@]}" --logprobs "scores-$ep" >/dev/null
+        ppscore -q plan.json "${options[@]}" --logprobs -o "scores-$ep" >/dev/null
         pprun -q plan.json "${options[@]}" --steps 1 --lr 0 \
             --dump-grads "grads-$ep" | jq .loss >"loss-$ep"
     done

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
-# generate - pprun --generate: the same tokens on every mesh, with the
+# generate - ppscore --generate: the same tokens on every mesh, with the
 # log-probabilities and the frequencies of the model, and rollouts that train.
 
 bats_require_minimum_version 1.5.0
@@ -23,14 +23,14 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 # generate DATA PLAN OPTION...
 generate() {
-    pprun -q --data "$1" --init 1 --dtype fp64 --generate "${@:3}" "$2"
+    ppscore -q --data "$1" --init 1 --dtype fp64 --generate "${@:3}" "$2"
 }
 
 # scored OPTION...: adds what --logprobs says about the lines of `out`.
 scored() {
     jq -c '{input_ids: (.prompt + .response)}' out >whole.jsonl
     pppack -q -l 64 -o whole whole.jsonl
-    pprun -q --data whole --init 1 --dtype fp64 --logprobs scores "$@" one.json
+    ppscore -q --data whole --init 1 --dtype fp64 --logprobs -o scores "$@" one.json
     paste out scores | jq -c --slurp '[range(0; length; 2) as $i |
         .[$i] + {scores: .[$i + 1]} | .n = (.prompt | length)][]' >both
 }
@@ -69,8 +69,8 @@ scored() {
     generate same one.json 1 --sample 1 --temperature 0.2 >out
     generate same one.json 1 | head -n 1 |
         jq -c '{input_ids: (.prompt + .response)}' | pppack -q -l 64 -o whole
-    pprun -q --data whole --init 1 --dtype fp64 --temperature 0.2 --top-k 67 \
-        --logprobs scores one.json
+    ppscore -q --data whole --init 1 --dtype fp64 --temperature 0.2 --top-k 67 \
+        --logprobs -o scores one.json
     # Chi-squared; tokens that are expected less than five times are one cell.
     jq -ne --slurpfile score scores --slurpfile lines out '
         [$lines[].response[0]] as $drawn | $score[0] |
@@ -101,11 +101,11 @@ scored() {
 @test "generated rollouts train, and agree with the sampler" {
     local options=(--init 1 --dtype fp64 --temperature 0.8)
     jq -c '., .' prompts.jsonl | pppack -q -l 32 -o twice
-    pprun -q --data twice "${options[@]}" --generate 4 --sample 5 two.json |
+    ppscore -q --data twice "${options[@]}" --generate 4 --sample 5 two.json |
         jq -c '.group = (.sequence / 2 | floor) | .rewards = (.response[0] % 7) |
             del(.sequence, .temperature)' >rollouts.jsonl
     pppack -q -l 96 --bins-multiple 2 -o once rollouts.jsonl
-    pprun -q --data once "${options[@]}" --logprobs scores two.json
+    ppscore -q --data once "${options[@]}" --logprobs -o scores two.json
     pppack -q -l 96 --bins-multiple 2 --advantages leave-one-out -o rollouts \
         --add-column prev_logprobs=scores rollouts.jsonl
     pprun -q --data rollouts "${options[@]}" --steps 1 \
@@ -124,7 +124,7 @@ scored() {
     ppsplit -q -p 1 model-dynamic | ppsched -q -s gpipe -m 2 >dynamic.json
     generate prompts dynamic.json $((most - n)) >out
     run -2 --separate-stderr generate prompts dynamic.json $((most - n + 1))
-    [[ $stderr == "pprun: --generate: bin "*": sequence "*" has 12 tokens; with '7' more it is longer than the 18 positions of the model" ]]
+    [[ $stderr == "ppscore: --generate: bin "*": sequence "*" has 12 tokens; with '7' more it is longer than the 18 positions of the model" ]]
 }
 
 @test "ranks that divide sequences draw the same tokens" {
@@ -145,7 +145,7 @@ scored() {
 
 @test "unknown tokens are refused" {
     run -2 --separate-stderr generate prompts one.json 3 --stop-id 67
-    [ "$stderr" = "pprun: --stop-id: '67' is not in the vocabulary of 67" ]
-    run -2 --separate-stderr generate prompts one.json 3 --logprobs -
-    [[ $stderr == *'--generate'*'--logprobs'* ]]
+    [ "$stderr" = "ppscore: --stop-id: '67' is not in the vocabulary of 67" ]
+    run -2 --separate-stderr generate prompts one.json 3 --logprobs
+    [[ $stderr == *'--logprobs'*'--generate'* ]]
 }

@@ -96,7 +96,8 @@ refuses() {
 pprun does not train with"
     generates '-p 1' '-p 1' "$D"
     refuses "$of --profile" --data text --steps 3 --profile p.json
-    refuses "$of --generate" --data text --generate 2
+    run -2 --separate-stderr ppscore --init 1 --data text --generate 2 plan.json
+    [ "$stderr" = "ppscore: $of --generate" ]
     refuses "$of --message-size max" --data text --steps 1 --message-size max
     refuses "$of --print-metadata-hash" --data text --steps 1 \
         --print-metadata-hash

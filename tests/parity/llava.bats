@@ -133,8 +133,8 @@ refuses() {
     plan zb-h1 -p 2
     train half --resume half
     compare whole/latest half/latest
-    pprun -q --data packed --weights whole/latest --logprobs got plan.json
-    pprun -q --data packed --resume whole --logprobs want plan.json
+    ppscore -q --data packed --weights whole/latest --logprobs -o got plan.json
+    ppscore -q --data packed --resume whole --logprobs -o want plan.json
     diff got want
 }
 
@@ -224,7 +224,7 @@ so a plan cannot be exact; try --cp 1" ]]
     plan seq1f1b -p 2
     refuses "/schedule/slices: '2', but images" --data packed plan.json
     plan 1f1b -p 2
-    run -2 --separate-stderr pprun -q --data packed --generate 3 plan.json
+    run -2 --separate-stderr ppscore -q --data packed --generate 3 plan.json
     [[ $stderr == *"for which --generate makes no data" ]]
     sed 's/31,31,31,31/1,1,1,1/g' data.jsonl >other.jsonl
     pppack -q --image-token 1 --patch 4 -l 40 -o other other.jsonl

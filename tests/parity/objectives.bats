@@ -129,9 +129,21 @@ long() {
 
 @test "an evaluation has the loss of the step before its update" {
     step eval 2 1f1b pairs --dtype fp64 --objective dpo,sft-weight=.2
-    pprun -q --data pairs --eval pairs --init 1 --dtype fp64 \
+    ppscore -q --data pairs --eval pairs --init 1 --dtype fp64 \
         --objective dpo,sft-weight=.2 eval.plan >eval.val
     jq -se '.[0].loss - .[1].val_loss | fabs < 1e-12' eval.log eval.val
+}
+
+@test "-v prints the settings of an objective, and they can be given again" {
+    step said 2 1f1b pairs --objective dpo,beta=.2,sft-weight=.3,preset=trl
+    pprun -v --data pairs --init 1 --steps 1 --lr 1e-2 said.plan \
+        --objective dpo,beta=.2,sft-weight=.3,preset=trl >once 2>said
+    local given
+    given=$(sed -n 's/^pprun: --objective //p' said)
+    [[ $given == dpo,preset=trl,*,beta=0.2,*,sft-aggregate=token-mean,* ]]
+    pprun -q --data pairs --init 1 --steps 1 --lr 1e-2 said.plan \
+        --objective "$given" >again
+    diff <(jq '[.loss, .grad_norm]' once) <(jq '[.loss, .grad_norm]' again)
 }
 
 # at_start N DATA PLAN OPTION...: the evaluation of step 0 has the loss and the N
@@ -154,7 +166,7 @@ at_start() {
     at_start 17 rollouts dp.plan "${GRPO[@]}"
     # More passes than one.
     ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m 1 >few.plan
-    pprun -q --data rollouts --eval rollouts --init 1 --dtype fp64 "${GRPO[@]}" \
+    ppscore -q --data rollouts --eval rollouts --init 1 --dtype fp64 "${GRPO[@]}" \
         few.plan | jq -e --slurpfile want start.log 'to_entries | length == 18 and
         all(.[]; $want[0][.key] - .value | fabs < 1e-9)'
     step preference 2 1f1b pairs --objective dpo,sft-weight=.2
@@ -173,7 +185,7 @@ at_start() {
 # log-probabilities that it gives them in the bins of rollouts.
 own() {
     step zero 2 1f1b rollouts "${GRPO[@]}"
-    pprun -q --data rollouts --init 1 --logprobs scores "${@:2}" zero.plan
+    ppscore -q --data rollouts --init 1 --logprobs -o scores "${@:2}" zero.plan
     local add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
     pppack -q -l 64 --bins-multiple 4 -o "$1" "${add[@]}" rollouts
     pppack -q -l 200 -o "$1.wide" "${add[@]}" rollouts.jsonl
@@ -211,7 +223,7 @@ certify() {
     local add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
     # shellcheck disable=SC2086
     ppsplit -q -p 1 $2 "$1" | ppsched -q -s gpipe -m "$3" >mesh.plan
-    pprun -q --data rollouts.parts --init 1 --logprobs scores mesh.plan
+    ppscore -q --data rollouts.parts --init 1 --logprobs -o scores mesh.plan
     pppack -q -l 96 --cp 4 --bins-multiple 2 -o meshed "${add[@]}" rollouts.parts
     # shellcheck disable=SC2086
     ppsplit -q -p 2 -c 2 --placement v $2 "$1" | ppsched -q -s zbv -m "$3" >mesh.plan
@@ -257,7 +269,7 @@ is_near() {
     local plan m add=(--add-column prev_logprobs=scores --add-column logprobs=scores)
     m=$(bins rollouts.parts)
     ppsplit -q -p 1 model-llama | ppsched -q -s gpipe -m "$m" >one.plan
-    pprun -q --data rollouts.parts --init 1 --row-invariant --logprobs scores one.plan
+    ppscore -q --data rollouts.parts --init 1 --row-invariant --logprobs -o scores one.plan
     pppack -q -l 96 --cp 4 --bins-multiple 2 -o rows.parts "${add[@]}" rollouts.parts
     ppsplit -q -p 2 model-llama |
         ppsched -q -s seq1f1b --slices 3 -m "$m" >slices.plan
@@ -276,7 +288,7 @@ is_near() {
 
 @test "a reference's log-probabilities are added to packed pairs" {
     ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m "$(bins pairs)" >ref.plan
-    pprun -q --data pairs --init 2 --dtype fp64 --logprobs ref.scores ref.plan
+    ppscore -q --data pairs --init 2 --dtype fp64 --logprobs -o ref.scores ref.plan
     pppack -q -l 64 --bins-multiple 4 -o referenced \
         --add-column ref_logprobs=ref.scores pairs
     cmp pairs/input_ids referenced/input_ids
@@ -290,7 +302,7 @@ is_near() {
 }
 
 @test "log-probabilities of other sequences are refused" {
-    pprun -q --data rollouts --init 1 --logprobs - \
+    ppscore -q --data rollouts --init 1 --logprobs \
         <(ppsplit -q -p 1 model-llama | ppsched -q -s 1f1b -m 4) >summed
     sed 's/, "xxh3": "[^"]*"//' summed >scores
     unfit() {
@@ -327,7 +339,7 @@ is_near() {
     for o in grpo dpo; do
         local data=rollouts
         [ $o = grpo ] || data=pairs
-        pprun -q --data $data.wide --init 1 --dtype fp64 --logprobs $o.scores \
+        ppscore -q --data $data.wide --init 1 --dtype fp64 --logprobs -o $o.scores \
             $o.plan
         # A case of all sequences, from the input and --logprobs alone.
         jq -sc --slurpfile in $data.jsonl --arg o $o '
@@ -412,10 +424,10 @@ is_near() {
     pppack -q -l 64 -o bare bare.jsonl
     refused --data bare --objective grpo
     [ "$stderr" = "pprun: bare: --objective grpo needs the column ref_logprobs:\
- write FILE with pprun --logprobs, then pppack -l 64 --add-column\
+ write FILE with ppscore --logprobs, then pppack -l 64 --add-column\
  ref_logprobs=FILE -o NEW bare" ]
     # The cure cures.
-    pprun -q --data bare --init 2 --logprobs FILE plan.plan
+    ppscore -q --data bare --init 2 --logprobs -o FILE plan.plan
     pppack -q -l 64 --add-column ref_logprobs=FILE -o NEW bare
     pprun -q --data NEW --init 1 --steps 1 --objective grpo plan.plan |
         jq -e '.kl_penalty > 0'

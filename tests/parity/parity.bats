@@ -156,8 +156,8 @@ split() {
 @test "log-probabilities are the same bits, each sequence once, in order" {
     ppsplit -p 1 model-llama | ppsched -s gpipe -m 1 >one.json
     ppsplit -p 4 model-llama | ppsched -s 1f1b -m 7 >four.json
-    pprun one.json --data packed --init 5 --logprobs one.jsonl
-    pprun four.json --data packed --init 5 --logprobs four.jsonl
+    ppscore one.json --data packed --init 5 --logprobs -o one.jsonl
+    ppscore four.json --data packed --init 5 --logprobs -o four.jsonl
     cmp one.jsonl four.jsonl
     diff <(jq .sequence one.jsonl) <(seq 0 59)
     diff <(jq -c '.logprobs | length' one.jsonl) \
@@ -168,7 +168,7 @@ split() {
 
 @test "evaluation alone prints the loss that training prints" {
     ppsplit -p 2 model-llama | ppsched -s 1f1b -m 4 >plan.json
-    pprun plan.json --eval eval --weights base-llama/ckpt/latest >alone
+    ppscore plan.json --eval eval --weights base-llama/ckpt/latest >alone
     diff <(jq .val_loss alone) <(tail -n 1 base-llama/log | jq .val_loss)
 }
 
@@ -196,8 +196,8 @@ split() {
 @test "with --row-invariant, scores do not depend on packing or split" {
     ppsplit -p 2 model-llama | ppsched -s 1f1b -m 3 >two.json
     pppack -l 200 --pad-to 8 -o wide data.jsonl
-    pprun llama.json --data wide --init 1 --row-invariant --logprobs wide.scores
-    pprun two.json --data packed --init 1 --row-invariant --logprobs scores
+    ppscore llama.json --data wide --init 1 --row-invariant --logprobs -o wide.scores
+    ppscore two.json --data packed --init 1 --row-invariant --logprobs -o scores
     cmp wide.scores scores
     pprun two.json --data packed --init 1 --steps 2 --row-invariant \
         --grad-accum 2 >two.log

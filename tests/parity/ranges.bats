@@ -169,9 +169,9 @@ END
         plan $cp 1f1b 4 -p 2 --cp-exchange $how model-llama >plan.json
         for scores in one whole; do
             rm -f "$scores.scores"
-            pprun -q "$([ $scores = one ] && echo llama || echo plan).json" \
+            ppscore -q "$([ $scores = one ] && echo llama || echo plan).json" \
                 --data packed4 --init 3 --row-invariant \
-                --logprobs "$scores.scores"
+                --logprobs -o "$scores.scores"
         done
         # The gather has them for all. Find the whole ones in the index.
         [ $how = ring ] || cmp one.scores whole.scores

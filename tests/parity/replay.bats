@@ -33,7 +33,7 @@ plan() {
     ppsplit -q "$@" model-qwen2-moe-ep | ppsched -q -s "$kind" -m "$m" >"$file"
 }
 
-score() { pprun -q --data packed --dtype fp64 --logprobs scores "$@"; }
+score() { ppscore -q --data packed --dtype fp64 --logprobs -o scores "$@"; }
 
 # big_step NAME OPTION...: a step so large that the weights after it are the
 # gradients.
@@ -112,7 +112,7 @@ replayed() {
     local options=(--data policy --dtype fp64 --objective grpo --steps 1
         --init 6 --clip 0 --optimizer sgd --lr 100)
     plan grpo.plan gpipe "$n" -p 1
-    pprun -q --data drawn --dtype fp64 --init 5 --logprobs scores \
+    ppscore -q --data drawn --dtype fp64 --init 5 --logprobs -o scores \
         --record-routing before grpo.plan
     pprun -q "${options[@]}" --replay-routing before --save grpo.saved \
         grpo.plan >/dev/null
@@ -131,12 +131,12 @@ replayed() {
 @test "processes write the file of threads" {
     needs_mpirun
     plan mpi.plan 1f1b "$((N / 2))" -p 2 --dp 2 --ep 2
-    mpirun --allow-run-as-root --oversubscribe -n 4 pprun -q --transport mpi \
-        --data packed --dtype fp64 --init 5 --logprobs scores \
+    mpirun --allow-run-as-root --oversubscribe -n 4 ppscore -q --transport mpi \
+        --data packed --dtype fp64 --init 5 --logprobs -o scores \
         --record-routing processes mpi.plan
     cmp routes processes
-    mpirun --allow-run-as-root --oversubscribe -n 4 pprun -q --transport mpi \
-        --data packed --dtype fp64 --init 6 --logprobs scores \
+    mpirun --allow-run-as-root --oversubscribe -n 4 ppscore -q --transport mpi \
+        --data packed --dtype fp64 --init 6 --logprobs -o scores \
         --replay-routing routes --record-routing processes mpi.plan
     cmp routes processes
     [ -z "$(find . -name 'processes.*.tmp')" ]
@@ -197,8 +197,10 @@ these have "* ]]
     plan short.plan gpipe 2 -p 1
     pprun -q --data packed --init 5 --steps 1 --record-routing some short.plan \
         >/dev/null
-    refused 2 "bin '2' has no experts for position 0; record a run that goes \
-through all data" --data packed --logprobs scores --replay-routing some one.plan
+    run -2 --separate-stderr ppscore -q --init 5 --data packed --logprobs \
+        --replay-routing some one.plan
+    [[ $stderr == "ppscore: "*"bin '2' has no experts for position 0; record a \
+run that goes through all data" ]]
     pprun -q --data packed --init 5 --steps 1 --replay-routing some \
         short.plan >/dev/null
 }
@@ -262,7 +264,7 @@ skewed() {
     done >even.jsonl
     pppack -q -l 8 -a none --rows 1 --no-shuffle --cp 2 -o even even.jsonl
     plan even.plan gpipe 7 -p 1
-    pprun -q --data even --init 5 --logprobs scores \
+    ppscore -q --data even --init 5 --logprobs -o scores \
         --record-routing even.routes even.plan
     pprun -q --data even --init 5 --steps 3 --lr 0 --profile one.profile \
         even.plan >/dev/null

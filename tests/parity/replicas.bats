@@ -46,10 +46,10 @@ setup() { cd "$BATS_FILE_TMPDIR"; }
 
 @test "replicas score with the bits of one rank" {
     ppsplit -p 2 --dp 2 model-llama | ppsched -s 1f1b -m 3 >two.json
-    pprun two.json --data packed --weights base-llama/ckpt/latest \
-        --logprobs two.scores
-    pprun llama.json --data packed --weights base-llama/ckpt/latest \
-        --logprobs one.scores
+    ppscore two.json --data packed --weights base-llama/ckpt/latest \
+        --logprobs -o two.scores
+    ppscore llama.json --data packed --weights base-llama/ckpt/latest \
+        --logprobs -o one.scores
     cmp two.scores one.scores
 }
 

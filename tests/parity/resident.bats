@@ -23,14 +23,14 @@ END
         print "]}" } }' | pppack -q -l 256 -o packed -
 }
 
-# peak ARGS...: prints the most resident bytes of pprun with ARGS.
+# peak PROGRAM ARGS...: prints the most resident bytes of PROGRAM with ARGS.
 peak() {
     python3 - "$@" <<'END'
 import os, sys
 pid = os.fork()
 if pid == 0:
     os.dup2(os.open('/dev/null', os.O_WRONLY), 1)
-    os.execvp('pprun', ['pprun', '-q', '--data', 'packed'] + sys.argv[1:])
+    os.execvp(sys.argv[1], [sys.argv[1], '-q', '--data', 'packed'] + sys.argv[2:])
 _, status, usage = os.wait4(pid, 0)
 print(usage.ru_maxrss * 1024)
 sys.exit(status != 0)
@@ -42,16 +42,17 @@ END
     for ranks in 1 2; do
         ppsplit -q -p "$ranks" m |
             ppsched -q -s gpipe -m 3 --data packed -o plan.json
-        for how in "--steps 1" "--steps 1 --eval packed" "--logprobs -"; do
+        for how in "pprun --steps 1" "pprun --steps 1 --eval packed" \
+            "ppscore --logprobs"; do
             # shellcheck disable=SC2086
             start=$(peak $how --print-memory plan.json)
             # shellcheck disable=SC2086
-            plan=$(pprun -q --data packed $how --print-memory plan.json |
+            plan=$($how -q --data packed --print-memory plan.json |
                 jq 'map(.total) | add')
             # shellcheck disable=SC2086
             most=$(peak $how --init 1 plan.json)
             echo "$ranks $how: plan $plan, growth $((most - start))"
-            [[ $how == --logprobs* ]] || [ "$plan" -ge $((512 << 20)) ]
+            [[ $how == ppscore* ]] || [ "$plan" -ge $((512 << 20)) ]
             if [ "$plan" -ge $((512 << 20)) ]; then
                 jq -ne "($most - $start) / $plan | . > 0.95 and . < 1.05"
             fi
@@ -59,12 +60,12 @@ END
     done
 }
 
-# measure ARGS...: prints the most memory of pprun with ARGS that is not of a
+# measure ARGS...: prints the most memory of ppscore with ARGS that is not of a
 # file, and its peak of all resident memory, in kB.
 measure() {
     python3 - "$@" <<'END'
 import re, subprocess, sys, time
-run = subprocess.Popen(['pprun', '-q'] + sys.argv[1:])
+run = subprocess.Popen(['ppscore', '-q'] + sys.argv[1:])
 most = peak = 0
 while run.poll() is None:
     try:
@@ -93,7 +94,7 @@ END
                 printf ", %d", rand() * 64
             print "]}" } }' | pppack -q -l 256 -o "many$n" -
         ppsplit -q -p 2 m | ppsched -q -s 1f1b -m 8 -o plan.json
-        measure --data "many$n" --init 1 --logprobs "scores$n" plan.json >"most$n"
+        measure --data "many$n" --init 1 --logprobs -o "scores$n" plan.json >"most$n"
         [ "$(wc -l <"scores$n")" -eq "$n" ]
     done
     read -r few_most few_peak <most1000
@@ -117,7 +118,7 @@ END
             printf "{\"input_ids\": [%d", i % 64
             for (t = 1; t < 26; t++) printf ", %d", i * t % 64
             print "]}" } }' | pppack -q -l 256 -o packed -
-        peak --init 1 --top-k 64 --logprobs scores plan.json >"most$n"
+        peak ppscore --init 1 --top-k 64 -o scores plan.json >"most$n"
         [ "$(wc -l <scores)" -eq "$n" ]
     done
     echo "$(cat most100) bytes, then $(cat most1000)"

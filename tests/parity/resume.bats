@@ -199,7 +199,7 @@ near() {
     # Settings that moments do not depend on may change. Weights can be read
     # alone.
     again llama --steps 3 --eps 1e-6 --weight-decay 0.1 --clip 2 >/dev/null
-    pprun -q llama.json --data packed --eval packed --resume ckpt |
+    ppscore -q llama.json --data packed --eval packed --resume ckpt |
         jq -e '.val_loss > 0'
 }
 

@@ -70,7 +70,7 @@ REWARD=(--objective reward)
     divided sized pairs.sized '-p 2 --cp 2' "$(bins pairs.sized)" 1f1b -- \
         "${REWARD[@]}"
     for sizes in one sized; do
-        pprun -q --data pairs.sized --init 1 --dtype fp64 --logprobs $sizes.scores \
+        ppscore -q --data pairs.sized --init 1 --dtype fp64 --logprobs -o $sizes.scores \
             $sizes.plan
     done
     paste -d '\n' one.scores sized.scores | jq -se '[range(0; length; 2) as $i |
@@ -88,15 +88,15 @@ REWARD=(--objective reward)
         "${REWARD[@]}" exact.plan >exact.log
     diff <(metrics one.log | jq 'del(.grad_norm)') \
         <(metrics exact.log | jq 'del(.grad_norm)')
-    pprun -q --data pairs.parts --init 1 --logprobs one.scores --row-invariant \
+    ppscore -q --data pairs.parts --init 1 --logprobs -o one.scores --row-invariant \
         one.plan
-    pprun -q --data pairs.parts --init 1 --logprobs exact.scores exact.plan
+    ppscore -q --data pairs.parts --init 1 --logprobs -o exact.scores exact.plan
     cmp one.scores exact.scores
 }
 
 @test "the loss follows from the rewards of --logprobs" {
     step two 2 1f1b pairs --dtype fp64 "${REWARD[@]}"
-    pprun -q --data pairs --init 1 --dtype fp64 --logprobs scores two.plan
+    ppscore -q --data pairs --init 1 --dtype fp64 --logprobs -o scores two.plan
     jq -se --slurpfile log two.log '
         map(.rewards | .[0] - .[1]) | $log[0] as $l |
         length == 8 and
@@ -109,12 +109,12 @@ REWARD=(--objective reward)
     local mesh m
     m=$(bins pairs.parts)
     step one 1 gpipe pairs.parts --dtype fp64 "${REWARD[@]}"
-    pprun -q --data pairs.parts --init 1 --dtype fp64 --logprobs one one.plan
+    ppscore -q --data pairs.parts --init 1 --dtype fp64 --logprobs -o one one.plan
     jq -se 'map(.sequence) == [range(8)] and all(.[]; .rewards | length == 2)' one
     for mesh in '--cp 2' '--tp 2' '--dp 2'; do
         # shellcheck disable=SC2086
         ppsplit -q -p 2 $mesh model-llama | ppsched -q -s 1f1b -m 3 |
-            pprun -q --data pairs.parts --init 1 --dtype fp64 --logprobs found
+            ppscore -q --data pairs.parts --init 1 --dtype fp64 --logprobs -o found
         paste -d '\n' one found | jq -se '[range(0; 16; 2) as $i |
             [.[$i].rewards, .[$i + 1].rewards] | transpose[] |
             .[0] - .[1] | fabs < 1e-12] | length == 16 and all'
@@ -124,21 +124,21 @@ REWARD=(--objective reward)
 @test "documents and groups get a reward for each sequence" {
     local n
     step plan 1 gpipe pairs "${REWARD[@]}"
-    pprun -q --data pairs --init 1 --dtype fp64 --logprobs scores plan.plan
+    ppscore -q --data pairs --init 1 --dtype fp64 --logprobs -o scores plan.plan
     jq -c '(.chosen, .rejected) as $side |
         {input_ids: (.prompt + $side.input_ids)}' pairs.jsonl >documents.jsonl
     jq -c '. as $pair | (.chosen, .rejected) | {prompt: $pair.prompt,
         response: .input_ids, group: ($pair | @base64)}' pairs.jsonl >groups.jsonl
     for n in documents groups; do
         pppack -q -l 64 -o $n $n.jsonl
-        pprun -q --data $n --init 1 --dtype fp64 --logprobs found plan.plan
+        ppscore -q --data $n --init 1 --dtype fp64 --logprobs -o found plan.plan
         jq -se --slurpfile of scores '[map(.rewards[]), ($of | map(.rewards[]))] |
             transpose | length == 16 and all(.[]; .[0] - .[1] | fabs < 1e-12)' found
     done
     pppack -q -l 8 --oversize split -o pieces documents.jsonl
-    run -2 --separate-stderr pprun -q --data pieces --init 1 --logprobs - plan.plan
+    run -2 --separate-stderr ppscore -q --data pieces --init 1 --logprobs plan.plan
     echo "$stderr"
-    [[ $stderr == "pprun: pieces: sequence '"*"' is in pieces, but has one reward; pack with a larger -l" ]]
+    [[ $stderr == "ppscore: pieces: sequence '"*"' is in pieces, but has one reward; pack with a larger -l" ]]
 }
 
 @test "labels do not matter, and a sequence of one token has a reward" {
@@ -149,7 +149,7 @@ REWARD=(--objective reward)
     step none 1 gpipe masked "${REWARD[@]}"
     compare one.grads none.grads
     echo '{"input_ids": [5]}' | pppack -q -l 8 -o single -
-    pprun -q --data single --init 1 --logprobs - one.plan |
+    ppscore -q --data single --init 1 --logprobs one.plan |
         jq -e '.rewards | length == 1 and .[0] != 0'
 }
 
@@ -167,9 +167,9 @@ REWARD=(--objective reward)
     jq -e '.architectures == ["LlamaForSequenceClassification"]' \
         saved/latest/config.json
     ppsplit -q -p 1 saved/latest | ppsched -q -s gpipe -m 4 >again.plan
-    pprun -q --data pairs --logprobs - again.plan |
+    ppscore -q --data pairs --logprobs again.plan |
         jq -se 'length == 8 and all(.[]; .rewards[0] > .rewards[1])'
-    pprun -q --data pairs --eval pairs --weights saved/latest "${REWARD[@]}" \
+    ppscore -q --data pairs --eval pairs --weights saved/latest "${REWARD[@]}" \
         again.plan | jq -e '.val_loss < 0.1 and .val_accuracy == 1 and
             .val_reward_margin > 1 and .val_chosen_reward > .val_rejected_reward'
 }
@@ -212,12 +212,11 @@ REWARD=(--objective reward)
     }
     refused --steps 1 plan.plan
     [ "$stderr" = "pprun: plan.plan: /model/architecture: \
-'LlamaForSequenceClassification' gives rewards; run it with --objective reward or --logprobs" ]
+'LlamaForSequenceClassification' gives rewards; run it with --objective reward or ppscore --logprobs" ]
     refused --steps 1 --objective dpo,reference-free plan.plan
-    for word in '--generate 2' '--logprobs - --top-k 2' '--logprobs - --entropy' \
-        '--logprobs - --temperature 2'; do
+    for word in '--generate 2' '--top-k 2' --entropy '--logprobs --temperature 2'; do
         # shellcheck disable=SC2086
-        refused $word plan.plan
+        run -2 --separate-stderr ppscore -q --data pairs --init 1 $word plan.plan
         [[ $stderr == *"'LlamaForSequenceClassification' gives rewards and no words; run it without --"* ]]
     done
     refused --steps 1 --objective reward,beta=2 plan.plan

@@ -65,8 +65,8 @@ divided() {
     for name in whole parts; do
         rm -rf $name
         train $name $name.json --grad-accum 2 --eval eval
-        pprun -q $name.json --data packed --resume $name/ckpt \
-            --logprobs $name.logps --top-k 2
+        ppscore -q $name.json --data packed --resume $name/ckpt \
+            --logprobs -o $name.logps --top-k 2
     done
     same whole parts
     cmp whole.logps parts.logps

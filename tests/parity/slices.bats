@@ -89,7 +89,7 @@ close_to() {
     for slices in 1 5; do
         ppsplit -p 2 model-llama |
             ppsched -s gpipe -m 4 --slices "$slices" |
-            pprun --data packed --init 5 --dtype fp64 --logprobs "$slices.jsonl"
+            ppscore --data packed --init 5 --dtype fp64 --logprobs -o "$slices.jsonl"
     done
     paste <(jq '.sequence, .logprobs[]' 1.jsonl) \
         <(jq '.sequence, .logprobs[]' 5.jsonl) |

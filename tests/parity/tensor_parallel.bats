@@ -122,8 +122,8 @@ divided() {
     plan two.json 1f1b 3 llama -p 2 --tp 2
     plan four.json 1f1b 3 llama -p 1 --tp 4
     for name in two four llama; do
-        pprun "$name.json" --data packed --weights base-llama/ckpt/latest \
-            --dtype fp64 --logprobs "$name.scores" --entropy --top-k 19
+        ppscore "$name.json" --data packed --weights base-llama/ckpt/latest \
+            --dtype fp64 --logprobs -o "$name.scores" --entropy --top-k 19
     done
     for name in two four; do
         paste "$name.scores" llama.scores | jq -se '
@@ -144,11 +144,11 @@ divided() {
     mkdir -p model-flat # in fp32 its weights are 0
     jq '.initializer_range = 1e-60' model-llama/config.json >model-flat/config.json
     jq '.model.source = "model-flat"' four.json >flat.json
-    pprun -q flat.json --data few --init 1 --dtype fp32 --logprobs flat \
+    ppscore -q flat.json --data few --init 1 --dtype fp32 --logprobs -o flat \
         --top-k 40 --entropy
     jq -e '.topk_ids[1:] == [range(11) | [range(40)]] and (.entropy[1:] |
         length == 11 and all(.[]; . - (67 | log) | fabs < 1e-6))' flat
-    pprun -q flat.json --data few --init 1 --dtype fp32 --generate 2 |
+    ppscore -q flat.json --data few --init 1 --dtype fp32 --generate 2 |
         jq -se '.[0].response == [0, 0]'
 }
 

@@ -88,7 +88,7 @@ meets() {
     meets packed
     plan model-qwen2-moe gpipe -p 1 --tp 2 --dp 2 --ep 4 --experts-over-tp
     meets packed
-    pprun -q --data packed --init 1 --logprobs scores --record-routing routes \
+    ppscore -q --data packed --init 1 --logprobs -o scores --record-routing routes \
         plan.json
     meets packed --replay-routing routes
     plan "$SRCDIR/tests/golden/deepseek-v3/model" gpipe -p 1 --dp 2 --ep 2
@@ -139,11 +139,11 @@ meets() {
     plan model-reward zb-h1 -p 2 --tp 2
     meets pairs --objective reward
     plan model-llama 1f1b -p 2 --cp 2
-    pprun -q --data packed --init 1 --logprobs scores --top-k 4 --entropy plan.json
+    ppscore -q --data packed --init 1 --logprobs -o scores --top-k 4 --entropy plan.json
     pppack -q -l 64 --cp 2 --bins-multiple 4 -o taught --add-column topk=scores \
         packed
     meets taught --objective distill
-    local generate=(pprun -q --data packed --init 1 --generate 3 --sample 1)
+    local generate=(ppscore -q --data packed --init 1 --generate 3 --sample 1)
     "${generate[@]}" -o whole plan.json
     # Some sequences end before the others.
     "${generate[@]}" --stop-id "$(jq -s '.[0].response[0]' whole)" -o ended \

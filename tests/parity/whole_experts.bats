@@ -172,7 +172,7 @@ slow() { [ -n "${SLOW:-}" ] || skip 'SLOW is not set'; }
 @test "recorded routing is the same file, and replayed on each rank" {
     local n split
     n=$(bins packed)
-    score() { pprun -q --data packed --dtype fp64 --logprobs scores "$@"; }
+    score() { ppscore -q --data packed --dtype fp64 --logprobs -o scores "$@"; }
     big_step() { # NAME OPTION...
         rm -rf "$1.saved"
         pprun -q --data packed --dtype fp64 --steps 1 --clip 0 --optimizer sgd \

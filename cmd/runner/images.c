@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_images - refuses what pprun does not do with a model that has an
+/* images - refuses what pprun does not do with a model that has an
  * encoder. */
 #include "cost/workloads.h"
 #include "model/vision.h"
-#include "pprun.h"
+#include "runner/runner.h"
 
 /* Refuses two encoders that have no names. */
-static int check_branches(const struct pprun *p)
+static int check_branches(const struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
     bool two = p->model.encoders[1].kind != PP_VISION_NONE;
@@ -18,10 +18,10 @@ static int check_branches(const struct pprun *p)
                : 0;
 }
 
-int pprun_check_images(const struct pprun *p)
+int runner_check_images(const struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *name = m->model.architecture;
     if (!pp_model_has_encoder(&p->model))
@@ -40,10 +40,10 @@ int pprun_check_images(const struct pprun *p)
                                   &m->mesh, &p->model, k, err))
             return -1;
     }
-    if (o->generate || o->shrink)
+    if (p->job.generate.n || o->shrink)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s' has an encoder, "
                        "for which --%s makes no data",
-                       name, o->generate ? "generate" : "shrink");
+                       name, p->job.generate.n ? "generate" : "shrink");
     return 0;
 }

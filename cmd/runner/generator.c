@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_generator - a generator behind the language model: reads its model,
+/* generator - a generator behind the language model: reads its model,
  * refuses what pprun does not do with it, and finds its ranks and weights. */
 #include <string.h>
 
@@ -7,28 +7,28 @@
 #include "manifest/config_json.h"
 #include "cost/workloads.h"
 #include "model/layout.h"
-#include "pprun.h"
+#include "runner/runner.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "tool_runnable.h"
 
-static const struct pp_component *generator_of(const struct pprun *p)
+static const struct pp_component *generator_of(const struct runner *p)
 {
     return &p->manifest.components[p->manifest.n_components - 1];
 }
 
 /* Names what excludes a generator in this run; NULL: nothing. */
-static const char *excluded(const struct pprun *p)
+static const char *excluded(const struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     return p->job.objective              ? "--objective"
-           : o->generate                 ? "--generate"
-           : o->profile                  ? "--profile"
+           : p->job.generate.n           ? "--generate"
+           : p->job.record.layers        ? "--profile"
            : p->job.metadata             ? "--print-metadata-hash"
            : o->shapes == PP_MESSAGE_MAX ? "--message-size max"
                                          : NULL;
 }
 
-int pprun_read_generator(struct pprun *p)
+int runner_read_generator(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_model *g = &p->generator;
@@ -68,7 +68,7 @@ static bool are_alike(const struct pp_mesh *a, const struct pp_mesh *b)
            a->order == 0 && b->order == 0;
 }
 
-void pprun_join_generator(struct pp_layout *l)
+void runner_join_generator(struct pp_layout *l)
 {
     if (!l->generates)
         return;
@@ -82,7 +82,7 @@ void pprun_join_generator(struct pp_layout *l)
 }
 
 /* Checks that the generator's ranks can divide every sequence. */
-static int check_sequences(const struct pprun *p, const struct pp_mesh *x,
+static int check_sequences(const struct runner *p, const struct pp_mesh *x,
                            const char *dir, const struct pp_packed *data)
 {
     int32_t sharers = (int32_t)pp_mesh_sharers(x);
@@ -103,8 +103,8 @@ static int check_sequences(const struct pprun *p, const struct pp_mesh *x,
     return 0;
 }
 
-int pprun_check_generator_data(const struct pprun *p, const char *dir,
-                               const struct pp_packed *data)
+int runner_check_generator_data(const struct runner *p, const char *dir,
+                                const struct pp_packed *data)
 {
     struct pp_err *err = &p->tool->err;
     if (!p->model.generator)
@@ -136,7 +136,7 @@ int pprun_check_generator_data(const struct pprun *p, const char *dir,
     return check_sequences(p, &c->mesh, dir, data);
 }
 
-int pprun_open_generator(struct pprun *p, const char *path)
+int runner_open_generator(struct runner *p, const char *path)
 {
     char dir[PP_PATH_TEXT], file[PP_PATH_TEXT];
     struct pp_err *err = &p->tool->err;
@@ -161,16 +161,5 @@ int pprun_open_generator(struct pprun *p, const char *path)
     tool_say(p->tool, TOOL_NOTE,
              "%s has no connector.safetensors: the connector begins at random",
              dir);
-    return 0;
-}
-
-int pprun_generator_config(struct pprun *p, const char *dtype)
-{
-    if (!p->model.generator)
-        return 0;
-    if (pp_config_text(generator_of(p)->source, dtype, &p->generator_config,
-                       &p->tool->err))
-        return -1;
-    p->job.generator_config = p->generator_config;
     return 0;
 }

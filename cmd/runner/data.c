@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_data - opens the packed data of a run, and checks that it is for the
+/* data - opens the packed data of a run, and checks that it is for the
  * model and the objective. */
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "data/readers.h"
 #include "model/vision.h"
-#include "pprun.h"
+#include "runner/runner.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/execute/image_batch.h"
 
@@ -21,7 +20,7 @@ struct most_items {
 
 /* Returns those of an encoder. Those of a model without one are recorded as the
  * first one's. */
-static struct most_items items_of(const struct pprun *p,
+static struct most_items items_of(const struct runner *p,
                                   const struct pp_layout *l, size_t encoder)
 {
     const struct pp_vision *v = &p->model.encoders[encoder];
@@ -39,7 +38,7 @@ static struct most_items items_of(const struct pprun *p,
 }
 
 /* Checks that the data is the one that the plan was made with. */
-static int match_data(const struct pprun *p, const char *dir)
+static int match_data(const struct runner *p, const char *dir)
 {
     const struct pp_manifest_data *d = &p->manifest.data;
     const struct pp_layout l = pp_manifest_layout(&p->manifest);
@@ -94,7 +93,7 @@ static bool has_tokenizer(const char *source)
 }
 
 /* Refuses data of another kind than the objective's. */
-static int check_kind(const struct pprun *p, const char *dir,
+static int check_kind(const struct runner *p, const char *dir,
                       enum pp_data_kind kind)
 {
     struct pp_err *err = &p->tool->err;
@@ -121,7 +120,7 @@ static int check_kind(const struct pprun *p, const char *dir,
 }
 
 /* Returns the columns of the data, as bits. */
-unsigned pprun_columns(const struct pp_packed *data)
+unsigned runner_columns(const struct pp_packed *data)
 {
     struct pp_bin b;
     unsigned bits = 0;
@@ -131,8 +130,8 @@ unsigned pprun_columns(const struct pp_packed *data)
     return bits;
 }
 
-/* Refuses data without a column. pprun itself writes log-probabilities. */
-static int fail_column(const struct pprun *p, const char *dir,
+/* Refuses data without a column. ppscore writes log-probabilities. */
+static int fail_column(const struct runner *p, const char *dir,
                        const struct pp_packed *data, enum pp_column c)
 {
     struct pp_err *err = &p->tool->err;
@@ -148,20 +147,20 @@ static int fail_column(const struct pprun *p, const char *dir,
     if (pp_columns[c].is_list)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s: --objective %s needs the column %s: write FILE "
-                       "with pprun --logprobs --top-k and the teacher's "
+                       "with ppscore --top-k and the teacher's "
                        "weights, then pppack -l %u --add-column topk=FILE -o "
                        "NEW %s",
                        dir, objective, name, data->capacity, dir);
     return pp_fail(err, PP_EXIT_INPUT,
                    "%s: --objective %s needs the column %s: write FILE with "
-                   "pprun --logprobs, then pppack -l %u --add-column %s=FILE "
+                   "ppscore --logprobs, then pppack -l %u --add-column %s=FILE "
                    "-o NEW %s",
                    dir, objective, name, data->capacity, name, dir);
 }
 
 /* Checks that every last stage goes through all slices of a microbatch before
  * the next one: an objective scores whole microbatches. */
-static int check_slices(const struct pprun *p)
+static int check_slices(const struct runner *p)
 {
     const struct pp_schedule *s = &p->manifest.schedule;
     for (int r = 0; r < s->graph->n_rows; r++) {
@@ -186,7 +185,7 @@ static int check_slices(const struct pprun *p)
 }
 
 /* Checks that no sequence is in pieces: a reward is one number. */
-static int check_whole(const struct pprun *p, const char *dir,
+static int check_whole(const struct runner *p, const char *dir,
                        const struct pp_packed *data)
 {
     for (size_t i = 0; data->kind == PP_DATA_DOCUMENTS && i < data->n_bins;
@@ -205,12 +204,12 @@ static int check_whole(const struct pprun *p, const char *dir,
 
 /* Checks that the data has the columns of the objective, and that every bin has
  * whole pairs. */
-static int check_objective(const struct pprun *p, const char *dir,
+static int check_objective(const struct runner *p, const char *dir,
                            const struct pp_packed *data)
 {
     struct pp_err *err = &p->tool->err;
     const struct pp_objective_options *o = &p->job.settings.objective;
-    unsigned needs = pp_objective_needs(o), there = pprun_columns(data);
+    unsigned needs = pp_objective_needs(o), there = runner_columns(data);
     if (p->job.score)
         return p->model.scores ? check_whole(p, dir, data) : 0;
     if (check_kind(p, dir, data->kind))
@@ -232,7 +231,7 @@ static int check_objective(const struct pprun *p, const char *dir,
 }
 
 /* Refuses bytes for a model whose vocabulary has other tokens. */
-static int check_bytes(const struct pprun *p, const char *dir,
+static int check_bytes(const struct runner *p, const char *dir,
                        const struct pp_packed *data)
 {
     const char *source = p->manifest.model.source;
@@ -246,12 +245,12 @@ static int check_bytes(const struct pprun *p, const char *dir,
 
 /* Checks the ranks of sequences that have some of their own. One rank takes all
  * of them. */
-static int check_ranges(const struct pprun *p, const char *dir,
+static int check_ranges(const struct runner *p, const char *dir,
                         const struct pp_packed *data)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
     struct pp_err *err = &p->tool->err;
-    if (!data->cp || x->cp == 1 || p->options.generate)
+    if (!data->cp || x->cp == 1 || p->job.generate.n)
         return 0;
     if (pp_packed_check_mesh(data, x->cp, err))
         return pp_fail_at(err, "%s: ", dir);
@@ -267,7 +266,7 @@ static int check_ranges(const struct pprun *p, const char *dir,
 enum { PADDING_TEXT = 64 };
 
 /* Returns the options of pppack that pad for the mesh, in text. */
-static const char *padding_of(const struct pprun *p, char text[PADDING_TEXT])
+static const char *padding_of(const struct runner *p, char text[PADDING_TEXT])
 {
     const struct pp_mesh *x = &p->manifest.mesh;
     int n = 0;
@@ -280,7 +279,7 @@ static const char *padding_of(const struct pprun *p, char text[PADDING_TEXT])
 }
 
 /* Checks that context-parallel ranks can divide every sequence. */
-static int check_chunks(const struct pprun *p, const char *dir,
+static int check_chunks(const struct runner *p, const char *dir,
                         const struct pp_packed *data)
 {
     int cp = p->manifest.mesh.cp;
@@ -322,7 +321,7 @@ static size_t find_longer(const struct pp_packed *data, size_t most,
 
 /* Checks that the model has positions to the end of every sequence, and notes
  * that it was not made for so many. */
-static int check_positions(const struct pprun *p, const char *dir,
+static int check_positions(const struct runner *p, const char *dir,
                            const struct pp_packed *data)
 {
     size_t most = pp_model_longest(&p->model), bin, n;
@@ -352,13 +351,13 @@ static bool rows_divide(const struct pp_mesh *x, const struct pp_bin *b)
 }
 
 /* Checks that tensor-parallel ranks can divide the rows of every microbatch. */
-static int check_rows(const struct pprun *p, const char *dir,
+static int check_rows(const struct runner *p, const char *dir,
                       const struct pp_packed *data)
 {
     const struct pp_mesh *x = &p->manifest.mesh;
     uint32_t sharers = (uint32_t)pp_mesh_sharers(x);
     char args[PADDING_TEXT];
-    if (p->options.generate) /* it makes bins of its own */
+    if (p->job.generate.n) /* it makes bins of its own */
         return 0;
     for (size_t i = 0; x->tp > 1 && i < data->n_bins; i++) {
         struct pp_bin b;
@@ -376,7 +375,7 @@ static int check_rows(const struct pprun *p, const char *dir,
 
 /* Refuses data without a scored token, of the language model or a generator: no
  * objective learns from them. A reward model scores whole sequences. */
-static int check_scored(const struct pprun *p, const char *dir,
+static int check_scored(const struct runner *p, const char *dir,
                         const struct pp_packed *data)
 {
     bool generates = p->model.generator && pp_packed_has_generator(data);
@@ -400,7 +399,7 @@ static int check_scored(const struct pprun *p, const char *dir,
                             dir, data->n_tokens);
 }
 
-static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
+static int open_packed(struct runner *p, const char *dir, struct pp_packed *out)
 {
     struct pp_err *err = &p->tool->err;
     if (pp_packed_open(dir, out, err))
@@ -416,38 +415,15 @@ static int open_packed(struct pprun *p, const char *dir, struct pp_packed *out)
                        dir, out->vocab - 1, p->model.vocab);
     if (check_ranges(p, dir, out) || check_chunks(p, dir, out) ||
         check_rows(p, dir, out) || check_objective(p, dir, out) ||
-        check_bytes(p, dir, out) || pprun_check_generator_data(p, dir, out))
+        check_bytes(p, dir, out) || runner_check_generator_data(p, dir, out))
         return -1;
     return check_positions(p, dir, out) || check_scored(p, dir, out) ? -1 : 0;
 }
 
-/* Sets the microbatches of an epoch, so that it ends with a step if
- * --last-batch says so, and the steps of --epochs. */
-static int count_steps(struct pprun *p)
-{
-    uint64_t each = (uint64_t)p->manifest.schedule.n_microbatches *
-                    (uint64_t)p->manifest.mesh.dp * (uint64_t)p->job.accumulate;
-    uint64_t whole = p->data.n_bins / each, rest = p->data.n_bins % each;
-    if (p->options.last_batch == PPRUN_LAST_DROP && whole == 0)
-        return pp_fail(&p->tool->err, PP_EXIT_INPUT,
-                       "--last-batch drop leaves nothing: the data has %zu "
-                       "bins, and a step takes %" PRIu64,
-                       p->data.n_bins, each);
-    if (p->options.last_batch == PPRUN_LAST_DROP)
-        p->data.epoch.length = whole * each;
-    if (p->options.last_batch == PPRUN_LAST_SHORT)
-        p->data.epoch.length = (whole + (rest > 0)) * each;
-    if (p->options.epochs > 0)
-        p->job.optim.steps =
-            (int64_t)ceil(p->options.epochs *
-                          (double)pp_packed_epoch(&p->data) / (double)each);
-    return 0;
-}
-
-int pprun_open_data(struct pprun *p)
+int runner_open_data(struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     const char *dir = o->data ? o->data : m->has_data ? m->data.path : o->eval;
     if (!dir && o->shrink && !p->job.objective && !p->model.generator)
         return 0; /* --shrink generates data */
@@ -458,9 +434,7 @@ int pprun_open_data(struct pprun *p)
     if (m->has_data && dir != o->eval && match_data(p, dir))
         return -1;
     p->job.data = &p->data;
-    if (o->generate)
-        return pprun_generate_prepare(p);
-    if (count_steps(p))
+    if (p->hooks->data(p))
         return -1;
     if (!o->eval)
         return 0;
@@ -473,7 +447,7 @@ int pprun_open_data(struct pprun *p)
 /* Data of this size are read in a second or less, before the first step. */
 static const size_t small_bytes = (size_t)256 << 20;
 
-int pprun_check_data(struct pprun *p)
+int runner_check_data(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_file_checks files = {0};
@@ -490,18 +464,18 @@ int pprun_check_data(struct pprun *p)
     return rc;
 }
 
-int pprun_check_files(void *ctx, bool end, struct pp_err *err)
+int runner_check_files(void *ctx, bool end, struct pp_err *err)
 {
-    struct pprun *p = ctx;
+    struct runner *p = ctx;
     if (!p->check || (!end && !pp_background_check_failed(p->check)))
         return 0;
     return pp_background_check_wait(p->check, err);
 }
 
-void pprun_blame_data(struct pprun *p)
+void runner_blame_data(struct runner *p)
 {
     struct pp_err damage = {0};
     if (p->tool->err.code == PP_EXIT_INPUT &&
-        pprun_check_files(p, true, &damage))
+        runner_check_files(p, true, &damage))
         p->tool->err = damage;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_memory - the memory that every rank will allocate, and the process for
+/* memory - the memory that every rank will allocate, and the process for
  * its ranks, before they do. */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "base/memory_room.h"
 #include "base/num.h"
 #include "cost/step.h"
-#include "pprun.h"
+#include "runner/runner.h"
 
 /* The sizes of the largest microbatch that a plan is for. */
 struct planned_sizes {
@@ -45,16 +45,16 @@ static bool limit_bins(struct planned_sizes most, int cp,
 }
 
 /* Returns the directory of the data, as open_packed chose it. */
-static const char *data_dir(const struct pprun *p)
+static const char *data_dir(const struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     const char *planned = p->manifest.has_data ? p->manifest.data.path : NULL;
     return o->data ? o->data : planned ? planned : o->eval;
 }
 
 /* Notes that data are larger than planned, and how much more memory a rank
  * needs. */
-static void say_larger(struct pprun *p, int rank, size_t need, size_t planned)
+static void say_larger(struct runner *p, int rank, size_t need, size_t planned)
 {
     const struct planned_sizes most = planned_sizes(&p->manifest);
     const struct pp_packed *data = p->job.data;
@@ -84,7 +84,7 @@ static void say_larger(struct pprun *p, int rank, size_t need, size_t planned)
 
 /* Compares the memory of the fullest rank with the memory for data as planned.
  */
-static int compare_planned(struct pprun *p, int rank, size_t need)
+static int compare_planned(struct runner *p, int rank, size_t need)
 {
     const struct planned_sizes most = planned_sizes(&p->manifest);
     struct pp_job job = p->job;
@@ -92,7 +92,7 @@ static int compare_planned(struct pprun *p, int rank, size_t need)
     struct pp_packed limited[2];
     struct pp_rank_memory planned;
     bool larger = false;
-    if (p->options.verify || p->options.generate) /* they make other bins */
+    if (p->options.verify || p->job.generate.n) /* they make other bins */
         return 0;
     for (int i = 0; i < 2; i++)
         if (*sets[i]) {
@@ -108,17 +108,17 @@ static int compare_planned(struct pprun *p, int rank, size_t need)
     return 0;
 }
 
-static int refuse_memory(struct pprun *p, int rank,
+static int refuse_memory(struct runner *p, int rank,
                          const struct pp_rank_memory *m)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     char need[32], limit[32];
     if (o->memory_is_slots && (size_t)m->slots > o->memory)
         return pp_fail(err, PP_EXIT_NO,
                        "rank %d keeps %d %s alive, but --max-in-flight allows "
                        "%zu",
-                       rank, m->slots, pprun_slots(p->job.schedule->graph),
+                       rank, m->slots, runner_slots(p->job.schedule->graph),
                        o->memory);
     if (o->memory_is_slots || pp_rank_total(&m->bytes) <= o->memory)
         return 0;
@@ -128,7 +128,7 @@ static int refuse_memory(struct pprun *p, int rank,
                    rank, need, limit);
 }
 
-static void print_row(const struct pprun *p, int rank,
+static void print_row(const struct runner *p, int rank,
                       const struct pp_rank_memory *m)
 {
     char row[TOOL_MEMORY_ROW];
@@ -136,8 +136,8 @@ static void print_row(const struct pprun *p, int rank,
     tool_say_row(p->tool, TOOL_DETAIL, row);
 }
 
-static void print_memory_json(const struct pprun *p, int rank,
-                              const struct pprun_row_memory *row)
+static void print_memory_json(const struct runner *p, int rank,
+                              const struct runner_row_memory *row)
 {
     const struct pp_rank_memory *m = &row->rank;
     FILE *f = p->tool->out;
@@ -162,8 +162,8 @@ static void add_ranks(size_t *sum, size_t bytes, int n)
 }
 
 /* Says what the threads of the process add to the table. */
-static void print_threads(const struct pprun *p,
-                          const struct pprun_row_memory *rows)
+static void print_threads(const struct runner *p,
+                          const struct runner_row_memory *rows)
 {
     size_t channels = 0, stacks = 0;
     char text[2][32];
@@ -184,7 +184,7 @@ static void print_threads(const struct pprun *p,
 
 /* Says how long the plan expects the first step to take: the step of ppsched
  * --stats with these data. */
-static int say_step(const struct pprun *p)
+static int say_step(const struct runner *p)
 {
     double seconds;
     const struct pp_packed *data = p->data.n_bins ? &p->data : NULL;
@@ -199,7 +199,7 @@ static int say_step(const struct pprun *p)
 }
 
 /* Refuses ranks that need more than this machine has for them. */
-static int refuse_machine(struct pprun *p, size_t need)
+static int refuse_machine(struct runner *p, size_t need)
 {
     const struct pp_memory_room room = pp_memory_room("");
     char text[2][32];
@@ -214,8 +214,8 @@ static int refuse_machine(struct pprun *p, size_t need)
 }
 
 /* Counts the ranks of each row that are on this machine. */
-static void count_here(const struct pprun *p, bool (*here)(void *ctx, int rank),
-                       void *ctx, int *n)
+static void count_here(const struct runner *p,
+                       bool (*here)(void *ctx, int rank), void *ctx, int *n)
 {
     const struct pp_layout l = pp_job_layout(&p->job);
     struct pp_place place;
@@ -225,7 +225,7 @@ static void count_here(const struct pprun *p, bool (*here)(void *ctx, int rank),
 }
 
 /* Computes the memory of all ranks, and compares the fullest with the plan. */
-static int measure_rows(struct pprun *p, struct pprun_row_memory *rows)
+static int measure_rows(struct runner *p, struct runner_row_memory *rows)
 {
     int fullest = 0;
     for (int r = 0; r < p->job.schedule->graph->n_rows; r++) {
@@ -239,10 +239,10 @@ static int measure_rows(struct pprun *p, struct pprun_row_memory *rows)
                            pp_rank_total(&rows[fullest].rank.bytes));
 }
 
-static int check_rows(struct pprun *p, const struct pprun_row_memory *rows,
+static int check_rows(struct runner *p, const struct runner_row_memory *rows,
                       const int *here, size_t *need)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     char titles[TOOL_MEMORY_ROW];
     tool_memory_titles(titles);
     tool_say_row(p->tool, TOOL_DETAIL, titles);
@@ -261,20 +261,20 @@ static int check_rows(struct pprun *p, const struct pprun_row_memory *rows,
     return 0;
 }
 
-int pprun_check_memory(struct pprun *p, bool (*here)(void *ctx, int rank),
-                       void *ctx)
+int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
+                        void *ctx)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     size_t n = (size_t)p->job.schedule->graph->n_rows, need = 0;
-    struct pprun_row_memory *rows = pp_calloc(n, sizeof *rows, err);
+    struct runner_row_memory *rows = pp_calloc(n, sizeof *rows, err);
     int *ranks_here = pp_calloc(n, sizeof *ranks_here, err);
     int rc = rows && ranks_here ? 0 : -1;
     /* --print-memory without a purpose is about training. */
     if (o->plan && !p->job.eval && !p->job.score && p->job.optim.steps == 0)
         p->job.optim.steps = 1;
-    if (rc == 0 && o->transport == PPRUN_THREADS)
-        rc = pprun_threads_memory(p, rows);
+    if (rc == 0 && o->transport == RUNNER_THREADS)
+        rc = runner_threads_memory(p, rows);
     if (rc == 0)
         rc = measure_rows(p, rows);
     if (rc == 0) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_watch - callbacks of the thread that watches the other processes: the
+/* watch - callbacks of the thread that watches the other processes: the
  * place of this rank, requests to stop, reports of silent ranks. Everything
  * here runs in that thread. */
 #include <poll.h>
 #include <unistd.h>
 
-#include "pprun.h"
+#include "runner/runner.h"
 
 /* Prints a line at once, if standard error takes it: the thread must not wait
  * for a reader. The progress line belongs to another thread, so a terminal's
  * line is erased in any case. */
 static void say(void *ctx, const char *text)
 {
-    const struct pprun *p = ctx;
+    const struct runner *p = ctx;
     struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
     if (poll(&at, 1, 0) == 1)
         fprintf(stderr, "%s%s: %s\n", isatty(STDERR_FILENO) ? "\r\033[K" : "",
@@ -21,23 +21,23 @@ static void say(void *ctx, const char *text)
 
 static void describe(void *ctx, char *text, size_t room)
 {
-    struct pprun *p = ctx;
+    struct runner *p = ctx;
     pp_progress_format(&p->progress, &p->job, p->rank, text, room);
 }
 
 static bool stopping(void *ctx)
 {
-    (void)ctx;
-    return pprun_signalled();
+    const struct runner *p = ctx;
+    return p->job.stop(p->job.ctx) != 0;
 }
 
 static void stop(void *ctx)
 {
-    struct pprun *p = ctx;
+    struct runner *p = ctx;
     p->others_stop = true;
 }
 
-struct pp_rendezvous_observer pprun_observer(struct pprun *p)
+struct pp_rendezvous_observer runner_observer(struct runner *p)
 {
     return (struct pp_rendezvous_observer){
         .seconds = p->options.stall_timeout,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_threads - runs all ranks of a job as threads of this process, and plans
+/* threads - runs all ranks of a job as threads of this process, and plans
  * the memory of their channels and stacks. */
 #include <pthread.h>
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "comm/comm.h"
-#include "pprun.h"
+#include "runner/runner.h"
 
 struct rank_thread {
     const struct pp_job *job;
@@ -48,7 +48,7 @@ static int plan_world(int n, struct pp_comm_room room, size_t n_channels,
     return 0;
 }
 
-int pprun_threads_memory(struct pprun *p, struct pprun_row_memory *rows)
+int runner_threads_memory(struct runner *p, struct runner_row_memory *rows)
 {
     struct pp_err *err = &p->tool->err;
     const struct pp_layout l = pp_job_layout(&p->job);
@@ -67,7 +67,7 @@ int pprun_threads_memory(struct pprun *p, struct pprun_row_memory *rows)
     for (int r = 0; r < n; r++)
         rows[row_of(&l, r)].ranks++;
     for (int row = n_rows - 1; row >= 0; row--) {
-        struct pprun_row_memory *m = &rows[row];
+        struct runner_row_memory *m = &rows[row];
         m->stacks = (size_t)m->ranks * stack_bytes(&p->job);
         /* Row 0 has what the world has once. */
         if (row > 0 && plan_world(m->ranks, room, into[row], &m->channels, err))
@@ -106,7 +106,7 @@ static void take_error(struct rank_thread *ranks, int n, struct pp_err *err)
         }
 }
 
-int pprun_threads(struct pprun *p, enum pp_exit *status)
+int runner_threads(struct runner *p, enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
     const struct pp_layout layout = pp_job_layout(&p->job);

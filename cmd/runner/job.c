@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_job - makes a job from the options and a manifest. Opens every file and
+/* job - makes a job from the options and a manifest. Opens every file and
  * checks every reference before a rank starts. */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,13 +9,13 @@
 #include "base/file.h"
 #include "base/foreign.h"
 #include "manifest/config_json.h"
-#include "pprun.h"
+#include "runner/runner.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/weights.h"
 #include "schedule/check/check.h"
 #include "tool_runnable.h"
 
-static int read_manifest(struct pprun *p, const char *name)
+static int read_manifest(struct runner *p, const char *name)
 {
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(name, "-");
@@ -51,10 +51,10 @@ static int read_manifest(struct pprun *p, const char *name)
 }
 
 /* Refuses plans that pprun cannot run, or not with these options. */
-static int check_supported(struct pprun *p)
+static int check_supported(struct runner *p)
 {
     struct pp_manifest *m = &p->manifest;
-    if (p->options.generate) { /* a token that is drawn is not dropped */
+    if (p->job.generate.n) { /* a token that is drawn is not dropped */
         m->mesh.expert_capacity = 0;
         m->mesh.expert_padding = false;
     }
@@ -71,9 +71,9 @@ static int check_supported(struct pprun *p)
 }
 
 /* Refuses settings of routers that would have no effect or be wrong. */
-static int check_router(const struct pprun *p)
+static int check_router(const struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     bool has_losses = pp_router_has_losses(&p->job.settings.router);
     const char *loss =
         p->job.settings.router.balance > 0 ? "--router aux" : "--router z";
@@ -100,37 +100,37 @@ static int check_router(const struct pprun *p)
 }
 
 /* A plan that is exact takes products of single rows. */
-static int choose_exact(struct pprun *p)
+static int choose_exact(struct runner *p)
 {
-    struct pprun_options *o = &p->options;
+    struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     if (!p->manifest.mesh.cp_exact)
         return 0;
-    if (o->device != PPRUN_CPU || o->blas_threads > 1)
+    if (o->device != RUNNER_CPU || o->blas_threads > 1)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp_exact: 'true' implies --row-invariant, which "
                        "excludes %s; plan without --cp-exact",
-                       o->device != PPRUN_CPU ? "--device cuda"
-                                              : "--blas-threads");
+                       o->device != RUNNER_CPU ? "--device cuda"
+                                               : "--blas-threads");
     if (pp_router_has_losses(&p->job.settings.router))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/mesh/cp_exact: 'true', but losses of routers add sums "
                        "of each context-parallel rank; plan without "
                        "--cp-exact");
     o->row_invariant = true;
-    p->job.kernels = pprun_cpu_kernels(p, o->dtype == PPRUN_FP64);
+    p->job.kernels = runner_cpu_kernels(p, o->dtype == RUNNER_FP64);
     return 0;
 }
 
 /* Refuses a reward model for what needs words, and the other way round. */
-static int check_head(const struct pprun *p)
+static int check_head(const struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     const char *name = p->manifest.model.architecture;
     struct pp_err *err = &p->tool->err;
     bool rewards = p->job.settings.objective.number == PP_OBJECTIVE_REWARD;
-    const char *words = o->generate              ? "--generate"
-                        : o->top_k               ? "--top-k"
+    const char *words = p->job.generate.n        ? "--generate"
+                        : p->job.top_k           ? "--top-k"
                         : p->job.entropy         ? "--entropy"
                         : p->job.temperature > 0 ? "--temperature"
                                                  : NULL;
@@ -141,17 +141,17 @@ static int check_head(const struct pprun *p)
                        "/model/architecture: '%s' gives rewards and no words; "
                        "run it without %s",
                        name, words);
-    return rewards || o->logprobs || o->plan
+    return rewards || p->job.score || o->plan
                ? 0
                : pp_fail(err, PP_EXIT_INPUT,
                          "/model/architecture: '%s' gives rewards; run it with "
-                         "--objective reward or --logprobs",
+                         "--objective reward or ppscore --logprobs",
                          name);
 }
 
 /* Finds whether the plan has layers for multi-token prediction, and refuses
  * what pprun does not do with one. */
-static int check_mtp(struct pprun *p)
+static int check_mtp(struct runner *p)
 {
     const struct pp_plan_model *m = &p->manifest.model;
     struct pp_err *err = &p->tool->err;
@@ -166,7 +166,7 @@ static int check_mtp(struct pprun *p)
 }
 
 /* Lists the stages, and the roles of units, as the job takes them. */
-static int list_stages(struct pprun *p)
+static int list_stages(struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
     size_t n_stages = (size_t)m->graph.n_stages;
@@ -191,7 +191,7 @@ static int list_stages(struct pprun *p)
 }
 
 /* Checks that the manifest was made from this model, and reads its stages. */
-static int match_model(struct pprun *p)
+static int match_model(struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_err *err = &p->tool->err;
@@ -206,8 +206,8 @@ static int match_model(struct pprun *p)
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",
                        m->model.architecture, m->model.source, name);
-    if (check_mtp(p) || pprun_read_generator(p) ||
-        pp_mesh_check(&m->mesh, &p->model, 0, err) || pprun_check_images(p))
+    if (check_mtp(p) || runner_read_generator(p) ||
+        pp_mesh_check(&m->mesh, &p->model, 0, err) || runner_check_images(p))
         return -1;
     if (m->model.tied != p->model.tied)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -217,7 +217,7 @@ static int match_model(struct pprun *p)
 }
 
 /* Rank 0 checks the weights as a whole; each rank checks its own. */
-static int check_weights(struct pprun *p, const char *path)
+static int check_weights(struct runner *p, const char *path)
 {
     const char *first;
     if (p->rank != 0)
@@ -234,7 +234,7 @@ static int check_weights(struct pprun *p, const char *path)
 }
 
 /* Names what a directory has instead of weights that can be read. */
-static int fail_weights(const struct pprun *p, const char *source)
+static int fail_weights(const struct runner *p, const char *source)
 {
     struct pp_err *err = &p->tool->err;
     const char *instead = pp_foreign_dir(source);
@@ -245,13 +245,11 @@ static int fail_weights(const struct pprun *p, const char *source)
                    source);
 }
 
-static int find_weights(struct pprun *p)
+static int find_weights(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     const char *source = p->manifest.model.source;
-    if (pprun_find_resume(p))
-        return -1;
     if (p->resume || o->seed >= 0 || o->shrink) {
         p->job.seed = (uint64_t)(o->shrink && o->seed < 0 ? 1 : o->seed);
         return 0;
@@ -259,9 +257,10 @@ static int find_weights(struct pprun *p)
     const char *path = o->weights ? o->weights : source;
     if (!o->weights && !(pp_file_is_dir(source) && pp_tensors_exist(source)))
         return fail_weights(p, source);
-    if (pprun_check_weights(p, path) || pp_tensors_open(path, &p->weights, err))
+    if (runner_check_weights(p, path) ||
+        pp_tensors_open(path, &p->weights, err))
         return -1;
-    if (pprun_open_generator(p, path) || check_weights(p, path))
+    if (runner_open_generator(p, path) || check_weights(p, path))
         return -1;
     p->job.weights = p->weights;
     p->job.weights_path = path;
@@ -269,7 +268,7 @@ static int find_weights(struct pprun *p)
 }
 
 /* Gives the job the model, the schedule and the components of the manifest. */
-static void take_plan(struct pprun *p)
+static void take_plan(struct runner *p)
 {
     const struct pp_manifest *m = &p->manifest;
     struct pp_job *j = &p->job;
@@ -281,7 +280,7 @@ static void take_plan(struct pprun *p)
     j->mesh = m->mesh;
     if (m->n_components && m->components[0].apart)
         j->components = pp_manifest_layout(m);
-    pprun_join_generator(&j->components);
+    runner_join_generator(&j->components);
     if (j->components.n_components == 1) /* it has all rows */
         j->components.n_components = 0;
     j->n_named = m->n_components <= PP_MAX_COMPONENTS ? m->n_components : 0;
@@ -289,16 +288,16 @@ static void take_plan(struct pprun *p)
         j->named_units[i] = m->components[i].n_units;
 }
 
-static void say_dropout(const struct pprun *p, const char *source,
+static void say_dropout(const struct runner *p, const char *source,
                         const struct pp_model *m)
 {
-    if (m->dropout && !p->options.logprobs)
+    if (m->dropout && !p->job.score)
         tool_say(p->tool, TOOL_NOTE,
                  "'%s' asks for dropout by %s, which pprun does not apply",
                  source, m->dropout);
 }
 
-int pprun_prepare(struct pprun *p, const char *manifest)
+int runner_prepare(struct runner *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
@@ -308,52 +307,36 @@ int pprun_prepare(struct pprun *p, const char *manifest)
         check_router(p) || check_head(p))
         return pp_fail_at(
             err, "%s: ", strcmp(manifest, "-") ? manifest : "standard input");
-    pprun_choose_dtype(p);
+    runner_choose_dtype(p);
     say_dropout(p, p->manifest.model.source, &p->model);
     if (p->rank == 0)
-        pprun_say_settings(p);
+        runner_say_settings(p);
     if (p->model.generator)
         say_dropout(p,
                     p->manifest.components[p->manifest.n_components - 1].source,
                     &p->generator);
-    if (pprun_check_sizes(p, &p->model) ||
-        pprun_check_sizes(p, &p->generator) ||
+    if (runner_check_sizes(p, &p->model) ||
+        runner_check_sizes(p, &p->generator) ||
         pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
         return -1;
     take_plan(p);
-    j->score = p->options.logprobs != NULL || p->options.generate > 0;
     j->shapes = (enum pp_message_size)p->options.shapes;
-    j->scored = pprun_scored;
-    j->top_k = (size_t)p->options.top_k;
     if (j->top_k > p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--top-k: '%zu' is more than the vocabulary of %zu",
                        j->top_k, p->model.vocab);
     if (p->options.plan)
-        return pprun_open_data(p);
-    return pprun_open_data(p) || pprun_routing_open(p) ||
-                   pprun_prepare_save(p) || find_weights(p) ||
-                   pprun_spare_checkpoints(p)
+        return runner_open_data(p);
+    return runner_open_data(p) || runner_routing_open(p) ||
+                   p->hooks->prepare(p) || find_weights(p)
                ? -1
                : 0;
 }
 
-void pprun_finish(struct pprun *p)
+void runner_finish(struct runner *p)
 {
-    pprun_scores_close(p);
-    pp_packed_finish(&p->extended);
-    free(p->drawn);
-    free(p->n_drawn);
-    if (p->save_lock > 0)
-        close(p->save_lock);
-    if (p->stream_lock > 0)
-        close(p->stream_lock);
-    pprun_lines_free(p);
-    pprun_curves_free(p);
     free(p->text);
     free(p->resume);
-    free(p->config_text);
-    free(p->generator_config);
     free(p->stages);
     free(p->recompute);
     free(p->roles);

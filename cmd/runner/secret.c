@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_secret - the secret of a job, from a file, the environment or the
+/* secret - the secret of a job, from a file, the environment or the
  * launcher. All ranks must find the same. */
 #include <errno.h>
 #include <fcntl.h>
@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "pprun.h"
+#include "runner/runner.h"
 
 /* Shorter secrets could be guessed. */
 #define LEAST_BYTES 16
@@ -33,7 +33,7 @@ static int check_private(int fd, const char *name, struct pp_err *err)
     return 0;
 }
 
-static int read_file(struct pprun_launch *l, const char *name,
+static int read_file(struct runner_launch *l, const char *name,
                      struct pp_err *err)
 {
     ssize_t n = 0;
@@ -55,8 +55,8 @@ static int read_file(struct pprun_launch *l, const char *name,
     return 0;
 }
 
-int pprun_find_secret(struct pprun_launch *l, const char *file,
-                      struct pp_err *err)
+int runner_find_secret(struct runner_launch *l, const char *file,
+                       struct pp_err *err)
 {
     const char *from = file, *given = NULL;
     struct pp_rendezvous_place *p = &l->place;

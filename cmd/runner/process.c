@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_process - one rank of a job whose ranks are processes: the checks
+/* process - one rank of a job whose ranks are processes: the checks
  * before the first step, the run, and the results that rank 0 collects. */
 #include <stdlib.h>
 #include <string.h>
@@ -11,12 +11,12 @@
 #include "comm/mpi.h"
 #include "comm/rendezvous.h"
 #include "comm/tree.h"
-#include "pprun.h"
+#include "runner/runner.h"
 #include "version.h"
 
 /* Waits until every rank has called it. If some have an error, all fail with
  * that of the lowest rank, which prints it. */
-static int agree(struct pprun *p, struct pp_rendezvous *j, int rc)
+static int agree(struct runner *p, struct pp_rendezvous *j, int rc)
 {
     struct pp_err *err = &p->tool->err, failed = {0};
     struct pp_verdict v = {rc ? pp_rendezvous_rank(j) : -1,
@@ -34,11 +34,11 @@ static int agree(struct pprun *p, struct pp_rendezvous *j, int rc)
     return -1;
 }
 
-static int find_mpi(struct pprun *p)
+static int find_mpi(struct runner *p)
 {
     const char *given = getenv("PPRUN_MPI");
     const char *module = given ? given : PP_MPI_MODULE;
-    if (p->options.transport != PPRUN_MPI)
+    if (p->options.transport != RUNNER_MPI)
         return 0;
     if (!*module)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
@@ -48,7 +48,7 @@ static int find_mpi(struct pprun *p)
 
 /* Reads the manifest at rank 0. The other ranks discard their input: a launcher
  * may copy its input to every process, and stop if one does not read it. */
-static int take_manifest(struct pprun *p, const char *name)
+static int take_manifest(struct runner *p, const char *name)
 {
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(name, "-");
@@ -69,7 +69,7 @@ static int take_manifest(struct pprun *p, const char *name)
     return rc;
 }
 
-static int check_size(struct pprun *p, const struct pprun_launch *l)
+static int check_size(struct runner *p, const struct runner_launch *l)
 {
     const struct pp_mesh *m = &p->manifest.mesh;
     const struct pp_layout layout = pp_manifest_layout(&p->manifest);
@@ -91,7 +91,7 @@ static int check_size(struct pprun *p, const struct pprun_launch *l)
 }
 
 /* Sends the name of rank 0's checkpoint to all ranks. */
-static int send_resume(struct pprun *p, struct pp_rendezvous *j)
+static int send_resume(struct runner *p, struct pp_rendezvous *j)
 {
     void *resume = p->rank == 0 ? p->resume : NULL;
     size_t n = resume ? strlen(resume) + 1 : 0;
@@ -109,14 +109,14 @@ static int send_resume(struct pprun *p, struct pp_rendezvous *j)
 
 /* Prepares the job at rank 0, which sends the manifest and the checkpoint's
  * name to the other ranks. They prepare the job from these. */
-static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
-                       const char *name, const struct pprun_launch *l)
+static int prepare_job(struct runner *p, struct pp_rendezvous *j,
+                       const char *name, const struct runner_launch *l)
 {
     struct pp_err *err = &p->tool->err;
     void *text = p->text;
     int rc = 0;
     if (p->rank == 0)
-        rc = pprun_prepare(p, name) || check_size(p, l) ? -1 : 0;
+        rc = runner_prepare(p, name) || check_size(p, l) ? -1 : 0;
     if (agree(p, j, rc))
         return -1;
     if (pp_rendezvous_broadcast(j, &text, &p->text_bytes, err) ||
@@ -124,7 +124,7 @@ static int prepare_job(struct pprun *p, struct pp_rendezvous *j,
         return -1;
     if (p->rank != 0) {
         p->text = text;
-        rc = pprun_prepare(p, name);
+        rc = runner_prepare(p, name);
     }
     free(p->text);
     p->text = NULL;
@@ -179,7 +179,7 @@ static uint64_t of_routes(const struct pp_routes *r)
     return r->map ? pp_fnv(PP_FNV_START, r->map, 16) : 0;
 }
 
-static int check_same(struct pprun *p, struct pp_rendezvous *j)
+static int check_same(struct runner *p, struct pp_rendezvous *j)
 {
     const struct seen seen[] = {
         {"the command line", of_command(p->argv)},
@@ -221,24 +221,24 @@ static bool is_here(void *ctx, int rank)
 
 /* Checks files, memory and device. Every rank computes the memory of all ranks,
  * and rank 0 prints it. */
-static int check_ranks(struct pprun *p, struct pp_rendezvous *j)
+static int check_ranks(struct runner *p, struct pp_rendezvous *j)
 {
     if (agree(p, j, check_same(p, j)) ||
-        agree(p, j, pprun_check_memory(p, is_here, j)))
+        agree(p, j, runner_check_memory(p, is_here, j)))
         return -1;
     /* A process on each machine reads the data: machines may have copies. */
-    int rc = pp_rendezvous_local(j) == 0 ? pprun_check_data(p) : 0;
-    return agree(p, j, rc) || agree(p, j, pprun_check_device(p)) ? -1 : 0;
+    int rc = pp_rendezvous_local(j) == 0 ? runner_check_data(p) : 0;
+    return agree(p, j, rc) || agree(p, j, runner_check_device(p)) ? -1 : 0;
 }
 
 /* Checks the checkpoint to resume from. If it is damaged, rank 0 chooses the
  * one before it, and all ranks check that. */
-static int check_resume(struct pprun *p, struct pp_rendezvous *j)
+static int check_resume(struct runner *p, struct pp_rendezvous *j)
 {
-    while (agree(p, j, pprun_check_resume(p))) {
+    while (agree(p, j, runner_check_resume(p))) {
         if (!p->options.fall_back || p->tool->err.code != PP_EXIT_INPUT)
-            return pprun_fall_back(p);
-        int rc = p->rank == 0 ? pprun_fall_back(p) : 0;
+            return runner_fall_back(p);
+        int rc = p->rank == 0 ? runner_fall_back(p) : 0;
         if (p->rank != 0)
             p->tool->err = (struct pp_err){0};
         if (agree(p, j, rc) || send_resume(p, j))
@@ -247,7 +247,7 @@ static int check_resume(struct pprun *p, struct pp_rendezvous *j)
     return 0;
 }
 
-static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
+static int open_nccl(struct runner *p, struct pp_rendezvous *j,
                      struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
@@ -265,7 +265,7 @@ static int open_nccl(struct pprun *p, struct pp_rendezvous *j,
     return rc;
 }
 
-static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
+static int open_mpi(struct runner *p, struct pp_rendezvous *j,
                     struct pp_comm **comm)
 {
     struct pp_err *err = &p->tool->err;
@@ -283,26 +283,26 @@ static int open_mpi(struct pprun *p, struct pp_rendezvous *j,
     return rc;
 }
 
-static int run_job(struct pprun *p, struct pp_rendezvous *j,
+static int run_job(struct runner *p, struct pp_rendezvous *j,
                    enum pp_exit *status)
 {
     struct pp_err *err = &p->tool->err;
     struct pp_comm *comm = NULL;
     int rc = p->mpi ? open_mpi(p, j, &comm) : open_nccl(p, j, &comm);
     if (rc == 0)
-        rc = pprun_record_init(p) || pprun_lines_begin(p) ? -1 : 0;
+        rc = p->hooks->begin(p);
     rc = agree(p, j, rc);
     if (rc == 0)
         rc = pp_rank_run(&p->job, comm, status, err);
     /* All ranks end with one status: srun returns the highest. */
-    if (rc == 0 && p->job.save)
-        rc = agree(p, j, p->rank == 0 ? pprun_lines_finish(p) : 0);
+    if (rc == 0)
+        rc = agree(p, j, p->rank == 0 ? p->hooks->end(p) : 0);
     /* Rank 0 reads what the others wrote, so they close the file first. */
-    if (p->rank != 0 && pprun_routing_close(p))
+    if (p->rank != 0 && runner_routing_close(p))
         rc = -1;
     if (rc == 0 && p->options.record_routing)
         rc = agree(p, j, rc);
-    if ((p->rank == 0 && pprun_routing_close(p)) || pprun_record_close(p))
+    if ((p->rank == 0 && runner_routing_close(p)) || p->hooks->close(p))
         rc = -1;
     if (comm)
         comm->ops->close(comm);
@@ -312,7 +312,7 @@ static int run_job(struct pprun *p, struct pp_rendezvous *j,
 /* Returns true if another rank prints this failure. The rank that failed first
  * prints it, and so does rank 0 unless it is lost. An error with another rank
  * as its origin only repeats the reason of an abort. */
-static bool is_told(struct pprun *p, struct pp_rendezvous *j)
+static bool is_told(struct runner *p, struct pp_rendezvous *j)
 {
     const struct pp_err_origin *o = &p->tool->err.origin;
     bool from_other = o->known & PP_ORIGIN_RANK && o->rank != p->rank;
@@ -322,7 +322,7 @@ static bool is_told(struct pprun *p, struct pp_rendezvous *j)
 }
 
 /* Adds the rank that failed to an error that rank 0 took from it. */
-static void name_rank(struct pprun *p)
+static void name_rank(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
     if (p->rank == 0 && err->origin.known & PP_ORIGIN_AGREED &&
@@ -330,7 +330,7 @@ static void name_rank(struct pprun *p)
         pp_fail_at(err, "rank %d: ", err->origin.rank);
 }
 
-static void set_rank(struct pprun *p, const struct pprun_launch *l)
+static void set_rank(struct runner *p, const struct runner_launch *l)
 {
     char host[PP_RENDEZVOUS_HOST] = "";
     p->rank = l->place.rank;
@@ -348,8 +348,8 @@ static void set_rank(struct pprun *p, const struct pprun_launch *l)
 }
 
 /* Notes that programs on the network could join, if there is no secret. */
-static void note_strangers(struct pprun *p, const struct pp_rendezvous *j,
-                           const struct pprun_launch *l)
+static void note_strangers(struct runner *p, const struct pp_rendezvous *j,
+                           const struct runner_launch *l)
 {
     bool is_alone = true;
     for (int r = 1; r < pp_rendezvous_size(j); r++)
@@ -362,62 +362,59 @@ static void note_strangers(struct pprun *p, const struct pp_rendezvous *j,
 
 /* Tells rank 0 that this rank cannot start, although its number may be unknown.
  */
-static int decline(const struct pprun *p, struct pprun_launch *l,
+static int decline(const struct runner *p, struct runner_launch *l,
                    const struct pp_err *err)
 {
     struct pp_err ignored = {0};
     l->place.failure = err;
     if (l->place.address &&
-        pprun_find_secret(l, p->options.secret_file, &ignored) == 0)
+        runner_find_secret(l, p->options.secret_file, &ignored) == 0)
         pp_rendezvous_decline(&l->place);
     return -1;
 }
 
-/* Opens what rank 0 writes beside the step lines. */
-static int open_outputs(struct pprun *p, struct pp_rendezvous *j)
+/* Opens the outputs that rank 0 writes, and the file of all ranks. */
+static int open_outputs(struct runner *p, struct pp_rendezvous *j)
 {
-    int rc = p->rank == 0 && (pprun_generate_open(p) || pprun_scores_open(p) ||
-                              pprun_routing_create(p))
+    int rc = p->hooks->open(p) || (p->rank == 0 && runner_routing_create(p))
                  ? -1
                  : 0;
-    return agree(p, j, rc) || agree(p, j, pprun_routing_join(p, j)) ? -1 : 0;
+    return agree(p, j, rc) || agree(p, j, runner_routing_join(p, j)) ? -1 : 0;
 }
 
 /* Runs the job with the other processes, which have joined. */
-static int run_joined(struct pprun *p, struct pp_rendezvous *j,
-                      const char *manifest, struct pprun_launch *l,
+static int run_joined(struct runner *p, struct pp_rendezvous *j,
+                      const char *manifest, struct runner_launch *l,
                       enum pp_exit *status)
 {
-    if (agree(p, j, find_mpi(p)) || prepare_job(p, j, manifest, l) ||
-        check_ranks(p, j) || check_resume(p, j) ||
-        agree(p, j, pprun_choose_lr(p)) || open_outputs(p, j) ||
-        run_job(p, j, status))
-        return -1;
-    return p->rank == 0 && (pprun_generate_write(p) || pprun_scores_write(p))
+    return agree(p, j, find_mpi(p)) || prepare_job(p, j, manifest, l) ||
+                   check_ranks(p, j) || check_resume(p, j) ||
+                   agree(p, j, runner_choose_lr(p)) || open_outputs(p, j) ||
+                   run_job(p, j, status)
                ? -1
                : 0;
 }
 
-int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
+int runner_process(struct runner *p, const char *manifest, enum pp_exit *status)
 {
-    struct pprun_launch l;
+    struct runner_launch l;
     struct pp_rendezvous *j = NULL;
     struct pp_err *err = &p->tool->err;
-    int rc = pprun_launch_read(&l, true, err);
+    int rc = runner_launch_read(&l, true, err);
     if (p->options.join_timeout > 0)
         l.place.seconds = p->options.join_timeout;
     if (rc)
         return decline(p, &l, err);
     set_rank(p, &l);
-    rc = pprun_find_secret(&l, p->options.secret_file, err) ||
-                 pprun_choose_device(p) || pprun_lines_open(p) ||
+    rc = runner_find_secret(&l, p->options.secret_file, err) ||
+                 runner_choose_device(p) || p->hooks->output(p) ||
                  take_manifest(p, manifest)
              ? -1
              : 0;
     struct pp_err failure = *err; /* sent to the others when joining */
     l.place.failure = rc ? &failure : NULL;
     l.place.told = &p->tool->told;
-    const struct pp_rendezvous_observer observer = pprun_observer(p);
+    const struct pp_rendezvous_observer observer = runner_observer(p);
     l.place.observer = &observer;
     p->job.progress = &p->progress;
     if (pp_rendezvous_open(&l.place, &j, err))
@@ -428,17 +425,17 @@ int pprun_process(struct pprun *p, const char *manifest, enum pp_exit *status)
         p->tool->told |= is_told(p, j);
         /* Print now: a launcher may soon kill this rank. */
         name_rank(p);
-        pprun_ignore_signals();
+        runner_ignore_signals();
         tool_tell(p->tool);
     }
     pp_rendezvous_close(j);
     return rc;
 }
 
-int pprun_check_alone(struct pprun *p)
+int runner_check_alone(struct runner *p)
 {
-    struct pprun_launch l;
-    if (pprun_launch_read(&l, false, &p->tool->err))
+    struct runner_launch l;
+    if (runner_launch_read(&l, false, &p->tool->err))
         return -1;
     if (l.place.size == 1)
         return 0;
@@ -447,5 +444,5 @@ int pprun_check_alone(struct pprun *p)
                       "%s started %s '%d'; start one process, or give "
                       "--transport %s",
                       l.launcher, l.size_from, l.place.size,
-                      p->options.device == PPRUN_CUDA ? "nccl" : "mpi");
+                      p->options.device == RUNNER_CUDA ? "nccl" : "mpi");
 }

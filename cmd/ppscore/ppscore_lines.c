@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_scores - --logprobs: keeps the scores of tokens, which come in the
+/* ppscore_lines - keeps the scores of tokens, which come in the
  * order of the bins, and writes them in that of the input. They are in a file,
  * so that memory does not grow with the data. */
 #include <errno.h>
@@ -15,14 +15,14 @@
 #include "base/checksum.h"
 #include "base/json_writer.h"
 #include "base/num.h"
-#include "pprun.h"
+#include "ppscore.h"
 
 /* The pages of the file that this process holds are at most about this much. */
 enum { HELD_BYTES = 1 << 20, PAGE_BYTES = 4096 };
 
 /* Counts bytes that were read or written, and gives their pages back now and
  * then: the file keeps what they have. */
-static void let_go(struct pprun_scores *s, size_t bytes)
+static void let_go(struct ppscore_scores *s, size_t bytes)
 {
     s->held += bytes;
     if (s->held < HELD_BYTES)
@@ -36,8 +36,8 @@ static void let_go(struct pprun_scores *s, size_t bytes)
 static int open_unnamed(const char *path, char dir[PATH_MAX])
 {
     const char *temporary = getenv("TMPDIR");
-    const char *slash = strrchr(path, '/');
-    if (!strcmp(path, "-"))
+    const char *slash = path ? strrchr(path, '/') : NULL;
+    if (!path || !strcmp(path, "-"))
         snprintf(dir, PATH_MAX, "%s", temporary ? temporary : "/tmp");
     else
         snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) + 1 : 1,
@@ -47,7 +47,7 @@ static int open_unnamed(const char *path, char dir[PATH_MAX])
         return fd;
     /* Some file systems cannot do this. */
     char name[PATH_MAX + 16];
-    snprintf(name, sizeof name, "%s/pprun.XXXXXX", dir);
+    snprintf(name, sizeof name, "%s/ppscore.XXXXXX", dir);
     fd = mkostemp(name, O_CLOEXEC);
     if (fd >= 0)
         unlink(name);
@@ -56,11 +56,11 @@ static int open_unnamed(const char *path, char dir[PATH_MAX])
 
 /* Reserves and maps the file: a full disk is an error now, not a signal
  * later. */
-static int map_unnamed(struct pprun *p, size_t bytes)
+static int map_unnamed(struct runner *p, size_t bytes)
 {
-    struct pprun_scores *s = &p->scores;
+    struct ppscore_scores *s = &ppscore_of(p)->scores;
     char dir[PATH_MAX];
-    int fd = open_unnamed(p->options.logprobs, dir);
+    int fd = open_unnamed(p->tool->output, dir);
     int code = fd < 0 ? errno : posix_fallocate(fd, 0, (off_t)bytes);
     if (!code) {
         s->map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -94,15 +94,10 @@ static void find_lengths(const struct pp_packed *data, uint64_t *length)
     }
 }
 
-int pprun_scores_open(struct pprun *p)
+int ppscore_lines_open(struct runner *p)
 {
-    struct pprun_scores *s = &p->scores;
-    const char *path = p->options.logprobs;
+    struct ppscore_scores *s = &ppscore_of(p)->scores;
     size_t n = p->data.n_inputs, at = 0, values;
-    if (!path)
-        return 0;
-    if (strcmp(path, "-") && !(s->file = tool_open(p->tool, path)))
-        return -1;
     if (pp_mul(p->data.n_positions, pp_job_score_width(&p->job), &values,
                &p->tool->err) ||
         map_unnamed(p, (n + 1 + values) * sizeof(double)))
@@ -120,22 +115,21 @@ int pprun_scores_open(struct pprun *p)
     return 0;
 }
 
-void pprun_scores_close(struct pprun *p)
+void ppscore_lines_close(struct ppscore *s)
 {
-    struct pprun_scores *s = &p->scores;
-    if (s->map)
-        munmap(s->map, s->bytes);
+    if (s->scores.map)
+        munmap(s->scores.map, s->scores.bytes);
 }
 
 /* Returns the values of a token. */
-static double *values_of(const struct pprun *p, uint64_t token)
+static double *values_of(const struct runner *p, uint64_t token)
 {
-    return p->scores.values + token * pp_job_score_width(&p->job);
+    return ppscore_of(p)->scores.values + token * pp_job_score_width(&p->job);
 }
 
 /* Returns the place of the ids among the values of a token. The logits follow
  * them. */
-static size_t first_id(const struct pprun *p)
+static size_t first_id(const struct runner *p)
 {
     return 1 + p->job.entropy;
 }
@@ -146,11 +140,11 @@ static bool is_before(struct pp_token_place a, struct pp_token_place b)
                                     : a.position < b.position;
 }
 
-void pprun_scored(void *ctx, const struct pp_token_place *at,
-                  const double *values, size_t n)
+void ppscore_scored(void *ctx, const struct pp_token_place *at,
+                    const double *values, size_t n)
 {
-    struct pprun *p = ctx;
-    struct pprun_scores *s = &p->scores;
+    struct runner *p = ctx;
+    struct ppscore_scores *s = &ppscore_of(p)->scores;
     size_t width = pp_job_score_width(&p->job);
     for (size_t k = 0; k < n; k++, values += width) {
         double *to = values_of(p, s->first[at[k].sequence] + at[k].position);
@@ -172,10 +166,10 @@ void pprun_scored(void *ctx, const struct pp_token_place *at,
 
 /* Writes the ids or the logits of every token of a sequence as a list of
  * lists. */
-static void write_lists(const struct pprun *p, struct pp_json_writer *w,
+static void write_lists(const struct runner *p, struct pp_json_writer *w,
                         size_t sequence, const char *name, bool are_ids)
 {
-    const uint64_t *first = p->scores.first + sequence;
+    const uint64_t *first = ppscore_of(p)->scores.first + sequence;
     pp_json_array(w, name, PP_JSON_INLINE);
     for (uint64_t i = first[0]; i < first[1]; i++) {
         const double *x = values_of(p, i) + first_id(p);
@@ -190,10 +184,10 @@ static void write_lists(const struct pprun *p, struct pp_json_writer *w,
     pp_json_end(w);
 }
 
-static void write_numbers(const struct pprun *p, struct pp_json_writer *w,
+static void write_numbers(const struct runner *p, struct pp_json_writer *w,
                           size_t sequence, const char *name, size_t from)
 {
-    const uint64_t *first = p->scores.first + sequence;
+    const uint64_t *first = ppscore_of(p)->scores.first + sequence;
     pp_json_array(w, name, PP_JSON_INLINE);
     for (uint64_t i = first[0]; i < first[1]; i++)
         pp_json_real(w, NULL, values_of(p, i)[from]);
@@ -201,10 +195,10 @@ static void write_numbers(const struct pprun *p, struct pp_json_writer *w,
 }
 
 /* Writes the reward of every sequence of the line. */
-static void write_rewards(const struct pprun *p, struct pp_json_writer *w,
+static void write_rewards(const struct runner *p, struct pp_json_writer *w,
                           size_t sequence)
 {
-    const uint64_t *first = p->scores.first + sequence;
+    const uint64_t *first = ppscore_of(p)->scores.first + sequence;
     pp_json_array(w, "rewards", PP_JSON_INLINE);
     for (uint64_t i = first[0]; i < first[1]; i++) {
         double x = *values_of(p, i);
@@ -243,7 +237,7 @@ static uint64_t sum_of(struct summed_stream *s)
 }
 
 /* Writes the line of a sequence, and its checksum as the last member. */
-static int write_line(const struct pprun *p, size_t sequence,
+static int write_line(const struct runner *p, size_t sequence,
                       struct summed_stream *s, struct pp_err *err)
 {
     struct pp_json_writer w = {.f = s->f};
@@ -272,9 +266,9 @@ static int write_line(const struct pprun *p, size_t sequence,
 }
 
 /* Writes the lines of all sequences that have tokens. */
-static int write_lines(struct pprun *p, FILE *f)
+static int write_lines(struct runner *p, FILE *f)
 {
-    struct pprun_scores *s = &p->scores;
+    struct ppscore_scores *s = &ppscore_of(p)->scores;
     struct summed_stream lines = {0};
     struct pp_err *err = &p->tool->err;
     size_t width = pp_job_score_width(&p->job) * sizeof(double);
@@ -290,19 +284,14 @@ static int write_lines(struct pprun *p, FILE *f)
     return rc;
 }
 
-int pprun_scores_write(struct pprun *p)
+int ppscore_lines_write(struct runner *p)
 {
-    struct pprun_scores *s = &p->scores;
-    FILE *f = s->file ? s->file : p->tool->out;
-    if (!p->options.logprobs)
-        return 0;
+    struct ppscore_scores *s = &ppscore_of(p)->scores;
     if (s->has_bad)
         return pp_fail(
             &p->tool->err, PP_EXIT_SYSTEM,
             "sequence %" PRIu32 ": the %s of token %" PRIu32 " is %g",
             s->bad.sequence, p->model.scores ? "reward" : "log-probability",
             s->bad.position, fabs(s->bad_value));
-    if (write_lines(p, f))
-        return -1;
-    return s->file ? tool_close(p->tool, s->file) : 0;
+    return write_lines(p, p->tool->out);
 }

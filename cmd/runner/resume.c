@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_resume - finds the checkpoint to resume from, compares its files with
+/* resume - finds the checkpoint to resume from, compares its files with
  * their checksums, takes an earlier one if they are damaged, and chooses the
  * learning rate. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/file.h"
-#include "pprun.h"
+#include "runner/runner.h"
 #include "run/checkpoint/ckpt.h"
 
-int pprun_find_resume(struct pprun *p)
+int runner_find_resume(struct runner *p)
 {
     const char *dir = p->options.resume;
     if (dir && p->rank == 0) {
@@ -25,14 +25,14 @@ int pprun_find_resume(struct pprun *p)
     return 0;
 }
 
-int pprun_check_resume(struct pprun *p)
+int runner_check_resume(struct runner *p)
 {
     return p->resume ? pp_ckpt_verify(p->resume, NULL, p->rank, p->size,
                                       &p->tool->err)
                      : 0;
 }
 
-int pprun_fall_back(struct pprun *p)
+int runner_fall_back(struct runner *p)
 {
     struct pp_err *err = &p->tool->err, failed = *err, none = {0};
     char *before = NULL;
@@ -60,7 +60,7 @@ int pprun_fall_back(struct pprun *p)
     return 0;
 }
 
-int pprun_choose_lr(struct pprun *p)
+int runner_choose_lr(struct runner *p)
 {
     struct pp_ckpt_state s = {0};
     struct pp_optim *o = &p->job.optim;
@@ -80,7 +80,7 @@ int pprun_choose_lr(struct pprun *p)
     return 0;
 }
 
-int pprun_check_weights(struct pprun *p, const char *path)
+int runner_check_weights(struct runner *p, const char *path)
 {
     char *dir = strdup(path);
     if (!dir)

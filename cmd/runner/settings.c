@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_settings - --objective, --router and --loss: their keys, and help on
+/* settings - --objective, --router and --loss: their keys, and help on
  * them, follow from the table of settings. */
 #include <stdio.h>
 #include <string.h>
 
-#include "pprun.h"
+#include "runner/runner.h"
 
 static bool owns(int owner, const struct pp_setting *k)
 {
@@ -101,10 +101,10 @@ static int owner_of(const struct tool_option *o)
     return owner;
 }
 
-int pprun_parse_settings(struct tool *t, const struct tool_option *o,
-                         const char *arg)
+int runner_parse_settings(struct tool *t, const struct tool_option *o,
+                          const char *arg)
 {
-    struct pprun *p = t->base;
+    struct runner *p = t->base;
     struct pp_settings *s = &p->job.settings;
     int owner = owner_of(o);
     if (!strcmp(arg, "help"))
@@ -125,17 +125,17 @@ static void list(int owner, const char *words[])
     words[1] = NULL;
 }
 
-void pprun_list_router(const char *words[])
+void runner_list_router(const char *words[])
 {
     list(PP_OWNER_ROUTER, words);
 }
 
-void pprun_list_loss(const char *words[])
+void runner_list_loss(const char *words[])
 {
     list(PP_OWNER_LOSS, words);
 }
 
-void pprun_say_settings(const struct pprun *p)
+void runner_say_settings(const struct runner *p)
 {
     const struct pp_settings *s = &p->job.settings;
     const struct {
@@ -155,7 +155,7 @@ void pprun_say_settings(const struct pprun *p)
         }
 }
 
-int pprun_take_settings(struct pprun *p)
+int runner_take_settings(struct runner *p)
 {
     struct pp_job *j = &p->job;
     if (pp_settings_complete(&j->settings, &p->tool->err))

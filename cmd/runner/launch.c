@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_launch - reads the rank of this process from the environment that srun,
+/* launch - reads the rank of this process from the environment that srun,
  * mpirun, mpiexec or torchrun sets. */
-#include "pprun.h"
+#include "runner/runner.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static bool on_one_machine(const struct launcher *l, int size)
     return l->is_count ? n == 1 : n == size;
 }
 
-static int find_address(struct pprun_launch *l, const struct launcher *by,
+static int find_address(struct runner_launch *l, const struct launcher *by,
                         struct pp_err *err)
 {
     const char *given = getenv("MASTER_ADDR");
@@ -120,14 +120,15 @@ static int read_rank(struct pp_rendezvous_place *p, const struct launcher *by,
                              : 0;
 }
 
-int pprun_launch_read(struct pprun_launch *l, bool to_join, struct pp_err *err)
+int runner_launch_read(struct runner_launch *l, bool to_join,
+                       struct pp_err *err)
 {
     const struct launcher *by = NULL;
-    *l = (struct pprun_launch){.place = {.size = 1,
-                                         .local = -1,
-                                         .seconds = PATIENCE_S,
-                                         .version = PP_VERSION,
-                                         .job = job_number()}};
+    *l = (struct runner_launch){.place = {.size = 1,
+                                          .local = -1,
+                                          .seconds = PATIENCE_S,
+                                          .version = PP_VERSION,
+                                          .job = job_number()}};
     for (size_t i = 0; i < sizeof launchers / sizeof *launchers && !by; i++)
         if (getenv(launchers[i].rank) && getenv(launchers[i].size))
             by = &launchers[i];

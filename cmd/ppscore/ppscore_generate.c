@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_generate - --generate: gives the sequences of the data room for new
+/* ppscore_generate - --generate: gives the sequences of the data room for new
  * tokens, and writes them as rollouts, which pppack reads. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/json_writer.h"
 #include "base/num.h"
-#include "pprun.h"
+#include "ppscore.h"
 
 /* Checks that the model has positions for the new tokens of every prompt. */
-static int check_longest(const struct pprun *p)
+static int check_longest(const struct runner *p)
 {
     size_t most = pp_model_longest(&p->model);
-    int n = p->options.generate;
+    int n = (int)p->job.generate.n;
     for (size_t i = 0; i < p->data.n_bins; i++) {
         struct pp_bin b;
         pp_packed_bin(&p->data, i, &b);
@@ -33,18 +33,18 @@ static int check_longest(const struct pprun *p)
 static void take_drawn(void *ctx, const struct pp_token_place *at,
                        const double *values, size_t n)
 {
-    struct pprun *p = ctx;
+    struct runner *p = ctx;
     size_t width = pp_job_score_width(&p->job), most = p->job.generate.n;
     for (size_t i = 0; i < n; i++, values += width) {
         size_t k = at[i].sequence;
-        p->drawn[k * most + p->n_drawn[k]++] =
-            (struct pprun_drawn){(int32_t)values[1], values[2]};
+        ppscore_of(p)->drawn[k * most + ppscore_of(p)->n_drawn[k]++] =
+            (struct ppscore_drawn){(int32_t)values[1], values[2]};
     }
 }
 
-int pprun_generate_prepare(struct pprun *p)
+int ppscore_generate_prepare(struct runner *p)
 {
-    const struct pprun_options *o = &p->options;
+    struct ppscore *o = ppscore_of(p);
     struct pp_err *err = &p->tool->err;
     if (o->stop_id >= (int64_t)p->model.vocab)
         return pp_fail(err, PP_EXIT_INPUT,
@@ -56,28 +56,25 @@ int pprun_generate_prepare(struct pprun *p)
     const struct pp_mesh *mesh = &p->manifest.mesh;
     int parts = mesh->cp > 1 ? 2 * mesh->cp : 1;
     if (pp_packed_extend(&p->data, (uint32_t)o->generate,
-                         (uint32_t)(parts * mesh->tp), &p->extended, err))
+                         (uint32_t)(parts * mesh->tp), &o->extended, err))
         return -1;
-    p->job.data = &p->extended;
+    p->job.data = &o->extended;
     p->job.scored = take_drawn;
-    p->job.generate.n = (size_t)o->generate;
     p->job.generate.samples = o->sample >= 0;
     p->job.generate.seed = (uint64_t)o->sample;
     p->job.generate.stop = (int32_t)o->stop_id;
     return 0;
 }
 
-int pprun_generate_open(struct pprun *p)
+int ppscore_generate_open(struct runner *p)
 {
+    struct ppscore *s = ppscore_of(p);
     size_t n;
-    if (!p->options.generate)
-        return 0;
-    if (pp_mul(p->extended.n_bins, (size_t)p->options.generate, &n,
-               &p->tool->err))
+    if (pp_mul(s->extended.n_bins, p->job.generate.n, &n, &p->tool->err))
         return -1;
-    p->drawn = calloc(n, sizeof *p->drawn);
-    p->n_drawn = calloc(p->extended.n_bins, sizeof *p->n_drawn);
-    return p->drawn && p->n_drawn
+    s->drawn = calloc(n, sizeof *s->drawn);
+    s->n_drawn = calloc(s->extended.n_bins, sizeof *s->n_drawn);
+    return s->drawn && s->n_drawn
                ? 0
                : pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
 }
@@ -96,14 +93,15 @@ static int in_input_order(const void *va, const void *vb)
     return (a->start > b->start) - (a->start < b->start);
 }
 
-static void write_prompt(const struct pprun *p, const struct prompt *s)
+static void write_prompt(const struct runner *p, const struct prompt *s)
 {
     FILE *f = p->tool->out;
     struct pp_json_writer w = {.f = f};
     struct pp_bin b;
-    const struct pprun_drawn *drawn = p->drawn + s->number * p->job.generate.n;
-    uint32_t n = p->n_drawn[s->number];
-    pp_packed_bin(&p->extended, s->number, &b);
+    const struct ppscore_drawn *drawn =
+        ppscore_of(p)->drawn + s->number * p->job.generate.n;
+    uint32_t n = ppscore_of(p)->n_drawn[s->number];
+    pp_packed_bin(&ppscore_of(p)->extended, s->number, &b);
     pp_json_object(&w, NULL, PP_JSON_INLINE);
     pp_json_uint(&w, "sequence", s->source);
     if (p->job.temperature > 0)
@@ -125,11 +123,9 @@ static void write_prompt(const struct pprun *p, const struct prompt *s)
     putc('\n', f);
 }
 
-int pprun_generate_write(struct pprun *p)
+int ppscore_generate_write(struct runner *p)
 {
     size_t n = p->data.n_sequences, k = 0;
-    if (!p->options.generate)
-        return 0;
     struct prompt *prompts = calloc(n + 1, sizeof *prompts);
     if (!prompts)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
@@ -144,4 +140,11 @@ int pprun_generate_write(struct pprun *p)
         write_prompt(p, &prompts[i]);
     free(prompts);
     return 0;
+}
+
+void ppscore_generate_free(struct ppscore *s)
+{
+    pp_packed_finish(&s->extended);
+    free(s->drawn);
+    free(s->n_drawn);
 }

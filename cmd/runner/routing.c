@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-/* pprun_routing - the files of --record-routing and --replay-routing. */
+/* routing - the files of --record-routing and --replay-routing. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "model/layer_set.h"
-#include "pprun.h"
+#include "runner/runner.h"
 
-static int find_shape(struct pprun *p, struct pp_routes_shape *s)
+static int find_shape(struct runner *p, struct pp_routes_shape *s)
 {
     const struct pp_moe *m = &p->model.moe;
     if (pp_routes_of(&p->data, s, &p->tool->err))
@@ -17,7 +17,7 @@ static int find_shape(struct pprun *p, struct pp_routes_shape *s)
     return 0;
 }
 
-int pprun_routing_open(struct pprun *p)
+int runner_routing_open(struct runner *p)
 {
     struct pp_routes_shape shape;
     if (!p->options.replay_routing)
@@ -30,7 +30,7 @@ int pprun_routing_open(struct pprun *p)
                : 0;
 }
 
-int pprun_routing_create(struct pprun *p)
+int runner_routing_create(struct runner *p)
 {
     struct pp_routes_shape shape;
     if (!p->options.record_routing)
@@ -43,7 +43,7 @@ int pprun_routing_create(struct pprun *p)
                : 0;
 }
 
-int pprun_routing_join(struct pprun *p, struct pp_rendezvous *j)
+int runner_routing_join(struct runner *p, struct pp_rendezvous *j)
 {
     struct pp_routes_shape shape;
     void *tmp = p->rank == 0 ? p->taken.tmp.path : NULL;
@@ -64,7 +64,7 @@ int pprun_routing_join(struct pprun *p, struct pp_rendezvous *j)
     return rc;
 }
 
-int pprun_routing_close(struct pprun *p)
+int runner_routing_close(struct runner *p)
 {
     struct pp_err *err = &p->tool->err;
     if (!p->taken.tmp.path || err->code != PP_EXIT_OK) {
