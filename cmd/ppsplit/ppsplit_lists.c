@@ -33,6 +33,39 @@ static void share_seconds(const struct split_job *j, struct pp_unit_id unit,
             divide(parts[k], pp_mesh_sharers(&j->mesh));
 }
 
+/* Reports whether a row of a table is for a unit. */
+static bool is_for(const char *pattern, const char *name)
+{
+    size_t n = strlen(pattern);
+    return n > 0 && pattern[n - 1] == '*' ? !strncmp(pattern, name, n - 1)
+                                          : !strcmp(pattern, name);
+}
+
+/* Fills units from a table: the last row that is for a unit counts. */
+static int take_table(struct split_job *j, const struct pp_profile *p,
+                      struct pp_unit_seconds *units)
+{
+    char name[PP_FQN_TEXT];
+    for (size_t i = 0; i < j->n_units; i++) {
+        size_t k = p->n_units;
+        pp_model_fqn(&j->model, pp_model_unit(&j->model, i), name);
+        while (k > 0 && !is_for(p->units[k - 1].fqn, name))
+            k--;
+        if (k == 0)
+            return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                           "%s: no line is for the unit '%s'", j->costs_file,
+                           name);
+        units[i] = p->units[k - 1];
+        units[i].fqn = pp_arena_strdup(&j->arena, name);
+        if (!units[i].fqn)
+            return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        divide(units[i].fwd, (double)j->tokens);
+        divide(units[i].input, (double)j->tokens);
+        divide(units[i].weight, (double)j->tokens);
+    }
+    return 0;
+}
+
 /* Fills units with the measured ones in the model's order. */
 static int order_costs(struct split_job *j, const struct pp_profile *p,
                        struct pp_unit_seconds *units)
@@ -67,19 +100,31 @@ static int order_costs(struct split_job *j, const struct pp_profile *p,
 int split_read_costs(struct split_job *j)
 {
     struct pp_profile p;
+    const void *text;
+    size_t n;
     if (!j->costs_file)
         return 0;
     struct pp_unit_seconds *units =
         pp_arena_alloc(&j->arena, j->n_units, sizeof *units);
     if (!units)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_profile_read(j->costs_file, &j->arena, &p, &j->t.err))
+    if (pp_file_map(j->costs_file, &text, &n, &j->t.err))
+        return -1;
+    bool is_table = pp_profile_is_table(text, n);
+    int rc = is_table ? pp_profile_parse_table(text, n, j->costs_file,
+                                               &j->arena, &p, &j->t.err)
+                      : pp_profile_parse(text, n, j->costs_file, &j->arena, &p,
+                                         &j->t.err);
+    pp_file_unmap(text, n);
+    if (rc)
         return -1;
     j->profile = (struct pp_profile){.units = units,
                                      .n_units = j->n_units,
                                      .seconds_per_byte = p.seconds_per_byte,
                                      .latency = p.latency,
                                      .seconds_per_param = p.seconds_per_param};
+    if (is_table)
+        return take_table(j, &p, units);
     return order_costs(j, &p, units) || split_use_loads(j, &p) ? -1 : 0;
 }
 

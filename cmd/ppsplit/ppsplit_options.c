@@ -286,7 +286,7 @@ const struct tool_option split_options[] = {
     {0, "flops", "RATE", "operations a second of a rank, such as 400T",
      AT(flops), .parse = parse_rate, .excludes = "costs"},
     {0, "link", "A[,B]", "bytes a second of a rank, in and between nodes",
-     .parse = parse_links, .needs = "gpu|machine|flops"},
+     .parse = parse_links, .needs = "gpu|machine|flops|costs"},
 
     {.group = "Memory"},
     {0, "memory", "SIZE", "limit of a rank, such as 80GiB",

@@ -77,7 +77,11 @@ int split_set_seconds(struct split_job *j)
         .flops = j->flops,
         .layout = layout_of(j),
         .microbatch = {.tokens = j->tokens, .seq_len = j->seq_len}};
-    if (!(j->flops > 0) && !j->gpu && !j->machine_file)
+    /* A machine beside measured costs has the links, and the update if nobody
+     * measured it. */
+    if (j->costs_file && !(j->profile.seconds_per_param > 0))
+        j->profile.seconds_per_param = pp_estimate_update(&x);
+    if (j->costs_file || (!(j->flops > 0) && !j->gpu && !j->machine_file))
         return 0;
     if (!(j->flops > 0) && !(j->peak > 0 && j->machine.efficiency > 0))
         return pp_fail(&j->t.err, PP_EXIT_INPUT,

@@ -15,6 +15,7 @@
 #ifndef PP_MANIFEST_PROFILE_JSON_H
 #define PP_MANIFEST_PROFILE_JSON_H
 
+#include <stdbool.h>
 #include <stdio.h>
 
 #include "base/arena.h"
@@ -26,7 +27,16 @@
 int pp_profile_read(const char *path, struct pp_arena *a, struct pp_profile *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Does the same from memory. name starts the messages. */
+/* Reports whether a text is a table and not JSON, and reads a table: a unit a
+ * line, with the seconds of its forward, input gradient and weight gradient for
+ * a microbatch as a rank of the plan has it. These are in the coefficients [0].
+ * A name that ends with * is a pattern. */
+bool pp_profile_is_table(const char *text, size_t n);
+int pp_profile_parse_table(const char *text, size_t n, const char *name,
+                           struct pp_arena *a, struct pp_profile *p,
+                           struct pp_err *err) PP_MUST_USE;
+
+/* Does the same as pp_profile_read from memory. name starts the messages. */
 int pp_profile_parse(const char *text, size_t n, const char *name,
                      struct pp_arena *a, struct pp_profile *p,
                      struct pp_err *err) PP_MUST_USE;

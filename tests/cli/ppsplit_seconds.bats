@@ -146,6 +146,36 @@ END
     ppsched --stats --seq-len 64 plan.json | jq -e ".step != $want"
 }
 
+@test "costs come from a plain table" {
+    cat >costs.txt <<'END'
+# unit            forward  input  weight: seconds of a microbatch
+model.embed_tokens 1e-3     0      2e-3
+model.layers.*     4e-3     5e-3   3e-3
+
+model.layers.5     8e-3     10e-3  6e-3   # the last line counts
+model.norm         0        0      0
+lm_head            6e-3     7e-3   7e-3
+END
+    # One rank does all of it: 5 layers and one of twice their time, and the
+    # backward of the head computes its forward once less.
+    near "$(ppsplit -p 1 -m 3 --costs costs.txt -t --json model.json |
+        jq .step_seconds)" "$(jq -n '3 * (3 + 7 * 12 + 6 + 14 - 6) / 1000')" 1e-9
+    # Links of a machine, and its update.
+    echo '{"gpu": "h100"}' >machine.json
+    ppsplit -p 2 -m 3 --costs costs.txt --machine machine.json --dtype bf16 \
+        model.json >plan.json
+    jq -e '.profile.units[1].fwd == [4e-3 / 2048, 0] and .machine.gpu == "h100"
+        and .profile.step.seconds_per_param == 30 / 3.35e12' plan.json
+    sed '$d' costs.txt >short.txt
+    refuses "short.txt: no line is for the unit 'lm_head'" -p 2 --costs short.txt \
+        model.json
+    echo 'model.norm 1 2' >few.txt
+    refuses "few.txt: line 1: needs a unit and the seconds of its forward, input \
+gradient and weight gradient" -p 2 --costs few.txt model.json
+    echo 'model.norm 1 2 x' >word.txt
+    refuses "word.txt: line 1: 'x' is not a finite number" -p 2 --costs word.txt model.json
+}
+
 @test "the update takes the parameters that a rank updates" {
     # One rank has all layers; without messages only the update depends on this.
     update() {
@@ -291,7 +321,7 @@ size of the level before it" -p 2 --machine uneven.json model.json
     refuses "--flops: '400X' is not a rate such as 400T or 50GB" -p 2 \
         --flops 400X model.json
     refuses "--flops: '-1T' is not between 1 and 1e+30" -p 2 --flops -1T model.json
-    refuses '--link needs --gpu, --machine or --flops' -p 2 --link 50G model.json
+    refuses '--link needs --gpu, --machine, --flops or --costs' -p 2 --link 50G model.json
     run -2 --separate-stderr ppsplit -p 2 --gpu h1000 model.json
     [[ "$stderr" == *"--gpu: 'h1000' is not one of: a100, a100-40, h100, "* ]]
 }

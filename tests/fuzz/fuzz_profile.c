@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* fuzz_profile - reads any bytes as a profile. It is refused with one line, or
- * written and read again to the same text. */
+ * written and read again to the same text, unless it is a plain table. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -22,13 +22,16 @@ static char *text_of(const struct pp_profile *p, size_t *n)
     return text;
 }
 
-/* Returns false if the text is refused. The message must be one line. */
+/* Returns false if the text is refused, or a table. The message must be one
+ * line. */
 static bool parse(const char *text, size_t n, struct pp_arena *a,
                   struct pp_profile *p)
 {
     struct pp_err err = {0};
-    if (!pp_profile_parse(text, n, "fuzz", a, p, &err))
-        return true;
+    bool table = pp_profile_is_table(text, n);
+    if (!(table ? pp_profile_parse_table : pp_profile_parse)(text, n, "fuzz", a,
+                                                             p, &err))
+        return !table;
     if (err.code != PP_EXIT_INPUT || !*err.text || strchr(err.text, '\n'))
         abort();
     return false;
