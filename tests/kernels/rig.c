@@ -35,10 +35,10 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind)
 /* Bounds windows of n rows, the last one of a sequence by its end. */
 static void bound_windows(struct rig *r, int32_t n)
 {
-    r->mb.cu_windows = r->cu_windows;
+    r->mb.encoder.cu_windows = r->cu_windows;
     for (size_t i = 0; i < RIG_MAX_SEQUENCES; i++)
         for (int32_t at = r->cu_padded[i]; at < r->cu_padded[i + 1]; at += n)
-            r->cu_windows[++r->mb.n_windows] =
+            r->cu_windows[++r->mb.encoder.n_windows] =
                 at + n < r->cu_padded[i + 1] ? at + n : r->cu_padded[i + 1];
 }
 
@@ -51,7 +51,7 @@ static void cut_clips(struct rig *r, const struct packing *p)
         r->positions[t] %= (int32_t)chunk;
     for (size_t i = 0; i < p->n; i++)
         r->n_frames[i] = 2 * p->real[i] - (p->real[i] % 4 == 1);
-    r->mb.n_frames = r->n_frames;
+    r->mb.encoder.n_frames = r->n_frames;
 }
 
 void rig_list_kinds(struct rig *r)
@@ -86,8 +86,8 @@ static struct packing whole_features(const struct packing *p, int merge)
 static void merge_rows(struct rig *r, const struct packing *p, size_t t)
 {
     const int merge = (int)r->m.encoders[0].merge;
-    r->mb.n_features = t / (size_t)merge;
-    r->mb.feature_rows = NULL;
+    r->mb.encoder.n_features = t / (size_t)merge;
+    r->mb.encoder.feature_rows = NULL;
     if (!r->m.encoders[0].window)
         return;
     for (size_t i = 0, at = 0; i < p->n; i++) {
@@ -99,8 +99,8 @@ static void merge_rows(struct rig *r, const struct packing *p, size_t t)
         }
         at += (size_t)n;
     }
-    r->mb.feature_rows = r->features;
-    r->mb.sources = r->sources;
+    r->mb.encoder.feature_rows = r->features;
+    r->mb.encoder.sources = r->sources;
     bound_windows(r, 2);
 }
 
@@ -127,12 +127,12 @@ static void pack(struct rig *r, const struct packing *p)
                 r->axes[t * n_axes + a] =
                     real ? (j + (int)a) / ((int)a + 1) : 0;
             if (real && is_feature(&r->m.encoders[0], j, p->real[i]))
-                r->features[r->mb.n_features++] = (int32_t)t;
+                r->features[r->mb.encoder.n_features++] = (int32_t)t;
             r->ids[t] = real ? (int32_t)(pp_rng_bits(key, t) % r->m.vocab) : -1;
             /* Every third row is not scored. */
             if (real && j + 1 < p->real[i] && j % 3 != 1) {
-                r->rows[r->mb.n_scored] = (int32_t)t;
-                r->targets[r->mb.n_scored++] =
+                r->rows[r->mb.scored.n] = (int32_t)t;
+                r->targets[r->mb.scored.n++] =
                     (int32_t)(pp_rng_bits(key, t + 1000) % r->m.vocab);
             }
         }
@@ -143,28 +143,26 @@ static void pack(struct rig *r, const struct packing *p)
     for (size_t i = 0; i < p->n && r->l.unit.kind == PP_UNIT_PATCHES; i++)
         if (p->real[i])
             r->ids[r->cu_padded[i]] = 0;
-    r->mb.feature_rows = r->features;
+    r->mb.encoder.feature_rows = r->features;
     if (pp_vision_merges(&r->m.encoders[0])) /* all rows, some at a time */
         merge_rows(r, p, t);
     r->mb.tokens = t;
     if (r->m.encoders[0].chunk)
         cut_clips(r, p);
     r->mb.n_sequences = p->n;
-    r->mb.row_kinds = r->kinds;
+    r->mb.encoder.kinds = r->kinds;
     if (pp_vision_hears(&r->m.encoders[0]))
         rig_list_kinds(r);
     r->mb.cu_seqlens = r->cu;
-    r->mb.host_cu = r->cu;
     r->mb.cu_seqlens_padded = r->cu_padded;
-    r->mb.host_cu_padded = r->cu_padded;
     r->mb.positions = r->positions;
     r->mb.axes = n_axes ? r->axes : NULL;
     r->mb.input_ids = r->ids;
-    r->mb.scored_rows = r->rows;
-    r->mb.targets = r->targets;
-    r->mb.scale = 0.37;
-    r->mb.loss = &r->loss;
-    r->mb.logps = r->logps;
+    r->mb.scored.rows = r->rows;
+    r->mb.scored.targets = r->targets;
+    r->mb.loss.scale = 0.37;
+    r->mb.loss.sum = &r->loss;
+    r->mb.loss.logps = r->logps;
 }
 
 static void bind_parameters(struct rig *r, size_t shift)
@@ -215,11 +213,11 @@ static void make_pixels(struct rig *r)
     size_t width = r->m.encoders[0].patch_inputs;
     size_t n = pp_vision_hears(&r->m.encoders[0])
                    ? r->mb.tokens * width
-                   : r->mb.n_features * r->m.encoders[0].merge * width;
+                   : r->mb.encoder.n_features * r->m.encoders[0].merge * width;
     if (r->l.unit.kind != PP_UNIT_PATCHES)
         return;
     r->pixels = calloc(n + 1, sizeof *r->pixels);
-    r->mb.pixels = r->images;
+    r->mb.encoder.pixels = r->images;
     size_t at = 0;
     for (size_t i = 0; i < r->mb.n_sequences; i++) {
         size_t real = (size_t)(r->cu[i + 1] - r->cu[i]);
@@ -255,7 +253,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     size_t T = r->mb.tokens, half = m->head_dim / 2;
     size_t n_in = T * rig_in_width(m, kind);
     size_t n_out =
-        (kind == PP_UNIT_PROJECTOR ? r->mb.n_features : T) * m->hidden;
+        (kind == PP_UNIT_PROJECTOR ? r->mb.encoder.n_features : T) * m->hidden;
     r->x = values_new(k, n_in, shift);
     r->dx = values_new(k, n_in, shift);
     r->y = values_new(k, n_out, shift);
@@ -288,10 +286,12 @@ void rig_finish(struct rig *r)
     free(r->pixels);
 }
 
-struct pp_call rig_call(const struct rig *r, enum pp_saved_when when,
+struct pp_call rig_call(struct rig *r, enum pp_saved_when when,
                         struct pp_err *err)
 {
     struct pp_layer_blocks b = {.scratch = r->scratch.at};
+    r->host.of = r->mb;
+    r->mb.host = &r->host;
     for (int i = 0; i < PP_N_UNIT_BLOCKS; i++)
         b.block[i] = r->blocks[i].at;
     if (when == PP_IN_FORWARD)
@@ -315,7 +315,7 @@ double rig_forward(struct rig *r)
 
 double rig_scalar(struct rig *r)
 {
-    struct pp_router_losses *l = r->mb.router;
+    struct pp_router_losses *l = r->mb.experts.router;
     if (!l)
         return rig_forward(r);
     l->balance = l->size = 0;

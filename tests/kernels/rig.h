@@ -22,7 +22,8 @@ struct rig {
     struct pp_model tower;
     struct pp_layer l;
     struct pp_microbatch mb;
-    struct values w, g; /* all parameters, slots ascending */
+    struct pp_host_microbatch host; /* the same, since a call */
+    struct values w, g;             /* all parameters, slots ascending */
     struct values x, y, dx, dy, blocks[PP_N_UNIT_BLOCKS], scratch;
     struct values cos, sin;
     double loss, logps[RIG_MAX_TOKENS];
@@ -62,7 +63,7 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
 void rig_finish(struct rig *r);
 
 /* Returns the call of the layer in F, or in I, W and B. */
-struct pp_call rig_call(const struct rig *r, enum pp_saved_when when,
+struct pp_call rig_call(struct rig *r, enum pp_saved_when when,
                         struct pp_err *err);
 
 /* Runs forward. Returns the scalar whose gradients backward computes: the

@@ -161,17 +161,17 @@ static double head_loops(struct rig *r, struct values *dx, struct values *dw)
     double *p = calloc(V, sizeof *p), loss = 0;
     fill(dx, 0);
     fill(dw, 0);
-    for (size_t i = 0; i < r->mb.n_scored; i++) {
+    for (size_t i = 0; i < r->mb.scored.n; i++) {
         size_t at = (size_t)r->rows[i] * C, target = (size_t)r->targets[i];
         const double *x = (const double *)r->x.at + at;
         double sum = 0;
         product(p, w, NULL, x, V, C);
-        loss -= p[target] * r->mb.scale;
+        loss -= p[target] * r->mb.loss.scale;
         for (size_t j = 0; j < V; j++)
             sum += p[j] = exp(p[j]);
-        loss += log(sum) * r->mb.scale;
+        loss += log(sum) * r->mb.loss.scale;
         for (size_t j = 0; j < V * C; j++) {
-            double d = (p[j / C] / sum - (j / C == target)) * r->mb.scale;
+            double d = (p[j / C] / sum - (j / C == target)) * r->mb.loss.scale;
             ((double *)dx->at)[at + j % C] += d * w[j];
             ((double *)dw->at)[j] += d * x[j % C];
         }

@@ -60,10 +60,10 @@ static int score(void *ctx, const struct pp_microbatch *mb, double *x,
     double sum = 0;
     (void)ctx;
     (void)err;
-    for (size_t i = 0; i < mb->n_scored; i++)
+    for (size_t i = 0; i < mb->scored.n; i++)
         sum += x[i];
     *loss = sum * sum;
-    for (size_t i = 0; i < mb->n_scored; i++)
+    for (size_t i = 0; i < mb->scored.n; i++)
         x[i] = -2e-3 * sum * (1 + (double)(i % 3));
     return 0;
 }
@@ -118,18 +118,18 @@ static void begin(struct subject *s, const struct how *h,
     s->r.l.role = h->role;
     if (h->role != PP_ROLE_TRAINED)
         memset(s->r.l.g, 0, sizeof s->r.l.g);
-    mb->at_once = at_once;
-    mb->temperature = h->temperature;
-    mb->teacher = h->teacher ? teach : NULL;
-    mb->teacher_k = TEACHER_K;
-    mb->objective = h->objective ? score : NULL;
-    for (size_t i = 0; h->scores && i < mb->n_scored; i++)
+    mb->loss.at_once = at_once;
+    mb->loss.temperature = h->temperature;
+    mb->teacher.fetch = h->teacher ? teach : NULL;
+    mb->teacher.k = TEACHER_K;
+    mb->loss.objective = h->objective ? score : NULL;
+    for (size_t i = 0; h->scores && i < mb->scored.n; i++)
         s->r.targets[i] = -1;
     s->ahead = (struct pp_ahead_loss){.weight = 0.3};
-    mb->ahead = h->ahead ? &s->ahead : NULL;
-    mb->n_ahead = mb->n_scored - 7; /* other rows, and fewer */
-    mb->ahead_rows = mb->scored_rows + 7;
-    mb->ahead_targets = mb->targets + 3;
+    mb->ahead.loss = h->ahead ? &s->ahead : NULL;
+    mb->ahead.scored.n = mb->scored.n - 7; /* other rows, and fewer */
+    mb->ahead.scored.rows = mb->scored.rows + 7;
+    mb->ahead.scored.targets = mb->scored.targets + 3;
     fill(&s->r.g, 0.25); /* what earlier microbatches have added */
     made.k = k;
     made.logits = made.inputs = made.weights = 0;
@@ -165,10 +165,10 @@ static void same(const struct how *h, const struct pp_kernels *k, bool together)
     bool trains = h->role == PP_ROLE_TRAINED;
     ok(!memcmp(&a->loss, &b->loss, sizeof a->loss) &&
            !memcmp(&apart.ahead, &once.ahead, sizeof apart.ahead) &&
-           !memcmp(a->logps, b->logps, a->mb.n_scored * sizeof *a->logps) &&
+           !memcmp(a->logps, b->logps, a->mb.scored.n * sizeof *a->logps) &&
            same_bits(&a->g, &b->g) &&
            (h->role == PP_ROLE_FORWARD || same_bits(&a->dx, &b->dx)) &&
-           rig_guards(b) && a->mb.n_scored > 96,
+           rig_guards(b) && a->mb.scored.n > 96,
        "%s, %s, %s: the bits of F and then the backward", h->name, k->name,
        together ? "B" : "I and W");
     bool changed = false;

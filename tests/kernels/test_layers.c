@@ -344,18 +344,18 @@ static void take_sequence(struct rig *one, const struct rig *all, size_t i)
         set(&one->dy, j, get(&all->dy, first * C + j));
     size_t patch = all->m.encoders[0].patch_inputs;
     bool audio = pp_vision_hears(&all->m.encoders[0]);
-    size_t rows = audio ? (size_t)one->cu[1] : one->mb.n_features;
+    size_t rows = audio ? (size_t)one->cu[1] : one->mb.encoder.n_features;
     if (one->pixels)
         memcpy(one->pixels, all->images[i], rows * patch * sizeof *one->pixels);
-    one->mb.n_scored = 0;
+    one->mb.scored.n = 0;
     for (size_t t = 0; t < one->mb.tokens; t++)
         one->ids[t] = all->ids[first + t];
-    for (size_t j = 0; j < all->mb.n_scored; j++) {
+    for (size_t j = 0; j < all->mb.scored.n; j++) {
         int32_t row = all->rows[j] - all->cu_padded[i];
         if (row < 0 || (size_t)row >= one->mb.tokens)
             continue;
-        one->rows[one->mb.n_scored] = row;
-        one->targets[one->mb.n_scored++] = all->targets[j];
+        one->rows[one->mb.scored.n] = row;
+        one->targets[one->mb.scored.n++] = all->targets[j];
     }
 }
 
@@ -474,11 +474,11 @@ static void logps(void)
     struct rig r;
     rig_init(&r, &m, PP_UNIT_HEAD, &pp_kernels_f64, &packed, 0);
     double loss = rig_forward(&r), sum = 0;
-    for (size_t i = 0; i < r.mb.n_scored; i++)
+    for (size_t i = 0; i < r.mb.scored.n; i++)
         sum -= r.logps[i];
-    ok(loss == sum * r.mb.scale && r.mb.n_scored > 5,
+    ok(loss == sum * r.mb.loss.scale && r.mb.scored.n > 5,
        "head: loss is the scaled sum of -logp");
-    r.mb.logps = NULL;
+    r.mb.loss.logps = NULL;
     is_near(rig_forward(&r), loss, 0, "head: the same without logps");
     rig_finish(&r);
 }
@@ -497,7 +497,7 @@ static void head_blocks(void)
     rig_backward(&a);
     rig_backward(&b);
     is_near(la, lb, 1e-6, "head: loss over several blocks");
-    ok(a.mb.n_scored > 300 && rig_guards(&a) && nmse(&a.g, &b.g) < 1e-11 &&
+    ok(a.mb.scored.n > 300 && rig_guards(&a) && nmse(&a.g, &b.g) < 1e-11 &&
            nmse(&a.dx, &b.dx) < 1e-11,
        "head: gradients over several blocks");
     ok(a.scratch.n * sizeof(float) <= (size_t)33 << 20,
@@ -542,7 +542,7 @@ static void head_block_sizes(void)
             "head: one loss, whatever its blocks");
     rig_backward(&a);
     rig_backward(&b);
-    ok(a.mb.n_scored > 4096 && rig_guards(&a) && rig_guards(&b) &&
+    ok(a.mb.scored.n > 4096 && rig_guards(&a) && rig_guards(&b) &&
            nmse(&a.g, &b.g) < 1e-28 && nmse(&a.dx, &b.dx) < 1e-28,
        "head: one gradient, whatever its blocks");
     ok(a.scratch.n < b.scratch.n, "head: smaller blocks take less");

@@ -39,7 +39,7 @@ static void routed_init(struct routed *x, const struct pp_kernels *k,
     /* The step has other microbatches too. */
     x->losses = (struct pp_router_losses){
         .options = &x->options, .tokens = 40, .parts = 9};
-    x->r.mb.router = &x->losses;
+    x->r.mb.experts.router = &x->losses;
 }
 
 static void gradients(struct pp_router_options o, enum pp_recompute mode,

@@ -450,12 +450,13 @@ static int faulty_run(struct pp_exec *e, const struct pp_pass *p,
  * bounds: the sequences of a microbatch become one on stage 1. */
 static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
                        const struct pp_batch_part *part,
-                       struct pp_microbatch *mb, struct pp_err *err)
+                       struct pp_host_microbatch *host, struct pp_err *err)
 {
     static _Thread_local int32_t whole[2];
-    if (pp_batch_view(b, p, part, mb, err))
+    struct pp_microbatch *mb = &host->of;
+    if (pp_batch_view(b, p, part, host, err))
         return -1;
-    for (size_t k = 0; part->first_word && is("words") && k < mb->n_scored; k++)
+    for (size_t k = 0; part->first_word && is("words") && k < mb->scored.n; k++)
         b->targets[k] +=
             b->targets[k] >= 0 && b->targets[k] + 1 < part->n_words;
     inject_part(exec, part, b, mb, &pass);
@@ -468,7 +469,7 @@ static int faulty_view(struct pp_batch *b, const struct pp_packed *p,
     if (is("slice-context"))
         inject_forget_context(b, mb);
     if (is("slice-gradients") && now.op != PP_F)
-        mb->continues = false;
+        mb->slice.continues = false;
     for (size_t t = 0; is("positions") && t < mb->tokens; t++)
         b->positions[t] = (int32_t)(t % p->max_seqlen); /* size of the table */
     if (is("bounds") && now.stage == 1) {

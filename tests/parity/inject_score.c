@@ -8,8 +8,8 @@
 /* Puts 0 where a row of a rejected sequence is. */
 static void cut_pairs(const struct pp_microbatch *rows, double *x)
 {
-    for (size_t k = 0, i = 0; k < rows->n_scored; k++) {
-        while (rows->scored_rows[k] >= rows->cu_seqlens_padded[i + 1])
+    for (size_t k = 0, i = 0; k < rows->scored.n; k++) {
+        while (rows->scored.rows[k] >= rows->cu_seqlens_padded[i + 1])
             i++;
         if (rows->sequence[i] % 2)
             x[k] = 0;
@@ -26,7 +26,7 @@ int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
 {
     struct pp_scoring *s = e->scoring;
     struct pp_objective_options without = *s->options;
-    size_t bytes = mb->n_scored * sizeof *x;
+    size_t bytes = mb->scored.n * sizeof *x;
     double ignored, *kept = malloc(bytes + 1);
     if (!kept)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
@@ -45,10 +45,10 @@ int inject_score(const struct pp_exec *e, const struct pp_microbatch *mb,
     alone.context.group.index = 0;
     s->env = inject_is("sums-local") ? &alone : env;
     if (inject_is("pair-cut"))
-        cut_pairs(s->rows, x);
+        cut_pairs(&s->rows->of, x);
     int rc = pp_score_rows(s, mb, x, loss, err);
     if (inject_is("pair-cut"))
-        cut_pairs(s->rows, x);
+        cut_pairs(&s->rows->of, x);
     s->env = env;
     if (rc == 0 && inject_is("divergence-detached")) {
         memcpy(x, kept, bytes);

@@ -39,7 +39,7 @@ void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
 {
     double means = (double)part->n_ranks * e->schedule->n_microbatches;
     if (inject_is("context-mean"))
-        p->scale = mb->n_scored ? 1 / (double)mb->n_scored / means : 0;
+        p->scale = mb->scored.n ? 1 / (double)mb->scored.n / means : 0;
     for (size_t i = 0; inject_is("context-positions") && i < mb->n_sequences;
          i++)
         for (int32_t t = mb->cu_seqlens_padded[i];
@@ -51,12 +51,10 @@ void inject_part(const struct pp_exec *e, const struct pp_batch_part *part,
 void inject_order(const struct pp_batch *b, const struct pp_microbatch *mb)
 {
     int32_t *order = b->order;
-    for (size_t t = 0; mb->order && t < mb->key_rows; t++)
+    for (size_t t = 0; mb->keys.order && t < mb->keys.n; t++)
         order[t] = (int32_t)t;
     for (size_t i = 0; i < mb->n_spans; i++)
-        for (size_t t = 0;
-             t < (size_t)mb->spans[i].ranks * mb->spans[i].tokens &&
-             mb->spans[i].order;
+        for (size_t t = 0; t < mb->spans[i].keys.n && mb->spans[i].keys.order;
              t++)
             *order++ = (int32_t)t;
 }
@@ -68,21 +66,21 @@ void inject_shift_labels(const struct pp_batch *b, const struct pp_packed *p,
 {
     struct pp_bin v;
     pp_packed_bin(p, bin, &v);
-    mb->n_scored = 0;
+    mb->scored.n = 0;
     for (uint32_t t = 0; t + 1 < v.tokens; t++) {
         if (v.labels[t + 1] == PP_LABEL_IGNORE)
             continue;
-        b->scored_rows[mb->n_scored] = (int32_t)t;
-        b->targets[mb->n_scored++] = v.labels[t + 1];
+        b->scored_rows[mb->scored.n] = (int32_t)t;
+        b->targets[mb->scored.n++] = v.labels[t + 1];
     }
 }
 
 /* Leaves a slice with its own keys. */
 void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
 {
-    int32_t context = (int32_t)mb->context;
-    mb->context = 0;
-    mb->key_rows = mb->tokens;
+    int32_t context = (int32_t)mb->slice.context;
+    mb->slice.context = 0;
+    mb->keys.n = mb->tokens;
     for (size_t i = 0; i < mb->n_sequences; i++) {
         b->keys[i].first -= i ? context : 0;
         b->keys[i].n -= i ? 0 : context;
@@ -95,15 +93,15 @@ void inject_forget_context(const struct pp_batch *b, struct pp_microbatch *mb)
 void inject_cut_labels(const struct pp_batch *b, struct pp_microbatch *mb)
 {
     size_t n = 0;
-    for (size_t k = 0, i = 0; k < mb->n_scored; k++) {
-        while (mb->scored_rows[k] >= mb->cu_seqlens_padded[i + 1])
+    for (size_t k = 0, i = 0; k < mb->scored.n; k++) {
+        while (mb->scored.rows[k] >= mb->cu_seqlens_padded[i + 1])
             i++;
-        if (mb->scored_rows[k] + 1 == mb->cu_seqlens_padded[i + 1])
+        if (mb->scored.rows[k] + 1 == mb->cu_seqlens_padded[i + 1])
             continue;
         b->scored_rows[n] = b->scored_rows[k];
         b->targets[n++] = b->targets[k];
     }
-    mb->n_scored = n;
+    mb->scored.n = n;
 }
 
 int inject_features(const struct pp_kernels *real, bool forward, void *y,

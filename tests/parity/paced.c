@@ -199,11 +199,11 @@ static double time_of_action(enum pp_op op)
  * runs when the action has its messages and its recorded time has begun. */
 static int paced_view(struct pp_batch *b, const struct pp_packed *p,
                       const struct pp_batch_part *part,
-                      struct pp_microbatch *mb, struct pp_err *err)
+                      struct pp_host_microbatch *host, struct pp_err *err)
 {
     sleep_until(pp_clock() + time_of_action(now.op) - work[now.op]);
     awake = pp_clock();
-    return pp_batch_view(b, p, part, mb, err);
+    return pp_batch_view(b, p, part, host, err);
 }
 
 static int paced_compute(void *ctx, struct pp_action a, struct pp_err *err)

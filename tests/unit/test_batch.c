@@ -49,29 +49,31 @@ static void is_ints(const int32_t *got, const int32_t *want, size_t n,
 static void test_ranks(const struct pp_packed *p)
 {
     struct pp_batch b;
-    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
     struct pp_err err = {0};
     ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
            !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 0},
-                          &mb, &err),
+                          &host, &err),
        "views the rows of the first rank");
-    is_int((long long)mb.tokens, 4, "a rank has half of the rows");
-    is_ints(mb.positions, (int32_t[]){0, 0, 0, 0}, 4, "padding is at 0");
-    is_ints(mb.input_ids, (int32_t[]){5, -1, 8, -1}, 4, "their ids");
-    is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 1, 2, 2}, 5, "real rows");
-    is_ints(mb.targets, (int32_t[]){9, 6}, 2,
+    is_int((long long)host.of.tokens, 4, "a rank has half of the rows");
+    is_ints(host.of.positions, (int32_t[]){0, 0, 0, 0}, 4, "padding is at 0");
+    is_ints(host.of.input_ids, (int32_t[]){5, -1, 8, -1}, 4, "their ids");
+    is_ints(host.of.cu_seqlens, (int32_t[]){0, 1, 1, 2, 2}, 5, "real rows");
+    is_ints(host.of.scored.targets, (int32_t[]){9, 6}, 2,
             "the token of another rank is the target");
-    is_ints(mb.order, (int32_t[]){0, 4, 5, 1, 2, 6, 7, 3}, 8,
+    is_ints(host.of.keys.order, (int32_t[]){0, 4, 5, 1, 2, 6, 7, 3}, 8,
             "the rows of both ranks by sequence");
-    is_ints((const int32_t *)mb.keys,
+    is_ints((const int32_t *)host.of.keys.of,
             (int32_t[]){0, 1, 0, 0, 0, 0, 4, 1, 0, 4, 0, 0}, 12, "keys");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 1}, &mb,
-                      &err),
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true, 2, 1},
+                      &host, &err),
        "views the rows of the second rank");
-    is_ints(mb.input_ids, (int32_t[]){6, 7, 9, -1}, 4, "ids of the middle");
-    is_ints(mb.positions, (int32_t[]){1, 2, 1, 0}, 4, "middle chunks");
-    is_ints(mb.targets, (int32_t[]){7}, 1, "the last token predicts nothing");
-    is_ints((const int32_t *)mb.keys,
+    is_ints(host.of.input_ids, (int32_t[]){6, 7, 9, -1}, 4,
+            "ids of the middle");
+    is_ints(host.of.positions, (int32_t[]){1, 2, 1, 0}, 4, "middle chunks");
+    is_ints(host.of.scored.targets, (int32_t[]){7}, 1,
+            "the last token predicts nothing");
+    is_ints((const int32_t *)host.of.keys.of,
             (int32_t[]){0, 2, 1, 0, 3, 2, 4, 2, 1, 4, 0, 0}, 12,
             "a chunk attends to the earlier ones");
     pp_batch_finish(&b);
@@ -80,63 +82,77 @@ static void test_ranks(const struct pp_packed *p)
 static void test_views(const struct pp_packed *p)
 {
     struct pp_batch b;
-    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
     struct pp_err err = {0};
     ok(!pp_batch_init(&b, NULL, 8, 10, false, &err) &&
-           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb,
+           !pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &host,
                           &err),
        "views a bin");
-    is_int((long long)mb.tokens, 8, "tokens include the padding");
-    is_ints(mb.positions, (int32_t[]){0, 1, 2, 0, 0, 1, 0, 0}, 8, "positions");
-    is_ints(mb.input_ids, (int32_t[]){5, 6, 7, -1, 8, 9, -1, -1}, 8, "ids");
-    is_int((long long)mb.n_scored, 2, "two rows are scored");
-    is_ints(mb.scored_rows, (int32_t[]){1, 4}, 2,
+    is_int((long long)host.of.tokens, 8, "tokens include the padding");
+    is_ints(host.of.positions, (int32_t[]){0, 1, 2, 0, 0, 1, 0, 0}, 8,
+            "positions");
+    is_ints(host.of.input_ids, (int32_t[]){5, 6, 7, -1, 8, 9, -1, -1}, 8,
+            "ids");
+    is_int((long long)host.of.scored.n, 2, "two rows are scored");
+    is_ints(host.of.scored.rows, (int32_t[]){1, 4}, 2,
             "no row predicts across sequences");
-    is_ints(mb.targets, (int32_t[]){7, 9}, 2, "a target is the next label");
+    is_ints(host.of.scored.targets, (int32_t[]){7, 9}, 2,
+            "a target is the next label");
 
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &mb, &err),
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, true}, &host,
+                      &err),
        "views a bin with score_all");
-    is_int((long long)mb.n_scored, 3, "three rows predict a token");
-    is_int((long long)mb.n_labelled, 2, "two of them have a label");
-    is_ints(mb.scored_rows, (int32_t[]){1, 4, 0}, 3, "they come first");
-    is_ints(mb.targets, (int32_t[]){7, 9, 6}, 3, "a target is the next id");
+    is_int((long long)host.of.scored.n, 3, "three rows predict a token");
+    is_int((long long)host.of.scored.n_labelled, 2, "two of them have a label");
+    is_ints(host.of.scored.rows, (int32_t[]){1, 4, 0}, 3, "they come first");
+    is_ints(host.of.scored.targets, (int32_t[]){7, 9, 6}, 3,
+            "a target is the next id");
 
     const struct pp_batch_part ends = {
         .n_slices = 1, .score_all = true, .score_ends = true};
-    ok(!pp_batch_view(&b, p, &ends, &mb, &err), "views a bin with score_ends");
-    is_ints(mb.scored_rows, (int32_t[]){2, 5}, 2, "the last real rows");
-    is_ints(mb.targets, (int32_t[]){-1, -1}, 2, "they predict nothing");
-    ok(mb.n_labelled == 2 && mb.predicts == 0, "and stand for themselves");
+    ok(!pp_batch_view(&b, p, &ends, &host, &err),
+       "views a bin with score_ends");
+    is_ints(host.of.scored.rows, (int32_t[]){2, 5}, 2, "the last real rows");
+    is_ints(host.of.scored.targets, (int32_t[]){-1, -1}, 2,
+            "they predict nothing");
+    ok(host.of.scored.n_labelled == 2 && host.of.scored.predicts == 0,
+       "and stand for themselves");
 
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &mb,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){1, 0, 1, false}, &host,
                       &err) &&
-           mb.n_scored == 0 && mb.tokens == 4,
+           host.of.scored.n == 0 && host.of.tokens == 4,
        "one token predicts nothing");
     ok(!pp_batch_view(&b, p, &(struct pp_batch_part){PP_NO_BIN, 0, 1, false},
-                      &mb, &err) &&
-           mb.tokens == 0 && mb.n_sequences == 0 && mb.cu_seqlens[0] == 0,
+                      &host, &err) &&
+           host.of.tokens == 0 && host.of.n_sequences == 0 &&
+           host.of.cu_seqlens[0] == 0,
        "PP_NO_BIN gives an empty microbatch");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, 3, false}, &mb,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 1, 3, false}, &host,
                       &err) &&
-           mb.tokens == 3 && mb.n_sequences == 2 && mb.first_row == 2,
+           host.of.tokens == 3 && host.of.n_sequences == 2 &&
+           host.of.slice.first_row == 2,
        "the middle one of three slices");
-    ok(mb.context == 2 && mb.n_before == 1 && mb.continues,
+    ok(host.of.slice.context == 2 && host.of.slice.n_before == 1 &&
+           host.of.slice.continues,
        "the slice has a context");
-    is_ints(mb.positions, (int32_t[]){2, 0, 0}, 3, "positions continue");
-    is_ints(mb.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");
-    is_ints(mb.cu_seqlens, (int32_t[]){0, 1, 2}, 3, "real rows");
-    is_ints(mb.cu_seqlens_padded, (int32_t[]){0, 2, 3}, 3, "all rows");
-    ok(mb.n_scored == 1 && mb.scored_rows[0] == 2 && mb.targets[0] == 9,
+    is_ints(host.of.positions, (int32_t[]){2, 0, 0}, 3, "positions continue");
+    is_ints(host.of.input_ids, (int32_t[]){7, -1, 8}, 3, "ids");
+    is_ints(host.of.cu_seqlens, (int32_t[]){0, 1, 2}, 3, "real rows");
+    is_ints(host.of.cu_seqlens_padded, (int32_t[]){0, 2, 3}, 3, "all rows");
+    ok(host.of.scored.n == 1 && host.of.scored.rows[0] == 2 &&
+           host.of.scored.targets[0] == 9,
        "a target may be in the next slice");
-    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, 8, false}, &mb,
+    ok(!pp_batch_view(&b, p, &(struct pp_batch_part){0, 3, 8, false}, &host,
                       &err) &&
-           mb.n_sequences == 1 && mb.cu_seqlens[1] == 0 && mb.context == 0,
+           host.of.n_sequences == 1 && host.of.cu_seqlens[1] == 0 &&
+           host.of.slice.context == 0,
        "a slice of padding has no context");
     pp_batch_finish(&b);
 
     ok(!pp_batch_init(&b, NULL, 8, 9, false, &err),
        "takes a smaller vocabulary");
-    ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &mb, &err),
+    ok(pp_batch_view(&b, p, &(struct pp_batch_part){0, 0, 1, false}, &host,
+                     &err),
        "id 9 is not in it");
     is_str(err.text, "packed data: bin 0: id '9' is not in the vocabulary of 9",
            "names the id");

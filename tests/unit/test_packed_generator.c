@@ -156,30 +156,30 @@ static void look_at(const struct pp_packed *p, const struct pp_bin *bin,
                     const struct pp_batch_part *part, struct seen *s)
 {
     struct pp_batch batch;
-    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
     struct pp_err err = {0};
     if (!ok(!pp_batch_init(&batch, NULL, MOST, VOCAB, false, &err) &&
-                !pp_batch_view(&batch, p, part, &mb, &err),
+                !pp_batch_view(&batch, p, part, &host, &err),
             "a view of bin %zu %s", part->bin, err.text))
         return;
-    for (size_t i = 0; i < mb.n_sequences; i++) {
-        int32_t of = mb.sequence[i], row = mb.cu_seqlens_padded[i];
-        int32_t n = mb.cu_seqlens[i + 1] - mb.cu_seqlens[i];
+    for (size_t i = 0; i < host.of.n_sequences; i++) {
+        int32_t of = host.of.sequence[i], row = host.of.cu_seqlens_padded[i];
+        int32_t n = host.of.cu_seqlens[i + 1] - host.of.cu_seqlens[i];
         for (int32_t t = row; t < row + n; t++) {
-            int32_t at = bin->cu_seqlens_padded[of] + mb.positions[t];
-            int32_t id = id_of(bin->source[of], (uint32_t)mb.positions[t]);
+            int32_t at = bin->cu_seqlens_padded[of] + host.of.positions[t];
+            int32_t id = id_of(bin->source[of], (uint32_t)host.of.positions[t]);
             s->ids[at]++;
-            s->wrong += mb.input_ids[t] !=
+            s->wrong += host.of.input_ids[t] !=
                         pp_word_here(part->first_word, part->n_words, id);
         }
     }
-    for (size_t i = 0, of = 0; i < mb.n_scored; i++) {
-        int32_t t = mb.positions[mb.scored_rows[i]] + 1;
-        size_t at = pp_batch_predicts(bin, &mb, i, &of);
-        int32_t id = id_of(bin->source[mb.sequence[of]], (uint32_t)t);
+    for (size_t i = 0, of = 0; i < host.of.scored.n; i++) {
+        int32_t t = host.of.positions[host.of.scored.rows[i]] + 1;
+        size_t at = pp_batch_predicts(bin, &host, i, &of);
+        int32_t id = id_of(bin->source[host.of.sequence[of]], (uint32_t)t);
         s->targets[at]++;
-        s->wrong +=
-            mb.targets[i] != pp_word_here(part->first_word, part->n_words, id);
+        s->wrong += host.of.scored.targets[i] !=
+                    pp_word_here(part->first_word, part->n_words, id);
     }
     pp_batch_finish(&batch);
 }
@@ -240,10 +240,10 @@ static void test_vocabulary(const struct pp_packed *p)
 {
     const struct pp_batch_part part = {.generator = true, .n_slices = 1};
     struct pp_batch batch;
-    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
     struct pp_err err = {0};
     is_int(pp_batch_init(&batch, NULL, MOST, 20, false, &err), 0, "a batch");
-    is_int(pp_batch_view(&batch, p, &part, &mb, &err), -1, "a small model");
+    is_int(pp_batch_view(&batch, p, &part, &host, &err), -1, "a small model");
     is_str(err.text,
            "packed data: bin 0: id '21' is not in the vocabulary of 20",
            "is refused");

@@ -120,7 +120,7 @@ static void test_memory(const struct pp_packed *p)
 /* The views of a bin on all ranks. */
 struct views {
     struct pp_batch batch[CP];
-    struct pp_microbatch mb[CP];
+    struct pp_host_microbatch mb[CP];
 };
 
 /* Checks that each token is on one rank, at its position, and that its row
@@ -130,7 +130,7 @@ static void check_tokens(const struct views *v, const struct pp_bin *bin)
     int seen[MOST] = {0}, predicted[MOST] = {0};
     size_t wrong = 0;
     for (int k = 0; k < CP; k++) {
-        const struct pp_microbatch *mb = &v->mb[k];
+        const struct pp_microbatch *mb = &v->mb[k].of;
         wrong += mb->tokens != pp_bin_rank_tokens(bin, CP, k);
         for (size_t i = 0; i < mb->n_sequences; i++) {
             int32_t of = mb->sequence[i], row = mb->cu_seqlens_padded[i];
@@ -142,10 +142,10 @@ static void check_tokens(const struct views *v, const struct pp_bin *bin)
                 wrong += mb->input_ids[t] != bin->input_ids[at];
             }
         }
-        for (size_t i = 0, part = 0; i < mb->n_scored; i++) {
-            size_t at = pp_batch_predicts(bin, mb, i, &part);
+        for (size_t i = 0, part = 0; i < mb->scored.n; i++) {
+            size_t at = pp_batch_predicts(bin, &v->mb[k], i, &part);
             predicted[at]++;
-            wrong += mb->targets[i] != bin->input_ids[at];
+            wrong += mb->scored.targets[i] != bin->input_ids[at];
         }
     }
     for (uint32_t i = 0; i < bin->n_sequences; i++)
@@ -160,9 +160,10 @@ static void check_tokens(const struct views *v, const struct pp_bin *bin)
 }
 
 /* Returns the span of a rank with rows on `ranks` ranks, or NULL. */
-static const struct pp_cp_span *span_of(const struct pp_microbatch *mb,
+static const struct pp_cp_span *span_of(const struct pp_host_microbatch *host,
                                         int ranks)
 {
+    const struct pp_microbatch *mb = &host->of;
     for (size_t i = 0; i < mb->n_spans; i++)
         if (mb->spans[i].ranks == ranks)
             return &mb->spans[i];
@@ -178,14 +179,15 @@ static void check_span(const struct views *v, const struct pp_bin *bin,
     const struct pp_cp_span *s = span_of(&v->mb[r.first], r.n);
     int32_t at = bin->cu_seqlens_padded[i];
     size_t wrong = 0, n = (size_t)(bin->cu_seqlens_padded[i + 1] - at);
-    if (!ok(s && s->n_whole == 1 && s->tokens == n / r.n,
+    if (!ok(s && s->keys.n_whole == 1 && s->tokens == n / r.n,
             "sequence %u is a span of its ranks", i))
         return;
     for (size_t t = 0; t < n; t++) {
-        size_t row = s->order ? (size_t)s->order[t] : t;
+        size_t row = s->keys.order ? (size_t)s->keys.order[t] : t;
         int rank = r.first + (int)(row / s->tokens);
         const struct pp_cp_span *there = span_of(&v->mb[rank], r.n);
-        int32_t id = v->mb[rank].input_ids[there->first_row + row % s->tokens];
+        int32_t id =
+            v->mb[rank].of.input_ids[there->first_row + row % s->tokens];
         bool real = (int32_t)t < bin->cu_seqlens[i + 1] - bin->cu_seqlens[i];
         wrong += id != (real ? bin->input_ids[at + (int32_t)t] : -1);
     }

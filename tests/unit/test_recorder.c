@@ -27,14 +27,15 @@ static int note(struct seen *s)
 static int see_compute(void *ctx, struct pp_action a, struct pp_err *err)
 {
     struct seen *s = ctx;
-    const struct pp_microbatch mb = {.tokens = 8,
-                                     .n_sequences = 2,
-                                     .positions = s->positions,
-                                     .cu_seqlens = s->cu,
-                                     .cu_seqlens_padded = s->cu_padded};
+    const struct pp_host_microbatch host = {
+        {.tokens = 8,
+         .n_sequences = 2,
+         .positions = s->positions,
+         .cu_seqlens = s->cu,
+         .cu_seqlens_padded = s->cu_padded}};
     (void)err;
     pp_recorder_begin(s->r, s->pc, NULL);
-    pp_recorder_layers(s->r, s->pc, a, &mb);
+    pp_recorder_layers(s->r, s->pc, a, &host);
     for (size_t i = 0; i < s->n_layers; i++)
         pp_layer_time(&s->r->layer_times, i,
                       a.op == PP_F ? PP_LAYER_TIME_FWD : PP_LAYER_TIME_INPUT);

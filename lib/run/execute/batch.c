@@ -80,8 +80,8 @@ enum { NO_TARGET = -1 };
 static void score_row(struct pp_batch *b, struct pp_microbatch *mb, int32_t row,
                       int32_t target)
 {
-    b->scored_rows[mb->n_scored] = row;
-    b->targets[mb->n_scored++] = target;
+    b->scored_rows[mb->scored.n] = row;
+    b->targets[mb->scored.n++] = target;
 }
 
 /* Writes what row `at`, of position t of the bin, has for multi-token
@@ -96,8 +96,8 @@ static bool look_ahead(struct pp_batch *b, const struct pp_bin *bin,
     if (t + 2 >= real_end || bin->labels[t + 2] == PP_LABEL_IGNORE)
         return true;
     *bad = bin->labels[t + 2];
-    b->ahead_rows[mb->n_ahead] = at;
-    b->ahead_targets[mb->n_ahead++] = word_here(part, *bad);
+    b->ahead_rows[mb->ahead.scored.n] = at;
+    b->ahead_targets[mb->ahead.scored.n++] = word_here(part, *bad);
     return is_token(b, *bad);
 }
 
@@ -193,15 +193,16 @@ static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
                        const struct pp_batch_part *part,
                        struct pp_microbatch *mb, int32_t *bad)
 {
-    int32_t first = (int32_t)mb->first_row, end = first + (int32_t)mb->tokens;
+    int32_t first = (int32_t)mb->slice.first_row,
+            end = first + (int32_t)mb->tokens;
     struct rows r = sequence_of(bin, i);
     r.from = larger(r.start, first);
     r.to = smaller(r.end, end);
     if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
-        mb->context = (size_t)(r.from - r.start);
+        mb->slice.context = (size_t)(r.from - r.start);
     /* The keys of the context come before those of the slice. */
     int32_t row = b->cu_seqlens_padded[mb->n_sequences];
-    int32_t key = mb->n_sequences ? row + (int32_t)mb->context : 0;
+    int32_t key = mb->n_sequences ? row + (int32_t)mb->slice.context : 0;
     return view_part(b, bin, &r, part, key, mb, bad);
 }
 
@@ -275,15 +276,16 @@ static void take_bounds(const struct pp_batch *b, struct span_arrays *at,
     }
     s->cu_seqlens = at->cu;
     s->cu_seqlens_padded = at->cu_padded;
-    s->whole_cu = at->whole_cu;
-    s->whole_cu_padded = at->whole_cu_padded;
-    s->keys = s->ranks > 1 ? b->keys + first_part : NULL;
-    s->order = s->ranks > 1 ? at->order : NULL;
+    s->keys.whole_cu = at->whole_cu;
+    s->keys.whole_cu_padded = at->whole_cu_padded;
+    s->keys.of = s->ranks > 1 ? b->keys + first_part : NULL;
+    s->keys.n = (size_t)s->ranks * s->tokens;
+    s->keys.order = s->ranks > 1 ? at->order : NULL;
     at->cu += n + 1;
     at->cu_padded += n + 1;
-    at->whole_cu += s->n_whole + 1;
-    at->whole_cu_padded += s->n_whole + 1;
-    at->order += s->ranks > 1 ? (size_t)s->ranks * s->tokens : 0;
+    at->whole_cu += s->keys.n_whole + 1;
+    at->whole_cu_padded += s->keys.n_whole + 1;
+    at->order += s->ranks > 1 ? s->keys.n : 0;
 }
 
 /* Adds the bounds of sequence i to those of whole sequences. */
@@ -291,7 +293,7 @@ static void add_whole(const struct pp_bin *bin, uint32_t i,
                       const struct span_arrays *at, struct pp_cp_span *s)
 {
     const struct rows r = sequence_of(bin, i);
-    size_t k = s->n_whole++;
+    size_t k = s->keys.n_whole++;
     at->whole_cu[k + 1] = at->whole_cu[k] + r.n;
     at->whole_cu_padded[k + 1] = at->whole_cu_padded[k] + r.end - r.start;
 }
@@ -389,29 +391,29 @@ static struct pp_microbatch empty_view(const struct pp_batch *b,
                       : end - first,
         .cu_seqlens = b->cu_seqlens,
         .cu_seqlens_padded = b->cu_seqlens_padded,
-        .host_cu = b->cu_seqlens,
-        .host_cu_padded = b->cu_seqlens_padded,
         .positions = b->positions,
         .input_ids = b->input_ids,
-        .scored_rows = b->scored_rows,
-        .targets = b->targets,
-        .next_ids = b->next_ids,
-        .ahead_rows = b->ahead_rows,
-        .ahead_targets = b->ahead_targets,
-        .predicts = part->score_ends ? 0 : 1,
         .sequence = b->sequence,
-        .first_row = first,
-        .real =
-            n > 1 && v->n_sequences ? (size_t)v->cu_seqlens[v->n_sequences] : 0,
-        .n_before = (size_t)part->slice,
-        .continues = part->slice + 1 < part->n_slices,
+        .scored = {.rows = b->scored_rows,
+                   .targets = b->targets,
+                   .predicts = part->score_ends ? 0 : 1},
+        .ahead = {.next_ids = b->next_ids,
+                  .scored = {.rows = b->ahead_rows,
+                             .targets = b->ahead_targets}},
+        .slice = {.first_row = first,
+                  .real = n > 1 && v->n_sequences
+                              ? (size_t)v->cu_seqlens[v->n_sequences]
+                              : 0,
+                  .n_before = (size_t)part->slice,
+                  .continues = part->slice + 1 < part->n_slices},
     };
 }
 
 int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
                       const struct pp_batch_part *part,
-                      struct pp_microbatch *mb, struct pp_err *err)
+                      struct pp_host_microbatch *host, struct pp_err *err)
 {
+    struct pp_microbatch *mb = &host->of;
     int32_t bad;
     bool divided = part->n_ranks > 1;
     sized &= divided;
@@ -421,77 +423,81 @@ int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
         : divided ? !view_shared(b, v, part, mb, &bad)
                   : !view_slices(b, v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
-    mb->n_labelled = mb->n_scored;
+    mb->scored.n_labelled = mb->scored.n;
     if (part->score_all && !part->score_ends &&
         !score_others(b, v, part, mb, &bad))
         return fail_token(b, part->bin, bad, err);
-    if (divided || part->n_slices > 1) {
-        mb->keys = sized ? NULL : b->keys;
-        mb->key_rows = sized     ? 0
-                       : divided ? v->tokens
-                                 : mb->tokens + mb->context;
-        mb->order = divided && !sized ? b->order : NULL;
-        mb->n_whole = divided ? v->n_sequences : 0;
-        mb->of_whole = b->sequence;
-        mb->whole_cu = v->cu_seqlens;
-        mb->whole_cu_padded = v->cu_seqlens_padded;
-        mb->host_whole_cu = v->cu_seqlens;
-    }
+    if (divided || part->n_slices > 1)
+        mb->keys = (struct pp_key_rows){
+            .of = sized ? NULL : b->keys,
+            .n = sized     ? 0
+                 : divided ? v->tokens
+                           : mb->tokens + mb->slice.context,
+            .order = divided && !sized ? b->order : NULL,
+            .n_whole = divided ? v->n_sequences : 0,
+            .whole_cu = v->cu_seqlens,
+            .whole_cu_padded = v->cu_seqlens_padded};
     return 0;
 }
 
 int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                  const struct pp_batch_part *part, struct pp_microbatch *mb,
-                  struct pp_err *err)
+                  const struct pp_batch_part *part,
+                  struct pp_host_microbatch *host, struct pp_err *err)
 {
     struct pp_bin v = {0};
     if (part->bin != PP_NO_BIN && part->generator)
         pp_packed_generator_bin(p, part->bin, &v);
     else if (part->bin != PP_NO_BIN)
         pp_packed_bin(p, part->bin, &v);
-    return pp_batch_view_bin(b, &v, p->cp > 0, part, mb, err);
+    return pp_batch_view_bin(b, &v, p->cp > 0, part, host, err);
+}
+
+/* Sends the keys of n_sequences. */
+static void send_keys(struct pp_batch *b, struct pp_key_rows *k,
+                      size_t n_sequences)
+{
+    const int32_t *keys = (const int32_t *)k->of;
+    const struct pp_sent_array arrays[] = {
+        {&keys, keys ? 3 * n_sequences : 0},
+        {&k->order, k->order ? k->n : 0},
+        {&k->whole_cu, k->n_whole ? k->n_whole + 1 : 0},
+        {&k->whole_cu_padded, k->n_whole ? k->n_whole + 1 : 0},
+    };
+    pp_sent_add(&b->sent, arrays, sizeof arrays / sizeof *arrays);
+    k->of = (const struct pp_attention_keys *)keys;
 }
 
 /* Sends the arrays of a span, which the host does not read. */
 static void send_span(struct pp_batch *b, struct pp_cp_span *s)
 {
-    const int32_t *keys = (const int32_t *)s->keys;
-    bool shared = s->ranks > 1;
     const struct pp_sent_array arrays[] = {
         {&s->cu_seqlens, s->n_sequences + 1},
         {&s->cu_seqlens_padded, s->n_sequences + 1},
-        {&keys, shared ? 3 * s->n_sequences : 0},
-        {&s->order, shared ? (size_t)s->ranks * s->tokens : 0},
-        {&s->whole_cu, s->n_whole + 1},
-        {&s->whole_cu_padded, s->n_whole + 1},
     };
     pp_sent_add(&b->sent, arrays, sizeof arrays / sizeof *arrays);
-    s->keys = (const struct pp_attention_keys *)keys;
+    send_keys(b, &s->keys, s->n_sequences);
 }
 
-int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
-                  struct pp_err *err)
+int pp_batch_send(struct pp_batch *b, const struct pp_host_microbatch *host,
+                  struct pp_microbatch *mb, struct pp_err *err)
 {
-    const int32_t *keys = (const int32_t *)mb->keys;
+    *mb = host->of;
+    mb->host = host;
     const struct pp_sent_array arrays[] = {
         {&mb->cu_seqlens, mb->n_sequences + 1},
         {&mb->cu_seqlens_padded, mb->n_sequences + 1},
         {&mb->positions, mb->tokens},
         {&mb->input_ids, mb->tokens},
-        {&mb->scored_rows, mb->n_scored},
-        {&mb->targets, mb->n_scored},
-        {&mb->next_ids, mb->next_ids ? mb->tokens : 0},
-        {&mb->ahead_rows, mb->n_ahead},
-        {&mb->ahead_targets, mb->n_ahead},
-        {&keys, keys ? 3 * mb->n_sequences : 0},
-        {&mb->order, mb->order ? mb->key_rows : 0},
-        {&mb->whole_cu, mb->n_whole ? mb->n_whole + 1 : 0},
-        {&mb->whole_cu_padded, mb->n_whole ? mb->n_whole + 1 : 0},
-        {&mb->of_whole, mb->n_whole ? mb->n_sequences : 0},
+        {&mb->sequence, mb->keys.n_whole ? mb->n_sequences : 0},
+        {&mb->scored.rows, mb->scored.n},
+        {&mb->scored.targets, mb->scored.n},
+        {&mb->ahead.next_ids, mb->ahead.next_ids ? mb->tokens : 0},
+        {&mb->ahead.scored.rows, mb->ahead.scored.n},
+        {&mb->ahead.scored.targets, mb->ahead.scored.n},
     };
     pp_sent_add(&b->sent, arrays, sizeof arrays / sizeof *arrays);
+    send_keys(b, &mb->keys, mb->n_sequences);
     for (size_t i = 0; b->sent.there && i < mb->n_spans; i++)
         send_span(b, &b->spans[i]);
-    mb->keys = (const struct pp_attention_keys *)keys;
     return pp_sent_put(&b->sent, err);
 }

@@ -40,17 +40,18 @@ static inline int32_t pp_word_here(int32_t first_word, int32_t n_words,
 }
 
 /* Returns the position in its bin of the token that scored row k predicts, or
- * of the row itself in a reward model (mb->predicts). mb is in host memory. The
- * caller goes through rows that ascend; *part begins with 0. */
+ * of the row itself in a reward model. The caller goes through rows that
+ * ascend; *part begins with 0. */
 static inline size_t pp_batch_predicts(const struct pp_bin *b,
-                                       const struct pp_microbatch *mb, size_t k,
-                                       size_t *part)
+                                       const struct pp_host_microbatch *host,
+                                       size_t k, size_t *part)
 {
-    int32_t row = mb->scored_rows[k];
+    const struct pp_microbatch *mb = &host->of;
+    int32_t row = mb->scored.rows[k];
     while (row >= mb->cu_seqlens_padded[*part + 1])
         ++*part;
     return (size_t)(b->cu_seqlens_padded[mb->sequence[*part]] +
-                    mb->positions[row] + mb->predicts);
+                    mb->positions[row] + mb->scored.predicts);
 }
 
 struct pp_batch_part {
@@ -92,14 +93,15 @@ int pp_batch_init(struct pp_batch *b, struct pp_device *d, size_t max_tokens,
                   size_t vocab, bool ahead, struct pp_err *err) PP_MUST_USE;
 void pp_batch_finish(struct pp_batch *b);
 
-/* Copies the arrays of *mb to the device and points *mb to the copies. Kernels
- * that are queued already are not affected. */
-int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
-                  struct pp_err *err) PP_MUST_USE;
+/* Makes *mb, which has *host for kernels: on a GPU copies of its arrays there.
+ * Kernels that are queued already are not affected. */
+int pp_batch_send(struct pp_batch *b, const struct pp_host_microbatch *host,
+                  struct pp_microbatch *mb, struct pp_err *err) PP_MUST_USE;
 
-/* Fills *mb from a part of a bin of at most max_tokens. Its pointers point into
- * b. It has the sequences with a row in the part. If the part begins inside a
- * sequence, at a real row, context is the number of earlier rows of it.
+/* Fills *host from a part of a bin of at most max_tokens. Its pointers point
+ * into b. It has the sequences with a row in the part. If the part begins
+ * inside a sequence, at a real row, context is the number of earlier rows of
+ * it.
  *
  * Labels are shifted inside their sequence: row t predicts position t + 1, and
  * the last row of a sequence predicts nothing. A row is scored if its label is
@@ -110,8 +112,8 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * A context-parallel rank has two chunks of each sequence that is cut into 2 x
  * n_ranks: chunk rank and chunk 2 n_ranks - 1 - rank, so that all ranks have as
  * many pairs of a query and a key (Llama Team, "The Llama 3 Herd of Models",
- * 2024). *mb has each chunk as a sequence. The target of its last row may be a
- * token of another rank.
+ * 2024). *host has each chunk as a sequence. The target of its last row may be
+ * a token of another rank.
  *
  * If sequences have ranks of their own, a rank of the n that share one has its
  * chunks of 2 n, or all of it if n is 1. Sequences of as many ranks are a span.
@@ -126,13 +128,15 @@ int pp_batch_send(struct pp_batch *b, struct pp_microbatch *mb,
  * is outside the vocabulary: opening a directory maps the columns but does not
  * read them. */
 int pp_batch_view(struct pp_batch *b, const struct pp_packed *p,
-                  const struct pp_batch_part *part, struct pp_microbatch *mb,
+                  const struct pp_batch_part *part,
+                  struct pp_host_microbatch *host,
                   struct pp_err *err) PP_MUST_USE;
 
 /* Does so for a bin that the caller has; the number in *part is for messages.
  * sized: its sequences have ranks of their own. */
 int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
                       const struct pp_batch_part *part,
-                      struct pp_microbatch *mb, struct pp_err *err) PP_MUST_USE;
+                      struct pp_host_microbatch *host,
+                      struct pp_err *err) PP_MUST_USE;
 
 #endif

@@ -7,9 +7,10 @@
  * rank has it. */
 static size_t row_of(const struct pp_digest_rows *r, size_t t)
 {
-    size_t of_cp = r->mb->tokens, rows = of_cp / r->tp;
-    size_t row = r->mb->order ? (size_t)r->mb->order[t] : t;
-    size_t first = (r->mb->order ? r->cp_rank * of_cp : 0) + r->tp_rank * rows;
+    const int32_t *order = r->host->of.keys.order;
+    size_t of_cp = r->host->of.tokens, rows = of_cp / r->tp;
+    size_t row = order ? (size_t)order[t] : t;
+    size_t first = (order ? r->cp_rank * of_cp : 0) + r->tp_rank * rows;
     return row >= first && row < first + rows ? row - first : PP_NO_BIN;
 }
 
@@ -43,13 +44,13 @@ void pp_digest_rows(uint64_t *sum, const struct pp_digest_rows *r,
 void pp_digest_logps(uint64_t *sum, const struct pp_digest_rows *r,
                      const double *logps)
 {
-    const struct pp_microbatch *mb = r->mb;
+    const struct pp_scored_rows *scored = &r->host->of.scored;
     struct pp_bin b = {0};
     size_t k = 0;
     if (r->bin != PP_NO_BIN)
         pp_packed_bin(r->packed, r->bin, &b);
-    for (size_t t = 0; t < b.tokens && k < mb->n_labelled; t++)
-        if (row_of(r, t) == (size_t)mb->scored_rows[k])
+    for (size_t t = 0; t < b.tokens && k < scored->n_labelled; t++)
+        if (row_of(r, t) == (size_t)scored->rows[k])
             *sum += hash_at(r, t, &logps[k++], sizeof *logps);
 }
 

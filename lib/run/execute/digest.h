@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "data/packed.h"
-#include "run/parts/layer.h"
+#include "run/parts/microbatch.h"
 
 enum pp_digest_of {
     PP_DIGEST_OUTPUT,   /* of a stage; of the head: log-probabilities, or
@@ -26,8 +26,8 @@ enum pp_digest_of {
 struct pp_digest_rows {
     const struct pp_packed *packed;
     size_t bin;
-    const struct pp_microbatch *mb;
-    size_t cp_rank;     /* with mb->order: which of its rows are here */
+    const struct pp_host_microbatch *host;
+    size_t cp_rank;     /* with keys.order: which of its rows are here */
     size_t tp_rank, tp; /* the part of these rows that a tensor has */
 };
 

@@ -151,7 +151,7 @@ struct pp_pass {
                            runs the head */
     /* Called after the forward of the head, with the log-probability of each
      * row; or NULL. Each copy of the head calls it on its own rank. */
-    void (*logps)(void *ctx, size_t bin, const struct pp_microbatch *mb);
+    void (*logps)(void *ctx, size_t bin, const struct pp_host_microbatch *host);
     const struct pp_scored *scored; /* with logps: where the details go */
     size_t top_k;
     bool entropy;
@@ -180,8 +180,8 @@ struct pp_exec_ops {
     int (*run)(struct pp_exec *e, const struct pp_pass *pass,
                struct pp_err *err);
     int (*view)(struct pp_batch *b, const struct pp_packed *p,
-                const struct pp_batch_part *part, struct pp_microbatch *mb,
-                struct pp_err *err);
+                const struct pp_batch_part *part,
+                struct pp_host_microbatch *host, struct pp_err *err);
     /* The objective of a microbatch; ctx is the exec's scoring. */
     int (*score)(void *ctx, const struct pp_microbatch *mb, double *x,
                  double *loss, struct pp_err *err);

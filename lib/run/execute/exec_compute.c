@@ -42,14 +42,14 @@ static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
     return 0;
 }
 
-static struct pp_digest_rows rows_to_digest(const struct pp_exec *e,
-                                            const struct pp_microbatch *host,
-                                            struct pp_action a)
+static struct pp_digest_rows
+rows_to_digest(const struct pp_exec *e, const struct pp_host_microbatch *host,
+               struct pp_action a)
 {
     const struct pp_place *at = &e->env->place;
     return (struct pp_digest_rows){.packed = e->pass->packed,
                                    .bin = pp_exec_bin(e, a),
-                                   .mb = host,
+                                   .host = host,
                                    .cp_rank = (size_t)at->cp,
                                    .tp_rank = (size_t)at->tp,
                                    .tp = (size_t)pp_env_mesh(e->env)->tp};
@@ -65,8 +65,9 @@ static uint64_t *digest_of(const struct pp_exec *e, struct pp_action a,
 /* Adds rows to the digest of the bits of a stage: what the stage `from` passes
  * on, or the gradient of it. */
 static void digest_rows(const struct pp_exec *e,
-                        const struct pp_microbatch *host, struct pp_action a,
-                        enum pp_digest_of of, const void *x, int from)
+                        const struct pp_host_microbatch *host,
+                        struct pp_action a, enum pp_digest_of of, const void *x,
+                        int from)
 {
     const struct pp_digest_rows r = rows_to_digest(e, host, a);
     size_t width = e->worker->engine.passed[from].at[0].width;
@@ -77,21 +78,22 @@ static void digest_rows(const struct pp_exec *e,
 /* Adds log-probabilities and loss of the head. Every tensor-parallel rank has
  * all of them, and the first context-parallel rank has the loss. */
 static void digest_head(const struct pp_exec *e,
-                        const struct pp_microbatch *host, struct pp_action a,
-                        double loss)
+                        const struct pp_host_microbatch *host,
+                        struct pp_action a, double loss)
 {
     struct pp_digest_rows r = rows_to_digest(e, host, a);
     if (r.tp_rank > 0)
         return;
     r.tp = 1;
-    pp_digest_logps(digest_of(e, a, PP_DIGEST_OUTPUT), &r, host->logps);
+    pp_digest_logps(digest_of(e, a, PP_DIGEST_OUTPUT), &r, host->of.loss.logps);
     if (r.cp_rank == 0)
         pp_digest_loss(digest_of(e, a, PP_DIGEST_LOSS), &r, loss);
 }
 
 /* Tells the scoring which microbatch the head makes. Without a backward nothing
  * is written for the earlier slices. */
-static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
+static void prepare_scoring(struct pp_exec *e,
+                            const struct pp_host_microbatch *host,
                             struct pp_action a)
 {
     const struct pp_pass *p = e->pass;
@@ -106,17 +108,18 @@ static void prepare_scoring(struct pp_exec *e, const struct pp_microbatch *host,
     s->metrics =
         p->metrics && e->env->place.tp == 0 ? p->metrics + at + own : NULL;
     s->rows = host;
-    e->before[a.slice].n_scored = e->trains ? host->n_scored : 0;
+    e->before[a.slice].n_scored = e->trains ? host->of.scored.n : 0;
 }
 
 static int forward(struct pp_exec *e, const struct pp_engine *on,
-                   struct pp_microbatch *mb, const struct pp_microbatch *host,
-                   struct pp_action a, void *const *blocks, struct pp_err *err)
+                   struct pp_microbatch *mb,
+                   const struct pp_host_microbatch *host, struct pp_action a,
+                   void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
     struct pp_passed y = pp_exec_output(e, a), x;
     double loss = 0;
-    mb->loss = &loss;
+    mb->loss.sum = &loss;
     bool has_head = pp_exec_has_head(s, PP_ROWS_TOKENS);
     if (e->pass->objective && has_head)
         prepare_scoring(e, host, a);
@@ -142,7 +145,7 @@ static int forward(struct pp_exec *e, const struct pp_engine *on,
 
 static int backward(struct pp_exec *e, const struct pp_engine *on,
                     const struct pp_microbatch *mb,
-                    const struct pp_microbatch *host, struct pp_action a,
+                    const struct pp_host_microbatch *host, struct pp_action a,
                     void *const *blocks, struct pp_err *err)
 {
     const struct pp_stage *s = &on->stages[a.stage];
@@ -165,14 +168,16 @@ static int backward(struct pp_exec *e, const struct pp_engine *on,
 }
 
 static int take_metadata(const struct pp_exec *e, struct pp_action a,
-                         const struct pp_microbatch *host, struct pp_err *err)
+                         const struct pp_host_microbatch *host,
+                         struct pp_err *err)
 {
     size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
                 (size_t)a.microbatch;
     /* An encoder with a mesh of its own has images for sequences. */
-    const struct pp_microbatch *given =
-        pp_env_has_tokens(e->env) ? host
-                                  : host->taken[e->env->place.component].images;
+    const struct pp_host_microbatch *given =
+        pp_env_has_tokens(e->env)
+            ? host
+            : host->of.taken[e->env->place.component].images->host;
     return pp_metadata_take(e->metadata, at, a.stage, given, err)
                ? pp_exec_fail_at(e, a, err)
                : 0;
@@ -192,7 +197,8 @@ static bool is_at_once(const struct pp_exec *e, size_t place)
 static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
 {
-    struct pp_microbatch mb, host;
+    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
     void *blocks[PP_N_STAGE_BLOCKS];
     if (!pp_exec_has_room(e, a))
         return pp_exec_fail_room(e, a, err);
@@ -200,7 +206,7 @@ static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
         pp_recorder_begin(e->recorder, place, on->env->device);
     if (pp_exec_view(e, on, a, &mb, &host, err))
         return -1;
-    mb.at_once = on->generated.there.at_once = is_at_once(e, place);
+    mb.loss.at_once = on->generated.there.loss.at_once = is_at_once(e, place);
     if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
         return -1;
     pp_exec_blocks(e, a, blocks);

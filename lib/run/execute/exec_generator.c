@@ -52,10 +52,11 @@ size_t pp_exec_generated(const struct pp_exec *e, struct pp_action a)
 static void set_loss(const struct pp_exec *e, struct pp_generated *g)
 {
     static const struct pp_generator_loss none = {0};
-    g->view.of_generator = e->pass->generator ? e->pass->generator : &none;
-    g->view.scale = g->view.of_generator->scale;
-    g->view.temperature = e->pass->temperature;
-    g->view.loss = &g->loss;
+    struct pp_head_loss *l = &g->view.of.loss;
+    l->generator = e->pass->generator ? e->pass->generator : &none;
+    l->scale = l->generator->scale;
+    l->temperature = e->pass->temperature;
+    l->sum = &g->loss;
 }
 
 bool pp_exec_has_head(const struct pp_stage *s, enum pp_rows rows)
@@ -66,7 +67,8 @@ bool pp_exec_has_head(const struct pp_stage *s, enum pp_rows rows)
 }
 
 int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
-                             struct pp_action a, struct pp_microbatch *host,
+                             struct pp_action a,
+                             struct pp_host_microbatch *host,
                              struct pp_err *err)
 {
     struct pp_generated *g = &on->generated;
@@ -76,14 +78,14 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
     if (has_bridge(e))
         b = pp_exec_bridge(e, a);
     if (has_bridge(e) && pp_exec_has_head(&on->stages[a.stage], PP_ROWS_TOKENS))
-        host->bridge = pp_generated_places(g, &b);
+        host->of.bridge = pp_generated_places(g, &b);
     if (!e->env->generator)
         return 0;
     if (pp_generated_view(g, e->env->generator, has_bridge(e) ? &b : NULL,
                           e->pass->packed, bin_here(e, a), err))
         return -1;
     set_loss(e, g);
-    host->generated = &g->view;
+    host->of.generated = &g->there;
     return 0;
 }
 

@@ -27,7 +27,7 @@ size_t pp_exec_bin(const struct pp_exec *e, struct pp_action a);
 /* Makes the microbatch of an action for the kernels (*mb) and for the host
  * (*host). */
 int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
-                 struct pp_microbatch *mb, struct pp_microbatch *host,
+                 struct pp_microbatch *mb, struct pp_host_microbatch *host,
                  struct pp_err *err) PP_MUST_USE;
 
 /* Returns the elements of its rows, or those of a slice of it, on an edge of
@@ -54,7 +54,8 @@ size_t pp_exec_generated(const struct pp_exec *e, struct pp_action a);
 /* Completes *host with the microbatch of the generator, if its units are on
  * this rank, and with the places of rows that go over the bridge. */
 int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
-                             struct pp_action a, struct pp_microbatch *host,
+                             struct pp_action a,
+                             struct pp_host_microbatch *host,
                              struct pp_err *err);
 
 /* Adds the loss of the generator to that of the step, after the forward of its

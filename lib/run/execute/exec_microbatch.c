@@ -117,7 +117,7 @@ static void view_before(const struct pp_exec *e, struct pp_action a)
 
 /* Adds the images of the rank, of each encoder. */
 static int attach_images(struct pp_exec *e, struct pp_engine *on,
-                         struct pp_action a, struct pp_microbatch *host,
+                         struct pp_action a, struct pp_host_microbatch *host,
                          struct pp_err *err)
 {
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
@@ -151,35 +151,39 @@ static struct pp_batch_part batch_part(const struct pp_exec *e,
 /* Completes *host with the settings of the pass. */
 static void attach_pass(struct pp_exec *e, const struct pp_engine *on,
                         const struct pp_batch_part *part,
-                        struct pp_microbatch *host)
+                        struct pp_host_microbatch *host)
 {
     const struct pp_pass *p = e->pass;
-    host->before = e->before;
-    host->room = e->layout;
-    host->scale = p->scale;
-    host->temperature = p->temperature;
-    host->router = p->router;
-    host->ahead = p->ahead;
-    host->logps = p->logps || e->digests ? on->batch.logps : NULL;
-    host->top_k = p->top_k;
-    host->entropy = p->entropy;
-    host->sampler = p->sampler;
-    host->draw = p->draw + (uint64_t)part->bin * p->draws;
-    if (p->top_k || p->entropy || p->sampler) {
-        host->details = p->scored->values + p->scored->n * p->scored->width + 1;
-        host->details_stride = p->scored->width;
-    }
+    struct pp_microbatch *mb = &host->of;
+    mb->room = e->layout;
+    mb->slice.before = e->before;
+    mb->experts.router = p->router;
+    mb->ahead.loss = p->ahead;
+    mb->loss = (struct pp_head_loss){
+        .scale = p->scale,
+        .temperature = p->temperature,
+        .logps = p->logps || e->digests ? on->batch.logps : NULL};
     if (p->objective) {
-        host->logps = pp_scoring_logps(e->scoring);
-        host->objective = pp_exec_ops.score;
-        host->objective_ctx = e->scoring;
+        mb->loss.logps = pp_scoring_logps(e->scoring);
+        mb->loss.objective = pp_exec_ops.score;
+        mb->loss.ctx = e->scoring;
+    }
+    mb->details = (struct pp_head_details){
+        .top_k = p->top_k,
+        .entropy = p->entropy,
+        .sampler = p->sampler,
+        .draw = p->draw + (uint64_t)part->bin * p->draws};
+    if (p->top_k || p->entropy || p->sampler) {
+        mb->details.values =
+            p->scored->values + p->scored->n * p->scored->width + 1;
+        mb->details.stride = p->scored->width;
     }
     pp_teacher_attach(&e->teacher, p, part, &on->batch, host);
     pp_replay_attach(&e->replay, p, part, e->env, host);
 }
 
 int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
-                 struct pp_microbatch *mb, struct pp_microbatch *host,
+                 struct pp_microbatch *mb, struct pp_host_microbatch *host,
                  struct pp_err *err)
 {
     const struct pp_batch_part part = batch_part(e, a);
@@ -189,8 +193,7 @@ int pp_exec_view(struct pp_exec *e, struct pp_engine *on, struct pp_action a,
         return -1;
     view_before(e, a);
     attach_pass(e, on, &part, host);
-    *mb = *host;
-    return pp_batch_send(&on->batch, mb, err) ||
+    return pp_batch_send(&on->batch, host, mb, err) ||
                    pp_image_batches_send(on->images, mb, err) ||
                    pp_generated_send(&on->generated, mb, err)
                ? -1

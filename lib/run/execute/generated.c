@@ -66,22 +66,18 @@ int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
           : pp_batch_view(&g->batch, p, &part, &g->view, err))
         return pp_fail_at(err, "generator: ");
     if (b)
-        g->view.bridge = pp_generated_places(g, b);
+        g->view.of.bridge = pp_generated_places(g, b);
     return 0;
 }
 
 int pp_generated_send(struct pp_generated *g, struct pp_microbatch *mb,
                       struct pp_err *err)
 {
-    const int32_t **bridge = mb->generated ? &g->there.bridge : &mb->bridge;
-    if (mb->generated) {
-        g->there = g->view;
-        mb->generated = &g->there;
-    }
-    const struct pp_sent_array places = {bridge, *bridge ? g->n_places : 0};
+    struct pp_microbatch *of = mb->generated ? &g->there : mb;
+    if (mb->generated && pp_batch_send(&g->batch, &g->view, of, err))
+        return -1;
+    const struct pp_sent_array places = {&of->bridge,
+                                         of->bridge ? g->n_places : 0};
     pp_sent_add(&g->sent, &places, 1);
-    return pp_sent_put(&g->sent, err) ||
-                   (mb->generated && pp_batch_send(&g->batch, &g->there, err))
-               ? -1
-               : 0;
+    return pp_sent_put(&g->sent, err);
 }

@@ -19,8 +19,8 @@ struct pp_generated {
     size_t n_places;
     struct pp_sent_arrays sent; /* places for kernels */
     struct pp_joined_bin joined;
-    struct pp_microbatch view;  /* of the last action, in host memory */
-    struct pp_microbatch there; /* the same for kernels */
+    struct pp_host_microbatch view; /* of the last action */
+    struct pp_microbatch there;     /* the same for kernels */
     double loss;
 };
 
@@ -37,8 +37,8 @@ int pp_generated_view(struct pp_generated *g, const struct pp_env *env,
                       const struct pp_bridge *b, const struct pp_packed *p,
                       size_t bin, struct pp_err *err) PP_MUST_USE;
 
-/* Copies what kernels read of the last action to the device: the places of the
- * rows of *mb, and g->view, whose copy *mb then has. */
+/* Makes g->there, if *mb has it, and the places of rows for kernels: on a GPU
+ * copies of their arrays there. */
 int pp_generated_send(struct pp_generated *g, struct pp_microbatch *mb,
                       struct pp_err *err) PP_MUST_USE;
 

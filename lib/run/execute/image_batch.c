@@ -101,7 +101,7 @@ static void list_feature(struct pp_image_batch *b, const struct pp_vision *v,
     size_t n = pp_vision_states(v);
     for (size_t k = 0; k < n; k++)
         b->feature_rows[feature * n + k] =
-            (int32_t)(v->state[k] * b->view.tokens) + row;
+            (int32_t)(v->state[k] * b->view.of.tokens) + row;
 }
 
 /* Notes which rows of a clip begin a run, and which has half of its frames. */
@@ -123,7 +123,7 @@ static void list_rows(struct pp_image_batch *b, const struct pp_vision *v)
     const int32_t merge = (int32_t)v->merge;
     const int32_t class = v->class_token && !v->class_out;
     size_t features = 0;
-    for (size_t i = 0; i < b->view.n_sequences; i++) {
+    for (size_t i = 0; i < b->view.of.n_sequences; i++) {
         int32_t first = b->cu_seqlens[i], n = b->cu_seqlens[i + 1] - first;
         if (pp_vision_hears(v))
             list_kinds(b, v, i);
@@ -162,9 +162,9 @@ static void list_patches(struct pp_image_batch *b, const struct pp_vision *v,
     int32_t *places = v->window ? b->feature_rows + first : NULL;
     const struct pp_window_sides s = {side, v->window};
     if (places)
-        b->view.n_windows +=
+        b->view.of.encoder.n_windows +=
             pp_window_order(g, &s, (int32_t)first, places,
-                            b->cu_windows + b->view.n_windows + 1);
+                            b->cu_windows + b->view.of.encoder.n_windows + 1);
     list_axes(b->axes, g, side, places, first);
     for (size_t i = 0; places && i < pp_grid_size(g) / v->merge; i++)
         b->sources[places[i]] = (int32_t)(first + i);
@@ -177,9 +177,9 @@ static void list_chunks(struct pp_image_batch *b, const struct pp_vision *v,
 {
     size_t rows = pp_grid_size(g);
     for (size_t end = v->chunk; end < rows; end += v->chunk)
-        b->cu_windows[++b->view.n_windows] = at + (int32_t)end;
-    b->cu_windows[++b->view.n_windows] = at + (int32_t)rows;
-    b->n_frames[b->view.n_sequences - 1] = (int32_t)pp_clip_frames(g);
+        b->cu_windows[++b->view.of.encoder.n_windows] = at + (int32_t)end;
+    b->cu_windows[++b->view.of.encoder.n_windows] = at + (int32_t)rows;
+    b->n_frames[b->view.of.n_sequences - 1] = (int32_t)pp_clip_frames(g);
 }
 
 /* Adds the current image of a walk to the view of the encoder. */
@@ -187,7 +187,7 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
                        const struct pp_image_walk *s)
 {
     const struct pp_bin_items *images = &s->images;
-    size_t i = b->view.n_sequences++;
+    size_t i = b->view.of.n_sequences++;
     int32_t at = b->cu_seqlens[i];
     if (pp_vision_merges(v))
         list_patches(b, v, &images->grids[s->number],
@@ -199,7 +199,8 @@ static void view_image(struct pp_image_batch *b, const struct pp_vision *v,
     if (images->values)
         b->pixels[i] += (size_t)images->cu_rows[s->number] * v->patch_inputs;
     b->cu_seqlens[i + 1] = at + (int32_t)s->patches + v->class_token;
-    b->view.n_features += pp_image_rows(v, s->patches, PP_ROWS_FEATURES);
+    b->view.of.encoder.n_features +=
+        pp_image_rows(v, s->patches, PP_ROWS_FEATURES);
 }
 
 /* Makes the view of the encoder: the images of this rank. */
@@ -207,30 +208,28 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
                         const struct pp_image_work *w)
 {
     struct pp_image_walk s;
-    b->view = (struct pp_microbatch){.cu_seqlens = b->cu_seqlens,
-                                     .cu_seqlens_padded = b->cu_seqlens,
-                                     .host_cu = b->cu_seqlens,
-                                     .host_cu_padded = b->cu_seqlens,
-                                     .input_ids = b->input_ids,
-                                     .pixels = b->pixels};
+    b->view.of = (struct pp_microbatch){.cu_seqlens = b->cu_seqlens,
+                                        .cu_seqlens_padded = b->cu_seqlens,
+                                        .input_ids = b->input_ids,
+                                        .encoder.pixels = b->pixels};
     bool axes = pp_vision_merges(v);
     if (axes)
-        b->view.axes = b->axes;
+        b->view.of.axes = b->axes;
     else
-        b->view.positions = b->positions;
+        b->view.of.positions = b->positions;
     if (!axes || v->window)
-        b->view.feature_rows = b->feature_rows;
+        b->view.of.encoder.feature_rows = b->feature_rows;
     if (v->window)
-        b->view.sources = b->sources;
+        b->view.of.encoder.sources = b->sources;
     b->cu_seqlens[0] = 0;
     if (v->window || v->chunk) {
-        b->view.cu_windows = b->cu_windows;
+        b->view.of.encoder.cu_windows = b->cu_windows;
         b->cu_windows[0] = 0;
     }
     if (v->chunk)
-        b->view.n_frames = b->n_frames;
+        b->view.of.encoder.n_frames = b->n_frames;
     if (pp_vision_hears(v))
-        b->view.row_kinds = b->row_kinds;
+        b->view.of.encoder.kinds = b->row_kinds;
     pp_image_walk_begin(&s, w);
     for (size_t lane = 0; lane < w->n_lanes; lane++) {
         pp_image_walk_open(&s, lane);
@@ -238,7 +237,7 @@ static void view_images(struct pp_image_batch *b, const struct pp_vision *v,
             if (s.maker == w->maker)
                 view_image(b, v, &s);
     }
-    b->view.tokens = (size_t)b->cu_seqlens[b->view.n_sequences];
+    b->view.of.tokens = (size_t)b->cu_seqlens[b->view.of.n_sequences];
     if (!axes)
         list_rows(b, v);
 }
@@ -283,7 +282,7 @@ static void sort_features(struct pp_image_batch *b, size_t ranks)
         b->out[k + 1] += b->out[k];
         b->in[k + 1] += b->in[k];
     }
-    for (size_t i = 0; i < b->view.n_features; i++)
+    for (size_t i = 0; i < b->view.of.encoder.n_features; i++)
         if (b->takers[i] >= 0)
             b->order[b->out[b->takers[i]]++] = (int32_t)i;
     /* Each bound is where the next rank begins now. */
@@ -337,29 +336,31 @@ static int check_places(const struct pp_vision *v, const struct pp_packed *p,
 
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
-                        struct pp_microbatch *mb, struct pp_err *err)
+                        struct pp_host_microbatch *host, struct pp_err *err)
 {
     const struct pp_vision *v = &env->model->encoders[w->encoder];
-    struct pp_taken_features *taken = &mb->taken[w->encoder];
+    struct pp_taken_features *taken = &host->of.taken[w->encoder];
     bool sorts = pp_image_sorts(w);
     for (size_t lane = 0; lane < w->n_lanes; lane++)
         if ((sorts || (w->takes && lane == w->lane)) &&
             check_places(v, w->packed, pp_image_bin(w, lane), tokens->ids, err))
             return -1;
-    b->view = (struct pp_microbatch){0};
+    b->view = (struct pp_host_microbatch){0};
     if (w->makes)
         view_images(b, v, w);
     *taken = (struct pp_taken_features){
         .n = place_features(b, tokens, env, w),
         .rows = b->token_rows,
         .routes = w->makes && w->takes && sorts ? &b->routes : NULL,
-        .images = &b->view};
+        .images = &b->sent};
     if (w->takes && pp_token_axes(w, v, b->token_axes))
-        mb->axes = b->token_axes;
+        host->of.axes = b->token_axes;
     if (w->makes && !w->takes)
-        b->view.routes = sorts ? &b->routes : NULL;
+        b->view.of.encoder.routes = sorts ? &b->routes : NULL;
     else if (!w->makes) /* the bridge keeps the order of the tokens */
-        b->view.n_features = taken->n;
+        b->view.of.encoder.n_features = taken->n;
+    b->sent = b->view.of;
+    b->sent.host = &b->view;
     return 0;
 }
 
@@ -369,27 +370,26 @@ static int send_arrays(struct pp_image_batch *b,
                        struct pp_microbatch *mb, struct pp_err *err)
 {
     struct pp_microbatch *v = &b->sent;
-    *v = b->view;
+    struct pp_encoder_rows *e = &v->encoder;
     b->sent_routes = b->routes;
     const struct pp_sent_array arrays[] = {
         {&v->cu_seqlens, v->cu_seqlens ? v->n_sequences + 1 : 0},
         {&v->positions, v->positions ? v->tokens : 0},
         {&v->input_ids, v->input_ids ? v->tokens : 0},
-        {&v->feature_rows, v->feature_rows ? v->n_features * b->states : 0},
-        {&v->cu_windows, v->cu_windows ? v->n_windows + 1 : 0},
+        {&e->feature_rows, e->feature_rows ? e->n_features * b->states : 0},
+        {&e->cu_windows, e->cu_windows ? e->n_windows + 1 : 0},
         {&v->axes, v->axes ? 2 * v->tokens : 0},
-        {&v->row_kinds, v->row_kinds ? v->tokens : 0},
+        {&e->kinds, e->kinds ? v->tokens : 0},
         {&taken->rows, taken->n},
         {&mb->axes, mb->axes && mb->axes == b->token_axes ? 3 * mb->tokens : 0},
-        {&b->sent_routes.order, taken->routes || v->routes ? v->n_features : 0},
+        {&b->sent_routes.order, taken->routes || e->routes ? e->n_features : 0},
     };
     pp_sent_add(&b->arrays, arrays, sizeof arrays / sizeof *arrays);
     v->cu_seqlens_padded = v->cu_seqlens;
-    taken->images = v;
     if (taken->routes)
         taken->routes = &b->sent_routes;
-    if (v->routes)
-        v->routes = &b->sent_routes;
+    if (e->routes)
+        e->routes = &b->sent_routes;
     return pp_sent_put(&b->arrays, err);
 }
 

@@ -36,14 +36,14 @@ struct pp_image_batch {
     int32_t *token_axes; /* ... and of tokens on three */
     int32_t *sources; /* of features in another order: the number of each among
                          those of the images, by its place */
-    int32_t *order, *takers;   /* of the features of this rank: by destination,
-                                  and the destination of each; -1: another copy of
-                                  the maker sends it */
-    struct pp_microbatch view; /* of the last bin */
+    int32_t *order, *takers; /* of the features of this rank: by destination,
+                                and the destination of each; -1: another copy of
+                                the maker sends it */
+    struct pp_host_microbatch view; /* of the last bin */
     struct pp_feature_routes routes;
     struct pp_sent_arrays arrays;
-    struct pp_microbatch sent; /* the view of kernels, on a GPU, ... */
-    struct pp_feature_routes sent_routes; /* ... and its routes */
+    struct pp_microbatch sent;            /* the view of kernels, ... */
+    struct pp_feature_routes sent_routes; /* ... and on a GPU its routes */
 };
 
 /* The device outlives b. */
@@ -58,7 +58,7 @@ void pp_image_batch_finish(struct pp_image_batch *b);
 int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
                     struct pp_err *err) PP_MUST_USE;
 
-/* Completes *mb, a view of the tokens of the rank without slices, with the
+/* Completes *host, a view of the tokens of the rank without slices, with the
  * images of an encoder: the places of features, which are no words any more,
  * and the view of the encoder. The latter points into b. Fails with
  * PP_EXIT_INPUT if a sequence has other numbers of placeholders and of
@@ -66,7 +66,7 @@ int pp_images_check(const struct pp_model *m, const struct pp_packed *p,
  */
 int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
-                        struct pp_microbatch *mb,
+                        struct pp_host_microbatch *host,
                         struct pp_err *err) PP_MUST_USE;
 
 /* Copies the arrays of all encoders to their device, if it is a GPU, and points

@@ -47,10 +47,11 @@ static void list(uint32_t *words, size_t n, const int32_t *cu,
 }
 
 int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
-                     const struct pp_microbatch *mb, struct pp_err *err)
+                     const struct pp_host_microbatch *host, struct pp_err *err)
 {
-    bool divided = mb->n_whole > 0;
-    size_t n = divided ? mb->n_whole : mb->n_sequences;
+    const struct pp_microbatch *mb = &host->of;
+    bool divided = mb->keys.n_whole > 0;
+    size_t n = divided ? mb->keys.n_whole : mb->n_sequences;
     struct pp_metadata_of *of = &m->at[microbatch];
     if (n == 0 && mb->tokens > 0)
         return pp_fail(err, PP_EXIT_SYSTEM,
@@ -59,8 +60,8 @@ int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
     uint32_t *words = pp_calloc(2 * n + 4, sizeof *words, err);
     if (!words)
         return -1;
-    list(words, n, divided ? mb->whole_cu : mb->cu_seqlens,
-         divided ? mb->whole_cu_padded : mb->cu_seqlens_padded);
+    list(words, n, divided ? mb->keys.whole_cu : mb->cu_seqlens,
+         divided ? mb->keys.whole_cu_padded : mb->cu_seqlens_padded);
     if (!of->words) {
         *of = (struct pp_metadata_of){words, 2 * n + 4, stage};
         return 0;

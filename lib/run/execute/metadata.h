@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "run/parts/layer.h"
+#include "run/parts/microbatch.h"
 
 /* The sequences of the microbatches of a step. */
 struct pp_metadata {
@@ -29,11 +29,11 @@ void pp_metadata_finish(struct pp_metadata *m);
 /* Begins a step. */
 void pp_metadata_clear(struct pp_metadata *m);
 
-/* Takes the sequences that a stage is about to compute, in host memory: for a
- * context-parallel rank whole ones. Fails if there are none but there are
+/* Takes the sequences that a stage is about to compute: for a context-parallel
+ * rank whole ones. Fails if there are none but there are
  * tokens, or if an earlier stage of the rank had others. */
 int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
-                     const struct pp_microbatch *mb,
+                     const struct pp_host_microbatch *host,
                      struct pp_err *err) PP_MUST_USE;
 
 /* Returns the FNV-1a of all microbatches in order: 32-bit little-endian

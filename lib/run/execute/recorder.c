@@ -212,8 +212,9 @@ void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on)
 }
 
 void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
-                        const struct pp_microbatch *mb)
+                        const struct pp_host_microbatch *host)
 {
+    const struct pp_microbatch *mb = &host->of;
     if (!r->seconds)
         return;
     size_t slices = r->parts / (size_t)r->schedule->n_microbatches;
@@ -228,7 +229,7 @@ void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
         if (!images)
             continue;
         size->images[k].rows = images->tokens;
-        size->images[k].features = images->n_features;
+        size->images[k].features = images->encoder.n_features;
         size->images[k].pairs = image_pairs_of(images);
     }
     size_t lap =

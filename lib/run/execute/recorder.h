@@ -109,9 +109,9 @@ void pp_recorder_begin(struct pp_recorder *r, size_t place,
                        struct pp_device *on);
 void pp_recorder_end(struct pp_recorder *r, size_t place, struct pp_device *on);
 
-/* Starts to record the layers of action a on mb, on the device itself. */
+/* Starts to record the layers of action a on *host, on the device itself. */
 void pp_recorder_layers(struct pp_recorder *r, size_t place, struct pp_action a,
-                        const struct pp_microbatch *mb);
+                        const struct pp_host_microbatch *host);
 
 /* Returns the number of steps kept; returns the index of the k-th of them. */
 int pp_recorder_n_kept(const struct pp_recorder *r);

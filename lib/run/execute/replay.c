@@ -11,7 +11,7 @@ struct real_run {
 
 static struct real_run run_of(const struct pp_replay *r, size_t i)
 {
-    const struct pp_microbatch *mb = r->rows;
+    const struct pp_microbatch *mb = &r->rows->of;
     const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
                                         mb->cu_seqlens_padded, r->routed.begin};
     const struct pp_token_range at =
@@ -37,7 +37,7 @@ static int give(void *ctx, size_t layer, int32_t *experts, struct pp_err *err)
     size_t K = from->shape.top_k;
     for (size_t i = 0; i < (r->routed.end - r->routed.begin) * K; i++)
         experts[i] = -1;
-    for (size_t i = 0; i < r->rows->n_sequences; i++) {
+    for (size_t i = 0; i < r->rows->of.n_sequences; i++) {
         const struct real_run at = run_of(r, i);
         const uint16_t *e =
             from->experts + choice_at(r, &from->shape, layer, at.position);
@@ -80,7 +80,7 @@ static int take(void *ctx, size_t layer, const struct pp_routing *chosen,
                 struct pp_err *err)
 {
     const struct pp_replay *r = ctx;
-    for (size_t i = 0; i < r->rows->n_sequences; i++) {
+    for (size_t i = 0; i < r->rows->of.n_sequences; i++) {
         const struct real_run at = run_of(r, i);
         if (take_run(r, &at, layer, chosen, err))
             return -1;
@@ -90,18 +90,19 @@ static int take(void *ctx, size_t layer, const struct pp_routing *chosen,
 
 void pp_replay_attach(struct pp_replay *r, const struct pp_pass *p,
                       const struct pp_batch_part *part,
-                      const struct pp_env *env, struct pp_microbatch *mb)
+                      const struct pp_env *env, struct pp_host_microbatch *host)
 {
+    struct pp_microbatch *mb = &host->of;
     bool writes = env->model->moe.whole || env->place.tp == 0;
     if (part->bin == PP_NO_BIN || (!p->given && !p->taken))
         return;
     *r = (struct pp_replay){.given = p->given,
                             .taken = p->taken,
                             .bin = part->bin,
-                            .rows = mb,
+                            .rows = host,
                             .routed = pp_env_routed(env, mb->tokens)};
     pp_packed_bin(p->packed, part->bin, &r->columns);
-    mb->given = p->given ? give : NULL;
-    mb->chosen = p->taken && writes ? take : NULL;
-    mb->replay_ctx = r;
+    mb->experts.given = p->given ? give : NULL;
+    mb->experts.chosen = p->taken && writes ? take : NULL;
+    mb->experts.ctx = r;
 }

@@ -49,10 +49,9 @@ double *pp_scoring_logps(const struct pp_scoring *s)
 static void note_tokens(const struct pp_scoring *s, const struct pp_bin *b,
                         uint32_t *position)
 {
-    const struct pp_microbatch *mb = s->rows;
     size_t i = 0;
-    for (size_t k = 0; k < mb->n_scored; k++)
-        position[k] = (uint32_t)pp_batch_predicts(b, mb, k, &i);
+    for (size_t k = 0; k < s->rows->of.scored.n; k++)
+        position[k] = (uint32_t)pp_batch_predicts(b, s->rows, k, &i);
 }
 
 /* Fills first (sequences + 1) from n positions, which ascend. */
@@ -170,22 +169,22 @@ static const double unscored = INFINITY;
 static int gather_tokens(const struct pp_scoring *s, const struct room *room,
                          size_t *n, struct pp_err *err)
 {
-    const struct pp_microbatch *mb = s->rows;
+    const struct pp_microbatch *mb = &s->rows->of;
     const struct pp_collective c = doubles_of(s);
     double *at = (double *)room->sums; /* it has room for the rows of the bin */
     double *own = at + (size_t)c.group.index * mb->tokens;
     for (size_t i = 0; i < mb->tokens; i++)
         own[i] = unscored;
-    for (size_t k = 0; k < mb->n_scored; k++)
-        own[mb->scored_rows[k]] = room->x[k];
-    if (pp_all_gather(&c, at, NULL, mb->key_rows, err))
+    for (size_t k = 0; k < mb->scored.n; k++)
+        own[mb->scored.rows[k]] = room->x[k];
+    if (pp_all_gather(&c, at, NULL, mb->keys.n, err))
         return -1;
     *n = 0;
-    for (size_t t = 0; t < mb->key_rows; t++) {
-        double x = at[mb->order[t]];
+    for (size_t t = 0; t < mb->keys.n; t++) {
+        double x = at[mb->keys.order[t]];
         if (x == unscored)
             continue;
-        room->position[*n] = (uint32_t)t + (uint32_t)mb->predicts;
+        room->position[*n] = (uint32_t)t + (uint32_t)mb->scored.predicts;
         room->x[(*n)++] = x;
     }
     return 0;
@@ -196,11 +195,12 @@ static int gather_tokens(const struct pp_scoring *s, const struct room *room,
 static void keep_own(const struct pp_scoring *s, const struct room *room,
                      size_t n)
 {
-    const struct pp_microbatch *mb = s->rows;
+    const struct pp_microbatch *mb = &s->rows->of;
     size_t first = (size_t)s->env->context.group.index * mb->tokens, k = 0;
     for (size_t i = 0; i < n; i++) {
         size_t row =
-            (size_t)mb->order[room->position[i] - (uint32_t)mb->predicts];
+            (size_t)mb->keys
+                .order[room->position[i] - (uint32_t)mb->scored.predicts];
         if (row >= first && row < first + mb->tokens)
             room->x[k++] = room->x[i];
     }
@@ -211,7 +211,7 @@ static void keep_own(const struct pp_scoring *s, const struct room *room,
 static void give_gradient(const struct pp_scoring *s, const struct room *room,
                           size_t n)
 {
-    for (size_t k = 0; s->rows->predicts && k < n; k++)
+    for (size_t k = 0; s->rows->of.scored.predicts && k < n; k++)
         room->x[k] = -room->x[k];
 }
 
@@ -249,16 +249,16 @@ int pp_score_rows(void *ctx, const struct pp_microbatch *mb, double *x,
     double ignored[PP_MAX_METRICS];
     struct room room = room_of(s);
     struct pp_bin b = {0};
-    size_t n = s->n_held + mb->n_scored;
+    size_t n = s->n_held + mb->scored.n;
     (void)x;
     if (s->bin != PP_NO_BIN)
         pp_packed_bin(s->packed, s->bin, &b);
     if (pp_mesh_is_exact(pp_env_mesh(s->env)))
         return score_exactly(s, &b, &room, loss, err);
     note_tokens(s, &b, room.position + s->n_held);
-    s->n_held = mb->continues ? n : 0;
+    s->n_held = mb->slice.continues ? n : 0;
     *loss = 0;
-    if (mb->continues)
+    if (mb->slice.continues)
         return 0;
     struct pp_objective_rows r = make_rows(s, &b, &room, n);
     if (make_sums(s, &r, room.sums, err))

@@ -23,10 +23,10 @@ struct pp_scoring {
     const struct pp_objective_options *options;
     struct pp_objective_counts step;
     const struct pp_packed *packed;
-    size_t bin;                       /* or PP_NO_BIN */
-    const struct pp_microbatch *rows; /* arrays in host memory */
-    double *metrics;                  /* written; or NULL */
-    size_t n_held; /* scored tokens of the earlier slices of the microbatch */
+    size_t bin; /* or PP_NO_BIN */
+    const struct pp_host_microbatch *rows;
+    double *metrics; /* written; or NULL */
+    size_t n_held;   /* scored tokens of the earlier slices of the microbatch */
 };
 
 /* Returns room for the log-probabilities of the rows of a microbatch or slice.

@@ -68,17 +68,17 @@ static int teacher_rows(void *ctx, size_t at, size_t n, int32_t *ids,
 
 void pp_teacher_attach(struct pp_teacher *t, const struct pp_pass *p,
                        const struct pp_batch_part *part,
-                       const struct pp_batch *b, struct pp_microbatch *mb)
+                       const struct pp_batch *b,
+                       struct pp_host_microbatch *host)
 {
     if (!p->objective || p->objective->number != PP_OBJECTIVE_DISTILL)
         return;
     *t = (struct pp_teacher){.packed = p->packed,
                              .bin = part->bin,
-                             .rows = mb,
+                             .rows = host,
                              .vocab = b->vocab,
                              .first_word = part->first_word,
                              .n_words = part->n_words};
-    mb->teacher = teacher_rows;
-    mb->teacher_ctx = t;
-    mb->teacher_k = p->packed->top_k;
+    host->of.teacher =
+        (struct pp_head_targets){teacher_rows, t, p->packed->top_k};
 }

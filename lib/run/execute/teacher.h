@@ -10,19 +10,20 @@
 struct pp_teacher {
     const struct pp_packed *packed;
     size_t bin;
-    const struct pp_microbatch *rows; /* of the bin; arrays in host memory */
+    const struct pp_host_microbatch *rows; /* of the bin */
     int32_t vocab;
     int32_t first_word, n_words; /* of this rank; 0 words: all */
 };
 
 struct pp_pass;
 
-/* If the pass distills, makes *t the teacher of *mb, the rows of a part, in
- * host memory. b has the vocabulary. The forward fails with PP_EXIT_INPUT if a
+/* If the pass distills, makes *t the teacher of *host, the rows of a part.
+ * b has the vocabulary. The forward fails with PP_EXIT_INPUT if a
  * scored token has no list, or one with an id outside the vocabulary or with
  * logits that are not finite. */
 void pp_teacher_attach(struct pp_teacher *t, const struct pp_pass *p,
                        const struct pp_batch_part *part,
-                       const struct pp_batch *b, struct pp_microbatch *mb);
+                       const struct pp_batch *b,
+                       struct pp_host_microbatch *host);
 
 #endif

@@ -28,7 +28,7 @@ static double number_at(const struct pp_call *c, const char *p, size_t i)
 
 static double *details_at(const struct pp_call *c, size_t row)
 {
-    return c->mb->details + row * c->mb->details_stride;
+    return c->mb->details.values + row * c->mb->details.stride;
 }
 
 /* Adds up what the words of every rank have of the entropies of the rows of a
@@ -62,7 +62,7 @@ static void merge_row(const struct pp_call *c, double *to,
 {
     struct pp_candidate found[2 * PP_MOST_TOP_K], merged[PP_MOST_TOP_K];
     const struct pp_head_span words = pp_head_span(c, of->rank);
-    size_t k = c->mb->top_k;
+    size_t k = c->mb->details.top_k;
     size_t n = words.n < k ? words.n : k, held = of->rank ? k : 0;
     for (size_t j = 0; j < held; j++)
         found[j] = (struct pp_candidate){to[k + j], (int32_t)to[j]};
@@ -84,7 +84,8 @@ static void find_top(const struct pp_call *c, const struct pp_head_block *h)
 {
     double room[READ_NUMBERS];
     int32_t ids_room[READ_NUMBERS];
-    size_t k = c->mb->top_k, words = pp_head_words(c), numbers = h->n * k;
+    const struct pp_head_details *d = &c->mb->details;
+    size_t k = d->top_k, words = pp_head_words(c), numbers = h->n * k;
     size_t values_bytes = numbers * c->k->accumulator_bytes;
     size_t bytes = values_bytes + numbers * sizeof *ids_room;
     PP_RUN(c, top_k, h->room, (int32_t *)((char *)h->room + values_bytes),
@@ -97,7 +98,7 @@ static void find_top(const struct pp_call *c, const struct pp_head_block *h)
             pp_call_read(c, at + values_bytes, numbers * sizeof *ids_room,
                          ids_room)};
         for (size_t i = 0; of.ids && i < h->n; i++)
-            merge_row(c, details_at(c, h->at + i) + c->mb->entropy, &of, i);
+            merge_row(c, details_at(c, h->at + i) + d->entropy, &of, i);
     }
 }
 
@@ -106,7 +107,7 @@ static void find_top(const struct pp_call *c, const struct pp_head_block *h)
 static size_t rows_at_a_time(const struct pp_call *c,
                              const struct pp_head_block *h)
 {
-    size_t width = c->mb->top_k > 1 ? c->mb->top_k : 1;
+    size_t width = c->mb->details.top_k > 1 ? c->mb->details.top_k : 1;
     size_t row = width * (c->k->accumulator_bytes + sizeof(int32_t));
     size_t collected = pp_layer_collected_bytes(c);
     size_t bytes = collected < h->room_bytes ? collected : h->room_bytes;
@@ -121,14 +122,14 @@ void pp_head_details(const struct pp_call *c, const struct pp_head_block *h)
         pp_fail_setting(c->err, PP_EXIT_INPUT, "top-k", NULL,
                         "there is no room for %zu logits of a token "
                         "beside a hidden_size of %zu",
-                        c->mb->top_k, c->C);
+                        c->mb->details.top_k, c->C);
     for (size_t i = 0; !pp_call_failed(c) && i < h->n; i += most) {
         const struct pp_head_block part = pp_head_part(c, h, i, most);
-        if (c->mb->entropy) {
+        if (c->mb->details.entropy) {
             PP_RUN(c, entropy, part.room, part.logits, part.lse, part.n, words);
             add_entropies(c, &part);
         }
-        if (c->mb->top_k)
+        if (c->mb->details.top_k)
             find_top(c, &part);
     }
 }

@@ -28,10 +28,10 @@ static double value_at(const struct pp_call *c, const void *values, size_t i)
 static double read_logps(const struct pp_call *c, const void *logp)
 {
     double room[MOST_ROWS], sum = 0;
-    double *logps = c->mb->logps;
+    double *logps = c->mb->loss.logps;
     size_t n;
-    for (size_t at = 0; at < c->mb->n_scored; at += n) {
-        n = part_rows(c->mb->n_scored, at);
+    for (size_t at = 0; at < c->mb->scored.n; at += n) {
+        n = part_rows(c->mb->scored.n, at);
         const void *p = pp_call_read(c, pp_statistic_at(c, logp, at),
                                      n * c->k->accumulator_bytes, room);
         for (size_t i = 0; p && i < n; i++) {
@@ -57,23 +57,24 @@ static double sum_exactly(const struct pp_call *c, const void *logp, void *all)
     if (pp_call_failed(c))
         return 0;
     memset(pp_statistic_at(c, all, own), 0, c->T * bytes);
-    for (size_t k = 0; k < mb->n_labelled; k++)
-        memcpy(pp_statistic_at(c, all, own + (size_t)mb->scored_rows[k]),
+    for (size_t k = 0; k < mb->scored.n_labelled; k++)
+        memcpy(pp_statistic_at(c, all, own + (size_t)mb->scored.rows[k]),
                pp_statistic_at(c, logp, k), bytes);
     of.value_bytes = bytes;
-    PP_TRY(c, pp_all_gather(&of, all, NULL, mb->key_rows, c->err));
-    for (size_t t = 0; of.group.index == 0 && t < mb->key_rows; t++)
-        sum -= value_at(c, all, (size_t)mb->order[t]);
+    PP_TRY(c, pp_all_gather(&of, all, NULL, mb->keys.n, c->err));
+    for (size_t t = 0; of.group.index == 0 && t < mb->keys.n; t++)
+        sum -= value_at(c, all, (size_t)mb->keys.order[t]);
     return sum;
 }
 
 /* Returns minus the derivative of the loss by each log-probability. */
 static double scale_of(const struct pp_microbatch *mb)
 {
-    if (mb->of_generator)
-        return mb->scale * mb->of_generator->weight;
-    return mb->predicts == PP_PREDICTS_AHEAD ? mb->scale * mb->ahead->weight
-                                             : mb->scale;
+    if (mb->loss.generator)
+        return mb->loss.scale * mb->loss.generator->weight;
+    return mb->scored.predicts == PP_PREDICTS_AHEAD
+               ? mb->loss.scale * mb->ahead.loss->weight
+               : mb->loss.scale;
 }
 
 /* Writes the scales of n scored rows; NULL: each is scale_of. */
@@ -98,19 +99,19 @@ static void write_rows(const struct pp_call *c, const double *scale,
     }
 }
 
-/* Writes the scales of an objective. They are in mb->logps when the last slice
- * is scored, behind those of the earlier slices. */
+/* Writes the scales of an objective. They are in place of the log-probabilities
+ * when the last slice is scored, behind those of the earlier slices. */
 static void write_scales(const struct pp_call *c)
 {
     const struct pp_microbatch *mb = c->mb;
-    const double *scale = mb->logps;
-    if (mb->continues || pp_call_failed(c))
+    const double *scale = mb->loss.logps;
+    if (mb->slice.continues || pp_call_failed(c))
         return;
-    write_rows(c, scale, mb->n_scored, c->s[PP_S_HEAD_SCALE]);
-    for (size_t q = mb->n_before; q-- > 0;) {
+    write_rows(c, scale, mb->scored.n, c->s[PP_S_HEAD_SCALE]);
+    for (size_t q = mb->slice.n_before; q-- > 0;) {
         void *of[PP_MAX_SAVED];
-        size_t n = mb->before[q].n_scored;
-        pp_layer_saved_before(c, &mb->before[q], of);
+        size_t n = mb->slice.before[q].n_scored;
+        pp_layer_saved_before(c, &mb->slice.before[q], of);
         scale -= n;
         write_rows(c, scale, n, of[PP_S_HEAD_SCALE]);
     }
@@ -118,7 +119,7 @@ static void write_scales(const struct pp_call *c)
 
 void pp_head_write_scale(const struct pp_call *c)
 {
-    write_rows(c, NULL, c->mb->n_scored, c->s[PP_S_HEAD_SCALE]);
+    write_rows(c, NULL, c->mb->scored.n, c->s[PP_S_HEAD_SCALE]);
 }
 
 void pp_head_sum_loss(const struct pp_call *c, const void *logp,
@@ -126,12 +127,12 @@ void pp_head_sum_loss(const struct pp_call *c, const void *logp,
 {
     const struct pp_microbatch *mb = c->mb;
     double sum = read_logps(c, c->m->scores ? c->s[PP_S_HEAD_LSE] : logp);
-    if (pp_mesh_is_exact(pp_env_mesh(c->env)) && !mb->objective)
+    if (pp_mesh_is_exact(pp_env_mesh(c->env)) && !mb->loss.objective)
         sum = sum_exactly(c, logp, all_logps);
-    *mb->loss = sum * mb->scale;
-    if (!mb->objective)
+    *mb->loss.sum = sum * mb->loss.scale;
+    if (!mb->loss.objective)
         return;
-    PP_TRY(c,
-           mb->objective(mb->objective_ctx, mb, mb->logps, mb->loss, c->err));
+    PP_TRY(c, mb->loss.objective(mb->loss.ctx, mb, mb->loss.logps, mb->loss.sum,
+                                 c->err));
     write_scales(c);
 }

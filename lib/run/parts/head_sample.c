@@ -75,7 +75,8 @@ static void take_best(const struct pp_call *c, const struct pp_head_block *h,
                 best[i] = of[i];
     }
     for (size_t i = 0; !pp_call_failed(c) && i < h->n; i++) {
-        double *to = c->mb->details + (h->at + i) * c->mb->details_stride;
+        double *to =
+            c->mb->details.values + (h->at + i) * c->mb->details.stride;
         to[0] = best[i].id;
         to[1] = best[i].logprob;
     }
@@ -85,7 +86,7 @@ static void take_best(const struct pp_call *c, const struct pp_head_block *h,
 static struct drawn draw_row(const struct pp_call *c,
                              const struct pp_head_block *h, size_t i)
 {
-    const struct pp_sampler *s = c->mb->sampler;
+    const struct pp_sampler *s = c->mb->details.sampler;
     const struct pp_head_span words =
         pp_head_span(c, (size_t)c->env->tensor.group.index);
     size_t bytes = c->k->element_bytes, wide = c->k->accumulator_bytes;
@@ -96,7 +97,8 @@ static struct drawn draw_row(const struct pp_call *c,
     const void *lse =
         pp_call_read(c, pp_statistic_at(c, h->lse, i), wide, &lse_room);
     return lse ? draw(s, logits, bytes, words,
-                      (c->mb->draw + h->at + i) * vocab, logit_at(lse, wide, 0))
+                      (c->mb->details.draw + h->at + i) * vocab,
+                      logit_at(lse, wide, 0))
                : (struct drawn){0};
 }
 

@@ -24,7 +24,7 @@ struct soft_rows {
 static size_t rows_that_fit(const struct pp_call *c,
                             const struct pp_head_block *h)
 {
-    size_t number = c->k->accumulator_bytes, k = c->mb->teacher_k;
+    size_t number = c->k->accumulator_bytes, k = c->mb->teacher.k;
     size_t row = k * (number + sizeof(int32_t)) + number;
     size_t fits = h->room_bytes / row, most = ROOM / k;
     size_t collected = pp_layer_collected_bytes(c) / number;
@@ -57,12 +57,12 @@ static void fetch(const struct pp_call *c, const struct pp_head_block *h,
     const struct pp_microbatch *mb = c->mb;
     double weights[ROOM];
     int32_t ids[ROOM];
-    size_t numbers = h->n * mb->teacher_k, number = c->k->accumulator_bytes;
+    size_t numbers = h->n * mb->teacher.k, number = c->k->accumulator_bytes;
     rows->weights = h->room;
     rows->rest = (char *)h->room + numbers * number;
     rows->ids = (int32_t *)(rows->rest + h->n * number);
-    PP_TRY(c, mb->teacher(mb->teacher_ctx, h->at, h->n, ids, weights,
-                          rows->entropy, c->err));
+    PP_TRY(c, mb->teacher.fetch(mb->teacher.ctx, h->at, h->n, ids, weights,
+                                rows->entropy, c->err));
     if (pp_call_failed(c))
         return;
     put_numbers(c, rows->weights, weights, numbers);
@@ -101,7 +101,7 @@ static void part_fwd(const struct pp_call *c, const struct pp_head_block *h,
         return;
     put_numbers(c, own, rows.entropy, h->n);
     PP_RUN(c, soft_targets_fwd, own, h->logits, h->lse, rows.ids, rows.weights,
-           h->n, pp_head_words(c), c->mb->teacher_k);
+           h->n, pp_head_words(c), c->mb->teacher.k);
     if (!is_alone)
         add_ranks(c, own, h->n, logp);
 }
@@ -126,6 +126,6 @@ void pp_head_teacher_bwd(const struct pp_call *c, const struct pp_head_block *h,
         fetch(c, &part, &rows);
         PP_RUN(c, soft_targets_bwd, part.logits, part.lse, rows.ids,
                rows.weights, pp_statistic_at(c, scale, i), part.n,
-               pp_head_words(c), c->mb->teacher_k, pp_head_cap(c));
+               pp_head_words(c), c->mb->teacher.k, pp_head_cap(c));
     }
 }

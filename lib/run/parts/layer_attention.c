@@ -16,7 +16,7 @@ static struct pp_attention_shape shape(const struct pp_call *c)
     double scale = m->mla.score_scale;
     double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
     bool in_windows =
-        mb->cu_windows &&
+        mb->encoder.cu_windows &&
         pp_layer_set_has(&pp_layer_encoder(c)->windowed, c->l->unit.layer);
     return (struct pp_attention_shape){
         .N = c->T,
@@ -27,9 +27,10 @@ static struct pp_attention_shape shape(const struct pp_call *c)
         .ldq = w.qkv,
         .ldkv = w.qkv,
         .ldo = w.o,
-        .n_sequences = in_windows ? mb->n_windows : mb->n_sequences,
-        .cu = in_windows ? mb->cu_windows : mb->cu_seqlens,
-        .cu_padded = in_windows ? mb->cu_windows : mb->cu_seqlens_padded,
+        .n_sequences = in_windows ? mb->encoder.n_windows : mb->n_sequences,
+        .cu = in_windows ? mb->encoder.cu_windows : mb->cu_seqlens,
+        .cu_padded =
+            in_windows ? mb->encoder.cu_windows : mb->cu_seqlens_padded,
         .scale = (scale > 0 ? scale : 1) / sqrt(width),
         .cap = m->score_cap,
         .window = pp_unit_window(m, c->l->unit),
@@ -167,8 +168,7 @@ struct pp_lse_rows pp_lse_rows(const struct pp_call *c)
     if (c->env->exchange != &pp_exchange_heads)
         return (struct pp_lse_rows){c->T, 0, c->m->n_heads};
     size_t heads = c->m->n_heads / (size_t)g->n;
-    return (struct pp_lse_rows){c->mb->key_rows, (size_t)g->index * heads,
-                                heads};
+    return (struct pp_lse_rows){c->mb->keys.n, (size_t)g->index * heads, heads};
 }
 
 void pp_sinks_bwd_input(const struct pp_call *c, const void *dattn,

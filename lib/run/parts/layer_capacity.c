@@ -53,12 +53,12 @@ static struct choices choices_of(const struct pp_call *c, size_t n, void *room)
 static struct pp_token_numbers numbers_of(const struct pp_call *c)
 {
     const struct pp_microbatch *mb = c->mb;
-    return (struct pp_token_numbers){.tokens = {mb->n_sequences, mb->cu_seqlens,
-                                                mb->cu_seqlens_padded,
-                                                pp_layer_routed(c).begin},
-                                     .of = mb->n_whole ? mb->of_whole : NULL,
-                                     .whole_cu = mb->whole_cu,
-                                     .position = mb->positions};
+    return (struct pp_token_numbers){
+        .tokens = {mb->n_sequences, mb->cu_seqlens, mb->cu_seqlens_padded,
+                   pp_layer_routed(c).begin},
+        .of = mb->keys.n_whole ? mb->sequence : NULL,
+        .whole_cu = mb->keys.whole_cu,
+        .position = mb->positions};
 }
 
 static size_t most(size_t a, size_t b)
@@ -93,8 +93,8 @@ static void count_kept(const struct pp_call *c, int32_t *kept)
 {
     size_t E = c->m->moe.n_experts;
     pp_call_erase(c, kept, E * sizeof *kept);
-    for (size_t q = 0; q < c->mb->n_before; q++) {
-        const struct pp_slice_blocks *slice = &c->mb->before[q];
+    for (size_t q = 0; q < c->mb->slice.n_before; q++) {
+        const struct pp_slice_blocks *slice = &c->mb->slice.before[q];
         void *saved[PP_MAX_SAVED];
         pp_layer_saved_before(c, slice, saved);
         const struct pp_routing r =
@@ -108,7 +108,7 @@ static void count_kept(const struct pp_call *c, int32_t *kept)
 static size_t capacity_of(const struct pp_call *c, size_t T)
 {
     const struct pp_moe *m = &c->m->moe;
-    size_t real = c->mb->real ? c->mb->real : T; /* in all slices */
+    size_t real = c->mb->slice.real ? c->mb->slice.real : T; /* in all slices */
     double share = (double)(real * m->top_k) / (double)m->n_experts;
     double kept = ceil(share * m->capacity);
     return kept < (double)real ? (size_t)kept : real;
@@ -117,12 +117,13 @@ static size_t capacity_of(const struct pp_call *c, size_t T)
 void pp_layer_capacity(const struct pp_call *c, struct pp_routing *r,
                        const void *weight, int32_t *counts, void *room)
 {
-    const struct pp_microbatch *mb = c->mb;
     const struct pp_moe *m = &c->m->moe;
     const struct pp_token_range seen = pp_layer_routed(c);
     const struct pp_token_numbers numbers = numbers_of(c);
-    size_t T = (size_t)(mb->n_whole ? mb->host_whole_cu[mb->n_whole]
-                                    : mb->host_cu[mb->n_sequences]);
+    const struct pp_microbatch *host = &c->mb->host->of;
+    size_t T =
+        (size_t)(host->keys.n_whole ? host->keys.whole_cu[host->keys.n_whole]
+                                    : host->cu_seqlens[host->n_sequences]);
     const struct choices of = choices_of(c, T * m->top_k, room);
     if (T == 0)
         return;

@@ -122,12 +122,12 @@ static void note_dropped(const struct pp_call *c, const struct experts *e)
 {
     const struct pp_moe *m = &c->m->moe;
     size_t kept = e->kept, used = (pp_env_ep(c->env) + 1) * e->E;
-    if (m->capacity <= 0 || !c->mb->router ||
+    if (m->capacity <= 0 || !c->mb->experts.router ||
         (!pp_layer_is_whole(c) && c->env->tensor.group.index != 0))
         return;
     if (m->pads && !holds_all(c) && !pp_env_is_host(c->env) && e->R)
         kept = count_rows(c, e, c->env->expert_counts + used);
-    c->mb->router->dropped += (double)(e->R - kept);
+    c->mb->experts.router->dropped += (double)(e->R - kept);
 }
 
 /* Gives every row its token's x, times its weight if there is one, and begins

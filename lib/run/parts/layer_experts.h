@@ -41,9 +41,10 @@ struct pp_router_rows {
     double *sums; /* room for two on a GPU */
 };
 
-/* Without mb->router they do nothing. fwd adds to its sums and to l->load. bwd
- * adds the gradient to dlogits (tokens, E); norm has the inputs of the router,
- * rows of this rank, and c->gathered is overwritten if it sees more. */
+/* Without losses in the microbatch they do nothing. fwd adds to their sums and
+ * to l->load. bwd adds the gradient to dlogits (tokens, E); norm has the inputs
+ * of the router, rows of this rank, and c->gathered is overwritten if it sees
+ * more. */
 void pp_layer_router_fwd(const struct pp_call *c,
                          const struct pp_router_rows *r);
 void pp_layer_router_bwd(const struct pp_call *c,

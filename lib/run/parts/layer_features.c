@@ -21,7 +21,7 @@ struct feature_rooms {
 static struct feature_rooms rooms_of(const struct pp_call *c,
                                      const struct pp_taken_features *f)
 {
-    size_t made = f->images->n_features * c->C * c->k->element_bytes;
+    size_t made = f->images->encoder.n_features * c->C * c->k->element_bytes;
     return (struct feature_rooms){c->scratch,
                                   (char *)c->scratch + pp_line_bytes(made)};
 }
@@ -69,7 +69,7 @@ void pp_layer_features_bwd(const struct pp_call *c, size_t encoder, void *dx,
     }
     const struct feature_rooms at = rooms_of(c, f);
     struct pp_collective copies = c->env->projector[encoder]->tensor;
-    size_t made = f->images->n_features * c->C;
+    size_t made = f->images->encoder.n_features * c->C;
     PP_RUN(c, embedding_fwd, at.taken, f->rows, dy, f->n, c->C);
     swap_features(c, at.made, r->out, at.taken, r->in);
     if (copies.group.n > 1)

@@ -34,14 +34,15 @@ struct row {
 static struct row clip_row(const struct pp_call *c, size_t k, size_t i)
 {
     const struct pp_vision *v = pp_layer_encoder(c);
-    const struct pp_microbatch *mb = c->mb;
-    size_t n = (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
+    const struct pp_microbatch *mb = &c->mb->host->of;
+    size_t n = (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
     size_t run = v->chunk ? v->chunk : n;
     bool last = i + 1 == n, ends = last || (i + 1) % run == 0;
-    return (struct row){.frames = mb->pixels[k] + i * v->patch_inputs,
+    return (struct row){.frames = mb->encoder.pixels[k] + i * v->patch_inputs,
                         .begins = i % run == 0,
                         .cut = v->chunk && ends,
-                        .half = v->chunk && last && mb->n_frames[k] % 2};
+                        .half =
+                            v->chunk && last && mb->encoder.n_frames[k] % 2};
 }
 
 /* Writes the windows of the first convolution for a row, `width` inputs each:
@@ -70,13 +71,14 @@ static void fill_windows(const struct row *r, size_t width, char *to,
 /* Writes the windows of n rows from `at` on. */
 static void fill_frames(const struct pp_call *c, void *to, size_t at, size_t n)
 {
-    const struct pp_microbatch *mb = c->mb;
+    const struct pp_microbatch *mb = &c->mb->host->of;
     size_t width = pp_layer_encoder(c)->patch_inputs, end = at + n;
     size_t bytes = c->k->element_bytes;
     memset(to, 0, n * WINDOWS * width * bytes);
     for (size_t k = 0; k < mb->n_sequences; k++) {
-        size_t first = (size_t)mb->host_cu_padded[k];
-        size_t last = first + (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
+        size_t first = (size_t)mb->cu_seqlens_padded[k];
+        size_t last =
+            first + (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
         size_t t = first > at ? first : at;
         for (; t < last && t < end; t++) {
             const struct row r = clip_row(c, k, t - first);
@@ -120,7 +122,8 @@ static void frames_fwd(const struct pp_call *c, void *y, const void *x)
     pp_product_fwd(c, &p1, WINDOWS * R, s[PP_S_CONV1], s[PP_S_PATCH_X], NULL);
     PP_RUN(c, gelu_fwd, c->scratch, s[PP_S_CONV1], WINDOWS * R * C,
            PP_GELU_ERF);
-    PP_RUN(c, taps_fwd, s[PP_S_CONV2_X], c->scratch, c->mb->row_kinds, R, C);
+    PP_RUN(c, taps_fwd, s[PP_S_CONV2_X], c->scratch, c->mb->encoder.kinds, R,
+           C);
     pp_product_fwd(c, &p2, R, s[PP_S_CONV2], s[PP_S_CONV2_X], NULL);
     PP_RUN(c, gelu_fwd, y, s[PP_S_CONV2], R * C, PP_GELU_ERF);
     const void *positions = find_positions(c);
@@ -136,7 +139,7 @@ static void frames_bwd_input(const struct pp_call *c, void *dx, const void *dy)
     void *d1 = s[PP_S_DCONV1], *d2 = s[PP_S_PATCH_DY];
     PP_RUN(c, gelu_bwd, d2, dy, s[PP_S_CONV2], R * C, PP_GELU_ERF);
     pp_product_bwd_input(c, &p2, R, c->scratch, d2);
-    PP_RUN(c, taps_bwd, d1, c->scratch, c->mb->row_kinds, R, C);
+    PP_RUN(c, taps_bwd, d1, c->scratch, c->mb->encoder.kinds, R, C);
     PP_RUN(c, gelu_bwd, d1, d1, s[PP_S_CONV1], WINDOWS * R * C, PP_GELU_ERF);
 }
 

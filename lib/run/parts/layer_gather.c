@@ -21,7 +21,7 @@ static struct gathered gathered_at(const struct pp_call *c,
                                    const struct pp_attention_shape *a,
                                    void *tiles)
 {
-    size_t n = c->mb->key_rows * pp_kv_columns(c->m).width;
+    size_t n = c->mb->keys.n * pp_kv_columns(c->m).width;
     struct gathered g;
     g.by_rank = pp_at(c, tiles, c->k->attention_scratch(a));
     g.kv = pp_at(c, g.by_rank, n);
@@ -40,12 +40,13 @@ static void *own_rows(const struct pp_call *c, void *by_rank)
 static void gather_all(const struct pp_call *c, const struct gathered *g)
 {
     struct pp_kv_columns w = pp_kv_columns(c->m);
-    size_t rows = c->mb->key_rows;
+    size_t rows = c->mb->keys.n;
     PP_RUN(c, copy, own_rows(c, g->by_rank), pp_at(c, c->s[PP_S_QKV], w.at),
            c->T, w.width, w.width, w.row);
     PP_TRY(c, pp_all_gather(&c->env->context, g->by_rank, NULL, rows * w.width,
                             c->err));
-    PP_RUN(c, embedding_fwd, g->kv, c->mb->order, g->by_rank, rows, w.width);
+    PP_RUN(c, embedding_fwd, g->kv, c->mb->keys.order, g->by_rank, rows,
+           w.width);
 }
 
 static struct pp_attention_shape
@@ -53,8 +54,8 @@ shape_of_parts(const struct pp_call *c, const struct pp_attention_shape *a)
 {
     struct pp_attention_shape p = *a;
     p.ldkv = pp_kv_columns(c->m).width;
-    p.keys = c->mb->keys;
-    p.NK = c->mb->key_rows;
+    p.keys = c->mb->keys.of;
+    p.NK = c->mb->keys.n;
     p.share = 2;
     return p;
 }
@@ -74,11 +75,11 @@ static void gather_fwd(const struct pp_call *c,
 static void reduce(const struct pp_call *c, const struct gathered *g)
 {
     struct pp_kv_columns w = pp_kv_columns(c->m);
-    size_t rows = c->mb->key_rows, n = rows * w.width;
+    size_t rows = c->mb->keys.n, n = rows * w.width;
     struct pp_collective of = c->env->context;
     of.room = g->kv;
     of.room_values = n;
-    PP_RUN(c, scatter, g->by_rank, g->dkv, c->mb->order, rows, w.width);
+    PP_RUN(c, scatter, g->by_rank, g->dkv, c->mb->keys.order, rows, w.width);
     if (n > 0)
         PP_TRY(c, pp_reduce_scatter(&of, g->by_rank, NULL, n, c->err));
     PP_RUN(c, copy, pp_at(c, c->s[PP_S_DQKV], w.at), own_rows(c, g->by_rank),

@@ -64,7 +64,8 @@ static struct head_scratch scratch_of(const struct pp_call *c)
 static size_t block_rows(const struct pp_call *c, size_t at, size_t rows)
 {
     const struct pp_microbatch *mb = c->mb;
-    size_t end = at < mb->n_labelled ? mb->n_labelled : mb->n_scored;
+    size_t end =
+        at < mb->scored.n_labelled ? mb->scored.n_labelled : mb->scored.n;
     return end - at < rows ? end - at : rows;
 }
 
@@ -124,20 +125,21 @@ struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank)
 static size_t rows_with_gradients(const struct pp_call *c)
 {
     bool makes = !c->m->scores || c->env->tensor.group.index == 0;
-    return makes ? c->mb->n_scored : 0;
+    return makes ? c->mb->scored.n : 0;
 }
 
 /* Logits are divided by the temperature before the cap: it is divided, too. */
 double pp_head_cap(const struct pp_call *c)
 {
-    double temperature = c->mb->temperature > 0 ? c->mb->temperature : 1;
+    double temperature =
+        c->mb->loss.temperature > 0 ? c->mb->loss.temperature : 1;
     return c->m->scores ? 0 : c->m->logit_cap / temperature;
 }
 
 /* Divides n rows by the temperature, if there is one. */
 static void cool(const struct pp_call *c, void *rows, size_t n)
 {
-    double temperature = c->mb->temperature;
+    double temperature = c->mb->loss.temperature;
     if (temperature != 0 && temperature != 1)
         PP_RUN(c, scale_by, rows, 1 / temperature, n * c->C);
 }
@@ -154,7 +156,7 @@ static void make_logits(const struct pp_call *c, const struct head_scratch *h,
                         const struct pp_head_block *b, const void *x)
 {
     const struct pp_product p = logits_of(c);
-    PP_RUN(c, embedding_fwd, h->x, c->mb->scored_rows + b->at, x, b->n, c->C);
+    PP_RUN(c, embedding_fwd, h->x, c->mb->scored.rows + b->at, x, b->n, c->C);
     cool(c, h->x, b->n);
     pp_product_fwd(c, &p, b->n, h->logits, h->x, NULL);
     if (pp_head_cap(c) > 0)
@@ -188,14 +190,14 @@ static void score_block(const struct pp_call *c, const struct head_scratch *h,
     void *logp = pp_statistic_at(c, h->logp, b->at);
     make_logits(c, h, b, x);
     PP_RUN(c, cross_entropy_fwd, b->lse, logp, h->logits,
-           c->mb->targets + b->at, b->n, pp_head_words(c));
+           c->mb->scored.targets + b->at, b->n, pp_head_words(c));
     if (pp_head_ranks(c) > 1)
         merge_words(c, b, logp, merges_apart(c) ? h->dx : c->summed);
-    if (c->mb->teacher)
+    if (c->mb->teacher.fetch)
         pp_head_teacher_fwd(c, b, logp);
-    if (c->mb->details && c->mb->sampler)
+    if (c->mb->details.values && c->mb->details.sampler)
         pp_head_sample(c, b);
-    else if (c->mb->details)
+    else if (c->mb->details.values)
         pp_head_details(c, b);
 }
 
@@ -210,15 +212,16 @@ static void block_gradients(const struct pp_call *c,
 {
     const struct pp_product p = logits_of(c);
     const void *scale = pp_statistic_at(c, c->s[PP_S_HEAD_SCALE], b->at);
-    if (c->mb->teacher)
+    if (c->mb->teacher.fetch)
         pp_head_teacher_bwd(c, b, scale);
     else
-        PP_RUN(c, cross_entropy_bwd, h->logits, b->lse, c->mb->targets + b->at,
-               scale, b->n, p.out, pp_head_cap(c));
+        PP_RUN(c, cross_entropy_bwd, h->logits, b->lse,
+               c->mb->scored.targets + b->at, scale, b->n, p.out,
+               pp_head_cap(c));
     if (dx) {
         pp_product_bwd_input(c, &p, b->n, h->dx, h->logits);
         cool(c, h->dx, b->n);
-        PP_RUN(c, scatter, dx, h->dx, c->mb->scored_rows + b->at, b->n, c->C);
+        PP_RUN(c, scatter, dx, h->dx, c->mb->scored.rows + b->at, b->n, c->C);
     }
     if (weight)
         pp_product_bwd_weight(c, &p, b->n, h->logits, h->x);
@@ -229,12 +232,13 @@ static void block_gradients(const struct pp_call *c,
 static bool makes_gradients(const struct pp_call *c)
 {
     const struct pp_microbatch *mb = c->mb;
-    if (!mb->at_once || c->l->role == PP_ROLE_FORWARD)
+    if (!mb->loss.at_once || c->l->role == PP_ROLE_FORWARD)
         return false;
     if (pp_env_tp(c->env) > 1 &&
-        (mb->teacher || mb->details || !merges_apart(c)))
+        (mb->teacher.fetch || mb->details.values || !merges_apart(c)))
         return false;
-    return !mb->objective || block_rows(c, 0, most_rows(c)) == mb->n_scored;
+    return !mb->loss.objective ||
+           block_rows(c, 0, most_rows(c)) == mb->scored.n;
 }
 
 /* Computes one prediction from rows (tokens of this rank, C), and its gradients
@@ -245,13 +249,14 @@ static void predict(const struct pp_call *c, const void *rows)
     struct pp_head_block b = block_at(c, &h, 0);
     void *kept = c->s[PP_S_HEAD_X];
     void *dx = makes_gradients(c) ? pp_layer_part(c, kept) : NULL;
-    bool makes = dx && rows_with_gradients(c) > 0, judged = c->mb->objective;
+    bool makes = dx && rows_with_gradients(c) > 0,
+         judged = c->mb->loss.objective;
     const void *x = pp_layer_gather(c, rows);
     if (dx)
         PP_RUN(c, zero, dx, c->T * c->C);
     if (!judged)
         pp_head_write_scale(c);
-    for (; b.at < c->mb->n_scored; b = block_at(c, &h, b.at + b.n)) {
+    for (; b.at < c->mb->scored.n; b = block_at(c, &h, b.at + b.n)) {
         score_block(c, &h, &b, x);
         if (makes && !judged)
             block_gradients(c, &h, &b, dx, true);
@@ -305,12 +310,11 @@ struct ahead {
 static void look_ahead(const struct pp_call *c, struct ahead *a)
 {
     a->mb = *c->mb;
-    a->mb.n_scored = a->mb.n_labelled = c->mb->n_ahead;
-    a->mb.scored_rows = c->mb->ahead_rows;
-    a->mb.targets = c->mb->ahead_targets;
-    a->mb.predicts = PP_PREDICTS_AHEAD;
-    a->mb.logps = NULL;
-    a->mb.loss = &a->loss;
+    a->mb.scored = c->mb->ahead.scored;
+    a->mb.scored.n_labelled = a->mb.scored.n;
+    a->mb.scored.predicts = PP_PREDICTS_AHEAD;
+    a->mb.loss.logps = NULL;
+    a->mb.loss.sum = &a->loss;
     a->loss = 0;
     a->call = *c;
     a->call.mb = &a->mb;
@@ -338,13 +342,13 @@ static void head_fwd(const struct pp_call *c, void *y, const void *x)
     if (c->m->generator)
         pp_head_pass_on(c, y, x);
     predict(c, rows_of(c, x));
-    if (!c->mb->ahead)
+    if (!c->mb->ahead.loss)
         return;
     look_ahead(c, &a);
     predict(&a.call, rows_of(&a.call, pp_at(c, x, c->C)));
     /* All tensor-parallel ranks have the same. */
     if (c->env->tensor.group.index == 0)
-        c->mb->ahead->loss += a.loss;
+        c->mb->ahead.loss->loss += a.loss;
 }
 
 /* Makes the gradients of both predictions. They are then side by side. */
@@ -353,7 +357,7 @@ static void head_gradients(const struct pp_call *c, void *dx, bool weight)
     size_t C = c->C;
     struct ahead a;
     void *part = dx ? scratch_of(c).ahead : NULL;
-    if (!c->mb->ahead) {
+    if (!c->mb->ahead.loss) {
         gradients(c, dx, weight);
         return;
     }

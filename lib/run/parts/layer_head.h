@@ -33,10 +33,10 @@ struct pp_head_span pp_head_span(const struct pp_call *c, size_t rank);
 /* Returns the cap of the logits, or 0. */
 double pp_head_cap(const struct pp_call *c);
 
-/* Writes mb->details of the rows of a block, over the words of all ranks. */
+/* Writes the details of the rows of a block, over the words of all ranks. */
 void pp_head_details(const struct pp_call *c, const struct pp_head_block *h);
 
-/* The same if mb has a sampler. */
+/* Draws a token for each of them. */
 void pp_head_sample(const struct pp_call *c, const struct pp_head_block *h);
 
 /* For a microbatch with a teacher, whose distributions are the targets. fwd
@@ -47,8 +47,7 @@ void pp_head_teacher_fwd(const struct pp_call *c, const struct pp_head_block *h,
 void pp_head_teacher_bwd(const struct pp_call *c, const struct pp_head_block *h,
                          const void *scale);
 
-/* The row of t predicts the token of t + 2: mb->predicts of multi-token
- * prediction. */
+/* The row of t predicts the token of t + 2 in multi-token prediction. */
 enum { PP_PREDICTS_AHEAD = 2 };
 
 /* Writes the derivative of the loss by minus the log-probability of each scored

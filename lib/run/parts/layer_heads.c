@@ -87,7 +87,7 @@ static void to_heads(const struct pp_call *c, const struct bundle *b, void *x,
 {
     copy_columns(c, b, x, true);
     swap_rows(c, y, x, b->width);
-    PP_RUN(c, embedding_fwd, x, c->mb->order, y, c->mb->key_rows, b->width);
+    PP_RUN(c, embedding_fwd, x, c->mb->keys.order, y, c->mb->keys.n, b->width);
 }
 
 /* Takes rows x, in the order of the sequences, back to the ranks that own them:
@@ -95,7 +95,7 @@ static void to_heads(const struct pp_call *c, const struct bundle *b, void *x,
 static void from_heads(const struct pp_call *c, const struct bundle *b, void *x,
                        void *y)
 {
-    PP_RUN(c, scatter, y, x, c->mb->order, c->mb->key_rows, b->width);
+    PP_RUN(c, scatter, y, x, c->mb->keys.order, c->mb->keys.n, b->width);
     swap_rows(c, x, y, b->width);
     copy_columns(c, b, x, false);
 }
@@ -107,14 +107,14 @@ shape_of_heads(const struct pp_call *c, const struct pp_attention_shape *a,
                size_t ld, size_t ldo)
 {
     struct pp_attention_shape h = *a;
-    h.N = c->mb->key_rows;
+    h.N = c->mb->keys.n;
     h.NH /= n_members(c);
     h.NKV /= n_members(c);
     h.ldq = h.ldkv = ld;
     h.ldo = ldo;
-    h.n_sequences = c->mb->n_whole;
-    h.cu = c->mb->whole_cu;
-    h.cu_padded = c->mb->whole_cu_padded;
+    h.n_sequences = c->mb->keys.n_whole;
+    h.cu = c->mb->keys.whole_cu;
+    h.cu_padded = c->mb->keys.whole_cu_padded;
     return h;
 }
 
@@ -125,7 +125,7 @@ static void heads_fwd(const struct pp_call *c,
     size_t ldo = a->ldo / n_members(c);
     struct pp_attention_shape h = shape_of_heads(c, a, qkv.width, ldo);
     void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
-    void *y = pp_at(c, x, c->mb->key_rows * qkv.width);
+    void *y = pp_at(c, x, c->mb->keys.n * qkv.width);
     size_t q = qkv.block[0].width, qk = q + qkv.block[1].width;
     const void *sinks = c->w[PP_P_SINKS];
     if (sinks)
@@ -149,13 +149,13 @@ static void heads_bwd(const struct pp_call *c,
     add_block(&all, dattn, a->ldo, 0, o);
     struct pp_attention_shape h = shape_of_heads(c, a, all.width, all.width);
     void *x = pp_at(c, tiles, c->k->attention_scratch(&h));
-    void *y = pp_at(c, x, c->mb->key_rows * all.width);
+    void *y = pp_at(c, x, c->mb->keys.n * all.width);
     const void *attn = pp_at(c, x, grads.width), *d = pp_at(c, attn, o);
     to_heads(c, &all, x, y);
     pp_sinks_bwd_input(c, d, attn, all.width);
     PP_RUN(c, attention_bwd, y, pp_at(c, y, q), pp_at(c, y, qk), d, x,
            pp_at(c, x, q), pp_at(c, x, qk), attn, c->s[PP_S_LSE], &h, tiles);
-    PP_RUN(c, copy, x, y, c->mb->key_rows, grads.width, grads.width, all.width);
+    PP_RUN(c, copy, x, y, c->mb->keys.n, grads.width, grads.width, all.width);
     from_heads(c, &grads, x, y);
 }
 

@@ -82,13 +82,13 @@ static void mtp_fwd(const struct pp_call *c, void *y, const void *x)
     const struct pp_product p = join(c);
     size_t R = c->R, C = c->C;
     PP_RUN(c, copy, y, x, R, C, 2 * C, C);
-    if (!c->mb->ahead) {
+    if (!c->mb->ahead.loss) {
         PP_RUN(c, copy, half(c, y, 1).at, x, R, C, 2 * C, C);
         return;
     }
     PP_RUN(c, copy, c->s[PP_S_TRUNK], x, R, C, C, C);
-    PP_RUN(c, embedding_fwd, pp_layer_part(c, c->s[PP_S_NEXT]), c->mb->next_ids,
-           c->w[PP_P_NEXT_EMBED], c->T, C);
+    PP_RUN(c, embedding_fwd, pp_layer_part(c, c->s[PP_S_NEXT]),
+           c->mb->ahead.next_ids, c->w[PP_P_NEXT_EMBED], c->T, C);
     pp_layer_reduce(c, c->s[PP_S_NEXT]);
     norm_inputs(c);
     pp_product_fwd(c, &p, R, c->s[PP_S_X], c->s[PP_S_JOINED], NULL);
@@ -125,7 +125,7 @@ static void mtp_bwd_weight(const struct pp_call *c)
         mtp_norm_bwd_weight(c, n, half(c, c->s[PP_S_DJOINED], n));
     const void *dnext = pp_layer_gather(c, c->s[PP_S_DNEXT]);
     PP_RUN(c, embedding_bwd_weight, c->g[PP_P_NEXT_EMBED], dnext,
-           c->mb->next_ids, c->T, c->C);
+           c->mb->ahead.next_ids, c->T, c->C);
 }
 
 const struct pp_layer_ops pp_layer_mtp = {

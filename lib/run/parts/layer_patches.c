@@ -16,10 +16,10 @@
 static ptrdiff_t source_of(const struct pp_call *c, size_t first, size_t i)
 {
     size_t merge = pp_layer_encoder(c)->merge;
-    if (!c->mb->sources)
+    if (!c->mb->encoder.sources)
         return (ptrdiff_t)i;
     ptrdiff_t feature =
-        (ptrdiff_t)c->mb->sources[first + i / merge] - (ptrdiff_t)first;
+        (ptrdiff_t)c->mb->encoder.sources[first + i / merge] - (ptrdiff_t)first;
     return feature * (ptrdiff_t)merge + (ptrdiff_t)(i % merge);
 }
 
@@ -27,18 +27,20 @@ static ptrdiff_t source_of(const struct pp_call *c, size_t first, size_t i)
 static void fill_pixels(const struct pp_call *c, void *to, size_t at, size_t n)
 {
     const struct pp_vision *v = pp_layer_encoder(c);
-    const struct pp_microbatch *mb = c->mb;
+    const struct pp_microbatch *mb = &c->mb->host->of;
     size_t P = v->patch_inputs, bytes = c->k->element_bytes;
     size_t skipped = c->w[PP_P_CLASS] ? 1 : 0, end = at + n;
     memset(to, 0, n * P * bytes);
     for (size_t k = 0; k < mb->n_sequences; k++) {
-        size_t begin = (size_t)mb->host_cu_padded[k], first = begin + skipped;
-        size_t last = begin + (size_t)(mb->host_cu[k + 1] - mb->host_cu[k]);
+        size_t begin = (size_t)mb->cu_seqlens_padded[k],
+               first = begin + skipped;
+        size_t last =
+            begin + (size_t)(mb->cu_seqlens[k + 1] - mb->cu_seqlens[k]);
         size_t row = first > at ? first : at;
         for (; row < last && row < end; row++) {
             ptrdiff_t source = source_of(c, first / v->merge, row - first);
             pp_elements_convert((char *)to + (row - at) * P * bytes, bytes,
-                                mb->pixels[k] + source * (ptrdiff_t)P,
+                                mb->encoder.pixels[k] + source * (ptrdiff_t)P,
                                 sizeof(float), P);
         }
     }

@@ -31,7 +31,7 @@ static struct projector projector_of(const struct pp_call *c)
     bool pools = pp_vision_hears(v);
     struct projector p = {.norms = pools || pp_vision_merges(v),
                           .pools = pools,
-                          .n = c->mb->n_features,
+                          .n = c->mb->encoder.n_features,
                           .merge = pools ? 1 : v->merge,
                           .states = pp_vision_states(v),
                           .patch = v->hidden};
@@ -59,9 +59,9 @@ static void take_rows(const struct pp_call *c, const struct projector *p,
                       void *y, const void *x)
 {
     size_t in = p->first.in;
-    if (c->mb->feature_rows)
-        PP_RUN(c, embedding_fwd, y, c->mb->feature_rows, x, p->n * p->states,
-               in / p->states);
+    if (c->mb->encoder.feature_rows)
+        PP_RUN(c, embedding_fwd, y, c->mb->encoder.feature_rows, x,
+               p->n * p->states, in / p->states);
     else
         PP_RUN(c, copy, y, x, p->n, in, in, in);
 }
@@ -71,7 +71,7 @@ static void pool_rows(const struct pp_call *c, const struct projector *p,
                       void *y, const void *x)
 {
     size_t in = p->first.in;
-    const int32_t *rows = c->mb->feature_rows;
+    const int32_t *rows = c->mb->encoder.feature_rows;
     PP_RUN(c, embedding_fwd, y, rows, x, p->n, in);
     PP_RUN(c, embedding_add, y, rows, pp_at(c, x, in), p->n, in);
     PP_RUN(c, scale_by, y, 0.5, p->n * in);
@@ -95,7 +95,7 @@ static void read_features(const struct pp_call *c, const struct projector *p,
 static void projector_fwd(const struct pp_call *c, void *y, const void *x)
 {
     struct projector p = projector_of(c);
-    const struct pp_feature_routes *routes = c->mb->routes;
+    const struct pp_feature_routes *routes = c->mb->encoder.routes;
     void *made = routes ? c->scratch : y;
     read_features(c, &p, x);
     if (!p.pools) {
@@ -137,22 +137,22 @@ static void read_gradient(const struct pp_call *c, const struct projector *p,
     if (p->norms)
         pp_norm_bwd_input(&norm, &of_patches, p->n * p->merge, rows,
                           c->s[PP_S_DMERGER], NULL);
-    if (!c->mb->feature_rows)
+    if (!c->mb->encoder.feature_rows)
         return;
     PP_RUN(c, zero, dx, c->T * p->states * p->patch);
     if (p->pools)
         PP_RUN(c, scale_by, rows, 0.5, p->n * in);
     for (size_t i = 0; i < (p->pools ? 2 : 1); i++)
-        PP_RUN(c, scatter, pp_at(c, dx, i * in), rows, c->mb->feature_rows,
-               p->n * p->states, in / p->states);
+        PP_RUN(c, scatter, pp_at(c, dx, i * in), rows,
+               c->mb->encoder.feature_rows, p->n * p->states, in / p->states);
 }
 
 static void projector_bwd_input(const struct pp_call *c, void *dx,
                                 const void *dy)
 {
     const struct projector p = projector_of(c);
-    const struct pp_feature_routes *routes = c->mb->routes;
-    void *rows = c->mb->feature_rows ? c->scratch : dx;
+    const struct pp_feature_routes *routes = c->mb->encoder.routes;
+    void *rows = c->mb->encoder.feature_rows ? c->scratch : dx;
     void *to = p.norms ? c->s[PP_S_DMERGER] : dx ? rows : NULL;
     void *own = c->s[PP_S_PROJECTOR_DY];
     if (routes)

@@ -25,14 +25,15 @@ static size_t n_choices(const struct pp_call *c)
 
 bool pp_layer_replays(const struct pp_call *c)
 {
-    return c->mb->given && in_trunk(c);
+    return c->mb->experts.given && in_trunk(c);
 }
 
 void pp_layer_replay(const struct pp_call *c, int32_t *row)
 {
     bool is_host = pp_env_is_host(c->env);
     int32_t *to = is_host ? row : c->env->expert_routes;
-    PP_TRY(c, c->mb->given(c->mb->replay_ctx, number_of(c), to, c->err));
+    PP_TRY(c,
+           c->mb->experts.given(c->mb->experts.ctx, number_of(c), to, c->err));
     if (!is_host)
         pp_call_put(c, row, to, n_choices(c) * sizeof *row);
 }
@@ -43,7 +44,7 @@ void pp_layer_record(const struct pp_call *c, const struct pp_routing *r)
     size_t n = n_choices(c);
     size_t rows = pp_layer_routed_tokens(c) * c->m->moe.top_k;
     struct pp_routing read = *r;
-    if (!c->mb->chosen || !in_trunk(c))
+    if (!c->mb->experts.chosen || !in_trunk(c))
         return;
     if (!pp_env_is_host(c->env)) {
         read.row = c->env->expert_routes;
@@ -53,5 +54,6 @@ void pp_layer_record(const struct pp_call *c, const struct pp_routing *r)
         PP_TRY(c, ops->get(d, read.expert, r->expert, rows * sizeof *r->expert,
                            c->err));
     }
-    PP_TRY(c, c->mb->chosen(c->mb->replay_ctx, number_of(c), &read, c->err));
+    PP_TRY(c, c->mb->experts.chosen(c->mb->experts.ctx, number_of(c), &read,
+                                    c->err));
 }

@@ -30,7 +30,7 @@ static struct kv_ring ring_of(const struct pp_call *c,
     size_t width = pp_kv_columns(c->m).width, n = c->T * width;
     struct pp_attention_shape shape = *a;
     shape.ldkv = width;
-    shape.keys = c->mb->keys;
+    shape.keys = c->mb->keys.of;
     shape.NK = c->T;
     shape.share = 2;
     shape.one_chunk = true;

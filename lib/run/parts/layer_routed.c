@@ -12,8 +12,9 @@ struct pp_token_range pp_layer_routed(const struct pp_call *c)
 struct pp_token_range pp_layer_routed_of(const struct pp_call *c, size_t i)
 {
     const struct pp_token_range seen = pp_layer_routed(c);
-    const struct pp_real_tokens real = {c->mb->n_sequences, c->mb->host_cu,
-                                        c->mb->host_cu_padded, seen.begin};
+    const struct pp_microbatch *mb = &c->mb->host->of;
+    const struct pp_real_tokens real = {mb->n_sequences, mb->cu_seqlens,
+                                        mb->cu_seqlens_padded, seen.begin};
     return pp_real_range(&real, i, seen.end - seen.begin);
 }
 
@@ -21,7 +22,7 @@ size_t pp_layer_routed_tokens(const struct pp_call *c)
 {
     size_t n = 0;
     if (!pp_layer_is_whole(c))
-        return (size_t)c->mb->host_cu[c->mb->n_sequences];
+        return (size_t)c->mb->host->of.cu_seqlens[c->mb->n_sequences];
     for (size_t i = 0; i < c->mb->n_sequences; i++) {
         const struct pp_token_range at = pp_layer_routed_of(c, i);
         n += at.end - at.begin;

@@ -26,20 +26,22 @@ struct whole {
 
 static struct whole whole_of(const struct pp_microbatch *mb)
 {
-    return mb->n_whole ? (struct whole){mb->n_whole, mb->host_whole_cu}
-                       : (struct whole){mb->n_sequences, mb->host_cu};
+    const struct pp_microbatch *host = &mb->host->of;
+    return host->keys.n_whole
+               ? (struct whole){host->keys.n_whole, host->keys.whole_cu}
+               : (struct whole){host->n_sequences, host->cu_seqlens};
 }
 
 static const struct pp_router_rule_row *rule_of(const struct pp_microbatch *mb)
 {
-    return &pp_router_rules[mb->router->options->rule];
+    return &pp_router_rules[mb->experts.router->options->rule];
 }
 
 /* Returns the number of the part that has sequence i of this rank. */
 static size_t part_of(const struct pp_microbatch *mb, size_t i)
 {
     return !rule_of(mb)->documents ? 0
-           : mb->n_whole           ? (size_t)mb->sequence[i]
+           : mb->keys.n_whole      ? (size_t)mb->host->of.sequence[i]
                                    : i;
 }
 
@@ -58,7 +60,7 @@ static double tokens_of(const struct pp_microbatch *mb, size_t part)
 /* Returns the weight of a part over its tokens. */
 static double token_weight(const struct pp_microbatch *mb, size_t part)
 {
-    const struct pp_router_losses *r = mb->router;
+    const struct pp_router_losses *r = mb->experts.router;
     return rule_of(mb)->equal ? 1 / (r->parts * tokens_of(mb, part))
                               : 1 / r->tokens;
 }
@@ -179,7 +181,7 @@ static void keep_loads(const struct pp_call *c, struct pp_router_losses *r)
 static void note_load(const struct pp_call *c, const struct pp_router_rows *r)
 {
     const struct pp_moe *m = &c->m->moe;
-    struct pp_router_losses *of = c->mb->router;
+    struct pp_router_losses *of = c->mb->experts.router;
     bool is_host = pp_env_is_host(c->env);
     const void *sums = is_host ? r->logits : read_sums(c, r);
     struct whole w = whole_of(c->mb);
@@ -207,8 +209,8 @@ static struct loss_sums begin_losses(const struct pp_call *c,
                                      const struct pp_router_rows *r)
 {
     if (pp_env_is_host(c->env))
-        return (struct loss_sums){&c->mb->router->size,
-                                  &c->mb->router->balance};
+        return (struct loss_sums){&c->mb->experts.router->size,
+                                  &c->mb->experts.router->balance};
     pp_call_erase(c, r->sums, 2 * sizeof *r->sums);
     return (struct loss_sums){r->sums, r->sums + 1};
 }
@@ -221,8 +223,8 @@ static void finish_losses(const struct pp_call *c,
     if (pp_env_is_host(c->env))
         return;
     PP_TRY(c, pp_device_ops(d)->get(d, sums, r->sums, sizeof sums, c->err));
-    c->mb->router->size += sums[0];
-    c->mb->router->balance += sums[1];
+    c->mb->experts.router->size += sums[0];
+    c->mb->experts.router->balance += sums[1];
 }
 
 static void add_sizes(const struct pp_call *c, const struct pp_router_rows *r,
@@ -251,12 +253,12 @@ void pp_layer_router_fwd(const struct pp_call *c,
                          const struct pp_router_rows *r)
 {
     struct loss_sums sums = {0};
-    if (!c->mb->router || !has_tokens(c->mb))
+    if (!c->mb->experts.router || !has_tokens(c->mb))
         return;
     add_loads(c, r);
     if (!adds_losses(c))
         return;
-    bool losses = pp_router_has_losses(c->mb->router->options);
+    bool losses = pp_router_has_losses(c->mb->experts.router->options);
     if (losses) {
         sums = begin_losses(c, r);
         add_sizes(c, r, sums.size);
@@ -275,7 +277,7 @@ static void size_bwd(const struct pp_call *c, const struct pp_router_rows *r,
 {
     size_t E = c->m->moe.n_experts;
     const struct pp_token_range seen = pp_layer_routed(c);
-    double by = c->mb->router->options->size;
+    double by = c->mb->experts.router->options->size;
     struct pp_token_range at;
     PP_RUN(c, experts->scores, r->logits, x, c->w[PP_P_ROUTER],
            c->w[PP_P_ROUTER_OFFSET], seen.end - seen.begin, c->C, E);
@@ -288,7 +290,7 @@ static void size_bwd(const struct pp_call *c, const struct pp_router_rows *r,
 static void balance_bwd(const struct pp_call *c, const struct pp_router_rows *r,
                         void *dlogits)
 {
-    double by = c->mb->router->options->balance;
+    double by = c->mb->experts.router->options->balance;
     struct pp_token_range at;
     count(c, r);
     for (size_t i = 0; next_seen(c, &i, &at); i++) {
@@ -303,9 +305,9 @@ void pp_layer_router_bwd(const struct pp_call *c,
                          const struct pp_router_rows *r, void *dlogits,
                          const void *norm)
 {
-    if (!c->mb->router || !has_tokens(c->mb))
+    if (!c->mb->experts.router || !has_tokens(c->mb))
         return;
-    const struct pp_router_options *o = c->mb->router->options;
+    const struct pp_router_options *o = c->mb->experts.router->options;
     bool gathers = o->size > 0 && !pp_layer_is_whole(c);
     const void *x = gathers ? pp_layer_gather(c, norm) : norm;
     if (!adds_losses(c))

@@ -18,7 +18,7 @@ struct buffers {
 static struct buffers buffers(const struct pp_call *c,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t n = (c->mb->context + c->T) * pp_kv_columns(c->m).width;
+    size_t n = (c->mb->slice.context + c->T) * pp_kv_columns(c->m).width;
     struct buffers b;
     b.kv = pp_at(c, tiles, c->k->attention_scratch(a));
     b.dkv = pp_at(c, b.kv, n);
@@ -37,17 +37,17 @@ static void gather(const struct pp_call *c, void *kv)
 {
     const struct pp_microbatch *mb = c->mb;
     struct pp_kv_columns w = pp_kv_columns(c->m);
-    size_t left = mb->context, n;
-    for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
+    size_t left = mb->slice.context, n;
+    for (size_t q = mb->slice.n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
-        pp_layer_saved_before(c, &mb->before[q], from);
-        n = rows_in(&mb->before[q], left);
-        size_t first = mb->before[q].tokens - n;
+        pp_layer_saved_before(c, &mb->slice.before[q], from);
+        n = rows_in(&mb->slice.before[q], left);
+        size_t first = mb->slice.before[q].tokens - n;
         PP_RUN(c, copy, pp_at(c, kv, (left - n) * w.width),
                pp_at(c, from[PP_S_QKV], first * w.row + w.at), n, w.width,
                w.width, w.row);
     }
-    PP_RUN(c, copy, pp_at(c, kv, mb->context * w.width),
+    PP_RUN(c, copy, pp_at(c, kv, mb->slice.context * w.width),
            pp_at(c, c->s[PP_S_QKV], w.at), c->T, w.width, w.width, w.row);
 }
 
@@ -65,16 +65,16 @@ static void add_rows(const struct pp_call *c, void *dqkv, size_t first,
 static void scatter(const struct pp_call *c, const struct buffers *at)
 {
     const struct pp_microbatch *mb = c->mb;
-    size_t width = pp_kv_columns(c->m).width, left = mb->context, n;
-    for (size_t q = mb->n_before; q-- > 0 && left > 0; left -= n) {
+    size_t width = pp_kv_columns(c->m).width, left = mb->slice.context, n;
+    for (size_t q = mb->slice.n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
-        pp_layer_saved_before(c, &mb->before[q], to);
-        n = rows_in(&mb->before[q], left);
-        add_rows(c, to[PP_S_DQKV], mb->before[q].tokens - n,
+        pp_layer_saved_before(c, &mb->slice.before[q], to);
+        n = rows_in(&mb->slice.before[q], left);
+        add_rows(c, to[PP_S_DQKV], mb->slice.before[q].tokens - n,
                  pp_at(c, at->dkv, (left - n) * width), n, at->sum);
     }
-    add_rows(c, c->s[PP_S_DQKV], 0, pp_at(c, at->dkv, mb->context * width),
-             c->T, at->sum);
+    add_rows(c, c->s[PP_S_DQKV], 0,
+             pp_at(c, at->dkv, mb->slice.context * width), c->T, at->sum);
 }
 
 /* Zeroes DQKV of all slices, before the backward of the last slice, which comes
@@ -83,10 +83,10 @@ static void clear(const struct pp_call *c)
 {
     size_t row = pp_kv_columns(c->m).row;
     PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * row);
-    for (size_t q = 0; q < c->mb->n_before; q++) {
+    for (size_t q = 0; q < c->mb->slice.n_before; q++) {
         void *to[PP_MAX_SAVED];
-        pp_layer_saved_before(c, &c->mb->before[q], to);
-        PP_RUN(c, zero, to[PP_S_DQKV], c->mb->before[q].tokens * row);
+        pp_layer_saved_before(c, &c->mb->slice.before[q], to);
+        PP_RUN(c, zero, to[PP_S_DQKV], c->mb->slice.before[q].tokens * row);
     }
 }
 
@@ -96,8 +96,8 @@ static struct pp_attention_shape gathered(const struct pp_call *c,
 {
     struct pp_attention_shape g = *a;
     g.ldkv = pp_kv_columns(c->m).width;
-    g.keys = c->mb->keys;
-    g.NK = c->mb->key_rows;
+    g.keys = c->mb->keys.of;
+    g.NK = c->mb->keys.n;
     g.share = 1;
     return g;
 }
@@ -120,7 +120,7 @@ static void slices_bwd(const struct pp_call *c,
     struct buffers at = buffers(c, a, tiles);
     struct pp_attention_shape g = gathered(c, a);
     size_t keys = pp_kv_columns(c->m).keys;
-    if (!c->mb->continues)
+    if (!c->mb->slice.continues)
         clear(c);
     gather(c, at.kv);
     PP_RUN(c, attention_bwd, c->s[PP_S_DQKV], at.dkv, pp_at(c, at.dkv, keys),

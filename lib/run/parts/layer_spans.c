@@ -25,11 +25,6 @@ void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
     v->mb.cu_seqlens = span->cu_seqlens;
     v->mb.cu_seqlens_padded = span->cu_seqlens_padded;
     v->mb.keys = span->keys;
-    v->mb.key_rows = span->tokens * (size_t)span->ranks;
-    v->mb.order = span->order;
-    v->mb.n_whole = span->n_whole;
-    v->mb.whole_cu = span->whole_cu;
-    v->mb.whole_cu_padded = span->whole_cu_padded;
     v->call = pp_call_in(c, &v->env);
     v->call.mb = &v->mb;
     v->call.T = span->tokens;

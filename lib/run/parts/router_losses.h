@@ -15,6 +15,8 @@
 
 #include <stdbool.h>
 
+#include "base/err.h"
+#include "experts.h"
 #include "model/expert_loads.h"
 #include "run/settings/settings.h"
 
@@ -38,6 +40,19 @@ struct pp_router_losses {
      * microbatch. */
     struct pp_expert_loads *loads;
     double *tokens_of; /* (experts) room for those of a microbatch */
+};
+
+/* Layers of experts read this of a microbatch. given writes the experts that
+ * the tokens get in a layer, (tokens, K), the best first, and -1 for padding;
+ * then the router chooses none. chosen takes what they got. Layers with experts
+ * count. Both may be NULL. */
+struct pp_expert_choices {
+    int (*given)(void *ctx, size_t layer, int32_t *experts, struct pp_err *err);
+    int (*chosen)(void *ctx, size_t layer, const struct pp_routing *r,
+                  struct pp_err *err);
+    void *ctx;
+    struct pp_router_losses *router; /* of a step that trains; or NULL. Slices
+                                        have no losses. */
 };
 
 #endif

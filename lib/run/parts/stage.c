@@ -184,7 +184,8 @@ static size_t edge_rows(const struct stage_work *w, enum pp_rows rows,
         return mb->tokens / pp_env_tp(w->s->env);
     if (!images)
         return 0;
-    return rows == PP_ROWS_FEATURES ? images->n_features : images->tokens;
+    return rows == PP_ROWS_FEATURES ? images->encoder.n_features
+                                    : images->tokens;
 }
 
 static size_t edge_bytes(const struct stage_work *w, struct pp_edge e)

@@ -202,7 +202,8 @@ int pp_rank_check_files(struct pp_rank *r, bool end,
                         struct pp_err *err) PP_MUST_USE;
 
 /* Notes the scores of a microbatch; ctx is the rank (struct pp_pass). */
-void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb);
+void pp_rank_note_scores(void *ctx, size_t bin,
+                         const struct pp_host_microbatch *host);
 /* Collective. Hands the scores that all ranks have noted to rank 0's
  * function. */
 int pp_rank_hand_over(struct pp_rank *r, pp_take_scores_fn *take, void *ctx,

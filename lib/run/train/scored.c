@@ -5,24 +5,26 @@
 #include "comm/tree.h"
 #include "run/train/rank.h"
 
-void pp_rank_note_scores(void *ctx, size_t bin, const struct pp_microbatch *mb)
+void pp_rank_note_scores(void *ctx, size_t bin,
+                         const struct pp_host_microbatch *host)
 {
+    const struct pp_microbatch *mb = &host->of;
     struct pp_rank *r = ctx;
     struct pp_bin b;
     if (bin == PP_NO_BIN)
         return;
     pp_packed_bin(r->job->data, bin, &b);
-    for (size_t i = 0, k = 0; k < mb->n_scored; k++) {
-        int32_t row = mb->scored_rows[k];
-        if (k == mb->n_labelled)
+    for (size_t i = 0, k = 0; k < mb->scored.n; k++) {
+        int32_t row = mb->scored.rows[k];
+        if (k == mb->scored.n_labelled)
             i = 0;
         while (row >= mb->cu_seqlens_padded[i + 1])
             i++;
         size_t of = (size_t)mb->sequence[i];
         r->scored.at[r->scored.n] = (struct pp_token_place){
             b.source[of],
-            b.start[of] + (uint32_t)(mb->positions[row] + mb->predicts)};
-        r->scored.values[r->scored.n++ * r->scored.width] = mb->logps[k];
+            b.start[of] + (uint32_t)(mb->positions[row] + mb->scored.predicts)};
+        r->scored.values[r->scored.n++ * r->scored.width] = mb->loss.logps[k];
     }
 }
 

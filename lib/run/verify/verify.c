@@ -295,7 +295,7 @@ void pp_verify_output(void *ctx, int stage, size_t bin,
 {
     const struct pp_verify_job *j = ctx;
     bool tokens = edge.rows < PP_ROWS_PATCHES;
-    size_t first = tokens ? mb->first_row : 0, width = edge.width;
+    size_t first = tokens ? mb->slice.first_row : 0, width = edge.width;
     size_t end = tokens ? first + mb->tokens : SIZE_MAX;
     struct pp_bin b;
     if (j->run > PP_VERIFY_PIPELINE)
