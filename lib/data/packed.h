@@ -44,7 +44,9 @@ struct pp_packed {
     size_t n_groups;            /* groups in all bins */
     size_t n_inputs;            /* documents of the input, with dropped ones */
     uint64_t n_tokens, n_positions; /* without and with padding */
-    uint32_t capacity, align, max_tokens, max_seqlen;
+    uint32_t capacity; /* that of packing, or max_tokens if padding anew has
+                          made a bin longer */
+    uint32_t align, max_tokens, max_seqlen;
     uint32_t vocab; /* one more than the largest token id */
     struct pp_epoch_order epoch;
     enum pp_data_kind kind;
@@ -257,8 +259,8 @@ struct pp_realignment {
 };
 
 /* Writes the bins of p to dir, which may be p's own, with other padding. The
- * capacity grows if the fullest bin needs it. Sequences that have ranks of
- * their own are PP_EXIT_INPUT. (packed_realign.c) */
+ * index keeps the capacity, above which bins may be. Sequences that have ranks
+ * of their own are PP_EXIT_INPUT. (packed_realign.c) */
 int pp_packed_realign(const struct pp_packed *p, const struct pp_realignment *o,
                       const char *dir, struct pp_err *err) PP_MUST_USE;
 

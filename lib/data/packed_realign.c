@@ -19,7 +19,6 @@ struct realigned {
     struct pp_pieces pieces; /* in packed order */
     size_t *first;
     uint32_t *items;
-    size_t capacity;
 };
 
 static int compare_sources(const void *va, const void *vb)
@@ -96,7 +95,6 @@ static int make_bin(const struct pp_packed *p, size_t b,
     if (o->row > o->align)
         pp_pieces_pad_bin(&r->pieces, r->items + first, r->pieces.n - first,
                           o->row);
-    r->capacity = total > r->capacity ? total : r->capacity;
     r->first[b + 1] = r->pieces.n;
     return 0;
 }
@@ -117,11 +115,10 @@ static int make_realigned(const struct pp_packed *p,
     if (pp_packed_documents(p, &r->docs, err) != 0)
         return -1;
     list_inputs(p, r);
-    r->capacity = pp_round_up(p->capacity, o->row);
     for (size_t b = 0; b < p->n_bins; b++)
         if (make_bin(p, b, o, r, err) != 0)
             return -1;
-    return r->capacity > INT32_MAX ? fail_large(0, err) : 0;
+    return 0;
 }
 
 static int write_realigned(const struct pp_packed *p,
@@ -129,6 +126,7 @@ static int write_realigned(const struct pp_packed *p,
                            const struct realigned *r, const char *dir,
                            struct pp_err *err)
 {
+    const struct pp_packed_header *old = p->map[PP_PACKED_INDEX];
     struct pp_packed_content c = {
         .ids = r->docs.ids,
         .labels = r->docs.labels,
@@ -137,7 +135,7 @@ static int write_realigned(const struct pp_packed *p,
         .first = r->first,
         .items = r->items,
         .n_inputs = p->n_inputs,
-        .capacity = (uint32_t)r->capacity,
+        .capacity = old->capacity,
         .align = o->align,
         .row_capacity = {p->streams[0].capacity, p->streams[1].capacity},
         .epoch = p->epoch,

@@ -329,6 +329,8 @@ static int read_header(struct pp_packed *p, struct pp_err *err)
                pp_header_fields[i].bytes);
     p->checksum = h->checksum;
     p->origin = h->origin ? h->origin : h->checksum;
+    if (h->origin)
+        pp_raise(&p->capacity, p->max_tokens);
     if (!p->n_bins || p->n_sequences > UINT32_MAX ||
         p->n_groups > p->n_sequences || p->n_bins > p->n_groups ||
         p->n_inputs > UINT32_MAX || p->n_positions > INT64_MAX || !p->align ||

@@ -628,9 +628,10 @@ END
         for file in packed/*; do
             [ "$file" = packed/index ] || cmp "$file" "back/${file#*/}"
         done
-        jq -n -e 'def told: {inputs, sequences, groups, tokens, scored, bins};
-            (input | told) == (input | told)' <(pppack --stats packed) \
-            <(pppack --stats back)
+        jq -n -e 'def told: {inputs, sequences, groups, tokens, scored, bins,
+            capacity}; (input | told) == (input | told)' \
+            <(pppack --stats packed) <(pppack --stats back)
+        pppack --stats there | jq -e '.fullest <= .capacity'
         # In its place, by default.
         pppack -q --realign packed --pad-to 3 --fp8 tensorwise
         diff -r packed there
