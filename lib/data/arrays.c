@@ -13,7 +13,7 @@ struct array_input {
     const char *name;
     bool allow_empty;
     struct pp_array ids, labels, mask, generator_mask, attention, lengths, cu,
-        cu_padded, groups, kind, source, start, columns[PP_N_COLUMNS];
+        cu_padded, groups, kind, bytes, source, start, columns[PP_N_COLUMNS];
     size_t n;     /* sequences */
     size_t skip;  /* padding before the tokens of the sequence */
     size_t top_k; /* values of a list, or 0 */
@@ -104,6 +104,7 @@ static int get_all_arrays(struct array_input *x, pp_array_find_fn *find,
         {"cu_groups", &x->groups}, {"cu_seqlens_padded", &x->cu_padded},
         {"kind", &x->kind},        {"generator_mask", &x->generator_mask},
         {"source", &x->source},    {"start", &x->start},
+        {"bytes", &x->bytes},
     };
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (get_array(x, find, ctx, wanted[i].name, false, wanted[i].out,
@@ -246,6 +247,9 @@ static int check_array_layout(struct array_input *x, struct pp_err *err)
     if (x->kind.data && (x->kind.n != 1 || integer_at(&x->kind, 0) < 0 ||
                          integer_at(&x->kind, 0) >= PP_DATA_N_KINDS))
         return fail_array(x, "kind", "must be 0, 1 or 2", err);
+    if (x->bytes.data && (x->bytes.n != 1 || integer_at(&x->bytes, 0) < 0 ||
+                          integer_at(&x->bytes, 0) > 1))
+        return fail_array(x, "bytes", "must be 0 or 1", err);
     if (has_sources(x) && (x->source.n != x->n || x->start.n != x->n))
         return fail_array(x, "source",
                           "needs a 'start', and both an element "
@@ -521,8 +525,10 @@ int pp_arrays_read(const char *name, pp_array_find_fn *find, void *ctx,
     int rc = -1;
     if (get_all_arrays(&x, find, ctx, err) == 0 &&
         check_array_layout(&x, err) == 0 &&
-        pp_documents_set_top_k(d, x.top_k, err) == 0)
+        pp_documents_set_top_k(d, x.top_k, err) == 0) {
+        d->bytes |= x.bytes.data && integer_at(&x.bytes, 0);
         rc = add_array_documents(&x, d, err);
+    }
     free(x.label_room);
     free(x.id_room);
     free(x.float_room);

@@ -8,7 +8,7 @@
 #include "data/safetensors.h"
 #include "data/documents.h"
 
-enum { N_FIXED = 12, N_SPECS = N_FIXED + PP_N_COLUMNS };
+enum { N_FIXED = 13, N_SPECS = N_FIXED + PP_N_COLUMNS };
 
 /* The state of an export. */
 struct tensor_export {
@@ -207,6 +207,8 @@ static size_t make_tensor_specs(const struct pp_packed *p,
         {"start", PP_DTYPE_I32, 1, {p->n_sequences}},
     };
     size_t n = 0;
+    if (p->bytes)
+        specs[n++] = (struct pp_tensor_spec){"bytes", PP_DTYPE_I64, 1, {1}};
     if (has_kind(p))
         specs[n++] = (struct pp_tensor_spec){"kind", PP_DTYPE_I64, 1, {1}};
     if (has_groups(p))
@@ -246,7 +248,8 @@ static size_t make_tensor_specs(const struct pp_packed *p,
 /* Writes the tensors in the order of their specs. */
 static int put_tensors(struct tensor_export *x, struct pp_err *err)
 {
-    if ((has_kind(x->p) && put_i64(x, (int64_t)x->p->kind, err) != 0) ||
+    if ((x->p->bytes && put_i64(x, 1, err) != 0) ||
+        (has_kind(x->p) && put_i64(x, (int64_t)x->p->kind, err) != 0) ||
         (has_groups(x->p) && put_cu_groups(x, err) != 0))
         return -1;
     if (put_cu_seqlens(x, false, err) != 0 ||

@@ -79,6 +79,16 @@ int32() {
         '[5,3,2,1]' ]
     [ "$(int32 out/input_ids | paste -sd ' ')" = '104 195 169 256 256 0' ]
     [ "$(int32 out/labels | paste -sd ' ')" = '104 195 169 256 256 -100' ]
+    # safetensors say that the ids are bytes, and others are not.
+    pppack --export safetensors -o out.safetensors out
+    pppack -q -l 4 --pad-to 2 --no-shuffle -o again out.safetensors
+    diff -r out again
+    jq -Rn '{input_ids: [104, 195, 169, 256]}, {input_ids: [256]}' -c >ids.jsonl
+    pppack -q -l 4 --pad-to 2 --no-shuffle -o ids ids.jsonl
+    pppack --export safetensors -o ids.safetensors ids
+    pppack -q -l 4 --pad-to 2 --no-shuffle -o again ids.safetensors
+    diff -r ids again
+    run ! diff -r out again
 }
 
 @test "labels and loss_mask are kept, and padding is not scored" {
