@@ -19,13 +19,13 @@
 static int choose_unpadded(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    uint32_t *lengths = pp_pack_alloc(p->n, sizeof *lengths, &j->t.err);
+    uint32_t *lengths = pp_pack_alloc(p->n, sizeof *lengths, &j->t->err);
     if (!lengths)
         return -1;
     for (size_t i = 0; i < p->n; i++)
         lengths[i] = p->piece[i].length;
-    int rc = j->rule->unpadded(lengths, p->padded, p->n, j->capacity, &j->bins,
-                               &j->t.err);
+    int rc = j->o->rule.packer->unpadded(lengths, p->padded, p->n, j->capacity,
+                                         &j->bins, &j->t->err);
     free(lengths);
     return rc;
 }
@@ -35,7 +35,7 @@ size_t pack_row_sizes(const struct pack_job *j,
 {
     size_t n = 0;
     for (int m = 0; m < PP_N_MODALITIES; m++) {
-        uint32_t limit = pack_row_limit(j, (enum pp_modality)m);
+        uint32_t limit = pack_row_limit(j->in, (enum pp_modality)m);
         if (limit && j->pieces.rows[m])
             sizes[n++] = (struct pp_pack_size){j->pieces.rows[m], limit};
     }
@@ -49,43 +49,44 @@ static const char *piece_noun(const struct pack_job *j)
         [PP_DATA_DOCUMENTS] = "sequences",
         [PP_DATA_PAIRS] = "pairs",
         [PP_DATA_ROLLOUTS] = "responses"};
-    return nouns[j->docs.kind];
+    return nouns[j->in->docs.kind];
 }
 
 /* Packs the sequences by the rule. */
 static int choose_bins(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    struct pp_err *err = &j->t.err;
-    uint32_t room = j->rows ? (uint32_t)j->rows : j->capacity;
+    struct pp_err *err = &j->t->err;
+    uint32_t room = j->o->rule.rows ? (uint32_t)j->o->rule.rows : j->capacity;
     struct pp_pack_size sizes[1 + PP_N_MODALITIES] = {{p->padded, room}};
     size_t n_sizes = 1 + pack_row_sizes(j, sizes + 1);
     if (n_sizes > 1)
         return pp_pack_sizes(sizes, n_sizes, p->n, &j->bins, err);
-    if (!j->parts && j->rule->draw)
-        return j->rule->draw(p->padded, p->n, room, (uint64_t)j->seed, &j->bins,
-                             err);
-    if (j->rule->unpadded && j->align > 1)
+    if (!j->o->rule.parts && j->o->rule.packer->draw)
+        return j->o->rule.packer->draw(
+            p->padded, p->n, room, (uint64_t)j->o->rule.seed, &j->bins, err);
+    if (j->o->rule.packer->unpadded && j->o->align > 1)
         return choose_unpadded(j);
-    if (!j->parts)
-        return j->rule->pack(p->padded, p->n, room, &j->bins, err);
-    if ((size_t)j->parts > p->n)
+    if (!j->o->rule.parts)
+        return j->o->rule.packer->pack(p->padded, p->n, room, &j->bins, err);
+    if ((size_t)j->o->rule.parts > p->n)
         return pp_fail(err, PP_EXIT_INPUT,
                        "--parts: '%" PRId64
                        "' bins need as many %s, but there are %zu",
-                       j->parts, piece_noun(j), p->n);
-    pp_parts_fn *divide = j->equal_size ? pp_parts_kk_equal : j->rule->divide;
-    return divide(p->padded, p->n, (size_t)j->parts, &j->bins, err);
+                       j->o->rule.parts, piece_noun(j), p->n);
+    pp_parts_fn *divide =
+        j->o->rule.equal_size ? pp_parts_kk_equal : j->o->rule.packer->divide;
+    return divide(p->padded, p->n, (size_t)j->o->rule.parts, &j->bins, err);
 }
 
 /* Checks the loads: rules that divide into parts know no capacity. */
 static int check_loads(struct pack_job *j)
 {
-    if (!j->rule->divide)
+    if (!j->o->rule.packer->divide)
         return 0;
     uint64_t most = pp_bins_largest(&j->bins, j->pieces.padded);
     if (most > j->capacity)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "a bin would hold '%" PRIu64
                        "' tokens, but its capacity "
                        "is %" PRIu32 "; try more --parts",
@@ -95,18 +96,19 @@ static int check_loads(struct pack_job *j)
 
 static int raise_bins(struct pack_job *j)
 {
-    size_t least = (size_t)j->bins_min, multiple = (size_t)j->bins_multiple;
+    size_t least = (size_t)j->o->rule.bins_min,
+           multiple = (size_t)j->in->bins_multiple;
     if (j->bins.n_bins == 0 && least == 0)
         return 0;
     j->bins.noun = piece_noun(j);
-    if (j->compat && j->compat->raise)
-        return j->compat->raise(&j->bins, least, multiple, &j->t.err);
+    if (j->o->rule.compat && j->o->rule.compat->raise)
+        return j->o->rule.compat->raise(&j->bins, least, multiple, &j->t->err);
     /* Giving items away keeps to any capacity. */
-    if (j->patches || j->audio_rows)
+    if (j->o->items.patches || j->o->items.audio_rows)
         return pp_bins_multiple_by_popping(&j->bins, least, multiple,
-                                           &j->t.err);
+                                           &j->t->err);
     return pp_bins_multiple(&j->bins, j->pieces.padded, j->capacity, least,
-                            multiple, &j->t.err);
+                            multiple, &j->t->err);
 }
 
 /* Computes the lower bound. It must run before rows are padded. */
@@ -116,15 +118,15 @@ static int certify(struct pack_job *j)
     struct pp_pack_size sizes[PP_N_MODALITIES];
     size_t n_sizes = pack_row_sizes(j, sizes);
     j->lower_bound = j->bins.n_bins;
-    if (j->rows)
+    if (j->o->rule.rows)
         return 0;
     if (pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
-                        &j->lower_bound, &j->t.err) != 0)
+                        &j->lower_bound, &j->t->err) != 0)
         return -1;
     for (size_t k = 0; k < n_sizes; k++) {
         size_t bound = 0;
         if (pp_pack_lower_bound(sizes[k].sizes, p->n, sizes[k].capacity, &bound,
-                                &j->t.err) != 0)
+                                &j->t->err) != 0)
             return -1;
         if (bound > j->lower_bound)
             j->lower_bound = bound;
@@ -136,20 +138,20 @@ static int certify(struct pack_job *j)
 static void fill_rows(struct pack_job *j)
 {
     const struct pp_bins *bins = &j->bins;
-    for (size_t b = 0; j->row > j->align && b < bins->n_bins; b++)
+    for (size_t b = 0; j->o->row > j->o->align && b < bins->n_bins; b++)
         pp_pieces_pad_bin(&j->pieces, bins->items + bins->first[b],
-                          bins->first[b + 1] - bins->first[b], j->row);
+                          bins->first[b + 1] - bins->first[b], j->o->row);
 }
 
 static struct pp_piece_options piece_options(const struct pack_job *j)
 {
     return (struct pp_piece_options){
-        .capacity = j->capacity,
-        .align = j->align,
-        .oversize = (enum pp_oversize)j->oversize,
-        .drop_empty = j->drop_empty,
-        .rows = {pack_row_limit(j, PP_MODALITY_IMAGES),
-                 pack_row_limit(j, PP_MODALITY_AUDIO)},
+        .capacity = j->o->capacity,
+        .align = j->o->align,
+        .oversize = (enum pp_oversize)j->o->input.oversize,
+        .drop_empty = j->o->input.drop_empty,
+        .rows = {pack_row_limit(j->in, PP_MODALITY_IMAGES),
+                 pack_row_limit(j->in, PP_MODALITY_AUDIO)},
         .first = j->first_document,
         .end = j->first_document + j->n_documents,
     };
@@ -159,34 +161,37 @@ static struct pp_piece_options piece_options(const struct pack_job *j)
 static int cut(struct pack_job *j)
 {
     const struct pp_piece_options o = piece_options(j);
-    return pp_documents_cut(&j->docs, &o, &j->t.err);
+    return pp_documents_cut(&j->in->docs, &o, &j->t->err);
 }
 
 static int pack(struct pack_job *j)
 {
-    struct pp_err *err = &j->t.err;
+    struct pp_err *err = &j->t->err;
     const struct pp_piece_options o = piece_options(j);
-    int rc = j->compat && j->compat->wraps
-                 ? pp_pieces_wrap(&j->docs, &o, &j->pieces, err)
-                 : pp_pieces_make(&j->docs, &o, &j->pieces, err);
+    j->capacity = j->o->capacity;
+    j->epoch = (struct pp_epoch_order){.block = j->o->shuffled,
+                                       .seed = (uint64_t)j->o->shuffle};
+    int rc = j->o->rule.compat && j->o->rule.compat->wraps
+                 ? pp_pieces_wrap(&j->in->docs, &o, &j->pieces, err)
+                 : pp_pieces_make(&j->in->docs, &o, &j->pieces, err);
     j->made_s = pp_clock();
-    if (rc != 0 && j->compat && j->compat->wraps)
-        return pp_fail_at(err, "--compat %s: ", j->compat->packer.name);
+    if (rc != 0 && j->o->rule.compat && j->o->rule.compat->wraps)
+        return pp_fail_at(err, "--compat %s: ", j->o->rule.compat->packer.name);
     if (rc != 0 || choose_bins(j) != 0)
         return -1;
-    if (j->rows) {
+    if (j->o->rule.rows) {
         const struct pp_bins *bins = &j->bins;
         for (size_t b = 0; b < bins->n_bins; b++)
             pp_pieces_pad_evenly(&j->pieces, bins->items + bins->first[b],
                                  bins->first[b + 1] - bins->first[b]);
-        j->capacity *= (uint32_t)j->rows;
+        j->capacity *= (uint32_t)j->o->rule.rows;
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
         return -1;
-    if (j->stats && certify(j) != 0)
+    if (j->o->stats && certify(j) != 0)
         return -1;
-    if (j->shuffled &&
-        pp_bins_shuffle(&j->bins, (uint64_t)j->shuffle, err) != 0)
+    if (j->o->shuffled &&
+        pp_bins_shuffle(&j->bins, (uint64_t)j->o->shuffle, err) != 0)
         return -1;
     if (pack_balance(j) != 0)
         return -1;
@@ -234,14 +239,14 @@ static void print_places(const struct pack_job *j, FILE *f)
  * start, length) if documents may be cut. */
 static int print_bins(struct pack_job *j)
 {
-    FILE *f = tool_output(&j->t);
-    bool parts =
-        j->oversize == PP_OVERSIZE_SPLIT || j->oversize == PP_OVERSIZE_TRUNCATE;
+    FILE *f = tool_output(j->t);
+    bool parts = j->o->input.oversize == PP_OVERSIZE_SPLIT ||
+                 j->o->input.oversize == PP_OVERSIZE_TRUNCATE;
     /* If pieces are the documents, they need no look-up. */
-    bool whole = j->pieces.n == j->docs.n;
+    bool whole = j->pieces.n == j->in->docs.n;
     if (!f)
         return -1;
-    if (j->sizes) {
+    if (j->o->mesh.sizes) {
         print_places(j, f);
         return 0;
     }
@@ -277,7 +282,7 @@ static uint64_t count_labels(const int32_t *labels, size_t at, size_t n)
 static void count_sequences(struct pack_job *j, const int32_t *labels,
                             uint64_t *n, uint64_t *scored)
 {
-    const struct pp_documents *d = &j->docs;
+    const struct pp_documents *d = &j->in->docs;
     *n = *scored = 0;
     for (size_t i = 0; i < j->pieces.n; i++) {
         const struct pp_piece *q = &j->pieces.piece[i];
@@ -289,22 +294,22 @@ static void count_sequences(struct pack_job *j, const int32_t *labels,
             *scored += count_labels(labels, d->first[s],
                                     d->first[s + 1] - d->first[s]);
         if (i % 65536 == 0)
-            pp_documents_release(&j->docs);
+            pp_documents_release(&j->in->docs);
     }
 }
 
 /* Counts the scored labels of n tokens of both models. */
 static uint64_t count_scored(const struct pack_job *j, size_t at, size_t n)
 {
-    const void *generator = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
-    uint64_t scored = count_labels(j->docs.labels, at, n);
+    const void *generator = j->in->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    uint64_t scored = count_labels(j->in->docs.labels, at, n);
     return scored + (generator ? count_labels(generator, at, n) : 0);
 }
 
 /* Counts the responses that were dropped from their groups. */
 static size_t count_dropped_responses(const struct pack_job *j)
 {
-    const struct pp_documents *d = &j->docs;
+    const struct pp_documents *d = &j->in->docs;
     size_t n = 0,
            end = pp_documents_sequence(d, j->first_document + j->n_documents);
     for (size_t s = pp_documents_sequence(d, j->first_document);
@@ -321,23 +326,23 @@ static void note_oversize(struct pack_job *j)
         [PP_DATA_PAIRS] = "pairs",
         [PP_DATA_ROLLOUTS] = "groups"};
     const struct pp_input_counts *c = &j->pieces.counts;
-    const char *noun = nouns[j->docs.kind];
+    const char *noun = nouns[j->in->docs.kind];
     size_t responses = count_dropped_responses(j);
     char text[64] = "";
-    if (j->bins.n_bins == 0 || (j->oversize != PP_OVERSIZE_TRUNCATE &&
-                                j->oversize != PP_OVERSIZE_DROP))
+    if (j->bins.n_bins == 0 || (j->o->input.oversize != PP_OVERSIZE_TRUNCATE &&
+                                j->o->input.oversize != PP_OVERSIZE_DROP))
         return;
     if (responses)
         snprintf(text, sizeof text, ", with %zu whole response%s", responses,
                  responses == 1 ? "" : "s");
     if (c->n_truncated)
         tool_say(
-            &j->t, TOOL_NOTE,
+            j->t, TOOL_NOTE,
             "%" PRIu64 " of %zu %s %s too long and cut by %" PRIu64 " tokens%s",
             c->n_truncated, j->n_documents, noun,
             c->n_truncated == 1 ? "was" : "were", c->truncated_tokens, text);
     if (c->n_dropped)
-        tool_say(&j->t, TOOL_NOTE,
+        tool_say(j->t, TOOL_NOTE,
                  "%" PRIu64 " of %zu %s %s too long and dropped, with %" PRIu64
                  " tokens; the first is document %zu",
                  c->n_dropped, j->n_documents, noun,
@@ -349,10 +354,11 @@ static void note_oversize(struct pack_job *j)
 static void note_lost(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    const struct pp_documents *d = &j->docs;
+    const struct pp_documents *d = &j->in->docs;
     size_t n = 0, first = 0;
     for (size_t i = 0;
-         j->oversize == PP_OVERSIZE_TRUNCATE && d->first && i < p->n; i++) {
+         j->o->input.oversize == PP_OVERSIZE_TRUNCATE && d->first && i < p->n;
+         i++) {
         const struct pp_piece *q = &p->piece[i];
         size_t at, n_parts = pp_piece_sequences(d, j->first_document, q, &at);
         size_t whole = d->first[at + 1] - d->first[at];
@@ -364,17 +370,17 @@ static void note_lost(struct pack_job *j)
             first = q->source;
     }
     if (n > 0)
-        tool_say(&j->t, TOOL_NOTE,
+        tool_say(j->t, TOOL_NOTE,
                  "%zu of %zu sequences lost every scored token when they were "
                  "cut to %" PRIu32 " tokens, the first of document %zu; they "
                  "train nothing: try a larger -l",
-                 n, p->n, j->capacity - j->capacity % j->align, first);
+                 n, p->n, j->capacity - j->capacity % j->o->align, first);
 }
 
 /* Returns whether a piece has a sequence without a scored token. */
 static bool lacks_scored(const struct pack_job *j, const struct pp_piece *q)
 {
-    const struct pp_documents *d = &j->docs;
+    const struct pp_documents *d = &j->in->docs;
     size_t s, n = pp_piece_sequences(d, j->first_document, q, &s);
     for (; n > 0; n--, s++)
         if (!count_labels(d->labels, d->first[s],
@@ -387,7 +393,7 @@ static bool lacks_scored(const struct pack_job *j, const struct pp_piece *q)
 static void note_sides(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    const struct pp_documents *d = &j->docs;
+    const struct pp_documents *d = &j->in->docs;
     bool pairs = d->kind == PP_DATA_PAIRS;
     size_t n = 0, first = 0;
     for (size_t i = 0; d->kind != PP_DATA_DOCUMENTS && i < p->n; i++) {
@@ -395,10 +401,10 @@ static void note_sides(struct pack_job *j)
         if (lacks_scored(j, q) && (n++ == 0 || q->source < first))
             first = q->source;
         if (i % 65536 == 0)
-            pp_documents_release(&j->docs);
+            pp_documents_release(&j->in->docs);
     }
     if (n > 0)
-        tool_say(&j->t, TOOL_NOTE,
+        tool_say(j->t, TOOL_NOTE,
                  "%zu of %zu %s ha%s %s scored token, the first is %sdocument "
                  "%zu; %s",
                  n, p->n, piece_noun(j), n == 1 ? "s" : "ve",
@@ -412,22 +418,22 @@ static void note_sides(struct pack_job *j)
  */
 static void note_unscored(struct pack_job *j)
 {
-    const void *generator = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    const void *generator = j->in->docs.columns[PP_COLUMN_GENERATOR_LABELS];
     uint64_t scored, sequences, generated = 0;
-    count_sequences(j, j->docs.labels, &sequences, &scored);
+    count_sequences(j, j->in->docs.labels, &sequences, &scored);
     if (generator)
         count_sequences(j, generator, &sequences, &generated);
     if (sequences == 0 || (scored && (generated || !generator)))
         return;
     if (scored + generated == 0)
-        tool_say(&j->t, TOOL_NOTE,
-                 j->docs.kind == PP_DATA_PAIRS
+        tool_say(j->t, TOOL_NOTE,
+                 j->in->docs.kind == PP_DATA_PAIRS
                      ? "no token is scored, so pprun trains only rewards on "
                        "this data"
                      : "no token is scored, so pprun does not train on this "
                        "data");
     else
-        tool_say(&j->t, TOOL_NOTE, "no token of the %s is scored, so %s",
+        tool_say(j->t, TOOL_NOTE, "no token of the %s is scored, so %s",
                  scored ? "generator" : "language model",
                  scored ? "it learns nothing"
                         : "only the generator's loss trains it");
@@ -462,10 +468,10 @@ static size_t count_items(const struct pack_job *j, enum pp_modality m,
                           const struct pp_piece *q)
 {
     size_t document = j->first_document + q->source, n = 0;
-    size_t end = pp_documents_sequence(&j->docs, document + 1);
+    size_t end = pp_documents_sequence(&j->in->docs, document + 1);
     const struct pp_item *at;
-    for (size_t s = pp_documents_sequence(&j->docs, document); s < end; s++)
-        n += pp_items_of(&j->docs.items[m], s, &at);
+    for (size_t s = pp_documents_sequence(&j->in->docs, document); s < end; s++)
+        n += pp_items_of(&j->in->docs.items[m], s, &at);
     return n;
 }
 
@@ -492,7 +498,7 @@ static void print_items(const struct pack_job *j, enum pp_modality m, FILE *f)
 /* Prints how many labels of a generator are scored, if there is one. */
 static void print_generator(struct pack_job *j, FILE *f)
 {
-    const void *labels = j->docs.columns[PP_COLUMN_GENERATOR_LABELS];
+    const void *labels = j->in->docs.columns[PP_COLUMN_GENERATOR_LABELS];
     uint64_t n, scored;
     if (!labels)
         return;
@@ -512,17 +518,17 @@ static void print_figures(const struct pack_job *j, FILE *f)
 {
     if (j->bins.n_bins == 0)
         return;
-    if (j->balance != PACK_BALANCE_NONE)
+    if (j->o->balance.what != PACK_BALANCE_NONE)
         print_figure(f, "imbalance_before", j->before.imbalance);
     print_figure(f, "imbalance", j->after.imbalance);
-    if (j->sizes) {
+    if (j->o->mesh.sizes) {
         print_figure(f, "rank_imbalance", j->after.rank_imbalance);
         print_figure(f, "rank_tokens", j->after.rank_tokens);
         print_figure(f, "whole", j->after.whole);
     }
-    if (!j->manifest.has_schedule)
+    if (!j->in->manifest.has_schedule)
         return;
-    if (j->balance != PACK_BALANCE_NONE)
+    if (j->o->balance.what != PACK_BALANCE_NONE)
         print_figure(f, "step_time_before", j->before.step_time);
     print_figure(f, "step_time", j->after.step_time);
 }
@@ -535,11 +541,11 @@ static int print_stats(struct pack_job *j)
     char efficiency[32];
     const struct pp_pieces *p = &j->pieces;
     /* With a directory, -o names it, and statistics go to stdout. */
-    FILE *f = j->from_lengths ? tool_output(&j->t) : stdout;
+    FILE *f = j->o->input.from_lengths ? tool_output(j->t) : stdout;
     if (!f)
         return -1;
     uint64_t n_sequences, scored;
-    count_sequences(j, j->docs.labels, &n_sequences, &scored);
+    count_sequences(j, j->in->docs.labels, &n_sequences, &scored);
     for (size_t i = 0; i < p->n; i++)
         padded += p->piece[i].padded;
     double room = (double)j->bins.n_bins * (double)j->capacity;
@@ -550,8 +556,8 @@ static int print_stats(struct pack_job *j)
     fprintf(f,
             "  \"algorithm\": \"%s\",\n  \"inputs\": %zu,\n"
             "  \"sequences\": %" PRIu64 ",\n  \"tokens\": %" PRIu64 ",\n",
-            j->rule->name, j->n_documents, n_sequences, p->n_tokens);
-    if (!j->from_lengths)
+            j->o->rule.packer->name, j->n_documents, n_sequences, p->n_tokens);
+    if (!j->o->input.from_lengths)
         fprintf(f, "  \"scored\": %" PRIu64 ",\n", scored);
     fprintf(f,
             "  \"bins\": %zu,\n  \"lower_bound\": %zu,\n  \"gap\": %zu,\n"
@@ -560,8 +566,9 @@ static int print_stats(struct pack_job *j)
             "  \"row\": %" PRIu32 ",\n"
             "  \"padding\": %" PRIu64 ",\n  \"efficiency\": %s,\n",
             j->bins.n_bins, bound, j->bins.n_bins - bound,
-            !j->rows && j->bins.n_bins == bound ? "true" : "false", j->capacity,
-            j->align, j->row, padded - p->n_tokens, efficiency);
+            !j->o->rule.rows && j->bins.n_bins == bound ? "true" : "false",
+            j->capacity, j->o->align, j->o->row, padded - p->n_tokens,
+            efficiency);
     for (int m = 0; m < PP_N_MODALITIES; m++)
         print_items(j, (enum pp_modality)m, f);
     print_generator(j, f);
@@ -574,25 +581,24 @@ static int print_stats(struct pack_job *j)
 static int report_part(struct pack_job *j)
 {
     char path[4096];
-    if (j->stats && !j->svg)
+    if (j->o->stats && !j->o->svg)
         return 0;
-    snprintf(path, sizeof path, "%s%s%s", j->t.output, j->part ? "/" : "",
+    snprintf(path, sizeof path, "%s%s%s", j->t->output, j->part ? "/" : "",
              j->part ? j->part : "");
-    return pack_report(j, path, false);
+    return pack_report(j->o, path, false);
 }
 
 /* Packs one directory, or prints its bins. */
 static int pack_part(struct pack_job *j)
 {
-    bool directory = j->t.output && !j->from_lengths;
-    uint32_t capacity = j->capacity;
+    bool directory = j->t->output && !j->o->input.from_lengths;
     double start = pp_clock();
     if (pack(j) != 0)
         return -1;
-    tool_say(&j->t, TOOL_DETAIL,
+    tool_say(j->t, TOOL_DETAIL,
              "%zu sequences: cut in %.3f ms, packed in %.3f ms", j->pieces.n,
              1e3 * (j->made_s - start), 1e3 * (pp_clock() - j->made_s));
-    if (!j->from_lengths) {
+    if (!j->o->input.from_lengths) {
         note_oversize(j);
         note_lost(j);
         note_sides(j);
@@ -600,75 +606,88 @@ static int pack_part(struct pack_job *j)
     }
     if (directory && (pack_write(j) != 0 || report_part(j) != 0))
         return -1;
-    if (j->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)
+    if (j->o->stats ? print_stats(j) != 0 : !directory && print_bins(j) != 0)
         return -1;
-    j->capacity = capacity; /* --rows has changed it */
     return 0;
 }
 
-static int run(struct pack_job *j, int argc, char **argv)
+/* Reads the plan and the documents. */
+static int prepare_input(struct pack_input *in, int argc, char **argv)
 {
-    if (j->check)
-        return pack_check(j);
-    if (j->stats_of)
-        return pack_report(j, j->stats_of, true);
-    if (j->realign)
-        return pack_realign(j);
-    if (j->export_to)
-        return pack_export(j, argv[optind]);
-    bool directory = j->t.output && !j->from_lengths;
-    if (pack_manifest_read(j) != 0)
+    const struct pack_options *o = in->o;
+    bool directory = o->t->output && !o->input.from_lengths;
+    if (pack_manifest_read(in) != 0)
         return -1;
-    if (directory && !j->parts_wanted &&
-        pp_packed_may_write(j->t.output, &j->t.err) != 0)
+    if (directory && !o->parts_wanted &&
+        pp_packed_may_write(o->t->output, &o->t->err) != 0)
         return -1;
     double start = pp_clock();
-    if (pack_read(j, argc, argv) != 0 || pack_add_columns(j) != 0)
+    if (pack_read(in, argc, argv) != 0 || pack_add_columns(in) != 0)
         return -1;
-    if (j->manifest_name && (pack_check_streams(j) != 0 ||
-                             (directory && pack_check_images(j) != 0)))
+    if (o->manifest_name && (pack_check_streams(in) != 0 ||
+                             (directory && pack_check_images(in) != 0)))
         return -1;
-    tool_say(&j->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", j->docs.n,
+    tool_say(o->t, TOOL_DETAIL, "%zu documents: read in %.3f ms", in->docs.n,
              1e3 * (pp_clock() - start));
-    j->n_documents = j->docs.n;
-    if (cut(j) != 0)
-        return -1;
-    if (j->parts_wanted)
-        return pack_each_part(j, pack_part);
-    if (pack_part(j) != 0)
-        return -1;
-    return directory && j->manifest_name ? pack_manifest_write(j, argc, argv)
-                                         : 0;
+    return 0;
+}
+
+/* Packs the documents, or each part of them. */
+static int pack_all(struct pack_input *in)
+{
+    struct pack_job j = {
+        .o = in->o, .in = in, .t = in->t, .n_documents = in->docs.n};
+    int rc = cut(&j);
+    if (rc == 0)
+        rc =
+            in->o->parts_wanted ? pack_each_part(&j, pack_part) : pack_part(&j);
+    pp_bins_finish(&j.bins);
+    pp_pieces_finish(&j.pieces);
+    free(j.ranks);
+    return rc;
+}
+
+static int run(const struct pack_options *o, int argc, char **argv)
+{
+    if (o->check)
+        return pack_check(o);
+    if (o->stats_of)
+        return pack_report(o, o->stats_of, true);
+    if (o->realign)
+        return pack_realign(o);
+    if (o->export_to)
+        return pack_export(o, argv[optind]);
+    struct pack_input in = {.o = o, .t = o->t};
+    int rc = prepare_input(&in, argc, argv);
+    if (rc == 0)
+        rc = pack_all(&in);
+    if (rc == 0 && o->t->output && !o->input.from_lengths && o->manifest_name)
+        rc = pack_manifest_write(&in, argc, argv);
+    pp_manifest_finish(&in.manifest);
+    pp_documents_finish(&in.docs);
+    free(in.spill);
+    return rc;
 }
 
 int main(int argc, char **argv)
 {
-    struct pack_job j = {
-        .t = {.name = "pppack",
-              .synopsis = "-l TOKENS [options] -o DIR [FILE...]",
-              .summary = "Pack documents into microbatches of at most a given "
-                         "number of tokens.",
-              .options = pack_options,
-              .everyday = "bytes lengths oversize capacity algorithm compat "
-                          "balance cp tp dp manifest split export realign "
-                          "stats svg check output verbose help"},
-        .pad_to = 1,
-        .cp = 1,
-        .tp = 1,
-        .bins_multiple = 1,
-        .seed = PP_PACK_SEED,
-        .baseline = -1,
-        .image_token = -1,
-        .audio_token = -1,
-        .merge = 1,
+    struct tool t = {
+        .name = "pppack",
+        .synopsis = "-l TOKENS [options] -o DIR [FILE...]",
+        .summary = "Pack documents into microbatches of at most a given "
+                   "number of tokens.",
+        .options = pack_options,
+        .everyday = "bytes lengths oversize capacity algorithm compat balance "
+                    "cp tp dp manifest split export realign stats svg check "
+                    "output verbose help"};
+    struct pack_options o = {
+        .t = &t,
+        .input.baseline = -1,
+        .items = {.image_token = -1, .audio_token = -1, .merge = 1},
+        .rule = {.bins_multiple = 1, .seed = PP_PACK_SEED},
+        .mesh = {.pad_to = 1, .cp = 1, .tp = 1},
     };
-    if (pack_read_options(&j, argc, argv) == 0)
-        run(&j, argc, argv);
-    pp_manifest_finish(&j.manifest);
-    pp_bins_finish(&j.bins);
-    pp_pieces_finish(&j.pieces);
-    pp_documents_finish(&j.docs);
-    free(j.ranks);
-    free(j.spill);
-    return tool_finish(&j.t);
+    if (pack_read_options(&o, argc, argv) == 0)
+        run(&o, argc, argv);
+    return tool_finish(&t);
 }

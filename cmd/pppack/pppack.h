@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-/* pppack - the state of one run of pppack, from its options to the bins. */
+/* pppack - one run of pppack: its options, the input that they name, and the
+ * bins of each part of it. */
 #ifndef PP_CMD_PPPACK_H
 #define PP_CMD_PPPACK_H
 
@@ -47,82 +48,128 @@ struct pack_figures {
     double rank_imbalance, rank_tokens, whole;
 };
 
-struct pack_job {
-    struct tool t;
-    /* The options. */
-    const struct pp_packer *rule; /* NULL until known */
+/* The rule that makes the bins, and how many. */
+struct pack_rule {
+    const struct pp_packer *packer; /* NULL until known */
     const struct pack_compat *compat;
-    int64_t rows, parts, pad_to, cp, tp, bins_min, bins_multiple, shuffle, seed;
-    int64_t dp;                       /* data-parallel ranks; 0 until known */
+    int64_t rows, parts, bins_min, bins_multiple, seed;
+    bool equal_size;
+};
+
+/* How items for encoders are read, and how many a bin holds. */
+struct pack_items {
     int64_t image_token, audio_token; /* -1: not given */
     int64_t patch, merge;
-    const char *processor;            /* --processor, or NULL */
-    struct pp_image_processor images; /* what it says; zeroed without it */
-    bool class_out;                   /* --class-feature */
-    int64_t patches, audio_rows;      /* most in a bin; 0: no limit */
-    double patch_cost, audio_cost;    /* in tokens */
-    int oversize, drop_empty, fp8, balance;
-    int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
-    const char *manifest_name;
-    bool equal_size, per_rank, bytes, from_lengths, stats;
-    bool keeps_order; /* --no-shuffle */
-    bool shuffled;    /* until known: --shuffle */
-    const char *check;
-    const char *svg;
-    const char *stats_of; /* a packed directory to report on */
-    const char *realign;  /* a packed directory to pad anew */
+    const char *processor;       /* --processor, or NULL */
+    bool class_out;              /* --class-feature */
+    int64_t patches, audio_rows; /* most in a bin; 0: no limit */
+};
+
+/* How documents are read, and which columns they get. */
+struct pack_reading {
+    bool bytes, from_lengths, has_modes;
+    bool modes[256]; /* --modes, by an int8 as an unsigned number */
+    int oversize, drop_empty;
     int64_t skip_bad;
-    bool has_modes;
     const char *column_files[PP_N_COLUMNS]; /* --add-column, or NULL */
-    int baseline;             /* --advantages: enum pp_baseline, or -1 */
-    bool modes[256];          /* --modes, by an int8 as an unsigned number */
+    int baseline; /* --advantages: enum pp_baseline, or -1 */
+};
+
+/* The ranks that share sequences, and bins. */
+struct pack_mesh {
+    int64_t pad_to, cp, tp;
+    int64_t dp; /* data-parallel ranks; 0: not given */
+    int fp8;
+    int sizes; /* --cp-sizes: 1 if each sequence has ranks of its own */
+    bool per_rank;
+};
+
+struct pack_balancing {
+    int what;                      /* enum pack_balance */
+    double patch_cost, audio_cost; /* in tokens */
+};
+
+/* The options. They stay as they are after pack_read_options. */
+struct pack_options {
+    struct tool *t;
+    struct pack_reading input;
+    struct pack_items items;
+    struct pack_rule rule;
+    struct pack_balancing balance;
+    struct pack_mesh mesh;
+    int64_t shuffle;
+    bool keeps_order;         /* --no-shuffle */
+    bool shuffled;            /* --shuffle, or its default */
+    uint32_t capacity, align; /* of bins and of sequences */
+    uint32_t row; /* the padded length of a bin is a multiple of it */
+    const char *manifest_name;
+    bool stats;
+    const char *svg, *check;
+    const char *stats_of;     /* a packed directory to report on */
+    const char *realign;      /* a packed directory to pad anew */
     const char *export_to;    /* format, or NULL */
     const char *parts_wanted; /* --split, or NULL */
     double shares[PACK_MAX_SHARES];
     size_t n_shares;
-    /* The part of the documents being packed; all of them without --split. */
-    const char *part;
-    size_t first_document, n_documents;
-    char *spill; /* directory for tokens beyond those in memory */
-    uint32_t capacity, align;
-    uint32_t row; /* the padded length of a bin is a multiple of it */
+};
+
+/* The documents and the plan that the options name, and what the plan decides.
+ */
+struct pack_input {
+    const struct pack_options *o;
+    struct tool *t;
     struct pp_documents docs; /* with --lengths: only lengths */
+    char *spill;              /* directory for tokens beyond those in memory */
+    struct pp_image_processor images; /* zeroed without --processor */
+    /* With --image-token, and with --audio-token. */
+    struct pp_jsonl_stream streams[PP_N_MODALITIES];
+    const char *name;                /* the file being read */
+    struct pp_manifest manifest;     /* zeroed without --manifest */
+    int64_t dp, bins_multiple;       /* given, or those of the plan */
+    double per_token, per_pair;      /* with --balance flops */
+    double per_row[PP_N_MODALITIES]; /* with --balance flops */
+};
+
+/* The bins of a part of the documents, or of all of them. */
+struct pack_job {
+    const struct pack_options *o;
+    struct pack_input *in;
+    struct tool *t;
+    const char *part; /* its name; NULL without --split */
+    size_t first_document, n_documents;
+    uint32_t capacity; /* that of the options, or of all --rows */
     struct pp_pieces pieces;
     double made_s; /* the time at which all pieces were made */
     struct pp_bins bins;
-    struct pp_rank_range *ranks;     /* of each sequence, in packed order */
-    struct pp_epoch_order epoch;     /* of the directory */
-    struct pp_manifest manifest;     /* with manifest_name */
-    double per_token, per_pair;      /* with --balance flops */
-    double per_row[PP_N_MODALITIES]; /* with --balance flops */
-    /* With --image-token, and with --audio-token. */
-    struct pp_jsonl_stream streams[PP_N_MODALITIES];
+    struct pp_rank_range *ranks;       /* of each sequence, in packed order */
+    struct pp_epoch_order epoch;       /* of the directory */
     size_t lower_bound;                /* with --stats */
     struct pack_figures before, after; /* --balance, with --stats */
-    const char *name;                  /* the file being read */
 };
 
 extern const struct tool_option pack_options[];
 
 /* Reads and checks the options, and derives the alignment. Returns 0, or -1 if
- * the run is over: help was printed, or j->t.err is filled. */
-int pack_read_options(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
+ * the run is over: help was printed, or o->t->err is filled. */
+int pack_read_options(struct pack_options *o, int argc,
+                      char **argv) PP_MUST_USE;
 
 /* Parses --modes: numbers separated by commas. */
-int pack_parse_modes(struct pack_job *j, const char *s) PP_MUST_USE;
+int pack_parse_modes(struct pack_options *o, const char *s) PP_MUST_USE;
 
 /* Parses --add-column: NAME=FILE. */
-int pack_parse_column(struct pack_job *j, const char *s) PP_MUST_USE;
+int pack_parse_column(struct pack_options *o, const char *s) PP_MUST_USE;
 
 /* Adds the columns of --add-column and --advantages to the documents. */
-int pack_add_columns(struct pack_job *j) PP_MUST_USE;
+int pack_add_columns(struct pack_input *in) PP_MUST_USE;
 
-/* Chooses the directory for tokens that memory should not hold: beside the
- * output. */
-int pack_choose_spill(struct pack_job *j) PP_MUST_USE;
+/* Returns the folder for tokens beyond those in memory, beside the output. The
+ * caller frees it. NULL after a failure. */
+char *pack_spill_folder(const struct pack_options *o) PP_MUST_USE;
+enum { PACK_SPILL_BYTES = 64 << 20 };
 
 /* Reads the operands, or standard input if there are none. */
-int pack_read(struct pack_job *j, int argc, char **argv);
+int pack_read(struct pack_input *in, int argc, char **argv);
 
 /* Writes the directory, or its part j->part. */
 int pack_write(struct pack_job *j) PP_MUST_USE;
@@ -132,28 +179,29 @@ int pack_each_part(struct pack_job *j,
                    int (*act)(struct pack_job *)) PP_MUST_USE;
 
 /* Exports a packed directory to another format. */
-int pack_export(struct pack_job *j, const char *dir) PP_MUST_USE;
+int pack_export(const struct pack_options *o, const char *dir) PP_MUST_USE;
 
 /* Does --realign. */
-int pack_realign(struct pack_job *j) PP_MUST_USE;
+int pack_realign(const struct pack_options *o) PP_MUST_USE;
 
 /* Does --check. */
-int pack_check(struct pack_job *j) PP_MUST_USE;
+int pack_check(const struct pack_options *o) PP_MUST_USE;
 
 /* Parses --split. */
-int pack_parse_shares(struct pack_job *j) PP_MUST_USE;
+int pack_parse_shares(struct pack_options *o) PP_MUST_USE;
 
 /* Reads --manifest, and takes missing settings from it. */
-int pack_manifest_read(struct pack_job *j) PP_MUST_USE;
+int pack_manifest_read(struct pack_input *in) PP_MUST_USE;
 
 /* Returns the most rows of a modality in a bin; 0: no limit. --patches is about
  * audio if there are no images. */
-static inline uint32_t pack_row_limit(const struct pack_job *j,
+static inline uint32_t pack_row_limit(const struct pack_input *in,
                                       enum pp_modality m)
 {
-    bool alone = !j->docs.items[PP_MODALITY_IMAGES].n && !j->audio_rows;
-    return (uint32_t)(m == PP_MODALITY_AUDIO && !alone ? j->audio_rows
-                                                       : j->patches);
+    const struct pack_items *items = &in->o->items;
+    bool alone = !in->docs.items[PP_MODALITY_IMAGES].n && !items->audio_rows;
+    return (uint32_t)(m == PP_MODALITY_AUDIO && !alone ? items->audio_rows
+                                                       : items->patches);
 }
 
 /* Fills sizes with the rows of the pieces that have a limit. Returns how many
@@ -163,11 +211,11 @@ size_t pack_row_sizes(const struct pack_job *j,
 
 /* Returns what an encoder of the plan takes: the documents' items, if it is the
  * only one. */
-static inline enum pp_modality pack_modality(const struct pack_job *j,
+static inline enum pp_modality pack_modality(const struct pack_input *in,
                                              size_t encoder)
 {
-    return pp_plan_modality(pp_manifest_plan(&j->manifest), encoder,
-                            j->docs.items[PP_MODALITY_AUDIO].n
+    return pp_plan_modality(pp_manifest_plan(&in->manifest), encoder,
+                            in->docs.items[PP_MODALITY_AUDIO].n
                                 ? PP_MODALITY_AUDIO
                                 : PP_MODALITY_IMAGES);
 }
@@ -184,14 +232,15 @@ void pack_print_stream(FILE *f, enum pp_modality m, bool both,
 
 /* Fails if the documents have images and audio, and the plan not an encoder for
  * each. */
-int pack_check_streams(struct pack_job *j) PP_MUST_USE;
+int pack_check_streams(struct pack_input *in) PP_MUST_USE;
 
 /* Fails if the model of --manifest cannot take the items that were read. */
-int pack_check_images(struct pack_job *j) PP_MUST_USE;
+int pack_check_images(struct pack_input *in) PP_MUST_USE;
 
 /* Adds the data section to the manifest, and writes it to its file, or to
  * stdout if it came from stdin. */
-int pack_manifest_write(struct pack_job *j, int argc, char **argv) PP_MUST_USE;
+int pack_manifest_write(struct pack_input *in, int argc,
+                        char **argv) PP_MUST_USE;
 
 /* A sequence of a piece. */
 struct pack_sequence {
@@ -209,7 +258,7 @@ struct pack_sequence pack_sequence(const struct pack_job *j,
 double pack_cost(const struct pack_job *j, double tokens, double pairs);
 
 /* Checks --cp-sizes. */
-int pack_check_sizes(struct pack_job *j) PP_MUST_USE;
+int pack_check_sizes(const struct pack_options *o) PP_MUST_USE;
 
 /* Does --cp-sizes, and computes its figures. The bins are final. */
 int pack_place(struct pack_job *j, struct pack_figures *f) PP_MUST_USE;
@@ -239,6 +288,7 @@ int pack_order(struct pack_job *j) PP_MUST_USE;
 
 /* Says in a line what a packed directory holds, draws it with --svg, and with
  * json prints figures. */
-int pack_report(struct pack_job *j, const char *dir, bool json) PP_MUST_USE;
+int pack_report(const struct pack_options *o, const char *dir,
+                bool json) PP_MUST_USE;
 
 #endif

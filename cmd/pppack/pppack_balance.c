@@ -18,7 +18,7 @@ enum { NEAR_MEAN = 512 };
 static size_t sequences_of(const struct pack_job *j, const struct pp_piece *q,
                            size_t *first)
 {
-    return pp_piece_sequences(&j->docs, j->first_document, q, first);
+    return pp_piece_sequences(&j->in->docs, j->first_document, q, first);
 }
 
 static double pairs(double length)
@@ -38,15 +38,16 @@ struct pack_sequence pack_sequence(const struct pack_job *j,
     size_t first, n = sequences_of(j, q, &first);
     if (n == 1)
         return (struct pack_sequence){q->padded, pairs(q->length)};
-    size_t length = j->docs.first[first + k + 1] - j->docs.first[first + k];
-    return (struct pack_sequence){(uint32_t)pp_round_up(length, j->align),
+    size_t length =
+        j->in->docs.first[first + k + 1] - j->in->docs.first[first + k];
+    return (struct pack_sequence){(uint32_t)pp_round_up(length, j->o->align),
                                   pairs((double)length)};
 }
 
 double pack_cost(const struct pack_job *j, double tokens, double pairs)
 {
-    return j->balance == PACK_BALANCE_FLOPS
-               ? j->per_token * tokens + j->per_pair * pairs
+    return j->o->balance.what == PACK_BALANCE_FLOPS
+               ? j->in->per_token * tokens + j->in->per_pair * pairs
                : tokens;
 }
 
@@ -61,18 +62,19 @@ static double pairs_of(const struct pack_job *j, const struct pp_piece *q)
 /* Returns what a row of a modality costs, in what is balanced. */
 static double cost_of_row(const struct pack_job *j, enum pp_modality m)
 {
-    bool audio = m == PP_MODALITY_AUDIO && tool_given(&j->t, "audio-cost");
-    double tokens = audio ? j->audio_cost : j->patch_cost;
-    if (j->balance != PACK_BALANCE_FLOPS)
+    bool audio = m == PP_MODALITY_AUDIO && tool_given(j->t, "audio-cost");
+    double tokens = audio ? j->o->balance.audio_cost : j->o->balance.patch_cost;
+    if (j->o->balance.what != PACK_BALANCE_FLOPS)
         return tokens;
-    return audio ? j->audio_cost * j->per_token : j->per_row[m];
+    return audio ? j->o->balance.audio_cost * j->in->per_token
+                 : j->in->per_row[m];
 }
 
 /* Returns the cost of one piece, in what is balanced. */
 static double cost_of(const struct pack_job *j, const struct pp_piece *q)
 {
     const struct pp_pieces *p = &j->pieces;
-    double cost = j->balance == PACK_BALANCE_FLOPS
+    double cost = j->o->balance.what == PACK_BALANCE_FLOPS
                       ? pack_cost(j, q->padded, pairs_of(j, q))
                       : q->padded;
     for (int m = 0; m < PP_N_MODALITIES; m++)
@@ -90,14 +92,14 @@ static uint64_t *make_costs(struct pack_job *j)
     uint64_t *cost = calloc(p->n + 1, sizeof *cost);
     double total = 0;
     if (!cost) {
-        pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
         return NULL;
     }
     for (size_t i = 0; i < p->n; i++)
         total += cost_of(j, &p->piece[i]);
     /* Tokens alone are whole numbers already. */
-    bool whole = j->balance != PACK_BALANCE_FLOPS && j->patch_cost == 0 &&
-                 j->audio_cost == 0;
+    bool whole = j->o->balance.what != PACK_BALANCE_FLOPS &&
+                 j->o->balance.patch_cost == 0 && j->o->balance.audio_cost == 0;
     double scale =
         !whole && total > 0 ? (double)(UINT64_C(1) << 61) / total : 1;
     for (size_t i = 0; i < p->n; i++)
@@ -128,9 +130,9 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
     if (n == 1)
         pp_slice_pairs(slices, total, at, q->length, out);
     for (size_t s = first; n > 1 && s < first + n; s++) {
-        size_t length = j->docs.first[s + 1] - j->docs.first[s];
+        size_t length = j->in->docs.first[s + 1] - j->in->docs.first[s];
         pp_slice_pairs(slices, total, at, (int64_t)length, out);
-        at += (int64_t)pp_round_up(length, j->align);
+        at += (int64_t)pp_round_up(length, j->o->align);
     }
 }
 
@@ -140,7 +142,7 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
                          struct pp_workloads *s)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
-    size_t n = (size_t)j->cp;
+    size_t n = (size_t)j->o->mesh.cp;
     for (size_t b = 0, at = 0; b < j->bins.n_bins; b++) {
         memset(tokens, 0, n * sizeof *tokens);
         memset(pairs, 0, n * sizeof *pairs);
@@ -173,20 +175,22 @@ static void add_items(const struct pack_job *j, const struct pp_items *items,
 static int measure_items(struct pack_job *j, size_t encoder,
                          struct pp_workloads *s)
 {
-    const struct pp_items *all = &j->docs.items[pack_modality(j, encoder)];
+    const struct pp_items *all =
+        &j->in->docs.items[pack_modality(j->in, encoder)];
     int32_t *cu = calloc(all->n + 1, sizeof *cu);
     double bins;
     size_t ranks =
-        pp_plan_item_ranks(pp_manifest_plan(&j->manifest), encoder, &bins);
+        pp_plan_item_ranks(pp_manifest_plan(&j->in->manifest), encoder, &bins);
     if (!cu)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        return pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         struct pp_bin_items items = {.cu_rows = cu};
         for (size_t i = j->bins.first[b]; i < j->bins.first[b + 1]; i++)
             add_items(j, all, &j->pieces.piece[j->bins.items[i]], &items, cu);
         struct pp_item_share share = pp_items_largest(&items, ranks);
-        pp_workloads_set_items(s, b, pp_manifest_plan(&j->manifest), encoder,
-                               bins * share.rows, bins * share.squares);
+        pp_workloads_set_items(s, b, pp_manifest_plan(&j->in->manifest),
+                               encoder, bins * share.rows,
+                               bins * share.squares);
     }
     free(cu);
     return 0;
@@ -196,12 +200,12 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
                       struct pp_workloads *s)
 {
     size_t n = j->bins.n_bins, n_parts;
-    size_t slices = (size_t)j->manifest.graph.n_slices;
-    if (pp_mul(n, slices, &n_parts, &j->t.err) != 0)
+    size_t slices = (size_t)j->in->manifest.graph.n_slices;
+    if (pp_mul(n, slices, &n_parts, &j->t->err) != 0)
         return -1;
     size_t counted =
-        slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->manifest)) : 0;
-    if (pp_workloads_init(s, n_parts, counted, &j->t.err) != 0)
+        slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->in->manifest)) : 0;
+    if (pp_workloads_init(s, n_parts, counted, &j->t->err) != 0)
         return -1;
     if (j->ranks)
         return measure_ranks(j, c, s);
@@ -247,14 +251,14 @@ int pack_simulate_step(struct pack_job *j, const struct pp_stage_costs *c,
                        const struct pp_workloads *sizes, size_t first,
                        const uint32_t *order, double *time)
 {
-    const struct pp_schedule *s = &j->manifest.schedule;
-    size_t dp = (size_t)j->manifest.mesh.dp;
+    const struct pp_schedule *s = &j->in->manifest.schedule;
+    size_t dp = (size_t)j->in->manifest.mesh.dp;
     *time = 0;
     for (size_t k = 0; k < dp; k++) {
         struct dp_rank rank = {c, sizes, first + k, dp, j->bins.n_bins, order};
         struct pp_costs costs = {.time = dp_rank_time, .ctx = &rank};
         struct pp_sim sim = {0};
-        if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t.err) != 0)
+        if (pp_simulate(s, &costs, s->channel_depth, &sim, &j->t->err) != 0)
             return -1;
         *time = sim.makespan > *time ? sim.makespan : *time;
         pp_sim_finish(&sim);
@@ -267,12 +271,13 @@ static int simulate(struct pack_job *j, double *time)
 {
     struct pp_stage_costs c = {0};
     struct pp_workloads sizes = {0};
-    size_t per_step = (size_t)j->manifest.schedule.n_microbatches *
-                      (size_t)j->manifest.mesh.dp;
+    size_t per_step = (size_t)j->in->manifest.schedule.n_microbatches *
+                      (size_t)j->in->manifest.mesh.dp;
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
     size_t n = steps < MOST_STEPS ? steps : MOST_STEPS;
     double total = 0;
-    int rc = pp_stage_costs_init(&c, pp_manifest_plan(&j->manifest), &j->t.err);
+    int rc =
+        pp_stage_costs_init(&c, pp_manifest_plan(&j->in->manifest), &j->t->err);
     if (rc == 0)
         rc = pack_measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
@@ -290,12 +295,12 @@ static int simulate(struct pack_job *j, double *time)
 /* Computes the figures of the current bins. */
 static int report_figures(struct pack_job *j, struct pack_figures *f)
 {
-    if (!j->stats || j->bins.n_bins == 0)
+    if (!j->o->stats || j->bins.n_bins == 0)
         return 0;
     f->imbalance = find_imbalance(j);
-    if (!j->manifest.has_schedule)
+    if (!j->in->manifest.has_schedule)
         return 0;
-    tool_progress(&j->t, "simulating");
+    tool_progress(j->t, "simulating");
     return simulate(j, &f->step_time);
 }
 
@@ -312,27 +317,27 @@ static uint64_t near_mean(const struct pack_job *j, const uint64_t *cost)
 
 static int rearrange_bins(struct pack_job *j)
 {
-    size_t dp = (size_t)j->dp, per_step = j->bins.n_bins;
-    if (j->bins_multiple > 1)
-        per_step = (size_t)j->bins_multiple;
+    size_t dp = (size_t)j->in->dp, per_step = j->bins.n_bins;
+    if (j->in->bins_multiple > 1)
+        per_step = (size_t)j->in->bins_multiple;
     if (per_step % dp)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "'%zu' bins cannot be divided equally among %zu "
                        "data-parallel ranks (--dp); try --bins-multiple %zu",
                        per_step, dp, pp_round_up(per_step, dp));
-    if (!j->keeps_order)
+    if (!j->o->keeps_order)
         j->epoch.block = (uint32_t)per_step;
     uint64_t *cost = make_costs(j);
     if (!cost)
         return -1;
-    tool_progress(&j->t, "balancing %zu bins", j->bins.n_bins);
+    tool_progress(j->t, "balancing %zu bins", j->bins.n_bins);
     struct pp_pack_size rows[PP_N_MODALITIES];
     size_t n_rows = pack_row_sizes(j, rows);
-    int rc =
-        pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity, rows,
-                        n_rows, j->sizes ? near_mean(j, cost) : 0, &j->t.err);
+    int rc = pp_bins_balance(
+        &j->bins, j->pieces.padded, cost, j->capacity, rows, n_rows,
+        j->o->mesh.sizes ? near_mean(j, cost) : 0, &j->t->err);
     if (rc == 0)
-        rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t.err);
+        rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t->err);
     free(cost);
     return rc;
 }
@@ -344,7 +349,7 @@ int pack_balance(struct pack_job *j)
     if (report_figures(j, &j->before) != 0)
         return -1;
     j->after = j->before;
-    if (j->balance == PACK_BALANCE_NONE || j->bins.n_bins == 0)
+    if (j->o->balance.what == PACK_BALANCE_NONE || j->bins.n_bins == 0)
         return 0;
     return rearrange_bins(j) || pack_place(j, &j->after) || pack_order(j) ||
                    report_figures(j, &j->after)

@@ -122,14 +122,14 @@ static int order_steps(struct step_order *o, struct pp_err *err)
 {
     struct pack_job *j = o->job;
     size_t steps = j->bins.n_bins / o->per_step;
-    if (pp_makespan_init(&o->makespan, &j->manifest.schedule, err) != 0)
+    if (pp_makespan_init(&o->makespan, &j->in->manifest.schedule, err) != 0)
         return -1;
     o->work = (double)WORK / (double)steps;
     o->work = o->work < WORK_OF_STEP ? o->work : WORK_OF_STEP;
     if (o->work < LEAST * (double)(o->makespan.n_pieces * o->rounds.dp))
         return 0;
-    if (pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->manifest), err) !=
-            0 ||
+    if (pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->in->manifest),
+                            err) != 0 ||
         pack_measure_bins(j, &o->costs, &o->sizes) != 0 ||
         alloc_times(o, err) != 0)
         return -1;
@@ -143,7 +143,7 @@ static int order_steps(struct step_order *o, struct pp_err *err)
 
 int pack_order(struct pack_job *j)
 {
-    const struct pp_manifest *m = &j->manifest;
+    const struct pp_manifest *m = &j->in->manifest;
     struct step_order o = {.job = j};
     if (!m->has_schedule)
         return 0;
@@ -153,8 +153,8 @@ int pack_order(struct pack_job *j)
     o.slots = (size_t)m->graph.n_stages * (size_t)m->graph.n_slices;
     if (o.per_step > j->bins.n_bins)
         return 0;
-    tool_progress(&j->t, "ordering %zu bins", j->bins.n_bins);
-    int rc = order_steps(&o, &j->t.err);
+    tool_progress(j->t, "ordering %zu bins", j->bins.n_bins);
+    int rc = order_steps(&o, &j->t->err);
     pp_makespan_finish(&o.makespan);
     pp_stage_costs_finish(&o.costs);
     pp_workloads_finish(&o.sizes);

@@ -9,20 +9,20 @@
 #include "base/num.h"
 #include "pppack.h"
 
-int pack_check_sizes(struct pack_job *j)
+int pack_check_sizes(const struct pack_options *o)
 {
-    struct tool *t = &j->t;
-    if (!j->sizes)
+    struct tool *t = o->t;
+    if (!o->mesh.sizes)
         return 0;
-    if (j->cp < 2 || j->cp > PP_MOST_SIZED_RANKS)
+    if (o->mesh.cp < 2 || o->mesh.cp > PP_MOST_SIZED_RANKS)
         return tool_usage(t,
                           "--cp-sizes per-sequence: --cp must be 2 to %d, not "
                           "'%" PRId64 "'",
-                          (int)PP_MOST_SIZED_RANKS, j->cp);
-    if (j->balance == PACK_BALANCE_NONE)
+                          (int)PP_MOST_SIZED_RANKS, o->mesh.cp);
+    if (o->balance.what == PACK_BALANCE_NONE)
         return tool_usage(t, "--cp-sizes per-sequence needs --balance tokens "
                              "or flops");
-    if (j->fp8)
+    if (o->mesh.fp8)
         return tool_usage(t, "--cp-sizes per-sequence and --fp8 exclude each "
                              "other: ranks have different numbers of tokens");
     return 0;
@@ -32,23 +32,23 @@ int pack_check_sizes(struct pack_job *j)
  * ranks as the sequences get. */
 static int check_ranks(struct pack_job *j)
 {
-    const struct pp_manifest *m = &j->manifest;
-    if (pp_documents_have_items(&j->docs))
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    const struct pp_manifest *m = &j->in->manifest;
+    if (pp_documents_have_items(&j->in->docs))
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "documents with images or audio cannot have ranks of "
                        "their own (--cp-sizes per-sequence)");
-    if (j->manifest_name && m->graph.n_slices > 1)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    if (j->o->manifest_name && m->graph.n_slices > 1)
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
                        "%s: the schedule divides microbatches in '%d' slices, "
                        "and --cp-sizes per-sequence needs one",
-                       j->manifest_name, m->graph.n_slices);
-    if (!j->manifest_name || m->mesh.cp == j->cp)
+                       j->o->manifest_name, m->graph.n_slices);
+    if (!j->o->manifest_name || m->mesh.cp == j->o->mesh.cp)
         return 0;
-    return pp_fail(&j->t.err, PP_EXIT_INPUT,
+    return pp_fail(&j->t->err, PP_EXIT_INPUT,
                    "%s: the plan has '%d' context-parallel ranks, but "
                    "sequences would be placed on %" PRId64
                    "; give both the same --cp",
-                   j->manifest_name, m->mesh.cp, j->cp);
+                   j->o->manifest_name, m->mesh.cp, j->o->mesh.cp);
 }
 
 size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
@@ -72,7 +72,7 @@ size_t pack_add_loads(const struct pack_job *j, size_t b, size_t at,
 static void measure(struct pack_job *j, struct pack_figures *f)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
-    size_t n = (size_t)j->cp, at = 0;
+    size_t n = (size_t)j->o->mesh.cp, at = 0;
     for (size_t b = 0; b < j->bins.n_bins; b++) {
         double most = 0, sum = 0;
         memset(tokens, 0, n * sizeof *tokens);
@@ -113,7 +113,7 @@ static size_t order_pieces(struct pack_job *j, const struct items *s, size_t n,
                            uint32_t *item, struct pp_rank_range *out)
 {
     size_t at = 0, to = 0;
-    for (int ranks = (int)j->cp; ranks > 0; ranks--)
+    for (int ranks = (int)j->o->mesh.cp; ranks > 0; ranks--)
         for (size_t i = 0; i < n; i++) {
             if (s->ranks[i].n != ranks)
                 continue;
@@ -138,15 +138,15 @@ static int place_bins(struct pack_job *j, const struct items *s)
             .tokens = s->tokens,
             .cost = s->cost,
             .n = j->bins.first[b + 1] - j->bins.first[b],
-            .cp = (uint32_t)j->cp,
-            .capacity = j->capacity / (uint32_t)j->cp,
+            .cp = (uint32_t)j->o->mesh.cp,
+            .capacity = j->capacity / (uint32_t)j->o->mesh.cp,
         };
         for (size_t i = 0; i < bin.n; i++) {
             const struct pp_piece *q = &j->pieces.piece[item[i]];
             s->tokens[i] = q->padded;
             s->cost[i] = (uint64_t)(scale * piece_cost(j, q));
         }
-        if (pp_bin_place(&bin, s->ranks, &j->t.err) != 0)
+        if (pp_bin_place(&bin, s->ranks, &j->t->err) != 0)
             return -1;
         at += order_pieces(j, s, bin.n, item, j->ranks + at);
     }
@@ -157,7 +157,7 @@ int pack_place(struct pack_job *j, struct pack_figures *f)
 {
     size_t n = j->pieces.n + 1, n_sequences = 1;
     struct items s = {0};
-    if (!j->sizes)
+    if (!j->o->mesh.sizes)
         return 0;
     if (check_ranks(j) != 0)
         return -1;
@@ -170,7 +170,7 @@ int pack_place(struct pack_job *j, struct pack_figures *f)
     j->ranks = calloc(n_sequences, sizeof *j->ranks);
     int rc = s.tokens && s.item && s.cost && s.ranks && j->ranks
                  ? place_bins(j, &s)
-                 : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+                 : pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
     free(s.tokens);
     free(s.item);
     free(s.cost);

@@ -18,100 +18,105 @@
 
 static void show_read(void *ctx, size_t line, size_t bytes)
 {
-    struct pack_job *j = ctx;
+    struct pack_input *in = ctx;
     char size[32];
     if (line % 256)
         return;
     pp_format_size(bytes, size);
-    tool_progress(&j->t, "%s: %zu lines, %s", j->name, line, size);
+    tool_progress(in->t, "%s: %zu lines, %s", in->name, line, size);
 }
 
 static void show_skipped(void *ctx, const char *error)
 {
-    struct pack_job *j = ctx;
-    tool_say(&j->t, TOOL_NOTE, "skipped: %s", error);
+    struct pack_input *in = ctx;
+    tool_say(in->t, TOOL_NOTE, "skipped: %s", error);
 }
 
-static int read_documents(struct pack_job *j, FILE *f)
+static int read_documents(struct pack_input *in, FILE *f)
 {
-    size_t longest = j->capacity - j->capacity % j->align;
+    size_t longest = in->o->capacity - in->o->capacity % in->o->align;
     struct pp_jsonl reader = {
-        .name = j->name,
-        .bytes = j->bytes,
-        .allow_empty = j->drop_empty,
-        .streams = {j->image_token < 0 ? NULL : &j->streams[PP_MODALITY_IMAGES],
-                    j->audio_token < 0 ? NULL : &j->streams[PP_MODALITY_AUDIO]},
-        .longest = j->oversize == PP_OVERSIZE_ERROR ? longest : 0,
-        .skip_bad = (size_t)j->skip_bad,
+        .name = in->name,
+        .bytes = in->o->input.bytes,
+        .allow_empty = in->o->input.drop_empty,
+        .streams = {in->o->items.image_token < 0
+                        ? NULL
+                        : &in->streams[PP_MODALITY_IMAGES],
+                    in->o->items.audio_token < 0
+                        ? NULL
+                        : &in->streams[PP_MODALITY_AUDIO]},
+        .longest = in->o->input.oversize == PP_OVERSIZE_ERROR ? longest : 0,
+        .skip_bad = (size_t)in->o->input.skip_bad,
         .skipped = show_skipped,
         .progress = show_read,
-        .ctx = j,
+        .ctx = in,
     };
-    return pp_jsonl_read(&reader, f, &j->docs, &j->t.err);
+    return pp_jsonl_read(&reader, f, &in->docs, &in->t->err);
 }
 
-int pack_parse_modes(struct pack_job *j, const char *s)
+int pack_parse_modes(struct pack_options *o, const char *s)
 {
     char list[1024], *rest = list, *word;
     if (snprintf(list, sizeof list, "%s", s) >= (int)sizeof list)
-        return tool_usage(&j->t, "--modes: '%s' is too long", s);
-    j->has_modes = true;
+        return tool_usage(o->t, "--modes: '%s' is too long", s);
+    o->input.has_modes = true;
     while ((word = strsep(&rest, ","))) {
         int64_t mode;
         if (pp_parse_int(word, "--modes", INT8_MIN, INT8_MAX, &mode,
-                         &j->t.err) != 0)
+                         &o->t->err) != 0)
             return -1;
-        j->modes[(uint8_t)mode] = true;
+        o->input.modes[(uint8_t)mode] = true;
     }
     return 0;
 }
 
-static int read_indexed(struct pack_job *j, const char *name,
+static int read_indexed(struct pack_input *in, const char *name,
                         size_t prefix_bytes)
 {
     char *prefix = strndup(name, prefix_bytes);
     if (!prefix)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    tool_progress(&j->t, "reading %s", prefix);
+        return pp_fail(&in->t->err, PP_EXIT_SYSTEM, "out of memory");
+    tool_progress(in->t, "reading %s", prefix);
     const struct pp_indexed_options o = {
-        .allow_empty = j->drop_empty,
-        .modes = j->has_modes ? j->modes : NULL,
+        .allow_empty = in->o->input.drop_empty,
+        .modes = in->o->input.has_modes ? in->o->input.modes : NULL,
     };
-    int rc = pp_indexed_read(prefix, &o, &j->docs, &j->t.err);
+    int rc = pp_indexed_read(prefix, &o, &in->docs, &in->t->err);
     free(prefix);
     return rc;
 }
 
-static int read_packed(struct pack_job *j, const char *dir)
+static int read_packed(struct pack_input *in, const char *dir)
 {
     struct pp_packed p;
     if (!pp_packed_is(dir))
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&in->t->err, PP_EXIT_INPUT,
                        "%s: is a directory, but not a packed one; name files",
                        dir);
-    if (pp_packed_open(dir, &p, &j->t.err) != 0)
+    if (pp_packed_open(dir, &p, &in->t->err) != 0)
         return -1;
-    tool_progress(&j->t, "reading %s", dir);
-    int rc = pp_packed_check_files(&p, &j->t.err);
-    if (rc == 0 && pp_packed_documents(&p, &j->docs, &j->t.err))
-        rc = pp_fail_at(&j->t.err, "%s: ", dir);
+    tool_progress(in->t, "reading %s", dir);
+    int rc = pp_packed_check_files(&p, &in->t->err);
+    if (rc == 0 && pp_packed_documents(&p, &in->docs, &in->t->err))
+        rc = pp_fail_at(&in->t->err, "%s: ", dir);
     pp_packed_finish(&p);
     return rc;
 }
 
 /* Reads a file or standard input, line by line. */
-static int read_lines(struct pack_job *j, const char *name)
+static int read_lines(struct pack_input *in, const char *name)
 {
-    bool in = !strcmp(name, "-");
-    FILE *f = in ? stdin : fopen(name, "re");
-    j->name = in ? "standard input" : name;
+    bool is_dash = !strcmp(name, "-");
+    FILE *f = is_dash ? stdin : fopen(name, "re");
+    in->name = is_dash ? "standard input" : name;
     if (!f)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: %s", name,
+        return pp_fail(&in->t->err, PP_EXIT_INPUT, "%s: %s", name,
                        strerror(errno));
-    int rc = j->from_lengths ? pp_lengths_read(j->name, f, &j->docs, show_read,
-                                               j, &j->t.err)
-                             : read_documents(j, f);
-    if (!in)
+    int rc = in->o->input.from_lengths
+                 ? pp_lengths_read(in->name, f, &in->docs, show_read, in,
+                                   &in->t->err)
+                 : read_documents(in, f);
+    if (!is_dash)
         fclose(f);
     return rc;
 }
@@ -122,21 +127,21 @@ static bool ends_with(const char *s, const char *end)
     return n > m && !strcmp(s + n - m, end);
 }
 
-static int read_input(struct pack_job *j, const char *name)
+static int read_input(struct pack_input *in, const char *name)
 {
-    bool drop = j->drop_empty;
+    bool drop = in->o->input.drop_empty;
     size_t prefix_bytes;
-    if (!strcmp(name, "-") || j->bytes || j->from_lengths)
-        return read_lines(j, name);
+    if (!strcmp(name, "-") || in->o->input.bytes || in->o->input.from_lengths)
+        return read_lines(in, name);
     if (pp_indexed_is_name(name, &prefix_bytes))
-        return read_indexed(j, name, prefix_bytes);
+        return read_indexed(in, name, prefix_bytes);
     if (pp_file_is_dir(name))
-        return read_packed(j, name);
+        return read_packed(in, name);
     if (ends_with(name, ".npy"))
-        return pp_npy_read(name, drop, &j->docs, &j->t.err);
+        return pp_npy_read(name, drop, &in->docs, &in->t->err);
     if (ends_with(name, ".safetensors"))
-        return pp_safetensors_read(name, drop, &j->docs, &j->t.err);
-    return read_lines(j, name);
+        return pp_safetensors_read(name, drop, &in->docs, &in->t->err);
+    return read_lines(in, name);
 }
 
 /* Returns whether names[i] is the .bin of an .idx among the n names: *.bin
@@ -171,11 +176,11 @@ static bool is_companion(char **names, size_t n, size_t i)
     return false;
 }
 
-static int read_all(struct pack_job *j, char **names, size_t n)
+static int read_all(struct pack_input *in, char **names, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         if (!is_other_half(names, n, i) && !is_companion(names, n, i) &&
-            read_input(j, names[i]) != 0)
+            read_input(in, names[i]) != 0)
             return -1;
     return 0;
 }
@@ -196,99 +201,103 @@ static char *escape(const char *name)
 
 /* Adds the files of an operand: those that match it, or itself if it is no
  * pattern or if a file has that name. */
-static int expand(struct pack_job *j, const char *name, glob_t *g)
+static int expand(struct pack_input *in, const char *name, glob_t *g)
 {
     char *pattern = pp_file_exists(name) ? escape(name) : strdup(name);
     if (!pattern)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
+        return pp_fail(&in->t->err, PP_EXIT_SYSTEM, "out of memory");
     int rc =
         glob(pattern, GLOB_NOMAGIC | (g->gl_pathc ? GLOB_APPEND : 0), NULL, g);
     free(pattern);
     if (rc == GLOB_NOMATCH)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: no file matches", name);
-    return rc ? pp_fail(&j->t.err, PP_EXIT_SYSTEM, "%s: cannot be expanded",
+        return pp_fail(&in->t->err, PP_EXIT_INPUT, "%s: no file matches", name);
+    return rc ? pp_fail(&in->t->err, PP_EXIT_SYSTEM, "%s: cannot be expanded",
                         name)
               : 0;
 }
 
-int pack_choose_spill(struct pack_job *j)
+char *pack_spill_folder(const struct pack_options *o)
 {
-    enum { SPILL_BYTES = 64 << 20 };
-    j->spill = strdup(j->t.output ? j->t.output : P_tmpdir "/");
-    if (!j->spill)
-        return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    size_t n = strlen(j->spill);
-    while (n > 1 && j->spill[n - 1] == '/' && j->t.output)
-        j->spill[--n] = '\0';
-    char *slash = strrchr(j->spill, '/');
+    char *path = strdup(o->t->output ? o->t->output : P_tmpdir "/");
+    if (!path) {
+        pp_fail(&o->t->err, PP_EXIT_SYSTEM, "out of memory");
+        return NULL;
+    }
+    size_t n = strlen(path);
+    while (n > 1 && path[n - 1] == '/' && o->t->output)
+        path[--n] = '\0';
+    char *slash = strrchr(path, '/');
     if (slash)
-        slash[slash == j->spill] = '\0';
-    j->docs.spill = slash ? j->spill : ".";
-    j->docs.spill_bytes = SPILL_BYTES;
-    return 0;
+        slash[slash == path] = '\0';
+    else if (n > 0)
+        strcpy(path, ".");
+    return path;
 }
 
 /* Prepares the documents and the streams to read. */
-static int prepare(struct pack_job *j)
+static int prepare(struct pack_input *in)
 {
-    if (j->from_lengths)
+    if (in->o->input.from_lengths)
         return 0;
-    if (pack_choose_spill(j) != 0)
+    in->spill = pack_spill_folder(in->o);
+    if (!in->spill)
         return -1;
-    j->docs.forget_ids = !j->t.output;
+    in->docs.spill = in->spill;
+    in->docs.spill_bytes = PACK_SPILL_BYTES;
+    in->docs.forget_ids = !in->t->output;
     for (int m = 0; m < PP_N_MODALITIES; m++)
-        j->docs.items[m].forget = !j->t.output;
-    j->streams[PP_MODALITY_IMAGES] =
-        (struct pp_jsonl_stream){.token = (uint32_t)j->image_token,
-                                 .merge = (uint32_t)j->merge,
-                                 .patch = (uint32_t)j->patch,
-                                 .class_out = j->class_out};
-    j->streams[PP_MODALITY_AUDIO] = (struct pp_jsonl_stream){
-        .token = (uint32_t)j->audio_token, .merge = PP_AUDIO_MERGE};
+        in->docs.items[m].forget = !in->t->output;
+    in->streams[PP_MODALITY_IMAGES] =
+        (struct pp_jsonl_stream){.token = (uint32_t)in->o->items.image_token,
+                                 .merge = (uint32_t)in->o->items.merge,
+                                 .patch = (uint32_t)in->o->items.patch,
+                                 .class_out = in->o->items.class_out};
+    in->streams[PP_MODALITY_AUDIO] = (struct pp_jsonl_stream){
+        .token = (uint32_t)in->o->items.audio_token, .merge = PP_AUDIO_MERGE};
     return 0;
 }
 
 /* Takes a size from the processor, and compares it with the option, if that is
  * given. */
-static int take_size(struct pack_job *j, const char *option, uint32_t found,
+static int take_size(struct pack_input *in, const char *option, uint32_t found,
                      uint32_t *size)
 {
-    bool given = tool_given(&j->t, option);
+    bool given = tool_given(in->t, option);
     if (found && given && found != *size)
-        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+        return pp_fail(&in->t->err, PP_EXIT_INPUT,
                        "--%s: '%" PRIu32 "' is not the %s_size of %s, %" PRIu32,
-                       option, *size, option, j->processor, found);
+                       option, *size, option, in->o->items.processor, found);
     *size = found ? found : *size;
     return 0;
 }
 
 /* Reads how pixels of images become patches. */
-static int read_processor(struct pack_job *j)
+static int read_processor(struct pack_input *in)
 {
-    struct pp_jsonl_stream *images = &j->streams[PP_MODALITY_IMAGES];
-    if (!j->processor)
+    struct pp_jsonl_stream *images = &in->streams[PP_MODALITY_IMAGES];
+    if (!in->o->items.processor)
         return 0;
-    images->map = &j->images.map;
-    if (pp_processor_read(j->processor, &j->images, &j->t.err) ||
-        take_size(j, "patch", j->images.patch, &images->patch) ||
-        take_size(j, "merge", j->images.merge, &images->merge))
+    images->map = &in->images.map;
+    if (pp_processor_read(in->o->items.processor, &in->images, &in->t->err) ||
+        take_size(in, "patch", in->images.patch, &images->patch) ||
+        take_size(in, "merge", in->images.merge, &images->merge))
         return -1;
-    images->frames = j->images.frames;
+    images->frames = in->images.frames;
     return 0;
 }
 
-int pack_read(struct pack_job *j, int argc, char **argv)
+int pack_read(struct pack_input *in, int argc, char **argv)
 {
     glob_t g = {0};
-    char in[] = "-", *only_in[] = {in};
-    int rc = prepare(j);
+    char dash[] = "-", *only_dash[] = {dash};
+    int rc = prepare(in);
     if (rc == 0)
-        rc = read_processor(j);
+        rc = read_processor(in);
     for (int i = optind; i < argc && rc == 0; i++)
-        rc = expand(j, argv[i], &g);
+        rc = expand(in, argv[i], &g);
     if (rc == 0)
-        rc = optind == argc ? read_all(j, only_in, 1)
-                            : read_all(j, g.gl_pathv, g.gl_pathc);
+        rc = optind == argc ? read_all(in, only_dash, 1)
+                            : read_all(in, g.gl_pathv, g.gl_pathc);
     globfree(&g);
     return rc;
 }

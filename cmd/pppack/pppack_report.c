@@ -42,11 +42,11 @@ static uint64_t generator_scored(const struct pp_packed *p)
     return n;
 }
 
-static int print_json(struct pack_job *j, const struct pp_packed *p)
+static int print_json(const struct pack_options *o, const struct pp_packed *p)
 {
     uint64_t scored = 0;
     char efficiency[32];
-    FILE *f = tool_output(&j->t);
+    FILE *f = tool_output(o->t);
     if (!f)
         return -1;
     for (size_t b = 0; b < p->n_bins; b++) {
@@ -107,7 +107,7 @@ static void count(const struct pp_packed *p, double lengths[BUCKETS],
     }
 }
 
-static int draw(struct pack_job *j, const struct pp_packed *p)
+static int draw(const struct pack_options *o, const struct pp_packed *p)
 {
     double lengths[BUCKETS] = {0}, fills[BUCKETS] = {0};
     double length[BUCKETS], fill[BUCKETS];
@@ -141,23 +141,23 @@ static int draw(struct pack_job *j, const struct pp_packed *p)
     snprintf(title, sizeof title,
              "%zu sequences in %zu bins of %" PRIu32 " tokens: %.1f %% full",
              p->n_sequences, p->n_bins, p->capacity, 100 * fill_of(p));
-    if (!(f = tool_open(&j->t, j->svg)))
+    if (!(f = tool_open(o->t, o->svg)))
         return -1;
     pp_charts(f, title, charts, 2, 1);
-    return tool_close(&j->t, f);
+    return tool_close(o->t, f);
 }
 
-int pack_report(struct pack_job *j, const char *dir, bool json)
+int pack_report(const struct pack_options *o, const char *dir, bool json)
 {
     struct pp_packed p;
-    if (pp_packed_open(dir, &p, &j->t.err) != 0)
+    if (pp_packed_open(dir, &p, &o->t->err) != 0)
         return -1;
-    tool_say(&j->t, json ? TOOL_DETAIL : TOOL_NOTE,
+    tool_say(o->t, json ? TOOL_DETAIL : TOOL_NOTE,
              "%s: %zu sequences of %" PRIu64 " tokens in %zu bins of %" PRIu32
              ", %.1f %% full",
              dir, p.n_sequences, p.n_tokens, p.n_bins, p.capacity,
              100 * fill_of(&p));
-    int rc = (j->svg && draw(j, &p)) || (json && print_json(j, &p)) ? -1 : 0;
+    int rc = (o->svg && draw(o, &p)) || (json && print_json(o, &p)) ? -1 : 0;
     pp_packed_finish(&p);
     return rc;
 }
