@@ -26,7 +26,7 @@ struct pp_machine {
     /* Operations a second of matrix products without sparsity; fp32 and fp64
      * without tensor cores, as the kernels of pprun have it. */
     double bf16, fp32, fp64;
-    double efficiency; /* the share of a peak that the largest products reach */
+    double efficiency;       /* the share of a peak that large products reach */
     double memory_bytes;     /* of a GPU for a rank */
     double memory_bandwidth; /* bytes a second */
     /* Ascending sizes; messages between ranks of no common level are free. */
@@ -34,8 +34,8 @@ struct pp_machine {
     size_t n_levels; /* 0: all messages are free */
 };
 
-/* The known GPUs; the gpu of the last is NULL. No figure but those of links is
- * measured. */
+/* The known GPUs; the gpu of the last is NULL. Efficiency and links are those
+ * of published measurements, the rest of data sheets. */
 extern const struct pp_machine pp_machines[];
 
 /* Fills names with those of the table, and NULL at the end. */

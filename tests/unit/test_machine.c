@@ -109,7 +109,7 @@ static void products(double peak, double efficiency, const double share[5],
         printf("# %s %g: %.3f, measured %.3f\n", name, n, got, share[i]);
         all &= got > share[i] * (1 - within) && got < share[i] * (1 + within);
     }
-    ok(all, name);
+    ok(all, "%s", name);
 }
 
 int main(void)
