@@ -50,7 +50,7 @@ static int read_manifest(struct runner *p, const char *name)
                                name, m->graph.stages[stage].row, stage);
 }
 
-/* Refuses plans that pprun cannot run, or not with these options. */
+/* Refuses plans that cannot run, or not with these options. */
 static int check_supported(struct runner *p)
 {
     struct pp_manifest *m = &p->manifest;
