@@ -248,6 +248,11 @@ int ppsched_prepare(struct ppsched *p)
         return -1;
     if (p->options.depth >= 0)
         p->schedule->channel_depth = p->options.depth;
+    if (p->options.offload && !ppsched_is_auto(&p->options) &&
+        !pp_schedule_copies(p->schedule) &&
+        (pp_check_order(p->schedule, &p->tool->err) || ppsched_open_costs(p) ||
+         ppsched_offload(p, p->schedule, &p->tool->err)))
+        return refuse(p);
     if (p->options.depth == PPSCHED_DEPTH_AUTO &&
         !ppsched_is_auto(&p->options) &&
         (ppsched_open_costs(p) || ppsched_choose_depth(p)))

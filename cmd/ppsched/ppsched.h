@@ -54,6 +54,7 @@ struct ppsched_options {
     const char *unshard; /* --unshard, or NULL */
     const char *copy;    /* --copy, or NULL */
     size_t copy_rate;    /* --copy-rate in bytes a second, or 0 */
+    const char *offload; /* --offload, or NULL */
     bool reduce_beside;
     double pair_cost;      /* time of a pair over the sum of its two */
     const char *import;    /* --import, or NULL */
@@ -313,6 +314,11 @@ int ppsched_fits(void *ctx, const struct pp_schedule *s, bool *yes,
 /* Chooses the channel depth of p->schedule, for --depth auto. Leaves a schedule
  * that does not run to ppsched_prove. */
 int ppsched_choose_depth(struct ppsched *p) PP_MUST_USE;
+
+/* Replaces s, which is lowered and without copies, by the fastest order that is
+ * found with OFFLOADs and RELOADs and fits into --memory. */
+int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
+                    struct pp_err *err) PP_MUST_USE;
 
 /* Prints the lower bound of a schedule that was simulated, and the gap. */
 void ppsched_print_bound(struct pp_json_writer *w, const struct pp_sim *sim,

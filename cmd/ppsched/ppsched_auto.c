@@ -37,6 +37,23 @@ static struct pp_load slot_of(const struct pp_stage_node *n, int n_slices)
                      : (struct pp_load){.f_to_w = slot};
 }
 
+/* Fills the times of copies, if activations may leave. */
+static int fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
+                       double **copy, struct pp_err *err)
+{
+    const struct pp_graph *g = &p->manifest.graph;
+    const struct pp_costs *costs = &p->costs.costs;
+    if (!room->limit ||
+        (!p->options.offload && !pp_schedule_copies(p->schedule)))
+        return 0;
+    room->copy = *copy = calloc((size_t)g->n_stages, sizeof **copy);
+    for (int s = 0; *copy && s < g->n_stages; s++)
+        (*copy)[s] = costs->time(
+            costs->ctx,
+            (struct pp_action){.stage = s, .peer = -1, .op = PP_OFFLOAD});
+    return *copy ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+}
+
 /* Fills the limits of --memory. Parameters are taken off limits in bytes. */
 static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
                      double **limit, struct pp_load **load, struct pp_err *err)
@@ -56,7 +73,7 @@ static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
         (*load)[s] = o->memory_is_slots
                          ? slot_of(&g->stages[s], g->n_slices)
                          : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
-    *room = (struct pp_memory_limit){*limit, *load};
+    *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
     return 0;
 }
 
@@ -66,19 +83,21 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
     struct pp_err *err = &p->tool->err;
     struct pp_costs costs = p->costs.costs;
     struct pp_memory_limit room = {0};
-    double *limit = NULL;
+    double *limit = NULL, *copy = NULL;
     struct pp_load *load = NULL;
     bool split, pairs;
     find_features(s, &split, &pairs);
     if (pairs && costs.pair_saving > 0)
         costs = (struct pp_costs){.time = paired_time, .ctx = &p->costs.costs};
-    int rc = fill_room(p, &room, &limit, &load, err);
+    int rc = fill_room(p, &room, &limit, &load, err) ||
+             fill_copies(p, &room, &copy, err);
     if (!rc)
         rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
                                   &room, reached, p->options.seconds, b, err);
     free(limit);
     free(load);
-    return rc;
+    free(copy);
+    return rc ? -1 : 0;
 }
 
 /* --- auto --- */
@@ -93,7 +112,7 @@ static void show_progress(void *ctx, double best, double bound)
 
 /* A limit of the search, the same for all ranks. */
 struct limit {
-    bool set, in_bytes;
+    bool set, in_bytes, whole; /* whole: with B alone */
     double most; /* of a rank: bytes of all that it allocates, or slots */
 };
 
@@ -111,7 +130,7 @@ static int search_within(struct ppsched *p, const struct limit *l,
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
     struct pp_search_options so = {.costs = &p->costs.costs,
                                    .room = l->set ? &room : NULL,
-                                   .split = !o->whole_backward,
+                                   .split = !o->whole_backward && !l->whole,
                                    .span = o->minimize == PPSCHED_SPAN,
                                    .seed = (uint64_t)o->seed,
                                    .seconds = seconds,
@@ -175,7 +194,7 @@ static int measure(const struct ppsched *p, const struct pp_schedule *s,
 static int try_limit(struct ppsched *p, double time, double *limit,
                      bool in_bytes, bool *yes, struct pp_err *err)
 {
-    const struct limit l = {true, in_bytes, *limit};
+    const struct limit l = {.set = true, .in_bytes = in_bytes, .most = *limit};
     struct pp_schedule s = {0};
     struct pp_err why = {0};
     double took, most;
@@ -217,16 +236,77 @@ static int shrink(struct ppsched *p, bool in_bytes, struct pp_err *err)
     return 0;
 }
 
+/* --- offloading --- */
+
+/* An order to add copies to. */
+struct start_order {
+    double times; /* its limit over that of --memory; 0: none */
+    bool whole;
+};
+
+/* Searches a candidate, adds copies so that it fits, and takes it if it is the
+ * fastest so far. An order that does not fit is no failure; *why has the
+ * reason. */
+static int try_offload(struct ppsched *p, const struct limit *most,
+                       const struct start_order *c, double seconds,
+                       double *least, struct pp_err *why)
+{
+    const struct limit l = {c->times > 0, most->in_bytes, c->whole,
+                            c->times * most->most};
+    struct pp_err *err = &p->tool->err, none = {0};
+    struct pp_schedule s = {0};
+    struct pp_sim sim = {0};
+    int rc = search_within(p, &l, seconds, &s, &none) ||
+             (c->times != 1 && ppsched_offload(p, &s, &none)) ||
+             pp_simulate(&s, &p->costs.costs, s.channel_depth, &sim, &none);
+    if (!rc && sim.makespan < *least * (1 - 1e-9)) {
+        struct pp_schedule slower = p->built;
+        *least = sim.makespan;
+        p->built = s;
+        s = slower;
+    }
+    pp_sim_finish(&sim);
+    pp_schedule_finish(&s);
+    if (rc && none.code != PP_EXIT_NO)
+        return pp_fail(err, none.code, "%s", none.text);
+    if (rc)
+        *why = none;
+    return 0;
+}
+
+/* Searches with and without copies. Activations between I and W cannot leave,
+ * so orders of whole backwards are among the candidates. */
+static int search_offloaded(struct ppsched *p, const struct limit *most)
+{
+    static const struct start_order all[] = {
+        {1, false}, {2, false}, {2, true}, {0, false}, {0, true}};
+    enum { N = sizeof all / sizeof *all };
+    double least = INFINITY;
+    struct pp_err why = {0};
+    pp_schedule_finish(&p->built);
+    if (pp_schedule_init(&p->built, &p->manifest.graph, "auto",
+                         p->options.n_microbatches, &p->tool->err))
+        return -1;
+    for (int i = 0; i < N; i++)
+        if (try_offload(p, most, &all[i], p->options.seconds / N, &least, &why))
+            return -1;
+    return least < INFINITY ? 0
+                            : pp_fail(&p->tool->err, why.code, "%s", why.text);
+}
+
 int ppsched_auto(struct ppsched *p)
 {
     const struct ppsched_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
-    const struct limit l = {o->has_memory, o->has_memory && !o->memory_is_slots,
-                            (double)o->memory};
+    const struct limit l = {.set = o->has_memory,
+                            .in_bytes = o->has_memory && !o->memory_is_slots,
+                            .most = (double)o->memory};
     struct pp_schedule found = {0};
     if (o->has_memory && !o->memory_is_slots && !p->costs.sized)
         return tool_usage(p->tool, "--memory: the stages have no sizes; give "
                                    "the limit in slots, without a suffix");
+    if (o->offload)
+        return search_offloaded(p, &l);
     int rc = search_within(p, &l, o->seconds, &found, err);
     pp_schedule_finish(&p->built);
     p->built = found;

@@ -19,6 +19,7 @@ enum {
     DEFAULT_WIDTH = 100
 };
 
+static const char *const offload_words[] = {"auto", NULL};
 static const char *const minimize_words[] = {"time", "span", "memory", NULL};
 static const char *const dialect_words[] = {"pytorch", "no-wait", NULL};
 static const char *const export_words[] = {"csv", "csv-comms", NULL};
@@ -165,6 +166,8 @@ const struct tool_option ppsched_option_table[] = {
      .parse = parse_memory_limit},
     {0, "max-in-flight", "N", "most microbatches in flight on a rank",
      .parse = parse_slot_limit, .excludes = "memory"},
+    {0, "offload", "auto", "offload activations that do not fit", AT(offload),
+     .words = offload_words, .needs = "memory|max-in-flight"},
     {0, "objective", "NAME", "that trains, as of pprun (sft)", AT(objective),
      .words = pp_objective_names},
     {0, "depth", "N", "messages in flight on a channel (1), or auto", AT(depth),

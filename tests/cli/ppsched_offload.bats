@@ -50,3 +50,57 @@ setup() {
     [ "$status" -eq 0 ]
     [ "$stderr" = 'ppsched: pprun cannot run this plan: /schedule/actions: OFFLOAD and RELOAD, which pprun does not run so far' ]
 }
+
+# step ARGS...: the makespan at the channel depth of 8 ranks and 32 microbatches.
+step() {
+    ppsched -q -p 8 -m 32 --stats "$@" | jq -r '.at_depth.makespan'
+}
+
+@test "1f1b takes half its memory and no more time" {
+    [ "$(step -s 1f1b)" = 117 ]
+    # A forward and a backward take 3, and so may a copy.
+    for copy in 0 1 2 2.5 3; do
+        [ "$(step -s 1f1b --max-in-flight 4 --offload auto --copy $copy)" = 117 ]
+    done
+    [ "$(step -s 1f1b --max-in-flight 3 --offload auto --copy 2)" = 117 ]
+    # Slower copies cost time; a limit without copies is refused.
+    [ "$(step -s 1f1b --max-in-flight 4 --offload auto --copy 4)" -gt 117 ]
+    run -1 --separate-stderr ppsched -p 8 -m 32 -s 1f1b --max-in-flight 4
+    [[ "$stderr" == *"rank 0 keeps 8 slots alive"* ]]
+}
+
+@test "--offload auto keeps to the limit, and adds no needless copies" {
+    ppsched -q -p 8 -m 16 -s 1f1b --max-in-flight 4 --offload auto --copy 2 \
+        -o plan.json
+    [ "$(ppsched --check plan.json)" = 'valid, canonical' ]
+    ppsched --stats plan.json | jq -e '.peak | max == 4'
+    # The last four ranks fit as they are.
+    jq -e '[.schedule.actions[] | contains("OFFLOAD")]
+        == [true, true, true, true, false, false, false, false]' plan.json
+    ppsched -q -p 8 -m 16 -s 1f1b --max-in-flight 8 --offload auto --copy 2 |
+        jq -e '[.schedule.actions[] | contains("OFFLOAD")] | any | not'
+    # An order of another program.
+    ppsched -p 4 -m 8 -s gpipe --export csv -o gpipe.csv
+    ppsched --import gpipe.csv --max-in-flight 3 --offload auto --copy 1 --stats |
+        jq -e '.peak | max == 3'
+    run -1 --separate-stderr ppsched -p 2 -m 4 -s dualpipe --max-in-flight 1 \
+        --offload auto
+    [[ "$stderr" == *"has no room for '"*"' even if all other activations are offloaded" ]]
+}
+
+@test "-s auto is no slower with copies, and counts them in its bound" {
+    local limit=2
+    for copy in 0.5 4; do
+        with=$(ppsched -q -p 4 -m 8 -s auto --time 0.3 --max-in-flight $limit \
+            --offload auto --copy $copy --stats)
+        without=$(ppsched -q -p 4 -m 8 -s auto --time 0.3 \
+            --max-in-flight $limit --stats)
+        jq -ne --argjson a "$with" --argjson b "$without" \
+            '$a.at_depth.makespan <= $b.at_depth.makespan
+            and $a.lower_bound <= $b.lower_bound
+            and ($a.peak | max) <= 2'
+    done
+    # 1f1b needs 4 slots for 33; without copies two slots take 41.
+    ppsched -q -p 4 -m 8 -s auto --time 0.3 --max-in-flight 2 --offload auto \
+        --copy 1 --stats | jq -e '.makespan <= 33'
+}

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 /* Tests OFFLOAD and RELOAD: the rules of the checker, the memory of a rank and
- * of the host against a count by hand on random schedules, and times that are
- * easy to follow. test_sched_times compares all times with ticks. */
+ * of the host against a count by hand on random schedules, times that are easy
+ * to follow, and the choice of copies and its bound against all choices.
+ * test_sched_times compares all times with ticks. */
 #include "sched_copies.h"
+#include "schedule/bound/bound.h"
+#include "schedule/offload/offload.h"
 
 #define ROW1 "1RECV_F0 1F0 1B0 1SEND_B0 1RECV_F1 1F1 1B1 1SEND_B1"
 
@@ -218,10 +221,158 @@ static void test_times(void)
        "copies of one direction follow each other");
 }
 
+/* --- the choice of copies, against all choices --- */
+
+/* Every way to put copies into the first row of a schedule within a limit. */
+struct brute {
+    struct pp_schedule *s;
+    const struct pp_row *from;
+    const struct pp_costs *costs;
+    int limit, live, state[4]; /* by microbatch: 0 to come, 1 here, 2 away,
+                                  3 back, 4 over */
+    double least;
+    int n;
+};
+
+static void try_all(struct brute *b, size_t at)
+{
+    struct pp_row *to = &b->s->rows[0];
+    struct pp_err err = {0};
+    if (at == b->from->n) {
+        double end;
+        if (pp_run_time(b->s, b->costs, b->s->channel_depth, false, &end, &err))
+            abort();
+        b->least = fmin(b->least, end);
+        b->n++;
+        return;
+    }
+    struct pp_action a = b->from->actions[at];
+    int m = a.microbatch, opens = a.op == PP_F;
+    bool compute = pp_is_compute(a.op);
+    if (!compute || (opens ? b->live < b->limit : b->state[m] % 2 == 1)) {
+        int before = b->state[m];
+        to->actions[to->n++] = a;
+        if (compute) {
+            b->state[m] = opens ? 1 : 4;
+            b->live += opens ? 1 : -1;
+        }
+        try_all(b, at + 1);
+        if (compute) {
+            b->state[m] = before;
+            b->live -= opens ? 1 : -1;
+        }
+        to->n--;
+    }
+    /* Copies stand before compute actions. */
+    for (int k = 0; k < b->s->n_microbatches && compute; k++) {
+        bool out = b->state[k] == 1, in = b->state[k] == 2;
+        if (!(out || in) || (in && b->live == b->limit))
+            continue;
+        to->actions[to->n++] =
+            (struct pp_action){.stage = 0,
+                               .microbatch = k,
+                               .peer = -1,
+                               .op = out ? PP_OFFLOAD : PP_RELOAD};
+        b->state[k]++;
+        b->live += out ? -1 : 1;
+        try_all(b, at);
+        b->live -= out ? -1 : 1;
+        b->state[k]--;
+        to->n--;
+    }
+}
+
+/* Returns the least makespan of all choices. */
+static double brute_force(const struct pp_schedule *s,
+                          const struct pp_costs *costs, int limit)
+{
+    struct pp_schedule copy;
+    struct pp_err err = {0};
+    struct pp_action none = {.op = PP_W};
+    if (pp_schedule_copy(s, &copy, &err))
+        abort();
+    for (int i = 0; i < 8; i++)
+        if (pp_schedule_add(&copy, 0, none, &err))
+            abort();
+    copy.rows[0].n = 0;
+    struct brute b = {&copy, &s->rows[0], costs, .limit = limit,
+                      .least = INFINITY};
+    try_all(&b, 0);
+    pp_schedule_finish(&copy);
+    return b.least;
+}
+
+static double chosen(const struct pp_schedule *s, const struct pp_costs *costs,
+                     int limit, const struct pp_bound *bound)
+{
+    const double load[2] = {1, 1}, room[2] = {limit, 8};
+    const struct pp_offload_options o = {costs, load, room};
+    struct pp_schedule copy;
+    struct pp_err err = {0};
+    double end = INFINITY;
+    if (pp_schedule_copy(s, &copy, &err))
+        abort();
+    if (pp_offload(&copy, &o, &err) == 0 &&
+        (pp_check(&copy, &err) ||
+         pp_run_time(&copy, costs, copy.channel_depth, false, &end, &err) ||
+         pp_row_slots(&copy, 0) > limit || end < bound->makespan - 1e-9)) {
+        printf("# %s\n", err.text);
+        end = -1;
+    }
+    pp_schedule_finish(&copy);
+    return end;
+}
+
+static void test_choice(void)
+{
+    int n = 0, best = 0, below = 0, unfit = 0, unbound = 0;
+    double worst = 1;
+    for (int p = 1; p <= 2; p++)
+        for (int m = 2; m <= 4; m++)
+            for (int limit = 1; limit < m; limit++)
+                for (int copy = 0; copy <= 4; copy++) {
+                    struct fixture f;
+                    chain(&f, p, 1, PP_PLACEMENT_LOOP);
+                    struct pp_literal_costs literal = {.graph = &f.graph,
+                                                       .f = 2,
+                                                       .i = 2,
+                                                       .w = 2,
+                                                       .copy = copy,
+                                                       .textbook = true};
+                    const struct pp_costs costs = {pp_literal_time, &literal};
+                    const double limits[2] = {limit, 8}, time[2] = {copy, copy};
+                    const struct pp_load load[2] = {{.f_to_w = 1},
+                                                    {.f_to_w = 1}};
+                    const struct pp_memory_limit room = {limits, load, time};
+                    struct pp_bound bound;
+                    if (emit(&f, "gpipe", m, 0) || pp_lower(&f.s, &f.err) ||
+                        pp_bound(&f.graph, m, false, &costs, &room, &bound,
+                                 &f.err))
+                        abort();
+                    double all = brute_force(&f.s, &costs, limit);
+                    double one = chosen(&f.s, &costs, limit, &bound);
+                    n++;
+                    best += one == all;
+                    below += one < all;
+                    unfit += one == INFINITY && all < INFINITY;
+                    unbound += bound.makespan > all + 1e-9;
+                    if (one < INFINITY && all < INFINITY)
+                        worst = fmax(worst, one / all);
+                    drop(&f);
+                }
+    printf("# %d of %d are the best, the worst is %.3f times it\n", best, n,
+           worst);
+    ok(below == 0, "no choice is better than the best of all");
+    ok(unbound == 0, "no bound is above the best of all");
+    ok(unfit == 0, "where any choice fits, one is found");
+    ok(best >= n * 2 / 3 && worst < 1.15, "most choices are the best");
+}
+
 int main(void)
 {
     test_rules();
     test_memory();
     test_times();
+    test_choice();
     return done();
 }

@@ -143,6 +143,20 @@ static int raise_by_windows(const struct pp_bound_case *c, double reached,
     return windows < 0 ? -1 : 0;
 }
 
+/* Raises the bound by the rule for copies to the host. */
+static int raise_by_copies(const struct pp_bound_case *c,
+                           const struct pp_memory_limit *room,
+                           struct pp_bound *b, struct pp_err *err)
+{
+    double *hold = pp_bound_holds(c, err), makespan = hold ? 0 : -1;
+    for (int r = 0; r < c->g->n_rows && makespan >= 0; r++) {
+        makespan = pp_bound_offload(c, room, r, hold, err);
+        take(b, makespan, "copies", r);
+    }
+    free(hold);
+    return makespan < 0 ? -1 : 0;
+}
+
 /* Refutes makespans below reached in so many seconds; 0: none. */
 static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
                       const struct pp_costs *costs,
@@ -150,6 +164,9 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
                       double seconds, struct pp_bound *b, struct pp_err *err)
 {
     const struct pp_graph *g = c->g;
+    const struct pp_memory_limit *copied = room && room->copy ? room : NULL;
+    if (copied)
+        room = NULL;
     *b = (struct pp_bound){.row = -1, .rule = "critical path"};
     int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c->n, err) ||
                      pp_bound_read(c, split, costs, room, err)
@@ -163,6 +180,8 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
         rc = pp_bound_events(c, err);
         rc = rc ? rc : bound_rows(c, b, err);
     }
+    if (!rc && copied && copied->limit && g->n_copies == 1 && c->uniform)
+        rc = raise_by_copies(c, copied, b, err);
     if (!rc && reached > b->makespan * (1 + 1e-9) && g->n_copies == 1 &&
         c->limit && c->uniform)
         rc = raise_by_windows(c, reached, seconds, b, err);

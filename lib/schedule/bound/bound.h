@@ -16,6 +16,9 @@
  *   Little's law   microbatches times the least time that each is held, over
  *                  the memory of a rank, plus the memory that cannot be used
  *                  yet at the start or any more at the end
+ *   copies         if activations can be offloaded, in place of all rules on
+ *                  memory: the same with the time of two copies, for as many
+ *                  microbatches as can be copied; only if all are alike
  *   unequal microbatches
  *                  if they differ: each rank as one machine with the true
  *                  times, in any order, and each microbatch's own path

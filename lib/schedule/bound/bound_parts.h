@@ -151,6 +151,13 @@ double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
  * start of F to the end of I. The caller frees it. NULL if memory runs out. */
 double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
 
+/* Returns the bound for a rank whose activations can leave for the host, of a
+ * case that has no limit itself, or -1 if memory runs out. hold is that of
+ * pp_bound_holds. */
+double pp_bound_offload(const struct pp_bound_case *c,
+                        const struct pp_memory_limit *room, int row,
+                        const double *hold, struct pp_err *err);
+
 /* Returns the bound by Little's law for a rank with a limit, or -1 if memory
  * runs out. */
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,

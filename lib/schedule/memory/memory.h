@@ -141,6 +141,8 @@ static inline struct pp_load pp_load_of(const struct pp_stage_bytes *b,
 struct pp_memory_limit {
     const double *limit;        /* per row; NULL: no limit */
     const struct pp_load *load; /* per stage; read only if there is a limit */
+    const double *copy; /* per stage: time of an OFFLOAD or RELOAD; NULL: there
+                           are none. Read only by bounds */
 };
 
 /* Private to lib/schedule/memory. Fills offsets, arena_bytes and the peaks from
