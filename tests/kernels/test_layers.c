@@ -559,9 +559,58 @@ static void operations(void)
     }
 }
 
+/* The kernels that run although the first product fails. */
+static struct {
+    int products, activations;
+} after;
+
+static PP_LINEAR_FWD(fail_product)
+{
+    (void)y, (void)x, (void)w, (void)b, (void)r, (void)N, (void)C, (void)OC;
+    (void)ldy, (void)ldx, (void)stream;
+    after.products++;
+    return 7;
+}
+
+static PP_SWIGLU_FWD(count_activation)
+{
+    (void)y, (void)gu, (void)N, (void)C, (void)stream;
+    after.activations++;
+    return 0;
+}
+
+/* Tests that the first error of a call ends it, and stays. */
+static void errors(void)
+{
+    struct pp_model m = rig_model();
+    struct pp_kernels k = pp_kernels_f64;
+    struct pp_err err = {0};
+    struct rig r;
+    k.linear_fwd = fail_product;
+    k.swiglu_fwd = count_activation;
+    rig_init(&r, &m, PP_UNIT_LAYER, &k, &packed, 0);
+    const struct pp_call c = rig_call(&r, PP_IN_FORWARD, &err);
+    ok(pp_layer_fwd(&c, r.y.at, r.x.at) == -1 && err.code == PP_EXIT_SYSTEM,
+       "a layer whose kernel fails fails");
+    is_str(err.text, "model.layers.0: a kernel of cpu-f64 failed: code 7",
+           "and says so");
+    ok(after.products == 1 && after.activations == 0,
+       "no kernel runs after the first error");
+    PP_TRY(&c, pp_fail(&err, PP_EXIT_INPUT, "later"));
+    ok(pp_layer_bwd_weight(&c) == -1 && err.code == PP_EXIT_SYSTEM,
+       "the first error stays");
+    err = (struct pp_err){0};
+    PP_TRY(&c, 0);
+    ok(!pp_call_failed(&c), "without an error a call goes on");
+    PP_TRY(&c, -1);
+    ok(pp_call_failed(&c), "a failure without a text is one, too");
+    rig_finish(&r);
+}
+
 int main(void)
 {
     operations();
+    errors();
     for (size_t i = 0; i < N_VARIANTS; i++) {
         if (i % (size_t)fewer() == 0)
             gradients(&variants[i]);

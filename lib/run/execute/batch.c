@@ -48,11 +48,6 @@ void pp_batch_finish(struct pp_batch *b)
     *b = (struct pp_batch){0};
 }
 
-static bool is_token(const struct pp_batch *b, int32_t id)
-{
-    return id >= 0 && id < b->vocab;
-}
-
 /* A part of a sequence. The sequence is rows [start, end) of a bin, the first n
  * of them real; the part is rows [from, to). */
 struct rows {
@@ -70,72 +65,87 @@ static int32_t smaller(int32_t a, int32_t b)
     return a < b ? a : b;
 }
 
-static int32_t word_here(const struct pp_batch_part *part, int32_t id)
+/* A view in the making. */
+struct view {
+    struct pp_batch *b;
+    const struct pp_bin *bin;
+    const struct pp_batch_part *part;
+    struct pp_microbatch *mb;
+    int32_t bad; /* an id that is not a token, once one is found */
+};
+
+static int32_t word_here(const struct view *v, int32_t id)
 {
-    return pp_word_here(part->first_word, part->n_words, id);
+    return pp_word_here(v->part->first_word, v->part->n_words, id);
+}
+
+/* Reports whether an id is a token, and notes one that is not. */
+static bool is_token(struct view *v, int32_t id)
+{
+    bool is = id >= 0 && id < v->b->vocab;
+    v->bad = is ? v->bad : id;
+    return is;
 }
 
 enum { NO_TARGET = -1 };
 
-static void score_row(struct pp_batch *b, struct pp_microbatch *mb, int32_t row,
-                      int32_t target)
+static void score_row(struct view *v, int32_t row, int32_t target)
 {
-    b->scored_rows[mb->scored.n] = row;
-    b->targets[mb->scored.n++] = target;
+    struct pp_scored_rows *s = &v->mb->scored;
+    v->b->scored_rows[s->n] = row;
+    v->b->targets[s->n++] = target;
 }
 
 /* Writes what row `at`, of position t of the bin, has for multi-token
  * prediction. */
-static bool look_ahead(struct pp_batch *b, const struct pp_bin *bin,
-                       const struct pp_batch_part *part, int32_t t,
-                       int32_t real_end, int32_t at, struct pp_microbatch *mb,
-                       int32_t *bad)
+static bool look_ahead(struct view *v, int32_t t, int32_t real_end, int32_t at)
 {
-    b->next_ids[at] =
-        t + 1 < real_end ? word_here(part, bin->input_ids[t + 1]) : -1;
-    if (t + 2 >= real_end || bin->labels[t + 2] == PP_LABEL_IGNORE)
+    struct pp_scored_rows *s = &v->mb->ahead.scored;
+    const int32_t *labels = v->bin->labels;
+    v->b->next_ids[at] =
+        t + 1 < real_end ? word_here(v, v->bin->input_ids[t + 1]) : -1;
+    if (t + 2 >= real_end || labels[t + 2] == PP_LABEL_IGNORE)
         return true;
-    *bad = bin->labels[t + 2];
-    b->ahead_rows[mb->ahead.scored.n] = at;
-    b->ahead_targets[mb->ahead.scored.n++] = word_here(part, *bad);
-    return is_token(b, *bad);
+    v->b->ahead_rows[s->n] = at;
+    v->b->ahead_targets[s->n++] = word_here(v, labels[t + 2]);
+    return is_token(v, labels[t + 2]);
 }
 
-/* Writes the rows of mb from `at` on. Returns false, with the id in *bad, if an
- * id is not a token. */
-static bool view_rows(struct pp_batch *b, const struct pp_bin *bin,
-                      const struct rows *r, const struct pp_batch_part *part,
-                      int32_t at, struct pp_microbatch *mb, int32_t *bad)
+/* Writes the rows of the microbatch from `at` on. Returns false if an id is not
+ * a token, as do the functions below. */
+static bool view_rows(struct view *v, const struct rows *r, int32_t at)
 {
+    const struct pp_batch_part *part = v->part;
+    const struct pp_bin *bin = v->bin;
     int32_t real_end = r->start + r->n;
     for (int32_t t = r->from; t < r->to; t++, at++) {
-        b->positions[at] = t < real_end ? t - r->start : 0;
-        b->input_ids[at] =
-            t < real_end ? word_here(part, bin->input_ids[t]) : -1;
-        if (t < real_end && !is_token(b, *bad = bin->input_ids[t]))
+        bool is_real = t < real_end;
+        v->b->positions[at] = is_real ? t - r->start : 0;
+        v->b->input_ids[at] = is_real ? word_here(v, bin->input_ids[t]) : -1;
+        if (is_real && !is_token(v, bin->input_ids[t]))
             return false;
-        if (part->ahead && !look_ahead(b, bin, part, t, real_end, at, mb, bad))
+        if (part->ahead && !look_ahead(v, t, real_end, at))
             return false;
         if (part->score_ends && t + 1 == real_end)
-            score_row(b, mb, at, NO_TARGET);
+            score_row(v, at, NO_TARGET);
         if (part->score_ends || t + 1 >= real_end ||
             bin->labels[t + 1] == PP_LABEL_IGNORE)
             continue;
         int32_t target =
             part->score_all ? bin->input_ids[t + 1] : bin->labels[t + 1];
-        if (!is_token(b, *bad = target))
+        if (!is_token(v, target))
             return false;
-        score_row(b, mb, at, word_here(part, target));
+        score_row(v, at, word_here(v, target));
     }
     return true;
 }
 
 /* Appends the rows that have a next token but no label for it. */
-static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
-                         const struct pp_batch_part *part,
-                         struct pp_microbatch *mb, int32_t *bad)
+static bool score_others(struct view *v)
 {
-    for (size_t i = 0; i < mb->n_sequences; i++) {
+    const struct pp_batch *b = v->b;
+    const struct pp_bin *bin = v->bin;
+    for (size_t i = 0; i < v->mb->n_sequences; i++) {
         int32_t of = b->sequence[i], start = bin->cu_seqlens_padded[of];
         int32_t n = bin->cu_seqlens[of + 1] - bin->cu_seqlens[of];
         int32_t first = b->cu_seqlens_padded[i];
@@ -144,40 +154,30 @@ static bool score_others(struct pp_batch *b, const struct pp_bin *bin,
             int32_t next = b->positions[at] + 1;
             if (next >= n || bin->labels[start + next] != PP_LABEL_IGNORE)
                 continue;
-            if (!is_token(b, *bad = bin->input_ids[start + next]))
+            if (!is_token(v, bin->input_ids[start + next]))
                 return false;
-            score_row(b, mb, at, word_here(part, *bad));
+            score_row(v, at, word_here(v, bin->input_ids[start + next]));
         }
     }
     return true;
 }
 
-static int fail_token(const struct pp_batch *b, size_t bin, int32_t bad,
-                      struct pp_err *err)
-{
-    return pp_fail(err, PP_EXIT_INPUT,
-                   "packed data: bin %zu: id '%d' is not in the vocabulary of "
-                   "%d",
-                   bin, bad, b->vocab);
-}
-
 /* Appends a part of a sequence; it may be empty. Its keys are those of the
  * whole sequence up to its last row, from row first_key on. */
-static bool view_part(struct pp_batch *b, const struct pp_bin *bin,
-                      const struct rows *r, const struct pp_batch_part *part,
-                      int32_t first_key, struct pp_microbatch *mb, int32_t *bad)
+static bool view_part(struct view *v, const struct rows *r, int32_t first_key)
 {
+    struct pp_batch *b = v->b;
     if (r->from >= r->to)
         return true;
     int32_t real = larger(smaller(r->to, r->start + r->n) - r->from, 0);
     int32_t before = real > 0 ? r->from - r->start : 0;
-    size_t at = mb->n_sequences++;
+    size_t at = v->mb->n_sequences++;
     int32_t row = b->cu_seqlens_padded[at];
     b->cu_seqlens[at + 1] = b->cu_seqlens[at] + real;
     b->cu_seqlens_padded[at + 1] = row + r->to - r->from;
     b->sequence[at] = (int32_t)r->sequence;
     b->keys[at] = (struct pp_attention_keys){first_key, before + real, before};
-    return view_rows(b, bin, r, part, row, mb, bad);
+    return view_rows(v, r, row);
 }
 
 static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
@@ -189,21 +189,19 @@ static struct rows sequence_of(const struct pp_bin *bin, uint32_t i)
 }
 
 /* Appends the rows of sequence i that are in the slice; there may be none. */
-static bool view_slice(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
-                       const struct pp_batch_part *part,
-                       struct pp_microbatch *mb, int32_t *bad)
+static bool view_slice(struct view *v, uint32_t i)
 {
-    int32_t first = (int32_t)mb->slice.first_row,
-            end = first + (int32_t)mb->tokens;
-    struct rows r = sequence_of(bin, i);
+    struct pp_microbatch *mb = v->mb;
+    int32_t first = (int32_t)mb->slice.first_row;
+    struct rows r = sequence_of(v->bin, i);
     r.from = larger(r.start, first);
-    r.to = smaller(r.end, end);
+    r.to = smaller(r.end, first + (int32_t)mb->tokens);
     if (r.from > r.start && r.from < smaller(r.to, r.start + r.n))
         mb->slice.context = (size_t)(r.from - r.start);
     /* The keys of the context come before those of the slice. */
-    int32_t row = b->cu_seqlens_padded[mb->n_sequences];
+    int32_t row = v->b->cu_seqlens_padded[mb->n_sequences];
     int32_t key = mb->n_sequences ? row + (int32_t)mb->slice.context : 0;
-    return view_part(b, bin, &r, part, key, mb, bad);
+    return view_part(v, &r, key);
 }
 
 /* The context-parallel ranks that share sequences. */
@@ -216,19 +214,16 @@ struct sharing {
 
 /* Appends the two chunks of sequence i of a rank, and lists where the ranks
  * have the keys of the sequence. */
-static bool view_chunks(struct pp_batch *b, const struct pp_bin *bin,
-                        uint32_t i, const struct pp_batch_part *part,
-                        struct sharing *s, struct pp_microbatch *mb,
-                        int32_t *bad)
+static bool view_chunks(struct view *v, uint32_t i, struct sharing *s)
 {
-    struct rows r = sequence_of(bin, i);
+    struct rows r = sequence_of(v->bin, i);
     int32_t last = 2 * s->ranks - 1, start = r.start;
     int32_t length = (r.end - start) / (last + 1);
     const int32_t chunks[] = {s->rank, last - s->rank};
     for (int k = 0; k < 2; k++) {
         r.from = start + chunks[k] * length;
         r.to = r.from + length;
-        if (!view_part(b, bin, &r, part, s->key, mb, bad))
+        if (!view_part(v, &r, s->key))
             return false;
     }
     int32_t first = s->key / s->ranks;
@@ -244,14 +239,12 @@ static bool view_chunks(struct pp_batch *b, const struct pp_bin *bin,
 }
 
 /* Appends all of sequence i, whose keys nobody else has. */
-static bool view_whole(struct pp_batch *b, const struct pp_bin *bin, uint32_t i,
-                       const struct pp_batch_part *part,
-                       struct pp_microbatch *mb, int32_t *bad)
+static bool view_whole(struct view *v, uint32_t i)
 {
-    struct rows r = sequence_of(bin, i);
+    struct rows r = sequence_of(v->bin, i);
     r.from = r.start;
     r.to = r.end;
-    return view_part(b, bin, &r, part, 0, mb, bad);
+    return view_part(v, &r, 0);
 }
 
 /* Room for the arrays of spans: behind the rows of a rank, which are at most
@@ -300,78 +293,71 @@ static void add_whole(const struct pp_bin *bin, uint32_t i,
 
 /* Appends the sequences [first, end) of the bin, which are on as many ranks
  * each, as a span. */
-static bool view_span(struct pp_batch *b, const struct pp_bin *bin,
-                      uint32_t first, uint32_t end,
-                      const struct pp_batch_part *part, struct span_arrays *at,
-                      struct pp_microbatch *mb, int32_t *bad)
+static bool view_span(struct view *v, uint32_t first, uint32_t end,
+                      struct span_arrays *at)
 {
-    int n = bin->ranks[first].n;
-    size_t first_part = mb->n_sequences;
+    const struct pp_bin *bin = v->bin;
+    int n = bin->ranks[first].n, rank = v->part->rank;
+    size_t first_part = v->mb->n_sequences;
     struct pp_cp_span s = {.ranks = n,
-                           .first = part->rank / n * n,
+                           .first = rank / n * n,
                            .first_row =
-                               (size_t)b->cu_seqlens_padded[first_part]};
+                               (size_t)v->b->cu_seqlens_padded[first_part]};
     for (uint32_t i = first; i < end; i++) {
         const struct rows r = sequence_of(bin, i);
-        if (pp_range_has(bin->ranks[i], part->rank))
+        if (pp_range_has(bin->ranks[i], rank))
             s.tokens += (size_t)((r.end - r.start) / n);
     }
-    struct sharing of = {n, part->rank - s.first, (int32_t)s.tokens, 0,
-                         at->order};
+    struct sharing of = {n, rank - s.first, (int32_t)s.tokens, 0, at->order};
     at->whole_cu[0] = at->whole_cu_padded[0] = 0;
     for (uint32_t i = first; i < end; i++) {
-        if (!pp_range_has(bin->ranks[i], part->rank))
+        if (!pp_range_has(bin->ranks[i], rank))
             continue;
         add_whole(bin, i, at, &s);
-        if (n > 1 ? !view_chunks(b, bin, i, part, &of, mb, bad)
-                  : !view_whole(b, bin, i, part, mb, bad))
+        if (n > 1 ? !view_chunks(v, i, &of) : !view_whole(v, i))
             return false;
     }
-    s.n_sequences = mb->n_sequences - first_part;
+    s.n_sequences = v->mb->n_sequences - first_part;
     if (!s.n_sequences)
         return true;
-    take_bounds(b, at, first_part, &s);
-    b->spans[mb->n_spans++] = s;
+    take_bounds(v->b, at, first_part, &s);
+    v->b->spans[v->mb->n_spans++] = s;
     return true;
 }
 
 /* Appends all spans of a bin. Sequences on more ranks come first. */
-static bool view_spans(struct pp_batch *b, const struct pp_bin *bin,
-                       const struct pp_batch_part *part,
-                       struct pp_microbatch *mb, int32_t *bad)
+static bool view_spans(struct view *v)
 {
-    struct span_arrays at = {
-        b->positions + mb->tokens, b->input_ids + mb->tokens,
-        b->scored_rows + mb->tokens, b->targets + mb->tokens, b->order};
+    const struct pp_batch *b = v->b;
+    const struct pp_bin *bin = v->bin;
+    size_t n = v->mb->tokens;
+    struct span_arrays at = {b->positions + n, b->input_ids + n,
+                             b->scored_rows + n, b->targets + n, b->order};
     for (uint32_t i = 0, end; i < bin->n_sequences; i = end) {
         for (end = i;
              end < bin->n_sequences && bin->ranks[end].n == bin->ranks[i].n;)
             end++;
-        if (!view_span(b, bin, i, end, part, &at, mb, bad))
+        if (!view_span(v, i, end, &at))
             return false;
     }
     return true;
 }
 
 /* Appends the rows of a rank that shares all sequences. */
-static bool view_shared(struct pp_batch *b, const struct pp_bin *bin,
-                        const struct pp_batch_part *part,
-                        struct pp_microbatch *mb, int32_t *bad)
+static bool view_shared(struct view *v)
 {
-    struct sharing all = {part->n_ranks, part->rank, (int32_t)mb->tokens, 0,
-                          b->order};
-    for (uint32_t i = 0; i < bin->n_sequences; i++)
-        if (!view_chunks(b, bin, i, part, &all, mb, bad))
+    struct sharing all = {v->part->n_ranks, v->part->rank,
+                          (int32_t)v->mb->tokens, 0, v->b->order};
+    for (uint32_t i = 0; i < v->bin->n_sequences; i++)
+        if (!view_chunks(v, i, &all))
             return false;
     return true;
 }
 
-static bool view_slices(struct pp_batch *b, const struct pp_bin *bin,
-                        const struct pp_batch_part *part,
-                        struct pp_microbatch *mb, int32_t *bad)
+static bool view_slices(struct view *v)
 {
-    for (uint32_t i = 0; i < bin->n_sequences; i++)
-        if (!view_slice(b, bin, i, part, mb, bad))
+    for (uint32_t i = 0; i < v->bin->n_sequences; i++)
+        if (!view_slice(v, i))
             return false;
     return true;
 }
@@ -409,34 +395,37 @@ static struct pp_microbatch empty_view(const struct pp_batch *b,
     };
 }
 
-int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *v, bool sized,
+int pp_batch_view_bin(struct pp_batch *b, const struct pp_bin *bin, bool sized,
                       const struct pp_batch_part *part,
                       struct pp_host_microbatch *host, struct pp_err *err)
 {
     struct pp_microbatch *mb = &host->of;
-    int32_t bad;
+    struct view v = {b, bin, part, mb, 0};
     bool divided = part->n_ranks > 1;
     sized &= divided;
-    *mb = empty_view(b, v, part);
+    *mb = empty_view(b, bin, part);
     mb->spans = sized ? b->spans : NULL;
-    if (sized     ? !view_spans(b, v, part, mb, &bad)
-        : divided ? !view_shared(b, v, part, mb, &bad)
-                  : !view_slices(b, v, part, mb, &bad))
-        return fail_token(b, part->bin, bad, err);
+    bool good = sized     ? view_spans(&v)
+                : divided ? view_shared(&v)
+                          : view_slices(&v);
     mb->scored.n_labelled = mb->scored.n;
-    if (part->score_all && !part->score_ends &&
-        !score_others(b, v, part, mb, &bad))
-        return fail_token(b, part->bin, bad, err);
+    if (good && part->score_all && !part->score_ends)
+        good = score_others(&v);
+    if (!good)
+        return pp_fail(err, PP_EXIT_INPUT,
+                       "packed data: bin %zu: id '%d' is not in the vocabulary "
+                       "of %d",
+                       part->bin, v.bad, b->vocab);
     if (divided || part->n_slices > 1)
         mb->keys = (struct pp_key_rows){
             .of = sized ? NULL : b->keys,
             .n = sized     ? 0
-                 : divided ? v->tokens
+                 : divided ? bin->tokens
                            : mb->tokens + mb->slice.context,
             .order = divided && !sized ? b->order : NULL,
-            .n_whole = divided ? v->n_sequences : 0,
-            .whole_cu = v->cu_seqlens,
-            .whole_cu_padded = v->cu_seqlens_padded};
+            .n_whole = divided ? bin->n_sequences : 0,
+            .whole_cu = bin->cu_seqlens,
+            .whole_cu_padded = bin->cu_seqlens_padded};
     return 0;
 }
 

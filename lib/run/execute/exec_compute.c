@@ -20,166 +20,164 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
+/* An action at work on an engine. */
+struct exec_work {
+    struct pp_exec *e;
+    struct pp_engine *on;
+    struct pp_action a;
+    const struct pp_stage *stage;
+    struct pp_microbatch mb;
+    struct pp_host_microbatch host;
+    void *blocks[PP_N_STAGE_BLOCKS];
+    struct pp_err *err;
+};
+
 /* Hands the output of a stage to the callback, if there is one. */
-static int pass_output(const struct pp_exec *e, const struct pp_engine *on,
-                       const struct pp_microbatch *mb, struct pp_action a,
-                       const struct pp_passed *from, struct pp_err *err)
+static int pass_output(const struct exec_work *w, const struct pp_passed *from)
 {
-    const struct pp_edges *x = &on->stages[a.stage].out;
+    const struct pp_exec *e = w->e;
+    const struct pp_edges *x = &w->stage->out;
     for (size_t i = 0; e->pass->output && i < x->n; i++) {
         const struct pp_edge edge = x->at[i];
         const void *y = edge.rows == PP_ROWS_FEATURES
                             ? from->features[edge.encoder]
                             : from->rows;
-        y = pp_device_read(on->env->device, y,
-                           pp_exec_elements(e, a, edge) *
+        y = pp_device_read(w->on->env->device, y,
+                           pp_exec_elements(e, w->a, edge) *
                                e->env->kernels->element_bytes,
-                           e->output_host, err);
+                           e->output_host, w->err);
         if (!y)
             return -1;
-        e->pass->output(e->pass->ctx, a.stage, pp_exec_bin(e, a), mb, y, edge);
+        e->pass->output(e->pass->ctx, w->a.stage, pp_exec_bin(e, w->a), &w->mb,
+                        y, edge);
     }
     return 0;
 }
 
-static struct pp_digest_rows
-rows_to_digest(const struct pp_exec *e, const struct pp_host_microbatch *host,
-               struct pp_action a)
+static struct pp_digest_rows rows_to_digest(const struct exec_work *w)
 {
-    const struct pp_place *at = &e->env->place;
-    return (struct pp_digest_rows){.packed = e->pass->packed,
-                                   .bin = pp_exec_bin(e, a),
-                                   .host = host,
+    const struct pp_place *at = &w->e->env->place;
+    return (struct pp_digest_rows){.packed = w->e->pass->packed,
+                                   .bin = pp_exec_bin(w->e, w->a),
+                                   .host = &w->host,
                                    .cp_rank = (size_t)at->cp,
                                    .tp_rank = (size_t)at->tp,
-                                   .tp = (size_t)pp_env_mesh(e->env)->tp};
+                                   .tp = (size_t)pp_env_mesh(w->e->env)->tp};
 }
 
-static uint64_t *digest_of(const struct pp_exec *e, struct pp_action a,
-                           enum pp_digest_of of)
+static uint64_t *digest_of(const struct exec_work *w, enum pp_digest_of of)
 {
-    size_t stage = (size_t)pp_original(e->schedule->graph, a.stage);
-    return e->digests + stage * PP_DIGEST_N + of;
+    size_t stage = (size_t)pp_original(w->e->schedule->graph, w->a.stage);
+    return w->e->digests + stage * PP_DIGEST_N + of;
 }
 
 /* Adds rows to the digest of the bits of a stage: what the stage `from` passes
  * on, or the gradient of it. */
-static void digest_rows(const struct pp_exec *e,
-                        const struct pp_host_microbatch *host,
-                        struct pp_action a, enum pp_digest_of of, const void *x,
-                        int from)
+static void digest_rows(const struct exec_work *w, enum pp_digest_of of,
+                        const void *x, int from)
 {
-    const struct pp_digest_rows r = rows_to_digest(e, host, a);
-    size_t width = e->worker->engine.passed[from].at[0].width;
-    pp_digest_rows(digest_of(e, a, of), &r, x,
-                   width * e->env->kernels->element_bytes);
+    const struct pp_digest_rows r = rows_to_digest(w);
+    size_t width = w->e->worker->engine.passed[from].at[0].width;
+    pp_digest_rows(digest_of(w, of), &r, x,
+                   width * w->e->env->kernels->element_bytes);
 }
 
 /* Adds log-probabilities and loss of the head. Every tensor-parallel rank has
  * all of them, and the first context-parallel rank has the loss. */
-static void digest_head(const struct pp_exec *e,
-                        const struct pp_host_microbatch *host,
-                        struct pp_action a, double loss)
+static void digest_head(const struct exec_work *w, double loss)
 {
-    struct pp_digest_rows r = rows_to_digest(e, host, a);
+    struct pp_digest_rows r = rows_to_digest(w);
     if (r.tp_rank > 0)
         return;
     r.tp = 1;
-    pp_digest_logps(digest_of(e, a, PP_DIGEST_OUTPUT), &r, host->of.loss.logps);
+    pp_digest_logps(digest_of(w, PP_DIGEST_OUTPUT), &r, w->host.of.loss.logps);
     if (r.cp_rank == 0)
-        pp_digest_loss(digest_of(e, a, PP_DIGEST_LOSS), &r, loss);
+        pp_digest_loss(digest_of(w, PP_DIGEST_LOSS), &r, loss);
 }
 
 /* Tells the scoring which microbatch the head makes. Without a backward nothing
  * is written for the earlier slices. */
-static void prepare_scoring(struct pp_exec *e,
-                            const struct pp_host_microbatch *host,
-                            struct pp_action a)
+static void prepare_scoring(const struct exec_work *w)
 {
+    struct pp_exec *e = w->e;
     const struct pp_pass *p = e->pass;
     struct pp_scoring *s = e->scoring;
-    size_t at = (size_t)a.microbatch * p->stride * p->n_metrics;
+    size_t at = (size_t)w->a.microbatch * p->stride * p->n_metrics;
     size_t own = (size_t)e->env->context.group.index * PP_MAX_METRICS;
     s->options = p->objective;
     s->step = p->step;
     s->packed = p->packed;
-    s->bin = pp_exec_bin(e, a);
+    s->bin = pp_exec_bin(e, w->a);
     /* All tensor-parallel ranks have the same metrics. */
     s->metrics =
         p->metrics && e->env->place.tp == 0 ? p->metrics + at + own : NULL;
-    s->rows = host;
-    e->before[a.slice].n_scored = e->trains ? host->of.scored.n : 0;
+    s->rows = &w->host;
+    e->before[w->a.slice].n_scored = e->trains ? w->host.of.scored.n : 0;
 }
 
-static int forward(struct pp_exec *e, const struct pp_engine *on,
-                   struct pp_microbatch *mb,
-                   const struct pp_host_microbatch *host, struct pp_action a,
-                   void *const *blocks, struct pp_err *err)
+static int forward(struct exec_work *w)
 {
-    const struct pp_stage *s = &on->stages[a.stage];
-    struct pp_passed y = pp_exec_output(e, a), x;
+    const struct pp_exec *e = w->e;
+    struct pp_passed y = pp_exec_output(e, w->a), x;
     double loss = 0;
-    mb->loss.sum = &loss;
-    bool has_head = pp_exec_has_head(s, PP_ROWS_TOKENS);
+    w->mb.loss.sum = &loss;
+    bool has_head = pp_exec_has_head(w->stage, PP_ROWS_TOKENS);
     if (e->pass->objective && has_head)
-        prepare_scoring(e, host, a);
-    if (pp_exec_join_inputs(e, on, a, &x, err) ||
-        pp_stage_fwd(s, mb, &y, &x, blocks, err) ||
-        pass_output(e, on, mb, a, &y, err))
+        prepare_scoring(w);
+    if (pp_exec_join_inputs(e, w->on, w->a, &x, w->err) ||
+        pp_stage_fwd(w->stage, &w->mb, &y, &x, w->blocks, w->err) ||
+        pass_output(w, &y))
         return -1;
     if (e->digests && has_head)
-        digest_head(e, host, a, loss);
+        digest_head(w, loss);
     else if (e->digests && y.rows)
-        digest_rows(e, host, a, PP_DIGEST_OUTPUT, y.rows, a.stage);
+        digest_rows(w, PP_DIGEST_OUTPUT, y.rows, w->a.stage);
     /* The slices of a microbatch come in order, so their losses add up. All
      * tensor-parallel ranks have the same: the first one reports it. */
-    double *sum = &e->pass->losses[(size_t)a.microbatch * e->pass->stride];
+    double *sum = &e->pass->losses[(size_t)w->a.microbatch * e->pass->stride];
     bool reports = has_head && e->env->place.tp == 0;
     if (reports)
-        *sum = (a.slice ? *sum : 0) + loss;
-    pp_exec_add_generator_loss(e, on, a);
+        *sum = (w->a.slice ? *sum : 0) + loss;
+    pp_exec_add_generator_loss(e, w->on, w->a);
     if (e->pass->logps && reports)
-        e->pass->logps(e->pass->ctx, pp_exec_bin(e, a), host);
+        e->pass->logps(e->pass->ctx, pp_exec_bin(e, w->a), &w->host);
     return 0;
 }
 
-static int backward(struct pp_exec *e, const struct pp_engine *on,
-                    const struct pp_microbatch *mb,
-                    const struct pp_host_microbatch *host, struct pp_action a,
-                    void *const *blocks, struct pp_err *err)
+static int backward(struct exec_work *w)
 {
-    const struct pp_stage *s = &on->stages[a.stage];
-    bool input = pp_consumes_gradient(e->schedule->graph, a);
-    bool weight = a.op != PP_I;
+    struct pp_exec *e = w->e;
+    const struct pp_graph *graph = e->schedule->graph;
+    bool weight = w->a.op != PP_I;
     struct pp_passed dx, dy;
-    e->slots -= pp_ends_backward(e->schedule->graph, a);
-    if (!input)
-        return weight ? pp_stage_bwd_weight(s, mb, blocks, err) : 0;
-    dx = pp_exec_input_gradient(e, a);
-    if (pp_exec_join_gradients(e, on, a, &dy, err))
+    e->slots -= pp_ends_backward(graph, w->a);
+    if (!pp_consumes_gradient(graph, w->a))
+        return weight ? pp_stage_bwd_weight(w->stage, &w->mb, w->blocks, w->err)
+                      : 0;
+    dx = pp_exec_input_gradient(e, w->a);
+    if (pp_exec_join_gradients(e, w->on, w->a, &dy, w->err))
         return -1;
-    if (weight ? pp_stage_bwd(s, mb, &dx, &dy, blocks, err)
-               : pp_stage_bwd_input(s, mb, &dx, &dy, blocks, err))
+    if ((weight ? pp_stage_bwd : pp_stage_bwd_input)(w->stage, &w->mb, &dx, &dy,
+                                                     w->blocks, w->err))
         return -1;
     if (e->digests && dx.rows)
-        digest_rows(e, host, a, PP_DIGEST_GRADIENT, dx.rows,
-                    e->schedule->graph->stages[a.stage].inputs[0]);
-    return pp_exec_spread_gradient(e, on, a, &dx, err);
+        digest_rows(w, PP_DIGEST_GRADIENT, dx.rows,
+                    graph->stages[w->a.stage].inputs[0]);
+    return pp_exec_spread_gradient(e, w->on, w->a, &dx, w->err);
 }
 
-static int take_metadata(const struct pp_exec *e, struct pp_action a,
-                         const struct pp_host_microbatch *host,
-                         struct pp_err *err)
+static int take_metadata(const struct exec_work *w)
 {
+    const struct pp_exec *e = w->e;
     size_t at = (size_t)e->pass->number * (size_t)e->schedule->n_microbatches +
-                (size_t)a.microbatch;
+                (size_t)w->a.microbatch;
     /* An encoder with a mesh of its own has images for sequences. */
     const struct pp_host_microbatch *given =
         pp_env_has_tokens(e->env)
-            ? host
-            : host->of.taken[e->env->place.component].images->host;
-    return pp_metadata_take(e->metadata, at, a.stage, given, err)
-               ? pp_exec_fail_at(e, a, err)
+            ? &w->host
+            : w->host.of.taken[e->env->place.component].images->host;
+    return pp_metadata_take(e->metadata, at, w->a.stage, given, w->err)
+               ? pp_exec_fail_at(e, w->a, w->err)
                : 0;
 }
 
@@ -197,23 +195,26 @@ static bool is_at_once(const struct pp_exec *e, size_t place)
 static int compute_on(struct pp_exec *e, struct pp_engine *on, size_t place,
                       struct pp_action a, struct pp_err *err)
 {
-    struct pp_microbatch mb;
-    struct pp_host_microbatch host;
-    void *blocks[PP_N_STAGE_BLOCKS];
+    struct exec_work w;
     if (!pp_exec_has_room(e, a))
         return pp_exec_fail_room(e, a, err);
+    w.e = e;
+    w.on = on;
+    w.a = a;
+    w.stage = &on->stages[a.stage];
+    w.err = err;
     if (e->recorder)
         pp_recorder_begin(e->recorder, place, on->env->device);
-    if (pp_exec_view(e, on, a, &mb, &host, err))
+    if (pp_exec_view(e, on, a, &w.mb, &w.host, err))
         return -1;
-    mb.loss.at_once = on->generated.there.loss.at_once = is_at_once(e, place);
-    if (a.op == PP_F && e->metadata && take_metadata(e, a, &host, err))
+    w.mb.loss.at_once = is_at_once(e, place);
+    on->generated.there.loss.at_once = w.mb.loss.at_once;
+    if (a.op == PP_F && e->metadata && take_metadata(&w))
         return -1;
-    pp_exec_blocks(e, a, blocks);
+    pp_exec_blocks(e, a, w.blocks);
     if (e->recorder)
-        pp_recorder_layers(e->recorder, place, a, &host);
-    if (a.op == PP_F ? forward(e, on, &mb, &host, a, blocks, err)
-                     : backward(e, on, &mb, &host, a, blocks, err))
+        pp_recorder_layers(e->recorder, place, a, &w.host);
+    if (a.op == PP_F ? forward(&w) : backward(&w))
         return -1;
     if (e->recorder)
         pp_recorder_end(e->recorder, place, on->env->device);

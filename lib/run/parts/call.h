@@ -85,8 +85,11 @@ static inline bool pp_call_failed(const struct pp_call *c)
     return c->err->code != PP_EXIT_OK;
 }
 
-/* Notes the code that a kernel returned: an error if it is not 0. */
+/* Fails if the code that a kernel returned is not 0. */
 void pp_call_check(const struct pp_call *c, int code);
+
+/* Fails, if *err says nothing yet. */
+void pp_call_stop(const struct pp_call *c);
 
 /* Runs a kernel of the call's table on its stream, unless the call failed:
  * PP_RUN(c, add, y, a, b, n) */
@@ -95,8 +98,10 @@ void pp_call_check(const struct pp_call *c, int code);
          ? (void)0             \
          : pp_call_check(c, (c)->k->kernel(__VA_ARGS__, (c)->env->stream)))
 
-/* Makes a call that fills *(c)->err if it fails, unless the call failed. */
-#define PP_TRY(c, fallible) ((void)(pp_call_failed(c) || (fallible)))
+/* Runs a function that takes (c)->err and returns 0 or -1, unless the call
+ * failed. */
+#define PP_TRY(c, fallible) \
+    (pp_call_failed(c) || !(fallible) ? (void)0 : pp_call_stop(c))
 
 /* Returns p moved by n elements of the type of the layer. */
 static inline void *pp_at(const struct pp_call *c, const void *p, size_t n)
@@ -119,8 +124,8 @@ void pp_call_move(const struct pp_call *c, void *to, const void *from,
                   size_t bytes);
 void pp_call_erase(const struct pp_call *c, void *at, size_t bytes);
 
-/* Returns bytes of the layer's memory that the host can read, likely in room.
- * Returns NULL if the call failed. */
+/* Returns bytes of the layer's memory where the host can read them: at `from`,
+ * or in room. Returns NULL if the call failed. */
 const void *pp_call_read(const struct pp_call *c, const void *from,
                          size_t bytes, void *room);
 

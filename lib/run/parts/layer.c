@@ -190,6 +190,13 @@ void pp_call_check(const struct pp_call *c, int code)
             c->k->name, code);
 }
 
+void pp_call_stop(const struct pp_call *c)
+{
+    char name[PP_FQN_TEXT];
+    pp_model_fqn(c->m, c->l->unit, name);
+    pp_fail(c->err, PP_EXIT_SYSTEM, "%s: an exchange failed", name);
+}
+
 /* --- memory --- */
 
 void pp_call_put(const struct pp_call *c, void *to, const void *from,
