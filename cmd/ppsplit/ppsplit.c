@@ -68,9 +68,17 @@ static int read_outline(struct split_job *j, const struct pp_err *why)
                                       &j->model, &j->t.err)
                     : pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
     pp_tensors_close(tensors);
-    if (rc == 0)
-        tool_say(&j->t, TOOL_NOTE, "estimated: %s", split_estimates(j));
-    return rc;
+    if (rc)
+        return rc;
+    if (j->mtp)
+        return pp_fail(&j->t.err, PP_EXIT_INPUT,
+                       "--mtp: '%s' is a model that pprun does not train, of "
+                       "which these layers are left out",
+                       j->source);
+    tool_say(&j->t, TOOL_NOTE, "estimated: %s", split_estimates(j));
+    if (j->model.table->left_out)
+        tool_say(&j->t, TOOL_NOTE, "left out: %s", j->model.table->left_out);
+    return 0;
 }
 
 static int read_model(struct split_job *j)

@@ -61,6 +61,8 @@ static void write_json(FILE *f)
         pp_json_end(&w);
     }
     for (; planned->model_type; planned++) {
+        if (!planned->architecture)
+            continue;
         write_model(&w, planned->model_type, planned->architecture, false);
         pp_json_end(&w);
         pp_json_end(&w);

@@ -42,10 +42,25 @@ static void take_name(struct scan *s, char name[NAME_TEXT])
     name[n] = '\0';
 }
 
+/* Returns the keys of a single layer in per_layer_config, whose numbers may
+ * begin with zeros; NULL: it has none. */
+static const json_t *of_layer(const struct pp_formulas *f, const char *key)
+{
+    const json_t *all = json_object_get(f->config->value, "per_layer_config");
+    const json_t *own = NULL;
+    for (int digits = 1; all && !own && digits <= 4; digits++) {
+        char number[24];
+        snprintf(number, sizeof number, "%0*zu", digits, f->layer);
+        own = json_object_get(all, number);
+    }
+    return json_object_get(own, key) ? own : NULL;
+}
+
 /* Returns the member of a configuration, or NULL if it is not set. */
 static const json_t *find(const struct pp_formulas *f, const char *key)
 {
-    const json_t *at = f->config->value;
+    const json_t *own = of_layer(f, key);
+    const json_t *at = own ? own : f->config->value;
     while (at) {
         char part[NAME_TEXT] = "";
         size_t n = strcspn(key, ".");
@@ -73,13 +88,29 @@ static double entry(const struct pp_formulas *f, const char *key)
     return number(json_is_array(list) ? json_array_get(list, f->layer) : list);
 }
 
-static bool is_in(const struct pp_formulas *f, const char *key)
+static bool is_in(const struct pp_formulas *f, const char *key,
+                  const char *first)
 {
     const json_t *list = find(f, key);
+    double layer = (double)f->layer + strtod(first, NULL);
     for (size_t i = 0; i < json_array_size(list); i++)
-        if (number(json_array_get(list, i)) == (double)f->layer)
+        if (fabs(number(json_array_get(list, i)) - layer) <= 0)
             return true;
     return false;
+}
+
+static double entries(const json_t *list)
+{
+    return json_is_array(list) ? (double)json_array_size(list) : (double)NAN;
+}
+
+/* Returns the letter of the layer in a text. */
+static double letter(const struct pp_formulas *f, const char *key)
+{
+    const json_t *text = find(f, key);
+    return json_is_string(text) && f->layer < json_string_length(text)
+               ? (double)json_string_value(text)[f->layer]
+               : (double)NAN;
 }
 
 static bool is_word(const json_t *v, const char *word)
@@ -115,10 +146,13 @@ static double call(struct scan *s, const char *function)
                                                  : "layers_block_type",
                           key)
            : !strcmp(function, "mlp") ? has_type(f, "mlp_layer_types", key)
-           : !strcmp(function, "is")  ? is_word(find(f, key), word)
-           : !strcmp(function, "has") ? find(f, key) != NULL
-           : !strcmp(function, "in")  ? is_in(f, key)
-                                      : entry(f, key);
+           : !strcmp(function, "is")
+               ? has_type(f, key, word) || is_word(find(f, key), word)
+           : !strcmp(function, "count")  ? entries(find(f, key))
+           : !strcmp(function, "letter") ? letter(f, key)
+           : !strcmp(function, "has")    ? find(f, key) != NULL
+           : !strcmp(function, "in")     ? is_in(f, key, word)
+                                         : entry(f, key);
 }
 
 /* Finds a definition in a list. */

@@ -6,13 +6,16 @@
  * < <= > >= == != && || and c ? a : b. a | b is a, or b if a is not set. There
  * are no blanks. A name is one of a list of definitions, `l`, the number of the
  * layer, or a key of the configuration, where a dot steps into an object; true
- * is 1. A key that is absent or null is not set, nor is a number made of it; as
- * a condition it is false. Functions:
+ * is 1. per_layer_config may have other values for a layer. A key that is
+ * absent or null is not set, nor is a number made of it; as a condition it is
+ * false. Functions:
  *   type(w), mlp(w)  the entry of the layer in layer_types (layers_block_type),
  *                    in mlp_layer_types, is the word w
- *   is(key,w)        the text of a key is w
+ *   is(key,w)        the text of a key, or the entry of its list, is w
  *   has(key)         the key is set
- *   in(key)          a list has the number of the layer
+ *   in(key,n)        a list has the number of the layer, where the first is n
+ *   count(key)       the entries of a list
+ *   letter(key)      the code of the layer's letter in a text
  *   at(key)          the entry of a list for the layer; a number stands for all
  *   floor(x), up(x,n)  x rounded down; up to a multiple of n
  */

@@ -37,6 +37,7 @@ struct outline {
     double hidden, vocab, experts, used; /* used: experts of a token / all */
     size_t n_layers;
     struct unit_sums *layers, embedding, norm, head;
+    bool described;
     bool embeds, has_head, attends; /* some layer's tensors say so */
 };
 
@@ -158,11 +159,15 @@ static void add_tensor(struct outline *o, struct unit_sums *s, const char *name,
     for (int i = 0; i < n_dims; i++)
         all *= dims[i];
     s->params += all;
+    bool table = ends_with(name, n,
+                           "embed_tokens_per_layer|embed_positions|"
+                           "wpe|position_embeddings|"
+                           "token_type_embeddings|embeddings");
     mark(s, name, n);
-    if (n_dims == 2 && weight && !strstr(name, "norm"))
+    if (n_dims == 2 && weight && !table && !strstr(name, "norm"))
         add_product(o, s, name, n, dims[0], dims[1], expert ? o->used : 1);
-    else if (n_dims == 3 && o->experts > 0 && fabs(dims[0] - o->experts) <= 0 &&
-             dims[1] > 1) {
+    else if (n_dims == 3 && dims[1] > 1 &&
+             (strstr(name, "expert") || fabs(dims[0] - o->experts) <= 0)) {
         /* Files have these as (out, in) or (in, out). */
         bool turned = ends_with(name, n, "gate_up_proj") &&
                       fabs(dims[1] - o->hidden) <= 0;
@@ -170,7 +175,7 @@ static void add_tensor(struct outline *o, struct unit_sums *s, const char *name,
                     fabs(dims[2] - o->hidden) <= 0;
         bool swap = turned || down;
         add_product(o, s, name, n, dims[swap ? 2 : 1], dims[swap ? 1 : 2],
-                    dims[0] * o->used);
+                    fmin(dims[0], o->experts) * o->used);
     } else if (n_dims == 3) {
         s->products += 2 * all;
         s->inputs += dims[0];
@@ -196,7 +201,7 @@ static void add(struct outline *o, const char *name, int n_dims,
     if (is_stored(name))
         return;
     const char *inner = after_number(name, &layer);
-    if (inner) {
+    if (inner && (!o->described || !strncmp(name, "model.layers.", 13))) {
         if (layer < o->n_layers)
             add_tensor(o, &o->layers[layer], inner, n_dims, dims, expert);
         return;
@@ -212,7 +217,8 @@ static void add(struct outline *o, const char *name, int n_dims,
         o->embeds = true;
         o->embedding.params += dims[0] * dims[1];
     } else {
-        bool norm = n_dims == 1 && !strstr(name, "embed");
+        bool norm = n_dims == 1 &&
+                    (!strstr(name, "embed") || strstr(name, "embedding_norm"));
         add_tensor(o, norm ? &o->norm : &o->embedding, name, n_dims, dims,
                    false);
     }
@@ -231,14 +237,14 @@ static int add_described(struct outline *o, const char *prefix,
                          const char *word, size_t n)
 {
     const char *open = memchr(word, '(', n), *end = word + n - 1;
-    double dims[3];
+    double dims[4];
     int n_dims = 0;
     size_t length = (size_t)(open - word);
     bool bare = open[-1] == '!';
     char name[PP_FQN_TEXT];
     snprintf(name, sizeof name, "%s%.*s%s", prefix, (int)(length - bare), word,
              bare ? "" : ".weight");
-    for (const char *at = open + 1; at <= end && n_dims < 3; at++) {
+    for (const char *at = open + 1; at <= end && n_dims <= 3; at++) {
         int depth = 0;
         const char *last = at;
         while (last < end && (depth || !strchr(",;", *last))) {
@@ -348,6 +354,8 @@ static void set_layer(struct outline *o, size_t layer, struct pp_unit_row *row)
         double state = pp_formula_of(&o->f, "state");
         c->fwd_flops[0] += state > 0 ? state : 0;
     }
+    double more = pp_formula_of(&o->f, "more");
+    c->fwd_flops[0] += more > 0 ? more : 0;
     if (!(c->fwd_flops[1] >= 0))
         c->fwd_flops[1] = 0;
 }
@@ -435,9 +443,9 @@ static const struct pp_outline_family *find_family(const char *type,
                                                    const char *architecture)
 {
     const struct pp_outline_family *f = pp_outline_families;
-    while (f->model_type &&
-           !(type ? !strcmp(f->model_type, type)
-                  : architecture && !strcmp(f->architecture, architecture)))
+    while (f->model_type && (type ? strcmp(f->model_type, type)
+                                  : !architecture || !f->architecture ||
+                                        strcmp(f->architecture, architecture)))
         f++;
     return f->model_type ? f : NULL;
 }
@@ -519,8 +527,23 @@ static void add_shapes(struct outline *o, const struct pp_shape *shapes,
     }
 }
 
+/* Names what the configuration has beside the layers of the language model. */
+static const char *left_out(struct outline *o, const struct pp_value *root)
+{
+    static const char *const texts[] = {
+        NULL, "encoders", "layers for multi-token prediction",
+        "encoders and layers for multi-token prediction"};
+    json_t *thinker = json_object_get(root->value, "thinker_config");
+    json_t *whole = thinker ? thinker : root->value;
+    bool encoders = json_is_object(json_object_get(whole, "vision_config")) ||
+                    json_is_object(json_object_get(whole, "audio_config"));
+    bool ahead = pp_formula_of(&o->f, "num_nextn_predict_layers") > 0 ||
+                 pp_formula_of(&o->f, "mtp_num_hidden_layers") > 0;
+    return texts[encoders + 2 * ahead];
+}
+
 static int make_table(struct outline *o, const char *architecture, bool known,
-                      struct pp_model *m)
+                      const struct pp_value *root, struct pp_model *m)
 {
     struct pp_arena *a = o->arena;
     struct pp_unit_table *t = pp_arena_alloc(a, 1, sizeof *t);
@@ -538,6 +561,7 @@ static int make_table(struct outline *o, const char *architecture, bool known,
     t->n = o->n_layers + 3;
     t->n_first = 1;
     t->of_elements = true;
+    t->left_out = left_out(o, root);
     t->estimated = known ? PP_ESTIMATED_MEMORY : PP_ESTIMATED_COSTS;
     return fill_rows(o, m->tied, rows);
 }
@@ -566,6 +590,9 @@ static int read_config(const struct pp_value *root,
     const char *name = text_of(root, "architectures");
     const char *type = text_of(&config, "model_type");
     const struct pp_outline_family *family = find_family(type, name);
+    /* Families without a class are within others. */
+    if (family && !family->architecture && config.value == root->value)
+        family = NULL;
     /* A window that no list of layers restricts is that of all. */
     const char *own = family
                           ? family->layer
@@ -578,6 +605,7 @@ static int read_config(const struct pp_value *root,
         return fail_unknown(root);
     if (read_sizes(&o))
         return -1;
+    o.described = family != NULL;
     if (family && describe_family(&o, family))
         return -1;
     if (!family)
@@ -585,8 +613,10 @@ static int read_config(const struct pp_value *root,
     if (o.layers[0].params <= 0 || o.embedding.params <= 0)
         return pp_value_fail(root, "the weights beside it have no tensors of "
                                    "its layers or its embedding");
-    name = name ? name : family ? family->architecture : type;
-    if (make_table(&o, name ? name : "", family, m))
+    name = name                             ? name
+           : family && family->architecture ? family->architecture
+                                            : type;
+    if (make_table(&o, name ? name : "", family, root, m))
         return -1;
     m->dtype = dtype_of(root);
     m->dtype = m->dtype ? m->dtype : dtype_of(&config);

@@ -38,9 +38,10 @@ int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
  * holds; with '!' behind it the name stands as it is. @c behind a tensor or a
  * part says that it is there where c holds. */
 struct pp_outline_family {
-    const char *model_type, *architecture;
-    const char *layer; /* of a layer */
-    const char *ends;  /* outside of layers; NULL: those of a Llama */
+    const char *model_type;
+    const char *architecture; /* NULL: it is within other models alone */
+    const char *layer;        /* of a layer */
+    const char *ends;         /* outside of layers; NULL: those of a Llama */
 };
 
 /* Without a model_type it ends them. */

@@ -41,12 +41,13 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
                                         enum pp_recompute r)
 {
     struct pp_flops f = pp_unit_fwd_flops(m, u);
-    /* A table does not say what its units could recompute. */
-    if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || m->table)
+    bool unknown = m->table && !m->table->estimated;
+    /* A file of units does not say what they could recompute. */
+    if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || unknown)
         return (struct pp_flops){0};
     if (r == PP_RECOMPUTE_SELECTIVE)
         f.per_token = 0;
-    else
+    else if (!m->table)
         f.per_token -= 2 * (double)m->hidden * kept_width(m, u);
     return f;
 }
@@ -61,7 +62,9 @@ static struct pp_cost trained_cost(const struct pp_model *m,
     double products = f.per_token, pairs = all * pp_pair_flops(&f, seq_len);
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
     if (m->table)
-        return pp_cost_of(products, pairs, pp_unit_recomputes(m, u));
+        return pp_cost_recompute(
+            pp_cost_of(products, pairs, pp_unit_recomputes(m, u)),
+            again.per_token, all * pp_pair_flops(&again, seq_len));
     switch (u.kind) {
     case PP_UNIT_EMBED: /* F copies a row; W adds the gradient to a row */
         return (struct pp_cost){2 * row, 0, 3 * row, 3 * row};

@@ -533,6 +533,7 @@ struct pp_unit_table {
     size_t n, n_first; /* all units, and those before the first layer */
     bool of_elements;  /* bytes of rows are elements of the model's type */
     enum pp_estimated estimated;
+    const char *left_out; /* parts that the table lacks; or NULL */
 };
 
 /* Returns the table's row of a unit. The model has a table. */

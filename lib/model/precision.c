@@ -22,6 +22,25 @@ const struct pp_precision *pp_precision_find(const char *name)
     return NULL;
 }
 
+/* Returns what a unit of a table saves. A layer that recomputes keeps its input
+ * and, selectively, the sum after attention and the outputs of products. A file
+ * of units has no workspace. */
+static double table_saved(const struct pp_unit_row *row, enum pp_recompute r,
+                          enum pp_saved_block block)
+{
+    const double *kept = row->costs.act_bytes;
+    double again = row->costs.out_bytes;
+    if (r == PP_RECOMPUTE_NONE || row->kind != PP_UNIT_LAYER)
+        return block == PP_SAVED_WORKSPACE ? 0 : kept[block];
+    bool full = r == PP_RECOMPUTE_FULL;
+    double rest = kept[PP_SAVED_ACT_W] - (full ? 1 : 2) * again +
+                  (full ? kept[PP_SAVED_ACT_I] : 0);
+    return block == PP_SAVED_WORKSPACE       ? rest
+           : block == PP_SAVED_ACT_W         ? (full ? 1 : 2) * again
+           : block == PP_SAVED_ACT_I && full ? 0
+                                             : kept[block];
+}
+
 size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p)
@@ -29,11 +48,9 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
     struct pp_saved s[PP_MAX_SAVED];
     size_t most = 0;
     m = pp_unit_model(m, &u);
-    if (m->table) /* a table has no workspace */
-        return block == PP_SAVED_WORKSPACE
-                   ? 0
-                   : pp_size_of(ceil(pp_unit_row(m, u)->costs.act_bytes[block] *
-                                     pp_table_bytes_of(m, p->element_bytes)));
+    if (m->table)
+        return pp_size_of(ceil(table_saved(pp_unit_row(m, u), r, block) *
+                               pp_table_bytes_of(m, p->element_bytes)));
     if (pp_unit_is_vision(u) && !pp_model_is_tower(m)) {
         if (!pp_vision_runs(m, u))
             return 0;

@@ -196,8 +196,11 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
              struct pp_unit_id u, const struct pp_backend *b, size_t recomputed)
 {
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
-    if (m->table)
-        return pp_unit_row(m, u)->workspace;
+    if (m->table) {
+        w = pp_unit_row(m, u)->workspace;
+        w.token += (double)recomputed;
+        return w;
+    }
     w.token = (double)(handed_on(m, u) * b->element_bytes + recomputed);
     if (m->tp) {
         w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));

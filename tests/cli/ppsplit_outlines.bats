@@ -33,7 +33,7 @@ rename() {
         ppsplit -q -p 1 --seq-len 1 config.json >"plan-$n.json"
         n=$((n + 1))
     done <configs
-    ((n >= 48))
+    ((n >= 100))
     for ((i = 0; i < n; i++)); do
         jq -c '.model as $m | $m.units | {embedding: .[0].params,
             layers: ([.[1:-2][].params] | reduce .[] as $p ([];
@@ -118,4 +118,27 @@ rename() {
         length > 20 and all(.plans and .refused == []) and
         any(.model_type == "olmo3" and .architecture == "Olmo3ForCausalLM")'
     ppsplit --models | grep -q '^olmo3 .* no$'
+}
+
+@test "parts that are left out, and recomputation, are said" {
+    jq -c 'select(.type == "glm4_moe" and .size == "small") | .config' \
+        "$SRCDIR/tests/golden/outlines.jsonl" >text.json
+    jq '{architectures: ["Glm4vMoeForConditionalGeneration"],
+        vision_config: {}, tie_word_embeddings: true,
+        text_config: (. + {model_type: "glm4v_moe_text",
+            num_nextn_predict_layers: 1})}' text.json >config.json
+    run -0 --separate-stderr ppsplit -p 1 config.json
+    [ "${stderr_lines[1]}" = 'ppsplit: left out: encoders and layers for multi-token prediction' ]
+    jq -e '.model.tied and .model.estimated == "memory"' <<<"$output"
+    run -2 --separate-stderr ppsplit -p 1 --mtp config.json
+    [[ $stderr == "ppsplit: --mtp: 'config.json' is a model that pprun does not train, of which these layers are left out" ]]
+    # Full recomputation keeps a layer's input alone, and takes its forward again.
+    ppsplit -q -p 1 --recompute full text.json | jq -e '.model.units[1] |
+        .recompute.full.again_flops == .fwd_flops and
+        .recompute.full.act_bytes[0] == 0 and
+        .recompute.full.act_bytes[1] == .out_bytes'
+    ppsplit -q -p 1 --recompute selective text.json |
+        jq -e '.model.units[1] | .recompute.selective.again_flops ==
+            [0, .fwd_flops[1]] and .act_bytes[0] ==
+            .recompute.selective.act_bytes[0]'
 }
