@@ -83,6 +83,8 @@ static struct products products_of(const struct pp_estimate *x,
             experts |= table[i].n_equal > 0;
         p.joins += table[i].split == PP_SPLIT_COLUMNS && !table[i].n_equal;
     }
+    /* A table has attention and an MLP. */
+    p.joins += x->model->table && u.kind == PP_UNIT_LAYER ? 2 : 0;
     p.joins += experts && !pp_mesh_has_whole_experts(&language(x)->mesh);
     return p;
 }

@@ -21,9 +21,10 @@ enum { MOST_LAYERS = 65536, N_GROUPS = 8, MODULE_TEXT = 80 };
 /* A unit while its tensors come in. Widths are elements for each token. */
 struct unit_sums {
     double params, products;
-    double outputs; /* of products that are not added to the residual */
-    double inputs;  /* of products whose output is */
-    double hidden;  /* inputs that products of one module share */
+    double experts, whole; /* of params: see pp_unit_row */
+    double outputs;        /* of products that are not added to the residual */
+    double inputs;         /* of products whose output is */
+    double hidden;         /* inputs that products of one module share */
     char groups[N_GROUPS][MODULE_TEXT]; /* these modules */
     char query[MODULE_TEXT];            /* the module of attention */
     char state[MODULE_TEXT];            /* of a recurrence, as an SSM */
@@ -159,6 +160,11 @@ static void add_tensor(struct outline *o, struct unit_sums *s, const char *name,
     for (int i = 0; i < n_dims; i++)
         all *= dims[i];
     s->params += all;
+    bool shared = strstr(name, "shared") != NULL;
+    bool of_experts = expert || (n_dims == 3 && dims[1] > 1 && !shared);
+    bool router = n_dims == 2 && fabs(dims[0] - o->experts) <= 0;
+    s->experts += of_experts ? all : 0;
+    s->whole += n_dims == 1 || router ? all : 0;
     bool table = ends_with(name, n,
                            "embed_tokens_per_layer|embed_positions|"
                            "wpe|position_embeddings|"
@@ -402,6 +408,8 @@ static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
         if (!row->fqn)
             return pp_value_no_memory(o->f.config);
         row->costs.params = (uint64_t)s->params;
+        row->experts = (uint64_t)s->experts;
+        row->whole = (uint64_t)s->whole;
     }
     if (tied) {
         rows[n + 2].costs.params = (uint64_t)(o->vocab * h);
@@ -542,6 +550,14 @@ static const char *left_out(struct outline *o, const struct pp_value *root)
     return texts[encoders + 2 * ahead];
 }
 
+/* Returns a size of the first layer, or 0. */
+static size_t count_of(struct outline *o, const char *name)
+{
+    o->f.layer = 0;
+    double x = pp_formula_of(&o->f, name);
+    return x > 0 && x < 1e9 ? (size_t)x : 0;
+}
+
 static int make_table(struct outline *o, const char *architecture, bool known,
                       const struct pp_value *root, struct pp_model *m)
 {
@@ -555,6 +571,12 @@ static int make_table(struct outline *o, const char *architecture, bool known,
         .architecture = PP_TABLE,
         .table = t,
         .n_layers = o->n_layers,
+        .hidden = (size_t)o->hidden,
+        .vocab = (size_t)o->vocab,
+        .n_heads = count_of(o, "nh"),
+        .n_kv_heads = count_of(o, "nkv"),
+        .head_dim = count_of(o, "qk"),
+        .moe = {.n_experts = count_of(o, "E"), .top_k = count_of(o, "K")},
         .tied = !o->has_head,
         .max_position = longest > 0 && longest < 1e9 ? (size_t)longest : 0};
     t->rows = rows;

@@ -46,22 +46,21 @@ const char pp_outline_definitions[] =
     "scan=mh*(4*mn*mp+2*mc*(mn+mp)) state=delta|scan ";
 
 /* Parts whose tensors have other prefixes in other families. */
-#define LATENT(at)                                                      \
-    at "q_proj(nh*qk,H)@!q_lora_rank " at                               \
-       "q_a_proj(q_lora_rank,H;attention_bias)@q_lora_rank " at         \
-       "q_a_layernorm(q_lora_rank)@q_lora_rank " at                     \
-       "q_b_proj(nh*qk,q_lora_rank)@q_lora_rank " at                    \
-       "kv_a_proj_with_mqa(kv_lora_rank+qk_rope_head_dim,H;"            \
-       "attention_bias) " at "kv_a_layernorm(kv_lora_rank) " at         \
-       "kv_b_proj(nh*(qk_nope_head_dim+vd),kv_lora_rank) " at           \
+#define LATENT(at)                                              \
+    at "q_proj(nh*qk,H)@!q_lora_rank " at                       \
+       "q_a_proj(q_lora_rank,H;attention_bias)@q_lora_rank " at \
+       "q_a_layernorm(q_lora_rank)@q_lora_rank " at             \
+       "q_b_proj(nh*qk,q_lora_rank)@q_lora_rank " at            \
+       "kv_a_proj_with_mqa(kv_lora_rank+qk_rope_head_dim,H;"    \
+       "attention_bias) " at "kv_a_layernorm(kv_lora_rank) " at \
+       "kv_b_proj(nh*(qk_nope_head_dim+vd),kv_lora_rank) " at   \
        "o_proj(H,nh*vd;attention_bias) "
-#define MLP(at)                                                         \
-    at "gate_proj(I,H;mlp_bias) " at "up_proj(I,H;mlp_bias) " at        \
+#define MLP(at)                                                  \
+    at "gate_proj(I,H;mlp_bias) " at "up_proj(I,H;mlp_bias) " at \
        "down_proj(H,I;mlp_bias) "
-#define EXPERTS(at)                                                     \
-    at "gate_up_proj!(E,2*Ie,H) " at "down_proj!(E,H,Ie) "
-#define MAMBA2(at)                                                      \
-    at "dt_bias!(mh) " at "A_log!(mh) " at "D!(mh) " at                 \
+#define EXPERTS(at) at "gate_up_proj!(E,2*Ie,H) " at "down_proj!(E,H,Ie) "
+#define MAMBA2(at)                                                          \
+    at "dt_bias!(mh) " at "A_log!(mh) " at "D!(mh) " at                     \
        "conv1d(mw,1,taps;tap_bias) " at "in_proj(mi+mw+mh,H;proj_bias) " at \
        "norm(mi)@gated_norm " at "out_proj(H,mi;proj_bias) "
 
@@ -97,8 +96,8 @@ const struct pp_outline_part pp_outline_parts[] = {
                       "mlp.shared_expert.up_proj(Is,H) "
                       "mlp.shared_expert.down_proj(H,Is) "
                       "mlp.shared_expert_gate(1,H)"},
-    {"granite_experts", "block_sparse_moe.router(E,H) "
-                        EXPERTS("block_sparse_moe.experts.")},
+    {"granite_experts",
+     "block_sparse_moe.router(E,H) " EXPERTS("block_sparse_moe.experts.")},
     {"shared_mlp", "shared_mlp.input_linear(2*shared_intermediate_size,H) "
                    "shared_mlp.output_linear(H,shared_intermediate_size)"},
     {"delta_rule", "linear_attn.dt_bias!(lv) linear_attn.A_log!(lv) "

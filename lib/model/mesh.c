@@ -10,6 +10,8 @@
 
 static bool has_experts(const struct pp_model *m)
 {
+    if (m->table)
+        return m->moe.n_experts > 0;
     for (size_t i = 0; i < m->n_layers; i++)
         if (pp_layer_set_has(&m->moe.layers, i))
             return true;
@@ -33,7 +35,7 @@ static uint64_t gcd(uint64_t a, uint64_t b)
  * equal parts of each, so there must be as many key heads. */
 static bool is_fused(const struct pp_model *m)
 {
-    return !pp_family_of(m->architecture)->names->layer[PP_P_K] &&
+    return !m->table && !pp_family_of(m->architecture)->names->layer[PP_P_K] &&
            m->n_kv_heads != m->n_heads;
 }
 
@@ -243,20 +245,6 @@ static int check_vision(const struct pp_mesh *x, const struct pp_model *m,
                                  x->cp);
 }
 
-static int check_table(const struct pp_mesh *x, struct pp_err *err)
-{
-    const char *setting = x->tp > 1   ? "tp"
-                          : x->cp > 1 ? "cp"
-                          : x->ep > 1 ? "ep"
-                                      : NULL;
-    if (!setting)
-        return 0;
-    return pp_fail_setting(err, PP_EXIT_INPUT, setting, "1",
-                           "a table of units does not say how %s ranks would "
-                           "share a unit",
-                           setting);
-}
-
 size_t pp_mesh_align(const struct pp_mesh *x)
 {
     return (size_t)x->tp * (x->cp > 1 ? 2 * (size_t)x->cp : 1);
@@ -388,11 +376,34 @@ int pp_mesh_check_encoder(const struct pp_mesh *own, const struct pp_mesh *x,
     return fail_encoder(m, v, tp, value, err);
 }
 
+/* Rules are not checked that follow from how pprun divides a layer. */
+static int check_table(const struct pp_mesh *x, const struct pp_model *m,
+                       size_t seq_len, struct pp_err *err)
+{
+    const char *setting = m->table->estimated ? NULL
+                          : x->tp > 1         ? "tp"
+                          : x->cp > 1         ? "cp"
+                          : x->ep > 1         ? "ep"
+                                              : NULL;
+    if (m->table->estimated)
+        return check_tp(x, m, m->n_heads, "heads", err) ||
+                       check_words(x, m, err) || check_experts(x, m, err) ||
+                       check_seq_len(x, seq_len, err)
+                   ? -1
+                   : 0;
+    if (!setting)
+        return 0;
+    return pp_fail_setting(err, PP_EXIT_INPUT, setting, "1",
+                           "a table of units does not say how %s ranks would "
+                           "share a unit",
+                           setting);
+}
+
 int pp_mesh_check(const struct pp_mesh *x, const struct pp_model *m,
                   size_t seq_len, struct pp_err *err)
 {
     if (m->table)
-        return check_table(x, err);
+        return check_table(x, m, seq_len, err);
     if (check_tp(x, m, m->n_heads, "heads", err) || check_kv_heads(x, m, err) ||
         check_words(x, m, err))
         return -1;
@@ -432,13 +443,16 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
     m = pp_unit_model(m, &u);
     struct pp_held held = {.frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED};
-    if (m->table)
-        return (struct pp_held){.dense = pp_unit_n_params(m, u),
-                                .frozen =
-                                    pp_unit_role(m, u) != PP_ROLE_TRAINED};
-    size_t n = pp_unit_inventory(m, u, w);
     uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;
     uint64_t expert_tp = x->experts_over_tp ? 1 : tp;
+    if (m->table) {
+        const struct pp_unit_row *row = pp_unit_row(m, u);
+        uint64_t divided = row->costs.params - row->whole - row->experts;
+        held.dense = row->whole + divide_up(divided, tp);
+        held.experts = divide_up(row->experts, ep * expert_tp);
+        return held;
+    }
+    size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++) {
         uint64_t row = (uint64_t)w[i].cols * w[i].count;
         switch (w[i].share) {

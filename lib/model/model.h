@@ -192,7 +192,10 @@ struct pp_model {
        an encoder that the model does not have, the kind is PP_VISION_NONE. */
     struct pp_vision encoders[PP_MAX_ENCODERS];
     const struct pp_unit_table *table; /* borrowed, or NULL; with a table only
-                                          n_layers above is used */
+                                          n_layers above is used, and if it is
+                                          estimated the sizes by which ranks
+                                          divide: of heads, hidden, vocab and
+                                          moe.n_experts */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
                                   tower has those of the whole model */
     size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
@@ -517,6 +520,9 @@ struct pp_unit_row {
     size_t window;
     double per_any_pair;
     bool chunked;
+    /* Parameters of experts, and those that tensor-parallel ranks do not
+     * divide, which are norms, biases and routers. */
+    uint64_t experts, whole;
 };
 
 /* The costs of units that follow from rules and not from code that computes

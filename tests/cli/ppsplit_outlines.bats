@@ -142,3 +142,27 @@ rename() {
             [0, .fwd_flops[1]] and .act_bytes[0] ==
             .recompute.selective.act_bytes[0]'
 }
+
+@test "ranks divide the tensors of a model that is planned only" {
+    local type options
+    # pprun divides these tensors into equal parts, so that all bytes are equal.
+    while read -r type options; do
+        rename $type
+        # shellcheck disable=SC2086
+        ppsplit -q -p 2 --zero 0 $options "$SRCDIR/tests/golden/$type/model" |
+            jq -c '.model.units[1:-1][] | [.fwd_flops, .state_bytes]' >want
+        # shellcheck disable=SC2086
+        ppsplit -q -p 2 --zero 0 $options m |
+            jq -c '.model.units[1:-1][] | [.fwd_flops, .state_bytes]' >found
+        diff want found || { echo "$type $options"; return 1; }
+    done <<'END'
+llama --tp 2
+llama --dp 2 --cp 2 --seq-len 64
+qwen3-moe --ep 3 --dp 3
+END
+    rename llama
+    run -2 --separate-stderr ppsplit -p 1 --tp 8 m
+    [[ ${stderr_lines[1]} == "ppsplit: the model's 4 heads do not divide by 8 tensor-parallel ranks"* ]]
+    run -2 --separate-stderr ppsplit -p 1 --ep 2 --dp 2 m
+    [[ ${stderr_lines[1]} == "ppsplit: the model has no experts for 2 expert-parallel ranks"* ]]
+}
