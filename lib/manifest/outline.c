@@ -602,6 +602,19 @@ static int fail_unknown(const struct pp_value *root)
                          PP_VALUE_QUOTE, text ? text : "");
 }
 
+/* Reports whether pp_model_read knows a model. */
+static bool is_trained(const struct pp_value *root)
+{
+    const char *name = text_of(root, "architectures");
+    const char *type = text_of(root, "model_type");
+    struct pp_config_model known;
+    for (size_t i = 0; pp_config_model(i, &known); i++)
+        if (name ? !strcmp(name, known.architecture)
+                 : type && !strcmp(type, known.model_type))
+            return true;
+    return !name && !type;
+}
+
 static int read_config(const struct pp_value *root,
                        const struct pp_shape *shapes, size_t n,
                        struct pp_arena *a, struct pp_model *m)
@@ -612,8 +625,9 @@ static int read_config(const struct pp_value *root,
     const char *name = text_of(root, "architectures");
     const char *type = text_of(&config, "model_type");
     const struct pp_outline_family *family = find_family(type, name);
-    /* Families without a class are within others. */
-    if (family && !family->architecture && config.value == root->value)
+    /* Families without a class are within others that are not trained. */
+    bool inside = config.value != root->value && !is_trained(root);
+    if (family && !family->architecture && !inside)
         family = NULL;
     /* A window that no list of layers restricts is that of all. */
     const char *own = family
@@ -643,19 +657,6 @@ static int read_config(const struct pp_value *root,
     m->dtype = dtype_of(root);
     m->dtype = m->dtype ? m->dtype : dtype_of(&config);
     return 0;
-}
-
-/* Reports whether pp_model_read knows a model. */
-static bool is_trained(const struct pp_value *root)
-{
-    const char *name = text_of(root, "architectures");
-    const char *type = text_of(root, "model_type");
-    struct pp_config_model known;
-    for (size_t i = 0; pp_config_model(i, &known); i++)
-        if (name ? !strcmp(name, known.architecture)
-                 : type && !strcmp(type, known.model_type))
-            return true;
-    return !name && !type;
 }
 
 int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
