@@ -153,6 +153,8 @@ static int count_steps(struct runner *p)
     uint64_t each = (uint64_t)p->manifest.schedule.n_microbatches *
                     (uint64_t)p->manifest.mesh.dp * (uint64_t)p->job.accumulate;
     uint64_t whole = p->data.n_bins / each, rest = p->data.n_bins % each;
+    if (runner_match_data(p))
+        return -1;
     if (o->last_batch == PPRUN_LAST_DROP && whole == 0)
         return pp_fail(&p->tool->err, PP_EXIT_INPUT,
                        "--last-batch drop leaves nothing: the data has %zu "

@@ -159,6 +159,9 @@ const struct pp_kernels *runner_cpu_kernels(const struct runner *p, bool fp64);
  * Needs the model and the schedule. */
 int runner_open_data(struct runner *p) PP_MUST_USE;
 
+/* Checks that the open data is the data that the plan was made with, if any. */
+int runner_match_data(const struct runner *p) PP_MUST_USE;
+
 /* --- generator.c: a generator behind the language model --- */
 
 /* Reads the model of the generator, if the plan has one, and puts it behind the

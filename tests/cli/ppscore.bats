@@ -71,6 +71,20 @@ refused() {
     run ! cmp want fallen
 }
 
+@test "a plan made for other data scores and continues any data" {
+    ppsched -q -s 1f1b -m 4 --data packed plan.json >planned.json
+    head -n 3 data.jsonl | pppack -q -l 48 -o other
+    ppscore -q --data other --init 1 --logprobs planned.json >got
+    ppscore -q --data other --init 1 --logprobs plan.json >want
+    cmp got want
+    ppscore -q --data other --init 1 --generate 2 planned.json >got
+    [ "$(wc -l <got)" -eq 3 ]
+    run --separate-stderr pprun --data other --init 1 --steps 1 planned.json
+    [ "$status" -eq 2 ]
+    [ "$stderr" = "pprun: other: is not the data that the manifest was made \
+for; run ppsched --data again" ]
+}
+
 @test "an evaluation is a line, and trains nothing" {
     ppscore -q plan.json --eval packed --weights trained/latest >line
     jq -e 'keys == ["val_loss"] and .val_loss > 0' line
