@@ -388,7 +388,7 @@ static int fill_rows(struct outline *o, bool tied, struct pp_unit_row *rows)
     for (size_t i = 0; i < n + 3; i++) {
         struct pp_unit_row *row = &rows[i];
         size_t end = i == 0 ? 0 : i - n;
-        const struct unit_sums *s = &o->layers[i - 1];
+        const struct unit_sums *s = &o->layers[i > 0 && i <= n ? i - 1 : 0];
         if (i > 0 && i <= n) {
             row->fqn = pp_arena_printf(o->arena, "model.layers.%zu", i - 1);
             row->class = "Layer";
