@@ -597,7 +597,8 @@ static void errors(void)
     ok(after.products == 1 && after.activations == 0,
        "no kernel runs after the first error");
     PP_TRY(&c, pp_fail(&err, PP_EXIT_INPUT, "later"));
-    ok(pp_layer_bwd_weight(&c) == -1 && err.code == PP_EXIT_SYSTEM,
+    const struct pp_call later = rig_call(&r, PP_IN_BACKWARD, &err);
+    ok(pp_layer_bwd_weight(&later) == -1 && err.code == PP_EXIT_SYSTEM,
        "the first error stays");
     err = (struct pp_err){0};
     PP_TRY(&c, 0);
