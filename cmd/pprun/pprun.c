@@ -299,6 +299,7 @@ int main(int argc, char **argv)
     pp_settings_init(&p->job.settings);
     if (pprun_read_options(p, argc, argv))
         return tool_finish(&t);
+    p->job.record.layers = own.options.profile != NULL;
     if (own.options.cases) {
         if (pprun_objective_cases(p))
             return tool_finish(&t);

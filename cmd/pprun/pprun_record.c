@@ -69,7 +69,6 @@ int pprun_record_init(struct runner *p)
     if (o->profile && n < profile_steps(j))
         n = profile_steps(j);
     j->record.n_steps = (int)(n < j->optim.steps ? n : j->optim.steps);
-    j->record.layers = o->profile != NULL;
     if (p->rank != 0)
         return 0;
     /* These are opened while the run has something to lose. */

@@ -608,6 +608,8 @@ static bool is_trained(const struct pp_value *root)
     const char *name = text_of(root, "architectures");
     const char *type = text_of(root, "model_type");
     struct pp_config_model known;
+    if (type && !strcmp(type, "qwen2_5_omni")) /* its thinker is trained */
+        return true;
     for (size_t i = 0; pp_config_model(i, &known); i++)
         if (name ? !strcmp(name, known.architecture)
                  : type && !strcmp(type, known.model_type))
@@ -675,8 +677,9 @@ int pp_outline_read(const char *path, const struct pp_shape *shapes, size_t n,
     }
     const struct pp_value_source source = {file, err};
     const struct pp_value root = {.source = &source, .value = value};
-    int rc = read_config(&root, shapes, n, a, m);
-    if (rc && is_trained(&root))
+    bool known = is_trained(&root);
+    int rc = known ? -1 : read_config(&root, shapes, n, a, m);
+    if (known)
         *err = *why;
     json_decref(value);
     return rc;

@@ -189,6 +189,9 @@ static bool build(struct scene *s, const struct pp_model *m, size_t n, int rank)
         (struct pp_job){.model = m, .schedule = &s->f.s, .stages = s->stages};
     s->r.job = &s->job;
     s->r.kernels.element_bytes = 4;
+    s->r.env.layout.n_components = 1;
+    s->r.env.layout.components[0].mesh =
+        (struct pp_mesh){.pp = 2, .dp = 1, .tp = 1, .cp = 1, .ep = 1};
     s->r.worker.graph = &s->f.graph;
     s->r.worker.engine.stages = s->stage;
     s->r.worker.engine.passed = s->passed;
