@@ -180,7 +180,7 @@ static void test_optimum(int n)
     is_int(failed, 0, "tiny pipelines: every search ends in a valid schedule");
     is_int(decided[0], 0, "and no order is better");
     printf("# %d are optimal, %d were not decided\n", decided[1], decided[-1]);
-    ok(decided[1] > n * 9 / 10, "most were decided");
+    ok(decided[1] >= n * 9 / 10, "most were decided");
 }
 
 /* auto is at least as good as each kind in that kind's memory. */
