@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* pprun - main(), signals, and the order of a run's steps. */
 #include <inttypes.h>
-#include <poll.h>
 #include <signal.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -80,18 +79,10 @@ static int stop_requested(void *ctx)
     return pprun_of(p)->lines.failed ? PP_STOP_OTHER : 0;
 }
 
-/* Prints from a signal handler, if standard error takes it. */
-static void tell(const char *text)
-{
-    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
-    if (poll(&at, 1, 0) == 1 && write(STDERR_FILENO, text, strlen(text)) < 0)
-        alarm(0); /* there is no one to tell */
-}
-
 /* Ends a run that has nothing to save. */
 static void end_unsaved(int number)
 {
-    tell("pprun: stopped by a signal; without --save nothing is kept\n");
+    runner_tell("pprun: stopped by a signal; without --save nothing is kept\n");
     signal(number, SIG_DFL);
     raise(number);
 }
@@ -124,8 +115,9 @@ static void install_handlers(const struct runner *p)
 static void end_stopped(int number)
 {
     (void)number;
-    tell("pprun: stopped by a signal; the trace or profile is lost: nothing "
-         "reads it\n");
+    runner_tell(
+        "pprun: stopped by a signal; the trace or profile is lost: nothing "
+        "reads it\n");
     _exit(PP_EXIT_STOPPED);
 }
 

@@ -309,16 +309,30 @@ static int run_job(struct runner *p, struct pp_rendezvous *j,
     return rc;
 }
 
-/* Returns true if another rank prints this failure. The rank that failed first
- * prints it, and so does rank 0 unless it is lost. An error with another rank
- * as its origin only repeats the reason of an abort. */
+/* Replaces an error that the loss of another rank caused by this loss: a rank
+ * goes on with messages that never arrived until it notices. */
+static void take_cause(struct runner *p, struct pp_rendezvous *j)
+{
+    struct pp_err *err = &p->tool->err, why = {0};
+    if (!pp_rendezvous_aborted(j))
+        return;
+    (void)pp_rendezvous_fail(j, &why);
+    if (why.origin.known & PP_ORIGIN_LOST)
+        *err = why;
+}
+
+/* Returns true if another rank prints this failure, or the watching thread, as
+ * it does if a rank is lost. The rank that failed first prints it, and so does
+ * rank 0 unless it is lost. An error with another rank as its origin only
+ * repeats the reason of an abort. */
 static bool is_told(struct runner *p, struct pp_rendezvous *j)
 {
     const struct pp_err_origin *o = &p->tool->err.origin;
     bool from_other = o->known & PP_ORIGIN_RANK && o->rank != p->rank;
     bool rank_0_knows =
         o->known & PP_ORIGIN_AGREED || pp_rendezvous_lost(j) != 0;
-    return from_other && p->rank != 0 && rank_0_knows;
+    return o->known & PP_ORIGIN_LOST ||
+           (from_other && p->rank != 0 && rank_0_knows);
 }
 
 /* Adds the rank that failed to an error that rank 0 took from it. */
@@ -422,10 +436,11 @@ int runner_process(struct runner *p, const char *manifest, enum pp_exit *status)
     note_strangers(p, j, &l);
     rc = run_joined(p, j, manifest, &l, status);
     if (rc) {
+        take_cause(p, j);
         p->tool->told |= is_told(p, j);
         /* Print now: a launcher may soon kill this rank. */
         name_rank(p);
-        runner_ignore_signals();
+        runner_must_end(p->name, p->tool->err.text);
         tool_tell(p->tool);
     }
     pp_rendezvous_close(j);

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 /* run - the order of a run's steps, whatever its ranks are, and signals if they
  * are processes. */
+#include <poll.h>
 #include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,10 +41,37 @@ void runner_end_soon(void)
     runner_handle(SIGTERM, end_soon);
 }
 
-void runner_ignore_signals(void)
+void runner_tell(const char *text)
 {
-    alarm(0);
+    struct pollfd at = {.fd = STDERR_FILENO, .events = POLLOUT};
+    if (poll(&at, 1, 0) == 1 && write(STDERR_FILENO, text, strlen(text)) < 0)
+        alarm(0); /* there is no one to tell */
+}
+
+/* The message of end_by_force. It is global because a signal handler reads
+ * it. */
+static char forced[768];
+
+static void end_by_force(int number)
+{
+    (void)number;
+    runner_tell(forced);
+    _exit(PP_EXIT_SYSTEM);
+}
+
+void runner_must_end(const char *name, const char *why)
+{
+    enum { SECONDS = 20 };
+    static atomic_flag ends = ATOMIC_FLAG_INIT;
     signal(SIGTERM, SIG_IGN);
+    if (atomic_flag_test_and_set(&ends))
+        return;
+    snprintf(forced, sizeof forced,
+             "%s: ended by force, because something did not end within %d s "
+             "after: %s\n",
+             name, SECONDS, why);
+    runner_handle(SIGALRM, end_by_force);
+    alarm(SECONDS);
 }
 
 /* --- the run --- */

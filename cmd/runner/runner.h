@@ -42,7 +42,7 @@ struct runner_options {
     double join_timeout; /* seconds; 0: not given */
     const char *secret_file;
     double stall_timeout; /* seconds; 0: never */
-    bool stall_abort;
+    bool stall_wait;
 };
 #define RUNNER_DEFAULTS                                                 \
     {                                                                   \
@@ -286,9 +286,14 @@ struct pp_rendezvous_observer runner_observer(struct runner *p);
 /* Refuses --transport threads in one of several processes of a job. */
 int runner_check_alone(struct runner *p) PP_MUST_USE;
 
-/* Lets a rank that has printed its error end with its own exit status, although
- * its launcher sends SIGTERM. */
-void runner_ignore_signals(void);
+/* After a failure of the job, ends this process with status 3 and a message if
+ * it has not ended 20 seconds later, whatever it waits for. Until then it may
+ * end with its own exit status, although its launcher sends SIGTERM. name is
+ * the program's in messages. Only the first call counts. */
+void runner_must_end(const char *name, const char *why);
+
+/* Prints from a signal handler, if standard error takes it. */
+void runner_tell(const char *text);
 
 /* --- metrics.c --- */
 

@@ -37,15 +37,25 @@ static void stop(void *ctx)
     p->others_stop = true;
 }
 
+/* Says at once which rank is lost: what follows may not return. */
+static void aborted(void *ctx, const struct pp_err *why)
+{
+    const struct runner *p = ctx;
+    if (why->origin.known & PP_ORIGIN_LOST)
+        say(ctx, why->text);
+    runner_must_end(p->name, why->text);
+}
+
 struct pp_rendezvous_observer runner_observer(struct runner *p)
 {
     return (struct pp_rendezvous_observer){
         .seconds = p->options.stall_timeout,
-        .abort = p->options.stall_abort,
+        .abort = !p->options.stall_wait,
         .say = say,
         .describe = describe,
         .stopping = p->job.save ? stopping : NULL,
         .stop = stop,
+        .aborted = aborted,
         .ctx = p,
     };
 }

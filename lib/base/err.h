@@ -21,12 +21,14 @@ enum pp_exit {
 };
 
 /* The part of a run in which an error arose. A member counts if its bit is set
- * in known. With PP_ORIGIN_AGREED all ranks have failed, and know it. */
+ * in known. With PP_ORIGIN_AGREED all ranks have failed, and know it. With
+ * PP_ORIGIN_LOST the rank has ended or does not answer. */
 enum {
     PP_ORIGIN_RANK = 1,
     PP_ORIGIN_STAGE = 2,
     PP_ORIGIN_MICROBATCH = 4,
-    PP_ORIGIN_AGREED = 8
+    PP_ORIGIN_AGREED = 8,
+    PP_ORIGIN_LOST = 16
 };
 struct pp_err_origin {
     unsigned known;

@@ -20,17 +20,20 @@
 
 /* One channel of which this rank is the sender or the receiver. */
 struct nccl_link {
+    const struct pp_nccl *lib;
     struct pp_comm_channel of;
     int peer;
-    size_t id;        /* index in the list of all channels */
-    void *comm;       /* ncclComm_t of two ranks: from is 0, to is 1 */
-    void *stream;     /* carries this channel */
-    void *ready;      /* event: earlier computation is done */
-    void **done;      /* (n_done) events: message k is done[k % n_done] */
-    int most_blocks;  /* of a kernel of NCCL */
-    size_t n_done;    /* two more than messages or receives at a time */
-    size_t n;         /* messages so far */
-    size_t n_awaited; /* receives that computation waits for */
+    size_t id;         /* index in the list of all channels */
+    void *comm;        /* ncclComm_t of two ranks: from is 0, to is 1 */
+    void *stream;      /* carries this channel */
+    void *ready;       /* event: earlier computation is done */
+    void **done;       /* (n_done) events: message k is done[k % n_done] */
+    int most_blocks;   /* of a kernel of NCCL */
+    size_t n_done;     /* two more than messages or receives at a time */
+    size_t n;          /* messages so far */
+    size_t n_awaited;  /* receives that computation waits for */
+    pthread_t aborter; /* with aborts */
+    bool aborts;
 };
 
 struct nccl_comm {
@@ -234,10 +237,14 @@ static void nccl_abort(struct pp_comm *base, const char *why)
     pp_rendezvous_abort(nccl_of(base)->join, why);
 }
 
-/* Runs on the watching thread. */
+/* Runs on the watching thread, which must notice lost ranks even if a call of
+ * NCCL does not return: it looks again later. */
 static int check_links(void *ctx, struct pp_err *err)
 {
     struct nccl_comm *c = ctx;
+    if (pthread_mutex_trylock(&c->lock) != 0)
+        return 0;
+    pthread_mutex_unlock(&c->lock);
     for (size_t i = 0; i < c->n_links; i++) {
         int state = link_state(c, &c->links[i]);
         if (state != PP_NCCL_SUCCESS && state != PP_NCCL_IN_PROGRESS)
@@ -246,16 +253,38 @@ static int check_links(void *ctx, struct pp_err *err)
     return 0;
 }
 
-/* Ends operations on the GPU, so that nobody waits for them for ever. */
+static void *abort_link(void *arg)
+{
+    const struct nccl_link *l = arg;
+    l->lib->abort(l->comm);
+    return NULL;
+}
+
+/* Begins to end operations on the GPU, so that nobody waits for them for ever.
+ * NCCL's abort of a communicator frees memory, and so waits for all work of the
+ * GPU: also for operations of the other links, which end when these are aborted
+ * too. So all are aborted at the same time, each by a thread. If a thread
+ * cannot be started, the others may wait for ever (comm.h). */
 static void abort_links(void *ctx)
 {
     struct nccl_comm *c = ctx;
     pthread_mutex_lock(&c->lock);
+    for (size_t i = 0; i < c->n_links && !c->aborted; i++) {
+        struct nccl_link *l = &c->links[i];
+        l->aborts =
+            l->comm && pthread_create(&l->aborter, NULL, abort_link, l) == 0;
+    }
     c->aborted = true;
-    for (size_t i = 0; i < c->n_links; i++)
-        if (c->links[i].comm)
-            c->lib.abort(c->links[i].comm);
     pthread_mutex_unlock(&c->lock);
+}
+
+static void await_aborts(struct nccl_comm *c)
+{
+    for (size_t i = 0; i < c->n_links; i++) {
+        if (c->links[i].aborts)
+            pthread_join(c->links[i].aborter, NULL);
+        c->links[i].aborts = false;
+    }
 }
 
 /* Identifiers on their way to rank 0, with their channels. */
@@ -380,6 +409,9 @@ static void nccl_detach(struct pp_comm *base)
     struct pp_err ignored = {0};
     if (!c->streams)
         return;
+    /* A message of a failed job may still be on its way to its stream. */
+    if (pp_rendezvous_aborted(c->join))
+        abort_links(c);
     for (size_t i = 0; i < c->n_links; i++) {
         struct nccl_link *l = &c->links[i];
         pthread_mutex_lock(&c->lock);
@@ -389,8 +421,9 @@ static void nccl_detach(struct pp_comm *base)
         (void)rc; /* the run is over or has failed */
     }
     pp_rendezvous_watch(c->join, NULL);
-    if (pp_rendezvous_aborted(c->join) && !c->aborted)
+    if (pp_rendezvous_aborted(c->join))
         abort_links(c);
+    await_aborts(c);
     for (size_t i = 0; i < c->n_links; i++) {
         struct nccl_link *l = &c->links[i];
         if (l->comm && !c->aborted)
@@ -471,7 +504,8 @@ static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
             continue;
         int at_a_time = of->to == rank ? o->room.receives : o->room.depth;
         struct nccl_link *l = &c->links[c->n_links++];
-        *l = (struct nccl_link){.of = *of,
+        *l = (struct nccl_link){.lib = &c->lib,
+                                .of = *of,
                                 .peer = of->from == rank ? of->to : of->from,
                                 .id = i,
                                 .most_blocks = most_blocks(

@@ -220,10 +220,11 @@ static int connect_ranks(struct pp_rendezvous *j,
     if (pp_rendezvous_watch_begin(j, err))
         return -1;
     if (pp_rendezvous_connect_tree(j, p, err)) {
-        /* Rank 0 prints the reason if it is not lost. */
+        /* Rank 0 prints the reason, and every observer that a rank is lost. */
         if (p->told)
-            *p->told = j->rank != 0 && err->origin.rank != j->rank &&
-                       pp_rendezvous_lost(j) != 0;
+            *p->told = err->origin.known & PP_ORIGIN_LOST ||
+                       (j->rank != 0 && err->origin.rank != j->rank &&
+                        pp_rendezvous_lost(j) != 0);
         return -1;
     }
     for (int r = 0; r < j->size; r++)

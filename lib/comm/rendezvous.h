@@ -39,6 +39,9 @@ struct pp_rendezvous_observer {
      * rank 0, which may be waiting for something else than the ranks. */
     bool (*stopping)(void *ctx);
     void (*stop)(void *ctx);
+    /* Called once when the job has been aborted, with the reason, before
+     * anything is done that may never return. */
+    void (*aborted)(void *ctx, const struct pp_err *why);
     void *ctx;
 };
 
@@ -123,7 +126,7 @@ bool pp_rendezvous_aborted(struct pp_rendezvous *j);
 bool pp_rendezvous_await_abort(struct pp_rendezvous *j);
 
 /* Fails with the reason of the abort. Its origin is the rank that failed or was
- * lost. */
+ * lost (PP_ORIGIN_LOST). */
 int pp_rendezvous_fail(struct pp_rendezvous *j, struct pp_err *err);
 
 /* Returns the rank whose loss made this process abort the job, or -1. */

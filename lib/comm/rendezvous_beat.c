@@ -87,6 +87,7 @@ static void format_silence(const struct pp_rendezvous *j, int rank,
             j->hosts[rank], p->quiet, *p->at ? "; it was at " : "", p->at,
             went_on ? " when it last answered, and went on" : "");
     pp_err_set_origin(err, PP_ORIGIN_RANK, rank);
+    pp_err_set_origin(err, PP_ORIGIN_LOST, 0);
 }
 
 /* Says where the ranks are that still answer, and this one. */

@@ -59,7 +59,7 @@ struct pp_rendezvous {
     struct pp_rendezvous_observer observer;
     struct pp_rendezvous_peer *peers; /* (size) */
     double beat_last, beat_next;      /* times of ticks and of the next beat */
-    bool stop_sent;
+    bool stop_sent, abort_told;       /* the observer knows of the abort */
 
     /* Another rank than 0 has these to find its parent and children. */
     struct {

@@ -77,6 +77,7 @@ static void report_lost(struct pp_rendezvous *j, int rank)
     pp_fail(&err, PP_EXIT_SYSTEM, "rank %d on %s is lost: %s", rank,
             j->hosts[rank], errno ? strerror(errno) : "its process has ended");
     pp_err_set_origin(&err, PP_ORIGIN_RANK, rank);
+    pp_err_set_origin(&err, PP_ORIGIN_LOST, 0);
     set_gone(j, rank);
     pp_rendezvous_end(j, &err, rank);
 }
@@ -142,6 +143,18 @@ static bool poll_notes(struct pp_rendezvous *j, struct pollfd *at, int ms)
         (void)got;
     }
     return true;
+}
+
+/* Tells the observer of an abort, once. */
+static void tell_abort(struct pp_rendezvous *j)
+{
+    struct pp_err why = {0};
+    if (j->abort_told || !pp_rendezvous_aborted(j))
+        return;
+    (void)pp_rendezvous_fail(j, &why);
+    j->abort_told = true;
+    if (j->observer.aborted)
+        j->observer.aborted(j->observer.ctx, &why);
 }
 
 /* Calls the watcher with the lock held, so that it cannot be removed while it
@@ -226,9 +239,11 @@ static void *watch_ranks(void *arg)
     while (at && !is_closing(j)) {
         poll_notes(j, at, has_look(j) && wait_ms > LOOK_MS ? LOOK_MS : wait_ms);
         pp_beat_tick(j);
+        tell_abort(j);
         if (call_watcher(j, &failure))
             abort_after_grace(j, at, &failure);
     }
+    tell_abort(j);
     leave_job(j);
     free(at);
     return NULL;

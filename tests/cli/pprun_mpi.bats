@@ -222,8 +222,7 @@ says() {
         wait $!
         for r in 0 1 2 3; do
             [ "$(cat status.$r)" -eq $((r == victim ? 137 : 3)) ]
-            # Only rank 0 prints the reason, unless it is the lost one.
-            if [ $r -eq $victim ] || [[ $r -ne 0 && $victim -ne 0 ]]; then
+            if [ $r -eq $victim ]; then
                 ! grep pprun err.$r
             else
                 [ "$(grep pprun err.$r)" = \

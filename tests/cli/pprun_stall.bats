@@ -67,7 +67,7 @@ ends() {
 line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
 
 @test "a rank that is stopped is named, and waited for" {
-    start --save ckpt --stall-timeout 2
+    start --save ckpt --stall-timeout 2 --stall-wait
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end grep -qs meanwhile err.0
@@ -86,7 +86,7 @@ line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
 }
 
 @test "a rank that is killed with beats unread has ended" {
-    start --stall-timeout 2
+    start --stall-timeout 2 --stall-wait
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end grep -qs meanwhile err.0
@@ -95,8 +95,8 @@ line() { grep '^pprun' err.0 | sed -n "$1s/^pprun.0\/2 $(hostname).: //p"; }
     [ "$(line 3)" = "rank 1 on $(hostname) is lost: its process has ended" ]
 }
 
-@test "with --stall-abort it ends the run" {
-    start --stall-timeout 2 --stall-abort
+@test "without --stall-wait it ends the run" {
+    start --stall-timeout 2
     until_or_end test -s out
     kill -STOP "$(cat pid.1)"
     until_or_end test -s status.0
@@ -125,9 +125,9 @@ $(hostname) has not answered for "* ]]
 
 @test "misuse of the options" {
     run --separate-stderr pprun plan.json --data packed --init 1 --steps 1 \
-        --stall-abort
+        --stall-wait
     [ "$status" -eq 2 ]
-    [[ "${stderr_lines[0]}" == 'pprun: --stall-abort needs --transport mpi'* ]]
+    [[ "${stderr_lines[0]}" == 'pprun: --stall-wait needs --transport mpi'* ]]
     run --separate-stderr pprun plan.json --data packed --init 1 --steps 1 \
         --transport mpi --stall-timeout -1
     [ "$status" -eq 2 ]

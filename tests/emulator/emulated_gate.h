@@ -27,6 +27,10 @@ extern size_t pp_emulated_ends;
  * stream of the same thread, was done. Only the emulated runtime has it. */
 uint64_t pp_emulated_passed(void);
 
+/* Returns when the device has done all work that it has been given. Only the
+ * emulated runtime has it. */
+void pp_emulated_await_device(void);
+
 #ifdef __cplusplus
 }
 #endif

@@ -313,10 +313,14 @@ EXPORT int ncclCommDestroy(void *comm)
     return 0;
 }
 
-/* Does not free c, so that a later use is detected. */
+/* Waits for all work of the device, because NCCL frees memory. Does not free c,
+ * so that a later use is detected. */
 EXPORT int ncclCommAbort(void *comm)
 {
     struct comm *c = comm;
+    const char *when = getenv("PP_EMULATED_ABORT");
+    while (when && !strcmp(when, "never"))
+        pause();
     pthread_mutex_lock(&c->lock);
     require(!c->aborted, "aborted twice");
     c->aborted = c->ended = true;
@@ -324,6 +328,7 @@ EXPORT int ncclCommAbort(void *comm)
     if (c->fd >= 0)
         shutdown(c->fd, SHUT_RDWR);
     pthread_mutex_unlock(&c->lock);
+    pp_emulated_await_device();
     return 0;
 }
 

@@ -290,15 +290,20 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return pp_emulated_keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
+void pp_emulated_await_device(void)
+{
+    pthread_mutex_lock(&lock);
+    for (struct CUstream_st *s = streams; s; s = s->next)
+        wait_until_done(s, s->n_queued);
+    pthread_mutex_unlock(&lock);
+}
+
 /* Waits for all queued work, as on a GPU. */
 cudaError_t cudaFree(void *p)
 {
     if (!p)
         return cudaSuccess;
-    pthread_mutex_lock(&lock);
-    for (struct CUstream_st *s = streams; s; s = s->next)
-        wait_until_done(s, s->n_queued);
-    pthread_mutex_unlock(&lock);
+    pp_emulated_await_device();
     pthread_mutex_lock(&gate);
     if (--pieces == 0) {
         if (madvise(region, used_pages(), MADV_DONTNEED) != 0)
