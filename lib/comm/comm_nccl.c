@@ -28,7 +28,7 @@ struct nccl_link {
     void *stream;      /* carries this channel */
     void *ready;       /* event: earlier computation is done */
     void **done;       /* (n_done) events: message k is done[k % n_done] */
-    int most_blocks;   /* of a kernel of NCCL */
+    size_t n_shared;   /* links of its busier rank, which share a GPU */
     size_t n_done;     /* two more than messages or receives at a time */
     size_t n;          /* messages so far */
     size_t n_awaited;  /* receives that computation waits for */
@@ -43,6 +43,7 @@ struct nccl_comm {
     const struct pp_stream_ops *streams; /* of base.device */
     struct nccl_link *links;
     size_t n_links, n_channels;
+    int processors; /* fewest of a GPU of the job */
     struct pp_comm_room room;
 
     /* Held during every use of a link's communicator, because the watching
@@ -334,6 +335,42 @@ static int exchange_ids(struct nccl_comm *c, struct pp_nccl_id *all,
     return rc;
 }
 
+/* Returns how many blocks of a kernel of NCCL a message of a link may have. A
+ * kernel holds its blocks, nearly a processor of the GPU each, until the other
+ * rank's runs. If the processors of every rank waited for messages of ranks
+ * whose own processors wait, no rank would go on. So few links keep the default
+ * of up to 32 blocks where some processors are left, and many links share half
+ * of a GPU. It is a power of two, because NCCL rounds up to one. */
+static int most_blocks(const struct nccl_comm *c, size_t n)
+{
+    enum { DEFAULT = 32, LEFT = 4 };
+    size_t most = (size_t)c->processors;
+    int blocks = DEFAULT;
+    if (n * DEFAULT + LEFT <= most)
+        return PP_NCCL_UNDEFINED;
+    while (blocks > 1 && (size_t)blocks * n > most / 2)
+        blocks /= 2;
+    return blocks;
+}
+
+/* Finds the GPU with the fewest processors: NCCL cuts a message by the blocks
+ * that a rank may have, so both ranks of a channel must say the same. */
+static int count_processors(struct nccl_comm *c, struct pp_err *err)
+{
+    enum { UNKNOWN = 132 };
+    int own = c->streams->processors(c->base.device);
+    int *all = calloc((size_t)c->base.size, sizeof *all);
+    if (!all)
+        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int rc = pp_rendezvous_allgather(c->join, &own, all, sizeof own, err);
+    c->processors = UNKNOWN;
+    for (int r = 0; r < c->base.size && rc == 0; r++)
+        if (all[r] > 0 && all[r] < c->processors)
+            c->processors = all[r];
+    free(all);
+    return rc;
+}
+
 static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                         const struct pp_nccl_id *ids, struct pp_err *err)
 {
@@ -343,7 +380,7 @@ static int connect_link(struct nccl_comm *c, struct nccl_link *l,
                                     .blocking = 0,
                                     .cga_cluster_size = PP_NCCL_UNDEFINED,
                                     .min_ctas = PP_NCCL_UNDEFINED,
-                                    .max_ctas = l->most_blocks,
+                                    .max_ctas = most_blocks(c, l->n_shared),
                                     .split_share = PP_NCCL_UNDEFINED};
     const struct pp_stream_ops *q = c->streams;
     if (q->open(c->base.device, &l->stream, err) ||
@@ -392,7 +429,7 @@ static int nccl_attach(struct pp_comm *base, struct pp_device *d,
     c->streams = q;
     pp_rendezvous_watch(c->join, &watcher);
     if (rc == 0)
-        rc = exchange_ids(c, ids, err);
+        rc = count_processors(c, err) || exchange_ids(c, ids, err) ? -1 : 0;
     for (size_t i = 0; i < c->n_links && rc == 0; i++) {
         rc = connect_link(c, &c->links[i], ids, err);
         if (rc == 0)
@@ -466,30 +503,13 @@ static const struct pp_transport nccl_transport = {
     .close = nccl_close,
 };
 
-/* Returns how many blocks of a kernel of NCCL a message may have, if the busier
- * of the two ranks has n links. A kernel holds its blocks, nearly a processor
- * of the GPU each, until the other rank's runs. If the processors of every rank
- * waited for messages of ranks whose own processors wait, no rank would go on;
- * a GPU has 132 or so, and a kernel up to 32 blocks. So few links keep the
- * default, and many share half of a GPU. It is a power of two, because NCCL
- * rounds up to one. */
-static int most_blocks(size_t n)
-{
-    enum { FEW_LINKS = 4, SHARED = 64 };
-    int blocks = SHARED;
-    while (blocks > 1 && (size_t)blocks * n > SHARED)
-        blocks /= 2;
-    return n <= FEW_LINKS ? PP_NCCL_UNDEFINED : blocks;
-}
-
 static size_t larger(size_t a, size_t b)
 {
     return a > b ? a : b;
 }
 
 /* Lists the channels of this rank, in the order of the options. n_links
- * (ranks): those of each rank. NCCL cuts a message by the blocks that a rank
- * may have, so both ranks of a channel must say the same. */
+ * (ranks): those of each rank. */
 static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
                       const size_t *n_links, struct pp_err *err)
 {
@@ -508,8 +528,8 @@ static int list_links(struct nccl_comm *c, const struct pp_nccl_options *o,
                                 .of = *of,
                                 .peer = of->from == rank ? of->to : of->from,
                                 .id = i,
-                                .most_blocks = most_blocks(
-                                    larger(n_links[of->from], n_links[of->to])),
+                                .n_shared =
+                                    larger(n_links[of->from], n_links[of->to]),
                                 .n_done = (size_t)at_a_time + 2};
         l->done = calloc(l->n_done, sizeof *l->done);
         if (!l->done)

@@ -30,6 +30,9 @@ struct pp_stream_ops {
      * which are in this process, if the machine supports them. */
     void (*enable_peer_access)(struct pp_device *d, int n_ranks);
 
+    /* Returns the number of the GPU's multiprocessors, 0 if it is unknown. */
+    int (*processors)(struct pp_device *d);
+
     /* *stream is a cudaStream_t. */
     int (*open)(struct pp_device *d, void **stream, struct pp_err *err);
     void (*close)(struct pp_device *d, void *stream);

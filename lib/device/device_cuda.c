@@ -269,6 +269,16 @@ static void enable_peer_access(struct pp_device *d, int n_ranks)
             cudaGetLastError(); /* clears the error: this is no failure */
 }
 
+static int count_processors(struct pp_device *d)
+{
+    int n = 0;
+    if (cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount,
+                               ((const struct gpu *)d)->own) == cudaSuccess)
+        return n;
+    cudaGetLastError(); /* clears the error: this is no failure */
+    return 0;
+}
+
 static int stream_open(struct pp_device *d, void **stream, struct pp_err *err)
 {
     cudaStream_t created = NULL;
@@ -339,6 +349,7 @@ static const struct pp_stream_ops cuda_streams = {
     .alloc = cuda_alloc,
     .free = cuda_free,
     .enable_peer_access = enable_peer_access,
+    .processors = count_processors,
     .open = stream_open,
     .close = stream_close,
     .event_open = event_open,

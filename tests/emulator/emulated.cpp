@@ -591,7 +591,7 @@ int pp_emulate(void *stream, const void *kernel, dim3 grid, dim3 block,
                 grid.y <= UINT16_MAX && grid.z <= UINT16_MAX &&
                 (size_t)block.x * block.y * block.z <= MAX_THREADS;
     if (fits && may_share(kernel, shared)) {
-        pp_emulated_queue(stream, run_launch,
+        pp_emulated_queue(stream, kernel, run_launch,
                           new launch{grid, block, shared, body});
         return 0;
     }

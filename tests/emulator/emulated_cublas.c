@@ -151,7 +151,13 @@ static void queue_product(void *stream, struct product p)
     if (fault && !strcmp(fault, "off"))
         p.alpha *= 1.001F;
     *queued = p;
-    pp_emulated_queue(&s, run_product, queued);
+    /* Products of other types and operands are other kernels. */
+    static const char codes[16];
+    int code = (p.la.type == PP_CUBLAS_R_32F) +
+               2 * (p.ld.type == PP_CUBLAS_R_32F) +
+               4 * (p.desc.op_a == PP_CUBLAS_OP_N) +
+               8 * (p.desc.op_b == PP_CUBLAS_OP_N);
+    pp_emulated_queue(&s, codes + code, run_product, queued);
 }
 
 /* --- cuBLAS --- */

@@ -16,8 +16,10 @@ void pp_emulated_enter(void);
 void pp_emulated_leave(void);
 
 /* Calls run(arg) after the earlier work of a stream: on the stream's thread, or
- * before it returns if there are no streams. */
-void pp_emulated_queue(void *stream, void (*run)(void *), void *arg);
+ * before it returns if there are no streams. code is the address of what a GPU
+ * would run, and loads at its first use. */
+void pp_emulated_queue(void *stream, const void *code, void (*run)(void *),
+                       void *arg);
 
 /* If not 0, only so many blocks at either end of a grid run: tests of arrays
  * that are too large to visit set it. */
@@ -26,10 +28,6 @@ extern size_t pp_emulated_ends;
 /* Returns the number of kernels that began before an earlier kernel, on another
  * stream of the same thread, was done. Only the emulated runtime has it. */
 uint64_t pp_emulated_passed(void);
-
-/* Returns when the device has done all work that it has been given. Only the
- * emulated runtime has it. */
-void pp_emulated_await_device(void);
 
 #ifdef __cplusplus
 }

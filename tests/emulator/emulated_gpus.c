@@ -48,6 +48,21 @@ int pp_emulated_gpu(void)
     return own;
 }
 
+int pp_emulated_processors(void)
+{
+    const char *text = getenv("PP_EMULATED_PROCESSORS");
+    return text ? atoi(text) : 132;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute,
+                                   int device)
+{
+    if (attribute != cudaDevAttrMultiProcessorCount || device < 0)
+        return pp_emulated_keep_error(cudaErrorInvalidValue);
+    *value = pp_emulated_processors();
+    return cudaSuccess;
+}
+
 /* Refuses peer access to a GPU that no rank of the process has, because a
  * context would take memory there. */
 static void check_reached(void)

@@ -9,6 +9,9 @@
 /* Returns the current GPU of the calling thread. */
 int pp_emulated_gpu(void);
 
+/* Returns the number of processors of a GPU. */
+int pp_emulated_processors(void);
+
 /* Returns rc, which cudaGetLastError returns too if it is an error. */
 cudaError_t pp_emulated_keep_error(cudaError_t rc);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* emulated_nccl - a library with NCCL's functions that the trainer opens. It
  * uses sockets between processes of one machine and the streams of
- * emulated_runtime.c.
+ * emulated_streams.c.
  *
  * As in non-blocking NCCL, calls return at once, and the operation continues
  * when its state is polled. A message is in its stream only when the state is
@@ -10,7 +10,6 @@
  * that is undefined in NCCL ends the test. */
 #include <errno.h>
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,7 +21,10 @@
 
 #include "comm/nccl.h"
 #include "cuda_runtime_api.h"
+#include "emulated_counts.h"
 #include "emulated_gate.h"
+#include "emulated_gpus.h"
+#include "emulated_streams.h"
 
 #define EXPORT __attribute__((visibility("default")))
 enum { MOST = 256 };
@@ -41,7 +43,8 @@ struct comm {
     struct message *waiting; /* not yet in its stream */
     int polls;               /* of the state, since the last call */
     int state;
-    int blocks;                 /* of a kernel that waits */
+    int blocks; /* of a kernel */
+    int gpu;
     bool meets, aborted, ended; /* ended: finalized or aborted */
     pthread_t thread;
     pthread_mutex_t lock;
@@ -153,10 +156,8 @@ static void start_bootstrap(void)
     pthread_detach(thread);
 }
 
-/* Blocks of kernels that a process may have waiting for others at a time, and
- * those of a communicator if nobody limits them. */
-enum { MOST_BLOCKS = 128, BLOCKS = 32 };
-static atomic_int n_blocks;
+/* Blocks of a kernel if nobody limits them. */
+enum { BLOCKS = 32 };
 
 EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
                                   int rank, struct pp_nccl_config *config)
@@ -170,8 +171,8 @@ EXPORT int ncclCommInitRankConfig(void **comm, int n, struct pp_nccl_id id,
     c->rank = rank;
     c->blocks =
         config->max_ctas == PP_NCCL_UNDEFINED ? BLOCKS : config->max_ctas;
-    require(c->blocks > 0 && (n_blocks += c->blocks) <= MOST_BLOCKS,
-            "messages that wait could take every processor of a GPU");
+    c->gpu = pp_emulated_gpu();
+    require(c->blocks > 0, "a kernel without blocks");
     c->id = id;
     c->fd = -1;
     c->meets = true;
@@ -230,6 +231,7 @@ static void run_message(void *arg)
     uint64_t bytes = m->bytes;
     void *data = malloc(m->bytes);
     require(data, "out of memory");
+    pp_emulated_count(PP_WORK_MESSAGES, 1);
     if (m->from) {
         copy_emulated(data, m->from, m->bytes);
         if (transfer_bytes(c, &bytes, sizeof bytes, true))
@@ -282,8 +284,11 @@ EXPORT int ncclCommGetAsyncError(void *comm, int *state)
     struct comm *c = comm;
     pthread_mutex_lock(&c->lock);
     require(!c->aborted, "an aborted communicator is used");
-    if (c->waiting && ++c->polls == 3) {
-        cudaLaunchHostFunc(c->waiting->stream, run_message, c->waiting);
+    /* A thread of NCCL launches, so the caller does not wait for room. */
+    if (c->waiting && ++c->polls >= 3 &&
+        pp_emulated_has_room(c->waiting->stream)) {
+        pp_emulated_give(c->waiting->stream, PP_TASK_MESSAGE, c->blocks,
+                         run_message, c->waiting);
         c->waiting = NULL;
         c->state = PP_NCCL_SUCCESS;
     }
@@ -306,7 +311,6 @@ EXPORT int ncclCommDestroy(void *comm)
 {
     struct comm *c = comm;
     require(c->ended && !c->aborted && !c->meets, "destroyed before its end");
-    n_blocks -= c->blocks;
     close(c->fd);
     pthread_mutex_destroy(&c->lock);
     free(c);
@@ -324,11 +328,10 @@ EXPORT int ncclCommAbort(void *comm)
     pthread_mutex_lock(&c->lock);
     require(!c->aborted, "aborted twice");
     c->aborted = c->ended = true;
-    n_blocks -= c->blocks;
     if (c->fd >= 0)
         shutdown(c->fd, SHUT_RDWR);
     pthread_mutex_unlock(&c->lock);
-    pp_emulated_await_device();
+    pp_emulated_await_gpu(c->gpu);
     return 0;
 }
 

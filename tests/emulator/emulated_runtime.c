@@ -1,17 +1,15 @@
 /* SPDX-License-Identifier: MIT */
-/* emulated_runtime - the CUDA runtime on the CPU, for the tests. Every stream
- * has a thread, so that work is asynchronous and streams run in parallel.
+/* emulated_runtime - memory and copies of the CUDA runtime on the CPU, for the
+ * tests.
  *
  * Device memory is protected except in kernels and copies, so that host code
  * that accesses it ends the test. A copy reads host memory when it runs. Only
  * page-locked memory may be copied asynchronously, because CUDA does not define
- * whether other memory has been read when the call returns. A wait for an event
- * that was not recorded does nothing. README.md lists the environment
- * variables. */
+ * whether other memory has been read when the call returns. README.md lists the
+ * environment variables. */
 #include "cuda_runtime_api.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -22,52 +20,16 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/clock.h"
-#include "cuda_stream.h"
 #include "emulated_counts.h"
 #include "emulated_gate.h"
 #include "emulated_gpus.h"
+#include "emulated_streams.h"
 
 #define REGION_BYTES ((size_t)2 << 30)
 #define PAGE ((size_t)4096)
 /* Every kernel changes the protection of all memory, which takes most of the
  * time if the pages are small. */
 #define HUGE_PAGE ((size_t)2 << 20)
-
-struct task {
-    struct task *next;
-    void (*run)(void *arg);
-    void *arg;
-    bool is_kernel;
-    uint64_t number; /* index of all queued tasks */
-};
-
-struct CUstream_st {
-    struct CUstream_st *next; /* all streams ever opened: events outlive them */
-    pthread_t thread, owner;  /* owner: the thread that opened it */
-    int gpu;                  /* of the owner */
-    pthread_cond_t has_task;  /* or is closed */
-    pthread_cond_t task_done;
-    struct task *first, **last;
-    struct task *running;
-    uint64_t n_queued, n_done;
-    uint64_t awaited; /* least n_done that a thread waits for, 0: none */
-    unsigned jitter;  /* state of the random delays, 0: none */
-    bool closed;
-};
-
-/* The first n tasks of a stream. */
-struct point {
-    struct CUstream_st *stream; /* NULL: nothing */
-    uint64_t n;
-};
-
-struct CUevent_st {
-    struct point at;
-    int gpu;
-    bool is_timed;
-    double seconds; /* when the stream reached it, with is_timed */
-};
 
 /* Page-locked memory. */
 struct locked {
@@ -82,10 +44,7 @@ static unsigned char *region;
 static size_t used, pieces;
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 
-static struct CUstream_st *streams;
 static struct locked *all_locked;
-static unsigned n_streams;
-static uint64_t n_queued, n_passed;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Replaces the function of the C library. */
@@ -129,136 +88,6 @@ static void *require_memory(void *p)
     return p;
 }
 
-/* Delays a stream at random times. The caller has the lock. */
-static void fall_behind(struct CUstream_st *s)
-{
-    if (!s->jitter || rand_r(&s->jitter) % 8 != 0)
-        return;
-    pthread_mutex_unlock(&lock);
-    usleep((unsigned)rand_r(&s->jitter) % 2000);
-    pthread_mutex_lock(&lock);
-}
-
-/* Waits until n tasks of a stream are done. The caller has the lock. A thread
- * that waits for many tasks wakes when the last one is done. */
-static void wait_until_done(struct CUstream_st *s, uint64_t n)
-{
-    while (s->n_done < n) {
-        if (!s->awaited || n < s->awaited)
-            s->awaited = n;
-        pthread_cond_wait(&s->task_done, &lock);
-    }
-}
-
-static bool is_older(const struct task *a, const struct task *b)
-{
-    return a && a->is_kernel && a->number < b->number;
-}
-
-/* Returns whether another stream of the same rank has an earlier kernel that is
- * not done. */
-static bool passes(const struct CUstream_st *s, const struct task *t)
-{
-    for (const struct CUstream_st *o = streams; t->is_kernel && o; o = o->next)
-        if (o != s && !o->closed && pthread_equal(o->owner, s->owner) &&
-            (is_older(o->running, t) || is_older(o->first, t)))
-            return true;
-    return false;
-}
-
-uint64_t pp_emulated_passed(void)
-{
-    pthread_mutex_lock(&lock);
-    uint64_t n = n_passed;
-    pthread_mutex_unlock(&lock);
-    return n;
-}
-
-static void *run_stream(void *arg)
-{
-    struct CUstream_st *s = arg;
-    pthread_mutex_lock(&lock);
-    for (;;) {
-        while (!s->first && !s->closed)
-            pthread_cond_wait(&s->has_task, &lock);
-        struct task *t = s->first;
-        if (!t)
-            break;
-        s->first = t->next;
-        if (!s->first)
-            s->last = &s->first;
-        s->running = t;
-        fall_behind(s);
-        n_passed += passes(s, t);
-        pthread_mutex_unlock(&lock);
-        t->run(t->arg);
-        pthread_mutex_lock(&lock);
-        s->running = NULL;
-        free(t);
-        if (++s->n_done == s->awaited) {
-            s->awaited = 0;
-            pthread_cond_broadcast(&s->task_done);
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return NULL;
-}
-
-static void queue_task(struct CUstream_st *s, void (*run)(void *), void *arg,
-                       bool is_kernel)
-{
-    struct task *t = require_memory(malloc(sizeof *t));
-    *t = (struct task){.run = run, .arg = arg, .is_kernel = is_kernel};
-    pthread_mutex_lock(&lock);
-    t->number = n_queued++;
-    *s->last = t;
-    s->last = &t->next;
-    s->n_queued++;
-    pthread_cond_signal(&s->has_task);
-    pthread_mutex_unlock(&lock);
-}
-
-static void queue(struct CUstream_st *s, void (*run)(void *), void *arg)
-{
-    queue_task(s, run, arg, false);
-}
-
-void pp_emulated_queue(void *stream, void (*run)(void *), void *arg)
-{
-    if (cudaGetLastError() != cudaSuccess)
-        pp_emulated_refuse_call(
-            "a launch is taken to have failed where an older call did");
-    struct CUstream_st *s =
-        require_memory(((struct pp_cuda_stream *)stream)->stream);
-    if (s->gpu != pp_emulated_gpu())
-        pp_emulated_refuse_call("a launch in a stream of another GPU");
-    pp_emulated_count(PP_WORK_KERNELS, 1);
-    queue_task(s, run, arg, true);
-}
-
-static void wait_for(struct point p)
-{
-    pthread_mutex_lock(&lock);
-    if (p.stream)
-        wait_until_done(p.stream, p.n);
-    pthread_mutex_unlock(&lock);
-}
-
-/* The same for a call of the host. */
-static void wait_by_host(struct point p)
-{
-    wait_for(p);
-    pp_emulated_count(PP_WORK_HOST_WAITS, 1);
-}
-
-static struct point end_of_stream(struct CUstream_st *s)
-{
-    pthread_mutex_lock(&lock);
-    struct point p = {s, s->n_queued};
-    pthread_mutex_unlock(&lock);
-    return p;
-}
-
 /* Returns protected memory, in huge pages if the kernel has them; NULL if there
  * is none. */
 static void *open_region(void)
@@ -290,20 +119,12 @@ cudaError_t cudaMalloc(void **p, size_t bytes)
     return pp_emulated_keep_error(*p ? cudaSuccess : cudaErrorMemoryAllocation);
 }
 
-void pp_emulated_await_device(void)
-{
-    pthread_mutex_lock(&lock);
-    for (struct CUstream_st *s = streams; s; s = s->next)
-        wait_until_done(s, s->n_queued);
-    pthread_mutex_unlock(&lock);
-}
-
 /* Waits for all queued work, as on a GPU. */
 cudaError_t cudaFree(void *p)
 {
     if (!p)
         return cudaSuccess;
-    pp_emulated_await_device();
+    pp_emulated_await_gpu(pp_emulated_gpu());
     pthread_mutex_lock(&gate);
     if (--pieces == 0) {
         if (madvise(region, used_pages(), MADV_DONTNEED) != 0)
@@ -385,7 +206,7 @@ static void queue_copy(cudaStream_t s, struct copy c)
     *queued = c;
     pp_emulated_count(PP_WORK_COPIES, 1);
     pp_emulated_count(PP_WORK_BYTES, c.bytes);
-    queue(s, run_copy, queued);
+    pp_emulated_give(s, PP_TASK_COPY, 0, run_copy, queued);
 }
 
 cudaError_t cudaMemsetAsync(void *p, int value, size_t bytes, cudaStream_t s)
@@ -407,138 +228,6 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
         pp_emulated_refuse_call("a copy from memory that is not page-locked");
     queue_copy(s, (struct copy){.to = to, .from = from, .bytes = bytes});
     if (!to_device && !is_locked(to))
-        wait_by_host(end_of_stream(s));
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *out, unsigned flags)
-{
-    struct CUstream_st *s = require_memory(calloc(1, sizeof *s));
-    const char *seed = getenv("PP_EMULATED_JITTER");
-    (void)flags;
-    s->last = &s->first;
-    s->owner = pthread_self();
-    s->gpu = pp_emulated_gpu();
-    pthread_cond_init(&s->has_task, NULL);
-    pthread_cond_init(&s->task_done, NULL);
-    pthread_mutex_lock(&lock);
-    s->jitter = seed ? (unsigned)atoi(seed) * 1000 + ++n_streams : 0;
-    s->next = streams;
-    streams = s;
-    pthread_mutex_unlock(&lock);
-    if (pthread_create(&s->thread, NULL, run_stream, s) != 0)
-        abort();
-    *out = s;
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t s)
-{
-    pthread_mutex_lock(&lock);
-    s->closed = true;
-    pthread_cond_signal(&s->has_task);
-    pthread_mutex_unlock(&lock);
-    pthread_join(s->thread, NULL);
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t s)
-{
-    wait_by_host(end_of_stream(s));
-    return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t s)
-{
-    pthread_mutex_lock(&lock);
-    bool is_done = s->n_done == s->n_queued;
-    pthread_mutex_unlock(&lock);
-    return pp_emulated_keep_error(is_done ? cudaSuccess : cudaErrorNotReady);
-}
-
-static void run_wait(void *arg)
-{
-    struct point *p = arg;
-    wait_for(*p);
-    free(p);
-}
-
-cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags)
-{
-    struct point *p = require_memory(malloc(sizeof *p));
-    (void)flags;
-    pthread_mutex_lock(&lock);
-    *p = e->at;
-    pthread_mutex_unlock(&lock);
-    queue(s, run_wait, p);
-    return cudaSuccess;
-}
-
-cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t run, void *arg)
-{
-    queue(s, run, arg);
-    return cudaSuccess;
-}
-
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
-{
-    *e = require_memory(calloc(1, sizeof **e));
-    (*e)->gpu = pp_emulated_gpu();
-    (*e)->is_timed = flags == cudaEventDefault;
-    return flags == cudaEventDefault || flags == cudaEventDisableTiming
-               ? cudaSuccess
-               : cudaErrorInvalidValue;
-}
-
-/* Waits for the recording of a timed event. */
-cudaError_t cudaEventDestroy(cudaEvent_t e)
-{
-    if (e->is_timed)
-        wait_for(e->at);
-    free(e);
-    return cudaSuccess;
-}
-
-static void run_timed(void *arg)
-{
-    struct CUevent_st *e = arg;
-    e->seconds = pp_clock();
-}
-
-cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
-{
-    if (e->gpu != s->gpu)
-        pp_emulated_refuse_call("an event of one GPU in a stream of another");
-    if (e->is_timed)
-        queue(s, run_timed, e);
-    struct point p = end_of_stream(s);
-    pthread_mutex_lock(&lock);
-    e->at = p;
-    pthread_mutex_unlock(&lock);
-    return cudaSuccess;
-}
-
-static bool is_done(const struct CUevent_st *e)
-{
-    pthread_mutex_lock(&lock);
-    bool done = e->at.stream && e->at.stream->n_done >= e->at.n;
-    pthread_mutex_unlock(&lock);
-    return done;
-}
-
-cudaError_t cudaEventSynchronize(cudaEvent_t e)
-{
-    wait_by_host(e->at);
-    return cudaSuccess;
-}
-
-/* Sets *ms to milliseconds as a float, as CUDA does. */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
-{
-    if (!from->is_timed || !to->is_timed)
-        return pp_emulated_keep_error(cudaErrorInvalidValue);
-    if (!is_done(from) || !is_done(to))
-        return pp_emulated_keep_error(cudaErrorNotReady);
-    *ms = (float)(1e3 * (to->seconds - from->seconds));
+        pp_emulated_await_stream(s);
     return cudaSuccess;
 }

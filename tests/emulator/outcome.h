@@ -22,7 +22,7 @@ void pp_emulated_leave(void)
 {
 }
 
-void pp_emulated_queue(void *, void (*run)(void *), void *arg)
+void pp_emulated_queue(void *, const void *, void (*run)(void *), void *arg)
 {
     run(arg);
 }

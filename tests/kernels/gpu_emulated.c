@@ -22,9 +22,11 @@ void pp_emulated_leave(void)
 {
 }
 
-void pp_emulated_queue(void *of, void (*run)(void *), void *arg)
+void pp_emulated_queue(void *of, const void *code, void (*run)(void *),
+                       void *arg)
 {
     (void)of;
+    (void)code;
     run(arg);
 }
 

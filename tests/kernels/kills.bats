@@ -38,7 +38,7 @@ hurt() {
         [ "$r" -ne "$2" ] || continue
         rc=0
         wait "${pids[r]}" || rc=$?
-        [ $rc -eq 3 ] || echo "rank $r ended with $rc"
+        [ $rc -eq 3 ] || echo "rank $r ended with $rc: $(cat err.$r)"
         [[ "$(head -n 1 err.$r)" == *": rank $2 on $(hostname) "* ||
             "$(cat err.$r)" == *": rank $2 on $(hostname) has not answered"* ]] ||
             echo "rank $r says: $(cat err.$r)"

@@ -305,6 +305,29 @@ $(hostname) differ in the packed data"
     [ -z "$(find . -name p -o -name "p.*.tmp")" ]
 }
 
+@test "messages take time if they have a cost" {
+    # A step has two messages each way, one after the other in their streams.
+    ranks 2 two.json "${options[@]}" --steps 3
+    all 0 2
+    cp out.0 want
+    PP_EMULATED_COSTS=messages=50000 ranks 2 two.json "${options[@]}" --steps 3
+    all 0 2
+    diff <(numbers want) <(numbers out.0)
+    seconds() { jq .seconds "$1" | sort -g | head -n 1; }
+    jq -en "$(seconds out.0) >= 0.15 and $(seconds want) < $(seconds out.0)"
+}
+
+@test "GPUs with few processors, full launch queues, and late loading" {
+    "$PPRUN" --device cuda four.json "${options[@]}" -o want
+    for setting in PP_EMULATED_PROCESSORS=8 PP_EMULATED_LAUNCHES=16 \
+        CUDA_MODULE_LOADING=LAZY CUDA_DEVICE_MAX_CONNECTIONS=2; do
+        each=($setting $setting $setting $setting)
+        ranks 4 four.json "${options[@]}"
+        all 0 4
+        diff <(numbers want) <(numbers out.0)
+    done
+}
+
 @test "threads under a launcher, and other misuse, are refused" {
     RANK=0 WORLD_SIZE=4 run --separate-stderr "$PPRUN" --device cuda two.json \
         "${options[@]}"

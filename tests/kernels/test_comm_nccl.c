@@ -17,7 +17,7 @@ enum { N_TRIES = 24, MANY_GATHERS = 20 };
 
 /* State that the processes share. */
 struct shared {
-    struct contract collectives, gathers, records;
+    struct contract collectives, gathers, records, beside;
     int heard[MAX_RANKS]; /* messages of the tree */
     bool opened[MAX_RANKS];
 };
@@ -61,6 +61,37 @@ static void collect(struct shared *s, struct pp_comm *c)
     expect(&s->records, !pp_tree_collect(c, &r, take, to, &err));
     c->ops = x.inner;
     s->heard[c->rank] = x.heard;
+}
+
+/* --- computation beside messages that wait --- */
+
+enum { BYTES = 64 };
+
+/* Posts a receive from every other rank, runs a kernel, and lets the others
+ * send when all ranks have. The GPU has fewer processors than NCCL's kernels
+ * have blocks by default. */
+static void compute_beside(struct contract *t, struct pp_comm *c)
+{
+    struct pp_err err = {0};
+    struct pp_device *d = c->device;
+    unsigned char *room = d->ops->alloc(d, (MAX_RANKS + 1) * BYTES);
+    unsigned char *own = room + MAX_RANKS * BYTES;
+    for (int k = 0; k < MAX_RANKS; k++)
+        expect(t, k == c->rank || !c->ops->recv(c, k, PP_DIRECTION_DATA,
+                                                room + k * BYTES, BYTES, &err));
+    usleep(50000); /* the receives begin */
+    expect(t, !pp_kernels_cuda_f32.add(own, own, own, BYTES / sizeof(float),
+                                       d->stream));
+    expect(t, !d->ops->wait(d, &err) && !c->ops->barrier(c, &err));
+    for (int k = 0; k < MAX_RANKS; k++)
+        expect(t, k == c->rank ||
+                      !c->ops->send(c, k, PP_DIRECTION_DATA, own, BYTES, &err));
+    for (int k = 0; k < MAX_RANKS; k++)
+        expect(t, k == c->rank ||
+                      (!c->ops->send_wait(c, k, PP_DIRECTION_DATA, 0, &err) &&
+                       !c->ops->recv_wait(c, k, PP_DIRECTION_DATA, 0, &err)));
+    expect(t, !d->ops->wait(d, &err));
+    d->ops->free(d, room);
 }
 
 /* --- ranks --- */
@@ -113,6 +144,7 @@ static int be_rank(struct shared *s, int rank, int port)
     collectives_with(&s->collectives, c, pp_kernels_cuda_f32.add, N_TRIES);
     gather_body(&s->gathers, c);
     collect(s, c);
+    compute_beside(&s->beside, c);
     c->ops->detach(c);
     c->ops->close(c);
     pp_rendezvous_close(join);
@@ -129,6 +161,7 @@ int main(void)
     snprintf(library, sizeof library, "%s/tests/emulator/libemulated_nccl.so",
              getenv("BUILDDIR"));
     setenv("PPRUN_NCCL", library, 1);
+    setenv("PP_EMULATED_PROCESSORS", "8", 1);
     s->collectives.size = s->gathers.size = MAX_RANKS;
     s->gathers.n_gathers = MANY_GATHERS;
     fflush(stdout);
@@ -143,6 +176,7 @@ int main(void)
     is_int(bad, 0, "four processes open NCCL, and end");
     is_int(s->collectives.bad, 0, COLLECTIVE_PROMISE);
     is_int(s->gathers.bad, 0, GATHER_PROMISE);
+    is_int(s->beside.bad, 0, "kernels run beside receives on 8 processors");
     is_int(s->records.bad, 0, "rank 0 takes the records in order");
     is_int(s->records.sent, MAX_RANKS, "of all ranks");
     is_int(s->heard[0], 2 * 2, "it hears ranks 1 and 2");
