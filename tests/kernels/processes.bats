@@ -321,7 +321,7 @@ $(hostname) differ in the packed data"
     "$PPRUN" --device cuda four.json "${options[@]}" -o want
     for setting in PP_EMULATED_PROCESSORS=8 PP_EMULATED_LAUNCHES=16 \
         CUDA_MODULE_LOADING=LAZY CUDA_DEVICE_MAX_CONNECTIONS=2; do
-        each=($setting $setting $setting $setting)
+        each=("$setting" "$setting" "$setting" "$setting")
         ranks 4 four.json "${options[@]}"
         all 0 4
         diff <(numbers want) <(numbers out.0)
