@@ -48,25 +48,26 @@ void runner_tell(const char *text)
         alarm(0); /* there is no one to tell */
 }
 
-/* The message of end_by_force. It is global because a signal handler reads
- * it. */
-static char forced[768];
+/* What end_by_force prints. It is global because a signal handler reads it. */
+static struct {
+    atomic_flag ends;
+    char text[768];
+} forced = {.ends = ATOMIC_FLAG_INIT};
 
 static void end_by_force(int number)
 {
     (void)number;
-    runner_tell(forced);
+    runner_tell(forced.text);
     _exit(PP_EXIT_SYSTEM);
 }
 
 void runner_must_end(const char *name, const char *why)
 {
     enum { SECONDS = 20 };
-    static atomic_flag ends = ATOMIC_FLAG_INIT;
     signal(SIGTERM, SIG_IGN);
-    if (atomic_flag_test_and_set(&ends))
+    if (atomic_flag_test_and_set(&forced.ends))
         return;
-    snprintf(forced, sizeof forced,
+    snprintf(forced.text, sizeof forced.text,
              "%s: ended by force, because something did not end within %d s "
              "after: %s\n",
              name, SECONDS, why);

@@ -218,8 +218,8 @@ static int other_size(struct pp_rendezvous *j, const char *say)
     return pp_rendezvous_allgather(j, mine, all, bytes, &err) ? 3 : 0;
 }
 
-/* All ranks end. One that has not begun its body leaves the reason to rank 0.
- */
+/* All ranks end. One that has not begun its body leaves the reason to rank 0
+ * or, if a rank is lost, to its observer. */
 static void test_end(body_fn *body, const char *what, const char *text,
                      int killed)
 {
@@ -229,10 +229,9 @@ static void test_end(body_fn *body, const char *what, const char *text,
     for (int r = 0; r < job.size; r++) {
         if (r == killed)
             continue;
-        int told = killed == 0 ? REFUSED : TOLD;
         ended &= WIFEXITED(job.status[r]) &&
                  (WEXITSTATUS(job.status[r]) == 3 ||
-                  (r > 0 && WEXITSTATUS(job.status[r]) == told));
+                  (r > 0 && WEXITSTATUS(job.status[r]) == TOLD));
         named &= strstr(job.text[r], text) != NULL;
         printf("# rank %d: status %x, %s\n", r, (unsigned)job.status[r],
                job.text[r]);
