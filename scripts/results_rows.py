@@ -162,6 +162,13 @@ awk '/^  / && NF > 5 { for (i = NF - 3; i <= NF; i++)
     /to the bit/ { most = 0 } /everything else/ { same = most; most = 0 }
     /gen_kl|five steps/ { exit }
     END { printf "same bins %g; all others at most %.1e\\n", same, most }' log"""),
+        Row("parity-steps", "slow",
+            "five steps of SFT, GRPO and DPO in fp32, packed and padded, with "
+            "pipelines, context parallelism and both, against one rank: largest "
+            "difference of the loss, the gradient's norm and gen_kl_error over itself",
+            """$SOURCE/scripts/bench-parity $BUILD >log
+awk '$2 == "packed" || $2 == "padded" { n++; if ($NF > most) most = $NF }
+    END { printf "%.1e in %d runs\\n", most, n }' log"""),
         Row("parity-experts", "slow",
             "small Moonlight, GPT-OSS and Qwen3-MoE with EP 2, 4 and 8, CP and PP, "
             "three steps in fp64 against one rank",
@@ -181,6 +188,30 @@ echo '{"model_type": "llama", "hidden_size": 1024, "intermediate_size": 4096,
  "vocab_size": 64000, "max_position_embeddings": 4096}' >model/config.json
 TIMEFORMAT='%U s of processor'
 { time ppsplit -q -p 64 -c 4 -m 256 -o plan.json model; } 2>&1"""),
+        Row("torch-cpu", "timed",
+            "fp32 on CPUs against transformers on PyTorch, the same weights, tokens "
+            "and microbatches: tokens/s over PyTorch's for five shapes on one core, "
+            "then as two 1f1b ranks against two threads; needs PP_PYTHON",
+            """$PP_PYTHON $SOURCE/scripts/bench-torch --build $BUILD |
+    awk '/tokens\\/s/ && $1 != "threads" { by[$2] = by[$2] " " $5 }
+         END { print "1 core:" by[1] "; 2 cores:" by[2] }'"""),
+        Row("packing-speed", "timed",
+            "documents of 1 to 256 tokens, packed and padded: tokens/s packed over "
+            "padded, and the ratio of the padded rows to the packed ones",
+            """$SOURCE/scripts/bench --only packing $BUILD |
+    awk '/tokens\\/s/ { speed = $2 } /token slots/ { slots = $3 }
+         END { print speed " times, of " slots }'"""),
+        Row("predict-order", "timed",
+            "runs of nine schedules whose actions and messages take a fixed time, "
+            "by threads and by MPI: the measured makespan over ppsched's",
+            """$SOURCE/scripts/bench --only order $BUILD |
+    awk 'NF == 8 && $7 > 0 { print $7; print $8 }' | sort -n |
+    sed -n '1h; ${ H; x; s/\\n/ to /; p; }'"""),
+        Row("predict", "timed",
+            "steps of five kinds on two cores, predicted from a profile of 1f1b "
+            "alone: predicted over measured, and its range",
+            """$SOURCE/scripts/bench --only predict $BUILD |
+    awk '/ s .* s .*%/ { print $1, $6 " (" $7 " to " $9 ")" }' | paste -sd, | sed 's/,/, /g'"""),
         Row("gpu-train", "gpu",
             "1.2 billion parameters in bf16, sequences of 4096: tokens/s, share of "
             "the peak (MFU), over PyTorch's sdpa and torch.compile in the same run",
