@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: MIT */
+#include "cost/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/num.h"
+#include "cost/trainer_bytes.h"
+
+static const char *const megatron_kinds[] = {"1f1b", "interleaved", NULL};
+
+enum { ZERO_0 = 1 << 0, ZERO_1 = 1 << 1, ZERO_3 = 1 << 3 };
+enum { ALL_EXCHANGES = (1 << PP_N_CP_EXCHANGES) - 1 };
+
+const struct pp_trainer pp_trainers[] = {
+    {.name = "pprun",
+     .any_order = true,
+     .zero = ZERO_0 | ZERO_1 | ZERO_3,
+     .cp_exchanges = ALL_EXCHANGES,
+     .experts = true,
+     .modes = true,
+     .exchanges = {.forward = 2,
+                   .input = 2,
+                   .weight = 2,
+                   .expert_weight = 1,
+                   .a2a_input = 2},
+     .keeps_messages = true,
+     .rates = pp_unit_rates,
+     .state = pp_own_state,
+     .fixed = pp_own_fixed},
+    /* With the distributed optimizer, sequence parallelism if tp > 1,
+     * --overlap-grad-reduce and --overlap-param-gather; without
+     * --tp-comm-overlap. The gather of inputs for W runs beside the products of
+     * I, and the sum of I's gradients beside those of W. */
+    {.name = "megatron",
+     .kinds = megatron_kinds,
+     .zero = ZERO_0 | ZERO_1,
+     .cp_exchanges = ALL_EXCHANGES,
+     .experts = true,
+     .layout = true,
+     .gpu = true,
+     .exchanges =
+         {.forward = 2, .input = 2, .weight = 1, .beside = 1, .a2a_input = 1},
+     .reduces_beside = true,
+     .gathers_beside = true,
+     .rates = pp_megatron_rates,
+     .state = pp_megatron_state,
+     .fixed = pp_megatron_fixed},
+    {.name = NULL},
+};
+
+void pp_trainer_names(const char *names[PP_MAX_TRAINERS])
+{
+    size_t n = 0;
+    for (; pp_trainers[n].name; n++)
+        names[n] = pp_trainers[n].name;
+    names[n] = NULL;
+}
+
+const struct pp_trainer *pp_trainer_find(const char *name)
+{
+    const struct pp_trainer *t = pp_trainers;
+    while (name && t->name && strcmp(t->name, name))
+        t++;
+    return t->name ? t : NULL;
+}
+
+/* --- what a trainer takes --- */
+
+static bool lists(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name))
+        names++;
+    return *names;
+}
+
+static int check_order(const struct pp_trainer *t,
+                       const struct pp_trainer_order *o, struct pp_err *err)
+{
+    bool listed = !t->kinds || !o->kind || lists(t->kinds, o->kind);
+    bool any = t->any_order && !o->copies && o->slices < 2;
+    if (!listed && !any)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "schedule", t->kinds[0],
+                               "%s has no schedule '%s'", t->name, o->kind);
+    if (t->kinds && !t->any_order && (o->v || o->copies))
+        return pp_fail_setting(err, PP_EXIT_INPUT, "placement", "loop",
+                               "%s places stages in a loop", t->name);
+    return 0;
+}
+
+static int check_mesh(const struct pp_trainer *t, const struct pp_mesh *x,
+                      struct pp_err *err)
+{
+    int zero = x->divided_weights ? 3 : x->whole_state ? 0 : 1;
+    char value[2] = "0";
+    if (x->cp > 1 && !t->cp_exchanges)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "cp", "1",
+                               "%s has no context-parallel ranks", t->name);
+    if (x->cp > 1 && !(t->cp_exchanges >> x->cp_exchange & 1))
+        return pp_fail_setting(
+            err, PP_EXIT_INPUT, "cp-exchange", "gather",
+            "context-parallel ranks of %s do not exchange keys by '%s'",
+            t->name, pp_cp_exchange_names[x->cp_exchange]);
+    if (x->ep > 1 && !t->experts)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "ep", "1",
+                               "%s has no expert-parallel ranks in a pipeline",
+                               t->name);
+    if (pp_mesh_replicas(x) < 2 || t->zero >> zero & 1)
+        return 0;
+    while (!(t->zero >> (value[0] - '0') & 1))
+        value[0]++;
+    if (t->zero & ZERO_1)
+        value[0] = '1';
+    return pp_fail_setting(err, PP_EXIT_INPUT, "zero", value,
+                           "%s does not divide state as ZeRO-%d does", t->name,
+                           zero);
+}
+
+int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
+                     const struct pp_backend *b,
+                     const struct pp_trainer_order *o, struct pp_err *err)
+{
+    if (t->gpu && b->element_bytes != 2)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "dtype", "bf16",
+                               "the memory of %s is known for bf16 alone",
+                               t->name);
+    if (t->gpu && b->is_host)
+        return pp_fail_setting(err, PP_EXIT_INPUT, "device", "cuda",
+                               "the memory of %s is known for GPUs alone",
+                               t->name);
+    return check_mesh(t, x, err) || check_order(t, o, err) ? -1 : 0;
+}
+
+/* --- the memory of a rank --- */
+
+struct pp_trainer_unit pp_trainer_unit(const struct pp_trainer_job *x,
+                                       size_t unit, enum pp_recompute r)
+{
+    const struct pp_backend b = pp_backend_of(x->precision, !x->gpu);
+    const struct pp_unit_id u = pp_model_unit(x->model, unit);
+    const struct pp_unit_rates rates =
+        x->trainer->rates(x->mesh, x->model, u, r, &b);
+    const struct pp_unit_bytes bytes =
+        pp_unit_bytes(&rates, pp_rank_rows(x->mesh, &b, (size_t)x->tokens), 0);
+    return (struct pp_trainer_unit){
+        .state = x->trainer->state(x->mesh, x->model, u, x->precision),
+        .kept = (double)(bytes.act[PP_SAVED_ACT_I] + bytes.act[PP_SAVED_ACT_W]),
+        .gradients = (double)bytes.act[PP_SAVED_GRAD_W],
+        .workspace = (double)bytes.workspace,
+        .message = x->trainer->keeps_messages ? (double)bytes.output : 0};
+}
+
+/* Messages: a stage has a received one and one on its way, each way. */
+enum { STAGE_MESSAGES = 4 };
+
+struct pp_rank_bytes pp_trainer_rank(const struct pp_trainer_job *x,
+                                     const struct pp_trainer_stage *stages,
+                                     size_t n)
+{
+    struct pp_rank_bytes b = {{0}};
+    double kept = 0, most = 0, workspace = 0, message = 0, fixed = 0;
+    for (size_t k = 0; k < n; k++) {
+        double gradients = 0;
+        for (size_t i = stages[k].first; i < stages[k].end; i++) {
+            const struct pp_trainer_unit u =
+                pp_trainer_unit(x, i, stages[k].recompute);
+            pp_rank_add_state(&b, u.state);
+            kept += u.kept * stages[k].live;
+            gradients += u.gradients;
+            workspace = fmax(workspace, u.workspace);
+            message = fmax(message, u.message);
+        }
+        most = fmax(most, gradients);
+        fixed = fmax(fixed, x->trainer->fixed(x->mesh, x->model,
+                                              stages[k].first, stages[k].end));
+    }
+    b.part[PP_MEMORY_ACTIVATIONS] = pp_size_of(kept + most);
+    b.part[PP_MEMORY_WORKSPACE] = pp_size_of(workspace);
+    b.part[PP_MEMORY_MESSAGES] =
+        x->mesh->pp > 1 ? pp_size_of(STAGE_MESSAGES * message) : 0;
+    b.part[PP_MEMORY_TABLES] = pp_size_of(fixed);
+    return b;
+}

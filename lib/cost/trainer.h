@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT */
+/* trainer - the systems that may run a plan: what a rank of each keeps in
+ * memory, which exchanges it hides, and what it takes of a plan. Pure.
+ *
+ * The bytes of pprun are those that it allocates (model/unit_bytes.h). Those of
+ * the others follow from the tensors that their layers save for the backward,
+ * what the backward makes beside them, and the state of AdamW in mixed
+ * precision; pp-costs(7) lists them. They leave out what no tensor holds: the
+ * context of CUDA, the buffers of communicators, unused blocks of the
+ * allocator, which a machine's reserve is for. */
+#ifndef PP_COST_TRAINER_H
+#define PP_COST_TRAINER_H
+
+#include "model/cost.h"
+#include "model/rank_bytes.h"
+
+/* The exchanges of a layer that its ranks wait for, in rows of hidden that
+ * tensor-parallel ranks gather or add up, for each product whose inputs they
+ * divide and the one before it. */
+struct pp_trainer_exchanges {
+    int forward, input, weight;
+    int beside;        /* of input and of weight as many run beside products */
+    int expert_weight; /* W exchanges rows of experts again */
+    int a2a_input;     /* I exchanges heads so many times as F */
+};
+
+struct pp_trainer {
+    const char *name;
+    /* The plans that it takes. Kinds are by name, NULL at the end; NULL: all.
+     * Sets have bits. */
+    const char *const *kinds;
+    bool any_order;        /* of one copy of the weights, without slices */
+    unsigned zero;         /* of 0, 1 and 3 */
+    unsigned cp_exchanges; /* of enum pp_cp_exchange; 0: no cp */
+    bool experts;          /* expert-parallel ranks */
+    bool modes;            /* stages may recompute each in its own mode */
+    bool layout; /* a split must be one of layers, as Megatron-LM's layouts */
+    bool gpu;    /* on GPUs in bf16 alone */
+    /* How it runs. */
+    struct pp_trainer_exchanges exchanges;
+    bool reduces_beside; /* gradients are reduced while a rank computes, but for
+                            the last bucket of the first stage */
+    bool gathers_beside; /* weights after the update, in the next forward */
+    bool keeps_messages; /* messages have buffers beside those of stages */
+    /* As pp_unit_rates and pp_state_bytes for pprun; and what a rank holds for
+     * units first to end - 1 whatever it computes. */
+    struct pp_unit_rates (*rates)(const struct pp_mesh *x,
+                                  const struct pp_model *m, struct pp_unit_id u,
+                                  enum pp_recompute r,
+                                  const struct pp_backend *b);
+    struct pp_state_bytes (*state)(const struct pp_mesh *x,
+                                   const struct pp_model *m,
+                                   struct pp_unit_id u,
+                                   const struct pp_precision *p);
+    double (*fixed)(const struct pp_mesh *x, const struct pp_model *m,
+                    size_t first, size_t end);
+};
+
+/* The first one is pprun; the last one has no name. */
+extern const struct pp_trainer pp_trainers[];
+enum { PP_MAX_TRAINERS = 8 };
+
+/* Fills names with those of the table, and NULL at the end. */
+void pp_trainer_names(const char *names[PP_MAX_TRAINERS]);
+
+/* Returns the trainer of that name, or NULL. A NULL name is pprun's. */
+const struct pp_trainer *pp_trainer_find(const char *name);
+
+/* An order of work for a trainer. */
+struct pp_trainer_order {
+    const char *kind; /* of the schedule, or "auto"; NULL: the usual one */
+    int slices;       /* of that kind; below 2: none */
+    bool copies;      /* it has two copies of the weights */
+    bool v;           /* stages lie in a V */
+};
+
+/* Checks that the trainer takes a mesh, a type and an order. An error carries
+ * the setting: schedule, placement, zero, cp, cp-exchange, ep, dtype, device or
+ * mesh-order. */
+int pp_trainer_check(const struct pp_trainer *t, const struct pp_mesh *x,
+                     const struct pp_backend *b,
+                     const struct pp_trainer_order *o,
+                     struct pp_err *err) PP_MUST_USE;
+
+/* A model to train. All borrowed. */
+struct pp_trainer_job {
+    const struct pp_trainer *trainer;
+    const struct pp_model *model;
+    const struct pp_mesh *mesh; /* pp too */
+    const struct pp_precision *precision;
+    bool gpu;
+    int64_t tokens; /* of a microbatch, before cp and tp divide it */
+};
+
+/* The bytes of a unit on a rank. */
+struct pp_trainer_unit {
+    struct pp_state_bytes state;
+    double kept;      /* from F to the end of the backward, of a microbatch */
+    double gradients; /* from I to W, of a microbatch */
+    double workspace; /* most while an action runs; a rank has the largest */
+    double message;   /* its output */
+};
+
+struct pp_trainer_unit pp_trainer_unit(const struct pp_trainer_job *x,
+                                       size_t unit, enum pp_recompute r);
+
+/* A stage of a rank: units first to end - 1, and the microbatches that it has
+ * in flight at most. */
+struct pp_trainer_stage {
+    size_t first, end;
+    enum pp_recompute recompute;
+    double live;
+};
+
+/* Returns the bytes of a rank with these stages, whose forwards are followed by
+ * their backwards as soon as may be. For pprun they are without the tables, and
+ * about as many as its plan has. */
+struct pp_rank_bytes pp_trainer_rank(const struct pp_trainer_job *x,
+                                     const struct pp_trainer_stage *stages,
+                                     size_t n);
+
+#endif

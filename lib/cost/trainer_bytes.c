@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: MIT */
+/* trainer_bytes - the memory of a unit with Megatron-LM, from the tensors that
+ * its modules save (Megatron-LM core 0.14, Transformer Engine 2). Widths are
+ * those of pprun's saved tensors where both save the same. */
+#include "cost/trainer_bytes.h"
+
+#include <math.h>
+
+#include "base/num.h"
+#include "model/slots.h"
+#include "model/tensor.h"
+
+#define MIB 1048576.0
+
+/* Words are padded to a multiple for each tensor-parallel rank. */
+enum { PADDED_WORDS = 128 };
+
+/* A workspace of cuBLAS on GPUs since Hopper, and the streams of products of
+ * experts, each of which has one. */
+#define CUBLAS (32 * MIB)
+enum { EXPERT_STREAMS = 4 };
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* --- pprun --- */
+
+struct pp_state_bytes pp_own_state(const struct pp_mesh *x,
+                                   const struct pp_model *m,
+                                   struct pp_unit_id u,
+                                   const struct pp_precision *p)
+{
+    return pp_state_bytes(x, pp_mesh_held(x, m, u), p);
+}
+
+double pp_own_fixed(const struct pp_mesh *x, const struct pp_model *m,
+                    size_t first, size_t end)
+{
+    (void)x, (void)m, (void)first, (void)end;
+    return 0;
+}
+
+/* --- what a layer saves --- */
+
+/* The elements of a layer's tensors for each row of a rank: a width of a slot
+ * of pprun, and the rows of experts that arrive. Values have `bytes` each. */
+struct saved {
+    const struct pp_model *m; /* a rank's share */
+    struct pp_unit_id u;
+    struct pp_saved at[PP_MAX_SAVED];
+    size_t n;
+    bool experts, latent;
+    double tp, hidden, arrivals;
+    double element, wide;
+};
+
+/* Returns the share of a rank, to which experts send an even share of rows. */
+static struct pp_model share_of(const struct pp_mesh *x,
+                                const struct pp_model *m)
+{
+    struct pp_model padded = *m;
+    size_t tp = x ? (size_t)x->tp : 1;
+    padded.vocab = pp_round_up(m->vocab, PADDED_WORDS * tp);
+    struct pp_model share = pp_mesh_share(x, &padded);
+    share.moe.rows = 0;
+    return share;
+}
+
+static void find_saved(struct saved *s, const struct pp_model *share,
+                       struct pp_unit_id u, const struct pp_backend *b)
+{
+    const struct pp_moe *e = &share->moe;
+    *s = (struct saved){.m = share,
+                        .u = u,
+                        .tp = (double)pp_model_tp(share),
+                        .hidden = (double)share->hidden,
+                        .element = (double)b->element_bytes,
+                        .wide = (double)b->accumulator_bytes};
+    s->n = pp_unit_saved(share, u, PP_RECOMPUTE_NONE, PP_IN_FORWARD, s->at);
+    s->experts =
+        u.kind == PP_UNIT_LAYER && pp_layer_set_has(&e->layers, u.layer);
+    s->latent = u.kind == PP_UNIT_LAYER && share->mla.kv_rank > 0;
+    if (s->experts)
+        s->arrivals = (double)(pp_expert_tp(share) * e->top_k) * s->hidden;
+}
+
+/* Returns the bytes of a slot if it is kept from F on. Low-rank queries, keys
+ * and values are those of the rank's own rows. */
+static double bytes_of(const struct saved *s, size_t slot)
+{
+    const struct pp_saved *x = &s->at[slot];
+    bool low = s->latent && (slot == PP_S_LATENT_RAW || slot == PP_S_LATENT ||
+                             slot == PP_S_LATENT_RSTD);
+    if (slot >= s->n ||
+        (x->block != PP_SAVED_ACT_I && x->block != PP_SAVED_ACT_W))
+        return 0;
+    return (double)x->width / (low ? s->tp : 1) *
+           (x->is_statistic ? s->wide : s->element);
+}
+
+/* Reports whether a layer that recomputes keeps a tensor. Selective recomputes
+ * what Megatron-LM can without a product of the MLP: --recompute-modules
+ * layernorm moe_act mla_up_proj. A norm in one module with a product is not
+ * recomputed. */
+static bool is_kept(const struct saved *s, size_t slot, enum pp_recompute r)
+{
+    if (s->u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE)
+        return true;
+    if (r == PP_RECOMPUTE_FULL)
+        return slot == PP_S_X;
+    return !((slot == PP_S_NORM1 && s->latent) ||
+             (slot == PP_S_NORM2 && s->experts) ||
+             (slot == PP_S_QKV && s->latent) || slot == PP_S_EXPERT_ACT);
+}
+
+/* Returns the bytes that a unit keeps for each row. Rows of experts are kept as
+ * they arrive, with a map of them. Attention of context-parallel ranks keeps
+ * its output as computed and as exchanged, but in a ring. */
+static double kept_bytes(const struct saved *s, const struct pp_mesh *x,
+                         enum pp_recompute r)
+{
+    bool layer = s->u.kind == PP_UNIT_LAYER;
+    double sum = 0;
+    for (size_t slot = 0; slot < s->n; slot++)
+        sum += is_kept(s, slot, r) ? bytes_of(s, slot) : 0;
+    if (layer && r != PP_RECOMPUTE_FULL) {
+        sum += s->arrivals * s->element + bytes_of(s, PP_S_PROBS);
+        if (x && x->cp > 1 && x->cp_exchange != PP_CP_RING)
+            sum += bytes_of(s, PP_S_ATTN);
+    }
+    return sum;
+}
+
+/* --- Megatron-LM --- */
+
+/* Returns the most bytes that a layer's backward has for each row beside what
+ * is kept: the gradient of the output, then that of the last product's inputs
+ * with the gradient gathered from tensor-parallel ranks, or that of the first
+ * product's outputs, for which the last product's inputs made room. */
+static double backward_bytes(const struct saved *s)
+{
+    double up = bytes_of(s, s->experts ? PP_S_EXPERT_GATE_UP : PP_S_GATE_UP);
+    double act = bytes_of(s, s->experts ? PP_S_EXPERT_ACT : PP_S_ACT);
+    double dy = s->hidden * s->element, arrivals = s->arrivals * s->element;
+    double gathered = s->experts ? arrivals : s->tp > 1 ? s->tp * dy : 0;
+    return dy + larger(larger(gathered + act, up), 2 * arrivals);
+}
+
+/* The head makes logits of all words, whose gradients replace them. It gathers
+ * its input and the gradient of it. */
+static double logits_bytes(const struct saved *s)
+{
+    double row = s->hidden * s->element, tp = s->tp;
+    double words = (double)s->m->vocab * tp * s->element;
+    return (double)(1 + s->m->n_mtp) * words +
+           (tp > 1 ? (2 * tp + 1) * row : row);
+}
+
+struct pp_unit_rates pp_megatron_rates(const struct pp_mesh *x,
+                                       const struct pp_model *m,
+                                       struct pp_unit_id u, enum pp_recompute r,
+                                       const struct pp_backend *b)
+{
+    struct pp_unit_rates own = pp_unit_rates(x, m, u, r, b);
+    struct saved s;
+    m = pp_unit_model(m, &u);
+    if (m->table || pp_unit_is_vision(u)) {
+        own.workspace.token += own.act[PP_SAVED_GRAD_W];
+        own.act[PP_SAVED_GRAD_W] = 0;
+        return own;
+    }
+    const struct pp_model share = share_of(x, m);
+    find_saved(&s, &share, u, b);
+    double words = s.hidden * (double)share.vocab * s.element;
+    struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, x, r),
+                                  .out = own.out};
+    struct pp_workspace *w = &rates.workspace;
+    w->fixed = PP_LINE_BYTES;
+    if (u.kind == PP_UNIT_LAYER)
+        w->token = backward_bytes(&s) + kept_bytes(&s, x, PP_RECOMPUTE_NONE) -
+                   rates.act[PP_SAVED_ACT_W];
+    if (u.kind == PP_UNIT_HEAD)
+        w->token = logits_bytes(&s);
+    /* The gradient of a whole weight that is added up elsewhere. That of the
+     * embedding comes when the layers have given back what they kept. */
+    if (u.kind == PP_UNIT_HEAD ||
+        (u.kind == PP_UNIT_EMBED && r == PP_RECOMPUTE_FULL))
+        w->fixed += (size_t)words;
+    return rates;
+}
+
+struct pp_state_bytes pp_megatron_state(const struct pp_mesh *x,
+                                        const struct pp_model *m,
+                                        struct pp_unit_id u,
+                                        const struct pp_precision *p)
+{
+    struct pp_model padded = *m;
+    padded.vocab = pp_round_up(m->vocab, PADDED_WORDS * (size_t)x->tp);
+    struct pp_held held = pp_mesh_held(x, &padded, u);
+    held.owned = 0; /* elements are divided evenly */
+    return pp_state_bytes(x, held, p);
+}
+
+/* The shapes of a rank's products. */
+struct shapes {
+    size_t rows[PP_N_LAYER_PARAMS], cols[PP_N_LAYER_PARAMS], n;
+    double elements;
+};
+
+static void add_shape(struct shapes *s, size_t rows, size_t cols)
+{
+    for (size_t i = 0; i < s->n; i++)
+        if (s->rows[i] == rows && s->cols[i] == cols)
+            return;
+    if (!rows || s->n == PP_N_LAYER_PARAMS)
+        return;
+    s->rows[s->n] = rows;
+    s->cols[s->n++] = cols;
+    s->elements += (double)rows * (double)cols;
+}
+
+/* Adds the products of a layer; adjacent tensors are one product. */
+static void add_shapes(struct shapes *s, const struct pp_mesh *x,
+                       const struct pp_model *m, struct pp_unit_id u)
+{
+    static const size_t products[][3] = {{PP_P_Q, PP_P_K, PP_P_V},
+                                         {PP_P_O},
+                                         {PP_P_GATE, PP_P_UP},
+                                         {PP_P_DOWN},
+                                         {PP_P_Q_A},
+                                         {PP_P_Q_B},
+                                         {PP_P_KV_A},
+                                         {PP_P_KV_B},
+                                         {PP_P_SHARED_GATE, PP_P_SHARED_UP},
+                                         {PP_P_SHARED_DOWN},
+                                         {PP_P_EXPERT_GATE, PP_P_EXPERT_UP},
+                                         {PP_P_EXPERT_DOWN},
+                                         {PP_P_JOIN}};
+    struct pp_tensor_info table[PP_N_LAYER_PARAMS];
+    if (m->table || u.kind != PP_UNIT_LAYER)
+        return;
+    pp_unit_params(m, u, table);
+    for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
+        size_t rows = 0, cols = 0;
+        for (size_t k = 0; k < 3 && (k == 0 || products[i][k]); k++) {
+            const struct pp_tensor_info *t = &table[products[i][k]];
+            bool whole = t->n_equal && pp_mesh_has_whole_experts(x);
+            size_t tp = whole ? 1 : (size_t)x->tp;
+            if (!t->name[0])
+                continue;
+            rows += t->rows / (t->split == PP_SPLIT_ROWS ? tp : 1);
+            cols = t->cols / (t->split == PP_SPLIT_COLUMNS ? tp : 1);
+        }
+        add_shape(s, rows, cols);
+    }
+}
+
+/* Transformer Engine keeps a gradient in bf16 for every shape of a product, as
+ * it adds up weight gradients elsewhere, and workspaces of cuBLAS; PyTorch has
+ * one for the head. */
+double pp_megatron_fixed(const struct pp_mesh *x, const struct pp_model *m,
+                         size_t first, size_t end)
+{
+    struct shapes s = {.n = 0};
+    double workspaces = CUBLAS;
+    bool experts = false;
+    for (size_t i = first; i < end; i++) {
+        struct pp_unit_id u = pp_model_unit(m, i);
+        const struct pp_model *of = pp_unit_model(m, &u);
+        add_shapes(&s, x, of, u);
+        experts |= u.kind == PP_UNIT_LAYER &&
+                   pp_layer_set_has(&of->moe.layers, u.layer);
+        workspaces += u.kind == PP_UNIT_HEAD ? CUBLAS : 0;
+    }
+    return 2 * s.elements + workspaces +
+           (experts ? EXPERT_STREAMS * CUBLAS : 0);
+}

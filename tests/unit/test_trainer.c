@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT */
+/* test_trainer - the memory of other trainers against what runs allocated and
+ * against what others have counted; and what each trainer takes. */
+#include "cost/trainer.h"
+
+#include <math.h>
+
+#include "tap.h"
+
+#define MIB 1048576.0
+
+static const struct pp_precision *bf16;
+
+static struct pp_model llama_70b(size_t n_layers)
+{
+    return (struct pp_model){.architecture = PP_LLAMA,
+                             .hidden = 8192,
+                             .intermediate = 28672,
+                             .n_layers = n_layers,
+                             .n_heads = 64,
+                             .n_kv_heads = 8,
+                             .head_dim = 128,
+                             .vocab = 128256,
+                             .max_position = 8192};
+}
+
+static struct pp_rank_bytes stage_bytes(const struct pp_model *m,
+                                        const struct pp_mesh *x, size_t first,
+                                        size_t end, double live, int64_t tokens)
+{
+    const struct pp_trainer_job job = {.trainer = pp_trainer_find("megatron"),
+                                       .model = m,
+                                       .mesh = x,
+                                       .precision = bf16,
+                                       .gpu = true,
+                                       .tokens = tokens};
+    const struct pp_trainer_stage s = {first, end, PP_RECOMPUTE_NONE, live};
+    return pp_trainer_rank(&job, &s, 1);
+}
+
+/* Llama 3 70B, cut to 12 layers, on 8 B200 with Megatron-LM 0.14: bf16, the
+ * distributed optimizer, sequence parallelism, fused cross entropy, one
+ * sequence of 4096 tokens a microbatch. The most MiB that PyTorch allocated on
+ * the ranks of the first and of the last stage, whatever the microbatches (4, 8
+ * and 32). Measured by SimuMax (github.com/MooreThreads/SimuMax, 1.2). */
+static const struct measured {
+    int tp, pp, dp;
+    double first, last;
+} rows[] = {{1, 2, 4, 68149.2, 64479.5},
+            {2, 1, 4, 62136.4, 62136.4},
+            {4, 1, 2, 40009.8, 40009.8},
+            {8, 1, 1, 28965.4, 28965.4}};
+
+static void allocated(void)
+{
+    const struct pp_model m = llama_70b(12);
+    double sum = 0, most = 0;
+    size_t units = pp_model_n_units(&m), n = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const struct measured *r = &rows[i];
+        const struct pp_mesh x = {
+            .pp = r->pp, .dp = r->dp, .tp = r->tp, .cp = 1, .ep = 1};
+        size_t half = r->pp > 1 ? 7 : 0;
+        for (int s = 0; s < r->pp; s++) {
+            size_t first = s ? half : 0, end = s + 1 < r->pp ? half : units;
+            const struct pp_rank_bytes b =
+                stage_bytes(&m, &x, first, end, r->pp - s, 4096);
+            double got = (double)pp_rank_total(&b) / MIB;
+            double want = s ? r->last : r->first;
+            double error = fabs(got / want - 1);
+            printf("# tp %d pp %d dp %d stage %d: %.1f of %.1f MiB, %+.2f %%\n",
+                   r->tp, r->pp, r->dp, s, got, want, 100 * (got / want - 1));
+            sum += error;
+            most = error > most ? error : most;
+            n++;
+        }
+    }
+    ok(sum / (double)n <= 0.002,
+       "allocated memory differs by %.2f %% at most "
+       "in the mean",
+       0.2);
+    ok(most <= 0.005, "and by %.2f %% at most", 0.5);
+}
+
+static const struct pp_mesh one = {.pp = 1, .dp = 1, .tp = 1, .cp = 1, .ep = 1};
+
+/* Returns what a layer keeps for each token of a rank's own rows. */
+static double kept(const struct pp_model *m, const struct pp_mesh *x,
+                   size_t layer, enum pp_recompute r)
+{
+    const struct pp_backend b = pp_backend_of(bf16, false);
+    const struct pp_unit_id u = {PP_UNIT_LAYER, layer, 0, false};
+    return pp_trainer_find("megatron")
+        ->rates(x, m, u, r, &b)
+        .act[PP_SAVED_ACT_W];
+}
+
+static const struct pp_model v3 = {.architecture = PP_DEEPSEEK_V3,
+                                   .hidden = 7168,
+                                   .intermediate = 18432,
+                                   .n_layers = 4,
+                                   .n_heads = 128,
+                                   .n_kv_heads = 128,
+                                   .head_dim = 192,
+                                   .vocab = 129280,
+                                   .mla = {.q_rank = 1536,
+                                           .kv_rank = 512,
+                                           .nope_dim = 128,
+                                           .rope_dim = 64,
+                                           .v_dim = 128},
+                                   .moe = {.layers = {{0xe}},
+                                           .n_experts = 256,
+                                           .top_k = 8,
+                                           .intermediate = 2048,
+                                           .shared = 2048}};
+
+/* Against the widths of tensors: two norms with their inputs and outputs, q, k,
+ * v, attention and its log-sum-exp, both products of the MLP and the
+ * activation; of experts, the rows that arrive and their two products. Rest:
+ * statistics of norms and numbers of the router. */
+static void counted(void)
+{
+    struct pp_model m = llama_70b(1);
+    struct pp_mesh x = one;
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE),
+            8 * 8192 + 4 * 8192 + 4 * 1024 + 6 * 28672 + 4 * 64 + 8, 0.5,
+            "a layer of Llama 3 70B keeps 274,688 bytes a token");
+    x.tp = 8;
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8, 0.5,
+            "and a rank of tp as many for its own rows");
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_FULL), 2 * 8192, 0.5,
+            "with full recomputation its input alone");
+    x = one;
+    double experts = 8 * (2 * 7168 + 6 * 2048) + 6 * 2048 + 4 * 2 * 7168;
+    double latent =
+        4 * 1536 + 4 * 512 + 2 * 64 + 2 * 128 * (2 * 192 + 2 * 128) + 4 * 128;
+    double numbers = 8 * 256 + 16 * 8 + 4 * 4;
+    is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
+            0.5, "a layer of DeepSeek-V3 keeps 457 thousand");
+    is_near(kept(&v3, &x, 1, PP_RECOMPUTE_SELECTIVE),
+            experts + latent + numbers - 4 * 7168 - 8 * 2 * 2048 -
+                2 * 128 * (2 * 192 + 128),
+            0.5, "selective recomputes norms, activation and q, k, v");
+    x.ep = x.dp = 8;
+    is_near(kept(&v3, &x, 1, PP_RECOMPUTE_NONE), experts + latent + numbers,
+            0.5, "ep divides none of it");
+    x = one;
+    x.cp = 2;
+    x.cp_exchange = PP_CP_A2A;
+    is_near(kept(&m, &x, 0, PP_RECOMPUTE_NONE), 274688 + 8 + 2 * 8192, 0.5,
+            "attention behind an all-to-all keeps its output twice");
+}
+
+/* 4,015,132,672 parameters on a rank of four: Megatron-LM prints 34,462 MiB. */
+static void state(void)
+{
+    const struct pp_held held = {.dense = 4015132672};
+    const struct pp_mesh x = {.pp = 1, .dp = 4, .tp = 1, .cp = 1, .ep = 1};
+    is_near((double)pp_state_sum(pp_state_bytes(&x, held, bf16)) / MIB, 34462,
+            1, "state has 6 + 12 / dp bytes a parameter");
+}
+
+static bool takes(const char *name, const struct pp_mesh *x, const char *kind,
+                  const char *setting)
+{
+    const struct pp_backend b = pp_backend_of(bf16, false);
+    const struct pp_trainer_order o = {.kind = kind};
+    struct pp_err err = {0};
+    int rc = pp_trainer_check(pp_trainer_find(name), x, &b, &o, &err);
+    return setting ? rc && err.setting && !strcmp(err.setting, setting) : !rc;
+}
+
+static void taken(void)
+{
+    struct pp_mesh x = one;
+    ok(takes("megatron", &x, NULL, NULL) &&
+           takes("megatron", &x, "interleaved", NULL),
+       "megatron takes its two schedules");
+    ok(takes("megatron", &x, "zbv", "schedule") &&
+           takes("pprun", &x, "zbv", NULL),
+       "and no other");
+    x.dp = 2;
+    x.divided_weights = true;
+    ok(takes("megatron", &x, NULL, "zero") && takes("pprun", &x, NULL, NULL),
+       "it divides no weights");
+    ok(!pp_trainer_find("nemo") &&
+           !strcmp(pp_trainer_find(NULL)->name, "pprun"),
+       "trainers have names, and pprun is the usual one");
+}
+
+int main(void)
+{
+    bf16 = pp_precision_find("bf16");
+    allocated();
+    counted();
+    state();
+    taken();
+    return done();
+}
