@@ -48,7 +48,7 @@ void runner_tell(const char *text)
         alarm(0); /* there is no one to tell */
 }
 
-/* What end_by_force prints. It is global because a signal handler reads it. */
+/* end_by_force prints it. It is global because a signal handler reads it. */
 static struct {
     atomic_flag ends;
     char text[768];
