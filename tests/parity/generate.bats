@@ -149,3 +149,16 @@ scored() {
     run -2 --separate-stderr generate prompts one.json 3 --logprobs
     [[ $stderr == *'--logprobs'*'--generate'* ]]
 }
+
+@test "equal logits have the lowest ids first, whichever rank has them" {
+    jq -nc '{input_ids: [range(12)]}' | pppack -q -l 64 --tp 4 -o few
+    mkdir -p model-flat # in fp32 its weights are 0
+    jq '.initializer_range = 1e-60' model-llama/config.json >model-flat/config.json
+    jq '.model.source = "model-flat"' words4.json >flat.json
+    ppscore -q flat.json --data few --init 1 --dtype fp32 --logprobs -o flat \
+        --top-k 40 --entropy
+    jq -e '.topk_ids[1:] == [range(11) | [range(40)]] and (.entropy[1:] |
+        length == 11 and all(.[]; . - (67 | log) | fabs < 1e-6))' flat
+    ppscore -q flat.json --data few --init 1 --dtype fp32 --generate 2 |
+        jq -se '.[0].response == [0, 0]'
+}

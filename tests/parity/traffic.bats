@@ -1,0 +1,48 @@
+#!/usr/bin/env bats
+# SPDX-License-Identifier: MIT
+# traffic - what the ranks of a row send each other, and when.
+
+bats_require_minimum_version 1.5.0
+load helpers
+
+setup() {
+    cd "$BATS_FILE_TMPDIR"
+    model llama false
+}
+
+# received LAYERS SPLIT...: prints the bytes that all ranks of a row receive from
+# each other in a step of 4 microbatches of 64 tokens, in fp32.
+received() {
+    jq ".num_hidden_layers = $1" model-llama/config.json >model-deep/config.json
+    ppsplit -q -p 1 "${@:2}" model-deep | ppsched -q -s gpipe -m 4 >deep.json
+    PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data even \
+        --dtype fp32 --init 1 --steps 2 deep.json 2>&1 >log |
+        awk '$1 == "rank" { sum += $4 } END { print sum }'
+}
+
+@test "a layer moves the bytes that the manual says" {
+    mkdir -p model-deep
+    jq -nc 'range(32) | {input_ids: [range(32)]}' | pppack -q -l 64 -o even
+    local h=32 T=64 dp zero least norms=64 tensors=9
+    local parameters=$(((2 * 48 + 2 * 24 + 3 * 56) * h + norms))
+    least=$(received 2 --tp 2)
+    [ $(($(received 3 --tp 2) - least)) -eq \
+        $(((4 * 12 * T * h + 2 * norms) * 4)) ]
+    for zero in 0 1 3; do
+        for dp in 2 3; do
+            least=$(received 2 --dp "$dp" --zero "$zero")
+            [ $(($(received 3 --dp "$dp" --zero "$zero") - least)) -eq \
+                $(((dp - 1) * (2 * parameters * 4 + (zero > 0) * tensors * 8))) ]
+        done
+    done
+    # Rows of keys and values by 2 ranks, and of queries too, in 4 microbatches.
+    local kv=$((4 * T * 2 * 24)) heads=$((4 * T * (2 * 48 + 2 * 24)))
+    local how state=$((2 * parameters * 4 + tensors * 8))
+    local -A elements=([gather]=$((3 * kv)) [ring]=$((4 * kv))
+        [a2a]=$((3 * heads / 2)))
+    for how in gather ring a2a; do
+        least=$(received 2 --cp 2 --cp-exchange "$how")
+        [ $(($(received 3 --cp 2 --cp-exchange "$how") - least)) -eq \
+            $((elements[$how] * 4 + state)) ]
+    done
+}
