@@ -100,6 +100,8 @@ static size_t count_slots(const struct pp_schedule *s, int row)
     return most;
 }
 
+/* Returns the most activations on the host: from a forward to the first
+ * backward, included. */
 static size_t count_host(const struct pp_schedule *s, int row)
 {
     const struct pp_row *list = &s->rows[row];
@@ -114,7 +116,7 @@ static size_t count_host(const struct pp_schedule *s, int row)
                 if (b.stage != o.stage || b.microbatch != o.microbatch)
                     continue;
                 begun |= b.op == PP_F;
-                over |= pp_is_compute(b.op) && pp_ends_backward(s->graph, b);
+                over |= pp_is_compute(b.op) && b.op != PP_F && j < i;
             }
             n += begun && !over;
         }

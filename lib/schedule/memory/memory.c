@@ -12,13 +12,16 @@
 
 /* --- lifetimes --- */
 
+/* Where activations are: they stay; they leave with an OFFLOAD, or have left;
+ * they have come back; and a backward has read them. */
+enum where { STAYS, LEAVES, IS_BACK, IS_READ };
+
 struct touches {
     const struct pp_schedule *s;
     const struct pp_graph *g;
     const struct pp_stage_bytes *sizes;
-    /* Per stage and microbatch: the peer of activations, -1 or from RELOAD on
-     * 0. NULL if the row has no copies. */
-    signed char *back;
+    unsigned char *where; /* (stages, microbatches) enum where; NULL if the row
+                             has no copies */
     struct pp_buffer *at; /* the touches, with first == last */
     size_t n, capacity;
     size_t place;
@@ -49,19 +52,33 @@ static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
     return 0;
 }
 
-/* Returns the entry of back of a microbatch. */
-static signed char *back_of(const struct touches *t, struct pp_action a)
+/* Returns the entry of where of a microbatch. */
+static unsigned char *where_is(const struct touches *t, struct pp_action a)
 {
-    return &t->back[(size_t)a.stage * (size_t)t->s->n_microbatches +
-                    (size_t)a.microbatch];
+    return &t->where[(size_t)a.stage * (size_t)t->s->n_microbatches +
+                     (size_t)a.microbatch];
 }
 
 /* Touches activations, where they are now. */
 static int touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes,
                      struct pp_err *err)
 {
-    return touch(t, kind, t->action.stage,
-                 t->back ? *back_of(t, t->action) : -1, bytes, err);
+    bool back = t->where && *where_is(t, t->action) >= IS_BACK;
+    return touch(t, kind, t->action.stage, back ? 0 : -1, bytes, err);
+}
+
+/* Touches activations on the host, in their forward and in the first backward
+ * behind their RELOAD. */
+static int touch_host(struct touches *t, struct pp_err *err)
+{
+    const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
+    unsigned char *where = t->where ? where_is(t, t->action) : NULL;
+    bool forward = t->action.op == PP_F;
+    if (!where || *where != (forward ? LEAVES : IS_BACK))
+        return 0;
+    *where = forward ? LEAVES : IS_READ;
+    return touch(t, PP_BUF_HOST, t->action.stage, -1,
+                 pp_round_up(b->act_i, PP_LINE_BYTES) + b->act_w, err);
 }
 
 /* Returns the bytes that stage `at` has of the output of stage `from`, and of
@@ -99,7 +116,8 @@ static int touch_forward(struct touches *t, struct pp_err *err)
     const struct pp_stage_node *n = &t->g->stages[s];
     const struct pp_stage_bytes *b = &t->sizes[s];
     int rc = touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
-             touch_act(t, PP_BUF_ACT_W, b->act_w, err) || touch_earlier(t, err);
+             touch_act(t, PP_BUF_ACT_W, b->act_w, err) ||
+             touch_earlier(t, err) || touch_host(t, err);
     if (!rc && n->n_outputs > 0)
         rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
     for (int i = 0; i < n->n_inputs && !rc; i++) {
@@ -153,6 +171,8 @@ static int touch_backward(struct touches *t, struct pp_err *err)
 {
     int s = t->action.stage;
     bool consumes = pp_consumes_gradient(t->g, t->action);
+    if (touch_host(t, err))
+        return -1;
     if (consumes && (touch_consumption(t, err) || touch_slices(t, err)))
         return -1;
     if ((consumes || t->action.op == PP_W) &&
@@ -168,7 +188,7 @@ static int touch_copy(struct touches *t, struct pp_err *err)
 {
     const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
     if (t->action.op == PP_RELOAD)
-        *back_of(t, t->action) = 0;
+        *where_is(t, t->action) = IS_BACK;
     return touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
                    touch_act(t, PP_BUF_ACT_W, b->act_w, err)
                ? -1
@@ -413,33 +433,35 @@ static bool copies(const struct pp_row *list)
     return false;
 }
 
-static int note_copies(struct touches *t, struct pp_err *err)
+static int note_copies(struct touches *t, const struct pp_row *list,
+                       struct pp_err *err)
 {
     size_t n;
     if (pp_mul((size_t)t->g->n_stages, (size_t)t->s->n_microbatches, &n, err))
         return -1;
-    t->back = malloc(n);
-    if (!t->back)
+    t->where = calloc(n, sizeof *t->where);
+    if (!t->where)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    memset(t->back, -1, n);
+    for (size_t i = 0; i < list->n; i++)
+        if (list->actions[i].op == PP_OFFLOAD)
+            *where_is(t, list->actions[i]) = LEAVES;
     return 0;
 }
 
-/* Returns the most bytes on the host: an OFFLOAD takes them from its forward,
- * when it begins, to the end of the backward, which frees what came back. */
-static size_t host_bytes(const struct touches *t, const struct pp_row *list)
+/* Places the buffers of both arenas. Those of the host come last. */
+static int place_all(struct pp_memory *m, struct pp_err *err)
 {
-    size_t now = 0, most = 0;
-    for (size_t i = 0; t->back && i < list->n; i++) {
-        struct pp_action a = list->actions[i];
-        bool ends = pp_is_compute(a.op) && pp_ends_backward(t->g, a);
-        if ((a.op != PP_F && !ends) || *back_of(t, a) < 0)
-            continue;
-        size_t bytes = t->sizes[a.stage].act_i + t->sizes[a.stage].act_w;
-        now = ends ? now - bytes : now + bytes;
-        most = now > most ? now : most;
+    struct pp_memory host = {.buffers = m->buffers};
+    while (m->n > 0 && m->buffers[m->n - 1].kind == PP_BUF_HOST) {
+        m->n--;
+        host.n++;
     }
-    return most;
+    host.buffers += m->n;
+    if (pp_memory_place(m, err) || (host.n && pp_memory_place(&host, err)))
+        return -1;
+    m->n_host = host.n;
+    m->host_bytes = host.arena_bytes;
+    return 0;
 }
 
 int pp_memory_plan(const struct pp_schedule *s, int row,
@@ -448,7 +470,7 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
 {
     const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
-    int rc = copies(list) ? note_copies(&t, err) : 0;
+    int rc = copies(list) ? note_copies(&t, list, err) : 0;
     *m = (struct pp_memory){.peak_slots = pp_row_slots(s, row)};
     for (size_t place = 0; place < list->n && !rc; place++)
         rc = touch_place(&t, list, place, err);
@@ -456,12 +478,11 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
         rc = touch_rings(&t, list, err) || touch_workspace(&t, list, row, err)
                  ? -1
                  : 0;
-    m->host_bytes = host_bytes(&t, list);
-    free(t.back);
+    free(t.where);
     m->buffers = t.at;
     if (!rc) {
         m->n = fold_touches(t.at, t.n);
-        rc = pp_memory_place(m, err);
+        rc = place_all(m, err);
     }
     if (rc)
         pp_memory_finish(m);
@@ -485,9 +506,8 @@ const struct pp_buffer *pp_memory_find(const struct pp_memory *m,
                             .microbatch = microbatch,
                             .slice = slice,
                             .peer = peer};
-    return m->n == 0
-               ? NULL
-               : bsearch(&key, m->buffers, m->n, sizeof key, compare_buffers);
+    size_t n = m->n + m->n_host;
+    return n ? bsearch(&key, m->buffers, n, sizeof key, compare_buffers) : NULL;
 }
 
 void pp_memory_finish(struct pp_memory *m)
