@@ -284,7 +284,17 @@ static int read_times(struct ppsched *p, const char *name, const char *text,
     return parse_times(p, name, text, of, *time, n);
 }
 
-/* Fills the times of copies from a rate in bytes a second. */
+/* Returns the seconds of a byte by --copy-rate or by the profile, or 0. */
+static double copy_seconds(const struct ppsched *p)
+{
+    const struct pp_profile *profile = p->costs.step.costs.plan.profile;
+    if (p->options.copy_rate)
+        return 1 / (double)p->options.copy_rate;
+    bool measured = profile && !p->costs.literal && p->costs.sized;
+    return measured ? profile->copy_seconds_per_byte : 0;
+}
+
+/* Fills the times of copies. */
 static int set_copies(struct ppsched *p)
 {
     struct ppsched_costs *c = &p->costs;
@@ -296,8 +306,8 @@ static int set_copies(struct ppsched *p)
     if (!c->given.copy)
         return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t s = 0; s < n; s++)
-        c->given.copy[s] = (double)(c->sizes[s].act_i + c->sizes[s].act_w) /
-                           (double)p->options.copy_rate;
+        c->given.copy[s] =
+            (double)(c->sizes[s].act_i + c->sizes[s].act_w) * copy_seconds(p);
     return 0;
 }
 
@@ -312,7 +322,7 @@ static int init_given(struct ppsched *p)
         read_times(p, "--reduce", o->reduce, "stage", stages, &m->reduce) ||
         read_times(p, "--unshard", o->unshard, "stage", stages, &m->unshard) ||
         read_times(p, "--copy", o->copy, "stage", stages, &m->copy) ||
-        (o->copy_rate && set_copies(p)))
+        (!o->copy && copy_seconds(p) > 0 && set_copies(p)))
         return -1;
     m->n_slices = p->manifest.graph.n_slices;
     m->inner = p->costs.costs;
@@ -352,7 +362,7 @@ int ppsched_costs_init(struct ppsched *p)
     c->costs.pair_saving = 1 - p->options.pair_cost;
     c->costs.reduce_beside = p->options.reduce_beside;
     const struct ppsched_options *o = &p->options;
-    return o->comm || o->reduce || o->unshard || o->copy || o->copy_rate
+    return o->comm || o->reduce || o->unshard || o->copy || copy_seconds(p) > 0
                ? init_given(p)
                : 0;
 }

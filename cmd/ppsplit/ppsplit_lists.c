@@ -118,11 +118,13 @@ int split_read_costs(struct split_job *j)
     pp_file_unmap(text, n);
     if (rc)
         return -1;
-    j->profile = (struct pp_profile){.units = units,
-                                     .n_units = j->n_units,
-                                     .seconds_per_byte = p.seconds_per_byte,
-                                     .latency = p.latency,
-                                     .seconds_per_param = p.seconds_per_param};
+    j->profile =
+        (struct pp_profile){.units = units,
+                            .n_units = j->n_units,
+                            .seconds_per_byte = p.seconds_per_byte,
+                            .latency = p.latency,
+                            .copy_seconds_per_byte = p.copy_seconds_per_byte,
+                            .seconds_per_param = p.seconds_per_param};
     if (is_table)
         return take_table(j, &p, units);
     return order_costs(j, &p, units) || split_use_loads(j, &p) ? -1 : 0;

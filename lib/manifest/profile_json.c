@@ -17,6 +17,12 @@ static const struct pp_doc_field message_fields[] = {
     {NULL},
 };
 
+static const struct pp_doc_field copy_fields[] = {
+    {"seconds_per_byte", PP_REAL, PP_OPTIONAL, AT(copy_seconds_per_byte),
+     SECONDS},
+    {NULL},
+};
+
 static const struct pp_doc_field step_fields[] = {
     {"seconds_per_param", PP_REAL, PP_NEEDED, AT(seconds_per_param), SECONDS},
     {NULL},
@@ -45,15 +51,17 @@ static const struct pp_doc_field unit_fields[] = {
 /* A file has them, too. */
 #define UNITS "units", .fields = unit_fields
 #define MESSAGES "messages", PP_OBJECT, PP_ALWAYS, .fields = message_fields
+#define COPIES "copies", PP_OBJECT, PP_OPTIONAL, .fields = copy_fields
 #define STEP "step", PP_OBJECT, PP_ALWAYS, .fields = step_fields
 const struct pp_doc_field pp_profile_fields[] = {
-    {UNITS}, {MESSAGES}, {STEP}, {NULL}};
+    {UNITS}, {MESSAGES}, {COPIES}, {STEP}, {NULL}};
 
 static const struct pp_doc_field file_fields[] = {
     {"format"}, /* pp_value_format reads both */
     {"version"}, {"experts", PP_OBJECT, PP_OPTIONAL, .fields = expert_fields},
     {UNITS},     {MESSAGES},
-    {STEP},      {NULL},
+    {COPIES},    {STEP},
+    {NULL},
 };
 
 /* Reads n numbers of tokens. */
@@ -237,6 +245,12 @@ void pp_profile_write(FILE *f, const struct pp_profile *p)
     pp_json_real(&w, "seconds_per_byte", p->seconds_per_byte);
     pp_json_real(&w, "latency", p->latency);
     pp_json_end(&w);
+    if (p->copy_seconds_per_byte > 0) {
+        pp_json_break(&w);
+        pp_json_object(&w, "copies", PP_JSON_INLINE);
+        pp_json_real(&w, "seconds_per_byte", p->copy_seconds_per_byte);
+        pp_json_end(&w);
+    }
     pp_json_break(&w);
     pp_json_object(&w, "step", PP_JSON_INLINE);
     pp_json_real(&w, "seconds_per_param", p->seconds_per_param);

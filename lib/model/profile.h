@@ -21,6 +21,8 @@ struct pp_profile {
     struct pp_unit_seconds *units;
     size_t n_units;
     double seconds_per_byte, latency; /* time of a message */
+    double
+        copy_seconds_per_byte; /* of a copy to the host or back; 0: unknown */
     /* Time of a step outside its schedule, for each parameter that a rank
      * updates. */
     double seconds_per_param;
