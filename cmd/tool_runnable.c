@@ -206,11 +206,6 @@ void tool_say_refused(struct tool *t, const struct pp_err *why)
 int tool_runs_of(const struct pp_manifest *m, enum tool_planner planner,
                  struct pp_err *err)
 {
-    if (planner == TOOL_PLANNER_SCHEDULE && m->has_schedule &&
-        pp_schedule_copies(&m->schedule))
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "/schedule/actions: OFFLOAD and RELOAD, which pprun "
-                       "does not run so far");
     for (size_t i = 0; i < sizeof clashes / sizeof *clashes; i++) {
         const struct clash *c = &clashes[i];
         if (c->planner == planner && has(m, c->feature) && c->holds(m))

@@ -128,6 +128,8 @@ const struct tool_option pprun_option_table[] = {
     {0, "clip", "X", "largest gradient norm, 0 for none (1.0)",
      AT(runner.job.optim.clip), 0, 1e300, .needs = TRAINING,
      .also = "clip-grad max-grad-norm max-norm"},
+    {0, "offload-dir", "DIR", "offloaded activations go to files there",
+     AT(runner.job.offload_dir), .needs = TRAINING " device=cpu"},
 
     {.group = "Checkpoints"},
     {0, "save", "DIR", "write checkpoints to DIR", AT(runner.job.save),

@@ -373,6 +373,7 @@ int pprun_verify(struct runner *p)
         goto out;
     y.v.recompute = p->job.recompute;
     y.v.objective = p->job.objective != NULL;
+    y.v.offloads = pp_schedule_copies(p->job.schedule);
     y.v.generator_weight = p->job.settings.generator_weight;
     y.v.exact = p->manifest.mesh.cp_exact;
     y.v.exact_gradients =

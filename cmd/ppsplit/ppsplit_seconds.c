@@ -184,8 +184,8 @@ int split_step_seconds(const struct split_job *j,
         rc = make_schedule(&plan->run, &m, &s, err);
     if (rc == 0)
         rc = pp_step_seconds(pp_manifest_plan(&m),
-                             m.has_schedule ? &m.schedule : &s, NULL, seconds,
-                             err);
+                             m.has_schedule ? &m.schedule : &s, NULL, NULL,
+                             seconds, err);
     pp_schedule_finish(&s);
     pp_manifest_finish(&m);
     pp_arena_finish(&a);

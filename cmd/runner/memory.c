@@ -9,6 +9,7 @@
 #include "base/num.h"
 #include "cost/step.h"
 #include "runner/runner.h"
+#include "schedule/memory/memory.h"
 
 /* The sizes of the largest microbatch that a plan is for. */
 struct planned_sizes {
@@ -147,10 +148,10 @@ static void print_memory_json(const struct runner *p, int rank,
     for (int i = 0; i < PP_N_MEMORY_PARTS; i++)
         fprintf(f, ", \"%s\": %zu", pp_memory_part_names[i], m->bytes.part[i]);
     fprintf(f,
-            ", \"total\": %zu, \"ranks\": %d, \"channels\": %zu, "
-            "\"stacks\": %zu}%s",
-            pp_rank_total(&m->bytes), row->ranks, row->channels, row->stacks,
-            last ? "\n]\n" : ",\n");
+            ", \"total\": %zu, \"host\": %zu, \"ranks\": %d, "
+            "\"channels\": %zu, \"stacks\": %zu}%s",
+            pp_rank_total(&m->bytes), m->host, row->ranks, row->channels,
+            row->stacks, last ? "\n]\n" : ",\n");
 }
 
 /* Adds what n ranks take; the sum stays below SIZE_MAX. */
@@ -182,6 +183,36 @@ static void print_threads(const struct runner *p,
                  text[0], ranks, text[1]);
 }
 
+/* Says what offloaded activations take beside the table. */
+static void print_host(const struct runner *p,
+                       const struct runner_row_memory *rows)
+{
+    size_t most = 0;
+    char text[32];
+    for (int r = 0; r < p->job.schedule->graph->n_rows; r++)
+        most = rows[r].rank.host > most ? rows[r].rank.host : most;
+    pp_format_short_size(most, text);
+    if (most)
+        tool_say(p->tool, TOOL_DETAIL,
+                 "offloaded activations of a rank take up to %s of the host",
+                 text);
+}
+
+/* Returns the seconds of a copy of each stage, by the profile. */
+static double *copy_times(const struct runner *p)
+{
+    size_t n = (size_t)p->job.schedule->graph->n_stages;
+    struct pp_stage_bytes *sizes = pp_calloc(n, sizeof *sizes, &p->tool->err);
+    double *copy = sizes ? pp_calloc(n, sizeof *copy, &p->tool->err) : NULL;
+    if (copy)
+        pp_job_sizes(&p->job, PP_PASS_TRAIN, sizes);
+    for (size_t s = 0; copy && s < n; s++)
+        copy[s] = (double)(sizes[s].act_i + sizes[s].act_w) *
+                  p->manifest.profile.copy_seconds_per_byte;
+    free(sizes);
+    return copy;
+}
+
 /* Says how long the plan expects the first step to take: the step of ppsched
  * --stats with these data. */
 static int say_step(const struct runner *p)
@@ -190,8 +221,13 @@ static int say_step(const struct runner *p)
     const struct pp_packed *data = p->data.n_bins ? &p->data : NULL;
     if (!p->manifest.has_profile || p->job.optim.steps == 0)
         return 0;
-    if (pp_step_seconds(pp_manifest_plan(&p->manifest), &p->manifest.schedule,
-                        data, &seconds, &p->tool->err))
+    double *copy = copy_times(p);
+    int rc = copy ? pp_step_seconds(pp_manifest_plan(&p->manifest),
+                                    &p->manifest.schedule, data, copy, &seconds,
+                                    &p->tool->err)
+                  : -1;
+    free(copy);
+    if (rc)
         return -1;
     tool_say(p->tool, TOOL_DETAIL, "the plan expects a step of %.9g s",
              seconds);
@@ -255,6 +291,8 @@ static int check_rows(struct runner *p, const struct runner_row_memory *rows,
             print_memory_json(p, r, &rows[r]);
         if (p->job.device->is_host)
             add_ranks(need, pp_rank_total(&m->bytes), here[r]);
+        if (!p->job.offload_dir)
+            add_ranks(need, m->host, here[r]);
         add_ranks(need, rows[r].channels, 1);
         add_ranks(need, rows[r].stacks, 1);
     }
@@ -285,6 +323,7 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
         rc = say_step(p);
     if (rc == 0) {
         print_threads(p, rows);
+        print_host(p, rows);
         rc = o->plan ? 0 : refuse_machine(p, need);
     }
     free(rows);

@@ -102,6 +102,8 @@ double pp_step_action(const void *ctx, struct pp_action a)
     const struct pp_step *x = ctx;
     if (pp_is_collective(a.op))
         return pp_stage_time(&x->costs, a, pp_workload_of(0, 0));
+    if (pp_is_copy(a.op))
+        return x->copy ? x->copy[a.stage] : 0;
     if (!pp_is_compute(a.op) && !pp_is_send(a.op))
         return 0;
     size_t part = (size_t)a.microbatch * (size_t)x->costs.plan.graph->n_slices +
@@ -124,13 +126,14 @@ double pp_step_update(const struct pp_step *x)
 }
 
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
-                    const struct pp_packed *data, double *seconds,
-                    struct pp_err *err)
+                    const struct pp_packed *data, const double *copy,
+                    double *seconds, struct pp_err *err)
 {
     struct pp_step x;
     const struct pp_costs costs = {.time = pp_step_action, .ctx = &x};
     int n = s->n_microbatches;
     int rc = pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0, err);
+    x.copy = copy;
     if (rc == 0) {
         if (data)
             pp_step_measure(&x, data, 1, n);

@@ -12,6 +12,7 @@
 struct pp_step {
     struct pp_stage_costs costs;
     struct pp_workloads loads; /* per microbatch and slice */
+    const double *copy; /* per stage: of an OFFLOAD or RELOAD; NULL: no time */
 };
 
 /* Makes costs, and room for the sizes of so many microbatches with the items of
@@ -43,10 +44,10 @@ double pp_step_update(const struct pp_step *x);
 
 /* Computes the seconds of a step under a schedule with messages on the plan's
  * graph: the first one of the data, or with data NULL one with microbatches as
- * the plan assumes them. */
+ * the plan assumes them. copy: see struct pp_step. */
 int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
-                    const struct pp_packed *data, double *seconds,
-                    struct pp_err *err) PP_MUST_USE;
+                    const struct pp_packed *data, const double *copy,
+                    double *seconds, struct pp_err *err) PP_MUST_USE;
 
 /* Accepts a zeroed struct. */
 void pp_step_finish(struct pp_step *x);

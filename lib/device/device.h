@@ -91,6 +91,11 @@ struct pp_device_ops {
     void *(*alloc)(struct pp_device *d, size_t bytes);
     void (*free)(struct pp_device *d, void *p);
 
+    /* The same for memory of the host that queued copies reach as fast as the
+     * device allows, and that is not the device's. */
+    void *(*alloc_host)(struct pp_device *d, size_t bytes);
+    void (*free_host)(struct pp_device *d, void *p);
+
     /* Copies host memory to the device. The caller may reuse from on return. */
     int (*put)(struct pp_device *d, void *to, const void *from, size_t bytes,
                struct pp_err *err);

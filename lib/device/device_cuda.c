@@ -189,6 +189,24 @@ static void cuda_free(struct pp_device *d, void *p)
     cudaFree(p);
 }
 
+static void *cuda_alloc_host(struct pp_device *d, size_t bytes)
+{
+    void *p = NULL;
+    (void)d;
+    if (cudaHostAlloc(&p, bytes, cudaHostAllocDefault) != cudaSuccess) {
+        cudaGetLastError();
+        return NULL;
+    }
+    memset(p, 0, bytes);
+    return p;
+}
+
+static void cuda_free_host(struct pp_device *d, void *p)
+{
+    (void)d;
+    cudaFreeHost(p);
+}
+
 static int cuda_wait(struct pp_device *d, struct pp_err *err)
 {
     if (check_cuda(cudaStreamSynchronize(own_stream(d)), "kernels", err))
@@ -369,6 +387,8 @@ const struct pp_device_ops pp_device_cuda = {
     .close = cuda_close,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .alloc_host = cuda_alloc_host,
+    .free_host = cuda_free_host,
     .put = cuda_put,
     .get = cuda_get,
     .copy = cuda_copy,

@@ -191,7 +191,7 @@ make_scratch() {
 
 @test "every fault is injected somewhere, and pp-testing(7) has it" {
     cd "$SRCDIR"
-    for fault in $(grep -oh 'is("[a-z-]*")' tests/parity/inject*.c |
+    for fault in $(grep -ohE 'is(_of\(e, |\()"[a-z-]*"\)' tests/parity/inject*.c |
         cut -d'"' -f2 | sort -u); do
         echo "$fault"
         grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault( |$)" tests/parity/*.bats

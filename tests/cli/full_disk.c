@@ -60,6 +60,11 @@ ssize_t pwrite(int fd, const void *data, size_t n, off_t offset)
     return has_room(fd) ? syscall(SYS_pwrite64, fd, data, n, offset) : -1;
 }
 
+int posix_fallocate(int fd, off_t at, off_t n)
+{
+    return has_room(fd) ? NEXT(posix_fallocate)(fd, at, n) : ENOSPC;
+}
+
 /* --- streams --- */
 
 static ssize_t put(void *slot, const char *data, size_t n)

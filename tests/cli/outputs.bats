@@ -170,6 +170,9 @@ full() {
     full empty pppack -q --realign ../packed --cp 4 -o out
     full empty "${train[@]}" --svg a.svg --trace t.json --profile p.json
     full empty "${train[@]}" --svg a.svg --profile p.json --dump-grads g
+    ppsplit -q -p 2 "$PWD/model-llama" |
+        ppsched -q -s gpipe -m 4 --max-in-flight 2 --offload auto >offload.json
+    full empty "${train[@]/plan.json/offload.json}" --offload-dir .
     full empty "${train[@]}" --save ckpt -o log --trace t.json --svg a.svg
     local score=(ppscore -q ../experts.json --data ../packed --init 1)
     full empty "${score[@]}" --record-routing r --logprobs -o l

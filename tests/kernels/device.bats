@@ -366,6 +366,30 @@ fp32 llama -s dualpipe -m 4 -- -p 2 --placement both-ways
 END
 }
 
+@test "offloaded activations: the same bits in less of the device's memory" {
+    small tied Qwen3ForCausalLM qwen3 true
+    local limit=(--offload auto --copy 1 --max-in-flight) name seed
+    plan gpipe.json llama -s gpipe -m 4 -- -p 2
+    plan gpipe-away.json llama -s gpipe -m 4 "${limit[@]}" 2 -- -p 2
+    plan pairs.json tied -s dualpipev -m 4 -- -p 2 -c 2 --placement v
+    plan pairs-away.json tied -s dualpipev -m 4 "${limit[@]}" 4 -- -p 2 -c 2 \
+        --placement v
+    for name in gpipe pairs; do
+        gpu whole $name.json
+        for seed in 1 2 3; do
+            PP_EMULATED_JITTER=$seed gpu away $name-away.json
+            same away whole
+        done
+        "$EMULATED" --device cuda $name.json --data packed --print-memory >need.json
+        "$EMULATED" --device cuda $name-away.json --data packed --print-memory |
+            jq -e --slurpfile whole need.json '(map(.host) | max > 0) and
+                .[0].total < $whole[0][0].total'
+    done
+    run --separate-stderr "$EMULATED" --device cuda gpipe-away.json --data packed \
+        --init 1 --steps 1 --offload-dir .
+    [ "$status" -eq 2 ]
+}
+
 @test "recomputation takes less of the device's memory" {
     plan none.json llama -s 1f1b -m 3 -- -p 2
     plan full.json llama -s 1f1b -m 3 -- -p 2 --recompute full
@@ -382,7 +406,9 @@ END
     plan pairs.json tied -s dualpipev -m 4 -- -p 2 -c 2 --placement v
     plan sliced.json tied -s seq1f1b -m 2 --slices 3 -- -p 2
     plan copies.json tied -s dualpipe -m 4 -- -p 2 --placement both-ways
-    for plan in pairs sliced copies; do
+    plan away.json llama -s gpipe -m 4 --offload auto --copy 1 \
+        --max-in-flight 2 -- -p 2
+    for plan in pairs sliced copies away; do
         run_it=("$EMULATED" --device cuda "$plan.json" --data packed --init 1
             --steps 1)
         "${run_it[@]}" --print-memory >need.json

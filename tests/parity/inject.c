@@ -28,10 +28,15 @@ static _Thread_local size_t row_bytes; /* of the message to be sent */
 static _Thread_local const struct pp_packed *evaluated; /* last, or NULL */
 static _Thread_local struct pp_kernels real; /* zeroed before the first pass */
 
-bool inject_is(const char *fault)
+bool inject_is_of(const struct pp_exec *e, const char *fault)
 {
     const char *name = getenv("PP_INJECT");
-    return exec && exec->env->comm->size > 1 && name && !strcmp(name, fault);
+    return e && e->env->comm->size > 1 && name && !strcmp(name, fault);
+}
+
+bool inject_is(const char *fault)
+{
+    return inject_is_of(exec, fault);
 }
 
 static bool is(const char *fault)
@@ -621,5 +626,6 @@ const struct pp_exec_ops pp_exec_ops = {
     .view = faulty_view,
     .score = faulty_score,
     .player = {faulty_compute, noted_send, pp_exec_receive, faulty_sync},
+    .copy = inject_copy,
     .gather = faulty_gather,
 };

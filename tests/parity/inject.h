@@ -8,6 +8,16 @@
 /* Returns whether this is the fault of a run of several ranks. */
 bool inject_is(const char *fault);
 
+/* The same on a thread that copies for an exec. */
+bool inject_is_of(const struct pp_exec *e, const char *fault);
+
+/* Copies activations of stage 1 with a fault (inject_copy.c). reload-other: the
+ * next microbatch's come back. reload-away: the backward reads where they were
+ * before they left. offload-late: nobody waits until they have left, so that
+ * what overwrites them leaves. reload-late: nor until they are back. */
+int inject_copy(const struct pp_exec *e, struct pp_device *on,
+                struct pp_action a, struct pp_err *err);
+
 /* Faults of ranks that divide tokens (inject_view.c, as all below): the scale
  * of a pass, and the microbatch of a rank. */
 double inject_scale(const struct pp_exec *e, const struct pp_pass *p);

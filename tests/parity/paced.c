@@ -7,11 +7,12 @@
  * for its time besides its work, so that many ranks fit on few cores. A message
  * arrives a fixed time after its send, or at depth 0 after its receive is
  * posted too: until then it holds its place in the channel, and its receiver
- * waits. At other depths its sender goes on.
+ * waits. At other depths its sender goes on. A copy to or from the host ends a
+ * fixed time after it has begun.
  *
- * PP_PACED holds the seconds of F, I, W and a message. PP_PACED_TIMES names a
- * file of zeros for the times of sends, which ranks share, as threads or as
- * processes of one machine. */
+ * PP_PACED holds the seconds of F, I, W, a message and perhaps a copy.
+ * PP_PACED_TIMES names a file of zeros for the times of sends, which ranks
+ * share, as threads or as processes of one machine. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -37,7 +38,7 @@ struct send_times {
 
 static struct send_times *sends;
 static const struct pp_transport *real_ops;
-static double seconds_of[4]; /* F, I, W, message */
+static double seconds_of[5]; /* F, I, W, message, copy */
 
 /* The state of this rank. */
 static _Thread_local const struct pp_exec *exec;
@@ -139,9 +140,9 @@ static void read_settings(void)
 {
     const char *text = getenv("PP_PACED"), *path = getenv("PP_PACED_TIMES");
     double *s = seconds_of;
-    if (!text ||
-        sscanf(text, "%lf,%lf,%lf,%lf", &s[0], &s[1], &s[2], &s[3]) != 4)
-        stop("PP_PACED: four times");
+    if (!text || sscanf(text, "%lf,%lf,%lf,%lf,%lf", &s[0], &s[1], &s[2], &s[3],
+                        &s[4]) < 4)
+        stop("PP_PACED: four times, or five");
     int fd = path ? open(path, O_RDWR) : -1;
     if (fd < 0 || ftruncate(fd, sizeof *sends))
         stop("PP_PACED_TIMES: no file");
@@ -214,10 +215,22 @@ static int paced_compute(void *ctx, struct pp_action a, struct pp_err *err)
     return rc;
 }
 
+/* It runs on a thread of its own. */
+static int paced_copy(const struct pp_exec *e, struct pp_device *on,
+                      struct pp_action a, struct pp_err *err)
+{
+    double start = pp_clock();
+    prctl(PR_SET_TIMERSLACK, 1UL);
+    int rc = pp_host_copy(e, on, a, err);
+    sleep_until(start + seconds_of[4]);
+    return rc;
+}
+
 const struct pp_exec_ops pp_exec_ops = {
     .run = paced_run,
     .view = paced_view,
     .score = pp_score_rows,
     .player = {paced_compute, pp_exec_send, pp_exec_receive, pp_exec_sync},
+    .copy = paced_copy,
     .gather = pp_sync_gather,
 };

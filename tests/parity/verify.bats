@@ -20,6 +20,8 @@ setup_file() {
         ppsched -q -s zbv -m 5 --depth 2 >tied.json
     ppsplit -q -p 3 --recompute full model-llama |
         ppsched -q -s gpipe -m 5 --depth 2 >again.json
+    ppsplit -q -p 3 model-llama | ppsched -q -s gpipe -m 5 --depth 2 \
+        --max-in-flight 3 --offload auto --copy 1 >away.json
     # Rank 1 receives a gradient and an activation in another order than rank 0
     # sends them. This is right as long as they have channels of their own.
     ppsplit -q -p 2 -c 2 model-llama |
@@ -65,6 +67,9 @@ caught() {
     # shellcheck disable=SC2053
     [[ "${lines[-1]}" == $pattern ]]
 }
+
+away="*loss agree, and gradients differ from stage 1 on rank 1 down, those above\
+ agree: look at what comes back from the host*"
 
 @test "objectives verify, and so do their slices and parts of sequences" {
     local kind data plan
@@ -153,6 +158,18 @@ sequences that begin a microbatch agree, so look at the bounds*positions*"
 }
 @test "recomputation from another microbatch" {
     caught slot again.json even "*loss agree, and gradients differ from stage 1 on rank 1 down, those above agree: look at what it recomputes*"
+}
+@test "activations of another microbatch from the host" {
+    caught reload-other away.json even "$away"
+}
+@test "activations that are read while they are on the host" {
+    caught reload-away away.json even "$away"
+}
+@test "copies to the host that nobody waits for" {
+    caught offload-late away.json even "$away"
+}
+@test "copies from the host that nobody waits for" {
+    caught reload-late away.json even "$away"
 }
 @test "tied gradients not added" {
     caught tied-unsummed tied.json packed \

@@ -54,11 +54,12 @@ int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
     if (!e->sent || !e->before || !e->bounds || !e->at_once)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     pp_at_once(s, e->env->place.row, e->at_once);
-    return make_inboxes(e, err);
+    return make_inboxes(e, err) || pp_host_copies_open(e, err) ? -1 : 0;
 }
 
 void pp_exec_finish(struct pp_exec *e)
 {
+    pp_host_copies_close(e->copies);
     pp_memory_finish(&e->memory);
     free(e->sent);
     free(e->before);
@@ -121,6 +122,8 @@ int pp_exec_sync(void *ctx, struct pp_action a, struct pp_err *err)
     struct pp_device *on =
         a.op == PP_REDUCE_GRAD && beside ? beside : e->env->device;
     pp_progress_action(e->worker->progress, e->pc);
+    if (pp_is_copy(a.op))
+        return pp_exec_copy(e, a, err);
     if (e->recorder)
         pp_recorder_begin(e->recorder, e->pc, on);
     int rc = sync_now(e, a, err);
@@ -151,6 +154,7 @@ int pp_exec_run(struct pp_exec *e, const struct pp_pass *pass,
     const struct pp_env *overlap = e->worker->overlap.env;
     e->pass = pass;
     e->slots = 0;
+    pp_host_copies_pass(e);
     e->has_paired = false;
     /* Returns at once: the results of the previous step have been read. */
     if (overlap && pass->number == 0 &&

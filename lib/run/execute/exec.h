@@ -14,6 +14,7 @@
 #include "comm/comm.h"
 #include "run/execute/digest.h"
 #include "run/execute/engine.h"
+#include "run/execute/host_copies.h"
 #include "run/execute/metadata.h"
 #include "run/execute/progress.h"
 #include "run/execute/recorder.h"
@@ -71,7 +72,10 @@ struct pp_exec {
     const struct pp_env *env; /* the worker's */
     const struct pp_schedule *schedule;
     struct pp_memory memory;
-    unsigned char *arena;  /* borrowed; of memory.arena_bytes or more */
+    unsigned char *arena; /* borrowed; of memory.arena_bytes or more */
+    unsigned char *host; /* borrowed; of memory.host_bytes, for activations that
+                            leave; or NULL */
+    struct pp_host_copies *copies; /* or NULL */
     size_t room;           /* tokens of the largest microbatch of the plan */
     size_t generated_room; /* the same of a generator's */
     size_t layout;  /* tokens of this rank that its blocks are laid out for, if
@@ -166,8 +170,8 @@ struct pp_pass {
     void *ctx;
 };
 
-/* Plans the memory; the caller then sets the arena. sizes: bytes of every stage
- * for the largest microbatch, which has room tokens. */
+/* Plans the memory; the caller then sets arena and host. sizes: bytes of every
+ * stage for the largest microbatch, which has room tokens. */
 int pp_exec_init(struct pp_exec *e, struct pp_worker *w,
                  const struct pp_schedule *s,
                  const struct pp_stage_bytes *sizes, size_t room,
@@ -186,6 +190,9 @@ struct pp_exec_ops {
     int (*score)(void *ctx, const struct pp_microbatch *mb, double *x,
                  double *loss, struct pp_err *err);
     struct pp_player player; /* its ctx is the exec */
+    /* Copies the activations of an OFFLOAD or a RELOAD, beside the player. */
+    int (*copy)(const struct pp_exec *e, struct pp_device *on,
+                struct pp_action a, struct pp_err *err);
     /* pp_sync_gather (sync.h) */
     int (*gather)(const struct pp_worker *w, enum pp_weights_block block,
                   struct pp_err *err);

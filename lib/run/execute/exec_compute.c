@@ -20,6 +20,14 @@ static int open_slot(struct pp_exec *e, struct pp_action a, struct pp_err *err)
     return 0;
 }
 
+int pp_exec_copy(struct pp_exec *e, struct pp_action a, struct pp_err *err)
+{
+    if (a.op == PP_RELOAD && open_slot(e, a, err))
+        return -1;
+    e->slots -= a.op == PP_OFFLOAD;
+    return pp_host_copies_perform(e, err);
+}
+
 /* An action at work on an engine. */
 struct exec_work {
     struct pp_exec *e;
@@ -246,7 +254,7 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
         e->schedule->graph->stages[a.stage].has_backward &&
         open_slot(e, a, err))
         return -1;
-    if (pp_exec_await_inputs(e, a, err))
+    if (pp_exec_await_inputs(e, a, err) || pp_host_copies_await(e, err))
         return -1;
     double start = pp_clock();
     if (a.overlap && e->worker->overlap.env) {
@@ -257,5 +265,5 @@ int pp_exec_compute(void *ctx, struct pp_action a, struct pp_err *err)
                            : compute_on(e, &e->worker->engine, e->pc, a, err);
     }
     e->compute_seconds += pp_clock() - start;
-    return rc;
+    return rc || e->has_paired ? rc : pp_host_copies_computed(e, err);
 }

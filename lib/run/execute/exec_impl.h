@@ -117,6 +117,9 @@ int pp_exec_send(void *ctx, struct pp_action a, int peer, struct pp_err *err);
 int pp_exec_receive(void *ctx, struct pp_action a, int peer,
                     struct pp_err *err);
 
+/* Performs an OFFLOAD or a RELOAD. */
+int pp_exec_copy(struct pp_exec *e, struct pp_action a, struct pp_err *err);
+
 /* Waits for the messages that compute action a needs. */
 int pp_exec_await_inputs(struct pp_exec *e, struct pp_action a,
                          struct pp_err *err);

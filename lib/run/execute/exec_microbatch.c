@@ -84,14 +84,23 @@ static size_t slice_grain(const struct pp_exec *e)
     return (size_t)pp_env_mesh(e->env)->tp;
 }
 
+/* Returns the saved block of an action: where it was saved, or where it came
+ * back. */
+static void *saved_block(const struct pp_exec *e, enum pp_buffer_kind kind,
+                         struct pp_action a)
+{
+    void *back = a.op == PP_F ? NULL : pp_exec_buffer(e, kind, a.stage, a, 0);
+    return back ? back : pp_exec_buffer(e, kind, a.stage, a, -1);
+}
+
 void pp_exec_blocks(const struct pp_exec *e, struct pp_action a,
                     void *blocks[PP_N_STAGE_BLOCKS])
 {
     static const struct pp_action any = {.microbatch = 0};
     const struct pp_buffer *room =
         pp_exec_find(e, PP_BUF_WORKSPACE, a.overlap, any, -1);
-    blocks[PP_SAVED_ACT_I] = pp_exec_buffer(e, PP_BUF_ACT_I, a.stage, a, -1);
-    blocks[PP_SAVED_ACT_W] = pp_exec_buffer(e, PP_BUF_ACT_W, a.stage, a, -1);
+    blocks[PP_SAVED_ACT_I] = saved_block(e, PP_BUF_ACT_I, a);
+    blocks[PP_SAVED_ACT_W] = saved_block(e, PP_BUF_ACT_W, a);
     blocks[PP_SAVED_GRAD_W] = pp_exec_buffer(e, PP_BUF_GRAD_W, a.stage, a, -1);
     blocks[PP_SAVED_WORKSPACE] = room ? e->arena + room->offset : NULL;
     blocks[PP_WORKSPACE_END] =

@@ -9,5 +9,6 @@ const struct pp_exec_ops pp_exec_ops = {
     .view = pp_batch_view,
     .score = pp_score_rows,
     .player = {pp_exec_compute, pp_exec_send, pp_exec_receive, pp_exec_sync},
+    .copy = pp_host_copy,
     .gather = pp_sync_gather,
 };

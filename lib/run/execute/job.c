@@ -385,6 +385,7 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
         pp_rank_set_arena(&m->bytes, plan.arena_bytes, plan.message_bytes,
                           plan.workspace_bytes);
     m->slots = m->slots ? m->slots : plan.peak_slots;
+    m->host += plan.host_bytes; /* of training alone */
     pp_memory_finish(&plan);
     free(sizes);
     return rc;

@@ -110,9 +110,11 @@ struct pp_job {
                                            full if there are slices */
     const struct pp_kernels *kernels;
     const struct pp_device_ops
-        *device;        /* device of the kernels; NULL: the CPU */
-    bool time_products; /* CPU only */
-    int slot_limit;     /* 0: as planned */
+        *device;             /* device of the kernels; NULL: the CPU */
+    bool time_products;      /* CPU only */
+    int slot_limit;          /* 0: as planned */
+    const char *offload_dir; /* of files that take offloaded activations; NULL:
+                                memory of the host does */
     enum pp_message_size shapes;
 
     const struct pp_packed *data; /* to train on, or to score */
@@ -280,6 +282,7 @@ struct pp_table_counts pp_job_tables(const struct pp_job *j, int row);
  * that of the device's libraries. */
 struct pp_rank_memory {
     struct pp_rank_bytes bytes;
+    size_t host; /* beside them: for offloaded activations */
     int slots;
 };
 

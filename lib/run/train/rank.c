@@ -228,7 +228,12 @@ static int make_execs(struct pp_rank *r, struct pp_err *err)
     r->arena = pp_device_alloc(r->env.device, pp_rank_arena(&r->memory.bytes),
                                1, "activations and messages", err);
     r->train.arena = r->forward.arena = r->arena;
-    return r->arena ? 0 : -1;
+    size_t host = r->train.memory.host_bytes;
+    if (!r->arena || (host && pp_host_arena_open(&r->host, r->env.device, host,
+                                                 j->offload_dir, err)))
+        return -1;
+    r->train.host = r->host.at;
+    return 0;
 }
 
 /* Makes room for an objective. */
@@ -319,8 +324,8 @@ static int make_gather(struct pp_rank *r, struct pp_err *err)
 /* Checks that the rank has allocated what its plan says. */
 static int check_memory(const struct pp_rank *r, struct pp_err *err)
 {
-    size_t bytes = r->env.device->allocated,
-           planned = pp_rank_total(&r->memory.bytes);
+    size_t bytes = r->env.device->allocated + r->host.bytes;
+    size_t planned = pp_rank_total(&r->memory.bytes) + r->memory.host;
     if (r->beside.device)
         bytes += r->beside.device->allocated;
     if (bytes == planned)
@@ -485,6 +490,7 @@ static void rank_finish(struct pp_rank *r)
     pp_device_free(r->env.device, r->squares);
     pp_device_free(r->env.device, r->scoring.shared);
     pp_device_free(r->env.device, r->arena);
+    pp_host_arena_close(&r->host);
     void *made[] = {r->metrics,
                     r->scoring.room,
                     r->losses,

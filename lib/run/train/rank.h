@@ -39,6 +39,7 @@ struct pp_rank {
     struct pp_exec train, forward; /* forward: evaluation and scoring */
     struct pp_rank_memory memory;  /* the plan */
     unsigned char *arena;          /* of both execs */
+    struct pp_host_arena host;     /* of train */
     void *output_host; /* host memory for outputs on a device, if wanted */
     struct pp_recorder recorder; /* records train if the job asks for it */
     double *squares;             /* (pp_table_squares) on the device */
@@ -241,6 +242,10 @@ int pp_fit_messages(const struct pp_rank *r, const struct pp_record *record,
                     struct pp_err *err) PP_MUST_USE;
 int pp_fit_step(const struct pp_rank *r, const struct pp_record *record,
                 int skip, struct pp_profile *p, struct pp_err *err) PP_MUST_USE;
+
+/* Collective. Fits the time of copies between ranks and their host. */
+int pp_fit_copies(struct pp_rank *r, const struct pp_record *record, int skip,
+                  struct pp_profile *p, struct pp_err *err) PP_MUST_USE;
 
 /* Makes the loads of experts, if the job wants a profile (loads.c). Gathers
  * those of all ranks, in the memory of the record. */

@@ -230,6 +230,7 @@ static int gather_profile(struct pp_rank *r, struct pp_record *record,
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     return pp_fit_messages(r, record, skip, p, err) ||
                    pp_fit_step(r, record, skip, p, err) ||
+                   pp_fit_copies(r, record, skip, p, err) ||
                    pp_rank_gather_loads(r, record, err)
                ? -1
                : 0;

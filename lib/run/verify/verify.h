@@ -111,6 +111,7 @@ struct pp_verify {
     const struct pp_packed *data; /* the pipeline's, borrowed */
     size_t element_bytes;         /* the pipeline's */
     bool objective;               /* the loss is not that of the next token */
+    bool offloads;                /* activations leave for the host */
     double generator_weight;      /* of a generator's loss in that of a run */
     size_t tp;                    /* most ranks that divide its tensors */
     struct pp_verify_tensor *tensors;

@@ -233,9 +233,10 @@ static void hint_gradients(const struct pp_verify *v, char *text, size_t room)
     else
         snprintf(text, room,
                  "gradients differ from stage %d on rank %d down%s: look at "
-                 "%sits backward and at the gradient that it receives",
+                 "%s%sits backward and at the gradient that it receives",
                  last, rank(v, last),
                  n.whole == n.bad && n.bad < n.all ? ", those above agree" : "",
+                 v->offloads ? "what comes back from the host, at " : "",
                  v->recompute && v->recompute[last] ? "what it recomputes, at "
                                                     : "");
 }

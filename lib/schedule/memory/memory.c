@@ -12,7 +12,7 @@
 
 /* --- lifetimes --- */
 
-/* Where activations are: they stay; they leave with an OFFLOAD, or have left;
+/* Places of activations: they stay; they leave with an OFFLOAD, or have left;
  * they have come back; and a backward has read them. */
 enum where { STAYS, LEAVES, IS_BACK, IS_READ };
 
