@@ -199,6 +199,8 @@ static int verify(struct runner *p, const char *manifest)
 
 static int run_command(struct runner *p, const char *manifest)
 {
+    if (pprun_of(p)->options.launch >= 0)
+        return pprun_print_launch(p, manifest);
     return p->options.verify ? verify(p, manifest) : runner_run(p, manifest);
 }
 
@@ -265,6 +267,7 @@ int main(int argc, char **argv)
         .facts = PP_RUN_FACTS,
     };
     struct pprun own = {
+        .options = {.launch = -1},
         .runner = {.tool = &t,
                    .hooks = &hooks,
                    .options = RUNNER_DEFAULTS,

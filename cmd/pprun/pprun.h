@@ -16,6 +16,7 @@ struct pprun_options {
     double epochs;   /* 0: not given */
     int last_batch;  /* enum pprun_last_batch */
     int save_dtype;  /* enum pprun_save_dtype */
+    int launch;      /* of pprun_launchers; -1: not given */
     bool json;
 };
 
@@ -164,5 +165,12 @@ int pprun_evaluated(void *ctx, const struct pp_step_report *r,
 
 /* Prints the result of every case of --objective-cases. */
 int pprun_objective_cases(struct runner *p) PP_MUST_USE;
+
+/* --- pprun_launch.c: --print-launch --- */
+
+extern const char *const pprun_launchers[];
+
+/* Prints the command that starts the ranks of the plan. */
+int pprun_print_launch(struct runner *p, const char *manifest) PP_MUST_USE;
 
 #endif

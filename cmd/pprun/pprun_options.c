@@ -199,6 +199,11 @@ const struct tool_option pprun_option_table[] = {
      AT(options.svg), .needs = TRAINING, .excludes = "verify"},
     {0, "time-products", NULL, "add the share of matrix products to each line",
      AT(runner.job.time_products), .needs = STEPS " device=cpu"},
+
+    {.group = "Launching"},
+    {0, "print-launch", "HOW",
+     "print the command for sbatch, srun, mpirun or torchrun",
+     AT(options.launch), .words = pprun_launchers},
     {0},
 };
 
@@ -245,7 +250,7 @@ static int check_purpose(struct runner *p)
                           "losses depend on what shares a microbatch");
     const struct pprun_options *own = &pprun_of(p)->options;
     if (!p->job.optim.steps && !own->epochs && !o->plan && !o->verify &&
-        !own->cases)
+        !own->cases && own->launch < 0)
         return tool_usage(p->tool,
                           "nothing to do: give --steps, --epochs, "
                           "--print-memory or --verify; ppscore evaluates and "

@@ -15,7 +15,7 @@
 #include "schedule/check/check.h"
 #include "tool_runnable.h"
 
-static int read_manifest(struct runner *p, const char *name)
+int runner_read_manifest(struct runner *p, const char *name)
 {
     struct pp_err *err = &p->tool->err;
     bool is_stdin = !strcmp(name, "-");
@@ -301,7 +301,7 @@ int runner_prepare(struct runner *p, const char *manifest)
 {
     struct pp_job *j = &p->job;
     struct pp_err *err = &p->tool->err;
-    if (read_manifest(p, manifest))
+    if (runner_read_manifest(p, manifest))
         return -1;
     if (check_supported(p) || match_model(p) || choose_exact(p) ||
         check_router(p) || check_head(p))

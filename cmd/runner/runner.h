@@ -149,6 +149,9 @@ void runner_say_settings(const struct runner *p);
  * checks every file before a rank starts, except for weights and checkpoints
  * with --print-memory. */
 int runner_prepare(struct runner *p, const char *manifest) PP_MUST_USE;
+
+/* Reads and checks the manifest alone. */
+int runner_read_manifest(struct runner *p, const char *manifest) PP_MUST_USE;
 void runner_finish(struct runner *p);
 
 /* Returns the table of CPU kernels that the options ask for, in fp64 or fp32.
