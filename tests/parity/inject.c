@@ -56,7 +56,7 @@ static enum pp_direction direction_of(enum pp_direction direction)
                : direction;
 }
 
-enum { EXPERTS = 8 }; /* of the models of expert_parallel.bats */
+enum { EXPERTS = 8 }; /* of the models of experts.rows */
 
 /* padding: the padding behind the rows of a message is not a number.
  * experts-count: a rank tells another number of rows of an expert. */

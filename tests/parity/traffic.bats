@@ -46,3 +46,27 @@ received() {
             $((elements[$how] * 4 + state)) ]
     done
 }
+
+# waited TIMES BEHIND OPTION...: fails unless each of 2 ranks waits so often, and so
+# often behind a product, in each of 3 microbatches of 5 layers of experts.
+waited() {
+    model qwen2-moe false
+    eight_heads model-qwen2-moe
+    [ -e packed ] || data 1 40 | pppack -q -l 64 --cp 2 --tp 2 -o packed
+    ppsplit -q -p 1 --dp 2 --ep 2 --recompute full "${@:3}" model-qwen2-moe |
+        ppsched -q -s gpipe -m 3 >plan.json
+    PP_RECEIVED=yes "$BUILDDIR/tests/parity/pprun_inject" -q --data packed \
+        --init 1 --steps 2 plan.json 2>waits >log
+    cat waits
+    [ "$(grep -c "waited $((15 * $1)) times, $((15 * $2)) behind a" waits)" -eq 2 ]
+}
+
+@test "shared experts and routers are computed while rows travel" {
+    # A rank waits for counts of rows in F, in recomputation, in I and in W; for
+    # rows to and from experts in F and I, again to them in recomputation, and
+    # twice in W; and for weights of rows and their gradients in I. A product comes
+    # before each wait for rows.
+    waited 13 7
+    # Ranks that pad rows tell each other no counts.
+    waited 9 7 --expert-capacity 1 --expert-padding
+}
