@@ -168,17 +168,6 @@ near() {
             "$2/ckpt/latest"
 }
 
-# against_one NAME KIND M SPLIT...: trains the split of model NAME in fp64 and
-# compares it with base-NAME, the run of one rank.
-against_one() {
-    local name=$1 kind=$2 m=$3
-    shift 3
-    ppsplit --zero 0 "$@" "model-$name" | ppsched -s "$kind" -m "$m" >plan.json
-    rm -rf run
-    train run plan.json --eval eval --dtype fp64
-    near run "base-$name"
-}
-
 # longest DIR: prints the tokens of the longest sequence of packed data, a u32
 # of the index (pp-pack(5)).
 longest() {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bats
 # SPDX-License-Identifier: MIT
 # offload - activations that leave for the host and come back give the same bits,
-# in the memory of the plan. verify.bats has the faults.
+# in the memory of the plan. faults.rows has the faults.
 
 bats_require_minimum_version 1.5.0
 load helpers
