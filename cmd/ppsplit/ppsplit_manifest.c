@@ -17,10 +17,10 @@ static struct pp_plan_mode mode_of(const struct split_job *j,
         pp_backend_of(j->request.precision, !j->request.gpu);
     const struct pp_backend *b = &backend;
     struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
-    const struct pp_unit_rates rates =
-        pp_unit_rates(&j->mesh, &j->model, u, r, b);
+    const struct pp_shard shard = pp_shard_of(&j->model, &j->mesh);
+    const struct pp_unit_rates rates = pp_unit_rates(&shard, u, r, b);
     const struct pp_unit_rates kept =
-        pp_unit_rates(&j->mesh, &j->model, u, PP_RECOMPUTE_NONE, b);
+        pp_unit_rates(&shard, u, PP_RECOMPUTE_NONE, b);
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_plan_mode mode = {
         .known = true,
@@ -39,8 +39,9 @@ void split_set_costs(const struct split_job *j, size_t i,
     const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
     const struct pp_backend backend =
         pp_backend_of(j->request.precision, !j->request.gpu);
+    const struct pp_shard shard = pp_shard_of(&j->model, &j->mesh);
     const struct pp_unit_rates rates =
-        pp_unit_rates(&j->mesh, &j->model, u, PP_RECOMPUTE_NONE, &backend);
+        pp_unit_rates(&shard, u, PP_RECOMPUTE_NONE, &backend);
     const struct pp_mesh own = pp_split_mesh(&j->request, i);
     const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
     const size_t gathered = pp_split_gathered(&j->request, &own, i);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 
+#include "model/precision.h"
 #include "model/slots.h"
 #include "model/tensor.h"
 

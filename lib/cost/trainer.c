@@ -138,8 +138,8 @@ struct pp_trainer_unit pp_trainer_unit(const struct pp_trainer_job *x,
 {
     const struct pp_backend b = pp_backend_of(x->precision, !x->gpu);
     const struct pp_unit_id u = pp_model_unit(x->model, unit);
-    const struct pp_unit_rates rates =
-        x->trainer->rates(x->mesh, x->model, u, r, &b);
+    const struct pp_shard shard = pp_shard_of(x->model, x->mesh);
+    const struct pp_unit_rates rates = x->trainer->rates(&shard, u, r, &b);
     const struct pp_unit_bytes bytes =
         pp_unit_bytes(&rates, pp_rank_rows(x->mesh, &b, (size_t)x->tokens), 0);
     return (struct pp_trainer_unit){

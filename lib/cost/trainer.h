@@ -44,8 +44,7 @@ struct pp_trainer {
     bool keeps_messages; /* messages have buffers beside those of stages */
     /* As pp_unit_rates and pp_state_bytes for pprun; and what a rank holds for
      * units first to end - 1 whatever it computes. */
-    struct pp_unit_rates (*rates)(const struct pp_mesh *x,
-                                  const struct pp_model *m, struct pp_unit_id u,
+    struct pp_unit_rates (*rates)(const struct pp_shard *s, struct pp_unit_id u,
                                   enum pp_recompute r,
                                   const struct pp_backend *b);
     struct pp_state_bytes (*state)(const struct pp_mesh *x,

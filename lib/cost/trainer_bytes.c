@@ -47,7 +47,7 @@ double pp_own_fixed(const struct pp_mesh *x, const struct pp_model *m,
 /* The elements of a layer's tensors for each row of a rank: a width of a slot
  * of pprun, and the rows of experts that arrive. Values have `bytes` each. */
 struct saved {
-    const struct pp_model *m; /* a rank's share */
+    const struct pp_shard *of;
     struct pp_unit_id u;
     struct pp_saved at[PP_MAX_SAVED];
     size_t n;
@@ -56,34 +56,32 @@ struct saved {
     double element, wide;
 };
 
-/* Returns the share of a rank, to which experts send an even share of rows. */
-static struct pp_model share_of(const struct pp_mesh *x,
-                                const struct pp_model *m)
+/* Returns a model with as many words as ranks pad them to. */
+static struct pp_model padded(const struct pp_model *m, const struct pp_mesh *x)
 {
-    struct pp_model padded = *m;
-    size_t tp = x ? (size_t)x->tp : 1;
-    padded.vocab = pp_round_up(m->vocab, PADDED_WORDS * tp);
-    struct pp_model share = pp_mesh_share(x, &padded);
-    share.moe.rows = 0;
-    return share;
+    struct pp_model with = *m;
+    with.vocab = pp_round_up(m->vocab, PADDED_WORDS * (size_t)x->tp);
+    return with;
 }
 
-static void find_saved(struct saved *s, const struct pp_model *share,
+static void find_saved(struct saved *s, const struct pp_shard *of,
                        struct pp_unit_id u, const struct pp_backend *b)
 {
-    const struct pp_moe *e = &share->moe;
-    *s = (struct saved){.m = share,
+    const struct pp_model *m = of->model;
+    const struct pp_moe *e = &m->moe;
+    *s = (struct saved){.of = of,
                         .u = u,
-                        .tp = (double)pp_model_tp(share),
-                        .hidden = (double)share->hidden,
+                        .tp = (double)pp_shard_row_ranks(of),
+                        .hidden = (double)m->hidden,
                         .element = (double)b->element_bytes,
                         .wide = (double)b->accumulator_bytes};
-    s->n = pp_unit_saved(share, u, PP_RECOMPUTE_NONE, PP_IN_FORWARD, s->at);
+    s->n = pp_unit_saved(of, u, PP_RECOMPUTE_NONE, PP_IN_FORWARD, s->at);
     s->experts =
         u.kind == PP_UNIT_LAYER && pp_layer_set_has(&e->layers, u.layer);
-    s->latent = u.kind == PP_UNIT_LAYER && share->mla.kv_rank > 0;
+    s->latent = u.kind == PP_UNIT_LAYER && m->mla.kv_rank > 0;
     if (s->experts)
-        s->arrivals = (double)(pp_expert_tp(share) * e->top_k) * s->hidden;
+        s->arrivals =
+            (double)(pp_shard_routed_ranks(of) * e->top_k) * s->hidden;
 }
 
 /* Returns the bytes of a slot if it is kept from F on. Low-rank queries, keys
@@ -153,27 +151,30 @@ static double backward_bytes(const struct saved *s)
 static double logits_bytes(const struct saved *s)
 {
     double row = s->hidden * s->element, tp = s->tp;
-    double words = (double)s->m->vocab * tp * s->element;
-    return (double)(1 + s->m->n_mtp) * words +
+    double words = (double)pp_shard_words(s->of) * tp * s->element;
+    return (double)(1 + s->of->model->n_mtp) * words +
            (tp > 1 ? (2 * tp + 1) * row : row);
 }
 
-struct pp_unit_rates pp_megatron_rates(const struct pp_mesh *x,
-                                       const struct pp_model *m,
+struct pp_unit_rates pp_megatron_rates(const struct pp_shard *shard,
                                        struct pp_unit_id u, enum pp_recompute r,
                                        const struct pp_backend *b)
 {
-    struct pp_unit_rates own = pp_unit_rates(x, m, u, r, b);
+    struct pp_unit_rates own = pp_unit_rates(shard, u, r, b);
+    struct pp_shard of = pp_unit_shard(shard, &u);
+    const struct pp_model *m = of.model;
+    const struct pp_mesh *x = &of.mesh;
     struct saved s;
-    m = pp_unit_model(m, &u);
     if (m->table || pp_unit_is_vision(u)) {
         own.workspace.token += own.act[PP_SAVED_GRAD_W];
         own.act[PP_SAVED_GRAD_W] = 0;
         return own;
     }
-    const struct pp_model share = share_of(x, m);
-    find_saved(&s, &share, u, b);
-    double words = s.hidden * (double)share.vocab * s.element;
+    const struct pp_model words_padded = padded(m, x);
+    of.model = &words_padded;
+    of.mesh.expert_limit = (int)m->moe.top_k; /* experts get an even share */
+    find_saved(&s, &of, u, b);
+    double words = s.hidden * (double)pp_shard_words(&of) * s.element;
     struct pp_unit_rates rates = {.act[PP_SAVED_ACT_W] = kept_bytes(&s, x, r),
                                   .out = own.out};
     struct pp_workspace *w = &rates.workspace;
@@ -196,9 +197,8 @@ struct pp_state_bytes pp_megatron_state(const struct pp_mesh *x,
                                         struct pp_unit_id u,
                                         const struct pp_precision *p)
 {
-    struct pp_model padded = *m;
-    padded.vocab = pp_round_up(m->vocab, PADDED_WORDS * (size_t)x->tp);
-    struct pp_held held = pp_mesh_held(x, &padded, u);
+    const struct pp_model with = padded(m, x);
+    struct pp_held held = pp_mesh_held(x, &with, u);
     held.owned = 0; /* elements are divided evenly */
     return pp_state_bytes(x, held, p);
 }

@@ -7,8 +7,7 @@
 
 #include "model/unit_bytes.h"
 
-struct pp_unit_rates pp_megatron_rates(const struct pp_mesh *x,
-                                       const struct pp_model *m,
+struct pp_unit_rates pp_megatron_rates(const struct pp_shard *s,
                                        struct pp_unit_id u, enum pp_recompute r,
                                        const struct pp_backend *b);
 struct pp_state_bytes pp_megatron_state(const struct pp_mesh *x,

@@ -205,9 +205,7 @@ static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
     static const char *const ends[] = {"weight", "bias"};
     char name[PP_FQN_TEXT];
     bool divided = pp_vision_tp(pp_unit_encoder(m, u)) > 1;
-    struct pp_model whole = *m;
-    whole.encoders[u.encoder].tp = 1;
-    struct pp_model tower = pp_vision_tower(&whole, u.encoder);
+    const struct pp_model tower = pp_vision_tower(m, u.encoder);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
     for (size_t slot = 0; slot < n; slot++) {
         out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;

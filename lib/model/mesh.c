@@ -483,31 +483,3 @@ struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
     held.owned = owned_by(x, m, u);
     return held;
 }
-
-struct pp_model pp_mesh_share(const struct pp_mesh *x, const struct pp_model *m)
-{
-    struct pp_model share = *m;
-    size_t tp = x ? (size_t)x->tp : 1;
-    if (!x || m->table || !pp_model_trained(m))
-        return share;
-    share.moe.capacity = x->expert_capacity;
-    share.moe.keeps_largest = x->expert_drop == PP_DROP_PROBS;
-    share.moe.pads = x->expert_padding;
-    share.moe.sharers = x->expert_capacity > 0 ? pp_mesh_routers(x) : 0;
-    if (x->ep > 1) {
-        share.moe.ep = (size_t)x->ep;
-        share.moe.rows = x->expert_limit ? (size_t)x->expert_limit
-                                         : pp_mesh_most_expert_rows(x, m);
-    }
-    if (tp == 1)
-        return share;
-    share.tp = tp;
-    share.n_heads /= tp;
-    share.n_kv_heads = m->n_kv_heads < tp ? 1 : m->n_kv_heads / tp;
-    share.intermediate /= tp;
-    share.moe.whole = x->experts_over_tp;
-    share.moe.intermediate /= share.moe.whole ? 1 : tp;
-    share.moe.shared /= tp;
-    share.vocab = (size_t)divide_up(m->vocab, tp);
-    return share;
-}

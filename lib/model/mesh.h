@@ -25,7 +25,6 @@
 
 #include "base/err.h"
 #include "model/model.h"
-#include "model/precision.h"
 
 /* The axes on which ranks have an index. Expert parallelism has none of its
  * own: its groups are cut from the others (layout.h). */
@@ -190,12 +189,6 @@ static inline int pp_mesh_resident(const struct pp_mesh *x)
            : x->resident               ? x->resident
                                        : INT_MAX;
 }
-
-/* Returns the sizes of a model that pprun trains on one tensor-parallel rank:
- * its heads, key and value heads, columns of an MLP, and the most words of its
- * vocabulary; and its room for rows of experts. Others are returned whole. */
-struct pp_model pp_mesh_share(const struct pp_mesh *x,
-                              const struct pp_model *m);
 
 /* Returns the ranks that divide a unit's operations, activations and messages.
  */

@@ -61,19 +61,9 @@ struct pp_moe {
     double limit, gain;  /* GPT-OSS's activation (clamped_swiglu); 0: SwiGLU */
     bool score_bias;     /* a number for each expert that only selects */
     struct pp_router router;
-    /* The sizes of a rank (pp_mesh_share); 0: of the whole model. */
-    size_t ep;       /* expert-parallel ranks */
-    bool whole;      /* tensor-parallel ranks divide no expert: each routes its
-                        own rows (mesh.h: experts_over_tp) */
-    size_t rows;     /* room for rows of experts, for each token of the rank */
-    double capacity; /* of the mesh (mesh.h) */
-    bool keeps_largest; /* of the tokens, by their weights; else the first */
-    bool pads;          /* rows for other ranks (mesh.h) */
     /* (n_layers) Only costs read it: the rows at the fullest expert-parallel
      * rank over the mean. Borrowed. NULL: all are 1. */
     const double *skew;
-    size_t sharers; /* ranks whose routers divide the tokens of a microbatch,
-                       if there is a capacity */
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -198,8 +188,6 @@ struct pp_model {
                                           moe.n_experts */
     const enum pp_role *roles; /* by unit; borrowed; NULL: all are trained. A
                                   tower has those of the whole model */
-    size_t tp; /* the sizes are those of one of so many tensor-parallel ranks
-                  (pp_mesh_share); 0: of the whole model */
     /* A generator: a language model of its own behind this one, whose units
        follow; or NULL. Borrowed. It has no encoder, and no tied head. */
     const struct pp_model *generator;
@@ -213,35 +201,10 @@ static inline bool pp_model_is_tower(const struct pp_model *m)
     return m->architecture >= PP_CLIP;
 }
 
-/* Returns the ranks that divide the model. */
-static inline size_t pp_model_tp(const struct pp_model *m)
-{
-    return m->tp ? m->tp : 1;
-}
-
-/* Returns the ranks that divide the experts, and the rows of experts that one
- * of them has room for, for each of its tokens. */
-static inline size_t pp_model_ep(const struct pp_model *m)
-{
-    return m->moe.ep ? m->moe.ep : 1;
-}
-
-/* Returns the ranks whose rows a router and the experts see together, as those
- * of a product. */
-static inline size_t pp_expert_tp(const struct pp_model *m)
-{
-    return m->moe.whole ? 1 : pp_model_tp(m);
-}
-
 /* Returns the work of experts on the slowest rank of a layer over the mean. */
 static inline double pp_expert_skew(const struct pp_model *m, size_t layer)
 {
     return m->moe.skew && layer < m->n_layers ? m->moe.skew[layer] : 1;
-}
-
-static inline size_t pp_expert_rows(const struct pp_model *m)
-{
-    return m->moe.rows ? m->moe.rows : m->moe.top_k;
 }
 
 /* Returns the width of a value head. */
@@ -415,57 +378,6 @@ enum pp_recompute {
     PP_RECOMPUTE_FULL,      /* all but the layer's input */
     PP_N_RECOMPUTES
 };
-
-/* With recomputation, a tensor may lie in other blocks in F than in I and W. */
-enum pp_saved_when { PP_IN_FORWARD, PP_IN_BACKWARD };
-
-/* A row is a token of this rank: tensor-parallel ranks divide the tokens of
- * what lies between their products. A tensor inside, which has the heads or
- * columns of a rank for the tokens of all tp ranks, counts tp times its width.
- */
-struct pp_saved {
-    enum pp_saved_block block;
-    size_t width;
-    bool is_statistic; /* true if values have the accumulator type, not the
-                          element type */
-    size_t offset;     /* values per token before it in the unit's block: with
-                          T tokens the tensor begins at offset * T */
-    size_t statistics; /* how many of those are statistics */
-};
-
-#define PP_MAX_SAVED PP_N_LAYER_SAVED
-
-/* Fills the unit's table of saved tensors; returns their number. A tensor that
- * lives from F on has the same offset in F, I and W. */
-size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
-                     enum pp_recompute r, enum pp_saved_when when,
-                     struct pp_saved out[PP_MAX_SAVED]);
-
-/* Returns the values per token of one block of the unit; precision.h has
- * bytes. The workspace is the larger of F's and I's. */
-size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
-                           enum pp_recompute r, enum pp_saved_block block);
-
-/* The room that a layer of experts needs beside what it saves: elements, and
- * values of the accumulated type, for each row of a product, or of this rank if
- * no expert is divided. Ranks that divide the experts need two of product and
- * weights: what arrives, and the same by expert. */
-struct pp_experts_room {
-    size_t product; /* inputs or outputs of the experts, or their gradients */
-    size_t act;     /* gradients of activations */
-    size_t logits;  /* accumulated type, and those below; also loads */
-    size_t weights;
-    size_t arrivals; /* the places of rows of other ranks */
-    size_t choices;  /* with a capacity: those of all ranks that divide the
-                        tokens */
-    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
-                        expert by rank, and those that each keeps */
-};
-struct pp_experts_room pp_experts_room(const struct pp_model *m);
-
-/* Returns the elements that attention needs beside what it saves, for each row
- * of a product. */
-size_t pp_attention_room(const struct pp_model *m);
 
 /* Floating-point operations of one forward, per token and per attended pair of
  * positions. A sequence of n tokens has n (n + 1) / 2 pairs, or fewer with a

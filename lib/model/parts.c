@@ -2,6 +2,7 @@
 #include "model/parts.h"
 
 #include "model/part_shapes.h"
+#include "model/shard.h"
 
 const struct pp_norm_slots pp_norm_slots[PP_N_NORM_PLACES] = {
     [PP_BEFORE_ATTENTION] = {PP_P_NORM1, PP_P_NORM1_BIAS, PP_S_X, PP_S_RSTD1,
@@ -50,22 +51,22 @@ static void score_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_WEIGHT], 1, m->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void embedding_saved(const struct pp_model *m,
+static void embedding_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_EMBED_DY] = (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
 }
 
-static void head_saved(const struct pp_model *m, const struct pp_model_part *p,
+static void head_saved(const struct pp_shard *s, const struct pp_model_part *p,
                        struct pp_saved *out)
 {
     (void)p;
-    out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
-    size_t tp = pp_model_tp(m);
+    out[PP_S_HEAD_X] = (struct pp_saved){PP_SAVED_ACT_W, s->model->hidden};
+    size_t tp = pp_shard_row_ranks(s);
     out[PP_S_HEAD_LSE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
     out[PP_S_HEAD_SCALE] = (struct pp_saved){PP_SAVED_ACT_W, tp, true};
-    for (size_t k = PP_S_HEAD_X; m->n_mtp && k < PP_S_AHEAD_X; k++)
+    for (size_t k = PP_S_HEAD_X; s->model->n_mtp && k < PP_S_AHEAD_X; k++)
         out[PP_S_AHEAD_X + k] = out[k];
 }
 
@@ -80,10 +81,10 @@ static void positions_tensors(const struct pp_model *m,
 }
 
 /* The embedding saves what positions need. */
-static void nothing_saved(const struct pp_model *m,
+static void nothing_saved(const struct pp_shard *s,
                           const struct pp_model_part *p, struct pp_saved *out)
 {
-    (void)m, (void)p, (void)out;
+    (void)s, (void)p, (void)out;
 }
 
 /* Tensor-parallel ranks have it whole, for their own rows. */
@@ -96,11 +97,11 @@ static void connector_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_CONNECTOR_BIAS], m->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void connector_saved(const struct pp_model *m,
+static void connector_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    out[PP_S_EMBED_X] = (struct pp_saved){PP_SAVED_ACT_W, m->reads};
+    out[PP_S_EMBED_X] = (struct pp_saved){PP_SAVED_ACT_W, s->model->reads};
 }
 
 /* --- norms --- */
@@ -119,18 +120,18 @@ static void rms_norm_tensors(const struct pp_model *m,
 }
 
 /* The unit saves the input of a norm that is not after a block. */
-static void rms_norm_saved(const struct pp_model *m,
+static void rms_norm_saved(const struct pp_shard *s,
                            const struct pp_model_part *p, struct pp_saved *out)
 {
     const struct pp_norm_slots *n = &pp_norm_slots[p->place];
     out[n->rstd] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
-    out[n->dy] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[n->dy] = (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
     if (n->y != PP_NO_SLOT)
-        out[n->y] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
+        out[n->y] = (struct pp_saved){PP_SAVED_ACT_W, s->model->hidden};
     if (n->dx == PP_NO_SLOT)
         return;
-    out[n->x] = (struct pp_saved){PP_SAVED_ACT_W, m->hidden};
-    out[n->dx] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[n->x] = (struct pp_saved){PP_SAVED_ACT_W, s->model->hidden};
+    out[n->dx] = (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
 }
 
 static void layer_norm_tensors(const struct pp_model *m,
@@ -141,11 +142,11 @@ static void layer_norm_tensors(const struct pp_model *m,
     set_bias(&out[pp_norm_slots[p->place].bias], m->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void layer_norm_saved(const struct pp_model *m,
+static void layer_norm_saved(const struct pp_shard *s,
                              const struct pp_model_part *p,
                              struct pp_saved *out)
 {
-    rms_norm_saved(m, p, out);
+    rms_norm_saved(s, p, out);
     out[pp_norm_slots[p->place].mean] =
         (struct pp_saved){PP_SAVED_ACT_W, 1, true};
 }
@@ -194,12 +195,13 @@ static void attention_tensors(const struct pp_model *m,
     }
 }
 
-static void attention_saved(const struct pp_model *m,
+static void attention_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t tp = pp_model_tp(m), hd = m->head_dim;
-    size_t nh = tp * m->n_heads, nkv = tp * m->n_kv_heads;
+    const struct pp_model *m = s->model;
+    size_t tp = pp_shard_row_ranks(s), hd = m->head_dim;
+    size_t nh = tp * pp_shard_heads(s), nkv = tp * pp_shard_kv_heads(s);
     size_t qk = nh + nkv, qkv = qk + nkv;
     size_t norm = m->qk_norm; /* 0 removes the tensors of QK-norm */
     size_t norms = m->norms_all_heads ? 2 * tp : qk;
@@ -244,13 +246,13 @@ static void latent_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_O_BIAS], h, PP_SPLIT_NONE, 1);
 }
 
-static void latent_saved(const struct pp_model *m,
+static void latent_saved(const struct pp_shard *s,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    const struct pp_mla *a = &m->mla;
-    size_t tp = pp_model_tp(m), nh = tp * m->n_heads;
-    size_t qkv = nh * (2 * m->head_dim + a->v_dim);
+    const struct pp_mla *a = &s->model->mla;
+    size_t tp = pp_shard_row_ranks(s), nh = tp * pp_shard_heads(s);
+    size_t qkv = nh * (2 * s->model->head_dim + a->v_dim);
     size_t low = tp * (a->q_rank + a->kv_rank), rope = tp * a->rope_dim;
     size_t norms = tp * (a->q_rank > 0 ? 2 : 1);
     out[PP_S_LATENT_RAW] = (struct pp_saved){PP_SAVED_ACT_W, low + rope};
@@ -287,11 +289,11 @@ static void gated_mlp_tensors(const struct pp_model *m,
     }
 }
 
-static void gated_mlp_saved(const struct pp_model *m,
+static void gated_mlp_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t i = pp_model_tp(m) * m->intermediate;
+    size_t i = pp_shard_row_ranks(s) * pp_shard_columns(s);
     out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * i};
     out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
@@ -309,11 +311,11 @@ static void plain_mlp_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_DOWN_BIAS], h, PP_SPLIT_NONE, 1);
 }
 
-static void plain_mlp_saved(const struct pp_model *m,
+static void plain_mlp_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    size_t i = pp_model_tp(m) * m->intermediate;
+    size_t i = pp_shard_row_ranks(s) * pp_shard_columns(s);
     out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, i};
     out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, i};
     out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, i};
@@ -356,15 +358,15 @@ static void experts_tensors(const struct pp_model *m,
         set_matrix(&out[PP_P_SHARED_WEIGHT], 1, h, PP_SPLIT_NONE, 1);
 }
 
-static void experts_saved(const struct pp_model *m,
+static void experts_saved(const struct pp_shard *s,
                           const struct pp_model_part *p, struct pp_saved *out)
 {
     (void)p;
-    const struct pp_moe *e = &m->moe;
-    size_t tp = pp_model_tp(m), routed = pp_expert_tp(m);
+    const struct pp_moe *e = &s->model->moe;
+    size_t tp = pp_shard_row_ranks(s), routed = pp_shard_routed_ranks(s);
     size_t k = routed * e->top_k, n = routed * e->n_experts;
-    size_t i = routed * pp_expert_rows(m) * e->intermediate;
-    size_t s = tp * e->shared;
+    size_t i = routed * pp_shard_expert_rows(s) * pp_shard_expert_columns(s);
+    size_t of_all = tp * pp_shard_shared_columns(s);
     size_t gate = e->shared && e->shared_gate ? tp : 0;
     out[PP_S_PROBS] = (struct pp_saved){PP_SAVED_ACT_I, n, true};
     out[PP_S_ROUTING] = (struct pp_saved){PP_SAVED_ACT_W, 3 * k, true};
@@ -375,9 +377,9 @@ static void experts_saved(const struct pp_model *m,
     out[PP_S_DROUTER] = (struct pp_saved){PP_SAVED_GRAD_W, n};
     out[PP_S_DSHARED_WEIGHT] = (struct pp_saved){PP_SAVED_GRAD_W, gate};
     out[PP_S_DEXPERT_GATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * i};
-    out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * s};
-    out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, s};
-    out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * s};
+    out[PP_S_GATE_UP] = (struct pp_saved){PP_SAVED_ACT_I, 2 * of_all};
+    out[PP_S_ACT] = (struct pp_saved){PP_SAVED_ACT_W, of_all};
+    out[PP_S_DGATE_UP] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * of_all};
 }
 
 /* --- multi-token prediction --- */
@@ -397,11 +399,11 @@ static void join_tensors(const struct pp_model *m,
     set_matrix(&out[PP_P_JOIN], h, 2 * h, PP_SPLIT_NONE, 1);
 }
 
-static void join_saved(const struct pp_model *m, const struct pp_model_part *p,
+static void join_saved(const struct pp_shard *s, const struct pp_model_part *p,
                        struct pp_saved *out)
 {
     (void)p;
-    size_t h = m->hidden;
+    size_t h = s->model->hidden;
     out[PP_S_NEXT] = (struct pp_saved){PP_SAVED_ACT_W, h};
     out[PP_S_TRUNK] = (struct pp_saved){PP_SAVED_ACT_W, h};
     out[PP_S_MTP_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 3, true};

@@ -10,6 +10,9 @@
 
 #include "model/model.h"
 
+struct pp_saved; /* shard.h */
+struct pp_shard;
+
 enum pp_part_kind {
     PP_PART_EMBEDDING,
     PP_PART_POSITIONS, /* learned, added to the embedding */
@@ -69,7 +72,7 @@ struct pp_part_row {
                     struct pp_tensor_info *out);
     /* Fills the blocks and widths of the part's saved tensors, as without
      * recomputation. */
-    void (*saved)(const struct pp_model *m, const struct pp_model_part *p,
+    void (*saved)(const struct pp_shard *s, const struct pp_model_part *p,
                   struct pp_saved *out);
 };
 const struct pp_part_row *pp_part_row(enum pp_part_kind kind);
@@ -123,12 +126,6 @@ struct pp_family {
     bool residual_init;    /* PP_INIT_RESIDUAL for the last product of each */
 };
 const struct pp_family *pp_family_of(enum pp_architecture a);
-
-/* Returns the outputs of the head for a row. */
-static inline size_t pp_model_outputs(const struct pp_model *m)
-{
-    return m->scores ? 1 : m->vocab;
-}
 
 /* Returns whether a unit of that name is a head, of words or rewards. */
 bool pp_fqn_is_head(const char *fqn);

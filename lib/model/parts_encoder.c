@@ -3,7 +3,7 @@
  * model does not have: what is before the layers, and the way from the last one
  * to the language model. */
 #include "model/part_shapes.h"
-#include "model/parts.h"
+#include "model/shard.h"
 #include "model/vision.h"
 
 static const struct pp_vision *encoder_of(const struct pp_model *m,
@@ -31,12 +31,12 @@ static void patches_tensors(const struct pp_model *m,
                    1);
 }
 
-static void patches_saved(const struct pp_model *m,
+static void patches_saved(const struct pp_shard *s,
                           const struct pp_model_part *p, struct pp_saved *out)
 {
-    out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, encoder_of(m, p)->patch_inputs};
-    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_PATCH_X] = (struct pp_saved){
+        PP_SAVED_ACT_W, encoder_of(s->model, p)->patch_inputs};
+    out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
 }
 
 /* A window of three frames, or of three outputs of the first convolution, is a
@@ -58,12 +58,12 @@ static void frames_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_CONV2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void frames_saved(const struct pp_model *m,
+static void frames_saved(const struct pp_shard *s,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    size_t h = m->hidden;
-    out[PP_S_PATCH_X] =
-        (struct pp_saved){PP_SAVED_ACT_W, 2 * encoder_of(m, p)->patch_inputs};
+    size_t h = s->model->hidden;
+    out[PP_S_PATCH_X] = (struct pp_saved){
+        PP_SAVED_ACT_W, 2 * encoder_of(s->model, p)->patch_inputs};
     out[PP_S_PATCH_DY] = (struct pp_saved){PP_SAVED_GRAD_W, h};
     out[PP_S_CONV1] = (struct pp_saved){PP_SAVED_ACT_I, 2 * h};
     out[PP_S_CONV2_X] = (struct pp_saved){PP_SAVED_ACT_W, 3 * h};
@@ -90,16 +90,17 @@ static void projector_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void projector_saved(const struct pp_model *m,
+static void projector_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
-    const struct pp_vision *v = encoder_of(m, p);
-    size_t middle = pp_vision_middle(m, v) / pp_vision_tp(v);
+    const struct pp_vision *v = encoder_of(s->model, p);
+    size_t middle = pp_vision_middle(s->model, v) / pp_vision_tp(v);
     out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, pp_vision_read(v)};
     out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
     out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, middle};
     out[PP_S_DPROJECTED] = (struct pp_saved){PP_SAVED_GRAD_W, middle};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_PROJECTOR_DY] =
+        (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
 }
 
 static void merger_tensors(const struct pp_model *m,
@@ -114,15 +115,15 @@ static void merger_tensors(const struct pp_model *m,
         set_bias(&out[PP_P_MERGER_NORM_BIAS], v->hidden, PP_SPLIT_NONE, 1);
 }
 
-static void merger_saved(const struct pp_model *m,
+static void merger_saved(const struct pp_shard *s,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    size_t merge = encoder_of(m, p)->merge,
-           in = merge * encoder_of(m, p)->hidden;
-    projector_saved(m, p, out);
+    size_t merge = encoder_of(s->model, p)->merge,
+           in = merge * encoder_of(s->model, p)->hidden;
+    projector_saved(s, p, out);
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
-    if (!pp_vision_is_rms(encoder_of(m, p)))
+    if (!pp_vision_is_rms(encoder_of(s->model, p)))
         out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, merge, true};
     out[PP_S_DMERGER] = (struct pp_saved){PP_SAVED_GRAD_W, in};
 }
@@ -143,12 +144,13 @@ static void pooler_tensors(const struct pp_model *m,
     set_bias(&out[PP_P_MERGER_NORM_BIAS], in, PP_SPLIT_NONE, 1);
 }
 
-static void pooler_saved(const struct pp_model *m,
+static void pooler_saved(const struct pp_shard *s,
                          const struct pp_model_part *p, struct pp_saved *out)
 {
-    size_t in = encoder_of(m, p)->hidden;
+    size_t in = encoder_of(s->model, p)->hidden;
     out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, in};
-    out[PP_S_PROJECTOR_DY] = (struct pp_saved){PP_SAVED_GRAD_W, m->hidden};
+    out[PP_S_PROJECTOR_DY] =
+        (struct pp_saved){PP_SAVED_GRAD_W, s->model->hidden};
     out[PP_S_MERGER_X] = (struct pp_saved){PP_SAVED_ACT_W, in};
     out[PP_S_MERGER_RSTD] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};
     out[PP_S_MERGER_MEAN] = (struct pp_saved){PP_SAVED_ACT_W, 1, true};

@@ -41,13 +41,14 @@ static double table_saved(const struct pp_unit_row *row, enum pp_recompute r,
                                              : kept[block];
 }
 
-size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+size_t pp_unit_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p)
 {
-    struct pp_saved s[PP_MAX_SAVED];
+    const struct pp_shard of = pp_unit_shard(s, &u);
+    const struct pp_model *m = of.model;
+    struct pp_saved saved[PP_MAX_SAVED];
     size_t most = 0;
-    m = pp_unit_model(m, &u);
     if (m->table)
         return pp_size_of(ceil(table_saved(pp_unit_row(m, u), r, block) *
                                pp_table_bytes_of(m, p->element_bytes)));
@@ -56,16 +57,18 @@ size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
             return 0;
         if (u.kind != PP_UNIT_PROJECTOR) {
             const struct pp_model tower = pp_vision_tower(m, u.encoder);
-            return pp_unit_saved_bytes(&tower, pp_vision_in_tower(u), r, block,
-                                       p);
+            const struct pp_shard in = pp_vision_shard(&tower, u.encoder);
+            return pp_unit_saved_bytes(&in, pp_vision_in_tower(u), r, block, p);
         }
     }
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
-        size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
+        size_t n = pp_unit_saved(&of, u, r, (enum pp_saved_when)when, saved);
+        size_t sum = 0;
         for (size_t i = 0; i < n; i++)
-            if (s[i].block == block)
-                sum += s[i].width * (s[i].is_statistic ? p->accumulator_bytes
-                                                       : p->element_bytes);
+            if (saved[i].block == block)
+                sum += saved[i].width * (saved[i].is_statistic
+                                             ? p->accumulator_bytes
+                                             : p->element_bytes);
         most = sum > most ? sum : most;
     }
     return most;

@@ -3,7 +3,7 @@
 #ifndef PP_MODEL_PRECISION_H
 #define PP_MODEL_PRECISION_H
 
-#include "model/model.h"
+#include "model/shard.h"
 
 struct pp_precision {
     const char *name;         /* "bf16" */
@@ -22,7 +22,7 @@ const struct pp_precision *pp_precision_find(const char *name);
 /* Returns the bytes of one block of the unit (model.h) for each of its rows: a
  * token, or what pp_unit_rows says. Units of an encoder without a list of
  * tensors have bytes per token of the language model. */
-size_t pp_unit_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+size_t pp_unit_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block,
                            const struct pp_precision *p);
 

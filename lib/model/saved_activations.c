@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 /* saved_activations - the activations that a unit saves, per token. */
-#include "model/model.h"
+#include "model/shard.h"
 
 #include <string.h>
 
@@ -95,9 +95,10 @@ static void set_sums(const struct pp_model *m, struct pp_saved *out)
 }
 
 /* Fills blocks and widths; returns the number of tensors. */
-static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
+static size_t set_saved(const struct pp_shard *s, struct pp_unit_id u,
                         struct pp_saved out[PP_MAX_SAVED])
 {
+    const struct pp_model *m = s->model;
     static const size_t n_slots[] = {[PP_UNIT_EMBED] = PP_N_EMBED_SAVED,
                                      [PP_UNIT_LAYER] = PP_N_LAYER_SAVED,
                                      [PP_UNIT_NORM] = PP_N_NORM_SAVED,
@@ -109,7 +110,7 @@ static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
     size_t n_parts = pp_unit_parts(m, u, parts);
     memset(out, 0, PP_MAX_SAVED * sizeof *out);
     for (size_t i = 0; i < n_parts; i++)
-        pp_part_row(parts[i].kind)->saved(m, &parts[i], out);
+        pp_part_row(parts[i].kind)->saved(s, &parts[i], out);
     if (u.kind == PP_UNIT_LAYER)
         set_sums(m, out);
     else if (u.kind == PP_UNIT_NORM)
@@ -117,17 +118,17 @@ static size_t set_saved(const struct pp_model *m, struct pp_unit_id u,
     return n_parts ? n_slots[u.kind] : 0;
 }
 
-size_t pp_unit_saved(const struct pp_model *m, struct pp_unit_id u,
+size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
                      enum pp_recompute r, enum pp_saved_when when,
                      struct pp_saved out[PP_MAX_SAVED])
 {
-    m = pp_unit_model(m, &u);
-    size_t n = set_saved(m, u, out);
+    const struct pp_shard of = pp_unit_shard(s, &u);
+    size_t n = set_saved(&of, u, out);
     size_t used[PP_N_UNIT_BLOCKS] = {0}, statistics[PP_N_UNIT_BLOCKS] = {0};
     for (size_t i = 0; i < n; i++) {
         if (u.kind == PP_UNIT_LAYER && is_recomputed(r, i))
             out[i].block = block_is_recomputed(out[i].block, when);
-        freeze(m, u, i, r, when, &out[i]);
+        freeze(of.model, u, i, r, when, &out[i]);
         enum pp_saved_block block = out[i].block;
         out[i].offset = used[block];
         out[i].statistics = statistics[block];
@@ -142,48 +143,54 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-struct pp_experts_room pp_experts_room(const struct pp_model *m)
+struct pp_experts_room pp_experts_room(const struct pp_shard *s)
 {
-    const struct pp_moe *e = &m->moe;
-    size_t rows = pp_expert_rows(m), act = rows * e->intermediate;
-    size_t ep = pp_model_ep(m), kept = ep > 1 ? 2 * rows : rows;
+    const struct pp_moe *e = &s->model->moe;
+    const struct pp_mesh *x = &s->mesh;
+    bool whole = pp_mesh_has_whole_experts(x), limited = x->expert_capacity > 0;
+    size_t rows = pp_shard_expert_rows(s), ep = (size_t)x->ep;
+    size_t act = rows * pp_shard_expert_columns(s);
+    size_t kept = ep > 1 ? 2 * rows : rows;
     size_t counts = ep > 1 ? ep * e->n_experts : 0;
-    size_t tables = e->keeps_largest ? 2 : 1; /* experts and weights */
+    /* One of experts, one of weights. */
+    size_t tables = x->expert_drop == PP_DROP_PROBS ? 2 : 1;
     /* The shared expert and its gate have the rows of all tensor-parallel
      * ranks. A sequence may be a single token of these, and has loads. */
-    size_t all = e->whole ? pp_model_tp(m) : 1, gate = e->shared_gate ? all : 0;
+    size_t all = whole ? pp_shard_tp(s) : 1, gate = e->shared_gate ? all : 0;
     return (struct pp_experts_room){
-        .product = most(kept, gate) * m->hidden,
-        .act = most(act, all * e->shared),
-        .logits = (e->whole ? all + 1 : 1) * e->n_experts,
+        .product = most(kept, gate) * s->model->hidden,
+        .act = most(act, all * pp_shard_shared_columns(s)),
+        .logits = (whole ? all + 1 : 1) * e->n_experts,
         /* That of the gate is computed while rows travel. */
         .weights = most(rows, gate) + kept - rows,
         .arrivals = ep > 1 ? 3 * rows : 0,
-        .counts = counts + (e->capacity > 0 ? e->n_experts : 0),
+        .counts = counts + (limited ? e->n_experts : 0),
         /* Twice: a sum and a sort need room. */
-        .choices = e->capacity > 0 ? 2 * tables * e->sharers * e->top_k : 0};
+        .choices = limited ? 2 * tables * pp_mesh_routers(x) * e->top_k : 0};
 }
 
-size_t pp_attention_room(const struct pp_model *m)
+size_t pp_attention_room(const struct pp_shard *s)
 {
+    const struct pp_model *m = s->model;
     const struct pp_mla *a = &m->mla;
-    size_t nh = m->n_heads,
+    size_t nh = pp_shard_heads(s),
            up = nh * (a->nope_dim + a->v_dim) + 2 * a->rope_dim;
     if (!a->kv_rank)
         return nh * m->head_dim;
     return up > m->hidden ? up : m->hidden;
 }
 
-size_t pp_unit_saved_width(const struct pp_model *m, struct pp_unit_id u,
+size_t pp_unit_saved_width(const struct pp_shard *s, struct pp_unit_id u,
                            enum pp_recompute r, enum pp_saved_block block)
 {
-    struct pp_saved s[PP_MAX_SAVED];
+    struct pp_saved saved[PP_MAX_SAVED];
     size_t most = 0;
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
-        size_t n = pp_unit_saved(m, u, r, (enum pp_saved_when)when, s), sum = 0;
+        size_t n = pp_unit_saved(s, u, r, (enum pp_saved_when)when, saved),
+               sum = 0;
         for (size_t i = 0; i < n; i++)
-            if (s[i].block == block)
-                sum += s[i].width;
+            if (saved[i].block == block)
+                sum += saved[i].width;
         most = sum > most ? sum : most;
     }
     return most;

@@ -77,56 +77,61 @@ size_t pp_head_room_rows(size_t block_rows, size_t tokens)
  * workspace. */
 enum { N_PARTS = 4 };
 
-size_t pp_gathered_row_bytes(const struct pp_model *m,
+size_t pp_gathered_row_bytes(const struct pp_shard *s,
                              const struct pp_backend *b)
 {
-    return greater(m->hidden * b->element_bytes,
-                   2 * pp_model_tp(m) * b->accumulator_bytes);
+    return greater(s->model->hidden * b->element_bytes,
+                   2 * pp_shard_row_ranks(s) * b->accumulator_bytes);
 }
 
 /* Returns the bytes of the scratch of an MLP or of experts for a row of this
  * rank. */
-static size_t mlp_scratch(const struct pp_model *m, struct pp_unit_id u,
+static size_t mlp_scratch(const struct pp_shard *s, struct pp_unit_id u,
                           const struct pp_backend *b)
 {
-    struct pp_experts_room r = pp_experts_room(m);
-    if (!pp_layer_set_has(&m->moe.layers, u.layer))
-        return pp_model_tp(m) * m->intermediate * b->element_bytes;
-    return pp_expert_tp(m) * ((r.product + r.act) * b->element_bytes +
-                              (r.choices + r.logits + r.weights + r.arrivals) *
-                                  b->accumulator_bytes);
+    struct pp_experts_room r = pp_experts_room(s);
+    if (!pp_layer_set_has(&s->model->moe.layers, u.layer))
+        return pp_shard_row_ranks(s) * pp_shard_columns(s) * b->element_bytes;
+    return pp_shard_routed_ranks(s) *
+           ((r.product + r.act) * b->element_bytes +
+            (r.choices + r.logits + r.weights + r.arrivals) *
+                b->accumulator_bytes);
 }
 
 /* The MLP and attention use the same memory, one after the other, for the
  * tokens of all tensor-parallel ranks. */
-static void add_layer_scratch(const struct pp_model *m, struct pp_unit_id u,
+static void add_layer_scratch(const struct pp_shard *s, struct pp_unit_id u,
                               const struct pp_backend *b,
                               struct pp_workspace *w)
 {
-    size_t width = pp_model_v_dim(m), e = b->element_bytes, tp = pp_model_tp(m);
+    const struct pp_model *m = s->model;
+    size_t width = pp_model_v_dim(m), e = b->element_bytes;
+    size_t tp = pp_shard_row_ranks(s), heads = pp_shard_heads(s);
+    size_t kv_heads = pp_shard_kv_heads(s);
     w->token +=
-        (double)greater(mlp_scratch(m, u, b), tp * pp_attention_room(m) * e);
-    w->keys = tp * m->n_kv_heads * (m->head_dim + width) * e;
+        (double)greater(mlp_scratch(s, u, b), tp * pp_attention_room(s) * e);
+    w->keys = tp * kv_heads * (m->head_dim + width) * e;
     if (pp_layer_set_has(&m->moe.layers, u.layer))
         w->fixed += pp_round_up(
-            times(pp_experts_room(m).counts, sizeof(int32_t)), PP_LINE_BYTES);
+            times(pp_experts_room(s).counts, sizeof(int32_t)), PP_LINE_BYTES);
     if (b->is_host) {
-        w->fixed += e * pp_attention_cpu_scratch(m->n_heads, m->n_kv_heads,
-                                                 m->head_dim, width);
+        w->fixed +=
+            e * pp_attention_cpu_scratch(heads, kv_heads, m->head_dim, width);
     } else {
-        w->token += (double)(tp * m->n_heads * sizeof(float));
-        w->fixed += pp_attention_cuda_scratch(0, m->n_heads);
+        w->token += (double)(tp * heads * sizeof(float));
+        w->fixed += pp_attention_cuda_scratch(0, heads);
     }
 }
 
 /* Returns the bytes that context-parallel ranks exchange, for each row of a
  * rank. */
-static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
-                        const struct pp_workspace *w,
+static size_t exchanged(const struct pp_shard *s, const struct pp_workspace *w,
                         const struct pp_backend *b)
 {
-    size_t heads = pp_model_tp(m) * m->n_heads;
-    if (!x || x->cp == 1)
+    const struct pp_model *m = s->model;
+    const struct pp_mesh *x = &s->mesh;
+    size_t heads = pp_shard_row_ranks(s) * pp_shard_heads(s);
+    if (x->cp == 1)
         return 0;
     /* Sent and received: queries, keys and values, outputs and their
      * gradients. */
@@ -147,19 +152,20 @@ static size_t exchanged(const struct pp_mesh *x, const struct pp_model *m,
  * and the log-probability of every row, or for an exact loss also those of all
  * context-parallel ranks. Rows are tokens of all tensor-parallel ranks: tp of
  * them count as one of this rank. */
-static void add_head_scratch(const struct pp_mesh *x, const struct pp_model *m,
+static void add_head_scratch(const struct pp_shard *s,
                              const struct pp_backend *b, struct pp_workspace *w)
 {
-    size_t tp = pp_model_tp(m);
-    size_t values = x && pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
+    const struct pp_model *m = s->model;
+    const struct pp_mesh *x = &s->mesh;
+    size_t tp = pp_shard_row_ranks(s), outputs = pp_shard_outputs(s);
+    size_t values = pp_mesh_is_exact(x) ? 1 + (size_t)x->cp : 1;
     w->token += (double)(tp * values * b->accumulator_bytes);
     /* The gradients of each prediction, before they are side by side; or that
      * of a generator, in the order of the rows. */
     bool apart = m->n_mtp || m->generator;
     w->token += (double)(apart ? m->hidden * b->element_bytes : 0);
-    w->rows = quotient_up(pp_head_block_rows(b, pp_model_outputs(m)), tp);
-    w->row =
-        times(tp, plus(pp_model_outputs(m), 2 * m->hidden) * b->element_bytes);
+    w->rows = quotient_up(pp_head_block_rows(b, outputs), tp);
+    w->row = times(tp, plus(outputs, 2 * m->hidden) * b->element_bytes);
 }
 
 /* Ranks that divide images exchange features: those of the images of a rank,
@@ -191,10 +197,13 @@ static size_t handed_on(const struct pp_model *m, struct pp_unit_id u)
                              pp_edge_before(m, at + 1).width);
 }
 
-static struct pp_workspace
-workspace_of(const struct pp_mesh *x, const struct pp_model *m,
-             struct pp_unit_id u, const struct pp_backend *b, size_t recomputed)
+static struct pp_workspace workspace_of(const struct pp_shard *s,
+                                        struct pp_unit_id u,
+                                        const struct pp_backend *b,
+                                        size_t recomputed)
 {
+    const struct pp_model *m = s->model;
+    size_t tp = pp_shard_row_ranks(s), routers = pp_mesh_routers(&s->mesh);
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
     if (m->table) {
         w = pp_unit_row(m, u)->workspace;
@@ -202,8 +211,8 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
         return w;
     }
     w.token = (double)(handed_on(m, u) * b->element_bytes + recomputed);
-    if (m->tp) {
-        w.token += (double)(2 * m->tp * pp_gathered_row_bytes(m, b));
+    if (tp > 1) {
+        w.token += (double)(2 * tp * pp_gathered_row_bytes(s, b));
         w.fixed += 2 * PP_LINE_BYTES;
     }
     if (u.kind == PP_UNIT_EMBED) {
@@ -215,15 +224,14 @@ workspace_of(const struct pp_mesh *x, const struct pp_model *m,
                               : 0);
     }
     if (u.kind == PP_UNIT_LAYER) {
-        add_layer_scratch(m, u, b, &w);
-        w.token += (double)exchanged(x, m, &w, b);
+        add_layer_scratch(s, u, b, &w);
+        w.token += (double)exchanged(s, &w, b);
         /* Loads of experts are summed. */
-        size_t ranks = x ? pp_mesh_routers(x) : 1;
-        if (ranks > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
-            w.fixed += times(ranks, b->accumulator_bytes);
+        if (routers > 1 && pp_layer_set_has(&m->moe.layers, u.layer))
+            w.fixed += times(routers, b->accumulator_bytes);
     }
     if (u.kind == PP_UNIT_HEAD)
-        add_head_scratch(x, m, b, &w);
+        add_head_scratch(s, b, &w);
     /* The inputs of the second convolution of audio, or their gradients. */
     if (u.kind == PP_UNIT_PATCHES && pp_vision_hears(pp_unit_encoder(m, u)))
         w.token += (double)(PP_AUDIO_FRAMES * m->hidden * b->element_bytes);
@@ -257,7 +265,8 @@ static struct pp_workspace image_workspace_of(const struct pp_model *m,
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m, u.encoder);
-        w = workspace_of(NULL, &tower, pp_vision_in_tower(u), b, 0);
+        const struct pp_shard in = pp_vision_shard(&tower, u.encoder);
+        w = workspace_of(&in, pp_vision_in_tower(u), b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
         w.token += (double)(kept_beside(m, u) * b->element_bytes);
         w.fixed += divided ? PP_LINE_BYTES : 0;
@@ -311,42 +320,41 @@ static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
     return (double)(pp_edge_before(m, at).width * e);
 }
 
-static struct pp_unit_rates image_rates(const struct pp_model *m,
+static struct pp_unit_rates image_rates(const struct pp_shard *s,
                                         struct pp_unit_id u,
                                         const struct pp_backend *b,
                                         const struct pp_precision *types)
 {
+    const struct pp_model *m = s->model;
     double recomputed =
-        pp_vision_saved_bytes(m, u, PP_SAVED_WORKSPACE, types, b->is_host);
+        pp_vision_saved_bytes(s, u, PP_SAVED_WORKSPACE, types, b->is_host);
     struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
                                   .workspace =
                                       image_workspace_of(m, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
-        rates.act[k] = pp_vision_saved_bytes(m, u, (enum pp_saved_block)k,
+        rates.act[k] = pp_vision_saved_bytes(s, u, (enum pp_saved_block)k,
                                              types, b->is_host);
     return rates;
 }
 
-struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
-                                   const struct pp_model *whole,
+struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b)
 {
-    whole = pp_unit_model(whole, &u);
-    const struct pp_model share = pp_mesh_share(x, whole), *m = &share;
+    const struct pp_shard of = pp_unit_shard(s, &u);
     const struct pp_precision types = {.element_bytes = b->element_bytes,
                                        .accumulator_bytes =
                                            b->accumulator_bytes};
-    if (pp_unit_is_vision(u) && !m->table)
-        return image_rates(m, u, b, &types);
+    if (pp_unit_is_vision(u) && !of.model->table)
+        return image_rates(&of, u, b, &types);
     size_t recomputed =
-        pp_unit_saved_bytes(m, u, r, PP_SAVED_WORKSPACE, &types);
-    struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
-                                  .workspace =
-                                      workspace_of(x, m, u, b, recomputed)};
+        pp_unit_saved_bytes(&of, u, r, PP_SAVED_WORKSPACE, &types);
+    struct pp_unit_rates rates = {
+        .out = out_rate(of.model, u, b->element_bytes),
+        .workspace = workspace_of(&of, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         rates.act[k] = (double)pp_unit_saved_bytes(
-            m, u, r, (enum pp_saved_block)k, &types);
+            &of, u, r, (enum pp_saved_block)k, &types);
     return rates;
 }
 

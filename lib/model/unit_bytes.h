@@ -8,7 +8,7 @@
 #define PP_MODEL_UNIT_BYTES_H
 
 #include "base/num.h"
-#include "model/mesh.h"
+#include "model/precision.h"
 
 /* The types of a run, and the sizes of its kernels (kernel_sizes.h). */
 struct pp_backend {
@@ -29,7 +29,7 @@ size_t pp_head_room_rows(size_t block_rows, size_t tokens);
  * ranks gather the rows of all, or add them up. A workspace has two such rooms,
  * for the rows of all of them. They also hold the two numbers of each part of
  * the vocabulary. */
-size_t pp_gathered_row_bytes(const struct pp_model *m,
+size_t pp_gathered_row_bytes(const struct pp_shard *s,
                              const struct pp_backend *b);
 
 /* Returns the bytes of a workspace for so many rows. copied: rows of keys and
@@ -49,9 +49,7 @@ struct pp_unit_rates {
     struct pp_workspace workspace;
 };
 
-/* x is NULL if there are pipeline ranks alone. */
-struct pp_unit_rates pp_unit_rates(const struct pp_mesh *x,
-                                   const struct pp_model *whole,
+struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b);
 

@@ -176,14 +176,14 @@ struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
 {
     const struct pp_vision *v = &m->encoders[encoder];
     bool merges = pp_vision_merges(v);
-    size_t axis = merges ? v->hidden / v->n_heads / 4 : 0, tp = pp_vision_tp(v);
+    size_t axis = merges ? v->hidden / v->n_heads / 4 : 0;
     struct pp_model tower = {
         .architecture = families[v->kind].tower,
         .hidden = v->hidden,
-        .intermediate = v->intermediate / tp,
+        .intermediate = v->intermediate,
         .n_layers = v->n_layers,
-        .n_heads = v->n_heads / tp,
-        .n_kv_heads = v->n_heads / tp,
+        .n_heads = v->n_heads,
+        .n_kv_heads = v->n_heads,
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
         .max_position = v->most ? v->most : pp_vision_tokens(v),
@@ -201,6 +201,14 @@ struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
     };
     memcpy(tower.encoders, m->encoders, sizeof tower.encoders);
     return tower;
+}
+
+struct pp_shard pp_vision_shard(const struct pp_model *tower, size_t encoder)
+{
+    struct pp_shard s = pp_shard_whole(tower);
+    s.mesh.tp = (int)pp_vision_tp(&tower->encoders[encoder]);
+    s.whole_rows = true;
+    return s;
 }
 
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
@@ -429,17 +437,17 @@ double pp_vision_read_width(const struct pp_vision *v)
            pp_vision_rate(v, pp_vision_out_tokens(v));
 }
 
-double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p, bool is_host)
 {
-    const struct pp_vision *v = pp_unit_encoder(m, u);
+    const struct pp_vision *v = pp_unit_encoder(s->model, u);
     size_t rows = pp_vision_rank_images(v) *
                   pp_image_rows(v, v->patches, pp_unit_rows(u));
     double rate = (double)(pp_saved_rows(is_host, rows) * sharers_of(v)) /
                   (double)v->seq_len;
     return rate *
-           (double)pp_unit_saved_bytes(m, u, PP_RECOMPUTE_NONE, block, p);
+           (double)pp_unit_saved_bytes(s, u, PP_RECOMPUTE_NONE, block, p);
 }
 
 int pp_vision_check_images(const struct pp_model *m,

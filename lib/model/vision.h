@@ -76,7 +76,7 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u);
 /* Returns the bytes of a block per token of the language model, on the CPU or a
  * GPU (pp_saved_rows). Encoders recompute nothing, but a frozen unit passes
  * tensors through the workspace. */
-double pp_vision_saved_bytes(const struct pp_model *m, struct pp_unit_id u,
+double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                              enum pp_saved_block block,
                              const struct pp_precision *p, bool is_host);
 
@@ -92,16 +92,16 @@ static inline size_t pp_vision_tp(const struct pp_vision *v)
 /* Returns the values between the two products of a projector, on all ranks. */
 size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v);
 
-/* Returns what one rank has of an encoder, as a model of its own: all tokens
- * of its images, and a share of heads and of columns of MLPs. Its rows are the
- * tokens of images: the class token, then the patches; an image is a sequence.
- * Its vocabulary is the class token, if it has one. pp_vision_in_tower returns
- * the unit of that model for a unit of the encoder: a layer, a norm, or the
- * patches. The projector is none of them, since it has the language model's
- * width. pp_vision_of_tower returns the unit of the encoder, the first of the
- * two norms; it leaves other units as they are.
- */
+/* Returns an encoder as a model of its own. Its rows are the tokens of images:
+ * the class token, then the patches; an image is a sequence. Its vocabulary is
+ * the class token, if it has one. pp_vision_shard returns what one rank has of
+ * it: all tokens of its images, and a share of heads and of columns of MLPs.
+ * pp_vision_in_tower returns the unit of that model for a unit of the encoder:
+ * a layer, a norm, or the patches. The projector is none of them, since it has
+ * the language model's width. pp_vision_of_tower returns the unit of the
+ * encoder, the first of the two norms; it leaves other units as they are. */
 struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder);
+struct pp_shard pp_vision_shard(const struct pp_model *tower, size_t encoder);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
 

@@ -116,8 +116,9 @@ static void add_unit(const struct pp_split_run *run, size_t i,
     struct pp_unit_id u = pp_model_unit(q->model, i);
     const struct pp_mesh own = pp_split_mesh(q, i);
     struct pp_held held = pp_mesh_held(&own, q->model, u);
+    const struct pp_shard shard = pp_shard_of(q->model, &q->mesh);
     const struct pp_unit_rates rates =
-        pp_unit_rates(&q->mesh, q->model, u, run->modes[i], &run->backend);
+        pp_unit_rates(&shard, u, run->modes[i], &run->backend);
     size_t rows =
         pp_rank_rows(&q->mesh, &run->backend, (size_t)q->microbatch.tokens);
     const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);

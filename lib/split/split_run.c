@@ -168,6 +168,7 @@ static size_t tied_elements(const struct pp_split_run *run,
 {
     const struct pp_graph *g = &run->graph;
     const struct pp_model *m = run->request->model;
+    const struct pp_shard shard = pp_shard_of(m, &run->request->mesh);
     int first = copy * (int)run->n_stages,
         last = first + tied_stage(run, bounds);
     if ((!m->tied && !m->n_mtp) || m->table || last >= g->n_stages ||
@@ -176,7 +177,7 @@ static size_t tied_elements(const struct pp_split_run *run,
         return 0;
     int embed = g->stages[first].row, head = g->stages[last].row;
     return embed != head && (rank == embed || rank == head)
-               ? pp_mesh_share(&run->request->mesh, m).vocab * m->hidden
+               ? pp_shard_words(&shard) * m->hidden
                : 0;
 }
 

@@ -80,9 +80,9 @@ size_t pp_split_rows(const struct pp_split_run *run)
 static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
-    const struct pp_unit_rates rates =
-        pp_unit_rates(&q->mesh, q->model, pp_model_unit(q->model, i),
-                      run->modes[i], &run->backend);
+    const struct pp_shard shard = pp_shard_of(q->model, &q->mesh);
+    const struct pp_unit_rates rates = pp_unit_rates(
+        &shard, pp_model_unit(q->model, i), run->modes[i], &run->backend);
     size_t rows = pp_split_rows(run);
     size_t context =
         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;

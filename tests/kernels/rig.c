@@ -187,7 +187,8 @@ static void bind_parameters(struct rig *r, size_t shift)
 void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
               const struct pp_kernels *k, const struct packing *p, size_t shift)
 {
-    rig_init_mode(r, m, kind, PP_RECOMPUTE_NONE, k, p, shift);
+    const struct pp_shard s = pp_shard_whole(m);
+    rig_init_mode(r, &s, kind, PP_RECOMPUTE_NONE, k, p, shift);
 }
 
 /* Returns the elements of the layer's scratch: its workspace without the parts
@@ -199,9 +200,9 @@ static size_t scratch_of(const struct rig *r, size_t T)
                                        .accumulator_bytes =
                                            b.accumulator_bytes};
     struct pp_workspace w =
-        pp_unit_rates(NULL, &r->m, r->l.unit, r->l.recompute, &b).workspace;
+        pp_unit_rates(&r->env.shard, r->l.unit, r->l.recompute, &b).workspace;
     w.token -= 2 * r->m.hidden * b.element_bytes +
-               pp_unit_saved_bytes(&r->m, r->l.unit, r->l.recompute,
+               pp_unit_saved_bytes(&r->env.shard, r->l.unit, r->l.recompute,
                                    PP_SAVED_WORKSPACE, &types);
     w.fixed -= 4 * PP_LINE_BYTES;
     return pp_workspace_bytes(&w, T, 0) / b.element_bytes;
@@ -228,20 +229,21 @@ static void make_pixels(struct rig *r)
         r->pixels[i] = (float)get(&r->x, i);
 }
 
-void rig_init_mode(struct rig *r, const struct pp_model *m,
+void rig_init_mode(struct rig *r, const struct pp_shard *s,
                    enum pp_unit_kind kind, enum pp_recompute mode,
                    const struct pp_kernels *k, const struct packing *p,
                    size_t shift)
 {
+    const struct pp_model *m = s->model;
     *r = (struct rig){.m = *m, .l.recompute = mode};
     r->l.unit.kind = kind;
     r->l.rows = pp_unit_rows(r->l.unit);
     r->l.env = &r->env;
-    r->env.model = &r->m;
+    r->env.shard = pp_shard_of(&r->m, &s->mesh);
     r->env.kernels = k;
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
     r->tower_env = r->env;
-    r->tower_env.model = &r->tower;
+    r->tower_env.shard.model = &r->tower;
     r->env.images[0] = &r->tower_env;
     if (kind == PP_UNIT_PROJECTOR)
         r->tower = pp_vision_tower(m, 0);
@@ -262,10 +264,11 @@ void rig_init_mode(struct rig *r, const struct pp_model *m,
     fill_normal(&r->dy, "dy", 1);
     make_pixels(r);
     for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
-        r->blocks[b] = values_new(
-            k,
-            pp_unit_saved_width(m, r->l.unit, mode, (enum pp_saved_block)b) * T,
-            shift);
+        r->blocks[b] =
+            values_new(k,
+                       T * pp_unit_saved_width(&r->env.shard, r->l.unit, mode,
+                                               (enum pp_saved_block)b),
+                       shift);
     r->scratch = values_new(k, scratch_of(r, T), shift);
     r->cos = values_new(k, m->max_position * half, shift);
     r->sin = values_new(k, m->max_position * half, shift);

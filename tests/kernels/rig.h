@@ -55,8 +55,8 @@ size_t rig_in_width(const struct pp_model *m, enum pp_unit_kind kind);
 void rig_init(struct rig *r, const struct pp_model *m, enum pp_unit_kind kind,
               const struct pp_kernels *k, const struct packing *p,
               size_t shift);
-/* Makes a rig for a layer that recomputes. */
-void rig_init_mode(struct rig *r, const struct pp_model *m,
+/* Makes a rig for a layer that recomputes, or of another shard. */
+void rig_init_mode(struct rig *r, const struct pp_shard *s,
                    enum pp_unit_kind kind, enum pp_recompute mode,
                    const struct pp_kernels *k, const struct packing *p,
                    size_t shift);

@@ -17,6 +17,7 @@ struct variant {
     enum pp_architecture architecture; /* 0: Llama */
     enum pp_gelu gelu;
     struct pp_moe moe;
+    double capacity; /* of experts */
     struct pp_mla mla;
     bool norms_all_heads;
     double score_cap, logit_cap;
@@ -150,9 +151,8 @@ static const struct variant variants[] = {
              .biases = true,
              .limit = 0.2,
              .gain = 1.7,
-             .router.norm = true,
-             .capacity = 0.7,
-             .sharers = 1}},
+             .router.norm = true},
+     .capacity = 0.7},
     {"Qwen2-MoE decoder with a capacity", PP_UNIT_LAYER, 1,
      .architecture = PP_QWEN2_MOE,
      .moe = {{{1}},
@@ -161,9 +161,8 @@ static const struct variant variants[] = {
              3,
              .shared = 4,
              .shared_gate = true,
-             .router.norm = true,
-             .capacity = 0.5,
-             .sharers = 1}},
+             .router.norm = true},
+     .capacity = 0.5},
     {"Gemma embedding", PP_UNIT_EMBED, .architecture = PP_GEMMA2},
     {"Gemma norm", PP_UNIT_NORM, .architecture = PP_GEMMA2},
     {"Gemma 2 head", PP_UNIT_HEAD, .architecture = PP_GEMMA2, .logit_cap = 1},
@@ -260,11 +259,20 @@ static struct pp_model model_of(const struct variant *v)
     return m;
 }
 
+static struct pp_shard shard_of(const struct pp_model *m,
+                                const struct variant *v)
+{
+    struct pp_shard s = pp_shard_whole(m);
+    s.mesh.expert_capacity = v->capacity;
+    return s;
+}
+
 static void gradients(const struct variant *v)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig r;
-    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&r, &shard, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     rig_forward(&r);
     rig_backward(&r);
     ok(rig_guards(&r), "%s: writes stay inside", v->name);
@@ -298,9 +306,10 @@ static void gradients(const struct variant *v)
 static void precision(const struct variant *v)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig a, b;
-    rig_init_mode(&a, &m, v->kind, v->mode, &pp_kernels_f32, &packed, 0);
-    rig_init_mode(&b, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&a, &shard, v->kind, v->mode, &pp_kernels_f32, &packed, 0);
+    rig_init_mode(&b, &shard, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     double la = rig_forward(&a), lb = rig_forward(&b);
     rig_backward(&a);
     rig_backward(&b);
@@ -317,9 +326,10 @@ static void precision(const struct variant *v)
 static void determinism(const struct variant *v, const struct pp_kernels *k)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig a, b;
-    rig_init_mode(&a, &m, v->kind, v->mode, k, &packed, 0);
-    rig_init_mode(&b, &m, v->kind, v->mode, k, &packed, 3);
+    rig_init_mode(&a, &shard, v->kind, v->mode, k, &packed, 0);
+    rig_init_mode(&b, &shard, v->kind, v->mode, k, &packed, 3);
     rig_forward(&b); /* an earlier call has no effect */
     rig_backward(&b);
     double la = rig_forward(&a), lb = rig_forward(&b);
@@ -377,8 +387,9 @@ static bool same_rows(const struct rig *one, const struct rig *all, size_t i)
 static void packing(const struct variant *v)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig all;
-    rig_init_mode(&all, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&all, &shard, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     double loss = rig_forward(&all), sum = 0;
     rig_backward(&all);
     struct values g = values_new(&pp_kernels_f64, all.g.n, 0);
@@ -387,7 +398,8 @@ static void packing(const struct variant *v)
     for (size_t i = 0; i < packed.n; i++) {
         struct packing alone = {1, {packed.real[i]}, {packed.padded[i]}};
         struct rig one;
-        rig_init_mode(&one, &m, v->kind, v->mode, &pp_kernels_f64, &alone, 0);
+        rig_init_mode(&one, &shard, v->kind, v->mode, &pp_kernels_f64, &alone,
+                      0);
         take_sequence(&one, &all, i);
         sum += rig_forward(&one);
         rig_backward(&one);
@@ -399,9 +411,9 @@ static void packing(const struct variant *v)
     /* Experts with a capacity keep the first tokens of all sequences. */
     bool apart = same && fabs(sum - loss) < 1e-11 &&
                  values_near(&g, &all.g, 1e-12, 1, "sum of gradients");
-    ok(apart == (v->moe.capacity <= 0),
+    ok(apart == (v->capacity <= 0),
        "%s: packed sequences are what they are alone%s", v->name,
-       v->moe.capacity > 0 ? ", but for a capacity" : "");
+       v->capacity > 0 ? ", but for a capacity" : "");
     values_free(&g);
     rig_finish(&all);
 }
@@ -411,10 +423,11 @@ static void packing(const struct variant *v)
 static void recompute(const struct variant *v, const struct pp_kernels *k)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig all, r;
     struct pp_err err = {0};
-    rig_init(&all, &m, v->kind, k, &packed, 0);
-    rig_init_mode(&r, &m, v->kind, v->mode, k, &packed, 0);
+    rig_init_mode(&all, &shard, v->kind, PP_RECOMPUTE_NONE, k, &packed, 0);
+    rig_init_mode(&r, &shard, v->kind, v->mode, k, &packed, 0);
     rig_forward(&all);
     rig_backward(&all);
     rig_forward(&r);
@@ -441,8 +454,9 @@ static void no_tokens(const struct variant *v)
 {
     struct packing none = {0};
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig r;
-    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f32, &none, 0);
+    rig_init_mode(&r, &shard, v->kind, v->mode, &pp_kernels_f32, &none, 0);
     double loss = rig_forward(&r), sum = 0;
     rig_backward(&r);
     for (size_t i = 0; i < r.g.n; i++)
@@ -455,8 +469,9 @@ static void no_tokens(const struct variant *v)
 static void frozen(const struct variant *v)
 {
     struct pp_model m = model_of(v);
+    const struct pp_shard shard = shard_of(&m, v);
     struct rig r;
-    rig_init_mode(&r, &m, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
+    rig_init_mode(&r, &shard, v->kind, v->mode, &pp_kernels_f64, &packed, 0);
     memset(r.l.g, 0, sizeof r.l.g);
     rig_forward(&r);
     rig_backward(&r);

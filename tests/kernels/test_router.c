@@ -33,8 +33,9 @@ static void routed_init(struct routed *x, const struct pp_kernels *k,
                         enum pp_recompute mode, struct pp_router_options o,
                         bool sigmoid)
 {
-    struct pp_model m = model_of(sigmoid);
-    rig_init_mode(&x->r, &m, PP_UNIT_LAYER, mode, k, &packed, 0);
+    const struct pp_model m = model_of(sigmoid);
+    const struct pp_shard whole = pp_shard_whole(&m);
+    rig_init_mode(&x->r, &whole, PP_UNIT_LAYER, mode, k, &packed, 0);
     x->options = o;
     /* The step has other microbatches too. */
     x->losses = (struct pp_router_losses){

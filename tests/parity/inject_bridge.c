@@ -17,8 +17,9 @@ static bool bridges(const struct pp_exec *e, struct pp_action a)
  * that divides its products. */
 static void add_bias_again(const struct pp_env *env, double *x, size_t n)
 {
-    size_t width = env->model->hidden;
-    size_t end = pp_vision_first(env->model, (size_t)env->place.component + 1);
+    size_t width = env->shard.model->hidden;
+    size_t end =
+        pp_vision_first(env->shard.model, (size_t)env->place.component + 1);
     const struct pp_parameter *b =
         pp_parameters_find(env->params, 0, end - 1, PP_P_LINEAR2_BIAS);
     for (size_t i = 0; i < n * width; i++)
@@ -30,7 +31,7 @@ void inject_bridge_send(const struct pp_exec *e, struct pp_action a)
     bool forward = a.op == PP_SEND_F;
     if (!bridges(e, a))
         return;
-    size_t width = e->env->model->hidden;
+    size_t width = e->env->shard.model->hidden;
     size_t n = pp_exec_passed(e, a, forward ? a.stage : a.peer) / width;
     double *x = pp_exec_buffer(e, forward ? PP_BUF_OUTPUT : PP_BUF_DINPUT,
                                a.stage, a, forward ? -1 : a.peer);
@@ -91,7 +92,7 @@ static void scale_encoder(const struct pp_exec *e, int stage, const char *part,
                           double by)
 {
     const struct pp_parameters *p = e->env->params;
-    size_t vision = pp_vision_n_units(e->env->model);
+    size_t vision = pp_vision_n_units(e->env->shard.model);
     for (size_t i = 0; i < p->n; i++) {
         const struct pp_parameter *t = &p->at[i];
         bool chosen = t->stage == stage && t->unit < vision && t->g &&

@@ -143,8 +143,9 @@ static void test_features(void)
         struct pp_mesh *x = &l.components[0].mesh;
         x->encoder_tp = k ? 4 : 0;
         pp_layout_divide_images(&l, 0, v);
+        const struct pp_shard s = pp_shard_of(&m, x);
         token[k] =
-            pp_unit_rates(x, &m, embed, PP_RECOMPUTE_NONE, &b).workspace.token;
+            pp_unit_rates(&s, embed, PP_RECOMPUTE_NONE, &b).workspace.token;
     }
     is_int((long long)(token[1] - token[0]), (long long)(2 * 4 * m.hidden * 4),
            "room for the features of four microbatches, twice");
@@ -159,15 +160,15 @@ static void test_workspace(void)
     struct pp_model m = llama;
     m.vocab = 40000; /* 8 Mi logits are 209 rows, or 128 in whole tiles */
     struct pp_unit_id head = {PP_UNIT_HEAD, 0}, norm = {PP_UNIT_NORM, 0};
-    struct pp_unit_rates r =
-        pp_unit_rates(NULL, &m, head, PP_RECOMPUTE_NONE, &b);
+    const struct pp_shard s = pp_shard_whole(&m);
+    struct pp_unit_rates r = pp_unit_rates(&s, head, PP_RECOMPUTE_NONE, &b);
     const size_t C = m.hidden, row = (m.vocab + 2 * C) * 4;
     is_int((long long)pp_unit_bytes(&r, 1024, 0).workspace,
            (long long)(1024 * (8 * C + 4) + 128 * row + 256), "many rows");
     is_int((long long)pp_unit_bytes(&r, 100, 0).workspace,
            (long long)(100 * (8 * C + 4) / 64 * 64 + 64 + 112 * row + 256),
            "few rows are rounded up to 16");
-    r = pp_unit_rates(NULL, &m, norm, PP_RECOMPUTE_NONE, &b);
+    r = pp_unit_rates(&s, norm, PP_RECOMPUTE_NONE, &b);
     is_int((long long)pp_unit_bytes(&r, 10, 0).workspace,
            (long long)(80 * C + 256), "a norm has no scratch");
     is_int((long long)pp_unit_bytes(&r, 10, 0).output, (long long)(40 * C),

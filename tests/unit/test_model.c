@@ -3,6 +3,7 @@
  * published numbers. */
 #include "model/cost.h"
 #include "model/model.h"
+#include "model/shard.h"
 #include "tap.h"
 
 /* Llama 3.2 1B, Qwen2 0.5B and Qwen3 0.6B, as their config.json says. */
@@ -112,16 +113,23 @@ static void test_params(void)
        "where heads are wider than hidden, o is not square");
 }
 
+static size_t saved_width(const struct pp_model *m, struct pp_unit_id u,
+                          enum pp_recompute r, enum pp_saved_block block)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_saved_width(&s, u, r, block);
+}
+
 /* Tensors of a block follow each other without gaps, in every unit. */
 static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
                      enum pp_recompute r)
 {
     bool dense = true;
-    size_t workspace = 0,
-           whole = pp_unit_saved_width(m, u, r, PP_SAVED_WORKSPACE);
+    size_t workspace = 0, whole = saved_width(m, u, r, PP_SAVED_WORKSPACE);
     for (int when = PP_IN_FORWARD; when <= PP_IN_BACKWARD; when++) {
         struct pp_saved s[PP_MAX_SAVED];
-        size_t n = pp_unit_saved(m, u, r, when, s);
+        const struct pp_shard all = pp_shard_whole(m);
+        size_t n = pp_unit_saved(&all, u, r, when, s);
         size_t at[PP_N_UNIT_BLOCKS] = {0};
         for (size_t j = 0; j < n; j++) {
             dense &= s[j].offset == at[s[j].block];
@@ -131,7 +139,7 @@ static bool is_dense(const struct pp_model *m, struct pp_unit_id u,
                                                        : workspace;
         for (int b = 0; b < PP_N_SAVED_BLOCKS; b++)
             /* Recomputed tensors lie with the gradients, but not in F. */
-            dense &= at[b] == pp_unit_saved_width(m, u, r, b) ||
+            dense &= at[b] == saved_width(m, u, r, b) ||
                      (b == PP_SAVED_GRAD_W && when == PP_IN_FORWARD && r);
     }
     return dense && workspace == whole;
@@ -147,14 +155,14 @@ static void test_saved(void)
                 dense &= is_dense(models[k], pp_model_unit(models[k], i), r);
     ok(dense, "saved tensors lie without gaps");
     struct pp_unit_id layer = {PP_UNIT_LAYER, 0};
-    is_int((long long)pp_unit_saved_width(&llama, layer, PP_RECOMPUTE_NONE,
-                                          PP_SAVED_ACT_I),
+    is_int((long long)saved_width(&llama, layer, PP_RECOMPUTE_NONE,
+                                  PP_SAVED_ACT_I),
            (32 + 16) * 64 + 32 + 2 * 8192, "a layer until I: q k v, lse, MLP");
-    is_int((long long)pp_unit_saved_width(&llama, layer, PP_RECOMPUTE_NONE,
-                                          PP_SAVED_ACT_W),
+    is_int((long long)saved_width(&llama, layer, PP_RECOMPUTE_NONE,
+                                  PP_SAVED_ACT_W),
            5 * 2048 + 2 + 8192, "until W: x, norms, attention, mid, MLP");
-    is_int((long long)(pp_unit_saved_width(&qwen3, layer, PP_RECOMPUTE_NONE,
-                                           PP_SAVED_ACT_W)),
+    is_int((long long)(saved_width(&qwen3, layer, PP_RECOMPUTE_NONE,
+                                   PP_SAVED_ACT_W)),
            4 * 1024 + 2 + 2048 + 3072 + 24 * 128 + 24,
            "QK-norm keeps q and k twice");
 }
@@ -221,10 +229,9 @@ static void test_recompute(void)
         const long long *w[] = {&want[i].act_i, &want[i].act_w, &want[i].grad_w,
                                 &want[i].workspace};
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
-            is_int((long long)pp_unit_saved_width(&llama, layer, r, b), *w[b],
-                   name);
-        is_int((long long)pp_unit_saved_width(&llama, head, r, PP_SAVED_ACT_W),
-               2050, "recomputation leaves the head alone");
+            is_int((long long)saved_width(&llama, layer, r, b), *w[b], name);
+        is_int((long long)saved_width(&llama, head, r, PP_SAVED_ACT_W), 2050,
+               "recomputation leaves the head alone");
         struct pp_cost none = pp_unit_cost(&llama, layer, 0, 1023);
         struct pp_cost c = pp_unit_cost(&llama, layer, r, 1023);
         double pairs = 512 * 4 * 2048.0;

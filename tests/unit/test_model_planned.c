@@ -10,6 +10,7 @@
 #include "manifest/config_json.h"
 #include "model/cost.h"
 #include "model/inventory.h"
+#include "model/shard.h"
 #include "tap.h"
 
 static char dir[] = "/tmp/pp-planned-XXXXXX";
@@ -182,20 +183,25 @@ static void test_shares(void)
            "norms and router are not");
 }
 
+static size_t saved_width(const struct pp_model *m, struct pp_unit_id u,
+                          enum pp_recompute r, enum pp_saved_block block)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_saved_width(&s, u, r, block);
+}
+
 /* Recomputed tensors are not saved; what the router chose is. */
 static void test_recompute(void)
 {
     struct pp_model m;
     struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
     read_text(MIXTRAL_8X7B, &m, NULL);
-    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_SELECTIVE,
-                                          PP_SAVED_ACT_W),
+    is_int((long long)saved_width(&m, layer, PP_RECOMPUTE_SELECTIVE,
+                                  PP_SAVED_ACT_W),
            2 * 4096 + 2 * 4, "x, mid, and where tokens went");
-    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
-                                          PP_SAVED_ACT_W),
+    is_int((long long)saved_width(&m, layer, PP_RECOMPUTE_FULL, PP_SAVED_ACT_W),
            4096 + 2 * 4, "the input, and where tokens went");
-    is_int((long long)pp_unit_saved_width(&m, layer, PP_RECOMPUTE_FULL,
-                                          PP_SAVED_ACT_I),
+    is_int((long long)saved_width(&m, layer, PP_RECOMPUTE_FULL, PP_SAVED_ACT_I),
            8, "the router's probabilities until I");
     struct pp_flops all = pp_unit_fwd_flops(&m, layer);
     struct pp_flops again =
@@ -214,12 +220,12 @@ static void test_saved(void)
     struct pp_model m;
     struct pp_unit_id layer = {PP_UNIT_LAYER, 3};
     read_text(MIXTRAL_8X7B, &m, NULL);
-    is_int((long long)pp_unit_saved_width(&m, layer, 0, PP_SAVED_ACT_I),
+    is_int((long long)saved_width(&m, layer, 0, PP_SAVED_ACT_I),
            6144 + 32 + 2 * 2 * 14336 + 8, "until I");
-    is_int((long long)pp_unit_saved_width(&m, layer, 0, PP_SAVED_ACT_W),
+    is_int((long long)saved_width(&m, layer, 0, PP_SAVED_ACT_W),
            5 * 4096 + 2 + 2 * 14336 + 2 * 4, "until W");
-    is_int((long long)pp_unit_saved_width(
-               &m, (struct pp_unit_id){PP_UNIT_NORM, 0}, 0, PP_SAVED_ACT_W),
+    is_int((long long)saved_width(&m, (struct pp_unit_id){PP_UNIT_NORM, 0}, 0,
+                                  PP_SAVED_ACT_W),
            4097, "the norm is not affected");
 }
 
@@ -231,12 +237,12 @@ static void test_dense(void)
     read_text(SMALL_QWEN, &m, NULL);
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
-            planned[r][b] = pp_unit_saved_width(&m, layer, r, b);
+            planned[r][b] = saved_width(&m, layer, r, b);
     m.architecture = PP_QWEN3;
     for (int r = 0; r < PP_N_RECOMPUTES; r++)
         for (int b = 0; b < PP_N_UNIT_BLOCKS; b++)
             is_int((long long)planned[r][b],
-                   (long long)pp_unit_saved_width(&m, layer, r, b),
+                   (long long)saved_width(&m, layer, r, b),
                    "a dense layer keeps what Qwen3's does");
 }
 

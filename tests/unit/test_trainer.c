@@ -90,9 +90,8 @@ static double kept(const struct pp_model *m, const struct pp_mesh *x,
 {
     const struct pp_backend b = pp_backend_of(bf16, false);
     const struct pp_unit_id u = {PP_UNIT_LAYER, layer, 0, false};
-    return pp_trainer_find("megatron")
-        ->rates(x, m, u, r, &b)
-        .act[PP_SAVED_ACT_W];
+    const struct pp_shard s = pp_shard_of(m, x);
+    return pp_trainer_find("megatron")->rates(&s, u, r, &b).act[PP_SAVED_ACT_W];
 }
 
 static const struct pp_model v3 = {.architecture = PP_DEEPSEEK_V3,

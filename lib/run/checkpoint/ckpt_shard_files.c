@@ -19,7 +19,7 @@
 
 /* Returns the range of tensor i that this rank writes to a file. */
 static struct pp_range written(const struct pp_shards *s,
-                               const struct pp_shard *f, size_t i)
+                               const struct pp_shard_file *f, size_t i)
 {
     return s->mine[i] && pp_shards_bytes(s, f->block, i) > 0
                ? pp_parameter_written(s->params, s->mine[i],
@@ -27,7 +27,7 @@ static struct pp_range written(const struct pp_shards *s,
                : (struct pp_range){0, 0};
 }
 
-static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
+static bool is_mine(const struct pp_shards *s, const struct pp_shard_file *f)
 {
     size_t i = f->first;
     while (i + 1 < f->end && pp_shards_bytes(s, f->block, i) == 0)
@@ -37,7 +37,7 @@ static bool is_mine(const struct pp_shards *s, const struct pp_shard *f)
 }
 
 /* Makes the header of a file, which the caller frees. */
-static int make_header(const struct pp_shards *s, const struct pp_shard *f,
+static int make_header(const struct pp_shards *s, const struct pp_shard_file *f,
                        char **header, size_t *bytes, uint64_t *data_bytes,
                        struct pp_err *err)
 {
@@ -64,7 +64,7 @@ static int make_header(const struct pp_shards *s, const struct pp_shard *f,
     return rc;
 }
 
-static int create_file(const struct pp_shards *s, const struct pp_shard *f,
+static int create_file(const struct pp_shards *s, const struct pp_shard_file *f,
                        const char *path, struct pp_err *err)
 {
     char *header;
@@ -91,7 +91,7 @@ int pp_shards_create(const struct pp_shards *s, const char *checkpoint,
 {
     char path[PP_PATH_TEXT];
     for (int i = 0; i < s->n_files; i++) {
-        const struct pp_shard f = pp_shards_at(s, i);
+        const struct pp_shard_file f = pp_shards_at(s, i);
         if (is_mine(s, &f) &&
             (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
              create_file(s, &f, path, err)))
@@ -207,7 +207,8 @@ static int write_tensor(const struct written_tensor *w, struct pp_exchange *x,
 
 /* Writes the ranges of this rank of tensors whose data start at this offset.
  * fd is -1 if x->failed. Fails if messages fail. */
-static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
+static int write_tensors(const struct pp_shards *s,
+                         const struct pp_shard_file *f,
                          struct pp_staging *staging, struct pp_exchange *x,
                          struct pp_exchange *turn, struct pp_target to,
                          struct pp_err *err)
@@ -233,7 +234,7 @@ static int write_tensors(const struct pp_shards *s, const struct pp_shard *f,
 }
 
 /* Opens a file and finds where its data begin. Returns -1 on failure. */
-static int open_file(const struct pp_shards *s, const struct pp_shard *f,
+static int open_file(const struct pp_shards *s, const struct pp_shard_file *f,
                      const char *path, uint64_t *offset, struct pp_err *err)
 {
     char *header;
@@ -249,7 +250,7 @@ static int open_file(const struct pp_shards *s, const struct pp_shard *f,
 
 /* Writes the ranges of this rank of one file. After a failure of its own the
  * rank still gives the others what they wait for. */
-static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
+static int fill_file(const struct pp_shards *s, const struct pp_shard_file *f,
                      struct pp_staging *staging, struct pp_exchange *x,
                      struct pp_exchange *turn, const char *checkpoint,
                      struct pp_err *err)
@@ -267,7 +268,7 @@ static int fill_file(const struct pp_shards *s, const struct pp_shard *f,
     return rc;
 }
 
-static bool has_any(const struct pp_shards *s, const struct pp_shard *f)
+static bool has_any(const struct pp_shards *s, const struct pp_shard_file *f)
 {
     for (size_t i = f->first; i < f->end; i++)
         if (written(s, f, i).n > 0)
@@ -284,7 +285,7 @@ int pp_shards_fill(const struct pp_shards *s, struct pp_exchange *x,
     if (pp_staging_init(&staging, s->params, err))
         x->failed = true;
     for (int i = 0; rc == 0 && i < s->n_files; i++) {
-        const struct pp_shard f = pp_shards_at(s, i);
+        const struct pp_shard_file f = pp_shards_at(s, i);
         if (has_any(s, &f))
             rc = fill_file(s, &f, &staging, x, turn, checkpoint, err);
     }
@@ -297,7 +298,7 @@ int pp_shards_sync(const struct pp_shards *s, const char *checkpoint,
 {
     char path[PP_PATH_TEXT];
     for (int i = 0; i < s->n_files; i++) {
-        const struct pp_shard f = pp_shards_at(s, i);
+        const struct pp_shard_file f = pp_shards_at(s, i);
         if (has_any(s, &f) &&
             (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
              pp_file_sync(path, err)))
@@ -322,7 +323,7 @@ int pp_shards_sum(const struct pp_shards *s, const char *checkpoint,
 {
     char path[PP_PATH_TEXT];
     for (int i = 0; i < s->n_files; i++) {
-        const struct pp_shard f = pp_shards_at(s, i);
+        const struct pp_shard_file f = pp_shards_at(s, i);
         if (is_mine(s, &f) &&
             (pp_path(path, err, "%s/%s", checkpoint, f.name) ||
              sum_file(path, &sums[i], err)))

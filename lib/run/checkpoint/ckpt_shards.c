@@ -254,13 +254,14 @@ static struct part_files files_of(const struct pp_shards *s,
     return p;
 }
 
-struct pp_shard pp_shards_at(const struct pp_shards *s, int i)
+struct pp_shard_file pp_shards_at(const struct pp_shards *s, int i)
 {
     enum pp_weights_block b = PP_BLOCK_W;
     while (i >= s->blocks[b].n_files)
         i -= s->blocks[b++].n_files;
     const size_t *first = s->blocks[b].first;
-    struct pp_shard f = {.block = b, .first = first[i], .end = first[i + 1]};
+    struct pp_shard_file f = {
+        .block = b, .first = first[i], .end = first[i + 1]};
     const struct part_files p = files_of(s, b, i);
     if (p.n == 1)
         snprintf(f.name, sizeof f.name, "%s.safetensors", p.stem);
@@ -277,7 +278,7 @@ static void print_index(FILE *f, const struct pp_shards *s, int from, int n)
     struct pp_json_writer w = {.f = f, .indent = 2};
     uint64_t total = 0;
     for (int k = 0; k < n; k++) {
-        struct pp_shard file = pp_shards_at(s, from + k);
+        struct pp_shard_file file = pp_shards_at(s, from + k);
         for (size_t i = file.first; i < file.end; i++)
             total += pp_shards_bytes(s, b, i);
     }
@@ -287,7 +288,7 @@ static void print_index(FILE *f, const struct pp_shards *s, int from, int n)
     pp_json_end(&w);
     pp_json_object(&w, "weight_map", PP_JSON_BROKEN);
     for (int k = 0; k < n; k++) {
-        struct pp_shard file = pp_shards_at(s, from + k);
+        struct pp_shard_file file = pp_shards_at(s, from + k);
         const char *slash = strrchr(file.name, '/');
         for (size_t i = file.first; i < file.end; i++)
             if (stack_bytes(s, b, i) > 0)

@@ -44,7 +44,7 @@ struct pp_shards {
 };
 
 /* A file: the tensors from first to end, exclusive, of a block. */
-struct pp_shard {
+struct pp_shard_file {
     enum pp_weights_block block;
     size_t first, end;
     char name[64]; /* "optimizer/exp_avg-00001-of-00002.safetensors" */
@@ -84,7 +84,7 @@ size_t pp_shards_bytes(const struct pp_shards *s, enum pp_weights_block block,
                        size_t i);
 
 /* Returns file i of s->n_files. */
-struct pp_shard pp_shards_at(const struct pp_shards *s, int i);
+struct pp_shard_file pp_shards_at(const struct pp_shards *s, int i);
 
 /* The rank of a file's first element owns the file: it makes it, and reads it
  * again for its checksum when all ranks have written theirs. */

@@ -37,7 +37,7 @@ size_t pp_slice_room(const struct pp_env *env, int n_slices, size_t room)
     const struct pp_backend b = pp_env_backend(env);
     size_t n = (size_t)n_slices;
     size_t rows = pp_rank_rows(pp_env_mesh(env), &b, (room + n - 1) / n);
-    bool fixed = pp_env_ep(env) > 1 || env->model->moe.capacity > 0;
+    bool fixed = pp_env_ep(env) > 1 || env->shard.mesh.expert_capacity > 0;
     return fixed ? rows * pp_env_tp(env) : 0;
 }
 

@@ -73,7 +73,7 @@ int pp_exec_attach_generator(const struct pp_exec *e, struct pp_engine *on,
 {
     struct pp_generated *g = &on->generated;
     struct pp_bridge b;
-    if (!e->env->model->generator)
+    if (!e->env->shard.model->generator)
         return 0;
     if (has_bridge(e))
         b = pp_exec_bridge(e, a);

@@ -70,7 +70,7 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
     if (!is_bridge(e, row))
         return p;
     p.bounds = e->bounds;
-    p.bytes = e->env->model->hidden * e->env->kernels->element_bytes;
+    p.bytes = e->env->shard.model->hidden * e->env->kernels->element_bytes;
     p.generator = is_generator(e, row);
     if (p.generator) {
         const struct pp_bridge b = pp_exec_bridge(e, a);
@@ -79,7 +79,7 @@ static struct partners divide(const struct pp_exec *e, struct pp_action a,
     }
     p.images = pp_exec_images(e, a, encoder_of(e, row));
     p.forward = a.op == PP_SEND_F || a.op == PP_RECV_F;
-    pp_image_bounds(&p.images, e->env->model, e->bounds);
+    pp_image_bounds(&p.images, e->env->shard.model, e->bounds);
     return p;
 }
 

@@ -44,7 +44,8 @@ size_t pp_exec_elements(const struct pp_exec *e, struct pp_action a,
     int n = e->schedule->graph->n_slices;
     if (edge.rows >= PP_ROWS_PATCHES) {
         const struct pp_image_work w = pp_exec_images(e, a, edge.encoder);
-        return pp_image_rows_of_rank(&w, e->env->model, edge.rows) * edge.width;
+        return pp_image_rows_of_rank(&w, e->env->shard.model, edge.rows) *
+               edge.width;
     }
     size_t sharers = (size_t)pp_mesh_sharers(pp_env_mesh(e->env));
     if (edge.rows == PP_ROWS_GENERATED && e->env->generator)
@@ -148,7 +149,7 @@ static struct pp_batch_part batch_part(const struct pp_exec *e,
                                   .slice = a.slice,
                                   .n_slices = e->schedule->graph->n_slices,
                                   .score_all = e->pass->score_all,
-                                  .score_ends = e->env->model->scores,
+                                  .score_ends = e->env->shard.model->scores,
                                   .ahead = e->pass->ahead != NULL,
                                   .n_ranks = pp_env_mesh(e->env)->cp,
                                   .rank = e->env->place.cp,

@@ -309,7 +309,7 @@ static size_t place_features(struct pp_image_batch *b, struct pp_batch *tokens,
     if (p.sorts)
         memset(b->out, 0, 2 * (ranks + 1) * sizeof *b->out);
     if (w->takes || p.sorts)
-        pp_image_visit(w, env->model, place_feature, &p);
+        pp_image_visit(w, env->shard.model, place_feature, &p);
     if (p.sorts)
         sort_features(b, ranks);
     return p.taken;
@@ -338,7 +338,7 @@ int pp_image_batch_view(struct pp_image_batch *b, struct pp_batch *tokens,
                         const struct pp_env *env, const struct pp_image_work *w,
                         struct pp_host_microbatch *host, struct pp_err *err)
 {
-    const struct pp_vision *v = &env->model->encoders[w->encoder];
+    const struct pp_vision *v = &env->shard.model->encoders[w->encoder];
     struct pp_taken_features *taken = &host->of.taken[w->encoder];
     bool sorts = pp_image_sorts(w);
     for (size_t lane = 0; lane < w->n_lanes; lane++)

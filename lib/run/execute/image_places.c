@@ -20,7 +20,7 @@ struct pp_image_work pp_image_work_of(const struct pp_env *env, size_t encoder,
     struct pp_image_work w = {
         .packed = p,
         .encoder = encoder,
-        .modality = pp_vision_modality(&env->model->encoders[encoder]),
+        .modality = pp_vision_modality(&env->shard.model->encoders[encoder]),
         .first = at,
         .end = end,
         .tp = (size_t)x->tp,

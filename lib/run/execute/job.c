@@ -181,16 +181,17 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
         bool generates = plays_generator(&l, g->stages[s].row);
-        const struct pp_mesh own =
-            generates ? row_mesh(j, g->stages[s].row) : mesh;
+        const struct pp_mesh played = row_mesh(j, g->stages[s].row);
+        const struct pp_shard own =
+            pp_shard_of(&m, generates ? &played : &mesh);
         size_t rows =
-            generates ? pp_rank_rows(&own, &b,
+            generates ? pp_rank_rows(&own.mesh, &b,
                                      pp_job_row_room(j, pass, g->stages[s].row))
                       : of_language;
         out[s] = (struct pp_stage_bytes){.routed = mesh.expert_capacity > 0};
         for (size_t i = u->first; i < u->first + u->n; i++) {
             struct pp_unit_rates rates = pp_unit_rates(
-                &own, &m, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
+                &own, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
             out[s].weights += gathered_bytes(j, g->stages[s].row, i);

@@ -93,7 +93,8 @@ void pp_replay_attach(struct pp_replay *r, const struct pp_pass *p,
                       const struct pp_env *env, struct pp_host_microbatch *host)
 {
     struct pp_microbatch *mb = &host->of;
-    bool writes = env->model->moe.whole || env->place.tp == 0;
+    bool writes =
+        pp_mesh_has_whole_experts(&env->shard.mesh) || env->place.tp == 0;
     if (part->bin == PP_NO_BIN || (!p->given && !p->taken))
         return;
     *r = (struct pp_replay){.given = p->given,

@@ -31,7 +31,7 @@ struct pp_call {
     const struct pp_layer *l;
     const struct pp_microbatch *mb;
     const struct pp_env *env;   /* the layer's */
-    const struct pp_model *m;   /* the env's */
+    const struct pp_model *m;   /* the env's, whole */
     const struct pp_kernels *k; /* likewise */
     void *const *w, *const *g;  /* the layer's parameters and gradients, by
                                    slot; NULL if there is none */

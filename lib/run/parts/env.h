@@ -15,7 +15,7 @@
 #include "device/device.h"
 #include "kernels.h"
 #include "model/layout.h"
-#include "model/model.h"
+#include "model/shard.h"
 #include "model/unit_bytes.h"
 
 struct pp_attention_exchange;
@@ -34,7 +34,7 @@ struct pp_env {
                                       of a microbatch */
     struct pp_collective features; /* with those that exchange features */
 
-    const struct pp_model *model; /* the share of this rank (pp_mesh_share) */
+    struct pp_shard shard; /* of the model, on this rank */
     const struct pp_kernels *kernels;
     const struct pp_parameters *params;
     int32_t first_word, n_words; /* of the vocabulary, on this rank */
@@ -109,8 +109,9 @@ static inline struct pp_token_range pp_env_routed(const struct pp_env *e,
                                                   size_t tokens)
 {
     size_t n = tokens / pp_env_tp(e), at = (size_t)e->tensor.group.index;
-    return e->model->moe.whole ? (struct pp_token_range){at * n, (at + 1) * n}
-                               : (struct pp_token_range){0, tokens};
+    return pp_mesh_has_whole_experts(&e->shard.mesh)
+               ? (struct pp_token_range){at * n, (at + 1) * n}
+               : (struct pp_token_range){0, tokens};
 }
 
 /* Returns the rank that this one exchanges messages with in another row. */

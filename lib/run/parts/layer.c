@@ -19,7 +19,7 @@ static const struct pp_layer_ops *ops_of(const struct pp_layer *l)
         [PP_UNIT_PATCHES] = &pp_layer_patches,
         [PP_UNIT_PROJECTOR] = &pp_layer_projector,
     };
-    const struct pp_model *m = l->env->model;
+    const struct pp_model *m = l->env->shard.model;
     if (l->unit.kind == PP_UNIT_PATCHES &&
         pp_vision_hears(pp_unit_encoder(m, l->unit)))
         return &pp_layer_frames;
@@ -57,7 +57,7 @@ static void find_saved(const struct pp_layer *l, size_t rows,
 {
     struct pp_saved s[PP_MAX_SAVED];
     const struct pp_kernels *k = l->env->kernels;
-    size_t n = pp_unit_saved(l->env->model, l->unit, l->recompute, when, s);
+    size_t n = pp_unit_saved(&l->env->shard, l->unit, l->recompute, when, s);
     for (size_t i = 0; i < n; i++) {
         char *block = blocks[s[i].block];
         size_t statistics = s[i].statistics * rows;
@@ -72,7 +72,7 @@ static void find_saved(const struct pp_layer *l, size_t rows,
 static size_t laid_out_rows(const struct pp_layer *l, size_t tokens)
 {
     return pp_saved_rows(pp_env_is_host(l->env),
-                         tokens / pp_model_tp(l->env->model));
+                         tokens / pp_shard_row_ranks(&l->env->shard));
 }
 
 struct pp_call pp_layer_call(const struct pp_layer *l,
@@ -87,13 +87,13 @@ struct pp_call pp_layer_call(const struct pp_layer *l,
         .l = l,
         .mb = mb,
         .env = l->env,
-        .m = l->env->model,
+        .m = l->env->shard.model,
         .k = l->env->kernels,
         .w = l->w,
         .g = l->g,
         .T = mb->tokens,
-        .R = mb->tokens / pp_model_tp(l->env->model),
-        .C = l->env->model->hidden,
+        .R = mb->tokens / pp_shard_row_ranks(&l->env->shard),
+        .C = l->env->shard.model->hidden,
         .gathered = b->gathered,
         .summed = b->summed,
         .scratch = b->scratch,
@@ -108,9 +108,9 @@ struct pp_call pp_call_in(const struct pp_call *c, const struct pp_env *env)
 {
     struct pp_call in = *c;
     in.env = env;
-    in.m = env->model;
+    in.m = env->shard.model;
     in.k = env->kernels;
-    in.C = env->model->hidden;
+    in.C = env->shard.model->hidden;
     return in;
 }
 

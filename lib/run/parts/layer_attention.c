@@ -12,7 +12,7 @@ static struct pp_attention_shape shape(const struct pp_call *c)
 {
     const struct pp_model *m = c->m;
     const struct pp_microbatch *mb = c->mb;
-    struct pp_qkv_widths w = pp_qkv_widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(c);
     double scale = m->mla.score_scale;
     double width = m->query_scalar > 0 ? m->query_scalar : (double)m->head_dim;
     bool in_windows =
@@ -20,8 +20,8 @@ static struct pp_attention_shape shape(const struct pp_call *c)
         pp_layer_set_has(&pp_layer_encoder(c)->windowed, c->l->unit.layer);
     return (struct pp_attention_shape){
         .N = c->T,
-        .NH = m->n_heads,
-        .NKV = m->n_kv_heads,
+        .NH = w.heads,
+        .NKV = w.kv_heads,
         .HDQK = m->head_dim,
         .HDV = pp_model_v_dim(m),
         .ldq = w.qkv,
@@ -53,7 +53,7 @@ struct qkv_product {
 static size_t qkv_products(const struct pp_call *c,
                            struct qkv_product of[MOST_PRODUCTS])
 {
-    const struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
     const size_t bounds[] = {0, w.q, w.qk, w.qkv};
     size_t n = c->m->no_k_bias ? MOST_PRODUCTS : 1;
     for (size_t i = 0; i < n; i++)
@@ -67,7 +67,7 @@ static size_t qkv_products(const struct pp_call *c,
 /* Queries and keys before their norm, and values. */
 static void normed_qkv_fwd(const struct pp_call *c, const void *x)
 {
-    const struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
     const struct pp_product qk = {PP_P_Q, PP_P_Q_BIAS, c->C, w.qk};
     const struct pp_product v = {PP_P_V, PP_P_V_BIAS, c->C, w.qkv - w.qk,
                                  .ldy = w.qkv};
@@ -107,20 +107,20 @@ static void rotate(const struct pp_call *c, void *qkv, int direction)
 {
     const struct pp_env *e = c->env;
     const struct pp_model *m = c->m;
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
     bool own = e->windowed_cos && pp_unit_window(m, c->l->unit);
     if (c->mb->axes)
         pp_rotate_axes(c, qkv, direction);
     else if (pp_unit_rotates(m, c->l->unit))
         PP_RUN(c, rope, qkv, own ? e->windowed_cos : e->rope_cos,
                own ? e->windowed_sin : e->rope_sin, c->mb->positions, c->T,
-               m->n_heads + m->n_kv_heads, pp_model_rotary(m),
-               pp_qkv_widths(m).qkv, m->head_dim, false, direction);
+               w.heads + w.kv_heads, pp_model_rotary(m), w.qkv, m->head_dim,
+               false, direction);
 }
 
 struct pp_product pp_attention_output(const struct pp_call *c)
 {
-    return (struct pp_product){PP_P_O, PP_P_O_BIAS, pp_qkv_widths(c->m).o,
-                               c->C};
+    return (struct pp_product){PP_P_O, PP_P_O_BIAS, pp_qkv_widths(c).o, c->C};
 }
 
 /* --- heads --- */
@@ -129,7 +129,7 @@ struct pp_product pp_attention_output(const struct pp_call *c)
 static void here_fwd(const struct pp_call *c,
                      const struct pp_attention_shape *a, void *tiles)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    struct pp_qkv_widths w = pp_qkv_widths(c);
     const void *q = c->s[PP_S_QKV];
     PP_RUN(c, attention_fwd, c->s[PP_S_ATTN], c->s[PP_S_LSE], q,
            pp_at(c, q, w.q), pp_at(c, q, w.qk), c->w[PP_P_SINKS], a, tiles);
@@ -139,7 +139,7 @@ static void here_bwd(const struct pp_call *c,
                      const struct pp_attention_shape *a, const void *dattn,
                      void *tiles)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    struct pp_qkv_widths w = pp_qkv_widths(c);
     const void *q = c->s[PP_S_QKV];
     void *dq = c->s[PP_S_DQKV];
     PP_RUN(c, attention_bwd, dq, pp_at(c, dq, w.q), pp_at(c, dq, w.qk), dattn,
@@ -165,9 +165,10 @@ pp_attention_exchange(int n_slices, const struct pp_mesh *x)
 struct pp_lse_rows pp_lse_rows(const struct pp_call *c)
 {
     const struct pp_group *g = &c->env->context.group;
+    size_t heads = pp_shard_heads(&c->env->shard);
     if (c->env->exchange != &pp_exchange_heads)
-        return (struct pp_lse_rows){c->T, 0, c->m->n_heads};
-    size_t heads = c->m->n_heads / (size_t)g->n;
+        return (struct pp_lse_rows){c->T, 0, heads};
+    heads /= (size_t)g->n;
     return (struct pp_lse_rows){c->mb->keys.n, (size_t)g->index * heads, heads};
 }
 
@@ -209,7 +210,7 @@ static void exchange(const struct pp_call *c,
 static void exchange_all(const struct pp_call *c, const void *dattn,
                          void *tiles)
 {
-    size_t width = pp_qkv_widths(c->m).o;
+    size_t width = pp_qkv_widths(c).o;
     struct pp_span_call v;
     if (!c->mb->spans)
         exchange(c, c->env->exchange, dattn, tiles);
@@ -250,7 +251,7 @@ static void attention_fwd(const struct pp_call *c, void *y,
 static void attention_bwd_input(const struct pp_call *c, const void *dy)
 {
     const struct pp_product qkv = {PP_P_Q, PP_P_Q_BIAS, c->C,
-                                   pp_qkv_widths(c->m).qkv};
+                                   pp_qkv_widths(c).qkv};
     pp_attention_heads_bwd(c, dy);
     rotate(c, c->s[PP_S_DQKV], -1);
     if (c->m->qk_norm)

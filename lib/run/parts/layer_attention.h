@@ -8,17 +8,20 @@
 #include "run/parts/layer_impl.h"
 
 /* Widths of a row of QKV in elements: queries; and keys; and values. o is that
- * of the outputs. */
+ * of the outputs. And the heads of this rank. */
 struct pp_qkv_widths {
     size_t q, qk, qkv, o;
+    size_t heads, kv_heads;
 };
 
-static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_model *m)
+static inline struct pp_qkv_widths pp_qkv_widths(const struct pp_call *c)
 {
-    size_t q = m->n_heads * m->head_dim, v = pp_model_v_dim(m);
-    size_t qk = q + m->n_kv_heads * m->head_dim;
-    return (struct pp_qkv_widths){q, qk, qk + m->n_kv_heads * v,
-                                  m->n_heads * v};
+    size_t heads = pp_shard_heads(&c->env->shard);
+    size_t kv_heads = pp_shard_kv_heads(&c->env->shard);
+    size_t q = heads * c->m->head_dim, v = pp_model_v_dim(c->m);
+    size_t qk = q + kv_heads * c->m->head_dim;
+    return (struct pp_qkv_widths){q,         qk,    qk + kv_heads * v,
+                                  heads * v, heads, kv_heads};
 }
 
 /* Keys and values in a row of QKV, in elements: their width, that of the keys,
@@ -27,9 +30,9 @@ struct pp_kv_columns {
     size_t width, keys, at, row;
 };
 
-static inline struct pp_kv_columns pp_kv_columns(const struct pp_model *m)
+static inline struct pp_kv_columns pp_kv_columns(const struct pp_call *c)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(m);
+    struct pp_qkv_widths w = pp_qkv_widths(c);
     return (struct pp_kv_columns){w.qkv - w.q, w.qk - w.q, w.q, w.qkv};
 }
 

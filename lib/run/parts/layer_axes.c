@@ -17,6 +17,7 @@ static void fill_frequencies(const struct pp_model *m, double *frequency)
 void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction)
 {
     const struct pp_model *m = c->m;
+    const struct pp_qkv_widths w = pp_qkv_widths(c);
     double frequency[PP_MOST_AXES_HEAD / 2];
     struct pp_rope_axes axes = {.frequency = frequency};
     for (; axes.n < PP_ROPE_AXES && m->rope_axes[axes.n]; axes.n++)
@@ -27,7 +28,6 @@ void pp_rotate_axes(const struct pp_call *c, void *qkv, int direction)
         axes.cos = c->env->rope_cos;
         axes.sin = c->env->rope_sin;
     }
-    PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T,
-           m->n_heads + m->n_kv_heads, m->head_dim, pp_qkv_widths(m).qkv,
-           m->head_dim, direction);
+    PP_RUN(c, rope_axes, qkv, &axes, c->mb->axes, c->T, w.heads + w.kv_heads,
+           m->head_dim, w.qkv, m->head_dim, direction);
 }

@@ -41,7 +41,7 @@ struct choices {
 
 static struct choices choices_of(const struct pp_call *c, size_t n, void *room)
 {
-    bool largest = c->m->moe.keeps_largest;
+    bool largest = c->env->shard.mesh.expert_drop == PP_DROP_PROBS;
     struct choices of = {.n = n, .chosen = room};
     if (largest)
         of.table = pp_statistic_at(c, room, n);
@@ -110,7 +110,7 @@ static size_t capacity_of(const struct pp_call *c, size_t T)
     const struct pp_moe *m = &c->m->moe;
     size_t real = c->mb->slice.real ? c->mb->slice.real : T; /* in all slices */
     double share = (double)(real * m->top_k) / (double)m->n_experts;
-    double kept = ceil(share * m->capacity);
+    double kept = ceil(share * c->env->shard.mesh.expert_capacity);
     return kept < (double)real ? (size_t)kept : real;
 }
 

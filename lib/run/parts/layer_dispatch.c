@@ -34,7 +34,7 @@ static size_t own_index(const struct pp_call *c)
 /* Returns the experts of a rank. */
 static size_t n_held(const struct pp_call *c)
 {
-    return c->m->moe.n_experts / pp_env_ep(c->env);
+    return pp_shard_experts(&c->env->shard);
 }
 
 /* Returns the rows that rank `from` has for expert i of rank `to`. */
@@ -69,10 +69,11 @@ static size_t rows_to(const struct pp_call *c, const struct pp_dispatch *d,
 static size_t padded_rows(const struct pp_call *c, const struct pp_dispatch *d)
 {
     const struct pp_moe *m = &c->m->moe;
-    size_t tokens = d->room / pp_expert_rows(c->m);
+    const struct pp_mesh *x = &c->env->shard.mesh;
+    size_t tokens = d->room / pp_shard_expert_rows(&c->env->shard);
     double share =
-        (double)(tokens * m->sharers * m->top_k) / (double)m->n_experts;
-    double kept = ceil(share * m->capacity);
+        (double)(tokens * pp_mesh_routers(x) * m->top_k) / (double)m->n_experts;
+    double kept = ceil(share * x->expert_capacity);
     return kept < (double)tokens ? (size_t)kept : tokens;
 }
 
@@ -113,7 +114,8 @@ static void check_room(const struct pp_call *c, const struct pp_dispatch *d)
 {
     for (size_t to = 0; to < pp_env_ep(c->env); to++) {
         size_t rows = rows_to(c, d, to);
-        size_t limit = pp_expert_rows(c->m), tokens = d->room / limit;
+        size_t limit = pp_shard_expert_rows(&c->env->shard),
+               tokens = d->room / limit;
         char name[PP_FQN_TEXT];
         if (rows <= d->room)
             continue;
@@ -130,7 +132,7 @@ static void check_room(const struct pp_call *c, const struct pp_dispatch *d)
 void pp_dispatch_open(const struct pp_call *c, struct pp_dispatch *d)
 {
     size_t me = own_index(c), n = n_held(c);
-    if (c->m->moe.pads)
+    if (c->env->shard.mesh.expert_padding)
         pad_counts(c, d);
     else
         tell_counts(c, d);
@@ -221,7 +223,7 @@ void pp_dispatch_send_begin(const struct pp_call *c,
     if (!moves(c))
         return;
     const struct dispatch_parts p = parts_of(c, d);
-    if (c->m->moe.pads)
+    if (c->env->shard.mesh.expert_padding)
         move_padded(c, d, r, true);
     swap_parts(c, r, r->room, r->at, p.in, p.out);
 }
@@ -255,6 +257,6 @@ void pp_dispatch_return_wait(const struct pp_call *c,
     if (!moves(c))
         return;
     PP_TRY(c, pp_all_to_all_wait(&c->env->experts, c->err));
-    if (c->m->moe.pads)
+    if (c->env->shard.mesh.expert_padding)
         move_padded(c, d, r, false);
 }

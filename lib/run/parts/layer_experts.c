@@ -48,20 +48,21 @@ static bool holds_all(const struct pp_call *c)
 static struct experts experts_of(const struct pp_call *c)
 {
     const struct pp_moe *m = &c->m->moe;
-    struct pp_experts_room room = pp_experts_room(c->m);
+    const struct pp_shard *s = &c->env->shard;
+    struct pp_experts_room room = pp_experts_room(s);
     const struct pp_token_range seen = pp_layer_routed(c);
     struct experts e = {.T = seen.end - seen.begin,
                         .R = pp_layer_routed_tokens(c) * m->top_k,
                         .C = c->C,
-                        .I = m->intermediate,
+                        .I = pp_shard_expert_columns(s),
                         .E = m->n_experts,
                         .K = m->top_k};
     size_t N = pp_layer_routed_room(c, c->T, c->mb->room),
-           rows = pp_expert_rows(c->m);
+           rows = pp_shard_expert_rows(s);
     e.stride = 3 * e.C * e.I + (m->biases ? 2 * e.I + e.C : 0);
     e.routing = pp_routing_at(c, c->T, c->mb->room, c->s[PP_S_ROUTING]);
     e.dispatch.counts = c->scratch;
-    if (m->capacity > 0)
+    if (s->mesh.expert_capacity > 0)
         e.kept_of = e.dispatch.counts + room.counts - e.E;
     e.weights =
         (char *)c->scratch +
@@ -76,7 +77,8 @@ static struct experts experts_of(const struct pp_call *c)
     e.act = pp_at(c, e.product, N * room.product);
     e.choices = pp_at(c, e.act, N * room.act);
     e.logits = pp_statistic_at(c, e.choices, N * room.choices);
-    e.shared = (struct pp_shared_expert){m->shared, e.act, e.weights};
+    e.shared =
+        (struct pp_shared_expert){pp_shard_shared_columns(s), e.act, e.weights};
     return e;
 }
 
@@ -120,12 +122,12 @@ static void find_rows(const struct pp_call *c, struct experts *e)
 /* Counts the choices that experts dropped. With padding a GPU has not told. */
 static void note_dropped(const struct pp_call *c, const struct experts *e)
 {
-    const struct pp_moe *m = &c->m->moe;
+    const struct pp_mesh *x = &c->env->shard.mesh;
     size_t kept = e->kept, used = (pp_env_ep(c->env) + 1) * e->E;
-    if (m->capacity <= 0 || !c->mb->experts.router ||
+    if (x->expert_capacity <= 0 || !c->mb->experts.router ||
         (!pp_layer_is_whole(c) && c->env->tensor.group.index != 0))
         return;
-    if (m->pads && !holds_all(c) && !pp_env_is_host(c->env) && e->R)
+    if (x->expert_padding && !holds_all(c) && !pp_env_is_host(c->env) && e->R)
         kept = count_rows(c, e, c->env->expert_counts + used);
     c->mb->experts.router->dropped += (double)(e->R - kept);
 }
@@ -206,7 +208,7 @@ static void route(const struct pp_call *c, struct experts *e, const void *x)
     if (given)
         pp_layer_replay(c, e->routing.row);
     choose(c, e, given);
-    if (c->m->moe.capacity > 0) {
+    if (c->env->shard.mesh.expert_capacity > 0) {
         pp_layer_capacity(c, &e->routing, c->s[PP_S_WEIGHT], e->kept_of,
                           e->choices);
         choose(c, e, true);

@@ -10,7 +10,7 @@
 /* Reports whether tensor-parallel ranks hold whole experts. */
 static inline bool pp_layer_is_whole(const struct pp_call *c)
 {
-    return c->m->moe.whole;
+    return pp_mesh_has_whole_experts(&c->env->shard.mesh);
 }
 
 /* --- the tokens that the router of this rank sees (layer_routed.c) --- */

@@ -21,7 +21,7 @@ static struct gathered gathered_at(const struct pp_call *c,
                                    const struct pp_attention_shape *a,
                                    void *tiles)
 {
-    size_t n = c->mb->keys.n * pp_kv_columns(c->m).width;
+    size_t n = c->mb->keys.n * pp_kv_columns(c).width;
     struct gathered g;
     g.by_rank = pp_at(c, tiles, c->k->attention_scratch(a));
     g.kv = pp_at(c, g.by_rank, n);
@@ -34,12 +34,12 @@ static struct gathered gathered_at(const struct pp_call *c,
 static void *own_rows(const struct pp_call *c, void *by_rank)
 {
     size_t first = (size_t)c->env->context.group.index * c->T;
-    return pp_at(c, by_rank, first * pp_kv_columns(c->m).width);
+    return pp_at(c, by_rank, first * pp_kv_columns(c).width);
 }
 
 static void gather_all(const struct pp_call *c, const struct gathered *g)
 {
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     size_t rows = c->mb->keys.n;
     PP_RUN(c, copy, own_rows(c, g->by_rank), pp_at(c, c->s[PP_S_QKV], w.at),
            c->T, w.width, w.width, w.row);
@@ -53,7 +53,7 @@ static struct pp_attention_shape
 shape_of_parts(const struct pp_call *c, const struct pp_attention_shape *a)
 {
     struct pp_attention_shape p = *a;
-    p.ldkv = pp_kv_columns(c->m).width;
+    p.ldkv = pp_kv_columns(c).width;
     p.keys = c->mb->keys.of;
     p.NK = c->mb->keys.n;
     p.share = 2;
@@ -65,7 +65,7 @@ static void gather_fwd(const struct pp_call *c,
 {
     struct gathered g = gathered_at(c, a, tiles);
     struct pp_attention_shape p = shape_of_parts(c, a);
-    const void *v = pp_at(c, g.kv, pp_kv_columns(c->m).keys);
+    const void *v = pp_at(c, g.kv, pp_kv_columns(c).keys);
     gather_all(c, &g);
     PP_RUN(c, attention_fwd, c->s[PP_S_ATTN], c->s[PP_S_LSE], c->s[PP_S_QKV],
            g.kv, v, c->w[PP_P_SINKS], &p, tiles);
@@ -74,7 +74,7 @@ static void gather_fwd(const struct pp_call *c,
 /* Adds the gradients of all ranks for the keys and values of this one. */
 static void reduce(const struct pp_call *c, const struct gathered *g)
 {
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     size_t rows = c->mb->keys.n, n = rows * w.width;
     struct pp_collective of = c->env->context;
     of.room = g->kv;
@@ -92,7 +92,7 @@ static void gather_bwd(const struct pp_call *c,
 {
     struct gathered g = gathered_at(c, a, tiles);
     struct pp_attention_shape p = shape_of_parts(c, a);
-    size_t keys = pp_kv_columns(c->m).keys;
+    size_t keys = pp_kv_columns(c).keys;
     gather_all(c, &g);
     PP_RUN(c, attention_bwd, c->s[PP_S_DQKV], g.dkv, pp_at(c, g.dkv, keys),
            dattn, c->s[PP_S_QKV], g.kv, pp_at(c, g.kv, keys), c->s[PP_S_ATTN],

@@ -43,7 +43,7 @@ struct head_scratch {
 static size_t most_rows(const struct pp_call *c)
 {
     struct pp_backend b = pp_env_backend(c->env);
-    return pp_head_block_rows(&b, pp_model_outputs(c->m));
+    return pp_head_block_rows(&b, pp_shard_outputs(&c->env->shard));
 }
 
 static struct head_scratch scratch_of(const struct pp_call *c)
@@ -51,7 +51,7 @@ static struct head_scratch scratch_of(const struct pp_call *c)
     struct head_scratch h = {.rows = most_rows(c), .logits = c->scratch};
     size_t room = pp_head_room_rows(h.rows, c->T);
     size_t apart = c->m->n_mtp || c->m->generator;
-    h.x = pp_at(c, h.logits, room * pp_model_outputs(c->m));
+    h.x = pp_at(c, h.logits, room * pp_shard_outputs(&c->env->shard));
     h.dx = pp_at(c, h.x, room * c->C);
     h.ahead = pp_at(c, h.dx, room * c->C);
     h.logp = pp_at(c, h.ahead, apart * c->R * c->C);
@@ -103,7 +103,7 @@ static bool merges_apart(const struct pp_call *c)
 
 size_t pp_head_words(const struct pp_call *c)
 {
-    return c->l->n_words ? c->l->n_words : pp_model_outputs(c->m);
+    return c->l->n_words ? c->l->n_words : pp_shard_outputs(&c->env->shard);
 }
 
 size_t pp_head_ranks(const struct pp_call *c)

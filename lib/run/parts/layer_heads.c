@@ -41,7 +41,7 @@ static void add_block(struct bundle *b, const void *from, size_t ld, size_t at,
 /* Queries, keys and values of a tensor like QKV. */
 static struct bundle bundle_of(const struct pp_call *c, const void *qkv)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(c->m);
+    struct pp_qkv_widths w = pp_qkv_widths(c);
     size_t share = n_members(c);
     struct bundle b = {.n = 0};
     add_block(&b, qkv, w.qkv, 0, w.q / share);

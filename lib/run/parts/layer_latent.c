@@ -42,8 +42,9 @@ struct latent {
 static struct latent latent_of(const struct pp_call *c)
 {
     const struct pp_mla *a = &c->m->mla;
+    size_t heads = pp_shard_heads(&c->env->shard);
     struct latent d = {
-        .NH = c->m->n_heads,
+        .NH = heads,
         .qk = c->m->head_dim,
         .nope = a->nope_dim,
         .rope = a->rope_dim,
@@ -54,8 +55,8 @@ static struct latent latent_of(const struct pp_call *c)
         .low = a->q_rank + a->kv_rank,
         .raw = a->q_rank + a->kv_rank + a->rope_dim,
         .norms = a->q_rank > 0 ? 2 : 1,
-        .up = c->m->n_heads * (a->nope_dim + a->v_dim),
-        .w = pp_qkv_widths(c->m),
+        .up = heads * (a->nope_dim + a->v_dim),
+        .w = pp_qkv_widths(c),
     };
     d.queries =
         (struct pp_product){PP_P_Q, PP_NO_SLOT, c->C, d.w.q, .ldy = d.w.qkv};

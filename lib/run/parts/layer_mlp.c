@@ -23,7 +23,7 @@ static enum activation activation_of(const struct pp_call *c)
 
 static struct mlp mlp_of(const struct pp_call *c)
 {
-    size_t I = c->m->intermediate;
+    size_t I = pp_shard_columns(&c->env->shard);
     struct mlp p = {.activation = activation_of(c),
                     .widen = {PP_P_GATE, PP_P_GATE_BIAS, c->C, 2 * I},
                     .down = {PP_P_DOWN, PP_P_DOWN_BIAS, I, c->C}};

@@ -30,9 +30,9 @@ struct qk_norms {
 static struct qk_norms norms_of(const struct pp_call *c)
 {
     const struct pp_model *m = c->m;
-    size_t NH = m->n_heads, NKV = m->n_kv_heads, HD = m->head_dim;
+    struct pp_qkv_widths w = pp_qkv_widths(c);
+    size_t NH = w.heads, NKV = w.kv_heads, HD = m->head_dim;
     bool all = m->norms_all_heads;
-    struct pp_qkv_widths w = pp_qkv_widths(m);
     size_t q = all ? 1 : NH, k = all ? 1 : NKV;
     return (struct qk_norms){
         .of = {{PP_P_Q_NORM, 0, q, NH * HD / q, 0},

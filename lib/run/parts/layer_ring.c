@@ -27,7 +27,7 @@ struct kv_ring {
 static struct kv_ring ring_of(const struct pp_call *c,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t width = pp_kv_columns(c->m).width, n = c->T * width;
+    size_t width = pp_kv_columns(c).width, n = c->T * width;
     struct pp_attention_shape shape = *a;
     shape.ldkv = width;
     shape.keys = c->mb->keys.of;
@@ -40,7 +40,7 @@ static struct kv_ring ring_of(const struct pp_call *c,
         .ranks = c->env->context.group.n,
         .own = c->env->context.group.index,
         .n = n,
-        .keys = pp_kv_columns(c->m).keys,
+        .keys = pp_kv_columns(c).keys,
         .tiles = tiles,
         .kv = {at, pp_at(c, at, n)},
         .dkv = {pp_at(c, at, 2 * n), pp_at(c, at, 3 * n)},
@@ -51,7 +51,7 @@ static struct kv_ring ring_of(const struct pp_call *c,
 /* Takes the keys and values of this rank for step 0. */
 static void take_own(const struct pp_call *c, const struct kv_ring *r)
 {
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     PP_RUN(c, copy, r->kv[0], pp_at(c, c->s[PP_S_QKV], w.at), c->T, w.width,
            w.width, w.row);
 }
@@ -144,7 +144,7 @@ static void ring_bwd(const struct pp_call *c,
                      void *tiles)
 {
     const struct kv_ring r = ring_of(c, a, tiles);
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     take_own(c, &r);
     PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * w.row);
     for (int step = 0; step < r.ranks; step++) {

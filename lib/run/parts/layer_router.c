@@ -89,7 +89,7 @@ static size_t room_values(const struct pp_call *c, size_t n)
 {
     const struct pp_moe *m = &c->m->moe;
     size_t ranks = (size_t)c->env->routers.group.n;
-    size_t most = m->whole && n > m->n_experts ? m->n_experts : n;
+    size_t most = pp_layer_is_whole(c) && n > m->n_experts ? m->n_experts : n;
     return most < ranks ? ranks : most;
 }
 

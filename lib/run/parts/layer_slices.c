@@ -18,7 +18,7 @@ struct buffers {
 static struct buffers buffers(const struct pp_call *c,
                               const struct pp_attention_shape *a, void *tiles)
 {
-    size_t n = (c->mb->slice.context + c->T) * pp_kv_columns(c->m).width;
+    size_t n = (c->mb->slice.context + c->T) * pp_kv_columns(c).width;
     struct buffers b;
     b.kv = pp_at(c, tiles, c->k->attention_scratch(a));
     b.dkv = pp_at(c, b.kv, n);
@@ -36,7 +36,7 @@ static size_t rows_in(const struct pp_slice_blocks *slice, size_t left)
 static void gather(const struct pp_call *c, void *kv)
 {
     const struct pp_microbatch *mb = c->mb;
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     size_t left = mb->slice.context, n;
     for (size_t q = mb->slice.n_before; q-- > 0 && left > 0; left -= n) {
         void *from[PP_MAX_SAVED];
@@ -55,7 +55,7 @@ static void gather(const struct pp_call *c, void *kv)
 static void add_rows(const struct pp_call *c, void *dqkv, size_t first,
                      const void *dkv, size_t n, void *sum)
 {
-    struct pp_kv_columns w = pp_kv_columns(c->m);
+    struct pp_kv_columns w = pp_kv_columns(c);
     void *to = pp_at(c, dqkv, first * w.row + w.at);
     PP_RUN(c, copy, sum, to, n, w.width, w.width, w.row);
     PP_RUN(c, add, sum, sum, dkv, n * w.width);
@@ -65,7 +65,7 @@ static void add_rows(const struct pp_call *c, void *dqkv, size_t first,
 static void scatter(const struct pp_call *c, const struct buffers *at)
 {
     const struct pp_microbatch *mb = c->mb;
-    size_t width = pp_kv_columns(c->m).width, left = mb->slice.context, n;
+    size_t width = pp_kv_columns(c).width, left = mb->slice.context, n;
     for (size_t q = mb->slice.n_before; q-- > 0 && left > 0; left -= n) {
         void *to[PP_MAX_SAVED];
         pp_layer_saved_before(c, &mb->slice.before[q], to);
@@ -81,7 +81,7 @@ static void scatter(const struct pp_call *c, const struct buffers *at)
  * first. */
 static void clear(const struct pp_call *c)
 {
-    size_t row = pp_kv_columns(c->m).row;
+    size_t row = pp_kv_columns(c).row;
     PP_RUN(c, zero, c->s[PP_S_DQKV], c->T * row);
     for (size_t q = 0; q < c->mb->slice.n_before; q++) {
         void *to[PP_MAX_SAVED];
@@ -95,7 +95,7 @@ static struct pp_attention_shape gathered(const struct pp_call *c,
                                           const struct pp_attention_shape *a)
 {
     struct pp_attention_shape g = *a;
-    g.ldkv = pp_kv_columns(c->m).width;
+    g.ldkv = pp_kv_columns(c).width;
     g.keys = c->mb->keys.of;
     g.NK = c->mb->keys.n;
     g.share = 1;
@@ -107,7 +107,7 @@ static void slices_fwd(const struct pp_call *c,
 {
     struct buffers at = buffers(c, a, tiles);
     struct pp_attention_shape g = gathered(c, a);
-    const void *v = pp_at(c, at.kv, pp_kv_columns(c->m).keys);
+    const void *v = pp_at(c, at.kv, pp_kv_columns(c).keys);
     gather(c, at.kv);
     PP_RUN(c, attention_fwd, c->s[PP_S_ATTN], c->s[PP_S_LSE], c->s[PP_S_QKV],
            at.kv, v, c->w[PP_P_SINKS], &g, tiles);
@@ -119,7 +119,7 @@ static void slices_bwd(const struct pp_call *c,
 {
     struct buffers at = buffers(c, a, tiles);
     struct pp_attention_shape g = gathered(c, a);
-    size_t keys = pp_kv_columns(c->m).keys;
+    size_t keys = pp_kv_columns(c).keys;
     if (!c->mb->slice.continues)
         clear(c);
     gather(c, at.kv);

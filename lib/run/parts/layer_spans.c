@@ -15,8 +15,8 @@ static void narrow(struct pp_group *g, const struct pp_cp_span *span)
 void pp_span_call(const struct pp_call *c, const struct pp_cp_span *span,
                   struct pp_span_call *v)
 {
-    struct pp_qkv_widths w = pp_qkv_widths(c->m);
-    size_t row = span->first_row, NH = c->m->n_heads;
+    struct pp_qkv_widths w = pp_qkv_widths(c);
+    size_t row = span->first_row, NH = w.heads;
     v->env = *c->env;
     narrow(&v->env.context.group, span);
     v->mb = *c->mb;

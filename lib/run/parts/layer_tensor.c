@@ -22,7 +22,7 @@ static bool is_alone(const struct pp_call *c)
 /* Reports whether the rank has all rows between products. */
 static bool has_all_rows(const struct pp_call *c)
 {
-    return pp_model_tp(c->m) == 1;
+    return pp_shard_row_ranks(&c->env->shard) == 1;
 }
 
 size_t pp_layer_first_row(const struct pp_call *c)

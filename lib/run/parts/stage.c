@@ -22,10 +22,10 @@ static struct pp_precision precision_of(const struct pp_kernels *k)
  * unit: that of its first expert, if ranks divide experts. */
 static size_t slot_here(const struct pp_env *env, size_t slot)
 {
-    size_t held = env->model->moe.n_experts / pp_env_ep(env);
     if (pp_env_ep(env) == 1 || slot < PP_P_EXPERT_GATE)
         return slot;
-    return slot + (size_t)env->experts.group.index * held *
+    return slot + (size_t)env->experts.group.index *
+                      pp_shard_experts(&env->shard) *
                       (PP_N_LAYER_PARAMS - PP_P_EXPERT_GATE);
 }
 
@@ -45,18 +45,18 @@ void pp_stage_take_weights(struct pp_stage *s, void *whole)
 static void bind(struct pp_layer *l, const struct pp_env *env,
                  const struct pp_stage_units *u, size_t unit)
 {
-    struct pp_unit_id id = pp_model_unit(env->model, unit);
+    struct pp_unit_id id = pp_model_unit(env->shard.model, unit);
     *l = (struct pp_layer){
         .env = env,
         .unit = id,
         .number = unit,
         .rows = pp_unit_rows(id),
-        .role = pp_unit_role(env->model, id),
+        .role = pp_unit_role(env->shard.model, id),
         .recompute = pp_unit_is_vision(id) ? PP_RECOMPUTE_NONE : u->recompute,
     };
     if (l->rows == PP_ROWS_GENERATED) {
         l->env = env->generator;
-        pp_unit_model(env->model, &l->unit);
+        pp_unit_model(env->shard.model, &l->unit);
     } else if (l->rows == PP_ROWS_PATCHES) {
         l->env = env->images[id.encoder];
         l->unit = pp_vision_in_tower(id);
@@ -105,13 +105,14 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
     struct pp_layer *l = &s->layers[i];
     bind(l, s->env, u, unit);
     size_t rows = kind_of(l->rows, l->unit.encoder);
-    s->edges[i] = edge_of(s->env->model, unit);
-    s->edges[i + 1] = edge_of(s->env->model, unit + 1);
+    s->edges[i] = edge_of(s->env->shard.model, unit);
+    s->edges[i + 1] = edge_of(s->env->shard.model, unit + 1);
     if (l->rows == PP_ROWS_FEATURES)
         s->projectors[l->unit.encoder] = l;
     for (int k = 0; k < PP_N_UNIT_BLOCKS; k++) {
-        size_t bytes = pp_unit_saved_bytes(l->env->model, l->unit, l->recompute,
-                                           (enum pp_saved_block)k, &types);
+        size_t bytes =
+            pp_unit_saved_bytes(&l->env->shard, l->unit, l->recompute,
+                                (enum pp_saved_block)k, &types);
         if (k == PP_SAVED_WORKSPACE) {
             s->offsets[k][i][rows] = bytes;
             continue;
@@ -124,7 +125,7 @@ static void add_layer(struct pp_stage *s, const struct pp_stage_units *u,
 int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
                   const struct pp_stage_units *u, struct pp_err *err)
 {
-    const struct pp_model *m = env->model;
+    const struct pp_model *m = env->shard.model;
     *s = (struct pp_stage){
         .env = env,
         .out = pp_stage_edges(m, u->first, u->n),
@@ -136,8 +137,8 @@ int pp_stage_init(struct pp_stage *s, const struct pp_env *env,
     const struct pp_backend b = pp_env_backend(env);
     bool generates = u->n > 0 && u->first >= pp_model_n_own(m);
     if (pp_env_tp(env) > 1)
-        s->gathered_row_bytes =
-            pp_gathered_row_bytes(generates ? env->generator->model : m, &b);
+        s->gathered_row_bytes = pp_gathered_row_bytes(
+            generates ? &env->generator->shard : &env->shard, &b);
     s->layers = calloc(u->n + 1, sizeof *s->layers);
     s->edges = calloc(u->n + 1, sizeof *s->edges);
     bool failed = !s->layers || !s->edges;
@@ -199,7 +200,7 @@ static size_t edge_bytes(const struct stage_work *w, struct pp_edge e)
 static size_t held_bytes(const struct stage_work *w, size_t k)
 {
     size_t sum = 0;
-    struct pp_edge e = {PP_ROWS_FEATURES, w->s->env->model->hidden, 0};
+    struct pp_edge e = {PP_ROWS_FEATURES, w->s->env->shard.model->hidden, 0};
     for (; e.encoder < k; e.encoder++)
         sum += w->s->holds[e.encoder] ? pp_line_bytes(edge_bytes(w, e)) : 0;
     return sum;
@@ -261,7 +262,7 @@ static size_t bytes_at(const struct stage_work *w,
 static size_t image_room(const struct stage_work *w, size_t i)
 {
     const struct pp_layer *l = &w->s->layers[i];
-    const struct pp_edge row = {l->rows, l->env->model->hidden,
+    const struct pp_edge row = {l->rows, l->env->shard.model->hidden,
                                 l->unit.encoder};
     return pp_env_tp(l->env) > 1 ? pp_line_bytes(edge_bytes(w, row)) : 0;
 }
@@ -347,7 +348,7 @@ static void *kept_by(const struct stage_work *w, size_t i,
 {
     const struct pp_layer *l = &w->s->layers[i];
     struct pp_edge e = w->s->edges[when == PP_IN_FORWARD ? i : i + 1];
-    if (l->rows != PP_ROWS_TOKENS || e.width != l->env->model->hidden)
+    if (l->rows != PP_ROWS_TOKENS || e.width != l->env->shard.model->hidden)
         return NULL;
     struct pp_layer_blocks b = blocks_of(w, i);
     b.block[PP_SAVED_WORKSPACE] = NULL;

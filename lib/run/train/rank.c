@@ -379,10 +379,9 @@ static void make_generator(struct pp_rank *r)
     int row = r->env.place.row;
     if (!m->generator || !pp_job_has_units(r->job, row, true))
         return;
-    r->generated = pp_mesh_share(pp_env_mesh(&r->env), m->generator);
     r->env.generates = !pp_job_has_units(r->job, row, false);
     r->generator = r->env;
-    r->generator.model = &r->generated;
+    r->generator.shard = pp_shard_of(m->generator, pp_env_mesh(&r->env));
     find_words(&r->generator, m->generator);
     r->env.generator = &r->generator;
 }
@@ -392,7 +391,7 @@ static int make_counts(struct pp_rank *r, struct pp_err *err)
 {
     struct pp_env *env = &r->env;
     const struct pp_job *j = r->job;
-    size_t E = env->model->moe.n_experts, K = env->model->moe.top_k;
+    size_t E = env->shard.model->moe.n_experts, K = env->shard.model->moe.top_k;
     if (!E || pp_env_is_host(env))
         return 0;
     env->expert_counts =
@@ -427,14 +426,14 @@ static int make_env(struct pp_rank *r, struct pp_err *err)
     if (!pp_layout_find(&env->layout, env->comm->rank, &env->place))
         return pp_fail(err, PP_EXIT_SYSTEM, "rank %d is not in the mesh",
                        env->comm->rank);
-    bool encodes = pp_env_encodes(env);
-    r->share = pp_mesh_share(encodes ? NULL : pp_env_mesh(env), j->model);
-    env->model = &r->share;
+    env->shard = pp_env_encodes(env) ? pp_shard_whole(j->model)
+                                     : pp_shard_of(j->model, pp_env_mesh(env));
     env->context = pp_rank_collective(env, PP_GROUP_CP);
     env->tensor = pp_rank_collective(env, PP_GROUP_TP);
     env->experts = pp_rank_collective(env, PP_GROUP_EP);
-    env->routers = pp_rank_collective(env, r->share.moe.whole ? PP_GROUP_SHARERS
-                                                              : PP_GROUP_CP);
+    env->routers = pp_rank_collective(
+        env, pp_mesh_has_whole_experts(&env->shard.mesh) ? PP_GROUP_SHARERS
+                                                         : PP_GROUP_CP);
     env->features = pp_rank_collective(env, PP_GROUP_FEATURES);
     env->exchange =
         pp_attention_exchange(j->schedule->graph->n_slices, pp_env_mesh(env));

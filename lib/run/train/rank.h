@@ -25,15 +25,13 @@ struct pp_rank {
                              overlap pairs (engine.h); or zeroed */
     struct pp_kernels kernels; /* the job's, or timed */
     struct pp_timed_stream timed;
-    struct pp_model share;   /* of the model, on this rank */
     struct pp_model encoded; /* the model with this rank's share of its
                                 encoders, if it has any */
-    struct pp_model tower[PP_MAX_ENCODERS]; /* these shares */
+    struct pp_model tower[PP_MAX_ENCODERS]; /* of the encoders */
     struct pp_rank_encoders {
         struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];
     } encoders, encoders_beside; /* those of env and of beside */
-    struct pp_env generator;     /* if the rank has units of one, ... */
-    struct pp_model generated;   /* ... with this share of it */
+    struct pp_env generator;     /* if the rank has units of one */
     struct pp_parameters params;
     struct pp_worker worker;
     struct pp_exec train, forward; /* forward: evaluation and scoring */

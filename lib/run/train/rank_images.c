@@ -9,7 +9,7 @@
 static void bind(struct pp_env *env, struct pp_rank_encoders *e)
 {
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        if (!e->projector[k].model)
+        if (!e->projector[k].shard.model)
             continue;
         e->projector[k].images[k] = &e->images[k];
         env->images[k] = &e->images[k];
@@ -51,13 +51,14 @@ int pp_rank_make_images(struct pp_rank *r, struct pp_err *err)
         struct pp_env *p = &e->projector[k];
         r->encoded.encoders[k].tp = pp_layout_encoder_tp(&r->env.layout, k);
         r->tower[k] = pp_vision_tower(&r->encoded, k);
+        const struct pp_shard in = pp_vision_shard(&r->tower[k], k);
         *p = r->env;
-        p->model = &r->encoded;
+        p->shard = (struct pp_shard){&r->encoded, in.mesh, true};
         p->context = p->experts = p->routers = none;
         p->tensor = pp_rank_collective(&r->env, PP_GROUP_ENCODER_TP);
         p->exchange = pp_attention_exchange(1, &alone);
         e->images[k] = *p;
-        e->images[k].model = &r->tower[k];
+        e->images[k].shard = in;
     }
     bind(&r->env, e);
     return 0;

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: MIT */
+/* shard - what one rank has of a model: the sizes of its part, and what its
+ * units save between forward and backward. Pure.
+ *
+ * A model is what config.json says, and nobody changes it; its sizes are those
+ * of the whole model. A shard says which ranks divide it. */
+#ifndef PP_MODEL_SHARD_H
+#define PP_MODEL_SHARD_H
+
+#include "model/mesh.h"
+
+struct pp_shard {
+    const struct pp_model *model; /* borrowed */
+    struct pp_mesh mesh;          /* of the ranks that divide it */
+    /* Tensor-parallel ranks do not divide the rows between products: those of
+       an encoder have all rows of their images. */
+    bool whole_rows;
+};
+
+/* Return the shard of a rank of that mesh, and of one that has the whole
+ * model. */
+static inline struct pp_shard pp_shard_of(const struct pp_model *m,
+                                          const struct pp_mesh *x)
+{
+    return (struct pp_shard){.model = m, .mesh = *x};
+}
+
+static inline struct pp_shard pp_shard_whole(const struct pp_model *m)
+{
+    return (struct pp_shard){.model = m, .mesh = {1, 1, 1, 1, 1}};
+}
+
+/* Returns the shard that a unit belongs to, *s or that of the generator on the
+ * same ranks, and makes *u the unit of that model (pp_unit_model). */
+static inline struct pp_shard pp_unit_shard(const struct pp_shard *s,
+                                            struct pp_unit_id *u)
+{
+    struct pp_shard of = *s;
+    of.model = pp_unit_model(s->model, u);
+    return of;
+}
+
+static inline size_t pp_shard_tp(const struct pp_shard *s)
+{
+    return (size_t)s->mesh.tp;
+}
+
+/* Returns the ranks that divide the rows between products. */
+static inline size_t pp_shard_row_ranks(const struct pp_shard *s)
+{
+    return s->whole_rows ? 1 : pp_shard_tp(s);
+}
+
+/* Return the query heads of the rank, and its key and value heads. Of fewer of
+ * these than ranks, several ranks have the same one. */
+static inline size_t pp_shard_heads(const struct pp_shard *s)
+{
+    return s->model->n_heads / pp_shard_tp(s);
+}
+
+static inline size_t pp_shard_kv_heads(const struct pp_shard *s)
+{
+    size_t n = s->model->n_kv_heads, tp = pp_shard_tp(s);
+    return n < tp ? 1 : n / tp;
+}
+
+/* Returns the columns of an MLP. */
+static inline size_t pp_shard_columns(const struct pp_shard *s)
+{
+    return s->model->intermediate / pp_shard_tp(s);
+}
+
+/* Return the most words of the vocabulary on a rank, and the most outputs of
+ * its head for a row. */
+static inline size_t pp_shard_words(const struct pp_shard *s)
+{
+    size_t n = s->model->vocab, tp = pp_shard_tp(s);
+    return n / tp + (n % tp > 0);
+}
+
+static inline size_t pp_shard_outputs(const struct pp_shard *s)
+{
+    return s->model->scores ? 1 : pp_shard_words(s);
+}
+
+/* Return the experts of the rank, the columns that it has of each, and of all
+ * shared ones together. */
+static inline size_t pp_shard_experts(const struct pp_shard *s)
+{
+    return s->model->moe.n_experts / (size_t)s->mesh.ep;
+}
+
+static inline size_t pp_shard_expert_columns(const struct pp_shard *s)
+{
+    bool whole = pp_mesh_has_whole_experts(&s->mesh);
+    return s->model->moe.intermediate / (whole ? 1 : pp_shard_tp(s));
+}
+
+static inline size_t pp_shard_shared_columns(const struct pp_shard *s)
+{
+    return s->model->moe.shared / pp_shard_tp(s);
+}
+
+/* Returns the ranks whose rows a router and the experts see together, as those
+ * of a product. */
+static inline size_t pp_shard_routed_ranks(const struct pp_shard *s)
+{
+    return pp_mesh_has_whole_experts(&s->mesh) ? 1 : pp_shard_row_ranks(s);
+}
+
+/* Returns the rows of experts that the rank has room for, for each of its
+ * tokens. */
+static inline size_t pp_shard_expert_rows(const struct pp_shard *s)
+{
+    return s->mesh.expert_limit ? (size_t)s->mesh.expert_limit
+                                : pp_mesh_most_expert_rows(&s->mesh, s->model);
+}
+
+/* With recomputation, a tensor may lie in other blocks in F than in I and W. */
+enum pp_saved_when { PP_IN_FORWARD, PP_IN_BACKWARD };
+
+/* A row is a token of this rank: tensor-parallel ranks divide the tokens of
+ * what lies between their products. A tensor inside, which has the heads or
+ * columns of a rank for the tokens of all tp ranks, counts tp times its width.
+ */
+struct pp_saved {
+    enum pp_saved_block block;
+    size_t width;
+    bool is_statistic; /* true if values have the accumulator type, not the
+                          element type */
+    size_t offset;     /* values per token before it in the unit's block: with
+                          T tokens the tensor begins at offset * T */
+    size_t statistics; /* how many of those are statistics */
+};
+
+#define PP_MAX_SAVED PP_N_LAYER_SAVED
+
+/* Fills the unit's table of saved tensors; returns their number. A tensor that
+ * lives from F on has the same offset in F, I and W. */
+size_t pp_unit_saved(const struct pp_shard *s, struct pp_unit_id u,
+                     enum pp_recompute r, enum pp_saved_when when,
+                     struct pp_saved out[PP_MAX_SAVED]);
+
+/* Returns the values per token of one block of the unit; precision.h has
+ * bytes. The workspace is the larger of F's and I's. */
+size_t pp_unit_saved_width(const struct pp_shard *s, struct pp_unit_id u,
+                           enum pp_recompute r, enum pp_saved_block block);
+
+/* The room that a layer of experts needs beside what it saves: elements, and
+ * values of the accumulated type, for each row of a product, or of this rank if
+ * no expert is divided. Ranks that divide the experts need two of product and
+ * weights: what arrives, and the same by expert. */
+struct pp_experts_room {
+    size_t product; /* inputs or outputs of the experts, or their gradients */
+    size_t act;     /* gradients of activations */
+    size_t logits;  /* accumulated type, and those below; also loads */
+    size_t weights;
+    size_t arrivals; /* the places of rows of other ranks */
+    size_t choices;  /* with a capacity: those of all ranks that divide the
+                        tokens */
+    size_t counts;   /* 32-bit integers, whatever the rows: tokens of each
+                        expert by rank, and those that each keeps */
+};
+struct pp_experts_room pp_experts_room(const struct pp_shard *s);
+
+/* Returns the elements that attention needs beside what it saves, for each row
+ * of a product. */
+size_t pp_attention_room(const struct pp_shard *s);
+
+#endif
