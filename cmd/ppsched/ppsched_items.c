@@ -60,15 +60,16 @@ static bool knows_data(const struct ppsched *p)
 }
 
 /* Returns the items of the largest microbatch of the data. */
-static struct pp_vision vision_of_data(const struct ppsched *p, size_t encoder)
+static struct pp_image_load images_of_data(const struct ppsched *p,
+                                           size_t encoder)
 {
     const struct ppsched_items *most = &p->costs.items[encoder];
-    struct pp_vision v =
-        pp_plan_vision(pp_manifest_plan(&p->manifest), encoder);
+    struct pp_image_load v =
+        pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
     v.n_images = most->n;
     v.seq_len = p->costs.max_tokens;
     if (most->rows) { /* one of all rows on each rank */
-        v.n_images = v.makers ? v.makers : v.sharers;
+        v.n_images = v.makers;
         v.lanes = 1;
     }
     return v;
@@ -86,9 +87,9 @@ static size_t rows_of(const struct ppsched *p, size_t encoder)
 size_t ppsched_most_features(const struct ppsched *p, size_t encoder)
 {
     bool known = knows_data(p);
-    const struct pp_vision v =
-        known ? vision_of_data(p, encoder)
-              : pp_plan_vision(pp_manifest_plan(&p->manifest), encoder);
+    const struct pp_image_load v =
+        known ? images_of_data(p, encoder)
+              : pp_plan_images(pp_manifest_plan(&p->manifest), encoder);
     size_t rows =
         known ? rows_of(p, encoder)
               : (size_t)pp_plan_items(pp_manifest_plan(&p->manifest), encoder)
@@ -108,9 +109,9 @@ double ppsched_items_scale(const struct ppsched *p, size_t unit)
         pp_plan_items(pp_manifest_plan(&p->manifest), e);
     if (!items.n)
         return 1;
-    const struct pp_vision plan = pp_plan_vision(pp_manifest_plan(&p->manifest),
-                                                 e),
-                           data = vision_of_data(p, e);
+    const struct pp_image_load plan = pp_plan_images(
+                                   pp_manifest_plan(&p->manifest), e),
+                               data = images_of_data(p, e);
     return pp_vision_rate(&data, rows_of(p, e)) /
            pp_vision_rate(&plan, (size_t)items.rows);
 }

@@ -135,12 +135,11 @@ static int set_request(struct split_job *j)
     if (j->tokens == 0)
         j->tokens = j->seq_len;
     j->request = (struct pp_split_request){
-        .model = &j->model,
+        .shard = pp_shard_of(&j->model, &j->mesh),
         .precision = j->precision,
         .gpu = j->device ? j->device == 2
                          : j->precision->element_bytes <
                                j->precision->accumulator_bytes,
-        .mesh = j->mesh,
         .encoders = j->n_meshes ? j->encoders : NULL,
         .profile = j->costs_file || j->has_profile ? &j->profile : NULL,
         .machine = j->has_machine ? &j->machine : NULL,
@@ -179,8 +178,8 @@ static int check_given(struct split_job *j)
 /* Reads the files and lists of options, and sets the rest of the request. */
 static int complete_request(struct split_job *j)
 {
-    const struct pp_vision *v = j->model.encoders;
     struct pp_split_request *q = &j->request;
+    const struct pp_image_load *of = q->shard.images;
     if (set_request(j) || split_set_images(j) || split_set_chunks(j))
         return -1;
     j->n_units = pp_model_n_units(&j->model);
@@ -197,10 +196,10 @@ static int complete_request(struct split_job *j)
     q->microbatch = (struct pp_default_microbatch){
         .tokens = j->tokens,
         .seq_len = j->seq_len,
-        .n_images = (int64_t)v->n_images,
-        .image_patches = v->n_images ? (int64_t)v->patches : 0,
-        .n_clips = (int64_t)v[1].n_images,
-        .clip_rows = v[1].n_images ? (int64_t)v[1].patches : 0};
+        .n_images = (int64_t)of->n_images,
+        .image_patches = of->n_images ? (int64_t)of->patches : 0,
+        .n_clips = (int64_t)of[1].n_images,
+        .clip_rows = of[1].n_images ? (int64_t)of[1].patches : 0};
     return 0;
 }
 

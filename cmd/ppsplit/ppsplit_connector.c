@@ -28,10 +28,10 @@ static void set_costs(const struct pp_manifest *m, const struct pp_model *model,
                       struct pp_plan_unit *u)
 {
     struct split_job j = {.model = *model, .mesh = m->mesh, .seq_len = 1};
-    j.request = (struct pp_split_request){.model = &j.model,
-                                          .mesh = m->mesh,
-                                          .precision = types_of(m),
-                                          .gpu = m->model.gpu};
+    j.request =
+        (struct pp_split_request){.shard = pp_shard_of(&j.model, &m->mesh),
+                                  .precision = types_of(m),
+                                  .gpu = m->model.gpu};
     split_set_costs(&j, 0, u);
 }
 

@@ -18,7 +18,7 @@ static bool divides(const struct split_job *j)
 
 /* Scales the seconds of a unit by the operations of the fullest rank of the
  * plan over those of the run. */
-static void scale_unit(const struct pp_model *plan, const struct pp_model *run,
+static void scale_unit(const struct pp_shard *plan, const struct pp_shard *run,
                        struct pp_unit_id u, struct pp_unit_seconds *s)
 {
     double by = pp_unit_fwd_flops(plan, u).per_token /
@@ -43,7 +43,7 @@ static const struct pp_expert_loads *find_loads(struct split_job *j, size_t i)
 
 int split_use_loads(struct split_job *j, const struct pp_profile *p)
 {
-    struct pp_model run = j->model;
+    struct pp_shard run = j->request.shard;
     double *was, *is;
     if (!p->expert_ranks || !divides(j))
         return 0;
@@ -51,13 +51,13 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
     is = pp_arena_alloc(&j->arena, j->model.n_layers + 1, sizeof *is);
     if (!was || !is)
         return pp_fail(&j->t.err, PP_EXIT_SYSTEM, "out of memory");
-    run.moe.skew = was;
+    run.skew = was;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         if (u.kind != PP_UNIT_LAYER || u.layer >= j->model.n_layers)
             continue;
         was[u.layer] = is[u.layer] = 1;
-        if (!pp_layer_set_has(&run.moe.layers, u.layer))
+        if (!pp_layer_set_has(&j->model.moe.layers, u.layer))
             continue;
         const struct pp_expert_loads *l = find_loads(j, i);
         if (!l)
@@ -67,11 +67,11 @@ int split_use_loads(struct split_job *j, const struct pp_profile *p)
         is[u.layer] = pp_expert_loads_skew(l, (size_t)j->mesh.ep,
                                            pp_expert_group(&j->mesh));
     }
-    j->model.moe.skew = is;
+    j->request.shard.skew = is;
     for (size_t i = 0; i < j->n_units; i++) {
         struct pp_unit_id u = pp_model_unit(&j->model, i);
         if (u.kind == PP_UNIT_LAYER && u.layer < j->model.n_layers)
-            scale_unit(&j->model, &run, u, &j->profile.units[i]);
+            scale_unit(&j->request.shard, &run, u, &j->profile.units[i]);
     }
     return 0;
 }

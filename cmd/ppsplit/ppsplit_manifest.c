@@ -16,11 +16,10 @@ static struct pp_plan_mode mode_of(const struct split_job *j,
     const struct pp_backend backend =
         pp_backend_of(j->request.precision, !j->request.gpu);
     const struct pp_backend *b = &backend;
-    struct pp_flops f = pp_unit_recompute_flops(&j->model, u, r);
-    const struct pp_shard shard = pp_shard_of(&j->model, &j->mesh);
-    const struct pp_unit_rates rates = pp_unit_rates(&shard, u, r, b);
-    const struct pp_unit_rates kept =
-        pp_unit_rates(&shard, u, PP_RECOMPUTE_NONE, b);
+    const struct pp_shard *s = &j->request.shard;
+    const struct pp_flops f = pp_unit_recompute_flops(s, u, r);
+    const struct pp_unit_rates rates = pp_unit_rates(s, u, r, b);
+    const struct pp_unit_rates kept = pp_unit_rates(s, u, PP_RECOMPUTE_NONE, b);
     double n = pp_mesh_sharers(&j->mesh);
     struct pp_plan_mode mode = {
         .known = true,
@@ -36,12 +35,12 @@ void split_set_costs(const struct split_job *j, size_t i,
                      struct pp_plan_unit *x)
 {
     const struct pp_unit_id u = pp_model_unit(&j->model, i);
-    const struct pp_flops f = pp_unit_fwd_flops(&j->model, u);
+    const struct pp_shard *s = &j->request.shard;
+    const struct pp_flops f = pp_unit_fwd_flops(s, u);
     const struct pp_backend backend =
         pp_backend_of(j->request.precision, !j->request.gpu);
-    const struct pp_shard shard = pp_shard_of(&j->model, &j->mesh);
     const struct pp_unit_rates rates =
-        pp_unit_rates(&shard, u, PP_RECOMPUTE_NONE, &backend);
+        pp_unit_rates(s, u, PP_RECOMPUTE_NONE, &backend);
     const struct pp_mesh own = pp_split_mesh(&j->request, i);
     const struct pp_state_bytes state = pp_split_state(&j->request, &own, i);
     const size_t gathered = pp_split_gathered(&j->request, &own, i);

@@ -71,7 +71,7 @@ static struct pp_layout layout_of(const struct split_job *j)
 int split_set_seconds(struct split_job *j)
 {
     const struct pp_estimate x = {
-        .model = &j->model,
+        .shard = &j->request.shard,
         .precision = j->precision,
         .machine = &j->machine,
         .flops = j->flops,
@@ -113,17 +113,16 @@ static double useful_flops(const struct split_job *j)
 {
     const struct pp_default_microbatch_part all =
         pp_default_microbatch_slice(&j->request.microbatch, 0, 1);
-    struct pp_model whole = j->model;
+    struct pp_shard whole = j->request.shard;
     double sum = 0;
-    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
-        whole.encoders[i].sharers = 1; /* the images of all ranks */
-        whole.encoders[i].makers = 0;
-        whole.encoders[i].tp = 1;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++) { /* of all ranks */
+        struct pp_image_load *of = &whole.images[i];
+        of->sharers = of->makers = of->lanes = of->tp = 1;
     }
-    whole.moe.skew = NULL;
+    whole.skew = NULL;
     for (size_t i = 0; i < j->n_units; i++) {
         const struct pp_flops f =
-            pp_unit_fwd_flops(&whole, pp_model_unit(&whole, i));
+            pp_unit_fwd_flops(&whole, pp_model_unit(&j->model, i));
         sum += f.per_token * all.tokens +
                pp_pair_flops(&f, (double)j->seq_len) * all.pairs;
     }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/num.h"
+#include "model/edge.h"
 #include "model/layout.h"
 #include "model/vision.h"
 #include "ppsplit.h"
@@ -248,9 +249,10 @@ static int check_encoder_ranks(struct split_job *j)
 }
 
 /* Sets the rows of an item: those of an option, if they were given. */
-static int set_rows(struct split_job *j, struct pp_vision *v,
-                    const char *option, int64_t rows)
+static int set_rows(struct split_job *j, size_t encoder, const char *option,
+                    int64_t rows)
 {
+    const struct pp_vision *v = &j->model.encoders[encoder];
     size_t patches = (size_t)rows;
     if (rows == 0)
         return 0;
@@ -268,7 +270,7 @@ static int set_rows(struct split_job *j, struct pp_vision *v,
                        "%s: clips of audio of '%s' have at most %zu rows, not "
                        "'%zu'",
                        option, j->source, v->most, patches);
-    v->patches = patches;
+    j->request.shard.images[encoder].patches = patches;
     return 0;
 }
 
@@ -276,19 +278,20 @@ static int set_rows(struct split_job *j, struct pp_vision *v,
  * a model that takes nothing but audio. */
 static int set_items(struct split_job *j)
 {
-    struct pp_vision *v = j->model.encoders;
-    bool hears = pp_vision_hears(&v[0]);
-    bool both = v[1].kind != PP_VISION_NONE;
-    struct pp_vision *audio = hears ? &v[0] : both ? &v[1] : NULL;
-    if (!audio && (j->n_clips || j->clip_rows))
+    const struct pp_vision *v = j->model.encoders;
+    struct pp_image_load *of = j->request.shard.images;
+    bool hears = pp_vision_hears(&v[0]), both = v[1].kind != PP_VISION_NONE;
+    bool listens = hears || both;
+    size_t audio = hears ? 0 : 1;
+    if (!listens && (j->n_clips || j->clip_rows))
         return pp_fail(&j->t.err, PP_EXIT_INPUT, "%s: '%s' takes no audio",
                        j->n_clips ? "--clips" : "--clip-rows", j->source);
-    if (set_rows(j, &v[0], "--image-patches", j->image_patches) ||
-        (audio && set_rows(j, audio, "--clip-rows", j->clip_rows)))
+    if (set_rows(j, 0, "--image-patches", j->image_patches) ||
+        (listens && set_rows(j, audio, "--clip-rows", j->clip_rows)))
         return -1;
-    v[0].n_images = j->n_images ? (size_t)j->n_images : 1;
-    if (audio && (both || j->n_clips))
-        audio->n_images = j->n_clips ? (size_t)j->n_clips : 1;
+    of[0].n_images = j->n_images ? (size_t)j->n_images : 1;
+    if (listens && (both || j->n_clips))
+        of[audio].n_images = j->n_clips ? (size_t)j->n_clips : 1;
     return 0;
 }
 
@@ -296,18 +299,19 @@ static int set_items(struct split_job *j)
 static int check_tokens(struct split_job *j)
 {
     const struct pp_vision *v = j->model.encoders;
-    size_t left = v[0].seq_len;
-    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].n_images; i++) {
-        size_t tokens = pp_vision_out_tokens(&v[i]);
-        if (v[i].n_images > left / tokens)
+    const struct pp_image_load *of = j->request.shard.images;
+    size_t left = of[0].seq_len;
+    for (size_t i = 0; i < PP_MAX_ENCODERS && of[i].n_images; i++) {
+        size_t tokens = pp_image_rows(&v[i], of[i].patches, PP_ROWS_FEATURES);
+        if (of[i].n_images > left / tokens)
             return pp_fail(
                 &j->t.err, PP_EXIT_INPUT,
                 "--%s: '%zu' %s of %zu tokens each do not fit into a "
                 "sequence of %zu tokens (--seq-len)%s",
-                i ? "clips" : "images", v[i].n_images,
+                i ? "clips" : "images", of[i].n_images,
                 pp_modality_words(pp_vision_modality(&v[i])).items, tokens,
-                v[i].seq_len, i ? ", which has images too" : "");
-        left -= v[i].n_images * tokens;
+                of[i].seq_len, i ? ", which has images too" : "");
+        left -= of[i].n_images * tokens;
     }
     return 0;
 }
@@ -315,7 +319,7 @@ static int check_tokens(struct split_job *j)
 /* Sets how ranks divide the items of each encoder. */
 static void divide_items(struct split_job *j)
 {
-    struct pp_vision *v = j->model.encoders;
+    const struct pp_vision *v = j->model.encoders;
     struct pp_layout l = {{{.mesh = j->mesh}}, 1};
     size_t n = v[1].kind != PP_VISION_NONE ? 2 : 1;
     for (size_t i = 0; i < n && j->encoders[i].dp; i++) {
@@ -324,12 +328,11 @@ static void divide_items(struct split_job *j)
         l.n_components = (int)i + 2;
     }
     for (size_t i = 0; i < n; i++)
-        pp_layout_divide_images(&l, i, &v[i]);
+        pp_layout_divide_images(&l, i, &j->request.shard.images[i]);
 }
 
 int split_set_images(struct split_job *j)
 {
-    struct pp_vision *v = j->model.encoders;
     if (!pp_model_has_encoder(&j->model)) {
         const char *given = j->n_images                   ? "images"
                             : j->image_patches            ? "image-patches"
@@ -345,8 +348,8 @@ int split_set_images(struct split_job *j)
     if (check_method(j) || check_encoder_ranks(j) || check_shared(j) ||
         set_items(j))
         return -1;
-    for (size_t i = 0; i < PP_MAX_ENCODERS && v[i].kind != PP_VISION_NONE; i++)
-        v[i].seq_len = (size_t)j->seq_len;
+    for (size_t i = 0; i < PP_MAX_ENCODERS; i++)
+        j->request.shard.images[i].seq_len = (size_t)j->seq_len;
     divide_items(j);
     return check_tokens(j);
 }

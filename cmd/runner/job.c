@@ -198,10 +198,6 @@ static int match_model(struct runner *p)
     if (pp_model_read(m->model.source, &p->model, err))
         return -1;
     const char *name = pp_model_architecture(&p->model);
-    const struct pp_layout layout = pp_manifest_layout(m);
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (p->model.encoders[k].kind != PP_VISION_NONE)
-            p->model.encoders[k].tp = pp_layout_encoder_tp(&layout, k);
     if (strcmp(m->model.architecture, name))
         return pp_fail(err, PP_EXIT_INPUT,
                        "/model/architecture: '%s', but '%s' is '%s'",

@@ -46,12 +46,12 @@ struct products {
 };
 
 static void add_product(struct products *p, const struct pp_estimate *x,
-                        const struct pp_tensor_info *t)
+                        const struct pp_tensor_info *t, double ranks)
 {
     const struct pp_mesh *mesh = &language(x)->mesh;
     bool expert = t->n_equal > 0;
     bool divided = !expert || !pp_mesh_has_whole_experts(mesh);
-    double tp = divided ? mesh->tp : 1,
+    double tp = divided ? ranks : 1,
            peak = pp_machine_peak(x->machine, x->precision->name);
     double n = (double)t->rows / (t->split == PP_SPLIT_ROWS ? tp : 1);
     double k = (double)t->cols / (t->split == PP_SPLIT_COLUMNS ? tp : 1);
@@ -59,7 +59,7 @@ static void add_product(struct products *p, const struct pp_estimate *x,
     if (expert) {
         times = (double)t->n_equal / mesh->ep;
         m = tokens_of(x) / (double)pp_mesh_routers(mesh) *
-            (double)x->model->moe.top_k / times;
+            (double)x->shard->model->moe.top_k / times;
     }
     double flops = 2 * m * n * k * times;
     p->flops += flops;
@@ -73,19 +73,23 @@ static struct products products_of(const struct pp_estimate *x,
 {
     struct pp_tensor_info table[PP_N_LAYER_PARAMS];
     struct products p = {0, 0, 0};
-    bool experts = false;
-    size_t n = x->model->table ? 0 : pp_unit_params(x->model, u, table);
+    bool experts = false, vision = pp_unit_is_vision(u);
+    size_t tp =
+        vision ? x->shard->images[u.encoder].tp : (size_t)language(x)->mesh.tp;
+    size_t n =
+        x->shard->model->table ? 0 : pp_unit_params(x->shard->model, u, table);
     for (size_t i = 0; i < n; i++) {
         if (!table[i].name[0] || table[i].cols < 2)
             continue;
         if (x->machine->efficiency > 0)
-            add_product(&p, x, &table[i]);
+            add_product(&p, x, &table[i], (double)tp);
         if (table[i].split == PP_SPLIT_COLUMNS)
             experts |= table[i].n_equal > 0;
-        p.joins += table[i].split == PP_SPLIT_COLUMNS && !table[i].n_equal;
+        p.joins += table[i].split == PP_SPLIT_COLUMNS && !table[i].n_equal &&
+                   (tp > 1 || !vision);
     }
     /* A table has attention and an MLP. */
-    p.joins += x->model->table && u.kind == PP_UNIT_LAYER ? 2 : 0;
+    p.joins += x->shard->model->table && u.kind == PP_UNIT_LAYER ? 2 : 0;
     p.joins += experts && !pp_mesh_has_whole_experts(&language(x)->mesh);
     return p;
 }
@@ -97,7 +101,7 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
 {
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_machine *m = x->machine;
-    const struct pp_flops f = pp_unit_fwd_flops(x->model, u);
+    const struct pp_flops f = pp_unit_fwd_flops(x->shard, u);
     double length = (double)x->microbatch.seq_len;
     double peak = pp_machine_peak(m, x->precision->name);
     double rate = x->flops > 0   ? x->flops
@@ -124,7 +128,7 @@ static void set_products(const struct pp_estimate *x, struct pp_unit_id u,
 static void add_elementwise(const struct pp_estimate *x, struct pp_unit_id u,
                             struct pp_unit_seconds *s)
 {
-    const struct pp_model *m = x->model;
+    const struct pp_model *m = x->shard->model;
     const struct pp_moe *e = &m->moe;
     if (x->flops > 0 || u.kind != PP_UNIT_LAYER ||
         !(x->machine->memory_bandwidth > 0))
@@ -152,7 +156,8 @@ static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
 {
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_group g = group_of(x, PP_GROUP_TP);
-    double row = (double)(x->model->hidden * x->precision->element_bytes);
+    double row =
+        (double)(x->shard->model->hidden * x->precision->element_bytes);
     double moved = tokens_of(x) / mesh->cp * row * (g.n - 1) / g.n;
     double each =
         pp_link_time(pp_machine_ring(x->machine, &g), moved) / tokens_of(x);
@@ -166,7 +171,7 @@ static void add_tensor(const struct pp_estimate *x, struct pp_unit_id u,
  * as much. The steps of a ring hide behind the attention of a step. */
 static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
 {
-    const struct pp_model *m = x->model;
+    const struct pp_model *m = x->shard->model;
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_group g = group_of(x, PP_GROUP_CP);
     double heads = (double)(m->mla.kv_rank ? m->n_heads : m->n_kv_heads);
@@ -205,7 +210,7 @@ static void add_context(const struct pp_estimate *x, struct pp_unit_seconds *s)
 static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
                         struct pp_unit_seconds *s)
 {
-    const struct pp_moe *e = &x->model->moe;
+    const struct pp_moe *e = &x->shard->model->moe;
     const struct pp_mesh *mesh = &language(x)->mesh;
     const struct pp_group g = group_of(x, PP_GROUP_EP);
     if (g.n < 2 || u.kind != PP_UNIT_LAYER ||
@@ -213,7 +218,8 @@ static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
         return;
     double t = tokens_of(x);
     double rows = t / (double)pp_mesh_routers(mesh) * (double)e->top_k;
-    double row = (double)(x->model->hidden * x->precision->element_bytes);
+    double row =
+        (double)(x->shard->model->hidden * x->precision->element_bytes);
     double weight = (double)x->precision->accumulator_bytes;
     const struct pp_link l = pp_machine_all_to_all(x->machine, &g);
     double both = 2 * pp_link_time(l, rows * row) / t;
@@ -225,7 +231,7 @@ static void add_experts(const struct pp_estimate *x, struct pp_unit_id u,
 void pp_estimate_unit(const struct pp_estimate *x, size_t i,
                       struct pp_unit_seconds *s)
 {
-    const struct pp_unit_id u = pp_model_unit(x->model, i);
+    const struct pp_unit_id u = pp_model_unit(x->shard->model, i);
     const struct products p = products_of(x, u);
     set_products(x, u, &p, s);
     if (pp_unit_is_vision(u))

@@ -16,11 +16,12 @@
 
 #include "cost/machine.h"
 #include "model/cost.h"
+#include "model/layout.h"
 #include "model/profile.h"
 
 /* The problem. All pointers are borrowed. */
 struct pp_estimate {
-    const struct pp_model *model;
+    const struct pp_shard *shard;
     const struct pp_precision *precision;
     const struct pp_machine *machine;
     double flops; /* a rate that all products reach; 0: by the machine */

@@ -106,13 +106,13 @@ size_t pp_plan_states(struct pp_plan p, size_t encoder)
     return n ? n : 1;
 }
 
-struct pp_vision pp_plan_vision(struct pp_plan p, size_t encoder)
+struct pp_image_load pp_plan_images(struct pp_plan p, size_t encoder)
 {
     const struct pp_layout l = pp_plan_layout(p);
-    struct pp_vision v = {.n_images = (size_t)pp_plan_items(p, encoder).n,
-                          .seq_len = (size_t)p.microbatch->seq_len};
-    pp_layout_divide_images(&l, encoder, &v);
-    return v;
+    struct pp_image_load of = {.n_images = (size_t)pp_plan_items(p, encoder).n,
+                               .seq_len = (size_t)p.microbatch->seq_len};
+    pp_layout_divide_images(&l, encoder, &of);
+    return of;
 }
 
 size_t pp_plan_item_ranks(struct pp_plan p, size_t encoder, double *bins)

@@ -156,7 +156,7 @@ size_t pp_plan_merge_any(struct pp_plan p, size_t encoder);
 size_t pp_plan_states(struct pp_plan p, size_t encoder);
 
 /* Returns the items that the plan assumed, and the ranks that divide them. */
-struct pp_vision pp_plan_vision(struct pp_plan p, size_t encoder);
+struct pp_image_load pp_plan_images(struct pp_plan p, size_t encoder);
 
 /* Returns how many ranks divide the items of a bin if all bins are alike, and
  * sets how many bins one of them has the items of. */

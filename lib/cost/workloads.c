@@ -53,7 +53,7 @@ void pp_workloads_finish(struct pp_workloads *l)
 void pp_workloads_set_items(struct pp_workloads *l, size_t i, struct pp_plan p,
                             size_t encoder, double rows, double squares)
 {
-    const struct pp_vision plan = pp_plan_vision(p, encoder);
+    const struct pp_image_load plan = pp_plan_images(p, encoder);
     double items = (double)pp_vision_rank_images(&plan);
     double each = (double)pp_plan_items(p, encoder).rows;
     double length = (double)p.microbatch->seq_len;

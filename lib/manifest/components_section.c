@@ -34,7 +34,7 @@ const struct pp_doc_field pp_component_fields[] = {
 /* Returns the mesh of a component on the manifest's ranks, but for pp. */
 static struct pp_mesh shared_mesh(const struct pp_manifest *m, bool is_encoder)
 {
-    struct pp_mesh x = pp_mesh_of(&m->mesh, is_encoder);
+    struct pp_mesh x = pp_mesh_of(&m->mesh, is_encoder && m->mesh.encoder_tp);
     x.encoder_tp = 0;
     return x;
 }

@@ -364,7 +364,6 @@ int pp_config_read_encoder(const struct pp_value *root, struct pp_model *m,
     struct pp_value encoder;
     bool llava = v->kind == PP_VISION_LLAVA;
     v->projector_bias = true;
-    v->n_images = v->seq_len = 1;
     v->norm_eps = 1e-5;
     if (pp_value_member(root,
                         pp_vision_hears(v) ? "audio_config" : "vision_config",

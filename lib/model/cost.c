@@ -25,22 +25,23 @@ bool pp_recompute_find(const char *name, enum pp_recompute *out)
 /* Returns the width of the products with hidden that nobody recomputes: no
  * gradient reads the output of an MLP's last product, and what the router chose
  * is kept. */
-static double kept_width(const struct pp_model *m, struct pp_unit_id u)
+static double kept_width(const struct pp_shard *s, struct pp_unit_id u)
 {
-    const struct pp_moe *e = &m->moe;
+    const struct pp_moe *e = &s->model->moe;
     size_t router = e->n_experts + (e->shared && e->shared_gate);
     return pp_layer_set_has(&e->layers, u.layer)
                ? (double)(e->top_k * e->intermediate) *
-                         pp_expert_skew(m, u.layer) +
+                         pp_shard_skew(s, u.layer) +
                      (double)(e->shared + router)
-               : (double)m->intermediate;
+               : (double)s->model->intermediate;
 }
 
-struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
+struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
                                         struct pp_unit_id u,
                                         enum pp_recompute r)
 {
-    struct pp_flops f = pp_unit_fwd_flops(m, u);
+    const struct pp_model *m = s->model;
+    struct pp_flops f = pp_unit_fwd_flops(s, u);
     bool unknown = m->table && !m->table->estimated;
     /* A file of units does not say what they could recompute. */
     if (u.kind != PP_UNIT_LAYER || r == PP_RECOMPUTE_NONE || unknown)
@@ -48,16 +49,17 @@ struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
     if (r == PP_RECOMPUTE_SELECTIVE)
         f.per_token = 0;
     else if (!m->table)
-        f.per_token -= 2 * (double)m->hidden * kept_width(m, u);
+        f.per_token -= 2 * (double)m->hidden * kept_width(s, u);
     return f;
 }
 
-static struct pp_cost trained_cost(const struct pp_model *m,
+static struct pp_cost trained_cost(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    double seq_len)
 {
-    struct pp_flops f = pp_unit_fwd_flops(m, u);
-    struct pp_flops again = pp_unit_recompute_flops(m, u, r);
+    const struct pp_model *m = s->model;
+    struct pp_flops f = pp_unit_fwd_flops(s, u);
+    struct pp_flops again = pp_unit_recompute_flops(s, u, r);
     double all = pp_attended_pairs(0, seq_len);
     double products = f.per_token, pairs = all * pp_pair_flops(&f, seq_len);
     double row = PP_ELEMENT_FLOPS * (double)m->hidden;
@@ -71,7 +73,7 @@ static struct pp_cost trained_cost(const struct pp_model *m,
     case PP_UNIT_NORM: /* F: x to y; I: x, dy to dx; W: x, dy to sums */
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     case PP_UNIT_PRE_NORM:
-        row = PP_ELEMENT_FLOPS * pp_edge_rate(m, pp_model_index(m, u) + 1);
+        row = PP_ELEMENT_FLOPS * pp_edge_rate(s, pp_model_index(m, u) + 1);
         return (struct pp_cost){2 * row, 3 * row, 2 * row, 5 * row};
     default:
         break;
@@ -81,10 +83,11 @@ static struct pp_cost trained_cost(const struct pp_model *m,
         all * pp_pair_flops(&again, seq_len));
 }
 
-struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
+struct pp_cost pp_unit_cost(const struct pp_shard *s, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len)
 {
-    return pp_cost_in_role(trained_cost(m, u, r, seq_len), pp_unit_role(m, u));
+    return pp_cost_in_role(trained_cost(s, u, r, seq_len),
+                           pp_unit_role(s->model, u));
 }
 
 static double part(double some, double all)
@@ -96,10 +99,11 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
                                        enum pp_recompute r, double tokens,
                                        double pairs)
 {
-    struct pp_unit_id u = pp_model_unit(x->model, i);
-    struct pp_flops f = pp_unit_fwd_flops(x->model, u);
-    struct pp_flops again = pp_unit_recompute_flops(x->model, u, r);
-    bool recomputes = pp_unit_recomputes(x->model, u);
+    const struct pp_model *of = x->shard->model;
+    struct pp_unit_id u = pp_model_unit(of, i);
+    struct pp_flops f = pp_unit_fwd_flops(x->shard, u);
+    struct pp_flops again = pp_unit_recompute_flops(x->shard, u, r);
+    bool recomputes = pp_unit_recomputes(of, u);
     if (x->measured) {
         const struct pp_unit_seconds *m = &x->measured[i];
         const struct pp_cost c = pp_cost_measured(
@@ -112,7 +116,7 @@ static struct pp_cost trained_cost_for(const struct pp_cost_source *x, size_t i,
             c, m->fwd[0] * tokens * part(again.per_token, f.per_token),
             m->fwd[1] * pairs * part(again.per_pair, f.per_pair));
     }
-    double share = 1.0 / pp_mesh_sharers(x->mesh);
+    double share = 1.0 / pp_mesh_sharers(&x->shard->mesh);
     return pp_cost_recompute(
         pp_cost_of(share * f.per_token * tokens,
                    share * pairs * pp_pair_flops(&f, x->seq_len), recomputes),
@@ -124,17 +128,18 @@ struct pp_cost pp_unit_cost_for(const struct pp_cost_source *x, size_t i,
                                 enum pp_recompute r, double tokens,
                                 double pairs)
 {
+    const struct pp_model *m = x->shard->model;
     return pp_cost_in_role(trained_cost_for(x, i, r, tokens, pairs),
-                           pp_unit_role(x->model, pp_model_unit(x->model, i)));
+                           pp_unit_role(m, pp_model_unit(m, i)));
 }
 
 double pp_unit_token_cost(const struct pp_cost_source *x, size_t i,
                           enum pp_recompute r, bool halves)
 {
     const struct pp_cost c =
-        x->measured
-            ? pp_unit_cost_for(x, i, r, 1, (x->seq_len + 1) / 2)
-            : pp_unit_cost(x->model, pp_model_unit(x->model, i), r, x->seq_len);
+        x->measured ? pp_unit_cost_for(x, i, r, 1, (x->seq_len + 1) / 2)
+                    : pp_unit_cost(x->shard, pp_model_unit(x->shard->model, i),
+                                   r, x->seq_len);
     return c.forward + (halves ? c.input_grad + c.weight_grad : c.backward);
 }
 

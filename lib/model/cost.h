@@ -14,8 +14,8 @@
 
 #include <stdint.h>
 
-#include "model/mesh.h"
 #include "model/profile.h"
+#include "model/shard.h"
 
 #define PP_ELEMENT_FLOPS 16
 
@@ -79,13 +79,12 @@ static inline struct pp_cost pp_cost_recompute(struct pp_cost c,
 
 /* Returns a unit's costs per token. A token attends (seq_len + 1) / 2 pairs on
  * average, or fewer in a window. */
-struct pp_cost pp_unit_cost(const struct pp_model *m, struct pp_unit_id u,
+struct pp_cost pp_unit_cost(const struct pp_shard *s, struct pp_unit_id u,
                             enum pp_recompute r, double seq_len);
 
-/* The costs of a model's units on one rank of a mesh. All borrowed. */
+/* The costs of a model's units on one rank. All borrowed. */
 struct pp_cost_source {
-    const struct pp_model *model;
-    const struct pp_mesh *mesh;
+    const struct pp_shard *shard;
     const struct pp_unit_seconds *measured; /* per unit, of one rank; NULL:
                                                count operations */
     double seq_len;
@@ -131,7 +130,7 @@ bool pp_recompute_find(const char *name, enum pp_recompute *out);
 
 /* Returns the operations that I recomputes, counted as by pp_unit_fwd_flops.
  * They are 0 for all but decoder layers. */
-struct pp_flops pp_unit_recompute_flops(const struct pp_model *m,
+struct pp_flops pp_unit_recompute_flops(const struct pp_shard *s,
                                         struct pp_unit_id u,
                                         enum pp_recompute r);
 

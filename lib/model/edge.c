@@ -75,37 +75,39 @@ size_t pp_image_rows(const struct pp_vision *v, size_t patches,
                                    : patches / v->merge + v->class_out;
 }
 
-double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows)
+double pp_rows_rate(const struct pp_shard *s, size_t encoder, enum pp_rows rows)
 {
+    const struct pp_image_load *l = &s->images[encoder];
     return rows <= PP_ROWS_GENERATED
                ? 1
-               : pp_vision_rate(v, pp_image_rows(v, v->patches, rows));
+               : pp_vision_rate(l, pp_image_rows(&s->model->encoders[encoder],
+                                                 l->patches, rows));
 }
 
-static double rate_of(const struct pp_model *m, struct pp_edge e)
+static double rate_of(const struct pp_shard *s, struct pp_edge e)
 {
-    return (double)e.width * pp_rows_rate(&m->encoders[e.encoder], e.rows);
+    return (double)e.width * pp_rows_rate(s, e.encoder, e.rows);
 }
 
-double pp_edge_rate(const struct pp_model *m, size_t at)
+double pp_edge_rate(const struct pp_shard *s, size_t at)
 {
-    return rate_of(m, pp_edge_before(m, at));
+    return rate_of(s, pp_edge_before(s->model, at));
 }
 
-double pp_stage_edges_rate(const struct pp_model *m, size_t first, size_t n)
+double pp_stage_edges_rate(const struct pp_shard *s, size_t first, size_t n)
 {
-    const struct pp_edges x = pp_stage_edges(m, first, n);
+    const struct pp_edges x = pp_stage_edges(s->model, first, n);
     double sum = 0;
     for (size_t i = 0; i < x.n; i++)
-        sum += rate_of(m, x.at[i]);
+        sum += rate_of(s, x.at[i]);
     return sum;
 }
 
-double pp_stage_held_rate(const struct pp_model *m, size_t first, size_t n)
+double pp_stage_held_rate(const struct pp_shard *s, size_t first, size_t n)
 {
     double sum = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        if (pp_stage_holds(m, first, n, k))
-            sum += pp_edge_rate(m, pp_vision_first(m, k + 1));
+        if (pp_stage_holds(s->model, first, n, k))
+            sum += pp_edge_rate(s, pp_vision_first(s->model, k + 1));
     return sum;
 }

@@ -10,7 +10,7 @@
 #ifndef PP_MODEL_EDGE_H
 #define PP_MODEL_EDGE_H
 
-#include "model/model.h"
+#include "model/shard.h"
 
 enum pp_rows {
     PP_ROWS_TOKENS,
@@ -58,14 +58,14 @@ enum pp_rows pp_unit_rows(struct pp_unit_id u);
 size_t pp_image_rows(const struct pp_vision *v, size_t patches,
                      enum pp_rows rows);
 
-/* Returns the rows of a kind on a rank for each of its tokens, with n_images
- * images in seq_len tokens (struct pp_vision). */
-double pp_rows_rate(const struct pp_vision *v, enum pp_rows rows);
+/* Returns the rows of a kind on a rank for each of its tokens. */
+double pp_rows_rate(const struct pp_shard *s, size_t encoder,
+                    enum pp_rows rows);
 
 /* Returns the elements of the edge before a unit, of all edges of a stage, and
  * of the features that it holds, likewise. */
-double pp_edge_rate(const struct pp_model *m, size_t at);
-double pp_stage_edges_rate(const struct pp_model *m, size_t first, size_t n);
-double pp_stage_held_rate(const struct pp_model *m, size_t first, size_t n);
+double pp_edge_rate(const struct pp_shard *s, size_t at);
+double pp_stage_edges_rate(const struct pp_shard *s, size_t first, size_t n);
+double pp_stage_held_rate(const struct pp_shard *s, size_t first, size_t n);
 
 #endif

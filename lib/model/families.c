@@ -197,21 +197,16 @@ static void set_name(const struct pp_model *m, struct pp_unit_id u, size_t slot,
 }
 
 /* Does the work of pp_unit_params for a unit of a tower. Its two norms have one
- * shape. The ranks of the language model divide the images and not the tensors.
- */
+ * shape. */
 static size_t tower_params(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_tensor_info out[PP_N_LAYER_PARAMS])
 {
     static const char *const ends[] = {"weight", "bias"};
     char name[PP_FQN_TEXT];
-    bool divided = pp_vision_tp(pp_unit_encoder(m, u)) > 1;
     const struct pp_model tower = pp_vision_tower(m, u.encoder);
     size_t n = pp_unit_params(&tower, pp_vision_in_tower(u), out);
-    for (size_t slot = 0; slot < n; slot++) {
+    for (size_t slot = 0; slot < n; slot++)
         out[slot].frozen |= pp_unit_role(m, u) != PP_ROLE_TRAINED;
-        out[slot].split = divided ? out[slot].split : PP_SPLIT_NONE;
-        out[slot].n_parts = divided ? out[slot].n_parts : 1;
-    }
     pp_vision_fqn(m, u, name);
     for (size_t slot = 0; slot < sizeof ends / sizeof *ends; slot++)
         if (u.kind == PP_UNIT_POST_NORM && out[slot].rows)

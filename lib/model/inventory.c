@@ -4,6 +4,7 @@
 #include <math.h>
 
 #include "model/parts.h"
+#include "model/shard.h"
 #include "model/vision.h"
 
 void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
@@ -123,11 +124,12 @@ double pp_model_estimate(const struct pp_model *m)
     return sum;
 }
 
-struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
+struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
     struct pp_flops f = {0};
-    m = pp_unit_model(m, &u);
+    const struct pp_shard of = pp_unit_shard(s, &u);
+    const struct pp_model *m = of.model;
     if (m->table) {
         const struct pp_unit_row *row = pp_unit_row(m, u);
         return (struct pp_flops){row->costs.fwd_flops[0],
@@ -135,14 +137,14 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_model *m, struct pp_unit_id u)
                                  row->per_any_pair, row->chunked};
     }
     if (pp_unit_is_vision(u))
-        return pp_vision_flops(m, u);
+        return pp_vision_flops(&of, u);
     size_t n = pp_unit_inventory(m, u, w);
     for (size_t i = 0; i < n; i++) {
         bool expert = w[i].share == PP_SHARE_EXPERTS ||
                       w[i].share == PP_SHARE_EXPERT_SUMS;
         f.per_token += 2 * (double)w[i].rows * (double)w[i].cols *
                        (double)w[i].used *
-                       (expert ? pp_expert_skew(m, u.layer) : 1);
+                       (expert ? pp_shard_skew(&of, u.layer) : 1);
     }
     if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */
         f.per_token *= (double)(1 + m->n_mtp);

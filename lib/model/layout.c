@@ -255,21 +255,22 @@ size_t pp_layout_generated(const struct pp_layout *l, size_t room,
 }
 
 void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
-                             struct pp_vision *v)
+                             struct pp_image_load *load)
 {
-    v->sharers = (size_t)pp_mesh_sharers(&pp_layout_language(l)->mesh);
-    v->makers = pp_layout_makers(l, encoder, &v->lanes);
-    v->tp = pp_layout_encoder_tp(l, encoder);
-    v->exchangers = pp_layout_encodes(l, (int)encoder)
-                        ? 0
-                        : (size_t)feature_ranks(l, language_of(l));
+    load->sharers = (size_t)pp_mesh_sharers(&pp_layout_language(l)->mesh);
+    load->makers = pp_layout_makers(l, encoder, &load->lanes);
+    load->tp = pp_layout_encoder_tp(l, encoder);
+    load->exchangers = pp_layout_encodes(l, (int)encoder)
+                           ? 0
+                           : (size_t)feature_ranks(l, language_of(l));
 }
 
 struct pp_mesh pp_layout_mesh(const struct pp_layout *l, int row,
                               bool is_encoder)
 {
-    return pp_mesh_of(&l->components[pp_layout_component(l, row)].mesh,
-                      is_encoder);
+    int component = pp_layout_component(l, row);
+    const struct pp_mesh *x = &l->components[component].mesh;
+    return pp_layout_encodes(l, component) ? *x : pp_mesh_of(x, is_encoder);
 }
 
 double pp_layout_busier_end(const struct pp_layout *l, int component)

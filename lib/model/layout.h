@@ -128,8 +128,9 @@ size_t pp_layout_makers(const struct pp_layout *l, size_t encoder,
 size_t pp_layout_encoder_tp(const struct pp_layout *l, size_t encoder);
 
 /* Sets how ranks divide the images of an encoder. */
+struct pp_image_load;
 void pp_layout_divide_images(const struct pp_layout *l, size_t encoder,
-                             struct pp_vision *v);
+                             struct pp_image_load *load);
 
 /* Returns the mesh of the ranks that hold the units of a row, of an encoder or
  * of the language model (pp_mesh_of). */

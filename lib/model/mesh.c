@@ -203,8 +203,10 @@ struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder)
 {
     /* A stage gathers weights of all its units or of none. */
     bool divided = pp_mesh_divides_weights(x);
+    struct pp_mesh whole = *x;
+    whole.tp = 1;
     if (!is_encoder || !x->encoder_tp)
-        return *x;
+        return is_encoder ? whole : *x;
     return (struct pp_mesh){.pp = x->pp,
                             .dp = x->dp * pp_mesh_sharers(x) / x->encoder_tp,
                             .tp = x->encoder_tp,

@@ -103,8 +103,9 @@ int pp_mesh_check_encoder(const struct pp_mesh *own, const struct pp_mesh *x,
                           const struct pp_model *m, size_t encoder,
                           struct pp_err *err) PP_MUST_USE;
 
-/* Returns the mesh of the ranks that hold a unit: of an encoder with a mesh of
- * its own on the ranks of x, or x. */
+/* Returns the mesh of the ranks that hold a unit on the ranks of x, a mesh of
+ * the language model: for an encoder its own, or if it has none a mesh of ranks
+ * that do not divide its tensors. */
 struct pp_mesh pp_mesh_of(const struct pp_mesh *x, bool is_encoder);
 
 /* Returns the most ranks that hold the same tensor, and the most that divide

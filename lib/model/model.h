@@ -61,9 +61,6 @@ struct pp_moe {
     double limit, gain;  /* GPT-OSS's activation (clamped_swiglu); 0: SwiGLU */
     bool score_bias;     /* a number for each expert that only selects */
     struct pp_router router;
-    /* (n_layers) Only costs read it: the rows at the fullest expert-parallel
-     * rank over the mean. Borrowed. NULL: all are 1. */
-    const double *skew;
 };
 
 /* Multi-head latent attention: low-rank queries, keys and values. */
@@ -93,7 +90,7 @@ enum pp_vision_kind {
 /* The most encoders, and the most hidden states that a projector reads. */
 enum { PP_MAX_ENCODERS = 2, PP_MOST_STATES = 8 };
 
-/* An encoder and its workload per sequence; see vision.h. Its images may be
+/* An encoder; see vision.h. Its images may be
  * clips of audio (base/modality.h): a patch is then a row, channels are
  * frequencies, and patch_size is the frames of a row. */
 struct pp_vision {
@@ -118,18 +115,10 @@ struct pp_vision {
     size_t chunk;  /* of audio: rows that convolutions and attention do not
                       leave; 0: those of a clip */
     struct pp_layer_set windowed;
-    size_t patches;           /* per image: as configured, or a common size */
-    bool fixed_size;          /* all images have this size */
-    size_t most;              /* patches of an image; 0: any number */
-    size_t image_token;       /* the id of placeholders for features */
-    size_t n_images, seq_len; /* of a sequence, and its tokens with images */
-    /* How ranks divide images (pp_layout_divide_images). Zeros: one has all. */
-    size_t sharers;       /* ranks that divide the tokens of a microbatch */
-    size_t makers, lanes; /* groups of ranks, which divide the images of that
-                             many microbatches */
-    size_t tp;            /* ranks of such a group, which divide its tensors */
-    size_t exchangers;    /* ranks of the language model that make features and
-                             exchange them; 0: others do */
+    size_t patches;     /* per image: as configured, or a common size */
+    bool fixed_size;    /* all images have this size */
+    size_t most;        /* patches of an image; 0: any number */
+    size_t image_token; /* the id of placeholders for features */
 };
 
 /* The part of a unit in training (frozen.h). */
@@ -199,12 +188,6 @@ struct pp_model {
 static inline bool pp_model_is_tower(const struct pp_model *m)
 {
     return m->architecture >= PP_CLIP;
-}
-
-/* Returns the work of experts on the slowest rank of a layer over the mean. */
-static inline double pp_expert_skew(const struct pp_model *m, size_t layer)
-{
-    return m->moe.skew && layer < m->n_layers ? m->moe.skew[layer] : 1;
 }
 
 /* Returns the width of a value head. */
@@ -390,7 +373,8 @@ struct pp_flops {
     bool chunked;        /* the window is a chunk: a token attends those before
                             it in its own */
 };
-struct pp_flops pp_unit_fwd_flops(const struct pp_model *m,
+struct pp_shard;
+struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s,
                                   struct pp_unit_id u);
 
 /* Returns the mean number of pairs that a token of a sequence attends. */

@@ -71,22 +71,18 @@ static void frames_saved(const struct pp_shard *s,
     out[PP_S_DCONV1] = (struct pp_saved){PP_SAVED_GRAD_W, 2 * h};
 }
 
-/* Ranks divide what is between the products, or images and no tensors. */
+/* Ranks divide what is between the products. */
 static void projector_tensors(const struct pp_model *m,
                               const struct pp_model_part *p,
                               struct pp_tensor_info *out)
 {
     const struct pp_vision *v = encoder_of(m, p);
     size_t in = pp_vision_read(v), middle = pp_vision_middle(m, v);
-    bool divided = pp_vision_tp(v) > 1;
-    enum pp_tensor_split rows = divided ? PP_SPLIT_ROWS : PP_SPLIT_NONE;
-    enum pp_tensor_split columns = divided ? PP_SPLIT_COLUMNS : PP_SPLIT_NONE;
-    size_t n_parts = divided ? middle : 1;
-    set_matrix(&out[PP_P_LINEAR1], middle, in, rows, n_parts);
-    set_matrix(&out[PP_P_LINEAR2], m->hidden, middle, columns, n_parts);
+    set_matrix(&out[PP_P_LINEAR1], middle, in, PP_SPLIT_ROWS, middle);
+    set_matrix(&out[PP_P_LINEAR2], m->hidden, middle, PP_SPLIT_COLUMNS, middle);
     if (!v->projector_bias)
         return;
-    set_bias(&out[PP_P_LINEAR1_BIAS], middle, rows, n_parts);
+    set_bias(&out[PP_P_LINEAR1_BIAS], middle, PP_SPLIT_ROWS, middle);
     set_bias(&out[PP_P_LINEAR2_BIAS], m->hidden, PP_SPLIT_NONE, 1);
 }
 
@@ -94,7 +90,7 @@ static void projector_saved(const struct pp_shard *s,
                             const struct pp_model_part *p, struct pp_saved *out)
 {
     const struct pp_vision *v = encoder_of(s->model, p);
-    size_t middle = pp_vision_middle(s->model, v) / pp_vision_tp(v);
+    size_t middle = pp_vision_middle(s->model, v) / s->images[p->encoder].tp;
     out[PP_S_FEATURES] = (struct pp_saved){PP_SAVED_ACT_W, pp_vision_read(v)};
     out[PP_S_PROJECTED] = (struct pp_saved){PP_SAVED_ACT_I, middle};
     out[PP_S_PROJECTED_ACT] = (struct pp_saved){PP_SAVED_ACT_W, middle};

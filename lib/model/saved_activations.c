@@ -1,10 +1,32 @@
 /* SPDX-License-Identifier: MIT */
-/* saved_activations - the activations that a unit saves, per token. */
+/* saved_activations - shards, and the activations that a unit of one saves, per
+ * token. */
 #include "model/shard.h"
 
 #include <string.h>
 
 #include "model/parts.h"
+
+struct pp_shard pp_shard_of(const struct pp_model *m, const struct pp_mesh *x)
+{
+    struct pp_shard s = {.model = m, .mesh = *x};
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
+        s.images[k] = (struct pp_image_load){.n_images = m->encoders[k].kind !=
+                                                         PP_VISION_NONE,
+                                             .seq_len = 1,
+                                             .patches = m->encoders[k].patches,
+                                             .sharers = 1,
+                                             .makers = 1,
+                                             .lanes = 1,
+                                             .tp = 1};
+    return s;
+}
+
+struct pp_shard pp_shard_whole(const struct pp_model *m)
+{
+    const struct pp_mesh one = {1, 1, 1, 1, 1};
+    return pp_shard_of(m, &one);
+}
 
 /* Returns true if I recomputes a saved tensor of a decoder layer. What the
  * router chose is kept: no token is routed or counted twice. */

@@ -9,26 +9,34 @@
 
 #include "model/mesh.h"
 
+/* The images of an encoder, and how ranks divide them. */
+struct pp_image_load {
+    size_t n_images, seq_len; /* of a sequence, and its tokens with images */
+    size_t patches;           /* of an image */
+    size_t sharers;           /* ranks that divide the tokens of a microbatch */
+    size_t makers, lanes; /* groups of ranks, which divide the images of that
+                             many microbatches */
+    size_t tp;            /* ranks of such a group, which divide its tensors */
+    size_t exchangers;    /* ranks of the language model that make features and
+                             exchange them; 0: others do */
+};
+
 struct pp_shard {
     const struct pp_model *model; /* borrowed */
     struct pp_mesh mesh;          /* of the ranks that divide it */
+    struct pp_image_load images[PP_MAX_ENCODERS];
+    /* (n_layers) Only costs read it: the rows of experts at the fullest
+     * expert-parallel rank over the mean. Borrowed. NULL: all are 1. */
+    const double *skew;
     /* Tensor-parallel ranks do not divide the rows between products: those of
        an encoder have all rows of their images. */
     bool whole_rows;
 };
 
-/* Return the shard of a rank of that mesh, and of one that has the whole
- * model. */
-static inline struct pp_shard pp_shard_of(const struct pp_model *m,
-                                          const struct pp_mesh *x)
-{
-    return (struct pp_shard){.model = m, .mesh = *x};
-}
-
-static inline struct pp_shard pp_shard_whole(const struct pp_model *m)
-{
-    return (struct pp_shard){.model = m, .mesh = {1, 1, 1, 1, 1}};
-}
+/* Return the shard of a rank of that mesh, and of one that has the whole model.
+ * A sequence is an image of the usual size, which no ranks divide. */
+struct pp_shard pp_shard_of(const struct pp_model *m, const struct pp_mesh *x);
+struct pp_shard pp_shard_whole(const struct pp_model *m);
 
 /* Returns the shard that a unit belongs to, *s or that of the generator on the
  * same ranks, and makes *u the unit of that model (pp_unit_model). */
@@ -114,6 +122,12 @@ static inline size_t pp_shard_expert_rows(const struct pp_shard *s)
 {
     return s->mesh.expert_limit ? (size_t)s->mesh.expert_limit
                                 : pp_mesh_most_expert_rows(&s->mesh, s->model);
+}
+
+/* Returns the work of experts on the slowest rank of a layer over the mean. */
+static inline double pp_shard_skew(const struct pp_shard *s, size_t layer)
+{
+    return s->skew && layer < s->model->n_layers ? s->skew[layer] : 1;
 }
 
 /* With recomputation, a tensor may lie in other blocks in F than in I and W. */

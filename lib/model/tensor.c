@@ -64,6 +64,12 @@ static size_t named(const struct pp_tensor_info *table, size_t first,
     return n;
 }
 
+void pp_table_undivide(struct pp_tensor_info *table, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        table[i].split = PP_SPLIT_NONE;
+}
+
 size_t pp_table_order(const struct pp_tensor_info *table, size_t n, size_t slot)
 {
     size_t number, first = pp_table_single(table, n);

@@ -81,6 +81,9 @@ size_t pp_table_single(const struct pp_tensor_info *table, size_t n);
 bool pp_table_at(const struct pp_tensor_info *table, size_t n, size_t slot,
                  struct pp_tensor_info *t);
 
+/* Says of all tensors that ranks do not divide them. */
+void pp_table_undivide(struct pp_tensor_info *table, size_t n);
+
 /* Returns the number of the tensor in a slot, in the order of files: that of
  * slots, but the tensors that a file has as one follow each other. */
 size_t pp_table_order(const struct pp_tensor_info *table, size_t n,

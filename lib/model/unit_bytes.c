@@ -171,17 +171,18 @@ static void add_head_scratch(const struct pp_shard *s,
 /* Ranks that divide images exchange features: those of the images of a rank,
  * which are at most all tokens of a microbatch if the images are, and those of
  * its tokens. The embedding also reads the former. */
-static void add_features(const struct pp_model *m, const struct pp_backend *b,
+static void add_features(const struct pp_shard *s, const struct pp_backend *b,
                          struct pp_workspace *w)
 {
-    const struct pp_vision *v = m->encoders;
-    if (v->exchangers < 2)
+    const struct pp_model *m = s->model;
+    const struct pp_image_load *l = s->images;
+    if (l->exchangers < 2)
         return;
-    double made = (double)(v->sharers * m->hidden);
+    double made = (double)(l->sharers * m->hidden);
     /* Images of several microbatches, of one encoder after the other. */
-    for (size_t k = 0; k < PP_MAX_ENCODERS && v->exchangers > v->sharers; k++)
-        if (v[k].kind != PP_VISION_NONE)
-            made = fmax(made, pp_edge_rate(m, pp_vision_first(m, k + 1)));
+    for (size_t k = 0; k < PP_MAX_ENCODERS && l->exchangers > l->sharers; k++)
+        if (m->encoders[k].kind != PP_VISION_NONE)
+            made = fmax(made, pp_edge_rate(s, pp_vision_first(m, k + 1)));
     w->token += 2 * made * (double)b->element_bytes;
     w->fixed += 2 * PP_LINE_BYTES;
 }
@@ -216,7 +217,7 @@ static struct pp_workspace workspace_of(const struct pp_shard *s,
         w.fixed += 2 * PP_LINE_BYTES;
     }
     if (u.kind == PP_UNIT_EMBED) {
-        add_features(m, b, &w);
+        add_features(s, b, &w);
         /* The embedding before a connector adds to it, or the gradient of what
          * it reads before that is sorted. */
         w.token +=
@@ -252,37 +253,38 @@ static size_t kept_beside(const struct pp_model *m, struct pp_unit_id u)
 /* The same for a unit of an encoder, for each token of the language model. A
  * projector reads features out of its input. Ranks that divide tensors receive
  * parts of sums, as many values as a row of the encoder or of features has. */
-static struct pp_workspace image_workspace_of(const struct pp_model *m,
+static struct pp_workspace image_workspace_of(const struct pp_shard *s,
                                               struct pp_unit_id u,
                                               const struct pp_backend *b,
                                               double recomputed)
 {
     struct pp_workspace w = {.fixed = N_PARTS * PP_LINE_BYTES};
-    const struct pp_vision *v = pp_unit_encoder(m, u);
+    const struct pp_model *m = s->model;
     size_t at = pp_model_index(m, u);
-    bool divided = pp_vision_tp(v) > 1;
+    bool divided = s->images[u.encoder].tp > 1;
     if (!pp_vision_runs(m, u))
         return (struct pp_workspace){0};
     if (u.kind != PP_UNIT_PROJECTOR) {
         const struct pp_model tower = pp_vision_tower(m, u.encoder);
-        const struct pp_shard in = pp_vision_shard(&tower, u.encoder);
+        const struct pp_shard in = pp_vision_shard(s, &tower, u.encoder);
         w = workspace_of(&in, pp_vision_in_tower(u), b, 0);
         w.token += divided ? (double)(tower.hidden * b->element_bytes) : 0;
         w.token += (double)(kept_beside(m, u) * b->element_bytes);
         w.fixed += divided ? PP_LINE_BYTES : 0;
-        w.token = w.token * pp_rows_rate(v, PP_ROWS_PATCHES) + recomputed;
+        w.token =
+            w.token * pp_rows_rate(s, u.encoder, PP_ROWS_PATCHES) + recomputed;
         w.keys = 0; /* nothing divides an image */
         return w;
     }
-    double values = 2 * fmax(pp_edge_rate(m, at), pp_edge_rate(m, at + 1)) +
-                    pp_vision_read_width(v);
+    double values = 2 * fmax(pp_edge_rate(s, at), pp_edge_rate(s, at + 1)) +
+                    pp_vision_read_width(s, u.encoder);
     if (divided) {
-        values += pp_edge_rate(m, at + 1);
+        values += pp_edge_rate(s, at + 1);
         w.fixed += PP_LINE_BYTES;
     }
     /* It sorts what it sends over a bridge to ranks that divide tokens. */
-    if (pp_vision_sorts(v)) {
-        values += pp_edge_rate(m, at + 1);
+    if (pp_vision_sorts(&s->images[u.encoder])) {
+        values += pp_edge_rate(s, at + 1);
         w.fixed += PP_LINE_BYTES;
     }
     w.token = values * (double)b->element_bytes + recomputed;
@@ -309,12 +311,13 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 
 /* --- units --- */
 
-static double out_rate(const struct pp_model *m, struct pp_unit_id u, size_t e)
+static double out_rate(const struct pp_shard *s, struct pp_unit_id u, size_t e)
 {
+    const struct pp_model *m = s->model;
     if (m->table)
         return pp_unit_row(m, u)->costs.out_bytes * pp_table_bytes_of(m, e);
     if (pp_unit_is_vision(u))
-        return pp_edge_rate(m, pp_model_index(m, u) + 1) * (double)e;
+        return pp_edge_rate(s, pp_model_index(m, u) + 1) * (double)e;
     /* The head's loss stays on its rank. */
     size_t at = pp_model_index(m, u) + 1;
     return (double)(pp_edge_before(m, at).width * e);
@@ -325,12 +328,11 @@ static struct pp_unit_rates image_rates(const struct pp_shard *s,
                                         const struct pp_backend *b,
                                         const struct pp_precision *types)
 {
-    const struct pp_model *m = s->model;
     double recomputed =
         pp_vision_saved_bytes(s, u, PP_SAVED_WORKSPACE, types, b->is_host);
-    struct pp_unit_rates rates = {.out = out_rate(m, u, b->element_bytes),
+    struct pp_unit_rates rates = {.out = out_rate(s, u, b->element_bytes),
                                   .workspace =
-                                      image_workspace_of(m, u, b, recomputed)};
+                                      image_workspace_of(s, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         rates.act[k] = pp_vision_saved_bytes(s, u, (enum pp_saved_block)k,
                                              types, b->is_host);
@@ -349,9 +351,9 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
         return image_rates(&of, u, b, &types);
     size_t recomputed =
         pp_unit_saved_bytes(&of, u, r, PP_SAVED_WORKSPACE, &types);
-    struct pp_unit_rates rates = {
-        .out = out_rate(of.model, u, b->element_bytes),
-        .workspace = workspace_of(&of, u, b, recomputed)};
+    struct pp_unit_rates rates = {.out = out_rate(&of, u, b->element_bytes),
+                                  .workspace =
+                                      workspace_of(&of, u, b, recomputed)};
     for (int k = 0; k < PP_N_SAVED_BLOCKS; k++)
         rates.act[k] = (double)pp_unit_saved_bytes(
             &of, u, r, (enum pp_saved_block)k, &types);

@@ -186,7 +186,8 @@ struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
         .n_kv_heads = v->n_heads,
         .head_dim = v->hidden / v->n_heads,
         .vocab = 1,
-        .max_position = v->most ? v->most : pp_vision_tokens(v),
+        .max_position =
+            v->most ? v->most : pp_image_rows(v, v->patches, PP_ROWS_PATCHES),
         .rope = {.theta = PP_VISION_THETA, .attention_factor = 1},
         .rope_axes = {axis, axis},
         .norm_eps = v->norm_eps,
@@ -203,12 +204,13 @@ struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder)
     return tower;
 }
 
-struct pp_shard pp_vision_shard(const struct pp_model *tower, size_t encoder)
+struct pp_shard pp_vision_shard(const struct pp_shard *s,
+                                const struct pp_model *tower, size_t encoder)
 {
-    struct pp_shard s = pp_shard_whole(tower);
-    s.mesh.tp = (int)pp_vision_tp(&tower->encoders[encoder]);
-    s.whole_rows = true;
-    return s;
+    const struct pp_mesh x = {1, 1, (int)s->images[encoder].tp, 1, 1};
+    struct pp_shard of = pp_shard_of(tower, &x);
+    of.whole_rows = true;
+    return of;
 }
 
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u)
@@ -250,12 +252,6 @@ size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v)
                                 : m->hidden;
 }
 
-/* Returns how ranks share the inner products of layers and of the projector. */
-static enum pp_share inner_share(const struct pp_vision *v)
-{
-    return pp_vision_tp(v) > 1 ? PP_SHARE_TENSOR : PP_SHARE_NONE;
-}
-
 static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
 {
     pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
@@ -294,7 +290,7 @@ static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
     if (!v->class_token)
         return;
     pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-    add_unused(l, pp_vision_tokens(v), v->hidden);
+    add_unused(l, pp_image_rows(v, v->patches, PP_ROWS_PATCHES), v->hidden);
 }
 
 /* Every product has a bias, but not that of keys of audio. q, k and v are one
@@ -304,7 +300,7 @@ static void add_vision_layer(struct pp_weight_list *l,
 {
     size_t h = v->hidden, i = v->intermediate;
     size_t widenings = family_of(v)->mlp == PP_PART_GATED_MLP ? 2 : 1;
-    enum pp_share share = inner_share(v);
+    enum pp_share share = PP_SHARE_TENSOR;
     add_norm(l, v);
     pp_weights_add_matrix(l, 3 * h, h, share);
     pp_weights_add_vector(l, (pp_vision_hears(v) ? 2 : 3) * h, share);
@@ -334,10 +330,10 @@ static void add_projector(struct pp_weight_list *l, const struct pp_model *m,
             add_unused(l, 2, m->hidden);
         return;
     }
-    pp_weights_add_matrix(l, middle, in, inner_share(v));
+    pp_weights_add_matrix(l, middle, in, PP_SHARE_TENSOR);
     if (v->projector_bias)
-        pp_weights_add_vector(l, middle, inner_share(v));
-    pp_weights_add_matrix(l, m->hidden, middle, inner_share(v));
+        pp_weights_add_vector(l, middle, PP_SHARE_TENSOR);
+    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_TENSOR);
     if (v->projector_bias)
         pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
 }
@@ -365,49 +361,45 @@ size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
     return l.n;
 }
 
-size_t pp_vision_tokens(const struct pp_vision *v)
+size_t pp_vision_rank_images(const struct pp_image_load *l)
 {
-    return v->patches + v->class_token;
+    size_t images = l->n_images * l->lanes;
+    return images / l->makers + (images % l->makers > 0);
 }
 
-size_t pp_vision_out_tokens(const struct pp_vision *v)
+size_t pp_vision_features(const struct pp_shard *s, size_t encoder)
 {
-    return v->patches / v->merge + v->class_out;
+    const struct pp_image_load *l = &s->images[encoder];
+    return pp_vision_rank_images(l) *
+           pp_image_rows(&s->model->encoders[encoder], l->patches,
+                         PP_ROWS_FEATURES);
 }
 
-static size_t sharers_of(const struct pp_vision *v)
+double pp_vision_rate(const struct pp_image_load *l, size_t tokens)
 {
-    return v->sharers ? v->sharers : 1;
+    return (double)(pp_vision_rank_images(l) * l->sharers) * (double)tokens /
+           (double)l->seq_len;
 }
 
-size_t pp_vision_rank_images(const struct pp_vision *v)
+void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2])
 {
-    size_t n = v->makers ? v->makers : sharers_of(v);
-    size_t images = v->n_images * (v->makers ? v->lanes : 1);
-    return images / n + (images % n > 0);
-}
-
-double pp_vision_rate(const struct pp_vision *v, size_t tokens)
-{
-    return (double)(pp_vision_rank_images(v) * sharers_of(v)) * (double)tokens /
-           (double)v->seq_len;
-}
-
-void pp_vision_scale(const struct pp_vision *v, double c[2])
-{
-    double each = (double)pp_vision_tokens(v), length = (double)v->seq_len;
-    double rows =
-        (double)pp_vision_rank_images(v) * each / (double)pp_vision_tp(v);
+    const struct pp_image_load *l = &s->images[encoder];
+    double each = (double)pp_image_rows(&s->model->encoders[encoder],
+                                        l->patches, PP_ROWS_PATCHES);
+    double length = (double)l->seq_len;
+    double rows = (double)pp_vision_rank_images(l) * each / (double)l->tp;
     c[0] *= rows / length;
     c[1] *= rows * each / (length * (length + 1) / 2);
 }
 
-struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
+struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
-    const struct pp_vision *v = pp_unit_encoder(m, u);
+    const struct pp_vision *v = pp_unit_encoder(s->model, u);
+    const struct pp_image_load *l = &s->images[u.encoder];
     struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
-    size_t n = pp_vision_inventory(m, u, w), tokens = pp_vision_tokens(v);
-    double length = (double)v->seq_len, tp = (double)pp_vision_tp(v);
+    size_t n = pp_vision_inventory(s->model, u, w);
+    size_t tokens = pp_image_rows(v, l->patches, PP_ROWS_PATCHES);
+    double length = (double)l->seq_len, tp = (double)l->tp;
     double products = 0;
     struct pp_flops f = {0};
     for (size_t i = 0; i < n; i++)
@@ -415,10 +407,10 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
                     (double)w[i].used /
                     (w[i].share == PP_SHARE_TENSOR ? tp : 1);
     f.per_token =
-        products * pp_vision_rate(v, u.kind == PP_UNIT_PATCHES ? v->patches
-                                     : u.kind == PP_UNIT_PROJECTOR
-                                         ? pp_vision_out_tokens(v)
-                                         : tokens);
+        products *
+        pp_vision_rate(l, u.kind == PP_UNIT_PATCHES
+                              ? l->patches
+                              : pp_image_rows(v, l->patches, pp_unit_rows(u)));
     if (u.kind != PP_UNIT_VISION_LAYER || u.layer >= v->n_run)
         return f;
     /* Every token attends its whole image, window or chunk. */
@@ -426,15 +418,15 @@ struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u)
     if (pp_layer_set_has(&v->windowed, u.layer))
         seen = fmin(seen, v->chunk ? (double)v->chunk
                                    : side * side * (double)v->merge);
-    f.per_pair = 4 * (double)v->hidden / tp * pp_vision_rate(v, tokens) * seen /
+    f.per_pair = 4 * (double)v->hidden / tp * pp_vision_rate(l, tokens) * seen /
                  ((length + 1) / 2);
     return f;
 }
 
-double pp_vision_read_width(const struct pp_vision *v)
+double pp_vision_read_width(const struct pp_shard *s, size_t encoder)
 {
-    return (double)pp_vision_read(v) *
-           pp_vision_rate(v, pp_vision_out_tokens(v));
+    return (double)pp_vision_read(&s->model->encoders[encoder]) *
+           pp_rows_rate(s, encoder, PP_ROWS_FEATURES);
 }
 
 double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
@@ -442,10 +434,11 @@ double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                              const struct pp_precision *p, bool is_host)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
-    size_t rows = pp_vision_rank_images(v) *
-                  pp_image_rows(v, v->patches, pp_unit_rows(u));
-    double rate = (double)(pp_saved_rows(is_host, rows) * sharers_of(v)) /
-                  (double)v->seq_len;
+    const struct pp_image_load *l = &s->images[u.encoder];
+    size_t rows = pp_vision_rank_images(l) *
+                  pp_image_rows(v, l->patches, pp_unit_rows(u));
+    double rate = (double)(pp_saved_rows(is_host, rows) * l->sharers) /
+                  (double)l->seq_len;
     return rate *
            (double)pp_unit_saved_bytes(s, u, PP_RECOMPUTE_NONE, block, p);
 }

@@ -71,7 +71,7 @@ void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
  * layers that do not run have weights but no operations. */
 size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
                            struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
-struct pp_flops pp_vision_flops(const struct pp_model *m, struct pp_unit_id u);
+struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u);
 
 /* Returns the bytes of a block per token of the language model, on the CPU or a
  * GPU (pp_saved_rows). Encoders recompute nothing, but a frozen unit passes
@@ -81,27 +81,23 @@ double pp_vision_saved_bytes(const struct pp_shard *s, struct pp_unit_id u,
                              const struct pp_precision *p, bool is_host);
 
 /* Returns the values that the projector reads, likewise. */
-double pp_vision_read_width(const struct pp_vision *v);
-
-/* Returns the ranks that divide the tensors of the encoder. */
-static inline size_t pp_vision_tp(const struct pp_vision *v)
-{
-    return v->tp ? v->tp : 1;
-}
+double pp_vision_read_width(const struct pp_shard *s, size_t encoder);
 
 /* Returns the values between the two products of a projector, on all ranks. */
 size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v);
 
 /* Returns an encoder as a model of its own. Its rows are the tokens of images:
  * the class token, then the patches; an image is a sequence. Its vocabulary is
- * the class token, if it has one. pp_vision_shard returns what one rank has of
- * it: all tokens of its images, and a share of heads and of columns of MLPs.
- * pp_vision_in_tower returns the unit of that model for a unit of the encoder:
- * a layer, a norm, or the patches. The projector is none of them, since it has
- * the language model's width. pp_vision_of_tower returns the unit of the
- * encoder, the first of the two norms; it leaves other units as they are. */
+ * the class token, if it has one. pp_vision_shard returns the shard of
+ * the tower: all tokens of its images, and a share of heads and of columns of
+ * MLPs. pp_vision_in_tower returns the unit of that model for a unit of the
+ * encoder: a layer, a norm, or the patches. The projector is none of them,
+ * since it has the language model's width. pp_vision_of_tower returns the unit
+ * of the encoder, the first of the two norms; it leaves other units as they
+ * are. */
 struct pp_model pp_vision_tower(const struct pp_model *m, size_t encoder);
-struct pp_shard pp_vision_shard(const struct pp_model *tower, size_t encoder);
+struct pp_shard pp_vision_shard(const struct pp_shard *s,
+                                const struct pp_model *tower, size_t encoder);
 struct pp_unit_id pp_vision_in_tower(struct pp_unit_id u);
 struct pp_unit_id pp_vision_of_tower(struct pp_unit_id u);
 
@@ -163,16 +159,11 @@ bool pp_vision_is_rms(const struct pp_vision *v);
  * layer; what comes after it has weights but no gradients. */
 bool pp_vision_runs(const struct pp_model *m, struct pp_unit_id u);
 
-/* Return the tokens of an image in the encoder, and those that the language
- * model gets. */
-size_t pp_vision_tokens(const struct pp_vision *v);
-size_t pp_vision_out_tokens(const struct pp_vision *v);
-
 /* Reports whether the projector sorts features by the rank that takes them:
  * those of an encoder with a mesh of its own, if ranks divide tokens. */
-static inline bool pp_vision_sorts(const struct pp_vision *v)
+static inline bool pp_vision_sorts(const struct pp_image_load *l)
 {
-    return v->makers && !v->exchangers && v->sharers > 1;
+    return !l->exchangers && l->sharers > 1;
 }
 
 /* The images of a set of data. */
@@ -194,14 +185,17 @@ int pp_vision_check_images(const struct pp_model *m,
 
 /* Returns the images of a sequence, or of one of each lane, on the rank that
  * has most of them. */
-size_t pp_vision_rank_images(const struct pp_vision *v);
+size_t pp_vision_rank_images(const struct pp_image_load *l);
+
+/* Returns the features of these images. */
+size_t pp_vision_features(const struct pp_shard *s, size_t encoder);
 
 /* Turns a value for each row of the encoder and one for each pair of rows of an
  * image into those for each token and attended pair of the language model, on
  * the rank with most images. */
-void pp_vision_scale(const struct pp_vision *v, double c[2]);
+void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2]);
 
 /* Returns the tokens of images, tokens of each, for a token of a rank. */
-double pp_vision_rate(const struct pp_vision *v, size_t tokens);
+double pp_vision_rate(const struct pp_image_load *l, size_t tokens);
 
 #endif

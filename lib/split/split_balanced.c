@@ -28,7 +28,7 @@ struct atoms {
  * for them. */
 static bool inseparable(const struct pp_split_request *q, size_t i)
 {
-    const struct pp_model *m = q->model;
+    const struct pp_model *m = q->shard.model;
     size_t first = pp_model_n_first(m), norm = first + m->n_layers;
     bool shares = !q->encoder_ranks || (q->encoders && !q->encoders[1].dp);
     if (m->encoders[1].kind != PP_VISION_NONE && shares &&
@@ -47,7 +47,7 @@ static bool inseparable(const struct pp_split_request *q, size_t i)
 static int make_atoms(struct pp_split_run *run, struct atoms *a,
                       struct pp_err *err)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     a->first = pp_arena_alloc(&run->arena, run->n_units + 1, sizeof *a->first);
     a->n = 0;
     if (!a->first)
@@ -232,7 +232,7 @@ void pp_split_layer_bounds(const struct pp_model *m, const size_t *counts,
 static int parameters_bounds(struct pp_split_run *run, size_t *bounds,
                              struct pp_err *err)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     double *weights =
         pp_arena_alloc(&run->arena, run->n_units, sizeof *weights);
     if (!weights)
@@ -246,7 +246,7 @@ static int parameters_bounds(struct pp_split_run *run, size_t *bounds,
 static int rule_bounds(struct pp_split_run *run, enum rule rule, size_t *bounds,
                        struct pp_err *err)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     size_t n = run->n_stages, layers = m->n_layers;
     size_t *counts = pp_arena_alloc(&run->arena, n, sizeof *counts);
     if (!counts)
@@ -352,7 +352,7 @@ int pp_split_run_balance(struct pp_split_run *run, size_t *bounds,
                          struct pp_err *err)
 {
     struct atoms a;
-    if (pp_split_check_stages(run->request->model, run->n_stages, err) ||
+    if (pp_split_check_stages(run->request->shard.model, run->n_stages, err) ||
         make_atoms(run, &a, err))
         return -1;
     if (run->n_parts > 1) {

@@ -23,10 +23,10 @@ static size_t part_end(const struct pp_split_run *run, size_t part)
 static double flops_of(const struct pp_split_request *q, size_t encoder)
 {
     double length = (double)q->microbatch.seq_len, sum = 0;
-    for (size_t i = pp_vision_first(q->model, encoder);
-         i < pp_vision_first(q->model, encoder + 1); i++) {
+    for (size_t i = pp_vision_first(q->shard.model, encoder);
+         i < pp_vision_first(q->shard.model, encoder + 1); i++) {
         const struct pp_flops f =
-            pp_unit_fwd_flops(q->model, pp_model_unit(q->model, i));
+            pp_unit_fwd_flops(&q->shard, pp_model_unit(q->shard.model, i));
         sum += f.per_token + f.per_pair * pp_attended_pairs(0, length);
     }
     return sum;
@@ -54,8 +54,8 @@ static size_t first_stages(const struct pp_split_request *q, size_t n,
 static void make_parts(struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
-    size_t first = pp_vision_first(q->model, 1);
-    size_t vision = pp_vision_n_units(q->model), language;
+    size_t first = pp_vision_first(q->shard.model, 1);
+    size_t vision = pp_vision_n_units(q->shard.model), language;
     size_t n = (size_t)q->encoder_ranks;
     language = run->n_units - vision;
     run->n_parts = 0;
@@ -91,7 +91,7 @@ static bool find_begin(const struct pp_split_run *run, size_t unit,
  * the second one. */
 static int parts_of_bounds(struct pp_split_run *run, struct pp_err *err)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     size_t first = pp_vision_first(m, 1), end = pp_vision_n_units(m);
     size_t second, language;
     bool begins = find_begin(run, first, &second), cut = false;
@@ -149,7 +149,7 @@ int pp_split_encoders(struct pp_split_run *run, struct pp_err *err)
                                "no rank is left for the language model");
     make_parts(run);
     if (run->request->bounds &&
-        run->request->model->encoders[1].kind != PP_VISION_NONE &&
+        run->request->shard.model->encoders[1].kind != PP_VISION_NONE &&
         parts_of_bounds(run, err))
         return -1;
     for (size_t k = 0; at && k < run->n_parts; k++) {
@@ -175,7 +175,7 @@ struct pp_layout pp_split_layout(const struct pp_split_run *run)
         rank += pp_mesh_ranks(&q->encoders[i]);
         row += q->encoders[i].pp;
     }
-    struct pp_mesh language = q->mesh;
+    struct pp_mesh language = q->shard.mesh;
     language.pp = run->graph.n_rows - row;
     l.components[l.n_components++] =
         (struct pp_layout_component){language, rank, row};
@@ -185,11 +185,11 @@ struct pp_layout pp_split_layout(const struct pp_split_run *run)
 void pp_split_set_features(struct pp_split_run *run, size_t rows)
 {
     const struct pp_split_request *q = run->request;
-    size_t first = pp_vision_first(q->model, 1);
-    size_t end = pp_vision_n_units(q->model);
+    size_t first = pp_vision_first(q->shard.model, 1);
+    size_t end = pp_vision_n_units(q->shard.model);
     if (run->n_parts < 3 && end > first)
         run->message_bytes[end - 1] += run->message_bytes[first - 1];
-    double row = (double)(q->model->hidden * run->backend.element_bytes);
+    double row = (double)(q->shard.model->hidden * run->backend.element_bytes);
     double least = INFINITY;
     if (q->encoders)
         least = run->taken_bytes = (double)pp_bytes_of_rows(row, rows);
@@ -231,7 +231,7 @@ void pp_split_set_messages(const struct pp_split_run *run, double *messages)
 
 size_t pp_split_held(const struct pp_split_run *run, size_t first, size_t end)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     size_t bytes = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
         if (pp_stage_holds(m, first, end - first, k))

@@ -240,7 +240,7 @@ static int try_placements(struct joint_search *x, bool any_placement,
     const struct pp_split_request *q = x->q;
     int64_t first = q->n_chunks ? q->n_chunks : 1;
     int64_t last = q->n_chunks ? q->n_chunks : PP_JOINT_CHUNKS;
-    int64_t n_units = (int64_t)pp_model_n_units(q->model);
+    int64_t n_units = (int64_t)pp_model_n_units(q->shard.model);
     for (int64_t c = first;
          c <= last && (c == first || c * q->n_ranks <= n_units); c++) {
         if ((any_placement || q->placement == PP_PLACEMENT_LOOP) &&

@@ -113,14 +113,13 @@ static void add_unit(const struct pp_split_run *run, size_t i,
                      struct pp_split_sum *sum)
 {
     const struct pp_split_request *q = run->request;
-    struct pp_unit_id u = pp_model_unit(q->model, i);
+    struct pp_unit_id u = pp_model_unit(q->shard.model, i);
     const struct pp_mesh own = pp_split_mesh(q, i);
-    struct pp_held held = pp_mesh_held(&own, q->model, u);
-    const struct pp_shard shard = pp_shard_of(q->model, &q->mesh);
+    struct pp_held held = pp_mesh_held(&own, q->shard.model, u);
     const struct pp_unit_rates rates =
-        pp_unit_rates(&shard, u, run->modes[i], &run->backend);
-    size_t rows =
-        pp_rank_rows(&q->mesh, &run->backend, (size_t)q->microbatch.tokens);
+        pp_unit_rates(&q->shard, u, run->modes[i], &run->backend);
+    size_t rows = pp_rank_rows(&q->shard.mesh, &run->backend,
+                               (size_t)q->microbatch.tokens);
     const struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, 0);
     /* The output gradients for W exist for one microbatch only, because 1F1B
      * runs W right after I. */
@@ -205,9 +204,9 @@ static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
 {
     for (size_t i = 0; i < PP_MAX_ENCODERS; i++) {
         bool apart = q->encoders && q->encoders[i].dp;
-        if (q->model->encoders[i].kind != PP_VISION_NONE &&
-            pp_mesh_check_encoder(apart ? &q->encoders[i] : NULL, &q->mesh,
-                                  q->model, i, err))
+        if (q->shard.model->encoders[i].kind != PP_VISION_NONE &&
+            pp_mesh_check_encoder(apart ? &q->encoders[i] : NULL,
+                                  &q->shard.mesh, q->shard.model, i, err))
             return -1;
     }
     return 0;
@@ -215,8 +214,8 @@ static int check_encoders(const struct pp_split_request *q, struct pp_err *err)
 
 int pp_split_check_meshes(const struct pp_split_request *q, struct pp_err *err)
 {
-    return pp_mesh_check(&q->mesh, q->model, (size_t)q->microbatch.seq_len,
-                         err) ||
+    return pp_mesh_check(&q->shard.mesh, q->shard.model,
+                         (size_t)q->microbatch.seq_len, err) ||
                    check_encoders(q, err)
                ? -1
                : 0;
@@ -262,7 +261,7 @@ void pp_split_plan_finish(struct pp_split_plan *plan)
 enum pp_recompute pp_split_stage_mode(const struct pp_split_plan *plan,
                                       int stage)
 {
-    const struct pp_model *m = plan->run.request->model;
+    const struct pp_model *m = plan->run.request->shard.model;
     for (size_t i = pp_split_first(plan, stage); i < pp_split_end(plan, stage);
          i++)
         if (pp_model_unit(m, i).kind == PP_UNIT_LAYER)
@@ -298,7 +297,7 @@ static bool would_fit(const struct pp_split_plan *plan, int64_t n_ranks, int dp,
     struct pp_err refusal = {0};
     other.n_ranks = n_ranks;
     other.n_microbatches = plan->run.n_microbatches;
-    other.mesh.dp = dp;
+    other.shard.mesh.dp = dp;
     other.shortest = true;
     other.fit_only = true;
     if (r != q->recompute) {
@@ -322,7 +321,7 @@ static const char *find_recompute(const struct pp_split_plan *plan)
     const struct pp_split_request *q = plan->run.request;
     bool any = plan->run.simulated && !q->recompute_auto; /* it tried all */
     for (int r = (int)q->recompute + 1; any && r < PP_N_RECOMPUTES; r++)
-        if (would_fit(plan, q->n_ranks, q->mesh.dp, (enum pp_recompute)r))
+        if (would_fit(plan, q->n_ranks, q->shard.mesh.dp, (enum pp_recompute)r))
             return pp_recompute_names[r];
     return NULL;
 }
@@ -333,7 +332,7 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
 {
     const struct pp_split_request *q = plan->run.request;
     const struct pp_graph *g = &plan->graph;
-    struct pp_mesh of[2] = {q->mesh};
+    struct pp_mesh of[2] = {q->shard.mesh};
     of[0].dp = dp;
     of[1] = pp_mesh_of(&of[0], true);
     for (int r = 0; r < g->n_rows; r++) {
@@ -344,7 +343,7 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
                  i++)
                 if (g->stages[s].row == r)
                     bytes += (double)pp_state_sum(pp_split_state(
-                        q, &of[i < pp_vision_n_units(q->model)], i));
+                        q, &of[i < pp_vision_n_units(q->shard.model)], i));
         if (bytes > (double)q->memory_bytes)
             return false;
     }
@@ -356,7 +355,7 @@ static bool split_fits(const struct pp_split_plan *plan, int dp)
 static int64_t find_replicas(const struct pp_split_plan *plan)
 {
     const struct pp_split_request *q = plan->run.request;
-    int dp = q->mesh.dp;
+    int dp = q->shard.mesh.dp;
     int low = 1, high = MAX_REPLICAS / dp;
     if (q->encoders || high < 2 || !split_fits(plan, high * dp))
         return 0; /* an encoder that is apart has a dp of its own */
@@ -388,7 +387,7 @@ static int64_t find_ranks(const struct pp_split_plan *plan)
         return 0;
     while (++n <= q->n_ranks + MAX_TRIES && n * q->n_chunks <= MAX_STAGES &&
            n * q->n_chunks <= (int64_t)plan->run.n_units)
-        if (would_fit(plan, n, q->mesh.dp, q->recompute))
+        if (would_fit(plan, n, q->shard.mesh.dp, q->recompute))
             return n;
     return 0;
 }

@@ -24,10 +24,10 @@
 
 /* The problem. All pointers are borrowed. */
 struct pp_split_request {
-    const struct pp_model *model;
+    struct pp_shard shard; /* of a rank of the language model; pp of its mesh
+                              is not read */
     const struct pp_precision *precision;
-    bool gpu;            /* the device; false: the CPU */
-    struct pp_mesh mesh; /* pp is not read */
+    bool gpu; /* the device; false: the CPU */
     /* The meshes of encoders with ranks of their own, which are the first
      * encoder_ranks pipeline ranks; NULL: they have none. */
     const struct pp_mesh *encoders;

@@ -123,7 +123,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
     if (pp_split_encoders(run, err))
         return -1;
     run->graph.n_slices = run->kind->slices ? run->kind->slices : 1;
-    run->graph.resident = pp_mesh_resident(&q->mesh);
+    run->graph.resident = pp_mesh_resident(&q->shard.mesh);
     for (size_t k = 0; q->encoders && k + 1 < run->n_parts; k++)
         if (!run->graph.resident)
             run->graph.resident = pp_mesh_resident(&q->encoders[k]);
@@ -154,7 +154,7 @@ static int set_schedule(struct pp_split_run *run, struct pp_err *err)
  */
 static int tied_stage(const struct pp_split_run *run, const size_t *bounds)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     int s = (int)run->n_stages - 1;
     while (bounds && !m->tied && bounds[s] > run->n_units - 1 - m->n_mtp)
         s--;
@@ -167,8 +167,7 @@ static size_t tied_elements(const struct pp_split_run *run,
                             const size_t *bounds, int rank, int copy)
 {
     const struct pp_graph *g = &run->graph;
-    const struct pp_model *m = run->request->model;
-    const struct pp_shard shard = pp_shard_of(m, &run->request->mesh);
+    const struct pp_model *m = run->request->shard.model;
     int first = copy * (int)run->n_stages,
         last = first + tied_stage(run, bounds);
     if ((!m->tied && !m->n_mtp) || m->table || last >= g->n_stages ||
@@ -177,7 +176,7 @@ static size_t tied_elements(const struct pp_split_run *run,
         return 0;
     int embed = g->stages[first].row, head = g->stages[last].row;
     return embed != head && (rank == embed || rank == head)
-               ? pp_shard_words(&shard) * m->hidden
+               ? pp_shard_words(&run->request->shard) * m->hidden
                : 0;
 }
 
@@ -194,7 +193,7 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
                           int r)
 {
     const struct pp_split_request *q = run->request;
-    const struct pp_model *m = q->model;
+    const struct pp_model *m = q->shard.model;
     const struct pp_layout l = pp_split_layout(run);
     const struct pp_mesh *x = &l.components[pp_layout_component(&l, r)].mesh;
     if (m->table)
@@ -206,9 +205,9 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         .n_tensors = run->n_tensors,
         .n_params = run->n_elements,
         .n_owners = pp_mesh_most_owners(x),
-        .n_losses = (size_t)(run->n_microbatches * q->mesh.dp),
+        .n_losses = (size_t)(run->n_microbatches * q->shard.mesh.dp),
         .n_metrics =
-            q->scores_rows ? PP_SCORING_METRICS * (size_t)q->mesh.cp : 0,
+            q->scores_rows ? PP_SCORING_METRICS * (size_t)q->shard.mesh.cp : 0,
         .n_ranks = (size_t)pp_layout_ranks(&l),
         .tied = {tied_elements(run, bounds, r, 0),
                  tied_elements(run, bounds, r, 1)},
@@ -222,7 +221,7 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
         if (v->kind != PP_VISION_NONE)
             pp_count_images(&c, &l, r, k, pp_vision_merge_any(v),
                             pp_vision_states(v),
-                            pp_vision_rank_images(v) * pp_vision_out_tokens(v));
+                            pp_vision_features(&q->shard, k));
     }
     return (double)pp_table_bytes(&c, &run->backend);
 }
@@ -230,8 +229,8 @@ static double table_bytes(const struct pp_split_run *run, const size_t *bounds,
 double pp_split_run_tables(const struct pp_split_run *run, const size_t *bounds,
                            int rank)
 {
-    return run->request->model->n_mtp ? table_bytes(run, bounds, rank)
-                                      : run->tables[rank];
+    return run->request->shard.model->n_mtp ? table_bytes(run, bounds, rank)
+                                            : run->tables[rank];
 }
 
 static int init_memory(struct pp_split_run *run, struct pp_err *err)
@@ -282,11 +281,11 @@ int pp_split_run_init(struct pp_split_run *run,
 {
     *run =
         (struct pp_split_run){.request = q,
-                              .n_units = pp_model_n_units(q->model),
+                              .n_units = pp_model_n_units(q->shard.model),
                               .n_microbatches = q->n_microbatches,
                               .memory_bytes = q->memory_bytes,
-                              .n_tensors = pp_model_n_tensors(q->model),
-                              .n_elements = pp_model_n_elements(q->model),
+                              .n_tensors = pp_model_n_tensors(q->shard.model),
+                              .n_elements = pp_model_n_elements(q->shard.model),
                               .backend = pp_backend_of(q->precision, !q->gpu),
                               .shortest = q->shortest && !q->bounds};
     if (set_schedule(run, err))
@@ -338,7 +337,7 @@ int pp_split_run_take(struct pp_split_run *run, struct pp_schedule *s,
 
 static bool is_frozen(const struct pp_split_run *run, size_t from, size_t to)
 {
-    const struct pp_model *m = run->request->model;
+    const struct pp_model *m = run->request->shard.model;
     bool frozen = from < to;
     for (size_t i = from; i < to && frozen; i++)
         frozen = pp_unit_role(m, pp_model_unit(m, i)) != PP_ROLE_TRAINED;
@@ -351,7 +350,7 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
     struct pp_graph *g = &run->graph;
     struct pp_schedule s = {0};
     struct pp_makespan makespan = {0};
-    if (!run->request->model->roles)
+    if (!run->request->shard.model->roles)
         return 0;
     bool any = false;
     for (int k = 0; k < g->n_stages; k++) {

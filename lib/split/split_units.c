@@ -14,31 +14,31 @@ struct pp_split_unit {
 
 struct pp_mesh pp_split_mesh(const struct pp_split_request *q, size_t i)
 {
-    const struct pp_unit_id u = pp_model_unit(q->model, i);
+    const struct pp_unit_id u = pp_model_unit(q->shard.model, i);
     bool encodes = pp_unit_is_vision(u);
     bool apart = encodes && q->encoders && q->encoders[u.encoder].dp;
-    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->mesh, encodes);
+    return apart ? q->encoders[u.encoder] : pp_mesh_of(&q->shard.mesh, encodes);
 }
 
 struct pp_state_bytes pp_split_state(const struct pp_split_request *q,
                                      const struct pp_mesh *mesh, size_t i)
 {
-    struct pp_unit_id u = pp_model_unit(q->model, i);
-    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->model, u), q->precision);
+    struct pp_unit_id u = pp_model_unit(q->shard.model, i);
+    return pp_state_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
+                          q->precision);
 }
 
 size_t pp_split_gathered(const struct pp_split_request *q,
                          const struct pp_mesh *mesh, size_t i)
 {
-    struct pp_unit_id u = pp_model_unit(q->model, i);
-    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->model, u),
+    struct pp_unit_id u = pp_model_unit(q->shard.model, i);
+    return pp_gathered_bytes(mesh, pp_mesh_held(mesh, q->shard.model, u),
                              q->precision);
 }
 
 static struct pp_cost_source cost_source(const struct pp_split_request *q)
 {
-    return (struct pp_cost_source){.model = q->model,
-                                   .mesh = &q->mesh,
+    return (struct pp_cost_source){.shard = &q->shard,
                                    .measured =
                                        q->profile ? q->profile->units : NULL,
                                    .seq_len = (double)q->microbatch.seq_len};
@@ -73,20 +73,21 @@ size_t pp_split_rows(const struct pp_split_run *run)
 {
     const struct pp_split_request *q = run->request;
     int64_t n = run->graph.n_slices;
-    return pp_rank_rows(&q->mesh, &run->backend,
+    return pp_rank_rows(&q->shard.mesh, &run->backend,
                         (size_t)((q->microbatch.tokens + n - 1) / n));
 }
 
 static struct pp_unit_bytes unit_bytes(const struct pp_split_run *run, size_t i)
 {
     const struct pp_split_request *q = run->request;
-    const struct pp_shard shard = pp_shard_of(q->model, &q->mesh);
-    const struct pp_unit_rates rates = pp_unit_rates(
-        &shard, pp_model_unit(q->model, i), run->modes[i], &run->backend);
+    const struct pp_unit_rates rates =
+        pp_unit_rates(&q->shard, pp_model_unit(q->shard.model, i),
+                      run->modes[i], &run->backend);
     size_t rows = pp_split_rows(run);
     size_t context =
         run->graph.n_slices > 1 ? (size_t)q->microbatch.seq_len : 0;
-    return pp_unit_bytes(&rates, rows, pp_copied_keys(&q->mesh, rows, context));
+    return pp_unit_bytes(&rates, rows,
+                         pp_copied_keys(&q->shard.mesh, rows, context));
 }
 
 double pp_split_unit_output(const struct pp_split_run *run, size_t i)
@@ -110,7 +111,7 @@ static void set_state(struct pp_split_run *run, size_t i)
     const struct pp_split_request *q = run->request;
     const struct pp_mesh mesh = pp_split_mesh(q, i);
     const struct pp_held held =
-        pp_mesh_held(&mesh, q->model, pp_model_unit(q->model, i));
+        pp_mesh_held(&mesh, q->shard.model, pp_model_unit(q->shard.model, i));
     const struct pp_state_bytes s = pp_state_bytes(&mesh, held, q->precision);
     run->bytes[i][PP_UNIT_WHOLE] =
         (double)pp_gathered_bytes(&mesh, held, q->precision);

@@ -239,7 +239,8 @@ void rig_init_mode(struct rig *r, const struct pp_shard *s,
     r->l.unit.kind = kind;
     r->l.rows = pp_unit_rows(r->l.unit);
     r->l.env = &r->env;
-    r->env.shard = pp_shard_of(&r->m, &s->mesh);
+    r->env.shard = *s;
+    r->env.shard.model = &r->m;
     r->env.kernels = k;
     r->env.exchange = pp_attention_exchange(1, &(struct pp_mesh){.cp = 1});
     r->tower_env = r->env;

@@ -213,8 +213,6 @@ static struct pp_model model_of_images(enum pp_vision_kind vision,
         .projector_gelu = PP_GELU_ERF,
         .norm_eps = 1e-5,
         .patches = 8,
-        .n_images = 1,
-        .seq_len = 8,
     };
     return kind == PP_UNIT_PROJECTOR ? m : pp_vision_tower(&m, 0);
 }
@@ -264,6 +262,7 @@ static struct pp_shard shard_of(const struct pp_model *m,
 {
     struct pp_shard s = pp_shard_whole(m);
     s.mesh.expert_capacity = v->capacity;
+    s.images[0].seq_len = 8;
     return s;
 }
 

@@ -391,8 +391,6 @@ static bool run(const struct subject *x, const struct topology *t,
                 !pp_freeze_units(&m, t->freeze, frozen, &err);
     pp_model_roles(&m, frozen, roles);
     m.roles = roles;
-    for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        m.encoders[k].tp = (size_t)t->encoder[encoder_rows(t) ? k : 0].tp;
     divide(&m, t, stages);
     good = good && !build(&m, t, stages, &a, &graph, &err) &&
            !pp_schedule_init(&s, &graph, t->kind, microbatches, &err);

@@ -135,21 +135,23 @@ static void test_features(void)
                             .hidden = 12,
                             .n_heads = 4,
                             .merge = 1,
-                            .patches = 4,
-                            .n_images = 8,
-                            .seq_len = 32};
+                            .patches = 4};
+    struct pp_shard s = pp_shard_whole(&m);
+    struct pp_image_load *of = &s.images[0];
+    of->n_images = 8;
+    of->seq_len = 32;
     double token[2];
     for (int k = 0; k < 2; k++) {
         struct pp_mesh *x = &l.components[0].mesh;
         x->encoder_tp = k ? 4 : 0;
-        pp_layout_divide_images(&l, 0, v);
-        const struct pp_shard s = pp_shard_of(&m, x);
+        pp_layout_divide_images(&l, 0, of);
+        s.mesh = *x;
         token[k] =
             pp_unit_rates(&s, embed, PP_RECOMPUTE_NONE, &b).workspace.token;
     }
     is_int((long long)(token[1] - token[0]), (long long)(2 * 4 * m.hidden * 4),
            "room for the features of four microbatches, twice");
-    is_int((long long)pp_vision_rank_images(v), 32, "of all images");
+    is_int((long long)pp_vision_rank_images(of), 32, "of all images");
 }
 
 /* The head holds two activations, a block of logits with rows of x and dx, and

@@ -43,6 +43,19 @@ static const struct pp_model qwen3 = {
     .qk_norm = true,
 };
 
+static struct pp_flops flops_of(const struct pp_model *m, struct pp_unit_id u)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_fwd_flops(&s, u);
+}
+
+static struct pp_cost cost_of(const struct pp_model *m, struct pp_unit_id u,
+                              enum pp_recompute r, double seq_len)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_cost(&s, u, r, seq_len);
+}
+
 static void test_names(void)
 {
     static const char *const names[] = {"model.embed_tokens", "model.layers.0",
@@ -171,22 +184,22 @@ static void test_costs(void)
 {
     struct pp_unit_id layer = {PP_UNIT_LAYER, 0}, head = {PP_UNIT_HEAD, 0};
     struct pp_unit_id embed = {PP_UNIT_EMBED, 0}, norm = {PP_UNIT_NORM, 0};
-    struct pp_flops f = pp_unit_fwd_flops(&llama, layer);
+    struct pp_flops f = flops_of(&llama, layer);
     /* Two operations for each element of each matrix. */
     is_near(f.per_token,
             2.0 * (2048 * (2048 + 1024) + 2048 * 2048 + 3 * 2048 * 8192), 0,
             "products of a layer");
     is_near(f.per_pair, 4 * 2048, 0, "scores and values of each pair");
-    struct pp_cost c = pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 1);
+    struct pp_cost c = cost_of(&llama, layer, PP_RECOMPUTE_NONE, 1);
     is_near(c.weight_grad, f.per_token, 0, "W has only products");
     is_near(c.forward, f.per_token + f.per_pair, 0, "one token, one pair");
     is_near(c.input_grad, f.per_token + 2.5 * f.per_pair, 0,
             "I recomputes the scores");
-    is_near(pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 4095).forward,
+    is_near(cost_of(&llama, layer, PP_RECOMPUTE_NONE, 4095).forward,
             f.per_token + 2048 * f.per_pair, 0, "half the length on average");
-    is_near(pp_cost_total(pp_unit_cost(&llama, head, PP_RECOMPUTE_NONE, 4096)),
+    is_near(pp_cost_total(cost_of(&llama, head, PP_RECOMPUTE_NONE, 4096)),
             4 * 2.0 * 2048 * 128256, 0, "the head is four products");
-    c = pp_unit_cost(&llama, head, PP_RECOMPUTE_NONE, 4096);
+    c = cost_of(&llama, head, PP_RECOMPUTE_NONE, 4096);
     ok(c.input_grad == 2 * c.forward && c.weight_grad == 2 * c.forward,
        "and five where I and W are apart");
     c = pp_cost_measured(5, 9, 7, true);
@@ -197,12 +210,12 @@ static void test_costs(void)
             "and no more than the shorter of them");
     is_near(pp_cost_measured(5, 9, 7, false).backward, 16, 0,
             "where nothing is made twice, nothing");
-    c = pp_unit_cost(&llama, layer, PP_RECOMPUTE_NONE, 1);
+    c = cost_of(&llama, layer, PP_RECOMPUTE_NONE, 1);
     is_near(c.backward, c.input_grad + c.weight_grad, 0,
             "a layer's B is its I and W");
     double small =
-        pp_cost_total(pp_unit_cost(&llama, embed, PP_RECOMPUTE_NONE, 4096)) +
-        pp_cost_total(pp_unit_cost(&llama, norm, PP_RECOMPUTE_NONE, 4096));
+        pp_cost_total(cost_of(&llama, embed, PP_RECOMPUTE_NONE, 4096)) +
+        pp_cost_total(cost_of(&llama, norm, PP_RECOMPUTE_NONE, 4096));
     ok(small > 0 && small < pp_cost_total(c) / 100,
        "embedding and norm cost something, and little");
 }
@@ -232,8 +245,8 @@ static void test_recompute(void)
             is_int((long long)saved_width(&llama, layer, r, b), *w[b], name);
         is_int((long long)saved_width(&llama, head, r, PP_SAVED_ACT_W), 2050,
                "recomputation leaves the head alone");
-        struct pp_cost none = pp_unit_cost(&llama, layer, 0, 1023);
-        struct pp_cost c = pp_unit_cost(&llama, layer, r, 1023);
+        struct pp_cost none = cost_of(&llama, layer, 0, 1023);
+        struct pp_cost c = cost_of(&llama, layer, r, 1023);
         double pairs = 512 * 4 * 2048.0;
         double again =
             i == 0 ? pairs : none.forward - 2.0 * 2048 * 8192; /* down */

@@ -16,6 +16,26 @@
 static char dir[] = "/tmp/pp-planned-XXXXXX";
 static char path[PATH_MAX];
 
+static struct pp_flops flops_of(const struct pp_model *m, struct pp_unit_id u)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_fwd_flops(&s, u);
+}
+
+static struct pp_cost cost_of(const struct pp_model *m, struct pp_unit_id u,
+                              enum pp_recompute r, double seq_len)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_cost(&s, u, r, seq_len);
+}
+
+static struct pp_flops again_of(const struct pp_model *m, struct pp_unit_id u,
+                                enum pp_recompute r)
+{
+    const struct pp_shard s = pp_shard_whole(m);
+    return pp_unit_recompute_flops(&s, u, r);
+}
+
 static bool read_text(const char *text, struct pp_model *m, const char *want)
 {
     struct pp_err err = {0};
@@ -139,15 +159,15 @@ static void test_flops(void)
     struct pp_model m;
     struct pp_unit_id layer = {PP_UNIT_LAYER, 5};
     read_text(MIXTRAL_8X7B, &m, NULL);
-    struct pp_flops f = pp_unit_fwd_flops(&m, layer);
+    struct pp_flops f = flops_of(&m, layer);
     is_near(f.per_token,
             2.0 * (4096 * (2 * 4096 + 2 * 1024) + 8 * 4096 +
                    2 * 3 * 4096.0 * 14336),
             0, "two experts of eight, and the router");
     read_text(DEEPSEEK_V3, &m, NULL);
-    is_near(pp_unit_fwd_flops(&m, layer).per_pair, 2.0 * 128 * (192 + 128), 0,
+    is_near(flops_of(&m, layer).per_pair, 2.0 * 128 * (192 + 128), 0,
             "scores are wider than values");
-    is_near(pp_unit_fwd_flops(&m, layer).per_token,
+    is_near(flops_of(&m, layer).per_token,
             2.0 * (7168 * 1536 + 1536 * 24576 + 7168 * 576 + 512 * 32768 +
                    16384 * 7168 + 256 * 7168 + 9 * 3 * 7168.0 * 2048),
             0, "low-rank products, eight experts and the shared one");
@@ -156,8 +176,8 @@ static void test_flops(void)
            "the first layers are dense");
     read_text(OSS(24, 32), &m, NULL);
     struct pp_unit_id even = {PP_UNIT_LAYER, 4};
-    is_int((long long)pp_unit_fwd_flops(&m, even).window, 128, "a window");
-    is_int((long long)pp_unit_fwd_flops(&m, layer).window, 0,
+    is_int((long long)flops_of(&m, even).window, 128, "a window");
+    is_int((long long)flops_of(&m, layer).window, 0,
            "every second layer has no window");
     /* Positions 1, 2 and 3 attend 1, 2 and 3; the other five attend 3 each. */
     is_near(pp_attended_pairs(3, 8), (1 + 2 + 3 + 5 * 3) / 8.0, 0,
@@ -165,8 +185,8 @@ static void test_flops(void)
     is_near(pp_attended_pairs(8, 8), 4.5, 0,
             "a window as long as the sequence");
     is_near(pp_attended_pairs(0, 8), 4.5, 0, "no window");
-    double wide = pp_cost_total(pp_unit_cost(&m, layer, 0, 65536));
-    double narrow = pp_cost_total(pp_unit_cost(&m, even, 0, 65536));
+    double wide = pp_cost_total(cost_of(&m, layer, 0, 65536));
+    double narrow = pp_cost_total(cost_of(&m, even, 0, 65536));
     ok(wide > 2 * narrow, "long sequences cost little in a window");
 }
 
@@ -203,13 +223,12 @@ static void test_recompute(void)
            4096 + 2 * 4, "the input, and where tokens went");
     is_int((long long)saved_width(&m, layer, PP_RECOMPUTE_FULL, PP_SAVED_ACT_I),
            8, "the router's probabilities until I");
-    struct pp_flops all = pp_unit_fwd_flops(&m, layer);
-    struct pp_flops again =
-        pp_unit_recompute_flops(&m, layer, PP_RECOMPUTE_FULL);
+    struct pp_flops all = flops_of(&m, layer);
+    struct pp_flops again = again_of(&m, layer, PP_RECOMPUTE_FULL);
     ok(again.per_token == all.per_token - 2.0 * 4096 * (2 * 14336 + 8) &&
            again.per_pair == all.per_pair,
        "neither the router nor the last products of experts");
-    again = pp_unit_recompute_flops(&m, layer, PP_RECOMPUTE_SELECTIVE);
+    again = again_of(&m, layer, PP_RECOMPUTE_SELECTIVE);
     ok(again.per_token == 0 && again.per_pair == all.per_pair,
        "selective makes attention again");
 }

@@ -36,9 +36,8 @@ static void make_table(struct table *x, uint64_t key)
     x->model = (struct pp_model){
         .architecture = PP_TABLE, .n_layers = N_UNITS - 2, .table = &x->units};
     x->request = (struct pp_split_request){
-        .model = &x->model,
+        .shard = pp_shard_whole(&x->model),
         .precision = &pp_precisions[0],
-        .mesh = {1, 1, 1, 1, 1},
         .microbatch = {.tokens = TOKENS, .seq_len = TOKENS},
         .n_ranks = N_RANKS,
         .n_microbatches = M,

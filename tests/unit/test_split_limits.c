@@ -113,9 +113,8 @@ static bool make_table(struct table *x, const struct kind *kind, uint64_t key)
     x->model = (struct pp_model){
         .architecture = PP_TABLE, .n_layers = N_UNITS - 2, .table = &x->units};
     x->request = (struct pp_split_request){
-        .model = &x->model,
+        .shard = pp_shard_whole(&x->model),
         .precision = &pp_precisions[0],
-        .mesh = {1, 1, 1, 1, 1},
         .microbatch = {.tokens = 16, .seq_len = 16},
         .n_ranks = kind->p,
         .n_chunks = kind->c,

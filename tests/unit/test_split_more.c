@@ -59,9 +59,8 @@ static void make(struct fixture *x, const struct model *of, uint64_t key)
                                  .n_layers = of->n_units - 2,
                                  .table = &x->table};
     x->request = (struct pp_split_request){
-        .model = &x->model,
+        .shard = pp_shard_whole(&x->model),
         .precision = &pp_precisions[0],
-        .mesh = {1, 1, 1, 1, 1},
         .microbatch = {.tokens = 16, .seq_len = 16},
         .n_ranks = of->p,
         .n_chunks = of->c,

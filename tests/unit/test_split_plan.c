@@ -25,9 +25,8 @@ static const char *const names[N_UNITS] = {"a", "b", "c", "d",
 static struct pp_split_request request_for(const struct pp_model *m)
 {
     return (struct pp_split_request){
-        .model = m,
+        .shard = pp_shard_whole(m),
         .precision = &pp_precisions[0],
-        .mesh = {1, 1, 1, 1, 1},
         .microbatch = {.tokens = 16, .seq_len = 16},
         .n_ranks = 3,
         .n_chunks = 1,
@@ -95,7 +94,7 @@ static bool is_layout(const size_t *bounds, size_t n)
 static struct answer best_of_all(const struct pp_split_request *q, size_t n,
                                  size_t *bounds, size_t s)
 {
-    size_t n_units = pp_model_n_units(q->model);
+    size_t n_units = pp_model_n_units(q->shard.model);
     struct answer best = {INFINITY, false};
     if (s == n - 1) {
         struct pp_split_request one = *q;
@@ -385,7 +384,7 @@ static struct answer best_modes(struct pp_split_request q)
 {
     struct answer best = {INFINITY, false};
     enum pp_recompute modes[2];
-    size_t bounds[] = {0, 0, pp_model_n_units(q.model)};
+    size_t bounds[] = {0, 0, pp_model_n_units(q.shard.model)};
     size_t first = q.bounds ? q.bounds[1] : 1;
     size_t last = q.bounds ? q.bounds[1] : bounds[2] - 1;
     q.bounds = bounds;
@@ -475,7 +474,7 @@ static bool fits_with(struct pp_split_request q, int64_t n_ranks, int64_t dp,
                       enum pp_recompute r)
 {
     q.n_ranks = n_ranks;
-    q.mesh.dp = (int)dp;
+    q.shard.mesh.dp = (int)dp;
     q.recompute = r;
     return answer_of(&q).fits;
 }

@@ -101,28 +101,32 @@ static size_t most_of(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* Returns the model with the images of the largest microbatch of a pass. */
-static struct pp_model loaded_model(const struct pp_job *j,
+/* Returns the shard of a rank of the language model, with the images of the
+ * largest microbatch of a pass. */
+static struct pp_shard loaded_shard(const struct pp_job *j,
                                     enum pp_job_pass pass)
 {
     const struct pp_layout l = pp_job_layout(j);
-    struct pp_model m = *j->model;
     const struct pp_packed *p = data_of(j, pass);
-    for (size_t k = 0;
-         k < PP_MAX_ENCODERS && m.encoders[k].kind != PP_VISION_NONE; k++) {
-        struct pp_vision *v = &m.encoders[k];
+    struct pp_shard s = pp_shard_of(j->model, &pp_layout_language(&l)->mesh);
+    for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
+        const struct pp_vision *v = &j->model->encoders[k];
+        struct pp_image_load *load = &s.images[k];
+        if (v->kind == PP_VISION_NONE)
+            break;
         const enum pp_modality modality = pp_vision_modality(v);
         const size_t most = p->streams[modality].max_items;
-        pp_layout_divide_images(&l, k, v);
-        v->n_images = most;
+        pp_layout_divide_images(&l, k, load);
+        load->n_images = most;
         if (!v->fixed_size) { /* one image of all patches for each rank */
-            v->patches = pp_items_most(p, modality, v->makers, v->lanes);
-            v->n_images = most ? v->makers : 0;
-            v->lanes = 1;
+            load->patches =
+                pp_items_most(p, modality, load->makers, load->lanes);
+            load->n_images = most ? load->makers : 0;
+            load->lanes = 1;
         }
-        v->seq_len = most_of(pp_job_room(j, pass), 1);
+        load->seq_len = most_of(pp_job_room(j, pass), 1);
     }
-    return m;
+    return s;
 }
 
 /* Reports whether a stage takes its input over a bridge: at most a feature for
@@ -143,14 +147,14 @@ static bool plays_generator(const struct pp_layout *l, int row)
 }
 
 /* Returns the room for features that a stage holds, in its workspace. */
-static size_t held_bytes(const struct pp_model *m,
+static size_t held_bytes(const struct pp_shard *shard,
                          const struct pp_unit_range *u,
                          const struct pp_backend *b, size_t rows)
 {
-    double rate = pp_stage_held_rate(m, u->first, u->n);
+    double rate = pp_stage_held_rate(shard, u->first, u->n);
     bool holds = false; /* data without images have a line too */
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        holds |= pp_stage_holds(m, u->first, u->n, k);
+        holds |= pp_stage_holds(shard->model, u->first, u->n, k);
     return holds ? pp_line_bytes(
                        pp_bytes_of_rows(rate * (double)b->element_bytes, rows))
                  : 0;
@@ -173,17 +177,17 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
     struct pp_backend b = pp_kernels_backend(j->kernels, device_of(j)->is_host);
     size_t slices = (size_t)g->n_slices, room = pp_job_room(j, pass);
     const struct pp_layout l = pp_job_layout(j);
-    const struct pp_mesh mesh = pp_layout_language(&l)->mesh;
-    const struct pp_model m = loaded_model(j, pass);
+    const struct pp_shard language = loaded_shard(j, pass);
+    const struct pp_mesh mesh = language.mesh;
     size_t of_language = pp_rank_rows(&mesh, &b, (room + slices - 1) / slices);
     size_t copied = pp_copied_keys(
         &mesh, of_language, slices > 1 ? data_of(j, pass)->max_seqlen : 0);
     for (int s = 0; s < g->n_stages; s++) {
         const struct pp_unit_range *u = &j->stages[s];
         bool generates = plays_generator(&l, g->stages[s].row);
-        const struct pp_mesh played = row_mesh(j, g->stages[s].row);
-        const struct pp_shard own =
-            pp_shard_of(&m, generates ? &played : &mesh);
+        struct pp_shard own = language;
+        if (generates)
+            own.mesh = row_mesh(j, g->stages[s].row);
         size_t rows =
             generates ? pp_rank_rows(&own.mesh, &b,
                                      pp_job_row_room(j, pass, g->stages[s].row))
@@ -191,19 +195,19 @@ void pp_job_sizes(const struct pp_job *j, enum pp_job_pass pass,
         out[s] = (struct pp_stage_bytes){.routed = mesh.expert_capacity > 0};
         for (size_t i = u->first; i < u->first + u->n; i++) {
             struct pp_unit_rates rates = pp_unit_rates(
-                &own, pp_model_unit(&m, i), pp_job_recompute(j, s), &b);
+                &own, pp_model_unit(j->model, i), pp_job_recompute(j, s), &b);
             struct pp_unit_bytes bytes = pp_unit_bytes(&rates, rows, copied);
             pp_stage_bytes_add(&out[s], bytes.act, bytes.workspace);
             out[s].weights += gathered_bytes(j, g->stages[s].row, i);
         }
         out[s].output = pp_bytes_of_rows(
-            pp_stage_edges_rate(&m, u->first, u->n) * (double)b.element_bytes,
+            pp_stage_edges_rate(&own, u->first, u->n) * (double)b.element_bytes,
             rows);
-        out[s].workspace += held_bytes(&m, u, &b, rows);
+        out[s].workspace += held_bytes(&own, u, &b, rows);
         out[s].parts = takes_parts(j, s);
         if (takes_bridge(g, &l, s))
-            out[s].input =
-                pp_bytes_of_rows((double)(m.hidden * b.element_bytes), rows);
+            out[s].input = pp_bytes_of_rows(
+                (double)(j->model->hidden * b.element_bytes), rows);
     }
 }
 
@@ -292,10 +296,8 @@ static size_t most_features(const struct pp_job *j, size_t encoder)
     for (int pass = PP_PASS_TRAIN; pass <= PP_PASS_FORWARD; pass++) {
         if (!used[pass])
             continue;
-        const struct pp_model m = loaded_model(j, (enum pp_job_pass)pass);
-        const struct pp_vision *v = &m.encoders[encoder];
-        most =
-            most_of(most, pp_vision_rank_images(v) * pp_vision_out_tokens(v));
+        const struct pp_shard of = loaded_shard(j, (enum pp_job_pass)pass);
+        most = most_of(most, pp_vision_features(&of, encoder));
     }
     return most;
 }

@@ -137,6 +137,8 @@ static int place_unit(struct pp_parameters *p, struct offsets *offsets,
     size_t owned = 0, n_slots = pp_table_slots(table, n_rows);
     bool trained = pp_unit_role(m, id) == PP_ROLE_TRAINED;
     bool encoder = p->encoder_apart && pp_unit_is_vision(id);
+    if (p->whole_encoders && pp_unit_is_vision(id))
+        pp_table_undivide(table, n_rows);
     const struct pp_shares *mine = encoder ? &p->encoder : &p->shares;
     bool experts_apart = p->ep > 1 || p->experts_whole;
     for (size_t slot = 0; slot < n_slots; slot++) {
@@ -271,6 +273,7 @@ int pp_parameters_init_on(struct pp_parameters *p, const struct pp_model *m,
                                 .shares = at_least_one(where->shares),
                                 .encoder = at_least_one(where->encoder),
                                 .encoder_apart = where->encoder.tp > 0,
+                                .whole_encoders = where->whole_encoders,
                                 .experts = at_least_one(where->experts),
                                 .experts_whole = where->experts.tp > 0,
                                 .ep = where->ep ? where->ep : 1};

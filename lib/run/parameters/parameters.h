@@ -81,6 +81,7 @@ struct pp_parameters {
     struct pp_shares encoder;  /* of an encoder; the same, unless it has its own
                                   division of these ranks */
     bool encoder_apart;        /* it has */
+    bool whole_encoders;       /* every rank has all of an encoder's tensors */
     struct pp_shares experts;  /* of whole experts */
     bool experts_whole;        /* tensor-parallel ranks divide no expert */
     size_t ep;                 /* expert-parallel ranks */
@@ -122,6 +123,7 @@ struct pp_parameter_memory {
     struct pp_shares shares;
     struct pp_shares encoder; /* of an encoder with its own division of the
                                  ranks; tp 0: it has none */
+    bool whole_encoders;      /* ranks divide no tensor of an encoder */
     struct pp_shares experts; /* of whole experts: all ranks of a row have a
                                  number; tp 0: experts are divided */
     bool divided;             /* the owners divide the weights too */

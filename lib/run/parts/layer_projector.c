@@ -36,7 +36,7 @@ static struct projector projector_of(const struct pp_call *c)
                           .states = pp_vision_states(v),
                           .patch = v->hidden};
     size_t in = p.merge * p.states * p.patch;
-    size_t middle = pools ? in : pp_vision_middle(c->m, v) / pp_vision_tp(v);
+    size_t middle = pools ? in : pp_vision_middle(c->m, v) / pp_env_tp(c->env);
     p.first = (struct pp_product){PP_P_LINEAR1, PP_P_LINEAR1_BIAS, in, middle};
     p.last = (struct pp_product){PP_P_LINEAR2, PP_P_LINEAR2_BIAS, middle, c->C};
     p.last_x = c->s[pools ? PP_S_FEATURES : PP_S_PROJECTED_ACT];

@@ -24,7 +24,8 @@
 static void find_share(const struct pp_model *m, struct pp_unit_id u,
                        enum pp_layer_time time, double share[2])
 {
-    struct pp_flops f = pp_unit_fwd_flops(m, u);
+    const struct pp_shard all = pp_shard_whole(m);
+    struct pp_flops f = pp_unit_fwd_flops(&all, u);
     bool head = u.kind == PP_UNIT_HEAD;
     const struct pp_cost c[2] = {pp_cost_of(f.per_token, 0, head),
                                  pp_cost_of(0, f.per_pair, false)};
@@ -33,7 +34,9 @@ static void find_share(const struct pp_model *m, struct pp_unit_id u,
                    : time == PP_LAYER_TIME_INPUT ? c[k].input_grad
                                                  : c[k].weight_grad;
     if (pp_unit_is_vision(u)) /* operations are those of all of an image */
-        share[0] *= (double)pp_vision_tokens(pp_unit_encoder(m, u));
+        share[0] *= (double)pp_image_rows(pp_unit_encoder(m, u),
+                                          all.images[u.encoder].patches,
+                                          PP_ROWS_PATCHES);
     if (share[0] <= 0)
         share[0] = 1; /* a unit without products still moves data */
 }

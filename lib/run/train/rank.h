@@ -25,8 +25,6 @@ struct pp_rank {
                              overlap pairs (engine.h); or zeroed */
     struct pp_kernels kernels; /* the job's, or timed */
     struct pp_timed_stream timed;
-    struct pp_model encoded; /* the model with this rank's share of its
-                                encoders, if it has any */
     struct pp_model tower[PP_MAX_ENCODERS]; /* of the encoders */
     struct pp_rank_encoders {
         struct pp_env images[PP_MAX_ENCODERS], projector[PP_MAX_ENCODERS];

@@ -28,7 +28,7 @@ static int make_room(struct pp_rank *r, struct pp_err *err)
 {
     size_t width = 0;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++)
-        width = most_of(width, r->encoded.encoders[k].patch_inputs);
+        width = most_of(width, r->job->model->encoders[k].patch_inputs);
     if (!width || pp_env_is_host(&r->env))
         return 0;
     size_t bytes =
@@ -42,18 +42,18 @@ int pp_rank_make_images(struct pp_rank *r, struct pp_err *err)
     static const struct pp_mesh alone = {1, 1, 1, 1, 1};
     const struct pp_collective none = {.group.n = 1};
     struct pp_rank_encoders *e = &r->encoders;
-    r->encoded = *r->job->model;
+    const struct pp_model *m = r->job->model;
     if (make_room(r, err))
         return -1;
     for (size_t k = 0; k < PP_MAX_ENCODERS; k++) {
-        if (r->encoded.encoders[k].kind == PP_VISION_NONE)
+        if (m->encoders[k].kind == PP_VISION_NONE)
             continue;
         struct pp_env *p = &e->projector[k];
-        r->encoded.encoders[k].tp = pp_layout_encoder_tp(&r->env.layout, k);
-        r->tower[k] = pp_vision_tower(&r->encoded, k);
-        const struct pp_shard in = pp_vision_shard(&r->tower[k], k);
+        r->tower[k] = pp_vision_tower(m, k);
+        const struct pp_shard in =
+            pp_vision_shard(&r->env.shard, &r->tower[k], k);
         *p = r->env;
-        p->shard = (struct pp_shard){&r->encoded, in.mesh, true};
+        p->shard.whole_rows = true;
         p->context = p->experts = p->routers = none;
         p->tensor = pp_rank_collective(&r->env, PP_GROUP_ENCODER_TP);
         p->exchange = pp_attention_exchange(1, &alone);

@@ -64,6 +64,7 @@ static int make_params(struct pp_rank *r, struct pp_err *err)
         .encoder = mesh->encoder_tp ? shares_of(r, &own, PP_GROUP_ENCODER_TP,
                                                 PP_GROUP_ENCODER_DATA)
                                     : (struct pp_shares){0},
+        .whole_encoders = !mesh->encoder_tp && !pp_env_encodes(&r->env),
         .experts = shares_of_experts(r, mesh),
         .ep = (size_t)mesh->ep,
         .divided = pp_mesh_divides_weights(mesh)};

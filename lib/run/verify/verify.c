@@ -17,14 +17,20 @@ static double at(const void *p, size_t i, size_t element_bytes)
 }
 
 /* Returns the ranks that divide the tensors of a unit. */
+static bool is_divided(const struct pp_layout *l, struct pp_unit_id u)
+{
+    return !pp_unit_is_vision(u) || pp_layout_encodes(l, (int)u.encoder) ||
+           pp_layout_language(l)->mesh.encoder_tp;
+}
+
 static size_t tensor_ranks(const struct pp_layout *l, struct pp_unit_id u)
 {
     const struct pp_mesh *x = &pp_layout_language(l)->mesh;
     if (u.generates)
         return (size_t)l->components[l->n_components - 1].mesh.tp;
-    bool own = pp_layout_encodes(l, (int)u.encoder) || x->encoder_tp;
-    return own && pp_unit_is_vision(u) ? pp_layout_encoder_tp(l, u.encoder)
-                                       : (size_t)x->tp;
+    return is_divided(l, u) && pp_unit_is_vision(u)
+               ? pp_layout_encoder_tp(l, u.encoder)
+               : (size_t)x->tp;
 }
 
 static int count_tensors(struct pp_verify *v, const struct pp_layout *l,
@@ -37,6 +43,8 @@ static int count_tensors(struct pp_verify *v, const struct pp_layout *l,
             struct pp_unit_id unit = pp_model_unit(v->model, u);
             size_t n = pp_unit_params(v->model, unit, table);
             size_t tp = tensor_ranks(l, unit);
+            if (!is_divided(l, unit))
+                pp_table_undivide(table, n);
             v->tp = tp > v->tp ? tp : v->tp;
             for (size_t i = 0; i < pp_table_slots(table, n); i++) {
                 if (!pp_table_at(table, n, i, &info))
