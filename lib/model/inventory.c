@@ -7,72 +7,62 @@
 #include "model/shard.h"
 #include "model/vision.h"
 
-void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
-                           enum pp_share share)
+/* Returns how often a row of the unit is multiplied by a matrix. A lookup
+ * copies a row and multiplies nothing, and layers of an encoder that do not run
+ * have weights alone. The first convolution of audio has two windows for a row.
+ */
+static size_t used_of(const struct pp_model *m, struct pp_unit_id u,
+                      size_t slot)
 {
-    l->at[l->n++] = (struct pp_weight_group){n, 1, 1, 0, share};
-}
-
-void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
-                           enum pp_share share)
-{
-    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, l->used, share};
-}
-
-/* Adds the parameters that pp_unit_params lists. */
-static void add_params(const struct pp_model *m, struct pp_unit_id u,
-                       struct pp_weight_list *l)
-{
-    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
-    size_t n = pp_unit_params(m, u, p);
-    for (size_t i = 0; i < n; i++) {
-        enum pp_share share =
-            p[i].split == PP_SPLIT_NONE ? PP_SHARE_NONE : PP_SHARE_TENSOR;
-        /* A copy of the embedding is no parameter, and multiplies nothing. */
-        if (!p[i].name[0] || i == PP_P_NEXT_EMBED)
-            continue;
-        if (p[i].n_dims > 1)
-            pp_weights_add_matrix(l, p[i].rows, p[i].cols, share);
-        else
-            pp_weights_add_vector(l, p[i].rows, share);
-        struct pp_weight_group *w = &l->at[l->n - 1];
-        w->n_parts = p[i].n_parts;
-        if (u.kind == PP_UNIT_EMBED && i == PP_P_CONNECTOR)
-            w->used = 1;
-        if (!p[i].n_equal)
-            continue;
-        w->share = p[i].split == PP_SPLIT_NONE ? PP_SHARE_EXPERT_SUMS
-                                               : PP_SHARE_EXPERTS;
-        w->count = p[i].n_equal;
-        w->used *= m->moe.top_k;
+    switch (u.kind) {
+    case PP_UNIT_EMBED:
+        return slot == PP_P_CONNECTOR;
+    case PP_UNIT_PATCHES:
+        return slot == PP_P_POSITIONS ? 0
+               : slot == PP_P_PATCH && pp_vision_hears(pp_unit_encoder(m, u))
+                   ? 2
+                   : 1;
+    case PP_UNIT_VISION_LAYER:
+        return pp_vision_runs(m, u);
+    case PP_UNIT_PROJECTOR:
+        return slot != PP_P_CLIP_ENDS;
+    default:
+        return 1;
     }
 }
 
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
-                         struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
+                         struct pp_weight_group out[PP_N_LAYER_PARAMS])
 {
-    struct pp_weight_list l = {out, 0, 1};
+    struct pp_tensor_info p[PP_N_LAYER_PARAMS];
     m = pp_unit_model(m, &u);
-    switch (u.kind) {
-    case PP_UNIT_EMBED: /* a lookup copies a row and multiplies nothing */
-        l.used = 0;
-        add_params(m, u, &l);
-        break;
-    case PP_UNIT_LAYER:
-    case PP_UNIT_NORM:
-    case PP_UNIT_HEAD:
-        add_params(m, u, &l);
-        break;
-    default:
-        return pp_vision_inventory(m, u, out);
+    size_t n_rows = pp_unit_params(m, u, p), n = 0;
+    for (size_t i = 0; i < n_rows; i++) {
+        bool whole = p[i].split == PP_SPLIT_NONE;
+        /* A copy of the embedding is no parameter, and multiplies nothing. */
+        if (!p[i].name[0] || (u.kind == PP_UNIT_LAYER && i == PP_P_NEXT_EMBED))
+            continue;
+        struct pp_weight_group *w = &out[n++];
+        *w = (struct pp_weight_group){
+            .rows = p[i].rows,
+            .cols = p[i].cols,
+            .count = 1,
+            .used = p[i].n_dims > 1 ? used_of(m, u, i) : 0,
+            .share = whole ? PP_SHARE_NONE : PP_SHARE_TENSOR,
+            .n_parts = p[i].n_parts};
+        if (!p[i].n_equal)
+            continue;
+        w->share = whole ? PP_SHARE_EXPERT_SUMS : PP_SHARE_EXPERTS;
+        w->count = p[i].n_equal;
+        w->used *= m->moe.top_k;
     }
-    return l.n;
+    return n;
 }
 
 void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
                     uint64_t out[PP_N_SHARES])
 {
-    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
     size_t n = pp_unit_inventory(m, u, w);
     for (int s = 0; s < PP_N_SHARES; s++)
         out[s] = 0;
@@ -114,7 +104,7 @@ uint64_t pp_model_n_elements(const struct pp_model *m)
 
 double pp_model_estimate(const struct pp_model *m)
 {
-    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
     double sum = 0;
     for (size_t i = 0; i < pp_model_n_units(m); i++) {
         size_t n = pp_unit_inventory(m, pp_model_unit(m, i), w);
@@ -126,7 +116,7 @@ double pp_model_estimate(const struct pp_model *m)
 
 struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
-    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
     struct pp_flops f = {0};
     const struct pp_shard of = pp_unit_shard(s, &u);
     const struct pp_model *m = of.model;

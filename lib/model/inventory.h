@@ -30,24 +30,10 @@ struct pp_weight_group {
                        whole part; 0: not known */
 };
 
-/* Enough for the weights of any unit. */
-#define PP_MAX_WEIGHT_GROUPS (PP_N_LAYER_PARAMS + 22)
-
 /* Fills the unit's weights; returns the number of groups. The model has no
  * table: a table only has the number of parameters. */
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
-                         struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
-
-/* A list under construction. A matrix that is added gets this used: 1, or 0 if
- * no token is multiplied by it. */
-struct pp_weight_list {
-    struct pp_weight_group *at;
-    size_t n, used;
-};
-void pp_weights_add_vector(struct pp_weight_list *l, size_t n,
-                           enum pp_share share);
-void pp_weights_add_matrix(struct pp_weight_list *l, size_t rows, size_t cols,
-                           enum pp_share share);
+                         struct pp_weight_group out[PP_N_LAYER_PARAMS]);
 
 /* Adds up the elements of the unit's weights by the way ranks share them. */
 void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,

@@ -442,7 +442,7 @@ static uint64_t owned_by(const struct pp_mesh *x, const struct pp_model *m,
 struct pp_held pp_mesh_held(const struct pp_mesh *x, const struct pp_model *m,
                             struct pp_unit_id u)
 {
-    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
     m = pp_unit_model(m, &u);
     struct pp_held held = {.frozen = pp_unit_role(m, u) != PP_ROLE_TRAINED};
     uint64_t tp = (uint64_t)x->tp, ep = (uint64_t)x->ep;

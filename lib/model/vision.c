@@ -252,115 +252,6 @@ size_t pp_vision_middle(const struct pp_model *m, const struct pp_vision *v)
                                 : m->hidden;
 }
 
-static void add_norm(struct pp_weight_list *l, const struct pp_vision *v)
-{
-    pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-    if (!pp_vision_is_rms(v))
-        pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-}
-
-/* Adds a matrix that is in no product, such as positions. */
-static void add_unused(struct pp_weight_list *l, size_t rows, size_t cols)
-{
-    l->at[l->n++] = (struct pp_weight_group){rows, cols, 1, 0, PP_SHARE_NONE};
-}
-
-/* Those of audio are products of the windows of two convolutions, the first of
- * which has two for each row. */
-static void add_frames(struct pp_weight_list *l, const struct pp_vision *v)
-{
-    size_t h = v->hidden;
-    pp_weights_add_matrix(l, h, v->patch_inputs, PP_SHARE_NONE);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    pp_weights_add_matrix(l, h, PP_AUDIO_FRAMES * h, PP_SHARE_NONE);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    if (!family_of(v)->sinusoids)
-        add_unused(l, v->most, h);
-    l->at[0].used = 2;
-}
-
-/* An encoder with a class token also has position embeddings. */
-static void add_patches(struct pp_weight_list *l, const struct pp_vision *v)
-{
-    if (pp_vision_hears(v)) {
-        add_frames(l, v);
-        return;
-    }
-    pp_weights_add_matrix(l, v->hidden, v->patch_inputs, PP_SHARE_NONE);
-    if (!v->class_token)
-        return;
-    pp_weights_add_vector(l, v->hidden, PP_SHARE_NONE);
-    add_unused(l, pp_image_rows(v, v->patches, PP_ROWS_PATCHES), v->hidden);
-}
-
-/* Every product has a bias, but not that of keys of audio. q, k and v are one
- * product. */
-static void add_vision_layer(struct pp_weight_list *l,
-                             const struct pp_vision *v)
-{
-    size_t h = v->hidden, i = v->intermediate;
-    size_t widenings = family_of(v)->mlp == PP_PART_GATED_MLP ? 2 : 1;
-    enum pp_share share = PP_SHARE_TENSOR;
-    add_norm(l, v);
-    pp_weights_add_matrix(l, 3 * h, h, share);
-    pp_weights_add_vector(l, (pp_vision_hears(v) ? 2 : 3) * h, share);
-    pp_weights_add_matrix(l, h, h, share);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-    add_norm(l, v);
-    for (size_t k = 0; k < widenings; k++) {
-        pp_weights_add_matrix(l, i, h, share);
-        pp_weights_add_vector(l, i, share);
-    }
-    pp_weights_add_matrix(l, h, i, share);
-    pp_weights_add_vector(l, h, PP_SHARE_NONE);
-}
-
-/* LLaVA's first product has the language model's width; Qwen merges patches
- * first. That of audio is the only one. */
-static void add_projector(struct pp_weight_list *l, const struct pp_model *m,
-                          const struct pp_vision *v)
-{
-    size_t in = pp_vision_read(v), middle = pp_vision_middle(m, v);
-    if (pp_vision_merges(v) || pp_vision_hears(v))
-        add_norm(l, v);
-    if (pp_vision_hears(v)) {
-        pp_weights_add_matrix(l, m->hidden, v->hidden, PP_SHARE_NONE);
-        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
-        if (v->kind == PP_VISION_OMNI_AUDIO)
-            add_unused(l, 2, m->hidden);
-        return;
-    }
-    pp_weights_add_matrix(l, middle, in, PP_SHARE_TENSOR);
-    if (v->projector_bias)
-        pp_weights_add_vector(l, middle, PP_SHARE_TENSOR);
-    pp_weights_add_matrix(l, m->hidden, middle, PP_SHARE_TENSOR);
-    if (v->projector_bias)
-        pp_weights_add_vector(l, m->hidden, PP_SHARE_NONE);
-}
-
-size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
-                           struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS])
-{
-    const struct pp_vision *v = pp_unit_encoder(m, u);
-    struct pp_weight_list l = {out, 0, 1};
-    switch (u.kind) {
-    case PP_UNIT_PATCHES:
-        add_patches(&l, v);
-        break;
-    case PP_UNIT_VISION_LAYER:
-        l.used = u.layer < v->n_run;
-        add_vision_layer(&l, v);
-        break;
-    case PP_UNIT_PROJECTOR:
-        add_projector(&l, m, v);
-        break;
-    default:
-        add_norm(&l, v);
-        break;
-    }
-    return l.n;
-}
-
 size_t pp_vision_rank_images(const struct pp_image_load *l)
 {
     size_t images = l->n_images * l->lanes;
@@ -396,8 +287,8 @@ struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
     const struct pp_image_load *l = &s->images[u.encoder];
-    struct pp_weight_group w[PP_MAX_WEIGHT_GROUPS];
-    size_t n = pp_vision_inventory(s->model, u, w);
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    size_t n = pp_unit_inventory(s->model, u, w);
     size_t tokens = pp_image_rows(v, l->patches, PP_ROWS_PATCHES);
     double length = (double)l->seq_len, tp = (double)l->tp;
     double products = 0;

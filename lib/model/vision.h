@@ -67,10 +67,8 @@ void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT]);
 
-/* Do the work of pp_unit_inventory and pp_unit_fwd_flops for these units. The
- * layers that do not run have weights but no operations. */
-size_t pp_vision_inventory(const struct pp_model *m, struct pp_unit_id u,
-                           struct pp_weight_group out[PP_MAX_WEIGHT_GROUPS]);
+/* Does the work of pp_unit_fwd_flops for these units. The layers that do not
+ * run have weights but no operations. */
 struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u);
 
 /* Returns the bytes of a block per token of the language model, on the CPU or a
