@@ -59,26 +59,16 @@ size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
     return n;
 }
 
-void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
-                    uint64_t out[PP_N_SHARES])
-{
-    struct pp_weight_group w[PP_N_LAYER_PARAMS];
-    size_t n = pp_unit_inventory(m, u, w);
-    for (int s = 0; s < PP_N_SHARES; s++)
-        out[s] = 0;
-    for (size_t i = 0; i < n; i++)
-        out[w[i].share] += (uint64_t)w[i].rows * w[i].cols * w[i].count;
-}
-
 uint64_t pp_unit_n_params(const struct pp_model *m, struct pp_unit_id u)
 {
-    uint64_t shares[PP_N_SHARES], sum = 0;
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    uint64_t sum = 0;
     m = pp_unit_model(m, &u);
     if (m->table)
         return pp_unit_row(m, u)->costs.params;
-    pp_unit_shares(m, u, shares);
-    for (int s = 0; s < PP_N_SHARES; s++)
-        sum += shares[s];
+    size_t n = pp_unit_inventory(m, u, w);
+    for (size_t i = 0; i < n; i++)
+        sum += (uint64_t)w[i].rows * w[i].cols * w[i].count;
     return sum;
 }
 
@@ -114,10 +104,26 @@ double pp_model_estimate(const struct pp_model *m)
     return sum;
 }
 
-struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
+/* Returns the operations of the products of a row. The ranks of an encoder that
+ * divide its tensors have the same rows. */
+static double products_of(const struct pp_shard *s, struct pp_unit_id u)
 {
     struct pp_weight_group w[PP_N_LAYER_PARAMS];
-    struct pp_flops f = {0};
+    size_t n = pp_unit_inventory(s->model, u, w);
+    size_t ranks = pp_unit_is_vision(u) ? s->images[u.encoder].tp : 1;
+    double sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool expert = w[i].share == PP_SHARE_EXPERTS ||
+                      w[i].share == PP_SHARE_EXPERT_SUMS;
+        sum += 2 * (double)w[i].rows * (double)w[i].cols * (double)w[i].used *
+               (expert ? pp_shard_skew(s, u.layer) : 1) /
+               (w[i].share == PP_SHARE_TENSOR ? (double)ranks : 1);
+    }
+    return sum;
+}
+
+struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
+{
     const struct pp_shard of = pp_unit_shard(s, &u);
     const struct pp_model *m = of.model;
     if (m->table) {
@@ -126,16 +132,9 @@ struct pp_flops pp_unit_fwd_flops(const struct pp_shard *s, struct pp_unit_id u)
                                  row->costs.fwd_flops[1], row->window,
                                  row->per_any_pair, row->chunked};
     }
+    struct pp_flops f = {.per_token = products_of(&of, u)};
     if (pp_unit_is_vision(u))
-        return pp_vision_flops(&of, u);
-    size_t n = pp_unit_inventory(m, u, w);
-    for (size_t i = 0; i < n; i++) {
-        bool expert = w[i].share == PP_SHARE_EXPERTS ||
-                      w[i].share == PP_SHARE_EXPERT_SUMS;
-        f.per_token += 2 * (double)w[i].rows * (double)w[i].cols *
-                       (double)w[i].used *
-                       (expert ? pp_shard_skew(&of, u.layer) : 1);
-    }
+        return pp_vision_flops(&of, u, f.per_token);
     if (u.kind == PP_UNIT_HEAD) /* each prediction depth runs the head */
         f.per_token *= (double)(1 + m->n_mtp);
     if (u.kind != PP_UNIT_LAYER)

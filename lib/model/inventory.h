@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 /* inventory - all weights of a unit, for every architecture: their shapes, how
- * parallel ranks share them, and which of them a token is multiplied by. The
- * numbers of parameters and operations are sums over the inventory.
- *
- * For architectures that pprun trains, pp_unit_params has the names and places
- * of the tensors. */
+ * parallel ranks share them, and which of them a token is multiplied by. They
+ * follow from pp_unit_params, and the numbers of parameters and operations are
+ * sums over them. */
 #ifndef PP_MODEL_INVENTORY_H
 #define PP_MODEL_INVENTORY_H
 
@@ -27,17 +25,13 @@ struct pp_weight_group {
     size_t used; /* number of them that a token is multiplied by */
     enum pp_share share;
     size_t n_parts; /* fewer than the ranks that divide it: each of these has a
-                       whole part; 0: not known */
+                       whole part */
 };
 
 /* Fills the unit's weights; returns the number of groups. The model has no
  * table: a table only has the number of parameters. */
 size_t pp_unit_inventory(const struct pp_model *m, struct pp_unit_id u,
                          struct pp_weight_group out[PP_N_LAYER_PARAMS]);
-
-/* Adds up the elements of the unit's weights by the way ranks share them. */
-void pp_unit_shares(const struct pp_model *m, struct pp_unit_id u,
-                    uint64_t out[PP_N_SHARES]);
 
 /* Returns about pp_model_n_params, for a model whose sum may overflow. */
 double pp_model_estimate(const struct pp_model *m);

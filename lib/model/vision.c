@@ -283,20 +283,14 @@ void pp_vision_scale(const struct pp_shard *s, size_t encoder, double c[2])
     c[1] *= rows * each / (length * (length + 1) / 2);
 }
 
-struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u)
+struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
+                                double products)
 {
     const struct pp_vision *v = pp_unit_encoder(s->model, u);
     const struct pp_image_load *l = &s->images[u.encoder];
-    struct pp_weight_group w[PP_N_LAYER_PARAMS];
-    size_t n = pp_unit_inventory(s->model, u, w);
     size_t tokens = pp_image_rows(v, l->patches, PP_ROWS_PATCHES);
     double length = (double)l->seq_len, tp = (double)l->tp;
-    double products = 0;
     struct pp_flops f = {0};
-    for (size_t i = 0; i < n; i++)
-        products += 2 * (double)w[i].rows * (double)w[i].cols *
-                    (double)w[i].used /
-                    (w[i].share == PP_SHARE_TENSOR ? tp : 1);
     f.per_token =
         products *
         pp_vision_rate(l, u.kind == PP_UNIT_PATCHES

@@ -67,9 +67,10 @@ void pp_vision_fqn(const struct pp_model *m, struct pp_unit_id u,
 void pp_vision_class(const struct pp_model *m, struct pp_unit_id u,
                      char buf[PP_FQN_TEXT]);
 
-/* Does the work of pp_unit_fwd_flops for these units. The layers that do not
- * run have weights but no operations. */
-struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u);
+/* Returns pp_unit_fwd_flops of such a unit whose products take so many for a
+ * row. */
+struct pp_flops pp_vision_flops(const struct pp_shard *s, struct pp_unit_id u,
+                                double products);
 
 /* Returns the bytes of a block per token of the language model, on the CPU or a
  * GPU (pp_saved_rows). Encoders recompute nothing, but a frozen unit passes

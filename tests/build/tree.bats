@@ -123,6 +123,12 @@ END
         none 'belongs in cmd'
 }
 
+# pp_shard_heads and its kin have the sizes of a rank.
+@test "no layer reads the heads or columns of the whole model" {
+    grep -nE '(->|\.)(n_heads|n_kv_heads|intermediate)\>|moe(->|\.)shared\>' \
+        lib/run/parts/*.[ch] | none 'sizes of the whole model'
+}
+
 @test "no leftovers: TODO, FIXME, #if 0" {
     grep -nE '\b(TODO|FIXME|XXX|HACK)\b|^ *# *if 0' \
         $(files c h cu cuh cpp 1 5 7) $(scripts 'sh|bash|python3') |

@@ -193,9 +193,12 @@ static void test_flops(void)
 static void test_shares(void)
 {
     struct pp_model m;
-    uint64_t s[PP_N_SHARES];
+    struct pp_weight_group w[PP_N_LAYER_PARAMS];
+    uint64_t s[PP_N_SHARES] = {0};
     read_text(QWEN_30B, &m, NULL);
-    pp_unit_shares(&m, (struct pp_unit_id){PP_UNIT_LAYER, 0}, s);
+    size_t n = pp_unit_inventory(&m, (struct pp_unit_id){PP_UNIT_LAYER, 0}, w);
+    for (size_t i = 0; i < n; i++)
+        s[w[i].share] += (uint64_t)w[i].rows * w[i].cols * w[i].count;
     is_int((long long)s[PP_SHARE_EXPERTS], 128LL * 3 * 2048 * 768, "experts");
     is_int((long long)s[PP_SHARE_TENSOR], 2048LL * (2 * 4096 + 2 * 512),
            "attention is divided");
