@@ -403,7 +403,7 @@ static int run_joined(struct runner *p, struct pp_rendezvous *j,
 {
     return agree(p, j, find_mpi(p)) || prepare_job(p, j, manifest, l) ||
                    check_ranks(p, j) || check_resume(p, j) ||
-                   agree(p, j, runner_choose_lr(p)) || open_outputs(p, j) ||
+                   agree(p, j, runner_take_resumed(p)) || open_outputs(p, j) ||
                    run_job(p, j, status)
                ? -1
                : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 /* resume - finds the checkpoint to resume from, compares its files with
- * their checksums, takes an earlier one if they are damaged, and chooses the
- * learning rate. */
+ * their checksums, takes an earlier one if they are damaged, and compares its
+ * settings. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,14 +60,30 @@ int runner_fall_back(struct runner *p)
     return 0;
 }
 
-int runner_choose_lr(struct runner *p)
+/* Notes the settings of a checkpoint that this run changes. */
+static int say_changes(const struct runner *p, const struct pp_ckpt_state *s)
+{
+    char other[PP_SETTINGS_LINES];
+    if (pp_settings_compare(&p->job.settings, s->settings, other,
+                            &p->tool->err))
+        return pp_fail_at(&p->tool->err, "%s: ", p->resume);
+    if (*other && p->rank == 0 && p->job.optim.steps > 0)
+        tool_say(p->tool, TOOL_NOTE,
+                 "%s was made with %s; the settings of this run apply from "
+                 "the next step",
+                 p->resume, other);
+    return 0;
+}
+
+int runner_take_resumed(struct runner *p)
 {
     struct pp_ckpt_state s = {0};
     struct pp_optim *o = &p->job.optim;
+    if (p->resume && (pp_ckpt_state_read(p->resume, &s, &p->tool->err) ||
+                      say_changes(p, &s)))
+        return -1;
     if (o->lr >= 0)
         return 0;
-    if (p->resume && pp_ckpt_state_read(p->resume, &s, &p->tool->err))
-        return -1;
     bool tunes = !p->resume && p->job.weights;
     bool is_preference = p->job.objective && p->job.settings.objective.number !=
                                                  PP_OBJECTIVE_DISTILL;

@@ -95,7 +95,7 @@ int runner_prepare_threads(struct runner *p, const char *manifest)
     while (runner_check_resume(p))
         if (runner_fall_back(p))
             return -1;
-    return runner_choose_lr(p) || (!p->options.plan && runner_check_data(p))
+    return runner_take_resumed(p) || (!p->options.plan && runner_check_data(p))
                ? -1
                : 0;
 }

@@ -223,3 +223,22 @@ near() {
     [ "$status" -eq 3 ]
     [ "$stderr" = "pprun: ckpt: another run is writing checkpoints here" ]
 }
+
+@test "a note names the settings that a resumed run changes" {
+    ppsplit -q -p 1 "$SRCDIR/tests/golden/mixtral/model" |
+        ppsched -q -s gpipe -m 4 >experts.json
+    go() { pprun experts.json --data packed --save changed --steps "$@" >/dev/null; }
+    go 1 --init 5 --router aux=0.3
+    [ "$(sed -n 2p changed/latest/optimizer/settings)" = "router \
+aux=0.3,z=0,rule=tokens,bias-rate=0,bias-rule=megatron" ]
+    run --separate-stderr go 2 --resume changed --router aux=0.3
+    [[ $stderr != *'was made with'* ]]
+    run --separate-stderr go 3 --resume changed --router z=0.1
+    [ "$status" -eq 0 ]
+    [[ $stderr == *"changed/step-00000002 was made with aux=0.3, z=0; \
+the settings of this run apply from the next step"* ]]
+    # A checkpoint without them is not complete.
+    rm changed/step-00000003/optimizer/settings
+    run -2 --separate-stderr go 4 --resume changed
+    [[ $stderr == *"optimizer/settings"* ]]
+}

@@ -114,6 +114,30 @@ static void text(void)
        "%s", b);
 }
 
+/* Settings of a run are compared with a text of another. */
+static void comparison(void)
+{
+    struct pp_settings s, other;
+    struct pp_err err = {0};
+    char text[PP_SETTINGS_LINES], list[PP_SETTINGS_LINES];
+    ok(!take(&s, PP_OBJECTIVE_GRPO, "clip-high=0.28,kl-clamp=none", &err),
+       "settings");
+    pp_settings_write(&s, text);
+    ok(!pp_settings_compare(&s, text, list, &err), "are read: %s", text);
+    is_str(list, "", "a text of the same settings");
+    ok(!take(&other, PP_OBJECTIVE_GRPO, "clip-high=0.2", &err), "others");
+    other.router.balance = .5;
+    ok(!pp_settings_compare(&other, text, list, &err), "are read");
+    is_str(list, "clip-high=0.28, kl-clamp=none, aux=0", "their differences");
+    ok(!take(&other, PP_OBJECTIVE_DPO, "preset=trl", &err), "an objective");
+    ok(!pp_settings_compare(&other, text, list, &err), "is read");
+    is_str(list, "objective grpo", "its settings are not those of another");
+    ok(pp_settings_compare(&s, "router aux=0.1\nrouters aux=1\n", list, &err) &&
+           err.code == PP_EXIT_INPUT &&
+           strstr(err.text, "'routers' is not one of: sft, dpo"),
+       "%s", err.text);
+}
+
 /* The page has a line for the defaults of each setting, and one for its other
  * names. */
 static void page(void)
@@ -151,6 +175,7 @@ int main(void)
     names();
     refusals();
     text();
+    comparison();
     page();
     return done();
 }

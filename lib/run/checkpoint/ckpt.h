@@ -25,6 +25,7 @@
 #include "base/group.h"
 #include "comm/comm.h"
 #include "run/parameters/parameters.h"
+#include "run/settings/settings.h"
 
 struct pp_ckpt {
     const char *dir;
@@ -59,8 +60,9 @@ a file of its own */
 /* The usual shard size: Hugging Face's "5GB". */
 #define PP_CKPT_SHARD_SIZE ((size_t)5000000000)
 
-/* The counters of the trainer and the settings that its moments depend on. They
- * are tensors in optimizer/state.safetensors. */
+/* The counters of the trainer and the settings that its moments depend on,
+ * which are tensors in optimizer/state.safetensors; and the settings of the
+ * objective, routers and losses, which are the text optimizer/settings. */
 struct pp_ckpt_state {
     int64_t step;              /* optimizer steps done */
     int64_t microbatches;      /* consumed since the start */
@@ -71,6 +73,7 @@ struct pp_ckpt_state {
     double lr;                  /* peak learning rate */
     int64_t epoch_microbatches; /* of one epoch, with those that are empty so
                                    that it ends with a step */
+    char settings[PP_SETTINGS_LINES]; /* of pp_settings_write */
 };
 
 /* Reads the files that a checkpoint copies from source, a model's directory or

@@ -120,8 +120,8 @@ int pp_shards_write_indexes(const struct pp_shards *s, const char *checkpoint,
 int pp_shard_open(const char *stem, struct pp_tensors **out,
                   struct pp_err *err) PP_MUST_USE;
 
-/* Writes CHECKPOINT/optimizer/state.safetensors, and adds its checksum to
- * sums. */
+/* Writes the state to CHECKPOINT/optimizer/, and adds the checksums of its
+ * files to sums. */
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
                         struct pp_ckpt_sums *sums,
                         struct pp_err *err) PP_MUST_USE;

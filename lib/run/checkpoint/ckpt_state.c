@@ -1,15 +1,19 @@
 /* SPDX-License-Identifier: MIT */
-/* ckpt_state - the state of the trainer, as tensors in a file. */
+/* ckpt_state - the state of the trainer: tensors in a file, and a text. */
 #include "run/checkpoint/ckpt_shards.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/checksum.h"
+#include "base/file.h"
 #include "data/safetensors.h"
 #include "run/checkpoint/ckpt_files.h"
 #include "run/parameters/optim.h"
 
 #define STATE_FILE "optimizer/state.safetensors"
+#define SETTINGS_FILE "optimizer/settings"
 
 /* Reading checks the ranges, so that products of the counters cannot overflow.
  * The checksum is a bit pattern. */
@@ -40,6 +44,35 @@ struct values {
     double betas[2], lr;
 };
 
+static int write_settings(const char *checkpoint, const char *text,
+                          struct pp_ckpt_sums *sums, struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    size_t n = strlen(text);
+    return pp_path(path, err, "%s/" SETTINGS_FILE, checkpoint) ||
+                   pp_file_write(path, text, n, err) ||
+                   pp_ckpt_sums_add(sums, SETTINGS_FILE,
+                                    pp_checksum_of(text, n), err)
+               ? -1
+               : 0;
+}
+
+static int read_settings(const char *checkpoint, char text[PP_SETTINGS_LINES],
+                         struct pp_err *err)
+{
+    char path[PP_PATH_TEXT];
+    const void *data;
+    size_t n;
+    if (pp_path(path, err, "%s/" SETTINGS_FILE, checkpoint) ||
+        pp_file_map(path, &data, &n, err))
+        return -1;
+    snprintf(text, PP_SETTINGS_LINES, "%.*s",
+             (int)(n < PP_SETTINGS_LINES ? n : PP_SETTINGS_LINES - 1),
+             (const char *)data);
+    pp_file_unmap(data, n);
+    return 0;
+}
+
 int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
                         struct pp_ckpt_sums *sums, struct pp_err *err)
 {
@@ -66,7 +99,10 @@ int pp_ckpt_state_write(const char *checkpoint, const struct pp_ckpt_state *s,
         pp_tensor_writer_abort(w);
         return -1;
     }
-    return pp_tensor_writer_close(w, err);
+    return pp_tensor_writer_close(w, err) ||
+                   write_settings(checkpoint, s->settings, sums, err)
+               ? -1
+               : 0;
 }
 
 static int read_counter(const struct pp_tensors *t, const struct counter *c,
@@ -131,5 +167,5 @@ int pp_ckpt_state_read(const char *checkpoint, struct pp_ckpt_state *s,
             .lr = v.lr,
         };
     pp_tensors_close(t);
-    return rc;
+    return rc || read_settings(checkpoint, s->settings, err) ? -1 : 0;
 }

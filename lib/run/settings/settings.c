@@ -397,3 +397,66 @@ void pp_settings_format(const struct pp_settings *s, int owner,
             append(text, PP_SETTINGS_TEXT, "=", value);
         }
 }
+
+void pp_settings_write(const struct pp_settings *s,
+                       char text[PP_SETTINGS_LINES])
+{
+    const int owners[] = {s->objective.number, PP_OWNER_ROUTER, PP_OWNER_LOSS};
+    char values[PP_SETTINGS_TEXT];
+    *text = '\0';
+    for (size_t i = 0; i < sizeof owners / sizeof *owners; i++) {
+        pp_settings_format(s, owners[i], values);
+        append(text, PP_SETTINGS_LINES, "", pp_owner_names[owners[i]]);
+        append(text, PP_SETTINGS_LINES, " ", values);
+        append(text, PP_SETTINGS_LINES, "", "\n");
+    }
+}
+
+static int read_lines(struct pp_settings *s, const char *text,
+                      struct pp_err *err)
+{
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        char line[2 * PP_SETTINGS_TEXT];
+        n = strcspn(text, "\n");
+        snprintf(line, sizeof line, "%.*s", (int)n, text);
+        char *values = line + strcspn(line, " ");
+        if (*values)
+            *values++ = '\0';
+        int owner = find_word(line, pp_owner_names);
+        if (owner < 0)
+            return fail_word(line, pp_owner_names, err);
+        if (owner < PP_N_OBJECTIVES)
+            s->objective.number = owner;
+        if (pp_settings_read(s, owner, values, err))
+            return -1;
+    }
+    return 0;
+}
+
+int pp_settings_compare(const struct pp_settings *s, const char *text,
+                        char other[PP_SETTINGS_LINES], struct pp_err *err)
+{
+    struct pp_settings was;
+    pp_settings_init(&was);
+    if (read_lines(&was, text, err))
+        return -1;
+    int objective = was.objective.number;
+    unsigned owners = ROUTER | LOSS;
+    *other = '\0';
+    if (objective == s->objective.number) {
+        owners |= 1u << objective;
+    } else {
+        append(other, PP_SETTINGS_LINES, "", "objective ");
+        append(other, PP_SETTINGS_LINES, "", pp_owner_names[objective]);
+    }
+    for (const struct pp_setting *k = pp_settings_table; k->name; k++) {
+        char then[32], now[32];
+        format_value(&was, k, then);
+        format_value(s, k, now);
+        if (k->owners & owners && strcmp(then, now) != 0) {
+            append(other, PP_SETTINGS_LINES, ", ", k->name);
+            append(other, PP_SETTINGS_LINES, "=", then);
+        }
+    }
+    return 0;
+}

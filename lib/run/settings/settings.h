@@ -160,4 +160,16 @@ enum { PP_SETTINGS_TEXT = 512 };
 void pp_settings_format(const struct pp_settings *s, int owner,
                         char text[PP_SETTINGS_TEXT]);
 
+/* Writes the settings of a run: a line "OWNER NAME=VALUE,..." for its
+ * objective, for routers, and for other losses. */
+enum { PP_SETTINGS_LINES = 3 * PP_SETTINGS_TEXT };
+void pp_settings_write(const struct pp_settings *s,
+                       char text[PP_SETTINGS_LINES]);
+
+/* Reads such a text and lists which of its settings s has otherwise, as
+ * "objective sft, aux=0.1", or "". Fails with PP_EXIT_INPUT. */
+int pp_settings_compare(const struct pp_settings *s, const char *text,
+                        char other[PP_SETTINGS_LINES],
+                        struct pp_err *err) PP_MUST_USE;
+
 #endif

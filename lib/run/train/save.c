@@ -13,7 +13,7 @@ enum { KEEP_VERSIONS = 2 };
 static struct pp_ckpt_state state_of(const struct pp_rank *r)
 {
     const struct pp_job *j = r->job;
-    return (struct pp_ckpt_state){
+    struct pp_ckpt_state s = {
         .step = r->step,
         .microbatches = r->microbatches,
         .step_microbatches = (int64_t)pp_rank_n_losses(r),
@@ -23,6 +23,8 @@ static struct pp_ckpt_state state_of(const struct pp_rank *r)
         .lr = j->optim.lr,
         .epoch_microbatches = (int64_t)pp_packed_epoch(j->data),
     };
+    pp_settings_write(&j->settings, s.settings);
+    return s;
 }
 
 static int write_checkpoint(struct pp_rank *r, const struct pp_ckpt *c,
