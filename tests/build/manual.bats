@@ -194,7 +194,7 @@ make_scratch() {
     for fault in $(grep -ohE 'is(_of\(e, |\()"[a-z-]*"\)' tests/parity/inject*.c |
         cut -d'"' -f2 | sort -u); do
         echo "$fault"
-        grep -Eq "(caught|refuses|PP_INJECT=)[ \"]?$fault( |$)|\| $fault: " \
+        grep -Eq "(caught|injected|refuses|PP_INJECT=)[ \"]?$fault( |$)|\| $fault: " \
             tests/parity/*.bats tests/parity/*.rows
         sed -n '/^\.Ss Faults/,/^\.Ss San/p' man/pp-testing.7 |
             tr -s ' ,' '\n' | grep -qx -- "$fault"
