@@ -305,7 +305,7 @@ size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context)
 {
     /* Keys and values with those of the context, their gradients, and a sum of
      * these. Slices differ by at most one row. */
-    size_t before = quotient_up(context, x ? (size_t)pp_mesh_sharers(x) : 1);
+    size_t before = quotient_up(context, (size_t)pp_mesh_sharers(x));
     return context ? 2 * (before + rows) + rows + 1 : 0;
 }
 
@@ -363,7 +363,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
 size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
                     size_t tokens)
 {
-    size_t ranks = x ? (size_t)pp_mesh_sharers(x) : 1;
+    size_t ranks = (size_t)pp_mesh_sharers(x);
     return pp_saved_rows(b->is_host, quotient_up(tokens, ranks));
 }
 
@@ -403,9 +403,8 @@ static size_t whole(struct pp_held held, const struct pp_precision *p)
 size_t pp_gathered_bytes(const struct pp_mesh *x, struct pp_held held,
                          const struct pp_precision *p)
 {
-    return x && pp_mesh_divides_weights(x)
-               ? times(whole(held, p), p->element_bytes)
-               : 0;
+    return pp_mesh_divides_weights(x) ? times(whole(held, p), p->element_bytes)
+                                      : 0;
 }
 
 struct pp_state_bytes pp_state_bytes(const struct pp_mesh *x,

@@ -38,8 +38,8 @@ size_t pp_workspace_bytes(const struct pp_workspace *w, size_t rows,
                           size_t copied);
 
 /* Returns the rows of keys and values that attention of a slice copies; tp
- * tokens count as a row. x may be NULL. context: most earlier tokens of a
- * sequence before a slice; 0 without slices. */
+ * tokens count as a row. context: most earlier tokens of a sequence before a
+ * slice; 0 without slices. */
 size_t pp_copied_keys(const struct pp_mesh *x, size_t rows, size_t context);
 
 /* The bytes of a unit for each row of a rank. pp_rank_rows gives the rows. */
@@ -53,8 +53,7 @@ struct pp_unit_rates pp_unit_rates(const struct pp_shard *s,
                                    struct pp_unit_id u, enum pp_recompute r,
                                    const struct pp_backend *b);
 
-/* Returns the rows of a rank for so many tokens of a microbatch or a slice. x
- * is NULL if there are pipeline ranks alone. */
+/* Returns the rows of a rank for so many tokens of a microbatch or a slice. */
 size_t pp_rank_rows(const struct pp_mesh *x, const struct pp_backend *b,
                     size_t tokens);
 

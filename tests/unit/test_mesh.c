@@ -175,7 +175,7 @@ static void test_workspace(void)
            (long long)(80 * C + 256), "a norm has no scratch");
     is_int((long long)pp_unit_bytes(&r, 10, 0).output, (long long)(40 * C),
            "its output");
-    is_int((long long)pp_rank_rows(NULL, &b, 10), 10, "rows on the CPU");
+    is_int((long long)pp_rank_rows(&s.mesh, &b, 10), 10, "rows on the CPU");
     const struct pp_backend gpu =
         pp_backend_of(pp_precision_find("bf16"), false);
     const struct pp_mesh cp2 = {1, 1, 1, 2, 1};
