@@ -55,7 +55,7 @@ planned() {
     diff <(ppsched --stats --data aligned plan.json |
             jq -c '.memory[] | del(.tables, .total)') \
         <(pprun -q --init 1 --print-memory --steps 1 --data aligned plan.json |
-            jq -c '.[] | del(.tables, .total, .rank, .slots, .ranks,
+            jq -c '.[] | del(.tables, .total, .host, .rank, .slots, .ranks,
                 .channels, .stacks)') ||
         { echo "$*"; return 1; }
 }
