@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 
 int tool_usage(struct tool *t, const char *fmt, ...)
@@ -44,9 +45,7 @@ struct tool_file {
 /* Adds an entry for an output file. */
 static struct tool_file *add_file(struct tool *t)
 {
-    struct tool_file *file = calloc(1, sizeof *file);
-    if (!file)
-        return pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory"), NULL;
+    struct tool_file *file = pp_calloc(1, sizeof *file);
     file->next = t->files;
     t->files = file;
     return file;
@@ -66,22 +65,17 @@ FILE *tool_open(struct tool *t, const char *name)
     if (!name || !strcmp(name, "-"))
         return stdout;
     struct tool_file *file = add_file(t);
-    if (!file)
-        return NULL;
     if (pp_output_open(&file->output, name, &t->err) == 0)
         return file->output.f;
     drop_file(&t->files);
     return NULL;
 }
 
-int tool_take(struct tool *t, FILE *f, const char *name)
+void tool_take(struct tool *t, FILE *f, const char *name)
 {
     struct tool_file *file = add_file(t);
-    if (!file)
-        return -1;
     file->output = (struct pp_output){.f = f, .path = name};
     t->out = f;
-    return 0;
 }
 
 static void flush_stdout(struct tool *t)
@@ -278,9 +272,7 @@ char *tool_command(int argc, char **argv)
     size_t n = 1;
     for (int i = 1; i < argc; i++)
         n += quote_argument(argv[i], NULL) + 1;
-    char *s = malloc(n), *d = s;
-    if (!s)
-        return NULL;
+    char *s = pp_realloc(NULL, n, 1), *d = s;
     for (int i = 1; i < argc; i++) {
         if (i > 1)
             *d++ = ' ';

@@ -58,8 +58,8 @@ FILE *tool_output(struct tool *t);
 FILE *tool_open(struct tool *t, const char *name) PP_MUST_USE;
 
 /* Takes a file that is written in its place as the stream for the program's
- * data. Returns -1 with t->err filled on failure. */
-int tool_take(struct tool *t, FILE *f, const char *name) PP_MUST_USE;
+ * data. */
+void tool_take(struct tool *t, FILE *f, const char *name);
 
 /* Puts the file in its place, or removes it if t->err is filled. stdout is only
  * flushed. Returns -1 with t->err filled on failure. */
@@ -87,8 +87,7 @@ void tool_progress(struct tool *t, const char *fmt, ...)
 /* Tables and text for people have at most this many columns. */
 enum { TOOL_COLUMNS = 80 };
 
-/* Prints text with line breaks between words, and one at the end. Prints
- * nothing if memory runs out. */
+/* Prints text with line breaks between words, and one at the end. */
 void tool_paragraph(FILE *f, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -138,8 +137,7 @@ void tool_tell(struct tool *t);
 int tool_finish(struct tool *t);
 
 /* Returns the command line as one string for the manifest's history, with
- * arguments quoted for a shell if they need it. The caller frees it. NULL if
- * memory runs out. */
+ * arguments quoted for a shell if they need it. The caller frees it. */
 char *tool_command(int argc, char **argv);
 
 #endif

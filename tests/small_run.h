@@ -140,9 +140,12 @@ static int small_counted_ranks(const struct pp_job *job,
     struct pp_comm_room room;
     struct pp_comm_channel *channels = NULL;
     size_t n_channels;
-    if (pp_job_channel_room(job, &room, err) ||
-        pp_job_channels(job, -1, true, &channels, &n_channels, err) ||
-        pp_comm_world_create(n, room, channels, n_channels, &world, err)) {
+    if (pp_job_channel_room(job, &room, err)) {
+        free(channels);
+        return -1;
+    }
+    pp_job_channels(job, -1, true, &channels, &n_channels);
+    if (pp_comm_world_create(n, room, channels, n_channels, &world, err)) {
         free(channels);
         return -1;
     }

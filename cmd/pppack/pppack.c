@@ -10,24 +10,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/clock.h"
 #include "base/num.h"
 #include "data/packed.h"
 #include "pack/pack_rule.h"
 
 /* Packs by a rule that reads the lengths without padding. */
-static int choose_unpadded(struct pack_job *j)
+static void choose_unpadded(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    uint32_t *lengths = pp_pack_alloc(p->n, sizeof *lengths, &j->t->err);
-    if (!lengths)
-        return -1;
+    uint32_t *lengths = pp_calloc(p->n, sizeof *lengths);
     for (size_t i = 0; i < p->n; i++)
         lengths[i] = p->piece[i].length;
-    int rc = j->o->rule.packer->unpadded(lengths, p->padded, p->n, j->capacity,
-                                         &j->bins, &j->t->err);
+    j->o->rule.packer->unpadded(lengths, p->padded, p->n, j->capacity,
+                                &j->bins);
     free(lengths);
-    return rc;
 }
 
 size_t pack_row_sizes(const struct pack_job *j,
@@ -52,31 +50,50 @@ static const char *piece_noun(const struct pack_job *j)
     return nouns[j->in->docs.kind];
 }
 
-/* Packs the sequences by the rule. */
-static int choose_bins(struct pack_job *j)
+/* Refuses sequences that the rule cannot pack. */
+static int check_rule(const struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
-    struct pp_err *err = &j->t->err;
-    uint32_t room = j->o->rule.rows ? (uint32_t)j->o->rule.rows : j->capacity;
+    const struct pack_rule *rule = &j->o->rule;
+    for (size_t i = 0; i < p->n && rule->packer->no_empty; i++)
+        if (p->padded[i] == 0)
+            return pp_fail(&j->t->err, PP_EXIT_INPUT,
+                           "%s takes no empty sequences, but sequence '%zu' is "
+                           "empty",
+                           rule->packer->name, i);
+    if ((size_t)rule->parts > p->n)
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
+                       "--parts: '%" PRId64
+                       "' bins need as many %s, but there are %zu",
+                       rule->parts, piece_noun(j), p->n);
+    if (rule->equal_size && p->n % (size_t)rule->parts)
+        return pp_fail(&j->t->err, PP_EXIT_INPUT,
+                       "'%zu' sequences cannot be divided into %" PRId64
+                       " parts of equal size",
+                       p->n, rule->parts);
+    return 0;
+}
+
+/* Packs the sequences by the rule. */
+static void choose_bins(struct pack_job *j)
+{
+    const struct pp_pieces *p = &j->pieces;
+    const struct pack_rule *rule = &j->o->rule;
+    uint32_t room = rule->rows ? (uint32_t)rule->rows : j->capacity;
     struct pp_pack_size sizes[1 + PP_N_MODALITIES] = {{p->padded, room}};
     size_t n_sizes = 1 + pack_row_sizes(j, sizes + 1);
     if (n_sizes > 1)
-        return pp_pack_sizes(sizes, n_sizes, p->n, &j->bins, err);
-    if (!j->o->rule.parts && j->o->rule.packer->draw)
-        return j->o->rule.packer->draw(
-            p->padded, p->n, room, (uint64_t)j->o->rule.seed, &j->bins, err);
-    if (j->o->rule.packer->unpadded && j->o->align > 1)
-        return choose_unpadded(j);
-    if (!j->o->rule.parts)
-        return j->o->rule.packer->pack(p->padded, p->n, room, &j->bins, err);
-    if ((size_t)j->o->rule.parts > p->n)
-        return pp_fail(err, PP_EXIT_INPUT,
-                       "--parts: '%" PRId64
-                       "' bins need as many %s, but there are %zu",
-                       j->o->rule.parts, piece_noun(j), p->n);
-    pp_parts_fn *divide =
-        j->o->rule.equal_size ? pp_parts_kk_equal : j->o->rule.packer->divide;
-    return divide(p->padded, p->n, (size_t)j->o->rule.parts, &j->bins, err);
+        pp_pack_sizes(sizes, n_sizes, p->n, &j->bins);
+    else if (!rule->parts && rule->packer->draw)
+        rule->packer->draw(p->padded, p->n, room, (uint64_t)rule->seed,
+                           &j->bins);
+    else if (rule->packer->unpadded && j->o->align > 1)
+        choose_unpadded(j);
+    else if (!rule->parts)
+        rule->packer->pack(p->padded, p->n, room, &j->bins);
+    else
+        (rule->equal_size ? pp_parts_kk_equal : rule->packer->divide)(
+            p->padded, p->n, (size_t)rule->parts, &j->bins);
 }
 
 /* Checks the loads: rules that divide into parts know no capacity. */
@@ -112,26 +129,22 @@ static int raise_bins(struct pack_job *j)
 }
 
 /* Computes the lower bound. It must run before rows are padded. */
-static int certify(struct pack_job *j)
+static void certify(struct pack_job *j)
 {
     const struct pp_pieces *p = &j->pieces;
     struct pp_pack_size sizes[PP_N_MODALITIES];
     size_t n_sizes = pack_row_sizes(j, sizes);
     j->lower_bound = j->bins.n_bins;
     if (j->o->rule.rows)
-        return 0;
-    if (pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
-                        &j->lower_bound, &j->t->err) != 0)
-        return -1;
+        return;
+    pp_pack_certify(p->padded, p->n, j->capacity, j->bins.n_bins,
+                    &j->lower_bound);
     for (size_t k = 0; k < n_sizes; k++) {
         size_t bound = 0;
-        if (pp_pack_lower_bound(sizes[k].sizes, p->n, sizes[k].capacity, &bound,
-                                &j->t->err) != 0)
-            return -1;
+        pp_pack_lower_bound(sizes[k].sizes, p->n, sizes[k].capacity, &bound);
         if (bound > j->lower_bound)
             j->lower_bound = bound;
     }
-    return 0;
 }
 
 /* Pads bins to a multiple of the row. */
@@ -177,8 +190,9 @@ static int pack(struct pack_job *j)
     j->made_s = pp_clock();
     if (rc != 0 && j->o->rule.compat && j->o->rule.compat->wraps)
         return pp_fail_at(err, "--compat %s: ", j->o->rule.compat->packer.name);
-    if (rc != 0 || choose_bins(j) != 0)
+    if (rc != 0 || check_rule(j) != 0)
         return -1;
+    choose_bins(j);
     if (j->o->rule.rows) {
         const struct pp_bins *bins = &j->bins;
         for (size_t b = 0; b < bins->n_bins; b++)
@@ -188,11 +202,10 @@ static int pack(struct pack_job *j)
     }
     if (check_loads(j) != 0 || raise_bins(j) != 0)
         return -1;
-    if (j->o->stats && certify(j) != 0)
-        return -1;
-    if (j->o->shuffled &&
-        pp_bins_shuffle(&j->bins, (uint64_t)j->o->shuffle, err) != 0)
-        return -1;
+    if (j->o->stats)
+        certify(j);
+    if (j->o->shuffled)
+        pp_bins_shuffle(&j->bins, (uint64_t)j->o->shuffle);
     if (pack_balance(j) != 0)
         return -1;
     fill_rows(j);

@@ -138,8 +138,8 @@ static void add_pairs(const struct pack_job *j, uint32_t item, int64_t slices,
 
 /* Measures the bins whose sequences have ranks of their own. The time of a bin
  * is that of its slowest rank: as if all ranks had as much. */
-static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
-                         struct pp_workloads *s)
+static void measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
+                          struct pp_workloads *s)
 {
     double tokens[PP_MOST_SIZED_RANKS], pairs[PP_MOST_SIZED_RANKS];
     size_t n = (size_t)j->o->mesh.cp;
@@ -151,7 +151,6 @@ static int measure_ranks(struct pack_job *j, const struct pp_stage_costs *c,
         s->tokens[b] = tokens[slowest] * (double)n;
         s->pairs[b] = pairs[slowest] * (double)n;
     }
-    return 0;
 }
 
 /* Appends the items of a piece to those of its bin. */
@@ -205,10 +204,11 @@ int pack_measure_bins(struct pack_job *j, const struct pp_stage_costs *c,
         return -1;
     size_t counted =
         slices == 1 ? pp_plan_counted(pp_manifest_plan(&j->in->manifest)) : 0;
-    if (pp_workloads_init(s, n_parts, counted, &j->t->err) != 0)
-        return -1;
-    if (j->ranks)
-        return measure_ranks(j, c, s);
+    pp_workloads_init(s, n_parts, counted);
+    if (j->ranks) {
+        measure_ranks(j, c, s);
+        return 0;
+    }
     for (size_t b = 0; b < n; b++) {
         const uint32_t *item = j->bins.items + j->bins.first[b],
                        *end = j->bins.items + j->bins.first[b + 1];
@@ -276,10 +276,8 @@ static int simulate(struct pack_job *j, double *time)
     size_t steps = (j->bins.n_bins + per_step - 1) / per_step;
     size_t n = steps < MOST_STEPS ? steps : MOST_STEPS;
     double total = 0;
-    int rc =
-        pp_stage_costs_init(&c, pp_manifest_plan(&j->in->manifest), &j->t->err);
-    if (rc == 0)
-        rc = pack_measure_bins(j, &c, &sizes);
+    pp_stage_costs_init(&c, pp_manifest_plan(&j->in->manifest));
+    int rc = pack_measure_bins(j, &c, &sizes);
     for (size_t k = 0; rc == 0 && k < n; k++) {
         double here;
         rc = pack_simulate_step(j, &c, &sizes, k * steps / n * per_step, NULL,
@@ -333,13 +331,11 @@ static int rearrange_bins(struct pack_job *j)
     tool_progress(j->t, "balancing %zu bins", j->bins.n_bins);
     struct pp_pack_size rows[PP_N_MODALITIES];
     size_t n_rows = pack_row_sizes(j, rows);
-    int rc = pp_bins_balance(
-        &j->bins, j->pieces.padded, cost, j->capacity, rows, n_rows,
-        j->o->mesh.sizes ? near_mean(j, cost) : 0, &j->t->err);
-    if (rc == 0)
-        rc = pp_bins_deal(&j->bins, cost, dp, per_step, &j->t->err);
+    pp_bins_balance(&j->bins, j->pieces.padded, cost, j->capacity, rows, n_rows,
+                    j->o->mesh.sizes ? near_mean(j, cost) : 0);
+    pp_bins_deal(&j->bins, cost, dp, per_step);
     free(cost);
-    return rc;
+    return 0;
 }
 
 int pack_balance(struct pack_job *j)

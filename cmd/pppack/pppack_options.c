@@ -16,7 +16,7 @@ const struct pack_compat pack_compats[] = {
     {.packer = {.name = "nemo-rl-ffd", .pack = pp_pack_ffd},
      .multiplies = true,
      .raise = pp_bins_multiple_by_popping},
-    {.packer = {.name = "nemo-rl-mffd", .pack = pp_pack_mffd},
+    {.packer = {.name = "nemo-rl-mffd", .no_empty = true, .pack = pp_pack_mffd},
      .multiplies = true,
      .raise = pp_bins_multiple_by_popping},
     {.packer = {.name = "nemo-rl-concat", .pack = pp_pack_next_fit},

@@ -65,7 +65,7 @@ static void set_times(struct step_order *o, size_t b, size_t microbatch)
 
 /* Orders the step that begins with bin first, unless the simulation with its
  * channels says that this takes longer. */
-static int order_step(struct step_order *o, size_t first, struct pp_err *err)
+static int order_step(struct step_order *o, size_t first)
 {
     size_t n = o->rounds.n_rounds, dp = o->rounds.dp;
     double makespan, before, after;
@@ -74,9 +74,8 @@ static int order_step(struct step_order *o, size_t first, struct pp_err *err)
         for (size_t r = 0; r < dp; r++)
             set_times(o, first + k * dp + r, r * n + k);
     }
-    if (pp_microbatch_order(&o->makespan, &o->rounds, o->work, o->order,
-                            &makespan, err) != 0 ||
-        pack_simulate_step(o->job, &o->costs, &o->sizes, first, NULL,
+    pp_microbatch_order(&o->makespan, &o->rounds, o->work, o->order, &makespan);
+    if (pack_simulate_step(o->job, &o->costs, &o->sizes, first, NULL,
                            &before) != 0 ||
         pack_simulate_step(o->job, &o->costs, &o->sizes, first, o->order,
                            &after) != 0)
@@ -128,17 +127,17 @@ static int order_steps(struct step_order *o, struct pp_err *err)
     o->work = o->work < WORK_OF_STEP ? o->work : WORK_OF_STEP;
     if (o->work < LEAST * (double)(o->makespan.n_pieces * o->rounds.dp))
         return 0;
-    if (pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->in->manifest),
-                            err) != 0 ||
-        pack_measure_bins(j, &o->costs, &o->sizes) != 0 ||
+    pp_stage_costs_init(&o->costs, pp_manifest_plan(&j->in->manifest));
+    if (pack_measure_bins(j, &o->costs, &o->sizes) != 0 ||
         alloc_times(o, err) != 0)
         return -1;
     for (size_t k = 0; k < steps; k++)
-        if (order_step(o, k * o->per_step, err) != 0)
+        if (order_step(o, k * o->per_step) != 0)
             return -1;
     if (j->ranks && move_ranks(o, err) != 0)
         return -1;
-    return pp_bins_move(&j->bins, o->place, err);
+    pp_bins_move(&j->bins, o->place);
+    return 0;
 }
 
 int pack_order(struct pack_job *j)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "pppack.h"
 
@@ -126,7 +127,7 @@ static size_t order_pieces(struct pack_job *j, const struct items *s, size_t n,
     return at;
 }
 
-static int place_bins(struct pack_job *j, const struct items *s)
+static void place_bins(struct pack_job *j, const struct items *s)
 {
     double total = 0;
     for (size_t i = 0; i < j->pieces.n; i++)
@@ -146,11 +147,9 @@ static int place_bins(struct pack_job *j, const struct items *s)
             s->tokens[i] = q->padded;
             s->cost[i] = (uint64_t)(scale * piece_cost(j, q));
         }
-        if (pp_bin_place(&bin, s->ranks, &j->t->err) != 0)
-            return -1;
+        pp_bin_place(&bin, s->ranks);
         at += order_pieces(j, s, bin.n, item, j->ranks + at);
     }
-    return 0;
 }
 
 int pack_place(struct pack_job *j, struct pack_figures *f)
@@ -163,20 +162,17 @@ int pack_place(struct pack_job *j, struct pack_figures *f)
         return -1;
     for (size_t i = 0; i < j->pieces.n; i++)
         n_sequences += pack_n_sequences(j, &j->pieces.piece[i]);
-    s.tokens = calloc(n, sizeof *s.tokens);
-    s.item = calloc(n, sizeof *s.item);
-    s.cost = calloc(n, sizeof *s.cost);
-    s.ranks = calloc(n, sizeof *s.ranks);
-    j->ranks = calloc(n_sequences, sizeof *j->ranks);
-    int rc = s.tokens && s.item && s.cost && s.ranks && j->ranks
-                 ? place_bins(j, &s)
-                 : pp_fail(&j->t->err, PP_EXIT_SYSTEM, "out of memory");
+    s.tokens = pp_calloc(n, sizeof *s.tokens);
+    s.item = pp_calloc(n, sizeof *s.item);
+    s.cost = pp_calloc(n, sizeof *s.cost);
+    s.ranks = pp_calloc(n, sizeof *s.ranks);
+    j->ranks = pp_calloc(n_sequences, sizeof *j->ranks);
+    place_bins(j, &s);
     free(s.tokens);
     free(s.item);
     free(s.cost);
     free(s.ranks);
     *f = (struct pack_figures){0};
-    if (rc == 0)
-        measure(j, f);
-    return rc;
+    measure(j, f);
+    return 0;
 }

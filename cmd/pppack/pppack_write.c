@@ -383,8 +383,6 @@ int pack_manifest_write(struct pack_input *in, int argc, char **argv)
     if (set_data(in) != 0)
         return -1;
     char *args = tool_command(argc, argv);
-    if (!args)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc =
         pp_manifest_add_history(&in->manifest, "pppack", PP_VERSION, args, err);
     free(args);

@@ -38,10 +38,7 @@ static int open_log(struct runner *p)
     FILE *f = fd < 0 ? NULL : fdopen(fd, "r+");
     if (!f)
         return pp_fail_errno(&t->err, "%s", t->output);
-    if (tool_take(t, f, t->output)) {
-        fclose(f);
-        return -1;
-    }
+    tool_take(t, f, t->output);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
         return pp_fail(&t->err, PP_EXIT_SYSTEM,
                        "%s: another run is writing its lines here", t->output);

@@ -159,12 +159,12 @@ static int find_curves(const struct runner *p, const struct pp_record *r,
         const struct pp_row *row = &r->schedule->rows[k];
         const struct pp_span *spans = s->sim.rows[k].spans;
         struct pp_memory m = {0};
-        rc = pp_memory_plan(r->schedule, k, sizes, &m, err) ||
-                     pp_memory_timeline_slots(r->schedule->graph, row, spans,
-                                              &s->slots[k], err) ||
-                     pp_memory_timeline_bytes(row, spans, &m, &s->bytes[k], err)
-                 ? -1
-                 : 0;
+        rc = pp_memory_plan(r->schedule, k, sizes, &m, err);
+        if (!rc)
+            pp_memory_timeline_slots(r->schedule->graph, row, spans,
+                                     &s->slots[k]);
+        if (!rc)
+            pp_memory_timeline_bytes(row, spans, &m, &s->bytes[k]);
         pp_memory_finish(&m);
         if (rc)
             break;
@@ -186,10 +186,10 @@ static int view_pass(const struct runner *p, const struct pp_record *r,
     s->parts = calloc(n * PP_N_MARKS, sizeof *s->parts);
     if (!s->slots || !s->bytes || !s->parts)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_record_view(r, step, pass, origin, &s->sim, err) ||
-        pp_messages_find(r->schedule, s->sim.rows, NULL, 0, &s->messages,
-                         err) ||
-        find_curves(p, r, earliest(r, step) - origin, s, err))
+    if (pp_record_view(r, step, pass, origin, &s->sim, err))
+        return -1;
+    pp_messages_find(r->schedule, s->sim.rows, NULL, 0, &s->messages);
+    if (find_curves(p, r, earliest(r, step) - origin, s, err))
         return -1;
     *t = (struct pp_trace){.schedule = r->schedule,
                            .rows = s->sim.rows,
@@ -224,9 +224,9 @@ static int write_trace(const struct runner *p, const struct pp_record *r,
             t.plan = plan.text;
             t.names = p->manifest.row_names;
             if (!rc && !w)
-                rc = pp_trace_open(&w, pprun_of(p)->trace, &t, err);
+                pp_trace_open(&w, pprun_of(p)->trace, &t);
             if (!rc)
-                rc = pp_trace_add(w, &t, err);
+                pp_trace_add(w, &t);
             finish_pass(&s, r->schedule->graph->n_rows);
         }
     pp_trace_close(w);

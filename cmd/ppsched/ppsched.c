@@ -69,10 +69,6 @@ int ppsched_abstract(struct ppsched *p)
         goto out;
     struct pp_plan_stage *stages =
         pp_arena_alloc(&arena, (size_t)graph.n_stages, sizeof *stages);
-    if (!stages) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
     rc = pp_manifest_set_stages(&p->manifest, &mesh, &graph, stages, err);
 out:
     pp_arena_finish(&arena);
@@ -214,8 +210,7 @@ static int build(struct ppsched *p)
                        "than %d forwards, the limit of a plan",
                        g->n_stages, o->n_microbatches, g->n_slices, MAX_CELLS);
     p->schedule = &p->built;
-    if (pp_schedule_init(&p->built, g, o->kind, o->n_microbatches, err))
-        return -1;
+    pp_schedule_init(&p->built, g, o->kind, o->n_microbatches);
     if (ppsched_is_auto(o))
         return ppsched_open_costs(p) ? -1 : ppsched_auto(p);
     if (pp_kind_emit(kind, &p->built, &k, err))
@@ -302,8 +297,6 @@ static int write_manifest(struct ppsched *p, FILE *f, int argc, char **argv)
         (p->options.data && set_data(p)) || record_seq_len(p))
         return -1;
     char *args = tool_command(argc, argv);
-    if (!args)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int rc =
         pp_manifest_add_history(&p->manifest, "ppsched", PP_VERSION, args, err);
     free(args);

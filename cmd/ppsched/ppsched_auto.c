@@ -4,6 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "ppsched.h"
 #include "schedule/search/search.h"
 
@@ -38,34 +39,31 @@ static struct pp_load slot_of(const struct pp_stage_node *n, int n_slices)
 }
 
 /* Fills the times of copies, if activations may leave. */
-static int fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
-                       double **copy, struct pp_err *err)
+static void fill_copies(const struct ppsched *p, struct pp_memory_limit *room,
+                        double **copy)
 {
     const struct pp_graph *g = &p->manifest.graph;
     const struct pp_costs *costs = &p->costs.costs;
     if (!room->limit ||
         (!p->options.offload && !pp_schedule_copies(p->schedule)))
-        return 0;
-    room->copy = *copy = calloc((size_t)g->n_stages, sizeof **copy);
-    for (int s = 0; *copy && s < g->n_stages; s++)
+        return;
+    room->copy = *copy = pp_calloc((size_t)g->n_stages, sizeof **copy);
+    for (int s = 0; s < g->n_stages; s++)
         (*copy)[s] = costs->time(
             costs->ctx,
             (struct pp_action){.stage = s, .peer = -1, .op = PP_OFFLOAD});
-    return *copy ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Fills the limits of --memory. Parameters are taken off limits in bytes. */
-static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
-                     double **limit, struct pp_load **load, struct pp_err *err)
+static void fill_room(const struct ppsched *p, struct pp_memory_limit *room,
+                      double **limit, struct pp_load **load)
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
     if (!o->has_memory)
-        return 0;
-    *limit = calloc((size_t)g->n_rows, sizeof **limit);
-    *load = calloc((size_t)g->n_stages, sizeof **load);
-    if (!*limit || !*load)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return;
+    *limit = pp_calloc((size_t)g->n_rows, sizeof **limit);
+    *load = pp_calloc((size_t)g->n_stages, sizeof **load);
     for (int r = 0; r < g->n_rows; r++)
         (*limit)[r] =
             o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
@@ -74,7 +72,6 @@ static int fill_room(const struct ppsched *p, struct pp_memory_limit *room,
                          ? slot_of(&g->stages[s], g->n_slices)
                          : pp_load_of(&p->costs.sizes[s], &g->stages[s]);
     *room = (struct pp_memory_limit){.limit = *limit, .load = *load};
-    return 0;
 }
 
 int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
@@ -89,10 +86,9 @@ int ppsched_bound(struct ppsched *p, double reached, struct pp_bound *b)
     find_features(s, &split, &pairs);
     if (pairs && costs.pair_saving > 0)
         costs = (struct pp_costs){.time = paired_time, .ctx = &p->costs.costs};
-    int rc = fill_room(p, &room, &limit, &load, err) ||
-             fill_copies(p, &room, &copy, err);
-    if (!rc)
-        rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
+    fill_room(p, &room, &limit, &load);
+    fill_copies(p, &room, &copy);
+    int rc = pp_bound_by_refuting(s->graph, s->n_microbatches, split, &costs,
                                   &room, reached, p->options.seconds, b, err);
     free(limit);
     free(load);
@@ -124,8 +120,8 @@ static int search_within(struct ppsched *p, const struct limit *l,
 {
     const struct ppsched_options *o = &p->options;
     const struct pp_graph *g = &p->manifest.graph;
-    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
-    struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
+    double *limit = pp_calloc((size_t)g->n_rows, sizeof *limit);
+    struct pp_load *load = pp_calloc((size_t)g->n_stages, sizeof *load);
     const struct pp_memory_limit room = {limit, load};
     const struct pp_search_bytes bytes = {p->costs.sizes, limit};
     struct pp_search_options so = {.costs = &p->costs.costs,
@@ -136,23 +132,17 @@ static int search_within(struct ppsched *p, const struct limit *l,
                                    .seconds = seconds,
                                    .progress = show_progress,
                                    .ctx = p};
-    int rc = -1;
-    if (!limit || !load) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
     for (int r = 0; r < g->n_rows; r++)
         limit[r] =
             l->most -
             (l->in_bytes ? (double)ppsched_fixed_bytes(p, p->schedule, r) : 0);
     for (int i = 0; i < g->n_stages; i++)
         load[i] = (struct pp_load){.f_to_w = 1};
-    rc = l->set && l->in_bytes
-             ? pp_search_bytes(s, g, o->n_microbatches, o->depth, &so, &bytes,
-                               err)
-             : pp_search_lowered(s, g, o->n_microbatches, o->depth, &so, err);
+    int rc = l->set && l->in_bytes ? pp_search_bytes(s, g, o->n_microbatches,
+                                                     o->depth, &so, &bytes, err)
+                                   : pp_search_lowered(s, g, o->n_microbatches,
+                                                       o->depth, &so, err);
     tool_erase(p->tool);
-out:
     free(limit);
     free(load);
     return rc;
@@ -284,9 +274,8 @@ static int search_offloaded(struct ppsched *p, const struct limit *most)
     double least = INFINITY;
     struct pp_err why = {0};
     pp_schedule_finish(&p->built);
-    if (pp_schedule_init(&p->built, &p->manifest.graph, "auto",
-                         p->options.n_microbatches, &p->tool->err))
-        return -1;
+    pp_schedule_init(&p->built, &p->manifest.graph, "auto",
+                     p->options.n_microbatches);
     for (int i = 0; i < N; i++)
         if (try_offload(p, most, &all[i], p->options.seconds / N, &least, &why))
             return -1;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "ppsched.h"
 #include "schedule/kinds/kind.h"
@@ -90,15 +91,12 @@ static int add_name(struct comparison *c, const char *name)
 
 static int read_kinds(struct comparison *c)
 {
-    struct tool *t = c->p->tool;
     char *rest, *name;
-    c->list = rest = strdup(c->p->options.compare);
+    c->list = rest = pp_strdup(c->p->options.compare);
     /* No name is shorter than "all", which stands for many. */
     size_t n = (strlen(c->p->options.compare) / 4 + 1) * PP_MAX_KINDS;
-    c->entries = calloc(n, sizeof *c->entries);
-    int rc = c->list && c->entries
-                 ? 0
-                 : pp_fail(&t->err, PP_EXIT_SYSTEM, "out of memory");
+    c->entries = pp_calloc(n, sizeof *c->entries);
+    int rc = 0;
     while (!rc && (name = strsep(&rest, ",")))
         rc = add_name(c, name);
     return rc;
@@ -193,9 +191,7 @@ static int check_work(const struct comparison *c, struct entry *e)
 static int find_memory(struct entry *e)
 {
     size_t n = (size_t)e->run.manifest.graph.n_rows;
-    e->bytes = calloc(n, sizeof *e->bytes);
-    if (!e->bytes)
-        return pp_fail(&e->tool.err, PP_EXIT_SYSTEM, "out of memory");
+    e->bytes = pp_calloc(n, sizeof *e->bytes);
     return ppsched_memory(&e->run, e->bytes);
 }
 
@@ -285,11 +281,9 @@ static void print_comparison(const struct comparison *c, FILE *f)
 static int draw(struct comparison *c)
 {
     struct ppsched *p = c->p;
-    struct pp_svg_panel *panels = calloc((size_t)c->n, sizeof *panels);
+    struct pp_svg_panel *panels = pp_calloc((size_t)c->n, sizeof *panels);
     const char *unit = NULL;
     int n = 0;
-    if (!panels)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
     for (int i = 0; i < c->n; i++) {
         const struct entry *e = &c->entries[i];
         if (!e->fits)

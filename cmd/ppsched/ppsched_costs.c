@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "cost/workloads.h"
 #include "ppsched.h"
@@ -278,9 +279,7 @@ static int read_times(struct ppsched *p, const char *name, const char *text,
 {
     if (!text)
         return 0;
-    *time = calloc(n, sizeof **time);
-    if (!*time)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    *time = pp_calloc(n, sizeof **time);
     return parse_times(p, name, text, of, *time, n);
 }
 
@@ -302,9 +301,7 @@ static int set_copies(struct ppsched *p)
     if (c->literal || !c->step.costs.plan.profile || !c->sized)
         return tool_usage(p->tool, "--copy-rate: the stages have no seconds; "
                                    "give the time of a copy with --copy");
-    c->given.copy = calloc(n, sizeof *c->given.copy);
-    if (!c->given.copy)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    c->given.copy = pp_calloc(n, sizeof *c->given.copy);
     for (size_t s = 0; s < n; s++)
         c->given.copy[s] =
             (double)(c->sizes[s].act_i + c->sizes[s].act_w) * copy_seconds(p);
@@ -336,15 +333,10 @@ int ppsched_costs_init(struct ppsched *p)
     struct ppsched_costs *c = &p->costs;
     c->graph = &p->manifest.graph;
     c->stages = p->manifest.stages;
-    if (pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
-                     p->schedule->n_microbatches,
-                     p->data ? pp_step_counted(pp_manifest_plan(&p->manifest))
-                             : 0,
-                     &p->tool->err))
-        return -1;
-    c->sizes = calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
-    if (!c->sizes)
-        return pp_fail(&p->tool->err, PP_EXIT_SYSTEM, "out of memory");
+    pp_step_init(&c->step, pp_manifest_plan(&p->manifest),
+                 p->schedule->n_microbatches,
+                 p->data ? pp_step_counted(pp_manifest_plan(&p->manifest)) : 0);
+    c->sizes = pp_calloc((size_t)c->graph->n_stages, sizeof *c->sizes);
     for (int s = 0; s < c->graph->n_stages; s++)
         c->sized |= c->stages[s].costs.out_bytes > 0 ||
                     c->stages[s].costs.act_bytes[PP_SAVED_ACT_W] > 0;

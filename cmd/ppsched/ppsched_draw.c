@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/alloc.h"
 #include "ppsched.h"
 #include "schedule/draw/draw.h"
 #include "schedule/draw/trace.h"
@@ -68,10 +69,10 @@ static int find_bytes(struct ppsched *p, int rank,
     struct pp_err *err = &p->tool->err;
     if (pp_memory_plan(p->schedule, rank, p->costs.sizes, &m, err))
         return -1;
-    int rc = pp_memory_timeline_bytes(&p->schedule->rows[rank],
-                                      ranks[rank].spans, &m, c, err);
+    pp_memory_timeline_bytes(&p->schedule->rows[rank], ranks[rank].spans, &m,
+                             c);
     pp_memory_finish(&m);
-    return rc;
+    return 0;
 }
 
 /* Returns the part of --memory for a rank's activations and messages. */
@@ -98,18 +99,14 @@ static int find_bound(struct ppsched *p, struct ppsched_view *v)
 static int find_curves(struct ppsched *p, struct ppsched_view *v)
 {
     const struct pp_schedule *s = p->schedule;
-    struct pp_err *err = &p->tool->err;
     size_t n = (size_t)s->graph->n_rows;
-    v->slots = calloc(n, sizeof *v->slots);
-    v->bytes = p->costs.sized ? calloc(n, sizeof *v->bytes) : NULL;
-    v->limit = p->options.has_memory ? calloc(n, sizeof *v->limit) : NULL;
-    if (!v->slots || (p->costs.sized && !v->bytes) ||
-        (p->options.has_memory && !v->limit))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    v->slots = pp_calloc(n, sizeof *v->slots);
+    v->bytes = p->costs.sized ? pp_calloc(n, sizeof *v->bytes) : NULL;
+    v->limit = p->options.has_memory ? pp_calloc(n, sizeof *v->limit) : NULL;
     for (int r = 0; r < s->graph->n_rows; r++) {
-        if (pp_memory_timeline_slots(s->graph, &s->rows[r],
-                                     v->sim.rows[r].spans, &v->slots[r], err) ||
-            (v->bytes && find_bytes(p, r, v->sim.rows, &v->bytes[r])))
+        pp_memory_timeline_slots(s->graph, &s->rows[r], v->sim.rows[r].spans,
+                                 &v->slots[r]);
+        if (v->bytes && find_bytes(p, r, v->sim.rows, &v->bytes[r]))
             return -1;
         pp_memory_timeline_scale(&v->slots[r], 1.0 / s->graph->n_slices);
         if (v->limit)
@@ -124,10 +121,11 @@ int ppsched_view_init(struct ppsched *p, struct ppsched_view *v)
     struct pp_err *err = &p->tool->err;
     *v = (struct ppsched_view){0};
     if (ppsched_memory(p, NULL) ||
-        pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err) ||
-        pp_messages_find(s, v->sim.rows, &p->costs.costs, s->channel_depth,
-                         &v->messages, err) ||
-        find_bound(p, v))
+        pp_simulate(s, &p->costs.costs, s->channel_depth, &v->sim, err))
+        return -1;
+    pp_messages_find(s, v->sim.rows, &p->costs.costs, s->channel_depth,
+                     &v->messages);
+    if (find_bound(p, v))
         return -1;
     return find_curves(p, v);
 }
@@ -137,9 +135,7 @@ int ppsched_view_measured(struct ppsched *p, struct pp_sim *sim,
 {
     *v = (struct ppsched_view){.sim = *sim};
     *sim = (struct pp_sim){0};
-    if (pp_messages_find(p->schedule, v->sim.rows, NULL, 0, &v->messages,
-                         &p->tool->err))
-        return -1;
+    pp_messages_find(p->schedule, v->sim.rows, NULL, 0, &v->messages);
     return find_curves(p, v);
 }
 
@@ -208,8 +204,8 @@ static int write_trace(struct ppsched *p, const struct ppsched_view *v)
     FILE *f;
     if (!(f = tool_open(p->tool, p->options.trace)))
         return -1;
-    int rc = pp_trace_print(f, &t, &p->tool->err);
-    return tool_close(p->tool, f) || rc ? -1 : 0;
+    pp_trace_print(f, &t);
+    return tool_close(p->tool, f);
 }
 
 int ppsched_pictures(struct ppsched *p)

@@ -26,9 +26,7 @@ static int print_file(struct ppsched *p, FILE *f)
                             err);
     if (!o->kind || ppsched_is_auto(o))
         return pp_csv_print(f, p->schedule, PP_CSV_COMPUTE, err);
-    if (pp_schedule_init(&s, &p->manifest.graph, o->kind, o->n_microbatches,
-                         err))
-        return -1;
+    pp_schedule_init(&s, &p->manifest.graph, o->kind, o->n_microbatches);
     int rc = pp_kind_emit(pp_kind_find(o->kind), &s, &k, err) ||
              pp_csv_print(f, &s, PP_CSV_COMPUTE, err);
     pp_schedule_finish(&s);

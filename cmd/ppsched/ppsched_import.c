@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/file.h"
 #include "manifest/trace_json.h"
 #include "ppsched.h"
@@ -36,9 +37,8 @@ static int set_stages(struct ppsched *p, struct pp_err *err)
 {
     struct pp_graph *g = &p->import.graph;
     struct pp_mesh mesh = {g->n_rows, 1, 1, 1, 1};
-    struct pp_plan_stage *stages = calloc((size_t)g->n_stages, sizeof *stages);
-    if (!stages)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_plan_stage *stages =
+        pp_calloc((size_t)g->n_stages, sizeof *stages);
     int rc = pp_manifest_init(&p->manifest, err) ||
              pp_manifest_set_stages(&p->manifest, &mesh, g, stages, err);
     free(stages);
@@ -58,8 +58,9 @@ static int complete(struct ppsched *p)
     struct pp_err *err = &p->tool->err;
     struct pp_schedule *s = p->schedule;
     bool messages = p->import.messages;
-    if ((messages && pp_lower_syncs(s, err)) ||
-        pp_check_rows_all(s, messages, &p->faults, err))
+    if (messages)
+        pp_lower_syncs(s);
+    if (pp_check_rows_all(s, messages, &p->faults, err))
         return pp_fail_at(err, "%s: ", ppsched_import_name(p));
     if (p->faults.n > 0)
         return ppsched_refuse_faults(p, true);

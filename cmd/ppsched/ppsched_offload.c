@@ -2,6 +2,7 @@
 /* --offload auto: which activations leave for the host, within --memory. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "ppsched.h"
 #include "schedule/offload/offload.h"
 
@@ -38,8 +39,7 @@ static int offload_within(struct ppsched *p, struct pp_schedule *s,
     bool fits = false;
     for (int i = 0; i < MAX_TRIES && !fits; i++) {
         struct pp_schedule woven;
-        if (pp_schedule_copy(s, &woven, err))
-            return -1;
+        pp_schedule_copy(s, &woven);
         int rc = pp_offload(&woven, &o, err);
         fits = p->options.memory_is_slots;
         if (!rc && !fits)
@@ -72,18 +72,16 @@ int ppsched_offload(struct ppsched *p, struct pp_schedule *s,
         return pp_fail(err, PP_EXIT_INPUT,
                        "--memory: the stages have no sizes; give the limit in "
                        "slots, with --max-in-flight");
-    double *load = calloc((size_t)g->n_stages, sizeof *load);
-    double *room = calloc((size_t)g->n_rows, sizeof *room);
-    int rc = load && room ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int i = 0; i < g->n_stages && !rc; i++)
+    double *load = pp_calloc((size_t)g->n_stages, sizeof *load);
+    double *room = pp_calloc((size_t)g->n_rows, sizeof *room);
+    for (int i = 0; i < g->n_stages; i++)
         load[i] =
             o->memory_is_slots
                 ? 1
                 : (double)(p->costs.sizes[i].act_i + p->costs.sizes[i].act_w);
-    for (int r = 0; r < g->n_rows && !rc; r++)
+    for (int r = 0; r < g->n_rows; r++)
         room[r] = o->memory_is_slots ? (double)o->memory : ppsched_room(p, r);
-    if (!rc)
-        rc = offload_within(p, s, load, room, err);
+    int rc = offload_within(p, s, load, room, err);
     free(load);
     free(room);
     return rc;

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/json_writer.h"
 #include "ppsched.h"
 #include "schedule/simulate/sim.h"
@@ -99,12 +100,11 @@ static void print_idle(struct pp_json_writer *w, const struct pp_sim *sim)
     pp_json_end(w);
 }
 
-static int print_channels(const struct ppsched *p, struct pp_json_writer *w)
+static void print_channels(const struct ppsched *p, struct pp_json_writer *w)
 {
     struct pp_channel_traffic *at = NULL;
     size_t n;
-    if (pp_traffic(p->schedule, &p->costs.costs, &at, &n, &p->tool->err))
-        return -1;
+    pp_traffic(p->schedule, &p->costs.costs, &at, &n);
     pp_json_array(w, "channels", PP_JSON_HUGGED);
     for (size_t i = 0; i < n; i++) {
         pp_json_object(w, NULL, PP_JSON_INLINE);
@@ -117,7 +117,6 @@ static int print_channels(const struct ppsched *p, struct pp_json_writer *w)
     }
     pp_json_end(w);
     free(at);
-    return 0;
 }
 
 /* Prints the action at a place of a rank's row, as in the manifest. */
@@ -182,10 +181,10 @@ int ppsched_stats(struct ppsched *p, FILE *f)
     struct pp_bound bound;
     struct pp_err *err = &p->tool->err;
     struct ppsched_bytes *bytes =
-        calloc((size_t)p->manifest.graph.n_rows, sizeof *bytes);
+        pp_calloc((size_t)p->manifest.graph.n_rows, sizeof *bytes);
     double strict;
-    int rc = bytes ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (rc || ppsched_memory(p, bytes) ||
+    int rc = 0;
+    if (ppsched_memory(p, bytes) ||
         pp_simulate(p->schedule, &p->costs.costs, INT_MAX, &sim, err) ||
         pp_simulate(p->schedule, &p->costs.costs, p->schedule->channel_depth,
                     &at, err) ||
@@ -200,7 +199,7 @@ int ppsched_stats(struct ppsched *p, FILE *f)
         print_idle(&w, &sim);
         print_memory(p, &w, bytes);
         pp_json_uint(&w, "messages", sim.n_messages);
-        rc = print_channels(p, &w);
+        print_channels(p, &w);
         pp_json_end(&w);
         putc('\n', f);
     }

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "ppsched.h"
 #include "schedule/check/stuck.h"
 
@@ -186,15 +187,13 @@ static int draw_part(struct ppsched *p, const struct pp_stuck *k, bool messages)
     FILE *f = tool_output(p->tool);
     if (!f)
         return -1;
-    part.rows = calloc(n, sizeof *part.rows);
-    int rc = part.rows ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t r = 0; r < n && !rc; r++) {
+    part.rows = pp_calloc(n, sizeof *part.rows);
+    for (size_t r = 0; r < n; r++) {
         part.rows[r] = p->schedule->rows[r];
         part.rows[r].n = k->done[r];
         all += k->done[r];
     }
-    if (!rc)
-        rc = ppsched_open_costs(p) ||
+    int rc = ppsched_open_costs(p) ||
              pp_simulate(&part, &p->costs.costs,
                          messages ? part.channel_depth : INT_MAX, &sim, err);
     if (!rc)

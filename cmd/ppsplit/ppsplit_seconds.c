@@ -154,14 +154,11 @@ static int make_schedule(const struct pp_split_run *run, struct pp_manifest *m,
     const struct pp_kind_options o = {.n_microbatches =
                                           (int)run->n_microbatches};
     m->graph.n_slices = run->graph.n_slices;
-    if (!run->request->search_order)
-        return pp_schedule_init(s, &m->graph, run->kind->name, o.n_microbatches,
-                                err) ||
-                       pp_kind_emit(run->kind, s, &o, err) || pp_lower(s, err)
-                   ? -1
-                   : 0;
-    if (pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, s, err))
-        return -1;
+    if (!run->request->search_order) {
+        pp_schedule_init(s, &m->graph, run->kind->name, o.n_microbatches);
+        return pp_kind_emit(run->kind, s, &o, err) || pp_lower(s, err) ? -1 : 0;
+    }
+    pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, s);
     s->graph = &m->graph;
     return pp_lower_again(s, NULL, err);
 }

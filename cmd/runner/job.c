@@ -312,9 +312,9 @@ int runner_prepare(struct runner *p, const char *manifest)
                     p->manifest.components[p->manifest.n_components - 1].source,
                     &p->generator);
     if (runner_check_sizes(p, &p->model) ||
-        runner_check_sizes(p, &p->generator) ||
-        pp_schedule_forward_only(&p->manifest.schedule, &p->forward, err))
+        runner_check_sizes(p, &p->generator))
         return -1;
+    pp_schedule_forward_only(&p->manifest.schedule, &p->forward);
     take_plan(p);
     j->shapes = (enum pp_message_size)p->options.shapes;
     if (j->top_k > p->model.vocab)

@@ -202,8 +202,9 @@ static void print_host(const struct runner *p,
 static double *copy_times(const struct runner *p)
 {
     size_t n = (size_t)p->job.schedule->graph->n_stages;
-    struct pp_stage_bytes *sizes = pp_calloc(n, sizeof *sizes, &p->tool->err);
-    double *copy = sizes ? pp_calloc(n, sizeof *copy, &p->tool->err) : NULL;
+    struct pp_stage_bytes *sizes =
+        pp_try_calloc(n, sizeof *sizes, &p->tool->err);
+    double *copy = sizes ? pp_try_calloc(n, sizeof *copy, &p->tool->err) : NULL;
     if (copy)
         pp_job_sizes(&p->job, PP_PASS_TRAIN, sizes);
     for (size_t s = 0; copy && s < n; s++)
@@ -305,8 +306,8 @@ int runner_check_memory(struct runner *p, bool (*here)(void *ctx, int rank),
     const struct runner_options *o = &p->options;
     struct pp_err *err = &p->tool->err;
     size_t n = (size_t)p->job.schedule->graph->n_rows, need = 0;
-    struct runner_row_memory *rows = pp_calloc(n, sizeof *rows, err);
-    int *ranks_here = pp_calloc(n, sizeof *ranks_here, err);
+    struct runner_row_memory *rows = pp_try_calloc(n, sizeof *rows, err);
+    int *ranks_here = pp_try_calloc(n, sizeof *ranks_here, err);
     int rc = rows && ranks_here ? 0 : -1;
     /* --print-memory without a purpose is about training. */
     if (o->plan && !p->job.eval && !p->job.score && p->job.optim.steps == 0)

@@ -255,7 +255,7 @@ static int open_nccl(struct runner *p, struct pp_rendezvous *j,
     struct pp_nccl_options o = {.library = getenv("PPRUN_NCCL")};
     int rc = pp_job_channel_room(&p->job, &o.room, err);
     if (rc == 0)
-        rc = pp_job_channels(&p->job, -1, false, &channels, &o.n_channels, err);
+        pp_job_channels(&p->job, -1, false, &channels, &o.n_channels);
     o.channels = channels;
     if (rc == 0) {
         pp_job_connect_order(channels, o.n_channels);
@@ -271,12 +271,11 @@ static int open_mpi(struct runner *p, struct pp_rendezvous *j,
     struct pp_err *err = &p->tool->err;
     struct pp_comm_channel *channels = NULL;
     struct pp_mpi_options o = {.mpi = p->mpi};
-    if (pp_job_channel_room(&p->job, &o.room, err) ||
-        pp_job_channels(&p->job, p->rank, true, &channels, &o.n_channels,
-                        err)) {
+    if (pp_job_channel_room(&p->job, &o.room, err)) {
         pp_rendezvous_abort(j, err->text); /* the others would wait in MPI */
         return -1;
     }
+    pp_job_channels(&p->job, p->rank, true, &channels, &o.n_channels);
     o.channels = channels;
     int rc = pp_comm_mpi_open(j, &o, comm, err);
     free(channels);

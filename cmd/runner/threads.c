@@ -56,10 +56,11 @@ int runner_threads_memory(struct runner *p, struct runner_row_memory *rows)
     struct pp_comm_room room;
     struct pp_comm_channel *channels = NULL;
     size_t n_channels, all, none, *into;
-    into = pp_calloc((size_t)n_rows, sizeof *into, err);
-    if (!into || pp_job_channel_room(&p->job, &room, err) ||
-        pp_job_channels(&p->job, -1, true, &channels, &n_channels, err) ||
-        plan_world(n, room, n_channels, &all, err) ||
+    into = pp_try_calloc((size_t)n_rows, sizeof *into, err);
+    if (!into || pp_job_channel_room(&p->job, &room, err))
+        goto out;
+    pp_job_channels(&p->job, -1, true, &channels, &n_channels);
+    if (plan_world(n, room, n_channels, &all, err) ||
         plan_world(0, room, 0, &none, err))
         goto out;
     for (size_t i = 0; i < n_channels; i++)
@@ -119,9 +120,10 @@ int runner_threads(struct runner *p, enum pp_exit *status)
     struct rank_thread *ranks = calloc((size_t)n, sizeof *ranks);
     if (!ranks)
         return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (pp_job_channel_room(&p->job, &room, err) ||
-        pp_job_channels(&p->job, -1, true, &channels, &n_channels, err) ||
-        pp_comm_world_create(n, room, channels, n_channels, &world, err))
+    if (pp_job_channel_room(&p->job, &room, err))
+        goto out;
+    pp_job_channels(&p->job, -1, true, &channels, &n_channels);
+    if (pp_comm_world_create(n, room, channels, n_channels, &world, err))
         goto out;
     free(channels);
     channels = NULL;

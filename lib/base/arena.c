@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 #define BLOCK_BYTES ((size_t)1 << 16)
 
 struct pp_arena_block {
@@ -19,9 +21,8 @@ struct pp_arena_block {
 static struct pp_arena_block *new_block(size_t bytes)
 {
     size_t size = bytes > BLOCK_BYTES ? bytes : BLOCK_BYTES;
-    struct pp_arena_block *b = calloc(1, sizeof *b + size);
-    if (b)
-        b->size = size;
+    struct pp_arena_block *b = pp_calloc(1, sizeof *b + size);
+    b->size = size;
     return b;
 }
 
@@ -30,13 +31,11 @@ void *pp_arena_alloc(struct pp_arena *a, size_t n, size_t size)
     size_t align = alignof(max_align_t), bytes;
     if (__builtin_mul_overflow(n, size, &bytes) ||
         bytes > SIZE_MAX / 2 - BLOCK_BYTES)
-        return NULL;
+        pp_out_of_memory();
     bytes = (bytes + align - 1) / align * align;
     struct pp_arena_block *b = a->blocks;
     if (!b || b->size - b->used < bytes) {
         struct pp_arena_block *fresh = new_block(bytes);
-        if (!fresh)
-            return NULL;
         /* A large block goes behind the current one, whose rest stays open. */
         if (b && bytes > BLOCK_BYTES / 4) {
             fresh->next = b->next;
@@ -56,9 +55,7 @@ char *pp_arena_strdup(struct pp_arena *a, const char *s)
 {
     size_t n = strlen(s) + 1;
     char *p = pp_arena_alloc(a, n, 1);
-    if (p)
-        memcpy(p, s, n);
-    return p;
+    return memcpy(p, s, n);
 }
 
 char *pp_arena_printf(struct pp_arena *a, const char *fmt, ...)
@@ -67,11 +64,9 @@ char *pp_arena_printf(struct pp_arena *a, const char *fmt, ...)
     va_start(ap, fmt);
     int n = vsnprintf(NULL, 0, fmt, ap);
     va_end(ap);
-    if (n < 0)
-        return NULL;
+    if (n < 0) /* a string of more than INT_MAX bytes */
+        pp_out_of_memory();
     char *p = pp_arena_alloc(a, (size_t)n + 1, 1);
-    if (!p)
-        return NULL;
     va_start(ap, fmt);
     vsnprintf(p, (size_t)n + 1, fmt, ap);
     va_end(ap);

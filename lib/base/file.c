@@ -101,8 +101,7 @@ int pp_file_read_text(FILE *f, const char *name, size_t most_lines, char **text,
         if (*n > PP_TEXT_BYTES)
             return pp_fail(err, PP_EXIT_INPUT, "%s: is longer than 1 GiB",
                            name);
-        if (pp_array_reserve(text, &room, *n + READ_BYTES + 1, 1, err))
-            return pp_fail_at(err, "%s: ", name);
+        pp_array_reserve(text, &room, *n + READ_BYTES + 1, 1);
         got = pp_file_next(f, *text + *n, READ_BYTES);
         if (got < 0)
             return pp_fail_read(err, name);
@@ -135,8 +134,7 @@ static int fill_lines(struct pp_lines *l, struct pp_err *err)
     if (l->end > PP_TEXT_BYTES)
         return pp_fail(err, PP_EXIT_INPUT, "%s: line %zu: is longer than 1 GiB",
                        l->name, l->n + 1);
-    if (pp_array_reserve(&l->text, &l->room, l->end + READ_BYTES + 1, 1, err))
-        return pp_fail_at(err, "%s: ", l->name);
+    pp_array_reserve(&l->text, &l->room, l->end + READ_BYTES + 1, 1);
     ssize_t got = pp_file_next(l->f, l->text + l->end, READ_BYTES);
     if (got < 0)
         return pp_fail_read(err, l->name);

@@ -15,15 +15,13 @@
 
 #include "base/alloc.h"
 
-/* Makes room for a total of count items: 0, or -1 with *err filled. */
-#define PP_VEC_RESERVE(v, count, err)                                          \
-    pp_array_reserve(&(v)->items, &(v)->capacity, (count), sizeof *(v)->items, \
-                     (err))
+/* Makes room for a total of count items. */
+#define PP_VEC_RESERVE(v, count) \
+    pp_array_reserve(&(v)->items, &(v)->capacity, (count), sizeof *(v)->items)
 
-/* Appends item, which must be of the items' type: 0, or -1 with *err filled.
- * Put a compound literal in parentheses. */
-#define PP_VEC_PUSH(v, item, err)            \
-    (PP_VEC_RESERVE(v, (v)->n + 1, err) ? -1 \
-                                        : ((v)->items[(v)->n++] = (item), 0))
+/* Appends item, which must be of the items' type. Put a compound literal in
+ * parentheses. */
+#define PP_VEC_PUSH(v, item) \
+    (PP_VEC_RESERVE((v), (v)->n + 1), (void)((v)->items[(v)->n++] = (item)))
 
 #endif

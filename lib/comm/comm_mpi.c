@@ -413,7 +413,7 @@ static int list_ends(const struct mpi_comm *c, const struct pp_mpi_options *o,
     int rank = c->base.rank, size = c->base.size;
     int n_children = pp_tree_n_children(rank, size);
     size_t n = o->channels ? o->n_channels : (size_t)size * PP_N_DIRECTIONS;
-    e->at = pp_calloc(n + (size_t)n_children + 1, sizeof *e->at, err);
+    e->at = pp_try_calloc(n + (size_t)n_children + 1, sizeof *e->at, err);
     if (!e->at)
         return -1;
     for (size_t i = 0; i < o->n_channels; i++) {
@@ -440,8 +440,8 @@ static int make_outgoing(struct mpi_comm *c, const struct mpi_ends *e,
     if (pp_mul(e->n, ring, &n_requests, err))
         return -1;
     c->n_outgoing = e->n;
-    c->outgoing = pp_calloc(e->n, sizeof *c->outgoing, err);
-    c->requests = pp_calloc(n_requests, sizeof *c->requests, err);
+    c->outgoing = pp_try_calloc(e->n, sizeof *c->outgoing, err);
+    c->requests = pp_try_calloc(n_requests, sizeof *c->requests, err);
     if (!c->outgoing || !c->requests)
         return -1;
     for (size_t i = 0; i < e->n; i++)

@@ -495,7 +495,7 @@ static struct pp_comm_channel *make_all(int size, size_t *n, struct pp_err *err)
 {
     size_t pairs = (size_t)size * (size_t)size;
     struct pp_comm_channel *at =
-        pp_calloc(pairs, PP_N_DIRECTIONS * sizeof *at, err);
+        pp_try_calloc(pairs, PP_N_DIRECTIONS * sizeof *at, err);
     *n = pairs * PP_N_DIRECTIONS;
     for (size_t i = 0; at && i < *n; i++) {
         int pair = (int)(i / PP_N_DIRECTIONS);

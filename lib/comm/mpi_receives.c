@@ -20,9 +20,9 @@ int pp_mpi_receives_init(struct pp_mpi_receives *r,
     if (pp_mul(n_from, n, &r->n, err))
         return -1;
     r->n_inboxes = n_from;
-    r->inboxes = pp_calloc(n_from, sizeof *r->inboxes, err);
-    r->all = pp_calloc(r->n, sizeof *r->all, err);
-    r->active = pp_calloc(n_from, sizeof *r->active, err);
+    r->inboxes = pp_try_calloc(n_from, sizeof *r->inboxes, err);
+    r->all = pp_try_calloc(r->n, sizeof *r->all, err);
+    r->active = pp_try_calloc(n_from, sizeof *r->active, err);
     if (!r->inboxes || !r->all || !r->active)
         return -1;
     for (size_t i = 0; i < n_from; i++)

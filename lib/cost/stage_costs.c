@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "model/cost.h"
 #include "model/layout.h"
 #include "model/parts.h"
@@ -162,13 +163,10 @@ static void sum_stage(struct pp_stage_costs *c, int s)
     }
 }
 
-int pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p,
-                        struct pp_err *err)
+void pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p)
 {
     *c = (struct pp_stage_costs){.plan = p};
-    c->stages = calloc((size_t)p.graph->n_stages, sizeof *c->stages);
-    if (!c->stages)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    c->stages = pp_calloc((size_t)p.graph->n_stages, sizeof *c->stages);
     if (p.n_components)
         c->language = p.components[pp_plan_language(p)].first_unit;
     for (size_t e = 0; e < pp_plan_counted(p); e++)
@@ -176,7 +174,6 @@ int pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p,
             p.components[e].first_unit + p.components[e].n_units;
     for (int s = 0; s < p.graph->n_stages; s++)
         sum_stage(c, s);
-    return 0;
 }
 
 bool pp_stage_costs_known(const struct pp_stage_costs *c)

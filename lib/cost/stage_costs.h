@@ -36,8 +36,7 @@ struct pp_stage_costs {
 };
 
 /* The members of the plan must outlive the costs. */
-int pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_stage_costs_init(struct pp_stage_costs *c, struct pp_plan p);
 
 /* Returns true if any stage has a cost. */
 bool pp_stage_costs_known(const struct pp_stage_costs *c);

@@ -8,16 +8,14 @@
 #include "data/packed_stream.h"
 #include "schedule/simulate/sim.h"
 
-int pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
-                 size_t n_encoders, struct pp_err *err)
+void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
+                  size_t n_encoders)
 {
     size_t parts = (size_t)n_microbatches;
     *x = (struct pp_step){.costs = {.plan = p}};
-    return pp_mul(parts, (size_t)p.graph->n_slices, &parts, err) ||
-                   pp_workloads_init(&x->loads, parts, n_encoders, err) ||
-                   pp_stage_costs_init(&x->costs, p, err)
-               ? -1
-               : 0;
+    parts *= (size_t)p.graph->n_slices;
+    pp_workloads_init(&x->loads, parts, n_encoders);
+    pp_stage_costs_init(&x->costs, p);
 }
 
 void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,
@@ -132,15 +130,13 @@ int pp_step_seconds(struct pp_plan p, const struct pp_schedule *s,
     struct pp_step x;
     const struct pp_costs costs = {.time = pp_step_action, .ctx = &x};
     int n = s->n_microbatches;
-    int rc = pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0, err);
+    pp_step_init(&x, p, n, data ? pp_step_counted(p) : 0);
     x.copy = copy;
-    if (rc == 0) {
-        if (data)
-            pp_step_measure(&x, data, 1, n);
-        else
-            pp_step_assume(&x, p.microbatch, n);
-        rc = pp_run_time(s, &costs, s->channel_depth, false, seconds, err);
-    }
+    if (data)
+        pp_step_measure(&x, data, 1, n);
+    else
+        pp_step_assume(&x, p.microbatch, n);
+    int rc = pp_run_time(s, &costs, s->channel_depth, false, seconds, err);
     if (rc == 0)
         *seconds += pp_step_update(&x);
     pp_step_finish(&x);

@@ -18,8 +18,8 @@ struct pp_step {
 /* Makes costs, and room for the sizes of so many microbatches with the items of
  * so many encoders. The members of the plan must outlive the step. Finish it
  * also after an error. */
-int pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
-                 size_t n_encoders, struct pp_err *err) PP_MUST_USE;
+void pp_step_init(struct pp_step *x, struct pp_plan p, int n_microbatches,
+                  size_t n_encoders);
 
 /* Makes n_microbatches alike: as large as mb. */
 void pp_step_assume(struct pp_step *x, const struct pp_default_microbatch *mb,

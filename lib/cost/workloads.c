@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "model/vision.h"
 
@@ -26,22 +27,15 @@ struct pp_workload pp_workloads_at(const struct pp_workloads *l, size_t i)
     return one;
 }
 
-int pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders,
-                      struct pp_err *err)
+void pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders)
 {
-    size_t each = 2 + 2 * n_encoders;
     *l = (struct pp_workloads){0};
-    if (pp_mul(n, each, &each, err))
-        return -1;
-    l->tokens = calloc(each + 1, sizeof *l->tokens);
-    if (!l->tokens)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    l->tokens = pp_calloc(n, (2 + 2 * n_encoders) * sizeof *l->tokens);
     l->pairs = l->tokens + n;
     for (size_t e = 0; e < n_encoders; e++) {
         l->items[e].tokens = l->tokens + (2 + 2 * e) * n;
         l->items[e].pairs = l->items[e].tokens + n;
     }
-    return 0;
 }
 
 void pp_workloads_finish(struct pp_workloads *l)

@@ -34,8 +34,7 @@ struct pp_workloads {
 struct pp_workload pp_workloads_at(const struct pp_workloads *l, size_t i);
 
 /* Makes room for n of them, zeroed, with the items of so many encoders. */
-int pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders,
-                      struct pp_err *err) PP_MUST_USE;
+void pp_workloads_init(struct pp_workloads *l, size_t n, size_t n_encoders);
 void pp_workloads_finish(struct pp_workloads *l);
 
 /* Sets what units of an encoder take for so many rows on the rank that has

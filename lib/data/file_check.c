@@ -20,7 +20,8 @@ int pp_file_checks_add(struct pp_file_checks *c, const char *dir,
                        uint64_t checksum, struct pp_err *err)
 {
     size_t n = (dir ? strlen(dir) + 1 : 0) + strlen(name) + 1;
-    if (pp_array_reserve(&c->at, &c->capacity, c->n + 1, sizeof *c->at, err))
+    if (pp_try_array_reserve(&c->at, &c->capacity, c->n + 1, sizeof *c->at,
+                             err))
         return -1;
     char *path = malloc(n);
     if (!path)

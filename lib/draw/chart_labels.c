@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "draw/chart_marks.h"
 #include "draw/page.h"
 
@@ -75,9 +76,7 @@ void pp_chart_labels(FILE *f, const struct pp_chart *c,
     size_t n = 0;
     for (int k = 0; k < c->n_series; k++)
         n += c->series[k].mark == PP_CHART_POINTS ? 2 * c->series[k].n : 0;
-    struct label_places p = {a, calloc(n + 1, sizeof *p.taken), 0};
-    if (!p.taken) /* a picture without labels is still right */
-        return;
+    struct label_places p = {a, pp_calloc(n + 1, sizeof *p.taken), 0};
     for (int k = 0; k < c->n_series; k++)
         if (c->series[k].mark == PP_CHART_POINTS)
             take_points(&p, &c->series[k]);

@@ -93,7 +93,7 @@ static size_t next_bytes(void *buffer, size_t bytes, void *ctx)
     s->is_blank &= is_blank(buffer, (size_t)n);
     if (!s->copy)
         return (size_t)n;
-    if (pp_array_reserve(s->copy, &s->room, s->n + 1, 1, s->err))
+    if (pp_try_array_reserve(s->copy, &s->room, s->n + 1, 1, s->err))
         return (void)pp_fail_at(s->err, "%s: ", s->name), (size_t)-1;
     memcpy(*s->copy + s->n - n, buffer, (size_t)n);
     return (size_t)n;

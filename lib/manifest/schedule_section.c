@@ -112,9 +112,7 @@ int pp_read_schedule_section(const struct pp_value *at, void *manifest)
     if (check_slices(at, given.slices, m))
         return -1;
     m->graph.n_slices = given.slices;
-    if (pp_schedule_init(&m->schedule, &m->graph, given.kind,
-                         given.n_microbatches, at->source->err))
-        return -1;
+    pp_schedule_init(&m->schedule, &m->graph, given.kind, given.n_microbatches);
     m->schedule.channel_depth = given.channel_depth;
     if (read_rows(at, &m->schedule))
         return -1;

@@ -412,9 +412,8 @@ static int import_events(const struct pp_value *root,
         return pp_fail_at(err, "%s: ", o->name);
     for (size_t i = 0; i < n; i++) {
         struct pp_value at = pp_value_item(&events, i);
-        if (read_kept(&r, &at, &row, &a) > 0 &&
-            pp_schedule_add(&c->schedule, row, a, err))
-            return -1;
+        if (read_kept(&r, &at, &row, &a) > 0)
+            pp_schedule_add(&c->schedule, row, a);
     }
     int64_t depth = fact(root, "channel_depth");
     c->graph.n_copies = (int)fact(root, "copies");

@@ -7,16 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "pack/pack_rule.h"
-
-void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err)
-{
-    void *p = calloc(n ? n : 1, size);
-    if (!p)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return p;
-}
 
 /* Does one stable pass of a radix sort from in to out, by the bits of mask at
  * shift. in NULL means 0, 1, ... The key is the length; it is complemented if
@@ -48,8 +41,7 @@ static void reverse_order(uint32_t *a, size_t n)
     }
 }
 
-uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
-                        struct pp_err *err)
+uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first)
 {
     enum { BITS = 16 };
     /* The higher index first is an ascending stable sort, read backwards. */
@@ -59,21 +51,14 @@ uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
     /* Use only as many bits as there are: few counts stay in the cache. */
     unsigned bits = 32 - (unsigned)__builtin_clz(all);
     uint32_t mask = (UINT32_C(1) << (bits < BITS ? bits : BITS)) - 1;
-    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
-    uint32_t *count = pp_pack_alloc((size_t)mask + 1, sizeof *count, err);
-    uint32_t *low = NULL;
-    if (bits > BITS)
-        low = pp_pack_alloc(n, sizeof *low, err);
-    if (order && count && (low || bits <= BITS)) {
-        sort_pass(lengths, n, descend, 0, mask, count, NULL, low ? low : order);
-        if (low)
-            sort_pass(lengths, n, descend, BITS, mask, count, low, order);
-        if (higher_first)
-            reverse_order(order, n);
-    } else {
-        free(order);
-        order = NULL;
-    }
+    uint32_t *order = pp_calloc(n, sizeof *order);
+    uint32_t *count = pp_calloc((size_t)mask + 1, sizeof *count);
+    uint32_t *low = bits > BITS ? pp_calloc(n, sizeof *low) : NULL;
+    sort_pass(lengths, n, descend, 0, mask, count, NULL, low ? low : order);
+    if (low)
+        sort_pass(lengths, n, descend, BITS, mask, count, low, order);
+    if (higher_first)
+        reverse_order(order, n);
     free(low);
     free(count);
     return order;
@@ -81,69 +66,55 @@ uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
 
 /* Allocates the bins. first[b + 1] is where bin b's next item goes, and ends at
  * the end of bin b. */
-static int begin_bins(struct pp_bins *out, const uint32_t *bins, size_t n,
-                      size_t n_bins, struct pp_err *err)
+static void begin_bins(struct pp_bins *out, const uint32_t *bins, size_t n,
+                       size_t n_bins)
 {
     *out = (struct pp_bins){.n_bins = n_bins, .n_items = n};
-    out->first = pp_pack_alloc(n_bins + 2, sizeof *out->first, err);
-    out->items = pp_pack_alloc(n, sizeof *out->items, err);
-    if (!out->first || !out->items) {
-        pp_bins_finish(out);
-        return -1;
-    }
+    out->first = pp_calloc(n_bins + 2, sizeof *out->first);
+    out->items = pp_calloc(n, sizeof *out->items);
     for (size_t i = 0; i < n; i++)
         out->first[bins[i] + 2]++;
     for (size_t b = 2; b <= n_bins; b++)
         out->first[b] += out->first[b - 1];
-    return 0;
 }
 
-int pp_bins_make(struct pp_bins *out, const uint32_t *order,
-                 const uint32_t *bin_of, size_t n, size_t n_bins,
-                 struct pp_err *err)
+void pp_bins_make(struct pp_bins *out, const uint32_t *order,
+                  const uint32_t *bin_of, size_t n, size_t n_bins)
 {
-    if (begin_bins(out, bin_of, n, n_bins, err) != 0)
-        return -1;
+    begin_bins(out, bin_of, n, n_bins);
     for (size_t k = 0; k < n; k++) {
         uint32_t i = order ? order[k] : (uint32_t)k;
         out->items[out->first[bin_of[i] + 1]++] = i;
     }
-    return 0;
 }
 
-int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
-                   const uint32_t *bin_at, size_t n, size_t n_bins,
-                   struct pp_err *err)
+void pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                    const uint32_t *bin_at, size_t n, size_t n_bins)
 {
-    if (begin_bins(out, bin_at, n, n_bins, err) != 0)
-        return -1;
+    begin_bins(out, bin_at, n, n_bins);
     for (size_t k = 0; k < n; k++)
         out->items[out->first[bin_at[k] + 1]++] = order[k];
-    return 0;
 }
 
 /* Longer lengths are sorted, not counted. */
 enum { COUNTED = 1 << 16 };
 
-static int alloc_classes(struct pp_classes *c, size_t n_classes,
-                         struct pp_err *err)
+static void alloc_classes(struct pp_classes *c, size_t n_classes)
 {
-    c->length = pp_pack_alloc(n_classes, sizeof *c->length, err);
-    c->count = pp_pack_alloc(n_classes, sizeof *c->count, err);
-    c->first = pp_pack_alloc(n_classes + 1, sizeof *c->first, err);
-    return c->length && c->count && c->first ? 0 : -1;
+    c->length = pp_calloc(n_classes, sizeof *c->length);
+    c->count = pp_calloc(n_classes, sizeof *c->count);
+    c->first = pp_calloc(n_classes + 1, sizeof *c->first);
 }
 
 /* Makes the classes from count, the number of sequences of each length up to
  * longest. Afterwards count holds where the next sequence of a length goes. */
-static int count_classes(struct pp_classes *c, uint32_t longest,
-                         uint32_t *count, struct pp_err *err)
+static void count_classes(struct pp_classes *c, uint32_t longest,
+                          uint32_t *count)
 {
     size_t n_classes = 0, at = 0;
     for (uint32_t k = 0; k <= longest; k++)
         n_classes += count[k] != 0;
-    if (alloc_classes(c, n_classes, err) != 0)
-        return -1;
+    alloc_classes(c, n_classes);
     for (uint32_t k = longest + 1; k-- > 0;)
         if (count[k]) {
             c->length[c->n] = k;
@@ -153,37 +124,28 @@ static int count_classes(struct pp_classes *c, uint32_t longest,
             at += c->count[c->n - 1];
         }
     c->first[c->n] = at;
-    return 0;
 }
 
-static int init_counted(struct pp_classes *c, const uint32_t *lengths, size_t n,
-                        uint32_t longest, struct pp_err *err)
+static void init_counted(struct pp_classes *c, const uint32_t *lengths,
+                         size_t n, uint32_t longest)
 {
-    int rc = -1;
-    uint32_t *count = pp_pack_alloc((size_t)longest + 1, sizeof *count, err);
-    c->order = pp_pack_alloc(n, sizeof *c->order, err);
-    if (count && c->order) {
-        for (size_t i = 0; i < n; i++)
-            count[lengths[i]]++;
-        rc = count_classes(c, longest, count, err);
-        for (size_t i = 0; i < n && rc == 0; i++)
-            c->order[count[lengths[i]]++] = (uint32_t)i;
-    }
+    uint32_t *count = pp_calloc((size_t)longest + 1, sizeof *count);
+    c->order = pp_calloc(n, sizeof *c->order);
+    for (size_t i = 0; i < n; i++)
+        count[lengths[i]]++;
+    count_classes(c, longest, count);
+    for (size_t i = 0; i < n; i++)
+        c->order[count[lengths[i]]++] = (uint32_t)i;
     free(count);
-    return rc;
 }
 
-static int init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n,
-                       struct pp_err *err)
+static void init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n)
 {
-    c->order = pp_pack_order(lengths, n, false, err);
-    if (!c->order)
-        return -1;
+    c->order = pp_pack_order(lengths, n, false);
     size_t n_classes = 0;
     for (size_t k = 0; k < n; k++)
         n_classes += k == 0 || lengths[c->order[k]] != lengths[c->order[k - 1]];
-    if (alloc_classes(c, n_classes, err) != 0)
-        return -1;
+    alloc_classes(c, n_classes);
     for (size_t k = 0; k < n; k++) {
         uint32_t length = lengths[c->order[k]];
         if (k == 0 || length != c->length[c->n - 1]) {
@@ -193,21 +155,18 @@ static int init_sorted(struct pp_classes *c, const uint32_t *lengths, size_t n,
         c->count[c->n - 1]++;
     }
     c->first[c->n] = n;
-    return 0;
 }
 
-int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
-                    struct pp_err *err)
+void pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n)
 {
     uint32_t longest = 0;
     *c = (struct pp_classes){0};
     for (size_t i = 0; i < n; i++)
         longest = lengths[i] > longest ? lengths[i] : longest;
-    int rc = longest < COUNTED ? init_counted(c, lengths, n, longest, err)
-                               : init_sorted(c, lengths, n, err);
-    if (rc != 0)
-        pp_classes_finish(c);
-    return rc;
+    if (longest < COUNTED)
+        init_counted(c, lengths, n, longest);
+    else
+        init_sorted(c, lengths, n);
 }
 
 void pp_classes_finish(struct pp_classes *c)
@@ -219,15 +178,14 @@ void pp_classes_finish(struct pp_classes *c)
     memset(c, 0, sizeof *c);
 }
 
-int pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
-                           uint32_t capacity, struct pp_err *err)
+void pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
+                            uint32_t capacity)
 {
     for (t->leaves = 64; t->leaves < n;)
         t->leaves *= 2;
-    t->room = pp_pack_alloc(2 * t->leaves, sizeof *t->room, err);
-    for (size_t i = 1; t->room && i < 2 * t->leaves; i++)
+    t->room = pp_calloc(2 * t->leaves, sizeof *t->room);
+    for (size_t i = 1; i < 2 * t->leaves; i++)
         t->room[i] = capacity + 1;
-    return t->room ? 0 : -1;
 }
 
 static uint32_t larger_of(uint32_t a, uint32_t b)
@@ -235,19 +193,16 @@ static uint32_t larger_of(uint32_t a, uint32_t b)
     return a > b ? a : b;
 }
 
-int pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity,
-                           struct pp_err *err)
+void pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity)
 {
     struct pp_first_fit_tree big;
-    if (pp_first_fit_tree_init(&big, 2 * t->leaves, capacity, err) != 0)
-        return -1;
+    pp_first_fit_tree_init(&big, 2 * t->leaves, capacity);
     memcpy(big.room + big.leaves, t->room + t->leaves,
            t->leaves * sizeof *t->room);
     for (size_t i = big.leaves - 1; i > 0; i--)
         big.room[i] = larger_of(big.room[2 * i], big.room[2 * i + 1]);
     free(t->room);
     *t = big;
-    return 0;
 }
 
 void pp_first_fit_tree_set(struct pp_first_fit_tree *t, size_t bin,
@@ -323,7 +278,8 @@ const struct pp_packer pp_packers[] = {
     {"best", "the fewest bins of all rules and searches", .pack = pp_pack_best},
     {"bfd", "best-fit decreasing, in TRL's order", .pack = pp_pack_bfd},
     {"ffd", "first-fit decreasing, in NeMo-RL's order", .pack = pp_pack_ffd},
-    {"mffd", "modified first-fit decreasing, NeMo-RL's", .pack = pp_pack_mffd},
+    {"mffd", "modified first-fit decreasing, NeMo-RL's", .no_empty = true,
+     .pack = pp_pack_mffd},
     {"wfd", "worst-fit decreasing, in Automodel's order", .pack = pp_pack_wfd},
     {"fill", "a bin at a time, by a short search", .pack = pp_pack_fill},
     {"first-fit", "in input order, the first bin with room",

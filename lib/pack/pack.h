@@ -4,6 +4,7 @@
 #ifndef PP_PACK_PACK_H
 #define PP_PACK_PACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -19,28 +20,28 @@ struct pp_bins {
 
 /* A packing rule. Packs n lengths, which are aligned and not above the
  * capacity, into bins of the given capacity, which is at least 1. Fills *out,
- * which pp_bins_finish frees; after a failure there is nothing to free. For the
- * rule "none" the capacity is the number of items per bin. */
-typedef int pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       struct pp_bins *out, struct pp_err *err);
+ * which pp_bins_finish frees. For the rule "none" the capacity is the number of
+ * items per bin. */
+typedef void pp_pack_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        struct pp_bins *out);
 
-/* Divides n sequences into n_parts, without a capacity.
- * 1 <= n_parts <= n. */
-typedef int pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
-                        struct pp_bins *out, struct pp_err *err);
+/* Divides n sequences into n_parts, without a capacity. 1 <= n_parts <= n. For
+ * parts of an equal number of sequences, n_parts divides n. */
+typedef void pp_parts_fn(const uint32_t *lengths, size_t n, size_t n_parts,
+                         struct pp_bins *out);
 
 /* A rule that draws from a seed. */
-typedef int pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       uint64_t seed, struct pp_bins *out, struct pp_err *err);
+typedef void pp_draw_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        uint64_t seed, struct pp_bins *out);
 
 /* A rule that also reads the lengths without padding. */
-typedef int pp_unpadded_fn(const uint32_t *lengths, const uint32_t *padded,
-                           size_t n, uint32_t capacity, struct pp_bins *out,
-                           struct pp_err *err);
+typedef void pp_unpadded_fn(const uint32_t *lengths, const uint32_t *padded,
+                            size_t n, uint32_t capacity, struct pp_bins *out);
 
 struct pp_packer {
     const char *name;    /* "bfd" */
     const char *summary; /* one line */
+    bool no_empty;       /* takes no sequence of length 0 */
     pp_pack_fn *pack;
     pp_parts_fn *divide;      /* into a given number of parts; or NULL */
     pp_draw_fn *draw;         /* with a given seed; pack uses PP_PACK_SEED; or
@@ -66,8 +67,8 @@ struct pp_pack_size {
 enum { PP_MOST_SIZES = 3 };
 
 /* Packs n items that have n_sizes sizes, at most PP_MOST_SIZES. */
-int pp_pack_sizes(const struct pp_pack_size *sizes, size_t n_sizes, size_t n,
-                  struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
+void pp_pack_sizes(const struct pp_pack_size *sizes, size_t n_sizes, size_t n,
+                   struct pp_bins *out);
 
 void pp_bins_finish(struct pp_bins *b);
 
@@ -97,21 +98,20 @@ int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
  * when that costs at most `enough` or is a single item; 0: it does its best.
  * The number of bins stays; no bin is empty, and none exceeds the capacity, nor
  * those of n_others other sizes. The sum of all costs must not overflow. */
-int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
-                    const uint64_t *cost, uint32_t capacity,
-                    const struct pp_pack_size *others, size_t n_others,
-                    uint64_t enough, struct pp_err *err) PP_MUST_USE;
+void pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
+                     const uint64_t *cost, uint32_t capacity,
+                     const struct pp_pack_size *others, size_t n_others,
+                     uint64_t enough);
 
 /* Orders the bins for steps of per_step bins, of which dp run at a time. Bins
  * of about equal cost run at the same time, each step is a mixture, and the
  * cheap bins are at both ends of a step. dp divides per_step, which divides the
  * number of bins. */
-int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
-                 size_t per_step, struct pp_err *err) PP_MUST_USE;
+void pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
+                  size_t per_step);
 
 /* Moves bin k to place[k], for each k. */
-int pp_bins_move(struct pp_bins *b, const uint32_t *place,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_bins_move(struct pp_bins *b, const uint32_t *place);
 
 /* The sequences of one bin, for pp_bin_place. */
 struct pp_bin_sequences {
@@ -126,23 +126,20 @@ struct pp_bin_sequences {
 /* Chooses the ranks of each sequence: as few as possible for most, so that all
  * ranks cost about the same and none exceeds its capacity. out has n elements.
  */
-int pp_bin_place(const struct pp_bin_sequences *s, struct pp_rank_range *out,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_bin_place(const struct pp_bin_sequences *s, struct pp_rank_range *out);
 
 /* Shuffles the bins by seed; the items in a bin keep their order. */
-int pp_bins_shuffle(struct pp_bins *b, uint64_t seed,
-                    struct pp_err *err) PP_MUST_USE;
+void pp_bins_shuffle(struct pp_bins *b, uint64_t seed);
 
 /* Computes a lower bound on the number of bins from sums of lengths: the
  * Martello-Toth bound L2 and bounds from dual feasible functions. */
-int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        size_t *bound, struct pp_err *err) PP_MUST_USE;
+void pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         size_t *bound);
 
 /* Raises that lower bound by a linear program, and then while a search of
  * bounded length shows that fewer bins are impossible. n_bins is the size of a
  * known packing, which limits it. */
-int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    size_t n_bins, size_t *bound,
-                    struct pp_err *err) PP_MUST_USE;
+void pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     size_t n_bins, size_t *bound);
 
 #endif

@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "pack/pack_rule.h"
 
 /* LONG: items above this part of the capacity are long. PASSED: this many cheap
@@ -165,25 +166,20 @@ static bool deal_items(struct balance_state *s, const uint64_t *weight,
 
 /* Deals anew by a weight. Keeps the result if it is better than the best so
  * far. */
-static int try_deal(struct balance_state *s, const uint64_t *weight,
-                    bool short_apart, uint64_t *least, struct pp_err *err)
+static void try_deal(struct balance_state *s, const uint64_t *weight,
+                     bool short_apart, uint64_t *least)
 {
-    int rc = -1;
     struct pp_first_fit_tree room;
-    struct pp_cost_heap h = {.entries = pp_pack_alloc(s->n + s->n_bins + PASSED,
-                                                      sizeof *h.entries, err)};
-    if (pp_first_fit_tree_init(&room, s->n_bins, s->capacity, err) == 0 &&
-        h.entries) {
-        if (deal_items(s, weight, short_apart, &h, &room) &&
-            costliest(s) < *least) {
-            *least = costliest(s);
-            memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
-        }
-        rc = 0;
+    struct pp_cost_heap h = {
+        .entries = pp_calloc(s->n + s->n_bins + PASSED, sizeof *h.entries)};
+    pp_first_fit_tree_init(&room, s->n_bins, s->capacity);
+    if (deal_items(s, weight, short_apart, &h, &room) &&
+        costliest(s) < *least) {
+        *least = costliest(s);
+        memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
     }
     pp_first_fit_tree_finish(&room);
     free(h.entries);
-    return rc;
 }
 
 /* Computes the cost of each item above the lowest price per token. Returns
@@ -383,31 +379,24 @@ static void link_all_items(struct balance_state *s)
     }
 }
 
-static int alloc_balance(struct balance_state *s, struct pp_err *err)
+static void alloc_balance(struct balance_state *s)
 {
     size_t n = s->n, m = s->n_bins;
-    s->bin_of = pp_pack_alloc(n, sizeof *s->bin_of, err);
-    s->load = pp_pack_alloc(m, sizeof *s->load, err);
-    s->space = pp_pack_alloc(m, sizeof *s->space, err);
-    s->other_space =
-        pp_pack_alloc(m * s->n_others, sizeof *s->other_space, err);
-    s->order = pp_pack_alloc(n, sizeof *s->order, err);
-    s->head = pp_pack_alloc(m, sizeof *s->head, err);
-    s->next = pp_pack_alloc(n, sizeof *s->next, err);
-    s->sorted = pp_pack_alloc(m, sizeof *s->sorted, err);
-    s->keys = pp_pack_alloc(n > m ? n : m, sizeof *s->keys, err);
-    s->excess = pp_pack_alloc(n, sizeof *s->excess, err);
-    s->weighed = pp_pack_alloc(m, sizeof *s->weighed, err);
-    s->best = pp_pack_alloc(n, sizeof *s->best, err);
-    return s->excess && s->weighed && s->best && s->bin_of && s->load &&
-                   s->space && s->other_space && s->order && s->head &&
-                   s->next && s->sorted && s->keys
-               ? 0
-               : -1;
+    s->bin_of = pp_calloc(n, sizeof *s->bin_of);
+    s->load = pp_calloc(m, sizeof *s->load);
+    s->space = pp_calloc(m, sizeof *s->space);
+    s->other_space = pp_calloc(m * s->n_others, sizeof *s->other_space);
+    s->order = pp_calloc(n, sizeof *s->order);
+    s->head = pp_calloc(m, sizeof *s->head);
+    s->next = pp_calloc(n, sizeof *s->next);
+    s->sorted = pp_calloc(m, sizeof *s->sorted);
+    s->keys = pp_calloc(n > m ? n : m, sizeof *s->keys);
+    s->excess = pp_calloc(n, sizeof *s->excess);
+    s->weighed = pp_calloc(m, sizeof *s->weighed);
+    s->best = pp_calloc(n, sizeof *s->best);
 }
 
-static int balance_state(struct balance_state *s, struct pp_bins *b,
-                         struct pp_err *err)
+static void balance_state(struct balance_state *s, struct pp_bins *b)
 {
     struct pp_bins balanced;
     clear_bins(s);
@@ -417,25 +406,23 @@ static int balance_state(struct balance_state *s, struct pp_bins *b,
     uint64_t least = costliest(s);
     pp_sort_by_cost(s->cost, s->n, s->keys, s->order);
     memcpy(s->best, s->bin_of, s->n * sizeof *s->best);
-    if (try_deal(s, s->cost, false, &least, err) != 0 ||
-        (find_excess(s) && try_deal(s, s->excess, true, &least, err) != 0))
-        return -1;
+    try_deal(s, s->cost, false, &least);
+    if (find_excess(s))
+        try_deal(s, s->excess, true, &least);
     clear_bins(s);
     for (size_t i = 0; i < s->n; i++)
         put_item(s, (uint32_t)i, s->best[i]);
     link_all_items(s);
     improve_bins(s);
-    if (pp_bins_make(&balanced, s->order, s->bin_of, s->n, s->n_bins, err))
-        return -1;
+    pp_bins_make(&balanced, s->order, s->bin_of, s->n, s->n_bins);
     pp_bins_finish(b);
     *b = balanced;
-    return 0;
 }
 
-int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
-                    const uint64_t *cost, uint32_t capacity,
-                    const struct pp_pack_size *others, size_t n_others,
-                    uint64_t enough, struct pp_err *err)
+void pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
+                     const uint64_t *cost, uint32_t capacity,
+                     const struct pp_pack_size *others, size_t n_others,
+                     uint64_t enough)
 {
     struct balance_state s = {.lengths = lengths,
                               .cost = cost,
@@ -446,7 +433,8 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
                               .n_others = n_others,
                               .enough = enough,
                               .work = WORK};
-    int rc = alloc_balance(&s, err) == 0 ? balance_state(&s, b, err) : -1;
+    alloc_balance(&s);
+    balance_state(&s, b);
     free(s.excess);
     free(s.weighed);
     free(s.best);
@@ -459,5 +447,4 @@ int pp_bins_balance(struct pp_bins *b, const uint32_t *lengths,
     free(s.next);
     free(s.sorted);
     free(s.keys);
-    return rc;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "pack/pack_patterns.h"
 
 /* The rule "fill": the minimum bin slack heuristic. Gupta and Ho, "A new
@@ -162,25 +163,20 @@ static void fill_in_two_rounds(struct bin_filler *f, size_t n)
     fill_bins(f, -1);
 }
 
-int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out, struct pp_err *err)
+void pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
+                  struct pp_bins *out)
 {
-    int rc = -1;
     struct bin_filler f = {.capacity = capacity, .budget = COMPLETIONS};
-    if (pp_classes_init(&f.classes, lengths, n, err) != 0)
-        return -1;
-    f.left = pp_pack_alloc(f.classes.n, sizeof *f.left, err);
-    f.taken = pp_pack_alloc(f.classes.n, sizeof *f.taken, err);
-    f.skip = pp_pack_alloc(f.classes.n + 1, sizeof *f.skip, err);
-    f.chosen = pp_pack_alloc(n, sizeof *f.chosen, err);
-    f.fullest = pp_pack_alloc(n, sizeof *f.fullest, err);
-    f.placed = pp_pack_alloc(n, sizeof *f.placed, err);
-    f.bin_at = pp_pack_alloc(n, sizeof *f.bin_at, err);
-    if (f.left && f.taken && f.skip && f.chosen && f.fullest && f.placed &&
-        f.bin_at) {
-        fill_in_two_rounds(&f, n);
-        rc = pp_bins_gather(out, f.placed, f.bin_at, n, f.n_bins, err);
-    }
+    pp_classes_init(&f.classes, lengths, n);
+    f.left = pp_calloc(f.classes.n, sizeof *f.left);
+    f.taken = pp_calloc(f.classes.n, sizeof *f.taken);
+    f.skip = pp_calloc(f.classes.n + 1, sizeof *f.skip);
+    f.chosen = pp_calloc(n, sizeof *f.chosen);
+    f.fullest = pp_calloc(n, sizeof *f.fullest);
+    f.placed = pp_calloc(n, sizeof *f.placed);
+    f.bin_at = pp_calloc(n, sizeof *f.bin_at);
+    fill_in_two_rounds(&f, n);
+    pp_bins_gather(out, f.placed, f.bin_at, n, f.n_bins);
     pp_classes_finish(&f.classes);
     free(f.left);
     free(f.taken);
@@ -189,7 +185,6 @@ int pp_pack_fill(const uint32_t *lengths, size_t n, uint32_t capacity,
     free(f.fullest);
     free(f.placed);
     free(f.bin_at);
-    return rc;
 }
 
 /* The rule "best". Up to FEW sequences it also runs the rules that look for a
@@ -210,21 +205,18 @@ static void keep_fewer(struct pp_bins *best, struct pp_bins *b)
         pp_bins_finish(b);
 }
 
-static int try_rule(pp_pack_fn *pack, const uint32_t *lengths, size_t n,
-                    uint32_t capacity, struct pp_bins *best, struct pp_err *err)
+static void try_rule(pp_pack_fn *pack, const uint32_t *lengths, size_t n,
+                     uint32_t capacity, struct pp_bins *best)
 {
     struct pp_bins b;
-    if (pack(lengths, n, capacity, &b, err) != 0)
-        return -1;
+    pack(lengths, n, capacity, &b);
     keep_fewer(best, &b);
-    return 0;
 }
 
 /* Runs rules until the bound is met. A rule stops when its empty space shows
  * that it cannot have fewer bins. */
-static int try_fast_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
-                          size_t bound, struct pp_bins *best,
-                          struct pp_err *err)
+static void try_fast_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
+                           size_t bound, struct pp_bins *best)
 {
     static pp_try_fn *const rules[] = {
         pp_try_next_fit, pp_try_megatron_rl, pp_try_ffd,      pp_try_mffd,
@@ -243,108 +235,85 @@ static int try_fast_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
             (uint64_t)(best->n_bins - 1) * capacity - total, shortest};
         if (shortest == 0 && rules[r] == pp_try_mffd)
             continue;
-        if (rules[r](lengths, n, capacity, &budget, &b, err) != 0)
-            return -1;
+        rules[r](lengths, n, capacity, &budget, &b);
         keep_fewer(best, &b);
     }
-    return 0;
 }
 
-static int try_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     size_t bound, struct pp_bins *best, struct pp_err *err)
+static void try_rules(const uint32_t *lengths, size_t n, uint32_t capacity,
+                      size_t bound, struct pp_bins *best)
 {
     static pp_pack_fn *const slow[] = {pp_pack_first_fit_shuffle, pp_pack_lpt,
                                        pp_pack_kk};
     static const size_t most[] = {MANY, FEW, FEW};
     enum { N_SLOW = sizeof slow / sizeof *slow };
-    if (best->n_bins > bound &&
-        try_rule(pp_pack_fill, lengths, n, capacity, best, err) != 0)
-        return -1;
-    if (try_fast_rules(lengths, n, capacity, bound, best, err) != 0)
-        return -1;
+    if (best->n_bins > bound)
+        try_rule(pp_pack_fill, lengths, n, capacity, best);
+    try_fast_rules(lengths, n, capacity, bound, best);
     for (int r = 0; r < N_SLOW && best->n_bins > bound; r++)
-        if (n <= most[r] &&
-            try_rule(slow[r], lengths, n, capacity, best, err) != 0)
-            return -1;
-    return 0;
+        if (n <= most[r])
+            try_rule(slow[r], lengths, n, capacity, best);
 }
 
-static int try_n_parts_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
-                          size_t n_parts, struct pp_bins *best,
-                          struct pp_err *err)
+static void try_n_parts_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
+                           size_t n_parts, struct pp_bins *best)
 {
     struct pp_bins b;
     if (n_parts == 0 || n_parts >= best->n_bins)
-        return 0;
-    if (pp_parts_kk(lengths, n, n_parts, &b, err) != 0)
-        return -1;
+        return;
+    pp_parts_kk(lengths, n, n_parts, &b);
     if (pp_bins_largest(&b, lengths) <= capacity) {
         pp_bins_finish(best);
         *best = b;
     } else
         pp_bins_finish(&b);
-    return 0;
 }
 
-static int try_differencing(const uint32_t *lengths, size_t n,
-                            uint32_t capacity, size_t bound,
-                            struct pp_bins *best, struct pp_err *err)
+static void try_differencing(const uint32_t *lengths, size_t n,
+                             uint32_t capacity, size_t bound,
+                             struct pp_bins *best)
 {
     if (n <= FEW || n > SOME)
-        return 0;
-    if (try_n_parts_kk(lengths, n, capacity, bound, best, err) != 0)
-        return -1;
-    return try_n_parts_kk(lengths, n, capacity, best->n_bins - 1, best, err);
+        return;
+    try_n_parts_kk(lengths, n, capacity, bound, best);
+    try_n_parts_kk(lengths, n, capacity, best->n_bins - 1, best);
 }
 
 /* Searches for one bin fewer, and repeats while it finds that. */
-static int search_fewer(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        size_t bound, struct pp_bins *best, struct pp_err *err)
+static void search_fewer(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         size_t bound, struct pp_bins *best)
 {
     enum pp_pack_answer answer = PP_PACK_FOUND;
     while (answer == PP_PACK_FOUND && best->n_bins > bound) {
         struct pp_bins b;
-        if (pp_pack_search(lengths, n, capacity, best->n_bins - 1, &answer, &b,
-                           err) != 0)
-            return -1;
+        pp_pack_search(lengths, n, capacity, best->n_bins - 1, &answer, &b);
         if (answer == PP_PACK_FOUND) {
             pp_bins_finish(best);
             *best = b;
         }
     }
-    return 0;
 }
 
-int pp_pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out, struct pp_err *err)
+void pp_pack_best(const uint32_t *lengths, size_t n, uint32_t capacity,
+                  struct pp_bins *out)
 {
     size_t bound;
-    if (pp_pack_lower_bound(lengths, n, capacity, &bound, err) != 0 ||
-        pp_pack_bfd(lengths, n, capacity, out, err) != 0)
-        return -1;
-    if (try_rules(lengths, n, capacity, bound, out, err) == 0 &&
-        try_differencing(lengths, n, capacity, bound, out, err) == 0 &&
-        pp_pack_by_patterns(lengths, n, capacity, out->n_bins, &bound, out,
-                            err) == 0 &&
-        search_fewer(lengths, n, capacity, bound, out, err) == 0)
-        return 0;
-    pp_bins_finish(out);
-    return -1;
+    pp_pack_lower_bound(lengths, n, capacity, &bound);
+    pp_pack_bfd(lengths, n, capacity, out);
+    try_rules(lengths, n, capacity, bound, out);
+    try_differencing(lengths, n, capacity, bound, out);
+    pp_pack_by_patterns(lengths, n, capacity, out->n_bins, &bound, out);
+    search_fewer(lengths, n, capacity, bound, out);
 }
 
-int pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    size_t n_bins, size_t *bound, struct pp_err *err)
+void pp_pack_certify(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     size_t n_bins, size_t *bound)
 {
     enum pp_pack_answer answer = PP_PACK_IMPOSSIBLE;
-    if (pp_pack_lower_bound(lengths, n, capacity, bound, err) != 0 ||
-        pp_pack_by_patterns(lengths, n, capacity, n_bins, bound, NULL, err) !=
-            0)
-        return -1;
+    pp_pack_lower_bound(lengths, n, capacity, bound);
+    pp_pack_by_patterns(lengths, n, capacity, n_bins, bound, NULL);
     while (answer == PP_PACK_IMPOSSIBLE && *bound < n_bins) {
-        if (pp_pack_search(lengths, n, capacity, *bound, &answer, NULL, err) !=
-            0)
-            return -1;
+        pp_pack_search(lengths, n, capacity, *bound, &answer, NULL);
         *bound += answer == PP_PACK_IMPOSSIBLE;
     }
-    return 0;
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/heap.h"
 #include "base/rng.h"
 #include "pack/pack_rule.h"
@@ -57,19 +58,16 @@ static void link_items(const uint32_t *lengths, const uint32_t *order, size_t n,
     }
 }
 
-static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
-                      uint32_t capacity, size_t target, struct pp_err *err)
+static void raise_bins(struct pp_bins *b, const uint32_t *lengths,
+                       uint32_t capacity, size_t target)
 {
-    int rc = -1;
     size_t n = b->n_items;
-    uint64_t *load = pp_pack_alloc(target, sizeof *load, err);
-    uint32_t *items = pp_pack_alloc(target, sizeof *items, err);
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    uint32_t *next = pp_pack_alloc(n, sizeof *next, err);
-    uint32_t *head = pp_pack_alloc(target, sizeof *head, err);
-    if (!load || !items || !order || !bin_of || !next || !head)
-        goto out;
+    uint64_t *load = pp_calloc(target, sizeof *load);
+    uint32_t *items = pp_calloc(target, sizeof *items);
+    uint32_t *order = pp_pack_order(lengths, n, false);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
+    uint32_t *next = pp_calloc(n, sizeof *next);
+    uint32_t *head = pp_calloc(target, sizeof *head);
     if (pp_pack_spread(lengths, order, n, target, load, items, bin_of) >
         capacity) {
         for (size_t k = 0; k < b->n_bins; k++)
@@ -80,19 +78,15 @@ static int raise_bins(struct pp_bins *b, const uint32_t *lengths,
         split(lengths, b->n_bins, target, load, items, head, next, bin_of);
     }
     struct pp_bins raised;
-    rc = pp_bins_make(&raised, order, bin_of, n, target, err);
-    if (rc == 0) {
-        pp_bins_finish(b);
-        *b = raised;
-    }
-out:
+    pp_bins_make(&raised, order, bin_of, n, target);
+    pp_bins_finish(b);
+    *b = raised;
     free(load);
     free(items);
     free(order);
     free(bin_of);
     free(next);
     free(head);
-    return rc;
 }
 
 /* Computes the number of bins to make. */
@@ -126,64 +120,55 @@ int pp_bins_multiple(struct pp_bins *b, const uint32_t *lengths,
     size_t target;
     if (find_target(b, least, multiple, &target, err) != 0)
         return -1;
-    return target == b->n_bins ? 0
-                               : raise_bins(b, lengths, capacity, target, err);
+    if (target != b->n_bins)
+        raise_bins(b, lengths, capacity, target);
+    return 0;
 }
 
 /* Returns the bins by descending number of items; among equals the last is
  * first. */
-static uint32_t *order_by_count(const struct pp_bins *b, struct pp_err *err)
+static uint32_t *order_by_count(const struct pp_bins *b)
 {
-    uint32_t *count = pp_pack_alloc(b->n_bins, sizeof *count, err);
-    if (!count)
-        return NULL;
+    uint32_t *count = pp_calloc(b->n_bins, sizeof *count);
     for (size_t k = 0; k < b->n_bins; k++)
         count[k] = (uint32_t)(b->first[k + 1] - b->first[k]);
-    uint32_t *order = pp_pack_order(count, b->n_bins, true, err);
+    uint32_t *order = pp_pack_order(count, b->n_bins, true);
     free(count);
     return order;
 }
 
 /* Raises the number of bins to target. Bins in that order give up their last
  * items, one to a new bin each, until they have one left. */
-static int pop_items(struct pp_bins *b, const uint32_t *order, size_t target,
-                     struct pp_err *err)
+static void pop_items(struct pp_bins *b, const uint32_t *order, size_t target)
 {
-    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
+    uint32_t *bin_of = pp_calloc(b->n_items, sizeof *bin_of);
     struct pp_bins raised;
-    int rc = -1;
-    if (bin_of) {
-        for (size_t k = 0; k < b->n_bins; k++)
-            for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
-                bin_of[b->items[i]] = (uint32_t)k;
-        size_t n_bins = b->n_bins;
-        for (size_t k = 0; n_bins < target; k++) {
-            size_t first = b->first[order[k]], end = b->first[order[k] + 1];
-            while (n_bins < target && --end > first)
-                bin_of[b->items[end]] = (uint32_t)n_bins++;
-        }
-        rc = pp_bins_make(&raised, b->items, bin_of, b->n_items, target, err);
+    for (size_t k = 0; k < b->n_bins; k++)
+        for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
+            bin_of[b->items[i]] = (uint32_t)k;
+    size_t n_bins = b->n_bins;
+    for (size_t k = 0; n_bins < target; k++) {
+        size_t first = b->first[order[k]], end = b->first[order[k] + 1];
+        while (n_bins < target && --end > first)
+            bin_of[b->items[end]] = (uint32_t)n_bins++;
     }
-    if (rc == 0) {
-        pp_bins_finish(b);
-        *b = raised;
-    }
+    pp_bins_make(&raised, b->items, bin_of, b->n_items, target);
+    pp_bins_finish(b);
+    *b = raised;
     free(bin_of);
-    return rc;
 }
 
 /* Returns the bins from the last to the first. */
-static uint32_t *order_from_tail(const struct pp_bins *b, struct pp_err *err)
+static uint32_t *order_from_tail(const struct pp_bins *b)
 {
-    uint32_t *order = pp_pack_alloc(b->n_bins, sizeof *order, err);
-    for (size_t k = 0; order && k < b->n_bins; k++)
+    uint32_t *order = pp_calloc(b->n_bins, sizeof *order);
+    for (size_t k = 0; k < b->n_bins; k++)
         order[k] = (uint32_t)(b->n_bins - 1 - k);
     return order;
 }
 
 static int raise_in_order(struct pp_bins *b, size_t least, size_t multiple,
-                          uint32_t *(*order_bins)(const struct pp_bins *,
-                                                  struct pp_err *),
+                          uint32_t *(*order_bins)(const struct pp_bins *),
                           struct pp_err *err)
 {
     size_t target;
@@ -191,10 +176,10 @@ static int raise_in_order(struct pp_bins *b, size_t least, size_t multiple,
         return -1;
     if (target == b->n_bins)
         return 0;
-    uint32_t *order = order_bins(b, err);
-    int rc = order ? pop_items(b, order, target, err) : -1;
+    uint32_t *order = order_bins(b);
+    pop_items(b, order, target);
     free(order);
-    return rc;
+    return 0;
 }
 
 int pp_bins_multiple_by_popping(struct pp_bins *b, size_t least,
@@ -209,38 +194,30 @@ int pp_bins_multiple_from_tail(struct pp_bins *b, size_t least, size_t multiple,
     return raise_in_order(b, least, multiple, order_from_tail, err);
 }
 
-int pp_bins_move(struct pp_bins *b, const uint32_t *place, struct pp_err *err)
+void pp_bins_move(struct pp_bins *b, const uint32_t *place)
 {
-    uint32_t *bin_of = pp_pack_alloc(b->n_items, sizeof *bin_of, err);
+    uint32_t *bin_of = pp_calloc(b->n_items, sizeof *bin_of);
     struct pp_bins moved;
-    if (!bin_of)
-        return -1;
     for (size_t k = 0; k < b->n_bins; k++)
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
             bin_of[b->items[i]] = place[k];
-    int rc = pp_bins_make(&moved, b->items, bin_of, b->n_items, b->n_bins, err);
-    if (rc == 0) {
-        pp_bins_finish(b);
-        *b = moved;
-    }
+    pp_bins_make(&moved, b->items, bin_of, b->n_items, b->n_bins);
+    pp_bins_finish(b);
+    *b = moved;
     free(bin_of);
-    return rc;
 }
 
-int pp_bins_shuffle(struct pp_bins *b, uint64_t seed, struct pp_err *err)
+void pp_bins_shuffle(struct pp_bins *b, uint64_t seed)
 {
     uint64_t key = pp_rng_key(seed, "bins");
-    uint32_t *place = pp_pack_alloc(b->n_bins, sizeof *place, err);
-    if (!place)
-        return -1;
+    uint32_t *place = pp_calloc(b->n_bins, sizeof *place);
     for (size_t i = 0; i < b->n_bins; i++) {
         size_t j = (size_t)(pp_rng_uniform(key, i) * (double)(i + 1));
         place[i] = place[j];
         place[j] = (uint32_t)i;
     }
-    int rc = pp_bins_move(b, place, err);
+    pp_bins_move(b, place);
     free(place);
-    return rc;
 }
 
 /* The order of bins over steps, microbatches and data-parallel ranks.
@@ -268,18 +245,15 @@ static size_t hand(size_t k, size_t n)
     return k / n % 2 ? n - 1 - at : at;
 }
 
-int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
-                 size_t per_step, struct pp_err *err)
+void pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
+                  size_t per_step)
 {
-    int rc = -1;
     size_t n = b->n_bins, steps = per_step ? n / per_step : 0;
     size_t rounds = per_step / dp; /* rounds in a step */
-    uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
-    struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
-    uint32_t *sorted = pp_pack_alloc(n, sizeof *sorted, err);
-    uint32_t *place = pp_pack_alloc(n, sizeof *place, err);
-    if (!load || !keys || !sorted || !place)
-        goto out;
+    uint64_t *load = pp_calloc(n, sizeof *load);
+    struct pp_by_cost *keys = pp_calloc(n, sizeof *keys);
+    uint32_t *sorted = pp_calloc(n, sizeof *sorted);
+    uint32_t *place = pp_calloc(n, sizeof *place);
     for (size_t k = 0; k < n; k++)
         for (size_t i = b->first[k]; i < b->first[k + 1]; i++)
             load[k] += cost[b->items[i]];
@@ -290,11 +264,9 @@ int pp_bins_deal(struct pp_bins *b, const uint64_t *cost, size_t dp,
         size_t rank = round / steps % 2 ? dp - 1 - k % dp : k % dp;
         place[sorted[k]] = (uint32_t)(step * per_step + at * dp + rank);
     }
-    rc = pp_bins_move(b, place, err);
-out:
+    pp_bins_move(b, place);
     free(load);
     free(keys);
     free(sorted);
     free(place);
-    return rc;
 }

@@ -21,6 +21,7 @@
  * longer ones, the space that they leave is rounded down. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "pack/pack_patterns.h"
 
 /* MOST_K: the largest k of u(k). MOST_UNITS and WORK: how many units a the last
@@ -144,31 +145,24 @@ static uint64_t best_bound(struct bound *b)
     return b->n && !best ? 1 : best;
 }
 
-int pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        size_t *bound, struct pp_err *err)
+void pp_pack_lower_bound(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         size_t *bound)
 {
     struct bound b = {.capacity = capacity, .n = n};
-    if (pp_classes_init(&b.classes, lengths, n, err) != 0)
-        return -1;
-    b.count = pp_pack_alloc(b.classes.n + 1, sizeof *b.count, err);
-    b.sum = pp_pack_alloc(b.classes.n + 1, sizeof *b.sum, err);
-    int rc = b.count && b.sum ? 0 : -1;
-    if (rc == 0)
-        *bound = (size_t)best_bound(&b);
+    pp_classes_init(&b.classes, lengths, n);
+    b.count = pp_calloc(b.classes.n + 1, sizeof *b.count);
+    b.sum = pp_calloc(b.classes.n + 1, sizeof *b.sum);
+    *bound = (size_t)best_bound(&b);
     pp_classes_finish(&b.classes);
     free(b.count);
     free(b.sum);
-    return rc;
 }
 
-int pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
-                           const uint64_t *weight, size_t *bound,
-                           struct pp_err *err)
+void pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
+                            const uint64_t *weight, size_t *bound)
 {
     size_t width = (size_t)capacity + 1;
-    uint64_t *heaviest = pp_pack_alloc(width, sizeof *heaviest, err), total = 0;
-    if (!heaviest)
-        return -1;
+    uint64_t *heaviest = pp_calloc(width, sizeof *heaviest), total = 0;
     for (size_t c = 0; c < classes->n; c++) {
         uint64_t length = classes->length[c];
         uint64_t left = length ? capacity / length : 0;
@@ -186,5 +180,4 @@ int pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
     uint64_t most = heaviest[capacity];
     *bound = most ? (size_t)ceil_div(total, most) : classes->n > 0;
     free(heaviest);
-    return 0;
 }

@@ -8,21 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/heap.h"
 #include "base/mt19937.h"
 #include "pack/pack_rule.h"
 
-int pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                    struct pp_waste_budget *budget, struct pp_bins *out,
-                    struct pp_err *err)
+void pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                     struct pp_waste_budget *budget, struct pp_bins *out)
 {
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     size_t n_bins = 0;
     uint64_t load = 0;
     bool gives_up = false;
     *out = (struct pp_bins){0};
-    if (!bin_of)
-        return -1;
     for (size_t i = 0; i < n && !gives_up; i++) {
         load += lengths[i];
         if (i == 0 || load > capacity) {
@@ -33,44 +31,40 @@ int pp_try_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
         }
         bin_of[i] = (uint32_t)(n_bins - 1);
     }
-    int rc = gives_up ? 0 : pp_bins_make(out, NULL, bin_of, n, n_bins, err);
+    if (!gives_up)
+        pp_bins_make(out, NULL, bin_of, n, n_bins);
     free(bin_of);
-    return rc;
 }
 
-int pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_bins *out, struct pp_err *err)
+void pp_pack_next_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                      struct pp_bins *out)
 {
-    return pp_try_next_fit(lengths, n, capacity, NULL, out, err);
+    pp_try_next_fit(lengths, n, capacity, NULL, out);
 }
 
-int pp_pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out, struct pp_err *err)
+void pp_pack_none(const uint32_t *lengths, size_t n, uint32_t capacity,
+                  struct pp_bins *out)
 {
     (void)lengths;
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    if (!bin_of)
-        return -1;
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     for (size_t i = 0; i < n; i++)
         bin_of[i] = (uint32_t)(i / capacity);
     size_t n_bins = (n + capacity - 1) / capacity;
-    int rc = pp_bins_make(out, NULL, bin_of, n, n_bins, err);
+    pp_bins_make(out, NULL, bin_of, n, n_bins);
     free(bin_of);
-    return rc;
 }
 
 /* If most is not 0, count[b] is the number of sequences in bin b. */
-static int place_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                           const uint32_t *order, uint32_t most,
-                           struct pp_waste_budget *budget,
-                           struct pp_first_fit_tree *t, uint32_t *count,
-                           uint32_t *bin_of, size_t *n_bins, struct pp_err *err)
+static void place_first_fit(const uint32_t *lengths, size_t n,
+                            uint32_t capacity, const uint32_t *order,
+                            uint32_t most, struct pp_waste_budget *budget,
+                            struct pp_first_fit_tree *t, uint32_t *count,
+                            uint32_t *bin_of, size_t *n_bins)
 {
     for (size_t k = 0; k < n; k++) {
         uint32_t i = order ? order[k] : (uint32_t)k;
-        if (*n_bins == t->leaves &&
-            pp_first_fit_tree_grow(t, capacity, err) != 0)
-            return -1;
+        if (*n_bins == t->leaves)
+            pp_first_fit_tree_grow(t, capacity);
         size_t bin = pp_first_fit_tree_first(t, lengths[i]);
         uint32_t room = t->room[bin + t->leaves] - lengths[i];
         bool is_full = most && ++count[bin] == most;
@@ -83,101 +77,84 @@ static int place_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
             break;
         }
     }
-    return 0;
 }
 
-int pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
-                            uint32_t capacity, const uint32_t *order,
-                            uint32_t most, struct pp_waste_budget *budget,
-                            uint32_t *bin_of, size_t *n_bins,
-                            struct pp_err *err)
+void pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
+                             uint32_t capacity, const uint32_t *order,
+                             uint32_t most, struct pp_waste_budget *budget,
+                             uint32_t *bin_of, size_t *n_bins)
 {
-    int rc = -1;
     struct pp_first_fit_tree t = {0};
-    uint32_t *count = most ? pp_pack_alloc(n, sizeof *count, err) : NULL;
+    uint32_t *count = most ? pp_calloc(n, sizeof *count) : NULL;
     *n_bins = 0;
-    if ((count || !most) && pp_first_fit_tree_init(&t, 1, capacity, err) == 0)
-        rc = place_first_fit(lengths, n, capacity, order, most, budget, &t,
-                             count, bin_of, n_bins, err);
+    pp_first_fit_tree_init(&t, 1, capacity);
+    place_first_fit(lengths, n, capacity, order, most, budget, &t, count,
+                    bin_of, n_bins);
     pp_first_fit_tree_finish(&t);
     free(count);
-    return rc;
 }
 
 /* order NULL is the order of the input. */
-static int first_fit_in_order(const uint32_t *lengths, size_t n,
-                              uint32_t capacity, const uint32_t *order,
-                              struct pp_waste_budget *budget,
-                              struct pp_bins *out, struct pp_err *err)
+static void first_fit_in_order(const uint32_t *lengths, size_t n,
+                               uint32_t capacity, const uint32_t *order,
+                               struct pp_waste_budget *budget,
+                               struct pp_bins *out)
 {
     size_t n_bins;
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    int rc = -1;
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     *out = (struct pp_bins){0};
-    if (bin_of && pp_pack_place_first_fit(lengths, n, capacity, order, 0,
-                                          budget, bin_of, &n_bins, err) == 0)
-        rc = n_bins == SIZE_MAX
-                 ? 0
-                 : pp_bins_make(out, order, bin_of, n, n_bins, err);
+    pp_pack_place_first_fit(lengths, n, capacity, order, 0, budget, bin_of,
+                            &n_bins);
+    if (n_bins != SIZE_MAX)
+        pp_bins_make(out, order, bin_of, n, n_bins);
     free(bin_of);
-    return rc;
 }
 
 /* NeMo-RL's order: equal lengths from the higher index down. */
-int pp_try_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-               struct pp_waste_budget *budget, struct pp_bins *out,
-               struct pp_err *err)
+void pp_try_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_waste_budget *budget, struct pp_bins *out)
 {
-    uint32_t *order = pp_pack_order(lengths, n, true, err);
-    if (!order)
-        return -1;
-    int rc = first_fit_in_order(lengths, n, capacity, order, budget, out, err);
+    uint32_t *order = pp_pack_order(lengths, n, true);
+    first_fit_in_order(lengths, n, capacity, order, budget, out);
     free(order);
-    return rc;
 }
 
-int pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out, struct pp_err *err)
+void pp_pack_ffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out)
 {
-    return pp_try_ffd(lengths, n, capacity, NULL, out, err);
+    pp_try_ffd(lengths, n, capacity, NULL, out);
 }
 
-int pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
-                              uint32_t capacity, uint64_t seed,
-                              struct pp_bins *out, struct pp_err *err)
+void pp_draw_first_fit_shuffle(const uint32_t *lengths, size_t n,
+                               uint32_t capacity, uint64_t seed,
+                               struct pp_bins *out)
 {
-    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
-    if (!order)
-        return -1;
+    uint32_t *order = pp_calloc(n, sizeof *order);
     for (size_t i = 0; i < n; i++)
         order[i] = (uint32_t)i;
     struct pp_mt19937 g;
     pp_mt19937_seed(&g, seed);
     pp_mt19937_shuffle(&g, order, n);
-    int rc = first_fit_in_order(lengths, n, capacity, order, NULL, out, err);
+    first_fit_in_order(lengths, n, capacity, order, NULL, out);
     free(order);
-    return rc;
 }
 
-int pp_pack_first_fit_shuffle(const uint32_t *lengths, size_t n,
-                              uint32_t capacity, struct pp_bins *out,
-                              struct pp_err *err)
+void pp_pack_first_fit_shuffle(const uint32_t *lengths, size_t n,
+                               uint32_t capacity, struct pp_bins *out)
 {
-    return pp_draw_first_fit_shuffle(lengths, n, capacity, PP_PACK_SEED, out,
-                                     err);
+    pp_draw_first_fit_shuffle(lengths, n, capacity, PP_PACK_SEED, out);
 }
 
-int pp_try_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                     struct pp_waste_budget *budget, struct pp_bins *out,
-                     struct pp_err *err)
+void pp_try_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                      struct pp_waste_budget *budget, struct pp_bins *out)
 {
-    return first_fit_in_order(lengths, n, capacity, NULL, budget, out, err);
+    first_fit_in_order(lengths, n, capacity, NULL, budget, out);
 }
 
-int pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      struct pp_bins *out, struct pp_err *err)
+void pp_pack_first_fit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       struct pp_bins *out)
 {
-    return pp_try_first_fit(lengths, n, capacity, NULL, out, err);
+    pp_try_first_fit(lengths, n, capacity, NULL, out);
 }
 
 enum { MAX_LEVELS = 6 }; /* 64^6 > 2^32 */
@@ -204,16 +181,13 @@ struct queues {
     uint32_t *next;        /* by bin */
 };
 
-static int make_spaces(struct spaces *s, size_t n, struct pp_err *err)
+static void make_spaces(struct spaces *s, size_t n)
 {
     *s = (struct spaces){0};
     do {
         n = (n + 63) / 64;
-        s->level[s->n_levels] = pp_pack_alloc(n, sizeof(uint64_t), err);
-        if (!s->level[s->n_levels++])
-            return -1;
+        s->level[s->n_levels++] = pp_calloc(n, sizeof(uint64_t));
     } while (n > 1);
-    return 0;
 }
 
 static void free_spaces(struct spaces *s)
@@ -307,10 +281,9 @@ static void place_class(size_t length, size_t m, size_t n_spaces,
     }
 }
 
-int pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out, struct pp_err *err)
+void pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out)
 {
-    int rc = -1;
     /* Lengths are often aligned. A common divisor as the unit saves queues. */
     uint32_t unit = 0;
     for (size_t i = 0; i < n && unit != 1; i++)
@@ -318,30 +291,26 @@ int pp_pack_bfd(const uint32_t *lengths, size_t n, uint32_t capacity,
     unit = unit ? unit : 1;
     size_t n_spaces = (size_t)capacity / unit + 1;
     struct pp_classes c;
-    if (pp_classes_init(&c, lengths, n, err) != 0)
-        return -1;
-    uint32_t *bin_at = pp_pack_alloc(n, sizeof *bin_at, err);
+    pp_classes_init(&c, lengths, n);
+    uint32_t *bin_at = pp_calloc(n, sizeof *bin_at);
     struct queues q = {
-        .head = pp_pack_alloc(n_spaces, sizeof *q.head, err),
-        .tail = pp_pack_alloc(n_spaces, sizeof *q.tail, err),
-        .next = pp_pack_alloc(n, sizeof *q.next, err),
+        .head = pp_calloc(n_spaces, sizeof *q.head),
+        .tail = pp_calloc(n_spaces, sizeof *q.tail),
+        .next = pp_calloc(n, sizeof *q.next),
     };
     struct spaces s;
-    if (make_spaces(&s, n_spaces, err) == 0 && bin_at && q.head && q.tail &&
-        q.next) {
-        uint32_t n_bins = 0;
-        for (size_t k = 0; k < c.n; k++)
-            place_class(c.length[k] / unit, c.count[k], n_spaces, &q, &s,
-                        bin_at + c.first[k], &n_bins);
-        rc = pp_bins_gather(out, c.order, bin_at, n, n_bins, err);
-    }
+    make_spaces(&s, n_spaces);
+    uint32_t n_bins = 0;
+    for (size_t k = 0; k < c.n; k++)
+        place_class(c.length[k] / unit, c.count[k], n_spaces, &q, &s,
+                    bin_at + c.first[k], &n_bins);
+    pp_bins_gather(out, c.order, bin_at, n, n_bins);
     free_spaces(&s);
     free(q.head);
     free(q.tail);
     free(q.next);
     free(bin_at);
     pp_classes_finish(&c);
-    return rc;
 }
 
 /* Worst-fit decreasing in the order of Automodel's "greedy_knapsack": lengths
@@ -372,34 +341,28 @@ static size_t place_worst_fit(const uint32_t *lengths, size_t n,
     return n_bins;
 }
 
-int pp_try_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-               struct pp_waste_budget *budget, struct pp_bins *out,
-               struct pp_err *err)
+void pp_try_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_waste_budget *budget, struct pp_bins *out)
 {
-    int rc = -1;
     *out = (struct pp_bins){0};
-    uint64_t *load = pp_pack_alloc(n, sizeof *load, err);
-    struct pp_heap h = {.items = pp_pack_alloc(n, sizeof *h.items, err),
+    uint64_t *load = pp_calloc(n, sizeof *load);
+    struct pp_heap h = {.items = pp_calloc(n, sizeof *h.items),
                         .before = pp_load_is_less,
                         .ctx = load};
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    if (load && h.items && order && bin_of) {
-        size_t n_bins = place_worst_fit(lengths, n, capacity, order, budget, &h,
-                                        load, bin_of);
-        rc = n_bins == SIZE_MAX
-                 ? 0
-                 : pp_bins_make(out, order, bin_of, n, n_bins, err);
-    }
+    uint32_t *order = pp_pack_order(lengths, n, false);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
+    size_t n_bins =
+        place_worst_fit(lengths, n, capacity, order, budget, &h, load, bin_of);
+    if (n_bins != SIZE_MAX)
+        pp_bins_make(out, order, bin_of, n, n_bins);
     free(load);
     free(h.items);
     free(order);
     free(bin_of);
-    return rc;
 }
 
-int pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out, struct pp_err *err)
+void pp_pack_wfd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out)
 {
-    return pp_try_wfd(lengths, n, capacity, NULL, out, err);
+    pp_try_wfd(lengths, n, capacity, NULL, out);
 }

@@ -8,6 +8,7 @@
  * step. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "pack/pack_rule.h"
 
 /* A position is a place in the order by descending length, equal lengths in
@@ -168,22 +169,17 @@ static void add_small_pairs(struct mffd *m, struct ascending *a)
     }
 }
 
-static int pair_small(struct mffd *m, struct pp_err *err)
+static void pair_small(struct mffd *m)
 {
-    int rc = -1;
     size_t n = m->tiny - m->small;
     struct ascending a = {
-        .up = pp_pack_alloc(n, sizeof *a.up, err),
-        .back = pp_pack_alloc(n + 1, sizeof *a.back, err),
+        .up = pp_calloc(n, sizeof *a.up),
+        .back = pp_calloc(n + 1, sizeof *a.back),
     };
-    if (a.up && a.back) {
-        sort_ascending(m, &a);
-        add_small_pairs(m, &a);
-        rc = 0;
-    }
+    sort_ascending(m, &a);
+    add_small_pairs(m, &a);
     free(a.up);
     free(a.back);
-    return rc;
 }
 
 static void fill_up(struct mffd *m)
@@ -237,44 +233,39 @@ static void push_rest(struct rest_bins *r, struct rest_bin e)
 
 /* Places the rest, longest first, into the emptiest bin opened here, or into a
  * new one. Then numbers these bins by ascending load. */
-static int place_rest(struct mffd *m, struct pp_err *err)
+static void place_rest(struct mffd *m)
 {
     size_t first_bin = m->n_bins, n_before = m->n_placed;
-    struct rest_bins r = {.heap = pp_pack_alloc(m->n + 1, sizeof *r.heap, err)};
-    uint32_t *number = pp_pack_alloc(m->n + 1, sizeof *number, err);
-    if (r.heap && number) {
-        size_t pos = next_free(m, m->medium);
-        for (; pos < m->n && !m->gives_up; pos = next_free(m, pos)) {
-            bool opens = r.n == 0 || length_at(m, pos) > m->left[r.heap[0].bin];
-            uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
-            if (opens)
-                m->left[bin] = m->capacity;
-            place_at(m, pos, bin);
-            m->gives_up =
-                pp_waste_budget_spend_if_full(m->budget, m->left[bin]);
-            uint64_t load = m->capacity - m->left[bin];
-            struct rest_bin e = {load << 32 | m->n_placed, bin};
-            if (opens)
-                push_rest(&r, e);
-            else {
-                r.heap[0] = e;
-                sift_first_down(&r);
-            }
-        }
-        for (uint32_t k = (uint32_t)first_bin; r.n; k++) {
-            number[r.heap[0].bin - first_bin] = k;
-            r.heap[0] = r.heap[--r.n];
+    struct rest_bins r = {.heap = pp_calloc(m->n + 1, sizeof *r.heap)};
+    uint32_t *number = pp_calloc(m->n + 1, sizeof *number);
+    size_t pos = next_free(m, m->medium);
+    for (; pos < m->n && !m->gives_up; pos = next_free(m, pos)) {
+        bool opens = r.n == 0 || length_at(m, pos) > m->left[r.heap[0].bin];
+        uint32_t bin = opens ? (uint32_t)m->n_bins++ : r.heap[0].bin;
+        if (opens)
+            m->left[bin] = m->capacity;
+        place_at(m, pos, bin);
+        m->gives_up = pp_waste_budget_spend_if_full(m->budget, m->left[bin]);
+        uint64_t load = m->capacity - m->left[bin];
+        struct rest_bin e = {load << 32 | m->n_placed, bin};
+        if (opens)
+            push_rest(&r, e);
+        else {
+            r.heap[0] = e;
             sift_first_down(&r);
         }
-        for (size_t k = n_before; k < m->n_placed; k++) {
-            uint32_t *bin = &m->bin_of[m->placed[k]];
-            *bin = number[*bin - first_bin];
-        }
     }
-    int rc = r.heap && number ? 0 : -1;
+    for (uint32_t k = (uint32_t)first_bin; r.n; k++) {
+        number[r.heap[0].bin - first_bin] = k;
+        r.heap[0] = r.heap[--r.n];
+        sift_first_down(&r);
+    }
+    for (size_t k = n_before; k < m->n_placed; k++) {
+        uint32_t *bin = &m->bin_of[m->placed[k]];
+        *bin = number[*bin - first_bin];
+    }
     free(r.heap);
     free(number);
-    return rc;
 }
 
 /* Finds the classes. The thresholds are exact: lengths above C/2, C/3, C/6. */
@@ -292,53 +283,41 @@ static void classify(struct mffd *m)
         m->skip[k] = (uint32_t)k;
 }
 
-int pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_waste_budget *budget, struct pp_bins *out,
-                struct pp_err *err)
+void pp_try_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_waste_budget *budget, struct pp_bins *out)
 {
-    int rc = -1;
     *out = (struct pp_bins){0};
-    for (size_t i = 0; i < n; i++)
-        if (lengths[i] == 0)
-            return pp_fail(err, PP_EXIT_INPUT,
-                           "mffd takes no empty sequences, but sequence '%zu' "
-                           "is empty",
-                           i);
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
+    uint32_t *order = pp_pack_order(lengths, n, false);
     struct mffd m = {
         .lengths = lengths,
         .order = order,
         .n = n,
         .capacity = capacity,
         .budget = budget,
-        .skip = pp_pack_alloc(n + 1, sizeof *m.skip, err),
-        .left = pp_pack_alloc(n, sizeof *m.left, err),
-        .bin_of = pp_pack_alloc(n, sizeof *m.bin_of, err),
-        .placed = pp_pack_alloc(n, sizeof *m.placed, err),
-        .paired = pp_pack_alloc(n, sizeof *m.paired, err),
+        .skip = pp_calloc(n + 1, sizeof *m.skip),
+        .left = pp_calloc(n, sizeof *m.left),
+        .bin_of = pp_calloc(n, sizeof *m.bin_of),
+        .placed = pp_calloc(n, sizeof *m.placed),
+        .paired = pp_calloc(n, sizeof *m.paired),
     };
-    if (order && m.skip && m.left && m.bin_of && m.placed && m.paired) {
-        classify(&m);
-        open_large(&m);
-        add_medium(&m);
-        if (pair_small(&m, err) == 0) {
-            fill_up(&m);
-            rc = place_rest(&m, err);
-            if (rc == 0 && !m.gives_up)
-                rc = pp_bins_make(out, m.placed, m.bin_of, n, m.n_bins, err);
-        }
-    }
+    classify(&m);
+    open_large(&m);
+    add_medium(&m);
+    pair_small(&m);
+    fill_up(&m);
+    place_rest(&m);
+    if (!m.gives_up)
+        pp_bins_make(out, m.placed, m.bin_of, n, m.n_bins);
     free(order);
     free(m.skip);
     free(m.left);
     free(m.bin_of);
     free(m.placed);
     free(m.paired);
-    return rc;
 }
 
-int pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
-                 struct pp_bins *out, struct pp_err *err)
+void pp_pack_mffd(const uint32_t *lengths, size_t n, uint32_t capacity,
+                  struct pp_bins *out)
 {
-    return pp_try_mffd(lengths, n, capacity, NULL, out, err);
+    pp_try_mffd(lengths, n, capacity, NULL, out);
 }

@@ -4,47 +4,44 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/heap.h"
 #include "pack/pack_rule.h"
 
 /* Divides into n_parts. If no part exceeds the capacity, sets *fits and
  * replaces *out. */
-static int try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
-                       uint32_t capacity, size_t n_parts, struct pp_bins *out,
-                       bool *fits, struct pp_err *err)
+static void try_n_parts(pp_parts_fn *divide, const uint32_t *lengths, size_t n,
+                        uint32_t capacity, size_t n_parts, struct pp_bins *out,
+                        bool *fits)
 {
     struct pp_bins b;
-    if (divide(lengths, n, n_parts, &b, err) != 0)
-        return -1;
+    divide(lengths, n, n_parts, &b);
     *fits = pp_bins_largest(&b, lengths) <= capacity;
     if (*fits) {
         pp_bins_finish(out);
         *out = b;
     } else
         pp_bins_finish(&b);
-    return 0;
 }
 
 /* Divides the items into the fewest parts that stay within the capacity. It
  * goes up from the lower bound in growing steps, then bisects between the last
  * number that failed and the first that did not. It ends, since every sequence
  * fits as a part of its own. */
-static int divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
-                            size_t n, uint32_t capacity, struct pp_bins *out,
-                            struct pp_err *err)
+static void divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
+                             size_t n, uint32_t capacity, struct pp_bins *out)
 {
     *out = (struct pp_bins){0};
     size_t low, high, step = 1;
     bool fits = false;
-    if (n == 0)
-        return pp_bins_make(out, NULL, NULL, 0, 0, err);
-    if (pp_pack_lower_bound(lengths, n, capacity, &high, err) != 0)
-        return -1;
+    if (n == 0) {
+        pp_bins_make(out, NULL, NULL, 0, 0);
+        return;
+    }
+    pp_pack_lower_bound(lengths, n, capacity, &high);
     low = high;
     for (;; step *= 2) {
-        if (try_n_parts(divide, lengths, n, capacity, high, out, &fits, err) !=
-            0)
-            goto fail;
+        try_n_parts(divide, lengths, n, capacity, high, out, &fits);
         if (fits)
             break;
         low = high + 1;
@@ -52,18 +49,12 @@ static int divide_to_fewest(pp_parts_fn *divide, const uint32_t *lengths,
     }
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        if (try_n_parts(divide, lengths, n, capacity, middle, out, &fits,
-                        err) != 0)
-            goto fail;
+        try_n_parts(divide, lengths, n, capacity, middle, out, &fits);
         if (fits)
             high = middle;
         else
             low = middle + 1;
     }
-    return 0;
-fail:
-    pp_bins_finish(out);
-    return -1;
 }
 
 bool pp_load_is_less(const void *ctx, uint32_t a, uint32_t b)
@@ -96,29 +87,25 @@ uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
 
 /* Longest processing time first: Graham, "Bounds on multiprocessing timing
  * anomalies", SIAM Journal on Applied Mathematics 17, 1969. */
-int pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
-                 struct pp_bins *out, struct pp_err *err)
+void pp_parts_lpt(const uint32_t *lengths, size_t n, size_t n_parts,
+                  struct pp_bins *out)
 {
-    int rc = -1;
-    uint64_t *load = pp_pack_alloc(n_parts, sizeof *load, err);
-    uint32_t *items = pp_pack_alloc(n_parts, sizeof *items, err);
-    uint32_t *order = pp_pack_order(lengths, n, false, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    if (load && items && order && bin_of) {
-        pp_pack_spread(lengths, order, n, n_parts, load, items, bin_of);
-        rc = pp_bins_make(out, order, bin_of, n, n_parts, err);
-    }
+    uint64_t *load = pp_calloc(n_parts, sizeof *load);
+    uint32_t *items = pp_calloc(n_parts, sizeof *items);
+    uint32_t *order = pp_pack_order(lengths, n, false);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
+    pp_pack_spread(lengths, order, n, n_parts, load, items, bin_of);
+    pp_bins_make(out, order, bin_of, n, n_parts);
     free(load);
     free(items);
     free(order);
     free(bin_of);
-    return rc;
 }
 
-int pp_pack_lpt(const uint32_t *lengths, size_t n, uint32_t capacity,
-                struct pp_bins *out, struct pp_err *err)
+void pp_pack_lpt(const uint32_t *lengths, size_t n, uint32_t capacity,
+                 struct pp_bins *out)
 {
-    return divide_to_fewest(pp_parts_lpt, lengths, n, capacity, out, err);
+    divide_to_fewest(pp_parts_lpt, lengths, n, capacity, out);
 }
 
 /* Karmarkar and Karp's differencing method, in the order of verl's
@@ -205,21 +192,17 @@ static void sift_down(struct kk_division *p, size_t i)
     }
 }
 
-static int grow_state(struct kk_state *s, size_t n, size_t k,
-                      struct pp_err *err)
+static void grow_state(struct kk_state *s, size_t n, size_t k)
 {
     if (n <= s->room)
-        return 0;
+        return;
     size_t room = 2 * n < k ? 2 * n : k;
-    uint32_t *parts = pp_pack_alloc(room, sizeof *parts, err);
-    if (!parts)
-        return -1;
+    uint32_t *parts = pp_calloc(room, sizeof *parts);
     memcpy(parts, s->parts, s->n * sizeof *parts);
     if (s->room)
         free(s->parts);
     s->parts = parts;
     s->room = room;
-    return 0;
 }
 
 /* Returns how many of the n parts, fullest first, are above one. */
@@ -255,14 +238,13 @@ static void join_parts(struct kk_division *p, const struct kk_state *a,
 }
 
 /* Merges b into a. */
-static int merge_states(struct kk_division *p, struct kk_state *a,
-                        const struct kk_state *b, struct pp_err *err)
+static void merge_states(struct kk_division *p, struct kk_state *a,
+                         const struct kk_state *b)
 {
     size_t k = p->k, n = a->n + b->n < k ? a->n + b->n : k;
     size_t n_joined = a->n + b->n - n;
     size_t kept = a->n - n_joined, taken = b->n - n_joined;
-    if (grow_state(a, n, k, err) != 0)
-        return -1;
+    grow_state(a, n, k);
     join_parts(p, a, b, kept, n_joined);
     /* Merge three sorted runs from the end. The kept parts of a move in
      * blocks. */
@@ -278,10 +260,9 @@ static int merge_states(struct kk_division *p, struct kk_state *a,
         a->parts[--at] = least;
     }
     a->n = n;
-    return 0;
 }
 
-static int merge_all_states(struct kk_division *p, struct pp_err *err)
+static void merge_all_states(struct kk_division *p)
 {
     for (size_t i = p->n; i-- > 0;)
         sift_down(p, i);
@@ -289,15 +270,12 @@ static int merge_all_states(struct kk_division *p, struct pp_err *err)
         struct kk_state top = p->heap[0];
         p->heap[0] = p->heap[--p->n];
         sift_down(p, 0);
-        int rc = merge_states(p, &top, &p->heap[0], err);
+        merge_states(p, &top, &p->heap[0]);
         if (p->heap[0].room)
             free(p->heap[0].parts);
         p->heap[0] = top;
-        if (rc != 0)
-            return -1;
         sift_down(p, 0);
     }
-    return 0;
 }
 
 /* Makes the first states: one sequence each. With equal_size: k sequences each,
@@ -317,78 +295,65 @@ static void init_states(struct kk_division *p, const uint32_t *lengths,
         p->heap[p->n] = (struct kk_state){p->singles + p->n * each, each, 0};
 }
 
-static int make_kk_bins(const struct kk_division *p, size_t n,
-                        struct pp_bins *out, struct pp_err *err)
+static void make_kk_bins(const struct kk_division *p, size_t n,
+                         struct pp_bins *out)
 {
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    if (!bin_of)
-        return -1;
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     for (size_t b = 0; b < p->k; b++) {
         const struct kk_part *q = &p->part[p->heap[0].parts[b]];
         for (uint32_t j = 0, i = q->head; j < q->n; j++, i = p->next[i])
             bin_of[i] = (uint32_t)b;
     }
-    int rc = pp_bins_make(out, NULL, bin_of, n, p->k, err);
+    pp_bins_make(out, NULL, bin_of, n, p->k);
     free(bin_of);
-    return rc;
 }
 
-static int divide_kk(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
-                     size_t n_parts, bool equal_size, struct pp_bins *out,
-                     struct pp_err *err)
+static void divide_kk(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                      size_t n_parts, bool equal_size, struct pp_bins *out)
 {
-    int rc = -1;
-    uint32_t *order = pp_pack_order(lengths, n, true, err);
+    uint32_t *order = pp_pack_order(lengths, n, true);
     struct kk_division p = {
         .k = n_parts,
-        .heap = pp_pack_alloc(n, sizeof *p.heap, err),
-        .part = pp_pack_alloc(n, sizeof *p.part, err),
-        .singles = pp_pack_alloc(n, sizeof *p.singles, err),
-        .joined = pp_pack_alloc(n_parts, sizeof *p.joined, err),
-        .next = pp_pack_alloc(n, sizeof *p.next, err),
+        .heap = pp_calloc(n, sizeof *p.heap),
+        .part = pp_calloc(n, sizeof *p.part),
+        .singles = pp_calloc(n, sizeof *p.singles),
+        .joined = pp_calloc(n_parts, sizeof *p.joined),
+        .next = pp_calloc(n, sizeof *p.next),
     };
-    if (order && p.heap && p.part && p.singles && p.joined && p.next) {
-        init_states(&p, lengths, cost, order, n, equal_size);
-        if (merge_all_states(&p, err) == 0)
-            rc = make_kk_bins(&p, n, out, err);
-        for (size_t i = 0; i < p.n; i++)
-            if (p.heap[i].room)
-                free(p.heap[i].parts);
-    }
+    init_states(&p, lengths, cost, order, n, equal_size);
+    merge_all_states(&p);
+    make_kk_bins(&p, n, out);
+    for (size_t i = 0; i < p.n; i++)
+        if (p.heap[i].room)
+            free(p.heap[i].parts);
     free(order);
     free(p.heap);
     free(p.part);
     free(p.singles);
     free(p.joined);
     free(p.next);
-    return rc;
 }
 
-int pp_parts_kk(const uint32_t *lengths, size_t n, size_t n_parts,
-                struct pp_bins *out, struct pp_err *err)
+void pp_parts_kk(const uint32_t *lengths, size_t n, size_t n_parts,
+                 struct pp_bins *out)
 {
-    return divide_kk(lengths, NULL, n, n_parts, false, out, err);
+    divide_kk(lengths, NULL, n, n_parts, false, out);
 }
 
-int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
-                        size_t n_parts, struct pp_bins *out, struct pp_err *err)
+void pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                         size_t n_parts, struct pp_bins *out)
 {
-    return divide_kk(lengths, cost, n, n_parts, false, out, err);
+    divide_kk(lengths, cost, n, n_parts, false, out);
 }
 
-int pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
-                      struct pp_bins *out, struct pp_err *err)
+void pp_parts_kk_equal(const uint32_t *lengths, size_t n, size_t n_parts,
+                       struct pp_bins *out)
 {
-    if (n % n_parts)
-        return pp_fail(
-            err, PP_EXIT_INPUT,
-            "'%zu' sequences cannot be divided into %zu parts of equal size", n,
-            n_parts);
-    return divide_kk(lengths, NULL, n, n_parts, true, out, err);
+    divide_kk(lengths, NULL, n, n_parts, true, out);
 }
 
-int pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
-               struct pp_bins *out, struct pp_err *err)
+void pp_pack_kk(const uint32_t *lengths, size_t n, uint32_t capacity,
+                struct pp_bins *out)
 {
-    return divide_to_fewest(pp_parts_kk, lengths, n, capacity, out, err);
+    divide_to_fewest(pp_parts_kk, lengths, n, capacity, out);
 }

@@ -43,66 +43,52 @@ static size_t count_value_rows(const struct pp_pattern_program *p)
     return rows;
 }
 
-static int begin_pattern(struct pp_pattern_program *p, struct pp_err *err)
+static void begin_pattern(struct pp_pattern_program *p)
 {
-    if (pp_array_reserve(&p->first, &p->first_capacity, p->n_patterns + 2,
-                         sizeof *p->first, err) != 0)
-        return -1;
+    pp_array_reserve(&p->first, &p->first_capacity, p->n_patterns + 2,
+                     sizeof *p->first);
     if (p->n_patterns == 0)
         p->first[0] = 0;
     p->first[p->n_patterns + 1] = p->first[p->n_patterns];
     p->n_patterns++;
-    return 0;
 }
 
 /* Adds sequences to the last pattern. */
-static int add_part(struct pp_pattern_program *p, size_t c, uint32_t count,
-                    struct pp_err *err)
+static void add_part(struct pp_pattern_program *p, size_t c, uint32_t count)
 {
     size_t *end = &p->first[p->n_patterns];
-    if (pp_array_reserve(&p->parts, &p->parts_capacity, *end + 1,
-                         sizeof *p->parts, err) != 0)
-        return -1;
+    pp_array_reserve(&p->parts, &p->parts_capacity, *end + 1, sizeof *p->parts);
     p->parts[(*end)++] = (struct pp_pattern_part){(uint32_t)c, count};
-    return 0;
 }
 
-int pp_pattern_program_init(struct pp_pattern_program *p,
-                            const struct pp_classes *classes, uint32_t capacity,
-                            uint64_t work, struct pp_err *err)
+void pp_pattern_program_init(struct pp_pattern_program *p,
+                             const struct pp_classes *classes,
+                             uint32_t capacity, uint64_t work)
 {
     size_t n = classes->n;
     *p =
         (struct pp_pattern_program){.n = n, .capacity = capacity, .work = work};
-    p->length = pp_pack_alloc(n, sizeof *p->length, err);
-    p->demand = pp_pack_alloc(n, sizeof *p->demand, err);
-    p->row_class = pp_pack_alloc(n, sizeof *p->row_class, err);
-    p->class_row = pp_pack_alloc(n, sizeof *p->class_row, err);
-    p->basis = pp_pack_alloc(n, sizeof *p->basis, err);
-    p->inverse = pp_pack_alloc(n * n, sizeof *p->inverse, err);
-    p->amount = pp_pack_alloc(n, sizeof *p->amount, err);
-    p->dual = pp_pack_alloc(n, sizeof *p->dual, err);
-    p->column = pp_pack_alloc(n, sizeof *p->column, err);
-    if (!p->length || !p->demand || !p->row_class || !p->class_row ||
-        !p->basis || !p->inverse || !p->amount || !p->dual || !p->column)
-        goto fail;
+    p->length = pp_calloc(n, sizeof *p->length);
+    p->demand = pp_calloc(n, sizeof *p->demand);
+    p->row_class = pp_calloc(n, sizeof *p->row_class);
+    p->class_row = pp_calloc(n, sizeof *p->class_row);
+    p->basis = pp_calloc(n, sizeof *p->basis);
+    p->inverse = pp_calloc(n * n, sizeof *p->inverse);
+    p->amount = pp_calloc(n, sizeof *p->amount);
+    p->dual = pp_calloc(n, sizeof *p->dual);
+    p->column = pp_calloc(n, sizeof *p->column);
     for (size_t c = 0; c < n; c++) {
         p->length[c] = classes->length[c];
         p->demand[c] = classes->count[c];
-        if (begin_pattern(p, err) != 0 || add_part(p, c, 1, err) != 0)
-            goto fail;
+        begin_pattern(p);
+        add_part(p, c, 1);
     }
     p->value_rows = count_value_rows(p);
     if (p->value_rows * ((size_t)p->capacity + 1) > MOST_VALUES)
         p->work = 0;
     else
-        p->value = pp_pack_alloc(p->value_rows * ((size_t)p->capacity + 1),
-                                 sizeof *p->value, err);
-    if (p->value || !p->work)
-        return 0;
-fail:
-    pp_pattern_program_finish(p);
-    return -1;
+        p->value = pp_calloc(p->value_rows * ((size_t)p->capacity + 1),
+                             sizeof *p->value);
 }
 
 void pp_pattern_program_finish(struct pp_pattern_program *p)
@@ -296,8 +282,8 @@ static uint32_t count_rows(const struct pp_pattern_program *p, size_t c)
 
 /* Adds sequences of class c to the last pattern, as many as the table has in
  * the class's rows from row on, and takes their space. */
-static int add_from_table(struct pp_pattern_program *p, size_t c, size_t row,
-                          uint32_t steps, uint32_t *space, struct pp_err *err)
+static void add_from_table(struct pp_pattern_program *p, size_t c, size_t row,
+                           uint32_t steps, uint32_t *space)
 {
     size_t width = (size_t)p->capacity + 1;
     uint32_t most = most_in_bin(p, c), taken = 0;
@@ -310,12 +296,12 @@ static int add_from_table(struct pp_pattern_program *p, size_t c, size_t row,
             *space -= k * p->length[c];
         }
     }
-    return taken ? add_part(p, c, taken, err) : 0;
+    if (taken)
+        add_part(p, c, taken);
 }
 
 /* Fills the space that the last pattern leaves with weightless sequences. */
-static int add_weightless(struct pp_pattern_program *p, uint32_t space,
-                          struct pp_err *err)
+static void add_weightless(struct pp_pattern_program *p, uint32_t space)
 {
     for (size_t c = 0; c < p->n; c++) {
         uint32_t most = most_in_bin(p, c), fit = space / p->length[c];
@@ -323,45 +309,38 @@ static int add_weightless(struct pp_pattern_program *p, uint32_t space,
         if (p->dual[c] > TINY || !fit)
             continue;
         space -= fit * p->length[c];
-        if (add_part(p, c, fit, err) != 0)
-            return -1;
+        add_part(p, c, fit);
     }
-    return 0;
 }
 
 /* Adds the heaviest pattern of the knapsack's table, then the heaviest of
  * sequences that are longer than all of the last pattern, and so on. */
-static int add_heaviest(struct pp_pattern_program *p, size_t row,
-                        struct pp_err *err)
+static void add_heaviest(struct pp_pattern_program *p, size_t row)
 {
     size_t width = (size_t)p->capacity + 1, end = p->n;
     for (int k = 0; k < PATTERNS; k++) {
         size_t shortest = SIZE_MAX, shortest_row = row;
         uint32_t space = p->capacity;
         if (p->value[row * width + space] <= 1 + TINY)
-            return 0;
-        if (begin_pattern(p, err) != 0)
-            return -1;
+            return;
+        begin_pattern(p);
         for (size_t c = end, at = row; c-- > 0;) {
             uint32_t steps = count_rows(p, c), before = space;
             at -= steps;
-            if (add_from_table(p, c, at, steps, &space, err) != 0)
-                return -1;
+            add_from_table(p, c, at, steps, &space);
             if (space < before && shortest == SIZE_MAX) {
                 shortest = c;
                 shortest_row = at;
             }
         }
-        if (add_weightless(p, space, err) != 0)
-            return -1;
+        add_weightless(p, space);
         row = shortest_row;
         end = shortest;
     }
-    return 0;
 }
 
-int pp_pattern_program_solve(struct pp_pattern_program *p, size_t n_bins,
-                             enum pp_pack_answer *answer, struct pp_err *err)
+void pp_pattern_program_solve(struct pp_pattern_program *p, size_t n_bins,
+                              enum pp_pack_answer *answer)
 {
     double goal = (double)n_bins + PP_PATTERN_SLACK;
     *answer = PP_PACK_UNKNOWN;
@@ -370,20 +349,18 @@ int pp_pattern_program_solve(struct pp_pattern_program *p, size_t n_bins,
         size_t entering = find_known(p, &reduced), rows;
         if (entering != SIZE_MAX) {
             if (!pivot(p, entering, reduced))
-                return 0;
+                return;
             continue;
         }
         double total = weigh_demand(p);
         *answer = PP_PACK_FOUND;
         if (total <= goal)
-            return 0;
+            return;
         double heaviest = fill_table(p, &rows);
         *answer = PP_PACK_IMPOSSIBLE;
         if (heaviest <= 1 + TINY || total / heaviest > goal)
-            return 0;
+            return;
         *answer = PP_PACK_UNKNOWN;
-        if (add_heaviest(p, rows, err) != 0)
-            return -1;
+        add_heaviest(p, rows);
     }
-    return 0;
 }

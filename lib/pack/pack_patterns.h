@@ -50,9 +50,9 @@ struct pp_pattern_program {
 
 /* Makes the program of the classes, whose lengths are above 0. work limits the
  * work of all solutions. */
-int pp_pattern_program_init(struct pp_pattern_program *p,
-                            const struct pp_classes *classes, uint32_t capacity,
-                            uint64_t work, struct pp_err *err) PP_MUST_USE;
+void pp_pattern_program_init(struct pp_pattern_program *p,
+                             const struct pp_classes *classes,
+                             uint32_t capacity, uint64_t work);
 
 void pp_pattern_program_finish(struct pp_pattern_program *p);
 
@@ -64,16 +64,14 @@ void pp_pattern_program_begin(struct pp_pattern_program *p);
  * fractions of bins count. PP_PACK_FOUND leaves the basis and the amounts;
  * PP_PACK_IMPOSSIBLE means that the duals are weights that exclude n_bins up
  * to rounding. */
-int pp_pattern_program_solve(struct pp_pattern_program *p, size_t n_bins,
-                             enum pp_pack_answer *answer,
-                             struct pp_err *err) PP_MUST_USE;
+void pp_pattern_program_solve(struct pp_pattern_program *p, size_t n_bins,
+                              enum pp_pack_answer *answer);
 
 /* Computes the lower bound that weights prove, for any weights below 2^31: no
  * bin has more than the heaviest set of sequences that fits. The work is
  * classes times capacity, and more for repeated lengths. */
-int pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
-                           const uint64_t *weight, size_t *bound,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_pack_weighted_bound(const struct pp_classes *classes, uint32_t capacity,
+                            const uint64_t *weight, size_t *bound);
 
 /* Looks for a packing of left[c] sequences of each class into n_bins bins by
  * completing bin after bin. If it finds one, the choices are in chosen, which
@@ -85,16 +83,15 @@ enum pp_pack_answer pp_pack_complete(const struct pp_classes *classes,
 
 /* Makes the bins of n choices, one for each sequence. Sequences of a class are
  * taken in their order. */
-int pp_bins_of_choices(const struct pp_classes *classes,
-                       const struct pp_bin_choice *chosen, size_t n,
-                       struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
+void pp_bins_of_choices(const struct pp_classes *classes,
+                        const struct pp_bin_choice *chosen, size_t n,
+                        struct pp_bins *out);
 
 /* Raises a lower bound by the linear program; n_bins is the size of a known
  * packing. If best is not NULL, it holds that packing, and it is replaced if
  * rounding the program gives one with fewer bins. The work is bounded and
  * depends only on the arguments. */
-int pp_pack_by_patterns(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        size_t n_bins, size_t *bound, struct pp_bins *best,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_pack_by_patterns(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         size_t n_bins, size_t *bound, struct pp_bins *best);
 
 #endif

@@ -10,6 +10,7 @@
  * else helps, all ranks share all sequences, and all loads are equal. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "pack/pack_rule.h"
 
 /* Loads are equal enough if the largest is above the mean by 1 in so many. */
@@ -104,28 +105,22 @@ static bool place(const struct placing *x, uint64_t limit,
     return most <= x->highest;
 }
 
-int pp_bin_place(const struct pp_bin_sequences *s, struct pp_rank_range *out,
-                 struct pp_err *err)
+void pp_bin_place(const struct pp_bin_sequences *s, struct pp_rank_range *out)
 {
     struct placing x = {.s = s};
-    int rc = -1;
     uint64_t total = 0;
-    x.order = pp_pack_alloc(s->n, sizeof *x.order, err);
-    x.keys = pp_pack_alloc(s->n, sizeof *x.keys, err);
-    x.load = pp_pack_alloc(s->cp, sizeof *x.load, err);
+    x.order = pp_calloc(s->n, sizeof *x.order);
+    x.keys = pp_calloc(s->n, sizeof *x.keys);
+    x.load = pp_calloc(s->cp, sizeof *x.load);
     for (size_t i = 0; i < s->n; i++)
         total += s->cost[i];
     x.mean = total / s->cp;
     x.highest = x.mean + x.mean / TOLERANCE;
-    if (x.order && x.keys && x.load) {
-        uint64_t limit = x.mean;
-        pp_sort_by_cost(s->cost, s->n, x.keys, x.order);
-        while (!place(&x, limit, out) && limit > 0)
-            limit /= 2;
-        rc = 0;
-    }
+    uint64_t limit = x.mean;
+    pp_sort_by_cost(s->cost, s->n, x.keys, x.order);
+    while (!place(&x, limit, out) && limit > 0)
+        limit /= 2;
     free(x.order);
     free(x.keys);
     free(x.load);
-    return rc;
 }

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "pack/pack_patterns.h"
 
@@ -51,40 +52,33 @@ struct pattern_dive {
 };
 
 /* Proves a bound with the duals as weights. */
-static int prove_bound(const struct pattern_dive *d, size_t *bound,
-                       struct pp_err *err)
+static void prove_bound(const struct pattern_dive *d, size_t *bound)
 {
     size_t proved;
-    uint64_t *weight = pp_pack_alloc(d->classes.n, sizeof *weight, err);
-    if (!weight)
-        return -1;
+    uint64_t *weight = pp_calloc(d->classes.n, sizeof *weight);
     for (size_t c = 0; c < d->classes.n; c++) {
         double dual = d->program.dual[c];
         dual = dual < 0 ? 0 : dual > 1 ? 1 : dual;
         weight[c] = (uint64_t)(dual * (1 << 30));
     }
-    int rc =
-        pp_pack_weighted_bound(&d->classes, d->capacity, weight, &proved, err);
-    if (rc == 0 && proved > *bound)
+    pp_pack_weighted_bound(&d->classes, d->capacity, weight, &proved);
+    if (proved > *bound)
         *bound = proved;
     free(weight);
-    return rc;
 }
 
 /* Raises the bound while the program excludes it. */
-static int raise_bound(struct pattern_dive *d, size_t n_bins, size_t *bound,
-                       struct pp_err *err)
+static void raise_bound(struct pattern_dive *d, size_t n_bins, size_t *bound)
 {
     enum pp_pack_answer answer;
     size_t before = SIZE_MAX;
     pp_pattern_program_begin(&d->program);
     while (*bound < n_bins && *bound != before) {
         before = *bound;
-        if (pp_pattern_program_solve(&d->program, *bound, &answer, err) != 0 ||
-            (answer == PP_PACK_IMPOSSIBLE && prove_bound(d, bound, err) != 0))
-            return -1;
+        pp_pattern_program_solve(&d->program, *bound, &answer);
+        if (answer == PP_PACK_IMPOSSIBLE)
+            prove_bound(d, bound);
     }
-    return 0;
 }
 
 /* Packs a bin with a pattern. Returns false if the sequences do not suffice. */
@@ -146,8 +140,8 @@ static void undo_bins(struct pattern_dive *d, size_t n)
 
 /* Packs all sequences that are left so that there are n_bins bins, or
  * fails. */
-static int dive(struct pattern_dive *d, size_t n_bins, double noise,
-                enum pp_pack_answer *answer, struct pp_err *err)
+static void dive(struct pattern_dive *d, size_t n_bins, double noise,
+                 enum pp_pack_answer *answer)
 {
     *answer = PP_PACK_FOUND;
     while (d->n_chosen < d->n) {
@@ -157,86 +151,73 @@ static int dive(struct pattern_dive *d, size_t n_bins, double noise,
                                        n_bins - d->n_bins, STEPS,
                                        d->chosen + d->n_chosen);
             if (*answer != PP_PACK_UNKNOWN)
-                return 0;
+                return;
         }
         pp_pattern_program_begin(&d->program);
-        if (pp_pattern_program_solve(&d->program, n_bins - d->n_bins, answer,
-                                     err) != 0)
-            return -1;
+        pp_pattern_program_solve(&d->program, n_bins - d->n_bins, answer);
         if (*answer != PP_PACK_FOUND)
-            return 0;
+            return;
         keep_bins(d, noise);
     }
-    return 0;
 }
 
 /* Dives until a packing into n_bins bins is found, or proved impossible, or the
  * work is done. */
-static int dive_repeatedly(struct pattern_dive *d, size_t n_bins,
-                           struct pp_bins *best, struct pp_err *err)
+static void dive_repeatedly(struct pattern_dive *d, size_t n_bins,
+                            struct pp_bins *best)
 {
     enum pp_pack_answer answer = PP_PACK_UNKNOWN;
     double noise = 0;
     for (size_t undone = UNDONE; d->program.work; undone += undone / 4) {
-        if (dive(d, n_bins, noise, &answer, err) != 0)
-            return -1;
+        dive(d, n_bins, noise, &answer);
         if (answer == PP_PACK_FOUND) {
             struct pp_bins found;
-            if (pp_bins_of_choices(&d->classes, d->chosen, d->n, &found, err))
-                return -1;
+            pp_bins_of_choices(&d->classes, d->chosen, d->n, &found);
             pp_bins_finish(best);
             *best = found;
-            return 0;
+            return;
         }
         if (d->n_bins == 0 && answer == PP_PACK_IMPOSSIBLE)
-            return 0;
+            return;
         undone = undone > 4 * n_bins ? UNDONE : undone;
         undo_bins(d, undone);
         noise = NOISE;
     }
-    return 0;
 }
 
 /* Looks for a packing into the least number of bins, then into more. A goal
  * gets half of the work that is left, and the last one all. */
-static int find_fewer(struct pattern_dive *d, size_t least,
-                      struct pp_bins *best, struct pp_err *err)
+static void find_fewer(struct pattern_dive *d, size_t least,
+                       struct pp_bins *best)
 {
     uint64_t work = d->program.work;
     for (size_t goal = least; goal < best->n_bins; goal++) {
         uint64_t share = goal + 1 < best->n_bins ? work / 2 : work;
         d->program.work = share;
         undo_bins(d, d->n_bins);
-        if (dive_repeatedly(d, goal, best, err) != 0)
-            return -1;
+        dive_repeatedly(d, goal, best);
         work -= share - d->program.work;
     }
-    return 0;
 }
 
 /* Runs the program for n lengths. *bound becomes the bound for these
  * lengths. */
-static int run_program(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       size_t n_bins, size_t *bound, struct pp_bins *best,
-                       struct pp_err *err)
+static void run_program(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        size_t n_bins, size_t *bound, struct pp_bins *best)
 {
-    int rc = -1;
     struct pattern_dive d = {
         .n = n, .capacity = capacity, .key = pp_rng_key(1, "dive")};
-    if (pp_classes_init(&d.classes, lengths, n, err) != 0)
-        return -1;
-    d.left = pp_pack_alloc(d.classes.n, sizeof *d.left, err);
-    d.chosen = pp_pack_alloc(n, sizeof *d.chosen, err);
-    if (d.left && d.chosen &&
-        pp_pattern_program_init(&d.program, &d.classes, capacity, WORK, err) ==
-            0 &&
-        raise_bound(&d, n_bins, bound, err) == 0)
-        rc = best ? find_fewer(&d, *bound, best, err) : 0;
+    pp_classes_init(&d.classes, lengths, n);
+    d.left = pp_calloc(d.classes.n, sizeof *d.left);
+    d.chosen = pp_calloc(n, sizeof *d.chosen);
+    pp_pattern_program_init(&d.program, &d.classes, capacity, WORK);
+    raise_bound(&d, n_bins, bound);
+    if (best)
+        find_fewer(&d, *bound, best);
     pp_pattern_program_finish(&d.program);
     pp_classes_finish(&d.classes);
     free(d.left);
     free(d.chosen);
-    return rc;
 }
 
 /* Divides the lengths by the unit, rounded down, without those that become 0,
@@ -285,12 +266,10 @@ static bool is_small(const uint32_t *lengths, size_t n, uint32_t capacity,
 
 /* Finds the least unit for which the program is small; 0 means none. A divisor
  * of all lengths may have more classes, since it loses nothing. */
-static int choose_unit(const uint32_t *lengths, size_t n, uint32_t capacity,
-                       uint32_t divisor, uint32_t *unit, struct pp_err *err)
+static void choose_unit(const uint32_t *lengths, size_t n, uint32_t capacity,
+                        uint32_t divisor, uint32_t *unit)
 {
-    bool *seen = pp_pack_alloc(MOST_CELLS, sizeof *seen, err);
-    if (!seen)
-        return -1;
+    bool *seen = pp_calloc(MOST_CELLS, sizeof *seen);
     *unit = 0;
     if (is_small(lengths, n, capacity, divisor, MOST_CLASSES, seen))
         *unit = divisor;
@@ -299,7 +278,6 @@ static int choose_unit(const uint32_t *lengths, size_t n, uint32_t capacity,
         if (is_small(lengths, n, capacity, u, MOST_UNIT_CLASSES, seen))
             *unit = u;
     free(seen);
-    return 0;
 }
 
 static bool is_worthwhile(size_t n, size_t n_bins, size_t bound)
@@ -309,29 +287,26 @@ static bool is_worthwhile(size_t n, size_t n_bins, size_t bound)
     return n <= MANY || n_bins - bound >= n_bins / SAVED;
 }
 
-int pp_pack_by_patterns(const uint32_t *lengths, size_t n, uint32_t capacity,
-                        size_t n_bins, size_t *bound, struct pp_bins *best,
-                        struct pp_err *err)
+void pp_pack_by_patterns(const uint32_t *lengths, size_t n, uint32_t capacity,
+                         size_t n_bins, size_t *bound, struct pp_bins *best)
 {
     uint32_t unit, divisor = common_divisor(lengths, n);
     if (!is_worthwhile(n, n_bins, *bound) || divisor == 0)
-        return 0;
-    if (choose_unit(lengths, n, capacity, divisor, &unit, err) != 0)
-        return -1;
-    uint32_t *divided = unit ? pp_pack_alloc(n, sizeof *divided, err) : NULL;
-    if (!divided)
-        return unit ? -1 : 0;
+        return;
+    choose_unit(lengths, n, capacity, divisor, &unit);
+    if (!unit)
+        return;
+    uint32_t *divided = pp_calloc(n, sizeof *divided);
     bool exact = unit == divisor;
     size_t count = divide_lengths(lengths, n, unit, false, divided);
-    int rc = run_program(divided, count, capacity / unit, n_bins, bound,
-                         exact && count == n ? best : NULL, err);
-    if (rc == 0 && best && !exact && *bound < n_bins) {
+    run_program(divided, count, capacity / unit, n_bins, bound,
+                exact && count == n ? best : NULL);
+    if (best && !exact && *bound < n_bins) {
         size_t least = *bound;
         count = divide_lengths(lengths, n, unit, true, divided);
-        if (count == n)
-            rc = run_program(divided, n, capacity / unit, n_bins, &least, best,
-                             err);
+        if (count == n) {
+            run_program(divided, n, capacity / unit, n_bins, &least, best);
+        }
     }
     free(divided);
-    return rc;
 }

@@ -44,10 +44,9 @@ static inline bool pp_waste_budget_spend_if_full(struct pp_waste_budget *l,
 }
 
 /* A rule that gives up when the budget is spent; NULL is no limit. After giving
- * up it returns 0, and *out has no arrays and needs no pp_bins_finish. */
-typedef int pp_try_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
-                      struct pp_waste_budget *budget, struct pp_bins *out,
-                      struct pp_err *err);
+ * up, *out has no arrays and needs no pp_bins_finish. */
+typedef void pp_try_fn(const uint32_t *lengths, size_t n, uint32_t capacity,
+                       struct pp_waste_budget *budget, struct pp_bins *out);
 
 pp_try_fn pp_try_axolotl, pp_try_ffd, pp_try_first_fit, pp_try_megatron_rl,
     pp_try_mffd, pp_try_next_fit, pp_try_wfd;
@@ -64,18 +63,14 @@ pp_parts_fn pp_parts_lpt, pp_parts_kk, pp_parts_kk_equal,
 typedef uint64_t pp_cost_fn(uint32_t length);
 
 /* Divides by differencing, by costs instead of lengths. */
-int pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
-                        size_t n_parts, struct pp_bins *out,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_parts_kk_by_cost(const uint32_t *lengths, pp_cost_fn *cost, size_t n,
+                         size_t n_parts, struct pp_bins *out);
 
-/* Returns n zeroed elements, or NULL with *err filled. n may be 0. */
-void *pp_pack_alloc(size_t n, size_t size, struct pp_err *err) PP_MUST_USE;
-
-/* Returns the indices by descending length, which the caller frees, or NULL
- * with *err filled. Among equal lengths the lower index is first, or the
+/* Returns the indices by descending length, which the caller frees.
+ * Among equal lengths the lower index is first, or the
  * higher. */
-uint32_t *pp_pack_order(const uint32_t *lengths, size_t n, bool higher_first,
-                        struct pp_err *err) PP_MUST_USE;
+uint32_t *pp_pack_order(const uint32_t *lengths, size_t n,
+                        bool higher_first) PP_MUST_USE;
 
 /* Orders a heap of bins (base/heap.h) whose ctx is their loads, uint64_t: the
  * least loaded first, then the lower number. */
@@ -91,11 +86,10 @@ uint64_t pp_pack_spread(const uint32_t *lengths, const uint32_t *order,
 /* Does first-fit in the given order (NULL: 0, 1, ...): item i goes into bin
  * bin_of[i]. A bin takes at most `most` items; 0 is no limit. *n_bins is
  * SIZE_MAX if the budget was spent. */
-int pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
-                            uint32_t capacity, const uint32_t *order,
-                            uint32_t most, struct pp_waste_budget *budget,
-                            uint32_t *bin_of, size_t *n_bins,
-                            struct pp_err *err) PP_MUST_USE;
+void pp_pack_place_first_fit(const uint32_t *lengths, size_t n,
+                             uint32_t capacity, const uint32_t *order,
+                             uint32_t most, struct pp_waste_budget *budget,
+                             uint32_t *bin_of, size_t *n_bins);
 
 enum pp_pack_answer {
     PP_PACK_FOUND,
@@ -106,20 +100,18 @@ enum pp_pack_answer {
 /* Looks for a packing into at most n_bins bins. If it finds one, and out is not
  * NULL, the packing is in *out. The work is bounded and depends only on the
  * arguments. */
-int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
-                   size_t n_bins, enum pp_pack_answer *answer,
-                   struct pp_bins *out, struct pp_err *err) PP_MUST_USE;
+void pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
+                    size_t n_bins, enum pp_pack_answer *answer,
+                    struct pp_bins *out);
 
 /* Makes bins of n items. Item i is in bin bin_of[i]; order gives the order in
  * the bins (NULL: 0, 1, ...). */
-int pp_bins_make(struct pp_bins *out, const uint32_t *order,
-                 const uint32_t *bin_of, size_t n, size_t n_bins,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_bins_make(struct pp_bins *out, const uint32_t *order,
+                  const uint32_t *bin_of, size_t n, size_t n_bins);
 
 /* Like pp_bins_make, but bin_at[k] is the bin of item order[k]. */
-int pp_bins_gather(struct pp_bins *out, const uint32_t *order,
-                   const uint32_t *bin_at, size_t n, size_t n_bins,
-                   struct pp_err *err) PP_MUST_USE;
+void pp_bins_gather(struct pp_bins *out, const uint32_t *order,
+                    const uint32_t *bin_at, size_t n, size_t n_bins);
 
 /* Sequences of equal length as one class, for rules that need not tell them
  * apart. */
@@ -132,10 +124,8 @@ struct pp_classes {
                       */
 };
 
-/* Makes the classes of n sequences. After a failure there is nothing to
- * free. */
-int pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n,
-                    struct pp_err *err) PP_MUST_USE;
+/* Makes the classes of n sequences. */
+void pp_classes_init(struct pp_classes *c, const uint32_t *lengths, size_t n);
 
 /* Returns the first class from at on that is no longer than space, or n. */
 static inline size_t pp_classes_within(const struct pp_classes *c, size_t at,
@@ -164,13 +154,12 @@ struct pp_first_fit_tree {
     size_t leaves;
 };
 
-/* Makes a tree of at least n empty bins. After a failure it is empty. */
-int pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
-                           uint32_t capacity, struct pp_err *err) PP_MUST_USE;
+/* Makes a tree of at least n empty bins. */
+void pp_first_fit_tree_init(struct pp_first_fit_tree *t, size_t n,
+                            uint32_t capacity);
 
 /* Doubles the number of bins; the old bins stay. */
-int pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity,
-                           struct pp_err *err) PP_MUST_USE;
+void pp_first_fit_tree_grow(struct pp_first_fit_tree *t, uint32_t capacity);
 
 /* Returns the first bin with room for length, which must exist. */
 static inline size_t pp_first_fit_tree_first(const struct pp_first_fit_tree *t,

@@ -10,6 +10,7 @@
  * that a completion is tried once. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "pack/pack_patterns.h"
 
 struct completion_search {
@@ -124,53 +125,43 @@ enum pp_pack_answer pp_pack_complete(const struct pp_classes *classes,
     return run_search(&s);
 }
 
-int pp_bins_of_choices(const struct pp_classes *classes,
-                       const struct pp_bin_choice *chosen, size_t n,
-                       struct pp_bins *out, struct pp_err *err)
+void pp_bins_of_choices(const struct pp_classes *classes,
+                        const struct pp_bin_choice *chosen, size_t n,
+                        struct pp_bins *out)
 {
-    int rc = -1;
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    size_t *next = pp_pack_alloc(classes->n, sizeof *next, err);
-    uint32_t *placed = pp_pack_alloc(n, sizeof *placed, err);
-    if (bin_of && next && placed) {
-        for (size_t c = 0; c < classes->n; c++)
-            next[c] = classes->first[c];
-        size_t n_bins = 0;
-        for (size_t k = 0; k < n; k++) {
-            n_bins += chosen[k].opens;
-            placed[k] = classes->order[next[chosen[k].class]++];
-            bin_of[placed[k]] = (uint32_t)(n_bins - 1);
-        }
-        rc = pp_bins_make(out, placed, bin_of, n, n_bins, err);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
+    size_t *next = pp_calloc(classes->n, sizeof *next);
+    uint32_t *placed = pp_calloc(n, sizeof *placed);
+    for (size_t c = 0; c < classes->n; c++)
+        next[c] = classes->first[c];
+    size_t n_bins = 0;
+    for (size_t k = 0; k < n; k++) {
+        n_bins += chosen[k].opens;
+        placed[k] = classes->order[next[chosen[k].class]++];
+        bin_of[placed[k]] = (uint32_t)(n_bins - 1);
     }
+    pp_bins_make(out, placed, bin_of, n, n_bins);
     free(bin_of);
     free(next);
     free(placed);
-    return rc;
 }
 
-int pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
-                   size_t n_bins, enum pp_pack_answer *answer,
-                   struct pp_bins *out, struct pp_err *err)
+void pp_pack_search(const uint32_t *lengths, size_t n, uint32_t capacity,
+                    size_t n_bins, enum pp_pack_answer *answer,
+                    struct pp_bins *out)
 {
     enum { STEPS = 10000000 };
     struct pp_classes classes;
-    if (pp_classes_init(&classes, lengths, n, err) != 0)
-        return -1;
-    int rc = -1;
-    uint32_t *left = pp_pack_alloc(classes.n, sizeof *left, err);
-    struct pp_bin_choice *chosen = pp_pack_alloc(n, sizeof *chosen, err);
-    if (left && chosen) {
-        rc = 0;
-        for (size_t c = 0; c < classes.n; c++)
-            left[c] = classes.count[c];
-        *answer =
-            pp_pack_complete(&classes, left, capacity, n_bins, STEPS, chosen);
-        if (*answer == PP_PACK_FOUND && out)
-            rc = pp_bins_of_choices(&classes, chosen, n, out, err);
+    pp_classes_init(&classes, lengths, n);
+    uint32_t *left = pp_calloc(classes.n, sizeof *left);
+    struct pp_bin_choice *chosen = pp_calloc(n, sizeof *chosen);
+    for (size_t c = 0; c < classes.n; c++)
+        left[c] = classes.count[c];
+    *answer = pp_pack_complete(&classes, left, capacity, n_bins, STEPS, chosen);
+    if (*answer == PP_PACK_FOUND && out) {
+        pp_bins_of_choices(&classes, chosen, n, out);
     }
     pp_classes_finish(&classes);
     free(left);
     free(chosen);
-    return rc;
 }

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "pack/pack_rule.h"
 
 struct sizes_state {
@@ -28,16 +29,14 @@ static size_t find_bin(const struct sizes_state *s, size_t node, uint32_t item)
     return left != SIZE_MAX ? left : find_bin(s, 2 * node + 1, item);
 }
 
-static int place_items(struct sizes_state *s, const uint32_t *order,
-                       uint32_t *bin_of, size_t *n_bins, struct pp_err *err)
+static void place_items(struct sizes_state *s, const uint32_t *order,
+                        uint32_t *bin_of, size_t *n_bins)
 {
     *n_bins = 0;
     for (size_t i = 0; i < s->n; i++) {
         uint32_t item = order[i];
         for (size_t k = 0; k < s->n_sizes && *n_bins == s->room[k].leaves; k++)
-            if (pp_first_fit_tree_grow(&s->room[k], s->size[k].capacity, err) !=
-                0)
-                return -1;
+            pp_first_fit_tree_grow(&s->room[k], s->size[k].capacity);
         size_t bin = find_bin(s, 1, item);
         for (size_t k = 0; k < s->n_sizes; k++)
             pp_first_fit_tree_set(&s->room[k], bin,
@@ -46,26 +45,21 @@ static int place_items(struct sizes_state *s, const uint32_t *order,
         *n_bins += bin == *n_bins;
         bin_of[item] = (uint32_t)bin;
     }
-    return 0;
 }
 
 /* Packs the items in one order. */
-static int pack_in_order(struct sizes_state *s, const uint32_t *order,
-                         uint32_t *bin_of, struct pp_bins *out,
-                         struct pp_err *err)
+static void pack_in_order(struct sizes_state *s, const uint32_t *order,
+                          uint32_t *bin_of, struct pp_bins *out)
 {
     size_t n_bins, k = 0;
-    int rc = -1;
     *out = (struct pp_bins){0};
     memset(s->room, 0, sizeof s->room);
-    while (k < s->n_sizes && pp_first_fit_tree_init(
-                                 &s->room[k], 1, s->size[k].capacity, err) == 0)
-        k++;
-    if (k == s->n_sizes && place_items(s, order, bin_of, &n_bins, err) == 0)
-        rc = pp_bins_make(out, order, bin_of, s->n, n_bins, err);
+    for (k = 0; k < s->n_sizes; k++)
+        pp_first_fit_tree_init(&s->room[k], 1, s->size[k].capacity);
+    place_items(s, order, bin_of, &n_bins);
+    pp_bins_make(out, order, bin_of, s->n, n_bins);
     for (k = 0; k < s->n_sizes; k++)
         pp_first_fit_tree_finish(&s->room[k]);
-    return rc;
 }
 
 /* Returns the size of an item: the largest share, or the sum of all. A share of
@@ -86,34 +80,30 @@ static uint64_t weigh_item(const struct sizes_state *s, size_t i, bool sum)
     return sum ? all : most;
 }
 
-int pp_pack_sizes(const struct pp_pack_size *sizes, size_t n_sizes, size_t n,
-                  struct pp_bins *out, struct pp_err *err)
+void pp_pack_sizes(const struct pp_pack_size *sizes, size_t n_sizes, size_t n,
+                   struct pp_bins *out)
 {
     struct sizes_state s = {.size = sizes, .n_sizes = n_sizes, .n = n};
-    uint64_t *weight = pp_pack_alloc(n, sizeof *weight, err);
-    struct pp_by_cost *keys = pp_pack_alloc(n, sizeof *keys, err);
-    uint32_t *order = pp_pack_alloc(n, sizeof *order, err);
-    uint32_t *bin_of = pp_pack_alloc(n, sizeof *bin_of, err);
-    int rc = weight && keys && order && bin_of ? 0 : -1;
+    uint64_t *weight = pp_calloc(n, sizeof *weight);
+    struct pp_by_cost *keys = pp_calloc(n, sizeof *keys);
+    uint32_t *order = pp_calloc(n, sizeof *order);
+    uint32_t *bin_of = pp_calloc(n, sizeof *bin_of);
     *out = (struct pp_bins){0};
-    for (int sum = 0; sum < 2 && rc == 0; sum++) {
+    for (int sum = 0; sum < 2; sum++) {
         struct pp_bins bins;
         for (size_t i = 0; i < n; i++)
             weight[i] = weigh_item(&s, i, sum);
         pp_sort_by_cost(weight, n, keys, order);
-        rc = pack_in_order(&s, order, bin_of, &bins, err);
-        if (rc == 0 && (sum == 0 || bins.n_bins < out->n_bins)) {
+        pack_in_order(&s, order, bin_of, &bins);
+        if ((sum == 0 || bins.n_bins < out->n_bins)) {
             pp_bins_finish(out);
             *out = bins;
-        } else if (rc == 0) {
+        } else {
             pp_bins_finish(&bins);
         }
     }
-    if (rc != 0)
-        pp_bins_finish(out);
     free(weight);
     free(keys);
     free(order);
     free(bin_of);
-    return rc;
 }

@@ -231,11 +231,9 @@ int pp_cuts_generate(struct pp_cuts *x, const size_t *bounds, size_t steps,
     struct pp_makespan *m = x->problem->makespan;
     pp_cuts_time(x, bounds);
     x->n_from_search = x->n;
-    if (pp_makespan_row_paths(m, &x->times, &x->counts, 0, add_path, x, err))
-        return -1;
+    pp_makespan_row_paths(m, &x->times, &x->counts, 0, add_path, x);
     x->n_with_rows = x->n;
-    if (pp_makespan_row_paths(m, &x->times, &x->counts, PART, add_path, x, err))
-        return -1;
+    pp_makespan_row_paths(m, &x->times, &x->counts, PART, add_path, x);
     x->n_with_detours = x->n;
     size_t rows = (size_t)m->graph->n_rows;
     bool slows = steps >= 2 * rows;

@@ -186,10 +186,9 @@ static int see_order(struct joint_search *x, const struct pp_split_choice *c,
     struct pp_schedule s = {0};
     struct pp_err refusal = {0};
     int rc = pp_graph_chain(&arena, (int)x->q->n_ranks, c->n_chunks,
-                            c->placement, &g, err) ||
-                     pp_schedule_init(&s, &g, kind->name, m, err)
-                 ? -1
-                 : 0;
+                            c->placement, &g, err);
+    if (!rc)
+        pp_schedule_init(&s, &g, kind->name, m);
     *fresh = rc == 0 && !pp_kind_emit(kind, &s, &o, &refusal);
     if (*fresh) {
         uint64_t h = hash_order(&s);

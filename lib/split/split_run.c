@@ -53,9 +53,8 @@ static int emit_kind(const struct pp_split_run *run, int64_t n_microbatches,
                      struct pp_schedule *s, struct pp_err *err)
 {
     struct pp_kind_options o = {.n_microbatches = (int)n_microbatches};
-    if (pp_schedule_init(s, &run->graph, run->kind->name, (int)n_microbatches,
-                         err) ||
-        pp_kind_emit(run->kind, s, &o, err))
+    pp_schedule_init(s, &run->graph, run->kind->name, (int)n_microbatches);
+    if (pp_kind_emit(run->kind, s, &o, err))
         return -1;
     if (run->request->whole_head)
         join_backward(s, run->graph.n_stages - 1);
@@ -364,9 +363,7 @@ int pp_split_run_freeze(struct pp_split_run *run, const size_t *bounds,
         return -1;
     if (!run->simulated)
         return 0;
-    if (pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, &s,
-                         err))
-        return -1;
+    pp_schedule_copy(run->order.rows ? &run->order : &run->lowered, &s);
     pp_schedule_trim(&s);
     pp_schedule_drop_sharding(&s);
     if (pp_lower_again(&s, NULL, err) || pp_makespan_init(&makespan, &s, err)) {

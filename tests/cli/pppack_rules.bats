@@ -87,8 +87,8 @@ refused() {
     refused "a multiple of '4' bins needs 4 sequences, but there are 2" -l 100 \
         --compat nemo-rl-ffd --bins-multiple 4
     lengths 3 0 2
-    refused "mffd takes no empty sequences, but sequence '1' is empty" -l 100 \
-        --compat nemo-rl-mffd
+    refused "nemo-rl-mffd takes no empty sequences, but sequence '1' is empty" \
+        -l 100 --compat nemo-rl-mffd
     bins '[0,2,1]' -l 100 --compat nemo-rl-ffd
 }
 

@@ -111,12 +111,12 @@ static int prepare(const struct run *run, struct pp_arena *a,
         return -1;
     split_units(g, stages);
     g->replicas = run->dp > 1;
-    return pp_schedule_init(s, g, run->kind, M, err) ||
-                   pp_kind_emit(pp_kind_find(run->kind), s, &o, err) ||
-                   pp_lower(s, err) || pp_check(s, err) ||
-                   pp_schedule_forward_only(s, forward, err)
-               ? -1
-               : 0;
+    pp_schedule_init(s, g, run->kind, M);
+    if (pp_kind_emit(pp_kind_find(run->kind), s, &o, err) || pp_lower(s, err) ||
+        pp_check(s, err))
+        return -1;
+    pp_schedule_forward_only(s, forward);
+    return 0;
 }
 
 /* Makes a run. Returns whether it succeeded. */

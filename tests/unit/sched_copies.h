@@ -12,8 +12,7 @@ static void insert_action(struct fixture *f, int row, size_t at,
                           struct pp_action a)
 {
     struct pp_row *list = &f->s.rows[row];
-    if (pp_schedule_add(&f->s, row, a, &f->err))
-        abort();
+    pp_schedule_add(&f->s, row, a);
     for (size_t i = list->n - 1; i > at; i--)
         list->actions[i] = list->actions[i - 1];
     list->actions[at] = a;

@@ -49,11 +49,10 @@ static bool *received_of(struct placing *p, struct pp_action recv)
     return &p->received[2 * link + !forward];
 }
 
-static int place_recv(struct placing *p, struct pp_action recv)
+static void place_recv(struct placing *p, struct pp_action recv)
 {
     *received_of(p, recv) = true;
-    return pp_schedule_add(&p->to, p->to.graph->stages[recv.stage].row, recv,
-                           p->err);
+    pp_schedule_add(&p->to, p->to.graph->stages[recv.stage].row, recv);
 }
 
 static int visit_message(void *ctx, struct pp_dep dep)
@@ -67,28 +66,26 @@ static int visit_message(void *ctx, struct pp_dep dep)
     recv.overlap = 0;
     if (*received_of(p, recv))
         return 0;
-    if (!p->sent)
-        return place_recv(p, recv);
+    if (!p->sent) {
+        place_recv(p, recv);
+        return 0;
+    }
     size_t pair = pair_of(p, recv.peer, recv.stage);
     while (!*received_of(p, recv))
-        if (place_recv(p,
-                       pp_other_end(p->sent[pair].actions[p->taken[pair]++])))
-            return -1;
+        place_recv(p, pp_other_end(p->sent[pair].actions[p->taken[pair]++]));
     return 0;
 }
 
-static int place_send(void *ctx, struct pp_action send)
+static void place_send(void *ctx, struct pp_action send)
 {
     struct placing *p = ctx;
-    return pp_schedule_add(&p->to, p->to.graph->stages[send.stage].row, send,
-                           p->err);
+    pp_schedule_add(&p->to, p->to.graph->stages[send.stage].row, send);
 }
 
-static int note_send(void *ctx, struct pp_action send)
+static void note_send(void *ctx, struct pp_action send)
 {
     struct placing *p = ctx;
     append(&p->sent[pair_of(p, send.stage, send.peer)], send);
-    return 0;
 }
 
 /* Adds an action, or both of a pair, and its messages. Returns the number of
@@ -103,11 +100,9 @@ static size_t place_action(struct placing *p, const struct pp_action *a)
             printf("# %s\n", p->err->text);
     }
     for (size_t i = 0; i < n; i++)
-        if (pp_schedule_add(&p->to, g->stages[a->stage].row, a[i], p->err))
-            printf("# %s\n", p->err->text);
+        pp_schedule_add(&p->to, g->stages[a->stage].row, a[i]);
     for (size_t i = 0; i < n; i++)
-        if (pp_transfers(g, a[i], place_send, p))
-            printf("# %s\n", p->err->text);
+        pp_transfers(g, a[i], place_send, p);
     return n;
 }
 
@@ -119,11 +114,8 @@ __attribute__((unused)) static void place(struct fixture *f, bool by_channel)
     const struct pp_graph *g = &f->graph;
     size_t n_pairs = (size_t)(g->n_rows * g->n_rows);
     struct placing p = {.err = &f->err};
-    if (pp_schedule_init(&p.to, g, f->s.kind, f->s.n_microbatches, &f->err) ||
-        pp_cells_init(&p.cells, &f->s, &f->err)) {
-        printf("# %s\n", f->err.text);
-        return;
-    }
+    pp_schedule_init(&p.to, g, f->s.kind, f->s.n_microbatches);
+    pp_cells_init(&p.cells, &f->s);
     p.received = calloc(2 * p.cells.n_links + 1, sizeof *p.received);
     p.taken = calloc(n_pairs, sizeof *p.taken);
     p.sent = by_channel ? calloc(n_pairs, sizeof *p.sent) : NULL;

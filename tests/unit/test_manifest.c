@@ -281,8 +281,7 @@ static int set_split(struct pp_manifest *m, int n_stages, size_t boundary,
 static int set_schedule(struct pp_manifest *m, struct pp_err *err)
 {
     struct pp_schedule s;
-    if (pp_schedule_init(&s, &m->graph, "gpipe", 2, err))
-        return -1;
+    pp_schedule_init(&s, &m->graph, "gpipe", 2);
     s.channel_depth = 3;
     int rc = pp_schedule_parse_row(&s, 0, "0F0 0F1", err);
     if (!rc)
@@ -629,10 +628,9 @@ static void test_apart(void)
         char text[2048];
         struct pp_manifest m;
         struct pp_stage_costs c;
-        struct pp_err err = {0};
         apart_text(cases[i].dp, text, sizeof text);
         if (!ok(parse(text, &m) &&
-                    !pp_stage_costs_init(&c, pp_manifest_plan(&m), &err),
+                    (pp_stage_costs_init(&c, pp_manifest_plan(&m)), true),
                 "an encoder on %d ranks of its own", cases[i].dp))
             continue;
         struct pp_action reduce = {.op = PP_REDUCE_GRAD, .peer = -1};
@@ -676,9 +674,8 @@ static void test_many(void)
                                     "c") ", " PART("d") "]}";
     struct pp_manifest m;
     struct pp_stage_costs c;
-    struct pp_err err = {0};
     if (!ok(parse(text, &m) &&
-                !pp_stage_costs_init(&c, pp_manifest_plan(&m), &err),
+                (pp_stage_costs_init(&c, pp_manifest_plan(&m)), true),
             "four components"))
         return;
     is_int((long long)c.language, 3,

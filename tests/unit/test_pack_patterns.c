@@ -51,16 +51,13 @@ static void test_weights(void)
         for (size_t i = 0; i < n; i++)
             lengths[i] = between(&s, 1, capacity);
         struct pp_classes classes;
-        struct pp_err err = {0};
-        if (pp_classes_init(&classes, lengths, n, &err) != 0)
-            break;
+        pp_classes_init(&classes, lengths, n);
         for (size_t c = 0; c < classes.n; c++) {
             /* Weights near the lengths give good bounds. */
             weight[c] = classes.length[c] * 10 + between(&s, 0, 100);
             total += weight[c] * classes.count[c];
         }
-        wrong +=
-            pp_pack_weighted_bound(&classes, capacity, weight, &bound, &err);
+        pp_pack_weighted_bound(&classes, capacity, weight, &bound);
         uint64_t heaviest = heaviest_set(&classes, weight, capacity);
         size_t least = fewest_bins(lengths, n, 0, capacity, load, 0, n + 1);
         other += bound != (total + heaviest - 1) / heaviest;
@@ -86,14 +83,11 @@ static void test_small(uint32_t scale, size_t rounds)
             lengths[i] = between(&s, 1, capacity);
         size_t least = fewest_bins(lengths, n, 0, capacity, load, 0, n + 1);
         struct pp_bins b;
-        struct pp_err err = {0};
-        if (pp_pack_none(lengths, n, 1, &b, &err) != 0 ||
-            pp_pack_lower_bound(lengths, n, capacity, &first, &err) != 0)
-            break;
+        pp_pack_none(lengths, n, 1, &b);
+        pp_pack_lower_bound(lengths, n, capacity, &first);
         size_t bound = first;
-        wrong +=
-            pp_pack_by_patterns(lengths, n, capacity, n, &bound, &b, &err) ||
-            !is_valid(&b, lengths, n, capacity) || b.n_bins < least;
+        pp_pack_by_patterns(lengths, n, capacity, n, &bound, &b);
+        wrong += !is_valid(&b, lengths, n, capacity) || b.n_bins < least;
         fewest += b.n_bins == least;
         above += bound > least;
         met += bound == least;
@@ -134,14 +128,11 @@ static void test_triples(size_t n, int rounds)
     struct source s = {pp_rng_key(n, "triples"), 0};
     for (int r = 0; r < rounds; r++) {
         struct pp_bins b;
-        struct pp_err err = {0};
         draw_triples(&s, lengths, n);
-        if (pp_pack_fill(lengths, n, 1000, &b, &err) != 0)
-            break;
+        pp_pack_fill(lengths, n, 1000, &b);
         fewest_of_rules += b.n_bins;
         pp_bins_finish(&b);
-        if (pp_pack_best(lengths, n, 1000, &b, &err) != 0)
-            break;
+        pp_pack_best(lengths, n, 1000, &b);
         bins += b.n_bins;
         wrong += !is_valid(&b, lengths, n, 1000);
         pp_bins_finish(&b);
@@ -161,13 +152,11 @@ static void test_uniform(uint32_t low, uint32_t high, uint32_t capacity,
     struct source s = {pp_rng_key(n, "uniform"), 0};
     for (int r = 0; r < rounds; r++) {
         struct pp_bins b;
-        struct pp_err err = {0};
         size_t bound;
         for (size_t i = 0; i < n; i++)
             lengths[i] = between(&s, low, high);
-        if (pp_pack_best(lengths, n, capacity, &b, &err) != 0 ||
-            pp_pack_certify(lengths, n, capacity, b.n_bins, &bound, &err) != 0)
-            break;
+        pp_pack_best(lengths, n, capacity, &b);
+        pp_pack_certify(lengths, n, capacity, b.n_bins, &bound);
         bins += b.n_bins;
         bounds += bound;
         wrong += !is_valid(&b, lengths, n, capacity) || bound > b.n_bins;

@@ -239,11 +239,10 @@ static void test_choice_of_room(void)
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
     struct pp_bound_case c = {.g = &f.graph, .n = 4};
     double head = NAN;
-    if (!pp_bound_read(&c, true, &costs, &room, &f.err)) {
-        pp_bound_path(&c);
-        if (!pp_bound_events(&c, &f.err))
-            head = c.head[PP_BOUND_F][2];
-    }
+    int rc = pp_bound_read(&c, true, &costs, &room, &f.err);
+    pp_bound_path(&c);
+    if (!rc && !pp_bound_events(&c, &f.err))
+        head = c.head[PP_BOUND_F][2];
     is_near(head, 6, 1e-12, "two I free memory sooner than I and W");
     pp_bound_finish(&c);
     drop(&f);

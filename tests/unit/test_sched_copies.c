@@ -260,8 +260,7 @@ static void random_graph(struct fixture *f, struct dice *d)
 static void random_rows(struct fixture *f, struct dice *d, int m)
 {
     int n = f->graph.n_stages / 2;
-    if (pp_schedule_init(&f->s, &f->graph, "test", m, &f->err))
-        return;
+    pp_schedule_init(&f->s, &f->graph, "test", m);
     for (int k = 0; k < m; k++) {
         int first = roll(d, 2) * n;
         bool split = roll(d, 2);
@@ -273,9 +272,8 @@ static void random_rows(struct fixture *f, struct dice *d, int m)
                        : pass == 2 ? PP_W
                        : split     ? PP_I
                                    : PP_B;
-                if ((pass < 2 || split) &&
-                    pp_schedule_add(&f->s, f->graph.stages[s].row, a, &f->err))
-                    return;
+                if ((pass < 2 || split))
+                    pp_schedule_add(&f->s, f->graph.stages[s].row, a);
             }
     }
 }
@@ -311,8 +309,7 @@ static void enter_both(struct fixture *f, int m)
     struct pp_action a = {
         .stage = other, .microbatch = m, .peer = -1, .op = PP_F};
     struct pp_row *row = &f->s.rows[f->graph.stages[other].row];
-    if (pp_schedule_add(&f->s, f->graph.stages[other].row, a, &f->err))
-        return;
+    pp_schedule_add(&f->s, f->graph.stages[other].row, a);
     memmove(row->actions + 1, row->actions,
             (row->n - 1) * sizeof *row->actions);
     row->actions[0] = a;

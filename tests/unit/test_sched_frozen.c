@@ -188,8 +188,8 @@ static void search(void)
             .costs = &costs, .split = true, .seconds = 0.001, .seed = 1};
         struct pp_sim sim = {0};
         struct pp_bound bound = {0};
-        bool good = !pp_schedule_init(&f.s, &f.graph, "auto", M, &f.err) &&
-                    !pp_search(&f.s, &o, &f.err) && !pp_lower(&f.s, &f.err) &&
+        pp_schedule_init(&f.s, &f.graph, "auto", M);
+        bool good = !pp_search(&f.s, &o, &f.err) && !pp_lower(&f.s, &f.err) &&
                     !pp_check(&f.s, &f.err) && has_its_actions(&f, mask) &&
                     !pp_simulate(&f.s, &costs, INT_MAX, &sim, &f.err) &&
                     !pp_bound(&f.graph, M, true, &costs, NULL, &bound, &f.err);

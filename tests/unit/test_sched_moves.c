@@ -100,10 +100,10 @@ static void test_walk(int p, int c, enum pp_placement placement, int m,
     literal.graph = &f.graph;
     literal.textbook = true;
     struct pp_costs costs = {.time = pp_literal_time, .ctx = &literal};
-    if (!pp_schedule_init(&f.s, &f.graph, "moves", m, &f.err) &&
-        !pp_search_problem_init(&j, &f.s, PP_BACKWARD_HALVES, &costs, NULL,
+    pp_schedule_init(&f.s, &f.graph, "moves", m);
+    if (!pp_search_problem_init(&j, &f.s, PP_BACKWARD_HALVES, &costs, NULL,
                                 &f.err) &&
-        !pp_paths_init(&w.anew, &j.ops, &f.err)) {
+        (pp_paths_init(&w.anew, &j.ops), true)) {
         w.order = calloc((size_t)j.ops.n, sizeof *w.order);
         w.other = calloc((size_t)j.ops.n, sizeof *w.other);
         if (w.order && w.other) {

@@ -105,8 +105,9 @@ static bool fill(const struct trial *t, struct pp_ops *o, struct pp_err *err)
                 return false;
     }
     o->late = calloc(ROWS, sizeof *o->late);
-    if (!o->late || pp_ops_link(o, true, err))
+    if (!o->late)
         return false;
+    pp_ops_link(o, true);
     memcpy(o->late, t->late, sizeof t->late);
     return true;
 }
@@ -122,7 +123,7 @@ static bool agrees(struct trial *t, int *cycles)
     int32_t order[MOST];
     for (int k = 0; k < t->n; k++)
         order[k] = t->order[k];
-    if (fill(t, &o, &err) && !pp_paths_init(&p, &o, &err)) {
+    if (fill(t, &o, &err) && (pp_paths_init(&p, &o), true)) {
         good = pp_paths_heads(&p, order) == runs;
         *cycles += !runs;
         if (good && runs) {

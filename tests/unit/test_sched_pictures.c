@@ -54,15 +54,15 @@ static bool build(struct scene *s, const struct shape *h)
                                            .comm = h->cost[3],
                                            .textbook = true};
     s->costs = (struct pp_costs){.time = pp_literal_time, .ctx = &s->literal};
-    bool good = !emit(f, h->kind, h->m, 0) && !pp_lower(&f->s, &f->err) &&
-                !pp_check(&f->s, &f->err) &&
-                !pp_simulate(&f->s, &s->costs, 1, &s->sim, &f->err) &&
-                !pp_messages_find(&f->s, s->sim.rows, &s->costs, 1,
-                                  &s->messages, &f->err);
+    bool good =
+        !emit(f, h->kind, h->m, 0) && !pp_lower(&f->s, &f->err) &&
+        !pp_check(&f->s, &f->err) &&
+        !pp_simulate(&f->s, &s->costs, 1, &s->sim, &f->err) &&
+        (pp_messages_find(&f->s, s->sim.rows, &s->costs, 1, &s->messages),
+         true);
     for (int r = 0; good && r < h->p; r++)
-        good = !pp_memory_timeline_slots(&f->graph, &f->s.rows[r],
-                                         s->sim.rows[r].spans, &s->slots[r],
-                                         &f->err);
+        pp_memory_timeline_slots(&f->graph, &f->s.rows[r], s->sim.rows[r].spans,
+                                 &s->slots[r]);
     if (!good)
         printf("# %s\n", f->err.text);
     return good;
@@ -221,8 +221,8 @@ static void test_messages(const struct shape *h, int depth)
     pp_sim_finish(&s.sim);
     pp_messages_finish(&s.messages);
     ok(!pp_simulate(&s.f.s, &s.costs, depth, &s.sim, &s.f.err) &&
-           !pp_messages_find(&s.f.s, s.sim.rows, &s.costs, depth, &s.messages,
-                             &s.f.err),
+           (pp_messages_find(&s.f.s, s.sim.rows, &s.costs, depth, &s.messages),
+            true),
        "%s: messages at depth %d", h->kind, depth);
     is_int((long long)s.messages.n, (long long)s.sim.n_messages,
            "as many messages as simulated");
@@ -260,9 +260,9 @@ static void test_curves(const struct shape *h)
         const struct pp_span *spans = s.sim.rows[r].spans;
         struct pp_memory m;
         struct pp_memory_timeline bytes = {0};
-        if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err) ||
-            pp_memory_timeline_bytes(row, spans, &m, &bytes, &s.f.err))
+        if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err))
             break;
+        pp_memory_timeline_bytes(row, spans, &m, &bytes);
         bad += s.slots[r].peak != pp_row_slots(&s.f.s, r) ||
                bytes.peak != (double)m.peak_bytes ||
                s.slots[r].at[s.slots[r].n - 1].value != 0 ||
@@ -296,8 +296,7 @@ static void test_measured(const struct shape *h)
         if (pp_memory_plan(&s.f.s, r, sizes, &m, &s.f.err))
             break;
         for (int k = 0; k < 2; k++) {
-            bad += pp_memory_timeline_bytes(&s.f.s.rows[r], spans, &m,
-                                            &curve[k], &s.f.err) != 0;
+            pp_memory_timeline_bytes(&s.f.s.rows[r], spans, &m, &curve[k]);
             for (size_t i = 0; i < s.messages.n; i++) {
                 const struct pp_message *a = &s.messages.at[i];
                 if (a->to != r)
@@ -314,7 +313,7 @@ static void test_measured(const struct shape *h)
         pp_memory_timeline_finish(&curve[0]);
         pp_memory_timeline_finish(&curve[1]);
     }
-    bad += pp_messages_find(&s.f.s, s.sim.rows, NULL, 0, &again, &s.f.err) != 0;
+    pp_messages_find(&s.f.s, s.sim.rows, NULL, 0, &again);
     for (size_t i = 0; i < again.n; i++)
         bad += again.at[i].waits != s.messages.at[i].waits;
     ok(waited > 0 && bad == 0, "%s: measured waits give the curve of the plan",
@@ -345,10 +344,9 @@ static void test_clocks(const struct shape *h)
                          .ns = 1e6,
                          .unit = "ms"};
     FILE *f = open_memstream(&text, &bytes);
-    int rc = f ? pp_trace_print(f, &t, &s.f.err) : -1;
-    if (f)
-        fclose(f);
-    json_t *trace = rc ? NULL : json_loadb(text, bytes, 0, NULL);
+    pp_trace_print(f, &t);
+    fclose(f);
+    json_t *trace = json_loadb(text, bytes, 0, NULL);
     json_array_foreach(json_object_get(trace, "traceEvents"), i, event)
     {
         json_t *dur = json_object_get(event, "dur");

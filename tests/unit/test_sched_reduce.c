@@ -164,8 +164,9 @@ static void test_copies(void)
     const struct pp_action late = {
         .stage = 0, .microbatch = -1, .peer = -1, .op = PP_REDUCE_GRAD};
     chain(&f, 2, 1, PP_PLACEMENT_BOTH_WAYS);
-    int rc = emit(&f, "dualpipe", 4, 0) || pp_lower(&f.s, &f.err) ||
-             pp_schedule_add(&f.s, 0, late, &f.err);
+    int rc = emit(&f, "dualpipe", 4, 0) || pp_lower(&f.s, &f.err);
+    if (!rc)
+        pp_schedule_add(&f.s, 0, late);
     f.graph.replicas = true;
     ok(!rc && pp_check(&f.s, &f.err) &&
            strstr(f.err.text, "'SYNC_COPIES' comes before 0REDUCE_GRAD"),

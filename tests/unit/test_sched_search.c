@@ -67,8 +67,8 @@ static bool run(struct problem *j, const struct pp_costs *costs)
         j->load[s] = (struct pp_load){.f_to_w = 1};
     j->room = (struct pp_memory_limit){j->limit, j->load};
     j->o.room = j->slots > 0 ? &j->room : NULL;
-    if (pp_schedule_init(&f->s, &f->graph, "auto", j->m, &f->err) ||
-        pp_search(&f->s, &j->o, &f->err) ||
+    pp_schedule_init(&f->s, &f->graph, "auto", j->m);
+    if (pp_search(&f->s, &j->o, &f->err) ||
         pp_simulate(&f->s, j->o.costs, INT_MAX, &sim, &f->err))
         return false;
     j->makespan = sim.makespan;
@@ -196,8 +196,8 @@ static void compare_kind(const struct pp_kind *kind, int p, int c, bool v,
     j.o.seconds = 0; /* even with no time at all */
     j.costs.graph = &j.f.graph;
     struct pp_costs literal = {.time = job_time, .ctx = &j};
-    if (!pp_schedule_init(&j.f.s, &j.f.graph, kind->name, m, &j.f.err) &&
-        !pp_kind_emit(kind, &j.f.s, &ko, &j.f.err) &&
+    pp_schedule_init(&j.f.s, &j.f.graph, kind->name, m);
+    if (!pp_kind_emit(kind, &j.f.s, &ko, &j.f.err) &&
         !pp_simulate(&j.f.s, &literal, INT_MAX, &sim, &j.f.err)) {
         for (int r = 0; r < p; r++)
             j.slots = fmax(j.slots, pp_row_slots(&j.f.s, r));
@@ -253,8 +253,8 @@ static void compare_run(const struct pp_kind *kind, int p, int c, bool v, int m,
     j.costs.graph = &j.f.graph;
     struct pp_costs literal = {.time = job_time, .ctx = &j};
     j.o.costs = &literal;
-    if (!pp_schedule_init(&s, &j.f.graph, kind->name, m, &j.f.err) &&
-        !pp_kind_emit(kind, &s, &ko, &j.f.err) && !pp_lower(&s, &j.f.err)) {
+    pp_schedule_init(&s, &j.f.graph, kind->name, m);
+    if (!pp_kind_emit(kind, &s, &ko, &j.f.err) && !pp_lower(&s, &j.f.err)) {
         s.channel_depth = depth < 0 ? 1 : depth;
         double want = run_time(&s, &literal), got = INFINITY;
         if (!pp_search_lowered(&j.f.s, &j.f.graph, m, depth, &j.o, &j.f.err) &&

@@ -32,10 +32,10 @@ int pp_exchange_init(struct pp_exchange *x, struct pp_comm *comm,
         x->out = x->in + half;
     }
     bool in_place = x->in && is_host(x);
-    x->parts = pp_calloc((size_t)x->group.n, sizeof *x->parts, err);
-    x->window = pp_calloc(x->most, 1, err);
-    x->received = in_place ? x->in : pp_calloc(x->most, 1, err);
-    x->packed = in_place ? x->out : pp_calloc(x->most, 1, err);
+    x->parts = pp_try_calloc((size_t)x->group.n, sizeof *x->parts, err);
+    x->window = pp_try_calloc(x->most, 1, err);
+    x->received = in_place ? x->in : pp_try_calloc(x->most, 1, err);
+    x->packed = in_place ? x->out : pp_try_calloc(x->most, 1, err);
     return x->parts && x->window && x->received && x->packed ? 0 : -1;
 }
 
@@ -307,7 +307,7 @@ int pp_exchange_turn(struct pp_exchange *x, struct pp_element_sizes bytes,
     size_t needed = share.n * bytes.there;
     if (needed > x->turned_bytes) {
         free(x->turned);
-        x->turned = pp_calloc(needed, 1, err);
+        x->turned = pp_try_calloc(needed, 1, err);
         x->turned_bytes = x->turned ? needed : 0;
         x->failed |= !x->turned;
     }

@@ -197,9 +197,9 @@ static int make_room(struct gathering *d, struct pp_err *err)
         if (first_run(t).n < t->range.n)
             runs = larger(runs, t->range.n * t->element_bytes);
     }
-    d->tensor = pp_calloc(most, 1, err);
-    d->turned = pp_calloc(turned + 1, 1, err);
-    d->runs = pp_calloc(runs + 1, 1, err);
+    d->tensor = pp_try_calloc(most, 1, err);
+    d->turned = pp_try_calloc(turned + 1, 1, err);
+    d->runs = pp_try_calloc(runs + 1, 1, err);
     return d->tensor && d->turned && d->runs ? 0 : -1;
 }
 
@@ -210,7 +210,7 @@ static int begin(struct gathering *d, struct pp_err *err)
     qsort(d->list, d->n, sizeof *d->list, by_order);
     if (d->g->comm->rank != 0)
         return 0;
-    struct pp_tensor_spec *specs = pp_calloc(d->n + 1, sizeof *specs, err);
+    struct pp_tensor_spec *specs = pp_try_calloc(d->n + 1, sizeof *specs, err);
     if (!specs)
         return -1;
     int rc = make_room(d, err);

@@ -378,8 +378,8 @@ static int prepare(struct pp_saving *s, struct pp_err *err)
     if (c->weights_only)
         pp_shards_keep_weights(&s->shards);
     size_t n = (size_t)s->shards.n_files;
-    s->sums = pp_calloc(n, sizeof *s->sums, err);
-    s->all = pp_calloc(n * (size_t)c->comm->size, sizeof *s->all, err);
+    s->sums = pp_try_calloc(n, sizeof *s->sums, err);
+    s->all = pp_try_calloc(n * (size_t)c->comm->size, sizeof *s->all, err);
     if (!s->sums || !s->all)
         return -1;
     return c->comm->rank == 0 ? make_directories(c, s->tmp, &s->owner, err) : 0;

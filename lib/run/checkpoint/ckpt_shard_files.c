@@ -43,7 +43,7 @@ static int make_header(const struct pp_shards *s, const struct pp_shard_file *f,
 {
     size_t n = 0;
     struct pp_tensor_spec *specs =
-        pp_calloc(f->end - f->first, sizeof *specs, err);
+        pp_try_calloc(f->end - f->first, sizeof *specs, err);
     if (!specs)
         return -1;
     for (size_t i = f->first; i < f->end; i++) {

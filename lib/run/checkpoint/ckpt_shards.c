@@ -72,7 +72,7 @@ static int find_parts(struct pp_shards *s, struct pp_err *err)
     s->connector = n - moved;
     if (!moved)
         return 0;
-    struct pp_tensor_info *room = pp_calloc(moved, sizeof *room, err);
+    struct pp_tensor_info *room = pp_try_calloc(moved, sizeof *room, err);
     if (!room)
         return -1;
     memcpy(room, t + first, moved * sizeof *t);
@@ -190,8 +190,8 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
 {
     *s = (struct pp_shards){0};
     size_t most = pp_model_n_tensors(m);
-    s->tensors = pp_calloc(most, sizeof *s->tensors, err);
-    s->mine = pp_calloc(most, sizeof *s->mine, err);
+    s->tensors = pp_try_calloc(most, sizeof *s->tensors, err);
+    s->mine = pp_try_calloc(most, sizeof *s->mine, err);
     if (!s->tensors || !s->mine)
         return -1;
     s->n = list_tensors(m, s->tensors);
@@ -207,7 +207,7 @@ int pp_shards_init(struct pp_shards *s, const struct pp_model *m,
     for (enum pp_weights_block b = PP_BLOCK_W; b < PP_N_BLOCKS; b++) {
         if (!choose(s, p, b, save_bytes))
             continue;
-        s->blocks[b].first = pp_calloc(s->n + 1, sizeof(size_t), err);
+        s->blocks[b].first = pp_try_calloc(s->n + 1, sizeof(size_t), err);
         if (!s->blocks[b].first)
             return -1;
         s->blocks[b].n_files = cut(s, b, limit, s->blocks[b].first);

@@ -20,7 +20,8 @@ static const char before_name[] = "XXH3 (", after_name[] = ") = ";
 int pp_ckpt_sums_add(struct pp_ckpt_sums *s, const char *name, uint64_t value,
                      struct pp_err *err)
 {
-    if (pp_array_reserve(&s->at, &s->capacity, s->n + 1, sizeof *s->at, err))
+    if (pp_try_array_reserve(&s->at, &s->capacity, s->n + 1, sizeof *s->at,
+                             err))
         return -1;
     char *copy = strdup(name);
     if (!copy)

@@ -114,7 +114,7 @@ static int open_queue(struct copy_engine *g, struct pp_err *err)
 {
     struct pp_device *d = g->exec->env->device;
     const struct pp_stream_ops *q = d->ops->streams;
-    g->ends = pp_calloc(g->n, sizeof *g->ends, err);
+    g->ends = pp_try_calloc(g->n, sizeof *g->ends, err);
     if (!g->ends || d->ops->branch(d, &g->device, err) ||
         q->event_open(d, &g->behind, err))
         return -1;
@@ -169,7 +169,7 @@ static int number_copies(struct pp_host_copies *c, const struct pp_schedule *s,
                          const struct pp_row *row, struct pp_err *err)
 {
     size_t microbatches = (size_t)s->n_microbatches;
-    struct copied_cell *cells = pp_calloc(
+    struct copied_cell *cells = pp_try_calloc(
         (size_t)s->graph->n_stages * microbatches, sizeof *cells, err);
     if (!cells)
         return -1;
@@ -205,19 +205,19 @@ int pp_host_copies_open(struct pp_exec *e, struct pp_err *err)
     size_t n = 0;
     for (size_t i = 0; i < row->n; i++)
         n += row->actions[i].op == PP_OFFLOAD;
-    struct pp_host_copies *c = n ? pp_calloc(1, sizeof *c, err) : NULL;
+    struct pp_host_copies *c = n ? pp_try_calloc(1, sizeof *c, err) : NULL;
     e->copies = c;
     if (!c)
         return n ? -1 : 0;
     struct copy_engine *both[] = {&c->out, &c->in};
-    c->after = pp_calloc(n, sizeof *c->after, err);
-    c->number = pp_calloc(row->n, sizeof *c->number, err);
+    c->after = pp_try_calloc(n, sizeof *c->after, err);
+    c->number = pp_try_calloc(row->n, sizeof *c->number, err);
     for (int i = 0; i < 2; i++) {
         struct copy_engine *g = both[i];
         g->exec = e;
         pthread_mutex_init(&g->lock, NULL);
         pthread_cond_init(&g->changed, NULL);
-        g->places = pp_calloc(n, sizeof *g->places, err);
+        g->places = pp_try_calloc(n, sizeof *g->places, err);
     }
     if (!c->after || !c->number || !c->out.places || !c->in.places ||
         number_copies(c, e->schedule, row, err))

@@ -378,7 +378,7 @@ static int plan_pass(const struct pp_job *j, enum pp_job_pass pass, int row,
     const struct pp_schedule *s =
         pass == PP_PASS_TRAIN ? j->schedule : j->forward;
     struct pp_stage_bytes *sizes =
-        pp_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
+        pp_try_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
     struct pp_memory plan = {0};
     if (!sizes)
         return -1;

@@ -311,9 +311,8 @@ int pp_job_channel_room(const struct pp_job *j, struct pp_comm_room *room,
  * the gradients of weights that two ranks hold, and within groups; with host
  * also those of PP_DIRECTION_HOST. only: a rank, to list those that it sends or
  * receives in; or -1. *at is malloc'ed, and not NULL. */
-int pp_job_channels(const struct pp_job *j, int only, bool host,
-                    struct pp_comm_channel **at, size_t *n,
-                    struct pp_err *err) PP_MUST_USE;
+void pp_job_channels(const struct pp_job *j, int only, bool host,
+                     struct pp_comm_channel **at, size_t *n);
 
 /* Puts channels in an order in which pairs of neighbours can connect at the
  * same time, for a transport that connects them before the first step. */

@@ -79,7 +79,6 @@ struct uses {
         struct pp_comm_channel *items;
         size_t n, capacity;
     } list;
-    struct pp_err *err; /* filled on failure */
 };
 
 static void use(struct uses *u, int to, enum pp_direction direction)
@@ -87,8 +86,7 @@ static void use(struct uses *u, int to, enum pp_direction direction)
     const struct pp_comm_channel x = {u->from, to, direction};
     if (to == u->from || (u->only >= 0 && u->only != to && u->only != u->from))
         return;
-    if (!u->err->code)
-        (void)!PP_VEC_PUSH(&u->list, x, u->err);
+    PP_VEC_PUSH(&u->list, x);
 }
 
 /* The channel to the other of two rows that hold the same weights. */
@@ -198,15 +196,14 @@ static void sort_channels(struct uses *u, size_t first)
     u->list.n = n + 1;
 }
 
-int pp_job_channels(const struct pp_job *j, int only, bool host,
-                    struct pp_comm_channel **at, size_t *n, struct pp_err *err)
+void pp_job_channels(const struct pp_job *j, int only, bool host,
+                     struct pp_comm_channel **at, size_t *n)
 {
-    struct uses u = {.layout = pp_job_layout(j), .only = only, .err = err};
+    struct uses u = {.layout = pp_job_layout(j), .only = only};
     int n_ranks = pp_layout_ranks(&u.layout);
     *at = NULL;
     /* Never an empty list, which would be NULL. */
-    if (PP_VEC_RESERVE(&u.list, 1, err))
-        return -1;
+    PP_VEC_RESERVE(&u.list, 1);
     for (u.from = 0; u.from < n_ranks; u.from++) {
         struct pp_place p;
         size_t first = u.list.n;
@@ -219,13 +216,8 @@ int pp_job_channels(const struct pp_job *j, int only, bool host,
         }
         sort_channels(&u, first);
     }
-    if (err->code) {
-        free(u.list.items);
-        return -1;
-    }
     *at = u.list.items;
     *n = u.list.n;
-    return 0;
 }
 
 /* Sorts pairs whose lower rank is even before the others. */

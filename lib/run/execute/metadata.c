@@ -11,7 +11,7 @@ int pp_metadata_init(struct pp_metadata *m, size_t n_microbatches,
                      struct pp_err *err)
 {
     *m = (struct pp_metadata){.n_microbatches = n_microbatches};
-    m->at = pp_calloc(n_microbatches, sizeof *m->at, err);
+    m->at = pp_try_calloc(n_microbatches, sizeof *m->at, err);
     return m->at ? 0 : -1;
 }
 
@@ -57,7 +57,7 @@ int pp_metadata_take(struct pp_metadata *m, size_t microbatch, int stage,
         return pp_fail(err, PP_EXIT_SYSTEM,
                        "stage %d has %zu tokens without sequences", stage,
                        mb->tokens);
-    uint32_t *words = pp_calloc(2 * n + 4, sizeof *words, err);
+    uint32_t *words = pp_try_calloc(2 * n + 4, sizeof *words, err);
     if (!words)
         return -1;
     list(words, n, divided ? mb->keys.whole_cu : mb->cu_seqlens,

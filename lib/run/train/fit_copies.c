@@ -21,16 +21,16 @@ static struct pp_fit_point *collect(const struct pp_rank *r,
     const struct pp_schedule *s = record->schedule;
     size_t in_pass = 0;
     struct pp_stage_bytes *sizes =
-        pp_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
+        pp_try_calloc((size_t)s->graph->n_stages, sizeof *sizes, err);
     if (!sizes)
         return NULL;
     pp_job_sizes(r->job, PP_PASS_TRAIN, sizes);
     for (int row = 0; row < s->graph->n_rows; row++)
         for (size_t i = 0; i < s->rows[row].n; i++)
             in_pass += pp_is_copy(s->rows[row].actions[i].op);
-    struct pp_fit_point *points =
-        pp_calloc(in_pass * (size_t)record->n_steps * (size_t)record->n_passes,
-                  sizeof *points, err);
+    struct pp_fit_point *points = pp_try_calloc(
+        in_pass * (size_t)record->n_steps * (size_t)record->n_passes,
+        sizeof *points, err);
     for (int k = skip; k < record->n_steps && points; k++)
         for (int pass = 0; pass < record->n_passes; pass++)
             for (int row = 0; row < s->graph->n_rows; row++) {

@@ -31,7 +31,7 @@ static int show_whole(const struct pp_rank *r, struct pp_inspection *at,
     struct pp_parameters whole = r->params;
     struct pp_device *d = r->env.device;
     void *w = d->ops->alloc(d, (whole.n_elements + 1) * whole.element_bytes);
-    whole.at = pp_calloc(whole.n + 1, sizeof *whole.at, err);
+    whole.at = pp_try_calloc(whole.n + 1, sizeof *whole.at, err);
     int rc = -1;
     if (!w)
         pp_fail(err, PP_EXIT_SYSTEM, "out of memory");

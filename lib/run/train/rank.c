@@ -202,7 +202,7 @@ static int make_exec(struct pp_rank *r, enum pp_job_pass pass,
     bool trains = pass == PP_PASS_TRAIN;
     struct pp_exec *e = trains ? &r->train : &r->forward;
     struct pp_stage_bytes *sizes =
-        pp_calloc((size_t)j->schedule->graph->n_stages, sizeof *sizes, err);
+        pp_try_calloc((size_t)j->schedule->graph->n_stages, sizeof *sizes, err);
     if (!sizes)
         return -1;
     pp_job_sizes(j, pass, sizes);
@@ -264,7 +264,8 @@ static int make_metadata(struct pp_rank *r, struct pp_err *err)
     if (!j->metadata)
         return 0;
     r->train.metadata = &r->metadata;
-    r->hashes = pp_calloc((size_t)r->env.comm->size, sizeof *r->hashes, err);
+    r->hashes =
+        pp_try_calloc((size_t)r->env.comm->size, sizeof *r->hashes, err);
     return r->hashes ? pp_metadata_init(&r->metadata,
                                         (size_t)j->schedule->n_microbatches *
                                             (size_t)j->accumulate,
@@ -279,8 +280,8 @@ static int make_digests(struct pp_rank *r, struct pp_err *err)
     size_t stages = (size_t)r->worker.graph->n_stages;
     if (!r->job->digests)
         return 0;
-    r->digests =
-        pp_calloc((1 + ranks) * stages, PP_DIGEST_N * sizeof *r->digests, err);
+    r->digests = pp_try_calloc((1 + ranks) * stages,
+                               PP_DIGEST_N * sizeof *r->digests, err);
     r->train.digests = r->digests;
     return r->digests ? 0 : -1;
 }

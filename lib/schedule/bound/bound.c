@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/bound/bound_parts.h"
 
@@ -15,77 +16,57 @@ static void take(struct pp_bound *b, double makespan, const char *rule, int row)
 }
 
 /* Sorts stages by rank: rank r has sorted[first[r] .. first[r + 1]). */
-static int sort_stages(const struct pp_graph *g, int **first, int **sorted,
-                       struct pp_err *err)
+static void sort_stages(const struct pp_graph *g, int **first, int **sorted)
 {
-    *first = calloc((size_t)g->n_rows + 2, sizeof **first);
-    *sorted = calloc((size_t)g->n_stages, sizeof **sorted);
-    if (!*first || !*sorted)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    *first = pp_calloc((size_t)g->n_rows + 2, sizeof **first);
+    *sorted = pp_calloc((size_t)g->n_stages, sizeof **sorted);
     for (int s = 0; s < g->n_stages; s++)
         ++(*first)[g->stages[s].row + 2];
     for (int r = 0; r < g->n_rows; r++)
         (*first)[r + 2] += (*first)[r + 1];
     for (int s = 0; s < g->n_stages; s++)
         (*sorted)[(*first)[g->stages[s].row + 1]++] = s;
-    return 0;
 }
 
-static int bound_memory(const struct pp_bound_case *c, const int *first,
-                        const int *sorted, struct pp_bound *b,
-                        struct pp_err *err)
+static void bound_memory(const struct pp_bound_case *c, const int *first,
+                         const int *sorted, struct pp_bound *b)
 {
-    if (!c->limit)
-        return 0;
-    double *hold = pp_bound_holds(c, err), little = hold ? 0 : -1;
-    for (int r = 0; r < c->g->n_rows && little >= 0; r++) {
-        if (first[r + 1] == first[r])
-            continue;
-        little = pp_bound_little(c, sorted + first[r], first[r + 1] - first[r],
-                                 hold, err);
-        take(b, little, "Little's law", r);
-    }
+    double *hold = pp_bound_holds(c);
+    for (int r = 0; r < c->g->n_rows; r++)
+        if (first[r + 1] > first[r])
+            take(b,
+                 pp_bound_little(c, sorted + first[r], first[r + 1] - first[r],
+                                 hold),
+                 "Little's law", r);
     free(hold);
-    return little < 0 ? -1 : 0;
 }
 
-static int bound_unequal(struct pp_bound_case *c, const int *first,
-                         const int *sorted, struct pp_bound *b,
-                         struct pp_err *err)
+static void bound_unequal(struct pp_bound_case *c, const int *first,
+                          const int *sorted, struct pp_bound *b)
 {
     pp_bound_own_paths(c);
-    for (int r = 0; r < c->g->n_rows; r++) {
-        double own = pp_bound_unequal(c, sorted + first[r],
-                                      first[r + 1] - first[r], err);
-        if (own < 0)
-            return -1;
-        take(b, own, "unequal microbatches", r);
-    }
-    return 0;
+    for (int r = 0; r < c->g->n_rows; r++)
+        take(b, pp_bound_unequal(c, sorted + first[r], first[r + 1] - first[r]),
+             "unequal microbatches", r);
 }
 
-static int bound_rows(struct pp_bound_case *c, struct pp_bound *b,
-                      struct pp_err *err)
+static void bound_rows(struct pp_bound_case *c, struct pp_bound *b)
 {
     int *first = NULL, *sorted = NULL;
-    int rc = sort_stages(c->g, &first, &sorted, err);
-    for (int r = 0; r < c->g->n_rows && !rc; r++)
+    sort_stages(c->g, &first, &sorted);
+    for (int r = 0; r < c->g->n_rows; r++)
         if (first[r + 1] > first[r])
             take(b, c->row_head[r] + c->work[r] + c->row_tail[r], "rank work",
                  r);
-    for (int r = 0; r < c->g->n_rows && !rc; r++) {
-        double machine = pp_bound_machine(c, sorted + first[r],
-                                          first[r + 1] - first[r], err);
-        take(b, machine, "event graph", r);
-        rc = machine < 0 ? -1 : 0;
-    }
-    if (!rc)
-        rc = bound_memory(c, first, sorted, b, err);
-    if (!rc && !c->uniform)
-        rc = bound_unequal(c, first, sorted, b, err);
+    for (int r = 0; r < c->g->n_rows; r++)
+        take(b, pp_bound_machine(c, sorted + first[r], first[r + 1] - first[r]),
+             "event graph", r);
+    if (c->limit)
+        bound_memory(c, first, sorted, b);
+    if (!c->uniform)
+        bound_unequal(c, first, sorted, b);
     free(first);
     free(sorted);
-    return rc;
 }
 
 /* --- copies of the weights --- */
@@ -144,17 +125,14 @@ static int raise_by_windows(const struct pp_bound_case *c, double reached,
 }
 
 /* Raises the bound by the rule for copies to the host. */
-static int raise_by_copies(const struct pp_bound_case *c,
-                           const struct pp_memory_limit *room,
-                           struct pp_bound *b, struct pp_err *err)
+static void raise_by_copies(const struct pp_bound_case *c,
+                            const struct pp_memory_limit *room,
+                            struct pp_bound *b)
 {
-    double *hold = pp_bound_holds(c, err), makespan = hold ? 0 : -1;
-    for (int r = 0; r < c->g->n_rows && makespan >= 0; r++) {
-        makespan = pp_bound_offload(c, room, r, hold, err);
-        take(b, makespan, "copies", r);
-    }
+    double *hold = pp_bound_holds(c);
+    for (int r = 0; r < c->g->n_rows; r++)
+        take(b, pp_bound_offload(c, room, r, hold), "copies", r);
     free(hold);
-    return makespan < 0 ? -1 : 0;
 }
 
 /* Refutes makespans below reached in so many seconds; 0: none. */
@@ -168,20 +146,19 @@ static int find_bound(struct pp_bound_case *c, int n_microbatches, bool split,
     if (copied)
         room = NULL;
     *b = (struct pp_bound){.row = -1, .rule = "critical path"};
-    int rc = pp_mul((size_t)n_microbatches, (size_t)g->n_slices, &c->n, err) ||
-                     pp_bound_read(c, split, costs, room, err)
-                 ? -1
-                 : 0;
+    c->n = (size_t)n_microbatches * (size_t)g->n_slices;
+    int rc = pp_bound_read(c, split, costs, room, err);
     if (!rc)
         b->makespan = pp_bound_path(c);
     if (!rc && g->n_copies > 1) {
         take(b, bound_copies(c), "total work", -1);
     } else if (!rc) {
         rc = pp_bound_events(c, err);
-        rc = rc ? rc : bound_rows(c, b, err);
+        if (!rc)
+            bound_rows(c, b);
     }
     if (!rc && copied && copied->limit && g->n_copies == 1 && c->uniform)
-        rc = raise_by_copies(c, copied, b, err);
+        raise_by_copies(c, copied, b);
     if (!rc && reached > b->makespan * (1 + 1e-9) && g->n_copies == 1 &&
         c->limit && c->uniform)
         rc = raise_by_windows(c, reached, seconds, b, err);

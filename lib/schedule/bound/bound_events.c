@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/bound/bound_parts.h"
 
 enum { STREAMS = 2 * (PP_BOUND_ABOVE + 1) };
@@ -61,18 +62,16 @@ static void watch_stage(struct events *e, int of, int stage)
     add_stream(back, PP_BOUND_F, stage, pp_bound_held(l), e->c->n);
 }
 
-static int watch_all(struct events *e, struct pp_err *err)
+static void watch_all(struct events *e)
 {
     const struct pp_bound_case *c = e->c;
     size_t n = (size_t)c->g->n_stages;
     if (!c->limit)
-        return 0;
-    e->forward = calloc(n, sizeof *e->forward);
-    e->backward = calloc(n, sizeof *e->backward);
-    e->weight = calloc(n, sizeof *e->weight);
+        return;
+    e->forward = pp_calloc(n, sizeof *e->forward);
+    e->backward = pp_calloc(n, sizeof *e->backward);
+    e->weight = pp_calloc(n, sizeof *e->weight);
     e->sets = pp_bound_sets_create(c);
-    if (!e->forward || !e->backward || !e->weight || !e->sets)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < c->g->n_stages; s++) {
         const struct pp_bound_stage *stage = &c->stages[s];
         double kept = pp_bound_kept(stage->load);
@@ -82,7 +81,6 @@ static int watch_all(struct events *e, struct pp_err *err)
         e->weight[s].each = kept;
         add_stream(&e->weight[s], PP_BOUND_F, s, kept, c->n);
     }
-    return 0;
 }
 
 /* Passes ends of I and W before microbatch k, the earliest first, until k + 1
@@ -285,7 +283,8 @@ double pp_bound_path(struct pp_bound_case *c)
 int pp_bound_events(struct pp_bound_case *c, struct pp_err *err)
 {
     struct events e = {.c = c};
-    int rc = watch_all(&e, err);
+    watch_all(&e);
+    int rc = 0;
     for (size_t k = 0; k < c->n && !rc; k++)
         rc = heads_of(&e, k, err);
     for (size_t k = c->n; k-- > 0 && !rc;)

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/bound/bound_parts.h"
 
 /* Returns the lag between two operations of a microbatch; 0 if one does not
@@ -41,17 +42,12 @@ static void add_holds(const struct pp_bound_case *c, double *hold, double *once)
     }
 }
 
-double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err)
+double *pp_bound_holds(const struct pp_bound_case *c)
 {
     size_t n = (size_t)c->g->n_stages;
-    double *hold = calloc(n, sizeof *hold), *once = calloc(n, sizeof *once);
-    if (!hold || !once) {
-        free(hold);
-        hold = NULL;
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    } else {
-        add_holds(c, hold, once);
-    }
+    double *hold = pp_calloc(n, sizeof *hold),
+           *once = pp_calloc(n, sizeof *once);
+    add_holds(c, hold, once);
     free(once);
     return hold;
 }
@@ -138,15 +134,11 @@ static double empty(const struct pp_bound_case *c, const int *stages,
 }
 
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
-                       int n_stages, const double *hold, struct pp_err *err)
+                       int n_stages, const double *hold)
 {
     double limit = c->limit[c->g->stages[stages[0]].row];
     double held = 0, full, full_end;
-    size_t *at = calloc(4 * (size_t)n_stages, sizeof *at);
-    if (!at) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        return -1;
-    }
+    size_t *at = pp_calloc(4 * (size_t)n_stages, sizeof *at);
     for (int i = 0; i < n_stages; i++) {
         const struct pp_bound_stage *s = &c->stages[stages[i]];
         double iw = s->time[PP_BOUND_I] + s->time[PP_BOUND_W];

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "schedule/bound/bound_parts.h"
 
 struct queue {
@@ -53,13 +54,9 @@ static struct queue *next_queue(struct queue *q, int n, double now,
 }
 
 double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
-                        int n_stages, struct pp_err *err)
+                        int n_stages)
 {
-    struct queue *q = calloc((size_t)n_stages * PP_BOUND_OPS + 1, sizeof *q);
-    if (!q) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        return -1;
-    }
+    struct queue *q = pp_calloc((size_t)n_stages * PP_BOUND_OPS + 1, sizeof *q);
     int n = fill_queues(c, stages, n_stages, q);
     double now = 0, arrival, bound = 0;
     for (;;) {
@@ -162,16 +159,12 @@ static double serve_jobs(const struct job *jobs, size_t n, struct job *heap)
 }
 
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
-                        int n_stages, struct pp_err *err)
+                        int n_stages)
 {
     size_t n = 0, most = (size_t)n_stages * c->n * PP_BOUND_OPS;
-    struct job *jobs = calloc(most + 1, sizeof *jobs);
-    struct job *heap = calloc(most + 1, sizeof *heap);
+    struct job *jobs = pp_calloc(most + 1, sizeof *jobs);
+    struct job *heap = pp_calloc(most + 1, sizeof *heap);
     double bound = -1;
-    if (!jobs || !heap) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
     for (int i = 0; i < n_stages; i++)
         for (int op = 0; op < PP_BOUND_OPS; op++)
             for (size_t k = 0; k < c->n; k++) {
@@ -181,7 +174,6 @@ double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
             }
     qsort(jobs, n, sizeof *jobs, by_head);
     bound = serve_jobs(jobs, n, heap);
-out:
     free(jobs);
     free(heap);
     return bound;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/bound/bound_parts.h"
 
 /* The most that the copies of a stage can save. */
@@ -37,15 +38,11 @@ static double save(const struct saving *s, int n, double time)
 
 double pp_bound_offload(const struct pp_bound_case *c,
                         const struct pp_memory_limit *room, int row,
-                        const double *hold, struct pp_err *err)
+                        const double *hold)
 {
-    struct saving *s = calloc((size_t)c->g->n_stages, sizeof *s);
+    struct saving *s = pp_calloc((size_t)c->g->n_stages, sizeof *s);
     double held = 0, limit = room->limit[row];
     int n = 0;
-    if (!s) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        return -1;
-    }
     for (int i = 0; i < c->g->n_stages; i++) {
         const struct pp_load *load = &room->load[i];
         double most = load->f_to_i + load->f_to_w;

@@ -142,38 +142,34 @@ void pp_bound_sets_destroy(struct pp_bound_sets *sets);
 double pp_bound_set_head(struct pp_bound_sets *sets, int s, int op, size_t k);
 double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k);
 
-/* Returns the preemptive one-machine bound of the rank that holds stages, or -1
- * if memory runs out. */
+/* Returns the preemptive one-machine bound of the rank that holds stages. */
 double pp_bound_machine(const struct pp_bound_case *c, const int *stages,
-                        int n_stages, struct pp_err *err);
+                        int n_stages);
 
 /* Returns, per stage, the sum over all microbatches of the least time from the
- * start of F to the end of I. The caller frees it. NULL if memory runs out. */
-double *pp_bound_holds(const struct pp_bound_case *c, struct pp_err *err);
+ * start of F to the end of I. The caller frees it. */
+double *pp_bound_holds(const struct pp_bound_case *c);
 
 /* Returns the bound for a rank whose activations can leave for the host, of a
- * case that has no limit itself, or -1 if memory runs out. hold is that of
- * pp_bound_holds. */
+ * case that has no limit itself. hold is from pp_bound_holds. */
 double pp_bound_offload(const struct pp_bound_case *c,
                         const struct pp_memory_limit *room, int row,
-                        const double *hold, struct pp_err *err);
+                        const double *hold);
 
-/* Returns the bound by Little's law for a rank with a limit, or -1 if memory
- * runs out. */
+/* Returns the bound by Little's law for a rank with a limit. */
 double pp_bound_little(const struct pp_bound_case *c, const int *stages,
-                       int n_stages, const double *hold, struct pp_err *err);
+                       int n_stages, const double *hold);
 
 /* Replaces heads and tails by those of each microbatch's own data and times,
  * for microbatches that differ. */
 void pp_bound_own_paths(struct pp_bound_case *c);
 
-/* Returns the preemptive one-machine bound on those, or -1 if memory runs out.
- */
+/* Returns the preemptive one-machine bound on those. */
 double pp_bound_unequal(const struct pp_bound_case *c, const int *stages,
-                        int n_stages, struct pp_err *err);
+                        int n_stages);
 
 /* Returns the largest makespan that windows refute, or the known bound, or -1
- * if memory runs out. An order takes `reached`, so this and more cannot be
+ * with *err filled. An order takes `reached`, so this and more cannot be
  * refuted. Heads and tails must be those of pp_bound_events, and microbatches
  * alike. It works for so many seconds at most, at a fixed rate. */
 double pp_bound_windows(const struct pp_bound_case *c, double known,

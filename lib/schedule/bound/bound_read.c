@@ -111,7 +111,8 @@ static int read_data(struct bound_reader *r)
                     : pp_deps(g, r->action, read_wait, r))
                 return -1;
         }
-    return pp_ops_link(&c->data, true, r->err);
+    pp_ops_link(&c->data, true);
+    return 0;
 }
 
 static void set_load(const struct bound_reader *r,
@@ -222,29 +223,24 @@ static void find_ahead(struct pp_bound_case *c, int stage)
 }
 
 /* Allocates a value for every op, stage and microbatch. */
-static bool allocate(double **at, size_t n, struct pp_err *err)
+static void allocate(double **at, size_t n)
 {
-    at[0] = pp_calloc(PP_BOUND_OPS * n, sizeof **at, err);
-    for (int op = 1; at[0] && op < PP_BOUND_OPS; op++)
+    at[0] = pp_calloc(n, PP_BOUND_OPS * sizeof **at);
+    for (int op = 1; op < PP_BOUND_OPS; op++)
         at[op] = at[op - 1] + n;
-    return at[0];
 }
 
-static int init(struct pp_bound_case *c, struct pp_err *err)
+static void init(struct pp_bound_case *c)
 {
     size_t n_stages = (size_t)c->g->n_stages, n_rows = (size_t)c->g->n_rows, n;
-    if (pp_mul(n_stages, PP_BOUND_OPS * c->n, &n, err))
-        return -1;
-    n /= PP_BOUND_OPS;
-    c->stages = pp_calloc(n_stages, sizeof *c->stages, err);
-    c->work = pp_calloc(n_rows, sizeof *c->work, err);
-    c->row_head = pp_calloc(n_rows, sizeof *c->row_head, err);
-    c->row_tail = pp_calloc(n_rows, sizeof *c->row_tail, err);
-    return c->stages && c->work && c->row_head && c->row_tail &&
-                   allocate(c->times, n, err) && allocate(c->head, n, err) &&
-                   allocate(c->tail, n, err)
-               ? 0
-               : -1;
+    n = n_stages * c->n;
+    c->stages = pp_calloc(n_stages, sizeof *c->stages);
+    c->work = pp_calloc(n_rows, sizeof *c->work);
+    c->row_head = pp_calloc(n_rows, sizeof *c->row_head);
+    c->row_tail = pp_calloc(n_rows, sizeof *c->row_tail);
+    allocate(c->times, n);
+    allocate(c->head, n);
+    allocate(c->tail, n);
 }
 
 int pp_bound_read(struct pp_bound_case *c, bool split,
@@ -253,15 +249,7 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
 {
     struct bound_reader r = {
         .c = c, .costs = costs, .split = split, .err = err};
-    int rc = -1;
-    int *met = calloc((size_t)c->g->n_rows, sizeof *met);
-    int *seen = calloc((size_t)c->g->n_stages, sizeof *seen);
-    if (!met || !seen) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
-    if (init(c, err))
-        goto out;
+    init(c);
     c->uniform = true;
     for (int s = 0; s < c->g->n_stages; s++) {
         read_stage(&r, s);
@@ -269,16 +257,16 @@ int pp_bound_read(struct pp_bound_case *c, bool split,
             set_load(&r, room, s);
     }
     if (read_data(&r))
-        goto out;
+        return -1;
     c->limit = room ? room->limit : NULL;
+    int *met = pp_calloc((size_t)c->g->n_rows, sizeof *met);
+    int *seen = pp_calloc((size_t)c->g->n_stages, sizeof *seen);
     relate_all(c, met, seen);
     for (int s = 0; c->limit && s < c->g->n_stages; s++)
         find_ahead(c, s);
-    rc = 0;
-out:
     free(met);
     free(seen);
-    return rc;
+    return 0;
 }
 
 void pp_bound_finish(struct pp_bound_case *c)

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/bound/bound_parts.h"
 
 enum { GAPS = 16 };
@@ -203,17 +204,11 @@ double pp_bound_set_tail(struct pp_bound_sets *sets, int s, int op, size_t k)
 
 struct pp_bound_sets *pp_bound_sets_create(const struct pp_bound_case *c)
 {
-    struct pp_bound_sets *sets = calloc(1, sizeof *sets);
+    struct pp_bound_sets *sets = pp_calloc(1, sizeof *sets);
     size_t n = (size_t)c->g->n_stages * PP_BOUND_OPS;
-    if (!sets)
-        return NULL;
     sets->c = c;
-    sets->head = calloc(n, sizeof *sets->head);
-    sets->tail = calloc(n, sizeof *sets->tail);
-    if (!sets->head || !sets->tail) {
-        pp_bound_sets_destroy(sets);
-        return NULL;
-    }
+    sets->head = pp_calloc(n, sizeof *sets->head);
+    sets->tail = pp_calloc(n, sizeof *sets->tail);
     return sets;
 }
 

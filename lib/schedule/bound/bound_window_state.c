@@ -4,6 +4,8 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 /* Collects the actions of each rank that take time. */
 static void collect_actions(struct pp_windows *w)
 {
@@ -74,7 +76,8 @@ static int add_actions(struct pp_windows *w, struct pp_err *err)
             if (add_waits(w, op, k, err))
                 return -1;
         }
-    return pp_ops_link(&w->ops, true, err);
+    pp_ops_link(&w->ops, true);
+    return 0;
 }
 
 struct head {
@@ -90,11 +93,9 @@ static int compare_heads(const void *a, const void *b)
 }
 
 /* Gives each action its place in the order of heads. */
-static bool find_places(struct pp_windows *w)
+static void find_places(struct pp_windows *w)
 {
-    struct head *heads = calloc(w->n_actions, sizeof *heads);
-    if (!heads)
-        return false;
+    struct head *heads = pp_calloc(w->n_actions, sizeof *heads);
     for (size_t at = 0; at < w->n_actions; at++)
         heads[at] =
             (struct head){w->c->head[at / w->n][at % w->n], (uint32_t)at};
@@ -104,37 +105,31 @@ static bool find_places(struct pp_windows *w)
         w->place[heads[i].at] = (uint32_t)i;
     }
     free(heads);
-    return true;
 }
 
-static bool allocate(struct pp_windows *w)
+static void allocate(struct pp_windows *w)
 {
     size_t n = w->n_actions, rows = (size_t)w->c->g->n_rows;
-    w->from = calloc(2 * n, sizeof *w->from);
-    w->known = calloc(2 * n, sizeof *w->known);
-    w->place = calloc(n, sizeof *w->place);
-    w->at_place = calloc(n, sizeof *w->at_place);
-    w->changed_from = calloc(n / 64 + 1, sizeof *w->changed_from);
-    w->changed_until = calloc(n / 64 + 1, sizeof *w->changed_until);
-    w->trail = calloc(2 * n, sizeof *w->trail);
-    w->noted = calloc(2 * n, sizeof *w->noted);
-    w->actions = calloc(n, sizeof *w->actions);
-    w->first_action = calloc(rows + 1, sizeof *w->first_action);
-    w->tasks = calloc(n, sizeof *w->tasks);
-    w->by_from = calloc(n, sizeof *w->by_from);
-    w->by_until = calloc(n, sizeof *w->by_until);
-    w->leaf = calloc(n, sizeof *w->leaf);
-    w->nodes = calloc(pp_edge_nodes(n), sizeof *w->nodes);
-    w->stages = calloc((size_t)w->c->g->n_stages, sizeof *w->stages);
-    w->first_stage = calloc(rows + 1, sizeof *w->first_stage);
-    w->passed = calloc((size_t)w->c->g->n_stages, sizeof *w->passed);
-    w->is_changed = calloc(rows, sizeof *w->is_changed);
-    w->is_moved = calloc(rows, sizeof *w->is_moved);
-    return w->from && w->known && w->place && w->at_place && w->changed_from &&
-           w->changed_until && w->trail && w->noted && w->actions &&
-           w->first_action && w->tasks && w->by_from && w->by_until &&
-           w->leaf && w->nodes && w->stages && w->first_stage && w->passed &&
-           w->is_changed && w->is_moved;
+    w->from = pp_calloc(2 * n, sizeof *w->from);
+    w->known = pp_calloc(2 * n, sizeof *w->known);
+    w->place = pp_calloc(n, sizeof *w->place);
+    w->at_place = pp_calloc(n, sizeof *w->at_place);
+    w->changed_from = pp_calloc(n / 64 + 1, sizeof *w->changed_from);
+    w->changed_until = pp_calloc(n / 64 + 1, sizeof *w->changed_until);
+    w->trail = pp_calloc(2 * n, sizeof *w->trail);
+    w->noted = pp_calloc(2 * n, sizeof *w->noted);
+    w->actions = pp_calloc(n, sizeof *w->actions);
+    w->first_action = pp_calloc(rows + 1, sizeof *w->first_action);
+    w->tasks = pp_calloc(n, sizeof *w->tasks);
+    w->by_from = pp_calloc(n, sizeof *w->by_from);
+    w->by_until = pp_calloc(n, sizeof *w->by_until);
+    w->leaf = pp_calloc(n, sizeof *w->leaf);
+    w->nodes = pp_calloc(pp_edge_nodes(n), sizeof *w->nodes);
+    w->stages = pp_calloc((size_t)w->c->g->n_stages, sizeof *w->stages);
+    w->first_stage = pp_calloc(rows + 1, sizeof *w->first_stage);
+    w->passed = pp_calloc((size_t)w->c->g->n_stages, sizeof *w->passed);
+    w->is_changed = pp_calloc(rows, sizeof *w->is_changed);
+    w->is_moved = pp_calloc(rows, sizeof *w->is_moved);
 }
 
 int pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c,
@@ -142,14 +137,14 @@ int pp_windows_init(struct pp_windows *w, const struct pp_bound_case *c,
 {
     size_t n = (size_t)c->g->n_stages * c->n;
     *w = (struct pp_windows){.c = c, .n = n, .n_actions = PP_BOUND_OPS * n};
-    if (!allocate(w))
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    allocate(w);
     w->until = w->from + w->n_actions;
     if (add_actions(w, err))
         return -1;
     collect_actions(w);
     collect_stages(w);
-    return find_places(w) ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    find_places(w);
+    return 0;
 }
 
 void pp_windows_finish(struct pp_windows *w)

@@ -65,8 +65,8 @@ int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
 void pp_events_finish(struct pp_events *e);
 
 /* Returns 0 if every event can happen, PP_AGAIN (play.h) if some cannot, or -1
- * if out of memory. depth has one entry per channel of the fifo. Takes linear
- * time. */
+ * if there are too many waits. depth has one entry per channel of the fifo.
+ * Takes linear time. */
 int pp_events_run(struct pp_events *e, const int *depth,
                   struct pp_err *err) PP_MUST_USE;
 

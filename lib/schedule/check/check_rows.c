@@ -5,9 +5,10 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
+#include "schedule/ir/deps.h"
 #include "schedule/ir/numbering.h"
 #include "schedule/ir/schedule.h"
-#include "schedule/ir/deps.h"
 
 /* The place of the activations of a cell. */
 enum residence { ON_DEVICE, ON_HOST, BACK };
@@ -515,9 +516,7 @@ static int check_enough(const struct row_check *c)
     size_t per_stage = c->cells.n_microbatches * c->cells.n_slices;
     if (c->cells.n_cells / (size_t)c->g->n_copies <= n)
         return 0;
-    bool *seen = calloc(n + 1, sizeof *seen);
-    if (!seen)
-        return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
+    bool *seen = pp_calloc(n + 1, sizeof *seen);
     for (int r = 0; r < c->g->n_rows; r++)
         for (size_t i = 0; i < c->s->rows[r].n; i++) {
             struct pp_action a = c->s->rows[r].actions[i];
@@ -542,16 +541,13 @@ static int check_enough(const struct row_check *c)
 
 static int check_all(struct row_check *c)
 {
-    c->done = calloc(c->cells.n_cells + 1, sizeof *c->done);
-    c->away = calloc(c->cells.n_cells + 1, sizeof *c->away);
-    c->moved = calloc(c->cells.n_links + 1, sizeof *c->moved);
-    c->copy = calloc(c->cells.n_microbatches, sizeof *c->copy);
-    c->gradients = calloc((size_t)c->g->n_stages, sizeof *c->gradients);
-    c->reduced = calloc((size_t)c->g->n_stages, sizeof *c->reduced);
-    c->sharding = calloc((size_t)c->g->n_stages, sizeof *c->sharding);
-    if (!c->done || !c->away || !c->moved || !c->copy || !c->gradients ||
-        !c->reduced || !c->sharding)
-        return pp_fail(c->err, PP_EXIT_SYSTEM, "out of memory");
+    c->done = pp_calloc(c->cells.n_cells + 1, sizeof *c->done);
+    c->away = pp_calloc(c->cells.n_cells + 1, sizeof *c->away);
+    c->moved = pp_calloc(c->cells.n_links + 1, sizeof *c->moved);
+    c->copy = pp_calloc(c->cells.n_microbatches, sizeof *c->copy);
+    c->gradients = pp_calloc((size_t)c->g->n_stages, sizeof *c->gradients);
+    c->reduced = pp_calloc((size_t)c->g->n_stages, sizeof *c->reduced);
+    c->sharding = pp_calloc((size_t)c->g->n_stages, sizeof *c->sharding);
     pp_copies_of(c->s, c->copy);
     for (int r = 0; r < c->g->n_rows; r++)
         if (check_row(c, r))
@@ -571,8 +567,7 @@ static int check_rows(const struct pp_schedule *s, bool lowered,
                           .err = err};
     if (s->n_microbatches < 1)
         return pp_fail(err, PP_EXIT_NO, "there are no microbatches");
-    if (pp_cells_init(&c.cells, s, err))
-        return -1;
+    pp_cells_init(&c.cells, s);
     int rc = check_enough(&c) || check_all(&c) ? -1 : 0;
     free(c.done);
     free(c.away);

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "schedule/check/check_parts.h"
 #include "schedule/ir/play.h"
 
@@ -199,18 +200,12 @@ static void print_waits(struct cycle_search *s, char *text, size_t bytes)
  * rank 1 waits in ...". Each wait is of the first action of a stream that did
  * not happen. The cycle is a shortest one unless the search stopped early.
  * Counts the waits that do not fit: "; and 3 more". */
-static int print_cycle(const struct pp_events *e, char *text, size_t bytes,
-                       struct pp_err *err)
+static void print_cycle(const struct pp_events *e, char *text, size_t bytes)
 {
     struct cycle_search s = {.e = e};
     size_t n = e->n + 1;
-    uint32_t *all = calloc(n, 7 * sizeof *all);
-    s.head = calloc(e->n_streams, sizeof *s.head);
-    if (!all || !s.head) {
-        free(all);
-        free(s.head);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    uint32_t *all = pp_calloc(n, 7 * sizeof *all);
+    s.head = pp_calloc(e->n_streams, sizeof *s.head);
     s.seen = all;
     s.from = all + n;
     s.on = all + 2 * n;
@@ -227,7 +222,6 @@ static int print_cycle(const struct pp_events *e, char *text, size_t bytes,
     print_waits(&s, text, bytes);
     free(all);
     free(s.head);
-    return 0;
 }
 
 const struct pp_semantics pp_semantics[PP_N_SEMANTICS] = {
@@ -394,8 +388,7 @@ static int fail_deadlock(struct cure *c, const struct pp_semantics *m)
     else
         snprintf(place, sizeof place, "under '%s' at depth %d", m->name,
                  c->stuck);
-    if (print_cycle(c->e, circle, sizeof circle, c->err))
-        return -1;
+    print_cycle(c->e, circle, sizeof circle);
     if (m->buffered)
         snprintf(cure, sizeof cure, "no depth would do");
     else if (print_cure(c, cure, sizeof cure))
@@ -416,9 +409,8 @@ int pp_check_deadlock(const struct pp_schedule *s, const struct pp_semantics *m,
         return -1;
     if (pp_events_init(&events, s, &fifo, (enum pp_streams)m->streams, err))
         goto out;
-    c.depth = calloc(fifo.channels.n + 1, sizeof *c.depth);
-    rc = c.depth ? run_all(&c, c.stuck)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    c.depth = pp_calloc(fifo.channels.n + 1, sizeof *c.depth);
+    rc = run_all(&c, c.stuck);
     if (rc == PP_AGAIN)
         rc = fail_deadlock(&c, m);
     free(c.depth);

@@ -150,7 +150,10 @@ static int build_graph(struct pp_events *e, struct pp_err *err)
                        (int32_t)(stream == PP_NO_STREAM ? alone++ : stream), 0);
             pp_events_waits(e, r, e->base[r] + i, add_edge, &g);
         }
-    return g.rc ? -1 : pp_ops_link(&e->ops, false, err);
+    if (g.rc)
+        return -1;
+    pp_ops_link(&e->ops, false);
+    return 0;
 }
 
 int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
@@ -158,8 +161,9 @@ int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
     e->depth = depth;
     pp_paths_finish(&e->paths);
     pp_ops_finish(&e->ops);
-    if (build_graph(e, err) || pp_paths_init(&e->paths, &e->ops, err))
+    if (build_graph(e, err))
         return -1;
+    pp_paths_init(&e->paths, &e->ops);
     return pp_paths_heads(&e->paths, NULL) ? 0 : PP_AGAIN;
 }
 
@@ -168,9 +172,7 @@ int pp_events_run(struct pp_events *e, const int *depth, struct pp_err *err)
 static int number_actions(struct pp_events *e, struct pp_err *err)
 {
     const struct pp_schedule *s = e->schedule;
-    e->base = calloc((size_t)s->graph->n_rows + 1, sizeof *e->base);
-    if (!e->base)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    e->base = pp_calloc((size_t)s->graph->n_rows + 1, sizeof *e->base);
     for (int r = 0; r < s->graph->n_rows; r++)
         e->base[r + 1] = e->base[r] + s->rows[r].n;
     e->n = e->base[s->graph->n_rows];
@@ -179,37 +181,27 @@ static int number_actions(struct pp_events *e, struct pp_err *err)
     return 0;
 }
 
-static int index_messages(struct pp_events *e, struct pp_err *err)
+static void index_messages(struct pp_events *e)
 {
     const struct pp_fifo *f = e->fifo;
-    e->index = pp_calloc(e->n, sizeof *e->index, err);
-    e->channel =
-        pp_calloc(f->send.first[f->channels.n], sizeof *e->channel, err);
-    if (!e->index || !e->channel)
-        return -1;
+    e->index = pp_calloc(e->n, sizeof *e->index);
+    e->channel = pp_calloc(f->send.first[f->channels.n], sizeof *e->channel);
     for (size_t ch = 0; ch < f->channels.n; ch++)
         for (size_t at = f->send.first[ch]; at < f->send.first[ch + 1]; at++) {
             e->channel[at] = (uint32_t)ch;
             e->index[action_number(e, true, at)] = at;
             e->index[action_number(e, false, at)] = at;
         }
-    return 0;
 }
 
-static int index_cells(struct pp_events *e, struct pp_err *err)
+static void index_cells(struct pp_events *e)
 {
     const struct pp_schedule *s = e->schedule;
-    size_t n_made, n_received;
     if (e->streams == PP_STREAM_PROGRAM)
-        return 0;
-    if (pp_cells_init(&e->cells, s, err) ||
-        pp_mul(e->cells.n_cells, 2, &n_made, err) ||
-        pp_mul(e->cells.n_links, 2, &n_received, err))
-        return -1;
-    e->made = calloc(n_made + 1, sizeof *e->made);
-    e->received = calloc(n_received + 1, sizeof *e->received);
-    if (!e->made || !e->received)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        return;
+    pp_cells_init(&e->cells, s);
+    e->made = pp_calloc(e->cells.n_cells, 2 * sizeof *e->made);
+    e->received = pp_calloc(e->cells.n_links, 2 * sizeof *e->received);
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
@@ -219,18 +211,13 @@ static int index_cells(struct pp_events *e, struct pp_err *err)
             else if (pp_is_recv(a.op))
                 e->received[received_at(e, a.stage, a.peer, a.op, a)] = x;
         }
-    return 0;
 }
 
-static int find_before(struct pp_events *e, struct pp_err *err)
+static void find_before(struct pp_events *e)
 {
     const struct pp_schedule *s = e->schedule;
-    uint32_t *last = pp_calloc(e->n_streams, sizeof *last, err);
-    e->before = pp_calloc(e->n, sizeof *e->before, err);
-    if (!last || !e->before) {
-        free(last);
-        return -1;
-    }
+    uint32_t *last = pp_calloc(e->n_streams, sizeof *last);
+    e->before = pp_calloc(e->n, sizeof *e->before);
     memset(last, 0xff, e->n_streams * sizeof *last);
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
@@ -242,7 +229,6 @@ static int find_before(struct pp_events *e, struct pp_err *err)
             last[stream] = (uint32_t)(e->base[r] + i);
         }
     free(last);
-    return 0;
 }
 
 int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
@@ -253,11 +239,13 @@ int pp_events_init(struct pp_events *e, const struct pp_schedule *s,
     e->n_streams = (size_t)s->graph->n_rows + 2 * f->channels.n;
     if (e->n_streams < 2 * (size_t)s->graph->n_rows)
         e->n_streams = 2 * (size_t)s->graph->n_rows;
-    if (number_actions(e, err) || index_messages(e, err) ||
-        index_cells(e, err) || find_before(e, err)) {
+    if (number_actions(e, err)) {
         pp_events_finish(e);
         return -1;
     }
+    index_messages(e);
+    index_cells(e);
+    find_before(e);
     return 0;
 }
 

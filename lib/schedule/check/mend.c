@@ -291,12 +291,13 @@ int pp_mend_find(const struct pp_schedule *s, bool messages,
 {
     struct mending m = {.messages = messages, .err = err};
     struct pp_action unused = {.op = PP_IDLE};
-    int rc = pp_schedule_copy(s, &m.schedule, err);
+    pp_schedule_copy(s, &m.schedule);
+    int rc = 0;
     *n = 0;
-    for (int r = 0; r < s->graph->n_rows && !rc; r++) {
+    for (int r = 0; r < s->graph->n_rows; r++) {
         m.n_actions += s->rows[r].n;
-        for (int k = 0; k < PP_MOST_EDITS && !rc; k++)
-            rc = pp_schedule_add(&m.schedule, r, unused, err);
+        for (int k = 0; k < PP_MOST_EDITS; k++)
+            pp_schedule_add(&m.schedule, r, unused);
         m.schedule.rows[r].n = s->rows[r].n;
     }
     m.least.faults = 1;

@@ -23,14 +23,12 @@ static int run_rows(struct run *x, bool messages, size_t *done, bool *ends,
     const struct pp_schedule *s = x->schedule;
     struct pp_ops ops = {0};
     struct pp_paths p = {0};
-    int rc =
-        pp_fifo_init(&x->fifo, s, true, err) ||
-                pp_ops_of_schedule(&ops, s, NULL,
-                                   messages ? PP_OPS_STRICT : PP_OPS_INPUTS,
-                                   &x->fifo, s->channel_depth, false, err) ||
-                pp_paths_init(&p, &ops, err)
-            ? -1
-            : 0;
+    pp_fifo_init(&x->fifo, s, true);
+    int rc = pp_ops_of_schedule(&ops, s, NULL,
+                                messages ? PP_OPS_STRICT : PP_OPS_INPUTS,
+                                &x->fifo, s->channel_depth, false, err);
+    if (!rc)
+        pp_paths_init(&p, &ops);
     *ends = !rc && pp_paths_heads(&p, NULL);
     for (int r = 0; r < s->graph->n_rows && !rc; r++)
         done[r] = (size_t)(p.at[r] - ops.first_order[r]);
@@ -133,14 +131,12 @@ int pp_stuck_find(const struct pp_schedule *s, bool messages,
                   struct pp_stuck *k, struct pp_err *err)
 {
     size_t n = (size_t)s->graph->n_rows;
-    size_t *met = pp_calloc(n, sizeof *met, err);
+    size_t *met = pp_calloc(n, sizeof *met);
     struct run x = {.schedule = s};
     bool ends = false;
-    *k = (struct pp_stuck){.done = pp_calloc(n, sizeof *k->done, err),
-                           .circle = pp_calloc(n, sizeof *k->circle, err)};
-    int rc = met && k->done && k->circle
-                 ? run_rows(&x, messages, k->done, &ends, err)
-                 : -1;
+    *k = (struct pp_stuck){.done = pp_calloc(n, sizeof *k->done),
+                           .circle = pp_calloc(n, sizeof *k->circle)};
+    int rc = run_rows(&x, messages, k->done, &ends, err);
     x.done = k->done;
     if (!rc && !ends)
         follow(&x, k, met);

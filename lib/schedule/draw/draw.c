@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "schedule/draw/picture.h"
 #include "schedule/memory/memory.h"
 
@@ -399,15 +400,9 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
         p.draw.names = NULL; /* they leave too little to the picture */
         p.row_columns = widest_name(&p);
     }
-    p.chunk = pp_chunks(s->graph, &p.n_chunks, err);
-    if (!p.chunk)
-        goto out;
+    p.chunk = pp_chunks(s->graph, &p.n_chunks);
     fit(&p);
-    list = calloc((size_t)p.columns + 1, sizeof *list);
-    if (!list) {
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    list = pp_calloc((size_t)p.columns + 1, sizeof *list);
     draw_axis(&p);
     for (int r = 0; r < sim->n_rows; r++) {
         draw_row(&p, sim, r, list);
@@ -417,7 +412,6 @@ int pp_draw(FILE *f, const struct pp_schedule *s, const struct pp_sim *sim,
     draw_legend(&p);
     if (!d->plan)
         draw_figures(&p);
-out:
     free(list);
     free(p.chunk);
     return err->code == PP_EXIT_OK ? 0 : -1;

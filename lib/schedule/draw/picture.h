@@ -9,8 +9,7 @@
 #include "schedule/ir/graph.h"
 
 /* Returns, per stage, its place among its rank's stages. Sets *most to the
- * largest number of stages on one rank. The caller frees the array. NULL with
- * *err filled on failure. */
-int *pp_chunks(const struct pp_graph *g, int *most, struct pp_err *err);
+ * largest number of stages on one rank. The caller frees the array. */
+int *pp_chunks(const struct pp_graph *g, int *most);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/draw/picture.h"
 #include "schedule/draw/svg_row.h"
@@ -122,23 +123,17 @@ static void measure_memory(struct page *g)
              "memory, up to %s", text);
 }
 
-static int find_chunks(struct page *g, struct pp_err *err)
+static void find_chunks(struct page *g)
 {
-    g->chunks = calloc((size_t)g->n_panels, sizeof *g->chunks);
-    g->n_chunks = calloc((size_t)g->n_panels, sizeof *g->n_chunks);
-    if (!g->chunks || !g->n_chunks)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    g->chunks = pp_calloc((size_t)g->n_panels, sizeof *g->chunks);
+    g->n_chunks = pp_calloc((size_t)g->n_panels, sizeof *g->n_chunks);
     for (int i = 0; i < g->n_panels; i++) {
-        g->chunks[i] =
-            pp_chunks(g->panels[i].schedule->graph, &g->n_chunks[i], err);
-        if (!g->chunks[i])
-            return -1;
+        g->chunks[i] = pp_chunks(g->panels[i].schedule->graph, &g->n_chunks[i]);
         if (g->n_chunks[i] > g->legend.n_chunks)
             g->legend.n_chunks = g->n_chunks[i];
     }
     g->legend.n_shades =
         g->legend.n_chunks < PP_SVG_SHADES ? g->legend.n_chunks : PP_SVG_SHADES;
-    return 0;
 }
 
 /* --- sizes --- */
@@ -409,21 +404,19 @@ int pp_svg(FILE *f, const struct pp_svg_panel *panels, int n_panels,
     if (g.makespan <= 0)
         return pp_fail(err, PP_EXIT_INPUT,
                        "no action takes time, so there is nothing to draw");
-    int rc = find_chunks(&g, err);
-    if (!rc) {
-        g.rows.f = f;
-        g.rows.titles = g.n_compute <= MANY_TITLES;
-        g.legend.messages = g.n_messages > 0 && g.n_messages <= MANY_MESSAGES;
-        measure_memory(&g);
-        fit_names(&g);
-        fit_height(&g);
-        fit_width(&g);
-        g.rows.n_shades = g.legend.n_shades;
-        print_page(&g);
-    }
+    find_chunks(&g);
+    g.rows.f = f;
+    g.rows.titles = g.n_compute <= MANY_TITLES;
+    g.legend.messages = g.n_messages > 0 && g.n_messages <= MANY_MESSAGES;
+    measure_memory(&g);
+    fit_names(&g);
+    fit_height(&g);
+    fit_width(&g);
+    g.rows.n_shades = g.legend.n_shades;
+    print_page(&g);
     for (int i = 0; i < n_panels && g.chunks; i++)
         free(g.chunks[i]);
     free(g.chunks);
     free(g.n_chunks);
-    return rc;
+    return 0;
 }

@@ -8,6 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/json_writer.h"
 #include "base/num.h"
 
@@ -225,23 +226,11 @@ static void print_part(struct pp_trace_writer *w, const struct pp_trace_part *p)
 
 /* --- channels --- */
 
-static int add_track(struct pp_trace_writer *w, struct track t,
-                     struct pp_err *err)
+static void add_track(struct pp_trace_writer *w, struct track t)
 {
     if (w->n == w->capacity) {
-        size_t capacity = w->capacity ? 2 * w->capacity : 64, bytes, links;
-        if (pp_mul(capacity, sizeof *w->tracks, &bytes, err) ||
-            pp_mul(capacity, sizeof *w->next, &links, err))
-            return -1;
-        struct track *tracks = realloc(w->tracks, bytes);
-        if (tracks)
-            w->tracks = tracks;
-        size_t *next = realloc(w->next, links);
-        if (next)
-            w->next = next;
-        if (!tracks || !next)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        w->capacity = capacity;
+        pp_array_reserve(&w->tracks, &w->capacity, w->n + 1, sizeof *w->tracks);
+        w->next = pp_realloc(w->next, w->capacity, sizeof *w->next);
     }
     char name[80], number[24] = "";
     t.thread = w->threads[t.row]++;
@@ -255,13 +244,12 @@ static int add_track(struct pp_trace_writer *w, struct track t,
     w->next[w->n] = w->first[t.row];
     w->first[t.row] = w->n;
     w->tracks[w->n++] = t;
-    return 0;
 }
 
 /* Returns the first track of its kind that is free at `from`, or a new one, and
- * marks it as taken until `to`. NULL with *err filled on failure. */
+ * marks it as taken until `to`. */
 static struct track *take_track(struct pp_trace_writer *w, struct track t,
-                                int64_t from, int64_t to, struct pp_err *err)
+                                int64_t from, int64_t to)
 {
     struct track *found = NULL;
     for (size_t i = w->first[t.row]; i != SIZE_MAX; i = w->next[i]) {
@@ -273,8 +261,7 @@ static struct track *take_track(struct pp_trace_writer *w, struct track t,
             found = k;
     }
     if (!found) {
-        if (add_track(w, t, err))
-            return NULL;
+        add_track(w, t);
         found = &w->tracks[w->n - 1];
     }
     found->end = to;
@@ -298,8 +285,8 @@ static void arrow(struct pp_trace_writer *w, bool begins, size_t id, int row,
     pp_json_end(j);
 }
 
-static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
-                         size_t id, struct pp_err *err)
+static void print_message(struct pp_trace_writer *w, const struct pp_message *m,
+                          size_t id)
 {
     const struct pp_span *recv = &w->t->rows[m->to].spans[m->recv];
     const struct pp_span *made = &w->t->rows[m->from].spans[m->producer];
@@ -308,18 +295,13 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
     /* The clocks of two ranks may differ by more than a message takes. */
     int64_t from = ns(w, m->leaves);
     int64_t to = ns(w, m->arrives > m->leaves ? m->arrives : m->leaves);
-    struct track *k =
-        take_track(w, (struct track){m->from, m->to, backward, false, 0, 0, 0},
-                   from, to, err);
-    if (!k)
-        return -1;
+    struct track *k = take_track(
+        w, (struct track){m->from, m->to, backward, false, 0, 0, 0}, from, to);
     slice(w, m->action, m->from, k->thread, from, to);
     from = ns(w, m->waits);
     to = ns(w, m->arrives > m->waits ? m->arrives : m->waits);
     k = take_track(w, (struct track){m->to, m->from, backward, true, 0, 0, 0},
-                   from, to, err);
-    if (!k)
-        return -1;
+                   from, to);
     slice(w, recv->action, m->to, k->thread, from, to);
     /* A slice without length holds no arrow. */
     if (ns(w, made->start) < ns(w, made->end) &&
@@ -327,7 +309,6 @@ static int print_message(struct pp_trace_writer *w, const struct pp_message *m,
         arrow(w, true, id, m->from, m->producer);
         arrow(w, false, id, m->to, m->consumer);
     }
-    return 0;
 }
 
 /* Writes a counter. Perfetto shows both its name and its unit. */
@@ -375,10 +356,8 @@ static void print_head(struct pp_trace_writer *w)
     pp_json_array(j, "traceEvents", PP_JSON_BROKEN);
 }
 
-int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
-                 struct pp_err *err)
+void pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t)
 {
-    int rc = 0;
     w->t = t;
     for (int r = 0; r < t->schedule->graph->n_rows; r++) {
         print_row(w, r);
@@ -389,34 +368,28 @@ int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
     }
     for (size_t i = 0; i < t->n_parts; i++)
         print_part(w, &t->parts[i]);
-    for (size_t i = 0; i < t->messages->n && !rc; i++)
-        rc = print_message(w, &t->messages->at[i], w->n_messages + i + 1, err);
+    for (size_t i = 0; i < t->messages->n; i++)
+        print_message(w, &t->messages->at[i], w->n_messages + i + 1);
     w->n_messages += t->messages->n;
-    return rc;
 }
 
-int pp_trace_open(struct pp_trace_writer **out, FILE *f,
-                  const struct pp_trace *first, struct pp_err *err)
+void pp_trace_open(struct pp_trace_writer **out, FILE *f,
+                   const struct pp_trace *first)
 {
     int n = first->schedule->graph->n_rows;
-    struct pp_trace_writer *w = *out = calloc(1, sizeof *w);
-    if (w) {
-        *w = (struct pp_trace_writer){.json = {.f = f, .compact = true},
-                                      .t = first};
-        w->threads = calloc((size_t)n, sizeof *w->threads);
-        w->beside = calloc((size_t)n, sizeof *w->beside);
-        w->copies = calloc((size_t)n, sizeof *w->copies);
-        w->first = calloc((size_t)n, sizeof *w->first);
-    }
-    if (!w || !w->threads || !w->beside || !w->copies || !w->first)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_trace_writer *w = *out = pp_calloc(1, sizeof *w);
+    *w =
+        (struct pp_trace_writer){.json = {.f = f, .compact = true}, .t = first};
+    w->threads = pp_calloc((size_t)n, sizeof *w->threads);
+    w->beside = pp_calloc((size_t)n, sizeof *w->beside);
+    w->copies = pp_calloc((size_t)n, sizeof *w->copies);
+    w->first = pp_calloc((size_t)n, sizeof *w->first);
     for (int r = 0; r < n; r++) {
         w->threads[r] = THREAD_STEP + (first->parts != NULL);
         w->first[r] = SIZE_MAX;
     }
     print_head(w);
     print_tracks(w);
-    return 0;
 }
 
 void pp_trace_close(struct pp_trace_writer *w)
@@ -435,12 +408,10 @@ void pp_trace_close(struct pp_trace_writer *w)
     free(w);
 }
 
-int pp_trace_print(FILE *f, const struct pp_trace *t, struct pp_err *err)
+void pp_trace_print(FILE *f, const struct pp_trace *t)
 {
     struct pp_trace_writer *w = NULL;
-    int rc = pp_trace_open(&w, f, t, err);
-    if (!rc)
-        rc = pp_trace_add(w, t, err);
+    pp_trace_open(&w, f, t);
+    pp_trace_add(w, t);
     pp_trace_close(w);
-    return rc;
 }

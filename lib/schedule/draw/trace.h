@@ -54,15 +54,13 @@ double pp_trace_ns(double longest, double wish);
 
 /* Writes the JSON text, one event a line. Stream errors are the caller's to
  * check. */
-int pp_trace_print(FILE *f, const struct pp_trace *t,
-                   struct pp_err *err) PP_MUST_USE;
+void pp_trace_print(FILE *f, const struct pp_trace *t);
 
 /* Write several passes of one schedule, in the units of the first. Either all
  * have parts or none. pp_trace_close must be called in any case. */
-int pp_trace_open(struct pp_trace_writer **w, FILE *f,
-                  const struct pp_trace *first, struct pp_err *err) PP_MUST_USE;
-int pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_trace_open(struct pp_trace_writer **w, FILE *f,
+                   const struct pp_trace *first);
+void pp_trace_add(struct pp_trace_writer *w, const struct pp_trace *t);
 
 /* Ends the text and frees; accepts NULL. */
 void pp_trace_close(struct pp_trace_writer *w);

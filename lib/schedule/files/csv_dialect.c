@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 static const char prefix[] = "WAIT_";
 enum { PREFIX = sizeof prefix - 1 };
 
@@ -39,14 +41,7 @@ int pp_csv_add_wait(struct pp_csv_waits *w, const char *text, size_t n,
         !(pp_is_send(wait.of.op) || wait.of.op == PP_REDUCE_GRAD))
         return pp_fail(err, PP_EXIT_INPUT, "'%.*s' is not an action",
                        n > 60 ? 60 : (int)n, text);
-    if (w->n == w->capacity) {
-        size_t more = w->capacity ? 2 * w->capacity : 64;
-        struct pp_csv_wait *list = realloc(w->list, more * sizeof *list);
-        if (!list)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        w->list = list;
-        w->capacity = more;
-    }
+    pp_array_reserve(&w->list, &w->capacity, w->n + 1, sizeof *w->list);
     w->list[w->n++] = wait;
     return 0;
 }
@@ -100,10 +95,8 @@ static int fail_wait(const struct pp_csv_wait *w, const char *why,
 int pp_csv_check_waits(struct pp_csv_waits *w, const struct pp_row *list,
                        struct pp_err *err)
 {
-    struct pp_csv_wait *begun = calloc(list->n + 1, sizeof *begun);
+    struct pp_csv_wait *begun = pp_calloc(list->n + 1, sizeof *begun);
     int rc = 0;
-    if (!begun)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     size_t n = list_begun(list, begun), at = 0;
     if (w->n > 0)
         qsort(w->list, w->n, sizeof *w->list, compare_waits);

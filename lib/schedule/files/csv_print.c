@@ -3,6 +3,7 @@
  * added here, not in the schedule, as pprun does not need them. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/files/csv.h"
 
 struct printing {
@@ -183,13 +184,11 @@ int pp_csv_print(FILE *f, const struct pp_schedule *s, enum pp_csv_form form,
                          .form = form,
                          .add_sharding =
                              form != PP_CSV_COMPUTE && !has_sharding(s),
-                         .left = calloc(n, sizeof *p.left),
-                         .done = calloc(n, sizeof *p.done)};
-    int rc =
-        p.left && p.done ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < s->graph->n_rows && !rc; r++)
+                         .left = pp_calloc(n, sizeof *p.left),
+                         .done = pp_calloc(n, sizeof *p.done)};
+    for (int r = 0; r < s->graph->n_rows; r++)
         print_row(&p, &s->rows[r]);
     free(p.left);
     free(p.done);
-    return rc;
+    return 0;
 }

@@ -83,13 +83,12 @@ static int read_cells(struct pp_import *c, const struct pp_import_options *o,
 
 /* A cell has one action or two, and two syncs may follow them, which have no
  * place. */
-static int add_places(struct pp_import *c, int row, const char *text, size_t n,
-                      struct pp_err *err)
+static void add_places(struct pp_import *c, int row, const char *text, size_t n)
 {
     size_t cells = 1;
     for (size_t i = 0; i < n; i++)
         cells += text[i] == ',';
-    return pp_import_add_places(c, row, 2 * cells + 2, err);
+    pp_import_add_places(c, row, 2 * cells + 2);
 }
 
 static int read_row(struct pp_import *c, const struct pp_import_options *o,
@@ -98,8 +97,8 @@ static int read_row(struct pp_import *c, const struct pp_import_options *o,
 {
     struct pp_csv_waits waits = {0};
     size_t known = o->faults ? o->faults->n : 0;
-    int rc = add_places(c, row, text, n, err) ||
-             read_cells(c, o, row, text, n, &waits, hole, err);
+    add_places(c, row, text, n);
+    int rc = read_cells(c, o, row, text, n, &waits, hole, err);
     const struct pp_row *list = &c->schedule.rows[row];
     bool all = !o->faults || o->faults->n == known; /* cells were read */
     if (!rc && all && pp_csv_check_waits(&waits, list, err))

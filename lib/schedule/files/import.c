@@ -6,6 +6,8 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
+
 int pp_import_begin(struct pp_import *c, const char *kind, size_t n_rows,
                     const struct pp_import_options *o, struct pp_err *err)
 {
@@ -22,21 +24,17 @@ int pp_import_begin(struct pp_import *c, const char *kind, size_t n_rows,
                        n_rows, o->on ? "the manifest has" : "there are",
                        o->n_rows);
     c->graph.n_rows = (int)n_rows;
-    return pp_schedule_init(&c->schedule, &c->graph, kind, o->n_microbatches,
-                            err);
+    pp_schedule_init(&c->schedule, &c->graph, kind, o->n_microbatches);
+    return 0;
 }
 
-int pp_import_add_places(struct pp_import *c, int row, size_t n,
-                         struct pp_err *err)
+void pp_import_add_places(struct pp_import *c, int row, size_t n)
 {
     size_t rows = (size_t)c->graph.n_rows;
     if (!c->places)
         c->places = pp_arena_alloc(&c->arena, rows, sizeof *c->places);
     if (c->places)
         c->places[row] = pp_arena_alloc(&c->arena, n, sizeof **c->places);
-    return c->places && c->places[row]
-               ? 0
-               : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Finds the rank of every stage, -1 if no compute action names it. *n_stages is
@@ -46,8 +44,6 @@ static int find_owners(struct pp_import *c, int **owners, int *n_stages,
 {
     size_t most = pp_schedule_n_compute(&c->schedule);
     int *row_of = pp_arena_alloc(&c->arena, most, sizeof *row_of);
-    if (!row_of)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < most; i++)
         row_of[i] = -1;
     *n_stages = 0;
@@ -95,8 +91,6 @@ static int make_graph(struct pp_import *c, struct pp_err *err)
     struct pp_stage_node *nodes =
         pp_arena_alloc(&c->arena, (size_t)n, sizeof *nodes);
     int *inputs = pp_arena_alloc(&c->arena, (size_t)n, sizeof *inputs);
-    if (!nodes || !inputs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     int copies = c->graph.n_copies ? c->graph.n_copies : 1;
     for (int s = 0; s < n; s++) {
         bool first = s == 0 || (s % (n / copies) == 0 && n % copies == 0);
@@ -113,13 +107,11 @@ static int make_graph(struct pp_import *c, struct pp_err *err)
 
 /* Returns the largest number of forwards of a stage, or the largest microbatch
  * number plus one if that is less, so that a single wrong number is found. */
-static int count_microbatches(const struct pp_schedule *s, struct pp_err *err)
+static int count_microbatches(const struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
-    int *forwards = calloc((size_t)g->n_stages, sizeof *forwards);
+    int *forwards = pp_calloc((size_t)g->n_stages, sizeof *forwards);
     int most = 0, last = 0;
-    if (!forwards)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
@@ -141,7 +133,7 @@ int pp_import_complete(struct pp_import *c, const struct pp_import_options *o,
     c->schedule.graph = o->on ? o->on : &c->graph;
     pp_schedule_imply_peers(&c->schedule);
     if (c->schedule.n_microbatches == 0)
-        c->schedule.n_microbatches = count_microbatches(&c->schedule, err);
+        c->schedule.n_microbatches = count_microbatches(&c->schedule);
     return c->schedule.n_microbatches < 0 ? -1 : 0;
 }
 

@@ -58,8 +58,7 @@ int pp_import_begin(struct pp_import *c, const char *kind, size_t n_rows,
                     struct pp_err *err) PP_MUST_USE;
 
 /* Makes room for the places of n actions of a row. */
-int pp_import_add_places(struct pp_import *c, int row, size_t n,
-                         struct pp_err *err) PP_MUST_USE;
+void pp_import_add_places(struct pp_import *c, int row, size_t n);
 
 /* Makes the graph, a chain for each of graph.n_copies, unless one was given,
  * fills the peers of messages and counts slices and microbatches. */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+#include "base/vec.h"
 #include "schedule/files/import.h"
 
 /* A number of the text, and the list that it is in. */
@@ -17,7 +19,7 @@ struct number {
 };
 
 struct numbers {
-    struct number *at;
+    struct number *items;
     size_t n, capacity;
     size_t n_lists; /* with a number in them */
 };
@@ -31,20 +33,6 @@ bool pp_is_orders(const char *text, size_t n)
             return false;
     }
     return digits;
-}
-
-static int add_number(struct numbers *all, struct number x, struct pp_err *err)
-{
-    if (all->n == all->capacity) {
-        size_t more = all->capacity ? 2 * all->capacity : 256;
-        struct number *at = realloc(all->at, more * sizeof *at);
-        if (!at)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        all->at = at;
-        all->capacity = more;
-    }
-    all->at[all->n++] = x;
-    return 0;
 }
 
 /* A file that is being read. */
@@ -92,9 +80,9 @@ static int read_numbers(struct orders *r, const char *text, size_t n)
     for (const char *s = text; s < end;) {
         if (*s == '-' || (*s >= '0' && *s <= '9')) {
             x.place.column = (size_t)(s - line) + 1;
-            if (read_number(r, &s, end, &x) ||
-                add_number(&r->numbers, x, r->err))
+            if (read_number(r, &s, end, &x))
                 return -1;
+            PP_VEC_PUSH(&r->numbers, x);
             any = true;
             continue;
         }
@@ -124,7 +112,8 @@ static int add_action(struct pp_import *c, int row, int64_t chunk,
                           .microbatch = (int32_t)microbatch,
                           .peer = -1,
                           .op = (uint8_t)op};
-    return pp_schedule_add(&c->schedule, row, a, err);
+    pp_schedule_add(&c->schedule, row, a);
+    return 0;
 }
 
 /* Reads n numbers as the order of a rank. */
@@ -140,9 +129,9 @@ static int read_order(struct orders *r, struct pp_import *c, int row,
                        "rank %d: chunk %lld is too large for %zu entries", row,
                        (long long)most - 1, n);
     /* By chunk: forwards and backwards so far. */
-    int64_t(*passed)[2] = calloc((size_t)most + 1, sizeof *passed);
-    int rc = passed ? pp_import_add_places(c, row, n, err)
-                    : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int64_t(*passed)[2] = pp_calloc((size_t)most + 1, sizeof *passed);
+    pp_import_add_places(c, row, n);
+    int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         int64_t chunk = llabs(at[i].value) - 1;
         bool back = at[i].value < 0;
@@ -165,9 +154,10 @@ static int read_orders(struct orders *r, struct pp_import *c)
     const struct numbers *all = &r->numbers;
     size_t from = 0, to;
     for (int row = 0; row < c->graph.n_rows; row++, from = to) {
-        for (to = from; to < all->n && all->at[to].list == all->at[from].list;)
+        for (to = from;
+             to < all->n && all->items[to].list == all->items[from].list;)
             to++;
-        if (read_order(r, c, row, all->at + from, to - from))
+        if (read_order(r, c, row, all->items + from, to - from))
             return -1;
     }
     return 0;
@@ -185,14 +175,14 @@ struct table {
 static int read_table(struct orders *r, struct table *t)
 {
     const struct numbers *all = &r->numbers;
-    *t = (struct table){.at = all->at, .n = all->n / 2};
+    *t = (struct table){.at = all->items, .n = all->n / 2};
     if (all->n % 2)
         return pp_fail(r->err, PP_EXIT_INPUT,
                        "the table has %zu numbers, which are no pairs "
                        "(microbatch, chunk)",
                        all->n);
     for (size_t i = 0; i < t->n; i++) {
-        const struct number *pair = &all->at[2 * i];
+        const struct number *pair = &all->items[2 * i];
         if (pair[0].value < 0 || pair[1].value < 0) {
             pp_fail(r->err, PP_EXIT_INPUT,
                     "(%lld, %lld) is not (microbatch, chunk)",
@@ -227,8 +217,7 @@ static int run_table(struct pp_import *c, const struct table *t,
                             ? later
                             : 2 * later + (size_t)(t->n_chunks - 1) * t->group;
         size_t f = 0;
-        if (pp_import_add_places(c, row, 2 * t->n, err))
-            return -1;
+        pp_import_add_places(c, row, 2 * t->n);
         while (f < t->n && f < warmup)
             if (add_entry(c, t, row, f++, false, err))
                 return -1;
@@ -266,7 +255,7 @@ int pp_orders_parse(const char *text, size_t n,
     struct orders r = {.options = o, .err = err};
     *c = (struct pp_import){0};
     int rc = parse(&r, text, n, c);
-    free(r.numbers.at);
+    free(r.numbers.items);
     if (!rc)
         return 0;
     pp_import_finish(c);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/ir/play.h"
 
@@ -67,24 +68,23 @@ int pp_deps(const struct pp_graph *g, struct pp_action a,
     return visit_outputs(g, a, visit, ctx);
 }
 
-int pp_transfers(const struct pp_graph *g, struct pp_action a,
-                 int (*visit)(void *ctx, struct pp_action send), void *ctx)
+void pp_transfers(const struct pp_graph *g, struct pp_action a,
+                  void (*visit)(void *ctx, struct pp_action send), void *ctx)
 {
     const struct pp_stage_node *n = &g->stages[a.stage];
     bool forward = a.op == PP_F;
     if (a.op == PP_W)
-        return 0;
-    int count = forward ? n->n_outputs : n->n_inputs, rc = 0;
-    for (int i = 0; i < count && !rc; i++) {
+        return;
+    int count = forward ? n->n_outputs : n->n_inputs;
+    for (int i = 0; i < count; i++) {
         struct pp_action send = a;
         send.peer = forward ? n->outputs[i] : n->inputs[i];
         send.op = forward ? PP_SEND_F : PP_SEND_B;
         send.overlap = 0;
         if (g->stages[send.peer].row != n->row &&
             (forward || pp_sends_gradient(g, send.peer)))
-            rc = visit(ctx, send);
+            visit(ctx, send);
     }
-    return rc;
 }
 
 enum { PART_F, PART_I, PART_W, N_PARTS };
@@ -99,25 +99,14 @@ static size_t *part_of(const struct pp_completion *c, int stage, int microbatch,
                       part];
 }
 
-int pp_completion_init(struct pp_completion *c, const struct pp_schedule *s,
-                       struct pp_err *err)
+void pp_completion_init(struct pp_completion *c, const struct pp_schedule *s)
 {
-    size_t n, bytes;
     *c = (struct pp_completion){0};
-    if (pp_cells_init(&c->cells, s, err))
-        return -1;
-    if (pp_mul(c->cells.n_cells, N_PARTS, &n, err) ||
-        pp_mul(n, sizeof *c->number, &bytes, err)) {
-        pp_completion_finish(c);
-        return -1;
-    }
-    c->number = malloc(bytes + 1);
-    if (!c->number) {
-        pp_completion_finish(c);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
-    memset(c->number, 0xff, bytes); /* every entry is PP_NOT_DONE */
-    return 0;
+    pp_cells_init(&c->cells, s);
+    const size_t bytes = N_PARTS * sizeof *c->number;
+    c->number = pp_realloc(NULL, c->cells.n_cells, bytes);
+    /* Every entry is PP_NOT_DONE. */
+    memset(c->number, 0xff, c->cells.n_cells * bytes);
 }
 
 void pp_completion_finish(struct pp_completion *c)

@@ -36,9 +36,9 @@ int pp_deps(const struct pp_graph *g, struct pp_action a,
             int (*visit)(void *ctx, struct pp_dep dep), void *ctx);
 
 /* Calls visit with every SEND that must follow compute action a: one for each
- * stage on another rank that waits for its result. Stops like pp_deps. */
-int pp_transfers(const struct pp_graph *g, struct pp_action a,
-                 int (*visit)(void *ctx, struct pp_action send), void *ctx);
+ * stage on another rank that waits for its result. */
+void pp_transfers(const struct pp_graph *g, struct pp_action a,
+                  void (*visit)(void *ctx, struct pp_action send), void *ctx);
 
 /* Returns the RECV that matches a SEND, or the SEND that matches a RECV. */
 static inline struct pp_action pp_other_end(struct pp_action a)
@@ -93,8 +93,7 @@ struct pp_completion {
 };
 
 /* Makes an empty record for the compute actions of s. */
-int pp_completion_init(struct pp_completion *c, const struct pp_schedule *s,
-                       struct pp_err *err) PP_MUST_USE;
+void pp_completion_init(struct pp_completion *c, const struct pp_schedule *s);
 
 /* Frees the record; accepts a zeroed struct. */
 void pp_completion_finish(struct pp_completion *c);

@@ -99,12 +99,10 @@ static double rank_of(double time, const double *at, size_t n)
 }
 
 /* Replaces every time by the number of smaller times. */
-static int rank_times(struct timing *t, size_t n, struct pp_err *err)
+static void rank_times(struct timing *t, size_t n)
 {
-    double *at = calloc(2 * n + 1, sizeof *at);
+    double *at = pp_calloc(2 * n + 1, sizeof *at);
     size_t k = 0;
-    if (!at)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++) {
         at[2 * i] = t[i].start;
         at[2 * i + 1] = t[i].end;
@@ -118,25 +116,19 @@ static int rank_times(struct timing *t, size_t n, struct pp_err *err)
         t[i].end = rank_of(t[i].end, at, k);
     }
     free(at);
-    return 0;
 }
 
 /* Sorts the events: a counting sort by time, then each instant by stage. */
-static int sort_events(const struct timing *t, size_t n,
-                       struct pp_event_order *o, struct pp_err *err)
+static void sort_events(const struct timing *t, size_t n,
+                        struct pp_event_order *o)
 {
     size_t n_keys = 2;
     for (size_t i = 0; i < n; i++)
         if (event_key(&t[i], true) + 2 > n_keys)
             n_keys = event_key(&t[i], true) + 2;
-    size_t *first = calloc(n_keys + 1, sizeof *first);
+    size_t *first = pp_calloc(n_keys + 1, sizeof *first);
     o->n = 2 * n;
-    o->events = calloc(o->n + 1, sizeof *o->events);
-    if (!first || !o->events) {
-        free(first);
-        free(o->events);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    o->events = pp_calloc(o->n + 1, sizeof *o->events);
     for (size_t i = 0; i < n; i++) {
         first[event_key(&t[i], false) + 1]++;
         first[event_key(&t[i], true) + 1]++;
@@ -153,7 +145,6 @@ static int sort_events(const struct timing *t, size_t n,
             qsort(o->events + begin, first[k] - begin, sizeof *o->events,
                   compare_events);
     free(first);
-    return 0;
 }
 
 /* Sets the least time of an action from the mean of all. */
@@ -187,17 +178,15 @@ static size_t list_timings(const struct pp_schedule *s,
     return n;
 }
 
-static int order_events(const struct pp_schedule *s, const struct pp_paths *p,
-                        bool units, struct pp_event_order *o,
-                        struct pp_err *err)
+static void order_events(const struct pp_schedule *s, const struct pp_paths *p,
+                         bool units, struct pp_event_order *o)
 {
-    struct timing *t = pp_calloc(pp_schedule_n_compute(s) + 1, sizeof *t, err);
-    if (!t)
-        return -1;
+    struct timing *t = pp_calloc(pp_schedule_n_compute(s) + 1, sizeof *t);
     size_t n = list_timings(s, p, t);
-    int rc = !units && rank_times(t, n, err) ? -1 : sort_events(t, n, o, err);
+    if (!units)
+        rank_times(t, n);
+    sort_events(t, n, o);
     free(t);
-    return rc;
 }
 
 int pp_event_order(const struct pp_schedule *s, const struct pp_costs *costs,
@@ -210,13 +199,13 @@ int pp_event_order(const struct pp_schedule *s, const struct pp_costs *costs,
     if (costs)
         set_least(&times, s);
     int rc =
-        pp_ops_of_schedule(&ops, s, &own, PP_OPS_INPUTS, NULL, 0, false, err) ||
-                pp_paths_init(&p, &ops, err)
-            ? -1
-            : 0;
+        pp_ops_of_schedule(&ops, s, &own, PP_OPS_INPUTS, NULL, 0, false, err);
     if (!rc)
-        rc = pp_paths_heads(&p, NULL) ? order_events(s, &p, !costs, o, err)
-                                      : fail_stuck(s, &p, err);
+        pp_paths_init(&p, &ops);
+    if (!rc && !pp_paths_heads(&p, NULL))
+        rc = fail_stuck(s, &p, err);
+    if (!rc)
+        order_events(s, &p, !costs, o);
     pp_paths_finish(&p);
     pp_ops_finish(&ops);
     return rc;

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
 int pp_placement_row(enum pp_placement placement, int n_rows, int stage)
@@ -29,8 +30,7 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                        "%d chunks do not work with placement both-ways, which "
                        "puts one stage of each copy on a rank",
                        n_chunks);
-    if (pp_mul((size_t)n_rows, (size_t)(n_chunks * n_copies), &n, err))
-        return -1;
+    n = (size_t)n_rows * (size_t)(n_chunks * n_copies);
     if (n > 1 << 24)
         return pp_fail(err, PP_EXIT_INPUT,
                        "%d ranks with %d chunks each are too many stages",
@@ -41,8 +41,6 @@ int pp_graph_chain(struct pp_arena *a, int n_rows, int n_chunks,
                            .tied = {-1, -1},
                            .n_copies = n_copies};
     int *inputs = pp_arena_alloc(a, n, sizeof *inputs);
-    if (!g->stages || !inputs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int s = 0; s < g->n_stages; s++) {
         inputs[s] = s - 1;
         g->stages[s] = (struct pp_stage_node){
@@ -110,8 +108,6 @@ static int check_stages(struct pp_graph *g, struct pp_err *err)
 int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
 {
     int **outputs = pp_arena_alloc(a, (size_t)g->n_stages, sizeof *outputs);
-    if (!outputs)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     if (check_stages(g, err))
         return -1;
     for (int s = 0; s < g->n_stages; s++)
@@ -122,8 +118,6 @@ int pp_graph_connect(struct pp_arena *a, struct pp_graph *g, struct pp_err *err)
     for (int s = 0; s < g->n_stages; s++) {
         struct pp_stage_node *n = &g->stages[s];
         outputs[s] = pp_arena_alloc(a, (size_t)n->n_outputs, sizeof(int));
-        if (!outputs[s])
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
         n->outputs = outputs[s];
         n->n_outputs = 0;
         n->input_grad = false;
@@ -166,10 +160,8 @@ int pp_graph_break(const struct pp_graph *g)
 
 bool pp_graph_meet(const struct pp_graph *g, int stage, int other)
 {
-    unsigned char *from = calloc((size_t)g->n_stages, sizeof *from);
+    unsigned char *from = pp_calloc((size_t)g->n_stages, sizeof *from);
     bool both = false;
-    if (!from)
-        return false;
     from[stage] |= 1;
     from[other] |= 2;
     for (int s = 0; s < g->n_stages && !both; s++) {

@@ -9,63 +9,55 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/deps.h"
 #include "schedule/ir/event_order.h"
 
-struct lower_output {
-    struct pp_schedule *to;
-    struct pp_err *err;
-};
-
-static int add_action(struct lower_output *a, struct pp_action action)
+static void add_action(struct pp_schedule *to, struct pp_action action)
 {
-    int row = a->to->graph->stages[action.stage].row;
-    return pp_schedule_add(a->to, row, action, a->err);
+    pp_schedule_add(to, to->graph->stages[action.stage].row, action);
 }
 
-static int add_transfer(void *ctx, struct pp_action send)
+static void add_transfer(void *ctx, struct pp_action send)
 {
-    return add_action(ctx, send) || add_action(ctx, pp_other_end(send)) ? -1
-                                                                        : 0;
+    add_action(ctx, send);
+    add_action(ctx, pp_other_end(send));
 }
 
-static int add_sync(struct lower_output *a, int row, enum pp_op op)
+static void add_sync(struct pp_schedule *to, int row, enum pp_op op)
 {
-    const struct pp_row *list = &a->to->rows[row];
+    const struct pp_row *list = &to->rows[row];
     struct pp_action sync = {
         .stage = -1, .microbatch = -1, .peer = -1, .op = (uint8_t)op};
     if (list->n > 0 && list->actions[list->n - 1].op == op)
-        return 0;
-    return pp_schedule_add(a->to, row, sync, a->err);
+        return;
+    pp_schedule_add(to, row, sync);
 }
 
 /* Adds the syncs once per row: first SYNC_COPIES, so that the copies agree,
  * then SYNC_TIED. */
-static int add_syncs(struct lower_output *a)
+static void add_syncs(struct pp_schedule *to)
 {
-    const struct pp_graph *g = a->to->graph;
+    const struct pp_graph *g = to->graph;
     for (int s = 0; g->n_copies > 1 && s < g->n_stages; s++)
-        if (add_sync(a, g->stages[s].row, PP_SYNC_COPIES))
-            return -1;
+        add_sync(to, g->stages[s].row, PP_SYNC_COPIES);
     for (int s = 0; s < g->n_stages; s++) {
         int original = pp_original(g, s);
-        if ((original == g->tied[0] || original == g->tied[1]) &&
-            add_sync(a, g->stages[s].row, PP_SYNC_TIED))
-            return -1;
+        if ((original == g->tied[0] || original == g->tied[1]))
+            add_sync(to, g->stages[s].row, PP_SYNC_TIED);
     }
-    return 0;
 }
 
-static int add_all(struct lower_output *a, const struct pp_event_order *o)
+static void add_all(struct pp_schedule *to, const struct pp_event_order *o)
 {
     for (size_t i = 0; i < o->n; i++) {
         struct pp_action action = o->events[i].action;
-        if (o->events[i].completion
-                ? pp_transfers(a->to->graph, action, add_transfer, a)
-                : add_action(a, action))
-            return -1;
+        if (o->events[i].completion)
+            pp_transfers(to->graph, action, add_transfer, to);
+        else
+            add_action(to, action);
     }
-    return add_syncs(a);
+    add_syncs(to);
 }
 
 /* The stages of a row whose gradients are complete and not yet reduced. */
@@ -82,35 +74,33 @@ static bool adds_gradients(const struct pp_schedule *s, struct pp_action a)
            pp_adds_gradients(s->graph, a);
 }
 
-static int add_due(struct lower_output *a, int row, struct due *due)
+static void add_due(struct pp_schedule *to, int row, struct due *due)
 {
     for (size_t i = 0; i < due->n; i++) {
         struct pp_action reduce = {.stage = due->stages[i],
                                    .microbatch = -1,
                                    .peer = -1,
                                    .op = PP_REDUCE_GRAD};
-        if (pp_schedule_add(a->to, row, reduce, a->err))
-            return -1;
+        pp_schedule_add(to, row, reduce);
     }
     due->n = 0;
-    return 0;
 }
 
 /* Copies a row with its reductions. Each stands before the next action that is
  * not a message: what other ranks wait for goes first. */
-static int add_reductions(struct lower_output *a, const struct pp_row *from,
-                          int row, struct due *due)
+static void add_reductions(struct pp_schedule *to, const struct pp_row *from,
+                           int row, struct due *due)
 {
     for (size_t i = 0; i < from->n; i++) {
         struct pp_action next = from->actions[i];
         bool message = pp_is_send(next.op) || pp_is_recv(next.op);
-        if ((!message && add_due(a, row, due)) ||
-            pp_schedule_add(a->to, row, next, a->err))
-            return -1;
-        if (adds_gradients(a->to, next) && --due->left[next.stage] == 0)
+        if (!message)
+            add_due(to, row, due);
+        pp_schedule_add(to, row, next);
+        if (adds_gradients(to, next) && --due->left[next.stage] == 0)
             due->stages[due->n++] = next.stage;
     }
-    return add_due(a, row, due);
+    add_due(to, row, due);
 }
 
 static void count_gradients(const struct pp_schedule *s, size_t *n)
@@ -123,45 +113,33 @@ static void count_gradients(const struct pp_schedule *s, size_t *n)
         }
 }
 
-int pp_lower_collectives(struct pp_schedule *s, struct pp_err *err)
+void pp_lower_collectives(struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
     size_t n = (size_t)g->n_stages;
-    if (pp_lower_sharding(s, err))
-        return -1;
+    pp_lower_sharding(s);
     if (!g->replicas || pp_schedule_reduces(s))
-        return 0;
-    struct due due = {calloc(n, sizeof *due.left),
-                      calloc(n, sizeof *due.stages), 0};
+        return;
+    struct due due = {pp_calloc(n, sizeof *due.left),
+                      pp_calloc(n, sizeof *due.stages), 0};
     struct pp_schedule woven = {0};
-    int rc = due.left && due.stages
-                 ? pp_schedule_init(&woven, g, s->kind, s->n_microbatches, err)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    if (rc)
-        goto out;
+    pp_schedule_init(&woven, g, s->kind, s->n_microbatches);
     woven.channel_depth = s->channel_depth;
     count_gradients(s, due.left);
-    for (int r = 0; r < g->n_rows && !rc; r++)
-        rc = add_reductions(&(struct lower_output){&woven, err}, &s->rows[r], r,
-                            &due);
-    if (!rc) {
-        struct pp_schedule old = *s;
-        *s = woven;
-        woven = old;
-    }
+    for (int r = 0; r < g->n_rows; r++)
+        add_reductions(&woven, &s->rows[r], r, &due);
+    struct pp_schedule old = *s;
+    *s = woven;
+    woven = old;
     pp_schedule_finish(&woven);
-out:
     free(due.left);
     free(due.stages);
-    return rc;
 }
 
-int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err)
+void pp_lower_syncs(struct pp_schedule *s)
 {
-    return pp_lower_collectives(s, err) ||
-                   add_syncs(&(struct lower_output){s, err})
-               ? -1
-               : 0;
+    pp_lower_collectives(s);
+    add_syncs(s);
 }
 
 static bool is_kept(struct pp_action a)
@@ -171,42 +149,37 @@ static bool is_kept(struct pp_action a)
 
 /* Appends the kept actions of from's row up to its next compute action or its
  * end. */
-static int add_kept(struct lower_output *a, const struct pp_row *from,
-                    size_t *at)
+static void add_kept(struct pp_schedule *to, const struct pp_row *from,
+                     size_t *at)
 {
     for (; *at < from->n && !pp_is_compute(from->actions[*at].op); ++*at)
-        if (is_kept(from->actions[*at]) && add_action(a, from->actions[*at]))
-            return -1;
-    return 0;
+        if (is_kept(from->actions[*at]))
+            add_action(to, from->actions[*at]);
 }
 
 /* Puts the kept actions of old back into the rows of lowered, which have the
  * same compute actions. */
-static int restore_kept(const struct pp_schedule *old,
-                        struct pp_schedule *lowered, struct pp_err *err)
+static void restore_kept(const struct pp_schedule *old,
+                         struct pp_schedule *lowered)
 {
     struct pp_schedule woven;
-    if (pp_schedule_init(&woven, old->graph, old->kind, old->n_microbatches,
-                         err))
-        return -1;
+    pp_schedule_init(&woven, old->graph, old->kind, old->n_microbatches);
     woven.channel_depth = old->channel_depth;
-    struct lower_output a = {&woven, err};
-    int rc = 0;
-    for (int r = 0; r < old->graph->n_rows && !rc; r++) {
+    for (int r = 0; r < old->graph->n_rows; r++) {
         size_t at = 0;
-        for (size_t i = 0; i < lowered->rows[r].n && !rc; i++) {
+        for (size_t i = 0; i < lowered->rows[r].n; i++) {
             struct pp_action next = lowered->rows[r].actions[i];
             bool compute = pp_is_compute(next.op);
-            if (compute || !pp_has_stage(next.op))
-                rc = add_kept(&a, &old->rows[r], &at);
+            if (compute || !pp_has_stage(next.op)) {
+                add_kept(&woven, &old->rows[r], &at);
+            }
             at += compute;
-            rc = rc || pp_schedule_add(&woven, r, next, err) ? -1 : 0;
+            pp_schedule_add(&woven, r, next);
         }
-        rc = rc || add_kept(&a, &old->rows[r], &at) ? -1 : 0;
+        add_kept(&woven, &old->rows[r], &at);
     }
     pp_schedule_finish(lowered);
     *lowered = woven;
-    return rc;
 }
 
 static bool keeps_any(const struct pp_schedule *s)
@@ -226,21 +199,14 @@ static int lower(struct pp_schedule *s, const struct pp_costs *costs,
     int rc = pp_event_order(s, costs, &o, err);
     if (rc)
         goto out;
-    rc = pp_schedule_init(&lowered, s->graph, s->kind, s->n_microbatches, err);
-    if (rc)
-        goto out;
+    pp_schedule_init(&lowered, s->graph, s->kind, s->n_microbatches);
     lowered.channel_depth = s->channel_depth;
-    rc = add_all(&(struct lower_output){&lowered, err}, &o);
-    if (!rc && keeps_any(s))
-        rc = restore_kept(s, &lowered, err);
-    if (!rc)
-        rc = pp_lower_collectives(&lowered, err);
-    if (!rc) {
-        struct pp_schedule old = *s;
-        *s = lowered;
-        lowered = old;
-    }
-    pp_schedule_finish(&lowered);
+    add_all(&lowered, &o);
+    if (keeps_any(s))
+        restore_kept(s, &lowered);
+    pp_lower_collectives(&lowered);
+    pp_schedule_finish(s);
+    *s = lowered;
 out:
     free(o.events);
     return rc;
@@ -278,20 +244,14 @@ int pp_schedule_merge(const struct pp_schedule *s,
     int rc = pp_event_order(s, NULL, &o, err);
     if (rc)
         goto out;
-    rc = pp_schedule_init(dst, merged_graph, s->kind, s->n_microbatches, err);
-    if (rc)
-        goto out;
+    pp_schedule_init(dst, merged_graph, s->kind, s->n_microbatches);
     dst->channel_depth = s->channel_depth;
-    struct lower_output a = {dst, err};
-    for (size_t i = 0; i < o.n && !rc; i++) {
+    for (size_t i = 0; i < o.n; i++) {
         o.events[i].action.overlap = 0;
         if (!o.events[i].completion)
-            rc = add_action(&a, o.events[i].action);
+            add_action(dst, o.events[i].action);
     }
-    if (!rc)
-        rc = add_syncs(&a);
-    if (rc)
-        pp_schedule_finish(dst);
+    add_syncs(dst);
 out:
     free(o.events);
     return rc;

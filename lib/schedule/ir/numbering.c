@@ -36,17 +36,12 @@ static size_t list_edges(const struct pp_graph *g, struct pp_channel *at)
     return n;
 }
 
-int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
-                     struct pp_err *err)
+void pp_channels_init(struct pp_channels *c, const struct pp_graph *g)
 {
     size_t n = list_edges(g, NULL), kept = 0;
     c->graph = g;
-    c->at = calloc(n + 1, sizeof *c->at);
-    c->first = calloc((size_t)g->n_rows + 1, sizeof *c->first);
-    if (!c->at || !c->first) {
-        pp_channels_finish(c);
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    c->at = pp_calloc(n + 1, sizeof *c->at);
+    c->first = pp_calloc((size_t)g->n_rows + 1, sizeof *c->first);
     list_edges(g, c->at);
     qsort(c->at, n, sizeof *c->at, compare_channels);
     for (size_t i = 0; i < n; i++)
@@ -57,7 +52,6 @@ int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
         c->first[c->at[i].from + 1]++;
     for (int r = 0; r < g->n_rows; r++)
         c->first[r + 1] += c->first[r];
-    return 0;
 }
 
 void pp_channels_finish(struct pp_channels *c)
@@ -102,15 +96,12 @@ static size_t channel_of_message(const struct pp_fifo *f, struct pp_action a,
 }
 
 /* Counts the messages of each channel. */
-static int count_messages(struct pp_fifo *f, const struct pp_schedule *s,
-                          struct pp_err *err)
+static void count_messages(struct pp_fifo *f, const struct pp_schedule *s)
 {
     size_t n = 0, capacity = 0;
     for (int r = 0; r < s->graph->n_rows; r++)
         capacity += s->rows[r].n;
-    f->channel = pp_realloc(NULL, capacity, sizeof *f->channel, err);
-    if (!f->channel)
-        return -1;
+    f->channel = pp_realloc(NULL, capacity, sizeof *f->channel);
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
@@ -120,7 +111,6 @@ static int count_messages(struct pp_fifo *f, const struct pp_schedule *s,
             f->channel[n++] = (uint32_t)channel;
             (pp_is_send(a.op) ? &f->send : &f->recv)->first[channel + 2]++;
         }
-    return 0;
 }
 
 static void fill_places(struct pp_fifo *f, const struct pp_schedule *s)
@@ -136,32 +126,24 @@ static void fill_places(struct pp_fifo *f, const struct pp_schedule *s)
         }
 }
 
-static int make_place(struct pp_fifo_ends *e, size_t n_channels,
-                      struct pp_err *err)
+static void make_place(struct pp_fifo_ends *e, size_t n_channels)
 {
     for (size_t i = 0; i < n_channels; i++)
         e->first[i + 2] += e->first[i + 1];
-    e->place =
-        pp_realloc(NULL, e->first[n_channels + 1], sizeof *e->place, err);
-    return e->place ? 0 : -1;
+    e->place = pp_realloc(NULL, e->first[n_channels + 1], sizeof *e->place);
 }
 
-int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
-                 struct pp_err *err)
+void pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged)
 {
     *f = (struct pp_fifo){.tagged = tagged};
-    if (pp_channels_init(&f->channels, s->graph, err))
-        return -1;
+    pp_channels_init(&f->channels, s->graph);
     size_t n = f->channels.n;
-    f->send.first = pp_calloc(n + 2, sizeof *f->send.first, err);
-    f->recv.first = pp_calloc(n + 2, sizeof *f->recv.first, err);
-    if (!f->send.first || !f->recv.first || count_messages(f, s, err) ||
-        make_place(&f->send, n, err) || make_place(&f->recv, n, err)) {
-        pp_fifo_finish(f);
-        return -1;
-    }
+    f->send.first = pp_calloc(n + 2, sizeof *f->send.first);
+    f->recv.first = pp_calloc(n + 2, sizeof *f->recv.first);
+    count_messages(f, s);
+    make_place(&f->send, n);
+    make_place(&f->recv, n);
     fill_places(f, s);
-    return 0;
 }
 
 void pp_fifo_finish(struct pp_fifo *f)
@@ -175,29 +157,23 @@ void pp_fifo_finish(struct pp_fifo *f)
     *f = (struct pp_fifo){0};
 }
 
-int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
-                  struct pp_err *err)
+void pp_cells_init(struct pp_cells *c, const struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
     size_t per_stage, n = (size_t)g->n_stages, n_edges = 0;
     *c = (struct pp_cells){.graph = g,
                            .n_microbatches = (size_t)s->n_microbatches,
                            .n_slices = (size_t)g->n_slices};
-    c->first_edge = calloc(n + 1, sizeof *c->first_edge);
-    if (!c->first_edge)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    c->first_edge = pp_calloc(n + 1, sizeof *c->first_edge);
     for (size_t i = 0; i < n; i++) {
         c->first_edge[i] = n_edges;
         n_edges += (size_t)g->stages[i].n_inputs;
     }
     c->first_edge[n] = n_edges;
-    if (pp_mul(c->n_microbatches, c->n_slices, &per_stage, err) ||
-        pp_mul(n, per_stage, &c->n_cells, err) ||
-        pp_mul(n_edges, per_stage, &c->n_links, err)) {
-        pp_cells_finish(c);
-        return -1;
-    }
-    return 0;
+    /* No overflow: readers take 2^24 stages, 2^24 microbatches, 2^15 slices. */
+    per_stage = c->n_microbatches * c->n_slices;
+    c->n_cells = n * per_stage;
+    c->n_links = n_edges * per_stage;
 }
 
 void pp_cells_finish(struct pp_cells *c)

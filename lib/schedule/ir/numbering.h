@@ -27,8 +27,7 @@ struct pp_channels {
 };
 
 /* Lists the channels of g. */
-int pp_channels_init(struct pp_channels *c, const struct pp_graph *g,
-                     struct pp_err *err) PP_MUST_USE;
+void pp_channels_init(struct pp_channels *c, const struct pp_graph *g);
 /* Frees the list; accepts a zeroed struct. */
 void pp_channels_finish(struct pp_channels *c);
 
@@ -57,8 +56,7 @@ struct pp_fifo {
 /* Lists the messages of s. If tagged, forward and backward messages between two
  * rows have separate channels; otherwise they share the channel that
  * pp_channel_between returns. Stages and peers must be in range. */
-int pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged,
-                 struct pp_err *err) PP_MUST_USE;
+void pp_fifo_init(struct pp_fifo *f, const struct pp_schedule *s, bool tagged);
 /* Frees the lists; accepts a zeroed struct. */
 void pp_fifo_finish(struct pp_fifo *f);
 
@@ -70,8 +68,7 @@ struct pp_cells {
 };
 
 /* Numbers the cells and links of s, whose graph it borrows. */
-int pp_cells_init(struct pp_cells *c, const struct pp_schedule *s,
-                  struct pp_err *err) PP_MUST_USE;
+void pp_cells_init(struct pp_cells *c, const struct pp_schedule *s);
 /* Frees the numbering; accepts a zeroed struct. */
 void pp_cells_finish(struct pp_cells *c);
 

@@ -13,11 +13,9 @@ int pp_ops_init(struct pp_ops *o, size_t n, size_t n_rows, bool timed,
     *o = (struct pp_ops){.n_rows = (int)n_rows, .timed = timed};
     if (n > INT32_MAX / 4 || n_rows > INT32_MAX / 4)
         return pp_fail(err, PP_EXIT_INPUT, "%zu actions are too many", n);
-    o->row = pp_realloc(NULL, n, sizeof *o->row, err);
-    o->in.first = pp_realloc(NULL, n + 1, sizeof *o->in.first, err);
-    o->time = timed ? pp_realloc(NULL, n, sizeof *o->time, err) : NULL;
-    if (!o->row || !o->in.first || (timed && !o->time))
-        return -1;
+    o->row = pp_realloc(NULL, n, sizeof *o->row);
+    o->in.first = pp_realloc(NULL, n + 1, sizeof *o->in.first);
+    o->time = timed ? pp_realloc(NULL, n, sizeof *o->time) : NULL;
     o->in.first[0] = 0;
     return 0;
 }
@@ -44,33 +42,24 @@ void pp_ops_finish(struct pp_ops *o)
 int pp_ops_grow(struct pp_ops *o, struct pp_err *err)
 {
     size_t n = 2 * o->capacity > (size_t)o->n ? 2 * o->capacity : (size_t)o->n;
-    int32_t *op = n < INT32_MAX / 2
-                      ? pp_realloc(o->in.op, n, sizeof *o->in.op, err)
-                      : NULL;
     if (n >= INT32_MAX / 2)
-        pp_fail(err, PP_EXIT_INPUT, "%zu waits are too many", n);
-    o->in.op = op ? op : o->in.op;
-    double *lag = op && o->timed
-                      ? pp_realloc(o->in.lag, n, sizeof *o->in.lag, err)
-                      : NULL;
-    o->in.lag = lag ? lag : o->in.lag;
-    if (!op || (o->timed && !lag))
-        return -1;
+        return pp_fail(err, PP_EXIT_INPUT, "%zu waits are too many", n);
+    o->in.op = pp_realloc(o->in.op, n, sizeof *o->in.op);
+    if (o->timed)
+        o->in.lag = pp_realloc(o->in.lag, n, sizeof *o->in.lag);
     o->capacity = n;
     return 0;
 }
 
 /* Turns the edges round. */
-static int fill_out(struct pp_ops *o, struct pp_err *err)
+static void fill_out(struct pp_ops *o)
 {
     size_t n = (size_t)o->n, n_edges = (size_t)o->in.first[n];
-    int32_t *first = pp_calloc(n + 2, sizeof *first, err);
+    int32_t *first = pp_calloc(n + 2, sizeof *first);
     o->out.first = first;
-    o->out.op = pp_realloc(NULL, n_edges, sizeof *o->out.op, err);
+    o->out.op = pp_realloc(NULL, n_edges, sizeof *o->out.op);
     o->out.lag =
-        o->timed ? pp_realloc(NULL, n_edges, sizeof *o->out.lag, err) : NULL;
-    if (!first || !o->out.op || (o->timed && !o->out.lag))
-        return -1;
+        o->timed ? pp_realloc(NULL, n_edges, sizeof *o->out.lag) : NULL;
     for (size_t i = 0; i < n_edges; i++)
         first[o->in.op[i] + 2]++;
     for (size_t op = 2; op < n + 2; op++)
@@ -82,7 +71,6 @@ static int fill_out(struct pp_ops *o, struct pp_err *err)
             if (o->timed)
                 o->out.lag[at] = o->in.lag[i];
         }
-    return 0;
 }
 
 /* Fills first_order. Returns true if order must be filled, too. */
@@ -98,52 +86,42 @@ static bool sort_rows(struct pp_ops *o)
     return mixed;
 }
 
-static int fill_order(struct pp_ops *o, struct pp_err *err)
+static void fill_order(struct pp_ops *o)
 {
-    int32_t *at = pp_calloc((size_t)o->n_rows, sizeof *at, err);
-    o->order = pp_realloc(NULL, (size_t)o->n, sizeof *o->order, err);
-    if (!at || !o->order) {
-        free(at);
-        return -1;
-    }
+    int32_t *at = pp_calloc((size_t)o->n_rows, sizeof *at);
+    o->order = pp_realloc(NULL, (size_t)o->n, sizeof *o->order);
     memcpy(at, o->first_order, (size_t)o->n_rows * sizeof *at);
     for (int32_t op = 0; op < o->n; op++)
         o->order[at[o->row[op]]++] = op;
     free(at);
-    return 0;
 }
 
-int pp_ops_link(struct pp_ops *o, bool turned, struct pp_err *err)
+void pp_ops_link(struct pp_ops *o, bool turned)
 {
-    o->first_order =
-        pp_calloc((size_t)o->n_rows + 1, sizeof *o->first_order, err);
-    if (!o->first_order || (turned && fill_out(o, err)))
-        return -1;
-    return sort_rows(o) ? fill_order(o, err) : 0;
+    o->first_order = pp_calloc((size_t)o->n_rows + 1, sizeof *o->first_order);
+    if (turned)
+        fill_out(o);
+    if (sort_rows(o))
+        fill_order(o);
 }
 
-int pp_paths_init(struct pp_paths *p, const struct pp_ops *o,
-                  struct pp_err *err)
+void pp_paths_init(struct pp_paths *p, const struct pp_ops *o)
 {
     size_t n = (size_t)o->n, rows = (size_t)o->n_rows;
     *p = (struct pp_paths){.ops = o};
-    p->ran = pp_realloc(NULL, n, sizeof *p->ran, err);
-    p->at = pp_calloc(rows, sizeof *p->at, err);
-    p->clock = pp_calloc(rows, sizeof *p->clock, err);
-    p->queue = pp_calloc(rows, sizeof *p->queue, err);
-    p->waiter = pp_calloc(rows, sizeof *p->waiter, err);
-    p->next = pp_calloc(rows, sizeof *p->next, err);
-    p->queued = pp_calloc(rows, sizeof *p->queued, err);
-    if (!p->ran || !p->at || !p->clock || !p->queue || !p->waiter || !p->next ||
-        !p->queued)
-        return -1;
-    if (o->timed && !(p->start = pp_realloc(NULL, n, sizeof *p->start, err)))
-        return -1;
+    p->ran = pp_realloc(NULL, n, sizeof *p->ran);
+    p->at = pp_calloc(rows, sizeof *p->at);
+    p->clock = pp_calloc(rows, sizeof *p->clock);
+    p->queue = pp_calloc(rows, sizeof *p->queue);
+    p->waiter = pp_calloc(rows, sizeof *p->waiter);
+    p->next = pp_calloc(rows, sizeof *p->next);
+    p->queued = pp_calloc(rows, sizeof *p->queued);
+    if (o->timed)
+        p->start = pp_realloc(NULL, n, sizeof *p->start);
     if (!o->out.first)
-        return 0;
-    p->tail = pp_realloc(NULL, n, sizeof *p->tail, err);
-    p->sorted = pp_realloc(NULL, n, sizeof *p->sorted, err);
-    return p->tail && p->sorted ? 0 : -1;
+        return;
+    p->tail = pp_realloc(NULL, n, sizeof *p->tail);
+    p->sorted = pp_realloc(NULL, n, sizeof *p->sorted);
 }
 
 void pp_paths_finish(struct pp_paths *p)

@@ -73,7 +73,7 @@ static inline int pp_ops_wait(struct pp_ops *o, int32_t on, double lag,
 }
 
 /* Fills first_order and order after the last operation, and out if turned. */
-int pp_ops_link(struct pp_ops *o, bool turned, struct pp_err *err) PP_MUST_USE;
+void pp_ops_link(struct pp_ops *o, bool turned);
 
 /* The waits of the actions of a schedule, beside those for the ones before in
  * their row. */
@@ -116,8 +116,7 @@ struct pp_paths {
 };
 
 /* Makes room for the paths of o, which it borrows. Finish p in all cases. */
-int pp_paths_init(struct pp_paths *p, const struct pp_ops *o,
-                  struct pp_err *err) PP_MUST_USE;
+void pp_paths_init(struct pp_paths *p, const struct pp_ops *o);
 void pp_paths_finish(struct pp_paths *p);
 
 /* Runs each row in an order, which has its operations from first_order[row] on;

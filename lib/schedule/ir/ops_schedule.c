@@ -324,27 +324,23 @@ static int allocate(struct reading *r)
     const struct pp_graph *g = s->graph;
     size_t rows = (size_t)g->n_rows, n_sent = 0;
     size_t all = rows * (r->beside ? 2 : 1) + (r->copies ? 2 * rows : 0);
-    r->base = pp_calloc(rows, sizeof *r->base, r->err);
-    size_t n = r->base ? count_ops(r) : 0;
-    if (!r->base || pp_ops_init(r->ops, n, all, r->costs, r->err) ||
-        (r->waits == PP_OPS_INPUTS &&
-         pp_completion_init(&r->done, s, r->err)) ||
-        (r->waits == PP_OPS_POSTED &&
-         (pp_cells_init(&r->cells, s, r->err) ||
-          pp_mul(2, r->cells.n_links, &n_sent, r->err))))
+    r->base = pp_calloc(rows, sizeof *r->base);
+    size_t n = count_ops(r);
+    if (pp_ops_init(r->ops, n, all, r->costs, r->err))
         return -1;
-    r->gathered = pp_calloc((size_t)g->n_stages, sizeof *r->gathered, r->err);
-    r->sent = pp_calloc(n_sent, sizeof *r->sent, r->err);
-    r->passed = pp_calloc(r->fifo ? 2 * r->fifo->channels.n : 0,
-                          sizeof *r->passed, r->err);
-    if (!r->gathered || !r->sent || !r->passed)
-        return -1;
+    if (r->waits == PP_OPS_INPUTS) {
+        pp_completion_init(&r->done, s);
+    } else if (r->waits == PP_OPS_POSTED) {
+        pp_cells_init(&r->cells, s);
+        n_sent = 2 * r->cells.n_links;
+    }
+    r->gathered = pp_calloc((size_t)g->n_stages, sizeof *r->gathered);
+    r->sent = pp_calloc(n_sent, sizeof *r->sent);
+    r->passed =
+        pp_calloc(r->fifo ? 2 * r->fifo->channels.n : 0, sizeof *r->passed);
     if (r->copies) {
-        if (pp_cells_init(&r->copied, s, r->err))
-            return -1;
-        r->copy = pp_calloc(r->copied.n_cells, sizeof *r->copy, r->err);
-        if (!r->copy)
-            return -1;
+        pp_cells_init(&r->copied, s);
+        r->copy = pp_calloc(r->copied.n_cells, sizeof *r->copy);
         memset(r->copy, -1, r->copied.n_cells * sizeof *r->copy);
     }
     memset(r->gathered, -1, (size_t)g->n_stages * sizeof *r->gathered);
@@ -372,7 +368,7 @@ int pp_ops_of_schedule(struct pp_ops *o, const struct pp_schedule *s,
     for (r.row = 0; r.row < s->graph->n_rows && !rc; r.row++)
         rc = read_row(&r);
     if (!rc)
-        rc = pp_ops_link(o, turned, err);
+        pp_ops_link(o, turned);
     pp_completion_finish(&r.done);
     pp_cells_finish(&r.cells);
     pp_cells_finish(&r.copied);

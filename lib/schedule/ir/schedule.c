@@ -4,52 +4,33 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
-int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
-                     const char *kind, int n_microbatches, struct pp_err *err)
+void pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
+                      const char *kind, int n_microbatches)
 {
     *s = (struct pp_schedule){.graph = g,
                               .kind = kind,
                               .n_microbatches = n_microbatches,
                               .channel_depth = 1};
-    s->rows = calloc((size_t)g->n_rows, sizeof *s->rows);
-    if (!s->rows)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    s->rows = pp_calloc((size_t)g->n_rows, sizeof *s->rows);
 }
 
-int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
-                    struct pp_err *err)
+void pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a)
 {
     struct pp_row *list = &s->rows[row];
-    if (list->n == list->capacity) {
-        size_t capacity = list->capacity ? 2 * list->capacity : 16, bytes;
-        if (pp_mul(capacity, sizeof a, &bytes, err))
-            return -1;
-        struct pp_action *grown = realloc(list->actions, bytes);
-        if (!grown)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        list->actions = grown;
-        list->capacity = capacity;
-    }
+    pp_array_reserve(&list->actions, &list->capacity, list->n + 1, sizeof a);
     list->actions[list->n++] = a;
-    return 0;
 }
 
-int pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst,
-                     struct pp_err *err)
+void pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst)
 {
-    if (pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches, err))
-        return -1;
+    pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches);
     dst->channel_depth = s->channel_depth;
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++)
-            if (pp_schedule_add(dst, r, s->rows[r].actions[i], err)) {
-                pp_schedule_finish(dst);
-                return -1;
-            }
-    return 0;
+            pp_schedule_add(dst, r, s->rows[r].actions[i]);
 }
 
 void pp_schedule_finish(struct pp_schedule *s)
@@ -85,12 +66,7 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int row)
 {
     const struct pp_row *list = &s->rows[row];
     /* PP_ACTION_TEXT leaves room for the marks of a pair. */
-    size_t bytes;
-    if (__builtin_mul_overflow(list->n + 1, (size_t)PP_ACTION_TEXT, &bytes))
-        return NULL;
-    char *text = malloc(bytes), *p = text;
-    if (!text)
-        return NULL;
+    char *text = pp_realloc(NULL, list->n + 1, PP_ACTION_TEXT), *p = text;
     *p = '\0';
     for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
@@ -106,8 +82,7 @@ char *pp_schedule_format_row(const struct pp_schedule *s, int row)
         if (second)
             p = stpcpy(p, ")OVERLAP_F_B");
     }
-    char *fitted = realloc(text, (size_t)(p - text) + 1);
-    return fitted ? fitted : text;
+    return pp_realloc(text, (size_t)(p - text) + 1, 1);
 }
 
 static void imply_peer(const struct pp_graph *g, struct pp_action *a)
@@ -134,7 +109,8 @@ static int add_cell(struct pp_schedule *s, int row, const char *text, size_t n,
         return -1;
     a.overlap = overlap;
     imply_peer(s->graph, &a);
-    return pp_schedule_add(s, row, a, err);
+    pp_schedule_add(s, row, a);
+    return 0;
 }
 
 int pp_schedule_parse_cell(struct pp_schedule *s, int row, const char *text,
@@ -202,8 +178,9 @@ bool pp_schedule_copies(const struct pp_schedule *s)
 bool pp_schedule_is_canonical(const struct pp_schedule *s)
 {
     /* The order within a row is enough, because a stage is on one row. */
-    struct pp_action *last = calloc((size_t)s->graph->n_stages, sizeof *last);
-    bool canonical = last != NULL && s->graph->n_copies == 1;
+    struct pp_action *last =
+        pp_calloc((size_t)s->graph->n_stages, sizeof *last);
+    bool canonical = s->graph->n_copies == 1;
     for (int st = 0; canonical && st < s->graph->n_stages; st++)
         last[st].microbatch = -1;
     for (int r = 0; canonical && r < s->graph->n_rows; r++)
@@ -220,11 +197,10 @@ bool pp_schedule_is_canonical(const struct pp_schedule *s)
     return canonical;
 }
 
-int pp_schedule_forward_only(const struct pp_schedule *s,
-                             struct pp_schedule *dst, struct pp_err *err)
+void pp_schedule_forward_only(const struct pp_schedule *s,
+                              struct pp_schedule *dst)
 {
-    if (pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches, err))
-        return -1;
+    pp_schedule_init(dst, s->graph, s->kind, s->n_microbatches);
     dst->channel_depth = s->channel_depth;
     for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
@@ -233,12 +209,9 @@ int pp_schedule_forward_only(const struct pp_schedule *s,
             bool keep = a.op == PP_F || a.op == PP_SEND_F ||
                         a.op == PP_RECV_F || a.op == PP_UNSHARD ||
                         a.op == PP_RESHARD;
-            if (keep && pp_schedule_add(dst, r, a, err)) {
-                pp_schedule_finish(dst);
-                return -1;
-            }
+            if (keep)
+                pp_schedule_add(dst, r, a);
         }
-    return 0;
 }
 
 /* Returns true if the stage of a compute action does not need it. */

@@ -31,23 +31,20 @@ static inline bool pp_is_second_of_pair(const struct pp_row *row, size_t i)
 }
 
 /* Makes s an empty schedule on g with channel depth 1. */
-int pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
-                     const char *kind, int n_microbatches,
-                     struct pp_err *err) PP_MUST_USE;
+void pp_schedule_init(struct pp_schedule *s, const struct pp_graph *g,
+                      const char *kind, int n_microbatches);
 
 /* Appends one action to a row. */
-int pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a,
-                    struct pp_err *err) PP_MUST_USE;
+void pp_schedule_add(struct pp_schedule *s, int row, struct pp_action a);
 
 /* Makes dst a copy of s. */
-int pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst,
-                     struct pp_err *err) PP_MUST_USE;
+void pp_schedule_copy(const struct pp_schedule *s, struct pp_schedule *dst);
 
 /* Frees the rows; accepts a zeroed struct. */
 void pp_schedule_finish(struct pp_schedule *s);
 
 /* Returns the text of a row as the manifest holds it: actions separated by one
- * space. The caller frees it. Returns NULL if out of memory. */
+ * space. The caller frees it. */
 char *pp_schedule_format_row(const struct pp_schedule *s, int row);
 
 /* Appends the actions of text to a row. Fills a missing peer if only one stage
@@ -83,9 +80,8 @@ int pp_schedule_merge(const struct pp_schedule *s,
 
 /* Copies s to dst without I, W, B, their messages and the gradient actions, for
  * evaluation. */
-int pp_schedule_forward_only(const struct pp_schedule *s,
-                             struct pp_schedule *dst,
-                             struct pp_err *err) PP_MUST_USE;
+void pp_schedule_forward_only(const struct pp_schedule *s,
+                              struct pp_schedule *dst);
 
 /* Removes the backward of stages that have none, and W of frozen ones. */
 void pp_schedule_trim(struct pp_schedule *s);
@@ -139,7 +135,7 @@ bool pp_schedule_copies(const struct pp_schedule *s);
  * and RESHARD after the last, if the graph has divided weights (resident) and s
  * has no UNSHARD yet. If more stages of a row would be whole at once, those go
  * that are needed last. */
-int pp_lower_sharding(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+void pp_lower_sharding(struct pp_schedule *s);
 
 /* Removes UNSHARD and RESHARD. */
 void pp_schedule_drop_sharding(struct pp_schedule *s);
@@ -147,9 +143,9 @@ void pp_schedule_drop_sharding(struct pp_schedule *s);
 /* Does that, and adds REDUCE_GRAD of every stage after its last weight gradient
  * and the messages that follow it, if the graph has replicas and s has none
  * yet. All functions here that lower a schedule do so. */
-int pp_lower_collectives(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+void pp_lower_collectives(struct pp_schedule *s);
 
 /* Appends only SYNC_COPIES and SYNC_TIED, for rows that have their messages. */
-int pp_lower_syncs(struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+void pp_lower_syncs(struct pp_schedule *s);
 
 #endif

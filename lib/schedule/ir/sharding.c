@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/schedule.h"
 
 enum { NEVER = -1 };
@@ -20,7 +21,6 @@ struct weights_of_row {
     int64_t *use;  /* by stage: the place of its next use */
     bool *whole;   /* by stage */
     int n_whole;
-    struct pp_err *err;
 };
 
 /* Rows from a file may name stages that do not exist; the checker says so. */
@@ -45,7 +45,7 @@ static void find_uses(struct weights_of_row *w)
     }
 }
 
-static int set_whole(struct weights_of_row *w, int stage, bool whole)
+static void set_whole(struct weights_of_row *w, int stage, bool whole)
 {
     struct pp_action a = {.stage = stage,
                           .microbatch = -1,
@@ -53,16 +53,15 @@ static int set_whole(struct weights_of_row *w, int stage, bool whole)
                           .op = whole ? PP_UNSHARD : PP_RESHARD};
     w->whole[stage] = whole;
     w->n_whole += whole ? 1 : -1;
-    return pp_schedule_add(w->to, w->row, a, w->err);
+    pp_schedule_add(w->to, w->row, a);
 }
 
 /* Gives up the stages that no later action uses. */
-static int give_up_used(struct weights_of_row *w)
+static void give_up_used(struct weights_of_row *w)
 {
     for (int s = 0; s < w->to->graph->n_stages; s++)
-        if (w->whole[s] && w->use[s] == NEVER && set_whole(w, s, false))
-            return -1;
-    return 0;
+        if (w->whole[s] && w->use[s] == NEVER)
+            set_whole(w, s, false);
 }
 
 /* Returns the whole stage but `other` whose next use is the latest, or -1. */
@@ -78,19 +77,18 @@ static int find_latest(const struct weights_of_row *w, int other)
 
 /* Makes a stage whole. `other` is the stage of the same overlap pair, or the
  * same one; both are whole then, whatever the limit. */
-static int need(struct weights_of_row *w, int stage, int other)
+static void need(struct weights_of_row *w, int stage, int other)
 {
     int goes;
     if (w->whole[stage])
-        return 0;
+        return;
     while (w->n_whole >= w->to->graph->resident &&
            (goes = find_latest(w, other)) >= 0)
-        if (set_whole(w, goes, false))
-            return -1;
-    return set_whole(w, stage, true);
+        set_whole(w, goes, false);
+    set_whole(w, stage, true);
 }
 
-static int need_at(struct weights_of_row *w, size_t place)
+static void need_at(struct weights_of_row *w, size_t place)
 {
     struct pp_action a = w->from->actions[place];
     int other = a.overlap && place + 1 < w->from->n &&
@@ -98,25 +96,27 @@ static int need_at(struct weights_of_row *w, size_t place)
                     ? w->from->actions[place + 1].stage
                     : a.stage;
     if (pp_is_second_of_pair(w->from, place))
-        return 0;
-    return give_up_used(w) || need(w, a.stage, other) || need(w, other, a.stage)
-               ? -1
-               : 0;
+        return;
+    give_up_used(w);
+    need(w, a.stage, other);
+    need(w, other, a.stage);
 }
 
-static int add_row(struct weights_of_row *w)
+static void add_row(struct weights_of_row *w)
 {
     find_uses(w);
     for (size_t i = 0; i < w->from->n; i++) {
         struct pp_action a = w->from->actions[i];
         bool uses = uses_weights(w->to, a);
-        if ((uses ? need_at(w, i) : !pp_has_stage(a.op) && give_up_used(w)) ||
-            pp_schedule_add(w->to, w->row, a, w->err))
-            return -1;
+        if (uses)
+            need_at(w, i);
+        else if (!pp_has_stage(a.op))
+            give_up_used(w);
+        pp_schedule_add(w->to, w->row, a);
         if (uses)
             w->use[a.stage] = w->next[i];
     }
-    return give_up_used(w);
+    give_up_used(w);
 }
 
 static bool has_unshard(const struct pp_schedule *s)
@@ -149,34 +149,28 @@ static size_t longest_row(const struct pp_schedule *s)
     return most;
 }
 
-int pp_lower_sharding(struct pp_schedule *s, struct pp_err *err)
+void pp_lower_sharding(struct pp_schedule *s)
 {
     const struct pp_graph *g = s->graph;
     struct pp_schedule woven = {0};
     if (!g->resident || has_unshard(s))
-        return 0;
+        return;
     struct weights_of_row w = {
         .to = &woven,
-        .next = calloc(longest_row(s) + 1, sizeof *w.next),
-        .use = calloc((size_t)g->n_stages, sizeof *w.use),
-        .whole = calloc((size_t)g->n_stages, sizeof *w.whole),
-        .err = err};
-    int rc = w.next && w.use && w.whole
-                 ? pp_schedule_init(&woven, g, s->kind, s->n_microbatches, err)
-                 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        .next = pp_calloc(longest_row(s) + 1, sizeof *w.next),
+        .use = pp_calloc((size_t)g->n_stages, sizeof *w.use),
+        .whole = pp_calloc((size_t)g->n_stages, sizeof *w.whole)};
+    pp_schedule_init(&woven, g, s->kind, s->n_microbatches);
     woven.channel_depth = s->channel_depth;
-    for (w.row = 0; w.row < g->n_rows && !rc; w.row++) {
+    for (w.row = 0; w.row < g->n_rows; w.row++) {
         w.from = &s->rows[w.row];
-        rc = add_row(&w);
+        add_row(&w);
     }
-    if (!rc) {
-        struct pp_schedule old = *s;
-        *s = woven;
-        woven = old;
-    }
+    struct pp_schedule old = *s;
+    *s = woven;
+    woven = old;
     pp_schedule_finish(&woven);
     free(w.next);
     free(w.use);
     free(w.whole);
-    return rc;
 }

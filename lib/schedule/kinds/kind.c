@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "schedule/kinds/kinds.h"
 
 const struct pp_kind *const pp_kinds[] = {
@@ -67,41 +68,36 @@ int pp_kind_emit(const struct pp_kind *k, struct pp_schedule *s,
     return 0;
 }
 
-int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
-                  int microbatch, int slice, struct pp_err *err)
+void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
+                   int microbatch, int slice)
 {
     struct pp_action a = {.stage = stage,
                           .microbatch = microbatch,
                           .peer = -1,
                           .slice = (int16_t)slice,
                           .op = (uint8_t)op};
-    return pp_schedule_add(s, s->graph->stages[stage].row, a, err);
+    pp_schedule_add(s, s->graph->stages[stage].row, a);
 }
 
-int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
-            struct pp_err *err)
+void pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch)
 {
-    return pp_emit_slice(s, op, stage, microbatch, 0, err);
+    pp_emit_slice(s, op, stage, microbatch, 0);
 }
 
-int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
-                 int row, int n, struct pp_err *err)
+void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
+                  int row, int n)
 {
     struct pp_action a = {
         .stage = -1, .microbatch = -1, .peer = -1, .op = PP_IDLE};
     for (int i = 0; o->idle && i < n; i++)
-        if (pp_schedule_add(s, row, a, err))
-            return -1;
-    return 0;
+        pp_schedule_add(s, row, a);
 }
 
 int pp_one_stage_each(const struct pp_schedule *s, struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    bool *held = calloc((size_t)g->n_rows, sizeof *held);
+    bool *held = pp_calloc((size_t)g->n_rows, sizeof *held);
     bool each = g->n_stages == g->n_rows;
-    if (!held)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (int stage = 0; each && stage < g->n_stages; stage++) {
         each = !held[g->stages[stage].row];
         held[g->stages[stage].row] = true;

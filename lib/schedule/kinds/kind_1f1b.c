@@ -3,6 +3,7 @@
  * each row once. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/kinds/kinds.h"
 
 /* A pipeline that passes each row once.
@@ -56,26 +57,25 @@ static void raise_input_depths(struct row_dag *p, int r, int *left, int *ready,
 }
 
 /* Finds the depths, starting from the rows without outputs. Returns the number
- * of rows visited, or -1 if out of memory. */
+ * of rows visited. */
 static int find_row_depths(struct row_dag *p)
 {
     const struct pp_graph *g = p->graph;
-    int *left = calloc((size_t)g->n_rows, sizeof *left);
-    int *ready = calloc((size_t)g->n_rows, sizeof *ready);
+    int *left = pp_calloc((size_t)g->n_rows, sizeof *left);
+    int *ready = pp_calloc((size_t)g->n_rows, sizeof *ready);
     int n = 0, taken = 0;
-    for (int s = 0; left && s < g->n_stages; s++)
+    for (int s = 0; s < g->n_stages; s++)
         for (int i = 0; i < g->stages[s].n_outputs; i++)
             left[g->stages[s].row] +=
                 g->stages[g->stages[s].outputs[i]].row != g->stages[s].row;
-    for (int r = 0; left && ready && r < g->n_rows; r++)
+    for (int r = 0; r < g->n_rows; r++)
         if (left[r] == 0)
             ready[n++] = r;
-    for (; left && ready && taken < n; taken++) {
+    for (; taken < n; taken++) {
         int depth = p->depth[ready[taken]];
         p->longest = depth >= p->longest ? depth + 1 : p->longest;
         raise_input_depths(p, ready[taken], left, ready, &n);
     }
-    taken = left && ready ? taken : -1;
     free(left);
     free(ready);
     return taken;
@@ -103,19 +103,17 @@ static int row_dag_init(struct row_dag *p, const struct pp_schedule *s,
                         struct pp_err *err)
 {
     const struct pp_graph *g = s->graph;
-    *p = (struct row_dag){.graph = g,
-                          .depth = calloc((size_t)g->n_rows, sizeof(int)),
-                          .first = calloc((size_t)g->n_rows + 1, sizeof(int)),
-                          .stages = calloc((size_t)g->n_stages, sizeof(int))};
-    bool ok = p->depth && p->first && p->stages, empty = false;
-    if (ok)
-        sort_stages_by_row(p);
-    int taken = ok ? find_row_depths(p) : -1, rc = 0;
-    for (int r = 0; taken >= 0 && r < g->n_rows; r++)
+    *p =
+        (struct row_dag){.graph = g,
+                         .depth = pp_calloc((size_t)g->n_rows, sizeof(int)),
+                         .first = pp_calloc((size_t)g->n_rows + 1, sizeof(int)),
+                         .stages = pp_calloc((size_t)g->n_stages, sizeof(int))};
+    bool empty = false;
+    sort_stages_by_row(p);
+    int taken = find_row_depths(p), rc = 0;
+    for (int r = 0; r < g->n_rows; r++)
         empty |= p->first[r] == p->first[r + 1];
-    if (taken < 0)
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (empty)
+    if (empty)
         rc = fail_row_dag(s, "one rank has no stage", err);
     else if (taken < g->n_rows)
         rc = fail_row_dag(s, "one rank is passed twice", err);
@@ -126,16 +124,13 @@ static int row_dag_init(struct row_dag *p, const struct pp_schedule *s,
 
 /* Emits op of a microbatch for all stages of a row: forwards ascending,
  * backwards descending. */
-static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
-                        enum pp_op op, int row, int microbatch,
-                        struct pp_err *err)
+static void row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
+                         enum pp_op op, int row, int microbatch)
 {
     int from = p->first[row], n = p->first[row + 1] - from;
     for (int i = 0; i < n; i++)
-        if (pp_emit(s, op, p->stages[from + (op == PP_F ? i : n - 1 - i)],
-                    microbatch, err))
-            return -1;
-    return 0;
+        pp_emit(s, op, p->stages[from + (op == PP_F ? i : n - 1 - i)],
+                microbatch);
 }
 
 /* 1f1b - warmup, then one forward and one backward in turn, then cooldown.
@@ -147,19 +142,16 @@ static int row_dag_emit(struct pp_schedule *s, const struct row_dag *p,
  * (PipeDream-Flush). */
 
 /* The forwards run `warmup` microbatches ahead of the backwards. */
-static int emit_1f1b_row(struct pp_schedule *s, const struct row_dag *p,
-                         int row, int m, int warmup, struct pp_err *err)
+static void emit_1f1b_row(struct pp_schedule *s, const struct row_dag *p,
+                          int row, int m, int warmup)
 {
     for (int k = 0; k < m && k < warmup; k++)
-        if (row_dag_emit(s, p, PP_F, row, k, err))
-            return -1;
+        row_dag_emit(s, p, PP_F, row, k);
     for (int k = 0; k < m; k++) {
-        if (k < m - warmup && row_dag_emit(s, p, PP_F, row, k + warmup, err))
-            return -1;
-        if (row_dag_emit(s, p, PP_B, row, k, err))
-            return -1;
+        if (k < m - warmup)
+            row_dag_emit(s, p, PP_F, row, k + warmup);
+        row_dag_emit(s, p, PP_B, row, k);
     }
-    return 0;
 }
 
 int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -168,12 +160,10 @@ int pp_emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
     struct row_dag p;
     if (row_dag_init(&p, s, err))
         return -1;
-    int rc = 0;
-    for (int r = 0; !rc && r < s->graph->n_rows; r++)
-        rc =
-            emit_1f1b_row(s, &p, r, o->n_microbatches, ahead * p.depth[r], err);
+    for (int r = 0; r < s->graph->n_rows; r++)
+        emit_1f1b_row(s, &p, r, o->n_microbatches, ahead * p.depth[r]);
     row_dag_finish(&p);
-    return rc;
+    return 0;
 }
 
 static int emit_1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -218,27 +208,22 @@ const struct pp_kind pp_kind_eager_1f1b = {
  * longest path to the loss, in ranks. Qi et al., "Zero Bubble Pipeline
  * Parallelism", ICLR 2024. */
 
-static int emit_zb_h_row(struct pp_schedule *s, const struct row_dag *p,
-                         int row, int m, int factor, struct pp_err *err)
+static void emit_zb_h_row(struct pp_schedule *s, const struct row_dag *p,
+                          int row, int m, int factor)
 {
     int warmup = factor * p->depth[row] + 1;
     int limit = factor * (p->longest - 1) + 1, f = 0, w = 0;
     for (; f < warmup && f < m; f++)
-        if (row_dag_emit(s, p, PP_F, row, f, err))
-            return -1;
+        row_dag_emit(s, p, PP_F, row, f);
     for (int i = 0; i < m; i++) {
-        if (row_dag_emit(s, p, PP_I, row, i, err))
-            return -1;
-        if ((f == m || f - w >= limit) &&
-            row_dag_emit(s, p, PP_W, row, w++, err))
-            return -1;
-        if (f < m && row_dag_emit(s, p, PP_F, row, f++, err))
-            return -1;
+        row_dag_emit(s, p, PP_I, row, i);
+        if ((f == m || f - w >= limit))
+            row_dag_emit(s, p, PP_W, row, w++);
+        if (f < m)
+            row_dag_emit(s, p, PP_F, row, f++);
     }
     for (; w < m; w++)
-        if (row_dag_emit(s, p, PP_W, row, w, err))
-            return -1;
-    return 0;
+        row_dag_emit(s, p, PP_W, row, w);
 }
 
 static int emit_zb_h(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -247,11 +232,10 @@ static int emit_zb_h(struct pp_schedule *s, const struct pp_kind_options *o,
     struct row_dag p;
     if (row_dag_init(&p, s, err))
         return -1;
-    int rc = 0;
-    for (int r = 0; !rc && r < s->graph->n_rows; r++)
-        rc = emit_zb_h_row(s, &p, r, o->n_microbatches, factor, err);
+    for (int r = 0; r < s->graph->n_rows; r++)
+        emit_zb_h_row(s, &p, r, o->n_microbatches, factor);
     row_dag_finish(&p);
-    return rc;
+    return 0;
 }
 
 static int emit_zb_h1(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -293,35 +277,32 @@ const struct pp_kind pp_kind_zb_h2 = {
  * Sequence-Level Pipeline Parallelism for Large Language Model Training", NAACL
  * 2025. */
 
-static int emit_seq1f1b_stage(struct pp_schedule *s, int stage, int n,
-                              int warmup, struct pp_err *err)
+static void emit_seq1f1b_stage(struct pp_schedule *s, int stage, int n,
+                               int warmup)
 {
     int k = s->graph->n_slices;
     for (int i = 0; i < n && i < warmup; i++)
-        if (pp_emit_slice(s, PP_F, stage, i / k, i % k, err))
-            return -1;
+        pp_emit_slice(s, PP_F, stage, i / k, i % k);
     for (int i = 0; i < n; i++) {
         int f = i + warmup;
-        if (i < n - warmup && pp_emit_slice(s, PP_F, stage, f / k, f % k, err))
-            return -1;
-        if (pp_emit_slice(s, PP_B, stage, i / k, k - 1 - i % k, err))
-            return -1;
+        if (i < n - warmup)
+            pp_emit_slice(s, PP_F, stage, f / k, f % k);
+        pp_emit_slice(s, PP_B, stage, i / k, k - 1 - i % k);
     }
-    return 0;
 }
 
 static int emit_seq1f1b(struct pp_schedule *s, const struct pp_kind_options *o,
                         struct pp_err *err)
 {
-    int k = s->graph->n_slices, rc = 0;
+    int k = s->graph->n_slices;
     struct row_dag p;
     if (pp_one_stage_each(s, err) || row_dag_init(&p, s, err))
         return -1;
-    for (int r = 0; !rc && r < s->graph->n_rows; r++)
-        rc = emit_seq1f1b_stage(s, p.stages[r], o->n_microbatches * k,
-                                p.depth[r] + k - 1, err);
+    for (int r = 0; r < s->graph->n_rows; r++)
+        emit_seq1f1b_stage(s, p.stages[r], o->n_microbatches * k,
+                           p.depth[r] + k - 1);
     row_dag_finish(&p);
-    return rc;
+    return 0;
 }
 
 const struct pp_kind pp_kind_seq1f1b = {

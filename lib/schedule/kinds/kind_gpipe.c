@@ -8,46 +8,37 @@
 #include "schedule/kinds/kinds.h"
 
 /* Emits the empty cells of PyTorch's class, which has one stage per rank. */
-static int emit_gpipe_idle(struct pp_schedule *s,
-                           const struct pp_kind_options *o, int factor,
-                           struct pp_err *err)
+static void emit_gpipe_idle(struct pp_schedule *s,
+                            const struct pp_kind_options *o, int factor)
 {
     int p = s->graph->n_rows;
     if (!pp_graph_is(s->graph, PP_PLACEMENT_LOOP) || s->graph->n_stages != p)
-        return 0;
+        return;
     for (int r = 0; r < p; r++)
-        if (pp_emit_idle(s, o, r, factor ? factor * (p - 1 - r) : r, err))
-            return -1;
-    return 0;
+        pp_emit_idle(s, o, r, factor ? factor * (p - 1 - r) : r);
 }
 
 /* Emits all slices of a microbatch: forward from the first, backward from the
  * last. */
-static int emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m,
-                       struct pp_err *err)
+static void emit_slices(struct pp_schedule *s, enum pp_op op, int stage, int m)
 {
     int n = s->graph->n_slices;
     for (int q = 0; q < n; q++)
-        if (pp_emit_slice(s, op, stage, m, op == PP_F ? q : n - 1 - q, err))
-            return -1;
-    return 0;
+        pp_emit_slice(s, op, stage, m, op == PP_F ? q : n - 1 - q);
 }
 
 static int emit_gpipe(struct pp_schedule *s, const struct pp_kind_options *o,
                       struct pp_err *err)
 {
-    if (emit_gpipe_idle(s, o, 0, err))
-        return -1;
+    (void)err;
+    emit_gpipe_idle(s, o, 0);
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
-            if (emit_slices(s, PP_F, stage, m, err))
-                return -1;
-    if (emit_gpipe_idle(s, o, 3, err))
-        return -1;
+            emit_slices(s, PP_F, stage, m);
+    emit_gpipe_idle(s, o, 3);
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = 0; m < o->n_microbatches; m++)
-            if (emit_slices(s, PP_B, stage, m, err))
-                return -1;
+            emit_slices(s, PP_B, stage, m);
     return 0;
 }
 
@@ -70,21 +61,18 @@ const struct pp_kind pp_kind_gpipe = {
 static int emit_looped_bfs(struct pp_schedule *s,
                            const struct pp_kind_options *o, struct pp_err *err)
 {
+    (void)err;
     int p = s->graph->n_rows;
     for (int r = 0; r < p; r++)
-        if (pp_emit_idle(s, o, r, r, err))
-            return -1;
+        pp_emit_idle(s, o, r, r);
     for (int stage = 0; stage < s->graph->n_stages; stage++)
         for (int m = 0; m < o->n_microbatches; m++)
-            if (pp_emit(s, PP_F, stage, m, err))
-                return -1;
+            pp_emit(s, PP_F, stage, m);
     for (int r = 0; r < p; r++)
-        if (pp_emit_idle(s, o, r, 2 * (p - 1 - r), err))
-            return -1;
+        pp_emit_idle(s, o, r, 2 * (p - 1 - r));
     for (int stage = s->graph->n_stages - 1; stage >= 0; stage--)
         for (int m = o->n_microbatches - 1; m >= 0; m--)
-            if (pp_emit(s, PP_B, stage, m, err))
-                return -1;
+            pp_emit(s, PP_B, stage, m);
     return 0;
 }
 

@@ -24,6 +24,7 @@
  * so a rank never gets stuck. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/kinds/kinds.h"
 
@@ -57,27 +58,23 @@ struct waves {
 static int waves_init(struct waves *z, struct pp_arena *a, struct pp_err *err)
 {
     const struct pp_graph *g = z->s->graph;
-    size_t work = 2 * (size_t)g->n_stages / (size_t)z->p, cells;
-    if (pp_mul(work, (size_t)z->m, &work, err) ||
-        pp_mul((size_t)g->n_stages, (size_t)z->m, &cells, err))
-        return -1;
+    size_t work = 2 * (size_t)g->n_stages / (size_t)z->p * (size_t)z->m;
+    size_t cells = (size_t)g->n_stages * (size_t)z->m;
     if (cells > INT32_MAX / (4 * WAVE_UNITS))
         return pp_fail(err, PP_EXIT_INPUT, "%d microbatches are too many",
                        z->m);
     z->n_work = (int)work;
-    bool ok = (z->rows = pp_arena_alloc(a, (size_t)z->p, sizeof *z->rows));
-    for (int r = 0; ok && r < z->p; r++)
-        ok = (z->rows[r].work =
-                  pp_arena_alloc(a, work, sizeof *z->rows[r].work));
-    for (int i = 0; ok && i < 2; i++)
-        ok = (z->start[i] =
-                  pp_arena_alloc(a, 2 * (size_t)z->p, sizeof *z->start[i])) &&
-             (z->end[i] = pp_arena_alloc(a, cells, sizeof *z->end[i]));
+    z->rows = pp_arena_alloc(a, (size_t)z->p, sizeof *z->rows);
+    for (int r = 0; r < z->p; r++)
+        z->rows[r].work = pp_arena_alloc(a, work, sizeof *z->rows[r].work);
+    for (int i = 0; i < 2; i++) {
+        z->start[i] = pp_arena_alloc(a, 2 * (size_t)z->p, sizeof *z->start[i]);
+        z->end[i] = pp_arena_alloc(a, cells, sizeof *z->end[i]);
+    }
     /* A rank ends one action at a time, which wakes three ranks. */
-    for (int i = 0; ok && i < 3; i++)
-        ok = (z->wake[i] =
-                  pp_arena_alloc(a, 3 * (size_t)z->p, sizeof *z->wake[i]));
-    return ok ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    for (int i = 0; i < 3; i++)
+        z->wake[i] = pp_arena_alloc(a, 3 * (size_t)z->p, sizeof *z->wake[i]);
+    return 0;
 }
 
 /* --- the plan --- */
@@ -153,13 +150,11 @@ static void plan_microbatch(struct waves *z, int *n, int microbatch, int from,
 
 /* Plans as many groups of at least p microbatches as possible, of sizes as
  * equal as possible. */
-static int plan_groups(struct waves *z, struct pp_err *err)
+static void plan_groups(struct waves *z)
 {
     int rounds = z->m / z->p > 1 ? z->m / z->p : 1;
     int most = (z->m + rounds - 1) / rounds, from = 0, k = 0;
-    int *n = calloc((size_t)z->p, sizeof *n);
-    if (!n)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int *n = pp_calloc((size_t)z->p, sizeof *n);
     most = most > z->p ? most : z->p;
     for (int round = 0; round < rounds; round++) {
         int size = z->m / rounds + (round < z->m % rounds);
@@ -172,7 +167,6 @@ static int plan_groups(struct waves *z, struct pp_err *err)
     for (int r = 0; r < z->p; r++)
         qsort(z->rows[r].work, (size_t)z->n_work, sizeof *z->rows[r].work,
               compare_work);
-    return 0;
 }
 
 /* Returns the most microbatches that a rank keeps alive under the plan as it
@@ -240,33 +234,30 @@ static void wake_neighbours(struct waves *z, int row, int time)
             z->wake[time % 3][(*n)++] = r;
 }
 
-static int begin_work(struct waves *z, int row, int now, struct pp_err *err)
+static void begin_work(struct waves *z, int row, int now)
 {
     struct hanayo_row *l = &z->rows[row];
     struct work *w = l->free_at <= now ? choose_work(z, l, now) : NULL;
     if (!w)
-        return 0;
+        return;
     w->done = true;
     l->alive += w->backward ? -1 : 1;
     l->free_at = now + (w->backward ? BACKWARD_UNITS : FORWARD_UNITS);
     *end_of_work(z, w->backward, w->stage, w->microbatch) = l->free_at;
     wake_neighbours(z, row, l->free_at);
-    return pp_emit(z->s, w->backward ? PP_B : PP_F, w->stage, w->microbatch,
-                   err);
+    pp_emit(z->s, w->backward ? PP_B : PP_F, w->stage, w->microbatch);
 }
 
-static int run_waves(struct waves *z, struct pp_err *err)
+static void run_waves(struct waves *z)
 {
     for (int r = 0; r < z->p; r++)
         z->wake[0][z->n_wake[0]++] = r;
     for (int now = 0; z->n_wake[0] + z->n_wake[1] + z->n_wake[2] > 0; now++) {
         int n = z->n_wake[now % 3];
         for (int i = 0; i < n; i++)
-            if (begin_work(z, z->wake[now % 3][i], now, err))
-                return -1;
+            begin_work(z, z->wake[now % 3][i], now);
         z->n_wake[now % 3] = 0;
     }
-    return 0;
 }
 
 static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -287,11 +278,11 @@ static int emit_hanayo(struct pp_schedule *s, const struct pp_kind_options *o,
     int rc = waves_init(&z, &arena, err);
     if (!rc) {
         plan_wave(&z);
-        rc = plan_groups(&z, err);
+        plan_groups(&z);
     }
     if (!rc) {
         z.limit = plan_limit(&z);
-        rc = run_waves(&z, err);
+        run_waves(&z);
     }
     pp_arena_finish(&arena);
     return rc;

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/numbering.h"
 #include "schedule/kinds/kinds.h"
 
@@ -31,14 +32,14 @@ static void forward_at(const struct rounds *z, size_t k, int *chunk, int *mb)
     *mb = first + (int)(rest % (size_t)size);
 }
 
-static int rounds_emit(struct pp_schedule *s, const struct rounds *z,
-                       enum pp_op op, int row, size_t k, struct pp_err *err)
+static void rounds_emit(struct pp_schedule *s, const struct rounds *z,
+                        enum pp_op op, int row, size_t k)
 {
     int chunk, mb;
     forward_at(z, k, &chunk, &mb);
     if (op != PP_F)
         chunk = z->c - 1 - chunk;
-    return pp_emit(s, op, chunk * z->p + row, mb, err);
+    pp_emit(s, op, chunk * z->p + row, mb);
 }
 
 static int rounds_init(struct rounds *z, const struct pp_schedule *s,
@@ -88,9 +89,8 @@ static int rounds_fail(const struct rounds *z, const char *kind,
                            kind, z->m, z->p, more);
 }
 
-static int emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
-                                const struct pp_kind_options *o, int row,
-                                struct pp_err *err)
+static void emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
+                                 const struct pp_kind_options *o, int row)
 {
     size_t total = (size_t)z->m * (size_t)z->c;
     int drain = 2 * (z->p - 1 - row);
@@ -98,18 +98,17 @@ static int emit_interleaved_row(struct pp_schedule *s, const struct rounds *z,
     if (warmup > total)
         warmup = total;
     int wait = z->c * z->p + drain - (int)warmup - row;
-    if (pp_emit_idle(s, o, row, row, err))
-        return -1;
+    pp_emit_idle(s, o, row, row);
     for (size_t k = 0; k < total + warmup; k++) {
-        if (k < total ? rounds_emit(s, z, PP_F, row, k, err)
-                      : pp_emit_idle(s, o, row, 1, err))
-            return -1;
-        if (k + 1 == warmup && pp_emit_idle(s, o, row, wait, err))
-            return -1;
-        if (k >= warmup && rounds_emit(s, z, PP_B, row, k - warmup, err))
-            return -1;
+        if (k < total)
+            rounds_emit(s, z, PP_F, row, k);
+        else
+            pp_emit_idle(s, o, row, 1);
+        if (k + 1 == warmup)
+            pp_emit_idle(s, o, row, wait);
+        if (k >= warmup)
+            rounds_emit(s, z, PP_B, row, k - warmup);
     }
-    return 0;
 }
 
 /* Returns true if every group, the last one too, has a microbatch per rank. */
@@ -172,8 +171,7 @@ static int emit_interleaved(struct pp_schedule *s,
     if (z.g == 0)
         return fail_group(&z, 0, err);
     for (int row = 0; row < z.p; row++)
-        if (emit_interleaved_row(s, &z, o, row, err))
-            return -1;
+        emit_interleaved_row(s, &z, o, row);
     return 0;
 }
 
@@ -193,34 +191,29 @@ const struct pp_kind pp_kind_interleaved = {
  * The order is PyTorch's InterleavedZeroBubble. Qi et al., "Zero Bubble
  * Pipeline Parallelism", ICLR 2024. */
 
-static int emit_zb_interleaved_row(struct pp_schedule *s,
-                                   const struct rounds *z,
-                                   const struct pp_kind_options *o, int row,
-                                   struct pp_err *err)
+static void emit_zb_interleaved_row(struct pp_schedule *s,
+                                    const struct rounds *z,
+                                    const struct pp_kind_options *o, int row)
 {
     size_t total = (size_t)z->m * (size_t)z->c, w = 0;
     size_t warmup =
         (size_t)(z->c - 1) * (size_t)z->g + (size_t)(z->p - 1 - row);
     if (warmup > total)
         warmup = total;
-    if (pp_emit_idle(s, o, row, row, err))
-        return -1;
+    pp_emit_idle(s, o, row, row);
     for (size_t k = 0; k < total + warmup; k++) {
-        if (k < total && rounds_emit(s, z, PP_F, row, k, err))
-            return -1;
-        if (k + 1 == warmup && pp_emit_idle(s, o, row, z->p - 1 - row, err))
-            return -1;
+        if (k < total)
+            rounds_emit(s, z, PP_F, row, k);
+        if (k + 1 == warmup)
+            pp_emit_idle(s, o, row, z->p - 1 - row);
         if (k < warmup)
             continue;
-        if (rounds_emit(s, z, PP_I, row, k - warmup, err))
-            return -1;
-        if (k - warmup >= (size_t)row && rounds_emit(s, z, PP_W, row, w++, err))
-            return -1;
+        rounds_emit(s, z, PP_I, row, k - warmup);
+        if (k - warmup >= (size_t)row)
+            rounds_emit(s, z, PP_W, row, w++);
     }
     for (; w < total; w++)
-        if (rounds_emit(s, z, PP_W, row, w, err))
-            return -1;
-    return 0;
+        rounds_emit(s, z, PP_W, row, w);
 }
 
 /* --- empty cells --- */
@@ -236,24 +229,25 @@ struct alignment {
 
 /* Fills the row's cell of a column: with its next action, or with an empty cell
  * if that is a forward whose input is not in an earlier column. */
-static int align_row(struct alignment *a, int row, size_t column,
-                     struct pp_err *err)
+static void align_row(struct alignment *a, int row, size_t column)
 {
     struct pp_action next = a->from->rows[row].actions[a->pc[row]];
     if (next.op == PP_F && next.stage > 0) {
         size_t before = a->column[pp_cell(&a->cells, next.stage - 1,
                                           next.microbatch, next.slice)];
-        if (before == 0 || before == column)
-            return pp_emit_idle(a->to, a->options, row, 1, err);
+        if (before == 0 || before == column) {
+            pp_emit_idle(a->to, a->options, row, 1);
+            return;
+        }
     }
     if (next.op == PP_F)
         a->column[pp_cell(&a->cells, next.stage, next.microbatch, next.slice)] =
             column;
     a->pc[row]++;
-    return pp_schedule_add(a->to, row, next, err);
+    pp_schedule_add(a->to, row, next);
 }
 
-static int align_all(struct alignment *a, struct pp_err *err)
+static void align_all(struct alignment *a)
 {
     int n_rows = a->from->graph->n_rows;
     bool moved = true;
@@ -263,38 +257,28 @@ static int align_all(struct alignment *a, struct pp_err *err)
             if (a->pc[r] == a->from->rows[r].n)
                 continue;
             moved = true;
-            if (align_row(a, r, column, err))
-                return -1;
+            align_row(a, r, column);
         }
     }
-    return 0;
 }
 
 /* Replaces s by a schedule whose columns line up as in PyTorch's class. */
-static int align_rows(struct pp_schedule *s, const struct pp_kind_options *o,
-                      struct pp_err *err)
+static void align_rows(struct pp_schedule *s, const struct pp_kind_options *o)
 {
     struct pp_schedule to;
     struct alignment a = {.from = s, .to = &to, .options = o};
-    if (pp_schedule_init(&to, s->graph, s->kind, s->n_microbatches, err))
-        return -1;
-    int rc = pp_cells_init(&a.cells, s, err);
-    if (!rc) {
-        a.column = calloc(a.cells.n_cells, sizeof *a.column);
-        a.pc = calloc((size_t)s->graph->n_rows, sizeof *a.pc);
-        rc = a.column && a.pc ? align_all(&a, err)
-                              : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    pp_schedule_init(&to, s->graph, s->kind, s->n_microbatches);
+    pp_cells_init(&a.cells, s);
+    a.column = pp_calloc(a.cells.n_cells, sizeof *a.column);
+    a.pc = pp_calloc((size_t)s->graph->n_rows, sizeof *a.pc);
+    align_all(&a);
     free(a.column);
     free(a.pc);
     pp_cells_finish(&a.cells);
-    if (!rc) {
-        struct pp_schedule old = *s;
-        *s = to;
-        to = old;
-    }
+    struct pp_schedule old = *s;
+    *s = to;
+    to = old;
     pp_schedule_finish(&to);
-    return rc;
 }
 
 static int emit_zb_interleaved(struct pp_schedule *s,
@@ -308,9 +292,10 @@ static int emit_zb_interleaved(struct pp_schedule *s,
     if (z.g == 0)
         return rounds_fail(&z, "zb-interleaved", "", err);
     for (int row = 0; row < z.p; row++)
-        if (emit_zb_interleaved_row(s, &z, o, row, err))
-            return -1;
-    return o->idle ? align_rows(s, o, err) : 0;
+        emit_zb_interleaved_row(s, &z, o, row);
+    if (o->idle)
+        align_rows(s, o);
+    return 0;
 }
 
 const struct pp_kind pp_kind_zb_interleaved = {

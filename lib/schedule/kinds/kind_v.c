@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/kinds/kinds.h"
 
 /* zbv - split backward on two stages per rank, placed in a V.
@@ -20,21 +21,17 @@ struct zbv_row {
     const struct pp_kind_options *o;
     int row, p, n;          /* n: microbatches of the full pattern */
     int count[2][PP_W + 1]; /* emitted, by way and op */
-    struct pp_err *err;
 };
 
-/* Appends the next microbatch of that way and op. An error stays in err. */
+/* Appends the next microbatch of that way and op. */
 static void emit_zbv_next(struct zbv_row *v, enum pp_op op, int way)
 {
     int m = v->count[way][op]++;
     int stage = way == DOWN ? v->row : 2 * v->p - 1 - v->row;
-    if (v->err->code)
-        return;
-    /* Both functions fill v->err. */
-    int rc = m < v->o->n_microbatches
-                 ? pp_emit(v->s, op, stage, m, v->err)
-                 : pp_emit_idle(v->s, v->o, v->row, 1, v->err);
-    (void)rc;
+    if (m < v->o->n_microbatches)
+        pp_emit(v->s, op, stage, m);
+    else
+        pp_emit_idle(v->s, v->o, v->row, 1);
 }
 
 /* One action of a repeated part of the pattern. PP_N_OPS ends the part. */
@@ -64,7 +61,7 @@ static void emit_zbv_times(struct zbv_row *v, int n,
     }
 }
 
-static int emit_zbv_row(struct zbv_row *v)
+static void emit_zbv_row(struct zbv_row *v)
 {
     static const struct zbv_step
         f_down[] = {{PP_F, DOWN}, {PP_N_OPS, DOWN}},
@@ -77,7 +74,7 @@ static int emit_zbv_row(struct zbv_row *v)
         w_up[] = {{PP_W, UP}, {PP_N_OPS, DOWN}},
         w_down[] = {{PP_W, DOWN}, {PP_N_OPS, DOWN}};
     int r = v->row, p = v->p, warmup = 2 * p - r - 1;
-    int rc = pp_emit_idle(v->s, v->o, r, r, v->err);
+    pp_emit_idle(v->s, v->o, r, r);
     emit_zbv_times(v, 2 * (p - r) - 1, f_down);
     emit_zbv_times(v, r, f_both);
     emit_zbv_times(v, p - r, up);
@@ -88,7 +85,6 @@ static int emit_zbv_row(struct zbv_row *v)
     emit_zbv_times(v, p - r, down);
     emit_zbv_times(v, v->count[UP][PP_I] - v->count[UP][PP_W], w_up);
     emit_zbv_times(v, v->count[DOWN][PP_I] - v->count[DOWN][PP_W], w_down);
-    return rc || v->err->code ? -1 : 0;
 }
 
 static int emit_zbv(struct pp_schedule *s, const struct pp_kind_options *o,
@@ -102,10 +98,8 @@ static int emit_zbv(struct pp_schedule *s, const struct pp_kind_options *o,
                             .o = o,
                             .row = row,
                             .p = p,
-                            .n = m > 2 * p - 1 ? m : 2 * p - 1,
-                            .err = err};
-        if (emit_zbv_row(&v))
-            return -1;
+                            .n = m > 2 * p - 1 ? m : 2 * p - 1};
+        emit_zbv_row(&v);
     }
     return 0;
 }
@@ -146,16 +140,14 @@ struct two_way_row {
     int n_forward[2], n_backward[2]; /* by way */
     struct pp_action *waiting;       /* the queue of delayed W */
     size_t n_done, n_waiting;        /* the queue's emitted entries, and all */
-    bool split;         /* true once the cooldown emits I and W, not B */
-    struct pp_err *err; /* the first failure; later calls do nothing */
+    bool split; /* true once the cooldown emits I and W, not B */
 };
 
 static void emit_next(struct two_way_row *v, enum pp_op op, int way)
 {
     int *count = op == PP_F ? v->n_forward : v->n_backward;
     int stage = v->at->stage[way], m = v->at->first[way] + count[way]++;
-    if (v->err->code || pp_emit(v->s, op, stage, m, v->err))
-        return;
+    pp_emit(v->s, op, stage, m);
     if (op == PP_I)
         v->waiting[v->n_waiting++] =
             (struct pp_action){.stage = stage, .microbatch = m};
@@ -164,11 +156,10 @@ static void emit_next(struct two_way_row *v, enum pp_op op, int way)
 /* Emits the oldest delayed W, if there is one. */
 static void emit_waiting_w(struct two_way_row *v)
 {
-    if (v->n_done == v->n_waiting || v->err->code)
+    if (v->n_done == v->n_waiting)
         return;
     struct pp_action w = v->waiting[v->n_done++];
-    int rc = pp_emit(v->s, PP_W, w.stage, w.microbatch, v->err);
-    (void)rc; /* v->err holds the failure */
+    pp_emit(v->s, PP_W, w.stage, w.microbatch);
 }
 
 static void emit_pair(struct two_way_row *v, int forward, int backward)
@@ -176,8 +167,7 @@ static void emit_pair(struct two_way_row *v, int forward, int backward)
     struct pp_row *list =
         &v->s->rows[v->s->graph->stages[v->at->stage[NEAR]].row];
     emit_next(v, PP_F, forward);
-    if (!v->err->code)
-        list->actions[list->n - 1].overlap = 1;
+    list->actions[list->n - 1].overlap = 1;
     emit_next(v, PP_B, backward);
 }
 
@@ -234,19 +224,14 @@ static void emit_cooldown(struct two_way_row *v)
         emit_waiting_w(v);
 }
 
-static int emit_two_ways(struct pp_schedule *s, const struct two_ways *w,
-                         struct pp_err *err)
+static void emit_two_ways(struct pp_schedule *s, const struct two_ways *w)
 {
-    struct two_way_row v = {
-        .s = s, .at = w, .row = w->row, .p = w->p, .err = err};
-    v.waiting = calloc(2 * (size_t)w->m, sizeof *v.waiting);
-    if (!v.waiting)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct two_way_row v = {.s = s, .at = w, .row = w->row, .p = w->p};
+    v.waiting = pp_calloc(2 * (size_t)w->m, sizeof *v.waiting);
     emit_warmup(&v);
     emit_steady(&v);
     emit_cooldown(&v);
     free(v.waiting);
-    return err->code ? -1 : 0;
 }
 
 static int emit_dualpipev(struct pp_schedule *s,
@@ -266,8 +251,7 @@ static int emit_dualpipev(struct pp_schedule *s,
     for (int row = 0; row < p; row++) {
         struct two_ways w = {
             .stage = {row, 2 * p - 1 - row}, .m = m, .row = row, .p = p};
-        if (emit_two_ways(s, &w, err))
-            return -1;
+        emit_two_ways(s, &w);
     }
     return 0;
 }
@@ -326,8 +310,7 @@ static int emit_dualpipe(struct pp_schedule *s, const struct pp_kind_options *o,
             .m = half,
             .row = mirrored ? p - 1 - r : r,
             .p = p / 2};
-        if (emit_two_ways(s, &w, err))
-            return -1;
+        emit_two_ways(s, &w);
     }
     return 0;
 }

@@ -16,6 +16,7 @@
  * "Pipeline Parallelism with Controllable Memory", NeurIPS 2024. */
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/kinds/kinds.h"
 
@@ -87,30 +88,27 @@ static int table_init(struct block_table *t, struct pp_arena *a,
                       const struct vblock *blocks, int p, int m,
                       struct pp_err *err)
 {
-    size_t ops;
     int last = 0;
     for (int r = 0; r < p; r++)
         if (blocks[r].step[I_DOWN] > last)
             last = blocks[r].step[I_DOWN];
     /* Room for the blocks, and for all weight gradients after them. */
     int64_t length = last + (int64_t)m * (VBLOCK_PERIOD + 2) + 1;
-    if (length > INT32_MAX / VBLOCK_OPS ||
-        pp_mul((size_t)p * VBLOCK_OPS, (size_t)m, &ops, err))
+    if (length > INT32_MAX / VBLOCK_OPS)
         return pp_fail(err, PP_EXIT_INPUT, "%d microbatches are too many", m);
     *t = (struct block_table){.p = p, .m = m, .length = (int)length};
     t->rows = pp_arena_alloc(a, (size_t)p, sizeof *t->rows);
-    t->at = pp_arena_alloc(a, ops, sizeof *t->at);
-    for (int r = 0; t->rows && r < p; r++) {
+    t->at =
+        pp_arena_alloc(a, (size_t)p * VBLOCK_OPS * (size_t)m, sizeof *t->at);
+    for (int r = 0; r < p; r++) {
         struct block_row *l = &t->rows[r];
         size_t n = (size_t)t->length;
         l->step = pp_arena_alloc(a, n, sizeof *l->step);
         l->alive = pp_arena_alloc(a, n, sizeof *l->alive);
         l->owed = pp_arena_alloc(a, n, sizeof *l->owed);
         l->input = pp_arena_alloc(a, 2 * (size_t)m, sizeof *l->input);
-        if (!l->step || !l->alive || !l->owed || !l->input)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     }
-    return t->rows && t->at ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    return 0;
 }
 
 static void repeat_blocks(struct block_table *t, const struct vblock *blocks)
@@ -353,8 +351,8 @@ static void compress_cooldown(struct block_table *t)
 
 /* Emits a row, with weight gradients in the free steps. Those of the way up
  * come first, because they are older. */
-static int emit_vblock_row(struct pp_schedule *s, const struct block_table *t,
-                           int row, struct pp_err *err)
+static void emit_vblock_row(struct pp_schedule *s, const struct block_table *t,
+                            int row)
 {
     const struct block_row *l = &t->rows[row];
     const int stage[] = {row, 2 * t->p - 1 - row};
@@ -362,17 +360,15 @@ static int emit_vblock_row(struct pp_schedule *s, const struct block_table *t,
     for (int i = 0; i < t->length; i++) {
         int c = l->step[i], up = owed[1] > 0;
         bool is_up = is_op(c, F_UP) || is_op(c, I_UP);
-        if (c >= 0 && pp_emit(s, is_forward(c) ? PP_F : PP_I, stage[is_up],
-                              c / VBLOCK_OPS, err))
-            return -1;
+        if (c >= 0)
+            pp_emit(s, is_forward(c) ? PP_F : PP_I, stage[is_up],
+                    c / VBLOCK_OPS);
         owed[is_up] += is_input(c);
         if (c >= 0 || owed[up] == 0)
             continue;
         owed[up]--;
-        if (pp_emit(s, PP_W, stage[up], done[up]++, err))
-            return -1;
+        pp_emit(s, PP_W, stage[up], done[up]++);
     }
-    return 0;
 }
 
 static int emit_vblocks(struct pp_schedule *s, const struct vblock *blocks,
@@ -390,7 +386,7 @@ static int emit_vblocks(struct pp_schedule *s, const struct vblock *blocks,
         compress_cooldown(&t);
     }
     for (int r = 0; !rc && r < t.p; r++)
-        rc = emit_vblock_row(s, &t, r, err);
+        emit_vblock_row(s, &t, r);
     pp_arena_finish(&arena);
     return rc;
 }
@@ -421,9 +417,7 @@ static int emit_v_blocks(struct pp_schedule *s, const struct pp_kind_options *o,
         return pp_fail(err, PP_EXIT_INPUT,
                        "%s takes at most %d ranks, not %d: use zbv", s->kind,
                        VBLOCK_RANKS, p);
-    struct vblock *blocks = calloc((size_t)p, sizeof *blocks);
-    if (!blocks)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct vblock *blocks = pp_calloc((size_t)p, sizeof *blocks);
     for (int r = 0; r < p; r++)
         blocks[r] = block(p, r);
     int rc = emit_vblocks(s, blocks, o->n_microbatches, err);

@@ -23,16 +23,15 @@ extern const struct pp_kind pp_kind_dualpipe;
 extern const struct pp_kind pp_kind_seq1f1b;
 
 /* Appends a compute action to the row that holds stage. */
-int pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch,
-            struct pp_err *err) PP_MUST_USE;
+void pp_emit(struct pp_schedule *s, enum pp_op op, int stage, int microbatch);
 
 /* Appends a compute action of one slice. */
-int pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
-                  int microbatch, int slice, struct pp_err *err) PP_MUST_USE;
+void pp_emit_slice(struct pp_schedule *s, enum pp_op op, int stage,
+                   int microbatch, int slice);
 
 /* Appends n empty cells to the row if the options ask for them. */
-int pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
-                 int row, int n, struct pp_err *err) PP_MUST_USE;
+void pp_emit_idle(struct pp_schedule *s, const struct pp_kind_options *o,
+                  int row, int n);
 
 /* Fails unless every rank holds exactly one stage. */
 int pp_one_stage_each(const struct pp_schedule *s,

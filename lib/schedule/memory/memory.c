@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 
@@ -28,19 +29,10 @@ struct touches {
     struct pp_action action;
 };
 
-static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
-                 int peer, size_t bytes, struct pp_err *err)
+static void touch(struct touches *t, enum pp_buffer_kind kind, int stage,
+                  int peer, size_t bytes)
 {
-    if (t->n == t->capacity) {
-        size_t capacity = t->capacity ? 2 * t->capacity : 64, total;
-        if (pp_mul(capacity, sizeof *t->at, &total, err))
-            return -1;
-        struct pp_buffer *grown = realloc(t->at, total);
-        if (!grown)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        t->at = grown;
-        t->capacity = capacity;
-    }
+    pp_array_reserve(&t->at, &t->capacity, t->n + 1, sizeof *t->at);
     t->at[t->n++] = (struct pp_buffer){.kind = kind,
                                        .stage = stage,
                                        .microbatch = t->action.microbatch,
@@ -49,7 +41,6 @@ static int touch(struct touches *t, enum pp_buffer_kind kind, int stage,
                                        .first = t->place,
                                        .last = t->place,
                                        .bytes = bytes};
-    return 0;
 }
 
 /* Returns the entry of where of a microbatch. */
@@ -60,25 +51,24 @@ static unsigned char *where_is(const struct touches *t, struct pp_action a)
 }
 
 /* Touches activations, where they are now. */
-static int touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes,
-                     struct pp_err *err)
+static void touch_act(struct touches *t, enum pp_buffer_kind kind, size_t bytes)
 {
     bool back = t->where && *where_is(t, t->action) >= IS_BACK;
-    return touch(t, kind, t->action.stage, back ? 0 : -1, bytes, err);
+    touch(t, kind, t->action.stage, back ? 0 : -1, bytes);
 }
 
 /* Touches activations on the host, in their forward and in the first backward
  * behind their RELOAD. */
-static int touch_host(struct touches *t, struct pp_err *err)
+static void touch_host(struct touches *t)
 {
     const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
     unsigned char *where = t->where ? where_is(t, t->action) : NULL;
     bool forward = t->action.op == PP_F;
     if (!where || *where != (forward ? LEAVES : IS_BACK))
-        return 0;
+        return;
     *where = forward ? LEAVES : IS_READ;
-    return touch(t, PP_BUF_HOST, t->action.stage, -1,
-                 pp_round_up(b->act_i, PP_LINE_BYTES) + b->act_w, err);
+    touch(t, PP_BUF_HOST, t->action.stage, -1,
+          pp_round_up(b->act_i, PP_LINE_BYTES) + b->act_w);
 }
 
 /* Returns the bytes that stage `at` has of the output of stage `from`, and of
@@ -96,103 +86,102 @@ static bool is_local(const struct touches *t, int stage)
 /* Touches what later slices read of all slices in the forward of the last one:
  * keys and values, and what experts kept. They live until then even if no
  * backward keeps them. */
-static int touch_earlier(struct touches *t, struct pp_err *err)
+static void touch_earlier(struct touches *t)
 {
-    int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
+    int s = t->action.stage, last = t->g->n_slices - 1;
     struct pp_action a = t->action;
-    for (int q = 0; a.slice == last && q < last && !rc; q++) {
+    for (int q = 0; a.slice == last && q < last; q++) {
         t->action.slice = (int16_t)q;
-        rc = touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i, err);
-        if (!rc && t->sizes[s].routed)
-            rc = touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w, err);
+        touch(t, PP_BUF_ACT_I, s, -1, t->sizes[s].act_i);
+        if (t->sizes[s].routed) {
+            touch(t, PP_BUF_ACT_W, s, -1, t->sizes[s].act_w);
+        }
     }
     t->action = a;
-    return rc;
 }
 
-static int touch_forward(struct touches *t, struct pp_err *err)
+static void touch_forward(struct touches *t)
 {
     int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
     const struct pp_stage_bytes *b = &t->sizes[s];
-    int rc = touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
-             touch_act(t, PP_BUF_ACT_W, b->act_w, err) ||
-             touch_earlier(t, err) || touch_host(t, err);
-    if (!rc && n->n_outputs > 0)
-        rc = touch(t, PP_BUF_OUTPUT, s, -1, b->output, err);
-    for (int i = 0; i < n->n_inputs && !rc; i++) {
+    touch_act(t, PP_BUF_ACT_I, b->act_i);
+    touch_act(t, PP_BUF_ACT_W, b->act_w);
+    touch_earlier(t);
+    touch_host(t);
+    if (n->n_outputs > 0)
+        touch(t, PP_BUF_OUTPUT, s, -1, b->output);
+    for (int i = 0; i < n->n_inputs; i++) {
         int in = n->inputs[i];
-        rc = is_local(t, in)
-                 ? touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output, err)
-                 : touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in), err);
+        if (is_local(t, in))
+            touch(t, PP_BUF_OUTPUT, in, -1, t->sizes[in].output);
+        else
+            touch(t, PP_BUF_INPUT, s, in, input_bytes(t, s, in));
     }
-    if (!rc && n->n_inputs > 1 && !b->parts)
-        rc = touch(t, PP_BUF_INPUT, s, s, input_bytes(t, s, n->inputs[0]), err);
-    return rc ? -1 : 0;
+    if (n->n_inputs > 1 && !b->parts)
+        touch(t, PP_BUF_INPUT, s, s, input_bytes(t, s, n->inputs[0]));
 }
 
 /* Touches the buffers of the action that consumes output gradients. */
-static int touch_consumption(struct touches *t, struct pp_err *err)
+static void touch_consumption(struct touches *t)
 {
-    int s = t->action.stage, rc = 0;
+    int s = t->action.stage;
     const struct pp_stage_node *n = &t->g->stages[s];
     size_t bytes = t->sizes[s].output;
-    rc = touch_act(t, PP_BUF_ACT_I, t->sizes[s].act_i, err);
-    for (int i = 0; i < n->n_outputs && !rc; i++) {
+    touch_act(t, PP_BUF_ACT_I, t->sizes[s].act_i);
+    for (int i = 0; i < n->n_outputs; i++) {
         int out = n->outputs[i];
-        rc = is_local(t, out) ? touch(t, PP_BUF_DINPUT, out, s, bytes, err)
-                              : touch(t, PP_BUF_DOUTPUT, s, out, bytes, err);
+        if (is_local(t, out))
+            touch(t, PP_BUF_DINPUT, out, s, bytes);
+        else
+            touch(t, PP_BUF_DOUTPUT, s, out, bytes);
     }
-    for (int i = 0; i < n->n_inputs && !rc; i++)
-        if (pp_sends_gradient(t->g, n->inputs[i]))
-            rc = touch(t, PP_BUF_DINPUT, s, n->inputs[i],
-                       input_bytes(t, s, n->inputs[i]), err);
-    return rc;
+    for (int i = 0; i < n->n_inputs; i++)
+        if (pp_sends_gradient(t->g, n->inputs[i])) {
+            touch(t, PP_BUF_DINPUT, s, n->inputs[i],
+                  input_bytes(t, s, n->inputs[i]));
+        }
 }
 
 /* Touches the gradients of all slices in the first backward of the microbatch,
  * which is the last slice's. Keys and values gather gradients from all later
  * slices. */
-static int touch_slices(struct touches *t, struct pp_err *err)
+static void touch_slices(struct touches *t)
 {
-    int s = t->action.stage, last = t->g->n_slices - 1, rc = 0;
+    int s = t->action.stage, last = t->g->n_slices - 1;
     struct pp_action a = t->action;
     if (a.slice < last)
-        return 0;
-    for (int q = 0; q < last && !rc; q++) {
+        return;
+    for (int q = 0; q < last; q++) {
         t->action.slice = (int16_t)q;
-        rc = touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err);
+        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w);
     }
     t->action = a;
-    return rc;
 }
 
-static int touch_backward(struct touches *t, struct pp_err *err)
+static void touch_backward(struct touches *t)
 {
     int s = t->action.stage;
     bool consumes = pp_consumes_gradient(t->g, t->action);
-    if (touch_host(t, err))
-        return -1;
-    if (consumes && (touch_consumption(t, err) || touch_slices(t, err)))
-        return -1;
-    if ((consumes || t->action.op == PP_W) &&
-        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w, err))
-        return -1;
-    return pp_ends_backward(t->g, t->action)
-               ? touch_act(t, PP_BUF_ACT_W, t->sizes[s].act_w, err)
-               : 0;
+    touch_host(t);
+    if (consumes) {
+        touch_consumption(t);
+        touch_slices(t);
+    }
+    if (consumes || t->action.op == PP_W)
+        touch(t, PP_BUF_GRAD_W, s, -1, t->sizes[s].grad_w);
+    if (pp_ends_backward(t->g, t->action))
+        touch_act(t, PP_BUF_ACT_W, t->sizes[s].act_w);
 }
 
 /* Activations live up to their OFFLOAD, and from their RELOAD on. */
-static int touch_copy(struct touches *t, struct pp_err *err)
+static void touch_copy(struct touches *t)
 {
     const struct pp_stage_bytes *b = &t->sizes[t->action.stage];
     if (t->action.op == PP_RELOAD)
         *where_is(t, t->action) = IS_BACK;
-    return touch_act(t, PP_BUF_ACT_I, b->act_i, err) ||
-                   touch_act(t, PP_BUF_ACT_W, b->act_w, err)
-               ? -1
-               : 0;
+    touch_act(t, PP_BUF_ACT_I, b->act_i);
+    touch_act(t, PP_BUF_ACT_W, b->act_w);
 }
 
 /* Returns the number of UNSHARDs of a stage up to a place of the row. */
@@ -204,45 +193,50 @@ static int count_unshards(const struct pp_row *row, size_t place, int stage)
     return n;
 }
 
-static int touch_weights(struct touches *t, struct pp_err *err)
+static void touch_weights(struct touches *t)
 {
     int s = t->action.stage, row = t->g->stages[s].row;
     t->action.microbatch = count_unshards(&t->s->rows[row], t->place, s) - 1;
-    return t->sizes[s].weights
-               ? touch(t, PP_BUF_WEIGHTS, s, -1, t->sizes[s].weights, err)
-               : 0;
+    if (t->sizes[s].weights)
+        touch(t, PP_BUF_WEIGHTS, s, -1, t->sizes[s].weights);
 }
 
-static int touch_action(struct touches *t, struct pp_err *err)
+static void touch_action(struct touches *t)
 {
     struct pp_action a = t->action;
     switch ((enum pp_op)a.op) {
     case PP_F:
-        return touch_forward(t, err);
+        touch_forward(t);
+        return;
     case PP_B:
     case PP_I:
     case PP_W:
-        return touch_backward(t, err);
+        touch_backward(t);
+        return;
     case PP_SEND_F:
-        return touch(t, PP_BUF_OUTPUT, a.stage, -1, t->sizes[a.stage].output,
-                     err);
+        touch(t, PP_BUF_OUTPUT, a.stage, -1, t->sizes[a.stage].output);
+        return;
     case PP_RECV_F:
-        return touch(t, PP_BUF_INPUT, a.stage, a.peer,
-                     input_bytes(t, a.stage, a.peer), err);
+        touch(t, PP_BUF_INPUT, a.stage, a.peer,
+              input_bytes(t, a.stage, a.peer));
+        return;
     case PP_SEND_B:
-        return touch(t, PP_BUF_DINPUT, a.stage, a.peer,
-                     input_bytes(t, a.stage, a.peer), err);
+        touch(t, PP_BUF_DINPUT, a.stage, a.peer,
+              input_bytes(t, a.stage, a.peer));
+        return;
     case PP_RECV_B:
-        return touch(t, PP_BUF_DOUTPUT, a.stage, a.peer,
-                     t->sizes[a.stage].output, err);
+        touch(t, PP_BUF_DOUTPUT, a.stage, a.peer, t->sizes[a.stage].output);
+        return;
     case PP_UNSHARD:
     case PP_RESHARD:
-        return touch_weights(t, err);
+        touch_weights(t);
+        return;
     case PP_OFFLOAD:
     case PP_RELOAD:
-        return touch_copy(t, err);
+        touch_copy(t);
+        return;
     default:
-        return 0;
+        return;
     }
 }
 
@@ -296,10 +290,10 @@ static int compare_rings(const void *pa, const void *pb)
 static struct send_ring *list_rings(const struct touches *t,
                                     const struct pp_row *list, size_t *n)
 {
-    struct send_ring *c = calloc(list->n + 1, sizeof *c);
+    struct send_ring *c = pp_calloc(list->n + 1, sizeof *c);
     size_t kept = 0;
     *n = 0;
-    for (size_t i = 0; c && i < list->n; i++) {
+    for (size_t i = 0; i < list->n; i++) {
         struct pp_action a = list->actions[i];
         bool forward = a.op == PP_SEND_F;
         if (pp_is_send(a.op))
@@ -309,8 +303,7 @@ static struct send_ring *list_rings(const struct touches *t,
                                            : input_bytes(t, a.stage, a.peer),
                                    1};
     }
-    if (c)
-        qsort(c, *n, sizeof *c, compare_rings);
+    qsort(c, *n, sizeof *c, compare_rings);
     for (size_t i = 0; i < *n; i++) {
         if (kept == 0 || compare_rings(&c[kept - 1], &c[i])) {
             c[kept++] = c[i];
@@ -326,15 +319,14 @@ static struct send_ring *list_rings(const struct touches *t,
 
 /* Touches the row's first and last place, for a buffer that lives for the whole
  * step. */
-static int touch_both_ends(struct touches *t, const struct pp_row *list,
-                           enum pp_buffer_kind kind, int stage, int peer,
-                           size_t bytes, struct pp_err *err)
+static void touch_both_ends(struct touches *t, const struct pp_row *list,
+                            enum pp_buffer_kind kind, int stage, int peer,
+                            size_t bytes)
 {
     t->place = 0;
-    if (touch(t, kind, stage, peer, bytes, err))
-        return -1;
+    touch(t, kind, stage, peer, bytes);
     t->place = list->n - 1;
-    return touch(t, kind, stage, peer, bytes, err);
+    touch(t, kind, stage, peer, bytes);
 }
 
 static bool is_second(const struct pp_row *list, size_t place)
@@ -344,24 +336,23 @@ static bool is_second(const struct pp_row *list, size_t place)
 
 /* Touches the buffers of an action. The two actions of an overlap pair run at
  * once, so neither may reuse memory that the other frees. */
-static int touch_place(struct touches *t, const struct pp_row *list,
-                       size_t place, struct pp_err *err)
+static void touch_place(struct touches *t, const struct pp_row *list,
+                        size_t place)
 {
     bool second = is_second(list, place);
     t->place = place;
     t->action = list->actions[place];
-    if (touch_action(t, err))
-        return -1;
+    touch_action(t);
     if (!second && !t->action.overlap)
-        return 0;
+        return;
     t->place = second ? place - 1 : place + 1;
-    return touch_action(t, err);
+    touch_action(t);
 }
 
 /* Touches the rank's workspaces: one for all its stages, and a second one for
  * the forward of overlap pairs. */
-static int touch_workspace(struct touches *t, const struct pp_row *list,
-                           int row, struct pp_err *err)
+static void touch_workspace(struct touches *t, const struct pp_row *list,
+                            int row)
 {
     size_t most = 0;
     for (int s = 0; s < t->g->n_stages; s++)
@@ -371,28 +362,21 @@ static int touch_workspace(struct touches *t, const struct pp_row *list,
     bool pairs = false;
     for (size_t i = 0; i < list->n; i++)
         pairs |= list->actions[i].overlap;
-    int rc = 0;
-    for (int k = 0; most && k < (pairs ? 2 : 1) && !rc; k++)
-        rc = touch_both_ends(t, list, PP_BUF_WORKSPACE, k, -1, most, err);
-    return rc;
+    for (int k = 0; most && k < (pairs ? 2 : 1); k++)
+        touch_both_ends(t, list, PP_BUF_WORKSPACE, k, -1, most);
 }
 
-static int touch_rings(struct touches *t, const struct pp_row *list,
-                       struct pp_err *err)
+static void touch_rings(struct touches *t, const struct pp_row *list)
 {
     size_t n, depth = (size_t)t->s->channel_depth;
     struct send_ring *c = list_rings(t, list, &n);
-    int rc = 0;
-    if (!c)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     for (size_t i = 0; i < n; i++)
-        for (size_t k = 0; k < depth && k < c[i].n && !rc; k++) {
+        for (size_t k = 0; k < depth && k < c[i].n; k++) {
             t->action = (struct pp_action){.microbatch = (int32_t)k};
-            rc = touch_both_ends(t, list, PP_BUF_RING, c[i].row, c[i].backward,
-                                 c[i].bytes, err);
+            touch_both_ends(t, list, PP_BUF_RING, c[i].row, c[i].backward,
+                            c[i].bytes);
         }
     free(c);
-    return rc ? -1 : 0;
 }
 
 int pp_row_peak(const struct pp_schedule *s, int row, size_t *place)
@@ -433,19 +417,13 @@ static bool copies(const struct pp_row *list)
     return false;
 }
 
-static int note_copies(struct touches *t, const struct pp_row *list,
-                       struct pp_err *err)
+static void note_copies(struct touches *t, const struct pp_row *list)
 {
-    size_t n;
-    if (pp_mul((size_t)t->g->n_stages, (size_t)t->s->n_microbatches, &n, err))
-        return -1;
-    t->where = calloc(n, sizeof *t->where);
-    if (!t->where)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    t->where = pp_calloc((size_t)t->g->n_stages,
+                         (size_t)t->s->n_microbatches * sizeof *t->where);
     for (size_t i = 0; i < list->n; i++)
         if (list->actions[i].op == PP_OFFLOAD)
             *where_is(t, list->actions[i]) = LEAVES;
-    return 0;
 }
 
 /* Places the buffers of both arenas. Those of the host come last. */
@@ -470,20 +448,19 @@ int pp_memory_plan(const struct pp_schedule *s, int row,
 {
     const struct pp_row *list = &s->rows[row];
     struct touches t = {.s = s, .g = s->graph, .sizes = sizes};
-    int rc = copies(list) ? note_copies(&t, list, err) : 0;
+    if (copies(list))
+        note_copies(&t, list);
     *m = (struct pp_memory){.peak_slots = pp_row_slots(s, row)};
-    for (size_t place = 0; place < list->n && !rc; place++)
-        rc = touch_place(&t, list, place, err);
-    if (!rc && list->n > 0)
-        rc = touch_rings(&t, list, err) || touch_workspace(&t, list, row, err)
-                 ? -1
-                 : 0;
+    for (size_t place = 0; place < list->n; place++)
+        touch_place(&t, list, place);
+    if (list->n > 0) {
+        touch_rings(&t, list);
+        touch_workspace(&t, list, row);
+    }
     free(t.where);
     m->buffers = t.at;
-    if (!rc) {
-        m->n = fold_touches(t.at, t.n);
-        rc = place_all(m, err);
-    }
+    m->n = fold_touches(t.at, t.n);
+    int rc = place_all(m, err);
     if (rc)
         pp_memory_finish(m);
     return rc;

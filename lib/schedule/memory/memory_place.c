@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 
 struct free_block {
@@ -163,13 +164,11 @@ static void place_buffers(struct pp_memory *m, struct pp_buffer **first,
 int pp_memory_place(struct pp_memory *m, struct pp_err *err)
 {
     struct free_blocks h = {0};
-    struct pp_buffer **first = calloc(m->n + 1, sizeof(void *));
-    struct pp_buffer **last = calloc(m->n + 1, sizeof(void *));
+    struct pp_buffer **first = pp_calloc(m->n + 1, sizeof(void *));
+    struct pp_buffer **last = pp_calloc(m->n + 1, sizeof(void *));
     size_t total = 0;
     int rc = 0;
-    h.at = calloc(m->n + 2, sizeof *h.at);
-    if (!first || !last || !h.at)
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    h.at = pp_calloc(m->n + 2, sizeof *h.at);
     /* If the sum over all buffers does not overflow, no sum below does. */
     for (size_t i = 0; i < m->n && !rc; i++) {
         first[i] = last[i] = &m->buffers[i];

@@ -50,17 +50,17 @@ struct weaving {
     struct pp_err *err;
 };
 
-static int add(struct weaving *w, struct pp_action a)
+static void add(struct weaving *w, struct pp_action a)
 {
-    return pp_schedule_add(&w->to, w->row, a, w->err);
+    pp_schedule_add(&w->to, w->row, a);
 }
 
-static int add_copy(struct weaving *w, const struct kept *k, enum pp_op op)
+static void add_copy(struct weaving *w, const struct kept *k, enum pp_op op)
 {
     struct pp_action a = k->f;
     a.op = (uint8_t)op;
     a.overlap = 0;
-    return add(w, a);
+    add(w, a);
 }
 
 /* Returns what is here and has its backward last, of those whose copy can have
@@ -98,8 +98,7 @@ static int make_room(struct weaving *w, size_t i, double load, double limit)
         struct kept *k = choose(w, i, w->start[w->row][i], &ends);
         if (!k)
             return 1;
-        if (add_copy(w, k, PP_OFFLOAD))
-            return -1;
+        add_copy(w, k, PP_OFFLOAD);
         k->state = AWAY;
         w->level -= k->load;
         w->out_free = fmax(ends, w->start[w->row][i]);
@@ -109,20 +108,18 @@ static int make_room(struct weaving *w, size_t i, double load, double limit)
 
 /* Offloads what is needed later than a place, if its copy has ended, until
  * there is room for a load. */
-static int swap_out(struct weaving *w, size_t i, double load, size_t use)
+static void swap_out(struct weaving *w, size_t i, double load, size_t use)
 {
     double room = w->options->room[w->row], ends = 0;
     while (w->level + load > room * (1 + 1e-12)) {
         struct kept *k = choose(w, i, w->start[w->row][i], &ends);
         if (!k || k->use <= use || ends > w->start[w->row][i])
-            return 0;
-        if (add_copy(w, k, PP_OFFLOAD))
-            return -1;
+            return;
+        add_copy(w, k, PP_OFFLOAD);
         k->state = AWAY;
         w->level -= k->load;
         w->out_free = w->start[w->row][i];
     }
-    return 0;
 }
 
 static int fail_room(const struct weaving *w, size_t i)
@@ -135,11 +132,11 @@ static int fail_room(const struct weaving *w, size_t i)
                    w->row, text);
 }
 
-static int reload(struct weaving *w, struct kept *k)
+static void reload(struct weaving *w, struct kept *k)
 {
     k->state = BACK_AGAIN;
     w->level += k->load;
-    return add_copy(w, k, PP_RELOAD);
+    add_copy(w, k, PP_RELOAD);
 }
 
 static int compare_uses(const void *pa, const void *pb)
@@ -174,13 +171,11 @@ static int reload_due(struct weaving *w, size_t i, struct kept **away)
         int rc = now ? make_room(w, i, away[k]->load, room) : 0;
         if (rc)
             return rc < 0 ? -1 : fail_room(w, i);
-        if (!now && w->policy->swap &&
-            swap_out(w, i, away[k]->load, away[k]->use))
-            return -1;
+        if (!now && w->policy->swap)
+            swap_out(w, i, away[k]->load, away[k]->use);
         if (w->level + away[k]->load > room * (1 + 1e-12))
             break;
-        if (reload(w, away[k]))
-            return -1;
+        reload(w, away[k]);
     }
     return 0;
 }
@@ -264,8 +259,9 @@ static int weave_row(struct weaving *w, struct pp_cells *cells, size_t *of,
     list_kept(w, cells, of);
     for (size_t i = 0; i < list->n; i++) {
         size_t at = w->at[w->row][i];
-        if (prepare(w, i, away) || add(w, list->actions[i]))
+        if (prepare(w, i, away))
             return -1;
+        add(w, list->actions[i]);
         if (at && w->kept[at - 1].end == i && list->actions[i].op != PP_F) {
             w->kept[at - 1].state = OVER;
             w->level -= w->kept[at - 1].load;
@@ -281,16 +277,13 @@ static int weave(struct weaving *w)
     struct pp_cells cells = {0};
     size_t *of = NULL;
     struct kept **away = NULL;
-    int rc = pp_schedule_init(&w->to, s->graph, s->kind, s->n_microbatches,
-                              w->err) ||
-             pp_cells_init(&cells, s, w->err);
+    pp_schedule_init(&w->to, s->graph, s->kind, s->n_microbatches);
+    pp_cells_init(&cells, s);
     w->to.channel_depth = s->channel_depth;
-    if (!rc) {
-        of = pp_calloc(cells.n_cells, sizeof *of, w->err);
-        w->kept = pp_calloc(cells.n_cells, sizeof *w->kept, w->err);
-        away = pp_calloc(cells.n_cells, sizeof *away, w->err);
-        rc = !of || !w->kept || !away;
-    }
+    of = pp_calloc(cells.n_cells, sizeof *of);
+    w->kept = pp_calloc(cells.n_cells, sizeof *w->kept);
+    away = pp_calloc(cells.n_cells, sizeof *away);
+    int rc = 0;
     for (w->row = 0; w->row < s->graph->n_rows && !rc; w->row++)
         rc = weave_row(w, &cells, of, away);
     pp_cells_finish(&cells);
@@ -317,21 +310,18 @@ static void take_times(struct weaving *w, const struct pp_schedule *s,
     }
 }
 
-static int init_times(struct weaving *w)
+static void init_times(struct weaving *w)
 {
     size_t n = (size_t)w->from->graph->n_rows;
-    w->start = pp_calloc(n, sizeof *w->start, w->err);
-    w->end = pp_calloc(n, sizeof *w->end, w->err);
-    w->at = pp_calloc(n, sizeof *w->at, w->err);
-    for (size_t r = 0; w->start && w->end && w->at && r < n; r++) {
+    w->start = pp_calloc(n, sizeof *w->start);
+    w->end = pp_calloc(n, sizeof *w->end);
+    w->at = pp_calloc(n, sizeof *w->at);
+    for (size_t r = 0; r < n; r++) {
         size_t length = w->from->rows[r].n + 1;
-        w->start[r] = pp_calloc(length, sizeof **w->start, w->err);
-        w->end[r] = pp_calloc(length, sizeof **w->end, w->err);
-        w->at[r] = pp_calloc(length, sizeof **w->at, w->err);
-        if (!w->start[r] || !w->end[r] || !w->at[r])
-            return -1;
+        w->start[r] = pp_calloc(length, sizeof **w->start);
+        w->end[r] = pp_calloc(length, sizeof **w->end);
+        w->at[r] = pp_calloc(length, sizeof **w->at);
     }
-    return w->start && w->end && w->at ? 0 : -1;
 }
 
 static void finish_times(struct weaving *w)
@@ -385,8 +375,8 @@ int pp_offload(struct pp_schedule *s, const struct pp_offload_options *o,
     struct pp_schedule best = {0};
     struct pp_sim sim = {0};
     double least = INFINITY;
-    int rc = init_times(&w) ||
-             pp_simulate(s, o->costs, s->channel_depth, &sim, &why);
+    init_times(&w);
+    int rc = pp_simulate(s, o->costs, s->channel_depth, &sim, &why);
     for (size_t i = 0; i < sizeof policies / sizeof *policies && !rc; i++) {
         w.policy = &policies[i];
         rc = try_policy(&w, &sim, &best, &least);

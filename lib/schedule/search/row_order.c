@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/play.h"
 
 /* An order that is being written. */
@@ -140,16 +141,13 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
     struct pp_kind_options o = {.n_microbatches = j->n_microbatches};
     struct pens p = {.problem = j, .order = order};
     int rc = -1;
-    p.at = calloc((size_t)j->graph->n_rows, sizeof *p.at);
+    p.at = pp_calloc((size_t)j->graph->n_rows, sizeof *p.at);
     p.count =
-        calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
-    if (!p.at || !p.count)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches, err))
-        rc = -1;
-    else if (pp_kind_admits(kind->name, j->graph, kind->copies,
-                            kind->slices > 0, &refusal) ||
-             kind->emit(&s, &o, &refusal))
+        pp_calloc((size_t)(j->n_kinds * j->graph->n_stages), sizeof *p.count);
+    pp_schedule_init(&s, j->graph, kind->name, j->n_microbatches);
+    if (pp_kind_admits(kind->name, j->graph, kind->copies, kind->slices > 0,
+                       &refusal) ||
+        kind->emit(&s, &o, &refusal))
         rc = refusal.code == PP_EXIT_SYSTEM
                  ? pp_fail(err, refusal.code, "%s", refusal.text)
                  : PP_AGAIN;
@@ -161,8 +159,8 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
     return rc;
 }
 
-int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
-                      struct pp_schedule *s, struct pp_err *err)
+void pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
+                       struct pp_schedule *s)
 {
     for (int r = 0; r < j->graph->n_rows; r++)
         for (int32_t k = j->ops.first_order[r]; k < j->ops.first_order[r + 1];
@@ -170,11 +168,9 @@ int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
             struct pp_action a = pp_problem_action(j, order[k]);
             if (a.op == PP_W && pp_problem_is_whole(j, a.stage, a.microbatch))
                 continue;
-            if (pp_schedule_add(s, r, a, err))
-                return -1;
+            pp_schedule_add(s, r, a);
         }
     pp_schedule_trim(s);
-    return 0;
 }
 
 double pp_row_order_makespan(const struct pp_paths *p, const int32_t *order)

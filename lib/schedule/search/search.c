@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "base/rng.h"
 #include "schedule/bound/bound.h"
@@ -196,8 +197,7 @@ static int rounds(struct pp_search_state *s, struct pp_policy_search *p,
         if (p->worst > s->worst * (1 + BEHIND))
             return move_only(s, steps - 2 * i * part, err);
         p->key = pp_rng_bits(key, (uint64_t)(2 * i));
-        if (pp_policy_climb(p, part, err))
-            return -1;
+        pp_policy_climb(p, part);
         if (!pp_search_at_goal(s) &&
             better(s, pp_rng_bits(key, (uint64_t)(2 * i + 1)), part, heats[i],
                    heats[i] / 15, err))
@@ -217,14 +217,11 @@ static int try_policies(struct pp_search_state *s, double seconds,
                                  .ctx = s,
                                  .order = s->order};
     double steps = seconds * visits_per_second;
-    int rc = -1;
     p.goal += s->eps;
     p.list = pp_list_create(&s->problem);
-    if (!p.list)
-        pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else if (!pp_policy_init(&p.best, &s->problem, err) &&
-             !pp_policy_grid(&p, steps / 2, err))
-        rc = rounds(s, &p, steps - p.steps, err);
+    pp_policy_init(&p.best, &s->problem);
+    pp_policy_grid(&p, steps / 2);
+    int rc = rounds(s, &p, steps - p.steps, err);
     pp_policy_finish(&p.best);
     pp_list_destroy(p.list);
     return rc;
@@ -241,13 +238,10 @@ int pp_search_try_all(struct pp_search_state *s, double seconds,
 
 static int search(struct pp_search_state *s, struct pp_err *err)
 {
-    if (pp_paths_init(&s->eval, &s->problem.ops, err))
-        return -1;
-    s->best = calloc((size_t)s->problem.ops.n, sizeof *s->best);
-    s->order = calloc((size_t)s->problem.ops.n, sizeof *s->order);
-    s->tight = calloc((size_t)s->problem.graph->n_rows, sizeof *s->tight);
-    if (!s->best || !s->order || !s->tight)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_paths_init(&s->eval, &s->problem.ops);
+    s->best = pp_calloc((size_t)s->problem.ops.n, sizeof *s->best);
+    s->order = pp_calloc((size_t)s->problem.ops.n, sizeof *s->order);
+    s->tight = pp_calloc((size_t)s->problem.graph->n_rows, sizeof *s->tight);
     s->worst = s->second = INFINITY;
     return check_room(s, err) || set_goal(s, err) ||
                    pp_search_try_all(s, s->options->seconds, err)
@@ -283,9 +277,7 @@ static int try_backward(struct pp_search_state **best,
                         enum pp_backward backward,
                         const struct pp_search_options *o, struct pp_err *err)
 {
-    struct pp_search_state *s = calloc(1, sizeof *s), *worse = s;
-    if (!s)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct pp_search_state *s = pp_calloc(1, sizeof *s), *worse = s;
     s->options = o;
     int rc = pp_search_problem_init(&s->problem, schedule, backward, o->costs,
                                     o->room, err) ||
@@ -342,7 +334,7 @@ int pp_search(struct pp_schedule *schedule, const struct pp_search_options *o,
         rc = pp_search_break_ties(
             best, pp_search_at_goal(best) ? part.seconds : 0, err);
     if (!rc)
-        rc = pp_row_order_emit(&best->problem, best->best, schedule, err);
+        pp_row_order_emit(&best->problem, best->best, schedule);
     destroy(best);
     return rc;
 }

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/search/search_fastest.h"
 
 enum { MAX_TRIES = 10 };
@@ -34,8 +35,7 @@ static int search_run(struct pp_schedule *s, const struct pp_graph *g,
                                          .ctx = b,
                                          .fixed = depth < 0 ? -1 : depth,
                                          .lowered = true};
-    if (pp_schedule_init(s, g, "auto", n_microbatches, err))
-        return -1;
+    pp_schedule_init(s, g, "auto", n_microbatches);
     return pp_search(s, o, err) || pp_lower(s, err) ||
                    pp_search_fastest(s, o, &run, err)
                ? -1
@@ -93,18 +93,15 @@ int pp_search_bytes(struct pp_schedule *s, const struct pp_graph *g,
                     const struct pp_search_options *o,
                     const struct pp_search_bytes *b, struct pp_err *err)
 {
-    double *limit = calloc((size_t)g->n_rows, sizeof *limit);
-    struct pp_load *load = calloc((size_t)g->n_stages, sizeof *load);
+    double *limit = pp_calloc((size_t)g->n_rows, sizeof *limit);
+    struct pp_load *load = pp_calloc((size_t)g->n_stages, sizeof *load);
     const struct pp_memory_limit room = {limit, load};
     struct pp_search_options inside = *o;
     struct pp_search_bytes bytes = *b;
     bool fits = false;
     int above = 0;
     *s = (struct pp_schedule){0};
-    if (!limit || !load)
-        above = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    else
-        set_limits(g, b, limit, load);
+    set_limits(g, b, limit, load);
     inside.room = &room;
     for (int i = 0; i < MAX_TRIES && above >= 0; i++) {
         bool brief = !fits;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/search/search_problem.h"
 
 /* Times that differ by less are equal. */
@@ -64,9 +65,9 @@ static int enter_kinds(struct contest *c, const struct pp_search_problem *j,
             return -1;
         if (made || !pp_row_order_fits(j, order))
             continue;
-        if (pp_schedule_init(&s, j->graph, "auto", j->n_microbatches, err))
-            return -1;
-        rc = pp_row_order_emit(j, order, &s, err) || enter(c, &s, err) ? -1 : 0;
+        pp_schedule_init(&s, j->graph, "auto", j->n_microbatches);
+        pp_row_order_emit(j, order, &s);
+        rc = enter(c, &s, err);
         pp_schedule_finish(&s);
     }
     return rc;
@@ -86,10 +87,9 @@ int pp_search_fastest(struct pp_schedule *s, const struct pp_search_options *o,
     for (int i = o->split ? 0 : 1; i < 2; i++) {
         struct pp_search_problem j = {0};
         int rc = pp_search_problem_init(&j, s, all[i], o->costs, o->room, err);
-        int32_t *order = calloc((size_t)j.ops.n + 1, sizeof *order);
+        int32_t *order = pp_calloc((size_t)j.ops.n + 1, sizeof *order);
         if (!rc)
-            rc = order ? enter_kinds(&c, &j, order, err)
-                       : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+            rc = enter_kinds(&c, &j, order, err);
         free(order);
         pp_search_problem_finish(&j);
         if (rc)

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 /* The state of a rank while time goes forward. */
 struct seat {
     double clock; /* time at which it is free */
@@ -104,24 +106,17 @@ static void seat_stages(struct pp_list *l)
 struct pp_list *pp_list_create(const struct pp_search_problem *j)
 {
     size_t p = (size_t)j->graph->n_rows, n = (size_t)j->graph->n_stages;
-    struct pp_list *l = calloc(1, sizeof *l);
-    if (!l)
-        return NULL;
+    struct pp_list *l = pp_calloc(1, sizeof *l);
     l->problem = j;
-    l->seats = calloc(p, sizeof *l->seats);
-    l->count = calloc(3 * n, sizeof *l->count);
-    l->missing = calloc((size_t)j->ops.n, sizeof *l->missing);
-    l->arrival = calloc((size_t)j->ops.n, sizeof *l->arrival);
-    l->first_stage = calloc(p + 1, sizeof *l->first_stage);
-    l->stages = calloc(n, sizeof *l->stages);
-    l->trip = calloc(n, sizeof *l->trip);
-    l->path = calloc(3 * n, sizeof *l->path);
-    l->work = calloc(p, sizeof *l->work);
-    if (!l->seats || !l->count || !l->missing || !l->arrival ||
-        !l->first_stage || !l->stages || !l->trip || !l->path || !l->work) {
-        pp_list_destroy(l);
-        return NULL;
-    }
+    l->seats = pp_calloc(p, sizeof *l->seats);
+    l->count = pp_calloc(3 * n, sizeof *l->count);
+    l->missing = pp_calloc((size_t)j->ops.n, sizeof *l->missing);
+    l->arrival = pp_calloc((size_t)j->ops.n, sizeof *l->arrival);
+    l->first_stage = pp_calloc(p + 1, sizeof *l->first_stage);
+    l->stages = pp_calloc(n, sizeof *l->stages);
+    l->trip = pp_calloc(n, sizeof *l->trip);
+    l->path = pp_calloc(3 * n, sizeof *l->path);
+    l->work = pp_calloc(p, sizeof *l->work);
     seat_stages(l);
     measure(l);
     return l;
@@ -344,15 +339,11 @@ void pp_list_ahead(const struct pp_list *l, double trips, int32_t *ahead)
     }
 }
 
-int pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j,
-                   struct pp_err *err)
+void pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j)
 {
     *p = (struct pp_policy){.late = 1};
-    p->ahead = calloc((size_t)j->graph->n_stages, sizeof *p->ahead);
-    p->heuristics = calloc((size_t)j->graph->n_rows, sizeof *p->heuristics);
-    if (!p->ahead || !p->heuristics)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    return 0;
+    p->ahead = pp_calloc((size_t)j->graph->n_stages, sizeof *p->ahead);
+    p->heuristics = pp_calloc((size_t)j->graph->n_rows, sizeof *p->heuristics);
 }
 
 void pp_policy_finish(struct pp_policy *p)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/rng.h"
 #include "schedule/search/search_moves.h"
 
@@ -185,10 +186,8 @@ static double anneal(struct annealing *l)
 static int init(struct annealing *l, struct pp_err *err)
 {
     const struct pp_search_problem *j = l->problem;
-    l->best = calloc((size_t)j->ops.n, sizeof *l->best);
-    l->held = calloc((size_t)j->ops.n, sizeof *l->held);
-    if (!l->best || !l->held)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    l->best = pp_calloc((size_t)j->ops.n, sizeof *l->best);
+    l->held = pp_calloc((size_t)j->ops.n, sizeof *l->held);
     for (int32_t op = 0; op < j->ops.n; op++)
         l->mean += j->ops.time[op] / j->ops.n;
     if (pp_moves_init(&l->moves, j, l->order, err))

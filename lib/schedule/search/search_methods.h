@@ -34,16 +34,14 @@ struct pp_policy {
 };
 
 /* Allocates the arrays for j, zeroed. */
-int pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j,
-                   struct pp_err *err) PP_MUST_USE;
+void pp_policy_init(struct pp_policy *p, const struct pp_search_problem *j);
 void pp_policy_finish(struct pp_policy *p);
 void pp_policy_copy(struct pp_policy *to, const struct pp_policy *from,
                     const struct pp_search_problem *j);
 
 struct pp_list;
 
-/* Creates the working memory for any number of runs. NULL if memory runs out.
- */
+/* Creates the working memory for any number of runs. */
 struct pp_list *pp_list_create(const struct pp_search_problem *j);
 void pp_list_destroy(struct pp_list *l);
 
@@ -75,12 +73,10 @@ struct pp_policy_search {
 };
 
 /* Tries the grid, or as much of it as that many steps allow. */
-int pp_policy_grid(struct pp_policy_search *s, double steps,
-                   struct pp_err *err) PP_MUST_USE;
+void pp_policy_grid(struct pp_policy_search *s, double steps);
 
 /* Improves the best policy for that many steps. */
-int pp_policy_climb(struct pp_policy_search *s, double steps,
-                    struct pp_err *err) PP_MUST_USE;
+void pp_policy_climb(struct pp_policy_search *s, double steps);
 
 /* --- single moves ---
  *

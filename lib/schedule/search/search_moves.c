@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 static int row_of(const struct pp_search_problem *j, int32_t op)
 {
     return j->ops.row[op];
@@ -256,12 +258,10 @@ static int by_start(const void *a, const void *b)
 }
 
 /* Sorts the sequence by start, so that windows are small. */
-static int sort_by_start(struct pp_moves *v, struct pp_err *err)
+static void sort_by_start(struct pp_moves *v)
 {
     size_t n = (size_t)v->problem->ops.n;
-    struct started_op *ops = calloc(n + 1, sizeof *ops);
-    if (!ops)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    struct started_op *ops = pp_calloc(n + 1, sizeof *ops);
     for (size_t i = 0; i < n; i++) {
         int32_t op = v->at.sorted[i];
         ops[i] = (struct started_op){v->at.start[op], (int32_t)i, op};
@@ -270,7 +270,6 @@ static int sort_by_start(struct pp_moves *v, struct pp_err *err)
     for (size_t i = 0; i < n; i++)
         put(v, (int32_t)i, ops[i].op);
     free(ops);
-    return 0;
 }
 
 int pp_moves_init(struct pp_moves *v, const struct pp_search_problem *j,
@@ -278,21 +277,19 @@ int pp_moves_init(struct pp_moves *v, const struct pp_search_problem *j,
 {
     size_t n = (size_t)j->ops.n;
     *v = (struct pp_moves){.problem = j, .order = order};
-    if (pp_paths_init(&v->at, &j->ops, err))
-        return -1;
-    v->place = calloc(n, sizeof *v->place);
-    v->turn = calloc(n, sizeof *v->turn);
-    v->marked = calloc(n, sizeof *v->marked);
-    v->dirty = calloc(n, sizeof *v->dirty);
-    v->before = calloc(n, sizeof *v->before);
-    if (!v->place || !v->turn || !v->marked || !v->dirty || !v->before)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_paths_init(&v->at, &j->ops);
+    v->place = pp_calloc(n, sizeof *v->place);
+    v->turn = pp_calloc(n, sizeof *v->turn);
+    v->marked = pp_calloc(n, sizeof *v->marked);
+    v->dirty = pp_calloc(n, sizeof *v->dirty);
+    v->before = pp_calloc(n, sizeof *v->before);
     if (!pp_paths_heads(&v->at, order))
         return pp_fail(err, PP_EXIT_NO, "this order deadlocks");
     pp_paths_tails(&v->at);
     for (int32_t k = 0; k < j->ops.n; k++)
         v->place[order[k]] = k;
-    return sort_by_start(v, err);
+    sort_by_start(v);
+    return 0;
 }
 
 void pp_moves_finish(struct pp_moves *v)

@@ -27,16 +27,15 @@ static void set_heuristics(const struct pp_search_problem *j,
         p->heuristics[r] = heuristic;
 }
 
-int pp_policy_grid(struct pp_policy_search *s, double steps, struct pp_err *err)
+void pp_policy_grid(struct pp_policy_search *s, double steps)
 {
     static const double trips[] = {0, 1, 1.2, 1.5, 2, 3};
     static const double min_fills[] = {1, 0.5, 0.01};
     static const double wait_ratios[] = {0, 0.3};
     struct pp_policy p;
-    int rc = pp_policy_init(&p, s->problem, err);
+    pp_policy_init(&p, s->problem);
     for (int i = 0;
-         !rc && i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal && s->steps < steps;
-         i++) {
+         i < 3 * 2 * 6 * 3 * 2 && s->worst > s->goal && s->steps < steps; i++) {
         int k = i;
         struct pp_row_heuristic heuristic = {.order =
                                                  (enum pp_policy_order)(k % 3)};
@@ -52,7 +51,6 @@ int pp_policy_grid(struct pp_policy_search *s, double steps, struct pp_err *err)
         }
     }
     pp_policy_finish(&p);
-    return rc;
 }
 
 struct dice {
@@ -94,19 +92,17 @@ static void change(const struct pp_search_problem *j, struct pp_policy *p,
         }
 }
 
-int pp_policy_climb(struct pp_policy_search *s, double steps,
-                    struct pp_err *err)
+void pp_policy_climb(struct pp_policy_search *s, double steps)
 {
     struct dice d = {s->key, 0};
     struct pp_policy now = {0}, next = {0};
     double end = s->steps + steps, at = s->worst, mean = 0;
-    int rc = pp_policy_init(&now, s->problem, err) ||
-             pp_policy_init(&next, s->problem, err);
+    pp_policy_init(&now, s->problem);
+    pp_policy_init(&next, s->problem);
     for (int32_t op = 0; op < s->problem->ops.n; op++)
         mean += s->problem->ops.time[op] / s->problem->ops.n;
-    if (!rc)
-        pp_policy_copy(&now, &s->best, s->problem);
-    while (!rc && s->steps < end && s->worst > s->goal) {
+    pp_policy_copy(&now, &s->best, s->problem);
+    while (s->steps < end && s->worst > s->goal) {
         double heat = 0.5 * mean * (end - s->steps) / steps;
         pp_policy_copy(&next, &now, s->problem);
         for (int n = 1 + roll(&d, 3); n > 0; n--)
@@ -124,5 +120,4 @@ int pp_policy_climb(struct pp_policy_search *s, double steps,
     }
     pp_policy_finish(&now);
     pp_policy_finish(&next);
-    return rc ? -1 : 0;
 }

@@ -50,7 +50,8 @@ static int init_ops(struct pp_search_problem *j, const struct pp_costs *costs,
         if (pp_deps(j->graph, w.action, visit, &w))
             return -1;
     }
-    return pp_ops_link(&j->ops, true, err);
+    pp_ops_link(&j->ops, true);
+    return 0;
 }
 
 static void init_loads(struct pp_search_problem *j,
@@ -78,13 +79,12 @@ static int allocate(struct pp_search_problem *j, size_t n, struct pp_err *err)
     groups *= (size_t)j->graph->n_stages;
     if (pp_ops_init(&j->ops, n, rows, true, err))
         return -1;
-    j->ops.late = pp_calloc(rows, sizeof *j->ops.late, err);
-    j->group = pp_calloc(n, sizeof *j->group, err);
-    j->n_whole = pp_calloc((size_t)j->graph->n_stages, sizeof *j->n_whole, err);
-    j->taken = pp_calloc(groups, sizeof *j->taken, err);
-    j->freed = pp_calloc(groups, sizeof *j->freed, err);
-    return j->ops.late && j->group && j->n_whole && j->taken && j->freed ? 0
-                                                                         : -1;
+    j->ops.late = pp_calloc(rows, sizeof *j->ops.late);
+    j->group = pp_calloc(n, sizeof *j->group);
+    j->n_whole = pp_calloc((size_t)j->graph->n_stages, sizeof *j->n_whole);
+    j->taken = pp_calloc(groups, sizeof *j->taken);
+    j->freed = pp_calloc(groups, sizeof *j->freed);
+    return 0;
 }
 
 static double time_on_stage(const struct pp_costs *costs, int stage,

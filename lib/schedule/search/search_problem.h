@@ -123,8 +123,8 @@ int pp_row_order_of_kind(const struct pp_search_problem *j,
                          struct pp_err *err) PP_MUST_USE;
 
 /* Appends the order to s's empty rows. */
-int pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
-                      struct pp_schedule *s, struct pp_err *err) PP_MUST_USE;
+void pp_row_order_emit(const struct pp_search_problem *j, const int32_t *order,
+                       struct pp_schedule *s);
 
 /* --- times of an order, after pp_paths_heads --- */
 

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
 #include "schedule/search/search_state.h"
 
 /* Shares of the time, after the bound is reached. */
@@ -31,9 +32,7 @@ static int try_limit(struct pp_search_state *s, double most, double seconds,
 {
     const double worst = s->worst, second = s->second, goal = s->goal;
     size_t bytes = (size_t)s->problem.ops.n * sizeof *s->best;
-    int32_t *best = malloc(bytes + 1);
-    if (!best)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    int32_t *best = pp_realloc(NULL, bytes, 1);
     memcpy(best, s->best, bytes);
     limit_ranks(s, most);
     s->worst = s->second = INFINITY;

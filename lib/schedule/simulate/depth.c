@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/numbering.h"
 
 /* Makespans that differ by less are equal. */
@@ -16,16 +17,14 @@ static int run_time(const struct pp_schedule *s, const struct pp_costs *costs,
     return pp_run_time(s, costs, s->channel_depth, false, makespan, err);
 }
 
-static int most_messages(const struct pp_schedule *s, int *most,
-                         struct pp_err *err)
+static void most_messages(const struct pp_schedule *s, int *most)
 {
     const struct pp_graph *g = s->graph;
     struct pp_channels c;
-    if (pp_channels_init(&c, g, err))
-        return -1;
-    int *n = calloc(c.n + 1, sizeof *n);
+    pp_channels_init(&c, g);
+    int *n = pp_calloc(c.n + 1, sizeof *n);
     *most = 1;
-    for (int r = 0; n && r < g->n_rows; r++)
+    for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (!pp_is_send(a.op))
@@ -34,10 +33,8 @@ static int most_messages(const struct pp_schedule *s, int *most,
             if (++*sent > *most)
                 *most = *sent;
         }
-    int rc = n ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
     free(n);
     pp_channels_finish(&c);
-    return rc;
 }
 
 struct depth_choice {
@@ -127,8 +124,7 @@ static int choose(struct pp_schedule *s, const struct pp_depth_options *o,
     bool above = false;
     int most, least;
     *found = (struct pp_depth_found){0};
-    if (most_messages(s, &most, err))
-        return -1;
+    most_messages(s, &most);
     s->channel_depth = most;
     if (run_time(s, o->costs, &found->unbounded, err))
         return -1;
@@ -167,11 +163,11 @@ int pp_depth_choose(struct pp_schedule *s, const struct pp_depth_options *o,
     if (!o->lowered ||
         (found->fits && found->makespan <= found->unbounded * equal))
         return 0;
-    int rc = pp_schedule_copy(s, &other, err) ||
-                     pp_lower_again(&other, o->costs, err) ||
-                     choose(&other, o, &again, err)
-                 ? -1
-                 : 0;
+    pp_schedule_copy(s, &other);
+    int rc =
+        pp_lower_again(&other, o->costs, err) || choose(&other, o, &again, err)
+            ? -1
+            : 0;
     if (!rc && is_better(&again, found)) {
         struct pp_schedule old = *s;
         *s = other;

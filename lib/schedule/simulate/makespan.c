@@ -86,28 +86,23 @@ static void add_pieces(struct pp_makespan *x, const struct pp_schedule *s,
     x->pieces[x->n_pieces].wait = (uint32_t)x->n_waits;
 }
 
-static int fill_makespan(struct pp_makespan *x, const struct pp_schedule *s,
-                         const struct pp_paths *p, struct pp_err *err)
+static void fill_makespan(struct pp_makespan *x, const struct pp_schedule *s,
+                          const struct pp_paths *p)
 {
     size_t n = (size_t)p->ops->n, rows = (size_t)x->graph->n_rows;
     size_t slices = (size_t)(x->graph->n_stages * x->graph->n_slices);
-    int32_t *piece = pp_calloc(n, sizeof *piece, err);
-    int32_t *last = pp_calloc(rows, sizeof *last, err);
-    x->pieces = pp_calloc(n + 1, sizeof *x->pieces, err);
-    x->waits = pp_calloc((size_t)p->ops->in.first[n], sizeof *x->waits, err);
-    x->microbatch = pp_calloc(n + 1, sizeof *x->microbatch, err);
-    x->done = pp_calloc(n + 1, sizeof *x->done, err);
-    x->op = pp_calloc(slices, N_OPS * sizeof *x->op, err);
-    bool room = piece && last && x->pieces && x->waits && x->microbatch &&
-                x->done && x->op;
-    if (room) {
-        memset(last, -1, rows * sizeof *last);
-        find_places(s, piece);
-        add_pieces(x, s, p, piece, last);
-    }
+    int32_t *piece = pp_calloc(n, sizeof *piece);
+    int32_t *last = pp_calloc(rows, sizeof *last);
+    x->pieces = pp_calloc(n + 1, sizeof *x->pieces);
+    x->waits = pp_calloc((size_t)p->ops->in.first[n], sizeof *x->waits);
+    x->microbatch = pp_calloc(n + 1, sizeof *x->microbatch);
+    x->done = pp_calloc(n + 1, sizeof *x->done);
+    x->op = pp_calloc(slices, N_OPS * sizeof *x->op);
+    memset(last, -1, rows * sizeof *last);
+    find_places(s, piece);
+    add_pieces(x, s, p, piece, last);
     free(piece);
     free(last);
-    return room ? 0 : -1;
 }
 
 int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
@@ -118,14 +113,15 @@ int pp_makespan_init(struct pp_makespan *x, const struct pp_schedule *s,
     struct pp_paths p = {0};
     *x = (struct pp_makespan){.graph = s->graph};
     int rc = pp_ops_of_schedule(&ops, s, &numbers, PP_OPS_INPUTS, NULL, 0, true,
-                                err) ||
-                     pp_paths_init(&p, &ops, err)
-                 ? -1
-                 : 0;
+                                err);
+    if (!rc)
+        pp_paths_init(&p, &ops);
     if (!rc)
         rc = pp_paths_heads(&p, NULL)
-                 ? fill_makespan(x, s, &p, err)
+                 ? 0
                  : pp_fail(err, PP_EXIT_NO, "this order deadlocks");
+    if (!rc)
+        fill_makespan(x, s, &p);
     if (rc)
         pp_makespan_finish(x);
     pp_paths_finish(&p);
@@ -348,18 +344,13 @@ static void count_row(const struct pp_makespan *x, const struct pp_times *t,
     }
 }
 
-int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
-                          const struct pp_times *counts, double part,
-                          void (*each)(void *ctx), void *ctx,
-                          struct pp_err *err)
+void pp_makespan_row_paths(const struct pp_makespan *x,
+                           const struct pp_times *t,
+                           const struct pp_times *counts, double part,
+                           void (*each)(void *ctx), void *ctx)
 {
-    struct makespan_tail *tails = calloc(x->n_pieces + 1, sizeof *tails);
-    bool *followed = calloc(x->n_pieces + 1, sizeof *followed);
-    int rc = 0;
-    if (!tails || !followed) {
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-        goto out;
-    }
+    struct makespan_tail *tails = pp_calloc(x->n_pieces + 1, sizeof *tails);
+    bool *followed = pp_calloc(x->n_pieces + 1, sizeof *followed);
     find_tails(x, t, tails);
     for (size_t i = 0; i < x->n_pieces; i++)
         if (x->pieces[i].before >= 0)
@@ -369,10 +360,8 @@ int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
             count_row(x, t, tails, (int32_t)i, part, counts);
             each(ctx);
         }
-out:
     free(tails);
     free(followed);
-    return rc;
 }
 
 void pp_makespan_finish(struct pp_makespan *x)

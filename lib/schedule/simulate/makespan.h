@@ -94,10 +94,10 @@ void pp_makespan_path(const struct pp_makespan *x, const struct pp_times *t,
  * t. The path stays in the row except for at most a first and a last `part`, 0
  * to 1/2, of the row's work. It is about as long as any such path. As with
  * pp_makespan_path, the counts give a lower bound of every makespan. */
-int pp_makespan_row_paths(const struct pp_makespan *x, const struct pp_times *t,
-                          const struct pp_times *counts, double part,
-                          void (*each)(void *ctx), void *ctx,
-                          struct pp_err *err) PP_MUST_USE;
+void pp_makespan_row_paths(const struct pp_makespan *x,
+                           const struct pp_times *t,
+                           const struct pp_times *counts, double part,
+                           void (*each)(void *ctx), void *ctx);
 
 /* Frees the graph; accepts a zeroed struct. */
 void pp_makespan_finish(struct pp_makespan *x);

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/alloc.h"
+
 struct ordering {
     struct pp_makespan *makespan;
     const struct pp_rounds *rounds;
@@ -109,9 +111,8 @@ static bool improve(struct ordering *o)
     return better;
 }
 
-int pp_microbatch_order(struct pp_makespan *x, const struct pp_rounds *rounds,
-                        double work, uint32_t *order, double *makespan,
-                        struct pp_err *err)
+void pp_microbatch_order(struct pp_makespan *x, const struct pp_rounds *rounds,
+                         double work, uint32_t *order, double *makespan)
 {
     size_t n = rounds->n_rounds;
     struct ordering o = {.makespan = x,
@@ -119,23 +120,17 @@ int pp_microbatch_order(struct pp_makespan *x, const struct pp_rounds *rounds,
                          .best = order,
                          .least = INFINITY,
                          .work = work};
-    int rc = 0;
-    o.placed = calloc(n, sizeof *o.placed);
-    o.sorted = calloc(n, sizeof *o.sorted);
-    o.trial = calloc(n, sizeof *o.trial);
-    if (o.placed && o.sorted && o.trial) {
-        o.least = evaluate(&o, order);
-        o.eps = 1e-9 * o.least;
-        sort_rounds(&o);
-        try_sorted(&o);
-        while (improve(&o))
-            ;
-        *makespan = o.least;
-    } else {
-        rc = pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    }
+    o.placed = pp_calloc(n, sizeof *o.placed);
+    o.sorted = pp_calloc(n, sizeof *o.sorted);
+    o.trial = pp_calloc(n, sizeof *o.trial);
+    o.least = evaluate(&o, order);
+    o.eps = 1e-9 * o.least;
+    sort_rounds(&o);
+    try_sorted(&o);
+    while (improve(&o))
+        ;
+    *makespan = o.least;
     free(o.placed);
     free(o.sorted);
     free(o.trial);
-    return rc;
 }

@@ -21,8 +21,7 @@ struct pp_rounds {
  * slowest data-parallel rank falls, or all stays. The schedule of x has
  * n_rounds microbatches. work limits the pieces of x that are simulated. Sets
  * *makespan to that of the result. */
-int pp_microbatch_order(struct pp_makespan *x, const struct pp_rounds *rounds,
-                        double work, uint32_t *order, double *makespan,
-                        struct pp_err *err) PP_MUST_USE;
+void pp_microbatch_order(struct pp_makespan *x, const struct pp_rounds *rounds,
+                         double work, uint32_t *order, double *makespan);
 
 #endif

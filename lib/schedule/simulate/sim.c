@@ -11,6 +11,7 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "schedule/ir/ops.h"
 
 double pp_literal_time(const void *ctx, struct pp_action a)
@@ -74,22 +75,16 @@ static void fill_row(struct pp_sim_row *row, const struct pp_row *list,
     }
 }
 
-static int init_sim(struct pp_sim *sim, const struct pp_schedule *s,
-                    struct pp_err *err)
+static void init_sim(struct pp_sim *sim, const struct pp_schedule *s)
 {
     *sim = (struct pp_sim){.n_rows = s->graph->n_rows};
-    sim->rows = calloc((size_t)sim->n_rows, sizeof *sim->rows);
-    if (!sim->rows)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    sim->rows = pp_calloc((size_t)sim->n_rows, sizeof *sim->rows);
     for (int r = 0; r < sim->n_rows; r++) {
         const struct pp_row *list = &s->rows[r];
-        sim->rows[r].spans = calloc(list->n + 1, sizeof(struct pp_span));
-        if (!sim->rows[r].spans)
-            return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+        sim->rows[r].spans = pp_calloc(list->n + 1, sizeof(struct pp_span));
         for (size_t i = 0; i < list->n; i++)
             sim->n_messages += pp_is_send(list->actions[i].op);
     }
-    return 0;
 }
 
 static void sum_rows(struct pp_sim *sim)
@@ -125,12 +120,12 @@ static int run(const struct pp_schedule *s, const struct pp_costs *costs,
     struct pp_fifo fifo = {0};
     struct pp_ops ops = {0};
     struct pp_paths p = {0};
-    int rc = (waits != PP_OPS_INPUTS && pp_fifo_init(&fifo, s, true, err)) ||
-                     pp_ops_of_schedule(&ops, s, costs, waits, &fifo, depth,
-                                        false, err) ||
-                     pp_paths_init(&p, &ops, err)
-                 ? -1
-                 : 0;
+    if (waits != PP_OPS_INPUTS)
+        pp_fifo_init(&fifo, s, true);
+    int rc =
+        pp_ops_of_schedule(&ops, s, costs, waits, &fifo, depth, false, err);
+    if (!rc)
+        pp_paths_init(&p, &ops);
     if (!rc && !pp_paths_heads(&p, NULL))
         rc = pp_fail(err, PP_EXIT_NO,
                      "the schedule deadlocks at channel depth %d", depth);
@@ -150,10 +145,8 @@ int pp_simulate(const struct pp_schedule *s, const struct pp_costs *costs,
 {
     enum pp_ops_waits waits = depth == INT_MAX ? PP_OPS_INPUTS : PP_OPS_POSTED;
     double end;
-    int rc =
-        init_sim(sim, s, err) || run(s, costs, waits, depth, sim, &end, err)
-            ? -1
-            : 0;
+    init_sim(sim, s);
+    int rc = run(s, costs, waits, depth, sim, &end, err);
     if (rc)
         pp_sim_finish(sim);
     else

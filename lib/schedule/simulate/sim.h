@@ -94,9 +94,10 @@ struct pp_messages {
  * cost. With costs NULL, the spans are measured: that of a RECV is the wait for
  * its message, which is under way from the start of its SEND to the end of that
  * wait. */
-int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
-                     const struct pp_costs *costs, int depth,
-                     struct pp_messages *m, struct pp_err *err) PP_MUST_USE;
+void pp_messages_find(const struct pp_schedule *s,
+                      const struct pp_sim_row *rows,
+                      const struct pp_costs *costs, int depth,
+                      struct pp_messages *m);
 
 /* Frees; accepts a zeroed struct. */
 void pp_messages_finish(struct pp_messages *m);
@@ -120,9 +121,8 @@ struct pp_channel_traffic {
 
 /* Lists the channels in use, sorted by from, to and direction, forward first.
  * The caller frees *at. */
-int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
-               struct pp_channel_traffic **at, size_t *n,
-               struct pp_err *err) PP_MUST_USE;
+void pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
+                struct pp_channel_traffic **at, size_t *n);
 
 /* One level of a timeline: the row holds value from time on. Times do not
  * decrease. If several levels have one time, the last one stays. */
@@ -139,19 +139,17 @@ struct pp_memory_timeline {
 /* Builds the timeline of slots, which open and close as for pp_row_slots; in a
  * row that only runs forward, F closes its slot itself. An overlap pair is one
  * piece. spans has one entry per action of the row, in order. */
-int pp_memory_timeline_slots(const struct pp_graph *g,
-                             const struct pp_row *list,
-                             const struct pp_span *spans,
-                             struct pp_memory_timeline *c,
-                             struct pp_err *err) PP_MUST_USE;
+void pp_memory_timeline_slots(const struct pp_graph *g,
+                              const struct pp_row *list,
+                              const struct pp_span *spans,
+                              struct pp_memory_timeline *c);
 
 /* Builds the timeline of bytes. Each buffer of m lives from the start of its
  * first action to the end of its last. The peak is that of m. */
-int pp_memory_timeline_bytes(const struct pp_row *list,
-                             const struct pp_span *spans,
-                             const struct pp_memory *m,
-                             struct pp_memory_timeline *c,
-                             struct pp_err *err) PP_MUST_USE;
+void pp_memory_timeline_bytes(const struct pp_row *list,
+                              const struct pp_span *spans,
+                              const struct pp_memory *m,
+                              struct pp_memory_timeline *c);
 
 /* Multiplies all values, for example to turn slots into bytes. */
 void pp_memory_timeline_scale(struct pp_memory_timeline *c, double by);

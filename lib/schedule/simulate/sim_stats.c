@@ -6,6 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "base/alloc.h"
 #include "base/num.h"
 #include "schedule/ir/deps.h"
 
@@ -26,16 +27,10 @@ static size_t *recv_at(const struct places *p, struct pp_action a)
     return &p->recv[2 * link + backward];
 }
 
-static int init_places(struct places *p, const struct pp_schedule *s,
-                       struct pp_err *err)
+static void init_places(struct places *p, const struct pp_schedule *s)
 {
-    size_t n, bytes;
-    if (pp_completion_init(&p->compute, s, err) ||
-        pp_mul(p->compute.cells.n_links, 2, &n, err) ||
-        pp_mul(n, sizeof *p->recv, &bytes, err))
-        return -1;
-    p->recv = malloc(bytes + 1);
-    return p->recv ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    pp_completion_init(&p->compute, s);
+    p->recv = pp_realloc(NULL, p->compute.cells.n_links, 2 * sizeof *p->recv);
 }
 
 static void finish_places(struct places *p)
@@ -121,19 +116,19 @@ static size_t count_sends(const struct pp_schedule *s)
     return n;
 }
 
-int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
-                     const struct pp_costs *costs, int depth,
-                     struct pp_messages *m, struct pp_err *err)
+void pp_messages_find(const struct pp_schedule *s,
+                      const struct pp_sim_row *rows,
+                      const struct pp_costs *costs, int depth,
+                      struct pp_messages *m)
 {
     struct places p = {0};
     const struct pp_graph *g = s->graph;
     *m = (struct pp_messages){0};
-    m->at = calloc(count_sends(s) + 1, sizeof *m->at);
-    int rc = m->at ? init_places(&p, s, err)
-                   : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (int r = 0; r < g->n_rows && !rc; r++)
+    m->at = pp_calloc(count_sends(s) + 1, sizeof *m->at);
+    init_places(&p, s);
+    for (int r = 0; r < g->n_rows; r++)
         note_row(&p, &s->rows[r]);
-    for (int r = 0; r < g->n_rows && !rc; r++)
+    for (int r = 0; r < g->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (!pp_is_send(a.op))
@@ -148,9 +143,6 @@ int pp_messages_find(const struct pp_schedule *s, const struct pp_sim_row *rows,
             set_times(s, rows, costs, depth, k);
         }
     finish_places(&p);
-    if (rc)
-        pp_messages_finish(m);
-    return rc;
 }
 
 void pp_messages_finish(struct pp_messages *m)
@@ -180,15 +172,14 @@ struct pp_idle pp_idle_of(const struct pp_sim *sim, int row)
     return idle;
 }
 
-int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
-               struct pp_channel_traffic **at, size_t *n, struct pp_err *err)
+void pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
+                struct pp_channel_traffic **at, size_t *n)
 {
     struct pp_channels c;
     *n = 0;
-    if (pp_channels_init(&c, s->graph, err))
-        return -1;
-    *at = calloc(c.n + 1, sizeof **at);
-    for (int r = 0; *at && r < s->graph->n_rows; r++)
+    pp_channels_init(&c, s->graph);
+    *at = pp_calloc(c.n + 1, sizeof **at);
+    for (int r = 0; r < s->graph->n_rows; r++)
         for (size_t i = 0; i < s->rows[r].n; i++) {
             struct pp_action a = s->rows[r].actions[i];
             if (!pp_is_send(a.op))
@@ -199,7 +190,7 @@ int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
             t->messages++;
             t->time += costs->time(costs->ctx, a);
         }
-    for (size_t i = 0; *at && i < c.n; i++) {
+    for (size_t i = 0; i < c.n; i++) {
         if ((*at)[i].messages == 0)
             continue;
         (*at)[i].from = c.at[i].from;
@@ -208,22 +199,14 @@ int pp_traffic(const struct pp_schedule *s, const struct pp_costs *costs,
         (*at)[(*n)++] = (*at)[i];
     }
     pp_channels_finish(&c);
-    return *at ? 0 : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
 }
 
 /* Allocates room for the first level and two levels per action. */
-static int init_timeline(struct pp_memory_timeline *c, size_t n_actions,
-                         struct pp_err *err)
+static void init_timeline(struct pp_memory_timeline *c, size_t n_actions)
 {
-    size_t levels = 2 * n_actions + 1, bytes;
-    *c = (struct pp_memory_timeline){0};
-    if (pp_mul(levels, sizeof *c->at, &bytes, err))
-        return -1;
-    c->at = malloc(bytes);
-    if (!c->at)
-        return pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
+    *c = (struct pp_memory_timeline){
+        .at = pp_calloc(2 * n_actions + 1, sizeof *c->at)};
     c->at[c->n++] = (struct pp_level){0, 0};
-    return 0;
 }
 
 static void add_level(struct pp_memory_timeline *c, double time, double value)
@@ -244,15 +227,14 @@ static double copy_end(const struct pp_span *s, double now)
     return s->action.op == PP_OFFLOAD && s->end > now ? s->end : now;
 }
 
-int pp_memory_timeline_slots(const struct pp_graph *g,
-                             const struct pp_row *list,
-                             const struct pp_span *spans,
-                             struct pp_memory_timeline *c, struct pp_err *err)
+void pp_memory_timeline_slots(const struct pp_graph *g,
+                              const struct pp_row *list,
+                              const struct pp_span *spans,
+                              struct pp_memory_timeline *c)
 {
     bool trains = false;
     double live = 0;
-    if (init_timeline(c, list->n, err))
-        return -1;
+    init_timeline(c, list->n);
     for (size_t i = 0; i < list->n && !trains; i++)
         trains = pp_is_compute(list->actions[i].op) &&
                  pp_ends_backward(g, list->actions[i]);
@@ -275,24 +257,22 @@ int pp_memory_timeline_slots(const struct pp_graph *g,
         if (closes)
             add_level(c, end, --live);
     }
-    return 0;
 }
 
-int pp_memory_timeline_bytes(const struct pp_row *list,
-                             const struct pp_span *spans,
-                             const struct pp_memory *m,
-                             struct pp_memory_timeline *c, struct pp_err *err)
+void pp_memory_timeline_bytes(const struct pp_row *list,
+                              const struct pp_span *spans,
+                              const struct pp_memory *m,
+                              struct pp_memory_timeline *c)
 {
-    size_t *begun = calloc(list->n + 1, sizeof *begun);
-    size_t *ended = calloc(list->n + 1, sizeof *ended), live = 0;
+    size_t *begun = pp_calloc(list->n + 1, sizeof *begun);
+    size_t *ended = pp_calloc(list->n + 1, sizeof *ended), live = 0;
     double now = 0;
-    int rc = begun && ended ? init_timeline(c, list->n, err)
-                            : pp_fail(err, PP_EXIT_SYSTEM, "out of memory");
-    for (size_t i = 0; i < m->n && !rc; i++) {
+    init_timeline(c, list->n);
+    for (size_t i = 0; i < m->n; i++) {
         begun[m->buffers[i].first] += m->buffers[i].bytes;
         ended[m->buffers[i].last] += m->buffers[i].bytes;
     }
-    for (size_t i = 0; i < list->n && !rc; i++) {
+    for (size_t i = 0; i < list->n; i++) {
         double start, end;
         pp_span_piece(spans, i, &start, &end);
         /* The buffer of a receive is taken when it is posted. A measured span
@@ -309,7 +289,6 @@ int pp_memory_timeline_bytes(const struct pp_row *list,
     }
     free(begun);
     free(ended);
-    return rc;
 }
 
 void pp_memory_timeline_scale(struct pp_memory_timeline *c, double by)
